@@ -1,0 +1,231 @@
+"""A made-up language that a model can learn: a lexicon, which words go together, and how a sentence is built.
+
+Frequencies fall with the rank of a word as in Zipf's law. What is beyond frequencies, from near to far: the verb agrees
+with its subject and the determiner with its noun; a noun has its own adjectives and verbs, a verb its own objects,
+adverbs and prepositions; a sentence may go on about the noun of the one before; a document keeps to one tense, one
+topic and two names. Words are invented, function words are English.
+
+Only integers and numpy's raw PCG64 stream are used: both are the same on every machine and in every numpy version,
+which the methods of `numpy.random.Generator` do not promise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache, lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+Ids = npt.NDArray[np.int64]
+
+PUNCTUATION = (",", ".", "!", "?")
+OPENERS = ("later", "today", "meanwhile", "however", "often", "finally", "still", "then")
+SINGULAR = ("the", "this", "that", "each", "every", "one", "another", "the")
+PLURAL = ("the", "these", "those", "some", "many", "most", "few", "the")
+PREPOSITIONS = ("in", "on", "near", "under", "behind", "with", "above", "beyond")
+CONJUNCTIONS = ("and", "but", "so", "while")
+PRONOUNS = ("it", "they")
+NOUNS, VERBS, ADJECTIVES, ADVERBS, NAMES = 2000, 1000, 800, 256, 256
+TOPICS, TOPIC_NOUNS = 64, 256
+SHORT_WORDS = 200
+"""The most frequent words of a class are shorter than the others."""
+COMPANIONS = 16
+"""Words that go with a word."""
+IS_USUAL = 57344
+"""Of 65,536 draws so many (7 of 8) take a companion, the others any word of the class."""
+
+# One letter a slot of the longest sentence; a template names the letters whose slots it fills:
+#   o: opener and comma; s: determiner, noun, verb, end; A and B: adjectives; D: adverb; O: object; P: place; C: clause
+SLOTS = "oosAsDsOBOPPPCCCCCCs"
+TEMPLATES = (
+    *("sO", "sAO", "sOB", "sABO", "sOP", "sAOP", "sDP", "sADP"),
+    *("osO", "osOP", "osAP", "sOC", "sAOC", "sAOBP", "sDOPC", "osAOBPC"),
+)
+DRAWS_PER_SENTENCE = 32
+DRAWS_PER_DOCUMENT = 8
+
+_ONSETS = [*"bdfghjklmnprstvw", "br", "cl", "dr", "fl", "gr", "pl", "st", "tr", "th", "sh", "ch", "sk"]
+_NUCLEI = ["a", "e", "i", "o", "u", "ai", "ea", "ou"]
+_CODAS = ["", "", "n", "r", "l", "t", "d", "m", "k", "nd", "rt", "lm"]
+_LEXICON_SEED = 20
+
+
+@dataclass(frozen=True)
+class Language:
+    """Spellings, where each word class begins among them, and the companions of each word."""
+
+    spellings: npt.NDArray[np.object_]
+    """By id, with the space before a word; id 0 is no word; the second half is the same with a capital."""
+    first: dict[str, int]
+    """First id of each list of forms."""
+    topic_nouns: Ids
+    noun_adjectives: Ids
+    noun_verbs: Ids
+    verb_objects: Ids
+    verb_adverbs: Ids
+
+
+def draws_of(generator: np.random.PCG64, rows: int, columns: int) -> Ids:
+    """Return numbers from 0 to 65,535, independent and uniform, as int64 (rows, columns); columns divide by 4."""
+    raw = generator.random_raw(rows * columns // 4).astype("<u8", copy=False)
+    return raw.view("<u2").reshape(rows, columns).astype(np.int64)
+
+
+@cache
+def zipf_table(words: int) -> Ids:
+    """Return 65,536 ranks below `words`; a uniform draw from it takes rank r with a weight of about 1 / (r + 2)."""
+    weights = (1 << 30) // (np.arange(words, dtype=np.int64) + 2)
+    counts = np.maximum(weights * 65536 // weights.sum(), 1)
+    counts[0] += 65536 - counts.sum()
+    return np.repeat(np.arange(words, dtype=np.int64), counts)
+
+
+@lru_cache(maxsize=1)
+def language() -> Language:
+    """Return the language; there is one, whatever the seed of the documents."""
+    generator = np.random.PCG64(_LEXICON_SEED)
+    seen = {*OPENERS, *SINGULAR, *PLURAL, *PREPOSITIONS, *CONJUNCTIONS, *PRONOUNS}
+    nouns, verbs, adjectives, adverbs, names = (
+        _invent(generator, size, seen) for size in (NOUNS, VERBS, ADJECTIVES, ADVERBS, NAMES)
+    )
+    lists = {
+        "opener": OPENERS,
+        "singular": SINGULAR,
+        "plural": PLURAL,
+        "preposition": PREPOSITIONS,
+        "conjunction": CONJUNCTIONS,
+        "pronoun": PRONOUNS,
+        "noun": nouns,
+        "nouns": [noun + "s" for noun in nouns],
+        "verb": verbs,
+        "verbs": [verb + "s" for verb in verbs],
+        "verbed": [verb + "ed" for verb in verbs],
+        "adjective": adjectives,
+        "adverb": [adverb + "ly" for adverb in adverbs],
+        "name": [name.capitalize() for name in names],
+    }
+    spellings, first = ["", *PUNCTUATION], {}
+    for kind, forms in lists.items():
+        first[kind] = len(spellings)
+        spellings += [" " + form for form in forms]
+    spellings += [spelling[:1] + spelling[1:2].upper() + spelling[2:] for spelling in spellings]
+
+    def companions(of: int, words: int, each: int = COMPANIONS) -> Ids:
+        return zipf_table(words)[draws_of(generator, of, each)]
+
+    return Language(
+        spellings=np.array(spellings, dtype=object),
+        first=first,
+        topic_nouns=draws_of(generator, TOPICS, TOPIC_NOUNS) % NOUNS,
+        noun_adjectives=companions(NOUNS, ADJECTIVES),
+        noun_verbs=companions(NOUNS, VERBS),
+        verb_objects=companions(VERBS, NOUNS),
+        verb_adverbs=companions(VERBS, ADVERBS),
+    )
+
+
+def sentences(generator: np.random.PCG64, lengths: Ids, documents: Ids) -> Ids:
+    """Return the sentences of some documents as ids (sentences, slots), 0 where a slot is empty.
+
+    `lengths` are the sentences of each document, `documents` its DRAWS_PER_DOCUMENT draws, of which the last four
+    decide topic, tense and names.
+    """
+    known = language()
+    at = known.first
+    owner = np.repeat(np.arange(len(lengths)), lengths)
+    draws = iter(draws_of(generator, len(owner), DRAWS_PER_SENTENCE).T)
+    topic, is_past, *names = documents[owner, -4:].T
+    topic, is_past = topic % TOPICS, is_past & 1
+
+    drawn = _usual(known.topic_nouns, topic, next(draws), zipf_table(NOUNS)[next(draws)])
+    goes_on = (next(draws) < 16384) & (owner == np.roll(owner, 1))
+    subject = np.where(goes_on, np.roll(drawn, 1), drawn)
+    determiner, adjective, noun, is_plural = _noun_phrase(known, subject, draws)
+    naming = next(draws)
+    is_name = naming < 16384
+    is_plural = np.where(is_name, 0, is_plural)
+    name = at["name"] + np.where(naming & 1, *names) % NAMES
+    form = np.where(is_past, at["verbed"], np.where(is_plural, at["verb"], at["verbs"]))
+
+    verb, *thing = _predicate(known, subject, draws)
+    place = _usual(known.topic_nouns, topic, next(draws), zipf_table(NOUNS)[next(draws)])
+    place_determiner, _, place_noun, _ = _noun_phrase(known, place, draws)
+    second_verb, other_determiner, _, other_noun = _predicate(known, subject, draws)
+    comma = np.full(len(owner), 1 + PUNCTUATION.index(","))
+    slots = (
+        at["opener"] + (next(draws) & 7),
+        comma,
+        np.where(is_name, 0, determiner),
+        np.where(is_name, 0, adjective),
+        np.where(is_name, name, noun),
+        at["adverb"] + known.verb_adverbs[verb, next(draws) & 3],
+        form + verb,
+        *thing,
+        at["preposition"] + ((verb + (next(draws) & 1)) & 7),
+        place_determiner,
+        place_noun,
+        comma,
+        at["conjunction"] + (next(draws) & 3),
+        at["pronoun"] + is_plural,
+        form + second_verb,
+        other_determiner,
+        other_noun,
+        _ends(next(draws)),
+    )
+    ids: Ids = np.stack(slots, axis=1) * _template_slots()[next(draws) % len(TEMPLATES)]
+    ids[np.arange(len(ids)), (ids > 0).argmax(axis=1)] += len(known.spellings) // 2
+    return ids
+
+
+def is_word(ids: Ids) -> npt.NDArray[np.bool_]:
+    """Say of each id whether it is a word: neither an empty slot nor punctuation."""
+    return ids > len(PUNCTUATION)
+
+
+def _usual(companions: Ids, of: Ids, draw: Ids, any_word: Ids) -> Ids:
+    # the low bits of a draw choose, its three high bits decide whether the choice counts: the two are independent
+    return np.where(draw < IS_USUAL, companions[of, draw % companions.shape[1]], any_word)
+
+
+def _noun_phrase(known: Language, noun: Ids, draws: Iterator[Ids]) -> tuple[Ids, Ids, Ids, Ids]:
+    at, draw = known.first, next(draws)
+    is_plural = (draw >= 40960).astype(np.int64)
+    determiner = np.where(is_plural, at["plural"], at["singular"]) + (draw & 7)
+    adjective = _usual(known.noun_adjectives, noun, next(draws), zipf_table(ADJECTIVES)[next(draws)])
+    return determiner, at["adjective"] + adjective, np.where(is_plural, at["nouns"], at["noun"]) + noun, is_plural
+
+
+def _predicate(known: Language, subject: Ids, draws: Iterator[Ids]) -> tuple[Ids, Ids, Ids, Ids]:
+    verb = _usual(known.noun_verbs, subject, next(draws), zipf_table(VERBS)[next(draws)])
+    thing = _usual(known.verb_objects, verb, next(draws), zipf_table(NOUNS)[next(draws)])
+    determiner, adjective, noun, _ = _noun_phrase(known, thing, draws)
+    return verb, determiner, adjective, noun
+
+
+def _ends(draw: Ids) -> Ids:
+    ends = [PUNCTUATION.index("!"), PUNCTUATION.index("?")] + [PUNCTUATION.index(".")] * 14
+    ids: Ids = 1 + np.array(ends, dtype=np.int64)[draw & 15]
+    return ids
+
+
+def _template_slots() -> Ids:
+    return np.array([[slot in template for slot in SLOTS] for template in TEMPLATES], dtype=np.int64)
+
+
+def _invent(generator: np.random.PCG64, size: int, seen: set[str]) -> list[str]:
+    """Return `size` pronounceable words, short and frequent first; none is in `seen` or looks inflected (-s, -ed)."""
+    words: list[str] = []
+    while len(words) < size:
+        draws: list[int] = draws_of(generator, 1, 8)[0].tolist()
+        syllables = 1 + (len(words) >= SHORT_WORDS) + (draws[0] < 8192)
+        word = "".join(
+            _ONSETS[draws[2 * i + 1] % len(_ONSETS)] + _NUCLEI[draws[2 * i + 2] % len(_NUCLEI)]
+            for i in range(syllables)
+        )
+        word += _CODAS[draws[7] % len(_CODAS)]
+        if word not in seen and not word.endswith("ed"):
+            seen.add(word)
+            words.append(word)
+    return words

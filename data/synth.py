@@ -1,0 +1,137 @@
+"""Generate text to train on without a network: the same bytes on every machine for a seed and a size.
+
+    python -m data.synth --output FILE.jsonl --words N --seed S [--tokenizer-output FOLDER]
+
+Documents of a seed are numbered: the first n are the same whatever size is asked for. See data/language.py for what
+there is to learn in them. Exits 0; 1 when the work fails; 2 for bad input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from data.files import written_whole
+from data.language import DRAWS_PER_DOCUMENT, draws_of, is_word, language, sentences
+from data.tokenizer import SAMPLE_BYTES, train_tokenizer
+from utils.indexed import DataError, UnusableError
+
+__all__ = ["Counts", "generate", "train_tokenizer", "write_documents", "write_tokenizer"]
+
+MIN_SENTENCES, SPREAD = 6, 54
+_BLOCK_DOCUMENTS = 256
+_BAR_DELAY_SECONDS = 2
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How much was written."""
+
+    documents: int
+    words: int
+    """Separated by spaces; each is at least one token for a tokenizer that joins no words."""
+    bytes: int
+    """Of text, in UTF-8, without the JSON around it."""
+
+
+def generate(seed: int) -> Iterator[tuple[str, int]]:
+    """Yield text and number of words of one document after the other, without end; `seed` is 0 or more."""
+    block = 0
+    while True:
+        yield from _block(seed, block)
+        block += 1
+
+
+def write_documents(path: Path, *, seed: int, documents: int | None = None, words: int | None = None) -> Counts:
+    """Write a JSONL file with the key `text`, whole or not at all; exactly one of `documents` and `words` is given.
+
+    With `words` the last document is the one in which the running total reaches it, so that a training that needs
+    this many tokens sees no document twice. Raises UnusableError for a size or a seed that cannot be.
+    """
+    if (documents is None) == (words is None):
+        raise UnusableError(f"size: got documents={documents} and words={words}, wanted exactly one of them")
+    for name, value, least in (("documents", documents, 1), ("words", words, 1), ("seed", seed, 0)):
+        if value is not None and value < least:
+            raise UnusableError(f"{name}: got {value}, wanted a whole number from {least}")
+    with written_whole(path) as (temporary,), temporary.open("w", encoding="utf8", newline="\n") as file:
+        done = written = size = 0
+        with tqdm(
+            desc=f"generate {path.name}",
+            total=documents or words,
+            unit="words" if words else "documents",
+            unit_scale=True,
+            delay=_BAR_DELAY_SECONDS,
+            disable=None,
+        ) as bar:
+            for text, count in generate(seed):
+                file.write(json.dumps({"text": text}) + "\n")
+                done, written, size = done + 1, written + count, size + len(text)
+                bar.update(count if words else 1)
+                if done == documents or (words is not None and written >= words):
+                    break
+    return Counts(done, written, size)
+
+
+def write_tokenizer(folder: Path, *, seed: int, vocabulary_size: int = 4096) -> None:
+    """Train the tokenizer of a seed's text; it depends on seed and vocabulary size, not on how much text is used."""
+    with tempfile.TemporaryDirectory() as temporary:
+        sample = Path(temporary) / "sample.jsonl"
+        # a word and its space are 4 bytes or more on average, so this fills the sample that the training reads
+        write_documents(sample, seed=seed, words=SAMPLE_BYTES // 4)
+        train_tokenizer(sample, folder, vocabulary_size)
+
+
+def _block(seed: int, number: int) -> Iterator[tuple[str, int]]:
+    # each block has a stream of its own, so that a document depends on its number and not on what was asked for
+    generator = np.random.PCG64([seed, number])
+    draws = draws_of(generator, _BLOCK_DOCUMENTS, DRAWS_PER_DOCUMENT)
+    lengths = MIN_SENTENCES + np.minimum(draws[:, 0] % SPREAD, draws[:, 1] % SPREAD)
+    ids = sentences(generator, lengths, draws)
+    ends = np.cumsum(lengths)
+    words = np.add.reduceat(is_word(ids).sum(axis=1), ends - lengths)
+    spelled = language().spellings
+    for start, end, count in zip((ends - lengths).tolist(), ends.tolist(), words.tolist(), strict=True):
+        used = ids[start:end]
+        yield "".join(spelled[used[used > 0]])[1:], count
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; return its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m data.synth", description=__doc__.splitlines()[0])
+    parser.add_argument("--output", type=Path, required=True, help="JSONL file to write, key `text`")
+    size = parser.add_mutually_exclusive_group(required=True)
+    size.add_argument("--words", type=int, help="least number of words; each is at least one token")
+    size.add_argument("--documents", type=int, help="number of documents, of about 50 to 500 words each")
+    parser.add_argument("--seed", type=int, default=42, help="0 or more; another seed, other text (default: 42)")
+    parser.add_argument("--tokenizer-output", type=Path, help="folder for a byte-level BPE tokenizer of this text")
+    parser.add_argument(
+        "--vocabulary-size",
+        type=int,
+        default=4096,
+        help="tokens of that tokenizer, with its one special (default: 4096)",
+    )
+    options = parser.parse_args(arguments)
+    try:
+        counts = write_documents(options.output, seed=options.seed, documents=options.documents, words=options.words)
+        if options.tokenizer_output is not None:
+            write_tokenizer(options.tokenizer_output, seed=options.seed, vocabulary_size=options.vocabulary_size)
+    except UnusableError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except (DataError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(json.dumps(asdict(counts)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

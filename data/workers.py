@@ -1,0 +1,70 @@
+"""A function over many parts in several processes: results in order, memory bounded, nobody left behind."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from itertools import islice
+from typing import TypeVar
+
+Part = TypeVar("Part")
+Result = TypeVar("Result")
+
+PARTS_AHEAD = 3
+"""Parts given out for each worker and not yet taken back; so many are in memory."""
+
+
+class WorkerError(RuntimeError):
+    """A worker died without a word, which is nearly always the kernel that ends a process for memory."""
+
+
+def in_order(
+    function: Callable[[Part], Result], parts: Iterable[Part], workers: int, preload: tuple[str, ...] = ()
+) -> Generator[Result, None, None]:
+    """Yield `function(part)` for each part, in order; one worker means this process.
+
+    `function` and parts go to the workers by pickle. An error that it raises is raised here, the earliest part's first.
+    Workers start from a server process that has imported `preload`, so that each does not import it again.
+    Raises WorkerError for a worker that died. Workers end when this ends, also when this process is killed.
+    """
+    if workers == 1:
+        yield from map(function, parts)
+        return
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["__main__", *preload])
+    executor = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker)
+    remaining = iter(parts)
+    waiting: deque[Future[Result]] = deque()
+    try:
+        for part in islice(remaining, PARTS_AHEAD * workers):
+            waiting.append(executor.submit(function, part))
+        while waiting:
+            result = waiting.popleft().result()
+            for part in islice(remaining, 1):
+                waiting.append(executor.submit(function, part))
+            yield result
+    except BrokenProcessPool as error:
+        raise WorkerError(
+            f"workers: one of {workers} was killed, perhaps for lack of memory; try again with fewer"
+        ) from error
+    finally:
+        executor.shutdown(wait=True, cancel_futures=True)
+
+
+def _start_worker() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends the work in order
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

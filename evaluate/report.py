@@ -1,0 +1,150 @@
+"""A comparison as markdown and as tables for the terminal."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from evaluate.notes import notes
+from evaluate.summary import Group, Ratio, Row, Spread, ratios, run_label
+from evaluate.tables import markdown_table, markdown_text, plain, text_table
+from evaluate.validate import Entry
+
+VERDICT_REASON = (
+    "this version shows what was measured; whether the systems did the same work, and whether a difference exceeds "
+    "the noise, has not been judged"
+)
+METHOD = (
+    "Throughput is the tokens of a step (global batch x sequence length) over the mean time of the steady steps, over "
+    "the number of GPUs (of ranks on a machine without GPUs). The first steps, a tenth and at least 3, compile and "
+    "allocate and are left out; each result says how many.",
+    "The unit is the run, one start of the process. A value is the mean over the counted runs of a row, with the "
+    "smallest and the largest run in brackets; steps within a run are not independent and enter no spread.",
+    "A ratio is the mean throughput of one row over that of the first row; its brackets hold the smallest and the "
+    "largest quotient of a run of the one and a run of the other.",
+    "The first loss is that of step 1, the last loss the mean over the last tenth of the steps, both in nats per "
+    "token. Memory is the peak of the largest rank.",
+    "A result is counted when its status is ok and its numbers follow from its raw samples (`python -m "
+    "evaluate.validate` shows every rule it breaks). Whatever is not counted is listed with its reason and enters no "
+    "average.",
+)
+_NONE = "-"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All that a report shows."""
+
+    folders: tuple[Path, ...]
+    groups: tuple[Group, ...]
+    copies: tuple[tuple[Entry, Entry], ...]
+    unreadable: tuple[tuple[Path, str], ...]
+
+
+def number(value: float) -> str:
+    """Return `value` with four significant digits, or whole and with thousands separators."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def spread_text(spread: Spread | None) -> str:
+    """Return `mean (smallest-largest)`; without brackets for a single run."""
+    if spread is None:
+        return _NONE
+    text = number(spread.mean)
+    return text if len(spread.values) == 1 else f"{text} ({number(spread.low)}-{number(spread.high)})"
+
+
+def ratio_text(ratio: Ratio) -> str:
+    """Return one line about a ratio of throughputs, without a judgement."""
+    line = f"{ratio.row.name} over {ratio.base.name}: {ratio.value:.3f}"
+    if len(ratio.row.counted) == len(ratio.base.counted) == 1:
+        return f"{line} (one run a side: no spread)"
+    return f"{line} ({ratio.low:.3f}-{ratio.high:.3f})"
+
+
+def not_counted(group: Group) -> list[tuple[Row, Entry]]:
+    """Return the results of `group` that enter no average."""
+    return [(row, entry) for row in group.rows for entry in row.entries if not entry.is_counted]
+
+
+def verdict_of(entry: Entry) -> str:
+    """Return the status of a result, or REJECTED where a rule refuses it."""
+    return "REJECTED" if entry.findings.rejections else str(entry.result["status"])
+
+
+def markdown(comparison: Comparison) -> str:
+    """Return the comparison as markdown, verdict first."""
+    parts = [
+        "# Comparison",
+        f"**Verdict:** none is given: {VERDICT_REASON}.",
+        *(part for group in comparison.groups for part in _markdown_group(group)),
+    ]
+    if general := _general_notes(comparison):
+        parts += ["## Files", _bullets(general)]
+    return "\n\n".join([*parts, "## Method", _bullets(METHOD, escape=False)]) + "\n"
+
+
+def terminal(comparison: Comparison, width: int) -> str:
+    """Return the comparison as plain text of about `width` columns; the spread of the throughput stands for all."""
+    header = ("system", "runs", "tokens/s/GPU", "step s", "peak GB", "first loss", "last loss")
+    parts = [textwrap.fill(f"Verdict: none is given: {VERDICT_REASON}.", width)]
+    for group in comparison.groups:
+        rows = [(f"{row.name} {row.device}", *_short_figures(row)) for row in group.rows]
+        parts.append(f"{group.key.title}\n{group.key.setting}\n\n{text_table(header, rows, width)}")
+        if refused := not_counted(group):
+            cells = [(row.name, run_label(e.result), verdict_of(e), e.why_not_counted) for row, e in refused]
+            parts.append(text_table(("not counted", "run", "status", "reason"), cells, width))
+        lines = [ratio_text(ratio) for ratio in ratios(group)] + [f"note: {note}" for note in notes(group)]
+        parts.append(_filled(lines, width))
+    parts.append(_filled(_general_notes(comparison), width))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _figures(row: Row) -> tuple[str, ...]:
+    spreads = (row.throughput, row.step_time, row.memory, row.first_loss, row.last_loss)
+    return (f"{len(row.counted)} of {len(row.entries)}", *map(spread_text, spreads))
+
+
+def _short_figures(row: Row) -> tuple[str, ...]:
+    spreads = (row.step_time, row.memory, row.first_loss, row.last_loss)
+    means = [_NONE if spread is None else number(spread.mean) for spread in spreads]
+    return (f"{len(row.counted)} of {len(row.entries)}", spread_text(row.throughput), *means)
+
+
+def _markdown_group(group: Group) -> Iterator[str]:
+    yield f"## {markdown_text(group.key.title)}"
+    yield f"{markdown_text(group.key.setting)}."
+    yield "Verdict: none is given."
+    header = (
+        "System",
+        "Device",
+        "Runs counted",
+        "tokens/s/GPU",
+        "Step time (s)",
+        "Peak memory (GB)",
+        "First loss (nats/token)",
+        "Last loss (nats/token)",
+    )
+    yield markdown_table(header, [(row.name, row.device, *_figures(row)) for row in group.rows])
+    if found := ratios(group):
+        yield "Ratios of tokens/s/GPU:\n\n" + _bullets([ratio_text(ratio) for ratio in found])
+    if lines := notes(group):
+        yield "Notes:\n\n" + _bullets(lines)
+    if refused := not_counted(group):
+        cells = [(r.name, run_label(e.result), verdict_of(e), e.why_not_counted, e.path) for r, e in refused]
+        yield "Not counted:\n\n" + markdown_table(("System", "Run", "Status", "Reason", "File"), cells)
+
+
+def _general_notes(comparison: Comparison) -> list[str]:
+    copies = [f"{copy.path}: same content as {first.path}, counted once" for copy, first in comparison.copies]
+    return [plain(line) for line in copies + [f"REJECTED {error}" for _, error in comparison.unreadable]]
+
+
+def _bullets(lines: Sequence[str], *, escape: bool = True) -> str:
+    return "\n".join(f"- {markdown_text(line) if escape else line}" for line in lines)
+
+
+def _filled(lines: Sequence[str], width: int) -> str:
+    return "\n".join(textwrap.fill(line, width, subsequent_indent="  ") for line in lines)

@@ -1,0 +1,201 @@
+"""The rules of a believable result: its numbers follow from its raw samples, and what was asked is what ran.
+
+Each rule is one small function of a result that satisfies the schema; it returns what it found as lines for a person.
+Most also look at results that are not ok, as far as those have values. Energy, utilisation and matrix-multiply rates
+are not judged here.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterator, Mapping
+from itertools import groupby
+from typing import Any
+
+from utils.performance import warmup_steps
+
+Result = Mapping[str, Any]
+
+Rule = Callable[[Result], list[str]]
+
+SUMMARY_ROUNDING = 0.5e-3
+"""Half a unit of the third decimal: `utils.results` rounds the floats of a summary to 3 decimals."""
+SAMPLE_ROUNDING = 0.5e-5
+"""Relative: half a unit of the sixth significant digit, to which `utils.results` keeps step times."""
+FLOAT32_RELATIVE = 1e-6
+"""A setting that passed through a float32 in its framework (2**-24 = 6e-8 relative) is still the same setting."""
+WARN_EPOCHS, MAX_EPOCHS = 1, 4
+"""Above the first a loss is no longer one of unseen data; above the second a small corpus is being memorised."""
+REPEATS_IN_A_ROW = 3
+SHORTEST_STEP_SECONDS = 1e-6
+LARGEST_NUMBER = 1e18
+"""No quantity of a result comes near; beyond it arithmetic overflows."""
+
+
+def steady_step_times(result: Result) -> list[float]:
+    """Return the step times in seconds without the first `warmup_steps_excluded`; empty where that cannot be done."""
+    times, excluded = result["step_times"], result["performance_metrics"]["warmup_steps_excluded"]
+    if excluded is None or not 0 <= excluded < len(times) or steps_take_time(result):
+        return []
+    return list(times[excluded:])
+
+
+def steps_are_complete(result: Result) -> list[str]:
+    """An ok result has each step from 1 to max_steps."""
+    wanted = result["training_config"]["max_steps"]
+    if result["status"] != "ok" or (result["steps"] == list(range(1, wanted + 1)) and wanted > 0):
+        return []
+    return [f"steps: got {len(result['steps'])} steps, wanted each of 1 to {wanted}"]
+
+
+def steps_take_time(result: Result) -> list[str]:
+    """Every step time is above zero."""
+    wrong = [time for time in result["step_times"] if not time >= SHORTEST_STEP_SECONDS]
+    return [f"step_times: got {wrong[0]} s, wanted more than 0"] if wrong else []
+
+
+def losses_are_positive(result: Result) -> list[str]:
+    """A cross entropy over a vocabulary is above zero."""
+    wrong = [loss for loss in result["loss_values"] if loss is not None and not loss > 0]
+    return [f"loss_values: got {wrong[0]} nats per token, wanted more than 0"] if wrong else []
+
+
+def warmup_is_excluded(result: Result) -> list[str]:
+    """The summary leaves out at least the steps of `utils.performance.warmup_steps`, and not all."""
+    excluded, count = result["performance_metrics"]["warmup_steps_excluded"], len(result["steps"])
+    if excluded is None:
+        return ["warmup_steps_excluded: missing in a result that says ok"] if result["status"] == "ok" else []
+    if count and not warmup_steps(count) <= excluded < count:
+        return [f"warmup_steps_excluded: got {excluded} of {count} steps, wanted {warmup_steps(count)}"]
+    return []
+
+
+def step_times_agree(result: Result) -> list[str]:
+    """Average, extremes and standard deviation follow from the raw step times."""
+    times = steady_step_times(result)
+    if not times:
+        return []
+    stored = result["performance_metrics"]
+    found: list[str] = []
+    for name, value in (("avg", statistics.fmean(times)), ("min", min(times)), ("max", max(times))):
+        key = f"{name}_step_time_seconds"
+        found += _disagreement(key, stored[key], value, _summary_tolerance(value))
+    deviation = statistics.stdev(times) if len(times) > 1 else 0.0
+    tolerance = _summary_tolerance(max(times))  # the rounding of the samples, not of their much smaller deviation
+    return found + _disagreement("std_step_time_seconds", stored["std_step_time_seconds"], deviation, tolerance)
+
+
+def throughput_agrees(result: Result) -> list[str]:
+    """tokens/s = global batch x sequence length / average step time; per GPU and steps/s likewise."""
+    times, config, stored = steady_step_times(result), result["training_config"], result["performance_metrics"]
+    if not times:
+        return []
+    steps_per_second = 1 / statistics.fmean(times)
+    tokens_per_second = config["global_batch_size"] * config["sequence_length"] * steps_per_second
+    expected = {"tokens_per_second": tokens_per_second, "steps_per_second": steps_per_second}
+    if config["num_gpus"] > 0:
+        expected["tokens_per_second_per_gpu"] = tokens_per_second / config["num_gpus"]
+    found: list[str] = []
+    for key, value in expected.items():
+        found += _disagreement(key, stored[key], value, _summary_tolerance(value))
+    return found
+
+
+def batch_adds_up(result: Result) -> list[str]:
+    """GBS = MBS x DP x GA and GPUs = DP x TP x PP x CP, all above zero."""
+    c = result["training_config"]
+    found = []
+    batch = c["micro_batch_size"] * c["dp"] * c["gradient_accumulation"]
+    if c["global_batch_size"] != batch or batch <= 0:
+        factors = f"{c['micro_batch_size']} x {c['dp']} x {c['gradient_accumulation']}"
+        found.append(f"global_batch_size: got {c['global_batch_size']}, wanted MBS x DP x GA = {factors} = {batch}")
+    gpus = c["dp"] * c["tp"] * c["pp"] * c["cp"]
+    if c["num_gpus"] != gpus or gpus <= 0:
+        factors = f"{c['dp']} x {c['tp']} x {c['pp']} x {c['cp']}"
+        found.append(f"num_gpus: got {c['num_gpus']}, wanted DP x TP x PP x CP = {factors} = {gpus}")
+    return found
+
+
+def asked_is_what_ran(result: Result) -> list[str]:
+    """Every setting that was read back from the framework is the one that was asked for."""
+    asked, ran = result["training_config"], result["resolved_config"]
+    return [
+        f"{key}: asked {asked[key]!r}, ran {ran[key]!r}"
+        for key in asked
+        if key != "reasons" and ran.get(key) is not None and not _is_same(asked[key], ran[key])
+    ]
+
+
+def data_is_not_memorised(result: Result) -> list[str]:
+    """At most MAX_EPOCHS passes over the data, unless allow_repeat was asked for."""
+    epochs = result["fingerprint"]["epochs"]
+    if epochs is None or epochs <= MAX_EPOCHS or result["training_config"].get("allow_repeat") is True:
+        return []
+    return [f"epochs: got {epochs:g}, wanted at most {MAX_EPOCHS}; the data is being memorised"]
+
+
+def data_is_seen_once(result: Result) -> list[str]:
+    """More than one pass, or an unknown number of them, is worth a warning."""
+    epochs = result["fingerprint"]["epochs"]
+    if epochs is None:
+        return ["epochs: unknown; repeated data cannot be ruled out"] if result["status"] == "ok" else []
+    if epochs <= WARN_EPOCHS:
+        return []
+    return [f"epochs: {epochs:g} passes over the data; the loss is not one of unseen data"]
+
+
+def settings_were_read_back(result: Result) -> list[str]:
+    """A setting that the framework did not give back may not be the one that ran."""
+    asked, ran = result["training_config"], result["resolved_config"]
+    unknown = [key for key in asked if key in ran and ran[key] is None]
+    return [f"not read back from the framework: {', '.join(unknown)}"] if unknown and result["status"] == "ok" else []
+
+
+def step_times_vary(result: Result) -> list[str]:
+    """Measured times hardly ever repeat to the last digit; a copied or averaged one does."""
+    longest = max((len(list(same)) for _, same in groupby(result["step_times"])), default=0)
+    return [f"step times repeat exactly, {longest} in a row"] if longest >= REPEATS_IN_A_ROW else []
+
+
+REJECTING_RULES: tuple[Rule, ...] = (
+    steps_are_complete,
+    steps_take_time,
+    losses_are_positive,
+    warmup_is_excluded,
+    step_times_agree,
+    throughput_agrees,
+    batch_adds_up,
+    asked_is_what_ran,
+    data_is_not_memorised,
+)
+WARNING_RULES: tuple[Rule, ...] = (data_is_seen_once, settings_were_read_back, step_times_vary)
+
+
+def absurd_numbers(value: Any, where: str = "") -> Iterator[str]:
+    """Yield a line for every number that is beyond LARGEST_NUMBER; the other rules rely on there being none."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from absurd_numbers(inner, f"{where}.{key}" if where else str(key))
+    elif isinstance(value, list):
+        for inner in value:
+            yield from absurd_numbers(inner, where)
+    elif isinstance(value, (int, float)) and abs(value) > LARGEST_NUMBER:
+        yield f"{where}: got a number beyond {LARGEST_NUMBER:g}, which no measurement or setting is"
+
+
+def _summary_tolerance(value: float) -> float:
+    """Both roundings; twice that of the samples because a standard deviation can move by up to that much."""
+    return SUMMARY_ROUNDING + 2 * SAMPLE_ROUNDING * abs(value)
+
+
+def _disagreement(key: str, stored: float | None, expected: float, tolerance: float) -> list[str]:
+    if stored is None or abs(stored - expected) <= tolerance:
+        return []
+    return [f"{key}: stored {stored:.7g}, the raw samples give {expected:.7g}"]
+
+
+def _is_same(asked: Any, ran: Any) -> bool:
+    if isinstance(asked, float) and isinstance(ran, (int, float)) and not isinstance(ran, bool):
+        return math.isclose(asked, ran, rel_tol=FLOAT32_RELATIVE)
+    return bool(asked == ran)

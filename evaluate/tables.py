@@ -1,0 +1,74 @@
+"""Tables for the terminal and for markdown, and text from strangers made harmless for both. Standard library only."""
+
+from __future__ import annotations
+
+import os
+import re
+import textwrap
+from collections.abc import Sequence
+from typing import TextIO
+
+_GAP = "  "
+_UNBROKEN = 20
+"""A word of up to this length, such as a number, is never broken to make a table narrower."""
+_COLOURS = {"REJECTED": "31", "valid": "32", "ok": "32", "oom": "31", "failed": "31", "timeout": "31", "nan": "31"}
+
+
+def plain(text: object) -> str:
+    """Return `text` on one line; control and invisible characters are written out as escapes (`\\n`, `\\x1b`)."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in str(text))
+
+
+def markdown_text(text: object) -> str:
+    """Return `text` so that markdown, its tables and HTML show it and do not act on it."""
+    shown = re.sub(r"([\\`*\[\]~$])|(?<!\w)_|_(?!\w)", lambda match: "\\" + match[0], plain(text))
+    # A backslash before a pipe is read differently by different renderers; a character reference is not.
+    for character, reference in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "&#124;")):
+        shown = shown.replace(character, reference)
+    return shown
+
+
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Return a markdown table; every cell is shown as text."""
+    lines = [header, ["---"] * len(header), *([markdown_text(cell) for cell in row] for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def text_table(header: Sequence[str], rows: Sequence[Sequence[object]], width: int) -> str:
+    """Return a table of `width` columns, more where numbers need it; wide cells are wrapped."""
+    cells = [[plain(cell) for cell in row] for row in (header, *rows)]
+    widths = _fitted(list(zip(*cells, strict=True)), width)
+    lines: list[str] = []
+    for row in cells:
+        wrapped = [textwrap.wrap(cell, size) or [""] for cell, size in zip(row, widths, strict=True)]
+        for index in range(max(map(len, wrapped))):
+            parts = [column[index] if index < len(column) else "" for column in wrapped]
+            lines.append(_GAP.join(part.ljust(size) for part, size in zip(parts, widths, strict=True)).rstrip())
+        if row is cells[0]:
+            lines.append(_GAP.join("-" * size for size in widths))
+    return "\n".join(lines)
+
+
+def wants_colour(stream: TextIO) -> bool:
+    """Return whether `stream` is a terminal whose user did not set NO_COLOR (no-color.org)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def coloured(text: str) -> str:
+    """Return `text` with the words of status and verdict in colour."""
+    words = "|".join(_COLOURS)
+    return re.sub(rf"(?<![\w/])({words})(?![\w/])", lambda m: f"\x1b[{_COLOURS[m[0]]}m{m[0]}\x1b[0m", text)
+
+
+def _fitted(columns: Sequence[Sequence[str]], total: int) -> list[int]:
+    widths = [max(map(len, column)) for column in columns]
+    words = [[len(word) for cell in column for word in cell.split()] for column in columns]
+    narrowest = [min(_UNBROKEN, max(lengths, default=0)) for lengths in words]
+    while sum(widths) + len(_GAP) * (len(widths) - 1) > total:
+        slack = [width - least for width, least in zip(widths, narrowest, strict=True)]
+        if max(slack) <= 0:
+            break
+        # The widest column that may still shrink gives way first.
+        widest = max((i for i, spare in enumerate(slack) if spare > 0), key=lambda i: widths[i])
+        widths[widest] -= 1
+    return widths

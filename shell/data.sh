@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Prepare the data that the settings name, if it is missing.
+#
+# Usage:  ./shell/data.sh [KEY=VALUE ...]
+# Reads:  config.env and its overlays, the environment; DATASET's files
+# Writes: DATA_DIR/<data set>/text.{bin,idx,json}
+# Exits:  0 prepared, 2 bad input, 1 failed
+set -Eeuo pipefail
+
+main() {
+  # shellcheck source=shell/environment.sh
+  source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+  show_help_if_asked "$@"
+  take_settings "$@"
+  use_environment
+  cd "$ROOT"
+  local platform
+  platform=$("$ROOT/shell/platform.sh")
+  "$PYTHON" -m data.prepare --platform "$platform" --workers "$(nproc)" "${SETTINGS[@]}" >/dev/null
+}
+
+main "$@"

@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Where the checkout and its Python are, and whether that Python is ready. Sourced by the other scripts.
+# Usage:  source shell/environment.sh; use_environment; "$PYTHON" -m utils.configure
+# Reads:  *-requirements.txt, .venv/.stamp-*, PLATFORM
+# Writes: ROOT and PYTHON (not exported); TOKENIZERS_PARALLELISM (exported)
+# Exits:  0 after showing help; else not itself: use_environment returns what shell/setup.sh returned
+set -Eeuo pipefail
+
+ROOT=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
+PYTHON=$ROOT/.venv/bin/python
+
+# The data loaders fork; a tokenizer's threads do not survive that, and warn about it in every worker.
+export TOKENIZERS_PARALLELISM=false
+
+# A stamp holds the hash of all that decides what an installed set is. cpu-requirements.txt is always a part: its torch
+# and numpy lines serve every platform.
+wanted_stamp() { # <runtime|dev>
+  local platform version files
+  platform=$("$ROOT/shell/platform.sh") && version=$("$PYTHON" -V) || return
+  files=("$ROOT/cpu-requirements.txt" "$ROOT/$platform-requirements.txt")
+  if [[ $1 == dev ]]; then files+=("$ROOT/dev-requirements.txt"); fi
+  { printf '%s\n' "$platform" "$version" && cat -- "${files[@]}"; } | sha256sum
+}
+
+# Quiet: where something is wrong with the platform or the Python, setup.sh says so.
+environment_is_fresh() { # <runtime|dev>
+  local wanted stamp=$ROOT/.venv/.stamp-$1
+  [[ -f $stamp && ! -e $ROOT/.venv/.installing ]] || return 1
+  wanted=$(wanted_stamp "$1" 2>/dev/null) && [[ $(<"$stamp") == "$wanted" ]]
+}
+
+# Make .venv what the requirement files say; at once when it is so already.
+use_environment() {
+  environment_is_fresh runtime || "$ROOT/shell/setup.sh"
+}
+
+# Settings as a script got them, without PLATFORM=, which every process takes from the environment.
+take_settings() { # <arguments of the script...>; sets SETTINGS, may export PLATFORM
+  local argument
+  SETTINGS=()
+  for argument in "$@"; do
+    case $argument in
+      PLATFORM=*) export PLATFORM=${argument#PLATFORM=} ;;
+      *) SETTINGS+=("$argument") ;;
+    esac
+  done
+}
+
+# A script's help is its header: one text, which cannot fall behind.
+show_help_if_asked() { # <arguments of the script...>
+  local argument
+  for argument in "$@"; do
+    case $argument in
+      -h | --help)
+        sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
+        exit 0
+        ;;
+    esac
+  done
+}

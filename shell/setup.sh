@@ -1,0 +1,124 @@
+#!/usr/bin/env bash
+# Make or repair .venv with the pinned packages of this machine's platform; does nothing when it is as it should be.
+# Usage:  shell/setup.sh [--dev] [PLATFORM=amd|nvd|cpu]        --dev adds what shell/test.sh needs
+# Reads:  <platform>-requirements.txt, dev-requirements.txt, PLATFORM; pip's own settings, proxies
+# Writes: .venv, .venv.lock
+# Exits:  0 ready, 1 something could not be installed, 2 bad argument or platform
+set -Eeuo pipefail
+
+# shellcheck source=shell/environment.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/environment.sh"
+
+CPU_WHEELS=https://download.pytorch.org/whl/cpu
+VENV=$ROOT/.venv
+MACHINE_TORCH=$VENV/.machine-torch.txt
+steps=3
+current_step=0
+
+say() { printf '%s\n' "$*" >&2; }
+
+step() {
+  current_step=$((current_step + 1))
+  say "[$current_step/$steps] $*"
+}
+
+die() {
+  say "error: setup: $*"
+  exit 1
+}
+
+# Two at once would write into each other's .venv. The lock lies outside of it, because .venv may be made anew.
+take_lock() {
+  type -P flock >/dev/null || return 0
+  mkdir -p -- "$ROOT/.venv.lock"
+  exec 9>"$ROOT/.venv.lock/held"
+  flock -n 9 && return
+  say "another setup is at work on this checkout; waiting for it"
+  flock 9
+}
+
+is_sound() {
+  [[ ! -e $VENV/.installing && -f $VENV/.made-for && $(<"$VENV/.made-for") == "$PLATFORM" ]] && "$PYTHON" -V &>/dev/null
+}
+
+make_venv() {
+  local system_python machine=() options=()
+  system_python=$("$ROOT/shell/find_python.sh")
+  if [[ $PLATFORM != cpu ]]; then
+    mapfile -t machine < <("$system_python" "$ROOT/shell/torch_source.py" machine "$PLATFORM")
+  fi
+  if ((${#machine[@]})); then
+    options=(--system-site-packages)
+  elif [[ $PLATFORM == amd ]]; then
+    die "torch: got none for ROCm from $system_python, wanted one; install PyTorch for ROCm first or use AMD's image"
+  fi
+  step "making .venv with $("$system_python" -V) of $system_python"
+  "$system_python" -m venv --clear "${options[@]}" "$VENV" >&2 || die "venv: could not make $VENV; the reason is above"
+  if ((${#machine[@]})); then
+    # An image may keep its PyTorch in a virtual environment of its own, which --system-site-packages does not show.
+    printf '%s\n' "${machine[0]}" >"$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/machine.pth"
+    printf '%s\n' "${machine[@]:1}" >"$MACHINE_TORCH"
+  fi
+  printf '%s\n' "$PLATFORM" >"$VENV/.made-for"
+}
+
+# An install that is killed leaves .installing behind, and the next setup makes .venv anew; pip undoes its own failures.
+pip_install() { # <pip arguments...>
+  local quiet=()
+  if [[ ! -t 2 ]]; then quiet=(--quiet); fi
+  : >"$VENV/.installing"
+  "$PYTHON" -m pip install --no-input --disable-pip-version-check "${quiet[@]}" -c "$pins" "$@" >&2 || {
+    rm -- "$VENV/.installing"
+    die "pip: could not install '$*', its reason is above; check network, proxy and PIP_INDEX_URL, then run again"
+  }
+  rm -- "$VENV/.installing"
+}
+
+# A plain install of torch on Linux brings several GB of CUDA packages, of no use to a machine without a GPU. Where both
+# indexes are in view pip takes the CPU build: 2.13.0+cpu counts as later than 2.13.0.
+install_torch() { # sets pins
+  pins=$ROOT/cpu-requirements.txt
+  if [[ -f $MACHINE_TORCH ]]; then
+    pins=$MACHINE_TORCH
+    step "torch and numpy: this machine's own ($(paste -sd ' ' -- "$pins"))"
+  elif [[ $PLATFORM == nvd ]]; then
+    step "torch and numpy: from pip's index (the CUDA build, several GB)"
+    pip_install torch numpy
+  elif "$PYTHON" "$ROOT/shell/torch_source.py" answers "$CPU_WHEELS/torch/"; then
+    step "torch and numpy: from $CPU_WHEELS"
+    pip_install --extra-index-url "$CPU_WHEELS" torch numpy
+  else
+    step "torch and numpy: from pip's index, as $CPU_WHEELS does not answer (may be the CUDA build, several GB)"
+    pip_install torch numpy
+  fi
+}
+
+install_set() { # <runtime|dev> <requirements file>
+  step "packages of $2"
+  pip_install -r "$ROOT/$2"
+  wanted_stamp "$1" >"$VENV/.stamp-$1"
+}
+
+main() {
+  local is_dev=false argument
+  show_help_if_asked "$@"
+  for argument in "$@"; do
+    case $argument in
+      --dev) is_dev=true steps=4 ;;
+      [A-Z]*=*) export "${argument?}" ;;
+      *) say "error: setup: got argument '$argument', wanted --dev or KEY=VALUE" && exit 2 ;;
+    esac
+  done
+  PLATFORM=$("$ROOT/shell/platform.sh")
+  export PLATFORM
+  take_lock
+  if environment_is_fresh runtime && { [[ $is_dev == false ]] || environment_is_fresh dev; }; then return; fi
+  if is_sound; then step "keeping .venv ($("$PYTHON" -V))"; else make_venv; fi
+  rm -f -- "$VENV"/.stamp-*
+  install_torch
+  install_set runtime "$PLATFORM-requirements.txt"
+  if [[ $is_dev == true ]]; then install_set dev dev-requirements.txt; fi
+  say "ready: $PYTHON"
+}
+
+main "$@"

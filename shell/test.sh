@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Run every check: linters first, then the tests. All of them run, whatever fails; the last line says what did.
+# Usage:  shell/test.sh [pytest arguments]        e.g. shell/test.sh tests/utils -k schema
+# Reads:  the checkout; settings of ruff, mypy and pytest in pyproject.toml
+# Writes: .venv through shell/setup.sh --dev; caches of the tools
+# Exits:  0 all passed, 1 a check failed or could not be set up
+set -Eeuo pipefail
+
+# shellcheck source=shell/environment.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/environment.sh"
+
+failed=()
+
+check() { # <name> <command...>
+  local name=$1
+  shift
+  printf '== %s\n' "$name" >&2
+  "$@" || failed+=("$name")
+}
+
+main() {
+  local scripts=() names
+  show_help_if_asked "$@"
+  "$ROOT/shell/setup.sh" --dev || exit 1
+  cd -- "$ROOT"
+  # Two workers, each with one thread: more would fight over the cores of a small machine. A file stays with one worker,
+  # because what it builds once (trained curves) is costly.
+  export OMP_NUM_THREADS=1
+  mapfile -t -d '' scripts < <(find . -path './.venv*' -prune -o -path ./output -prune -o -name '*.sh' -print0)
+  scripts+=(.ci/run)
+
+  check "ruff check" "$PYTHON" -m ruff check
+  check "ruff format" "$PYTHON" -m ruff format --check
+  check "mypy" "$PYTHON" -m mypy
+  check "shellcheck" .venv/bin/shellcheck --external-sources "${scripts[@]}"
+  check "shfmt" .venv/bin/shfmt -i 2 -ci -d "${scripts[@]}"
+  check "pytest" "$PYTHON" -m pytest -n 2 --dist loadfile "$@"
+
+  if ((${#failed[@]})); then
+    printf -v names ', %s' "${failed[@]}"
+    printf 'failed: %s\n' "${names#, }"
+    exit 1
+  fi
+  printf 'all checks passed\n'
+}
+
+main "$@"

@@ -1,0 +1,62 @@
+"""Answer the two questions that decide where PyTorch comes from; run by shell/setup.sh before it installs anything."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import ssl
+import sys
+import urllib.request
+from importlib.metadata import version
+from pathlib import Path
+
+WAIT_SECONDS = 5
+
+
+def machine_torch(platform: str) -> list[str]:
+    """Return the folder of the PyTorch that this Python brings for the platform, then its pins; empty for none.
+
+    numpy is pinned with it: extensions built against numpy 1 do not load beside numpy 2.
+    """
+    if not importlib.util.find_spec("torch"):
+        return []
+    try:
+        import torch
+    except (ImportError, OSError) as error:  # OSError: a library of the driver is missing
+        print(f"warning: the PyTorch of {sys.executable} cannot be imported: {error}", file=sys.stderr)
+        return []
+    if not {"nvd": torch.version.cuda, "amd": torch.version.hip}[platform]:
+        return []
+    names = [name for name in ("torch", "numpy") if importlib.util.find_spec(name)]
+    return [str(Path(torch.__file__).parent.parent), *(f"{name}=={version(name)}" for name in names)]
+
+
+def answers(url: str) -> bool:
+    """Return whether the index answers, through the proxies of the environment and the certificates set for pip."""
+    try:
+        trusted = ssl.create_default_context(cafile=os.environ.get("PIP_CERT"))
+        with urllib.request.urlopen(url, timeout=WAIT_SECONDS, context=trusted):
+            return True
+    except OSError:  # refused, unresolved, timed out, 403 of a proxy, no such certificates: not reachable from here
+        return False
+
+
+def main() -> int:
+    """Print the answer to `machine`; exit 0 or 1 for `answers`."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    questions = parser.add_subparsers(dest="question", required=True)
+    questions.add_parser("machine", help="which PyTorch comes with this Python").add_argument(
+        "platform", choices=["nvd", "amd"]
+    )
+    questions.add_parser("answers", help="whether a package index can be reached").add_argument("url")
+    arguments = parser.parse_args()
+    if arguments.question == "answers":
+        return 0 if answers(arguments.url) else 1
+    for line in machine_torch(arguments.platform):
+        print(line)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

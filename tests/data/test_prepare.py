@@ -1,0 +1,96 @@
+"""What `shell/data.sh` does: make what is missing, keep what is there, refuse what does not fit, before training."""
+
+import json
+
+import pytest
+from toydata import write_toy_data
+
+from data.prepare import prepare
+from utils.configure import load
+from utils.dataset import tokens_needed
+from utils.indexed import DataError, bin_path, load_manifest, manifest_path
+
+
+def config_for(tmp_path, *settings):
+    folders = (f"DATA_DIR={tmp_path / 'data'}", f"OUTPUT_DIR={tmp_path / 'output'}")
+    short = ("GBS=8", "MBS=2", "SL=128", "TRAIN_ITERS=6", "WARMUP_ITERS=2")
+    return load("cpu", arguments=[*folders, *short, *settings], environ={})
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    tmp_path = tmp_path_factory.mktemp("prepared")
+    prefix, manifest = prepare(config_for(tmp_path))
+    return tmp_path, prefix, manifest
+
+
+def test_synthetic_text_is_enough_for_one_epoch(prepared):
+    tmp_path, _, manifest = prepared
+    # 6 steps x 8 sequences x 128 tokens, and one more for the last label
+    assert tokens_needed(config_for(tmp_path)) == 6 * 8 * 128 + 1
+    assert manifest["tokens"] >= 6 * 8 * 128 + 1
+    assert manifest["vocab_size"] == 4096
+
+
+def test_prepared_data_is_kept_as_it_is(prepared):
+    tmp_path, prefix, _ = prepared
+    before = bin_path(prefix).stat().st_mtime_ns
+    again, _ = prepare(config_for(tmp_path))
+    assert again == prefix and bin_path(prefix).stat().st_mtime_ns == before
+
+
+def test_another_seed_is_another_text(prepared):
+    tmp_path, prefix, manifest = prepared
+    other, other_manifest = prepare(config_for(tmp_path, "SEED=7"))
+    assert other != prefix and other_manifest["bin_sha256"] != manifest["bin_sha256"]
+
+
+def test_own_text_is_encoded_with_the_named_tokenizer(prepared, tmp_path):
+    _, prefix, _ = prepared
+    text = tmp_path / "mine.jsonl"
+    text.write_text("".join(json.dumps({"text": f"the {number} lines of mine " * 40}) + "\n" for number in range(60)))
+    settings = (f"DATASET={text}", f"TOKENIZER={prefix.parent / 'tokenizer'}", "ALLOW_REPEAT=true")
+    mine, manifest = prepare(config_for(tmp_path, *settings))
+    assert manifest["documents"] == 60
+    assert manifest["input"]["name"] == "mine.jsonl"
+    with pytest.raises(DataError, match="TOKENIZER=auto"):
+        prepare(config_for(tmp_path, f"DATASET={text}"))
+    assert load_manifest(mine) == manifest
+
+
+def test_samples_takes_the_first_documents_and_no_fewer(prepared, tmp_path):
+    _, prefix, _ = prepared
+    text = tmp_path / "mine.jsonl"
+    text.write_text("".join(json.dumps({"text": f"line {number} of mine " * 40}) + "\n" for number in range(60)))
+    settings = (f"DATASET={text}", f"TOKENIZER={prefix.parent / 'tokenizer'}", "ALLOW_REPEAT=true")
+    _, manifest = prepare(config_for(tmp_path, *settings, "SAMPLES=20"))
+    assert manifest["documents"] == 20
+    with pytest.raises(DataError, match="has only 60 documents"):
+        prepare(config_for(tmp_path, *settings, "SAMPLES=61"))
+
+
+def test_pair_without_a_manifest_is_taken_and_not_written_to(tmp_path):
+    prefix = write_toy_data(tmp_path / "theirs" / "text", documents=60)
+    before = sorted(prefix.parent.iterdir())
+    taken, manifest = prepare(config_for(tmp_path, f"DATASET={prefix}"))
+    assert taken == prefix and manifest["documents"] == 60
+    assert sorted(prefix.parent.iterdir()) == before
+
+
+def test_ids_beyond_the_model_vocabulary_are_refused(prepared, tmp_path):
+    prefix = write_toy_data(tmp_path / "theirs" / "text", documents=60)
+    content = bytearray(bin_path(prefix).read_bytes())
+    content[:2] = (5000).to_bytes(2, "little")
+    bin_path(prefix).write_bytes(bytes(content))
+    with pytest.raises(DataError, match="5,001 token ids do not fit the 4,096"):
+        prepare(config_for(tmp_path, f"DATASET={prefix}"))
+
+
+def test_data_changed_after_it_was_encoded_is_refused(tmp_path):
+    prefix, _ = prepare(config_for(tmp_path))
+    content = bytearray(bin_path(prefix).read_bytes())
+    content[0] ^= 1
+    bin_path(prefix).write_bytes(bytes(content))
+    with pytest.raises(DataError, match="bin_sha256"):
+        prepare(config_for(tmp_path))
+    assert manifest_path(prefix).exists()

@@ -1,0 +1,192 @@
+"""Whatever is wrong with a pair is found and explained; what could not be checked is said to be unchecked."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from megatron_reference import TEXTS, megatron_pair, write_jsonl
+
+from data.encode import encode
+from data.verify import main, verify, write_manifest
+from utils.indexed import DataError, UnusableError, load_manifest
+
+
+@pytest.fixture(scope="module")
+def encoded(tmp_path_factory: pytest.TempPathFactory, plain_tokenizer: Path) -> Path:
+    folder = tmp_path_factory.mktemp("encoded")
+    encode(write_jsonl(folder / "in.jsonl", TEXTS), plain_tokenizer, folder / "out")
+    return folder
+
+
+@pytest.fixture
+def prefix(encoded: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(encoded, tmp_path / "copy")) / "out"
+
+
+def change_token(prefix: Path, place: int, value: int) -> None:
+    tokens = np.memmap(f"{prefix}.bin", dtype=np.uint16, mode="r+")
+    tokens[place] = value
+    tokens.flush()
+
+
+def without_manifest(prefix: Path) -> None:
+    prefix.with_suffix(".json").unlink()
+
+
+def change_manifest(prefix: Path, **changes: Any) -> None:
+    prefix.with_suffix(".json").write_text(json.dumps({**load_manifest(prefix), **changes}))
+
+
+@pytest.mark.parametrize("kind", ["plain", "bos", "large"])
+def test_a_good_pair_passes_every_check(tmp_path: Path, request: pytest.FixtureRequest, kind: str) -> None:
+    tokenizer = request.getfixturevalue(f"{kind}_tokenizer")
+    source = write_jsonl(tmp_path / "in.jsonl", TEXTS)
+    manifest = encode(source, tokenizer, tmp_path / "out")
+    summary = verify(tmp_path / "out", tokenizer, source)
+    assert summary.documents == summary.lines_encoded_again == len(TEXTS)
+    assert summary.empty_documents == (0 if kind == "bos" else TEXTS.count(""))
+    assert (summary.tokens, summary.dtype) == (manifest["tokens"], manifest["dtype"])
+    assert summary.has_manifest
+    assert summary.text is not None and summary.text.sampled == summary.documents - summary.empty_documents
+    # all but the text with a special token in it, which decoding leaves out, and with BOS the empty ones too
+    assert summary.text.kept >= summary.text.sampled - 1
+
+
+def test_the_summary_is_readable(prefix: Path, plain_tokenizer: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [str(prefix), "--tokenizer", str(plain_tokenizer), "--input", str(prefix.with_name("in.jsonl"))]
+    assert main(arguments) == 0
+    said = capsys.readouterr().out
+    tokens = prefix.with_suffix(".bin").stat().st_size // 2
+    assert "documents   9 (3 empty)" in said
+    assert f"tokens      {tokens:,} of uint16, {tokens / 6:.1f} in a document" in said
+    assert "manifest    agrees, digests too" in said and "9 sampled lines have these ids" in said
+
+
+def test_what_was_not_checked_is_said(prefix: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(prefix)]) == 0
+    said = capsys.readouterr().out
+    assert "not checked: no --tokenizer" in said and "not checked: no --input" in said
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda p: change_token(p, 1, 5), "bin_sha256 is"),
+        (lambda p: change_manifest(p, idx_sha256="0" * 64), "idx_sha256 is 0000"),
+        (lambda p: change_manifest(p, documents=8), "documents is 8, the files have 9"),
+        (lambda p: change_manifest(p, tokens=1), "tokens is 1"),
+        (lambda p: change_manifest(p, dtype="int32"), "dtype is int32, the files have uint16"),
+        (lambda p: change_manifest(p, tokenizer={"sha256": "0" * 64}), "the data was encoded with 0000"),
+        (lambda p: p.with_suffix(".bin").write_bytes(p.with_suffix(".bin").read_bytes()[:-2]), "shorter than"),
+    ],
+)
+def test_what_the_manifest_contradicts_is_exit_1(
+    prefix: Path,
+    plain_tokenizer: Path,
+    capsys: pytest.CaptureFixture[str],
+    damage: Callable[[Path], Any],
+    message: str,
+) -> None:
+    damage(prefix)
+    assert main([str(prefix), "--tokenizer", str(plain_tokenizer)]) == 1
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.count("\n") == 1 and message in said.err
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (3, 600, r"out\.bin: token 3 is 600, wanted below 600"),
+        (-2, 65535, "is 65535, wanted below 600"),
+        (-1, 7, r"document 7 ends with 7, wanted the end of document 0 \(1 such\)"),
+    ],
+)
+def test_ids_that_cannot_be_are_found_without_a_manifest(
+    prefix: Path, plain_tokenizer: Path, place: int, value: int, message: str
+) -> None:
+    without_manifest(prefix)
+    change_token(prefix, place, value)
+    with pytest.raises(DataError, match=message):
+        verify(prefix, plain_tokenizer)
+
+
+def test_ids_are_checked_to_the_last_piece(
+    prefix: Path, plain_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("data.verify._CHUNK_TOKENS", 7)
+    without_manifest(prefix)
+    change_token(prefix, 20, 601)
+    with pytest.raises(DataError, match="token 20 is 601"):
+        verify(prefix, plain_tokenizer)
+
+
+def test_a_wrong_tokenizer_of_the_same_size_is_found_without_a_manifest(
+    prefix: Path, tmp_path: Path, plain_tokenizer: Path
+) -> None:
+    without_manifest(prefix)
+    other = tmp_path / "other"
+    shutil.copytree(plain_tokenizer, other)
+    content = json.loads((other / "tokenizer.json").read_text())
+    # the ids of the 256 bytes in reverse: nothing decodes to what it was
+    spelled = sorted((number, piece) for piece, number in content["model"]["vocab"].items() if 1 <= number <= 256)
+    content["model"]["vocab"] |= {piece: 257 - number for number, piece in spelled}
+    content["model"]["merges"] = []
+    (other / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(DataError, match="that is not its tokenizer"):
+        verify(prefix, other)
+
+
+def test_an_input_with_other_text_or_another_number_of_lines_is_found(prefix: Path, plain_tokenizer: Path) -> None:
+    source = prefix.with_name("in.jsonl")
+    write_jsonl(source, [*TEXTS[:-2], "y", ""])
+    with pytest.raises(DataError, match=r"in\.jsonl:8: has other ids than document 7"):
+        verify(prefix, plain_tokenizer, source)
+    write_jsonl(source, TEXTS[:-1])
+    with pytest.raises(DataError, match="got 8 lines, .* has 9 documents"):
+        verify(prefix, plain_tokenizer, source)
+
+
+def test_a_pair_without_manifest_or_tokenizer_cannot_be_verified(
+    prefix: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    without_manifest(prefix)
+    assert main([str(prefix)]) == 2
+    assert "--tokenizer" in capsys.readouterr().err
+
+
+def test_a_pair_of_megatron_gets_the_manifest_that_ours_has(tmp_path: Path, plain_tokenizer: Path) -> None:
+    megatron_pair(tmp_path / "theirs", TEXTS, plain_tokenizer)
+    ours = encode(write_jsonl(tmp_path / "in.jsonl", TEXTS), plain_tokenizer, tmp_path / "ours")
+    assert main([str(tmp_path / "theirs"), "--tokenizer", str(plain_tokenizer), "--write-manifest"]) == 0
+    # what only the program that read the text can know stays unknown
+    assert load_manifest(tmp_path / "theirs") == {**ours, "input": None, "bytes_of_text": None}
+    assert main([str(tmp_path / "theirs")]) == 0
+
+
+def test_a_manifest_keeps_the_dtype_of_the_files(tmp_path: Path, plain_tokenizer: Path) -> None:
+    # datatrove and others choose int32 for small vocabularies too
+    np.array([5, 6, 0], dtype=np.int32).tofile(tmp_path / "wide.bin")
+    from utils.indexed import write_index
+
+    write_index(tmp_path / "wide.idx", np.dtype(np.int32), [3], [0, 1])
+    manifest = write_manifest(tmp_path / "wide", plain_tokenizer)
+    assert (manifest["dtype"], manifest["bin_bytes"]) == ("int32", 12)
+    assert verify(tmp_path / "wide").tokens == 3
+
+
+@pytest.mark.parametrize("ending", [".bin", ".idx"])
+def test_missing_files_are_exit_2(prefix: Path, capsys: pytest.CaptureFixture[str], ending: str) -> None:
+    prefix.with_suffix(ending).unlink()
+    assert main([str(prefix)]) == 2
+    assert f"out{ending}: no such file" in capsys.readouterr().err
+
+
+def test_an_input_needs_its_tokenizer(prefix: Path) -> None:
+    with pytest.raises(UnusableError, match="--tokenizer"):
+        verify(prefix, source=prefix.with_name("in.jsonl"))

@@ -1,0 +1,344 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evaluate.compare import as_json, compare, main, write
+from evaluate.report import markdown, terminal
+from evaluate.tables import markdown_table, text_table
+from evaluate.validate import load
+from tests.example import example_result
+from utils import results
+
+ROOT = Path(__file__).parents[2]
+HOSTILE = "<script>alert(1)</script> | `x` *y* $\\frac{1\nend"
+
+
+def save(folder: Path, step: float = 0.5, **changes: Any) -> Path:
+    """Write a result whose steady steps all take `step` seconds: 8192 / step tokens/s on one device."""
+    seconds: dict[str, Any] = {f"performance_metrics__{key}_step_time_seconds": step for key in ("avg", "min", "max")}
+    rates = {f"performance_metrics__tokens_per_second{end}": 8192 / step for end in ("", "_per_gpu")}
+    times = [2.0, 0.6, 0.55, *[step] * 7]
+    result = example_result(
+        **{"step_times": times, "performance_metrics__steps_per_second": 1 / step} | seconds | rates | changes
+    )
+    path = folder / f"train_{len(list(folder.glob('*'))) if folder.exists() else 0:03}.json"
+    results.write(result, path)
+    return path
+
+
+def save_both(folder: Path, key: str, value: Any, **changes: Any) -> Path:
+    return save(folder, **{f"training_config__{key}": value, f"resolved_config__{key}": value} | changes)
+
+
+def save_failed(folder: Path, **changes: Any) -> Path:
+    """Write a run that died before it knew its data, device and host."""
+    nothing = {"reasons": {"*": "the run ended before"}}
+    empty = {
+        section: nothing | dict.fromkeys(results.SECTIONS[section])
+        for section in (
+            "gpu_info",
+            "performance_metrics",
+            "memory_metrics",
+            "resolved_config",
+            "fingerprint",
+            "provenance",
+        )
+    }
+    samples: dict[str, Any] = {key: [] for key in results.SAMPLES}
+    return save(folder, **samples | empty | {"status": "oom", "reason": "out of memory | at step 1"} | changes)
+
+
+def compared(*folders: Path) -> dict[str, Any]:
+    return as_json(compare(load(folders), folders))
+
+
+def as_text(*folders: Path) -> tuple[str, str]:
+    comparison = compare(load(folders), folders)
+    return markdown(comparison), terminal(comparison, 100)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"model": "qwen"},
+        {"model_size": "proxy"},
+        {"method": "best"},
+        {"fingerprint__dataset_bin_sha256": "7" * 64},
+        {"training_config__precision": "bf16", "resolved_config__precision": "bf16"},
+        {"training_config__sequence_length": 256},
+        {"training_config__global_batch_size": 32},
+    ],
+)
+def test_unlike_results_never_share_a_group(tmp_path: Path, other: dict[str, Any]) -> None:
+    save(tmp_path, framework="mega")
+    save(tmp_path, framework="hf", **other)
+    groups = compared(tmp_path)["groups"]
+    assert [len(group["rows"]) for group in groups] == [1, 1]
+    assert all(group["ratios"] == [] for group in groups)
+
+
+def test_mean_and_spread_are_over_runs(tmp_path: Path) -> None:
+    for run, step in enumerate((0.5, 0.25, 0.5), start=1):
+        save(tmp_path, step, run=run)
+    (row,) = compared(tmp_path)["groups"][0]["rows"]
+    # 8192 / 0.5 = 16384 twice and 8192 / 0.25 = 32768 once
+    expected = {"mean": 21845.3, "median": 16384, "min": 16384, "max": 32768, "runs": [16384, 32768, 16384]}
+    found = row["tokens_per_second_per_gpu"]
+    assert found | {"mean": round(found["mean"], 1)} == expected
+    assert row["step_time_seconds"]["mean"] == pytest.approx(1.25 / 3)
+
+
+def test_rejected_result_is_shown_and_not_averaged(tmp_path: Path) -> None:
+    save(tmp_path)
+    save(tmp_path, 0.25, run=2, resolved_config__tp=4)
+    (row,) = compared(tmp_path)["groups"][0]["rows"]
+    assert row["tokens_per_second_per_gpu"]["runs"] == [16384]
+    assert (row["runs_counted"], row["runs_found"]) == (1, 2)
+    assert row["results"][1]["rejections"] == ["tp: asked 1, ran 4"]
+    for text in as_text(tmp_path):
+        assert "1 of 2" in text
+        assert "REJECTED" in text
+        assert "tp: asked 1, ran 4" in text
+
+
+def test_result_that_is_not_ok_is_shown_and_not_averaged(tmp_path: Path) -> None:
+    save(tmp_path)
+    save(tmp_path, 0.25, run=2, status="timeout", reason="stopped after 3600 s")
+    (row,) = compared(tmp_path)["groups"][0]["rows"]
+    assert row["tokens_per_second_per_gpu"]["runs"] == [16384]
+    assert all("stopped after 3600 s" in text for text in as_text(tmp_path))
+
+
+def test_run_that_died_early_stands_with_the_one_row_it_can_belong_to(tmp_path: Path) -> None:
+    save(tmp_path)
+    save_failed(tmp_path, run=2)
+    (group,) = compared(tmp_path)["groups"]
+    (row,) = group["rows"]
+    assert (row["runs_counted"], row["runs_found"]) == (1, 2)
+
+
+def test_run_that_died_early_stands_alone_where_its_place_is_unclear(tmp_path: Path) -> None:
+    save(tmp_path)
+    save(tmp_path, fingerprint__dataset_bin_sha256="7" * 64)
+    save_failed(tmp_path, run=2)
+    assert [len(group["rows"]) for group in compared(tmp_path)["groups"]] == [1, 1, 1]
+
+
+def test_unknown_data_equals_no_other_data(tmp_path: Path) -> None:
+    for framework in ("mega", "hf"):
+        result = example_result(framework=framework, fingerprint__dataset_bin_sha256=None)
+        result["fingerprint"]["reasons"] = {"dataset_bin_sha256": "not computed"}
+        results.write(result, tmp_path / f"train_{framework}.json")
+    assert len(compared(tmp_path)["groups"]) == 2
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"provenance__host": "elsewhere"},
+        {"gpu_info__device_name": "Other CPU"},
+        {"platform": "nvd"},
+        {"framework": "hf"},
+        {"label": "sweep_mbs4"},
+        {"training_config__micro_batch_size": 4, "training_config__gradient_accumulation": 16}
+        | {"resolved_config__micro_batch_size": 4, "resolved_config__gradient_accumulation": 16},
+    ],
+)
+def test_other_systems_are_rows_of_their_own(tmp_path: Path, other: dict[str, Any]) -> None:
+    save(tmp_path / "one")
+    save(tmp_path / "two", **other)
+    (group,) = compared(tmp_path / "one", tmp_path / "two")["groups"]
+    assert [row["runs_counted"] for row in group["rows"]] == [1, 1]
+    names = re.findall(r"^\| ([AB] .*?\|.*?)\|", as_text(tmp_path)[0], re.MULTILINE)
+    assert len({name[2:] for name in names}) == 2, "the table must tell the rows apart"
+
+
+def test_copy_of_a_result_is_not_another_run(tmp_path: Path) -> None:
+    save(tmp_path / "here")
+    save(tmp_path / "there")
+    found = compared(tmp_path / "here", tmp_path / "there")
+    assert found["groups"][0]["rows"][0]["runs_found"] == 1
+    assert found["copies"][0]["file"].endswith("there/train_000.json")
+    assert "same content as" in as_text(tmp_path)[0]
+
+
+def test_ratio_has_the_spread_of_its_runs_and_no_judgement(tmp_path: Path) -> None:
+    for run, (mega, hf) in enumerate([(0.5, 0.25), (0.4, 0.32)], start=1):
+        save(tmp_path, mega, run=run, framework="mega")
+        save(tmp_path, hf, run=run, framework="hf")
+    (ratio,) = compared(tmp_path)["groups"][0]["ratios"]
+    # hf 32768 and 25600, mega 16384 and 20480 tokens/s
+    assert (ratio["mean"], ratio["min"], ratio["max"]) == pytest.approx((36864 / 58368, 16384 / 32768, 20480 / 25600))
+    for text in as_text(tmp_path):
+        assert "B cpu/mega over A cpu/hf: 0.632 (0.500-0.800)" in text
+        assert not re.search(r"\b(faster|slower|better|worse|winner)\b", text)
+
+
+def test_no_verdict_is_said_first_and_with_its_reason(tmp_path: Path) -> None:
+    save(tmp_path)
+    found = compared(tmp_path)
+    assert found["verdict"] is None
+    assert found["groups"][0]["verdict"] is None
+    assert found["verdict_reason"]
+    page, screen = as_text(tmp_path)
+    assert page.splitlines()[2].startswith("**Verdict:** none is given")
+    assert screen.startswith("Verdict: none is given")
+
+
+@pytest.mark.parametrize(("runs", "is_said"), [(4, True), (5, False)])
+def test_fewer_than_five_runs_is_said(tmp_path: Path, runs: int, is_said: bool) -> None:
+    for run in range(1, runs + 1):
+        save(tmp_path, run=run)
+    assert all(("fewer than five runs" in text) == is_said for text in as_text(tmp_path))
+
+
+@pytest.mark.parametrize(("first_loss", "is_noted"), [(8.3 * 1.0005, False), (8.3 * 1.0015, True)])
+def test_initial_losses_a_thousandth_apart_are_noted(tmp_path: Path, first_loss: float, is_noted: bool) -> None:
+    save(tmp_path, framework="mega")
+    save(tmp_path, framework="hf", loss_values=[first_loss, 8.2, 8.0, 7.8, 7.6, 7.4, 7.2, 7.1, 7.0, 6.9])
+    assert any("initial losses differ" in note for note in compared(tmp_path)["groups"][0]["notes"]) == is_noted
+
+
+@pytest.mark.parametrize(("last_loss", "is_noted"), [(6.9 * 1.01, False), (0.004, True)])
+def test_final_losses_far_apart_are_noted(tmp_path: Path, last_loss: float, is_noted: bool) -> None:
+    save(tmp_path, framework="mega")
+    save(tmp_path, framework="hf", loss_values=[8.3, 8.2, 8.0, 7.8, 7.6, 7.4, 7.2, 7.1, 7.0, last_loss])
+    assert any("final losses differ" in note for note in compared(tmp_path)["groups"][0]["notes"]) == is_noted
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "shown"),
+    [
+        ("fingerprint__initial_weights_sha256", "7" * 64, "777777777777 (A cpu/hf)"),
+        ("resolved_config__qkv_bias", True, "true (A cpu/hf); false (B cpu/mega)"),
+        ("memory_metrics__source", "allocator", "allocator (A cpu/hf)"),
+    ],
+)
+def test_unlike_work_is_noted(tmp_path: Path, key: str, value: Any, shown: str) -> None:
+    save(tmp_path, framework="mega")
+    save(tmp_path, framework="hf", **{key: value})
+    notes = compared(tmp_path)["groups"][0]["notes"]
+    assert any(note.startswith(f"{key.replace('__', '.')} differs: {shown}") for note in notes)
+
+
+def test_other_seeds_may_have_other_weights(tmp_path: Path) -> None:
+    save(tmp_path)
+    save_both(tmp_path, "seed", 43, run=2, fingerprint__initial_weights_sha256="7" * 64)
+    assert not any("differs" in note for note in compared(tmp_path)["groups"][0]["notes"])
+
+
+def test_hostile_names_stay_text_inside_their_cell(tmp_path: Path) -> None:
+    save(tmp_path, gpu_info__device_name=HOSTILE)
+    save_failed(tmp_path, framework="hf")
+    page, screen = as_text(tmp_path)
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+    assert "\\`x\\` \\*y\\* \\$\\\\frac{1\\\\nend" in page
+    table = [line for line in page.splitlines() if line.startswith("|")]
+    assert {line.count("|") for line in table} == {9, 6}, "a pipe in a name must not open a column"
+    assert HOSTILE.replace("\n", "\\n").split()[-1] in screen
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_tables_keep_to_the_width_of_the_terminal(tmp_path: Path, width: int) -> None:
+    for run in (1, 2):
+        save(tmp_path, 0.25 * run, run=run, gpu_info__device_name="A device with quite a long name " * 3)
+        save(tmp_path, 0.25 * run, run=run, framework="hf", resolved_config__tp=4)
+    comparison = compare(load([tmp_path]), [tmp_path])
+    assert max(map(len, terminal(comparison, width).splitlines())) <= width
+
+
+def test_numbers_are_not_broken_to_fit() -> None:
+    table = text_table(("name", "tokens/s"), [("word " * 30, "18,036 (18,009-18,062)")], 30)
+    assert "(18,009-18,062)" in table
+
+
+def test_markdown_table_of_text_only_cells() -> None:
+    assert markdown_table(("a", "b"), [("x|y", "a_b _c_")]).splitlines()[2] == "| x&#124;y | a_b \\_c\\_ |"
+
+
+def test_command_writes_whole_files_and_prints_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save(tmp_path)
+    assert main([str(tmp_path)]) == 0
+    output = capsys.readouterr()
+    assert "16,384" in output.out
+    assert "\x1b" not in output.out
+    written = {path.name for path in tmp_path.iterdir()}
+    assert written == {"train_000.json", "compare.json", "compare.md", "compare.png"}
+    assert json.loads((tmp_path / "compare.json").read_text())["groups"]
+    assert main([str(tmp_path)]) == 0, "the files of an earlier comparison are no results"
+
+
+def test_output_goes_where_it_was_sent(tmp_path: Path) -> None:
+    save(tmp_path / "in")
+    assert main([str(tmp_path / "in"), "--output", str(tmp_path / "deep" / "out")]) == 0
+    assert (tmp_path / "deep" / "out" / "compare.md").exists()
+    assert not (tmp_path / "in" / "compare.md").exists()
+
+
+def test_no_single_ok_result_exits_1_and_still_shows_the_reasons(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_failed(tmp_path)
+    assert main([str(tmp_path)]) == 1
+    output = capsys.readouterr()
+    assert "out of memory" in output.out
+    assert output.err.splitlines()[-1].startswith("error: ")
+    assert "out of memory" in (tmp_path / "compare.md").read_text()
+
+
+def test_only_unreadable_files_exit_1_and_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "train_x.json").write_text("[]")
+    assert main([str(tmp_path)]) == 1
+    said = " ".join(capsys.readouterr().out.split())  # the terminal wraps it where the path happens to end
+    assert "wanted an object" in said
+    assert "train_x.json" in (tmp_path / "compare.md").read_text()
+
+
+@pytest.mark.parametrize("arguments", [["missing"], ["empty"], ["good", "missing"], ["good", "--output", "file"]])
+def test_bad_input_exits_2_with_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    save(tmp_path / "good")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
+    assert main(arguments) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("error: ")
+    assert output.err.count("\n") == 1
+
+
+def test_unchanged_results_give_unchanged_files(tmp_path: Path) -> None:
+    save(tmp_path)
+    comparison = compare(load([tmp_path]), [tmp_path])
+    contents = []
+    for name in ("first", "second"):
+        write(comparison, tmp_path / name)
+        contents.append([(tmp_path / name / f"compare.{end}").read_bytes() for end in ("json", "md", "png")])
+    assert contents[0] == contents[1]
+
+
+def test_evaluation_needs_no_torch() -> None:
+    program = "import sys, evaluate.compare, evaluate.plots; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0
+
+
+def test_shell_entry_finds_the_suite_from_anywhere_and_keeps_the_exit_code(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python3").symlink_to(sys.executable)
+    (tmp_path / "empty").mkdir()
+    environment = os.environ | {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    command = [str(ROOT / "evaluate" / "compare.sh"), "empty"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: empty: got no result")

@@ -1,0 +1,120 @@
+"""shell/test.sh and .ci/run in a copy of the checkout, with stand-ins for the tools: what runs, and the verdict."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CHECKS = ("ruff check", "ruff format", "mypy", "shellcheck", "shfmt", "pytest")
+# Plays every tool; each is known by a word that only its command line has.
+TOOL = """#!/usr/bin/env bash
+exec >>"$CALLS"
+printf '%s %s|words=%s|CI=%s|threads=%s|input=%s\\n' "${0##*/}" "$*" "$#" "${CI:-}" "${OMP_NUM_THREADS:-}" "$(cat)"
+case "${0##*/} $*" in $FAILS_ON) exit 3 ;; esac
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    root = tmp_path / "a checkout"
+    for name in ("shell/test.sh", "shell/environment.sh", ".ci/run"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, root / name)
+    add_program(
+        root / "shell" / "setup.sh", '#!/usr/bin/env bash\necho "setup $*" >>"$CALLS"\nexit "${SETUP_EXIT:-0}"\n'
+    )
+    for name in ("python", "shellcheck", "shfmt"):
+        add_program(root / ".venv" / "bin" / name, TOOL)
+    return root
+
+
+def add_program(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf8")
+    path.chmod(0o755)
+
+
+def run(checkout: Path, *arguments: str, script: str = "shell/test.sh", **changes: str) -> tuple[int, str, list[str]]:
+    """Return the exit code, stdout and the calls of the tools."""
+    calls = checkout.parent / "calls.txt"
+    environment = {"PATH": "/usr/bin:/bin", "CALLS": str(calls), "FAILS_ON": "", **changes}
+    command = [str(checkout / script), *arguments]
+    done = subprocess.run(
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        input="typed",
+        text=True,
+        timeout=60,
+    )
+    return done.returncode, done.stdout, calls.read_text(encoding="utf8").splitlines()
+
+
+def test_all_checks_run_after_setup(checkout: Path) -> None:
+    code, output, calls = run(checkout)
+    assert code == 0
+    assert output.splitlines()[-1] == "all checks passed"
+    assert calls[0] == "setup --dev"
+    wanted = [
+        "-m ruff check",
+        "-m ruff format --check",
+        "-m mypy",
+        "shellcheck ",
+        "shfmt -i 2 -ci -d",
+        "-m pytest -n 2",
+    ]
+    assert len(calls) == 1 + len(wanted)
+    for call, part in zip(calls[1:], wanted, strict=True):
+        assert part in call
+        assert "threads=1" in call
+
+
+@pytest.mark.parametrize(
+    ("fails_on", "name"),
+    list(zip(("*ruff check*", "*ruff format*", "*mypy*", "shellcheck*", "shfmt*", "*pytest*"), CHECKS, strict=True)),
+)
+def test_a_failing_check_stops_no_other_and_is_named_last(checkout: Path, fails_on: str, name: str) -> None:
+    code, output, calls = run(checkout, FAILS_ON=fails_on)
+    assert code == 1
+    assert output.splitlines()[-1] == f"failed: {name}"
+    assert len(calls) == 1 + len(CHECKS)
+
+
+def test_all_that_failed_are_named(checkout: Path) -> None:
+    code, output, _ = run(checkout, FAILS_ON="*")
+    assert code == 1
+    assert output.splitlines()[-1] == f"failed: {', '.join(CHECKS)}"
+
+
+def test_arguments_reach_pytest_as_they_are(checkout: Path) -> None:
+    _, _, calls = run(checkout, "tests/utils", "-k", "one or two")
+    assert "--dist loadfile tests/utils -k one or two|words=9|" in calls[-1]
+
+
+def test_every_script_is_linted_but_those_of_others(checkout: Path) -> None:
+    add_program(checkout / "train" / "a name.sh", "")
+    add_program(checkout / ".venv" / "lib" / "theirs.sh", "")
+    add_program(checkout / "output" / "generated.sh", "")
+    _, _, calls = run(checkout)
+    for call in (call for call in calls if call.startswith(("shellcheck", "shfmt"))):
+        assert "./train/a name.sh" in call and "./shell/test.sh" in call and ".ci/run" in call
+        assert "theirs" not in call and "generated" not in call
+
+
+def test_a_failing_setup_ends_it(checkout: Path) -> None:
+    code, _, calls = run(checkout, SETUP_EXIT="1")
+    assert code == 1
+    assert calls == ["setup --dev"]
+
+
+def test_continuous_integration_has_no_input(checkout: Path) -> None:
+    code, output, calls = run(checkout, "tests/utils", script=".ci/run")
+    assert code == 0
+    assert output.splitlines()[-1] == "all checks passed"
+    assert all("|CI=true|" in call and call.endswith("|input=") for call in calls[1:])
+    assert "tests/utils" in calls[-1]

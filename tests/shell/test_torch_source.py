@@ -1,0 +1,122 @@
+"""Which PyTorch a Python brings, and whether an index answers: real Pythons, a real local server."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "shell" / "torch_source.py"
+
+
+def ask(*arguments: str, packages: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the script with no packages but those in the folder."""
+    # -S: without site-packages, where the real torch lies; -E is left out because PYTHONPATH brings the stand-ins
+    command = [sys.executable, "-S", str(SCRIPT), *arguments]
+    environment = {"PYTHONPATH": str(packages)} | environment if packages else environment
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+
+
+def add_package(folder: Path, name: str, version: str, code: str) -> None:
+    (folder / name).mkdir()
+    (folder / name / "__init__.py").write_text(code, encoding="utf8")
+    metadata = folder / f"{name}-{version}.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n", encoding="utf8")
+
+
+def add_torch(folder: Path, version: str, *, cuda: str | None = None, hip: str | None = None) -> None:
+    code = f"class version:\n    cuda = {cuda!r}\n    hip = {hip!r}\n"
+    add_package(folder, "torch", version, code)
+
+
+BUILDS = {
+    "nvd": {"version": "2.7.0a0+79aa174.nv25.4", "cuda": "12.9"},
+    "amd": {"version": "2.9.0+rocm7.0", "hip": "7.0.51831"},
+}
+
+
+@pytest.mark.parametrize("platform", ["nvd", "amd"])
+def test_a_torch_of_the_platform_is_pinned_with_its_numpy(tmp_path: Path, platform: str) -> None:
+    add_torch(tmp_path, **BUILDS[platform])  # type: ignore[arg-type]
+    add_package(tmp_path, "numpy", "1.26.4", "")
+    done = ask("machine", platform, packages=tmp_path)
+    assert done.stdout.splitlines() == [str(tmp_path), f"torch=={BUILDS[platform]['version']}", "numpy==1.26.4"]
+
+
+@pytest.mark.parametrize(("platform", "other"), [("nvd", "amd"), ("amd", "nvd")])
+def test_a_torch_of_the_other_vendor_does_not_count(tmp_path: Path, platform: str, other: str) -> None:
+    add_torch(tmp_path, **BUILDS[other])  # type: ignore[arg-type]
+    done = ask("machine", platform, packages=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+@pytest.mark.parametrize("platform", ["nvd", "amd"])
+def test_a_cpu_torch_does_not_count(tmp_path: Path, platform: str) -> None:
+    add_torch(tmp_path, "2.13.0+cpu")
+    assert ask("machine", platform, packages=tmp_path).stdout == ""
+
+
+def test_no_torch_is_an_empty_answer(tmp_path: Path) -> None:
+    done = ask("machine", "nvd", packages=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_torch_that_cannot_be_imported_is_named_and_does_not_count(tmp_path: Path) -> None:
+    add_package(tmp_path, "torch", "2.9.0", "raise OSError('libamdhip64.so: cannot open shared object file')")
+    done = ask("machine", "amd", packages=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "libamdhip64.so" in done.stderr
+
+
+class Index(BaseHTTPRequestHandler):
+    """An index that has torch and nothing else."""
+
+    def do_GET(self) -> None:  # noqa: N802
+        self.send_response(200 if self.path.endswith("/whl/cpu/torch/") else 403)  # a proxy is asked for the whole URL
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def index() -> Iterator[str]:
+    with HTTPServer(("127.0.0.1", 0), Index) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_an_index_that_serves_torch_answers(index: str) -> None:
+    assert ask("answers", f"http://{index}/whl/cpu/torch/").returncode == 0
+
+
+def test_the_proxy_of_the_environment_is_asked(index: str) -> None:
+    closed = "127.0.0.1:1"
+    assert ask("answers", f"http://{closed}/whl/cpu/torch/", http_proxy=f"http://{index}").returncode == 0
+    assert ask("answers", f"http://{index}/whl/cpu/torch/", http_proxy=f"http://{closed}").returncode == 1
+
+
+@pytest.mark.parametrize("path", ["/blocked/", "/"])
+def test_an_index_that_refuses_does_not_answer(index: str, path: str) -> None:
+    done = ask("answers", f"http://{index}{path}")
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_a_closed_port_and_an_unknown_host_do_not_answer() -> None:
+    for address in ("http://127.0.0.1:1/", "http://no-such-host.invalid/"):
+        done = ask("answers", address)
+        assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_certificates_that_do_not_exist_are_no_answer(index: str) -> None:
+    done = ask("answers", f"http://{index}/whl/cpu/torch/", PIP_CERT="/no/such/certificates.pem")
+    assert (done.returncode, done.stderr) == (1, "")

@@ -1,0 +1,131 @@
+"""Every way a job can end leaves one true result, an exit code that says so, and earlier results as they were."""
+
+import json
+import sys
+
+import pytest
+from toydata import write_toy_data
+
+from tests.train.launching import launch, run
+from train import launch as launcher
+from utils import results
+
+
+@pytest.fixture(scope="module")
+def prefix(tmp_path_factory):
+    return write_toy_data(tmp_path_factory.mktemp("data") / "text")
+
+
+@pytest.fixture(scope="module")
+def finished(prefix, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished")
+    run("hf", "llama", folder, prefix)
+    return folder
+
+
+def only_result(folder):
+    (path,) = results.find([folder])
+    return path
+
+
+def test_finished_job_is_skipped_and_said_to_be(finished, prefix):
+    before = only_result(finished).read_bytes()
+    again = launch("hf", "llama", finished, prefix)
+    assert again.returncode == 0
+    assert "has an ok result" in again.stdout and "Step 1/6" not in again.stdout
+    assert only_result(finished).read_bytes() == before
+
+
+def test_changed_setting_trains_again_and_keeps_the_earlier_attempt(finished, prefix):
+    before = only_result(finished).read_bytes()
+    assert launch("hf", "llama", finished, prefix, "BETA2=0.9").returncode == 0
+    assert json.loads(only_result(finished).read_text())["attempt"] == 2
+    (kept,) = (finished / results.SUPERSEDED).iterdir()
+    assert kept.read_bytes() == before
+
+
+def test_log_holds_every_step_and_the_result_is_complete(finished):
+    log = next((finished / "logs").glob("*_attempt1.log")).read_text()
+    assert [f"Step {step}/6" in log for step in range(1, 7)] == [True] * 6
+    result = results.read(only_result(finished))
+    assert result["steps"] == [1, 2, 3, 4, 5, 6]
+    assert result["status"] == "ok" and result["fingerprint"]["epochs"] < 1
+    assert not [name for name in result["provenance"]["environment"] if "TOKEN" in name and "TOKENIZERS" not in name]
+
+
+@pytest.mark.parametrize("framework", ["mega", "hf"])
+def test_loss_that_is_not_a_number_ends_as_nan_with_the_steps_so_far(framework, prefix, tmp_path):
+    ran = launch(framework, "llama", tmp_path, prefix, "LR=1e30", "CLIP_GRAD=1e30", "MIN_LR=1e30", "WARMUP_ITERS=0")
+    result = results.read(only_result(tmp_path))
+    assert ran.returncode not in (0, 2)
+    assert result["status"] == "nan" and "step" in result["reason"]
+    assert 1 <= len(result["steps"]) < 6
+    assert result["loss_values"][-1] is None or result["grad_norms"][-1] is None
+
+
+ENDINGS = {
+    "exit 0 without a result": ("pass", "exit code 0", 1),
+    "exit 3": ("import sys; print('last words'); sys.exit(3)", "exit code 3", 3),
+    "killed": ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "signal 9", 1),
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_trainer_that_could_not_write_leaves_a_failed_result(ending, prefix, tmp_path, monkeypatch, capfd):
+    script, said, exit_code = ENDINGS[ending]
+    monkeypatch.setattr(launcher, "_command", lambda job, settings: [sys.executable, "-c", script])
+    monkeypatch.setattr(launcher, "_ranks", lambda command: 1)
+    settings = [f"OUTPUT_DIR={tmp_path}", f"DATA_DIR={prefix.parent}", f"DATASET={prefix}", "TRAIN_ITERS=6"]
+    arguments = ["launch", "--platform", "cpu", "--framework", "mega", "--model", "llama", *settings]
+    monkeypatch.setattr(sys, "argv", arguments)
+    assert launcher.main() == exit_code
+    result = results.read(only_result(tmp_path))
+    assert result["status"] == "failed" and said in result["reason"]
+    if ending == "exit 3":
+        assert "last words" in result["reason"]
+
+
+BAD_INPUT = {
+    "unknown key": (["NONSENSE=1"], "unknown key NONSENSE=1"),
+    "micro batch of 0": (["MBS=0"], "MBS=0"),
+    "global batch that does not divide": (["GBS=7"], "GBS=7"),
+    "gradient accumulation that disagrees": (["GA=9"], "GA=9"),
+    "data set that is not there": (["DATASET=/nowhere/text"], "/nowhere/text"),
+    "text that is not there": (["DATASET=/nowhere/text.jsonl"], "/nowhere/text.jsonl"),
+    "hub data set, not fetched yet": (["DATASET=c4"], "DATASET=c4"),
+    "context parallelism without TE": (["CP=2", "CPU_RANKS=2"], "CP=2"),
+    "hf with tensor parallelism": (["TP=2", "CPU_RANKS=2"], "TP=2"),
+    "output folder that cannot be written": (["OUTPUT_DIR=/proc/nowhere"], "OUTPUT_DIR=/proc/nowhere"),
+    "data set read over and over": (["TRAIN_ITERS=4000"], "epochs"),
+}
+
+
+@pytest.mark.parametrize("fault", BAD_INPUT)
+def test_bad_input_ends_with_2_and_one_line_and_writes_nothing(fault, finished, prefix):
+    settings, named = BAD_INPUT[fault]
+    before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
+    framework = "mega" if "CP=2" in settings else "hf"
+    ran = launch(framework, "llama", finished, prefix, *settings)
+    assert ran.returncode == 2
+    assert ran.stdout == ""
+    (line,) = ran.stderr.splitlines()
+    assert line.startswith("error: ") and named in line
+    assert {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()} == before
+
+
+def test_data_shorter_than_its_index_is_refused(finished, tmp_path):
+    damaged = write_toy_data(tmp_path / "text", documents=200)
+    content = damaged.with_suffix(".bin").read_bytes()
+    damaged.with_suffix(".bin").write_bytes(content[:-100])
+    ran = launch("hf", "llama", finished, damaged)
+    assert ran.returncode == 2
+    (line,) = ran.stderr.splitlines()
+    assert "text.bin" in line and "shorter" in line
+
+
+@pytest.mark.parametrize("model", ["gpt", "all"])
+def test_unknown_model_is_refused(model, finished, prefix):
+    ran = launch("hf", model, finished, prefix)
+    assert ran.returncode == 2
+    (line,) = ran.stderr.splitlines()
+    assert "llama, qwen, mistral" in line

@@ -1,0 +1,98 @@
+"""Megatron-core and transformers do the same work: equal curves from equal weights, and every planted fault is seen.
+
+The bounds are from measurements of broken pairs (a correct pair stays under 3e-7 in loss): tighter than the weakest
+fault, looser than rounding.
+"""
+
+import json
+import math
+import subprocess
+import sys
+
+import pytest
+from toydata import write_toy_data
+
+from utils.configure import ROOT
+
+LOSS_BOUND = 2e-6
+GRAD_NORM_BOUND = 2e-4
+MODELS = ("llama", "qwen", "mistral")
+FAULTS = (
+    "llama:rope_base",
+    "llama:no_rope_scaling",
+    "llama:norm_epsilon",
+    "llama:weight_decay_on_norms",
+    "llama:loss_divided_by_micro_batches",
+    "qwen:norm_epsilon",
+    "qwen:rope_base",
+    "qwen:no_qkv_bias",
+    "mistral:window_one_more",
+    "mistral:window_one_less",
+)
+
+
+@pytest.fixture(scope="module")
+def curves(tmp_path_factory):
+    scratch = tmp_path_factory.mktemp("parity")
+    prefix = write_toy_data(scratch / "toy" / "text")
+
+    def train(framework, port, *cases):
+        command = [sys.executable, "-m", "tests.train.parity_worker", framework, str(prefix), str(scratch), *cases]
+        environment = {"OMP_NUM_THREADS": "1", "MASTER_PORT": str(port), "PATH": "/usr/bin:/bin", "HOME": str(scratch)}
+        ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
+        assert ran.returncode == 0, ran.stderr[-3000:]
+        return json.loads(ran.stdout.strip().splitlines()[-1])
+
+    return {"hf": train("hf", free_port(), *MODELS), "mega": train("mega", free_port(), *MODELS, *FAULTS)}
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def largest_difference(ours, theirs):
+    assert len(ours) == len(theirs) == 20
+    return max(abs(a - b) / abs(b) for a, b in zip(ours, theirs, strict=True))
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_mega_and_hf_have_the_same_loss_and_gradient_norm_at_every_step(curves, model):
+    mega, hf = curves["mega"][model], curves["hf"][model]
+    assert largest_difference(mega["loss"], hf["loss"]) < LOSS_BOUND
+    assert largest_difference(mega["grad_norm"], hf["grad_norm"]) < GRAD_NORM_BOUND
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_loss_falls(curves, model):
+    for framework in ("mega", "hf"):
+        losses = curves[framework][model]["loss"]
+        assert losses[0] == pytest.approx(math.log(4096), abs=0.15), "untrained, every token is about as likely"
+        assert losses[-1] < losses[0] - 0.5
+
+
+@pytest.mark.parametrize("case", FAULTS)
+def test_planted_fault_breaks_parity(curves, case):
+    broken, hf = curves["mega"][case], curves["hf"][case.partition(":")[0]]
+    loss = largest_difference(broken["loss"], hf["loss"])
+    grad_norm = largest_difference(broken["grad_norm"], hf["grad_norm"])
+    assert loss > LOSS_BOUND or grad_norm > GRAD_NORM_BOUND, f"not seen: loss {loss:.1e}, grad norm {grad_norm:.1e}"
+
+
+def rule(step: int, peak: float = 1e-3, warmup: int = 2, total: int = 20) -> float:
+    """The rule of the settings, written down again: LR n / (W + 1), then a cosine that starts at the peak."""
+    if step <= warmup:
+        return peak * step / (warmup + 1)
+    return peak * 0.5 * (1 + math.cos(math.pi * (step - 1 - warmup) / (total - warmup)))
+
+
+@pytest.mark.parametrize("framework", ["mega", "hf"])
+@pytest.mark.parametrize("model", MODELS)
+def test_learning_rate_at_every_step_is_the_rule(curves, framework, model):
+    rates = curves[framework][model]["learning_rate"]
+    assert len(rates) == 20
+    for step, rate in enumerate(rates, 1):
+        assert rate == pytest.approx(rule(step), abs=1e-9)

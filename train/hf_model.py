@@ -1,0 +1,67 @@
+"""The transformers model of a spec: the library's own classes, from configuration, never from a checkpoint."""
+
+from __future__ import annotations
+
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    PretrainedConfig,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
+
+from utils.models import ModelSpec
+
+_CLASSES = {
+    "llama": (LlamaConfig, LlamaForCausalLM),
+    "qwen": (Qwen2Config, Qwen2ForCausalLM),
+    "mistral": (MistralConfig, MistralForCausalLM),
+}
+
+
+def build_model(spec: ModelSpec, init_std: float = 0.02) -> PreTrainedModel:
+    """Return the untrained model with torch's scaled-dot-product attention, in torch's default dtype (float32)."""
+    return _CLASSES[spec.name][1](build_config(spec, init_std))
+
+
+def build_config(spec: ModelSpec, init_std: float = 0.02) -> PretrainedConfig:
+    """Return transformers' configuration of the spec.
+
+    transformers 5 wants rope's base inside `rope_parameters`; Mistral's `sliding_window` of W lets a token see W
+    tokens with itself, as `ModelSpec.sliding_window` means it.
+    """
+    settings = {
+        "vocab_size": spec.vocab_size,
+        "hidden_size": spec.hidden_size,
+        "intermediate_size": spec.ffn_hidden_size,
+        "num_hidden_layers": spec.num_layers,
+        "num_attention_heads": spec.num_attention_heads,
+        "num_key_value_heads": spec.num_query_groups,
+        "rms_norm_eps": spec.norm_epsilon,
+        "max_position_embeddings": spec.max_position_embeddings,
+        "initializer_range": init_std,
+        "rope_parameters": _rope_parameters(spec),
+        "tie_word_embeddings": False,
+        "attention_dropout": 0.0,
+        "attn_implementation": "sdpa",
+        "use_cache": False,
+    }
+    if spec.name == "mistral":
+        settings["sliding_window"] = spec.sliding_window
+    return _CLASSES[spec.name][0](**settings)
+
+
+def _rope_parameters(spec: ModelSpec) -> dict[str, object]:
+    if spec.rope_scaling is None:
+        return {"rope_type": "default", "rope_theta": spec.rope_base}
+    return {
+        "rope_type": "llama3",
+        "rope_theta": spec.rope_base,
+        "factor": spec.rope_scaling.factor,
+        "low_freq_factor": spec.rope_scaling.low_frequency_factor,
+        "high_freq_factor": spec.rope_scaling.high_frequency_factor,
+        "original_max_position_embeddings": spec.rope_scaling.original_max_position_embeddings,
+    }

@@ -1,0 +1,68 @@
+"""megatron-core on a machine without a GPU: what it hard-codes to CUDA is sent to the CPU. Nothing else knows of this.
+
+megatron-core 0.16.1 asks `torch.cuda` for the current device, its random state and synchronisation, names
+`device="cuda"` in its buffers, and compares the tensor type strings of CUDA. Each of these has one line here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+_CPU = torch.device("cpu")
+_CUDA_ON_CPU: dict[str, Callable[..., Any]] = {
+    "current_device": lambda: _CPU,
+    "synchronize": lambda device=None: None,
+    "get_rng_state": lambda device="cuda": torch.get_rng_state(),
+    "set_rng_state": lambda new_state, device="cuda": torch.set_rng_state(new_state),
+    "manual_seed": lambda seed: torch.manual_seed(seed),
+}
+_active: list[TorchFunctionMode] = []
+
+
+class _CudaMeansCpu(TorchFunctionMode):
+    """Replaces a CUDA device in the arguments of any torch function by the CPU."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        keywords = kwargs or {}
+        if _is_cuda(keywords.get("device")):
+            keywords = {**keywords, "device": _CPU}
+        if any(_is_cuda(argument) for argument in args):
+            args = tuple(_CPU if _is_cuda(argument) else argument for argument in args)
+        return func(*args, **keywords)
+
+
+def redirect() -> None:
+    """Send megatron-core's CUDA calls to the CPU for the rest of this process; once, and only without a GPU."""
+    if torch.cuda.is_available():
+        raise RuntimeError("there is a GPU: the CPU redirection would hide it")
+    if _active:
+        return
+    for name, stand_in in _CUDA_ON_CPU.items():
+        setattr(torch.cuda, name, stand_in)
+    setattr(torch.Tensor, "cuda", lambda self, *_, **__: self)  # noqa: B010 - mypy refuses the plain assignment
+    setattr(torch.Tensor, "type", _type_as_on_cuda(torch.Tensor.type))  # noqa: B010
+    mode = _CudaMeansCpu()
+    mode.__enter__()
+    _active.append(mode)
+
+
+def _is_cuda(value: object) -> bool:
+    if isinstance(value, torch.device):
+        return value.type == "cuda"
+    return isinstance(value, str) and (value == "cuda" or value.startswith("cuda:"))
+
+
+def _type_as_on_cuda(original: Any) -> Any:
+    """`tensor.type()` answers `torch.cuda.FloatTensor`, which the distributed optimizer compares with."""
+
+    def tensor_type(self: torch.Tensor, *args: Any, **keywords: Any) -> Any:
+        answer = original(self, *args, **keywords)
+        # torch looks the method up again for the mode above, so the answer can have been here before
+        is_new = isinstance(answer, str) and not answer.startswith("torch.cuda.")
+        return answer.replace("torch.", "torch.cuda.", 1) if is_new else answer
+
+    return tensor_type

@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# Train llama with mega on cpu, one run.
+#
+# Usage:  bash train/train_cpu_mega_llama.sh [--run N] [KEY=VALUE ...]
+# Reads, writes, exits: as shell/job.sh
+set -Eeuo pipefail
+
+exec "$(dirname "${BASH_SOURCE[0]}")/../shell/job.sh" cpu mega llama "$@"

@@ -1,0 +1,203 @@
+"""Pretraining with transformers: its own model classes under its own Trainer, plain data parallelism by torchrun.
+
+Samples, order, schedule, clipping and weight-decay set are those of train_mega. Reading order: `main` -> `train` ->
+`build` -> `run`.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset
+from transformers import PreTrainedModel, Trainer, TrainingArguments
+from transformers.trainer_callback import PrinterCallback
+
+from train import hf_resolved, trainer
+from train.hf_model import build_model
+from train.weights import EqualWeights, WeightSource, combined_digest
+from utils.configure import RunConfig
+from utils.dataset import build_train_dataset
+from utils.job import Job, JobReport
+from utils.models import ModelSpec
+from utils.monitor import StepRecorder, hf_callback
+
+
+class LabelledSamples(Dataset[dict[str, torch.Tensor]]):
+    """GPTDataset's samples under the names that transformers wants.
+
+    GPTDataset's labels are shifted already, so they are given as `shift_labels` too: transformers shifts `labels`
+    itself when it has no other. A masked token gets label -100, which its loss leaves out.
+    """
+
+    def __init__(self, dataset: Any, count: int) -> None:
+        self.settings = dataset.config
+        """GPTDataset's own configuration, for what is read back from the data."""
+        self._dataset = dataset
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        sample = self._dataset[index]
+        labels = torch.where(sample["loss_mask"] > 0, sample["labels"], -100)
+        return {"input_ids": sample["tokens"], "labels": labels, "shift_labels": labels}
+
+
+@dataclass(frozen=True)
+class WarmupCosine:
+    """The learning-rate rule of every framework here, as the factor of LambdaLR: step n from 1, W warm-up steps.
+
+    n <= W: n / (W + 1); then a cosine from 1 to `floor` over the remaining steps, as megatron-core's scheduler and
+    NeMo's CosineAnnealing have it.
+    """
+
+    warmup_iterations: int
+    train_iterations: int
+    floor: float
+    """MIN_LR / LR."""
+
+    def __call__(self, steps_done: int) -> float:
+        """Return the factor of the step that follows `steps_done` finished ones."""
+        if steps_done < self.warmup_iterations:
+            return (steps_done + 1) / (self.warmup_iterations + 1)
+        progress = (steps_done - self.warmup_iterations) / (self.train_iterations - self.warmup_iterations)
+        return self.floor + (1 - self.floor) * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+class BenchmarkTrainer(Trainer):
+    """The Trainer, keeping what the recorder reads at the end of a step; nothing of the training is changed."""
+
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        super().__init__(*args, **keywords)
+        self._losses: list[torch.Tensor] = []
+        self._grad_norm: Any = None
+        self._learning_rate = math.nan
+
+    def training_step(self, *args: Any, **keywords: Any) -> torch.Tensor:
+        """Keep the micro batch's share of the loss; the Trainer has divided it by the step's tokens already."""
+        loss = super().training_step(*args, **keywords)
+        self._losses.append(loss.detach())
+        return loss
+
+    def _clip_grad_norm(self, model: Any) -> Any:
+        self._learning_rate = self.optimizer.param_groups[0]["lr"]
+        self._grad_norm = super()._clip_grad_norm(model)
+        return self._grad_norm
+
+    def read_step(self) -> tuple[Any, Any, float]:
+        """Return loss, gradient norm before clipping and learning rate of the step that has just ended."""
+        loss = torch.stack(self._losses).sum()
+        self._losses.clear()
+        return loss, self._grad_norm, self._learning_rate
+
+
+def build(config: RunConfig, spec: ModelSpec, source: WeightSource | None, dataset: Any) -> BenchmarkTrainer:
+    """Build model, optimizer, schedule and Trainer; weights from `source`, or transformers' own if None."""
+    torch.manual_seed(config.seed)
+    model = build_model(spec, config.init_std)
+    if source is not None:
+        fill(model, source)
+    training = BenchmarkTrainer(
+        model=model,
+        args=training_arguments(config),
+        train_dataset=LabelledSamples(dataset, config.training_samples),
+    )
+    training.remove_callback(PrinterCallback)  # its closing summary would stand between our own lines
+    optimizer = training.create_optimizer()
+    rule = WarmupCosine(
+        config.warmup_iterations, config.train_iterations, config.min_learning_rate / config.learning_rate
+    )
+    training.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, rule)
+    return training
+
+
+@torch.no_grad()
+def fill(model: PreTrainedModel, source: WeightSource) -> None:
+    """Fill every parameter from `source`, by name."""
+    for name, parameter in model.named_parameters():
+        parameter.copy_(source(name))
+
+
+def training_arguments(config: RunConfig) -> TrainingArguments:
+    """Return the Trainer's settings: the same work as train_mega, nothing saved, evaluated, shuffled or logged.
+
+    Logging is off because each log gathers the loss over ranks; the nan filter because it waits for the device after
+    every micro batch. The recorder sees both at the boundary of a step.
+    """
+    return TrainingArguments(
+        output_dir=str(config.output_dir / "logs" / "hf_trainer"),
+        use_cpu=config.platform == "cpu",
+        ddp_backend="gloo" if config.platform == "cpu" else "nccl",
+        ddp_find_unused_parameters=False,  # all are used; looking for others would slow this side
+        max_steps=config.train_iterations,
+        per_device_train_batch_size=config.micro_batch_size,
+        gradient_accumulation_steps=config.gradient_accumulation,
+        learning_rate=config.learning_rate,
+        weight_decay=config.weight_decay,
+        adam_beta1=config.beta1,
+        adam_beta2=config.beta2,
+        adam_epsilon=config.adam_epsilon,
+        max_grad_norm=config.clip_grad,
+        optim="adamw_torch_fused",
+        bf16=config.precision == "bf16",
+        seed=config.seed,
+        train_sampling_strategy="sequential",
+        remove_unused_columns=False,
+        dataloader_num_workers=0,
+        dataloader_pin_memory=config.platform != "cpu",
+        logging_strategy="no",
+        logging_nan_inf_filter=False,
+        save_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+    )
+
+
+def run(training: BenchmarkTrainer, recorder: StepRecorder) -> None:
+    """Train all steps on this rank and record each; ends with the losses averaged over ranks."""
+    training.add_callback(hf_callback(recorder, training.read_step))
+    training.train()
+    recorder.merge_ranks()
+
+
+def train(job: Job, report: JobReport, prefix: Path, manifest: dict[str, Any]) -> None:
+    """Train the job and fill in its report."""
+    config = job.config
+    source = EqualWeights(job.spec, config.seed, config.init_std) if config.init == "equal" else None
+    dataset = build_train_dataset(config, prefix, manifest)
+    training = build(config, job.spec, source, dataset)
+    report.resolved = hf_resolved.read(training)
+    report.resolved["init"] = "native" if source is None else "equal"
+    digest = None if source is None else combined_digest(source.digests)
+    report.fingerprint = trainer.fingerprint(job, prefix, manifest, dataset, digest)
+    report.check_resolved()
+    report.recorder = trainer.recorder(job, is_reporter())
+    trainer.print_start(job, report)
+    run(training, report.recorder)
+    trainer.print_end(job, report)
+
+
+def initialize(config: RunConfig) -> None:
+    """Start torch.distributed; the Trainer finds it running."""
+    torch.distributed.init_process_group("gloo" if config.platform == "cpu" else "nccl")
+    torch.manual_seed(config.seed)
+
+
+def is_reporter() -> bool:
+    """The rank that prints and writes."""
+    return torch.distributed.get_rank() == 0
+
+
+def main() -> int:
+    """Run one job as one rank of torchrun."""
+    return trainer.main("hf", initialize, is_reporter, train)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,203 @@
+"""Pretraining with Megatron-core itself: its model, DDP, distributed optimizer, schedules and data set; our loop.
+
+Started by torchrun through train/launch.py, on AMD, NVIDIA and (over gloo) on a CPU. Reading order: `main` ->
+`train` -> `build` -> `run`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+if not torch.cuda.is_available():  # before megatron-core is imported: it asks for the device then
+    from train.mega_cpu import redirect
+
+    redirect()
+
+from megatron.core import parallel_state
+from megatron.core.distributed import (
+    DistributedDataParallel,
+    DistributedDataParallelConfig,
+    finalize_model_grads,
+)
+from megatron.core.optimizer import MegatronOptimizer, OptimizerConfig, get_megatron_optimizer
+from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
+from megatron.core.pipeline_parallel.schedules import get_forward_backward_func
+from megatron.core.transformer.module import Float16Module
+from megatron.core.utils import get_model_config
+
+from train import mega_resolved, mega_weights, trainer
+from train.mega_model import build_model, initialize_parallel
+from train.weights import EqualWeights, WeightSource, combined_digest
+from utils.configure import RunConfig
+from utils.dataset import build_train_dataset, micro_batches
+from utils.job import Job, JobReport
+from utils.models import ModelSpec
+from utils.monitor import StepRecorder
+
+
+@dataclass
+class Training:
+    """What was built on this rank."""
+
+    model: DistributedDataParallel
+    optimizer: MegatronOptimizer
+    scheduler: OptimizerParamScheduler
+
+
+def build(config: RunConfig, spec: ModelSpec, source: WeightSource | None) -> Training:
+    """Build model, DDP, optimizer and schedule of this rank; weights from `source`, or megatron-core's own if None.
+
+    torch.distributed and megatron-core's groups must be up (`initialize_parallel`).
+    """
+    model = build_model(config, spec)
+    if source is not None:
+        mega_weights.fill(model, spec, source)
+    settings = get_model_config(model)
+    module = model if config.precision == "fp32" else Float16Module(settings, model)
+    distributed = DistributedDataParallel(settings, _ddp_config(config), module)
+    distributed.broadcast_params()
+    optimizer = get_megatron_optimizer(_optimizer_config(config), [distributed])
+    scheduler = _scheduler(config, optimizer)
+    settings.finalize_model_grads_func = finalize_model_grads
+    settings.grad_scale_func = optimizer.scale_loss
+    if distributed.ddp_config.overlap_grad_reduce:
+        settings.no_sync_func = distributed.no_sync
+    return Training(distributed, optimizer, scheduler)
+
+
+def _ddp_config(config: RunConfig) -> DistributedDataParallelConfig:
+    # overlapping communication with the backward pass has a point only where there are other ranks and a GPU
+    overlap = config.platform != "cpu" and config.data_parallel_size > 1
+    return DistributedDataParallelConfig(
+        use_distributed_optimizer=True,
+        grad_reduce_in_fp32=True,
+        overlap_grad_reduce=overlap,
+        overlap_param_gather=overlap,
+        average_in_collective=False,
+        check_for_nan_in_grad=False,
+    )
+
+
+def _optimizer_config(config: RunConfig) -> OptimizerConfig:
+    return OptimizerConfig(
+        optimizer="adam",
+        lr=config.learning_rate,
+        min_lr=config.min_learning_rate,
+        weight_decay=config.weight_decay,
+        adam_beta1=config.beta1,
+        adam_beta2=config.beta2,
+        adam_eps=config.adam_epsilon,
+        clip_grad=config.clip_grad,
+        bf16=config.precision != "fp32",
+        params_dtype=torch.float32 if config.precision == "fp32" else torch.bfloat16,
+        use_distributed_optimizer=True,
+        overlap_param_gather=config.platform != "cpu" and config.data_parallel_size > 1,
+    )
+
+
+def _scheduler(config: RunConfig, optimizer: MegatronOptimizer) -> OptimizerParamScheduler:
+    """Warm-up from LR/(W+1) makes megatron-core's step n (from 1) LR*n/(W+1), the rule of every framework here."""
+    return OptimizerParamScheduler(
+        optimizer,
+        init_lr=config.learning_rate / (config.warmup_iterations + 1),
+        max_lr=config.learning_rate,
+        min_lr=config.min_learning_rate,
+        lr_warmup_steps=config.warmup_iterations,
+        lr_decay_steps=config.train_iterations,
+        lr_decay_style="cosine",
+        start_wd=config.weight_decay,
+        end_wd=config.weight_decay,
+        wd_incr_steps=config.train_iterations,
+        wd_incr_style="constant",
+    )
+
+
+def loss_of(losses: torch.Tensor, loss_mask: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """Return the mean loss of a micro batch, nats per token, and the same for the report.
+
+    megatron-core divides the first in place by the number of micro batches, so the report needs storage of its own.
+    """
+    mean = (losses.float() * loss_mask).sum() / loss_mask.sum()
+    return mean, {"lm_loss": mean.detach().clone()}
+
+
+def _forward_step(batches: Iterator[dict[str, torch.Tensor]], model: torch.nn.Module) -> tuple[torch.Tensor, Any]:
+    batch = {key: tensor.cuda(non_blocking=True) for key, tensor in next(batches).items()}
+    output = model(batch["tokens"], batch["position_ids"], None, labels=batch["labels"])
+    return output, lambda losses: loss_of(losses, batch["loss_mask"])
+
+
+def run(config: RunConfig, training: Training, dataset: Any, recorder: StepRecorder) -> None:
+    """Train all steps on this rank and record each; ends with the losses averaged over ranks."""
+    forward_backward = get_forward_backward_func()
+    loader = data_loader(config, dataset)
+    batches = iter(loader)
+    training.model.train()
+    recorder.start()
+    for _ in range(config.train_iterations):
+        learning_rate = training.optimizer.param_groups[0]["lr"]
+        training.model.zero_grad_buffer()
+        training.optimizer.zero_grad()
+        reports = forward_backward(
+            forward_step_func=_forward_step,
+            data_iterator=batches,
+            model=[training.model],
+            num_microbatches=config.gradient_accumulation,
+            seq_length=config.sequence_length,
+            micro_batch_size=config.micro_batch_size,
+            forward_only=False,
+        )
+        _, grad_norm, _ = training.optimizer.step()
+        training.scheduler.step(increment=1)
+        # only the last pipeline stage has losses
+        loss = torch.stack([report["lm_loss"] for report in reports]).mean() if reports else None
+        recorder.end_step(loss=loss, grad_norm=grad_norm, learning_rate=learning_rate)
+    recorder.merge_ranks(parallel_state.get_data_parallel_group())
+
+
+def data_loader(config: RunConfig, dataset: Any) -> DataLoader[Any]:
+    """Return the micro batches of this data-parallel rank in Megatron's order."""
+    order = list(micro_batches(config, parallel_state.get_data_parallel_rank()))
+    return DataLoader(dataset, batch_sampler=order, num_workers=0, pin_memory=torch.cuda.is_available())
+
+
+def train(job: Job, report: JobReport, prefix: Path, manifest: dict[str, Any]) -> None:
+    """Train the job and fill in its report."""
+    config = job.config
+    source = EqualWeights(job.spec, config.seed, config.init_std) if config.init == "equal" else None
+    dataset = build_train_dataset(config, prefix, manifest)
+    training = build(config, job.spec, source)
+    report.resolved = mega_resolved.read(config, dataset, training.model, training.optimizer, training.scheduler)
+    report.resolved["init"] = "native" if source is None else "equal"
+    digest = None if source is None else combined_digest(source.digests)
+    report.fingerprint = trainer.fingerprint(job, prefix, manifest, dataset, digest)
+    report.check_resolved()
+    report.recorder = trainer.recorder(job, is_reporter())
+    trainer.print_start(job, report)
+    run(config, training, dataset, report.recorder)
+    trainer.print_end(job, report)
+
+
+def is_reporter() -> bool:
+    """The rank that holds the loss and so prints and writes: last pipeline stage, first of everything else."""
+    return (
+        parallel_state.is_pipeline_last_stage()
+        and parallel_state.get_tensor_model_parallel_rank() == 0
+        and parallel_state.get_data_parallel_rank() == 0
+    )
+
+
+def main() -> int:
+    """Run one job as one rank of torchrun."""
+    return trainer.main("mega", initialize_parallel, is_reporter, train)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""The rules that settings keep together: which frameworks a platform has, the GBS contract, what excludes what."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from typing import Any
+
+from utils.settings import KEYS, ConfigError, Value
+
+AVAILABLE_FRAMEWORKS = ("mega", "hf")
+"""What this version can start; nemo and prim are known names that it refuses."""
+
+
+class Rules:
+    """Makes the error of a broken rule, with origin and text of the keys that are in it."""
+
+    def __init__(self, values: Mapping[str, Value]) -> None:
+        self._values = values
+
+    def broken(self, keys: str, why: str) -> ConfigError:
+        """Return the error that the settings in `keys` (space separated) break a rule."""
+        said = " ".join(f"{key}={self._values[key].text}" for key in keys.split())
+        origins = ", ".join(dict.fromkeys(self._values[key].origin for key in keys.split()))
+        return ConfigError(f"{origins}: {said}: {why}")
+
+
+def frameworks(rules: Rules, asked: tuple[str, ...], platform: str) -> tuple[str, ...]:
+    """Return the frameworks to run; raise ConfigError for one that the platform or this version does not have."""
+    if asked == ("all",):
+        return AVAILABLE_FRAMEWORKS
+    if platform == "cpu" and "prim" in asked:
+        raise rules.broken("FRAMEWORK", "Primus needs an AMD GPU; allowed on a CPU: mega, hf")
+    missing = [name for name in asked if name not in AVAILABLE_FRAMEWORKS]
+    if missing:
+        raise rules.broken("FRAMEWORK", f"this version cannot start {', '.join(missing)} yet; allowed: mega, hf, all")
+    return asked
+
+
+def num_gpus(rules: Rules, typed: Mapping[str, Any], platform: str, visible: int | None) -> int:
+    """Return the GPUs of one job: CPU_RANKS, GPUS_PER_NODE, or all that are visible."""
+    if platform == "cpu":
+        return int(typed["cpu_ranks"])
+    asked = typed["gpus_per_node"]
+    if asked is None and not visible:
+        raise rules.broken(
+            "GPUS_PER_NODE", f"no GPU is visible on platform {platform}; check the driver, or say how many"
+        )
+    if visible is not None and isinstance(asked, int) and asked > visible:
+        raise rules.broken("GPUS_PER_NODE", f"this machine shows {visible} GPUs")
+    return asked if isinstance(asked, int) else visible or 0
+
+
+def check_layout(rules: Rules, typed: dict[str, Any]) -> None:
+    """Work out DP and GA: num_gpus = TP PP CP DP and GBS = MBS DP GA, all whole (the GBS contract)."""
+    gpus, gbs, mbs = (typed[key] for key in ("num_gpus", "global_batch_size", "micro_batch_size"))
+    tp, pp, cp = (typed[f"{name}_parallel_size"] for name in ("tensor", "pipeline", "context"))
+    if gpus % (tp * pp * cp):
+        raise rules.broken("TP PP CP", f"{gpus} GPUs do not divide by TP*PP*CP = {tp * pp * cp}")
+    dp = gpus // (tp * pp * cp)
+    if typed["data_parallel_size"] not in (None, dp):
+        raise rules.broken("DP", f"{gpus} GPUs / (TP {tp} * PP {pp} * CP {cp}) is DP={dp}; say so or leave DP=auto")
+    if gbs % (mbs * dp):
+        raise rules.broken("GBS MBS", f"GBS must divide by MBS*DP = {mbs}*{dp} = {mbs * dp}")
+    ga = gbs // (mbs * dp)
+    if typed["gradient_accumulation"] not in (None, ga):
+        raise rules.broken("GA", f"GBS {gbs} / (MBS {mbs} * DP {dp}) is GA={ga}; say so or leave GA=auto")
+    typed["data_parallel_size"], typed["gradient_accumulation"] = dp, ga
+
+
+def check_combinations(rules: Rules, typed: Mapping[str, Any]) -> None:
+    """Raise ConfigError for settings that exclude one another, or that this version cannot do."""
+    if typed["context_parallel_size"] != 1 and importlib.util.find_spec("transformer_engine") is None:
+        raise rules.broken("CP", "context parallelism without TransformerEngine would be silently wrong; use CP=1")
+    parallel = [key for key in ("TP", "PP", "CP") if typed[KEYS[key].field] != 1]
+    if "hf" in typed["frameworks"] and parallel:
+        raise rules.broken(" ".join(parallel), "hf has no tensor, pipeline or context parallelism: all must be 1")
+    if typed["warmup_iterations"] >= typed["train_iterations"]:
+        raise rules.broken("WARMUP_ITERS TRAIN_ITERS", "warm-up must be shorter than the training")
+    if typed["min_learning_rate"] > typed["learning_rate"]:
+        raise rules.broken("MIN_LR LR", "the minimum is above the peak")
+    if typed["precision"] == "fp8" and "hf" in typed["frameworks"]:
+        raise rules.broken("PRECISION", "hf runs bf16 or fp32; name FRAMEWORK=mega for fp8")
+    if typed["precision"] == "fp8" and importlib.util.find_spec("transformer_engine") is None:
+        raise rules.broken("PRECISION", "fp8 needs TransformerEngine and a GPU; use bf16 or fp32")
+    if typed["method"] == "both":
+        raise rules.broken("METHOD", "run METHOD=equal and METHOD=best one after the other in this version")
+    if typed["runtime"] not in ("auto", "native"):
+        raise rules.broken("RUNTIME", "this version runs natively only; use RUNTIME=native or auto")
+    if typed["nodes"] != 1 or typed["launcher"] != "torchrun":
+        raise rules.broken("NNODES LAUNCHER", "this version runs on one machine with torchrun")
+    if typed["profiling"]:
+        raise rules.broken("PROFILING", "this version writes no profile; use PROFILING=false")

@@ -1,0 +1,274 @@
+"""From settings to one frozen RunConfig, and the rules that its values keep together.
+
+Precedence: KEY=VALUE arguments, then the environment, then `config.<platform>-best.env` (METHOD=best), then
+`config.<platform>.env`, then `config.env`. `python -m utils.configure --help` prints what each key may be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from utils.combinations import Rules, check_combinations, check_layout, frameworks, num_gpus
+from utils.hardware import HardwareError, visible_gpus
+from utils.models import NAMES as MODEL_NAMES
+from utils.models import ModelSpec, UnknownModelError
+from utils.models import get as get_model
+from utils.results import result_name
+from utils.settings import KEYS, ConfigError, Value, from_arguments, from_environment, parse_values, read_file
+
+__all__ = ["ConfigError", "RunConfig", "load", "require_writable"]
+
+ROOT = Path(__file__).resolve().parent.parent
+PLATFORMS = ("amd", "nvd", "cpu")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Every setting of a matrix, typed and checked, DP and GA worked out; utils/settings.py has their meanings."""
+
+    platform: str
+    num_gpus: int
+    """GPUs of one job over all nodes; on a machine without a GPU the number of gloo ranks."""
+    dataset: str
+    tokenizer: str | None
+    frameworks: tuple[str, ...]
+    models: tuple[str, ...]
+    model_size: str
+    proxy_layers: int
+    micro_batch_size: int
+    sequence_length: int
+    global_batch_size: int
+    tensor_parallel_size: int
+    pipeline_parallel_size: int
+    context_parallel_size: int
+    data_parallel_size: int
+    gradient_accumulation: int
+    cpu_ranks: int
+    gpus_per_node: int | None
+    learning_rate: float
+    min_learning_rate: float
+    warmup_iterations: int
+    train_iterations: int
+    init: str
+    weight_decay: float
+    beta1: float
+    beta2: float
+    adam_epsilon: float
+    clip_grad: float
+    init_std: float
+    seed: int
+    precision: str
+    samples: int | None
+    allow_repeat: bool
+    runs: int
+    cooldown_seconds: float
+    method: str
+    label: str
+    force: bool
+    data_dir: Path
+    output_dir: Path
+    runtime: str
+    nodes: int
+    launcher: str
+    profiling: bool
+    profile_step_start: int
+    profile_step_end: int
+    target_loss: float | None
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens of one optimizer step over all GPUs."""
+        return self.global_batch_size * self.sequence_length
+
+    @property
+    def training_samples(self) -> int:
+        """Sequences of the whole training."""
+        return self.train_iterations * self.global_batch_size
+
+    @property
+    def results_dir(self) -> Path:
+        """Folder of this configuration's results: OUTPUT_DIR, or the label's folder in it."""
+        return self.output_dir / self.label if self.label else self.output_dir
+
+    def spec(self, model: str) -> ModelSpec:
+        """Return the spec of a model in this configuration's size."""
+        return get_model(model, self.model_size, proxy_layers=self.proxy_layers)
+
+    def asked(self) -> dict[str, int | float | str | bool | None]:
+        """Return the settings of one training as `training_config` of the result holds them."""
+        return {
+            "max_steps": self.train_iterations,
+            "global_batch_size": self.global_batch_size,
+            "micro_batch_size": self.micro_batch_size,
+            "sequence_length": self.sequence_length,
+            "num_gpus": self.num_gpus,
+            "gradient_accumulation": self.gradient_accumulation,
+            "tp": self.tensor_parallel_size,
+            "pp": self.pipeline_parallel_size,
+            "cp": self.context_parallel_size,
+            "dp": self.data_parallel_size,
+            "precision": self.precision,
+            "seed": self.seed,
+            "lr": self.learning_rate,
+            "min_lr": self.min_learning_rate,
+            "warmup_iters": self.warmup_iterations,
+            "weight_decay": self.weight_decay,
+            "beta1": self.beta1,
+            "beta2": self.beta2,
+            "adam_eps": self.adam_epsilon,
+            "clip_grad": self.clip_grad,
+            "init": self.init,
+            "init_std": self.init_std,
+            "dataset": self.dataset,
+            "samples": self.samples,
+            "allow_repeat": self.allow_repeat,
+        }
+
+
+def load(
+    platform: str,
+    visible_gpus: int | None = None,
+    *,
+    arguments: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+    root: Path = ROOT,
+) -> RunConfig:
+    """Read all layers of settings and return the checked RunConfig.
+
+    `visible_gpus` is how many GPUs this machine shows; a job takes all of them, or GPUS_PER_NODE where that is set.
+    On a CPU a job has CPU_RANKS ranks. `environ` defaults to the process's own.
+    Raises ConfigError; its message names the origin of the value.
+    """
+    if platform not in PLATFORMS:
+        raise ConfigError(f"platform: got {platform!r}, allowed: {', '.join(PLATFORMS)}")
+    values = _layers(platform, from_environment(os.environ if environ is None else environ), arguments, root)
+    typed = parse_values(values)
+    rules = Rules(values)
+    typed["frameworks"] = frameworks(rules, typed["frameworks"], platform)
+    typed["models"] = MODEL_NAMES if typed["models"] == ("all",) else typed["models"]
+    typed["num_gpus"] = num_gpus(rules, typed, platform, visible_gpus)
+    check_combinations(rules, typed)
+    check_layout(rules, typed)
+    typed["label"] = typed["label"] or _derived_label(typed, platform)
+    for field in ("data_dir", "output_dir"):
+        typed[field] = root / Path(typed[field]).expanduser()
+    config = RunConfig(platform=platform, **typed)
+    _check_models(rules, config)
+    return config
+
+
+def require_writable(folder: Path, key: str) -> None:
+    """Make `folder` and prove that a file can be written in it; raise ConfigError naming the setting `key`."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"{key}={folder}: cannot be written ({error.strerror}); name a folder of yours, e.g. {key}=output"
+        ) from error
+
+
+def _layers(platform: str, environment: dict[str, Value], arguments: Sequence[str], root: Path) -> dict[str, Value]:
+    layers = [read_file(root / "config.env", "config.env")]
+    overlay = f"config.{platform}.env"
+    if (root / overlay).exists():
+        layers.append(read_file(root / overlay, overlay))
+    layers += [environment, from_arguments(arguments)]
+    method = next((layer["METHOD"] for layer in reversed(layers) if "METHOD" in layer), None)
+    if method is not None and method.text == "best":
+        best = f"config.{platform}-best.env"
+        if not (root / best).exists():
+            raise ConfigError(
+                f"{method.origin}: METHOD=best: there is no {best}; use METHOD=equal or write the overlay"
+            )
+        layers.insert(-2, read_file(root / best, best))
+    merged: dict[str, Value] = {}
+    for layer in layers:
+        merged |= layer
+    return merged
+
+
+def _check_models(rules: Rules, config: RunConfig) -> None:
+    tp, pp = config.tensor_parallel_size, config.pipeline_parallel_size
+    for name in config.models:
+        try:
+            spec = config.spec(name)
+        except UnknownModelError as error:
+            raise rules.broken("MODEL MODEL_SIZE PROXY_LAYERS", str(error)) from error
+        heads = (spec.num_attention_heads, spec.num_query_groups)
+        if heads[0] % tp or heads[1] % tp:
+            raise rules.broken(
+                "TP MODEL", f"{name} has {heads[0]} heads in {heads[1]} groups, which do not divide by it"
+            )
+        if spec.num_layers % pp:
+            raise rules.broken("PP MODEL", f"{name} has {spec.num_layers} layers, which do not divide by it")
+        if config.sequence_length > spec.max_position_embeddings:
+            raise rules.broken("SL MODEL", f"{name} has {spec.max_position_embeddings} positions at most")
+
+
+def _derived_label(typed: Mapping[str, object], platform: str) -> str:
+    """Results of anything but a platform's default kind of run go to a folder of their own."""
+    usual_size = "tiny" if platform == "cpu" else "full"
+    parts = [str(typed["method"])] if typed["method"] != "equal" else []
+    parts += [str(typed["model_size"])] if typed["model_size"] != usual_size else []
+    return "_".join(parts)
+
+
+def _print_jobs(config: RunConfig) -> None:
+    """One line a job: framework, model, run and where its result goes.
+
+    Every job once, then every job again, so that a machine that drifts drifts for all alike.
+    """
+    for run in range(1, config.runs + 1):
+        for model in config.models:
+            for framework in config.frameworks:
+                result = config.results_dir / result_name(config.platform, framework, model, run)
+                print(framework, model, run, result)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Check the settings and print what a script asks of them."""
+    table = "\n".join(f"  {key:18} {rule.meaning} [{rule.allowed}]" for key, rule in KEYS.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m utils.configure",
+        description="Check the settings and print them, or the jobs they select.",
+        epilog=f"settings:\n{table}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--platform", required=True, choices=PLATFORMS)
+    parser.add_argument("--visible-gpus", type=int, help="GPUs of this machine (default: ask torch)")
+    parser.add_argument(
+        "--jobs",
+        action="store_true",
+        help="print `framework model run result`, a line a job; proves that results can be written",
+    )
+    parser.add_argument("--get", metavar="FIELD", help="print one field of RunConfig, e.g. output_dir")
+    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
+    options = parser.parse_args(argv)
+    try:
+        visible = options.visible_gpus or visible_gpus(options.platform)
+        config = load(options.platform, visible, arguments=options.settings)
+        if options.jobs:
+            require_writable(config.results_dir, "OUTPUT_DIR")
+    except (ConfigError, HardwareError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    if options.jobs:
+        _print_jobs(config)
+    elif options.get:
+        print(getattr(config, options.get))
+    else:
+        for field in config.__dataclass_fields__:
+            print(f"{field}={getattr(config, field)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

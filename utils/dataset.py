@@ -1,0 +1,142 @@
+"""The training data of a run: where its `.bin/.idx` lie, and megatron-core's own GPTDataset over them.
+
+Every framework reads its samples through `build_train_dataset`, so that sample i is the same tokens everywhere; sample
+order is global: step s (from 0) holds samples s*GBS to s*GBS + GBS - 1. megatron-core and torch are imported on use.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from utils.configure import RunConfig
+from utils.fingerprint import sha256_file
+from utils.indexed import DataError, bin_path, check, idx_path, load_manifest, manifest_path
+
+HUB_DATASETS = ("bc", "c4")
+REPEAT_WARNING_EPOCHS = 1.0
+REPEAT_ERROR_EPOCHS = 4.0
+"""More passes than this and a small corpus is memorised; see ALLOW_REPEAT."""
+
+
+def tokens_needed(config: RunConfig) -> int:
+    """Return the tokens that one training reads: its samples, and one more that the last label is taken from."""
+    return config.training_samples * config.sequence_length + 1
+
+
+def data_prefix(config: RunConfig) -> Path:
+    """Return the path without `.bin` / `.idx` of the configured data set, whether or not it exists yet.
+
+    Raises DataError for a data set that does not exist and cannot be made here.
+    """
+    if config.dataset == "synth":
+        size = f"{config.samples}documents" if config.samples else f"{tokens_needed(config)}tokens"
+        return config.data_dir / f"synth_seed{config.seed}_{size}" / "text"
+    if config.dataset in HUB_DATASETS:
+        raise DataError(
+            f"DATASET={config.dataset}: this version cannot fetch it from the hub yet; "
+            "use DATASET=synth, a .jsonl file or the prefix of a Megatron .bin/.idx pair"
+        )
+    path = Path(config.dataset).expanduser().absolute()
+    if path.suffix == ".jsonl":
+        if not path.is_file():
+            raise DataError(
+                f"DATASET={config.dataset}: no such file; name a .jsonl file with a `text` key in each line"
+            )
+        return config.data_dir / f"{path.stem}_{_source_id(path, config)}" / "text"
+    if not (bin_path(path).exists() or idx_path(path).exists()):
+        raise DataError(
+            f"DATASET={config.dataset}: neither {path}.bin nor {path}.idx exists; "
+            "allowed: synth, a .jsonl file, or the prefix of a Megatron .bin/.idx pair"
+        )
+    return path
+
+
+def describe(prefix: Path) -> dict[str, Any]:
+    """Return the manifest of a checked data set; for one that somebody else encoded, what its files tell.
+
+    Raises DataError where the files are missing, damaged, or other files than the manifest was written for.
+    """
+    index = check(prefix)
+    found = {
+        "tokens": index.tokens,
+        "documents": index.documents,
+        "bin_sha256": sha256_file(bin_path(prefix)),
+        "idx_sha256": sha256_file(idx_path(prefix)),
+    }
+    if not manifest_path(prefix).exists():
+        return found
+    manifest = load_manifest(prefix)
+    for key, value in found.items():
+        if manifest[key] != value:
+            raise DataError(
+                f"{manifest_path(prefix)}: {key} is {manifest[key]}, the files have {value}; encode the data again"
+            )
+    return manifest
+
+
+def check_epochs(config: RunConfig, tokens: int) -> tuple[float, str | None]:
+    """Return how often the training passes over `tokens` tokens, and a warning when that is more than once.
+
+    Raises DataError above 4 passes unless ALLOW_REPEAT is true.
+    """
+    epochs = tokens_needed(config) / tokens
+    said = f"{tokens:,} tokens for a training of {tokens_needed(config):,}: {epochs:.1f} epochs"
+    if epochs > REPEAT_ERROR_EPOCHS and not config.allow_repeat:
+        raise DataError(f"DATASET={config.dataset}: {said} is memorising; take more SAMPLES or say ALLOW_REPEAT=true")
+    return epochs, said if epochs > REPEAT_WARNING_EPOCHS else None
+
+
+def build_train_dataset(config: RunConfig, prefix: Path, manifest: dict[str, Any]) -> Any:
+    """Return megatron-core's GPTDataset of the whole file (split 100,0,0), shuffled with SEED, with at least
+    TRAIN_ITERS*GBS samples of SL tokens: dicts of int64 `tokens`, `labels` (already shifted), `loss_mask`,
+    `position_ids`. Rank 0 builds the index cache, the others wait, where torch.distributed is initialised.
+    """
+    from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
+    from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
+
+    settings = GPTDatasetConfig(
+        random_seed=config.seed,
+        sequence_length=config.sequence_length,
+        blend=([str(prefix)], None),
+        split="100,0,0",
+        path_to_cache=str(config.data_dir / "index_cache"),
+        tokenizer=_Vocabulary(manifest),
+        reset_position_ids=False,
+        reset_attention_mask=False,
+        eod_mask_loss=False,
+        create_attention_mask=False,
+        num_dataset_builder_threads=1,
+    )
+    return BlendedMegatronDatasetBuilder(GPTDataset, [config.training_samples, 0, 0], lambda: True, settings).build()[0]
+
+
+def micro_batches(config: RunConfig, data_parallel_rank: int) -> Iterator[list[int]]:
+    """Yield the sample numbers of each micro batch of one data-parallel rank, in Megatron's order, to the end.
+
+    Micro batch m of a step starts at sample (m * DP + rank) * MBS of the step.
+    """
+    stride = config.micro_batch_size * config.data_parallel_size
+    for start in range(data_parallel_rank * config.micro_batch_size, config.training_samples, stride):
+        yield list(range(start, start + config.micro_batch_size))
+
+
+class _Vocabulary:
+    """What GPTDataset asks of a tokenizer when the data is encoded already: no pad id, so no token is masked."""
+
+    def __init__(self, manifest: dict[str, Any]) -> None:
+        self.vocab_size = manifest.get("vocab_size")
+        self.eod = manifest.get("eod_token_id")
+        self.unique_identifiers = {"class": "encoded", "bin_sha256": manifest["bin_sha256"]}
+
+    @property
+    def pad(self) -> int:
+        raise NotImplementedError
+
+
+def _source_id(path: Path, config: RunConfig) -> str:
+    status = path.stat()
+    parts = (path, status.st_size, status.st_mtime_ns, config.tokenizer, config.samples)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]

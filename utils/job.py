@@ -1,0 +1,200 @@
+"""One job of the matrix, and the report that turns whatever happens in it into one result."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from utils import provenance, results
+from utils.configure import ROOT, RunConfig
+from utils.fingerprint import sha256_code, sha256_json
+from utils.models import ModelSpec
+from utils.monitor import NonFiniteError, StepRecorder
+from utils.performance import summarize
+
+REASON_LINES = 6
+ONE_STEADY_STEP = "one steady step has no spread"
+NO_ENERGY = "not measured: this version reads no power or energy counter"
+
+
+class MismatchError(RuntimeError):
+    """What was built is not what was asked; the message shows both for every setting that differs."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training: a framework, a model, a run number, and the attempt at it (from 1)."""
+
+    config: RunConfig
+    framework: str
+    model: str
+    run: int = 1
+    attempt: int = 1
+
+    @property
+    def spec(self) -> ModelSpec:
+        """The model that is trained."""
+        return self.config.spec(self.model)
+
+    @property
+    def name(self) -> str:
+        """Name of the job in messages and log files."""
+        return f"train_{self.config.platform}_{self.framework}_{self.model}_run{self.run}"
+
+    @property
+    def result_path(self) -> Path:
+        """Where the result of the job stands."""
+        name = results.result_name(self.config.platform, self.framework, self.model, self.run)
+        return self.config.results_dir / name
+
+    def identity(self, dataset_bin_sha256: str) -> str:
+        """Return the hash of everything that makes this job the same job: settings, data, code and machine."""
+        return sha256_json(
+            {
+                "asked": self.config.asked() | {"dataset": dataset_bin_sha256},
+                "platform": self.config.platform,
+                "framework": self.framework,
+                "model": self.spec.as_dict(),
+                "method": self.config.method,
+                "run": self.run,
+                "code": sha256_code(ROOT),
+                "host": platform.node(),
+            }
+        )
+
+    def empty_result(
+        self, status: str, reason: str | None, identity: str, command: str, started: str
+    ) -> dict[str, Any]:
+        """Return a result that holds nothing measured, with `reason` beside every null; see `utils/results.py`."""
+        nothing = {"reasons": {"*": reason or "not measured"}}
+        return {
+            "schema_version": results.SCHEMA_VERSION,
+            "status": status,
+            "reason": reason,
+            "platform": self.config.platform,
+            "framework": self.framework,
+            "model": self.model,
+            "model_size": self.config.model_size,
+            "method": self.config.method,
+            "label": self.config.label,
+            "run": self.run,
+            "attempt": self.attempt,
+            "identity_sha256": identity,
+            "gpu_info": dict(nothing),
+            "training_config": self.config.asked(),
+            "resolved_config": dict(nothing),
+            "performance_metrics": dict(nothing),
+            "memory_metrics": dict(nothing),
+            "energy_metrics": dict.fromkeys(results.SECTIONS["energy_metrics"])
+            | {"reasons": dict.fromkeys(results.SECTIONS["energy_metrics"], NO_ENERGY)},
+            **{key: [] for key in results.SAMPLES},
+            "fingerprint": dict(nothing),
+            "provenance": provenance.describe(command, started, utc_now()),
+        }
+
+
+class JobReport:
+    """Context of a training: leaves a validated result behind on every way out of it, and lets errors go on.
+
+    The trainer fills in `gpu_info`, `resolved`, `fingerprint` and `recorder` as it gets to know them. The reporting
+    rank writes the `ok` result; any rank writes the failure that ends it, and the first one written stays.
+    """
+
+    def __init__(self, job: Job, identity: str, command: str, *, is_reporter: bool = True) -> None:
+        self.job = job
+        self.recorder: StepRecorder | None = None
+        self.gpu_info: dict[str, Any] = {}
+        self.resolved: dict[str, Any] = {}
+        self.fingerprint: dict[str, Any] = {}
+        self._identity = identity
+        self._command = command
+        self._is_reporter = is_reporter
+        self._started = utc_now()
+
+    def __enter__(self) -> JobReport:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            if self._is_reporter and not results.write(self.result("ok", None), self.job.result_path, replace=False):
+                raise results.ResultError(f"{self.job.result_path}: another attempt has left its result here already")
+            return
+        status, reason = classify(error)
+        results.write(self.result(status, reason), self.job.result_path, replace=False)
+
+    def check_resolved(self) -> None:
+        """Raise MismatchError where the running framework holds another value than was asked."""
+        asked = self.job.config.asked()
+        wrong = [
+            f"{key}: asked {asked[key]!r}, built {value!r}"
+            for key, value in self.resolved.items()
+            if key in asked and value is not None and asked[key] != value
+        ]
+        if wrong:
+            raise MismatchError("the framework did not build what was asked: " + "; ".join(wrong))
+
+    def result(self, status: str, reason: str | None) -> dict[str, Any]:
+        """Return the result as far as it is known."""
+        result = self.job.empty_result(status, reason, self._identity, self._command, self._started)
+        for section, known in (
+            ("gpu_info", self.gpu_info),
+            ("resolved_config", self.resolved),
+            ("fingerprint", self.fingerprint),
+        ):
+            if known:
+                result[section] = known
+        if self.recorder is not None and self.recorder.samples.steps:
+            self._add_measurements(result, self.recorder)
+        return result
+
+    def _add_measurements(self, result: dict[str, Any], recorder: StepRecorder) -> None:
+        samples, config = recorder.samples, self.job.config
+        if recorder.peak_allocated_gb is None:
+            recorder.note_memory()
+        is_ok = result["status"] == "ok"
+        result["steps"] = samples.steps
+        result["step_times"] = samples.step_times
+        result["loss_values"] = [x if is_ok else _finite(x) for x in samples.loss_values]
+        result["grad_norms"] = [x if is_ok else _finite(x) for x in samples.grad_norms]
+        result["learning_rates"] = samples.learning_rates
+        summary = summarize(samples.step_times, config.tokens_per_step, config.num_gpus)
+        result["performance_metrics"] = summary | {
+            "reasons": {key: ONE_STEADY_STEP for key, value in summary.items() if value is None}
+        }
+        reserved = recorder.peak_reserved_gb
+        result["memory_metrics"] = {
+            "avg_memory_allocated_gb": recorder.avg_allocated_gb,
+            "peak_memory_allocated_gb": recorder.peak_allocated_gb,
+            "peak_memory_reserved_gb": reserved,
+            "source": f"{recorder.device.source}, {recorder.memory_scope}",
+            "reasons": {} if reserved is not None else {"peak_memory_reserved_gb": "no caching allocator on a CPU"},
+        }
+
+
+def classify(error: BaseException) -> tuple[str, str]:
+    """Return status and reason of the error that ended a training."""
+    lines = "".join(traceback.format_exception(error)).strip().splitlines()
+    reason = "\n".join(lines[-REASON_LINES:])
+    text = str(error).lower()
+    if isinstance(error, NonFiniteError):
+        return "nan", str(error)
+    out_of_memory = "out of memory" in text or "can't allocate memory" in text
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or out_of_memory:
+        return "oom", reason
+    return "failed", reason
+
+
+def utc_now() -> str:
+    """Return the time as ISO 8601 in UTC, whole seconds."""
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+
+
+def _finite(value: float) -> float | None:
+    return value if value - value == 0 else None

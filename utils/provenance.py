@@ -1,0 +1,83 @@
+"""Where a result comes from: commit, host, image, versions, and the environment variables that change speed."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from utils.configure import ROOT
+from utils.fingerprint import sha256_code
+
+SPEED_VARIABLES = re.compile(
+    r"(NCCL|RCCL|NVTE|HSA|HIP|ROCR|PYTORCH|TORCH|TORCHINDUCTOR|TRITON|CUDA|CUDNN|CUBLAS|CUBLASLT|ROCBLAS|HIPBLASLT"
+    r"|MIOPEN|AMD|OMP|GOMP|MKL|KMP|OPENBLAS|ONEDNN|DNNL|MALLOC|TE|PRIMUS|UB|UCX|GLOO)_"
+    r"|NVIDIA_TF32_OVERRIDE|ATEN_CPU_CAPABILITY|GPU_MAX_HW_QUEUES|TOKENIZERS_PARALLELISM|XLA_FLAGS|LD_PRELOAD"
+)
+SECRET = re.compile(r"TOKEN(?!IZER)|SECRET|PASSW|CREDENTIAL|(^|_)(API)?KEYS?(_|$)", re.IGNORECASE)
+PACKAGES = ("torch", "megatron-core", "transformers", "accelerate", "transformer-engine", "numpy", "triton")
+
+
+def describe(command: str, started_utc: str, finished_utc: str) -> dict[str, Any]:
+    """Return the `provenance` section of a result."""
+    reasons: dict[str, str] = {}
+    commit, dirty = _git(ROOT)
+    if commit is None:
+        reasons |= dict.fromkeys(("git_commit", "git_dirty"), "not a git checkout, or git cannot be asked")
+    image, digest = os.environ.get("TPRIMAT_IMAGE"), os.environ.get("TPRIMAT_IMAGE_DIGEST")
+    reasons |= {
+        key: "not in a container of ours" for key, value in (("image", image), ("image_digest", digest)) if not value
+    }
+    return {
+        "git_commit": commit,
+        "git_dirty": dirty,
+        "code_sha256": sha256_code(ROOT),
+        "image": image or None,
+        "image_digest": digest or None,
+        "command": command,
+        "host": platform.node(),
+        "framework_versions": versions(),
+        "environment": speed_variables(os.environ),
+        "started_utc": started_utc,
+        "finished_utc": finished_utc,
+        "reasons": reasons,
+    }
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the installed packages that decide speed and numerics."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def speed_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that can speed up or handicap a run; never one that holds a secret."""
+    return {
+        name: value
+        for name, value in sorted(environ.items())
+        if SPEED_VARIABLES.match(name) and not SECRET.search(name)
+    }
+
+
+def _git(root: Path) -> tuple[str | None, bool | None]:
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(root), *arguments], check=True, capture_output=True, text=True, timeout=20
+        ).stdout.strip()
+
+    try:
+        if git("rev-parse", "--show-prefix"):  # a copy inside somebody else's checkout has no commit of its own
+            return None, None
+        return git("rev-parse", "HEAD"), bool(git("status", "--porcelain", "--untracked-files=no"))
+    except (OSError, subprocess.SubprocessError):
+        return None, None
