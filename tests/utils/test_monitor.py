@@ -255,6 +255,7 @@ recorder.merge_ranks()
 memory = [recorder.avg_allocated_gb, recorder.peak_allocated_gb, recorder.peak_reserved_gb]
 print(json.dumps([recorder.samples.loss_values, memory, recorder.samples.grad_norms, recorder.memory_scope]))
 torch.distributed.barrier()
+torch.distributed.destroy_process_group()  # else its threads can abort the interpreter at its end
 """
 
 
