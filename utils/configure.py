@@ -68,6 +68,9 @@ class RunConfig:
     allow_repeat: bool
     runs: int
     cooldown_seconds: float
+    order: str
+    start_timeout_seconds: float
+    step_timeout_seconds: float
     method: str
     label: str
     force: bool
@@ -95,6 +98,17 @@ class RunConfig:
     def results_dir(self) -> Path:
         """Folder of this configuration's results: OUTPUT_DIR, or the label's folder in it."""
         return self.output_dir / self.label if self.label else self.output_dir
+
+    def jobs(self) -> list[tuple[str, str, int]]:
+        """Return framework, model and run of every job, in the order in which they run.
+
+        ORDER=interleaved: every job once, then every job again, so that a machine that drifts drifts for all alike.
+        """
+        pairs = [(framework, model) for model in self.models for framework in self.frameworks]
+        runs = range(1, self.runs + 1)
+        if self.order == "interleaved":
+            return [(*pair, run) for run in runs for pair in pairs]
+        return [(*pair, run) for pair in pairs for run in runs]
 
     def spec(self, model: str) -> ModelSpec:
         """Return the spec of a model in this configuration's size."""
@@ -222,15 +236,9 @@ def _derived_label(typed: Mapping[str, object], platform: str) -> str:
 
 
 def _print_jobs(config: RunConfig) -> None:
-    """One line a job: framework, model, run and where its result goes.
-
-    Every job once, then every job again, so that a machine that drifts drifts for all alike.
-    """
-    for run in range(1, config.runs + 1):
-        for model in config.models:
-            for framework in config.frameworks:
-                result = config.results_dir / result_name(config.platform, framework, model, run)
-                print(framework, model, run, result)
+    """One line a job, in their order: framework, model, run and where its result goes."""
+    for framework, model, run in config.jobs():
+        print(framework, model, run, config.results_dir / result_name(config.platform, framework, model, run))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -18,6 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TextIO
 
+from utils.progress import Step, format_step
+
 BYTES_PER_GB = 1e9
 MEMORY_EVERY_STEPS = 10
 """Memory in use is read at step 1, 11, 21, ...: asking for it is a third of what a boundary costs, more on a GPU. The
@@ -204,11 +206,8 @@ class StepRecorder:
     def _print_progress(self, step: int, seconds: float, loss: float) -> None:
         self._seconds_after_first += seconds if step > 1 else 0.0
         average = self._seconds_after_first / (step - 1) if step > 1 else seconds
-        line = (
-            f"[{self._title}] Step {step}/{self.total_steps} | {seconds:.3f} s | avg {average:.3f} s | "
-            f"loss {loss:.4f} | {self.samples.allocated_gb[-1]:.1f} GB\n"
-        )
-        self._stream.write(line)
+        done = Step(step, self.total_steps, seconds, average, loss, self.samples.allocated_gb[-1])
+        self._stream.write(format_step(self._title, done))
         self._stream.flush()
 
 

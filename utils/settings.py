@@ -142,6 +142,13 @@ KEYS: dict[str, Key] = {
     "COOLDOWN_SECONDS": Key("cooldown_seconds", *_number(0), "pause before each job"),
     "METHOD": Key("method", *_choice("equal", "best", "both"), "equal settings, or each platform's best overlay"),
     "LABEL": Key("label", *_matching(r"[A-Za-z0-9._-]*", "letters, digits, . _ -"), "subfolder of OUTPUT_DIR"),
+    "ORDER": Key("order", *_choice("interleaved", "grouped"), "run 1 of every job first, or all runs of a job"),
+    "START_TIMEOUT_SECONDS": Key(
+        "start_timeout_seconds", *_number(0, above=True), "longest time to a job's first finished step"
+    ),
+    "STEP_TIMEOUT_SECONDS": Key(
+        "step_timeout_seconds", *_number(0, above=True), "longest time from one finished step to the next"
+    ),
     "FORCE": Key("force", *_flag(), "run jobs again whose result is already there"),
     "DATA_DIR": Key("data_dir", *_PATH, "folder of prepared data"),
     "OUTPUT_DIR": Key("output_dir", *_PATH, "folder of results, logs and plots"),

@@ -1,0 +1,129 @@
+"""Processes that never outlive their purpose: tied to their parent, found wherever they went, ended in order.
+
+A process group alone does not hold a job together: torchrun puts each rank into a session of its own. So whoever starts
+a job adopts what its children leave behind (PR_SET_CHILD_SUBREAPER) and can then find every process of the job below
+itself; and the kernel signals a child when its parent dies (PR_SET_PDEATHSIG), so that a launcher that is killed takes
+its job along. Linux only; see prctl(2).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import psutil
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+"""Both from <linux/prctl.h>."""
+KILL_WAIT_SECONDS = 20.0
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def end_with_parent(number: signal.Signals = signal.SIGKILL, parent: int | None = None) -> None:
+    """Have the kernel send `number` to this process when its parent dies; send it now where `parent` is dead already.
+
+    It holds across exec, not across fork.
+    """
+    _prctl(PR_SET_PDEATHSIG, number)
+    if parent is not None and os.getppid() != parent:
+        os.kill(os.getpid(), number)
+
+
+def tied() -> Callable[[], None]:
+    """Return a `preexec_fn` for subprocess.Popen: the child gets SIGTERM when this process dies.
+
+    Start such a child from the main thread: what the kernel watches is the thread.
+    """
+    parent = os.getpid()
+    return lambda: end_with_parent(signal.SIGTERM, parent)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent dies, so that `descendants` finds it."""
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def descendants() -> list[psutil.Process]:
+    """Return all living processes below this one (zombies are none)."""
+    return [process for process in psutil.Process().children(recursive=True) if _is_alive(process)]
+
+
+def end_descendants(grace_seconds: float) -> list[psutil.Process]:
+    """End everything below this process: SIGTERM to all, SIGKILL to what is left after `grace_seconds`.
+
+    Returns the processes that were found. Raises TimeoutError where one survives SIGKILL (it waits in the kernel, as
+    on a broken device or network file system).
+    """
+    found = descendants()
+    for number, seconds in ((signal.SIGTERM, grace_seconds), (signal.SIGKILL, KILL_WAIT_SECONDS)):
+        deadline = time.monotonic() + seconds
+        signalled: set[int] = set()
+        while alive := descendants():
+            for process in alive:
+                if process.pid not in signalled:  # also those that were started in the meantime
+                    signalled.add(process.pid)
+                    send(process, number)
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.05)
+        else:
+            return found
+    left = ", ".join(str(process.pid) for process in alive)
+    raise TimeoutError(f"process {left} did not end within {KILL_WAIT_SECONDS:.0f} s of SIGKILL; look at its device")
+
+
+def send(process: psutil.Process, number: signal.Signals) -> None:
+    """Send a signal to a process that may have ended by itself."""
+    try:
+        process.send_signal(number)
+    except psutil.NoSuchProcess:
+        pass
+
+
+class StopRequest:
+    """The signal that asked this program to stop, once there was one; false until then."""
+
+    def __init__(self) -> None:
+        self.signal: signal.Signals | None = None
+
+    def __bool__(self) -> bool:
+        return self.signal is not None
+
+
+@contextmanager
+def stop_request() -> Iterator[StopRequest]:
+    """Note SIGINT, SIGTERM and SIGHUP instead of dying of them; a signal that is ignored (nohup) stays ignored."""
+    request = StopRequest()
+
+    def note(number: int, frame: object) -> None:
+        if request.signal is None:
+            request.signal = signal.Signals(number)
+
+    earlier = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    for number, handler in earlier.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, note)
+    try:
+        yield request
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _prctl(option: int, value: int) -> None:
+    library = ctypes.CDLL(None, use_errno=True)
+    if library.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"prctl({option}, {value}): {os.strerror(number)}")
