@@ -16,7 +16,7 @@ main() {
   cd "$ROOT"
   local platform
   platform=$("$ROOT/shell/platform.sh")
-  "$PYTHON" -m data.prepare --platform "$platform" --workers "$(nproc)" "${SETTINGS[@]}" >/dev/null
+  exec "$PYTHON" -m data.prepare --platform "$platform" --workers "$(nproc)" "${SETTINGS[@]}" >/dev/null
 }
 
 main "$@"

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # Train every job of the matrix that FRAMEWORK, MODEL and RUNS select, on data that is prepared if it is missing.
 #
-# A failed job does not stop the others. Jobs run in rounds, run 1 of every job before run 2 of any, so that a machine
-# that drifts drifts for all alike.
+# A failed job does not stop the others. Jobs with an ok result of the same settings, data, code and machine are skipped
+# (FORCE=1 trains them again), so the same command goes on where an interrupt ended it. ORDER=interleaved runs run 1 of
+# every job before run 2 of any, so that a machine that drifts drifts for all alike.
 #
-# Usage:  ./shell/train.sh [KEY=VALUE ...]
+# Usage:  ./shell/train.sh [--dry-run] [--compare] [KEY=VALUE ...]
+#         --dry-run prints jobs, commands and settings and starts nothing; --compare compares the results at the end
 # Reads:  config.env and its overlays, the environment; DATASET's files
-# Writes: DATA_DIR, OUTPUT_DIR/[label/]train_*.json, OUTPUT_DIR/logs/
-# Exits:  0 every job has a valid ok result, 2 bad input, 1 at least one has not
+# Writes: DATA_DIR, OUTPUT_DIR/[label/]train_*.json, OUTPUT_DIR/logs/, OUTPUT_DIR/status.json
+# Exits:  0 every job has a valid ok result, 2 bad input, 128 + signal interrupted, 1 at least one has not
 set -Eeuo pipefail
 
 main() {
@@ -17,31 +19,11 @@ main() {
   take_settings "$@"
   use_environment
   cd "$ROOT"
-  local platform jobs cooldown
+  local platform
   platform=$("$ROOT/shell/platform.sh")
-  jobs=$("$PYTHON" -m utils.configure --platform "$platform" --jobs "${SETTINGS[@]}")
-  cooldown=$("$PYTHON" -m utils.configure --platform "$platform" --get cooldown_seconds "${SETTINGS[@]}")
-
-  echo "=== data"
-  "$ROOT/shell/data.sh" "$@"
-  echo "=== training"
-  local count number=0 failed=0 framework model run result
-  local results=()
-  count=$(wc -l <<<"$jobs")
-  while read -r framework model run result; do
-    number=$((number + 1))
-    echo "--- job $number of $count: $framework $model run $run"
-    sleep "$cooldown"
-    "train/train_${platform}_${framework}_${model}.sh" --run "$run" "${SETTINGS[@]}" </dev/null || {
-      echo "--- job $number of $count failed with exit code $?" >&2
-      failed=$((failed + 1))
-    }
-    results+=("$result")
-  done <<<"$jobs"
-
-  echo "=== validation: $count jobs, $failed failed"
-  "$PYTHON" -m evaluate.validate "${results[@]}" || failed=$((failed + 1))
-  ((failed == 0)) || exit 1
+  export PLATFORM=$platform
+  # In place of this shell, so that a signal to it reaches what it must stop.
+  exec "$PYTHON" -m train.matrix --platform "$platform" "${SETTINGS[@]}"
 }
 
 main "$@"

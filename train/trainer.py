@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +21,7 @@ from utils.fingerprint import sha256_json, sha256_token_stream
 from utils.indexed import DataError
 from utils.job import Job, JobReport
 from utils.monitor import CpuDevice, CudaDevice, StepRecorder
+from utils.processes import end_with_parent
 
 FINGERPRINT_BATCHES = 2
 """Global batches whose tokens are hashed, from the first."""
@@ -31,6 +34,8 @@ def main(
 ) -> int:
     """Run one rank of one job: 0 for an ok result, 2 for bad input; any other error leaves a result and goes on."""
     options = arguments(framework)
+    end_with_parent()  # torchrun
+    faulthandler.register(signal.SIGUSR1, all_threads=True)  # train/vitals.py asks for the stack of a rank that hangs
     try:
         config = load(
             options.platform,

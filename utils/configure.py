@@ -22,7 +22,7 @@ from utils.models import get as get_model
 from utils.results import result_name
 from utils.settings import KEYS, ConfigError, Value, from_arguments, from_environment, parse_values, read_file
 
-__all__ = ["ConfigError", "RunConfig", "load", "require_writable"]
+__all__ = ["ConfigError", "RunConfig", "load", "require_writable", "values_of"]
 
 ROOT = Path(__file__).resolve().parent.parent
 PLATFORMS = ("amd", "nvd", "cpu")
@@ -161,7 +161,7 @@ def load(
     """
     if platform not in PLATFORMS:
         raise ConfigError(f"platform: got {platform!r}, allowed: {', '.join(PLATFORMS)}")
-    values = _layers(platform, from_environment(os.environ if environ is None else environ), arguments, root)
+    values = values_of(platform, arguments, environ, root)
     typed = parse_values(values)
     rules = Rules(values)
     typed["frameworks"] = frameworks(rules, typed["frameworks"], platform)
@@ -175,6 +175,13 @@ def load(
     config = RunConfig(platform=platform, **typed)
     _check_models(rules, config)
     return config
+
+
+def values_of(
+    platform: str, arguments: Sequence[str] = (), environ: Mapping[str, str] | None = None, root: Path = ROOT
+) -> dict[str, Value]:
+    """Return text and origin of every setting after all layers, unchecked; raise ConfigError for bad grammar."""
+    return _layers(platform, from_environment(os.environ if environ is None else environ), arguments, root)
 
 
 def require_writable(folder: Path, key: str) -> None:

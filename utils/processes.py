@@ -13,13 +13,14 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import psutil
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 """Both from <linux/prctl.h>."""
+_LIBC = ctypes.CDLL(None, use_errno=True)  # now: between fork and exec nothing may be loaded
 KILL_WAIT_SECONDS = 20.0
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -79,10 +80,8 @@ def end_descendants(grace_seconds: float) -> list[psutil.Process]:
 
 def send(process: psutil.Process, number: signal.Signals) -> None:
     """Send a signal to a process that may have ended by itself."""
-    try:
+    with suppress(psutil.NoSuchProcess):
         process.send_signal(number)
-    except psutil.NoSuchProcess:
-        pass
 
 
 class StopRequest:
@@ -123,7 +122,6 @@ def _is_alive(process: psutil.Process) -> bool:
 
 
 def _prctl(option: int, value: int) -> None:
-    library = ctypes.CDLL(None, use_errno=True)
-    if library.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
+    if _LIBC.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"prctl({option}, {value}): {os.strerror(number)}")

@@ -130,16 +130,26 @@ def find(folders: Iterable[Path]) -> Iterator[Path]:
 def set_aside(path: Path) -> int:
     """Move an existing result to the superseded attempts beside it; return the number of the next attempt (from 1).
 
-    Numbers go on from the largest one there, so that no attempt is lost where somebody has removed an earlier one.
+    It keeps the number that it says it has. Numbers go on from the largest one there, so that no attempt is lost where
+    somebody has removed an earlier one.
     """
     kept = path.parent / SUPERSEDED
     numbered = (re.fullmatch(r".*_attempt(\d+)", old.stem) for old in kept.glob(f"{path.stem}_attempt*.json"))
     last = max((int(match[1]) for match in numbered if match), default=0)
     if not path.exists():
         return last + 1
+    number = max(last + 1, _attempt_of(path))
     kept.mkdir(exist_ok=True)
-    path.replace(kept / f"{path.stem}_attempt{last + 1}.json")
-    return last + 2
+    path.replace(kept / f"{path.stem}_attempt{number}.json")
+    return number + 1
+
+
+def _attempt_of(path: Path) -> int:
+    """Return the number of the attempt that a result stands for; 0 for a file that is no result."""
+    try:
+        return int(read(path)["attempt"])
+    except ResultError:
+        return 0
 
 
 def _rounded(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,119 @@
+"""Train every job of the matrix, one after another, to its end or to a true result of how it failed.
+
+Called by shell/train.sh: plan -> pre-flight -> data -> jobs -> validation (-> comparison). Exits 0 when every job has a
+valid ok result, 2 for bad input before anything was started, 128 + signal when it was interrupted, 1 otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+from train import plan, preflight
+from train.account import SIGNAL_EXIT_CODE
+from train.run_job import LAUNCHER_GRACE_SECONDS, POLL_SECONDS, run_job
+from train.state import JobState, MatrixState, StatusFile
+from train.view import LiveView, View
+from utils import processes
+from utils.configure import PLATFORMS, ROOT, ConfigError, require_writable
+from utils.dataset import check_epochs, data_prefix, describe
+from utils.hardware import HardwareError
+from utils.indexed import DataError
+
+BAD_INPUT = 2
+
+
+def main() -> int:
+    """Run the matrix that the command line selects."""
+    options = _arguments()
+    try:
+        matrix = plan.make(options.platform, options.settings)
+        preflight.check(matrix)
+        if options.dry_run:
+            print(plan.text(matrix))
+            return 0
+        require_writable(matrix.config.results_dir, "OUTPUT_DIR")
+        require_writable(matrix.config.output_dir / "logs", "OUTPUT_DIR")
+        with contextlib.nullcontext(), processes.stop_request() as stop:
+            return _run(matrix, options.settings, stop, is_compared=options.compare)
+    except (ConfigError, DataError, HardwareError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return BAD_INPUT
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m train.matrix", description=__doc__)
+    parser.add_argument("--platform", required=True, choices=PLATFORMS)
+    parser.add_argument("--dry-run", action="store_true", help="print the plan and start nothing")
+    parser.add_argument("--compare", action="store_true", help="compare the results at the end")
+    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
+    return parser.parse_args()
+
+
+def _run(matrix: plan.Matrix, settings: Sequence[str], stop: processes.StopRequest, *, is_compared: bool) -> int:
+    """Data, jobs, validation, comparison; the exit code of the whole."""
+    processes.adopt_orphans()
+    if code := _script(["shell/data.sh", *settings], "data", stop):
+        return code
+    digest = _check_data(matrix)
+    state = MatrixState([JobState(number, job) for number, job in enumerate(matrix.jobs, 1)])
+    status = StatusFile(matrix.config.output_dir / "status.json", state)
+    kind = LiveView if sys.stdout.isatty() else View
+    print("=== training", flush=True)
+    with kind(state, matrix.config.output_dir / "logs" / "matrix.log") as view:
+        for job in state.jobs:
+            _pause(matrix.config.cooldown_seconds if job.number > 1 else 0.0, state, status, stop)
+            if stop:
+                break
+            run_job(matrix, job, digest, view, status, stop)
+        state.state = "interrupted" if stop else "finished"
+        state.phase = state.state
+        status.write()
+    if stop.signal is not None:
+        done = sum(job.is_done for job in state.jobs)
+        again = "; the same command goes on from there"
+        print(f"interrupted by {stop.signal.name}: {done} of {len(state.jobs)} jobs are done{again}", file=sys.stderr)
+        return SIGNAL_EXIT_CODE + stop.signal
+    print(f"=== validation: {len(state.jobs)} jobs, {state.failed} failed", flush=True)
+    paths = [str(job.job.result_path) for job in state.jobs]
+    failed = bool(_script([sys.executable, "-m", "evaluate.validate", *paths], None, stop)) or state.failed > 0
+    if is_compared:
+        folder = str(matrix.config.results_dir)
+        failed = bool(_script([sys.executable, "-m", "evaluate.compare", folder], "comparison", stop)) or failed
+    return SIGNAL_EXIT_CODE + stop.signal if stop.signal is not None else int(failed)
+
+
+def _script(command: Sequence[str], title: str | None, stop: processes.StopRequest) -> int:
+    """Run a step of the road on this terminal; return its exit code, or that of an interrupt."""
+    if title:
+        print(f"=== {title}", flush=True)
+    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, preexec_fn=processes.tied())
+    while process.poll() is None and not stop:
+        time.sleep(POLL_SECONDS / 4)
+    if stop.signal is not None:
+        processes.end_descendants(LAUNCHER_GRACE_SECONDS)
+        return SIGNAL_EXIT_CODE + stop.signal
+    return process.returncode
+
+
+def _check_data(matrix: plan.Matrix) -> str:
+    """Return the hash of the prepared data after checking them once more; raise DataError."""
+    manifest = describe(data_prefix(matrix.config))
+    check_epochs(matrix.config, manifest["tokens"])
+    return str(manifest["bin_sha256"])
+
+
+def _pause(seconds: float, state: MatrixState, status: StatusFile, stop: processes.StopRequest) -> None:
+    state.phase = f"cooling down for {seconds:g} s"
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and not stop:
+        status.write_sometimes()
+        time.sleep(min(POLL_SECONDS, seconds))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""The jobs of a matrix before any is started: which there are, what is known of each, and how that is shown."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from utils import results
+from utils.configure import ROOT, RunConfig, load, values_of
+from utils.dataset import data_prefix, describe
+from utils.hardware import visible_gpus
+from utils.indexed import DataError, manifest_path
+from utils.job import Job
+from utils.settings import Value
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """All jobs in their order, the settings that they share, and where each setting came from."""
+
+    config: RunConfig
+    jobs: tuple[Job, ...]
+    values: dict[str, Value]
+    arguments: tuple[str, ...]
+
+
+def make(platform: str, arguments: Sequence[str]) -> Matrix:
+    """Return the matrix that the settings select; raise ConfigError or HardwareError."""
+    config = load(platform, visible_gpus(platform), arguments=arguments)
+    jobs = tuple(Job(config, framework, model, run) for framework, model, run in config.jobs())
+    return Matrix(config, jobs, values_of(platform, arguments), tuple(arguments))
+
+
+def wrapper(job: Job) -> str:
+    """Return the script that runs a job, relative to the checkout."""
+    return f"train/train_{job.config.platform}_{job.framework}_{job.model}.sh"
+
+
+def command(matrix: Matrix, job: Job) -> list[str]:
+    """Return the command that runs one job of the matrix by itself."""
+    return [str(ROOT / wrapper(job)), "--run", str(job.run), *matrix.arguments]
+
+
+def has_result(job: Job, identity: str) -> bool:
+    """Whether a valid ok result of the same settings, data, code and machine stands."""
+    try:
+        result = results.read(job.result_path)
+    except results.ResultError:
+        return False
+    return bool(result["status"] == "ok" and result["identity_sha256"] == identity)
+
+
+def finished(matrix: Matrix) -> set[str]:
+    """Return the names of the jobs that have a result already and will be skipped.
+
+    None has before the data are there; a data set that is damaged is the data step's to report.
+    """
+    if matrix.config.force:
+        return set()
+    try:
+        prefix = data_prefix(matrix.config)
+        if not manifest_path(prefix).exists():
+            return set()
+        digest = describe(prefix)["bin_sha256"]
+    except DataError:
+        return set()
+    return {job.name for job in matrix.jobs if has_result(job, job.identity(digest))}
+
+
+def text(matrix: Matrix) -> str:
+    """Return the plan for --dry-run: every job with its command, then every setting with where it came from."""
+    done = finished(matrix)
+    lines = [f"jobs, in this order ({matrix.config.order}):"]
+    for number, job in enumerate(matrix.jobs, 1):
+        will = "has an ok result, is skipped" if job.name in done else "runs"
+        shown = shlex.join([wrapper(job), "--run", str(job.run), *matrix.arguments])
+        lines += [f"{number:>4}  {will}: {shown}", f"      result: {job.result_path}"]
+    width = max(len(key) for key in matrix.values)
+    config = matrix.config
+    lines += ["", "settings, and where each came from:"]
+    lines += [f"  {key:{width}}  {value.text or '(empty)'}  ({value.origin})" for key, value in matrix.values.items()]
+    lines += [
+        "",
+        f"worked out: {config.num_gpus} {'ranks' if config.platform == 'cpu' else 'GPUs'}, "
+        f"DP {config.data_parallel_size}, GA {config.gradient_accumulation}, "
+        f"{config.tokens_per_step:,} tokens a step, {config.train_iterations * config.tokens_per_step:,} in all",
+    ]
+    return "\n".join(lines)

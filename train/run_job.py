@@ -1,0 +1,127 @@
+"""One job of the matrix: started through its script, followed line by line, accounted for if its launcher cannot."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections import deque
+from pathlib import Path
+from signal import Signals
+
+from train import plan
+from train.account import Attempt, leave
+from train.child import Child
+from train.launch import log_path
+from train.state import RUNNING, SKIPPED, JobState, StatusFile
+from train.supervise import GRACE_SECONDS
+from train.view import View
+from utils import processes, results
+from utils.job import utc_now
+from utils.progress import parse_step
+from utils.reserve import remove_leftovers
+
+POLL_SECONDS = 0.2
+LAUNCHER_GRACE_SECONDS = 45.0
+"""A launcher that was asked to stop ends its ranks, by force if need be, and writes a result."""
+LAST_LINES = 6
+
+
+def run_job(
+    matrix: plan.Matrix, state: JobState, digest: str, view: View, status: StatusFile, stop: processes.StopRequest
+) -> None:
+    """Run one job, unless an ok result of it stands, and note in `state` how it ended; a true result is left behind.
+
+    `digest` is the hash of the data. Raises OSError where not even a failure can be written.
+    """
+    job = state.job
+    attempt = Attempt(job, job.identity(digest), shlex.join(plan.command(matrix, job)), utc_now())
+    state.started = time.monotonic()
+    if not matrix.config.force and plan.has_result(job, attempt.identity):
+        _conclude(state, SKIPPED)
+    else:
+        state.state = RUNNING
+        view.job_started(state)
+        before, output = _stamp(job.result_path), Output(state)
+        exit_code = _follow(Child(plan.command(matrix, job), output.take), view, status, stop)
+        after = _stamp(job.result_path)
+        if exit_code != 0 and after in (None, before):
+            _leave_failure(attempt, _reason(exit_code, output, stop))
+        _conclude(state, SKIPPED if exit_code == 0 and after == before else None)
+    view.job_ended(state)
+    status.write()
+
+
+class Output:
+    """What a launcher prints, as far as the matrix wants to know it."""
+
+    def __init__(self, state: JobState) -> None:
+        self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
+        self._state = state
+
+    @property
+    def where(self) -> str:
+        """How far the job had come."""
+        step = self._state.step
+        return f"after step {step.number} of {step.total}" if step else "before the first step was finished"
+
+    def take(self, line: str) -> None:
+        """Take one line, with its newline."""
+        step = parse_step(line)
+        if step is not None:
+            self._state.take_step(step)
+        elif line.strip():
+            self.last_lines.append(line.rstrip())
+
+
+def _follow(child: Child, view: View, status: StatusFile, stop: processes.StopRequest) -> int:
+    """Wait for a launcher, showing where it is; pass a request to stop on to it. Returns its exit code."""
+    asked_at = None
+    while not child.has_ended():
+        if stop.signal is not None and asked_at is None:
+            child.process.send_signal(stop.signal)
+            asked_at = time.monotonic()
+        if asked_at is not None and time.monotonic() - asked_at > LAUNCHER_GRACE_SECONDS:
+            break
+        view.refresh()
+        status.write_sometimes()
+        time.sleep(POLL_SECONDS)
+    return child.close(GRACE_SECONDS)
+
+
+def _leave_failure(attempt: Attempt, reason: str) -> None:
+    """Write the result of a job whose launcher did not; one of an earlier attempt is kept under its number."""
+    path = attempt.job.result_path
+    remove_leftovers(path)
+    number = results.set_aside(path)
+    while log_path(attempt.job.numbered(number + 1)).exists():
+        number += 1
+    job = attempt.job.numbered(number)
+    leave(Attempt(job, attempt.identity, attempt.command, attempt.started_utc), "failed", reason)
+
+
+def _reason(exit_code: int, output: Output, stop: processes.StopRequest) -> str:
+    if stop.signal is not None:
+        return f"interrupted by {stop.signal.name} before the job was under way"
+    how = f"was ended by {Signals(-exit_code).name}" if exit_code < 0 else f"ended with exit code {exit_code}"
+    last = "\n".join(output.last_lines)
+    return f"the launcher of the job {how} {output.where} and left no result; its last lines:\n{last}"
+
+
+def _conclude(state: JobState, outcome: str | None) -> None:
+    """Note how the job ended: `outcome`, or else what its result says."""
+    result = results.read(state.job.result_path)
+    state.result = result
+    state.state = outcome or str(result["status"])
+    state.reason = result["reason"]
+    log = log_path(state.job.numbered(result["attempt"]))
+    state.log = log if log.exists() else None
+    state.ended = time.monotonic()
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """Return what changes when a file is replaced; None where there is none."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_mtime_ns
