@@ -1,6 +1,6 @@
-"""Prepare the data set that the settings name, if it is not there yet: generate, tokenize, encode, verify.
+"""Prepare the data that the settings name, if they are not there yet: generate, tokenize, encode, verify.
 
-`python -m data.prepare --platform cpu [KEY=VALUE ...]` prints the prefix of the `.bin/.idx` pair.
+`python -m data.prepare --platform cpu [KEY=VALUE ...]` prints the prefix of each `.bin/.idx` pair.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ SYNTH_VOCABULARY_SIZE = 4096
 IDS_AT_ONCE = 1 << 24
 
 
-def prepare(config: RunConfig, workers: int = 1) -> tuple[Path, dict[str, Any]]:
-    """Return prefix and manifest of the configured data set, after making what is missing.
+def prepare(config: RunConfig, model: str, workers: int = 1) -> tuple[Path, dict[str, Any]]:
+    """Return prefix and manifest of the data that `model` trains on, after making what is missing.
 
     Raises DataError for a data set that is missing, damaged, too small, or does not fit the models.
     """
-    prefix = data_prefix(config)
+    prefix = data_prefix(config, model)
     ours = config.data_dir in prefix.parents
     if ours and not prefix.with_name(prefix.name + ".json").exists():
         _make(config, prefix, workers)
@@ -104,14 +104,15 @@ def main() -> int:
     options = parser.parse_args()
     try:
         config = load(options.platform, visible_gpus(options.platform), arguments=options.settings)
-        prefix, _ = prepare(config, options.workers)
+        first_model = {data_prefix(config, model): model for model in reversed(config.models)}
+        prefixes = [prepare(config, model, options.workers)[0] for model in reversed(first_model.values())]
     except (ConfigError, DataError, HardwareError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except (WorkerError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    print(prefix)
+    print(*prefixes, sep="\n")
     return 0
 
 

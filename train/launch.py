@@ -80,7 +80,7 @@ def _plan(options: argparse.Namespace) -> tuple[Job, str]:
     config = load(options.platform, visible_gpus(options.platform), arguments=settings)
     require_writable(config.results_dir, "OUTPUT_DIR")
     require_writable(config.output_dir / "logs", "OUTPUT_DIR")
-    manifest = describe(data_prefix(config))
+    manifest = describe(data_prefix(config, options.model))
     check_epochs(config, manifest["tokens"])
     job = Job(config, options.framework, options.model, options.run)
     return job, job.identity(manifest["bin_sha256"])

@@ -20,7 +20,6 @@ from train.state import JobState, MatrixState, StatusFile
 from train.view import LiveView, View
 from utils import processes
 from utils.configure import PLATFORMS, ROOT, ConfigError, require_writable
-from utils.dataset import check_epochs, data_prefix, describe
 from utils.hardware import HardwareError
 from utils.indexed import DataError
 
@@ -59,7 +58,7 @@ def _run(matrix: plan.Matrix, settings: Sequence[str], stop: processes.StopReque
     processes.adopt_orphans()
     if code := _script(["shell/data.sh", *settings], "data", stop):
         return code
-    digest = _check_data(matrix)
+    digests = plan.data_digests(matrix.config)
     state = MatrixState([JobState(number, job) for number, job in enumerate(matrix.jobs, 1)])
     status = StatusFile(matrix.config.output_dir / "status.json", state)
     kind = LiveView if sys.stdout.isatty() else View
@@ -69,14 +68,13 @@ def _run(matrix: plan.Matrix, settings: Sequence[str], stop: processes.StopReque
             _pause(matrix.config.cooldown_seconds if job.number > 1 else 0.0, state, status, stop)
             if stop:
                 break
-            run_job(matrix, job, digest, view, status, stop)
+            run_job(matrix, job, digests[job.job.model], view, status, stop)
         state.state = "interrupted" if stop else "finished"
         state.phase = state.state
         status.write()
     if stop.signal is not None:
-        done = sum(job.is_done for job in state.jobs)
-        again = "; the same command goes on from there"
-        print(f"interrupted by {stop.signal.name}: {done} of {len(state.jobs)} jobs are done{again}", file=sys.stderr)
+        good = f"{sum(job.is_good for job in state.jobs)} of {len(state.jobs)} jobs have an ok result"
+        print(f"interrupted by {stop.signal.name}: {good}; the same command goes on from there", file=sys.stderr)
         return SIGNAL_EXIT_CODE + stop.signal
     print(f"=== validation: {len(state.jobs)} jobs, {state.failed} failed", flush=True)
     paths = [str(job.job.result_path) for job in state.jobs]
@@ -98,13 +96,6 @@ def _script(command: Sequence[str], title: str | None, stop: processes.StopReque
         processes.end_descendants(LAUNCHER_GRACE_SECONDS)
         return SIGNAL_EXIT_CODE + stop.signal
     return process.returncode
-
-
-def _check_data(matrix: plan.Matrix) -> str:
-    """Return the hash of the prepared data after checking them once more; raise DataError."""
-    manifest = describe(data_prefix(matrix.config))
-    check_epochs(matrix.config, manifest["tokens"])
-    return str(manifest["bin_sha256"])
 
 
 def _pause(seconds: float, state: MatrixState, status: StatusFile, stop: processes.StopRequest) -> None:

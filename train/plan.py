@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from utils import results
 from utils.configure import ROOT, RunConfig, load, values_of
-from utils.dataset import data_prefix, describe
+from utils.dataset import check_epochs, data_prefix, describe
 from utils.hardware import visible_gpus
 from utils.indexed import DataError, manifest_path
 from utils.job import Job
@@ -52,20 +52,29 @@ def has_result(job: Job, identity: str) -> bool:
 
 
 def finished(matrix: Matrix) -> set[str]:
-    """Return the names of the jobs that have a result already and will be skipped.
-
-    None has before the data are there; a data set that is damaged is the data step's to report.
-    """
+    """Return the names of the jobs that have a result already and will be skipped."""
     if matrix.config.force:
         return set()
+    digests = {model: _known_digest(matrix.config, model) for model in matrix.config.models}
+    return {job.name for job in matrix.jobs if (digest := digests[job.model]) and has_result(job, job.identity(digest))}
+
+
+def data_digests(config: RunConfig) -> dict[str, str]:
+    """Return the hash of the data of each model, after checking them; raise DataError."""
+    prefixes = {model: data_prefix(config, model) for model in config.models}
+    manifests = {prefix: describe(prefix) for prefix in set(prefixes.values())}
+    for manifest in manifests.values():
+        check_epochs(config, manifest["tokens"])
+    return {model: str(manifests[prefix]["bin_sha256"]) for model, prefix in prefixes.items()}
+
+
+def _known_digest(config: RunConfig, model: str) -> str | None:
+    """The hash of data that are there and sound; None for others, which are the data step's to make or report."""
     try:
-        prefix = data_prefix(matrix.config)
-        if not manifest_path(prefix).exists():
-            return set()
-        digest = describe(prefix)["bin_sha256"]
+        prefix = data_prefix(config, model)
+        return str(describe(prefix)["bin_sha256"]) if manifest_path(prefix).exists() else None
     except DataError:
-        return set()
-    return {job.name for job in matrix.jobs if has_result(job, job.identity(digest))}
+        return None
 
 
 def text(matrix: Matrix) -> str:

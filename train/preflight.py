@@ -57,14 +57,13 @@ def _data_bytes(matrix: Matrix) -> int:
     """Return about what preparing the data will take; 0 where they are there, or are somebody else's."""
     config = matrix.config
     try:
-        prefix = data_prefix(config)
+        prefixes = {data_prefix(config, model) for model in config.models}
     except DataError as error:
         raise ConfigError(str(error)) from error
-    if manifest_path(prefix).exists() or config.data_dir not in prefix.parents:
-        return 0
+    missing = [path for path in prefixes if config.data_dir in path.parents and not manifest_path(path).exists()]
     if config.dataset == "synth":
-        return tokens_needed(config) * SYNTH_BYTES_PER_TOKEN
-    return Path(config.dataset).stat().st_size
+        return len(missing) * tokens_needed(config) * SYNTH_BYTES_PER_TOKEN
+    return len(missing) * Path(config.dataset).stat().st_size
 
 
 def _existing(folder: Path) -> Path:

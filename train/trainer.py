@@ -45,7 +45,7 @@ def main(
         if config.num_gpus != int(os.environ["WORLD_SIZE"]):
             raise ConfigError(f"WORLD_SIZE={os.environ['WORLD_SIZE']}: the settings say {config.num_gpus} ranks")
         job = Job(config, framework, options.model, options.run_number, options.attempt)
-        prefix = data_prefix(config)
+        prefix = data_prefix(config, options.model)
         manifest = describe(prefix)
     except (ConfigError, DataError) as error:
         print(f"error: {error}", file=sys.stderr)

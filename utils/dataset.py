@@ -26,8 +26,10 @@ def tokens_needed(config: RunConfig) -> int:
     return config.training_samples * config.sequence_length + 1
 
 
-def data_prefix(config: RunConfig) -> Path:
-    """Return the path without `.bin` / `.idx` of the configured data set, whether or not it exists yet.
+def data_prefix(config: RunConfig, model: str) -> Path:
+    """Return the path without `.bin` / `.idx` of the data that `model` trains on, whether or not they exist yet.
+
+    Models share it where they share the tokenizer.
 
     Raises DataError for a data set that does not exist and cannot be made here.
     """

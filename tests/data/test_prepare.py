@@ -20,7 +20,7 @@ def config_for(tmp_path, *settings):
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
     tmp_path = tmp_path_factory.mktemp("prepared")
-    prefix, manifest = prepare(config_for(tmp_path))
+    prefix, manifest = prepare(config_for(tmp_path), "llama")
     return tmp_path, prefix, manifest
 
 
@@ -35,13 +35,13 @@ def test_synthetic_text_is_enough_for_one_epoch(prepared):
 def test_prepared_data_is_kept_as_it_is(prepared):
     tmp_path, prefix, _ = prepared
     before = bin_path(prefix).stat().st_mtime_ns
-    again, _ = prepare(config_for(tmp_path))
+    again, _ = prepare(config_for(tmp_path), "llama")
     assert again == prefix and bin_path(prefix).stat().st_mtime_ns == before
 
 
 def test_another_seed_is_another_text(prepared):
     tmp_path, prefix, manifest = prepared
-    other, other_manifest = prepare(config_for(tmp_path, "SEED=7"))
+    other, other_manifest = prepare(config_for(tmp_path, "SEED=7"), "llama")
     assert other != prefix and other_manifest["bin_sha256"] != manifest["bin_sha256"]
 
 
@@ -50,11 +50,11 @@ def test_own_text_is_encoded_with_the_named_tokenizer(prepared, tmp_path):
     text = tmp_path / "mine.jsonl"
     text.write_text("".join(json.dumps({"text": f"the {number} lines of mine " * 40}) + "\n" for number in range(60)))
     settings = (f"DATASET={text}", f"TOKENIZER={prefix.parent / 'tokenizer'}", "ALLOW_REPEAT=true")
-    mine, manifest = prepare(config_for(tmp_path, *settings))
+    mine, manifest = prepare(config_for(tmp_path, *settings), "llama")
     assert manifest["documents"] == 60
     assert manifest["input"]["name"] == "mine.jsonl"
     with pytest.raises(DataError, match="TOKENIZER=auto"):
-        prepare(config_for(tmp_path, f"DATASET={text}"))
+        prepare(config_for(tmp_path, f"DATASET={text}"), "llama")
     assert load_manifest(mine) == manifest
 
 
@@ -63,16 +63,16 @@ def test_samples_takes_the_first_documents_and_no_fewer(prepared, tmp_path):
     text = tmp_path / "mine.jsonl"
     text.write_text("".join(json.dumps({"text": f"line {number} of mine " * 40}) + "\n" for number in range(60)))
     settings = (f"DATASET={text}", f"TOKENIZER={prefix.parent / 'tokenizer'}", "ALLOW_REPEAT=true")
-    _, manifest = prepare(config_for(tmp_path, *settings, "SAMPLES=20"))
+    _, manifest = prepare(config_for(tmp_path, *settings, "SAMPLES=20"), "llama")
     assert manifest["documents"] == 20
     with pytest.raises(DataError, match="has only 60 documents"):
-        prepare(config_for(tmp_path, *settings, "SAMPLES=61"))
+        prepare(config_for(tmp_path, *settings, "SAMPLES=61"), "llama")
 
 
 def test_pair_without_a_manifest_is_taken_and_not_written_to(tmp_path):
     prefix = write_toy_data(tmp_path / "theirs" / "text", documents=60)
     before = sorted(prefix.parent.iterdir())
-    taken, manifest = prepare(config_for(tmp_path, f"DATASET={prefix}"))
+    taken, manifest = prepare(config_for(tmp_path, f"DATASET={prefix}"), "llama")
     assert taken == prefix and manifest["documents"] == 60
     assert sorted(prefix.parent.iterdir()) == before
 
@@ -83,14 +83,14 @@ def test_ids_beyond_the_model_vocabulary_are_refused(prepared, tmp_path):
     content[:2] = (5000).to_bytes(2, "little")
     bin_path(prefix).write_bytes(bytes(content))
     with pytest.raises(DataError, match="5,001 token ids do not fit the 4,096"):
-        prepare(config_for(tmp_path, f"DATASET={prefix}"))
+        prepare(config_for(tmp_path, f"DATASET={prefix}"), "llama")
 
 
 def test_data_changed_after_it_was_encoded_is_refused(tmp_path):
-    prefix, _ = prepare(config_for(tmp_path))
+    prefix, _ = prepare(config_for(tmp_path), "llama")
     content = bytearray(bin_path(prefix).read_bytes())
     content[0] ^= 1
     bin_path(prefix).write_bytes(bytes(content))
     with pytest.raises(DataError, match="bin_sha256"):
-        prepare(config_for(tmp_path))
+        prepare(config_for(tmp_path), "llama")
     assert manifest_path(prefix).exists()

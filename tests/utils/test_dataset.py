@@ -140,30 +140,30 @@ def test_more_than_four_epochs_is_an_error_unless_allowed(tmp_path):
 @pytest.mark.parametrize("name", ["bc", "c4"])
 def test_a_hub_data_set_is_refused_with_what_can_be_used(tmp_path, name):
     with pytest.raises(DataError, match=rf"DATASET={name}: .* from the hub.*synth.*\.jsonl.*\.bin/\.idx"):
-        data_prefix(config_of(tmp_path, f"DATASET={name}"))
+        data_prefix(config_of(tmp_path, f"DATASET={name}"), "llama")
 
 
 @pytest.mark.parametrize("name", ["nothing.jsonl", "nothing"])
 def test_data_that_is_not_there_is_named(tmp_path, name):
     with pytest.raises(DataError, match=f"DATASET={tmp_path / name}: "):
-        data_prefix(config_of(tmp_path, f"DATASET={tmp_path / name}"))
+        data_prefix(config_of(tmp_path, f"DATASET={tmp_path / name}"), "llama")
 
 
 def test_a_pair_is_taken_where_it_lies_and_what_is_made_goes_to_the_data_folder(tmp_path, prefix):
-    assert data_prefix(config_of(tmp_path / "data", f"DATASET={prefix}")) == prefix
-    assert (tmp_path / "data") in data_prefix(config_of(tmp_path / "data", "DATASET=synth")).parents
+    assert data_prefix(config_of(tmp_path / "data", f"DATASET={prefix}"), "llama") == prefix
+    assert (tmp_path / "data") in data_prefix(config_of(tmp_path / "data", "DATASET=synth"), "llama").parents
 
 
 def test_other_text_seed_or_size_is_another_data_set(tmp_path):
     text = tmp_path / "some.jsonl"
     text.write_text('{"text": "a"}\n')
     named = f"DATASET={text}"
-    prefixes = {data_prefix(config_of(tmp_path, *more)) for more in ([named], [named, "SAMPLES=5"])}
+    prefixes = {data_prefix(config_of(tmp_path, *more), "llama") for more in ([named], [named, "SAMPLES=5"])}
     text.write_text('{"text": "another"}\n')
-    prefixes.add(data_prefix(config_of(tmp_path, named)))
+    prefixes.add(data_prefix(config_of(tmp_path, named), "llama"))
     synth = "DATASET=synth"
     for more in ([], ["SEED=1"], ["TRAIN_ITERS=5"], ["SAMPLES=7"]):
-        prefixes.add(data_prefix(config_of(tmp_path, synth, *more)))
+        prefixes.add(data_prefix(config_of(tmp_path, synth, *more), "llama"))
     assert len(prefixes) == 7
 
 
