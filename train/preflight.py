@@ -12,7 +12,7 @@ from train.plan import Matrix, finished, wrapper
 from train.view import duration
 from utils.configure import ROOT, ConfigError
 from utils.dataset import data_prefix, tokens_needed
-from utils.indexed import DataError, manifest_path
+from utils.indexed import DataError, bin_path
 from utils.reserve import RESERVE_BYTES
 
 OUTPUT_BYTES_PER_JOB = RESERVE_BYTES + (1 << 20)
@@ -60,10 +60,10 @@ def _data_bytes(matrix: Matrix) -> int:
         prefixes = {data_prefix(config, model) for model in config.models}
     except DataError as error:
         raise ConfigError(str(error)) from error
-    missing = [path for path in prefixes if config.data_dir in path.parents and not manifest_path(path).exists()]
+    missing = [path for path in prefixes if config.data_dir in path.parents and not bin_path(path).exists()]
     if config.dataset == "synth":
         return len(missing) * tokens_needed(config) * SYNTH_BYTES_PER_TOKEN
-    return len(missing) * Path(config.dataset).stat().st_size
+    return sum(Path(config.dataset).stat().st_size for _ in missing)
 
 
 def _existing(folder: Path) -> Path:

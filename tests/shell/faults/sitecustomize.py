@@ -1,0 +1,56 @@
+"""Plants one fault into the ranks of a real trainer; Python imports this by itself from a folder on PYTHONPATH.
+
+TPRIMAT_TEST_FAULT is `framework:rank:step:name`; rank may be `all`. The fault strikes when that rank ends that step.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+
+def sleep_for_ever():
+    while True:
+        time.sleep(1)
+
+
+def ignore_sigterm_and_sleep():
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sleep_for_ever()
+
+
+def leave_quietly():
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def allocate():
+    import torch
+
+    torch.empty(1 << 50, dtype=torch.uint8)
+
+
+def segfault():
+    ctypes.string_at(0)
+
+
+def plant(framework, rank, step, strike):
+    sys.path.insert(0, str(Path.cwd()))
+    from utils.monitor import StepRecorder
+
+    original = StepRecorder.end_step
+
+    def end_step(self, **step_values):
+        original(self, **step_values)
+        is_ours = any(f"train_{framework}" in argument for argument in sys.argv)
+        if is_ours and rank in ("all", os.environ["RANK"]) and len(self.samples.steps) == step:
+            strike()
+
+    StepRecorder.end_step = end_step
+
+
+if "RANK" in os.environ and os.environ.get("TPRIMAT_TEST_FAULT"):
+    _framework, _rank, _step, _name = os.environ["TPRIMAT_TEST_FAULT"].split(":")
+    plant(_framework, _rank, int(_step), globals()[_name])
