@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
-from utils.performance import warmup_steps
+from utils.performance import DATA_WAIT, data_wait_fraction, data_wait_warning, warmup_steps
 
 Result = Mapping[str, Any]
 
@@ -22,7 +22,9 @@ Rule = Callable[[Result], list[str]]
 SUMMARY_ROUNDING = 0.5e-3
 """Half a unit of the third decimal: `utils.results` rounds the floats of a summary to 3 decimals."""
 SAMPLE_ROUNDING = 0.5e-5
-"""Relative: half a unit of the sixth significant digit, to which `utils.results` keeps step times."""
+"""Relative: half a unit of the sixth significant digit, to which `utils.results` keeps step times and waits."""
+SHARE_ROUNDING = 0.5e-2
+"""Relative: half a unit of the third significant digit, of which a share below 1 keeps no fewer."""
 FLOAT32_RELATIVE = 1e-6
 """A setting that passed through a float32 in its framework (2**-24 = 6e-8 relative) is still the same setting."""
 WARN_EPOCHS, MAX_EPOCHS = 1, 4
@@ -102,6 +104,30 @@ def throughput_agrees(result: Result) -> list[str]:
     return found
 
 
+def data_wait_agrees(result: Result) -> list[str]:
+    """The share of a step spent waiting for samples follows from the raw waits; None where one is unknown."""
+    waits, stored = result["data_wait_seconds"], result["performance_metrics"]["data_wait_fraction"]
+    negative = [wait for wait in waits if wait is not None and wait < 0]
+    if negative:
+        return [f"data_wait_seconds: got {negative[0]} s, wanted 0 or more"]
+    times = steady_step_times(result)
+    if not times:
+        return []
+    expected = data_wait_fraction(times, waits[-len(times) :])
+    if expected is None or stored is None:
+        return [] if expected is stored else [f"data_wait_fraction: stored {stored}, the raw samples give {expected}"]
+    tolerance = (SHARE_ROUNDING + 2 * SAMPLE_ROUNDING) * expected
+    return _disagreement("data_wait_fraction", stored, expected, tolerance)
+
+
+def long_data_wait_is_said(result: Result) -> list[str]:
+    """A result whose steps waited for samples longer than the limit holds the warning."""
+    waiting = result["performance_metrics"]["data_wait_fraction"]
+    if data_wait_warning(waiting) is None or any(text.startswith(DATA_WAIT) for text in result["warnings"]):
+        return []
+    return [f"warnings: a data_wait_fraction of {waiting:g} is above the limit and none says so"]
+
+
 def batch_adds_up(result: Result) -> list[str]:
     """GBS = MBS x DP x GA and GPUs = DP x TP x PP x CP, all above zero."""
     c = result["training_config"]
@@ -145,6 +171,11 @@ def data_is_seen_once(result: Result) -> list[str]:
     return [f"epochs: {epochs:g} passes over the data; the loss is not one of unseen data"]
 
 
+def trainer_warned(result: Result) -> list[str]:
+    """Whatever the trainer warned of."""
+    return list(result["warnings"])
+
+
 def settings_were_read_back(result: Result) -> list[str]:
     """A setting that the framework did not give back may not be the one that ran."""
     asked, ran = result["training_config"], result["resolved_config"]
@@ -165,11 +196,13 @@ REJECTING_RULES: tuple[Rule, ...] = (
     warmup_is_excluded,
     step_times_agree,
     throughput_agrees,
+    data_wait_agrees,
+    long_data_wait_is_said,
     batch_adds_up,
     asked_is_what_ran,
     data_is_not_memorised,
 )
-WARNING_RULES: tuple[Rule, ...] = (data_is_seen_once, settings_were_read_back, step_times_vary)
+WARNING_RULES: tuple[Rule, ...] = (trainer_warned, data_is_seen_once, settings_were_read_back, step_times_vary)
 
 
 def absurd_numbers(value: Any, where: str = "") -> Iterator[str]:

@@ -33,6 +33,7 @@ _RESULT: dict[str, Any] = {
     "schema_version": 1,
     "status": "ok",
     "reason": None,
+    "warnings": [],
     "platform": "cpu",
     "framework": "mega",
     "model": "llama",
@@ -78,6 +79,7 @@ _RESULT: dict[str, Any] = {
         "overlap_param_gather": False,
         "fused_ops": {},
         "parameters_without_weight_decay": 1152,
+        "dataloader_workers": 0,
         "reasons": {"sliding_window": "this model attends to every earlier token"},
     },
     # 7 steady steps of 0.5 s, 64 * 128 = 8192 tokens each
@@ -89,6 +91,7 @@ _RESULT: dict[str, Any] = {
         "tokens_per_second": 16384.0,
         "tokens_per_second_per_gpu": 16384.0,
         "steps_per_second": 2.0,
+        "data_wait_fraction": 0.0,
         "warmup_steps_excluded": 3,
     },
     "memory_metrics": {
@@ -108,6 +111,7 @@ _RESULT: dict[str, Any] = {
     },
     "steps": list(range(1, 11)),
     "step_times": [2.0, 0.6, 0.55] + [0.5] * 7,
+    "data_wait_seconds": [0.0] * 10,  # a share of 0 whatever step times a test gives
     "loss_values": [8.3, 8.2, 8.0, 7.8, 7.6, 7.4, 7.2, 7.1, 7.0, 6.9],
     "grad_norms": [2.0] * 10,
     "learning_rates": [1e-3] * 10,

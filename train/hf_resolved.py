@@ -33,6 +33,7 @@ def _batch(training: Trainer) -> dict[str, Any]:
         "cp": 1,
         "dp": ranks,
         "seed": training.train_dataset.settings.random_seed,
+        "dataloader_workers": arguments.dataloader_num_workers,
     }
 
 

@@ -12,6 +12,7 @@ from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.optimizer import MegatronOptimizer
 from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
 from megatron.core.utils import get_attr_wrapped_model
+from torch.utils.data import DataLoader
 
 from train import trainer
 from train.mega_model import LLAMA3_ROPE, SdpaCoreAttention
@@ -30,7 +31,7 @@ FUSED_OPS = (
 
 def read(
     config: RunConfig,
-    dataset: Any,
+    loader: DataLoader[Any],
     model: DistributedDataParallel,
     optimizer: MegatronOptimizer,
     scheduler: OptimizerParamScheduler,
@@ -40,8 +41,10 @@ def read(
     `init` is the caller's to say.
     """
     resolved = _batch(config) | _model(model) | _optimizer(optimizer, scheduler) | _distributed(model)
-    resolved["seed"] = dataset.config.random_seed
-    resolved["sequence_length"] = dataset.config.sequence_length
+    samples: Any = loader.dataset
+    resolved["seed"] = samples.config.random_seed
+    resolved["sequence_length"] = samples.config.sequence_length
+    resolved["dataloader_workers"] = loader.num_workers
     return resolved | {"reasons": trainer.absent(resolved)}
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from transformers.trainer_callback import PrinterCallback
 
 from train import hf_resolved, trainer
 from train.hf_model import build_model
+from train.loading import loader_arguments, tie_workers
 from train.weights import EqualWeights, WeightSource, combined_digest
 from utils.configure import RunConfig
 from utils.dataset import build_train_dataset
@@ -73,11 +75,24 @@ class WarmupCosine:
 class BenchmarkTrainer(Trainer):
     """The Trainer, keeping what the recorder reads at the end of a step; nothing of the training is changed."""
 
+    timed: Callable[[Iterator[Any]], Iterator[Any]] = iter
+    """What times the taking of micro batches: `StepRecorder.timed`."""
+
     def __init__(self, *args: Any, **keywords: Any) -> None:
         super().__init__(*args, **keywords)
         self._losses: list[torch.Tensor] = []
         self._grad_norm: Any = None
         self._learning_rate = math.nan
+
+    def get_train_dataloader(self) -> Any:
+        """Return the Trainer's own loader, whose workers die with this rank."""
+        loader = super().get_train_dataloader()
+        tie_workers(loader.base_dataloader)
+        return loader
+
+    def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device) -> Any:
+        """Take a step's micro batches from the loader, timed; counting their tokens over the ranks is not."""
+        return super().get_batch_samples(self.timed(epoch_iterator), num_batches, device)
 
     def training_step(self, *args: Any, **keywords: Any) -> torch.Tensor:
         """Keep the micro batch's share of the loss; the Trainer has divided it by the step's tokens already."""
@@ -130,6 +145,7 @@ def training_arguments(config: RunConfig) -> TrainingArguments:
     Logging is off because each log gathers the loss over ranks; the nan filter because it waits for the device after
     every micro batch. The recorder sees both at the boundary of a step.
     """
+    loading = loader_arguments(config)
     return TrainingArguments(
         output_dir=str(config.output_dir / "logs" / "hf_trainer"),
         use_cpu=config.platform == "cpu",
@@ -149,8 +165,8 @@ def training_arguments(config: RunConfig) -> TrainingArguments:
         seed=config.seed,
         train_sampling_strategy="sequential",
         remove_unused_columns=False,
-        dataloader_num_workers=0,
-        dataloader_pin_memory=config.platform != "cpu",
+        accelerator_config={"non_blocking": loading["pin_memory"]},
+        **{f"dataloader_{name}": value for name, value in loading.items()},
         logging_strategy="no",
         logging_nan_inf_filter=False,
         save_strategy="no",
@@ -162,6 +178,7 @@ def training_arguments(config: RunConfig) -> TrainingArguments:
 def run(training: BenchmarkTrainer, recorder: StepRecorder) -> None:
     """Train all steps on this rank and record each; ends with the losses averaged over ranks."""
     training.add_callback(hf_callback(recorder, training.read_step))
+    training.timed = recorder.timed
     training.train()
     recorder.merge_ranks()
 

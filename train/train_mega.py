@@ -33,6 +33,7 @@ from megatron.core.transformer.module import Float16Module
 from megatron.core.utils import get_model_config
 
 from train import mega_resolved, mega_weights, trainer
+from train.loading import loader_arguments, tie_workers
 from train.mega_model import build_model, initialize_parallel
 from train.weights import EqualWeights, WeightSource, combined_digest
 from utils.configure import RunConfig
@@ -49,10 +50,11 @@ class Training:
     model: DistributedDataParallel
     optimizer: MegatronOptimizer
     scheduler: OptimizerParamScheduler
+    loader: DataLoader[Any]
 
 
-def build(config: RunConfig, spec: ModelSpec, source: WeightSource | None) -> Training:
-    """Build model, DDP, optimizer and schedule of this rank; weights from `source`, or megatron-core's own if None.
+def build(config: RunConfig, spec: ModelSpec, source: WeightSource | None, dataset: Any) -> Training:
+    """Build all that this rank trains with; weights from `source`, or megatron-core's own if None.
 
     torch.distributed and megatron-core's groups must be up (`initialize_parallel`).
     """
@@ -69,7 +71,7 @@ def build(config: RunConfig, spec: ModelSpec, source: WeightSource | None) -> Tr
     settings.grad_scale_func = optimizer.scale_loss
     if distributed.ddp_config.overlap_grad_reduce:
         settings.no_sync_func = distributed.no_sync
-    return Training(distributed, optimizer, scheduler)
+    return Training(distributed, optimizer, scheduler, data_loader(config, dataset))
 
 
 def _ddp_config(config: RunConfig) -> DistributedDataParallelConfig:
@@ -134,11 +136,10 @@ def _forward_step(batches: Iterator[dict[str, torch.Tensor]], model: torch.nn.Mo
     return output, lambda losses: loss_of(losses, batch["loss_mask"])
 
 
-def run(config: RunConfig, training: Training, dataset: Any, recorder: StepRecorder) -> None:
+def run(config: RunConfig, training: Training, recorder: StepRecorder) -> None:
     """Train all steps on this rank and record each; ends with the losses averaged over ranks."""
     forward_backward = get_forward_backward_func()
-    loader = data_loader(config, dataset)
-    batches = iter(loader)
+    batches = recorder.timed(training.loader)
     training.model.train()
     recorder.start()
     for _ in range(config.train_iterations):
@@ -165,7 +166,9 @@ def run(config: RunConfig, training: Training, dataset: Any, recorder: StepRecor
 def data_loader(config: RunConfig, dataset: Any) -> DataLoader[Any]:
     """Return the micro batches of this data-parallel rank in Megatron's order."""
     order = list(micro_batches(config, parallel_state.get_data_parallel_rank()))
-    return DataLoader(dataset, batch_sampler=order, num_workers=0, pin_memory=torch.cuda.is_available())
+    loader = DataLoader(dataset, batch_sampler=order, **loader_arguments(config))
+    tie_workers(loader)
+    return loader
 
 
 def train(job: Job, report: JobReport, prefix: Path, manifest: dict[str, Any]) -> None:
@@ -173,15 +176,17 @@ def train(job: Job, report: JobReport, prefix: Path, manifest: dict[str, Any]) -
     config = job.config
     source = EqualWeights(job.spec, config.seed, config.init_std) if config.init == "equal" else None
     dataset = build_train_dataset(config, prefix, manifest)
-    training = build(config, job.spec, source)
-    report.resolved = mega_resolved.read(config, dataset, training.model, training.optimizer, training.scheduler)
+    training = build(config, job.spec, source, dataset)
+    report.resolved = mega_resolved.read(
+        config, training.loader, training.model, training.optimizer, training.scheduler
+    )
     report.resolved["init"] = "native" if source is None else "equal"
     digest = None if source is None else combined_digest(source.digests)
     report.fingerprint = trainer.fingerprint(job, prefix, manifest, dataset, digest)
     report.check_resolved()
     report.recorder = trainer.recorder(job, is_reporter())
     trainer.print_start(job, report)
-    run(config, training, dataset, report.recorder)
+    run(config, training, report.recorder)
     trainer.print_end(job, report)
 
 

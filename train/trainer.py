@@ -148,3 +148,5 @@ def print_end(job: Job, report: JobReport) -> None:
         f"peak {result['memory_metrics']['peak_memory_allocated_gb']:.1f} GB",
         flush=True,
     )
+    for warning in result["warnings"]:
+        print(f"    warning: {warning}", flush=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import platform
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -14,16 +14,22 @@ from utils import provenance, results
 from utils.configure import ROOT, RunConfig
 from utils.fingerprint import sha256_code, sha256_json
 from utils.models import ModelSpec
-from utils.monitor import NonFiniteError, StepRecorder
-from utils.performance import summarize
+from utils.monitor import NonFiniteError, Samples, StepRecorder
+from utils.performance import data_wait_fraction, data_wait_warning, summarize, warmup_steps
+from utils.reserve import release_reserve
 
 REASON_LINES = 6
 ONE_STEADY_STEP = "one steady step has no spread"
+NO_DATA_WAIT = "the framework does not tell how long it waits for samples"
 NO_ENERGY = "not measured: this version reads no power or energy counter"
 
 
 class MismatchError(RuntimeError):
     """What was built is not what was asked; the message shows both for every setting that differs."""
+
+
+class IncompleteError(RuntimeError):
+    """The training returned before its last step."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,10 @@ class Job:
     def spec(self) -> ModelSpec:
         """The model that is trained."""
         return self.config.spec(self.model)
+
+    def numbered(self, attempt: int) -> Job:
+        """Return the same job as another attempt."""
+        return replace(self, attempt=attempt)
 
     @property
     def name(self) -> str:
@@ -71,11 +81,12 @@ class Job:
         self, status: str, reason: str | None, identity: str, command: str, started: str
     ) -> dict[str, Any]:
         """Return a result that holds nothing measured, with `reason` beside every null; see `utils/results.py`."""
-        nothing = {"reasons": {"*": reason or "not measured"}}
+        reasons = {"reasons": {"*": reason or "not measured"}}
         return {
             "schema_version": results.SCHEMA_VERSION,
             "status": status,
             "reason": reason,
+            "warnings": [],
             "platform": self.config.platform,
             "framework": self.framework,
             "model": self.model,
@@ -85,15 +96,15 @@ class Job:
             "run": self.run,
             "attempt": self.attempt,
             "identity_sha256": identity,
-            "gpu_info": dict(nothing),
+            "gpu_info": dict.fromkeys(results.SECTIONS["gpu_info"]) | reasons,
             "training_config": self.config.asked(),
-            "resolved_config": dict(nothing),
-            "performance_metrics": dict(nothing),
-            "memory_metrics": dict(nothing),
+            "resolved_config": dict.fromkeys(results.SECTIONS["resolved_config"]) | reasons,
+            "performance_metrics": dict.fromkeys(results.SECTIONS["performance_metrics"]) | reasons,
+            "memory_metrics": dict.fromkeys(results.SECTIONS["memory_metrics"]) | reasons,
             "energy_metrics": dict.fromkeys(results.SECTIONS["energy_metrics"])
             | {"reasons": dict.fromkeys(results.SECTIONS["energy_metrics"], NO_ENERGY)},
             **{key: [] for key in results.SAMPLES},
-            "fingerprint": dict(nothing),
+            "fingerprint": dict.fromkeys(results.SECTIONS["fingerprint"]) | reasons,
             "provenance": provenance.describe(command, started, utc_now()),
         }
 
@@ -123,11 +134,30 @@ class JobReport:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
-            if self._is_reporter and not results.write(self.result("ok", None), self.job.result_path, replace=False):
-                raise results.ResultError(f"{self.job.result_path}: another attempt has left its result here already")
+            if self._is_reporter:
+                self._report_success()
             return
+        self._report_failure(error)
+
+    def _report_success(self) -> None:
+        """Write the ok result; what forbids it - a step that is missing, a full disk - becomes the failure instead."""
+        try:
+            self._check_complete()
+            if not results.write(self.result("ok", None), self.job.result_path, replace=False):
+                raise results.ResultError(f"{self.job.result_path}: another attempt has left its result here already")
+        except (IncompleteError, OSError) as error:
+            self._report_failure(error)
+            raise
+
+    def _report_failure(self, error: BaseException) -> None:
         status, reason = classify(error)
+        release_reserve(self.job.result_path)
         results.write(self.result(status, reason), self.job.result_path, replace=False)
+
+    def _check_complete(self) -> None:
+        steps, wanted = self.recorder.samples.steps if self.recorder else [], self.job.config.train_iterations
+        if len(steps) != wanted:
+            raise IncompleteError(f"the training ended after {len(steps)} of {wanted} steps")
 
     def check_resolved(self) -> None:
         """Raise MismatchError where the running framework holds another value than was asked."""
@@ -161,13 +191,13 @@ class JobReport:
         is_ok = result["status"] == "ok"
         result["steps"] = samples.steps
         result["step_times"] = samples.step_times
+        result["data_wait_seconds"] = samples.data_wait_seconds
         result["loss_values"] = [x if is_ok else _finite(x) for x in samples.loss_values]
         result["grad_norms"] = [x if is_ok else _finite(x) for x in samples.grad_norms]
         result["learning_rates"] = samples.learning_rates
-        summary = summarize(samples.step_times, config.tokens_per_step, config.num_gpus)
-        result["performance_metrics"] = summary | {
-            "reasons": {key: ONE_STEADY_STEP for key, value in summary.items() if value is None}
-        }
+        result["performance_metrics"] = _performance(samples, config)
+        if warning := data_wait_warning(result["performance_metrics"]["data_wait_fraction"]):
+            result["warnings"].append(warning)
         reserved = recorder.peak_reserved_gb
         result["memory_metrics"] = {
             "avg_memory_allocated_gb": recorder.avg_allocated_gb,
@@ -176,6 +206,16 @@ class JobReport:
             "source": f"{recorder.device.source}, {recorder.memory_scope}",
             "reasons": {} if reserved is not None else {"peak_memory_reserved_gb": "no caching allocator on a CPU"},
         }
+
+
+def _performance(samples: Samples, config: RunConfig) -> dict[str, Any]:
+    summary = summarize(samples.step_times, config.tokens_per_step, config.num_gpus)
+    reasons = {key: ONE_STEADY_STEP for key, value in summary.items() if value is None}
+    excluded = warmup_steps(len(samples.step_times))
+    waiting = data_wait_fraction(samples.step_times[excluded:], samples.data_wait_seconds[excluded:])
+    if waiting is None:
+        reasons["data_wait_fraction"] = NO_DATA_WAIT
+    return summary | {"data_wait_fraction": waiting, "reasons": reasons}
 
 
 def classify(error: BaseException) -> tuple[str, str]:

@@ -2,7 +2,8 @@
 
 A step is one optimizer step from boundary to boundary, with everything the framework does in it. The recorder waits
 for the device at the boundary only, reads the loss there once, and stops the clock while it notes and prints; inside a
-step it does nothing, and no collective ever: losses are averaged over ranks after the last step (`merge_ranks`).
+step it only reads the clock before and after each micro batch is fetched (`timed`), and no collective ever: losses are
+averaged over ranks after the last step (`merge_ranks`).
 torch is imported on use.
 """
 
@@ -14,16 +15,20 @@ import resource
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TextIO
+from typing import Any, Protocol, TextIO, TypeVar
 
 from utils.progress import Step, format_step
+
+Batch = TypeVar("Batch")
 
 BYTES_PER_GB = 1e9
 MEMORY_EVERY_STEPS = 10
 """Memory in use is read at step 1, 11, 21, ...: asking for it is a third of what a boundary costs, more on a GPU. The
 peak is the device's own and misses nothing."""
+UNKNOWN = -1.0
+"""In the reduction over ranks: below any wait, so that a rank that fetches no data (a pipeline stage) takes no part."""
 
 
 class NonFiniteError(RuntimeError):
@@ -110,6 +115,8 @@ class Samples:
 
     steps: list[int] = field(default_factory=list)
     step_times: list[float] = field(default_factory=list)
+    data_wait_seconds: list[float | None] = field(default_factory=list)
+    """Of each step, what went by in fetching its micro batches; None where nobody has timed it."""
     loss_values: list[float] = field(default_factory=list)
     grad_norms: list[float] = field(default_factory=list)
     learning_rates: list[float] = field(default_factory=list)
@@ -140,12 +147,29 @@ class StepRecorder:
         self.is_reporter = is_reporter
         self._stream = stream or sys.stdout
         self._step_started: float | None = None
+        self._is_timed = False
+        self._waited_seconds = 0.0
         self._seconds_after_first = 0.0
 
     def start(self) -> None:
         """Start the clock of the first step."""
         self.device.synchronize()
         self._step_started = time.perf_counter()
+
+    def timed(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """Return an iterator over `batches` for the training to take its micro batches from.
+
+        What each `next` takes is what its step waits for data. Loader workers start here and not inside the first step.
+        """
+        self._is_timed = True
+        return self._timed(iter(batches))
+
+    def _timed(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        asked = time.perf_counter()
+        for batch in batches:
+            self._waited_seconds += time.perf_counter() - asked
+            yield batch
+            asked = time.perf_counter()
 
     def end_step(self, *, loss: Any, grad_norm: Any, learning_rate: float) -> None:
         """Note one finished optimizer step and start the clock of the next.
@@ -165,6 +189,8 @@ class StepRecorder:
             samples.allocated_gb.append(self.device.allocated_gb())
         samples.steps.append(step)
         samples.step_times.append(seconds)
+        samples.data_wait_seconds.append(self._waited_seconds if self._is_timed else None)
+        self._waited_seconds = 0.0
         samples.loss_values.append(loss_value)
         samples.grad_norms.append(norm)
         samples.learning_rates.append(learning_rate)
@@ -175,7 +201,8 @@ class StepRecorder:
         self._step_started = time.perf_counter()
 
     def merge_ranks(self, loss_group: Any = None) -> None:
-        """After the last step: average losses over `loss_group` (data-parallel ranks), take memory's maximum over all.
+        """After the last step: average losses over `loss_group` (data-parallel ranks), take the largest memory figures
+        and, step by step, the longest wait for data over all ranks.
 
         Every rank calls it. Without torch.distributed it only notes the memory.
         """
@@ -190,9 +217,11 @@ class StepRecorder:
         distributed.all_reduce(losses, group=loss_group)
         self.samples.loss_values = (losses / distributed.get_world_size(loss_group)).tolist()
         memory = [self.avg_allocated_gb or 0.0, self.peak_allocated_gb or 0.0, self.peak_reserved_gb or 0.0]
-        largest = torch.tensor(memory, dtype=torch.float64, device=where)
+        waits = [UNKNOWN if wait is None else wait for wait in self.samples.data_wait_seconds]
+        largest = torch.tensor([*memory, *waits], dtype=torch.float64, device=where)
         distributed.all_reduce(largest, op=distributed.ReduceOp.MAX)
-        self.avg_allocated_gb, self.peak_allocated_gb, reserved = largest.tolist()
+        self.avg_allocated_gb, self.peak_allocated_gb, reserved, *waits = largest.tolist()
+        self.samples.data_wait_seconds = [None if wait == UNKNOWN else wait for wait in waits]
         self.peak_reserved_gb = None if self.peak_reserved_gb is None else reserved
         self.memory_scope = "largest over ranks"
 

@@ -5,6 +5,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
+MAX_DATA_WAIT_FRACTION = 0.01
+"""Above this share of a step the figures are also those of the data loader, and the result warns of it."""
+DATA_WAIT = "data: waiting for samples took"
+"""First words of that warning."""
+
 
 def warmup_steps(total_steps: int) -> int:
     """Return how many first steps the summary leaves out: a tenth, at least 3, and never all of them.
@@ -39,3 +44,25 @@ def summarize(step_times: Sequence[float], tokens_per_step: int, num_gpus: int) 
         "steps_per_second": 1 / average,
         "warmup_steps_excluded": excluded,
     }
+
+
+def data_wait_fraction(step_times: Sequence[float], data_waits: Sequence[float | None]) -> float | None:
+    """Return the share (0 to 1) of the steps' seconds spent waiting for samples; None where a step does not know.
+
+    Both lists hold the steady steps only, at least one. The waits are those of the slowest rank of each step and the
+    times those of one rank, whose clocks differ a little, so that a run that does nothing but wait is cut off at 1.
+    """
+    known = [wait for wait in data_waits if wait is not None]
+    if len(known) < len(step_times):
+        return None
+    return min(1.0, sum(known) / sum(step_times))
+
+
+def data_wait_warning(fraction: float | None) -> str | None:
+    """Return the warning that a result with this share holds, or None up to the limit and where it is unknown."""
+    if fraction is None or fraction <= MAX_DATA_WAIT_FRACTION:
+        return None
+    return (
+        f"{DATA_WAIT} {100 * fraction:.3g} % of a step (limit {100 * MAX_DATA_WAIT_FRACTION:g} %); the speed is also "
+        "that of the data loader: put DATA_DIR on a local disk and leave every rank a free core, then run again"
+    )

@@ -78,6 +78,7 @@ SECTIONS: dict[str, dict[str, type | tuple[type, ...]]] = {
         "overlap_param_gather": bool,
         "fused_ops": dict,
         "parameters_without_weight_decay": int,
+        "dataloader_workers": int,
     },
     "performance_metrics": {
         "avg_step_time_seconds": Number,
@@ -87,6 +88,7 @@ SECTIONS: dict[str, dict[str, type | tuple[type, ...]]] = {
         "tokens_per_second": Number,
         "tokens_per_second_per_gpu": Number,
         "steps_per_second": Number,
+        "data_wait_fraction": Number,
         "warmup_steps_excluded": int,
     },
     "memory_metrics": {
@@ -137,7 +139,7 @@ IDENTITY: dict[str, type | tuple[type, ...]] = {
     "attempt": int,
     "identity_sha256": str,
 }
-SAMPLE_DIGITS = {"step_times": 6, "loss_values": 9, "grad_norms": 9, "learning_rates": 9}
+SAMPLE_DIGITS = {"step_times": 6, "data_wait_seconds": 6, "loss_values": 9, "grad_norms": 9, "learning_rates": 9}
 """Significant digits of the raw samples. A float32 needs 9 to be read back exactly, which parity to 1e-6 relies on."""
 SAMPLES = ("steps", *SAMPLE_DIGITS)
 LARGEST_INTEGER = 2**63 - 1
@@ -169,8 +171,14 @@ def problems(result: Mapping[str, Any]) -> list[str]:
         for key, kind in IDENTITY.items()
         if not _is_instance(result.get(key), kind)
     ]
+    warnings = result.get("warnings")
+    if not isinstance(warnings, list) or not all(isinstance(text, str) and text for text in warnings):
+        found.append(f"warnings: got {warnings!r}, wanted a list of texts")
     for section, keys in SECTIONS.items():
         found += _section_problems(section, keys, result.get(section), is_ok=status == "ok")
+    waiting = _data_wait_fraction(result)
+    if _is_instance(waiting, Number) and not 0 <= waiting <= 1:
+        found.append(f"performance_metrics.data_wait_fraction: got {waiting!r}, wanted 0 to 1")
     return found + _sample_problems(result)
 
 
@@ -209,11 +217,18 @@ def _sample_problems(result: Mapping[str, Any]) -> list[str]:
     is_ok = result.get("status") == "ok"
     for key in SAMPLE_DIGITS:
         allowed_null = not is_ok and key in ("loss_values", "grad_norms")  # not finite, or not on the rank that failed
+        if key == "data_wait_seconds":
+            allowed_null = _data_wait_fraction(result) is None  # a framework that cannot tell
         for value in lists[key] or []:
             if (value is None and not allowed_null) or (value is not None and not _is_instance(value, Number)):
                 found.append(f"{key}: got {value!r}, wanted finite numbers" + (" or null" if allowed_null else ""))
                 break
     return found
+
+
+def _data_wait_fraction(result: Mapping[str, Any]) -> Any:
+    section = result.get("performance_metrics")
+    return section.get("data_wait_fraction") if isinstance(section, dict) else None
 
 
 def _is_instance(value: Any, kind: type | tuple[type, ...]) -> bool:

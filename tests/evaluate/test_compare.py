@@ -342,3 +342,11 @@ def test_shell_entry_finds_the_suite_from_anywhere_and_keeps_the_exit_code(tmp_p
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("error: empty: got no result")
+
+
+def test_what_a_trainer_warned_of_is_a_note_with_its_run(tmp_path: Path) -> None:
+    save(tmp_path, run=1)
+    save(tmp_path, run=2, warnings=["data: waiting for samples took 2 % of a step"])
+    wanted = "A cpu/mega, run 2: data: waiting for samples took 2 % of a step"
+    assert wanted in compared(tmp_path)["groups"][0]["notes"]
+    assert all("took 2 % of a step" in " ".join(text.split()) for text in as_text(tmp_path))

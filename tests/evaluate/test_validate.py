@@ -123,6 +123,67 @@ def test_exactly_repeated_step_times_are_a_warning_from_three_on() -> None:
     assert not any("repeat" in line for line in check(example_result(step_times=twice)).warnings)
 
 
+def waiting(share: float, *warnings: str) -> dict[str, Any]:
+    """The example with waits of `share` of each steady step of 0.5 s, and in the warm-up of a whole second each."""
+    waits = [1.0] * 3 + [0.5 * share] * 7
+    changes = {"data_wait_seconds": waits, "performance_metrics__data_wait_fraction": share}
+    return example_result(warnings=list(warnings), **changes)
+
+
+SLOW_DATA = "data: waiting for samples took 2.34 % of a step (limit 1 %); do something"
+
+
+def test_waiting_for_data_up_to_one_percent_is_no_finding() -> None:
+    findings = check(waiting(0.01))
+    assert findings.rejections == ()
+    assert not any("data" in line for line in findings.warnings)
+
+
+def test_what_the_trainer_warned_of_is_among_the_warnings() -> None:
+    findings = check(waiting(0.0234, SLOW_DATA, "another"))
+    assert findings.rejections == ()
+    assert findings.warnings[:2] == (SLOW_DATA, "another")
+
+
+@pytest.mark.parametrize("warnings", [(), ("data is on a slow disk",)])
+def test_waiting_for_data_above_one_percent_without_its_warning_is_rejected(warnings: tuple[str, ...]) -> None:
+    (line,) = check(waiting(0.0101, *warnings)).rejections
+    assert line == "warnings: a data_wait_fraction of 0.0101 is above the limit and none says so"
+
+
+@pytest.mark.parametrize(
+    ("changes", "finding"),
+    [
+        ({"performance_metrics__data_wait_fraction": 0.005}, "stored 0.005, the raw samples give 0.00987"),
+        ({"performance_metrics__data_wait_fraction": 0.00981}, "stored 0.00981, the raw samples give 0.00987"),
+        ({"performance_metrics__data_wait_fraction": None}, "stored None, the raw samples give 0.00987"),
+        ({"data_wait_seconds": [0.0] * 9 + [None]}, "stored 0.00987, the raw samples give None"),
+        ({"data_wait_seconds": [-0.1] + [0.0] * 9}, "data_wait_seconds: got -0.1 s, wanted 0 or more"),
+    ],
+)
+def test_share_that_does_not_follow_from_the_waits_is_rejected(changes: dict[str, Any], finding: str) -> None:
+    result = waiting(0.00987)
+    for name, value in changes.items():
+        section, _, key = name.partition("__")
+        if key:
+            result[section][key] = value
+        else:
+            result[section] = value
+    assert any(finding in line for line in check(result).rejections)
+
+
+def test_rounding_of_the_share_is_allowed_and_an_unknown_one_is_no_finding(tmp_path: Path) -> None:
+    # waits of 1/3 and 1/7 ms in turn: 4/3 + 3/7 = 37/21 ms of 3.5 s
+    waits = [0.001 / 3 if place % 2 else 0.001 / 7 for place in range(10)]
+    share = (4 * 0.001 / 3 + 3 * 0.001 / 7) / 3.5
+    path = write(tmp_path, data_wait_seconds=waits, performance_metrics__data_wait_fraction=share)
+    stored = results.read(path)
+    assert stored["performance_metrics"]["data_wait_fraction"] == 0.000503
+    assert check(stored).rejections == ()
+    unknown = example_result(data_wait_seconds=[None] * 10, performance_metrics__data_wait_fraction=None)
+    assert check(unknown).rejections == ()
+
+
 def test_setting_that_was_not_read_back_is_a_warning() -> None:
     result = example_result(resolved_config__init=None)
     result["resolved_config"]["reasons"]["init"] = "the framework does not say"

@@ -40,10 +40,10 @@ def mega() -> tuple[Callable[[str, Any], Any], Callable[[Any, Any], Any], dict[s
     def build(model: str, config: Any, dataset: Any) -> Any:
         train_mega.initialize_parallel(config)
         spec = models.get(model, "tiny")
-        return train_mega.build(config, spec, EqualWeights(spec, config.seed, config.init_std))
+        return train_mega.build(config, spec, EqualWeights(spec, config.seed, config.init_std), dataset)
 
     def read(config: Any, dataset: Any, built: Any) -> Any:
-        return mega_resolved.read(config, dataset, built.model, built.optimizer, built.scheduler)
+        return mega_resolved.read(config, built.loader, built.model, built.optimizer, built.scheduler)
 
     def gpt(built: Any) -> Any:
         return built.model.module
@@ -64,6 +64,7 @@ def mega() -> tuple[Callable[[str, Any], Any], Callable[[Any, Any], Any], dict[s
         "clip_grad": (lambda b: b.optimizer.config, "clip_grad", 5.0),
         "overlap_grad_reduce": (lambda b: b.model.ddp_config, "overlap_grad_reduce", True),
         "init_std": (lambda b: gpt(b).config, "init_method_std", 0.5),
+        "dataloader_workers": (lambda b: b.loader, "num_workers", 3),
         "rope_base": (lambda b: gpt(b).rotary_pos_emb, "inv_freq", 1000.0 ** (-torch.arange(0, 1, 0.125))),
     }
 
@@ -113,6 +114,7 @@ def hf() -> tuple[Callable[[str, Any], Any], Callable[[Any, Any], Any], dict[str
         ),
         "clip_grad": (lambda b: b.args, "max_grad_norm", 5.0),
         "init_std": (lambda b: b.model.config, "initializer_range", 0.5),
+        "dataloader_workers": (lambda b: b.args, "dataloader_num_workers", 3),
     }
 
     def angles(spec: Any) -> Any:

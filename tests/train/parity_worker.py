@@ -79,7 +79,7 @@ def train_mega(config: RunConfig, spec: ModelSpec, source: EqualWeights, dataset
     initialize_parallel(config)
     recorder = StepRecorder(config.train_iterations, stream=io.StringIO())
     with planted(fault):
-        train_mega.run(config, train_mega.build(config, spec, source), dataset, recorder)
+        train_mega.run(config, train_mega.build(config, spec, source, dataset), recorder)
     return recorder.samples
 
 

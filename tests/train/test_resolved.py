@@ -25,6 +25,7 @@ CHANGED = {
     "warmup_iters": 7,
     "clip_grad": 5.0,
     "init_std": 0.5,
+    "dataloader_workers": 3,
 }
 ONLY_MEGA = {"min_lr": 0.25, "overlap_grad_reduce": True, "rope_base": 1000.0}
 CASES = [(framework, key) for framework in ("mega", "hf") for key in CHANGED] + [("mega", key) for key in ONLY_MEGA]
@@ -63,6 +64,7 @@ def test_both_frameworks_read_back_the_same_model(built, model):
         *("norm_eps", "qkv_bias", "rope_base", "sliding_window", "init_std", "seed", "sequence_length", "precision"),
         *("lr", "min_lr", "warmup_iters", "weight_decay", "beta1", "beta2", "adam_eps", "clip_grad"),
         *("global_batch_size", "micro_batch_size", "gradient_accumulation", "parameters_without_weight_decay"),
+        "dataloader_workers",
     ):
         assert mega[key] == pytest.approx(hf[key]), key
     assert mega["rope_scaling"] == pytest.approx(hf["rope_scaling"])

@@ -106,6 +106,42 @@ def test_one_steady_step_has_no_spread_and_says_why(job):
     assert "one steady step" in metrics["reasons"]["std_step_time_seconds"]
 
 
+def with_waits(report, waits):
+    """Give the report five steps of a second each; the last two are steady."""
+    known(report)
+    report.recorder.samples.step_times = [1.0] * 5
+    report.recorder.samples.data_wait_seconds = waits
+
+
+def test_waiting_for_data_above_one_percent_of_the_steady_steps_is_a_warning_in_the_result(job):
+    with report_of(job) as report:
+        with_waits(report, [0.0, 0.0, 0.0, 0.03, 0.02])
+    result = stored(job)
+    assert result["performance_metrics"]["data_wait_fraction"] == 0.025  # 0.05 s of 2 s
+    assert result["data_wait_seconds"] == [0.0, 0.0, 0.0, 0.03, 0.02]
+    (warning,) = result["warnings"]
+    assert warning.startswith("data: waiting for samples took 2.5 % of a step (limit 1 %)")
+
+
+def test_waiting_for_data_in_the_warm_up_is_no_warning(job):
+    with report_of(job) as report:
+        with_waits(report, [0.9, 0.9, 0.9, 0.004, 0.008])
+    result = stored(job)
+    assert result["performance_metrics"]["data_wait_fraction"] == 0.006
+    assert result["warnings"] == []
+
+
+def test_a_wait_that_the_framework_does_not_tell_is_null_with_its_reason(job):
+    with report_of(job) as report:
+        known(report)
+    result = stored(job)
+    metrics = result["performance_metrics"]
+    assert metrics["data_wait_fraction"] is None
+    assert "does not tell how long it waits" in metrics["reasons"]["data_wait_fraction"]
+    assert result["data_wait_seconds"] == [None] * 5
+    assert result["warnings"] == []
+
+
 def test_only_the_reporter_writes_the_ok_result(job):
     with report_of(job, is_reporter=False) as report:
         known(report)
@@ -249,3 +285,10 @@ def test_an_empty_result_is_valid_for_every_status_but_ok(job):
         reason = None if status == "ok" else "a reason"
         result = job.empty_result(status, reason, "1" * 64, "a command", "2026-01-01T00:00:00+00:00")
         assert (results.problems(result) == []) == (status != "ok")
+
+
+def test_an_empty_result_has_every_key_of_every_section(job):
+    result = job.empty_result("failed", "a reason", "1" * 64, "a command", "2026-01-01T00:00:00+00:00")
+    for section, keys in results.SECTIONS.items():
+        assert keys.keys() <= result[section].keys(), section
+    assert result["warnings"] == []

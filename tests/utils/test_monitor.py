@@ -174,8 +174,68 @@ def test_a_step_that_cannot_be_read_leaves_lists_of_equal_length(clock):
     with pytest.raises(TypeError):
         step(recorder, grad_norm=None)
     assert {key: len(values) for key, values in vars(recorder.samples).items()} == dict.fromkeys(
-        ("steps", "step_times", "loss_values", "grad_norms", "learning_rates", "allocated_gb"), 0
+        ("steps", "step_times", "data_wait_seconds", "loss_values", "grad_norms", "learning_rates", "allocated_gb"), 0
     )
+
+
+def test_what_a_step_waits_for_its_micro_batches_is_noted(clock):
+    def loader():
+        for seconds in (0.25, 0.5, 0.0, 2.0):
+            clock.pass_seconds(seconds)
+            yield seconds
+
+    recorder = make(clock)
+    batches = recorder.timed(loader())
+    clock.pass_seconds(7.0)  # before the first step
+    recorder.start()
+    taken = []
+    for _ in range(2):
+        for _ in range(2):
+            taken.append(next(batches))
+            clock.pass_seconds(1.0)  # training on it, which is no waiting
+        step(recorder)
+    assert taken == [0.25, 0.5, 0.0, 2.0], "nothing is lost or taken ahead"
+    assert recorder.samples.data_wait_seconds == [0.75, 2.0]
+    assert recorder.samples.step_times == [2.75, 4.0]
+    assert list(batches) == []
+
+
+def test_a_loader_that_is_timed_step_by_step_goes_on_where_it_was(clock):
+    source = iter(range(4))  # the Trainer asks for each step's micro batches anew
+    recorder = make(clock)
+    recorder.start()
+    assert [next(recorder.timed(source)) for _ in range(4)] == [0, 1, 2, 3]
+
+
+def test_an_error_of_the_loader_reaches_the_training(clock):
+    def loader():
+        yield 1
+        raise OSError("the disk is gone")
+
+    batches = make(clock).timed(loader())
+    assert next(batches) == 1
+    with pytest.raises(OSError, match="the disk is gone"):
+        next(batches)
+
+
+def test_the_loader_is_started_before_the_first_step(clock):
+    started = []
+
+    class Loader:
+        def __iter__(self):
+            started.append(True)
+            return iter([1])
+
+    make(clock).timed(Loader())
+    assert started == [True]
+
+
+def test_a_wait_that_nobody_times_is_unknown_and_not_zero(clock):
+    recorder = make(clock)
+    recorder.start()
+    step(recorder)
+    recorder.merge_ranks()
+    assert recorder.samples.data_wait_seconds == [None]
 
 
 def test_end_step_before_start_is_an_error(clock):
@@ -247,22 +307,33 @@ class Device(CpuDevice):
         return (8.0, 9.0)[rank]
 
 
-recorder = StepRecorder(2, device=Device(), stream=io.StringIO())
-recorder.start()
-for loss in ((6.0, 5.0), (4.0, 4.5))[rank]:
-    recorder.end_step(loss=loss, grad_norm=1.0 + rank, learning_rate=0.1)
-recorder.merge_ranks()
+def recorded(waits):
+    recorder = StepRecorder(2, device=Device(), stream=io.StringIO())
+    recorder.start()
+    for loss in ((6.0, 5.0), (4.0, 4.5))[rank]:
+        recorder.end_step(loss=loss, grad_norm=1.0 + rank, learning_rate=0.1)
+    recorder.samples.data_wait_seconds = list(waits[rank])
+    recorder.merge_ranks()
+    return recorder
+
+
+recorder = recorded(((0.5, 0.125), (0.25, 0.75)))
 memory = [recorder.avg_allocated_gb, recorder.peak_allocated_gb, recorder.peak_reserved_gb]
 print(json.dumps([recorder.samples.loss_values, memory, recorder.samples.grad_norms, recorder.memory_scope]))
+waits = [recorder, recorded(((None, None), (0.25, 0.0))), recorded(((None, None), (None, None)))]
+print(json.dumps([each.samples.data_wait_seconds for each in waits]))
 torch.distributed.barrier()
 torch.distributed.destroy_process_group()  # else its threads can abort the interpreter at its end
 """
 
 
-def test_losses_are_averaged_over_ranks_and_memory_is_the_largest(tmp_path):
+@pytest.fixture(scope="module")
+def two_ranks(tmp_path_factory):
+    """What the two ranks print: losses, memory, norms and scope, then the waits of three recorders."""
+    store = tmp_path_factory.mktemp("ranks") / "store"
     ranks = [
         subprocess.Popen(
-            [sys.executable, "-c", TWO_RANKS, str(rank), str(tmp_path / "store")],
+            [sys.executable, "-c", TWO_RANKS, str(rank), str(store)],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             text=True,
@@ -271,10 +342,21 @@ def test_losses_are_averaged_over_ranks_and_memory_is_the_largest(tmp_path):
     ]
     said = [process.communicate(timeout=120)[0] for process in ranks]
     assert [process.returncode for process in ranks] == [0, 0]
-    first, second = (json.loads(text) for text in said)
+    return [[json.loads(line) for line in text.splitlines()] for text in said]
+
+
+def test_losses_are_averaged_over_ranks_and_memory_is_the_largest(two_ranks):
+    first, second = (said[0] for said in two_ranks)
     expected = [[5.0, 4.75], [3.0, 7.0, 9.0]]  # (6 + 4) / 2 and (5 + 4.5) / 2; the larger of each pair above
     assert first == [*expected, [1.0, 1.0], "largest over ranks"]
     assert second == [*expected, [2.0, 2.0], "largest over ranks"]
+
+
+def test_of_each_step_the_rank_that_waited_longest_for_data_is_taken(two_ranks):
+    for _, (both, one, none) in two_ranks:
+        assert both == [0.5, 0.75]
+        assert one == [0.25, 0.0], "a rank that fetches nothing takes no part"
+        assert none == [None, None], "unknown on every rank stays unknown"
 
 
 def test_hf_callback_records_each_optimizer_step_with_the_loss_that_the_trainer_logs(tmp_path):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from utils.performance import summarize, warmup_steps
+from utils.performance import data_wait_fraction, data_wait_warning, summarize, warmup_steps
 
 
 @pytest.mark.parametrize(
@@ -45,3 +45,27 @@ def test_one_steady_step_has_no_spread():
     summary = summarize([3.0, 0.5], 8192, 1)
     assert summary["std_step_time_seconds"] is None
     assert summary["avg_step_time_seconds"] == 0.5
+
+
+def test_the_share_of_waiting_is_all_waits_over_all_seconds():
+    # 0.25 s of 1 + 4 s. The mean of 0.25 / 1 and 0 / 4 would be 0.125.
+    assert data_wait_fraction([1.0, 4.0], [0.25, 0.0]) == pytest.approx(0.05)
+
+
+def test_one_step_that_does_not_know_its_wait_makes_the_share_unknown_and_not_smaller():
+    assert data_wait_fraction([1.0, 4.0], [None, 0.25]) is None
+
+
+def test_waits_of_a_slower_clock_are_no_more_than_the_whole_step():
+    assert data_wait_fraction([1.0, 1.0], [1.01, 1.0]) == 1.0
+
+
+@pytest.mark.parametrize("fraction", [None, 0.0, 0.0099, 0.01])
+def test_up_to_one_percent_there_is_no_warning(fraction):
+    assert data_wait_warning(fraction) is None
+
+
+def test_above_one_percent_the_warning_says_how_much_and_what_to_do():
+    text = data_wait_warning(0.0234)
+    assert text.startswith("data: waiting for samples took 2.34 % of a step (limit 1 %)")
+    assert "put DATA_DIR on a local disk" in text

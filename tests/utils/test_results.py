@@ -122,6 +122,24 @@ def test_a_sample_is_a_finite_number(key, value):
     assert f"{key}: got {value!r}, wanted finite numbers" in found(example_result(**{key: samples}))
 
 
+@pytest.mark.parametrize("value", [None, "a text", [1], [""], [None]])
+def test_warnings_are_a_list_of_texts(value):
+    assert f"warnings: got {value!r}, wanted a list of texts" in found(example_result(warnings=value))
+    assert problems(example_result(warnings=["data: slow"])) == []
+
+
+@pytest.mark.parametrize("value", [-0.001, 1.001, 23.0])
+def test_a_share_is_between_0_and_1(value):
+    assert "data_wait_fraction: got" in found(example_result(performance_metrics__data_wait_fraction=value))
+
+
+def test_waits_for_data_may_be_null_only_where_their_share_is():
+    waits = [0.0] * 9 + [None]
+    assert "data_wait_seconds: got None" in found(example_result(data_wait_seconds=waits))
+    unknown = changed("performance_metrics", "data_wait_fraction", reason="the framework does not tell")
+    assert problems(unknown | {"data_wait_seconds": waits}) == []
+
+
 @pytest.mark.parametrize("status", ["nan", "failed"])
 def test_loss_and_norm_may_be_null_only_in_a_result_that_is_not_ok(status):
     samples = {"loss_values": [8.3] * 9 + [None], "grad_norms": [None] * 10}
@@ -186,11 +204,11 @@ def test_summaries_keep_three_decimals_and_never_fewer_than_three_significant_di
             assert read(tmp_path / "train_x.json")[section][key] == expected
 
 
-def test_raw_samples_keep_six_digits_of_time_and_nine_of_the_rest(tmp_path):
+def test_raw_samples_keep_six_digits_of_times_and_nine_of_the_rest(tmp_path):
     third = 1 / 3
     write(example_result(**{key: [third] * 10 for key in schema.SAMPLE_DIGITS}), tmp_path / "train_x.json")
     stored = read(tmp_path / "train_x.json")
-    assert stored["step_times"][0] == 0.333333
+    assert {stored[key][0] for key in ("step_times", "data_wait_seconds")} == {0.333333}
     assert {stored[key][0] for key in ("loss_values", "grad_norms", "learning_rates")} == {0.333333333}
 
 
