@@ -31,7 +31,7 @@ def run_job(
 ) -> None:
     """Run one job, unless an ok result of it stands, and note in `state` how it ended; a true result is left behind.
 
-    `digest` is the hash of the data. Raises OSError where not even a failure can be written.
+    `digest` is the hash of the data.
     """
     job = state.job
     attempt = Attempt(job, job.identity(digest), shlex.join(plan.command(matrix, job)), utc_now())
@@ -44,9 +44,12 @@ def run_job(
         before, output = _stamp(job.result_path), Output(state)
         exit_code = _follow(Child(plan.command(matrix, job), output.take), view, status, stop)
         after = _stamp(job.result_path)
-        if exit_code != 0 and after in (None, before):
-            _leave_failure(attempt, _reason(exit_code, output, stop))
-        _conclude(state, SKIPPED if exit_code == 0 and after == before else None)
+        try:
+            if exit_code != 0 and after in (None, before):
+                _leave_failure(attempt, _reason(exit_code, output, stop))
+            _conclude(state, SKIPPED if exit_code == 0 and after == before else None)
+        except (OSError, results.ResultError) as error:  # no room even for a failure; the next job may find some
+            _conclude_without_result(state, f"no result could be written: {error}; " + "; ".join(output.last_lines))
     view.job_ended(state)
     status.write()
 
@@ -116,6 +119,10 @@ def _conclude(state: JobState, outcome: str | None) -> None:
     log = log_path(state.job.numbered(result["attempt"]))
     state.log = log if log.exists() else None
     state.ended = time.monotonic()
+
+
+def _conclude_without_result(state: JobState, reason: str) -> None:
+    state.state, state.reason, state.ended = "failed", reason, time.monotonic()
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

@@ -26,7 +26,7 @@ GRACE_SECONDS = 10.0
 POLL_SECONDS = 0.2
 _FAILED_RANK = re.compile(r"^\s*rank\s*: (?P<rank>\d+) ")
 _FAILED_EXIT = re.compile(r"^\s*exitcode\s*: (?P<code>-?\d+) ")
-_REPORT = re.compile(r"[EW]\d{4} .*(failed \(exitcode|Sending process)")
+_REPORT = re.compile(r"[EW]\d{4} .*(failed \(exitcode|Sending process|Unable to shutdown)")
 """Where torchrun's own report of a failed rank begins; what the ranks said stands before it."""
 _FORCED = "forcefully exiting via"
 """torchrun says so when it ends by SIGKILL a rank that did not heed SIGTERM."""
