@@ -66,6 +66,12 @@ class RunConfig:
     precision: str
     samples: int | None
     allow_repeat: bool
+    text_unit: str
+    on_bad_record: str
+    clean: str
+    group_rows: int
+    min_characters: int | None
+    max_characters: int | None
     runs: int
     cooldown_seconds: float
     order: str

@@ -138,6 +138,14 @@ KEYS: dict[str, Key] = {
         "samples", *_or_none("auto", _integer(1)), "documents taken; auto = enough for one epoch of TRAIN_ITERS GBS SL"
     ),
     "ALLOW_REPEAT": Key("allow_repeat", *_flag(), "allow more than 4 epochs of the data"),
+    "TEXT_UNIT": Key("text_unit", *_choice("file", "paragraph", "line"), "what is one document in a .txt"),
+    "ON_BAD_RECORD": Key("on_bad_record", *_choice("error", "skip"), "a record that cannot be read: stop, or count it"),
+    "CLEAN": Key("clean", *_choice("light", "none", "full"), "how text is cleaned, docs/cleaning.md; none = as it is"),
+    "GROUP_ROWS": Key("group_rows", *_integer(1), "rows joined to one document (BookCorpus: one sentence a row)"),
+    "MIN_CHARS": Key(
+        "min_characters", *_or_none("auto", _integer(0)), "shortest document that is kept; auto = 1, with CLEAN=none 0"
+    ),
+    "MAX_CHARS": Key("max_characters", *_or_none("none", _integer(1)), "longest document that is kept"),
     "RUNS": Key("runs", *_integer(1), "process restarts per job"),
     "COOLDOWN_SECONDS": Key("cooldown_seconds", *_number(0), "pause before each job"),
     "METHOD": Key("method", *_choice("equal", "best", "both"), "equal settings, or each platform's best overlay"),
