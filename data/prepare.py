@@ -16,6 +16,7 @@ import numpy as np
 from data import encode, synth
 from data.files import written_whole
 from data.workers import WorkerError
+from utils import footprint
 from utils.configure import PLATFORMS, ConfigError, RunConfig, load, require_writable
 from utils.dataset import check_epochs, data_prefix, describe, tokens_needed
 from utils.hardware import HardwareError, visible_gpus
@@ -49,6 +50,7 @@ def prepare(config: RunConfig, model: str, workers: int = 1) -> tuple[Path, dict
 
 def _make(config: RunConfig, prefix: Path, workers: int) -> None:
     require_writable(prefix.parent, "DATA_DIR")
+    footprint.mark(config.data_dir, footprint.DATA)
     tokenizer = Path(config.tokenizer) if config.tokenizer else None
     if config.dataset == "synth":
         text = prefix.with_suffix(".jsonl")

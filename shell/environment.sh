@@ -3,7 +3,7 @@
 # Usage:  source shell/environment.sh; use_environment; "$PYTHON" -m utils.configure
 # Reads:  *-requirements.txt, .venv/.stamp-*, PLATFORM
 # Writes: ROOT and PYTHON (not exported); TOKENIZERS_PARALLELISM (exported)
-# Exits:  0 after showing help; else not itself: use_environment returns what shell/setup.sh returned
+# Exits:  0 after showing help; else not itself: its functions return what the scripts that they call returned
 set -Eeuo pipefail
 
 ROOT=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
@@ -34,6 +34,12 @@ use_environment() {
   environment_is_fresh runtime || "$ROOT/shell/setup.sh"
 }
 
+# For what needs the standard library only, and must run where nothing is installed.
+use_any_python() {
+  if "$PYTHON" -V &>/dev/null; then return; fi
+  PYTHON=$("$ROOT/shell/find_python.sh")
+}
+
 # Settings as a script got them, without PLATFORM=, which every process takes from the environment.
 take_settings() { # <arguments of the script...>; sets SETTINGS, may export PLATFORM
   local argument
@@ -58,3 +64,6 @@ show_help_if_asked() { # <arguments of the script...>
     esac
   done
 }
+
+# Started and not sourced, there is nothing else that it could do.
+if [[ ${BASH_SOURCE[0]} == "$0" ]]; then show_help_if_asked --help; fi

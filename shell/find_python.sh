@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Print the Python that .venv is made with: python3 where its version fits, else python3.13 to python3.10.
-# Usage:  shell/find_python.sh
+# Usage:  shell/find_python.sh [KEY=VALUE ...]        no setting changes what it finds
 # Reads:  PATH; a Python inside our own .venv does not count
 # Writes: one path on stdout
-# Exits:  0, or 1 with one error line that says what was found instead
+# Exits:  0; 1 with one error line that says what was found instead; 2 bad argument
 set -Eeuo pipefail
 
 # shellcheck source=shell/environment.sh
@@ -18,7 +18,13 @@ fits() { # <path>
 }
 
 main() {
-  local path verdict found=''
+  local argument path verdict found=''
+  show_help_if_asked "$@"
+  for argument in "$@"; do
+    [[ $argument == [A-Z]*=* ]] && continue
+    printf "error: python: got argument '%s', wanted KEY=VALUE or --help\n" "$argument" >&2
+    return 2
+  done
   while read -r path; do
     if [[ $path == "$ROOT"/.venv/* ]]; then continue; fi
     if fits "$path"; then

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Run one job of the matrix in the suite's own environment.
+# Run one job of the matrix in the suite's own environment. The scripts in train/ source it, so that their help is theirs.
 #
 # Usage:  shell/job.sh PLATFORM FRAMEWORK MODEL [--run N] [KEY=VALUE ...]
 # Reads:  config.env and its overlays, the environment, the prepared data
@@ -8,12 +8,16 @@
 set -Eeuo pipefail
 
 main() {
-  : "${3:?usage: shell/job.sh PLATFORM FRAMEWORK MODEL [--run N] [KEY=VALUE ...]}"
+  # shellcheck source=shell/environment.sh
+  source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+  show_help_if_asked "$@"
+  if (($# < 3)); then
+    echo "error: job: got $# arguments, wanted PLATFORM FRAMEWORK MODEL at least; see shell/job.sh --help" >&2
+    exit 2
+  fi
   local platform=$1 framework=$2 model=$3
   shift 3
   export PLATFORM=$platform
-  # shellcheck source=shell/environment.sh
-  source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
   use_environment
   cd "$ROOT"
   exec "$PYTHON" -m train.launch --platform "$platform" --framework "$framework" --model "$model" "$@"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Print what this machine computes on: amd, nvd or cpu. It needs no Python, so it can choose the image to build.
-# Usage:  shell/platform.sh [PLATFORM=amd|nvd|cpu]
+# Usage:  shell/platform.sh [PLATFORM=amd|nvd|cpu] [KEY=VALUE ...]        other settings change nothing here
 # Reads:  PLATFORM (taken as it is, nothing is looked for), TPRIMAT_SYSROOT (tests: prefix of /dev, /proc and /sys),
 #         nvidia-smi, rocm-smi, amd-smi, xpu-smi where they are on PATH
 # Writes: one word on stdout
@@ -86,6 +86,7 @@ main() {
     case $argument in
       -h | --help) sed -n '2,7s/^# //p' "${BASH_SOURCE[0]}" && return ;;
       PLATFORM=*) PLATFORM=${argument#PLATFORM=} ;;
+      [A-Z]*=*) ;;
       *) die "got argument '$argument', wanted PLATFORM=amd, PLATFORM=nvd or PLATFORM=cpu" ;;
     esac
   done

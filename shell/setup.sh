@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Make or repair .venv with the pinned packages of this machine's platform; does nothing when it is as it should be.
-# Usage:  shell/setup.sh [--dev] [PLATFORM=amd|nvd|cpu]        --dev adds what shell/test.sh needs
+# Usage:  shell/setup.sh [--dev] [PLATFORM=amd|nvd|cpu] [KEY=VALUE ...]        --dev adds what shell/test.sh needs
 # Reads:  <platform>-requirements.txt, dev-requirements.txt, PLATFORM; pip's own settings, proxies
 # Writes: .venv, .venv.lock
 # Exits:  0 ready, 1 something could not be installed, 2 bad argument or platform

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Run every check: linters first, then the tests. All of them run, whatever fails; the last line says what did.
-# Usage:  shell/test.sh [pytest arguments]        e.g. shell/test.sh tests/utils -k schema
-# Reads:  the checkout; settings of ruff, mypy and pytest in pyproject.toml
+# Usage:  shell/test.sh [KEY=VALUE ...] [pytest arguments]        e.g. shell/test.sh tests/utils -k schema
+# Reads:  the checkout; settings of ruff, mypy and pytest in pyproject.toml; KEY=VALUE, e.g. PLATFORM=cpu, as environment
 # Writes: .venv through shell/setup.sh --dev; caches of the tools
 # Exits:  0 all passed, 1 a check failed or could not be set up
 set -Eeuo pipefail
@@ -19,8 +19,11 @@ check() { # <name> <command...>
 }
 
 main() {
-  local scripts=() names
+  local scripts=() arguments=() argument names
   show_help_if_asked "$@"
+  for argument in "$@"; do
+    if [[ $argument == [A-Z]*=* ]]; then export "${argument?}"; else arguments+=("$argument"); fi
+  done
   "$ROOT/shell/setup.sh" --dev || exit 1
   cd -- "$ROOT"
   # Two workers, each with one thread: more would fight over the cores of a small machine. A file stays with one worker,
@@ -34,7 +37,7 @@ main() {
   check "mypy" "$PYTHON" -m mypy
   check "shellcheck" .venv/bin/shellcheck --external-sources "${scripts[@]}"
   check "shfmt" .venv/bin/shfmt -i 2 -ci -d "${scripts[@]}"
-  check "pytest" "$PYTHON" -m pytest -n 2 --dist loadfile "$@"
+  check "pytest" "$PYTHON" -m pytest -n 2 --dist loadfile "${arguments[@]}"
 
   if ((${#failed[@]})); then
     printf -v names ', %s' "${failed[@]}"

@@ -5,4 +5,5 @@
 # Reads, writes, exits: as shell/job.sh
 set -Eeuo pipefail
 
-exec "$(dirname "${BASH_SOURCE[0]}")/../shell/job.sh" cpu hf qwen "$@"
+# shellcheck source=shell/job.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../shell/job.sh" cpu hf qwen "$@"

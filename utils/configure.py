@@ -22,7 +22,7 @@ from utils.models import get as get_model
 from utils.results import result_name
 from utils.settings import KEYS, ConfigError, Value, from_arguments, from_environment, parse_values, read_file
 
-__all__ = ["ConfigError", "RunConfig", "load", "require_writable", "values_of"]
+__all__ = ["ConfigError", "RunConfig", "folders", "load", "require_writable", "values_of"]
 
 ROOT = Path(__file__).resolve().parent.parent
 PLATFORMS = ("amd", "nvd", "cpu")
@@ -177,7 +177,7 @@ def load(
     check_layout(rules, typed)
     typed["label"] = typed["label"] or _derived_label(typed, platform)
     for field in ("data_dir", "output_dir"):
-        typed[field] = root / Path(typed[field]).expanduser()
+        typed[field] = _path(typed[field], root)
     config = RunConfig(platform=platform, **typed)
     _check_models(rules, config)
     return config
@@ -188,6 +188,18 @@ def values_of(
 ) -> dict[str, Value]:
     """Return text and origin of every setting after all layers, unchecked; raise ConfigError for bad grammar."""
     return _layers(platform, from_environment(os.environ if environ is None else environ), arguments, root)
+
+
+def folders(
+    platform: str, *, arguments: Sequence[str] = (), environ: Mapping[str, str] | None = None, root: Path = ROOT
+) -> tuple[Path, Path]:
+    """Return OUTPUT_DIR and DATA_DIR, for work on files that are there already.
+
+    Every value is checked by itself, but not what they mean together: that is about a training, and needs to know how
+    many GPUs there are. Raises ConfigError as `load` does.
+    """
+    typed = parse_values(values_of(platform, arguments=arguments, environ=environ, root=root))
+    return _path(typed["output_dir"], root), _path(typed["data_dir"], root)
 
 
 def require_writable(folder: Path, key: str) -> None:
@@ -220,6 +232,10 @@ def _layers(platform: str, environment: dict[str, Value], arguments: Sequence[st
     for layer in layers:
         merged |= layer
     return merged
+
+
+def _path(text: str, root: Path) -> Path:
+    return root / Path(text).expanduser()
 
 
 def _check_models(rules: Rules, config: RunConfig) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from utils import footprint
 from utils.configure import RunConfig
 from utils.fingerprint import sha256_file
 from utils.indexed import DataError, bin_path, check, idx_path, load_manifest, manifest_path
@@ -99,6 +100,7 @@ def build_train_dataset(config: RunConfig, prefix: Path, manifest: dict[str, Any
     from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
     from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
 
+    footprint.mark(config.data_dir, footprint.DATA)  # also where the data themselves lie elsewhere: the cache is ours
     settings = GPTDatasetConfig(
         random_seed=config.seed,
         sequence_length=config.sequence_length,

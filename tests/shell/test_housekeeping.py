@@ -1,0 +1,145 @@
+"""Every script has --help and takes settings; wrap and purge work where nothing of ours is installed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from housekeeping import tree, write_data, write_output
+
+from utils.configure import ROOT
+
+SCRIPTS = [*sorted(ROOT.glob("shell/*.sh")), *sorted(ROOT.glob("train/*.sh")), ROOT / "evaluate" / "compare.sh"]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """Return a copy of the checkout without .venv, in a folder whose name has a space."""
+    root = tmp_path / "a checkout"
+    for folder in ("shell", "utils", "evaluate", "train"):
+        shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in [*ROOT.glob("config*.env"), *ROOT.glob("*requirements.txt")]:
+        shutil.copy(path, root)
+    write_output(root / "output")
+    write_data(root / "output" / "data")
+    return root
+
+
+def run(script: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run a script of a machine without a GPU, from a folder that is not the checkout."""
+    environ = {"HOME": os.environ["HOME"], "PATH": os.environ["PATH"], "PLATFORM": "cpu", **environ}
+    command = [str(script), *arguments]
+    return subprocess.run(command, cwd="/", env=environ, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_help_is_the_scripts_own_header(script, flag, tmp_path):
+    ran = run(script, flag)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    lines = script.read_text().splitlines()[1:]
+    header = [line.removeprefix("#").removeprefix(" ") for line in lines[: lines.index("set -Eeuo pipefail")]]
+    assert ran.stdout.splitlines() == header
+    assert any(line.startswith("Usage:") and script.name in line for line in header)
+
+
+@pytest.mark.parametrize("name", ["shell/find_python.sh", "shell/platform.sh"])
+def test_a_setting_that_changes_nothing_is_taken(name, checkout):
+    assert run(checkout / name, "MODEL=llama", "OUTPUT_DIR=x").stdout == run(checkout / name).stdout != ""
+    assert run(checkout / name, "nonsense").returncode == 2
+
+
+@pytest.mark.parametrize("script", ["wrap.sh", "purge.sh"])
+def test_bad_settings_end_with_2_and_one_line(script, checkout):
+    for setting in ("NONSENSE=1", "MBS=0", "PLATFORM=tpu"):
+        ran = run(checkout / "shell" / script, setting)
+        assert (ran.returncode, ran.stdout) == (2, "")
+        assert ran.stderr.startswith("error: ") and ran.stderr.count("\n") == 1
+
+
+def test_wrap_and_purge_work_without_the_suites_environment(checkout):
+    """Neither makes it; the settings of the machine without a GPU have the data inside OUTPUT_DIR."""
+    wrapped = run(checkout / "shell" / "wrap.sh")
+    assert (wrapped.returncode, wrapped.stderr) == (0, "")
+    assert wrapped.stdout.startswith(f"{checkout}/output/output.zip: 18 files, ")
+    before = tree(checkout / "output")
+    dry = run(checkout / "shell" / "purge.sh", "--dry-run", "--with-data")
+    assert dry.returncode == 0 and tree(checkout / "output") == before
+    purged = run(checkout / "shell" / "purge.sh")
+    assert (purged.returncode, purged.stderr) == (0, "")
+    assert sorted(path.name for path in (checkout / "output").iterdir()) == [".tprimat", "data"]
+    assert run(checkout / "shell" / "purge.sh", "--with-data").returncode == 0
+    assert not (checkout / "output").exists() and not (checkout / ".venv").exists()
+
+
+def test_a_python_of_the_suite_that_does_not_run_is_not_used(checkout):
+    (checkout / ".venv" / "bin").mkdir(parents=True)
+    (checkout / ".venv" / "bin" / "python").symlink_to("/nowhere/python3")
+    assert run(checkout / "shell" / "purge.sh").returncode == 0
+    assert (checkout / ".venv" / "bin" / "python").is_symlink()
+
+
+@pytest.mark.parametrize("arguments", [["OUTPUT_DIR=output", "--dry-run"], ["--dry-run", "PLATFORM=nvd"]])
+def test_settings_and_options_come_in_any_order(arguments, checkout):
+    before = tree(checkout / "output")
+    ran = run(checkout / "shell" / "purge.sh", *arguments, "DATA_DIR=output/data")
+    assert ran.returncode == 0 and "would remove" in ran.stdout
+    assert tree(checkout / "output") == before
+
+
+def test_a_job_without_its_names_is_bad_input():
+    ran = run(ROOT / "shell" / "job.sh", "cpu", "hf")
+    assert (ran.returncode, ran.stdout) == (2, "") and ran.stderr.count("\n") == 1
+
+
+def stand_in(checkout: Path, *programs: str) -> None:
+    """Put programs in the place of others that print their arguments, one a line."""
+    for name in programs:
+        path = checkout / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text('#!/usr/bin/env bash\nprintf "%s\\n" "$PLATFORM" "$@"\n')
+        path.chmod(0o755)
+
+
+@pytest.mark.parametrize("script", sorted(ROOT.glob("train/*.sh")), ids=lambda path: path.name)
+def test_a_job_script_starts_the_job_of_its_name(script, checkout):
+    stand_in(checkout, ".venv/bin/python", "shell/setup.sh")
+    _, platform, framework, model = script.stem.split("_")
+    ran = run(checkout / "train" / script.name, "--run", "3", "MBS=2")
+    job = [
+        "-m",
+        "train.launch",
+        "--platform",
+        platform,
+        "--framework",
+        framework,
+        "--model",
+        model,
+        "--run",
+        "3",
+        "MBS=2",
+    ]
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines()[-len(job) - 1 :] == [platform, *job]
+
+
+def test_compare_takes_the_folder_of_the_settings_where_none_is_named(checkout):
+    python = checkout / ".venv" / "bin" / "python"
+    stand_in(checkout, ".venv/bin/python")
+    python.write_text(
+        python.read_text().replace("printf", '[[ $2 == utils.configure ]] && echo "of ${*: -1}" || printf')
+    )
+    script = checkout / "evaluate" / "compare.sh"
+    assert run(script, "LABEL=tp2").stdout.splitlines() == ["cpu", "-m", "evaluate.compare", "of LABEL=tp2"]
+    assert run(script, "a", "b", "--output", "c").stdout.splitlines()[1:] == [
+        "-m",
+        "evaluate.compare",
+        *"ab",
+        "--output",
+        "c",
+    ]
+    ran = run(script, "a", "LABEL=tp2")
+    assert ran.returncode == 2 and ran.stderr.count("\n") == 1
