@@ -1,6 +1,6 @@
 """What the step recorder adds to a step: `end_step` alone, behind work, and a loop with it less one without.
 
-Run it on a machine that does nothing else. Three figures in microseconds for each device (the CPU, and the GPU where
+Run it on a machine that does nothing else. Five figures in microseconds for each device (the CPU, and the GPU where
 torch sees one), each several times over; the table shows their median, smallest and largest:
 
 - alone: one `end_step` with nothing between the calls, its progress line written to /dev/null; mean of many calls.
@@ -8,14 +8,17 @@ torch sees one), each several times over; the table shows their median, smallest
   median of many. It is several times the first, and the honest one.
 - difference: work with `end_step` behind it, less the same work without, in pairs whose order alternates; median of
   the pairs. It holds everything, and the noise of the machine, which is often larger.
+- batch alone, batch behind work: the same two for one micro batch taken through `timed` from a loader that costs
+  nothing. A step takes as many as its gradient accumulation.
 
-Each is all that the recorder does at a boundary, on either side of its clock. The limit, 0.1 % of a step of 100 ms, is
-for the medians of the first two. Exits 1 above it.
+The first three are all that the recorder does at a boundary, on either side of its clock; the last two stand inside the
+step. The limit, 0.1 % of a step of 100 ms, is for the medians of the first two. Exits 1 above it.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import platform
 import statistics
@@ -49,11 +52,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             rows += _measure("GPU", CudaDevice(), torch.tensor(6.0, device="cuda"), stream, options)
     limit = STEP_SECONDS * LIMIT_PERCENT / 100 * MICRO
     print(f"{_machine()}; {options.repetitions} repetitions; microseconds a step")
-    print(f"{'device':8}{'figure':12}{'median':>10}{'min':>10}{'max':>10}   share of a step of {STEP_SECONDS:g} s")
+    print(f"{'device':8}{'figure':20}{'median':>10}{'min':>10}{'max':>10}   share of a step of {STEP_SECONDS:g} s")
     for name, figure, values in rows:
         median = statistics.median(values)
         share = median / MICRO / STEP_SECONDS * 100
-        print(f"{name:8}{figure:12}{median:10.1f}{min(values):10.1f}{max(values):10.1f}   {share:.4f} %")
+        print(f"{name:8}{figure:20}{median:10.1f}{min(values):10.1f}{max(values):10.1f}   {share:.4f} %")
     is_over = any(statistics.median(values) > limit for _, figure, values in rows if figure in LIMITED)
     print(f"{'over' if is_over else 'within'} the limit of {limit:.0f} microseconds ({LIMIT_PERCENT} %)")
     return int(is_over)
@@ -90,6 +93,27 @@ def behind_work(
     return statistics.median(costs) * MICRO, statistics.median(differences) * MICRO
 
 
+def batch_alone(device: Device, calls: int) -> float:
+    """Return the mean microseconds of one micro batch through `timed`."""
+    batches = StepRecorder(1, device=device).timed(itertools.repeat(None))
+    started = time.perf_counter()
+    for _ in range(calls):
+        next(batches)
+    return (time.perf_counter() - started) / calls * MICRO
+
+
+def batch_behind_work(device: Device, count: int, work: Callable[[], None]) -> float:
+    """Return the median microseconds of one micro batch through `timed`, each behind `work`."""
+    batches = StepRecorder(1, device=device).timed(itertools.repeat(None))
+    costs = []
+    for _ in range(count):
+        work()
+        worked = time.perf_counter()
+        next(batches)
+        costs.append(time.perf_counter() - worked)
+    return statistics.median(costs) * MICRO
+
+
 def matrix_products(seconds: float) -> Callable[[], None]:
     """Return a function that does the same products on the CPU each time, which takes about `seconds`."""
     matrix = torch.randn(MATRIX_SIZE, MATRIX_SIZE)
@@ -113,9 +137,15 @@ def _measure(
 ) -> Iterator[Row]:
     work = matrix_products(options.work_ms / 1000)
     alone(device, scalar, stream, 1000)  # whatever is touched for the first time
-    figures: dict[str, list[float]] = {"alone": [], "behind work": [], "difference": []}
+    names = (*LIMITED, "difference", "batch alone", "batch behind work")
+    figures: dict[str, list[float]] = {figure: [] for figure in names}
     for _ in tqdm(range(options.repetitions), name, disable=None):
-        values = alone(device, scalar, stream, options.calls), *behind_work(device, scalar, stream, options.pairs, work)
+        values = (
+            alone(device, scalar, stream, options.calls),
+            *behind_work(device, scalar, stream, options.pairs, work),
+            batch_alone(device, options.calls),
+            batch_behind_work(device, options.pairs, work),
+        )
         for figure, value in zip(figures, values, strict=True):
             figures[figure].append(value)
     for figure, repeated in figures.items():

@@ -16,6 +16,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,12 @@ from utils.job import Job, JobReport
 from utils.monitor import StepRecorder
 
 SLEEP_SECONDS = 0.05
-CASES = {"alone": (0, 0.0), "workers": (2, 0.0), "alone_slow": (0, SLEEP_SECONDS), "workers_slow": (2, SLEEP_SECONDS)}
-"""Loader workers, and the seconds that each sample takes longer than it needs to."""
+CASES: dict[str, tuple[int, Callable[[int], bool]]] = {
+    "alone": (0, lambda index: False),
+    "alone_slow": (0, lambda index: True),
+    "workers": (2, lambda index: index // 2 % 2 == 0),  # every second micro batch, so one of the two is always late
+}
+"""Loader workers, and which samples take SLEEP_SECONDS longer than they need to."""
 STEPS = 5
 PR_GET_PDEATHSIG = 2
 """From <linux/prctl.h>."""
@@ -42,10 +47,10 @@ PR_GET_PDEATHSIG = 2
 class Slow:
     """A data set on a slow disk."""
 
-    def __init__(self, dataset: Any, seconds: float) -> None:
+    def __init__(self, dataset: Any, is_slow: Callable[[int], bool]) -> None:
         self.config = dataset.config
         self._dataset = dataset
-        self._seconds = seconds
+        self._is_slow = is_slow
 
     def __len__(self) -> int:
         return len(self._dataset)
@@ -56,7 +61,8 @@ class Slow:
             ctypes.CDLL(None).prctl(PR_GET_PDEATHSIG, ctypes.byref(number))
             if number.value != signal.SIGKILL:
                 raise RuntimeError("this loader worker would outlive its rank")
-        time.sleep(self._seconds)
+        if self._is_slow(index):
+            time.sleep(SLEEP_SECONDS)
         return self._dataset[index]
 
 
@@ -96,12 +102,12 @@ def main() -> None:
     getattr(trainer, "initialize_parallel" if framework == "mega" else "initialize")(config)
     dataset = build_train_dataset(config, Path(prefix), describe(Path(prefix)))
     said: dict[str, Any] = {"in_order": digest([dataset[i]["tokens"].tolist() for i in range(config.training_samples)])}
-    for name, (workers, seconds) in CASES.items():
+    for name, (workers, is_slow) in CASES.items():
         loading.CPU_WORKERS = workers
         job = Job(config, framework, "llama")
         report = JobReport(job, "1" * 64, "a command")
         report.recorder = StepRecorder(STEPS, stream=io.StringIO())
-        watch = train(framework, job, Slow(dataset, seconds), report.recorder)
+        watch = train(framework, job, Slow(dataset, is_slow), report.recorder)
         result, printed = report.result("ok", None), io.StringIO()
         with contextlib.redirect_stdout(printed):
             print_end(job, report)
