@@ -24,6 +24,12 @@ FAULTS = ROOT / "tests" / "shell" / "faults"
 MARK = "TPRIMAT_TEST_MATRIX"
 
 
+def _heed_signals() -> None:
+    """Undo what nohup or a shell's background job has made the tests ignore: a person's terminal ignores neither."""
+    for number in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+
+
 class RunningMatrix:
     """`shell/train.sh` over mega and hf llama, 30 short steps on two ranks each, in a session of its own."""
 
@@ -47,6 +53,7 @@ class RunningMatrix:
                 stdout=said,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=_heed_signals,
             )
 
     @property
