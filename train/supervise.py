@@ -34,7 +34,7 @@ _FORCED = "forcefully exiting via"
 
 @dataclass(frozen=True)
 class Limits:
-    """Seconds that may pass without a finished step: before the first one, and after it."""
+    """Seconds that may pass: to the first finished step and from the last one to the end, and between two steps."""
 
     start_seconds: float
     step_seconds: float
@@ -155,13 +155,15 @@ class Output:
 
 
 def _overdue(output: Output, limits: Limits, started: float) -> str | None:
+    """Return what was waited for too long; to end takes a rank as it takes it to start, and has the same limit."""
     now, step = time.monotonic(), output.last_step
-    if step is None or output.last_step_at is None:
-        if now - started <= limits.start_seconds:
-            return None
-        return f"no step was finished in {now - started:.0f} s (START_TIMEOUT_SECONDS={limits.start_seconds:g})"
-    waited = now - output.last_step_at
-    if waited <= limits.step_seconds:
+    waited = now - (output.last_step_at or started)
+    is_between_steps = step is not None and step.number < step.total
+    limit = limits.step_seconds if is_between_steps else limits.start_seconds
+    if waited <= limit:
         return None
+    name = "STEP_TIMEOUT_SECONDS" if is_between_steps else "START_TIMEOUT_SECONDS"
+    if step is None:
+        return f"no step was finished in {waited:.0f} s ({name}={limit:g})"
     last = f"step {step.number} of {step.total} ({step.seconds:.3f} s, loss {step.loss:.4f}, {step.memory_gb:.1f} GB)"
-    return f"nothing was finished in the {waited:.0f} s after {last} (STEP_TIMEOUT_SECONDS={limits.step_seconds:g})"
+    return f"nothing was finished in the {waited:.0f} s after {last} ({name}={limit:g})"

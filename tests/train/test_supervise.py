@@ -4,7 +4,7 @@ from signal import SIGKILL, SIGSEGV
 
 import pytest
 
-from train.supervise import Output
+from train.supervise import Limits, Output, _overdue
 
 STEP = "[CPU] Step {}/30 | 0.174 s | avg 0.174 s | loss 8.3360 | 0.5 GB\n"
 # printed by torchrun of torch 2.13 when rank 1 of two was killed and rank 0 then lost its connection
@@ -73,3 +73,23 @@ def test_log_on_a_full_disk_is_given_up_and_said(tmp_path, capsys):
     assert "No space left" in output.log_error
     assert output.last_step.number == 3, "the job is watched on"
     assert capsys.readouterr().out.startswith("one\n")
+
+
+WAITS = {
+    "before the first step": (0, 9.0, None),
+    "too long before the first step": (0, 11.0, "no step was finished in 11 s (START_TIMEOUT_SECONDS=10)"),
+    "between two steps": (3, 4.0, None),
+    "too long between two steps": (3, 6.0, "after step 3 of 30"),
+    "the end takes as long as the start may": (30, 6.0, None),
+    "too long for an end": (30, 11.0, "(START_TIMEOUT_SECONDS=10)"),
+}
+
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_limit_is_that_of_the_phase(tmp_path, monkeypatch, wait):
+    step, seconds, said = WAITS[wait]
+    monkeypatch.setattr("time.monotonic", lambda: 1000.0)
+    output = read(tmp_path, STEP.format(step) if step else "starting\n")
+    monkeypatch.setattr("time.monotonic", lambda: 1000.0 + seconds)
+    overdue = _overdue(output, Limits(start_seconds=10, step_seconds=5), started=1000.0)
+    assert overdue is None if said is None else said in overdue
