@@ -1,33 +1,44 @@
-"""Encode a JSONL file into the `.bin/.idx` pair that Megatron trains from, with a manifest beside it.
+"""Encode JSONL files into the `.bin/.idx` pair that Megatron trains from, with a manifest beside it.
 
-    python -m data.encode --input FILE.jsonl --tokenizer FOLDER --output-prefix PREFIX --workers N
+    python -m data.encode --input FILE.jsonl [FILE.jsonl ...] --tokenizer FOLDER --output-prefix PREFIX --workers N
 
-The pair is byte for byte what tools/preprocess_data.py of Megatron-LM writes with --append-eod for a Hugging Face
-tokenizer: ids of `tokenizer(text)` with its special tokens, an end-of-document token behind each document that has
-any token, documents without tokens kept as empty ones, input order whatever the number of workers.
-A line that cannot be read ends the run with its file and number. Exits 0; 1 when the work fails; 2 for bad input.
+The pair is byte for byte what tools/preprocess_data.py of Megatron-LM writes with --partitions 1 --append-eod for a
+Hugging Face tokenizer: ids of `tokenizer(text)` with its special tokens, an end-of-document token behind each document
+that has any token, documents without tokens kept as empty ones, input order whatever engine and number of workers.
+A run that was killed goes on where it was when it is started again. A line that cannot be read ends the run with its
+file and number, or is counted (--on-bad-line skip). Exits 0; 1 when the work fails; 2 for bad input.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import hashlib
 import json
+import os
+import shutil
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
+import numpy.typing as npt
 from tqdm import tqdm
 
-from data.encoder import Encoder, Lines, one_thread_each
+from data.backend import Backend, load_backend
+from data.encoder import one_thread_each
+from data.engines import ENGINES, EngineSpec, choose
 from data.files import written_whole
 from data.manifest import manifest_of
-from data.workers import WorkerError, in_order
-from utils.fingerprint import sha256_file
+from data.parts import Part, Span, bin_of, finished, folder_of, read_lengths, spans
+from data.worker import BadLineError, Job
+from data.workers import WorkerError, in_order, start_early
+from utils.fingerprint import sha256_file, sha256_json, sha256_tokenizer
 from utils.indexed import (
     DataError,
     UnusableError,
@@ -38,99 +49,245 @@ from utils.indexed import (
 )
 from utils.results import write_json
 
-PART_BYTES = 1 << 20
-"""Lines are given to workers in parts of about this size."""
-PRELOAD = ("transformers.models.auto.tokenization_auto",)
+ON_BAD_LINE = ("error", "skip")
+PRELOAD = ("data.worker", "tokenizers")
+LIBRARIES = ("tokenizers", "transformers", "gigatoken")
 _BAR_DELAY_SECONDS = 2
 
 
 def encode(
-    input: Path, tokenizer: Path, output_prefix: Path, workers: int = 1, text_key: str = "text"
+    input: Path | Sequence[Path],
+    tokenizer: Path,
+    output_prefix: Path,
+    workers: int = 1,
+    text_key: str = "text",
+    *,
+    engine: str = "auto",
+    on_bad_line: str = "error",
+    extra_manifest: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Write `.bin`, `.idx` and `.json` (the manifest, last) at `output_prefix`, each whole or not at all; return it.
 
     `tokenizer` is a folder that AutoTokenizer loads. An earlier pair there is replaced, its manifest goes first.
-    Raises UnusableError for an input, a tokenizer or a number of workers that cannot be used, DataError for a line
-    that cannot be read or an input without any token, and WorkerError where a worker process died.
+    `extra_manifest` is added to the manifest. Parts that an earlier run of the same work finished are taken.
+    Raises UnusableError for an input, a tokenizer, an engine or a number of workers that cannot be used, DataError for
+    a line that cannot be read, an input that changed meanwhile or one without any token, and WorkerError where a worker
+    process died.
     """
-    if workers < 1:
-        raise UnusableError(f"workers: got {workers}, wanted at least 1")
-    if not input.is_file():
-        raise UnusableError(f"{input}: no such file; name a .jsonl file")
-    encoder = Encoder(tokenizer, text_key)
-    encoder.load()
-    with written_whole(bin_path(output_prefix), idx_path(output_prefix)) as (data, index):
-        counts, lengths = _write_tokens(data, input, encoder, workers)
-        _write_documents(index, input, encoder, lengths)
-        manifest = manifest_of(
-            encoder,
-            documents=len(lengths),
-            sequences=int((lengths > 0).sum()),
-            tokens=int(lengths.sum()),
-            idx_sha256=sha256_file(index),
-            **counts,
-        )
-        # from here to the new manifest the pair counts as unfinished
-        manifest_path(output_prefix).unlink(missing_ok=True)
-    write_json(manifest, manifest_path(output_prefix))
+    inputs = [input] if isinstance(input, Path) else list(input)
+    _check_arguments(inputs, workers, on_bad_line)
+    if workers > 1:
+        start_early(PRELOAD)
+    backend = load_backend(tokenizer)
+    name, guard = choose(engine, backend)
+    with _working_folder(output_prefix) as folder:
+        job = make_job(folder, backend, name, guard, text_key, skips_bad_lines=on_bad_line == "skip")
+        with written_whole(bin_path(output_prefix), idx_path(output_prefix)) as (data, index):
+            totals = _merge(data, inputs, job, workers)
+            _write_documents(index, inputs, backend, totals)
+            manifest = _manifest(backend, name, inputs, totals, sha256_file(index)) | dict(extra_manifest or {})
+            # from here to the new manifest the pair counts as unfinished
+            manifest_path(output_prefix).unlink(missing_ok=True)
+        write_json(manifest, manifest_path(output_prefix))
     return manifest
 
 
-def _write_tokens(path: Path, input: Path, encoder: Encoder, workers: int) -> tuple[dict[str, Any], np.ndarray]:
-    read, written = hashlib.sha256(), hashlib.sha256()
-    lengths, bytes_of_text, size = [np.zeros(0, dtype=np.int64)], 0, input.stat().st_size
-    bar = tqdm(
-        desc=f"encode {input.name}", total=size, unit="B", unit_scale=True, delay=_BAR_DELAY_SECONDS, disable=None
+def make_job(folder: Path, backend: Backend, engine: str, guard: Any, text_key: str, *, skips_bad_lines: bool) -> Job:
+    """Return the job of a run, after laying its tokenizer.json into the folder of its part files."""
+    path = backend.folder
+    if backend.content is not None:
+        path = folder / "tokenizer.json"
+        with written_whole(path) as (temporary,):
+            temporary.write_bytes(backend.content)
+    identity = {
+        "tokenizer": sha256_tokenizer(backend.folder),
+        "content": hashlib.sha256(backend.content or b"").hexdigest(),
+        "eod": backend.eod,
+        "vocabulary_size": backend.vocabulary_size,
+        "text_key": text_key,
+        "on_bad_line": skips_bad_lines,
+        "versions": versions(engine),
+    }
+    return Job(
+        folder=folder,
+        engine=EngineSpec(engine, path, guard),
+        tokenizer_folder=backend.folder,
+        vocabulary_size=backend.vocabulary_size,
+        eod=backend.eod,
+        text_key=text_key,
+        skips_bad_lines=skips_bad_lines,
+        identity=sha256_json(identity),
     )
+
+
+def versions(engine: str) -> dict[str, str]:
+    """Return the versions of the libraries that an engine's ids come from."""
+    return {name: metadata.version(name) for name in LIBRARIES if name != "gigatoken" or engine == name}
+
+
+@dataclass
+class _Totals:
+    """What the parts of a run come to."""
+
+    read: list[Any]
+    """A digest of each input."""
+    written: Any = field(default_factory=hashlib.sha256)
+    lengths: list[npt.NDArray[np.int64]] = field(default_factory=lambda: [np.zeros(0, dtype=np.int64)])
+    bytes_of_text: int = 0
+    bad_lines: int = 0
+    first_bad: str | None = None
+    guarded: int = 0
+
+    def add(self, part: Part, lengths: npt.NDArray[np.int64]) -> None:
+        """Add the counts of one part."""
+        self.lengths.append(lengths)
+        self.bytes_of_text += part.bytes_of_text
+        self.bad_lines += part.bad_lines
+        self.guarded += part.guarded
+
+
+def _merge(path: Path, inputs: list[Path], job: Job, workers: int) -> _Totals:
+    """Encode all parts and join them, in input order, into `path`."""
+    totals = _Totals([hashlib.sha256() for _ in inputs])
+    before = [_state(path) for path in inputs]
+    lines = dict.fromkeys(inputs, 0)
+    bar = tqdm(
+        desc="encode", total=sum(size for size, _ in before), unit="B", unit_scale=True, delay=_BAR_DELAY_SECONDS,
+        disable=None,
+    )  # fmt: skip
     # closed here and now when writing fails, which ends the workers
-    results = closing(in_order(encoder, _parts(input, read), workers, PRELOAD))
+    results = closing(_results(inputs, job, workers, lines))
     with path.open("wb") as file, bar, results as parts:
-        for part in parts:
-            file.write(part.tokens)
-            written.update(part.tokens)
-            lengths.append(part.lengths)
-            bytes_of_text += part.bytes_of_text
-            bar.update(part.bytes_read)
-    return {
-        "bytes_of_text": bytes_of_text,
-        "source": {"name": input.name, "sha256": read.hexdigest(), "bytes": size},
-        "bin_sha256": written.hexdigest(),
-    }, np.concatenate(lengths)
+        for span, part in parts:
+            _take(file, span, part, job, totals, inputs)
+            if part.first_bad is not None and totals.first_bad is None:
+                number, reason = part.first_bad.split(": ", 1)
+                totals.first_bad = f"{span.path}:{lines[span.path] + int(number)}: {reason}"
+            lines[span.path] += part.lines
+            bar.update(span.end - span.start)
+    if [_state(path) for path in inputs] != before:
+        raise DataError(f"{' '.join(map(str, inputs))}: changed while it was read; encode it again")
+    if totals.bad_lines:
+        print(f"encode: {totals.bad_lines:,} bad lines skipped, the first: {totals.first_bad}", file=sys.stderr)
+    return totals
 
 
-def _write_documents(path: Path, input: Path, encoder: Encoder, lengths: np.ndarray) -> None:
+def _results(
+    inputs: list[Path], job: Job, workers: int, lines: dict[Path, int]
+) -> Generator[tuple[Span, Part], None, None]:
+    """Yield each part in order; a bad line is raised with its number in the file, `lines` being those before it."""
+    with closing(in_order(job, spans(inputs), workers, PRELOAD)) as parts:
+        for span in spans(inputs):
+            try:
+                yield span, next(parts)
+            except BadLineError as error:
+                raise DataError(f"{span.path}:{lines[span.path] + error.number}: {error.reason}") from error
+
+
+def _take(file: BinaryIO, span: Span, part: Part, job: Job, totals: _Totals, inputs: list[Path]) -> None:
+    text, tokens = span.read(), bin_of(job.folder, part.number).read_bytes()
+    if hashlib.sha256(tokens).hexdigest() != part.bin_sha256:
+        raise DataError(f"{bin_of(job.folder, part.number)}: changed after it was written; encode again")
+    totals.read[inputs.index(span.path)].update(text)
+    totals.written.update(tokens)
+    totals.add(part, read_lengths(job.folder, part.number))
+    file.write(tokens)
+
+
+def _write_documents(path: Path, inputs: list[Path], backend: Backend, totals: _Totals) -> None:
+    lengths = np.concatenate(totals.lengths)
     if not lengths.any():
-        raise DataError(f"{input}: {len(lengths):,} documents and no token in any; name a file that holds text")
+        raise DataError(
+            f"{' '.join(map(str, inputs))}: {len(lengths):,} documents and no token in any; name a file that holds text"
+        )
     is_sequence = lengths > 0
-    write_index(path, encoder.dtype, lengths[is_sequence], np.append(0, np.cumsum(is_sequence)))
+    write_index(path, backend.dtype, lengths[is_sequence], np.append(0, np.cumsum(is_sequence)))
 
 
-def _parts(path: Path, digest: Any) -> Iterator[Lines]:
-    """Yield the lines of a file in parts; `digest` takes in every byte of it."""
-    number = 1
-    with path.open("rb") as file:
-        while lines := file.readlines(PART_BYTES):
-            for line in lines:
-                digest.update(line)
-            yield Lines(path, number, lines)
-            number += len(lines)
+def _manifest(backend: Backend, engine: str, inputs: list[Path], totals: _Totals, idx_sha256: str) -> dict[str, Any]:
+    files = [
+        {"name": path.name, "sha256": digest.hexdigest(), "bytes": path.stat().st_size}
+        for path, digest in zip(inputs, totals.read, strict=True)
+    ]
+    lengths = np.concatenate(totals.lengths)
+    return manifest_of(
+        backend,
+        documents=len(lengths),
+        sequences=int((lengths > 0).sum()),
+        tokens=int(lengths.sum()),
+        bytes_of_text=totals.bytes_of_text,
+        source=files[0] if len(files) == 1 else _joined_source(files),
+        bin_sha256=totals.written.hexdigest(),
+        idx_sha256=idx_sha256,
+        engine={"name": engine, "documents_by_reference": totals.guarded} if engine != "hf" else {"name": engine},
+        bad_lines=totals.bad_lines,
+    )
+
+
+def _joined_source(files: list[dict[str, Any]]) -> dict[str, Any]:
+    digest = hashlib.sha256("".join(file["sha256"] + "\n" for file in files).encode("ascii")).hexdigest()
+    size = sum(file["bytes"] for file in files)
+    return {"name": f"{len(files)} files", "sha256": digest, "bytes": size, "files": files}
+
+
+def _state(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
+
+
+def _check_arguments(inputs: list[Path], workers: int, on_bad_line: str) -> None:
+    if workers < 1:
+        raise UnusableError(f"workers: got {workers}, wanted at least 1")
+    if on_bad_line not in ON_BAD_LINE:
+        raise UnusableError(f"on bad line: got {on_bad_line!r}, wanted one of {', '.join(ON_BAD_LINE)}")
+    if len(set(inputs)) != len(inputs) or not inputs:
+        raise UnusableError(f"input: got {len(inputs)} files, one of them twice; name each once")
+    for path in inputs:
+        if not path.is_file():
+            raise UnusableError(f"{path}: no such file; name a .jsonl file")
+
+
+@contextmanager
+def _working_folder(prefix: Path) -> Iterator[Path]:
+    """Yield the folder of the part files, locked; it goes when the work is done or cannot be done.
+
+    Finished parts stay where the run was interrupted or a worker or the disk failed: the next run takes them.
+    Raises UnusableError where another run is writing the same pair.
+    """
+    folder = folder_of(prefix)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("wb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UnusableError(f"{prefix}: another run is writing it; wait for it or name another prefix") from error
+        try:
+            yield folder
+        except (WorkerError, OSError, KeyboardInterrupt, SystemExit):
+            if not finished(folder):
+                shutil.rmtree(folder, ignore_errors=True)  # what is left says nothing and costs nothing
+            raise
+        except DataError:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        shutil.rmtree(folder)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m data.encode", description=__doc__.splitlines()[0])
-    parser.add_argument("--input", type=Path, required=True, help="JSONL file, one document a line")
-    parser.add_argument("--tokenizer", type=Path, required=True, help="folder that transformers.AutoTokenizer loads")
-    parser.add_argument("--output-prefix", type=Path, required=True, help="path to write to, without .bin / .idx")
-    parser.add_argument("--workers", type=int, default=1, help="processes that tokenize (default: 1)")
-    parser.add_argument("--text-key", default="text", help="key of the text in each line (default: text)")
-    options = parser.parse_args(arguments)
+    options = _parser().parse_args(arguments)
     one_thread_each()
     # an ordinary `kill` ends the run like any error: workers stopped, nothing half-written
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         manifest = encode(
-            options.input, options.tokenizer, options.output_prefix, options.workers, text_key=options.text_key
+            options.input,
+            options.tokenizer,
+            options.output_prefix,
+            options.workers,
+            options.text_key,
+            engine=options.engine,
+            on_bad_line=options.on_bad_line,
         )
     except UnusableError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -139,10 +296,29 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("error: interrupted; nothing was written", file=sys.stderr)
+        print("error: interrupted; finished parts are kept, the same command goes on with them", file=sys.stderr)
         return 128 + signal.SIGINT
     print(json.dumps(manifest, indent=1))
     return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m data.encode", description=__doc__.splitlines()[0])
+    add = parser.add_argument
+    add("--input", type=Path, required=True, nargs="+", help="JSONL files, one document a line, in this order")
+    add("--tokenizer", type=Path, required=True, help="folder that transformers.AutoTokenizer loads")
+    add("--output-prefix", type=Path, required=True, help="path to write to, without .bin / .idx")
+    add("--workers", type=int, default=1, help="processes that tokenize (default: 1)")
+    add("--text-key", default="text", help="key of the text in each line (default: text)")
+    add(
+        "--engine",
+        choices=ENGINES,
+        default=os.environ.get("ENCODER", "auto"),
+        help="same bytes by either: hf is the reference, gigatoken many times as fast (default: auto, the fast one "
+        "where it is installed and proven for the tokenizer)",
+    )
+    add("--on-bad-line", choices=ON_BAD_LINE, default="error", help="end with its number, or count (default: error)")
+    return parser
 
 
 if __name__ == "__main__":

@@ -1,50 +1,19 @@
-"""From text to token ids exactly as Megatron's preprocess_data.py does it, for many lines at a time."""
+"""From text to token ids exactly as Megatron's preprocess_data.py does it, through transformers: the reference."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from data.jsonl import text_of
-from utils.indexed import DataError, UnusableError, dtype_for
-
-
-@dataclass(frozen=True)
-class Lines:
-    """Some whole lines of a JSONL file, in order."""
-
-    path: Path
-    first_number: int
-    """Number of the first line in its file, from 1."""
-    lines: list[bytes]
-
-    @property
-    def bytes(self) -> int:
-        """Size in the file."""
-        return sum(map(len, self.lines))
-
-
-@dataclass(frozen=True)
-class Encoded:
-    """The documents of some lines as tokens."""
-
-    tokens: bytes
-    """Ids back to back, as they stand in `.bin`."""
-    lengths: npt.NDArray[np.int64]
-    """Tokens of each document, its end-of-document token included; 0 for an empty one."""
-    bytes_of_text: int
-    bytes_read: int
+from utils.indexed import UnusableError, dtype_for
 
 
 class Encoder:
-    """A Hugging Face tokenizer with Megatron's rules around it. Cheap to send to another process: it loads there.
+    """A Hugging Face tokenizer with Megatron's rules around it.
 
     Raises UnusableError, when first used, for a folder that holds no tokenizer or one without an end-of-text token.
     """
@@ -52,13 +21,6 @@ class Encoder:
     def __init__(self, folder: Path, text_key: str = "text") -> None:
         self.folder = folder
         self.text_key = text_key
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"folder": self.folder, "text_key": self.text_key}
-
-    def load(self) -> None:
-        """Load the tokenizer now, so that a bad one is known before anything is written."""
-        _ = self.tokenizer
 
     @cached_property
     def tokenizer(self) -> Any:
@@ -97,34 +59,23 @@ class Encoder:
         """Type of the ids in `.bin`."""
         return dtype_for(self.vocabulary_size)
 
-    def ids(self, texts: list[str]) -> list[list[int]]:
-        """Return the ids of each text with the end of document; a text without tokens has none."""
+    @property
+    def class_name(self) -> str:
+        """Name of the class that transformers chose."""
+        return type(self.tokenizer).__name__
+
+    def rows(self, texts: list[str]) -> list[list[int]]:
+        """Return the ids of each text, with what the tokenizer puts around it and without an end of document."""
         if not texts:
             return []
-        documents: list[list[int]] = self.tokenizer(
+        rows: list[list[int]] = self.tokenizer(
             texts, return_attention_mask=False, return_token_type_ids=False, verbose=False
         ).input_ids
-        return [[*ids, self.eod] if ids else [] for ids in documents]
+        return rows
 
-    def __call__(self, part: Lines) -> Encoded:
-        """Encode some lines; raises DataError with file and number for the first that cannot be read."""
-        texts = [
-            text_of(line, part.path, number, self.text_key) for number, line in enumerate(part.lines, part.first_number)
-        ]
-        documents = self.ids(texts)
-        lengths = np.fromiter(map(len, documents), dtype=np.int64, count=len(documents))
-        tokens = np.fromiter(chain.from_iterable(documents), dtype=np.int64, count=int(lengths.sum()))
-        if tokens.size and tokens.max() >= self.vocabulary_size:
-            raise DataError(
-                f"{self.folder}: gives id {tokens.max()}, but has {self.vocabulary_size} entries; its ids have gaps, "
-                "which no embedding of that size can hold: use a repaired tokenizer"
-            )
-        return Encoded(
-            tokens=tokens.astype(self.dtype.newbyteorder("<")).tobytes(),
-            lengths=lengths,
-            bytes_of_text=sum(len(text.encode("utf8")) for text in texts),
-            bytes_read=part.bytes,
-        )
+    def ids(self, texts: list[str]) -> list[list[int]]:
+        """Return the ids of each text with the end of document; a text without tokens has none."""
+        return [[*ids, self.eod] if ids else [] for ids in self.rows(texts)]
 
 
 def one_thread_each() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import orjson
+
 from utils.indexed import DataError
 
 _SHOWN_CHARACTERS = 60
@@ -16,7 +18,17 @@ def text_of(line: bytes, path: Path, number: int, text_key: str = "text") -> str
     Raises DataError for a line that is blank, no UTF-8, no JSON object, without the key, or whose text is no string or
     holds half of a surrogate pair (JSON can spell one, no tokenizer takes it).
     """
+    try:
+        # many times as fast, and stricter than json: what it takes, json takes with the same result
+        record = orjson.loads(line)
+        if isinstance(record, dict) and isinstance(record.get(text_key), str):
+            return str(record[text_key])
+    except ValueError:
+        pass  # json says what is wrong, or takes it (NaN, half a surrogate pair under another key)
+    return _text_by_json(line, path, number, text_key)
 
+
+def _text_by_json(line: bytes, path: Path, number: int, text_key: str) -> str:
     def wrong(got: str) -> DataError:
         return DataError(
             f"{path}:{number}: got {got}, wanted a JSON object with a text under {text_key!r}; mend or remove the line"

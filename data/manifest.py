@@ -3,17 +3,43 @@
 from __future__ import annotations
 
 from importlib import metadata
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
-from data.encoder import Encoder
+import numpy as np
+
 from utils.fingerprint import sha256_tokenizer
 from utils.indexed import MANIFEST_VERSION
 
 LIBRARIES = ("numpy", "tokenizers", "transformers")
 
 
+class Vocabulary(Protocol):
+    """What a manifest says of a tokenizer; `data.encoder.Encoder` and `data.backend.Backend` are such."""
+
+    @property
+    def folder(self) -> Path:
+        """Where its files lie."""
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Number of entries, added tokens included."""
+
+    @property
+    def eod(self) -> int:
+        """Id of the end-of-document token."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the ids in `.bin`."""
+
+    @property
+    def class_name(self) -> str:
+        """Name of the class of transformers."""
+
+
 def manifest_of(
-    encoder: Encoder,
+    encoder: Vocabulary,
     *,
     documents: int,
     sequences: int,
@@ -22,10 +48,13 @@ def manifest_of(
     source: dict[str, Any] | None,
     bin_sha256: str,
     idx_sha256: str,
+    engine: dict[str, Any] | None = None,
+    bad_lines: int | None = None,
 ) -> dict[str, Any]:
     """Return the manifest of a pair whose documents end with `encoder`'s end-of-document token.
 
-    `source` is name, sha256 and size of the input; it and `bytes_of_text` are None where another program read it.
+    `source` is name, sha256 and size of the input; it, `bytes_of_text`, `engine` and `bad_lines` (skipped ones) are
+    None where another program read it.
     The same pair has the same manifest: no time, no path and no machine is in it.
     """
     return {
@@ -38,10 +67,17 @@ def manifest_of(
         "vocab_size": encoder.vocabulary_size,
         "eod_token_id": encoder.eod,
         "append_eod": True,
-        "tokenizer": {"class": type(encoder.tokenizer).__name__, "sha256": sha256_tokenizer(encoder.folder)},
+        "tokenizer": {"class": encoder.class_name, "sha256": sha256_tokenizer(encoder.folder)},
         "input": source,
+        "engine": engine,
+        "bad_lines": bad_lines,
         "bin_sha256": bin_sha256,
         "idx_sha256": idx_sha256,
         "bin_bytes": tokens * encoder.dtype.itemsize,
-        "versions": {name: metadata.version(name) for name in LIBRARIES},
+        "versions": _versions(engine),
     }
+
+
+def _versions(engine: dict[str, Any] | None) -> dict[str, str]:
+    names = [*LIBRARIES, *([engine["name"]] if engine and engine["name"] != "hf" else [])]
+    return {name: metadata.version(name) for name in names}

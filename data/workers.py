@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
+from multiprocessing import forkserver
 from typing import TypeVar
 
 Part = TypeVar("Part")
@@ -37,7 +38,7 @@ def in_order(
         yield from map(function, parts)
         return
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["__main__", *preload])
+    start_early(preload)
     executor = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker)
     remaining = iter(parts)
     waiting: deque[Future[Result]] = deque()
@@ -55,6 +56,12 @@ def in_order(
         ) from error
     finally:
         executor.shutdown(wait=True, cancel_futures=True)
+
+
+def start_early(preload: tuple[str, ...]) -> None:
+    """Start the server process that workers come from, which imports `preload` while this one does something else."""
+    multiprocessing.get_context("forkserver").set_forkserver_preload(["__main__", *preload])
+    forkserver.ensure_running()
 
 
 def _start_worker() -> None:

@@ -15,6 +15,7 @@ import pytest
 from megatron_reference import TEXTS, megatron_pair, write_jsonl
 
 from data import encode as encode_module
+from data import parts
 from data.encode import encode, main
 from utils.fingerprint import sha256_file, sha256_tokenizer
 from utils.indexed import DataError, UnusableError, check, load_manifest
@@ -29,7 +30,7 @@ def test_pair_is_the_one_that_megatron_writes(
 ) -> None:
     from megatron.core.datasets.indexed_dataset import IndexedDataset
 
-    monkeypatch.setattr(encode_module, "PART_BYTES", 50)  # so that parts begin and end between all kinds of lines
+    monkeypatch.setattr(parts, "PART_BYTES", 50)  # so that parts begin and end between all kinds of lines
     tokenizer = request.getfixturevalue(f"{kind}_tokenizer")
     texts = [*TEXTS, "<|last|> <|begin|>"]
     manifest = encode(write_jsonl(tmp_path / "in.jsonl", texts), tokenizer, tmp_path / "ours")
@@ -66,7 +67,7 @@ def test_manifest_tells_what_went_in_and_came_out(tmp_path: Path, plain_tokenize
 def test_any_number_of_workers_writes_the_same_bytes(
     tmp_path: Path, plain_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(encode_module, "PART_BYTES", 200)
+    monkeypatch.setattr(parts, "PART_BYTES", 200)
     source = write_jsonl(tmp_path / "in.jsonl", [f"{number} {text}" for number in range(20) for text in TEXTS[:6]])
     manifests = [encode(source, plain_tokenizer, tmp_path / f"out{count}", workers=count) for count in (1, 2, 3)]
     assert manifests[0] == manifests[1] == manifests[2]
@@ -181,7 +182,7 @@ def test_a_bad_line_among_workers_is_exit_1_with_file_and_line_and_no_process_le
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(encode_module, "PART_BYTES", 100)
+    monkeypatch.setattr(parts, "PART_BYTES", 100)
     (tmp_path / "in.jsonl").write_bytes(GOOD * 1000 + b'{"text": null}\n' + GOOD * 1000)
     assert main(arguments(tmp_path, plain_tokenizer, "--workers", "2")) == 1
     said = capsys.readouterr()

@@ -1,0 +1,146 @@
+"""Two engines that turn texts into the same ids: `hf`, the reference, and `gigatoken`, many times as fast.
+
+The fast engine is used where it is installed in the version that was compared, for a tokenizer of a proven shape, and
+in it for the documents that the guard lets pass; every other document goes to the reference.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from data.backend import Backend
+from data.encoder import Encoder
+from data.guard import Guard, guard_of
+from utils.indexed import UnusableError
+
+ENGINES = ("auto", "hf", "gigatoken")
+RENEW_CHARACTERS = 1 << 28
+"""gigatoken 0.10.0 keeps every piece of text that it ever saw; it is made anew after this much text."""
+
+Ids = npt.NDArray[np.uint32]
+
+
+class Engine(Protocol):
+    """Turns texts into ids."""
+
+    guarded: int
+    """Documents that the fast engine was kept from, so far."""
+
+    def rows(self, texts: list[str]) -> list[Ids]:
+        """Return the ids of each text, with what the tokenizer puts around it and without an end of document."""
+
+
+@dataclass(frozen=True)
+class EngineSpec:
+    """What a process needs to make an engine: small, so that it goes along with every piece of work."""
+
+    name: str
+    tokenizer: Path
+    """The tokenizer.json; for a tokenizer that only transformers can run, its folder."""
+    guard: Guard | None = None
+
+    def build(self) -> Engine:
+        """Return the engine; the reference loads its tokenizer on first use."""
+        reference = HfEngine(self.tokenizer)
+        return reference if self.guard is None else GigatokenEngine(self.tokenizer, self.guard, reference)
+
+
+def choose(name: str, backend: Backend) -> tuple[str, Guard | None]:
+    """Return the engine to use for `--engine name`, and its guard; say on stderr why, where it is the slow one.
+
+    Raises UnusableError for a name that does not exist, and for gigatoken by name where it cannot be used.
+    """
+    if name not in ENGINES:
+        raise UnusableError(f"engine: got {name!r}, wanted one of {', '.join(ENGINES)}")
+    if name == "hf":
+        return name, None
+    guard = guard_of(backend)
+    if isinstance(guard, Guard):
+        return "gigatoken", guard
+    if name == "gigatoken":
+        raise UnusableError(f"engine gigatoken: {guard}; say --engine auto or hf")
+    print(f"encode: engine hf, many times slower than gigatoken: {guard}", file=sys.stderr)
+    return "hf", None
+
+
+class HfEngine:
+    """The reference: the library `tokenizers`, or transformers for a tokenizer that only it can run."""
+
+    def __init__(self, tokenizer: Path) -> None:
+        self._path = tokenizer
+        self.guarded = 0
+
+    def rows(self, texts: list[str]) -> list[Ids]:
+        """See `Engine`."""
+        if not texts:
+            return []
+        if self._path.is_dir():
+            lists = self._transformers.rows(texts)
+        else:
+            lists = [encoding.ids for encoding in self._rust.encode_batch_fast(texts)]
+        return [np.array(ids, dtype=np.uint32) for ids in lists]
+
+    @cached_property
+    def _transformers(self) -> Encoder:
+        return Encoder(self._path)
+
+    @cached_property
+    def _rust(self) -> Any:
+        from tokenizers import Tokenizer
+
+        tokenizer = Tokenizer.from_str(self._path.read_text(encoding="utf8"))
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        return tokenizer
+
+
+class GigatokenEngine:
+    """The fast engine, and the reference for what the guard keeps from it."""
+
+    def __init__(self, tokenizer: Path, guard: Guard, reference: Engine) -> None:
+        self.guarded = 0
+        self._content = tokenizer.read_bytes()
+        self._guard = guard
+        self._reference = reference
+        before, behind = guard.wraps
+        self._before, self._behind = np.array(before, np.uint32), np.array(behind, np.uint32)
+        self._is_wrapped = bool(before or behind)
+        self._characters = 0
+        self._fast = self._load()
+
+    def rows(self, texts: list[str]) -> list[Ids]:
+        """See `Engine`."""
+        self._renew(sum(map(len, texts)))
+        guarded = self._guard.risky(texts)
+        if not guarded:
+            return self._fast_rows(texts)
+        self.guarded += len(guarded)
+        by_reference = dict(zip(guarded, self._reference.rows([texts[n] for n in guarded]), strict=True))
+        others = [number for number in range(len(texts)) if number not in by_reference]
+        by_fast = dict(zip(others, self._fast_rows([texts[n] for n in others]), strict=True))
+        rows = by_reference | by_fast
+        return [rows[number] for number in range(len(texts))]
+
+    def _fast_rows(self, texts: list[str]) -> list[Ids]:
+        encode = self._fast.encode  # one text at a time, on this thread: faster than its batches, which make an Array
+        rows = [encode(text) for text in texts]
+        return [np.concatenate((self._before, row, self._behind)) for row in rows] if self._is_wrapped else rows
+
+    def _renew(self, characters: int) -> None:
+        self._characters += characters
+        if self._characters > RENEW_CHARACTERS:
+            self._characters = characters
+            del self._fast  # before the next one is made, so that there is never room for two
+            self._fast = self._load()
+
+    def _load(self) -> Any:
+        from gigatoken.gigatoken_rs import load_hf_json
+
+        return load_hf_json(self._content)

@@ -1,0 +1,152 @@
+"""The work on one part: its lines to ids, in whichever process; the result lies in files, only counts are returned."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from data.engines import Engine, EngineSpec, Ids
+from data.jsonl import text_of
+from data.parts import PART_VERSION, Part, Span, load_part, save_part
+from utils.indexed import DataError, dtype_for
+
+BATCH_CHARACTERS = 1 << 20
+"""Texts are given to an engine in batches of about this size."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that the parts of one run share; small, because it goes along with each of them."""
+
+    folder: Path
+    """Of the part files."""
+    engine: EngineSpec
+    tokenizer_folder: Path
+    """For messages."""
+    vocabulary_size: int
+    eod: int
+    text_key: str
+    skips_bad_lines: bool
+    identity: str
+    """Digest of the tokenizer and everything else that decides the bytes, see `data.encode`."""
+
+    def __call__(self, span: Span) -> Part:
+        """Encode a part, or take it from an earlier run.
+
+        Raises DataError with file and number, counted from the start of the part, for the first line that cannot be
+        read, and for ids that the vocabulary does not have.
+        """
+        data = span.read()
+        digest = hashlib.sha256(data).hexdigest()
+        made_from = self._made_from(span, digest)
+        return load_part(self.folder, span.number, made_from) or self._encode(span, data, digest, made_from)
+
+    def _made_from(self, span: Span, digest: str) -> dict[str, Any]:
+        """Return what a part must have been made from to be this one; the number of workers is not in it."""
+        return {
+            "version": PART_VERSION,
+            "number": span.number,
+            "start": span.start,
+            "end": span.end,
+            "text_sha256": digest,
+            "job": self.identity,
+            "engine": self.engine.name,
+        }
+
+    def _encode(self, span: Span, data: bytes, digest: str, made_from: dict[str, Any]) -> Part:
+        engine = _engine(self.engine)
+        guarded = engine.guarded
+        reader = _Reader(self, span, data)
+        pieces: list[Ids] = []
+        lengths: list[int] = []
+        end = np.array([self.eod], dtype=np.uint32)
+        while texts := reader.next_batch():
+            for row in engine.rows(texts):
+                lengths.append(len(row) + 1 if len(row) else 0)
+                if len(row):
+                    pieces += (row, end)
+        found = {
+            "number": span.number,
+            "lines": reader.number,
+            "documents": len(lengths),
+            "bad_lines": reader.bad_lines,
+            "first_bad": reader.first_bad,
+            "guarded": engine.guarded - guarded,
+            "bytes_of_text": reader.bytes_of_text,
+            "text_sha256": digest,
+        }
+        return save_part(self.folder, found, self._joined(pieces), np.array(lengths, dtype=np.int64), made_from)
+
+    def _joined(self, pieces: list[Ids]) -> bytes:
+        if not pieces:
+            return b""
+        tokens: npt.NDArray[np.uint32] = np.concatenate(pieces)
+        largest = int(tokens.max())
+        if largest >= self.vocabulary_size:
+            raise DataError(
+                f"{self.tokenizer_folder}: gives id {largest}, but has {self.vocabulary_size} entries; its ids have "
+                "gaps, which no embedding of that size can hold: use a repaired tokenizer"
+            )
+        return tokens.astype(dtype_for(self.vocabulary_size).newbyteorder("<"), copy=False).tobytes()
+
+
+class BadLineError(DataError):
+    """A line that cannot be read; `number` counts from 1 at the start of its part."""
+
+    def __init__(self, number: int, reason: str) -> None:
+        super().__init__(number, reason)
+        self.number = number
+        self.reason = reason
+
+
+class _Reader:
+    """The texts of a part, a batch at a time."""
+
+    def __init__(self, job: Job, span: Span, data: bytes) -> None:
+        self._job = job
+        self._span = span
+        lines = data.split(b"\n")
+        if not lines[-1]:
+            lines.pop()
+        self._lines = iter(lines)
+        self.number = 0
+        self.bad_lines = 0
+        self.first_bad: str | None = None
+        self.bytes_of_text = 0
+
+    def next_batch(self) -> list[str]:
+        """Return the next texts; none at the end."""
+        texts: list[str] = []
+        characters = 0
+        for line in self._lines:
+            self.number += 1
+            try:
+                text = text_of(line, self._span.path, self.number, self._job.text_key)
+            except DataError as error:
+                self._note_bad(error)
+                continue
+            texts.append(text)
+            self.bytes_of_text += len(text) if text.isascii() else len(text.encode("utf8"))
+            characters += len(text)
+            if characters >= BATCH_CHARACTERS:
+                break
+        return texts
+
+    def _note_bad(self, error: DataError) -> None:
+        reason = str(error).removeprefix(f"{self._span.path}:{self.number}: ")
+        if not self._job.skips_bad_lines:
+            raise BadLineError(self.number, reason) from error
+        self.bad_lines += 1
+        self.first_bad = self.first_bad or f"{self.number}: {reason}"
+
+
+@lru_cache(maxsize=1)
+def _engine(spec: EngineSpec) -> Engine:
+    """Keep the engine from one part to the next."""
+    return spec.build()
