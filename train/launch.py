@@ -17,7 +17,7 @@ from pathlib import Path
 from train.account import Attempt, settle
 from train.plan import has_result
 from train.supervise import Limits, run
-from utils import processes, results
+from utils import footprint, processes, results
 from utils.combinations import AVAILABLE_FRAMEWORKS
 from utils.configure import PLATFORMS, ConfigError, load, require_writable
 from utils.dataset import check_epochs, data_prefix, describe
@@ -53,7 +53,7 @@ def main() -> int:
     with processes.stop_request() as stop:
         try:
             attempt = _begin(job, identity, options.settings)
-        except OSError as error:
+        except (footprint.FootprintError, OSError) as error:
             print(f"error: {job.result_path.parent}: {error}; make room or name another OUTPUT_DIR", file=sys.stderr)
             return 2
         command = shlex.split(attempt.command)
@@ -88,6 +88,7 @@ def _plan(options: argparse.Namespace) -> tuple[Job, str]:
 
 def _begin(job: Job, identity: str, settings: Sequence[str]) -> Attempt:
     """Make way for the result: keep an earlier one under its attempt's number, and take room on the disk."""
+    footprint.mark(job.config.output_dir, footprint.OUTPUT)
     remove_leftovers(job.result_path)
     reserve(job.result_path)
     number = results.set_aside(job.result_path)

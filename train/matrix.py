@@ -7,7 +7,6 @@ valid ok result, 2 for bad input before anything was started, 128 + signal when 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import subprocess
 import sys
 import time
@@ -18,7 +17,7 @@ from train.account import SIGNAL_EXIT_CODE
 from train.run_job import LAUNCHER_GRACE_SECONDS, POLL_SECONDS, run_job
 from train.state import JobState, MatrixState, StatusFile
 from train.view import LiveView, View
-from utils import processes
+from utils import footprint, processes
 from utils.configure import PLATFORMS, ROOT, ConfigError, require_writable
 from utils.hardware import HardwareError
 from utils.indexed import DataError
@@ -37,7 +36,7 @@ def main() -> int:
             return 0
         require_writable(matrix.config.results_dir, "OUTPUT_DIR")
         require_writable(matrix.config.output_dir / "logs", "OUTPUT_DIR")
-        with contextlib.nullcontext(), processes.stop_request() as stop:
+        with footprint.lock(matrix.config.output_dir), processes.stop_request() as stop:
             return _run(matrix, options.settings, stop, is_compared=options.compare)
     except (ConfigError, DataError, HardwareError) as error:
         print(f"error: {error}", file=sys.stderr)
