@@ -36,6 +36,10 @@ class RunConfig:
     num_gpus: int
     """GPUs of one job over all nodes; on a machine without a GPU the number of gloo ranks."""
     dataset: str
+    dataset_repo: str | None
+    dataset_config: str | None
+    dataset_revision: str | None
+    text_column: str | None
     tokenizer: str | None
     frameworks: tuple[str, ...]
     models: tuple[str, ...]

@@ -6,7 +6,6 @@ order is global: step s (from 0) holds samples s*GBS to s*GBS + GBS - 1. megatro
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,46 +14,21 @@ from utils import footprint
 from utils.configure import RunConfig
 from utils.fingerprint import sha256_file
 from utils.indexed import DataError, bin_path, check, idx_path, load_manifest, manifest_path
+from utils.prepared import bytes_needed, data_prefix, tokens_needed
 
-HUB_DATASETS = ("bc", "c4")
+__all__ = [
+    "build_train_dataset",
+    "bytes_needed",
+    "check_epochs",
+    "data_prefix",
+    "describe",
+    "micro_batches",
+    "tokens_needed",
+]
+
 REPEAT_WARNING_EPOCHS = 1.0
 REPEAT_ERROR_EPOCHS = 4.0
 """More passes than this and a small corpus is memorised; see ALLOW_REPEAT."""
-
-
-def tokens_needed(config: RunConfig) -> int:
-    """Return the tokens that one training reads: its samples, and one more that the last label is taken from."""
-    return config.training_samples * config.sequence_length + 1
-
-
-def data_prefix(config: RunConfig, model: str) -> Path:
-    """Return the path without `.bin` / `.idx` of the data that `model` trains on, whether or not they exist yet.
-
-    Models share it where they share the tokenizer.
-
-    Raises DataError for a data set that does not exist and cannot be made here.
-    """
-    if config.dataset == "synth":
-        size = f"{config.samples}documents" if config.samples else f"{tokens_needed(config)}tokens"
-        return config.data_dir / f"synth_seed{config.seed}_{size}" / "text"
-    if config.dataset in HUB_DATASETS:
-        raise DataError(
-            f"DATASET={config.dataset}: this version cannot fetch it from the hub yet; "
-            "use DATASET=synth, a .jsonl file or the prefix of a Megatron .bin/.idx pair"
-        )
-    path = Path(config.dataset).expanduser().absolute()
-    if path.suffix == ".jsonl":
-        if not path.is_file():
-            raise DataError(
-                f"DATASET={config.dataset}: no such file; name a .jsonl file with a `text` key in each line"
-            )
-        return config.data_dir / f"{path.stem}_{_source_id(path, config)}" / "text"
-    if not (bin_path(path).exists() or idx_path(path).exists()):
-        raise DataError(
-            f"DATASET={config.dataset}: neither {path}.bin nor {path}.idx exists; "
-            "allowed: synth, a .jsonl file, or the prefix of a Megatron .bin/.idx pair"
-        )
-    return path
 
 
 def describe(prefix: Path) -> dict[str, Any]:
@@ -138,9 +112,3 @@ class _Vocabulary:
     @property
     def pad(self) -> int:
         raise NotImplementedError
-
-
-def _source_id(path: Path, config: RunConfig) -> str:
-    status = path.stat()
-    parts = (path, status.st_size, status.st_mtime_ns, config.tokenizer, config.samples)
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]

@@ -99,13 +99,28 @@ def _or_none(word: str, inner: tuple[Callable[[str], Any], str]) -> tuple[Callab
 
 
 _PATH = _matching(r"[^\s$'\"]+", "a path without spaces, quotes and $")
+_REPO = _matching(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", "owner/name on the hub")
+_NAME = _matching(r"[A-Za-z0-9_][\w./-]*", "letters, digits, . _ / -")
 
 KEYS: dict[str, Key] = {
     "DATASET": Key(
-        "dataset", *_PATH, "bc (BookCorpus), c4, synth (generated), a path to .jsonl, or to a Megatron .bin/.idx prefix"
+        "dataset",
+        *_PATH,
+        "bc (BookCorpus), c4, hub (what DATASET_REPO names), synth (generated), text (a file, a folder, a glob of "
+        ".jsonl, .jsonl.gz, .jsonl.zst, .parquet, .txt), or a Megatron .bin/.idx prefix",
     ),
+    "DATASET_REPO": Key(
+        "dataset_repo", *_or_none("auto", _REPO), "repository of a hub data set; auto = the first that can be had"
+    ),
+    "DATASET_CONFIG": Key(
+        "dataset_config", *_or_none("auto", _NAME), "its configuration (subset); auto = the usual one"
+    ),
+    "DATASET_REVISION": Key("dataset_revision", *_or_none("auto", _NAME), "its branch, tag or commit; auto = main"),
+    "TEXT_COLUMN": Key("text_column", *_or_none("auto", _NAME), "key or column of the text; auto = text"),
     "TOKENIZER": Key(
-        "tokenizer", *_or_none("auto", _PATH), "folder of a Hugging Face tokenizer; auto = the data set's own (synth)"
+        "tokenizer",
+        *_or_none("auto", _PATH),
+        "folder of a Hugging Face tokenizer, or its hub id; auto = the model's own (synth: made with the text)",
     ),
     "FRAMEWORK": Key("frameworks", *_list_of("mega", "prim", "nemo", "hf", "all"), "frameworks to run"),
     "MODEL": Key("models", *_list_of("llama", "qwen", "mistral", "all"), "models to train"),

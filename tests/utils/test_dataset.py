@@ -1,13 +1,23 @@
 """Which data a run reads, in which order, how often, and what is refused; through megatron-core's own GPTDataset."""
 
 import json
+import re
 
 import numpy as np
 import pytest
 
 from utils.configure import load
-from utils.dataset import build_train_dataset, check_epochs, data_prefix, describe, micro_batches, tokens_needed
+from utils.dataset import (
+    build_train_dataset,
+    bytes_needed,
+    check_epochs,
+    data_prefix,
+    describe,
+    micro_batches,
+    tokens_needed,
+)
 from utils.indexed import MANIFEST_KEYS, MANIFEST_VERSION, DataError, bin_path, idx_path, manifest_path, write_index
+from utils.prepared import text_paths
 
 DOCUMENT_LENGTHS = (8, 4, 13, 6, 10, 5, 12, 7, 9, 6)  # 80 tokens
 SMALL = [
@@ -137,10 +147,95 @@ def test_more_than_four_epochs_is_an_error_unless_allowed(tmp_path):
     assert check_epochs(config_of(tmp_path, "ALLOW_REPEAT=true"), 13)[0] == 5.0
 
 
-@pytest.mark.parametrize("name", ["bc", "c4"])
-def test_a_hub_data_set_is_refused_with_what_can_be_used(tmp_path, name):
-    with pytest.raises(DataError, match=rf"DATASET={name}: .* from the hub.*synth.*\.jsonl.*\.bin/\.idx"):
-        data_prefix(config_of(tmp_path, f"DATASET={name}"), "llama")
+DECIDE_THE_BYTES = {
+    "DATASET": "DATASET=bc",
+    "DATASET_REPO": "DATASET_REPO=some/copy",
+    "DATASET_CONFIG": "DATASET_CONFIG=en.noblocklist",
+    "DATASET_REVISION": "DATASET_REVISION=v1",
+    "TEXT_COLUMN": "TEXT_COLUMN=body",
+    "TOKENIZER": "TOKENIZER=some/tokenizer",
+    "SAMPLES": "SAMPLES=7",
+    "TRAIN_ITERS": "TRAIN_ITERS=5",  # how much of the data one epoch is
+    "GBS": "GBS=8",
+    "SL": "SL=8",
+    "CLEAN": "CLEAN=none",
+    "GROUP_ROWS": "GROUP_ROWS=3",
+    "MIN_CHARS": "MIN_CHARS=20",
+    "MAX_CHARS": "MAX_CHARS=1000",
+}
+
+
+@pytest.mark.parametrize("key", DECIDE_THE_BYTES)
+def test_each_setting_that_changes_a_byte_has_a_place_of_its_own(tmp_path, key):
+    usual = data_prefix(config_of(tmp_path, "DATASET=c4"), "llama")
+    assert data_prefix(config_of(tmp_path, "DATASET=c4", DECIDE_THE_BYTES[key]), "llama") != usual
+
+
+@pytest.mark.parametrize(
+    "setting", ["LR=1e-3", "SEED=1", "MODEL=mistral", "RUNS=9", "MBS=1", "PRECISION=bf16", "LABEL=x"]
+)
+def test_a_setting_that_changes_no_byte_changes_no_place(tmp_path, setting):
+    usual = data_prefix(config_of(tmp_path, "DATASET=c4"), "llama")
+    assert data_prefix(config_of(tmp_path, "DATASET=c4", setting), "llama") == usual
+
+
+def test_models_share_data_where_they_share_the_tokenizer(tmp_path):
+    def places(*settings):
+        config = config_of(tmp_path, *settings)
+        return {data_prefix(config, model) for model in ("llama", "qwen", "mistral")}
+
+    assert len(places("DATASET=synth")) == 1
+    assert len(places("DATASET=c4")) == 3
+    assert len(places("DATASET=c4", "TOKENIZER=some/tokenizer")) == 1
+
+
+def test_a_place_has_a_name_that_people_can_read(tmp_path):
+    place = data_prefix(config_of(tmp_path, "DATASET=c4", "SAMPLES=50000"), "qwen").parent.name
+    assert re.fullmatch(r"c4_qwen_50000documents_[0-9a-f]{12}", place)
+    hub = config_of(tmp_path, "DATASET=hub", "DATASET_REPO=some/text", "TOKENIZER=other/tokenizer")
+    assert re.fullmatch(r"some--text_other--tokenizer_65tokens_[0-9a-f]{12}", data_prefix(hub, "llama").parent.name)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (["DATASET=hub"], "DATASET=hub: which one"),
+        (["DATASET=synth", "DATASET_REPO=some/text"], "DATASET=synth: does not come from a repository"),
+    ],
+)
+def test_a_repository_is_named_where_one_is_read_and_only_there(tmp_path, settings, said):
+    with pytest.raises(DataError, match=said):
+        data_prefix(config_of(tmp_path, *settings), "llama")
+
+
+def test_disk_needed_is_above_what_the_pair_takes_and_unknown_where_nothing_is_known(tmp_path):
+    tokens = 10_000 * 64 * 2048
+    config = config_of(tmp_path, "DATASET=c4", "GBS=64", "SL=2048", "TRAIN_ITERS=10000")
+    # int32 ids, once as parts and once whole, and text of at least 3 bytes a token
+    assert bytes_needed(config, "llama") > (4 + 4 + 3) * tokens
+    assert bytes_needed(config_of(tmp_path, "DATASET=c4", "SAMPLES=1000"), "llama") > 1000 * 2271
+    named = ("DATASET=hub", "DATASET_REPO=some/text", "SAMPLES=5")
+    assert bytes_needed(config_of(tmp_path, *named), "llama") is None
+
+
+def test_a_pair_needs_no_disk(tmp_path, prefix):
+    assert bytes_needed(config_of(tmp_path, f"DATASET={prefix}"), "llama") == 0
+
+
+def test_a_folder_and_a_glob_are_the_texts_in_them(tmp_path):
+    for name in ("b.jsonl", "a.jsonl"):
+        (tmp_path / "texts").mkdir(exist_ok=True)
+        (tmp_path / "texts" / name).write_text('{"text": "a"}\n')
+    assert [path.name for path in text_paths(str(tmp_path / "texts"))] == ["a.jsonl", "b.jsonl"]
+    assert [path.name for path in text_paths(str(tmp_path / "texts" / "b*"))] == ["b.jsonl"]
+    before = data_prefix(config_of(tmp_path, f"DATASET={tmp_path / 'texts'}"), "llama")
+    (tmp_path / "texts" / "b.jsonl").write_text('{"text": "changed"}\n')
+    assert data_prefix(config_of(tmp_path, f"DATASET={tmp_path / 'texts'}"), "llama") != before
+
+
+def test_one_file_of_a_pair_is_no_name_of_it(prefix):
+    with pytest.raises(DataError, match=r"got a file of a pair, wanted its prefix; leave out \.bin"):
+        text_paths(f"{prefix}.bin")
 
 
 @pytest.mark.parametrize("name", ["nothing.jsonl", "nothing"])

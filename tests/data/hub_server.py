@@ -1,0 +1,255 @@
+"""A Hugging Face Hub on the loopback interface, for the real huggingface_hub and datasets to talk to.
+
+It serves files that a test puts into it by the routes that the libraries use (huggingface_hub 2.4.0, datasets 5.2.0):
+resolve with Range, ETag and X-Repo-Commit; revision, tree and paths-info of the API; gating; X-Error-Code. It notes
+every request and commits the faults that it is told to. `with HubServer() as hub:` starts it and stops it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+import time
+import urllib.parse
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+LARGE_BYTES = 512
+"""From this size on a file is kept as the hub keeps large ones, under its sha256."""
+
+
+@dataclass
+class Repo:
+    """The files of one repository at each of its commits."""
+
+    commits: list[dict[str, bytes]] = field(default_factory=list)
+    is_gated: bool = False
+
+    def commit_id(self, number: int = -1) -> str:
+        """Return the id of a commit; -1 is main."""
+        number %= len(self.commits)
+        names = "".join(sorted(self.commits[number]))
+        return hashlib.sha1(f"{number}{names}".encode()).hexdigest()
+
+    def files(self, revision: str) -> dict[str, bytes] | None:
+        """Return the files at a revision, None where there is no such revision."""
+        if revision == "main":
+            return self.commits[-1]
+        return next((files for n, files in enumerate(self.commits) if self.commit_id(n) == revision), None)
+
+
+@dataclass
+class Fault:
+    """What goes wrong with the next `times` requests whose `METHOD path` matches."""
+
+    pattern: str
+    kind: str
+    """`status`, `cut` (the connection ends in the middle of the body) or `slow`."""
+    times: int = 1
+    status: int = 500
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request as it came, and the status it got."""
+
+    method: str
+    path: str
+    range: str | None
+    authorization: str | None
+    status: int
+
+
+class HubServer:
+    """Repositories, faults to commit, and requests that came."""
+
+    def __init__(self, allowed_token: str = "hf_allowed") -> None:
+        self.repos: dict[tuple[str, str], Repo] = {}
+        self.faults: list[Fault] = []
+        self.requests: list[Request] = []
+        self.allowed_token = allowed_token
+        self.on_request: Any = None
+        self.sizes: dict[str, int] = {}
+        """Sizes to announce by paths-info instead of the true ones."""
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server.daemon_threads = True
+
+    @property
+    def address(self) -> str:
+        """HF_ENDPOINT of this hub."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self) -> HubServer:
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def add(self, kind: str, name: str, files: Mapping[str, bytes], *, is_gated: bool = False) -> Repo:
+        """Commit `files` to a repository; `kind` is `models` or `datasets`."""
+        repo = self.repos.setdefault((kind, name), Repo())
+        repo.commits.append(dict(files))
+        repo.is_gated = is_gated
+        return repo
+
+    def fail(self, pattern: str, kind: str, times: int = 1, status: int = 500, **headers: str) -> None:
+        """Commit a fault; `Retry_After="1"` is the header Retry-After."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        self.faults.append(Fault(pattern, kind, times, status, named))
+
+    def fault_for(self, request: str) -> Fault | None:
+        """Return the fault that this request meets, and count it."""
+        for fault in self.faults:
+            if fault.times and re.search(fault.pattern, request):
+                fault.times -= 1
+                return fault
+        return None
+
+    def downloads(self) -> list[str]:
+        """Return the names of the files whose content was asked for, in order."""
+        found = [request.path for request in self.requests if request.method == "GET" and "/resolve/" in request.path]
+        return [path.partition("/resolve/")[2].partition("/")[2] for path in found]
+
+
+def etag(content: bytes) -> str:
+    """Return what identifies a content: sha256 of a large file, git's blob id of a small one."""
+    if len(content) >= LARGE_BYTES:
+        return hashlib.sha256(content).hexdigest()
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+
+
+def _entry(name: str, content: bytes) -> dict[str, Any]:
+    blob = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+    entry: dict[str, Any] = {"type": "file", "oid": blob, "size": len(content), "path": name}
+    if len(content) >= LARGE_BYTES:
+        entry["lfs"] = {"oid": etag(content), "size": len(content), "pointerSize": 134}
+    return entry
+
+
+def _tree(files: Mapping[str, bytes], folder: str, is_recursive: bool) -> list[dict[str, Any]]:
+    start = f"{folder}/" if folder else ""
+    entries: dict[str, dict[str, Any]] = {}
+    for name, content in sorted(files.items()):
+        if not name.startswith(start):
+            continue
+        parts = name.removeprefix(start).split("/")
+        for depth in range(1, len(parts) if is_recursive else min(2, len(parts))):
+            path = start + "/".join(parts[:depth])
+            entries[path] = {"type": "directory", "oid": "0" * 40, "size": 0, "path": path}
+        if is_recursive or len(parts) == 1:
+            entries[name] = _entry(name, content)
+    return list(entries.values())
+
+
+def _handler(hub: HubServer) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+        def answer(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            if hub.on_request:
+                hub.on_request(f"{self.command} {self.path}")
+            fault = hub.fault_for(f"{self.command} {self.path}")
+            if fault and fault.kind == "status":
+                self.reply(fault.status, b"fault", fault.headers)
+                return
+            url = urllib.parse.urlsplit(self.path)
+            path, query = urllib.parse.unquote(url.path), urllib.parse.parse_qs(url.query)
+            if match := re.fullmatch(r"/api/(models|datasets)/([^/]+/[^/]+)(?:/(.+))?", path):
+                self.api(match[1], match[2], match[3] or "revision/main", query, body)
+            elif match := re.fullmatch(r"/(datasets/)?([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
+                self.file("datasets" if match[1] else "models", match[2], match[3], match[4], fault)
+            else:
+                self.error(404, "NotFound")
+
+        do_GET = do_HEAD = do_POST = answer  # noqa: N815 names of the standard library
+
+        def api(self, kind: str, name: str, route: str, query: dict[str, list[str]], body: bytes) -> None:
+            repo = hub.repos.get((kind, name))
+            if repo is None:
+                self.error(401 if kind == "models" else 404, "RepoNotFound")
+                return
+            operation, _, rest = route.partition("/")
+            revision, _, folder = rest.partition("/")
+            files = repo.files(revision)
+            if files is None:
+                self.error(404, "RevisionNotFound")
+            elif operation == "revision":
+                siblings = [] if "expand" in query else [{"rfilename": name} for name in sorted(files)]
+                sha = repo.commit_id() if revision == "main" else revision
+                self.reply_json({"id": name, "sha": sha, "gated": repo.is_gated, "siblings": siblings, "tags": []})
+            elif operation == "tree":
+                tree = _tree(files, folder, query.get("recursive", ["false"])[0].lower() == "true")
+                self.reply_json(tree) if tree else self.error(404, "EntryNotFound")
+            elif operation == "paths-info":
+                asked = urllib.parse.parse_qs(body.decode()).get("paths") or json.loads(body or b"{}").get("paths", [])
+                known = [_entry(path, files[path]) for path in asked if path in files]
+                self.reply_json([entry | {"size": hub.sizes.get(entry["path"], entry["size"])} for entry in known])
+            else:
+                self.error(404, "NotFound")
+
+        def file(self, kind: str, name: str, revision: str, path: str, fault: Fault | None) -> None:
+            repo = hub.repos.get((kind, name))
+            files = repo.files(revision) if repo else None
+            if repo is None:
+                self.error(401, "RepoNotFound")
+            elif repo.is_gated and self.headers.get("Authorization") != f"Bearer {hub.allowed_token}":
+                self.error(403 if self.headers.get("Authorization") else 401, "GatedRepo")
+            elif files is None:
+                self.error(404, "RevisionNotFound")
+            elif path not in files:
+                self.error(404, "EntryNotFound", {"X-Repo-Commit": repo.commit_id()})
+            else:
+                commit = repo.commit_id() if revision == "main" else revision
+                self.content(files[path], {"ETag": f'"{etag(files[path])}"', "X-Repo-Commit": commit}, fault)
+
+        def content(self, content: bytes, headers: dict[str, str], fault: Fault | None) -> None:
+            asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
+            if asked is None or self.command == "HEAD":
+                self.reply(200, content, headers, fault)
+                return
+            start, end = int(asked[1]), min(int(asked[2] or len(content) - 1), len(content) - 1)
+            headers["Content-Range"] = f"bytes {start}-{end}/{len(content)}"
+            self.reply(206, content[start : end + 1], headers, fault)
+
+        def error(self, status: int, code: str, headers: Mapping[str, str] | None = None) -> None:
+            self.reply(status, b"{}", {"X-Error-Code": code, "X-Error-Message": code, **(headers or {})})
+
+        def reply_json(self, value: Any) -> None:
+            self.reply(200, json.dumps(value).encode(), {"Content-Type": "application/json"})
+
+        def reply(self, status: int, body: bytes, headers: Mapping[str, str], fault: Fault | None = None) -> None:
+            hub.requests.append(
+                Request(
+                    self.command,
+                    urllib.parse.unquote(self.path),
+                    self.headers.get("Range"),
+                    self.headers.get("Authorization"),
+                    status,
+                )
+            )
+            self.send_response(status)
+            for name, value in {"Content-Length": str(len(body)), **headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            if self.command == "HEAD":
+                return
+            if fault and fault.kind == "cut":
+                self.wfile.write(body[: len(body) // 2])
+                self.close_connection = True
+                return
+            if fault and fault.kind == "slow":
+                time.sleep(0.5)
+            self.wfile.write(body)
+
+    return Handler
