@@ -26,8 +26,8 @@ _LONGEST_WINDOW_BYTES = 1 << 31
 def opened(path: Path) -> Iterator[tuple[io.BufferedReader, Callable[[], int]]]:
     """Yield the content of a file as a buffered reader, and a function that says how far into the file on disk it is.
 
-    Raises DataError, also out of the block, for a compressed file that is damaged or ends too early. Nobody can see that
-    a file ends too early where it ends exactly between two gzip members or zstd frames.
+    Raises DataError, also out of the block, for a compressed file that is damaged or ends too early. (One that ends
+    exactly between two gzip members or zstd frames looks whole.)
     """
     with path.open("rb") as file:
         try:

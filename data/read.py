@@ -12,11 +12,9 @@ or each paragraph, which blank lines separate.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import orjson
 
 from data.decompress import opened
 from data.jsonl import text_of
@@ -55,7 +53,7 @@ class Dropped(NamedTuple):
 
 
 def records(
-    paths: Sequence[Path],
+    paths: Iterable[Path],
     column: str = "text",
     *,
     text_unit: str = "file",
@@ -123,25 +121,15 @@ def _lines(path: Path, progress: Callable[[int], object]) -> Iterator[tuple[int,
 
 def _json_lines(path: Path, lines: Iterator[tuple[int, bytes]], column: str) -> Iterator[Record | DataError]:
     for number, line in lines:
-        try:
-            # json's answer where orjson has one; what orjson refuses is read again below, by the rules of json
-            text: Any = orjson.loads(line)[column]
-            is_text = type(text) is str
-        except (orjson.JSONDecodeError, LookupError, TypeError):
-            is_text = False
-        if is_text:
-            yield Record(f"{path}:{number}", text)
-        elif len(line) > MAX_RECORD_BYTES:
+        if len(line) > MAX_RECORD_BYTES:
             yield _too_long(path, number)
+            continue
+        try:
+            text = text_of(line, path, number, column)
+        except DataError as error:
+            yield error
         else:
-            yield _strictly(path, number, line, column)
-
-
-def _strictly(path: Path, number: int, line: bytes, column: str) -> Record | DataError:
-    try:
-        return Record(f"{path}:{number}", text_of(line, path, number, column))
-    except DataError as error:
-        return error
+            yield Record(f"{path}:{number}", text)
 
 
 def _text_lines(path: Path, lines: Iterator[tuple[int, bytes]]) -> Iterator[Record | DataError]:
