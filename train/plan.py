@@ -10,7 +10,7 @@ from utils import results
 from utils.configure import ROOT, RunConfig, load, values_of
 from utils.dataset import check_epochs, data_prefix, describe
 from utils.hardware import visible_gpus
-from utils.indexed import DataError, manifest_path
+from utils.indexed import DataError
 from utils.job import Job
 from utils.settings import Value
 
@@ -71,8 +71,7 @@ def data_digests(config: RunConfig) -> dict[str, str]:
 def _known_digest(config: RunConfig, model: str) -> str | None:
     """The hash of data that are there and sound; None for others, which are the data step's to make or report."""
     try:
-        prefix = data_prefix(config, model)
-        return str(describe(prefix)["bin_sha256"]) if manifest_path(prefix).exists() else None
+        return str(describe(data_prefix(config, model))["bin_sha256"])
     except DataError:
         return None
 

@@ -36,7 +36,7 @@ def interrupt(matrix: RunningMatrix, how: str) -> None:
         matrix.process.kill()
     elif how == "SIGTERM":
         matrix.process.terminate()
-    else:
+    elif matrix.process.poll() is None:
         os.killpg(matrix.process.pid, {"SIGINT": signal.SIGINT, "SIGHUP": signal.SIGHUP}[how])
 
 
