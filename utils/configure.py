@@ -69,6 +69,7 @@ class RunConfig:
     seed: int
     precision: str
     samples: int | None
+    encoder: str
     allow_repeat: bool
     text_unit: str
     on_bad_record: str

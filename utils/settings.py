@@ -152,6 +152,9 @@ KEYS: dict[str, Key] = {
     "SAMPLES": Key(
         "samples", *_or_none("auto", _integer(1)), "documents taken; auto = enough for one epoch of TRAIN_ITERS GBS SL"
     ),
+    "ENCODER": Key(
+        "encoder", *_choice("auto", "hf", "gigatoken"), "what turns text into tokens; auto = gigatoken where it is proven"
+    ),
     "ALLOW_REPEAT": Key("allow_repeat", *_flag(), "allow more than 4 epochs of the data"),
     "TEXT_UNIT": Key("text_unit", *_choice("file", "paragraph", "line"), "what is one document in a .txt"),
     "ON_BAD_RECORD": Key("on_bad_record", *_choice("error", "skip"), "a record that cannot be read: stop, or count it"),
