@@ -153,7 +153,7 @@ KEYS: dict[str, Key] = {
         "samples", *_or_none("auto", _integer(1)), "documents taken; auto = enough for one epoch of TRAIN_ITERS GBS SL"
     ),
     "ENCODER": Key(
-        "encoder", *_choice("auto", "hf", "gigatoken"), "what turns text into tokens; auto = gigatoken where it is proven"
+        "encoder", *_choice("auto", "hf", "gigatoken"), "what makes tokens of text; auto = gigatoken where proven"
     ),
     "ALLOW_REPEAT": Key("allow_repeat", *_flag(), "allow more than 4 epochs of the data"),
     "TEXT_UNIT": Key("text_unit", *_choice("file", "paragraph", "line"), "what is one document in a .txt"),
