@@ -6,7 +6,8 @@ The pair is byte for byte what tools/preprocess_data.py of Megatron-LM writes wi
 Hugging Face tokenizer: ids of `tokenizer(text)` with its special tokens, an end-of-document token behind each document
 that has any token, documents without tokens kept as empty ones, input order whatever engine and number of workers.
 A run that was killed goes on where it was when it is started again. A line that cannot be read ends the run with its
-file and number, or is counted (--on-bad-line skip). Exits 0; 1 when the work fails; 2 for bad input.
+file and number, or is counted (--on-bad-line skip). Many machines: data/scale_out.py.
+Exits 0; 1 when the work fails; 2 for bad input.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ from data.backend import Backend, load_backend
 from data.encoder import one_thread_each
 from data.engines import ENGINES, EngineSpec, choose
 from data.files import written_whole
+from data.guard import Guard
 from data.manifest import manifest_of
-from data.parts import Part, Span, bin_of, finished, folder_of, read_lengths, spans
+from data.parts import Part, Span, bin_of, finished, folder_of, lines_before, read_lengths, spans
 from data.worker import BadLineError, Job
 from data.workers import WorkerError, in_order, start_early
 from utils.fingerprint import sha256_file, sha256_json, sha256_tokenizer
@@ -50,6 +52,7 @@ from utils.indexed import (
 from utils.results import write_json
 
 ON_BAD_LINE = ("error", "skip")
+EXECUTORS = ("local", "datatrove", "slurm")
 PRELOAD = ("data.worker", "tokenizers")
 LIBRARIES = ("tokenizers", "transformers", "gigatoken")
 _BAR_DELAY_SECONDS = 2
@@ -81,7 +84,7 @@ def encode(
     backend = load_backend(tokenizer)
     name, guard = choose(engine, backend)
     with _working_folder(output_prefix) as folder:
-        job = make_job(folder, backend, name, guard, text_key, skips_bad_lines=on_bad_line == "skip")
+        job = _job(folder, backend, name, guard, text_key, skips_bad_lines=on_bad_line == "skip")
         with written_whole(bin_path(output_prefix), idx_path(output_prefix)) as (data, index):
             totals = _merge(data, inputs, job, workers)
             _write_documents(index, inputs, backend, totals)
@@ -92,7 +95,25 @@ def encode(
     return manifest
 
 
-def make_job(folder: Path, backend: Backend, engine: str, guard: Any, text_key: str, *, skips_bad_lines: bool) -> Job:
+def job_of(
+    input: Sequence[Path],
+    tokenizer: Path,
+    output_prefix: Path,
+    text_key: str = "text",
+    *,
+    engine: str = "auto",
+    on_bad_line: str = "error",
+) -> Job:
+    """Return what `encode` with these arguments does to each part, for a task that makes some of them."""
+    _check_arguments(list(input), 1, on_bad_line)
+    backend = load_backend(tokenizer)
+    name, guard = choose(engine, backend)
+    return _job(folder_of(output_prefix), backend, name, guard, text_key, skips_bad_lines=on_bad_line == "skip")
+
+
+def _job(
+    folder: Path, backend: Backend, engine: str, guard: Guard | None, text_key: str, *, skips_bad_lines: bool
+) -> Job:
     """Return the job of a run, after laying its tokenizer.json into the folder of its part files."""
     path = backend.folder
     if backend.content is not None:
@@ -106,7 +127,7 @@ def make_job(folder: Path, backend: Backend, engine: str, guard: Any, text_key: 
         "vocabulary_size": backend.vocabulary_size,
         "text_key": text_key,
         "on_bad_line": skips_bad_lines,
-        "versions": versions(engine),
+        "versions": {name: metadata.version(name) for name in LIBRARIES if name != "gigatoken" or engine == name},
     }
     return Job(
         folder=folder,
@@ -118,11 +139,6 @@ def make_job(folder: Path, backend: Backend, engine: str, guard: Any, text_key: 
         skips_bad_lines=skips_bad_lines,
         identity=sha256_json(identity),
     )
-
-
-def versions(engine: str) -> dict[str, str]:
-    """Return the versions of the libraries that an engine's ids come from."""
-    return {name: metadata.version(name) for name in LIBRARIES if name != "gigatoken" or engine == name}
 
 
 @dataclass
@@ -150,20 +166,18 @@ def _merge(path: Path, inputs: list[Path], job: Job, workers: int) -> _Totals:
     """Encode all parts and join them, in input order, into `path`."""
     totals = _Totals([hashlib.sha256() for _ in inputs])
     before = [_state(path) for path in inputs]
-    lines = dict.fromkeys(inputs, 0)
     bar = tqdm(
         desc="encode", total=sum(size for size, _ in before), unit="B", unit_scale=True, delay=_BAR_DELAY_SECONDS,
         disable=None,
     )  # fmt: skip
     # closed here and now when writing fails, which ends the workers
-    results = closing(_results(inputs, job, workers, lines))
+    results = closing(_results(inputs, job, workers))
     with path.open("wb") as file, bar, results as parts:
         for span, part in parts:
             _take(file, span, part, job, totals, inputs)
             if part.first_bad is not None and totals.first_bad is None:
                 number, reason = part.first_bad.split(": ", 1)
-                totals.first_bad = f"{span.path}:{lines[span.path] + int(number)}: {reason}"
-            lines[span.path] += part.lines
+                totals.first_bad = f"{span.path}:{lines_before(span) + int(number)}: {reason}"
             bar.update(span.end - span.start)
     if [_state(path) for path in inputs] != before:
         raise DataError(f"{' '.join(map(str, inputs))}: changed while it was read; encode it again")
@@ -172,16 +186,14 @@ def _merge(path: Path, inputs: list[Path], job: Job, workers: int) -> _Totals:
     return totals
 
 
-def _results(
-    inputs: list[Path], job: Job, workers: int, lines: dict[Path, int]
-) -> Generator[tuple[Span, Part], None, None]:
-    """Yield each part in order; a bad line is raised with its number in the file, `lines` being those before it."""
+def _results(inputs: list[Path], job: Job, workers: int) -> Generator[tuple[Span, Part], None, None]:
+    """Yield each part in order; a bad line is raised with its number in the file."""
     with closing(in_order(job, spans(inputs), workers, PRELOAD)) as parts:
         for span in spans(inputs):
             try:
                 yield span, next(parts)
             except BadLineError as error:
-                raise DataError(f"{span.path}:{lines[span.path] + error.number}: {error.reason}") from error
+                raise DataError(f"{span.path}:{lines_before(span) + error.number}: {error.reason}") from error
 
 
 def _take(file: BinaryIO, span: Span, part: Part, job: Job, totals: _Totals, inputs: list[Path]) -> None:
@@ -280,15 +292,7 @@ def main(arguments: list[str] | None = None) -> int:
     # an ordinary `kill` ends the run like any error: workers stopped, nothing half-written
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
-        manifest = encode(
-            options.input,
-            options.tokenizer,
-            options.output_prefix,
-            options.workers,
-            options.text_key,
-            engine=options.engine,
-            on_bad_line=options.on_bad_line,
-        )
+        manifest = _run(options)
     except UnusableError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -300,6 +304,27 @@ def main(arguments: list[str] | None = None) -> int:
         return 128 + signal.SIGINT
     print(json.dumps(manifest, indent=1))
     return 0
+
+
+def _run(options: argparse.Namespace) -> dict[str, Any]:
+    arguments: dict[str, Any] = {
+        "input": [path.absolute() for path in options.input],
+        "tokenizer": options.tokenizer.absolute(),
+        "output_prefix": options.output_prefix.absolute(),
+        "text_key": options.text_key,
+        "engine": options.engine,
+        "on_bad_line": options.on_bad_line,
+    }
+    if options.executor == "local":
+        return encode(**arguments, workers=options.workers)
+    from data import scale_out  # it imports this module
+
+    if options.executor == "datatrove":
+        return scale_out.run_tasks(arguments, options.tasks, options.workers)
+    if options.slurm_partition is None:
+        raise UnusableError("--executor slurm needs --slurm-partition; `sinfo` lists those of this cluster")
+    slurm = scale_out.SlurmOptions(options.slurm_partition, options.slurm_time, tuple(options.slurm_option))
+    return {"submitted": scale_out.submit(arguments, options.tasks, slurm), "output_prefix": str(options.output_prefix)}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -318,6 +343,11 @@ def _parser() -> argparse.ArgumentParser:
         "where it is installed and proven for the tokenizer)",
     )
     add("--on-bad-line", choices=ON_BAD_LINE, default="error", help="end with its number, or count (default: error)")
+    add("--executor", choices=EXECUTORS, default="local", help="what starts the work, see data/scale_out.py")
+    add("--tasks", type=int, default=1, help="tasks of --executor datatrove or slurm (default: 1)")
+    add("--slurm-partition", help="partition that tasks run in")
+    add("--slurm-time", default="04:00:00", help="longest time of a task, [days-]hours:minutes:seconds")
+    add("--slurm-option", action="append", default=[], metavar="NAME=VALUE", help="another option of sbatch")
     return parser
 
 

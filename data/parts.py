@@ -88,6 +88,18 @@ def _line_end(file: Any, position: int, size: int) -> int:
     return size
 
 
+def lines_before(span: Span) -> int:
+    """Return how many lines of its file stand before a part."""
+    found = 0
+    with span.path.open("rb") as file:
+        left = span.start
+        while left:
+            chunk = file.read(min(left, PART_BYTES))
+            found += chunk.count(b"\n")
+            left -= len(chunk)
+    return found
+
+
 def folder_of(prefix: Path) -> Path:
     """Return the folder of the part files of a pair."""
     return prefix.with_name(f".{prefix.name}.parts")
