@@ -54,6 +54,8 @@ MANIFEST_KEYS = (
     "versions",
 )
 _HEADER = struct.Struct("<9sQBQQ")
+_CHUNK_ENTRIES = 1 << 20
+"""Of the index, looked at together: it can be larger than the memory."""
 _AGAIN = "encode the text again (python -m data.encode) or copy the files again"
 
 
@@ -187,17 +189,8 @@ def check(prefix: Path) -> Index:
     data, path = bin_path(prefix), idx_path(prefix)
     _require(prefix, data, path)
     index = read_index(prefix)
-    lengths, indices = index.sequence_lengths, index.document_indices
-    if not len(indices) or indices[0] != 0 or indices[-1] != index.sequences or (np.diff(indices) < 0).any():
-        raise DataError(f"{path}: document indices do not rise from 0 to the {index.sequences:,} sequences; {_AGAIN}")
-    if (lengths < 0).any():
-        raise DataError(f"{path}: sequence {int((lengths < 0).argmax())} has a negative length; {_AGAIN}")
-    wrong = index.sequence_pointers != pointers(lengths, index.dtype.itemsize)
-    if wrong.any():
-        raise DataError(
-            f"{path}: sequence {int(wrong.argmax())} does not start where the one before it ends; "
-            f"its lengths or pointers are damaged: {_AGAIN}"
-        )
+    _check_documents(path, index)
+    _check_sequences(path, index)
     got, wanted = data.stat().st_size, index.tokens * index.dtype.itemsize
     if got != wanted:
         fault = "shorter" if got < wanted else "longer"
@@ -208,6 +201,33 @@ def check(prefix: Path) -> Index:
     if not got:
         raise DataError(f"{data}: holds no token, and Megatron cannot open an empty file; take other text")
     return index
+
+
+def _check_documents(path: Path, index: Index) -> None:
+    indices = index.document_indices
+    rises = all(
+        (np.diff(indices[start : start + _CHUNK_ENTRIES + 1]) >= 0).all()
+        for start in range(0, len(indices), _CHUNK_ENTRIES)
+    )
+    if not len(indices) or indices[0] != 0 or indices[-1] != index.sequences or not rises:
+        raise DataError(f"{path}: document indices do not rise from 0 to the {index.sequences:,} sequences; {_AGAIN}")
+
+
+def _check_sequences(path: Path, index: Index) -> None:
+    first_byte = 0
+    for start in range(0, index.sequences, _CHUNK_ENTRIES):
+        lengths = index.sequence_lengths[start : start + _CHUNK_ENTRIES]
+        if (lengths < 0).any():
+            number = start + int((lengths < 0).argmax())
+            raise DataError(f"{path}: sequence {number} has a negative length; {_AGAIN}")
+        wanted = first_byte + pointers(lengths, index.dtype.itemsize)
+        wrong = index.sequence_pointers[start : start + _CHUNK_ENTRIES] != wanted
+        if wrong.any():
+            raise DataError(
+                f"{path}: sequence {start + int(wrong.argmax())} does not start where the one before it ends; "
+                f"its lengths or pointers are damaged: {_AGAIN}"
+            )
+        first_byte += int(lengths.sum(dtype=np.int64)) * index.dtype.itemsize
 
 
 def load_manifest(prefix: Path) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -64,7 +65,10 @@ def test_the_summary_is_readable(prefix: Path, plain_tokenizer: Path, capsys: py
     said = capsys.readouterr().out
     tokens = prefix.with_suffix(".bin").stat().st_size // 2
     assert "documents   9 (3 empty)" in said
-    assert f"tokens      {tokens:,} of uint16, {tokens / 6:.1f} in a document" in said
+    text_bytes = sum(len(text.encode()) for text in TEXTS)
+    assert f"tokens      {tokens:,} of uint16\n" in said
+    assert f"text        {text_bytes:,} bytes in UTF-8, {text_bytes / tokens:.3f} a token\n" in said
+    assert f"lengths     mean {tokens / 6:,.1f}, median " in said
     assert "manifest    agrees, digests too" in said and "9 sampled lines have these ids" in said
 
 
@@ -104,7 +108,7 @@ def test_what_the_manifest_contradicts_is_exit_1(
     [
         (3, 600, r"out\.bin: token 3 is 600, wanted below 600"),
         (-2, 65535, "is 65535, wanted below 600"),
-        (-1, 7, r"document 7 ends with 7, wanted the end of document 0 \(1 such\)"),
+        (-1, 7, "document 7 ends with 7, wanted the end of document 0; encoded without --append-eod"),
     ],
 )
 def test_ids_that_cannot_be_are_found_without_a_manifest(
@@ -119,11 +123,16 @@ def test_ids_that_cannot_be_are_found_without_a_manifest(
 def test_ids_are_checked_to_the_last_piece(
     prefix: Path, plain_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("data.verify._CHUNK_TOKENS", 7)
+    monkeypatch.setattr("data.checks.CHUNK_TOKENS", 7)
+    monkeypatch.setattr("data.checks.CHUNK_DOCUMENTS", 2)
+    monkeypatch.setattr("utils.indexed._CHUNK_ENTRIES", 2)
+    whole = verify(prefix, plain_tokenizer)
+    assert whole.lengths.documents == 9 and whole.empty_documents == 3
     without_manifest(prefix)
-    change_token(prefix, 20, 601)
-    with pytest.raises(DataError, match="token 20 is 601"):
-        verify(prefix, plain_tokenizer)
+    for place in (-1, 20):
+        change_token(prefix, place, 601)
+        with pytest.raises(DataError, match=f"token {place % whole.tokens:,} is 601"):
+            verify(prefix, plain_tokenizer)
 
 
 def test_a_wrong_tokenizer_of_the_same_size_is_found_without_a_manifest(
@@ -145,6 +154,9 @@ def test_a_wrong_tokenizer_of_the_same_size_is_found_without_a_manifest(
 def test_an_input_with_other_text_or_another_number_of_lines_is_found(prefix: Path, plain_tokenizer: Path) -> None:
     source = prefix.with_name("in.jsonl")
     write_jsonl(source, [*TEXTS[:-2], "y", ""])
+    with pytest.raises(DataError, match=r"in\.jsonl: sha256 is .* was encoded from in\.jsonl with"):
+        verify(prefix, plain_tokenizer, source)
+    without_manifest(prefix)
     with pytest.raises(DataError, match=r"in\.jsonl:8: has other ids than document 7"):
         verify(prefix, plain_tokenizer, source)
     write_jsonl(source, TEXTS[:-1])
@@ -165,7 +177,10 @@ def test_a_pair_of_megatron_gets_the_manifest_that_ours_has(tmp_path: Path, plai
     ours = encode(write_jsonl(tmp_path / "in.jsonl", TEXTS), plain_tokenizer, tmp_path / "ours")
     assert main([str(tmp_path / "theirs"), "--tokenizer", str(plain_tokenizer), "--write-manifest"]) == 0
     # what only the program that read the text can know stays unknown
-    assert load_manifest(tmp_path / "theirs") == {**ours, "input": None, "bytes_of_text": None}
+    unknown = dict.fromkeys(("input", "bytes_of_text", "engine", "bad_lines"))
+    theirs = load_manifest(tmp_path / "theirs")
+    assert theirs == {**ours, **unknown, "versions": theirs["versions"]}
+    assert theirs["versions"].items() <= ours["versions"].items()
     assert main([str(tmp_path / "theirs")]) == 0
 
 
@@ -178,6 +193,116 @@ def test_a_manifest_keeps_the_dtype_of_the_files(tmp_path: Path, plain_tokenizer
     manifest = write_manifest(tmp_path / "wide", plain_tokenizer)
     assert (manifest["dtype"], manifest["bin_bytes"]) == ("int32", 12)
     assert verify(tmp_path / "wide").tokens == 3
+
+
+HEADER_BYTES = 34
+
+
+def change_bytes(path: Path, offset: int, content: bytes) -> None:
+    whole = bytearray(path.read_bytes())
+    whole[offset : offset + len(content)] = content
+    path.write_bytes(whole)
+
+
+def swap_pointers(prefix: Path) -> None:
+    whole = prefix.with_suffix(".idx").read_bytes()
+    first = HEADER_BYTES + 4 * int.from_bytes(whole[18:26], "little")
+    change_bytes(prefix.with_suffix(".idx"), first + 8, whole[first + 16 : first + 24] + whole[first + 8 : first + 16])
+
+
+def swap_lengths(prefix: Path) -> None:
+    whole = prefix.with_suffix(".idx").read_bytes()
+    change_bytes(prefix.with_suffix(".idx"), HEADER_BYTES, whole[HEADER_BYTES + 4 : HEADER_BYTES + 8])
+
+
+def merge_last_documents(prefix: Path) -> None:
+    """The text before the last one loses its end: two documents look like one."""
+    end = HEADER_BYTES + 12 * 6 + 8 * 8
+    change_bytes(prefix.with_suffix(".idx"), end, (5).to_bytes(8, "little"))
+
+
+def cut(path: Path, size: int) -> None:
+    path.write_bytes(path.read_bytes()[:size])
+
+
+def take_index_of_a_longer_pair(prefix: Path) -> None:
+    other = prefix.with_name("longer")
+    encode(write_jsonl(prefix.with_name("longer.jsonl"), [*TEXTS, "more"]), prefix.parent / "tokenizer", other)
+    shutil.copy(other.with_suffix(".idx"), prefix.with_suffix(".idx"))
+
+
+def take_manifest_of_another_pair(prefix: Path) -> None:
+    other = prefix.with_name("other")
+    encode(write_jsonl(prefix.with_name("other.jsonl"), TEXTS[::-1]), prefix.parent / "tokenizer", other)
+    shutil.copy(other.with_suffix(".json"), prefix.with_suffix(".json"))
+
+
+# Every damage that was planted: what it is, how it is named without a manifest (None: nobody can see it), and with one
+# where its digest sees it first.
+DAMAGES: list[tuple[Callable[[Path], Any], str | None, str | None]] = [
+    (lambda p: cut(p.with_suffix(".bin"), -2), r"out\.bin: got .* bytes, shorter than", None),
+    (lambda p: cut(p.with_suffix(".bin"), 1001), r"out\.bin: got 1,001 bytes, shorter than", None),
+    (lambda p: p.with_suffix(".bin").open("ab").write(b"\0\0"), r"out\.bin: got .* bytes, longer than", None),
+    (lambda p: change_bytes(p.with_suffix(".idx"), 17, b"\4"), "does not start where the one before it ends", None),
+    (lambda p: change_bytes(p.with_suffix(".idx"), 17, b"\7"), "got dtype code 7", None),
+    (lambda p: change_bytes(p.with_suffix(".idx"), 17, b"\3"), None, "dtype is uint16, the files have int16"),
+    (swap_pointers, "sequence 1 does not start where the one before it ends", None),
+    (swap_lengths, "sequence 1 does not start where the one before it ends", None),
+    (merge_last_documents, None, "idx_sha256 is"),
+    (lambda p: change_bytes(p.with_suffix(".idx"), 34 + 12 * 6 + 8, b"\7"), "document indices do not rise", None),
+    (
+        lambda p: change_bytes(p.with_suffix(".idx"), p.with_suffix(".idx").stat().st_size - 8, b"\5"),
+        "do not rise",
+        None,
+    ),
+    (lambda p: cut(p.with_suffix(".idx"), -8), r"out\.idx: got .* bytes, wanted", None),
+    (lambda p: cut(p.with_suffix(".idx"), 20), r"out\.idx: got 20 bytes, wanted at least the 34", None),
+    (lambda p: cut(p.with_suffix(".idx"), 0), r"out\.idx: got 0 bytes", None),
+    (take_index_of_a_longer_pair, r"out\.bin: got .* bytes, shorter than", None),
+    (lambda p: change_token(p, 5, 600), "token 5 is 600, wanted below 600", "bin_sha256 is"),
+    (lambda p: change_token(p, -1, 9), "document 7 ends with 9, wanted the end of document 0", "bin_sha256 is"),
+    (lambda p: change_token(p, 5, 7), None, "bin_sha256 is"),
+    (take_manifest_of_another_pair, None, "idx_sha256 is .* it is the manifest of another pair"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(DAMAGES)))
+def test_every_planted_damage_is_exit_1_with_what_it_is_and_what_to_do(
+    prefix: Path, plain_tokenizer: Path, capsys: pytest.CaptureFixture[str], number: int
+) -> None:
+    damage, without, with_manifest = DAMAGES[number]
+    shutil.copytree(plain_tokenizer, prefix.parent / "tokenizer")
+    damage(prefix)
+    expect_exit_1(prefix, plain_tokenizer, capsys, with_manifest or without)
+    if without is not None:
+        without_manifest(prefix)
+        expect_exit_1(prefix, plain_tokenizer, capsys, without)
+
+
+def expect_exit_1(prefix: Path, tokenizer: Path, capsys: pytest.CaptureFixture[str], message: str | None) -> None:
+    capsys.readouterr()
+    assert main([str(prefix), "--tokenizer", str(tokenizer)]) == 1
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.count("\n") == 1
+    assert message is not None and re.search(message, said.err)
+    assert re.search("again|another prefix", said.err), "it says what to do"
+
+
+def test_lines_that_were_skipped_are_skipped_again(tmp_path: Path, plain_tokenizer: Path) -> None:
+    source = write_jsonl(tmp_path / "in.jsonl", TEXTS)
+    source.write_bytes(b"oops\n" + source.read_bytes() + b"{}\n")
+    encode(source, plain_tokenizer, tmp_path / "out", on_bad_line="skip")
+    assert verify(tmp_path / "out", plain_tokenizer, source).lines_encoded_again == len(TEXTS)
+
+
+def test_several_inputs_are_compared_in_their_order(tmp_path: Path, plain_tokenizer: Path) -> None:
+    sources = [write_jsonl(tmp_path / "1.jsonl", TEXTS[:4]), write_jsonl(tmp_path / "2.jsonl", TEXTS[4:])]
+    encode(sources, plain_tokenizer, tmp_path / "out")
+    assert verify(tmp_path / "out", plain_tokenizer, sources).lines_encoded_again == len(TEXTS)
+    with pytest.raises(DataError, match=r"2\.jsonl: sha256 is .* was encoded from 1\.jsonl"):
+        verify(tmp_path / "out", plain_tokenizer, sources[::-1])
+    with pytest.raises(DataError, match="was encoded from 2 files, got 1"):
+        verify(tmp_path / "out", plain_tokenizer, sources[0])
 
 
 @pytest.mark.parametrize("ending", [".bin", ".idx"])
