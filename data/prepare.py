@@ -1,93 +1,180 @@
-"""Prepare the data that the settings name, if they are not there yet: generate, tokenize, encode, verify.
+"""Prepare the data that the settings name, if they are not there yet: fetch, clean, encode, verify.
 
-`python -m data.prepare --platform cpu [KEY=VALUE ...]` prints the prefix of each `.bin/.idx` pair.
+`python -m data.prepare --platform cpu [KEY=VALUE ...]` prints the prefix of each `.bin/.idx` pair. Each step leaves its
+work whole: after an interrupt the same command goes on with what is missing.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
+import signal
 import sys
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from data import encode, synth
-from data.files import written_whole
+from data import encode, synth, text, verify
+from data.encoder import Encoder, one_thread_each
+from data.fetch import FetchError, fetch_tokenizer
+from data.repositories import TOKENIZERS, VOCABULARIES
 from data.workers import WorkerError
 from utils import footprint
 from utils.configure import PLATFORMS, ConfigError, RunConfig, load, require_writable
 from utils.dataset import check_epochs, data_prefix, describe, tokens_needed
 from utils.hardware import HardwareError, visible_gpus
-from utils.indexed import DataError, bin_path, read_index
+from utils.indexed import DataError, bin_path, manifest_path, read_index
+from utils.prepared import HUB_DATASETS
 
 SYNTH_VOCABULARY_SIZE = 4096
 """Fits every model: the tiny ones have exactly this vocabulary."""
 IDS_AT_ONCE = 1 << 24
+HUB_ID = r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?"
+"""owner/name of a repository, with @revision where it is not main."""
+ATTEMPTS = 3
+"""At taking enough text for one epoch: the first estimate is short only where the text changes its character."""
 
 
-def prepare(config: RunConfig, model: str, workers: int = 1) -> tuple[Path, dict[str, Any]]:
+def prepare(
+    config: RunConfig, model: str, workers: int = 1, is_for_training: bool = True
+) -> tuple[Path, dict[str, Any]]:
     """Return prefix and manifest of the data that `model` trains on, after making what is missing.
 
-    Raises DataError for a data set that is missing, damaged, too small, or does not fit the models.
+    Raises DataError for a data set that is missing, damaged, too small, or does not fit the model; the last two are
+    only said where the data are not `is_for_training` of these settings. Raises FetchError where the hub fails.
     """
     prefix = data_prefix(config, model)
     ours = config.data_dir in prefix.parents
-    if ours and not prefix.with_name(prefix.name + ".json").exists():
-        _make(config, prefix, workers)
+    if ours and not manifest_path(prefix).exists():
+        if is_for_training:
+            _check_expected_vocabulary(config, model)
+        _make(config, model, prefix, workers)
+    elif not is_for_training:
+        _verify_again(config, prefix)
     manifest = describe(prefix)
-    _check_vocabulary(config, prefix, manifest)
-    epochs, warning = check_epochs(config, manifest["tokens"])
-    print(
-        f"data: {prefix}: {manifest['documents']:,} documents, {manifest['tokens']:,} tokens, {epochs:.2f} epochs",
-        file=sys.stderr,
-    )
-    if warning:
-        print(f"warning: DATASET={config.dataset}: {warning}; a result of more than one epoch says so", file=sys.stderr)
+    _check(config, model, prefix, manifest, is_for_training)
     return prefix, manifest
 
 
-def _make(config: RunConfig, prefix: Path, workers: int) -> None:
+def prepare_all(config: RunConfig, workers: int = 1, is_for_training: bool = True) -> list[tuple[Path, dict[str, Any]]]:
+    """Return prefix and manifest of the data of every model, one where models share them; raises as `prepare` does.
+
+    The text is read and cleaned once where every model takes the same documents, and removed when all have theirs.
+    """
+    first_model = {data_prefix(config, model): model for model in reversed(config.models)}
+    prepared = [prepare(config, model, workers, is_for_training) for model in reversed(first_model.values())]
+    if config.dataset != "synth":
+        for prefix, _ in prepared:
+            if config.data_dir in prefix.parents:
+                text.remove(prefix.with_suffix(".jsonl"))
+    return prepared
+
+
+def _make(config: RunConfig, model: str, prefix: Path, workers: int) -> None:
     require_writable(prefix.parent, "DATA_DIR")
     footprint.mark(config.data_dir, footprint.DATA)
-    tokenizer = Path(config.tokenizer) if config.tokenizer else None
     if config.dataset == "synth":
-        text = prefix.with_suffix(".jsonl")
-        # every word is at least one token, so as many words as tokens are needed make one epoch
-        words = None if config.samples else tokens_needed(config)
-        synth.write_documents(text, seed=config.seed, documents=config.samples, words=words)
-        if tokenizer is None:
-            tokenizer = prefix.parent / "tokenizer"
-            synth.write_tokenizer(tokenizer, seed=config.seed, vocabulary_size=SYNTH_VOCABULARY_SIZE)
+        _make_synthetic(config, model, prefix, workers)
+        return
+    tokenizer, about_tokenizer = _tokenizer(config, model, prefix.parent)
+    path = prefix.with_suffix(".jsonl")
+    margin = text.MARGIN
+    for attempt in range(1, ATTEMPTS + 1):
+        known = text.load(path) or _text(config, path, Encoder(tokenizer), margin)
+        about = {"source": known["source"], "cleaning": known["cleaning"], "tokenizer_source": about_tokenizer}
+        manifest = encode.encode(path, tokenizer, prefix, workers, engine=config.encoder, extra_manifest=about)
+        short = tokens_needed(config) / manifest["tokens"]
+        if known["is_all"] or config.samples or short <= 1 or attempt == ATTEMPTS:
+            break
+        margin *= short * text.MARGIN
+        print(f"data: {manifest['tokens']:,} tokens are less than one epoch; taking more text", file=sys.stderr)
+        manifest_path(prefix).unlink()
+        text.remove(path)
+    print(verify.verify(prefix, tokenizer, path), file=sys.stderr)
+
+
+def _text(config: RunConfig, path: Path, encoder: Encoder, margin: float) -> dict[str, Any]:
+    """Make the text, or take that of another model where the same documents are wanted whatever the tokenizer."""
+    if config.dataset in HUB_DATASETS and not config.samples:
+        enough = text.Enough(tokens=tokens_needed(config), encoder=encoder, margin=margin)
+        return text.make(config, path, enough)
+    others = (data_prefix(config, model).with_suffix(".jsonl") for model in config.models)
+    return text.share(others, path) or text.make(config, path, text.Enough(documents=config.samples))
+
+
+def _make_synthetic(config: RunConfig, model: str, prefix: Path, workers: int) -> None:
+    path = prefix.with_suffix(".jsonl")
+    # every word is at least one token, so as many words as tokens are needed make one epoch
+    words = None if config.samples else tokens_needed(config)
+    synth.write_documents(path, seed=config.seed, documents=config.samples, words=words)
+    if config.tokenizer:
+        tokenizer, _ = _tokenizer(config, model, prefix.parent)
     else:
-        text = Path(config.dataset) if config.samples is None else _first_lines(config, prefix.with_suffix(".jsonl"))
-    if tokenizer is None:
-        raise DataError(f"TOKENIZER=auto: {text} has no tokenizer of its own; name the folder of one, TOKENIZER=DIR")
-    if not tokenizer.is_dir():
-        raise DataError(f"TOKENIZER={tokenizer}: no such folder; name a folder that AutoTokenizer loads")
-    encode.encode(text, tokenizer, prefix, workers=workers)
+        tokenizer = prefix.parent / "tokenizer"
+        synth.write_tokenizer(tokenizer, seed=config.seed, vocabulary_size=SYNTH_VOCABULARY_SIZE)
+    encode.encode(path, tokenizer, prefix, workers, engine=config.encoder)
 
 
-def _first_lines(config: RunConfig, path: Path) -> Path:
-    """Copy the first SAMPLES documents of the data set to `path` and return it."""
-    with Path(config.dataset).open("rb") as file, written_whole(path) as (temporary,):
-        with temporary.open("wb") as part:
-            taken = sum(1 for line in islice(file, config.samples) if part.write(line))
-        if taken < (config.samples or 0):
-            raise DataError(
-                f"SAMPLES={config.samples}: {config.dataset} has only {taken:,} documents; say SAMPLES=auto"
-            )
-    return path
+def _tokenizer(config: RunConfig, model: str, folder: Path) -> tuple[Path, dict[str, Any]]:
+    """Return the folder of the tokenizer and where it came from; one of the hub is put below `folder`."""
+    named = config.tokenizer
+    if named and Path(named).expanduser().is_dir():
+        return Path(named).expanduser(), {"folder": Path(named).name}
+    if named and not re.fullmatch(HUB_ID, named):
+        raise DataError(
+            f"TOKENIZER={named}: no such folder, and no owner/name of the hub; name a folder that AutoTokenizer loads"
+        )
+    fetched = folder / "tokenizer"
+    return fetched, fetch_tokenizer(config, model, fetched)
 
 
-def _check_vocabulary(config: RunConfig, prefix: Path, manifest: dict[str, Any]) -> None:
+def _verify_again(config: RunConfig, prefix: Path) -> None:
+    folder = Path(config.tokenizer or prefix.parent / "tokenizer").expanduser()
+    tokenizer = folder if folder.is_dir() else None
+    if tokenizer or manifest_path(prefix).exists():
+        print(verify.verify(prefix, tokenizer), file=sys.stderr)
+        return
+    print(f"data: {prefix}: no manifest and no TOKENIZER=FOLDER, so only the structure is checked", file=sys.stderr)
+
+
+def _check_expected_vocabulary(config: RunConfig, model: str) -> None:
+    """Raise DataError before anything is fetched where the model's own tokenizer will not fit this size of it."""
+    if config.tokenizer or config.dataset == "synth":
+        return
+    size = VOCABULARIES[TOKENIZERS[model][0]].size
+    if size > config.spec(model).vocab_size:
+        raise DataError(
+            f"TOKENIZER=auto: {size:,} token ids of {model} do not fit the {config.spec(model).vocab_size:,} of "
+            f"{model} {config.model_size}; name a smaller TOKENIZER or a larger MODEL_SIZE "
+            "(./shell/run_data.sh makes data for other machines)"
+        )
+
+
+def _check(config: RunConfig, model: str, prefix: Path, manifest: dict[str, Any], is_for_training: bool) -> None:
+    """Say what the data are to the training, and raise DataError where they cannot be used for it."""
+    said = f"data: {prefix}: {manifest['documents']:,} documents, {manifest['tokens']:,} tokens"
+    try:
+        _check_vocabulary(config, model, prefix, manifest)
+        epochs, warning = check_epochs(config, manifest["tokens"])
+    except DataError as error:
+        if is_for_training:
+            raise
+        print(said, f"warning: not for a training with these settings: {error}", sep="\n", file=sys.stderr)
+        return
+    print(f"{said}, {epochs:.2f} epochs", file=sys.stderr)
+    if warning:
+        print(f"warning: DATASET={config.dataset}: {warning}; a result of more than one epoch says so", file=sys.stderr)
+
+
+def _check_vocabulary(config: RunConfig, model: str, prefix: Path, manifest: dict[str, Any]) -> None:
     size = manifest.get("vocab_size") or _largest_id(prefix) + 1
-    for model in config.models:
-        if size > config.spec(model).vocab_size:
+    sharing = [other for other in config.models if data_prefix(config, other) == prefix]
+    for name in sharing or [model]:
+        if size > config.spec(name).vocab_size:
             raise DataError(
-                f"{prefix}: {size:,} token ids do not fit the {config.spec(model).vocab_size:,} of "
-                f"{model} {config.model_size}; use a smaller tokenizer or a larger MODEL_SIZE"
+                f"{prefix}: {size:,} token ids do not fit the {config.spec(name).vocab_size:,} of "
+                f"{name} {config.model_size}; use a smaller tokenizer or a larger MODEL_SIZE"
             )
 
 
@@ -102,19 +189,29 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m data.prepare", description=__doc__)
     parser.add_argument("--platform", required=True, choices=PLATFORMS)
     parser.add_argument("--workers", type=int, default=1, help="processes that encode (default: %(default)s)")
+    parser.add_argument(
+        "--for-any-training",
+        action="store_true",
+        help="data that this machine's model size or number of steps has no use for are made too, with a warning",
+    )
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
     options = parser.parse_args()
+    one_thread_each()
+    # an ordinary `kill` ends the run like any error: workers stopped, nothing half-written
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         config = load(options.platform, visible_gpus(options.platform), arguments=options.settings)
-        first_model = {data_prefix(config, model): model for model in reversed(config.models)}
-        prefixes = [prepare(config, model, options.workers)[0] for model in reversed(first_model.values())]
+        prepared = prepare_all(config, options.workers, is_for_training=not options.for_any_training)
     except (ConfigError, DataError, HardwareError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except (WorkerError, OSError) as error:
+    except (FetchError, WorkerError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    print(*prefixes, sep="\n")
+    except KeyboardInterrupt:
+        print("error: interrupted; the same command goes on from here", file=sys.stderr)
+        return 128 + signal.SIGINT
+    print(*(prefix for prefix, _ in prepared), sep="\n")
     return 0
 
 

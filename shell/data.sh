@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Prepare the data that the settings name, if it is missing.
+# Prepare the data that the settings name, if it is missing: the inner step of run_train.sh.
 #
 # Usage:  ./shell/data.sh [KEY=VALUE ...]
-# Reads:  config.env and its overlays, the environment; DATASET's files
-# Writes: DATA_DIR/<data set>/text.{bin,idx,json}
-# Exits:  0 prepared, 2 bad input, 1 failed
+# Reads:  config.env and its overlays, the environment; DATASET's files, or the hub
+# Writes: DATA_DIR/<data set>/text.{bin,idx,json}, tokenizer/; the cache of huggingface_hub
+# Exits:  0 prepared, 2 bad input or data that do not fit the training, 1 failed
 set -Eeuo pipefail
 
 main() {

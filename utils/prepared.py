@@ -20,6 +20,8 @@ TEXT_SETTINGS = (
     "dataset_revision",
     "text_column",
     "tokenizer",
+    "text_unit",
+    "on_bad_record",
     "clean",
     "group_rows",
     "min_characters",

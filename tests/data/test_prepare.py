@@ -52,8 +52,8 @@ def test_own_text_is_encoded_with_the_named_tokenizer(prepared, tmp_path):
     settings = (f"DATASET={text}", f"TOKENIZER={prefix.parent / 'tokenizer'}", "ALLOW_REPEAT=true")
     mine, manifest = prepare(config_for(tmp_path, *settings), "llama")
     assert manifest["documents"] == 60
-    assert manifest["input"]["name"] == "mine.jsonl"
-    with pytest.raises(DataError, match="TOKENIZER=auto"):
+    assert manifest["source"]["files"][0]["name"] == "mine.jsonl"
+    with pytest.raises(DataError, match="TOKENIZER=auto: 128,256 token ids of llama do not fit the 4,096"):
         prepare(config_for(tmp_path, f"DATASET={text}"), "llama")
     assert load_manifest(mine) == manifest
 

@@ -158,6 +158,8 @@ DECIDE_THE_BYTES = {
     "TRAIN_ITERS": "TRAIN_ITERS=5",  # how much of the data one epoch is
     "GBS": "GBS=8",
     "SL": "SL=8",
+    "TEXT_UNIT": "TEXT_UNIT=line",
+    "ON_BAD_RECORD": "ON_BAD_RECORD=skip",
     "CLEAN": "CLEAN=none",
     "GROUP_ROWS": "GROUP_ROWS=3",
     "MIN_CHARS": "MIN_CHARS=20",
@@ -172,7 +174,7 @@ def test_each_setting_that_changes_a_byte_has_a_place_of_its_own(tmp_path, key):
 
 
 @pytest.mark.parametrize(
-    "setting", ["LR=1e-3", "SEED=1", "MODEL=mistral", "RUNS=9", "MBS=1", "PRECISION=bf16", "LABEL=x"]
+    "setting", ["LR=1e-3", "SEED=1", "MODEL=mistral", "RUNS=9", "MBS=1", "PRECISION=bf16", "ENCODER=hf"]
 )
 def test_a_setting_that_changes_no_byte_changes_no_place(tmp_path, setting):
     usual = data_prefix(config_of(tmp_path, "DATASET=c4"), "llama")

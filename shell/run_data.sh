@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Prepare training data for any machine: set up, fetch, clean, encode, verify; print what is in them and where they lie.
+#
+# What is there already is kept and verified again; after an interrupt the same command goes on where it was. Data that
+# do not fit this machine's own model size or number of steps are made too, with a warning: they may be for another one.
+#
+# Usage:  ./shell/run_data.sh [KEY=VALUE ...]          e.g. ./shell/run_data.sh DATASET=c4 SAMPLES=50000 MODEL=llama
+# Reads:  config.env and its overlays, the environment; the hub, with HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE, HF_HOME
+# Writes: .venv, DATA_DIR/<data set>/text.{bin,idx,json}, tokenizer/; the cache of huggingface_hub; prefixes on stdout
+# Exits:  0 prepared and verified, 2 bad input, 128 + signal interrupted, 1 failed
+set -Eeuo pipefail
+
+main() {
+  # shellcheck source=shell/environment.sh
+  source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+  show_help_if_asked "$@"
+  take_settings "$@"
+  use_environment
+  cd "$ROOT"
+  local platform
+  platform=$("$ROOT/shell/platform.sh")
+  exec "$PYTHON" -m data.prepare --for-any-training --platform "$platform" --workers "$(nproc)" "${SETTINGS[@]}"
+}
+
+main "$@"
