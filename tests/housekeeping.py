@@ -59,6 +59,9 @@ def write_data(folder: Path) -> None:
         "synth_seed7_50documents/.text.bin.0123456789ab.tmp",
         "synth_seed7_50documents/.tokenizer.0123456789ab.tmp/tokenizer.json",
         "my.own-text_0123456789ab/text.bin",
+        "c4_llama_65536001tokens_0123456789ab/text.source.json",
+        "c4_llama_65536001tokens_0123456789ab/.text.parts/000000.bin",
+        "c4_llama_65536001tokens_0123456789ab/.text.parts/lock",
         f"index_cache/{CACHE}-description.txt",
         *(f"index_cache/{CACHE}-{part}_index.npy" for part in ("document", "sample", "shuffle")),
     ):

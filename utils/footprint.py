@@ -103,9 +103,8 @@ def lock(folder: Path) -> Iterator[None]:
     directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with locked(directory, str(folder)) as descriptor:
-            if descriptor is not None:
-                os.ftruncate(descriptor, 0)
-                os.pwrite(descriptor, f"tprimat process {os.getpid()} on {platform.node()}\n".encode(), 0)
+            assert descriptor is not None  # it is made where it is missing
+            _sign(descriptor, str(folder))
             yield
     finally:
         os.close(directory)
@@ -126,6 +125,14 @@ def locked(directory: int, where: str, *, create: bool = True) -> Iterator[int |
     finally:
         if descriptor is not None:
             os.close(descriptor)
+
+
+def _sign(descriptor: int, where: str) -> None:
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"tprimat process {os.getpid()} on {platform.node()}\n".encode(), 0)
+    except OSError as error:
+        raise FootprintError(f"{where}/{LOCK}: cannot be written ({error.strerror}); make room") from error
 
 
 def _take_lock(directory: int, where: str, create: bool) -> int | None:

@@ -89,12 +89,19 @@ _TOKENIZER = Layout(
         ("temporary", _names(rf"\.source\.json\.{_RANDOM}")),
     )
 )
+_PARTS = Layout(  # data/parts.py, and data/encode.py for the lock and the tokenizer
+    (
+        ("data", _names(r"[0-9]{6,}\.(?:bin|lengths|json)", r"tokenizer\.json")),
+        ("data lock", _names("lock")),
+        ("temporary", _names(rf"\.(?:[0-9]{{6,}}\.(?:bin|lengths|json)|tokenizer\.json)\.{_UNIQUE}")),
+    )
+)
 _DATA_SET = Layout(
     (
         ("data", _names(r"text\.(?:bin|idx|json|jsonl|source\.json)")),
         ("temporary", _names(rf"\.text\.(?:bin|idx|jsonl|source\.json)\.{_UNIQUE}", rf"\.text\.json\.{_RANDOM}")),
     ),
-    ((_names("tokenizer", rf"\.tokenizer\.{_UNIQUE}"), _TOKENIZER),),
+    ((_names("tokenizer", rf"\.tokenizer\.{_UNIQUE}"), _TOKENIZER), (_names(r"\.text\.parts"), _PARTS)),
 )
 _INDEX_CACHE = Layout(  # megatron-core 0.16.1, GPTDataset._build_document_sample_shuffle_indices
     (

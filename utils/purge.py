@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import fcntl
 import os
 import signal
 import stat
@@ -82,6 +83,19 @@ def purge(folder: Guarded, layout: Layout, gone: list[os.stat_result], *, is_dry
             _remove(entry, tally)
     _finish(folder, tally, gone)
     return tally
+
+
+def refuse_in_use(folder: Guarded, layout: Layout) -> None:
+    """Raise FootprintError where somebody is preparing data in the folder, under a lock of data/encode.py."""
+    for entry in inventory.entries(folder.directory, layout):
+        if entry.kind == "data lock" and entry.foreign is None:
+            with footprint.open_file(entry.directory, entry.name) as lock:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError as error:
+                    raise footprint.FootprintError(
+                        f"{folder.path}/{entry.path}: data are being prepared there; wait for it to end"
+                    ) from error
 
 
 def _remove(entry: Entry, tally: Tally) -> None:
@@ -165,8 +179,10 @@ def _purge_all(output_dir: Path, data_dir: Path | None, *, is_dry_run: bool) -> 
             if folder is None:
                 print(f"{key}={path}: does not exist; nothing to do")
                 continue
-            stack.enter_context(footprint.locked(folder.directory, f"{key}={path}", create=not is_dry_run))
+            refuse_in_use(folder, layout)
             opened.append((folder, layout))
+        for folder, _ in opened:
+            stack.enter_context(footprint.locked(folder.directory, str(folder.path), create=not is_dry_run))
         gone: list[os.stat_result] = []
         failures = 0
         for folder, layout in opened:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from toydata import write_toy_data
 
+from data import parts
 from data.files import temporary_beside
 from data.prepare import prepare
 from train.launch import log_path
@@ -165,6 +166,18 @@ def test_a_lock_file_that_was_removed_meanwhile_is_no_lock(folder, monkeypatch):
     assert len(taken) == 2
 
 
+def test_a_lock_on_a_full_disk_is_bad_input_and_is_given_back(folder, monkeypatch):
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(FootprintError, match="No space left"), lock(folder):
+        pass
+    monkeypatch.undo()
+    with lock(folder):
+        pass
+
+
 @pytest.mark.parametrize("sort", ["text of somebody", "link", "pipe", "folder"])
 def test_a_lock_file_that_is_not_ours_is_left_as_it_is(sort, folder, tmp_path):
     if sort == "link":
@@ -216,6 +229,14 @@ def test_data_that_are_being_written_are_known(name, tmp_path):
 @pytest.mark.parametrize("name", [*TOKENIZER_FILES, "source.json"])
 def test_the_files_of_any_tokenizer_are_known(name):
     assert layout_at("corpus_llama_0123456789ab/tokenizer", DATA_LAYOUT).kind_of(name) == "data"
+
+
+def test_parts_that_a_killed_encoder_leaves_are_known(tmp_path):
+    layout = layout_at(f"synth_seed42_50documents/{parts.folder_of(tmp_path / 'text').name}", DATA_LAYOUT)
+    for number in (0, 12, 1_234_567):
+        for path in (parts.bin_of(tmp_path, number), parts.lengths_of(tmp_path, number)):
+            assert layout.kind_of(path.name) == "data"
+            assert layout.kind_of(temporary_beside(path).name) == "temporary"
 
 
 def test_all_that_preparing_and_reading_data_leaves_is_known(tmp_path):

@@ -583,6 +583,19 @@ def test_a_folder_in_which_no_lock_can_be_made_is_refused(place):
     assert tree(place.root) == before
 
 
+@pytest.mark.parametrize("dry_run", [[], ["--dry-run"]], ids=["", "dry run"])
+def test_data_that_are_being_prepared_are_refused(dry_run, place):
+    before = tree(place.root)
+    (lock,) = (place.root / "data").glob("*/.text.parts/lock")
+    with lock.open("wb") as held:
+        held.write(b"data")
+        fcntl.flock(held, fcntl.LOCK_EX)
+        ran = place.purge("--with-data", f"DATA_DIR={place.root / 'data'}", *dry_run)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "data are being prepared there" in ran.stderr and ran.stderr.count("\n") == 1
+    assert tree(place.root) == before
+
+
 @pytest.mark.parametrize("setting", ["MODEL=llama", "LABEL=tp2", "RUNS=1", "NONSENSE=1", "MBS=0", "nonsense"])
 def test_a_setting_that_reads_like_a_choice_is_refused(setting, place):
     before = tree(place.root)
