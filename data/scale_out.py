@@ -12,6 +12,7 @@ datatrove is optional and imported here alone.
 from __future__ import annotations
 
 import shlex
+import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from typing import Any
 
 from data import encode
 from data.encoder import one_thread_each
-from data.parts import folder_of, lines_before, spans
+from data.parts import lines_before, spans
 from data.worker import BadLineError
 from utils.indexed import DataError, UnusableError
 
@@ -71,10 +72,16 @@ class JoinParts:
 def run_tasks(arguments: dict[str, Any], tasks: int, workers: int) -> dict[str, Any]:
     """Encode in `tasks` tasks of datatrove on this machine, `workers` at a time; return the manifest."""
     executor = _datatrove().LocalPipelineExecutor(
-        [EncodeParts(arguments)], tasks=tasks, workers=workers, logging_dir=str(_logs(arguments)), skip_completed=False
+        [EncodeParts(arguments)],
+        tasks=tasks,
+        workers=workers,
+        logging_dir=str(logs_of(arguments["output_prefix"])),
+        skip_completed=False,
     )
     executor.run()
-    return encode.encode(**arguments)
+    manifest = encode.encode(**arguments)
+    shutil.rmtree(logs_of(arguments["output_prefix"]))
+    return manifest
 
 
 def submit(arguments: dict[str, Any], tasks: int, options: SlurmOptions) -> str:
@@ -95,7 +102,7 @@ def submit(arguments: dict[str, Any], tasks: int, options: SlurmOptions) -> str:
         "skip_completed": False,
         "with_srun": False,
     }
-    executor, logs = _datatrove().SlurmPipelineExecutor, _logs(arguments)
+    executor, logs = _datatrove().SlurmPipelineExecutor, logs_of(arguments["output_prefix"])
     parts = executor(
         [EncodeParts(arguments)], tasks=tasks, job_name="encode", logging_dir=str(logs / "encode"), **common
     )
@@ -119,9 +126,9 @@ def _datatrove() -> Any:
     return executor
 
 
-def _logs(arguments: dict[str, Any]) -> Path:
-    """Return the folder of datatrove's logs; it goes with the part files once the pair is written."""
-    return folder_of(arguments["output_prefix"]) / "datatrove"
+def logs_of(prefix: Path) -> Path:
+    """Return the folder of datatrove's logs of a pair; those of Slurm jobs stay, they are written when the pair is."""
+    return prefix.with_name(f".{prefix.name}.datatrove")
 
 
 def _environment() -> str:
