@@ -1,8 +1,11 @@
-"""Print what a data set is, as JSON: digests and counts of a `.bin/.idx` pair, and whether its manifest agrees.
+"""Print what a data set is, as JSON: digests and counts of a `.bin/.idx` pair, its tokenizer, the order of its tokens.
 
-    python -m evaluate.fingerprint PREFIX
+    python -m evaluate.fingerprint PREFIX [--tokenizer FOLDER] [--platform cpu [--batches K] [KEY=VALUE ...]]
 
-Exits 0; 1 where files and manifest disagree; 2 where the pair is missing or broken.
+With --platform the settings are read as the trainers read them, and `token_stream_sha256` is the digest of
+the input tokens of its first K global batches: what every framework puts into its result. That needs megatron-core.
+What is not known is null, with the reason beside it. Exits 0; 1 where files and manifest disagree; 2 where the pair is
+missing or broken, or the settings are.
 """
 
 from __future__ import annotations
@@ -13,17 +16,51 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from utils.fingerprint import sha256_file
-from utils.indexed import DataError, bin_path, check, idx_path, load_manifest, manifest_path
+from utils.configure import PLATFORMS, ConfigError, RunConfig, load
+from utils.dataset import build_train_dataset
+from utils.fingerprint import TOKEN_STREAM_BATCHES, sha256_file, sha256_token_stream, sha256_tokenizer
+from utils.hardware import HardwareError, visible_gpus
+from utils.indexed import DataError, Index, bin_path, check, idx_path, load_manifest, manifest_path
 
 
-def fingerprint(prefix: Path) -> dict[str, Any]:
+def fingerprint(
+    prefix: Path, tokenizer: Path | None = None, config: RunConfig | None = None, batches: int = TOKEN_STREAM_BATCHES
+) -> dict[str, Any]:
     """Return digests and counts of a pair, and under `manifest_differs` the keys in which its manifest says otherwise.
 
-    `manifest_differs` is None where there is no manifest. Raises DataError for a pair that is missing or broken.
+    `manifest_differs` is None where there is no manifest. `tokenizer` is the folder of the tokenizer; without it the
+    manifest says its digest. `config` is the training whose first `batches` global batches are digested (fewer where it
+    is shorter). `reasons` says why a digest is None.
+    Raises DataError for a pair that is missing or broken, or holds too little for the training.
     """
     index = check(prefix)
-    found: dict[str, Any] = {
+    found = _of_files(prefix, index)
+    manifest = load_manifest(prefix) if manifest_path(prefix).exists() else None
+    reasons: dict[str, str] = {}
+    told = manifest["tokenizer"]["sha256"] if manifest and manifest["tokenizer"] else None
+    found["tokenizer_sha256"] = sha256_tokenizer(tokenizer) if tokenizer else told
+    if found["tokenizer_sha256"] is None:
+        reasons["tokenizer_sha256"] = "no manifest beside the pair; name the folder with --tokenizer"
+    count = min(batches, config.train_iterations) if config else None
+    stream, reason = _token_stream(prefix, {**found, **(manifest or {})}, config, count or 0)
+    if reason:
+        reasons["token_stream_sha256"] = reason
+    differs = None
+    if manifest:
+        differs = [key for key in found if key in manifest and manifest[key] != found[key]]
+        differs += ["tokenizer_sha256"] if told not in (None, found["tokenizer_sha256"]) else []
+    return {
+        "prefix": str(prefix),
+        **found,
+        "token_stream_sha256": stream,
+        "token_stream_batches": count if stream else None,
+        "reasons": reasons,
+        "manifest_differs": differs,
+    }
+
+
+def _of_files(prefix: Path, index: Index) -> dict[str, Any]:
+    return {
         "bin_sha256": sha256_file(bin_path(prefix)),
         "idx_sha256": sha256_file(idx_path(prefix)),
         "documents": index.documents,
@@ -31,21 +68,51 @@ def fingerprint(prefix: Path) -> dict[str, Any]:
         "tokens": index.tokens,
         "dtype": str(index.dtype),
     }
-    differs = None
-    if manifest_path(prefix).exists():
-        manifest = load_manifest(prefix)
-        differs = [key for key, value in found.items() if manifest[key] != value]
-    return {"prefix": str(prefix), **found, "manifest_differs": differs}
+
+
+def _token_stream(
+    prefix: Path, manifest: dict[str, Any], config: RunConfig | None, batches: int
+) -> tuple[str | None, str | None]:
+    if config is None:
+        return None, "depends on the training; name its settings: --platform cpu [KEY=VALUE ...]"
+    try:
+        dataset = build_train_dataset(config, prefix, manifest)
+    except ImportError as error:
+        return None, f"needs megatron-core and torch ({error}); run it where the training runs"
+    return sha256_token_stream(dataset, config.global_batch_size, batches), None
+
+
+def _config(options: argparse.Namespace) -> RunConfig | None:
+    if options.platform is None:
+        if options.settings:
+            raise ConfigError(
+                f"{options.settings[0]}: settings need the platform that they are for; add --platform cpu"
+            )
+        return None
+    try:
+        visible = options.visible_gpus or visible_gpus(options.platform) or 1
+    except HardwareError:
+        visible = 1  # a laptop: the order of the samples is the same for any number of GPUs
+    return load(options.platform, visible, arguments=options.settings)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m evaluate.fingerprint", description=__doc__.splitlines()[0])
     parser.add_argument("prefix", type=Path, help="path of the pair without .bin / .idx")
-    options = parser.parse_args(arguments)
+    parser.add_argument("--tokenizer", type=Path, help="folder of the tokenizer (default: what the manifest says)")
+    parser.add_argument("--platform", choices=PLATFORMS, help="digest the token stream of a training on this platform")
+    parser.add_argument("--visible-gpus", type=int, help="GPUs of the machine that trains (default: ask torch, else 1)")
+    parser.add_argument(
+        "--batches", type=int, default=TOKEN_STREAM_BATCHES, help="global batches to digest (default: %(default)s)"
+    )
+    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="settings of the training")
+    options = parser.parse_intermixed_args(arguments)  # settings may stand behind options
+    if options.batches < 1:
+        parser.error(f"--batches: got {options.batches}, wanted at least 1")
     try:
-        found = fingerprint(options.prefix)
-    except (DataError, OSError) as error:
+        found = fingerprint(options.prefix, options.tokenizer, _config(options), options.batches)
+    except (ConfigError, DataError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     print(json.dumps(found, indent=1))

@@ -17,14 +17,11 @@ import torch
 from utils import hardware, provenance
 from utils.configure import ConfigError, RunConfig, load
 from utils.dataset import check_epochs, data_prefix, describe
-from utils.fingerprint import sha256_json, sha256_token_stream
+from utils.fingerprint import TOKEN_STREAM_BATCHES, sha256_json, sha256_token_stream
 from utils.indexed import DataError
 from utils.job import Job, JobReport
 from utils.monitor import CpuDevice, CudaDevice, StepRecorder
 from utils.processes import end_with_parent
-
-FINGERPRINT_BATCHES = 2
-"""Global batches whose tokens are hashed, from the first."""
 
 TrainFunction = Callable[[Job, JobReport, Path, dict[str, Any]], None]
 
@@ -92,7 +89,7 @@ def fingerprint(
     if weights_sha256 is None:
         reasons["initial_weights_sha256"] = "INIT=native: each framework draws its own weights"
     epochs, _ = check_epochs(job.config, manifest["tokens"])
-    batches = min(FINGERPRINT_BATCHES, job.config.train_iterations)
+    batches = min(TOKEN_STREAM_BATCHES, job.config.train_iterations)
     return {
         "dataset_bin_sha256": manifest["bin_sha256"],
         "dataset_idx_sha256": manifest["idx_sha256"],

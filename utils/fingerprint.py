@@ -31,6 +31,8 @@ TOKENIZER_FILES = (
 )
 """The files that decide how `transformers` turns text into ids; weights, cards and chat templates do not."""
 CODE_FOLDERS = ("utils", "train")
+TOKEN_STREAM_BATCHES = 2
+"""Global batches whose tokens are hashed, from the first."""
 _CHUNK_BYTES = 1 << 20
 _BAR_DELAY_SECONDS = 2
 
