@@ -192,7 +192,7 @@ def test_a_bad_line_among_workers_is_exit_1_with_file_and_line_and_no_process_le
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_run_that_is_stopped_leaves_no_file_and_no_process(
+def test_a_run_that_is_stopped_leaves_its_finished_parts_and_no_process(
     tmp_path: Path, plain_tokenizer: Path, number: signal.Signals, code: int
 ) -> None:
     (tmp_path / "in.jsonl").write_bytes(b'{"text": "%s"}\n' % (b"pot " * 2000) * 5000)
@@ -205,7 +205,7 @@ def test_a_run_that_is_stopped_leaves_no_file_and_no_process(
     _, errors = process.communicate()
     assert process.returncode == code, errors
     assert "Traceback" not in errors
-    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".out.parts", "in.jsonl"]
     assert not group_is_alive(process.pid)
 
 
