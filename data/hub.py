@@ -121,7 +121,7 @@ def download(repo: Repo, name: str) -> HubFile:
     etag = info.lfs.sha256 if info.lfs else info.blob_id
     if cached is None:
         _require_space(repo, info.size)
-        say(f"{repo.id}: {name}: downloading {info.size / 1e6:,.1f} MB")
+        say(f"{repo.id}: {name}: downloading {_megabytes(info.size)}")
     started = time.monotonic()
     path = _ask(
         repo.id,
@@ -238,9 +238,13 @@ def _require_space(repo: Repo, size: int) -> None:
     free = shutil.disk_usage(there).free
     if free < size:
         raise FetchError(
-            f"{folder}: {free / 1e6:,.1f} MB are free, {size / 1e6:,.1f} MB of {repo.id} are to come; make room, or "
-            "name another folder for the cache with HF_HOME"
+            f"{folder}: {_megabytes(free)} are free, {_megabytes(size)} of {repo.id} are to come; make room, or name "
+            "another folder for the cache with HF_HOME"
         )
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB" if size >= 100_000 else f"{size / 1e3:,.1f} kB"
 
 
 def _require_sound(repo: Repo, file: HubFile) -> None:

@@ -19,13 +19,14 @@ from data import encode, synth, text, verify
 from data.encoder import Encoder, one_thread_each
 from data.fetch import FetchError, fetch_tokenizer
 from data.repositories import TOKENIZERS, VOCABULARIES
+from data.summary import Summary
 from data.workers import WorkerError
 from utils import footprint
 from utils.configure import PLATFORMS, ConfigError, RunConfig, load, require_writable
 from utils.dataset import check_epochs, data_prefix, describe, tokens_needed
 from utils.hardware import HardwareError, visible_gpus
-from utils.indexed import DataError, bin_path, manifest_path, read_index
-from utils.prepared import HUB_DATASETS
+from utils.indexed import DataError, bin_path, load_manifest, manifest_path, read_index
+from utils.prepared import HUB_DATASETS, is_made_here
 
 SYNTH_VOCABULARY_SIZE = 4096
 """Fits every model: the tiny ones have exactly this vocabulary."""
@@ -45,45 +46,54 @@ def prepare(
     only said where the data are not `is_for_training` of these settings. Raises FetchError where the hub fails.
     """
     prefix = data_prefix(config, model)
-    ours = config.data_dir in prefix.parents
-    if ours and not manifest_path(prefix).exists():
+    if is_made_here(config) and (not manifest_path(prefix).exists() or text.load(prefix.with_suffix(".jsonl"))):
         if is_for_training:
             _check_expected_vocabulary(config, model)
-        _make(config, model, prefix, workers)
-    elif not is_for_training:
-        _verify_again(config, prefix)
+        summary = _make(config, model, prefix, workers)
+        _remove_texts(config)
+    else:
+        summary = None if is_for_training else _verify_again(config, prefix)
+    if summary:
+        print(summary, file=sys.stderr)
+    if summary and not is_for_training:
+        _draw(config, prefix, summary)
     manifest = describe(prefix)
     _check(config, model, prefix, manifest, is_for_training)
     return prefix, manifest
 
 
 def prepare_all(config: RunConfig, workers: int = 1, is_for_training: bool = True) -> list[tuple[Path, dict[str, Any]]]:
-    """Return prefix and manifest of the data of every model, one where models share them; raises as `prepare` does.
-
-    The text is read and cleaned once where every model takes the same documents, and removed when all have theirs.
-    """
+    """Return prefix and manifest of the data of every model, one where models share them; raises as `prepare` does."""
     first_model = {data_prefix(config, model): model for model in reversed(config.models)}
-    prepared = [prepare(config, model, workers, is_for_training) for model in reversed(first_model.values())]
-    if config.dataset != "synth":
-        for prefix, _ in prepared:
-            if config.data_dir in prefix.parents:
-                text.remove(prefix.with_suffix(".jsonl"))
-    return prepared
+    return [prepare(config, model, workers, is_for_training) for model in reversed(first_model.values())]
 
 
-def _make(config: RunConfig, model: str, prefix: Path, workers: int) -> None:
+def _remove_texts(config: RunConfig) -> None:
+    """Remove the cleaned text when every model has its data: it takes as much disk, and can be made again."""
+    prefixes = {data_prefix(config, model) for model in config.models}
+    if config.dataset != "synth" and all(manifest_path(prefix).exists() for prefix in prefixes):
+        for prefix in prefixes:
+            text.remove(prefix.with_suffix(".jsonl"))
+
+
+def _make(config: RunConfig, model: str, prefix: Path, workers: int) -> Summary:
+    """Make text, tokenizer and pair, and return what verifying it showed."""
     require_writable(prefix.parent, "DATA_DIR")
     footprint.mark(config.data_dir, footprint.DATA)
     if config.dataset == "synth":
-        _make_synthetic(config, model, prefix, workers)
-        return
+        return _make_synthetic(config, model, prefix, workers)
     tokenizer, about_tokenizer = _tokenizer(config, model, prefix.parent)
     path = prefix.with_suffix(".jsonl")
     margin = text.MARGIN
     for attempt in range(1, ATTEMPTS + 1):
         known = text.load(path) or _text(config, path, Encoder(tokenizer), margin)
         about = {"source": known["source"], "cleaning": known["cleaning"], "tokenizer_source": about_tokenizer}
-        manifest = encode.encode(path, tokenizer, prefix, workers, engine=config.encoder, extra_manifest=about)
+        # a text that is still there beside a manifest is of a run that was killed before it had verified
+        manifest = (
+            load_manifest(prefix)
+            if manifest_path(prefix).exists()
+            else encode.encode(path, tokenizer, prefix, workers, engine=config.encoder, extra_manifest=about)
+        )
         short = tokens_needed(config) / manifest["tokens"]
         if known["is_all"] or config.samples or short <= 1 or attempt == ATTEMPTS:
             break
@@ -91,7 +101,7 @@ def _make(config: RunConfig, model: str, prefix: Path, workers: int) -> None:
         print(f"data: {manifest['tokens']:,} tokens are less than one epoch; taking more text", file=sys.stderr)
         manifest_path(prefix).unlink()
         text.remove(path)
-    print(verify.verify(prefix, tokenizer, path), file=sys.stderr)
+    return verify.verify(prefix, tokenizer, path)
 
 
 def _text(config: RunConfig, path: Path, encoder: Encoder, margin: float) -> dict[str, Any]:
@@ -103,7 +113,7 @@ def _text(config: RunConfig, path: Path, encoder: Encoder, margin: float) -> dic
     return text.share(others, path) or text.make(config, path, text.Enough(documents=config.samples))
 
 
-def _make_synthetic(config: RunConfig, model: str, prefix: Path, workers: int) -> None:
+def _make_synthetic(config: RunConfig, model: str, prefix: Path, workers: int) -> Summary:
     path = prefix.with_suffix(".jsonl")
     # every word is at least one token, so as many words as tokens are needed make one epoch
     words = None if config.samples else tokens_needed(config)
@@ -114,6 +124,7 @@ def _make_synthetic(config: RunConfig, model: str, prefix: Path, workers: int) -
         tokenizer = prefix.parent / "tokenizer"
         synth.write_tokenizer(tokenizer, seed=config.seed, vocabulary_size=SYNTH_VOCABULARY_SIZE)
     encode.encode(path, tokenizer, prefix, workers, engine=config.encoder)
+    return verify.verify(prefix, tokenizer, path)
 
 
 def _tokenizer(config: RunConfig, model: str, folder: Path) -> tuple[Path, dict[str, Any]]:
@@ -129,13 +140,23 @@ def _tokenizer(config: RunConfig, model: str, folder: Path) -> tuple[Path, dict[
     return fetched, fetch_tokenizer(config, model, fetched)
 
 
-def _verify_again(config: RunConfig, prefix: Path) -> None:
+def _verify_again(config: RunConfig, prefix: Path) -> Summary | None:
     folder = Path(config.tokenizer or prefix.parent / "tokenizer").expanduser()
     tokenizer = folder if folder.is_dir() else None
     if tokenizer or manifest_path(prefix).exists():
-        print(verify.verify(prefix, tokenizer), file=sys.stderr)
-        return
+        return verify.verify(prefix, tokenizer)
     print(f"data: {prefix}: no manifest and no TOKENIZER=FOLDER, so only the structure is checked", file=sys.stderr)
+    return None
+
+
+def _draw(config: RunConfig, prefix: Path, summary: Summary) -> None:
+    from data.plot import write_plot  # matplotlib takes a second
+
+    require_writable(config.output_dir, "OUTPUT_DIR")
+    footprint.mark(config.output_dir, footprint.OUTPUT)
+    path = config.output_dir / f"data_{prefix.parent.name}.png"
+    write_plot(path, summary, f"{prefix.parent.name}/{prefix.name}")
+    print(f"data: {path}: lengths of the documents", file=sys.stderr)
 
 
 def _check_expected_vocabulary(config: RunConfig, model: str) -> None:

@@ -43,6 +43,7 @@ _JOB = rf"train_(?:amd|nvd|cpu)_(?:mega|prim|nemo|hf)_(?:{'|'.join(MODELS)})_run
 _ATTEMPT = rf"{_JOB}_attempt[1-9][0-9]*"
 _LABEL = r"[A-Za-z0-9._-]+"
 _OF_LABEL = rf"(?:{_LABEL}_)?"
+_DATA_PLOT = r"data_[A-Za-z0-9._-]+\.png"
 _COMPARE = r"compare\.(?:png|md|html|json)"
 _RANDOM = "[a-z0-9_]{8}"  # of Python's tempfile
 _UNIQUE = r"[0-9a-f]{12}\.tmp"  # of data/files.py
@@ -66,8 +67,9 @@ OUTPUT_LAYOUT = Layout(
         ("marker", _names(re.escape(MARKER))),
         ("lock", _names(re.escape(LOCK))),
         ("status", _names(r"status\.json")),
+        ("plot", _names(_DATA_PLOT)),  # data/prepare.py
         ("archive", _names(re.escape(ARCHIVE))),
-        ("temporary", _names(rf"\.(?:\.tprimat|status\.json|output\.zip)\.{_RANDOM}")),
+        ("temporary", _names(rf"\.(?:\.tprimat|status\.json|output\.zip)\.{_RANDOM}", rf"\.{_DATA_PLOT}\.{_UNIQUE}")),
     ),
     (
         _SUPERSEDED,

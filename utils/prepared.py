@@ -72,8 +72,13 @@ def data_prefix(config: RunConfig, model: str) -> Path:
         return _absolute(config.dataset)
     paths = text_paths(config.dataset)
     files = tuple((str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in paths)
-    stem = re.sub(r"[^\w.-]+", "_", _absolute(config.dataset).name.split(".", 1)[0]) or "text"
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "_", _absolute(config.dataset).name.split(".", 1)[0]) or "text"
     return _made_here(config, model, f"{stem}_{_tokenizer_name(config, model)}", files)
+
+
+def is_made_here(config: RunConfig) -> bool:
+    """Whether data.prepare makes the data; a ready pair is taken as it is, also one that lies in DATA_DIR."""
+    return config.dataset in ("synth", *HUB_DATASETS) or not is_pair(config.dataset)
 
 
 def is_pair(dataset: str) -> bool:
@@ -128,7 +133,9 @@ def _tokenizer_name(config: RunConfig, model: str) -> str:
         return model
     parts = Path(config.tokenizer).parts
     # owner/name is told in full; of a folder the last part says enough
-    return re.sub(r"[^\w.-]+", "_", "--".join(parts if len(parts) == 2 else parts[-1:])).strip("_") or "tokenizer"
+    return (
+        re.sub(r"[^A-Za-z0-9._-]+", "_", "--".join(parts if len(parts) == 2 else parts[-1:])).strip("_") or "tokenizer"
+    )
 
 
 def _digest(identity: object) -> str:

@@ -69,8 +69,10 @@ def test_samples_takes_the_first_documents_and_no_fewer(prepared, tmp_path):
         prepare(config_for(tmp_path, *settings, "SAMPLES=61"), "llama")
 
 
-def test_pair_without_a_manifest_is_taken_and_not_written_to(tmp_path):
-    prefix = write_toy_data(tmp_path / "theirs" / "text", documents=60)
+@pytest.mark.parametrize("folder", ["theirs", "data"])
+def test_pair_without_a_manifest_is_taken_and_not_written_to(tmp_path, folder):
+    prefix = write_toy_data(tmp_path / folder / "text", documents=60)
+    prefix.with_suffix(".jsonl").write_text("their own text")
     before = sorted(prefix.parent.iterdir())
     taken, manifest = prepare(config_for(tmp_path, f"DATASET={prefix}"), "llama")
     assert taken == prefix and manifest["documents"] == 60
