@@ -46,6 +46,7 @@ def prepare(
     only said where the data are not `is_for_training` of these settings. Raises FetchError where the hub fails.
     """
     prefix = data_prefix(config, model)
+    summary: Summary | None
     if is_made_here(config) and (not manifest_path(prefix).exists() or text.load(prefix.with_suffix(".jsonl"))):
         if is_for_training:
             _check_expected_vocabulary(config, model)
