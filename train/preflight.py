@@ -11,14 +11,12 @@ from train import forecast
 from train.plan import Matrix, finished, wrapper
 from train.view import duration
 from utils.configure import ROOT, ConfigError
-from utils.dataset import data_prefix, tokens_needed
+from utils.dataset import bytes_needed, data_prefix
 from utils.indexed import DataError, bin_path
 from utils.reserve import RESERVE_BYTES
 
 OUTPUT_BYTES_PER_JOB = RESERVE_BYTES + (1 << 20)
 """A result and a log; 500 steps leave about 150 KB."""
-SYNTH_BYTES_PER_TOKEN = 16
-"""Text, ids and indices of synthetic data: 10.7 measured at 245,761 tokens."""
 
 
 def check(matrix: Matrix) -> None:
@@ -54,16 +52,13 @@ def _check_space(matrix: Matrix) -> None:
 
 
 def _data_bytes(matrix: Matrix) -> int:
-    """Return about what preparing the data will take; 0 where they are there, or are somebody else's."""
+    """Return about what preparing the data that are missing will take, as far as it is known."""
     config = matrix.config
     try:
-        prefixes = {data_prefix(config, model) for model in config.models}
+        missing = {data_prefix(config, model): model for model in config.models}
     except DataError as error:
         raise ConfigError(str(error)) from error
-    missing = [path for path in prefixes if config.data_dir in path.parents and not bin_path(path).exists()]
-    if config.dataset == "synth":
-        return len(missing) * tokens_needed(config) * SYNTH_BYTES_PER_TOKEN
-    return sum(Path(config.dataset).stat().st_size for _ in missing)
+    return sum(bytes_needed(config, model) or 0 for path, model in missing.items() if not bin_path(path).exists())
 
 
 def _existing(folder: Path) -> Path:
