@@ -77,6 +77,10 @@ def test_any_lengths_can_be_drawn_and_nothing_is_cut(tmp_path: Path, lengths: li
         assert inside.x0 <= box.x0 and box.x1 <= inside.x1 and inside.y0 <= box.y0 and box.y1 <= inside.y1, text
 
 
+def test_a_name_with_dollar_signs_is_no_formula(tmp_path: Path) -> None:
+    write_plot(tmp_path / "data.png", summary_of(LENGTHS), r"prices in $ and $\frac")
+
+
 def test_the_same_data_give_the_same_picture(tmp_path: Path) -> None:
     for name in ("1.png", "2.png"):
         write_plot(tmp_path / name, summary_of(LENGTHS), "synth")

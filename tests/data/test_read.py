@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ from data import read
 from data.read import Dropped, Record, records
 from utils.indexed import DataError, UnusableError
 
+FUZZ_EXAMPLES = int(os.environ.get("TPRIMAT_FUZZ_EXAMPLES", "300"))
 PACK: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.compress}
 TEXTS = ["first", "", "Grüße 東京 🙂", "nul \x00 and \u2028 line", 'quote " and \\', "x" * 100_000]
 
@@ -265,7 +267,7 @@ without_end = st.one_of(
 ).map(lambda line: line.replace(b"\n", b" "))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=FUZZ_EXAMPLES, deadline=None)
 @given(st.lists(without_end, max_size=4), st.sampled_from(list(PACK)), st.booleans())
 @example([b'{"text": "a"}\r', b"\xef\xbb\xbf{}"], ".gz", True)
 def test_any_bytes_give_the_records_of_json_and_the_rest_is_counted(
