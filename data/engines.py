@@ -7,6 +7,7 @@ in it for the documents that the guard lets pass; every other document goes to t
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -32,9 +33,12 @@ class Engine(Protocol):
 
     guarded: int
     """Documents that the fast engine was kept from, so far."""
+    before: Ids
+    behind: Ids
+    """What the tokenizer puts around each text, where `rows` has not done so."""
 
-    def rows(self, texts: list[str]) -> list[Ids]:
-        """Return the ids of each text, with what the tokenizer puts around it and without an end of document."""
+    def rows(self, texts: list[str]) -> Iterator[Ids]:
+        """Yield the ids of each text, without an end of document; take them away one by one, and memory stays small."""
 
 
 @dataclass(frozen=True)
@@ -76,16 +80,18 @@ class HfEngine:
     def __init__(self, tokenizer: Path) -> None:
         self._path = tokenizer
         self.guarded = 0
+        self.before = self.behind = np.zeros(0, dtype=np.uint32)
 
-    def rows(self, texts: list[str]) -> list[Ids]:
+    def rows(self, texts: list[str]) -> Iterator[Ids]:
         """See `Engine`."""
         if not texts:
-            return []
+            return
         if self._path.is_dir():
             lists = self._transformers.rows(texts)
         else:
             lists = [encoding.ids for encoding in self._rust.encode_batch_fast(texts)]
-        return [np.array(ids, dtype=np.uint32) for ids in lists]
+        for ids in lists:
+            yield np.array(ids, dtype=np.uint32)
 
     @cached_property
     def _transformers(self) -> Encoder:
@@ -110,28 +116,24 @@ class GigatokenEngine:
         self._guard = guard
         self._reference = reference
         before, behind = guard.wraps
-        self._before, self._behind = np.array(before, np.uint32), np.array(behind, np.uint32)
-        self._is_wrapped = bool(before or behind)
+        self.before, self.behind = np.array(before, np.uint32), np.array(behind, np.uint32)
         self._characters = 0
         self._fast = self._load()
 
-    def rows(self, texts: list[str]) -> list[Ids]:
+    def rows(self, texts: list[str]) -> Iterator[Ids]:
         """See `Engine`."""
         self._renew(sum(map(len, texts)))
         guarded = self._guard.risky(texts)
-        if not guarded:
-            return self._fast_rows(texts)
         self.guarded += len(guarded)
-        by_reference = dict(zip(guarded, self._reference.rows([texts[n] for n in guarded]), strict=True))
-        others = [number for number in range(len(texts)) if number not in by_reference]
-        by_fast = dict(zip(others, self._fast_rows([texts[n] for n in others]), strict=True))
-        rows = by_reference | by_fast
-        return [rows[number] for number in range(len(texts))]
-
-    def _fast_rows(self, texts: list[str]) -> list[Ids]:
+        rows = self._reference.rows([texts[number] for number in guarded])
+        by_reference = dict(zip(guarded, rows, strict=True))
         encode = self._fast.encode  # one text at a time, on this thread: faster than its batches, which make an Array
-        rows = [encode(text) for text in texts]
-        return [np.concatenate((self._before, row, self._behind)) for row in rows] if self._is_wrapped else rows
+        for number, text in enumerate(texts):
+            if number in by_reference:
+                row = by_reference[number]
+                yield row[len(self.before) : len(row) - len(self.behind)]
+            else:
+                yield encode(text)
 
     def _renew(self, characters: int) -> None:
         self._characters += characters

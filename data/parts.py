@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from data.files import written_whole
+from data.files import temporary_beside
 from utils.fingerprint import sha256_file
 
 PART_BYTES = 1 << 23
@@ -137,22 +137,38 @@ def load_part(folder: Path, number: int, made_from: dict[str, Any]) -> Part | No
 
 
 def save_part(
-    folder: Path, found: dict[str, Any], tokens: bytes, lengths: npt.NDArray[np.int64], made_from: dict[str, Any]
+    folder: Path,
+    found: dict[str, Any],
+    tokens: npt.NDArray[Any],
+    lengths: npt.NDArray[np.int64],
+    made_from: dict[str, Any],
 ) -> Part:
-    """Write the files of a part, each whole or not at all, the manifest last; `found` is the rest of `Part`."""
-    content = lengths.astype("<i8").tobytes()
+    """Write the files of a part, each whole or not at all, the manifest last; `found` is the rest of `Part`.
+
+    They are not forced to the disk: what a power failure takes from them, the digests show, and it is made anew.
+    """
+    content = lengths.astype("<i8")
     part = Part(
         **found,
         tokens=int(lengths.sum()),
-        bin_sha256=hashlib.sha256(tokens).hexdigest(),
-        lengths_sha256=hashlib.sha256(content).hexdigest(),
+        bin_sha256=hashlib.sha256(tokens.data).hexdigest(),
+        lengths_sha256=hashlib.sha256(content.data).hexdigest(),
     )
-    with written_whole(bin_of(folder, part.number), lengths_of(folder, part.number)) as (ids, table):
-        ids.write_bytes(tokens)
-        table.write_bytes(content)
-    with written_whole(_manifest_of(folder, part.number)) as (temporary,):
-        temporary.write_text(json.dumps({"made_from": made_from, "part": asdict(part)}), encoding="utf8")
+    replace_file(bin_of(folder, part.number), tokens.data)
+    replace_file(lengths_of(folder, part.number), content.data)
+    manifest = json.dumps({"made_from": made_from, "part": asdict(part)})
+    replace_file(_manifest_of(folder, part.number), manifest.encode("utf8"))
     return part
+
+
+def replace_file(path: Path, content: bytes | memoryview) -> None:
+    """Write a file of the working folder under its name at once or not at all."""
+    temporary = temporary_beside(path)
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def finished(folder: Path) -> int:

@@ -63,14 +63,11 @@ class Job:
         engine = _engine(self.engine)
         guarded = engine.guarded
         reader = _Reader(self, span, data)
-        pieces: list[Ids] = []
+        buffer = _buffer()
+        buffer.start(engine, self.eod)
         lengths: list[int] = []
-        end = np.array([self.eod], dtype=np.uint32)
         while texts := reader.next_batch():
-            for row in engine.rows(texts):
-                lengths.append(len(row) + 1 if len(row) else 0)
-                if len(row):
-                    pieces += (row, end)
+            lengths += map(buffer.add, engine.rows(texts))
         found = {
             "number": span.number,
             "lines": reader.number,
@@ -81,19 +78,19 @@ class Job:
             "bytes_of_text": reader.bytes_of_text,
             "text_sha256": digest,
         }
-        return save_part(self.folder, found, self._joined(pieces), np.array(lengths, dtype=np.int64), made_from)
+        return save_part(self.folder, found, self._checked(buffer.ids), np.array(lengths, dtype=np.int64), made_from)
 
-    def _joined(self, pieces: list[Ids]) -> bytes:
-        if not pieces:
-            return b""
-        tokens: npt.NDArray[np.uint32] = np.concatenate(pieces)
-        largest = int(tokens.max())
+    def _checked(self, tokens: Ids) -> npt.NDArray[Any]:
+        """Return ids in the type that they have in `.bin`."""
+        wanted = dtype_for(self.vocabulary_size).newbyteorder("<")
+        largest = int(tokens.max(initial=0))
         if largest >= self.vocabulary_size:
             raise DataError(
                 f"{self.tokenizer_folder}: gives id {largest}, but has {self.vocabulary_size} entries; its ids have "
                 "gaps, which no embedding of that size can hold: use a repaired tokenizer"
             )
-        return tokens.astype(dtype_for(self.vocabulary_size).newbyteorder("<"), copy=False).tobytes()
+        # ids of 32 bits are below 2^31 here, so they need no conversion
+        return tokens.view(wanted) if wanted.itemsize == tokens.itemsize else tokens.astype(wanted)
 
 
 class BadLineError(DataError):
@@ -144,6 +141,46 @@ class _Reader:
             raise BadLineError(self.number, reason) from error
         self.bad_lines += 1
         self.first_bad = self.first_bad or f"{self.number}: {reason}"
+
+
+class _Buffer:
+    """Ids of a part back to back, in memory that is used again for the next part."""
+
+    def __init__(self) -> None:
+        self._memory = np.empty(1 << 20, dtype=np.uint32)
+        self._size = 0
+
+    def start(self, engine: Engine, eod: int) -> None:
+        """Forget what is in it; from now on each document is put between what `engine` wants around it and `eod`."""
+        self._size = 0
+        self._before = engine.before
+        self._behind = np.append(engine.behind, np.uint32(eod))
+        self._around = len(engine.before) + len(engine.behind)
+
+    def add(self, row: Ids) -> int:
+        """Add a document; return its tokens with the end of document, 0 for one without tokens."""
+        if not len(row) and not self._around:
+            return 0
+        first = self._size + len(self._before)
+        last = first + len(row)
+        end = last + len(self._behind)
+        if end > len(self._memory):
+            self._memory = np.concatenate((self._memory, np.empty(max(end, len(self._memory)), dtype=np.uint32)))
+        self._memory[self._size : first] = self._before
+        self._memory[first:last] = row
+        self._memory[last:end] = self._behind
+        length, self._size = end - self._size, end
+        return length
+
+    @property
+    def ids(self) -> Ids:
+        """All that was added."""
+        return self._memory[: self._size]
+
+
+@lru_cache(maxsize=1)
+def _buffer() -> _Buffer:
+    return _Buffer()
 
 
 @lru_cache(maxsize=1)
