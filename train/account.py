@@ -15,6 +15,8 @@ from typing import Any
 from train.supervise import Ending
 from utils import results
 from utils.job import Job
+from utils.memory import cpu_capacity_gb
+from utils.oom import advice
 from utils.reserve import release_reserve, remove_leftovers
 
 TIMEOUT_EXIT_CODE = 124
@@ -43,6 +45,8 @@ def settle(attempt: Attempt, ending: Ending) -> int:
     verdict = _verdict(ending, written)
     if verdict is not None:
         status, reason = verdict
+        if status == "oom":
+            reason += f"; {_advice(attempt.job, written)}"
         if ending.log_error:
             reason += f"\nthe log is incomplete: {ending.log_error}"
         leave(attempt, status, reason, written)
@@ -96,12 +100,18 @@ def _crash(ending: Ending, crashed: dict[int, Signals], written: dict[str, Any] 
     reason = f"{who} {_where(ending)}"
     is_oom = ending.kernel_oom_kills > 0 and Signals.SIGKILL in crashed.values()
     if is_oom:
-        reason += f"; the kernel ended {ending.kernel_oom_kills} process(es) for want of memory meanwhile; lower MBS"
+        reason += f"; the kernel ended {ending.kernel_oom_kills} process(es) for want of memory meanwhile"
     elif Signals.SIGKILL in crashed.values():
         reason += "; not by this suite, and not for want of memory by the kernel's own count"
     if written and written["reason"]:
         reason += "; the other ranks then ended with: " + written["reason"].strip().splitlines()[-1]
     return "oom" if is_oom else "failed", reason
+
+
+def _advice(job: Job, written: dict[str, Any] | None) -> str:
+    total = written["gpu_info"].get("total_memory_gb") if written else None
+    capacity = cpu_capacity_gb(job.config.num_gpus)[0] if job.config.platform == "cpu" else total
+    return advice(job.config, job.framework, job.spec, capacity)
 
 
 def _how(ending: Ending) -> str:

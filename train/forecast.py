@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from utils import results
+from utils.hardware import gpu_info
 from utils.job import Job
+from utils.memory import cpu_capacity_gb, estimate
+from utils.oom import advice
 
 SAME_WORK = (
     "max_steps",
@@ -70,4 +73,28 @@ def _seconds_of(job: Job, earlier: Iterable[dict[str, Any]]) -> float | None:
 
 
 def memory_lines(jobs: Sequence[Job]) -> list[str]:
-    return []
+    """Return a line for each framework and model: what it will take of a device, and a warning where that is more."""
+    if not jobs:
+        return []
+    capacity, source = _capacity_gb(jobs[0])
+    lines = []
+    for job in {(job.framework, job.model): job for job in jobs}.values():
+        needed = estimate(job.config, job.framework, job.spec).total_gb
+        line = f"memory: {job.framework} {job.model} about {needed:.1f} GB"
+        if capacity is None:
+            lines.append(f"{line}, of an unknown amount ({source})")
+        elif needed <= capacity:
+            lines.append(f"{line} of {capacity:.1f} GB ({source})")
+        else:
+            told = advice(job.config, job.framework, job.spec, capacity)
+            lines.append(f"warning: memory: {job.framework} {job.model}: {told} ({source})")
+    return lines
+
+
+def _capacity_gb(job: Job) -> tuple[float | None, str]:
+    """Return the memory of one device, on a CPU of one rank, and whose it is; None where nobody tells."""
+    if job.config.platform == "cpu":
+        return cpu_capacity_gb(job.config.num_gpus)
+    info = gpu_info(job.config.platform, job.config.num_gpus)
+    total = info["total_memory_gb"]
+    return (float(total) if isinstance(total, (int, float)) else None), str(info["device_name"])

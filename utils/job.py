@@ -13,8 +13,10 @@ from typing import Any
 from utils import provenance, results
 from utils.configure import ROOT, RunConfig
 from utils.fingerprint import sha256_code, sha256_json
+from utils.memory import cpu_capacity_gb
 from utils.models import ModelSpec
 from utils.monitor import NonFiniteError, Samples, StepRecorder
+from utils.oom import advice, memory_at
 from utils.performance import data_wait_fraction, data_wait_warning, summarize, warmup_steps
 from utils.reserve import release_reserve
 
@@ -151,8 +153,16 @@ class JobReport:
 
     def _report_failure(self, error: BaseException) -> None:
         status, reason = classify(error)
+        if status == "oom":
+            reason += "\n" + self._memory_hint()
         release_reserve(self.job.result_path)
         results.write(self.result(status, reason), self.job.result_path, replace=False)
+
+    def _memory_hint(self) -> str:
+        job, total = self.job, self.gpu_info.get("total_memory_gb")
+        capacity = cpu_capacity_gb(job.config.num_gpus)[0] if job.config.platform == "cpu" else total
+        held = memory_at(self.recorder.device if self.recorder else None)
+        return f"{held}; {advice(job.config, job.framework, job.spec, capacity)}"
 
     def _check_complete(self) -> None:
         steps, wanted = self.recorder.samples.steps if self.recorder else [], self.job.config.train_iterations

@@ -175,3 +175,13 @@ def test_time_of_the_matrix_comes_from_results_of_this_machine(matrix, tmp_path,
     assert forecast.matrix_seconds(jobs)[0] is None
     monkeypatch.setattr("platform.node", lambda: "here")
     assert forecast.matrix_seconds(jobs)[0] == pytest.approx(5 * 100)
+
+
+def test_memory_that_a_device_has_not_is_warned_of_with_what_fits(matrix, monkeypatch):
+    jobs = matrix.jobs[:2]
+    lines = forecast.memory_lines(jobs)
+    assert [line.split(" about ")[0] for line in lines] == ["memory: mega llama", "memory: hf llama"]
+    monkeypatch.setattr(forecast, "cpu_capacity_gb", lambda ranks: (0.6, "physical memory"))
+    fits, warning = forecast.memory_lines(jobs)
+    assert fits == "memory: mega llama about 0.5 GB of 0.6 GB (physical memory)"
+    assert warning.startswith("warning: memory: hf llama: about 0.7 GB are needed") and "MBS=" in warning

@@ -11,8 +11,9 @@ from example import example_result
 from utils import job as job_module
 from utils import results
 from utils.configure import load
-from utils.job import Job, JobReport, MismatchError, classify
+from utils.job import IncompleteError, Job, JobReport, MismatchError, classify
 from utils.monitor import NonFiniteError, StepRecorder
+from utils.reserve import reserve
 
 SHA = "a" * 64
 SETTINGS = [
@@ -98,12 +99,52 @@ def test_a_finished_training_leaves_an_ok_result_with_what_was_measured(job):
     assert (result["framework"], result["model"], result["identity_sha256"]) == ("mega", "llama", "1" * 64)
 
 
-def test_one_steady_step_has_no_spread_and_says_why(job):
+def test_one_steady_step_has_no_spread_and_says_why(tmp_path):
+    short = load("cpu", arguments=[*SETTINGS, "TRAIN_ITERS=2", "WARMUP_ITERS=1", f"OUTPUT_DIR={tmp_path}"], environ={})
+    job = Job(short, "mega", "llama")
     with report_of(job) as report:
         known(report, losses=(8.3, 8.2))
     metrics = stored(job)["performance_metrics"]
     assert metrics["std_step_time_seconds"] is None
     assert "one steady step" in metrics["reasons"]["std_step_time_seconds"]
+
+
+@pytest.mark.parametrize("losses", [(), (8.3, 8.2, 8.1)])
+def test_training_that_returns_before_its_last_step_is_a_failure(job, losses):
+    with pytest.raises(IncompleteError), report_of(job) as report:
+        known(report, losses)
+    result = stored(job)
+    assert result["status"] == "failed"
+    assert f"the training ended after {len(losses)} of 5 steps" in result["reason"]
+    assert result["steps"] == list(range(1, len(losses) + 1))
+
+
+def test_full_disk_is_the_reason_when_the_result_cannot_be_written(job, monkeypatch):
+    reserve(job.result_path)
+    write, tries = results.write, []
+
+    def full_once(*arguments, **options):
+        tries.append(arguments)
+        if len(tries) == 1:
+            raise OSError(28, "No space left on device")
+        return write(*arguments, **options)
+
+    monkeypatch.setattr(results, "write", full_once)
+    with pytest.raises(OSError, match="No space left"), report_of(job) as report:
+        known(report)
+    result = stored(job)
+    assert result["status"] == "failed" and "No space left on device" in result["reason"]
+    assert len(result["steps"]) == 5, "what was measured is kept"
+    assert list(job.result_path.parent.iterdir()) == [job.result_path], "the reserve was given back"
+
+
+def test_out_of_memory_names_what_was_held_and_what_should_fit(job):
+    with pytest.raises(MemoryError), report_of(job) as report:
+        known(report)
+        raise MemoryError
+    reason = stored(job)["reason"]
+    assert stored(job)["status"] == "oom"
+    assert "GB were in use" in reason and "GB are needed by the estimate" in reason
 
 
 def with_waits(report, waits):

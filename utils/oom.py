@@ -1,0 +1,31 @@
+"""What to say of a job that ran out of memory: how much it held, and the micro batch that should fit instead."""
+
+from __future__ import annotations
+
+from utils.configure import RunConfig
+from utils.memory import estimate, largest_micro_batch
+from utils.models import ModelSpec
+from utils.monitor import Device
+
+
+def memory_at(device: Device | None) -> str:
+    """Return what the device held when it ran out, in GB; `device` is None where the job had not asked it yet."""
+    if device is None:
+        return "the memory at that point is unknown: it was before the first step"
+    reserved = device.peak_reserved_gb()
+    held = "" if reserved is None else f", {reserved:.1f} GB reserved by the allocator"
+    return f"{device.allocated_gb():.1f} GB were in use, {device.peak_allocated_gb():.1f} GB at the most{held}"
+
+
+def advice(config: RunConfig, framework: str, spec: ModelSpec, capacity_gb: float | None) -> str:
+    """Return which smaller micro batch should fit by the estimate (utils/memory.py), or what else to do.
+
+    `capacity_gb` is the memory of one device (on a CPU: of one rank); None where it is unknown.
+    """
+    if capacity_gb is None:
+        return "lower MBS; how far cannot be said, because the memory of the device is unknown"
+    needed = f"about {estimate(config, framework, spec).total_gb:.1f} GB are needed by the estimate"
+    size = largest_micro_batch(config, framework, spec, capacity_gb, below=config.micro_batch_size)
+    if size is None:
+        return f"{needed} of {capacity_gb:.1f} GB, and no smaller micro batch fits: raise TP or PP, or lower SL"
+    return f"{needed} of {capacity_gb:.1f} GB at MBS={config.micro_batch_size}; MBS={size} should fit"
