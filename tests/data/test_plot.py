@@ -78,7 +78,7 @@ def test_any_lengths_can_be_drawn_and_nothing_is_cut(tmp_path: Path, lengths: li
 
 
 def test_a_name_with_dollar_signs_is_no_formula(tmp_path: Path) -> None:
-    write_plot(tmp_path / "data.png", summary_of(LENGTHS), r"prices in $ and $\frac")
+    write_plot(tmp_path / "data.png", summary_of(LENGTHS), r"costs $\frac$")
 
 
 def test_the_same_data_give_the_same_picture(tmp_path: Path) -> None:
