@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -11,10 +12,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx2
 import pytest
 from hub_server import HubServer
+from huggingface_hub.errors import LocalEntryNotFoundError
 
-from data.hub_errors import scrubbed
+from data.hub_errors import FetchError, SourceError, explain, scrubbed
 
 WORKER = Path(__file__).with_name("hub_worker.py")
 SECRET = "hf_PlantedTokenThatMustNotShow"
@@ -30,7 +33,7 @@ def hub() -> Iterator[HubServer]:
 
 def environment(address: str, home: Path, **more: str) -> dict[str, str]:
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGING", "TRANSFORMERS"))}
-    settings = {"HF_ENDPOINT": address, "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1"}
+    settings = {"HF_ENDPOINT": address, "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1", "NO_PROXY": "127.0.0.1"}
     return kept | settings | more
 
 
@@ -155,6 +158,37 @@ def test_a_full_disk_is_known_before_the_download(hub, tmp_path):
 def test_a_token_that_cannot_be_one_is_refused_without_being_shown(hub, tmp_path, token):
     printed, said = fetch(hub, tmp_path, "a.bin", HF_TOKEN=token)
     assert "HF_TOKEN: holds characters that no token has" in printed
+
+
+FAILURES = [
+    (
+        OSError(errno.ENOSPC, "No space left on device", "/cache/x"),
+        FetchError,
+        "/cache/x: the disk is full; make room",
+        False,
+    ),
+    (OSError(errno.EACCES, "Permission denied", "/cache/x"), SourceError, "/cache/x: cannot be written", False),
+    (
+        OSError("Consistency check failed: file should be of size 9"),
+        FetchError,
+        "a file came shorter than announced",
+        True,
+    ),
+    (httpx2.ReadTimeout("slow"), FetchError, "http://hub: does not answer in time", True),
+    (httpx2.ReadError("reset by peer"), FetchError, "some/text: the transfer broke (reset by peer)", True),
+    (httpx2.ConnectError("no route"), FetchError, "http://hub: cannot be reached (no route)", True),
+    (ValueError("what\nis this?"), FetchError, "some/text: could not be fetched (what is this?)", True),
+]
+
+
+@pytest.mark.parametrize(("failure", "kind", "said", "may_pass"), FAILURES)
+def test_a_failure_is_told_as_what_it_is_however_deep_it_lies(failure, kind, said, may_pass):
+    outer = LocalEntryNotFoundError("An error happened while trying to locate the file on the Hub")
+    outer.__cause__ = failure
+    for error in (failure, outer):
+        explained, again = explain(error, "some/text", "dataset", "http://hub")
+        assert type(explained) is kind and said in str(explained) and again is may_pass
+        assert "\n" not in str(explained)
 
 
 def test_a_token_is_cut_out_of_every_message(monkeypatch):

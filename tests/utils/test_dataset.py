@@ -191,6 +191,15 @@ def test_models_share_data_where_they_share_the_tokenizer(tmp_path):
     assert len(places("DATASET=c4", "TOKENIZER=some/tokenizer")) == 1
 
 
+def test_tokenizers_of_one_name_have_places_of_their_own(tmp_path):
+    texts = [f"DATASET={name}" for name in ("c4", "synth")]
+    for text in texts:
+        places = {
+            data_prefix(config_of(tmp_path, text, f"TOKENIZER=/{folder}/mine"), "llama") for folder in ("one", "other")
+        }
+        assert len(places) == 2
+
+
 def test_a_place_has_a_name_that_people_can_read(tmp_path):
     place = data_prefix(config_of(tmp_path, "DATASET=c4", "SAMPLES=50000"), "qwen").parent.name
     assert re.fullmatch(r"c4_qwen_50000documents_[0-9a-f]{12}", place)
