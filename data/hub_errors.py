@@ -38,7 +38,7 @@ def explain(error: Exception, repo: str, kind: str, endpoint: str) -> tuple[Sour
         known = _of_repository(cause, repo, kind, endpoint) or _of_transfer(cause, repo, endpoint)
         if known is not None:
             return known
-    return FetchError(f"{repo}: could not be fetched ({scrubbed(error)}); run again"), True
+    return FetchError(f"{repo}: could not be fetched ({scrubbed(_chain(error)[0])}); run again"), True
 
 
 def _chain(error: BaseException) -> list[BaseException]:
