@@ -142,8 +142,8 @@ def _tokenizer(config: RunConfig, model: str, folder: Path) -> tuple[Path, dict[
 
 
 def _verify_again(config: RunConfig, prefix: Path) -> Summary | None:
-    folder = Path(config.tokenizer or prefix.parent / "tokenizer").expanduser()
-    tokenizer = folder if folder.is_dir() else None
+    folders = (Path(config.tokenizer or "").expanduser(), prefix.parent / "tokenizer")
+    tokenizer = next((folder for folder in folders if folder.name and folder.is_dir()), None)
     if tokenizer or manifest_path(prefix).exists():
         return verify.verify(prefix, tokenizer)
     print(f"data: {prefix}: no manifest and no TOKENIZER=FOLDER, so only the structure is checked", file=sys.stderr)

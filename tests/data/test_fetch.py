@@ -90,7 +90,8 @@ def test_as_many_documents_as_are_asked_for_come_from_as_few_shards(hub, tmp_pat
     assert sorted(path.name for path in prefix.parent.iterdir()) == ["text.bin", "text.idx", "text.json", "tokenizer"]
 
     hub.requests.clear()
-    run(hub, tmp_path, "DATASET=c4", "SAMPLES=150")
+    (again,), said = run(hub, tmp_path, "DATASET=c4", "SAMPLES=150")
+    assert again == prefix and "round trip  64 of 64 documents" in said, "it is verified again"
     assert not hub.requests, "what is prepared needs no network"
 
 
