@@ -179,7 +179,8 @@ def _purge_all(output_dir: Path, data_dir: Path | None, *, is_dry_run: bool) -> 
             if folder is None:
                 print(f"{key}={path}: does not exist; nothing to do")
                 continue
-            refuse_in_use(folder, layout)
+            if layout is not OUTPUT_LAYOUT:
+                refuse_in_use(folder, layout)
             opened.append((folder, layout))
         for folder, _ in opened:
             stack.enter_context(footprint.locked(folder.directory, str(folder.path), create=not is_dry_run))

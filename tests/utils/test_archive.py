@@ -95,6 +95,8 @@ def test_the_same_files_give_the_same_bytes_wherever_and_whenever_they_were_writ
             os.utime(target, (1, 1))
     (copy / "output.zip").unlink()
     archive.write(copy, {})
+    with zipfile.ZipFile(copy / "output.zip") as opened:
+        assert {member.date_time for member in opened.infolist()} == {(1980, 1, 1, 0, 0, 0)}, "the first there is"
     assert (copy / "output.zip").read_bytes() == (output / "output.zip").read_bytes()
     archive.write(output, {})
     assert (copy / "output.zip").read_bytes() == (output / "output.zip").read_bytes(), "an archive is not in itself"

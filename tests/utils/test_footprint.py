@@ -246,6 +246,7 @@ def test_all_that_preparing_and_reading_data_leaves_is_known(tmp_path):
     settings = (f"DATA_DIR={tmp_path / 'data'}", f"OUTPUT_DIR={tmp_path / 'output'}", *SHORT)
     config = load("cpu", arguments=settings, environ={})
     prefix, manifest = prepare(config, "llama")
+    assert kind_of(tmp_path / "data") == "data", "marked by what makes the data, not only by what reads them"
     build_train_dataset(config, prefix, manifest)
     text = tmp_path / "my.-[own].jsonl"
     text.write_text("".join(json.dumps({"text": f"the {number} lines of mine " * 40}) + "\n" for number in range(60)))
