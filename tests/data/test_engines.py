@@ -65,8 +65,9 @@ def engine_of(folder: Path, name: str, tmp_path: Path) -> Engine:
 
 
 @needs_gigatoken
-@pytest.mark.parametrize("name", ["hf", "gigatoken"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "name"), [*((kind, "gigatoken") for kind in KINDS), ("llama3", "hf"), ("qwen2", "hf")]
+)
 def test_ids_are_those_of_transformers_in_every_script(
     tmp_path: Path, folders: dict[str, Path], kind: str, name: str
 ) -> None:
