@@ -14,8 +14,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from megatron_reference import TEXTS as MEGATRON_TEXTS
+from megatron_reference import megatron_pair
 
 from data.clean import CleanRules, clean, described, level, main, rules_of, write_documents
+from data.encode import encode
 from data.read import Dropped, Record
 from utils.configure import ROOT, load
 from utils.indexed import DataError
@@ -196,6 +199,15 @@ def test_written_lines_are_json_with_the_text_and_nothing_else(
     write_documents(texts, path)
     expected = [json.dumps({"text": text}, ensure_ascii=False, separators=(",", ":")) for text in texts]
     assert path.read_bytes() == "".join(line + "\n" for line in expected).encode("utf8")
+
+
+def test_the_level_none_trains_on_the_documents_that_megatron_makes(tmp_path: Path, plain_tokenizer: Path) -> None:
+    source = write_jsonl(tmp_path / "in.jsonl", MEGATRON_TEXTS)
+    assert main([str(source), "--output", str(tmp_path / "clean.jsonl"), "--clean", "none"]) == 0
+    encode(tmp_path / "clean.jsonl", plain_tokenizer, tmp_path / "ours")
+    megatron_pair(tmp_path / "theirs", MEGATRON_TEXTS, plain_tokenizer)
+    for ending in ("bin", "idx"):
+        assert (tmp_path / f"ours.{ending}").read_bytes() == (tmp_path / f"theirs.{ending}").read_bytes()
 
 
 def test_a_file_without_a_document_is_not_written(tmp_path: Path) -> None:
