@@ -42,7 +42,8 @@ def draw(summary: Summary, name: str) -> Figure:
         edgecolor="white",
         linewidth=0.5,
     )
-    axes.set_title(f"Document lengths of {textwrap.shorten(name, NAME_CHARACTERS, placeholder='...')}", fontsize=10)
+    shown = name if len(name) <= NAME_CHARACTERS else f"...{name[3 - NAME_CHARACTERS :]}"
+    axes.set_title(f"Document lengths of {shown}", fontsize=10)
     axes.set_xlabel("tokens of a document, its end included (logarithmic, bins of half an octave)")
     axes.set_ylabel("documents")
     axes.set_ylim(0, 1.15 * max(found.documents for found in bins))  # room for the name of the median

@@ -60,6 +60,11 @@ def test_it_has_units_a_title_the_median_and_a_caption() -> None:
     assert "longest 1,000" in said
 
 
+def test_a_long_name_keeps_its_end() -> None:
+    title = draw(summary_of(LENGTHS), "/a/folder" * 20 + "/mine").axes[0].get_title()
+    assert title.endswith("/a/folder/mine") and "..." in title and len(title) == len("Document lengths of ") + 60
+
+
 def test_what_is_not_known_is_not_said() -> None:
     assert "bytes of text" not in caption(summary_of(LENGTHS, bytes_of_text=None))
 
