@@ -73,7 +73,9 @@ def open_shards(config: RunConfig) -> Shards:
 
     Raises SourceError where none of its repositories can be had, FetchError where the hub cannot be reached.
     """
-    return _first_that_works(f"DATASET={config.dataset}", _text_sources(config), lambda source: _open(config, source))
+    return _first_that_works(
+        f"DATASET={config.dataset} DATASET_REPO=auto", _text_sources(config), lambda source: _open(config, source)
+    )
 
 
 def _text_sources(config: RunConfig) -> tuple[TextSource, ...]:
@@ -106,7 +108,7 @@ def fetch_tokenizer(config: RunConfig, model: str, folder: Path) -> dict[str, An
     if (folder / SOURCE_FILE).is_file():
         return dict(json.loads((folder / SOURCE_FILE).read_text(encoding="utf8")))
     named = (config.tokenizer,) if config.tokenizer else TOKENIZERS[model]
-    return _first_that_works(f"TOKENIZER of {model}", named, lambda repo_id: _fetch_tokenizer(repo_id, folder))
+    return _first_that_works(f"TOKENIZER=auto of {model}", named, lambda repo_id: _fetch_tokenizer(repo_id, folder))
 
 
 def _fetch_tokenizer(named: str, folder: Path) -> dict[str, Any]:
@@ -168,4 +170,4 @@ def _first_that_works(what: str, candidates: Sequence[Candidate], fetch: Callabl
                 raise
             if len(refused) < len(candidates):
                 hub.say(f"{error}; trying the next repository")
-    raise SourceError(f"{what}: no repository gives it: {' | '.join(refused)}")
+    raise SourceError(f"{what}: none of its repositories can be had: {' | '.join(refused)}")

@@ -142,6 +142,15 @@ def test_bookcorpus_comes_from_the_first_copy_that_can_be_read(hub, tmp_path):
     assert [name for name in hub.downloads() if name.endswith("parquet")] == ["data/train-00000-of-00002.parquet"]
 
 
+def test_where_no_repository_will_do_each_is_told_with_its_reason(hub, tmp_path):
+    hub.add("datasets", "rojagtap/bookcorpus", {"rows.arrow": b"something else"})
+    _, said = run(hub, tmp_path, "DATASET=bc", "SAMPLES=5", wanted=2)
+    last = said.splitlines()[-1]
+    assert last.startswith("error: DATASET=bc DATASET_REPO=auto: none of its repositories can be had: ")
+    assert "SamuelYang/bookcorpus: no such repository" in last
+    assert "rojagtap/bookcorpus: holds rows.arrow, wanted .jsonl" in last
+
+
 WRONG = {
     "a configuration that is not there": (
         ["DATASET=c4", "DATASET_CONFIG=fr"],
