@@ -69,7 +69,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--model", required=True)
     parser.add_argument("--run", type=int, default=1, help="number of the run, from 1 (default: %(default)s)")
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
-    return parser.parse_args()
+    return parser.parse_intermixed_args()
 
 
 def _plan(options: argparse.Namespace) -> tuple[Job, str]:

@@ -49,7 +49,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--dry-run", action="store_true", help="print the plan and start nothing")
     parser.add_argument("--compare", action="store_true", help="compare the results at the end")
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
-    return parser.parse_args()
+    return parser.parse_intermixed_args()
 
 
 def _run(matrix: plan.Matrix, settings: Sequence[str], stop: processes.StopRequest, *, is_compared: bool) -> int:

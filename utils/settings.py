@@ -167,7 +167,14 @@ KEYS: dict[str, Key] = {
     "RUNS": Key("runs", *_integer(1), "process restarts per job"),
     "COOLDOWN_SECONDS": Key("cooldown_seconds", *_number(0), "pause before each job"),
     "METHOD": Key("method", *_choice("equal", "best", "both"), "equal settings, or each platform's best overlay"),
-    "LABEL": Key("label", *_matching(r"[A-Za-z0-9._-]*", "letters, digits, . _ -"), "subfolder of OUTPUT_DIR"),
+    "LABEL": Key(
+        "label",
+        *_matching(
+            r"(?!(\.+|data|logs|profiles|superseded)$)[A-Za-z0-9._-]*",
+            "letters, digits, . _ -, and no other folder of OUTPUT_DIR",
+        ),
+        "subfolder of OUTPUT_DIR",
+    ),
     "ORDER": Key("order", *_choice("interleaved", "grouped"), "run 1 of every job first, or all runs of a job"),
     "START_TIMEOUT_SECONDS": Key(
         "start_timeout_seconds", *_number(0, above=True), "longest time to a job's first finished step"

@@ -89,6 +89,8 @@ BAD_ARGUMENTS = [
     ("NNODES=2", ["NNODES=2", "one machine"]),
     ("METHOD=best", ["METHOD=best", "config.cpu-best.env"]),
     ("LABEL=../x", ["LABEL=../x"]),
+    ("LABEL=..", ["LABEL=.."]),
+    ("LABEL=logs", ["LABEL=logs", "no other folder of OUTPUT_DIR"]),
     ("SL=200000", ["SL=200000", "131072 positions"]),
     ("SEED=0x10", ["SEED=0x10"]),
     ('LABEL="x"', ["KEY=VALUE without quotes"]),
