@@ -20,26 +20,24 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-from tqdm import tqdm
 
 from data.backend import Backend, load_backend
 from data.encoder import one_thread_each
 from data.engines import ENGINES, EngineSpec, choose
 from data.files import written_whole
 from data.guard import Guard
+from data.join import PRELOAD, Totals, join
 from data.manifest import manifest_of
-from data.parts import Part, Span, bin_of, finished, folder_of, lines_before, read_lengths, replace_file, spans
-from data.worker import BadLineError, Job
-from data.workers import WorkerError, in_order, start_early
+from data.parts import finished, folder_of, replace_file
+from data.worker import Job
+from data.workers import WorkerError, start_early
 from utils.fingerprint import sha256_file, sha256_json, sha256_tokenizer
 from utils.indexed import (
     DataError,
@@ -53,9 +51,7 @@ from utils.results import write_json
 
 ON_BAD_LINE = ("error", "skip")
 EXECUTORS = ("local", "datatrove", "slurm")
-PRELOAD = ("data.worker", "tokenizers")
 LIBRARIES = ("tokenizers", "transformers", "gigatoken")
-_BAR_DELAY_SECONDS = 2
 
 
 def encode(
@@ -86,7 +82,7 @@ def encode(
     with _working_folder(output_prefix) as folder:
         job = _job(folder, backend, name, guard, text_key, skips_bad_lines=on_bad_line == "skip")
         with written_whole(bin_path(output_prefix), idx_path(output_prefix)) as (data, index):
-            totals = _merge(data, inputs, job, workers)
+            totals = join(data, inputs, job, workers)
             _write_documents(index, inputs, backend, totals)
             manifest = _manifest(backend, name, inputs, totals, sha256_file(index)) | dict(extra_manifest or {})
             # from here to the new manifest the pair counts as unfinished
@@ -140,70 +136,7 @@ def _job(
     )
 
 
-@dataclass
-class _Totals:
-    """What the parts of a run come to."""
-
-    read: list[Any]
-    """A digest of each input."""
-    written: Any = field(default_factory=hashlib.sha256)
-    lengths: list[npt.NDArray[np.int64]] = field(default_factory=lambda: [np.zeros(0, dtype=np.int64)])
-    bytes_of_text: int = 0
-    bad_lines: int = 0
-    first_bad: str | None = None
-    guarded: int = 0
-
-    def add(self, part: Part, lengths: npt.NDArray[np.int64]) -> None:
-        """Add the counts of one part."""
-        self.lengths.append(lengths)
-        self.bytes_of_text += part.bytes_of_text
-        self.bad_lines += part.bad_lines
-        self.guarded += part.guarded
-
-
-def _merge(path: Path, inputs: list[Path], job: Job, workers: int) -> _Totals:
-    """Encode all parts and join them, in input order, into `path`."""
-    totals = _Totals([hashlib.sha256() for _ in inputs])
-    before = [_state(path) for path in inputs]
-    bar = tqdm(
-        desc="encode", total=sum(size for size, _ in before), unit="B", unit_scale=True, delay=_BAR_DELAY_SECONDS,
-        disable=None,
-    )  # fmt: skip
-    # closed here and now when writing fails, which ends the workers
-    results = closing(_results(inputs, job, workers))
-    with path.open("wb") as file, bar, results as parts:
-        for span, part in parts:
-            _take(file, span, part, job, totals, inputs)
-            if part.first_bad is not None and totals.first_bad is None:
-                number, reason = part.first_bad.split(": ", 1)
-                totals.first_bad = f"{span.path}:{lines_before(span) + int(number)}: {reason}"
-            bar.update(span.end - span.start)
-    if [_state(path) for path in inputs] != before:
-        raise DataError(f"{' '.join(map(str, inputs))}: changed while it was read; encode it again")
-    if totals.bad_lines:
-        print(f"encode: {totals.bad_lines:,} bad lines skipped, the first: {totals.first_bad}", file=sys.stderr)
-    return totals
-
-
-def _results(inputs: list[Path], job: Job, workers: int) -> Generator[tuple[Span, Part], None, None]:
-    """Yield each part in order; a bad line is raised with its number in the file."""
-    with closing(in_order(job, spans(inputs), workers, PRELOAD)) as parts:
-        for span in spans(inputs):
-            try:
-                yield span, next(parts)
-            except BadLineError as error:
-                raise DataError(f"{span.path}:{lines_before(span) + error.number}: {error.reason}") from error
-
-
-def _take(file: BinaryIO, span: Span, part: Part, job: Job, totals: _Totals, inputs: list[Path]) -> None:
-    tokens = bin_of(job.folder, part.number).read_bytes()
-    totals.read[inputs.index(span.path)].update(span.read())
-    totals.written.update(tokens)
-    totals.add(part, read_lengths(job.folder, part.number))
-    file.write(tokens)
-
-
-def _write_documents(path: Path, inputs: list[Path], backend: Backend, totals: _Totals) -> None:
+def _write_documents(path: Path, inputs: list[Path], backend: Backend, totals: Totals) -> None:
     lengths = np.concatenate(totals.lengths)
     if not lengths.any():
         raise DataError(
@@ -213,7 +146,7 @@ def _write_documents(path: Path, inputs: list[Path], backend: Backend, totals: _
     write_index(path, backend.dtype, lengths[is_sequence], np.append(0, np.cumsum(is_sequence)))
 
 
-def _manifest(backend: Backend, engine: str, inputs: list[Path], totals: _Totals, idx_sha256: str) -> dict[str, Any]:
+def _manifest(backend: Backend, engine: str, inputs: list[Path], totals: Totals, idx_sha256: str) -> dict[str, Any]:
     files = [
         {"name": path.name, "sha256": digest.hexdigest(), "bytes": path.stat().st_size}
         for path, digest in zip(inputs, totals.read, strict=True)
@@ -237,11 +170,6 @@ def _joined_source(files: list[dict[str, Any]]) -> dict[str, Any]:
     digest = hashlib.sha256("".join(file["sha256"] + "\n" for file in files).encode("ascii")).hexdigest()
     size = sum(file["bytes"] for file in files)
     return {"name": f"{len(files)} files", "sha256": digest, "bytes": size, "files": files}
-
-
-def _state(path: Path) -> tuple[int, int]:
-    status = path.stat()
-    return status.st_size, status.st_mtime_ns
 
 
 def _check_arguments(inputs: list[Path], workers: int, on_bad_line: str) -> None:

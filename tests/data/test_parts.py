@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from megatron_reference import TEXTS, write_jsonl
 
 from data import encode as encode_module
-from data import parts, worker
+from data import join, parts, worker
 from data.encode import encode, main
 from data.parts import folder_of, lines_before, spans
 from utils.fingerprint import sha256_file
@@ -214,13 +214,13 @@ def test_an_input_that_changes_while_it_is_read_is_refused(
     tmp_path: Path, plain_tokenizer: Path, small_parts: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = write_jsonl(tmp_path / "in.jsonl", ["some words of it"] * 1000)
-    real = encode_module._take
+    real = join._take
 
     def touch(*given: object) -> None:
         os.utime(source, ns=(1, 1))
         real(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(encode_module, "_take", touch)
+    monkeypatch.setattr(join, "_take", touch)
     with pytest.raises(DataError, match=r"in\.jsonl: changed while it was read"):
         encode(source, plain_tokenizer, tmp_path / "out")
 
