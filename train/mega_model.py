@@ -160,7 +160,7 @@ def transformer_config(config: RunConfig, spec: ModelSpec, *, fused: bool) -> Tr
         persist_layer_norm=fused,
         bias_activation_fusion=has_gpu,
         bias_dropout_fusion=has_gpu,
-        cross_entropy_loss_fusion=has_gpu,
+        cross_entropy_loss_fusion=has_gpu and config.precision != "fp32",  # its gradient is bf16 whatever the input
         masked_softmax_fusion=False,  # no core attention of ours has a softmax of its own
         gradient_accumulation_fusion=False,  # needs an Apex or TransformerEngine extension
         attention_softmax_in_fp32=True,

@@ -186,8 +186,8 @@ class Stage:
         """At the fullest moment of the loss, 4 to 12 bytes a logit.
 
         mega turns the softmax into the gradient in place and casts it (megatron/core/tensor_parallel/cross_entropy.py;
-        fusions/fused_cross_entropy.py, taken on a GPU, makes it bf16 whatever the precision); hf has log-softmax and
-        two gradients at once, all float32 (transformers/loss/loss_utils.py).
+        fusions/fused_cross_entropy.py makes it bf16 whatever the precision, so train/mega_model.py leaves it out of
+        fp32); hf has log-softmax and two gradients at once, all float32 (transformers/loss/loss_utils.py).
         """
         if not self.has_output:
             return 0.0
@@ -195,7 +195,7 @@ class Stage:
         if not self.is_mega:
             each = 3 * fp32
         elif self.config.precision == "fp32":
-            each = softmax if self.is_cpu else softmax + bf16 + fp32
+            each = softmax
         else:
             each = softmax + bf16
         return each * self.tokens * self.spec.vocab_size / self.config.tensor_parallel_size

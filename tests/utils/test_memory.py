@@ -110,7 +110,7 @@ def test_activations_of_llama_8b_on_a_gpu_by_hand():
     ("framework", "precision", "platform", "bytes_per_logit"),
     [
         ("mega", "bf16", "nvd", 6),
-        ("mega", "fp32", "nvd", 10),
+        ("mega", "fp32", "nvd", 4),
         ("mega", "fp32", "cpu", 4),
         ("hf", "bf16", "nvd", 12),
         ("hf", "fp32", "cpu", 12),
