@@ -695,7 +695,7 @@ def mounted(place: Place, *mount: str) -> list[str]:
     if subprocess.run([*unshare, "true"], capture_output=True).returncode:
         pytest.skip("this user may not make a mount namespace")
     script = f'mount {" ".join(mount)} && exec "$@"'
-    command = [sys.executable, "-S", "-m", "utils.purge", "--platform", "nvd", f"OUTPUT_DIR={place.output}"]
+    command = [sys.executable, "-B", "-S", "-m", "utils.purge", "--platform", "nvd", f"OUTPUT_DIR={place.output}"]
     return [*unshare, script, "sh", *command]
 
 
