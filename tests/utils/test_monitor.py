@@ -288,7 +288,7 @@ def test_the_resident_set_of_this_process_is_what_the_kernel_says():
 
 
 TWO_RANKS = """
-import io, json, sys
+import io, json, os, sys
 import torch
 from utils.monitor import CpuDevice, StepRecorder
 
@@ -323,7 +323,9 @@ print(json.dumps([recorder.samples.loss_values, memory, recorder.samples.grad_no
 waits = [recorder, recorded(((None, None), (0.25, 0.0))), recorded(((None, None), (None, None)))]
 print(json.dumps([each.samples.data_wait_seconds for each in waits]))
 torch.distributed.barrier()
-torch.distributed.destroy_process_group()  # else its threads can abort the interpreter at its end
+torch.distributed.destroy_process_group()
+sys.stdout.flush()
+os._exit(0)  # as train/trainer.py leaves: gloo's threads can abort the interpreter at its end
 """
 
 
