@@ -10,7 +10,7 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
@@ -57,10 +57,11 @@ def main(
         train(job, report, prefix, manifest)
     torch.distributed.barrier()  # a gloo rank that leaves first can abort the others
     torch.distributed.destroy_process_group()
-    leave()
+    leave_at_once()
+    return 0
 
 
-def leave() -> NoReturn:
+def leave_at_once() -> None:
     """End this rank, whose work is done and whose result is written, without taking the libraries apart.
 
     Seen once in some hundred jobs of two gloo ranks on a busy machine: a library's thread still runs when its object
