@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TextIO, TypeVar
 
-from utils.progress import Step, format_step
+from utils.progress import format_step
 
 Batch = TypeVar("Batch")
 
@@ -235,8 +235,8 @@ class StepRecorder:
     def _print_progress(self, step: int, seconds: float, loss: float) -> None:
         self._seconds_after_first += seconds if step > 1 else 0.0
         average = self._seconds_after_first / (step - 1) if step > 1 else seconds
-        done = Step(step, self.total_steps, seconds, average, loss, self.samples.allocated_gb[-1])
-        self._stream.write(format_step(self._title, done))
+        memory_gb = self.samples.allocated_gb[-1]
+        self._stream.write(format_step(self._title, step, self.total_steps, seconds, average, loss, memory_gb))
         self._stream.flush()
 
 

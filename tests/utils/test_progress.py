@@ -1,6 +1,7 @@
 """A step's line says the same to whoever reads it; other lines are no steps."""
 
 import math
+from dataclasses import astuple
 
 import pytest
 
@@ -9,12 +10,12 @@ from utils.progress import Step, format_step, parse_step
 
 def test_what_is_written_is_read_back():
     step = Step(number=7, total=500, seconds=1.25, average_seconds=1.5, loss=6.3445, memory_gb=61.7)
-    assert parse_step(format_step("NVIDIA", step)) == step
+    assert parse_step(format_step("NVIDIA", *astuple(step))) == step
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
 def test_step_with_a_loss_that_is_not_finite_is_a_step(loss):
-    step = parse_step(format_step("CPU", Step(1, 30, 0.5, 0.5, loss, 0.4)))
+    step = parse_step(format_step("CPU", 1, 30, 0.5, 0.5, loss, 0.4))
     assert step is not None and (step.loss == loss or math.isnan(loss))
 
 
