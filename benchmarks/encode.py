@@ -3,12 +3,12 @@
     python -m benchmarks.encode --input FILE.jsonl --tokenizer FOLDER [--processes 1 2] [--repetitions 3]
     MEGATRON_LM_PATH=CHECKOUT MEGATRON_LM_PYTHON=PYTHON python -m benchmarks.encode ...
 
-Every figure is of a whole process tree from start to end, so starting counts: MB/s of text in UTF-8 (10^6 bytes),
-documents/s, and the largest sum of resident memory of all its processes, sampled ten times a second (pages that
-processes share count once for each). Repetitions alternate between the rows, so that a machine that drifts drifts for
-all; the table has medians with smallest and largest, and each row as a ratio to preprocess_data.py with as many
-processes, where there is a checkout of Megatron-LM (Python 3.12 or later, with torch and triton), else to one bare
-`tokenizers` process.
+Every figure is of a whole process tree from start to end, so starting counts: MB/s of text in UTF-8 (10^6 bytes) and
+documents/s. Repetitions alternate between the rows, so that a machine that drifts drifts for all; the table has medians
+with smallest and largest, and each row as a ratio to preprocess_data.py with as many processes, where there is a
+checkout of Megatron-LM (Python 3.12 or later, with torch and triton), else to one bare `tokenizers` process. Memory is
+looked at in one more run of each row, which is not timed: the largest sum of resident memory of all its processes,
+sampled ten times a second (pages that processes share count once for each).
 
 - bare gigatoken, bare tokenizers: read the file, take the texts, encode them, throw the ids away; as many processes,
   each with its share of the lines. Nothing that writes can be faster.
@@ -60,9 +60,10 @@ class Figure:
     """What one run of a row took."""
 
     seconds: float
-    peak_rss_bytes: int
     sha256: str | None
     """Of `.bin` and `.idx`; None where nothing is written."""
+    peak_rss_bytes: int | None = None
+    """None where it was not looked for: looking takes a tenth of a core from the work."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -76,10 +77,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for _ in tqdm(range(options.repetitions), "repetitions", disable=None):
         for row in figures:
             figures[row].append(_measure(row))
+    peaks = {row: _measure(row, samples_memory=True).peak_rss_bytes for row in tqdm(figures, "memory", disable=None)}
     print(_machine())
     for path, (documents, size) in sizes.items():
         print(f"{path.name}: {documents:,} documents, {size / MEGABYTE:.1f} MB of text")
-    _print_table(figures, sizes)
+    _print_table(figures, peaks, sizes)
     return _report_digests(figures)
 
 
@@ -133,7 +135,7 @@ def _rows(options: argparse.Namespace, slow: Path) -> list[Row]:
             command = (sys.executable, *bare_, "--processes", str(count))
             rows.append(Row(f"bare {engine}", count, command, path, writes=False))
         rows += _megatron_rows(options, slow, count)
-    return rows
+    return [row for row in rows if not options.only or any(word in row.name for word in options.only)]
 
 
 def _megatron_rows(options: argparse.Namespace, slow: Path, count: int) -> list[Row]:
@@ -153,7 +155,7 @@ def _megatron_rows(options: argparse.Namespace, slow: Path, count: int) -> list[
     return rows
 
 
-def _measure(row: Row) -> Figure:
+def _measure(row: Row, *, samples_memory: bool = False) -> Figure:
     environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
     environment |= {"RAYON_NUM_THREADS": str(row.processes), "PYTHONPATH": str(ROOT)}
     if row.name.startswith("preprocess"):
@@ -164,13 +166,15 @@ def _measure(row: Row) -> Figure:
         started = time.perf_counter()
         with Path(folder, "log").open("wb") as log:
             process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=ROOT)
-            peak = _Peak(process.pid)
+            peak = _Peak(process.pid) if samples_memory else None
             code = process.wait()
         seconds = time.perf_counter() - started
-        peak.stop()
+        if peak:
+            peak.stop()
         if code != 0:
             raise RuntimeError(f"{row.name}: exit {code}: {Path(folder, 'log').read_text()[-2000:]}")
-        return Figure(seconds, peak.bytes, _digest(Path(folder)) if row.writes else None)
+        digest = _digest(Path(folder)) if row.writes else None
+        return Figure(seconds, digest, peak.bytes if peak else None)
 
 
 class _Peak(threading.Thread):
@@ -221,7 +225,9 @@ def _size(path: Path) -> tuple[int, int]:
     return documents, size
 
 
-def _print_table(figures: dict[Row, list[Figure]], sizes: dict[Path, tuple[int, int]]) -> None:
+def _print_table(
+    figures: dict[Row, list[Figure]], peaks: dict[Row, int | None], sizes: dict[Path, tuple[int, int]]
+) -> None:
     rates = {
         row: [sizes[row.input][1] / MEGABYTE / figure.seconds for figure in repeated]
         for row, repeated in figures.items()
@@ -232,7 +238,7 @@ def _print_table(figures: dict[Row, list[Figure]], sizes: dict[Path, tuple[int, 
         median = statistics.median(found)
         documents, size = sizes[row.input]
         spread = f"{median:.1f} ({min(found):.1f} to {max(found):.1f})"
-        rss = max(figure.peak_rss_bytes for figure in figures[row]) / MEGABYTE
+        rss = (peaks[row] or 0) / MEGABYTE
         ratio = f"{median / statistics.median(rates[base]):.1f}" if base else ""
         per_second = f"{median * MEGABYTE / size * documents:,.0f}"
         print(f"| {row.name} | {row.processes} | {spread} | {per_second} | {rss:.0f} | {ratio} |")
@@ -277,6 +283,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--slow-input", type=Path, help="shorter file for the rows that are slow (default: --input)")
     parser.add_argument("--tokenizer", type=Path, required=True, help="folder that transformers.AutoTokenizer loads")
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2], help="process counts (default: 1 2)")
+    parser.add_argument("--only", nargs="+", help="rows whose name holds one of these words (default: all)")
     parser.add_argument("--repetitions", type=int, default=3, help="of each row (default: %(default)s)")
     parser.add_argument("--bare", choices=("gigatoken", "tokenizers"), help=argparse.SUPPRESS)
     return parser

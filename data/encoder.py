@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -76,8 +75,3 @@ class Encoder:
     def ids(self, texts: list[str]) -> list[list[int]]:
         """Return the ids of each text with the end of document; a text without tokens has none."""
         return [[*ids, self.eod] if ids else [] for ids in self.rows(texts)]
-
-
-def one_thread_each() -> None:
-    """Make tokenizers single-threaded in this process, and in those it starts: the parallelism here is processes."""
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"

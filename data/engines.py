@@ -18,11 +18,12 @@ import numpy.typing as npt
 
 from data.backend import Backend
 from data.encoder import Encoder
+from data.fast import build
 from data.guard import Guard, guard_of
 from utils.indexed import UnusableError
 
 ENGINES = ("auto", "hf", "gigatoken")
-RENEW_CHARACTERS = 1 << 28
+RENEW_BYTES = 1 << 28
 """gigatoken 0.10.0 keeps every piece of text that it ever saw; it is made anew after this much text."""
 
 Ids = npt.NDArray[np.uint32]
@@ -37,8 +38,9 @@ class Engine(Protocol):
     behind: Ids
     """What the tokenizer puts around each text, where `rows` has not done so."""
 
-    def rows(self, texts: list[str]) -> Iterator[Ids]:
-        """Yield the ids of each text, without an end of document; take them away one by one, and memory stays small."""
+    def rows(self, texts: list[bytes]) -> Iterator[Ids]:
+        """Yield the ids of each text (UTF-8), without an end of document; take them away one by one, and memory stays
+        small."""
 
 
 @dataclass(frozen=True)
@@ -82,14 +84,15 @@ class HfEngine:
         self.guarded = 0
         self.before = self.behind = np.zeros(0, dtype=np.uint32)
 
-    def rows(self, texts: list[str]) -> Iterator[Ids]:
+    def rows(self, texts: list[bytes]) -> Iterator[Ids]:
         """See `Engine`."""
         if not texts:
             return
+        strings = [text.decode("utf8") for text in texts]
         if self._path.is_dir():
-            lists = self._transformers.rows(texts)
+            lists = self._transformers.rows(strings)
         else:
-            lists = [encoding.ids for encoding in self._rust.encode_batch_fast(texts)]
+            lists = [encoding.ids for encoding in self._rust.encode_batch_fast(strings)]
         for ids in lists:
             yield np.array(ids, dtype=np.uint32)
 
@@ -117,32 +120,39 @@ class GigatokenEngine:
         self._reference = reference
         before, behind = guard.wraps
         self.before, self.behind = np.array(before, np.uint32), np.array(behind, np.uint32)
-        self._characters = 0
-        self._fast = self._load()
+        self._bytes = 0
+        self._fast = build(self._content)
 
-    def rows(self, texts: list[str]) -> Iterator[Ids]:
+    def rows(self, texts: list[bytes]) -> Iterator[Ids]:
         """See `Engine`."""
         self._renew(sum(map(len, texts)))
         guarded = self._guard.risky(texts)
         self.guarded += len(guarded)
         rows = self._reference.rows([texts[number] for number in guarded])
         by_reference = dict(zip(guarded, rows, strict=True))
+        to_cut = self._guard.to_cut(texts)
         encode = self._fast.encode  # one text at a time, on this thread: faster than its batches, which make an Array
         for number, text in enumerate(texts):
             if number in by_reference:
                 row = by_reference[number]
                 yield row[len(self.before) : len(row) - len(self.behind)]
+            elif number in to_cut:
+                yield self._joined(text)
             else:
                 yield encode(text)
 
-    def _renew(self, characters: int) -> None:
-        self._characters += characters
-        if self._characters > RENEW_CHARACTERS:
-            self._characters = characters
+    def _joined(self, text: bytes) -> Ids:
+        """Return the ids of a text with tokens to cut out."""
+        rows = []
+        for piece, token in self._guard.pieces(text):
+            rows.append(self._fast.encode(piece))
+            if token is not None:
+                rows.append(np.array([token], dtype=np.uint32))
+        return np.concatenate(rows, dtype=np.uint32)
+
+    def _renew(self, size_bytes: int) -> None:
+        self._bytes += size_bytes
+        if self._bytes > RENEW_BYTES:
+            self._bytes = size_bytes
             del self._fast  # before the next one is made, so that there is never room for two
-            self._fast = self._load()
-
-    def _load(self) -> Any:
-        from gigatoken.gigatoken_rs import load_hf_json
-
-        return load_hf_json(self._content)
+            self._fast = build(self._content)

@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from data import hub_cache
 from data.hub_errors import FetchError, SourceError, explain, scrubbed
 from utils.fingerprint import sha256_file
 
@@ -42,7 +43,7 @@ class Repo:
     commit: str
     """The commit that it was; everything is read at this one."""
     files: tuple[str, ...] = ()
-    """Names of the files of a model; empty for a data set, which may have a hundred thousand."""
+    """Names of the files of a model (offline: those in the cache); empty for a data set, which may have 100,000."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,12 @@ def resolve(repo_id: str, kind: str, revision: str | None) -> Repo:
     """
     api = _api()
     named = revision or "main"
+    if hub_cache.is_offline():
+        commit = hub_cache.commit_of(repo_id, kind, named)
+        say(f"{repo_id}: offline, {named} is {commit[:12]} in the cache")
+        return Repo(
+            repo_id, kind, named, commit, tuple(hub_cache.names(repo_id, kind, commit) if kind == "model" else ())
+        )
     say(f"{repo_id}: looking up {named} at {endpoint()}")
     if kind == "model":
         model = _ask(repo_id, kind, lambda: api.model_info(repo_id, revision=named))
@@ -86,9 +93,13 @@ def train_files(repo: Repo, config: str | None) -> list[str]:
     import datasets
 
     datasets.disable_progress_bars()
+    is_offline = hub_cache.is_offline()
+    folder = hub_cache.snapshot(repo.id, repo.kind, repo.commit)
 
     def build() -> Any:
         try:
+            if is_offline:
+                return datasets.load_dataset_builder(str(folder), config)
             return datasets.load_dataset_builder(repo.id, config, revision=repo.commit)
         # a script, an unknown configuration, no data files: RuntimeError, ValueError and FileNotFoundError by turns
         except (RuntimeError, ValueError, FileNotFoundError) as error:
@@ -100,8 +111,11 @@ def train_files(repo: Repo, config: str | None) -> list[str]:
     files = (_ask(repo.id, repo.kind, build).config.data_files or {}).get("train")
     if not files:
         raise SourceError(f"{repo.id}: has no files of a train split; name another repository or DATASET_CONFIG")
-    start = f"hf://datasets/{repo.id}@{repo.commit}/"
-    return [str(file).removeprefix(start) for file in files]
+    start = f"{folder}/" if is_offline else f"hf://datasets/{repo.id}@{repo.commit}/"
+    names = [str(file).removeprefix(start) for file in files]
+    if is_offline:
+        hub_cache.require_no_gap(repo.id, repo.kind, names)
+    return names
 
 
 def download(repo: Repo, name: str) -> HubFile:
@@ -111,7 +125,12 @@ def download(repo: Repo, name: str) -> HubFile:
     """
     import huggingface_hub
 
-    api, cached = _api(), _cached(repo, name)
+    api = _api()
+    if hub_cache.is_offline():
+        file = HubFile(name, *hub_cache.file(repo.id, repo.kind, repo.commit, name))
+        _require_sound(repo, file)
+        return file
+    cached = _cached(repo, name)
     found = _ask(
         repo.id, repo.kind, lambda: api.get_paths_info(repo.id, [name], repo_type=repo.kind, revision=repo.commit)
     )

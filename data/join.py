@@ -14,13 +14,12 @@ import numpy as np
 import numpy.typing as npt
 from tqdm import tqdm
 
+from data.fast import PRELOAD
 from data.parts import Part, Span, bin_of, lines_before, read_lengths, spans
 from data.worker import BadLineError, Job
 from data.workers import in_order
 from utils.indexed import DataError
 
-PRELOAD = ("data.worker", "tokenizers")
-"""What the server process that workers come from imports once for all of them."""
 _BAR_DELAY_SECONDS = 2
 
 

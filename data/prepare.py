@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from data import encode, synth, text, verify
-from data.encoder import Encoder, one_thread_each
+from data import pair, synth, text, verify
+from data.encoder import Encoder
 from data.fetch import FetchError, fetch_tokenizer
 from data.repositories import TOKENIZERS, VOCABULARIES
 from data.summary import Summary
-from data.workers import WorkerError
+from data.workers import WorkerError, one_thread_each
 from utils import footprint
 from utils.configure import PLATFORMS, ConfigError, RunConfig, load, require_writable
 from utils.dataset import check_epochs, data_prefix, describe, tokens_needed
@@ -93,7 +93,7 @@ def _make(config: RunConfig, model: str, prefix: Path, workers: int) -> Summary:
         manifest = (
             load_manifest(prefix)
             if manifest_path(prefix).exists()
-            else encode.encode(path, tokenizer, prefix, workers, engine=config.encoder, extra_manifest=about)
+            else pair.encode(path, tokenizer, prefix, workers, engine=config.encoder, extra_manifest=about)
         )
         short = tokens_needed(config) / manifest["tokens"]
         if known["is_all"] or config.samples or short <= 1 or attempt == ATTEMPTS:
@@ -124,7 +124,7 @@ def _make_synthetic(config: RunConfig, model: str, prefix: Path, workers: int) -
     else:
         tokenizer = prefix.parent / "tokenizer"
         synth.write_tokenizer(tokenizer, seed=config.seed, vocabulary_size=SYNTH_VOCABULARY_SIZE)
-    encode.encode(path, tokenizer, prefix, workers, engine=config.encoder)
+    pair.encode(path, tokenizer, prefix, workers, engine=config.encoder)
     return verify.verify(prefix, tokenizer, path)
 
 

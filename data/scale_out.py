@@ -20,10 +20,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from data import encode
-from data.encoder import one_thread_each
+from data import pair
 from data.parts import lines_before, spans
 from data.worker import BadLineError
+from data.workers import one_thread_each
 from utils.indexed import DataError, UnusableError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,14 +41,14 @@ class SlurmOptions:
 
 @dataclass(frozen=True)
 class EncodeParts:
-    """A step of a datatrove pipeline: the parts of one task; `arguments` are those of `data.encode.encode`."""
+    """A step of a datatrove pipeline: the parts of one task; `arguments` are those of `data.pair.encode`."""
 
     arguments: dict[str, Any]
 
     def __call__(self, data: Any, rank: int = 0, world_size: int = 1) -> Iterator[Any]:
-        """Encode the parts of a task, and pass on `data`; raises DataError as `data.encode.encode` does."""
+        """Encode the parts of a task, and pass on `data`; raises DataError as `data.pair.encode` does."""
         one_thread_each()
-        job = encode.job_of(**self.arguments)
+        job = pair.job_of(**self.arguments)
         for span in islice(spans(self.arguments["input"]), rank, None, world_size):
             try:
                 job(span)
@@ -65,7 +65,7 @@ class JoinParts:
 
     def __call__(self, data: Any, rank: int = 0, world_size: int = 1) -> Iterator[Any]:
         """Write the pair and its manifest, and pass on `data`."""
-        encode.encode(**self.arguments)
+        pair.encode(**self.arguments)
         yield from data or ()
 
 
@@ -79,7 +79,7 @@ def run_tasks(arguments: dict[str, Any], tasks: int, workers: int) -> dict[str, 
         skip_completed=False,
     )
     executor.run()
-    manifest = encode.encode(**arguments)
+    manifest = pair.encode(**arguments)
     shutil.rmtree(logs_of(arguments["output_prefix"]))
     return manifest
 

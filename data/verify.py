@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from data.checks import check_manifest, check_tokens
-from data.encoder import Encoder, one_thread_each
+from data.encoder import Encoder
 from data.manifest import manifest_of
 from data.samples import decode_sample, encode_sample
 from data.summary import Summary
+from data.workers import one_thread_each
 from utils.fingerprint import sha256_file
 from utils.indexed import DataError, UnusableError, bin_path, check, idx_path, load_manifest, manifest_path
 from utils.results import write_json

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -13,10 +12,10 @@ import numpy.typing as npt
 
 from data.engines import Engine, EngineSpec, Ids
 from data.jsonl import text_of
-from data.parts import PART_VERSION, Part, Span, load_part, save_part
+from data.parts import PART_VERSION, Part, Span, digest, load_part, save_part
 from utils.indexed import DataError, dtype_for
 
-BATCH_CHARACTERS = 1 << 20
+BATCH_BYTES = 1 << 20
 """Texts are given to an engine in batches of about this size."""
 
 
@@ -43,23 +42,22 @@ class Job:
         read, and for ids that the vocabulary does not have.
         """
         data = span.read()
-        digest = hashlib.sha256(data).hexdigest()
-        made_from = self._made_from(span, digest)
-        return load_part(self.folder, span.number, made_from) or self._encode(span, data, digest, made_from)
+        made_from = self._made_from(span, digest(data))
+        return load_part(self.folder, span.number, made_from) or self._encode(span, data, made_from)
 
-    def _made_from(self, span: Span, digest: str) -> dict[str, Any]:
+    def _made_from(self, span: Span, text_digest: str) -> dict[str, Any]:
         """Return what a part must have been made from to be this one; the number of workers is not in it."""
         return {
             "version": PART_VERSION,
             "number": span.number,
             "start": span.start,
             "end": span.end,
-            "text_sha256": digest,
+            "text_digest": text_digest,
             "job": self.identity,
             "engine": self.engine.name,
         }
 
-    def _encode(self, span: Span, data: bytes, digest: str, made_from: dict[str, Any]) -> Part:
+    def _encode(self, span: Span, data: bytes, made_from: dict[str, Any]) -> Part:
         engine = _engine(self.engine)
         guarded = engine.guarded
         reader = _Reader(self, span, data)
@@ -76,7 +74,6 @@ class Job:
             "first_bad": reader.first_bad,
             "guarded": engine.guarded - guarded,
             "bytes_of_text": reader.bytes_of_text,
-            "text_sha256": digest,
         }
         return save_part(self.folder, found, self._checked(buffer.ids), np.array(lengths, dtype=np.int64), made_from)
 
@@ -117,22 +114,22 @@ class _Reader:
         self.first_bad: str | None = None
         self.bytes_of_text = 0
 
-    def next_batch(self) -> list[str]:
-        """Return the next texts; none at the end."""
-        texts: list[str] = []
-        characters = 0
+    def next_batch(self) -> list[bytes]:
+        """Return the next texts, in UTF-8; none at the end."""
+        texts: list[bytes] = []
+        size = 0
         for line in self._lines:
             self.number += 1
             try:
-                text = text_of(line, self._span.path, self.number, self._job.text_key)
+                text = text_of(line, self._span.path, self.number, self._job.text_key).encode("utf8")
             except DataError as error:
                 self._note_bad(error)
                 continue
             texts.append(text)
-            self.bytes_of_text += len(text) if text.isascii() else len(text.encode("utf8"))
-            characters += len(text)
-            if characters >= BATCH_CHARACTERS:
+            size += len(text)
+            if size >= BATCH_BYTES:
                 break
+        self.bytes_of_text += size
         return texts
 
     def _note_bad(self, error: DataError) -> None:

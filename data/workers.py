@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
@@ -58,10 +58,20 @@ def in_order(
         executor.shutdown(wait=True, cancel_futures=True)
 
 
-def start_early(preload: tuple[str, ...]) -> None:
-    """Start the server process that workers come from, which imports `preload` while this one does something else."""
+def start_early(preload: tuple[str, ...], environment: Mapping[str, str] | None = None) -> None:
+    """Start the server process that workers come from, which imports `preload` while this one does something else.
+
+    `environment` is added to the server's. Where a server is running already, it stays as it is.
+    """
     multiprocessing.get_context("forkserver").set_forkserver_preload(["__main__", *preload])
-    forkserver.ensure_running()
+    before = dict(os.environ)
+    os.environ.update(environment or {})
+    try:
+        forkserver.ensure_running()
+    finally:
+        for name in environment or {}:
+            del os.environ[name]
+        os.environ.update(before)
 
 
 def _start_worker() -> None:
@@ -75,3 +85,8 @@ def _end_with_parent() -> None:
     if parent is not None:
         parent.join()
         os._exit(1)
+
+
+def one_thread_each() -> None:
+    """Make tokenizers single-threaded in this process, and in those it starts: the parallelism here is processes."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"

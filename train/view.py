@@ -207,4 +207,5 @@ def _ended(job: JobState, total: int, state: MatrixState) -> str:
 def _brief(job: JobState) -> str:
     """The first line of the reason, and where the rest is."""
     first = (job.reason or "no reason known").strip().splitlines()[0]
+    first = first.removesuffix("; last lines of its log:")  # they are on the lines that are not shown
     return first + (f"; see {job.log}" if job.log else "")

@@ -98,7 +98,10 @@ def write_json(content: Mapping[str, Any], path: Path, *, replace: bool = True) 
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Return the validated result in `path`; raise ResultError where it is not one."""
+    """Return the validated result in `path`, with null for each key that it leaves out with a reason.
+
+    Raises ResultError where it is no result.
+    """
     try:
         text = path.read_text(encoding="utf8")
         result = json.loads(text, parse_constant=_finite, parse_float=_finite)
@@ -107,6 +110,8 @@ def read(path: Path) -> dict[str, Any]:
     if not isinstance(result, dict):
         raise ResultError(f"{path}: got a JSON {type(result).__name__}, wanted an object")
     validate(result, str(path))
+    for section, keys in SECTIONS.items():
+        result[section] = dict.fromkeys(keys) | result[section]
     return result
 
 

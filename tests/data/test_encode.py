@@ -14,13 +14,12 @@ from pathlib import Path
 import pytest
 from megatron_reference import TEXTS, megatron_pair, write_jsonl
 
-from data import encode as encode_module
-from data import parts
+from data import pair, parts
 from data.encode import encode, main
 from utils.fingerprint import sha256_file, sha256_tokenizer
 from utils.indexed import DataError, UnusableError, check, load_manifest
 
-ROOT = Path(encode_module.__file__).parent.parent
+ROOT = Path(pair.__file__).parent.parent
 GOOD = b'{"text": "fine"}\n'
 
 
@@ -108,7 +107,7 @@ def test_a_pair_that_is_being_replaced_has_no_manifest_of_the_earlier_one(
     def no_space(*_: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(encode_module, "write_json", no_space)
+    monkeypatch.setattr(pair, "write_json", no_space)
     with pytest.raises(OSError, match="no space"):
         encode(write_jsonl(tmp_path / "in.jsonl", TEXTS[:1]), plain_tokenizer, prefix)
     assert check(prefix).documents == 1

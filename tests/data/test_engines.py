@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -11,13 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from standins import scripts, write_llama3, write_qwen2
+from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
+from data import fast
 from data import guard as guard_module
 from data.backend import Backend, _read_plain, _through_transformers, load_backend
 from data.encoder import Encoder
 from data.engines import Engine, EngineSpec, choose
 from data.guard import Guard, guard_of, stored, why_unusable
+from data.schemes import SCHEMES
 from utils.indexed import UnusableError
 
 needs_gigatoken = pytest.mark.skipif(why_unusable() is not None, reason=str(why_unusable()))
@@ -52,7 +57,7 @@ def folders(
 
 def rows_of(engine: Engine, texts: list[str]) -> list[list[int]]:
     before, behind = engine.before.tolist(), engine.behind.tolist()
-    return [before + row.tolist() + behind for row in engine.rows(texts)]
+    return [before + row.tolist() + behind for row in engine.rows([text.encode("utf8") for text in texts])]
 
 
 KINDS = ("llama3", "qwen2", "plain", "bos", "large")
@@ -194,8 +199,7 @@ def test_without_gigatoken_the_reference_is_used_and_it_is_said(
         ("llama3", "Gr\u00fc\u00dfe, \u6771\u4eac \U0001f642 e\u0301", False),
         ("llama3", "x \u088f", True),
         ("llama3", "x \U00010940", True),
-        ("llama3", "x <|reserved_special_token_0|>", True),
-        ("llama3", "x <|reserved", False),
+        ("llama3", "x <|reserved_special_token_0|>", False),  # cut out, see below
         ("qwen2", "Gr\u00fc\u00dfe, \u6771\u4eac \uac01 \U0001f642", False),
         ("qwen2", "e\u0301", True),  # composes
         ("qwen2", "\u1100\u1161", True),  # Hangul jamo compose
@@ -209,14 +213,94 @@ def test_the_guard_keeps_what_is_not_proven_from_the_fast_engine(
 ) -> None:
     guard = guard_of(load_backend(folders[kind]))
     assert isinstance(guard, Guard)
-    assert guard.risky(["fine", text, "\u00e9"]) == ([1] if is_risky else [])
+    assert guard.risky([b"fine", text.encode("utf8"), "\u00e9".encode()]) == ([1] if is_risky else [])
+
+
+@pytest.mark.parametrize("scheme", [scheme.name for scheme in SCHEMES])
+def test_every_guarded_code_point_is_found_and_no_other(scheme: str) -> None:
+    points = [point for point in range(0x80, sys.maxunicode + 1) if not 0xD800 <= point < 0xE000]
+    texts = [f"a{chr(point)}" for point in points]
+    found = guard_module._with_guarded_characters([text.encode("utf8") for text in texts], [*range(len(texts))], scheme)
+    guarded = stored()["schemes"][scheme]
+    assert [points[place] for place in found] == [
+        point for first, last in guarded for point in range(first, last + 1) if not 0xD800 <= point < 0xE000
+    ]
+
+
+ADDED = ("<|im|>", "<|im|><|x", "<|im", "im|>", "|><|", "<tool>")
+"""They overlap, and one begins with another: only one way of looking for them is the reference's."""
+
+
+def with_added_tokens(source: Path, folder: Path, **flags: bool) -> Path:
+    def add(config: Any, content: Any) -> None:
+        usual = {**content["added_tokens"][0], "special": False}
+        first = len({**content["model"]["vocab"], **{token["content"]: 0 for token in content["added_tokens"]}})
+        new = [{**usual, "id": first + place, "content": text} for place, text in enumerate(ADDED)]
+        content["added_tokens"] += [{**token, **flags} for token in new]
+        config.pop("added_tokens_decoder", None)  # it would have to name them too
+
+    return changed(source, folder, add)
+
+
+@needs_gigatoken
+@pytest.mark.parametrize("kind", ["llama3", "qwen2"])
+def test_added_tokens_are_cut_out_as_the_reference_does(tmp_path: Path, folders: dict[str, Path], kind: str) -> None:
+    engine = engine_of(with_added_tokens(folders[kind], tmp_path / "added"), "gigatoken", tmp_path)
+    reference = Tokenizer.from_file(str(tmp_path / "added" / "tokenizer.json"))
+    pieces = st.sampled_from([*ADDED, "<|", "|>", "<", "im", " ", "\n", "word", "'s", "\u00e9", "<|endoftext|>"])
+
+    @settings(max_examples=300, deadline=None)
+    @given(st.lists(pieces, max_size=12).map("".join))
+    def check(text: str) -> None:
+        assert rows_of(engine, [text]) == [reference.encode(text).ids]
+
+    check()
+    assert engine.guarded == 0
+
+
+@needs_gigatoken
+@pytest.mark.parametrize("flag", ["normalized", "lstrip", "rstrip"])
+def test_a_text_with_a_token_that_is_not_simply_cut_out_goes_to_the_reference(
+    tmp_path: Path, folders: dict[str, Path], flag: str
+) -> None:
+    folder = with_added_tokens(folders["llama3"], tmp_path / "added", **{flag: True})
+    guard = guard_of(load_backend(folder))
+    assert isinstance(guard, Guard)
+    assert guard.risky([b"fine", b"a <tool> b", b"<|im", b"<|end_of_text|>"]) == [1, 2]
+    assert guard.to_cut([b"fine", b"a <tool> b", b"<|im", b"<|end_of_text|>"]) == {3}
+
+
+@needs_gigatoken
+def test_a_tokenizer_that_was_built_before_is_used_once_and_only_for_the_same_content(
+    monkeypatch: pytest.MonkeyPatch, folders: dict[str, Path]
+) -> None:
+    content = (folders["plain"] / "tokenizer.json").read_bytes()
+    monkeypatch.setattr(fast, "_prebuilt", {})
+    fast._prebuild(folders["plain"] / "tokenizer.json")
+    prebuilt = fast._prebuilt[hashlib.sha256(content).hexdigest()]
+    assert fast.build(content) is prebuilt
+    assert fast.build(content) is not prebuilt
+    fast._prebuild(folders["plain"] / "tokenizer.json")
+    assert fast.build(content + b" ") is not None and fast._prebuilt == {}
+
+
+@needs_gigatoken
+@pytest.mark.parametrize("content", [None, b"", b"{}", b'{"model": {"type": "WordPiece"}}'])
+def test_what_cannot_be_built_before_is_left_to_those_who_need_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None
+) -> None:
+    monkeypatch.setattr(fast, "_prebuilt", {})
+    if content is not None:
+        (tmp_path / "tokenizer.json").write_bytes(content)
+    fast._prebuild(tmp_path / "tokenizer.json")
+    assert fast._prebuilt == {}
 
 
 @needs_gigatoken
 def test_a_renewed_engine_goes_on_as_before(
     tmp_path: Path, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("data.engines.RENEW_CHARACTERS", 50)
+    monkeypatch.setattr("data.engines.RENEW_BYTES", 50)
     engine: Any = engine_of(folders["plain"], "gigatoken", tmp_path)
     first = engine._fast
     rows = [rows_of(engine, ["some words of it"]) for _ in range(9)]

@@ -181,6 +181,40 @@ def test_offline_is_an_error_of_input_and_what_is_prepared_needs_nobody(hub, tmp
     run(hub, tmp_path, *settings, HF_HUB_OFFLINE="1")
 
 
+def test_offline_the_cache_gives_what_a_network_gave(hub, tmp_path):
+    settings = ("DATASET=c4", "SAMPLES=150")
+    (online,), _ = run(hub, tmp_path, *settings)
+    expected = manifest_of(online)
+    hub.requests.clear()
+    (prefix,), said = run(hub, tmp_path, *settings, f"DATA_DIR={tmp_path / 'elsewhere'}", HF_HUB_OFFLINE="1")
+    assert prefix != online and not hub.requests
+    assert f"allenai/c4: offline, main is {expected['source']['commit'][:12]} in the cache" in said
+    found = manifest_of(prefix)
+    assert found["bin_sha256"] == expected["bin_sha256"]
+    assert found["tokenizer_source"] == expected["tokenizer_source"]
+    assert found["source"] == expected["source"] | {"files_of_the_split": 2}, "as many as are in the cache"
+
+    said = run(hub, tmp_path, "DATASET=c4", "SAMPLES=300", wanted=2, HF_HUB_OFFLINE="1")[1]
+    assert "SAMPLES=300: c4 has only" in said
+
+
+def test_offline_a_shard_that_was_left_out_is_not_passed_over(hub, tmp_path):
+    run(hub, tmp_path, "DATASET=c4", "SAMPLES=150")
+    (first,) = tmp_path.rglob(Path(shard(0)).name)
+    first.unlink()
+    settings = ("DATASET=c4", "SAMPLES=50", f"DATA_DIR={tmp_path / 'elsewhere'}")
+    said = run(hub, tmp_path, *settings, wanted=2, HF_HUB_OFFLINE="1")[1]
+    assert f"HF_HUB_OFFLINE is set and {shard(0)} is not in the cache" in said
+
+
+def test_offline_a_damaged_file_of_the_cache_is_not_read(hub, tmp_path):
+    run(hub, tmp_path, "DATASET=c4", "SAMPLES=150")
+    (first,) = tmp_path.rglob(Path(shard(0)).name)
+    first.resolve().write_bytes(first.read_bytes()[:-1] + b"x")
+    settings = ("DATASET=c4", "SAMPLES=50", f"DATA_DIR={tmp_path / 'elsewhere'}")
+    assert "the file is damaged" in run(hub, tmp_path, *settings, wanted=1, HF_HUB_OFFLINE="1")[1]
+
+
 def test_a_commit_made_during_the_fetch_is_not_mixed_in(hub, tmp_path):
     before = hub.repos["datasets", "allenai/c4"].commit_id()
 

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from megatron_reference import TEXTS, write_jsonl
 
-from data import encode as encode_module
 from data import parts, scale_out
 from data.encode import encode, main
 from data.parts import folder_of
 from utils.fingerprint import sha256_file
+from utils.indexed import DataError
 
-ROOT = Path(encode_module.__file__).parent.parent
+ROOT = Path(scale_out.__file__).parent.parent
 PATIENCE_SECONDS = 180
 needs_datatrove = pytest.mark.skipif(
     not any(Path(path, "datatrove").is_dir() for path in sys.path), reason="datatrove is not installed"
@@ -77,7 +77,7 @@ def test_a_bad_line_in_a_task_is_named_as_it_is_in_the_file(
     source = tmp_path / "in.jsonl"
     source.write_bytes(b'{"text": "fine"}\n' * 100 + b"oops\n")
     given = {"input": [source], "tokenizer": plain_tokenizer, "output_prefix": tmp_path / "out"}
-    with pytest.raises(encode_module.DataError, match=r"in\.jsonl:101: got no JSON"):
+    with pytest.raises(DataError, match=r"in\.jsonl:101: got no JSON"):
         for rank in range(3):
             list(scale_out.EncodeParts(given)(None, rank, 3))
 

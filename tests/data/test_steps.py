@@ -67,8 +67,9 @@ def test_the_short_cut_for_ascii_is_what_ftfy_would_answer(text: str) -> None:
 
 
 @given(any_text)
-def test_repaired_text_can_be_written(text: str) -> None:
-    repaired(text + "&#xD800;").encode("utf8")
+def test_repaired_text_can_be_written_and_read_again(text: str) -> None:
+    found = repaired(text + "&#xD800;")
+    assert found.encode("utf8").decode("utf8") == found
 
 
 @pytest.mark.parametrize(

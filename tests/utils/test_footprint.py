@@ -148,7 +148,7 @@ def test_a_program_that_is_started_under_the_lock_does_not_keep_it(folder, holde
     process = holder("import subprocess; subprocess.Popen(['cat'], stdout=2); sys.exit()")
     process.wait()
     with lock(folder):  # while `cat` waits for the end of its input, which is this test's
-        pass
+        assert str(os.getpid()) in (folder / LOCK).read_text()
 
 
 def test_a_lock_file_that_was_removed_meanwhile_is_no_lock(folder, monkeypatch):

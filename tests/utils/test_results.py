@@ -34,6 +34,16 @@ def test_the_example_is_valid_and_comes_back_as_it_was_written(tmp_path):
     assert read(tmp_path / "train_x.json") == example_result()
 
 
+@pytest.mark.parametrize("section", results.SECTIONS)
+def test_a_key_that_is_left_out_with_a_reason_is_read_as_null(tmp_path, section):
+    result = example_result(status="failed", reason="it broke")
+    keys = [key for key in results.SECTIONS[section] if section != "training_config"]
+    result[section] = {key: value for key, value in result[section].items() if key not in keys}
+    result[section]["reasons"] = {"*": "the training ended early"}
+    (tmp_path / "train_x.json").write_text(json.dumps(result))
+    assert {key: read(tmp_path / "train_x.json")[section][key] for key in keys} == dict.fromkeys(keys)
+
+
 @pytest.mark.parametrize(("section", "key"), SECTION_KEYS)
 def test_a_value_that_is_missing_without_a_reason_is_a_problem(section, key):
     result = changed(section, key)
