@@ -99,7 +99,8 @@ def train_files(repo: Repo, config: str | None) -> list[str]:
     def build() -> Any:
         try:
             if is_offline:
-                return datasets.load_dataset_builder(str(folder), config)
+                patterns = hub_cache.train_patterns(repo.id, repo.commit, config)
+                return datasets.load_dataset_builder(str(folder), None if patterns else config, data_files=patterns)
             return datasets.load_dataset_builder(repo.id, config, revision=repo.commit)
         # a script, an unknown configuration, no data files: RuntimeError, ValueError and FileNotFoundError by turns
         except (RuntimeError, ValueError, FileNotFoundError) as error:

@@ -12,7 +12,7 @@ from pathlib import Path
 from data.hub_errors import SourceError
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_PLACE_IN_SPLIT = re.compile(r"-(\d{5})-of-\d{5}\b")
+_PLACE_IN_SPLIT = re.compile(r"[-.](\d{5})-of-\d{5}\b")
 """How shards are numbered on the hub, from 0: `c4-train.00003-of-01024.json.gz`, `train-00003-of-00010.parquet`."""
 
 
@@ -53,6 +53,30 @@ def names(repo_id: str, kind: str, commit: str) -> list[str]:
     """Return the names of these files, sorted."""
     folder = snapshot(repo_id, kind, commit)
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def train_patterns(repo_id: str, commit: str, config: str | None) -> dict[str, list[str]] | None:
+    """Return the train split of a data set as `datasets` takes `data_files`, by its card; None where that says nothing.
+
+    A card that names other splits too cannot be followed as it is, because their files were not downloaded.
+    Raises SourceError for a configuration or a split that the card does not have.
+    """
+    from datasets.data_files import sanitize_patterns
+    from datasets.utils.metadata import MetadataConfigs
+    from huggingface_hub import DatasetCardData, RepoCard
+
+    card = snapshot(repo_id, "dataset", commit) / "README.md"
+    if not card.is_file():
+        return None
+    configs = MetadataConfigs.from_dataset_card_data(DatasetCardData(**RepoCard.load(card).data.to_dict()))
+    name = config or configs.get_default_config_name()
+    if not configs or name is None:
+        return None
+    files = configs.get(name, {}).get("data_files")
+    patterns = sanitize_patterns(files).get("train") if files else None
+    if not patterns:
+        raise SourceError(f"{repo_id}: its card has no train split of {name}; name another DATASET_CONFIG")
+    return {"train": list(patterns)}
 
 
 def require_no_gap(repo_id: str, kind: str, files: list[str]) -> None:
