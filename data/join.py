@@ -44,6 +44,25 @@ class Totals:
         self.guarded += part.guarded
 
 
+class Scratch:
+    """Memory that is read into again and again: new memory for every part costs as much as reading it."""
+
+    def __init__(self) -> None:
+        self._memory = bytearray()
+
+    def read(self, path: Path, start: int, size: int) -> memoryview:
+        """Return so many bytes of a file, or as many as there are; they stay until the next call."""
+        if len(self._memory) < size:
+            self._memory = bytearray(size)
+        view = memoryview(self._memory)[:size]
+        with path.open("rb", buffering=0) as file:
+            file.seek(start)
+            found = 0
+            while count := file.readinto(view[found:]):
+                found += count
+        return view[:found]
+
+
 def join(path: Path, inputs: list[Path], job: Job, workers: int) -> Totals:
     """Encode all parts of `inputs`, in `workers` processes, and join them, in input order, into `path`.
 
@@ -51,6 +70,7 @@ def join(path: Path, inputs: list[Path], job: Job, workers: int) -> Totals:
     WorkerError where a worker process died.
     """
     totals = Totals([hashlib.sha256() for _ in inputs])
+    scratch = Scratch()
     before = [_state(path) for path in inputs]
     bar = tqdm(
         desc="encode", total=sum(size for size, _ in before), unit="B", unit_scale=True, delay=_BAR_DELAY_SECONDS,
@@ -60,7 +80,7 @@ def join(path: Path, inputs: list[Path], job: Job, workers: int) -> Totals:
     results = closing(_results(inputs, job, workers))
     with path.open("wb") as file, bar, results as parts:
         for span, part in parts:
-            _take(file, span, part, job, totals, inputs)
+            _take(file, span, part, job, totals, inputs, scratch)
             if part.first_bad is not None and totals.first_bad is None:
                 number, reason = part.first_bad.split(": ", 1)
                 totals.first_bad = f"{span.path}:{lines_before(span) + int(number)}: {reason}"
@@ -82,12 +102,14 @@ def _results(inputs: list[Path], job: Job, workers: int) -> Generator[tuple[Span
                 raise DataError(f"{span.path}:{lines_before(span) + error.number}: {error.reason}") from error
 
 
-def _take(file: BinaryIO, span: Span, part: Part, job: Job, totals: Totals, inputs: list[Path]) -> None:
-    tokens = bin_of(job.folder, part.number).read_bytes()
-    totals.read[inputs.index(span.path)].update(span.read())
+def _take(
+    file: BinaryIO, span: Span, part: Part, job: Job, totals: Totals, inputs: list[Path], scratch: Scratch
+) -> None:
+    totals.read[inputs.index(span.path)].update(scratch.read(span.path, span.start, span.end - span.start))
+    tokens = scratch.read(bin_of(job.folder, part.number), 0, bin_of(job.folder, part.number).stat().st_size)
     totals.written.update(tokens)
-    totals.add(part, read_lengths(job.folder, part.number))
     file.write(tokens)
+    totals.add(part, read_lengths(job.folder, part.number))
 
 
 def _state(path: Path) -> tuple[int, int]:
