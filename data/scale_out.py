@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -87,7 +88,8 @@ def run_tasks(arguments: dict[str, Any], tasks: int, workers: int) -> dict[str, 
 def submit(arguments: dict[str, Any], tasks: int, options: SlurmOptions) -> str:
     """Submit `tasks` tasks to Slurm and a job that joins their parts; return the id of the latter.
 
-    Raises UnusableError where datatrove or Slurm is missing, or an option of sbatch is no NAME=VALUE.
+    Raises UnusableError where datatrove or Slurm is missing, or an option of sbatch is no NAME=VALUE, and DataError
+    where Slurm refuses a job.
     """
     if not all("=" in option for option in options.more):
         raise UnusableError(f"--slurm-option: got {' '.join(options.more)}, wanted NAME=VALUE, e.g. account=research")
@@ -113,6 +115,10 @@ def submit(arguments: dict[str, Any], tasks: int, options: SlurmOptions) -> str:
         join.run()
     except FileNotFoundError as error:
         raise UnusableError("--executor slurm: sbatch is not on this machine; run it on a login node") from error
+    except subprocess.CalledProcessError as error:
+        raise DataError(
+            f"--executor slurm: sbatch refuses the job (exit code {error.returncode}), its reason stands above"
+        ) from error
     return str(join.job_id)
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+import slurm_cluster
 from megatron_reference import TEXTS, write_jsonl
 
 from data import parts, scale_out
@@ -21,19 +22,19 @@ from utils.indexed import DataError
 
 ROOT = Path(scale_out.__file__).parent.parent
 PATIENCE_SECONDS = 180
+SLURM = ("--executor", "slurm", "--tasks", "2", "--slurm-time", "00:10:00")
 needs_datatrove = pytest.mark.skipif(
     not any(Path(path, "datatrove").is_dir() for path in sys.path), reason="datatrove is not installed"
 )
 
 
-def is_slurm_up() -> bool:
-    if shutil.which("sinfo") is None:
-        return False
-    answer = subprocess.run(["sinfo", "--noheader", "--format=%a"], capture_output=True, text=True, timeout=30)
-    return answer.returncode == 0 and "up" in answer.stdout
-
-
-needs_slurm = pytest.mark.skipif(not is_slurm_up(), reason="no Slurm cluster answers here")
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment of a cluster."""
+    if why := slurm_cluster.missing():
+        pytest.skip(why)
+    with slurm_cluster.running(tmp_path_factory.mktemp("slurm")) as environment:
+        yield environment
 
 
 def arguments(folder: Path, tokenizer: Path, *more: str) -> list[str]:
@@ -116,24 +117,29 @@ def test_slurm_options_that_cannot_be_are_exit_2(
     assert message in capsys.readouterr().err
 
 
-@needs_slurm
 @needs_datatrove
 @pytest.mark.parametrize("is_bad", [False, True])
 def test_tasks_on_slurm_write_the_bytes_of_one_process_or_end_without_a_pair(
-    tmp_path: Path, bos_tokenizer: Path, one_process: list[str], is_bad: bool
+    tmp_path: Path, bos_tokenizer: Path, one_process: list[str], slurm: dict[str, str], is_bad: bool
 ) -> None:
     if is_bad:
         with (tmp_path / "in.jsonl").open("a") as file:
             file.write("oops\n")
-    partition = subprocess.run(["sinfo", "-h", "-o", "%R"], capture_output=True, text=True, check=True).stdout.split()[
-        0
-    ]
-    more = ("--executor", "slurm", "--tasks", "2", "--slurm-partition", partition, "--slurm-time", "00:10:00")
-    done = run(arguments(tmp_path, bos_tokenizer, *more))
+    more = (
+        "--executor",
+        "slurm",
+        "--tasks",
+        "2",
+        "--slurm-partition",
+        slurm_cluster.PARTITION,
+        "--slurm-time",
+        "00:10:00",
+    )
+    done = run(arguments(tmp_path, bos_tokenizer, *more), slurm)
     assert done.returncode == 0, done.stderr
     job = json.loads(done.stdout)["submitted"]
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while subprocess.run(["squeue", "-h", "-j", job], capture_output=True, text=True).stdout.strip():
+    while subprocess.run(["squeue", "-h", "-j", job], env=slurm, capture_output=True, text=True).stdout.strip():
         assert time.monotonic() < deadline
         time.sleep(1)
     assert (tmp_path / "out.json").exists() != is_bad
@@ -141,11 +147,21 @@ def test_tasks_on_slurm_write_the_bytes_of_one_process_or_end_without_a_pair(
         assert pair(tmp_path / "out") == one_process
 
 
-def run(command: list[str]) -> subprocess.CompletedProcess[str]:
+@needs_datatrove
+def test_what_slurm_refuses_is_one_line_and_exit_1(
+    tmp_path: Path, plain_tokenizer: Path, slurm: dict[str, str]
+) -> None:
+    write_jsonl(tmp_path / "in.jsonl", TEXTS)
+    done = run(arguments(tmp_path, plain_tokenizer, *SLURM, "--slurm-partition", "nowhere"), slurm)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "error: --executor slurm: sbatch refuses the job (exit code 1), its reason stands above" in done.stderr
+
+
+def run(command: list[str], environment: Mapping[str, str] = os.environ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "data.encode", *command],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**environment, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
     )
