@@ -44,9 +44,10 @@ def steady_step_times(result: Result) -> list[float]:
 
 
 def steps_are_complete(result: Result) -> list[str]:
-    """An ok result has each step from 1 to max_steps."""
+    """An ok result has each step from 1 to max_steps, but for those that a log has no time of (`excluded_steps`)."""
     wanted = result["training_config"]["max_steps"]
-    if result["status"] != "ok" or (result["steps"] == list(range(1, wanted + 1)) and wanted > 0):
+    excluded = {int(step) for step in result.get("excluded_steps", {})}
+    if result["status"] != "ok" or (sorted({*result["steps"], *excluded}) == list(range(1, wanted + 1)) and wanted > 0):
         return []
     return [f"steps: got {len(result['steps'])} steps, wanted each of 1 to {wanted}"]
 
@@ -129,9 +130,11 @@ def long_data_wait_is_said(result: Result) -> list[str]:
 
 
 def batch_adds_up(result: Result) -> list[str]:
-    """GBS = MBS x DP x GA and GPUs = DP x TP x PP x CP, all above zero."""
+    """GBS = MBS x DP x GA and GPUs = DP x TP x PP x CP, all above zero; not judged where a log leaves one unknown."""
     c = result["training_config"]
     found = []
+    if any(c[key] is None for key in ("micro_batch_size", "gradient_accumulation", "dp", "tp", "pp", "cp")):
+        return []
     batch = c["micro_batch_size"] * c["dp"] * c["gradient_accumulation"]
     if c["global_batch_size"] != batch or batch <= 0:
         factors = f"{c['micro_batch_size']} x {c['dp']} x {c['gradient_accumulation']}"

@@ -142,6 +142,12 @@ IDENTITY: dict[str, type | tuple[type, ...]] = {
 SAMPLE_DIGITS = {"step_times": 6, "data_wait_seconds": 6, "loss_values": 9, "grad_norms": 9, "learning_rates": 9}
 """Significant digits of the raw samples. A float32 needs 9 to be read back exactly, which parity to 1e-6 relies on."""
 SAMPLES = ("steps", *SAMPLE_DIGITS)
+SOURCES = ("recorder", "log")
+"""What `source` of a result may be, `recorder` where it is left out. A result that was read from a framework's log may
+leave out more, each with its reason: what no log says (KNOWN_FROM_A_LOG must be known), and iterations whose printed
+time is no time of theirs (`excluded_steps`, reasons by step number)."""
+KNOWN_FROM_A_LOG = ("max_steps", "global_batch_size", "sequence_length", "num_gpus")
+"""Settings without which the throughput in a log cannot be worked out."""
 LARGEST_INTEGER = 2**63 - 1
 """JSON has no limit, but whoever else reads the file has one, and no count here comes near."""
 MEASURED_WHEN_OK = (
@@ -174,15 +180,30 @@ def problems(result: Mapping[str, Any]) -> list[str]:
     warnings = result.get("warnings")
     if not isinstance(warnings, list) or not all(isinstance(text, str) and text for text in warnings):
         found.append(f"warnings: got {warnings!r}, wanted a list of texts")
+    source = result.get("source", "recorder")
+    if source not in SOURCES:
+        found.append(f"source: got {source!r}, allowed: {', '.join(SOURCES)}")
+    found += _excluded_problems(result, is_log=source == "log")
     for section, keys in SECTIONS.items():
-        found += _section_problems(section, keys, result.get(section), is_ok=status == "ok")
+        found += _section_problems(section, keys, result.get(section), is_ok=status == "ok", is_log=source == "log")
     waiting = _data_wait_fraction(result)
     if _is_instance(waiting, Number) and not 0 <= waiting <= 1:
         found.append(f"performance_metrics.data_wait_fraction: got {waiting!r}, wanted 0 to 1")
     return found + _sample_problems(result)
 
 
-def _section_problems(section: str, keys: Mapping[str, Any], value: Any, *, is_ok: bool) -> list[str]:
+def _excluded_problems(result: Mapping[str, Any], *, is_log: bool) -> list[str]:
+    excluded, steps = result.get("excluded_steps", {}), result.get("steps")
+    texts = isinstance(excluded, dict) and all(isinstance(text, str) and text for text in excluded.values())
+    if not texts or not all(str(key).isdecimal() and len(str(key)) < 19 for key in excluded):
+        return [f"excluded_steps: got {excluded!r}, wanted texts by step number"]
+    if excluded and not is_log:
+        return ["excluded_steps: the recorder measures every step; wanted none"]
+    twice = [key for key in excluded if isinstance(steps, list) and int(key) in steps]
+    return [f"excluded_steps: {key} stands among the steps as well" for key in twice]
+
+
+def _section_problems(section: str, keys: Mapping[str, Any], value: Any, *, is_ok: bool, is_log: bool) -> list[str]:
     if not isinstance(value, dict):
         return [f"{section}: got {type(value).__name__}, wanted an object"]
     reasons = value.get("reasons", {})
@@ -191,9 +212,10 @@ def _section_problems(section: str, keys: Mapping[str, Any], value: Any, *, is_o
     found = []
     for key, kind in keys.items():
         if value.get(key) is None:
-            if (section, key) in MEASURED_WHEN_OK and is_ok:
+            must_be_known = section == "performance_metrics" or not is_log
+            if (section, key) in MEASURED_WHEN_OK and is_ok and must_be_known:
                 found.append(f"{section}.{key}: missing in a result that says ok")
-            elif section == "training_config":
+            elif section == "training_config" and (not is_log or key in KNOWN_FROM_A_LOG):
                 found.append(f"{section}.{key}: missing; a setting is always known")
             elif key not in reasons and (is_ok or "*" not in reasons):
                 found.append(f"{section}.{key}: missing without a reason")
@@ -217,6 +239,8 @@ def _sample_problems(result: Mapping[str, Any]) -> list[str]:
     is_ok = result.get("status") == "ok"
     for key in SAMPLE_DIGITS:
         allowed_null = not is_ok and key in ("loss_values", "grad_norms")  # not finite, or not on the rank that failed
+        if key in ("grad_norms", "learning_rates") and result.get("source") == "log":
+            allowed_null = True  # not every framework prints them
         if key == "data_wait_seconds":
             allowed_null = _data_wait_fraction(result) is None  # a framework that cannot tell
         for value in lists[key] or []:

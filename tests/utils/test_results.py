@@ -106,6 +106,48 @@ def test_every_status_but_ok_says_why(status, reason, is_valid):
     assert (problems(example_result(status=status, reason=reason)) == []) == is_valid
 
 
+def from_log(**changes):
+    return example_result(source="log", **changes)
+
+
+@pytest.mark.parametrize(
+    ("section", "key"), [*schema.MEASURED_WHEN_OK[2:], ("training_config", "seed"), ("training_config", "tp")]
+)
+def test_a_result_from_a_log_may_leave_out_what_no_log_says_with_a_reason(section, key):
+    result = changed(section, key, reason="no log says it")
+    assert f"{section}.{key}: missing" in found(result)
+    assert problems(result | {"source": "log"}) == []
+    assert f"{section}.{key}: missing without a reason" in found(changed(section, key) | {"source": "log"})
+
+
+@pytest.mark.parametrize(
+    ("section", "key"),
+    [*schema.MEASURED_WHEN_OK[:2], *(("training_config", key) for key in schema.KNOWN_FROM_A_LOG)],
+)
+def test_a_result_from_a_log_knows_its_speed_and_what_it_follows_from(section, key):
+    assert f"{section}.{key}: missing" in found(changed(section, key, reason="no log says it") | {"source": "log"})
+
+
+@pytest.mark.parametrize("key", schema.SAMPLE_DIGITS)
+def test_only_what_frameworks_do_not_print_may_be_null_in_a_result_from_a_log(key):
+    is_allowed = key in ("grad_norms", "learning_rates")
+    assert (problems(from_log(**{key: [None] * 10})) == []) == is_allowed
+    assert problems(example_result(**{key: [None] * 10})) != []
+
+
+def test_steps_are_left_out_by_a_log_only_and_with_a_reason():
+    excluded = {"11": "its time is a mean of two"}
+    assert problems(from_log(excluded_steps=excluded)) == []
+    assert "the recorder measures every step" in found(example_result(excluded_steps=excluded))
+    assert "excluded_steps: 2 stands among the steps" in found(from_log(excluded_steps={"2": "a mean"}))
+    for wrong in ({"11": ""}, {"eleven": "a mean"}, {"9" * 5000: "a mean"}, [11], None):
+        assert "excluded_steps: got" in found(from_log(excluded_steps=wrong))
+
+
+def test_a_result_comes_from_the_recorder_or_a_log():
+    assert "source: got 'hearsay', allowed: recorder, log" in found(example_result(source="hearsay"))
+
+
 def test_another_schema_version_is_not_read():
     assert "this version reads 1" in found(example_result(schema_version=2))
 
