@@ -11,7 +11,6 @@ from megatron.core.distributed import DistributedDataParallel
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.optimizer import MegatronOptimizer
 from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
-from megatron.core.utils import get_attr_wrapped_model
 from torch.utils.data import DataLoader
 
 from train import trainer
@@ -40,7 +39,7 @@ def read(
 
     `init` is the caller's to say.
     """
-    resolved = _batch(config) | _model(model) | _optimizer(optimizer, scheduler) | _distributed(model)
+    resolved = _batch(config) | model_facts(model) | _optimizer(optimizer, scheduler) | distributed_facts(model)
     samples: Any = loader.dataset
     resolved["seed"] = samples.config.random_seed
     resolved["sequence_length"] = samples.config.sequence_length
@@ -63,8 +62,9 @@ def _batch(config: RunConfig) -> dict[str, Any]:
     }
 
 
-def _model(model: DistributedDataParallel) -> dict[str, Any]:
-    gpt = _gpt(model)
+def model_facts(model: DistributedDataParallel) -> dict[str, Any]:
+    """Return what a built GPTModel is, also one that NeMo has built."""
+    gpt = gpt_of(model)
     settings, layer = gpt.config, gpt.decoder.layers[0]
     attention = layer.self_attention
     core = attention.core_attention
@@ -94,8 +94,9 @@ def _model(model: DistributedDataParallel) -> dict[str, Any]:
 
 
 def _optimizer(optimizer: MegatronOptimizer, scheduler: OptimizerParamScheduler) -> dict[str, Any]:
-    inner = _inner_optimizer(optimizer)
+    inner = inner_optimizer(optimizer)
     group = next(group for group in inner.param_groups if group["weight_decay"] != 0 or group.get("wd_mult") == 1.0)
+    not_decayed = [group for group in inner.param_groups if group.get("wd_mult") == 0.0]
     settings = optimizer.config
     return {
         "optimizer": f"{type(inner).__module__}.{type(inner).__name__}",
@@ -107,11 +108,12 @@ def _optimizer(optimizer: MegatronOptimizer, scheduler: OptimizerParamScheduler)
         "beta2": group["betas"][1],
         "adam_eps": group["eps"],
         "clip_grad": settings.clip_grad,
-        "parameters_without_weight_decay": _without_decay(optimizer),
+        "parameters_without_weight_decay": parameters_in(not_decayed),
     }
 
 
-def _distributed(model: DistributedDataParallel) -> dict[str, Any]:
+def distributed_facts(model: DistributedDataParallel) -> dict[str, Any]:
+    """Return how gradients and parameters travel between data-parallel ranks."""
     settings = model.ddp_config
     return {
         "distributed_optimizer": settings.use_distributed_optimizer,
@@ -121,8 +123,11 @@ def _distributed(model: DistributedDataParallel) -> dict[str, Any]:
     }
 
 
-def _gpt(model: DistributedDataParallel) -> GPTModel:
-    return get_attr_wrapped_model(model, "decoder", return_model_obj=True)
+def gpt_of(model: Any) -> GPTModel:
+    """Return the GPTModel inside its wrappers; by its class, because NeMo's DDP answers for what it wraps."""
+    while not isinstance(model, GPTModel):
+        model = model.module
+    return model
 
 
 def _precision(gpt: GPTModel) -> str:
@@ -189,14 +194,14 @@ def _rope_scaling(gpt: GPTModel) -> dict[str, float] | None:
     }
 
 
-def _inner_optimizer(optimizer: MegatronOptimizer) -> torch.optim.Optimizer:
+def inner_optimizer(optimizer: MegatronOptimizer) -> torch.optim.Optimizer:
+    """Return the torch optimizer that does the arithmetic."""
     chained = getattr(optimizer, "chained_optimizers", None)
     return (chained[0] if chained else optimizer).optimizer
 
 
-def _without_decay(optimizer: MegatronOptimizer) -> int:
-    """Parameters that decay passes over; the distributed optimizer gives each data-parallel rank a share of them."""
-    groups = [group for group in _inner_optimizer(optimizer).param_groups if group.get("wd_mult") == 0.0]
+def parameters_in(groups: Iterable[dict[str, Any]]) -> int:
+    """Return how many parameters are in an optimizer's groups; the distributed optimizer gives each rank a share."""
     share = torch.tensor(_count_once(p for group in groups for p in group["params"]), dtype=torch.int64, device="cuda")
     torch.distributed.all_reduce(share, group=parallel_state.get_data_parallel_group())
     return int(share)

@@ -81,7 +81,7 @@ def build_train_dataset(config: RunConfig, prefix: Path, manifest: dict[str, Any
         blend=([str(prefix)], None),
         split="100,0,0",
         path_to_cache=str(config.data_dir / "index_cache"),
-        tokenizer=_Vocabulary(manifest),
+        tokenizer=Vocabulary(manifest),
         reset_position_ids=False,
         reset_attention_mask=False,
         eod_mask_loss=False,
@@ -101,7 +101,7 @@ def micro_batches(config: RunConfig, data_parallel_rank: int) -> Iterator[list[i
         yield list(range(start, start + config.micro_batch_size))
 
 
-class _Vocabulary:
+class Vocabulary:
     """What GPTDataset asks of a tokenizer when the data is encoded already: no pad id, so no token is masked."""
 
     def __init__(self, manifest: dict[str, Any]) -> None:

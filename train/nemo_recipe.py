@@ -1,0 +1,114 @@
+"""NeMo's own recipe of a model, told our settings: every override comes from the settings map or is named here.
+
+nemo_toolkit 2.3: `nemo/collections/llm/recipes/{llama31_8b,qwen25_7b,mistral_7b}.py`. A recipe is a description that
+`fiddle.build` turns into objects; nothing is built here.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import fiddle
+import nemo_run
+import torch
+from megatron.core.distributed import DistributedDataParallelConfig
+from megatron.core.transformer.enums import AttnBackend
+from nemo import lightning
+from nemo.collections import llm
+from nemo.lightning import _strategy_lib
+
+from train import nemo_cpu
+from train.loading import loader_arguments
+from utils.configure import ConfigError, RunConfig
+from utils.frameworks import overrides
+from utils.models import ModelSpec
+
+RECIPES = {"llama": llm.llama31_8b, "qwen": llm.qwen25_7b, "mistral": llm.mistral_7b}
+LIVE = {"model.config.attention_backend": AttnBackend.__getitem__}
+"""What stands in the settings map as a word and is an object in NeMo."""
+SEED_ARGUMENTS = {"seed": 1234, "fp8": False}
+"""Defaults of `init_parallel_ranks`, which its only caller does not set: NeMo's weights have seed 1234 otherwise."""
+
+
+def make(
+    config: RunConfig, spec: ModelSpec, prefix: Path, tokenizer: Any, callbacks: Sequence[Any], log_dir: Path
+) -> nemo_run.Partial:
+    """Return the recipe of the model with our settings, data and callbacks; NeMo's own log goes to `log_dir`.
+
+    Raises ConfigError for a setting of the map that the recipe's objects do not have.
+    """
+    recipe = RECIPES[spec.name].pretrain_recipe(
+        dir=str(log_dir), name=spec.name, num_nodes=config.nodes, num_gpus_per_node=config.num_gpus // config.nodes
+    )
+    recipe.data = _data(config, prefix, tokenizer)
+    recipe.trainer.plugins = _precision(config)
+    recipe.trainer.strategy.ddp = nemo_run.Config(DistributedDataParallelConfig)
+    recipe.trainer.callbacks = list(callbacks)  # without NeMo's TimingCallback: our recorder has the stopwatch
+    recipe.optim.config.bf16 = config.precision != "fp32"
+    recipe.optim.config.params_dtype = recipe.trainer.plugins.params_dtype
+    for key in ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups"):
+        say(recipe, f"model.config.{key}", getattr(spec, key))
+    for path, value in overrides("nemo", config, spec).items():
+        say(recipe, path, LIVE.get(path, lambda word: word)(value))
+    recipe.trainer.strategy.replace_progress_bar = False
+    recipe.trainer.enable_progress_bar = False  # a line of ours for each step
+    recipe.trainer.enable_model_summary = False
+    if config.platform == "cpu":
+        nemo_cpu.adapt(recipe)
+    return recipe
+
+
+def say(recipe: Any, path: str, value: Any) -> None:
+    """Set the dotted `path` of a recipe; raise ConfigError where what stands there has no such argument.
+
+    Asked of the signature, because MegatronStrategy takes any keyword and passes over those that it does not know.
+    """
+    *parents, name = path.split(".")
+    holder = functools.reduce(getattr, parents, recipe)
+    if name not in inspect.signature(fiddle.get_callable(holder)).parameters:
+        raise ConfigError(f"settings map, nemo: {path}: {fiddle.get_callable(holder).__name__} has no {name}")
+    setattr(holder, name, value)
+
+
+def set_weight_seed(seed: int) -> None:
+    """Have NeMo draw its weights from `seed`; raise ConfigError where this NeMo is not the one that is known here."""
+    function = _strategy_lib.init_parallel_ranks
+    found = {
+        name: parameter.default
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.default is not inspect.Parameter.empty
+    }
+    if list(found) != list(SEED_ARGUMENTS):
+        raise ConfigError(f"SEED: init_parallel_ranks of this NeMo has {found}, wanted {SEED_ARGUMENTS}; use NeMo 2.3")
+    function.__defaults__ = (seed, False)
+
+
+def _data(config: RunConfig, prefix: Path, tokenizer: Any) -> nemo_run.Config:
+    """NeMo's data module over our files; it hands on all of the loader's arguments but `prefetch_factor`."""
+    loading = {key: value for key, value in loader_arguments(config).items() if key != "prefetch_factor"}
+    return nemo_run.Config(
+        llm.PreTrainingDataModule,
+        paths=[str(prefix)],
+        tokenizer=tokenizer,
+        index_mapping_dir=str(config.data_dir / "index_cache"),
+        **loading,
+    )
+
+
+def _precision(config: RunConfig) -> nemo_run.Config:
+    """The plugin, whose fields NeMo copies over those of model, optimizer and DDP."""
+    if config.precision == "fp8":
+        return llm.recipes.precision.mixed_precision.bf16_with_fp8_mixed()
+    is_fp32 = config.precision == "fp32"
+    dtype = torch.float32 if is_fp32 else torch.bfloat16
+    return nemo_run.Config(
+        lightning.MegatronMixedPrecision,
+        precision="32" if is_fp32 else "bf16-mixed",
+        params_dtype=dtype,
+        pipeline_dtype=dtype,
+        autocast_enabled=False,
+    )

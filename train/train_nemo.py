@@ -1,0 +1,154 @@
+"""Pretraining with NeMo: its recipe, Lightning loop, Megatron strategy, optimizer, schedule and data module.
+
+Started by torchrun through train/launch.py with the Python that has NeMo: on NVIDIA that of the NeMo container, on a
+CPU that of .venv-nemo. Reading order: `main` -> `train` -> `Benchmark.on_train_start`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+if not torch.cuda.is_available():  # before NeMo is imported: it asks for the device then
+    from train import nemo_cpu
+
+    nemo_cpu.redirect()
+
+import fiddle
+from lightning.pytorch import Callback
+from megatron.core import parallel_state
+
+from train import mega_weights, nemo_recipe, nemo_resolved, trainer
+from train.mega_resolved import gpt_of
+from train.weights import EqualWeights, WeightSource, combined_digest
+from utils.configure import RunConfig
+from utils.dataset import Vocabulary
+from utils.job import Job, JobReport
+from utils.models import ModelSpec
+from utils.monitor import StepRecorder, lightning_callback
+
+
+class Benchmark(Callback):
+    """What is ours in NeMo's loop: weights before the first step, a look at what was built, and the recorder's eyes."""
+
+    def __init__(self, spec: ModelSpec, source: WeightSource | None, check: Callable[[Any], None]) -> None:
+        """`check` is given the trainer when all is built, and raises where that is not what was asked."""
+        self._spec = spec
+        self._source = source
+        self._check = check
+        self._learning_rate = math.nan
+        self._training: Any = None
+
+    def on_train_start(self, training: Any, module: Any) -> None:
+        """Fill in the weights and check what was built, on every rank, before the first step."""
+        self._training = training
+        if self._source is not None:
+            mega_weights.fill(gpt_of(nemo_resolved.ddp_of(training)), self._spec, self._source)
+            training.optimizers[0].reload_model_params()  # the optimizer has float32 copies of its own
+        self._check(training)
+
+    def on_train_batch_start(self, training: Any, module: Any, batch: Any, batch_idx: int) -> None:
+        """Note the learning rate of the step, which Lightning replaces before the step's end is told."""
+        self._learning_rate = training.optimizers[0].param_groups[0]["lr"]
+
+    def read_step(self) -> tuple[Any, Any, float]:
+        """Return loss (mean over data-parallel ranks), gradient norm and learning rate of the step that has ended."""
+        metrics = self._training.callback_metrics
+        loss = metrics["reduced_train_loss"] if parallel_state.is_pipeline_last_stage() else None
+        return loss, metrics["grad_norm"], self._learning_rate
+
+
+class TimedDataStep:
+    """A model's `data_step_fn` whose taking of micro batches the recorder times."""
+
+    def __init__(self, data_step: Callable[[Iterator[Any]], Any], recorder: StepRecorder) -> None:
+        self._data_step = data_step
+        self._recorder = recorder
+        self._taken: Iterator[Any] | None = None
+        self._timed: Iterator[Any] = iter(())
+
+    def __call__(self, batches: Iterator[Any]) -> Any:
+        """Return the next micro batch, on its device."""
+        if batches is not self._taken:
+            self._taken, self._timed = batches, self._recorder.timed(batches)
+        return self._data_step(self._timed)
+
+
+def run(
+    config: RunConfig,
+    spec: ModelSpec,
+    source: WeightSource | None,
+    prefix: Path,
+    vocabulary: Vocabulary,
+    recorder: StepRecorder,
+    check: Callable[[Any], None],
+) -> None:
+    """Train all steps on this rank and record each; ends with the losses averaged over ranks.
+
+    `check` is called with Lightning's trainer before the first step.
+    """
+
+    def ready(training: Any) -> None:
+        check(training)
+        settings = training.lightning_module.config
+        settings.data_step_fn = TimedDataStep(settings.data_step_fn, recorder)
+
+    nemo_recipe.set_weight_seed(config.seed)
+    benchmark = Benchmark(spec, source, ready)
+    callbacks = [benchmark, lightning_callback(recorder, benchmark.read_step)]
+    with tempfile.TemporaryDirectory(prefix="tprimat_nemo_") as log_dir:
+        fiddle.build(nemo_recipe.make(config, spec, prefix, vocabulary, callbacks, Path(log_dir)))()
+    recorder.merge_ranks(parallel_state.get_data_parallel_group())
+
+
+def train(job: Job, report: JobReport, prefix: Path, manifest: dict[str, Any]) -> None:
+    """Train the job and fill in its report."""
+    config = job.config
+    source = EqualWeights(job.spec, config.seed, config.init_std) if config.init == "equal" else None
+    report.recorder = trainer.recorder(job, is_reporter(config))
+
+    def check(training: Any) -> None:
+        report.resolved = nemo_resolved.read(training)
+        report.resolved["init"] = "native" if source is None else "equal"
+        digest = None if source is None else combined_digest(source.digests)
+        dataset = training.train_dataloader.dataset
+        report.fingerprint = trainer.fingerprint(job, prefix, manifest, dataset, digest)
+        report.check_resolved()
+        trainer.print_start(job, report)
+
+    run(config, job.spec, source, prefix, tokenizer(manifest, job.spec), report.recorder, check)
+    trainer.print_end(job, report)
+
+
+def tokenizer(manifest: dict[str, Any], spec: ModelSpec) -> Vocabulary:
+    """Return what NeMo asks of a tokenizer: it wants to say how many tokens the model has beyond it."""
+    vocabulary = Vocabulary(manifest)
+    if vocabulary.vocab_size is None:
+        vocabulary.vocab_size = spec.vocab_size
+    return vocabulary
+
+
+def is_reporter(config: RunConfig) -> bool:
+    """The rank that holds the loss and so prints and writes: last pipeline stage, first of everything else.
+
+    Asked before NeMo has made its groups; megatron-core numbers the stages outermost (order tp-cp-ep-dp-pp).
+    """
+    stages = config.pipeline_parallel_size
+    return int(os.environ["RANK"]) == int(os.environ["WORLD_SIZE"]) // stages * (stages - 1)
+
+
+def main() -> int:
+    """Run one job as one rank of torchrun."""
+    loaded: list[RunConfig] = []  # NeMo starts torch.distributed itself
+    return trainer.main("nemo", loaded.append, lambda: is_reporter(loaded[0]), train)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
