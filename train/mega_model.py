@@ -156,6 +156,8 @@ def transformer_config(config: RunConfig, spec: ModelSpec, *, fused: bool) -> Tr
         pipeline_dtype=dtype,
         bf16=dtype is torch.bfloat16,
         fp8="hybrid" if config.precision == "fp8" else None,
+        fp8_amax_history_len=1024,
+        fp8_amax_compute_algo="max",
         apply_rope_fusion=fused,
         persist_layer_norm=fused,
         bias_activation_fusion=has_gpu,

@@ -1,81 +1,50 @@
 """The settings map: each thing that must be equal, and what each framework calls it, or why it cannot be set there.
 
-One row a thing. A framework's entry is a `Say` (its keys, and how our value is written under each) or a `Fixed` (what
+One row a thing. A framework's entry is a `Say` (its keys, and our value in the form that each takes) or a `Fixed` (what
 it is there, and why it is not ours to set). From the rows come the overrides that the trainers hand to NeMo and Primus,
-the fair-comparison table of the README and the certificate of a pair of results. Keys: Megatron-core 0.16 (mega), the
-transformers 5 Trainer (hf), nemo_toolkit 2.3 recipes as dotted paths (nemo), Primus v25.10 to v26 trainer keys (prim).
+the fair-comparison table of the README and the names under which a pair of results is compared. Keys: Class.argument of
+Megatron-core 0.16 (mega) and of transformers 5 (hf), dotted paths in a recipe of nemo_toolkit 2.3 (nemo), trainer keys
+of Primus v25.10 to v26.5 (prim). Enums and classes stand as their names: the trainer that has the library translates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
+from utils import frameworks_model, frameworks_training
 from utils.configure import RunConfig
+from utils.framework_rows import Fixed, Row, Say
 from utils.models import ModelSpec
 
+__all__ = ["FRAMEWORKS", "ROWS", "Fixed", "Row", "Say", "differences", "overrides"]
+
 FRAMEWORKS = ("mega", "hf", "nemo", "prim")
-
-Wanted = Callable[[RunConfig, ModelSpec], Any]
-
-
-@dataclass(frozen=True)
-class Say:
-    """What a framework is told: under each key, the row's value after `form`, or the value of the key's own rule."""
-
-    keys: tuple[str, ...]
-    form: Callable[[Any], Any] = field(default=lambda value: value)
-    also: tuple[tuple[str, Any], ...] = ()
-    """More keys that must be said with it, and their values."""
-
-
-@dataclass(frozen=True)
-class Fixed:
-    """What a framework does whatever it is told, or has no key for."""
-
-    value: Any
-    reason: str
-
-
-@dataclass(frozen=True)
-class Row:
-    """One thing that has to be equal."""
-
-    name: str
-    wanted: Wanted
-    mega: Say | Fixed
-    hf: Say | Fixed
-    nemo: Say | Fixed
-    prim: Say | Fixed
-    resolved: str | None = None
-    """Key of `resolved_config` that holds what it really was; None where no object of any framework holds it."""
-
-    def of(self, framework: str) -> Say | Fixed:
-        """Return the entry of a framework."""
-        entry: Say | Fixed = getattr(self, framework)
-        return entry
-
-
-def say(*keys: str, form: Callable[[Any], Any] | None = None, **also: Any) -> Say:
-    """Return a Say; keywords are more keys with their values (`__` for a dot)."""
-    more = tuple((key.replace("__", "."), value) for key, value in also.items())
-    return Say(keys, form, more) if form else Say(keys, also=more)
+ROWS: tuple[Row, ...] = (*frameworks_training.ROWS, *frameworks_model.ROWS)
 
 
 def overrides(framework: str, config: RunConfig, spec: ModelSpec) -> dict[str, Any]:
-    """Return what a framework has to be told for a training, by its own keys."""
+    """Return what a framework has to be told for a training, by its own keys; a key comes before those below it."""
     said: dict[str, Any] = {}
     for row in ROWS:
         entry = row.of(framework)
-        if isinstance(entry, Say):
-            value = entry.form(row.wanted(config, spec))
-            for key, new in (*((key, value) for key in entry.keys), *entry.also):
-                if said.get(key, new) != new:
-                    raise ValueError(f"settings map, {framework}: {key} is said twice, {said[key]!r} and {new!r}")
-                said[key] = new
-    return said
+        if isinstance(entry, Fixed) or (entry.when is not None and not entry.when(config, spec)):
+            continue
+        value = row.wanted(config, spec)
+        for key, form in entry.forms:
+            new = form(value)
+            if key in said and said[key] != new:
+                raise ValueError(f"settings map, {framework}: {key} is said twice, {said[key]!r} and {new!r}")
+            said[key] = new
+    return {key: said[key] for key in sorted(said, key=lambda key: key.count("."))}
 
 
-ROWS: tuple[Row, ...] = ()
-"""Filled in below this line."""
+def differences(framework: str, config: RunConfig, spec: ModelSpec) -> dict[str, tuple[Any, Any, str]]:
+    """Return what a framework does otherwise than asked and cannot be told: by row wanted, its value, the reason."""
+    found = {}
+    for row in ROWS:
+        entry = row.of(framework)
+        if isinstance(entry, Fixed):
+            wanted, value = row.wanted(config, spec), entry.of(config, spec)
+            if wanted != value:
+                found[row.name] = (wanted, value, entry.reason)
+    return found
