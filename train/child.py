@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import IO
 
 from utils import processes
@@ -20,11 +21,16 @@ class Child:
     """
 
     def __init__(
-        self, command: Sequence[str], on_line: Callable[[str], None], environment: Mapping[str, str] | None = None
+        self,
+        command: Sequence[str],
+        on_line: Callable[[str], None],
+        environment: Mapping[str, str] | None = None,
+        folder: Path = ROOT,
     ) -> None:
+        """Start it in `folder`."""
         self.process = subprocess.Popen(
             command,
-            cwd=ROOT,
+            cwd=folder,
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from train import prim_install, prim_plan
 from train.account import Attempt, settle
 from train.plan import has_result
 from train.supervise import Limits, run
@@ -83,6 +84,8 @@ def _plan(options: argparse.Namespace) -> tuple[Job, str]:
     manifest = describe(data_prefix(config, options.model))
     check_epochs(config, manifest["tokens"])
     job = Job(config, options.framework, options.model, options.run)
+    if job.framework == "prim":
+        prim_plan.make(job, prim_install.DEFAULT_GPU, log_path(job))
     return job, job.identity(manifest["bin_sha256"])
 
 
@@ -99,11 +102,13 @@ def _begin(job: Job, identity: str, settings: Sequence[str]) -> Attempt:
 
 
 def _command(job: Job, settings: Sequence[str]) -> list[str]:
-    """torchrun with a rendezvous of its own on a free port, so that jobs beside one another do not collide."""
-    module = f"train.train_{job.framework}"
+    """torchrun with a rendezvous of its own on a free port, so that jobs beside one another do not collide.
+
+    Primus is started once: it starts its ranks itself.
+    """
+    ranks = ("torch.distributed.run", "--standalone", "--nproc-per-node", str(job.config.num_gpus), "-m")
     return [
-        *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
-        *("--nproc-per-node", str(job.config.num_gpus), "-m", module),
+        *(sys.executable, "-m", *(() if job.framework == "prim" else ranks), f"train.train_{job.framework}"),
         *("--platform", job.config.platform, "--model", job.model),
         *("--run-number", str(job.run), "--attempt", str(job.attempt), *settings),
     ]

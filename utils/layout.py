@@ -39,6 +39,13 @@ def _names(*patterns: str) -> re.Pattern[str]:
     return re.compile("|".join(patterns))
 
 
+def _below(names: tuple[str, ...], layout: Layout) -> Layout:
+    """Return what holds folders of these names, one in the other, with `layout` in the innermost."""
+    for name in reversed(names):
+        layout = Layout((), ((_names(name), layout),))
+    return layout
+
+
 _JOB = rf"train_(?:amd|nvd|cpu)_(?:mega|prim|nemo|hf)_(?:{'|'.join(MODELS)})_run(?:0|[1-9][0-9]*)"
 _ATTEMPT = rf"{_JOB}_attempt[1-9][0-9]*"
 _LABEL = r"[A-Za-z0-9._-]+"
@@ -56,9 +63,17 @@ _SUPERSEDED = (
     _names(SUPERSEDED),
     Layout((("result", _names(rf"{_ATTEMPT}\.json")), ("temporary", _names(rf"\.{_ATTEMPT}\.json\.{_RANDOM}")))),
 )
+_PRIMUS_LOGS = Layout((("log", _names(r"(?:debug|info|warning|error|master-\S+)(?:\.\S+)?\.log")),))
+_PRIMUS = _below(  # work_group, user_name and exp_name of train/prim_config.py, then primus/core/utils/logger.py
+    ("tprimat", "tprimat", rf"{_OF_LABEL}{_ATTEMPT}", "logs"),
+    Layout((), ((_names("pre_trainer"), _below(("rank-[0-9]+",), _PRIMUS_LOGS)), (_names("master"), _PRIMUS_LOGS))),
+)
 _LOGS = Layout(
-    (("log", _names(rf"{_OF_LABEL}{_ATTEMPT}\.log", r"matrix\.log")),),
-    ((_names("hf_trainer"), Layout(())),),  # the Trainer wants a folder and is told to write nothing into it
+    (("log", _names(rf"{_OF_LABEL}{_ATTEMPT}\.(?:log|primus\.log|yaml)", r"matrix\.log")),),
+    (
+        (_names("hf_trainer"), Layout(())),  # the Trainer wants a folder and is told to write nothing into it
+        (_names(rf"{_OF_LABEL}{_ATTEMPT}\.primus"), _PRIMUS),
+    ),
 )
 _PROFILES = Layout((("profile", _names(rf"{_OF_LABEL}{_ATTEMPT}(?:_rank[0-9]+)?\.(?:json|json\.gz|html|txt)")),))
 OUTPUT_LAYOUT = Layout(

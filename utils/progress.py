@@ -23,11 +23,12 @@ class Step:
     loss: float
     """Nats per token; NaN where it is."""
     memory_gb: float
+    """NaN where a vendor's log does not say it."""
 
 
 _STEP = re.compile(
     r"\[\w+\] Step (?P<number>\d+)/(?P<total>\d+) \| (?P<seconds>[\d.]+) s \| avg (?P<average>[\d.]+) s \| "
-    r"loss (?P<loss>-?(?:[\d.]+|inf|nan)) \| (?P<memory>[\d.]+) GB"
+    r"loss (?P<loss>-?(?:[\d.]+|inf|nan)) \| (?P<memory>[\d.]+|nan) GB"
 )
 
 

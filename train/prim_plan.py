@@ -1,0 +1,50 @@
+"""What a job of Primus needs before it starts: the installation, the YAML, where everything goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from train import prim_config, prim_install
+from train.prim_config import Rendered
+from train.prim_environment import check_visible
+from train.prim_install import Primus
+from utils.job import Job
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One training by Primus, nothing of it started yet."""
+
+    primus: Primus
+    gpu: str
+    shipped: Path
+    """AMD's YAML that ours is made from."""
+    rendered: Rendered
+    experiment: Path
+    """Where our YAML is kept, beside the log."""
+    train_log: Path
+    """Where Primus keeps its own output."""
+    workspace: Path
+    """Where Primus keeps its files."""
+
+
+def make(job: Job, gpu: str, log: Path) -> Plan:
+    """Return the plan of a job; `gpu` is a name like MI300X, `log` the job's log.
+
+    Raises ConfigError where Primus is missing, cannot be told what the job asks, or would take other GPUs.
+    """
+    check_visible(job.config.num_gpus)
+    primus = prim_install.find()
+    shipped = primus.shipped_path(job.model, job.config.precision, gpu)
+    workspace = log.with_suffix(".primus")
+    rendered = prim_config.render(primus, job.config, job.model, shipped, workspace, log.stem)
+    return Plan(
+        primus=primus,
+        gpu=gpu,
+        shipped=shipped,
+        rendered=rendered,
+        experiment=log.with_suffix(".yaml"),
+        train_log=log.with_suffix(".primus.log"),
+        workspace=workspace,
+    )
