@@ -26,18 +26,23 @@ BAD_INPUT = 2
 
 
 def main() -> int:
-    """Run the matrix that the command line selects."""
+    """Run the matrix that the command line selects; with METHOD=both the two that it means, one after the other."""
     options = _arguments()
     try:
-        matrix = plan.make(options.platform, options.settings)
-        preflight.check(matrix)
+        matrices = [
+            plan.make(options.platform, settings) for settings in plan.tracks(options.platform, options.settings)
+        ]
+        for matrix in matrices:
+            preflight.check(matrix)
+            if options.dry_run:
+                print(plan.text(matrix))
         if options.dry_run:
-            print(plan.text(matrix))
             return 0
-        require_writable(matrix.config.results_dir, "OUTPUT_DIR")
-        require_writable(matrix.config.output_dir / "logs", "OUTPUT_DIR")
-        with footprint.lock(matrix.config.output_dir), processes.stop_request() as stop:
-            return _run(matrix, options.settings, stop, is_compared=options.compare)
+        output = matrices[0].config.output_dir
+        for folder in (*(matrix.config.results_dir for matrix in matrices), output / "logs"):
+            require_writable(folder, "OUTPUT_DIR")
+        with footprint.lock(output), processes.stop_request() as stop:
+            return _run_all(matrices, stop, is_compared=options.compare)
     except (ConfigError, DataError, HardwareError) as error:
         print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT
@@ -52,11 +57,27 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_intermixed_args()
 
 
-def _run(matrix: plan.Matrix, settings: Sequence[str], stop: processes.StopRequest, *, is_compared: bool) -> int:
-    """Data, jobs, validation, comparison; the exit code of the whole."""
+def _run_all(matrices: Sequence[plan.Matrix], stop: processes.StopRequest, *, is_compared: bool) -> int:
+    """Every matrix, then the comparison of their results; the exit code of the whole, the first that is not 0."""
     processes.adopt_orphans()
-    if code := _script(["shell/data.sh", *settings], "data", stop):
-        return code
+    codes = []
+    for matrix in matrices:
+        if len(matrices) > 1:
+            print(f"=== METHOD={matrix.config.method}, results in {matrix.config.results_dir}", flush=True)
+        code, is_under_way = _run(matrix, stop)
+        codes.append(code)
+        if stop or not is_under_way:
+            return code
+    if is_compared:
+        folders = dict.fromkeys(str(matrix.config.results_dir) for matrix in matrices)
+        codes.append(int(_script([sys.executable, "-m", "evaluate.compare", *folders], "comparison", stop) != 0))
+    return SIGNAL_EXIT_CODE + stop.signal if stop.signal is not None else next((code for code in codes if code), 0)
+
+
+def _run(matrix: plan.Matrix, stop: processes.StopRequest) -> tuple[int, bool]:
+    """Data, jobs, validation; the exit code, and whether it came as far as the jobs."""
+    if code := _script(["shell/data.sh", *matrix.arguments], "data", stop):
+        return code, False
     digests = plan.data_digests(matrix.config)
     state = MatrixState([JobState(number, job) for number, job in enumerate(matrix.jobs, 1)])
     status = StatusFile(matrix.config.output_dir / "status.json", state)
@@ -74,14 +95,11 @@ def _run(matrix: plan.Matrix, settings: Sequence[str], stop: processes.StopReque
     if stop.signal is not None:
         good = f"{sum(job.is_good for job in state.jobs)} of {len(state.jobs)} jobs have an ok result"
         print(f"interrupted by {stop.signal.name}: {good}; the same command goes on from there", file=sys.stderr)
-        return SIGNAL_EXIT_CODE + stop.signal
+        return SIGNAL_EXIT_CODE + stop.signal, True
     print(f"=== validation: {len(state.jobs)} jobs, {state.failed} failed", flush=True)
     paths = [str(job.job.result_path) for job in state.jobs]
     failed = bool(_script([sys.executable, "-m", "evaluate.validate", *paths], None, stop)) or state.failed > 0
-    if is_compared:
-        folder = str(matrix.config.results_dir)
-        failed = bool(_script([sys.executable, "-m", "evaluate.compare", folder], "comparison", stop)) or failed
-    return SIGNAL_EXIT_CODE + stop.signal if stop.signal is not None else int(failed)
+    return (SIGNAL_EXIT_CODE + stop.signal if stop.signal is not None else int(failed)), True
 
 
 def _script(command: Sequence[str], title: str | None, stop: processes.StopRequest) -> int:

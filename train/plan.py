@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from utils import results
+from utils.combinations import counterparts
 from utils.configure import ROOT, RunConfig, load, values_of
 from utils.dataset import check_epochs, data_prefix, describe
 from utils.hardware import visible_gpus
@@ -25,11 +26,30 @@ class Matrix:
     arguments: tuple[str, ...]
 
 
+def tracks(platform: str, arguments: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the arguments of each matrix that the settings mean: METHOD=both is one of equal and one of best settings.
+
+    Each has a label of its own, so that neither writes into the other's folder: without a LABEL the derived ones, else
+    LABEL and `<LABEL>_best`. Raises ConfigError.
+    """
+    values = values_of(platform, arguments)
+    if values["METHOD"].text != "both":
+        return [tuple(arguments)]
+    label = values["LABEL"].text
+    best = ("METHOD=best", f"LABEL={label}_best") if label else ("METHOD=best",)
+    return [(*arguments, "METHOD=equal"), (*arguments, *best)]
+
+
 def make(platform: str, arguments: Sequence[str]) -> Matrix:
     """Return the matrix that the settings select; raise ConfigError or HardwareError."""
     config = load(platform, visible_gpus(platform), arguments=arguments)
     jobs = tuple(Job(config, framework, model, run) for framework, model, run in config.jobs())
     return Matrix(config, jobs, values_of(platform, arguments), tuple(arguments))
+
+
+def notes(matrix: Matrix) -> list[str]:
+    """Return what is done otherwise than the settings say by name."""
+    return counterparts(tuple(matrix.values["FRAMEWORK"].text.split(",")), matrix.config.platform)
 
 
 def wrapper(job: Job) -> str:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from train import forecast
-from train.plan import Matrix, finished, wrapper
+from train.plan import Matrix, finished, notes, wrapper
 from train.view import duration
 from utils.configure import ROOT, ConfigError
 from utils.dataset import bytes_needed, data_prefix
@@ -67,6 +67,8 @@ def _existing(folder: Path) -> Path:
 
 
 def _say(matrix: Matrix) -> None:
+    for note in notes(matrix):
+        print(f"note: {note}", file=sys.stderr)
     done = finished(matrix)
     left = [job for job in matrix.jobs if job.name not in done]
     print(f"plan: {len(matrix.jobs)} jobs, {len(done)} of them have an ok result already", file=sys.stderr)

@@ -10,6 +10,10 @@ from utils.settings import KEYS, ConfigError, Value
 
 AVAILABLE_FRAMEWORKS = ("mega", "hf")
 """What this version can start; nemo and prim are known names that it refuses."""
+OF_PLATFORM = {"nvd": ("mega", "nemo", "hf"), "amd": ("mega", "prim", "hf"), "cpu": ("mega", "hf", "nemo")}
+"""What runs on a platform, in the order of FRAMEWORK=all: everything but the other vendor's own framework."""
+COUNTERPART = {("nvd", "prim"): "nemo", ("amd", "nemo"): "prim"}
+"""A vendor's own framework where the other vendor's was asked for."""
 
 
 class Rules:
@@ -26,15 +30,31 @@ class Rules:
 
 
 def frameworks(rules: Rules, asked: tuple[str, ...], platform: str) -> tuple[str, ...]:
-    """Return the frameworks to run; raise ConfigError for one that the platform or this version does not have."""
+    """Return the frameworks to run, each vendor's own in the place of the other's (`counterparts` says which).
+
+    Raises ConfigError for one that the platform or this version does not have.
+    """
+    startable = tuple(name for name in OF_PLATFORM[platform] if name in AVAILABLE_FRAMEWORKS)
     if asked == ("all",):
-        return AVAILABLE_FRAMEWORKS
+        return startable
     if platform == "cpu" and "prim" in asked:
-        raise rules.broken("FRAMEWORK", "Primus needs an AMD GPU; allowed on a CPU: mega, hf")
-    missing = [name for name in asked if name not in AVAILABLE_FRAMEWORKS]
+        raise rules.broken("FRAMEWORK", f"Primus needs an AMD GPU; allowed on a CPU: {', '.join(startable)}")
+    meant = tuple(dict.fromkeys(COUNTERPART.get((platform, name), name) for name in asked))
+    missing = [name for name in meant if name not in AVAILABLE_FRAMEWORKS]
     if missing:
-        raise rules.broken("FRAMEWORK", f"this version cannot start {', '.join(missing)} yet; allowed: mega, hf, all")
-    return asked
+        allowed = ", ".join((*startable, "all"))
+        raise rules.broken("FRAMEWORK", f"this version cannot start {', '.join(missing)} yet; allowed: {allowed}")
+    return meant
+
+
+def counterparts(asked: tuple[str, ...], platform: str) -> list[str]:
+    """Return a sentence for each framework that was asked for and whose counterpart runs instead."""
+    stacks = {"nemo": "NVIDIA's own framework", "prim": "AMD's own framework"}
+    return [
+        f"FRAMEWORK={name}: is {stacks[name]}; on this machine {other}, {stacks[other]}, runs in its place"
+        for name in asked
+        if (other := COUNTERPART.get((platform, name))) is not None
+    ]
 
 
 def num_gpus(rules: Rules, typed: Mapping[str, Any], platform: str, visible: int | None) -> int:
@@ -84,7 +104,7 @@ def check_combinations(rules: Rules, typed: Mapping[str, Any]) -> None:
     if typed["precision"] == "fp8" and importlib.util.find_spec("transformer_engine") is None:
         raise rules.broken("PRECISION", "fp8 needs TransformerEngine and a GPU; use bf16 or fp32")
     if typed["method"] == "both":
-        raise rules.broken("METHOD", "run METHOD=equal and METHOD=best one after the other in this version")
+        raise rules.broken("METHOD", "means two trainings, which run_train.sh starts; name equal or best here")
     if typed["runtime"] not in ("auto", "native"):
         raise rules.broken("RUNTIME", "this version runs natively only; use RUNTIME=native or auto")
     if typed["nodes"] != 1 or typed["launcher"] != "torchrun":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from utils import configure
+from utils import combinations, configure
 from utils.configure import ROOT, ConfigError, load
 
 
@@ -41,6 +41,40 @@ def test_default_batch_on_eight_gpus_is_dp_8_ga_8(platform):
     assert (config.data_parallel_size, config.gradient_accumulation) == (8, 8)
     assert (config.micro_batch_size, config.sequence_length, config.global_batch_size) == (1, 2048, 64)
     assert config.tokens_per_step == 131072
+
+
+@pytest.fixture
+def four_frameworks(monkeypatch):
+    """Rules of a version that can start all four."""
+    monkeypatch.setattr(combinations, "AVAILABLE_FRAMEWORKS", ("mega", "hf", "nemo", "prim"))
+
+
+@pytest.mark.parametrize(
+    ("platform", "asked", "runs"),
+    [
+        ("nvd", "all", ("mega", "nemo", "hf")),
+        ("amd", "all", ("mega", "prim", "hf")),
+        ("cpu", "all", ("mega", "hf", "nemo")),
+        ("nvd", "prim", ("nemo",)),
+        ("amd", "nemo", ("prim",)),
+        ("nvd", "hf,prim,nemo", ("hf", "nemo")),
+        ("nvd", "nemo", ("nemo",)),
+        ("cpu", "nemo", ("nemo",)),
+    ],
+)
+def test_each_vendor_runs_its_own_framework_in_the_place_of_the_others(four_frameworks, platform, asked, runs):
+    assert load(platform, 1, arguments=[f"FRAMEWORK={asked}"], environ={}).frameworks == runs
+
+
+def test_primus_on_a_cpu_is_an_error_in_every_version(four_frameworks):
+    with pytest.raises(ConfigError, match=r"FRAMEWORK=hf,prim: Primus needs an AMD GPU; allowed on a CPU: mega, hf"):
+        cpu(ROOT, "FRAMEWORK=hf,prim")
+
+
+def test_the_framework_that_runs_in_anothers_place_is_named_once():
+    (line,) = combinations.counterparts(("mega", "prim"), "nvd")
+    assert "FRAMEWORK=prim" in line and "nemo" in line
+    assert combinations.counterparts(("mega", "prim"), "amd") == combinations.counterparts(("all",), "nvd") == []
 
 
 @pytest.mark.parametrize(("gpus", "dp", "ga"), [(1, 1, 64), (2, 2, 32), (4, 4, 16), (64, 64, 1)])
