@@ -1,0 +1,159 @@
+"""The verdict on each pair: faster, slower, tie or not comparable, in one sentence, with the evidence behind it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from evaluate import statistics, steady
+from evaluate.fairness import ALLOWED, BLOCKING, UNKNOWN, Certificate, Item, certificate
+from evaluate.metrics import step_times
+from evaluate.pairs import MAY_DIFFER, Pair
+from evaluate.rules import Result
+from utils.performance import warmup_steps
+
+NOT_COMPARABLE = "not_comparable"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A pair with its verdict."""
+
+    pair: Pair
+    word: str
+    reasons: tuple[str, ...]
+    certificate: Certificate | None
+    estimate: statistics.Estimate | None
+    remarks: tuple[str, ...] = ()
+    """What was seen in the runs and does not forbid a comparison."""
+
+    @property
+    def sentence(self) -> str:
+        """The verdict as one sentence."""
+        pair = self.pair
+        if self.word == NOT_COMPARABLE or self.estimate is None:
+            return f"NOT COMPARABLE: {pair.b_name} and {pair.a_name}: {self.reasons[0]}"
+        found = self.estimate
+        if self.word == statistics.TIE:
+            said = f"{pair.b_name} and {pair.a_name} tie: {found.ratio:.2f}x"
+        elif self.word == statistics.FASTER:
+            said = f"{pair.b_name} is {found.ratio:.2f}x as fast as {pair.a_name}: faster"
+        else:
+            said = f"{pair.b_name} is {found.ratio:.2f}x as fast as {pair.a_name}: slower"
+        interval = f"95 % interval {found.low:.3f} to {found.high:.3f}"
+        return f"{said} ({interval}, {_count(found.runs, 'run')}, {_count(found.machines, 'machine')}), {self.claim}"
+
+    @property
+    def claim(self) -> str:
+        """For what the verdict holds, and what both sides were shown to share."""
+        unproven = [item.name for item in self.certificate or () if item.state == UNKNOWN and item.a != item.b]
+        shared = "same model, data, settings and loss" if not unproven else f"not proven: {', '.join(unproven)}"
+        scope = self.estimate.scope if self.estimate else ""
+        return f"{shared}; holds for {scope}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the entry of `verdicts` in compare.json."""
+        found = self.estimate
+        return {
+            "model": self.pair.model,
+            "framework": self.pair.framework,
+            "track": self.pair.track,
+            "a": self.pair.a_name,
+            "b": self.pair.b_name,
+            "verdict": self.word,
+            "ratio": found.ratio if found else None,
+            "interval": [found.low, found.high] if found else None,
+            "p_value": found.p_value if found else None,
+            "scope": found.scope if found else None,
+            "runs": list(found.runs) if found else [len(side) for side in self.pair.counted],
+            "machines": list(found.machines) if found else None,
+            "reasons": list(self.reasons),
+            "remarks": list(self.remarks),
+            "sentence": self.sentence,
+            "certificate": [vars(item) for item in self.certificate or ()],
+            "files": [[str(entry.path) for entry in side] for side in (self.pair.a, self.pair.b)],
+        }
+
+
+def judge(pairs: Sequence[Pair], by: str, band: float = statistics.BAND) -> list[Judged]:
+    """Return the verdicts of all pairs, each after correction for their number (Holm)."""
+    open_questions: list[tuple[Pair, Certificate, statistics.Estimate, tuple[str, ...]]] = []
+    judged: dict[int, Judged] = {}
+    for pair in pairs:
+        missing = _missing(pair)
+        if missing:
+            judged[id(pair)] = Judged(pair, NOT_COMPARABLE, missing, None, None)
+            continue
+        found = _relaxed(certificate(*pair.counted), by)
+        if not found.is_comparable:
+            reasons = tuple(item.sentence for item in found.blocking)
+            judged[id(pair)] = Judged(pair, NOT_COMPARABLE, reasons, found, None)
+            continue
+        open_questions.append((pair, found, _estimate(pair), _remarks(pair)))
+    adjusted = statistics.holm([estimate.p_value for _, _, estimate, _ in open_questions])
+    for (pair, found, estimate, remarks), p_value in zip(open_questions, adjusted, strict=True):
+        verdict = statistics.judge(estimate, p_value, band)
+        reasons = (verdict.reason,) if verdict.reason else ()
+        judged[id(pair)] = Judged(pair, verdict.word, reasons, found, estimate, remarks)
+    return [judged[id(pair)] for pair in pairs]
+
+
+def _missing(pair: Pair) -> tuple[str, ...]:
+    reasons = []
+    for name, side, counted in zip((pair.a_name, pair.b_name), (pair.a, pair.b), pair.counted, strict=True):
+        if not counted:
+            first = side[0]
+            reasons.append(f"{name} has no valid result: {first.why_not_counted or first.result['status']}")
+    return tuple(reasons)
+
+
+def _relaxed(found: Certificate, by: str) -> Certificate:
+    """Allow the items that are what the two sides differ in by choice."""
+    expected = MAY_DIFFER.get(by, frozenset())
+    return Certificate(
+        tuple(
+            Item(item.name, ALLOWED, item.a, item.b, item.note)
+            if item.state == BLOCKING and item.name in expected
+            else item
+            for item in found
+        )
+    )
+
+
+def _estimate(pair: Pair) -> statistics.Estimate:
+    sides = [[_run(result) for result in side] for side in pair.counted]
+    return statistics.estimate(sides[0], sides[1])
+
+
+def _run(result: Result) -> statistics.Run:
+    times, config = step_times(result), result["training_config"]
+    tokens = config["global_batch_size"] * config["sequence_length"] / config["num_gpus"]
+    rate = tokens * len(times) / math.fsum(times)
+    return statistics.Run(str(result["provenance"]["host"] or "unknown host"), math.log(rate), tuple(times))
+
+
+def _remarks(pair: Pair) -> tuple[str, ...]:
+    found: dict[str, None] = {}
+    for name, side in zip((pair.a_name, pair.b_name), pair.counted, strict=True):
+        for result in side:
+            least = max(
+                warmup_steps(len(result["step_times"])), result["performance_metrics"]["warmup_steps_excluded"] or 0
+            )
+            part = steady.find(result["step_times"], least)
+            run = f"{name}, run {result['run']}"
+            if part.label in (steady.SLOW_DOWN, steady.NO_STEADY_STATE):
+                found[f"{run}: {part.label}"] = None
+            if part.is_drifting and part.drift is not None:
+                found[f"{run}: step times drift by {part.drift:+.1%} over the steady part"] = None
+            if part.outliers:
+                found[f"{run}: {len(part.outliers)} steady steps far from the others, which count"] = None
+    return tuple(found)
+
+
+def _count(numbers: tuple[int, int], word: str) -> str:
+    a, b = numbers
+    if a == b:
+        return f"{a} {word}{'' if a == 1 else 's'} a side"
+    return f"{a} and {b} {word}s"
