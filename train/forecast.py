@@ -11,7 +11,7 @@ from typing import Any
 from utils import results
 from utils.hardware import gpu_info
 from utils.job import Job
-from utils.memory import cpu_capacity_gb, estimate
+from utils.memory import FRAMEWORKS, cpu_capacity_gb, estimate
 from utils.oom import advice
 
 SAME_WORK = (
@@ -79,6 +79,9 @@ def memory_lines(jobs: Sequence[Job]) -> list[str]:
     capacity, source = _capacity_gb(jobs[0])
     lines = []
     for job in {(job.framework, job.model): job for job in jobs}.values():
+        if job.framework not in FRAMEWORKS:
+            lines.append(f"memory: {job.framework} {job.model} unknown (no formula for this framework yet)")
+            continue
         needed = estimate(job.config, job.framework, job.spec).total_gb
         line = f"memory: {job.framework} {job.model} about {needed:.1f} GB"
         if capacity is None:

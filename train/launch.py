@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from train import prim_install, prim_plan
+from train import nemo_python, prim_install, prim_plan
 from train.account import Attempt, settle
 from train.plan import has_result
 from train.supervise import Limits, run
@@ -86,6 +86,7 @@ def _plan(options: argparse.Namespace) -> tuple[Job, str]:
     job = Job(config, options.framework, options.model, options.run)
     if job.framework == "prim":
         prim_plan.make(job, prim_install.DEFAULT_GPU, log_path(job))
+    _python(job)  # before anything is started
     return job, job.identity(manifest["bin_sha256"])
 
 
@@ -108,10 +109,15 @@ def _command(job: Job, settings: Sequence[str]) -> list[str]:
     """
     ranks = ("torch.distributed.run", "--standalone", "--nproc-per-node", str(job.config.num_gpus), "-m")
     return [
-        *(sys.executable, "-m", *(() if job.framework == "prim" else ranks), f"train.train_{job.framework}"),
+        *(_python(job), "-m", *(() if job.framework == "prim" else ranks), f"train.train_{job.framework}"),
         *("--platform", job.config.platform, "--model", job.model),
         *("--run-number", str(job.run), "--attempt", str(job.attempt), *settings),
     ]
+
+
+def _python(job: Job) -> str:
+    """NeMo has a Python of its own, made here where it is missing; raises ConfigError where it cannot be."""
+    return nemo_python.interpreter(job.config.platform) if job.framework == "nemo" else sys.executable
 
 
 def log_path(job: Job) -> Path:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from train import plan, preflight
 from train.account import SIGNAL_EXIT_CODE
+from train.nemo_python import without_nemo_if_missing
 from train.run_job import LAUNCHER_GRACE_SECONDS, POLL_SECONDS, run_job
 from train.state import JobState, MatrixState, StatusFile
 from train.view import LiveView, View
@@ -29,9 +30,8 @@ def main() -> int:
     """Run the matrix that the command line selects; with METHOD=both the two that it means, one after the other."""
     options = _arguments()
     try:
-        matrices = [
-            plan.make(options.platform, settings) for settings in plan.tracks(options.platform, options.settings)
-        ]
+        asked = without_nemo_if_missing(options.platform, options.settings, is_dry_run=options.dry_run)
+        matrices = [plan.make(options.platform, settings) for settings in plan.tracks(options.platform, asked)]
         for matrix in matrices:
             preflight.check(matrix)
             if options.dry_run:

@@ -19,41 +19,41 @@ from megatron.core.distributed import DistributedDataParallelConfig
 from megatron.core.transformer.enums import AttnBackend
 from nemo import lightning
 from nemo.collections import llm
+from nemo.collections.llm.recipes.precision import mixed_precision
 from nemo.lightning import _strategy_lib
 
 from train import nemo_cpu
-from train.loading import loader_arguments
 from utils.configure import ConfigError, RunConfig
 from utils.frameworks import overrides
 from utils.models import ModelSpec
 
 RECIPES = {"llama": llm.llama31_8b, "qwen": llm.qwen25_7b, "mistral": llm.mistral_7b}
-LIVE = {"model.config.attention_backend": AttnBackend.__getitem__}
-"""What stands in the settings map as a word and is an object in NeMo."""
 SEED_ARGUMENTS = {"seed": 1234, "fp8": False}
 """Defaults of `init_parallel_ranks`, which its only caller does not set: NeMo's weights have seed 1234 otherwise."""
 
 
 def make(
-    config: RunConfig, spec: ModelSpec, prefix: Path, tokenizer: Any, callbacks: Sequence[Any], log_dir: Path
+    config: RunConfig, spec: ModelSpec, tokenizer: Any, callbacks: Sequence[Any], log_dir: Path
 ) -> nemo_run.Partial:
-    """Return the recipe of the model with our settings, data and callbacks; NeMo's own log goes to `log_dir`.
+    """Return the recipe of the model with our settings and callbacks; NeMo's own log goes to `log_dir`.
 
     Raises ConfigError for a setting of the map that the recipe's objects do not have.
     """
     recipe = RECIPES[spec.name].pretrain_recipe(
         dir=str(log_dir), name=spec.name, num_nodes=config.nodes, num_gpus_per_node=config.num_gpus // config.nodes
     )
-    recipe.data = _data(config, prefix, tokenizer)
-    recipe.trainer.plugins = _precision(config)
+    recipe.data = nemo_run.Config(
+        llm.PreTrainingDataModule,
+        tokenizer=tokenizer,
+        index_mapping_dir=str(config.data_dir / "index_cache"),
+        pin_memory=config.platform != "cpu",
+    )
     recipe.trainer.strategy.ddp = nemo_run.Config(DistributedDataParallelConfig)
     recipe.trainer.callbacks = list(callbacks)  # without NeMo's TimingCallback: our recorder has the stopwatch
-    recipe.optim.config.bf16 = config.precision != "fp32"
-    recipe.optim.config.params_dtype = recipe.trainer.plugins.params_dtype
-    for key in ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups"):
-        say(recipe, f"model.config.{key}", getattr(spec, key))
     for path, value in overrides("nemo", config, spec).items():
         say(recipe, path, LIVE.get(path, lambda word: word)(value))
+    recipe.model.config.cp_comm_type = None  # megatron-core's own way, where Mistral's recipe has another
+    recipe.trainer.val_check_interval = config.train_iterations
     recipe.trainer.strategy.replace_progress_bar = False
     recipe.trainer.enable_progress_bar = False  # a line of ours for each step
     recipe.trainer.enable_model_summary = False
@@ -87,28 +87,19 @@ def set_weight_seed(seed: int) -> None:
     function.__defaults__ = (seed, False)
 
 
-def _data(config: RunConfig, prefix: Path, tokenizer: Any) -> nemo_run.Config:
-    """NeMo's data module over our files; it hands on all of the loader's arguments but `prefetch_factor`."""
-    loading = {key: value for key, value in loader_arguments(config).items() if key != "prefetch_factor"}
-    return nemo_run.Config(
-        llm.PreTrainingDataModule,
-        paths=[str(prefix)],
-        tokenizer=tokenizer,
-        index_mapping_dir=str(config.data_dir / "index_cache"),
-        **loading,
-    )
-
-
-def _precision(config: RunConfig) -> nemo_run.Config:
-    """The plugin, whose fields NeMo copies over those of model, optimizer and DDP."""
-    if config.precision == "fp8":
-        return llm.recipes.precision.mixed_precision.bf16_with_fp8_mixed()
-    is_fp32 = config.precision == "fp32"
-    dtype = torch.float32 if is_fp32 else torch.bfloat16
+def _precision(name: str) -> nemo_run.Config:
+    """The plugin of a precision; NeMo copies its fields over those of model, optimizer and DDP."""
+    if name == "fp8":
+        return mixed_precision.bf16_with_fp8_mixed()
+    dtype = torch.float32 if name == "fp32" else torch.bfloat16
     return nemo_run.Config(
         lightning.MegatronMixedPrecision,
-        precision="32" if is_fp32 else "bf16-mixed",
+        precision="32" if name == "fp32" else "bf16-mixed",
         params_dtype=dtype,
         pipeline_dtype=dtype,
         autocast_enabled=False,
     )
+
+
+LIVE = {"model.config.attention_backend": AttnBackend.__getitem__, "trainer.plugins": _precision}
+"""What stands in the settings map as a word and is an object in NeMo."""

@@ -8,6 +8,13 @@ from megatron.core import num_microbatches_calculator as calculator
 from megatron.core import parallel_state
 
 from train import mega_resolved, trainer
+from utils.configure import RunConfig
+from utils.frameworks import ROWS, Say
+from utils.job import MismatchError
+from utils.models import ModelSpec
+
+NOT_COMPARED = ("optimizer", "attention_backend")
+"""Asked for by a word of NeMo's, read back as what was built from it."""
 
 
 def read(training: Any) -> dict[str, Any]:
@@ -23,6 +30,34 @@ def read(training: Any) -> dict[str, Any]:
         | mega_resolved.distributed_facts(model)
     )
     return resolved | {"reasons": trainer.absent(resolved)}
+
+
+def check(config: RunConfig, spec: ModelSpec, resolved: dict[str, Any]) -> None:
+    """Raise MismatchError where what was built is not what the settings map says that NeMo was told.
+
+    So a default of a recipe, or of what lies below it, cannot stand in place of a setting that did not arrive.
+    """
+    wrong = []
+    for row in ROWS:
+        told = row.nemo
+        if row.resolved is None or row.resolved in NOT_COMPARED or not isinstance(told, Say):
+            continue
+        if told.when is not None and not told.when(config, spec):
+            continue
+        wanted, built = row.wanted(config, spec), _at(resolved, row.resolved)
+        if row.resolved == "gradient_reduce_dtype":
+            built = built == "float32"
+        if wanted != built:
+            wrong.append(f"{row.name}: asked {wanted!r}, built {built!r} ({', '.join(told.keys)})")
+    if wrong:
+        raise MismatchError("NeMo did not build what was asked: " + "; ".join(wrong))
+
+
+def _at(resolved: dict[str, Any], path: str) -> Any:
+    value: Any = resolved
+    for name in path.split("."):
+        value = None if value is None else value[name]
+    return value
 
 
 def ddp_of(training: Any) -> Any:

@@ -85,7 +85,6 @@ def run(
     config: RunConfig,
     spec: ModelSpec,
     source: WeightSource | None,
-    prefix: Path,
     vocabulary: Vocabulary,
     recorder: StepRecorder,
     check: Callable[[Any], None],
@@ -104,7 +103,7 @@ def run(
     benchmark = Benchmark(spec, source, ready)
     callbacks = [benchmark, lightning_callback(recorder, benchmark.read_step)]
     with tempfile.TemporaryDirectory(prefix="tprimat_nemo_") as log_dir:
-        fiddle.build(nemo_recipe.make(config, spec, prefix, vocabulary, callbacks, Path(log_dir)))()
+        fiddle.build(nemo_recipe.make(config, spec, vocabulary, callbacks, Path(log_dir)))()
     recorder.merge_ranks(parallel_state.get_data_parallel_group())
 
 
@@ -121,9 +120,10 @@ def train(job: Job, report: JobReport, prefix: Path, manifest: dict[str, Any]) -
         dataset = training.train_dataloader.dataset
         report.fingerprint = trainer.fingerprint(job, prefix, manifest, dataset, digest)
         report.check_resolved()
+        nemo_resolved.check(config, job.spec, report.resolved)
         trainer.print_start(job, report)
 
-    run(config, job.spec, source, prefix, tokenizer(manifest, job.spec), report.recorder, check)
+    run(config, job.spec, source, tokenizer(manifest, job.spec), report.recorder, check)
     trainer.print_end(job, report)
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from utils.settings import KEYS, ConfigError, Value
 
-AVAILABLE_FRAMEWORKS = ("mega", "hf")
-"""What this version can start; nemo and prim are known names that it refuses."""
+AVAILABLE_FRAMEWORKS = ("mega", "hf", "nemo", "prim")
+"""What this version can start."""
 OF_PLATFORM = {"nvd": ("mega", "nemo", "hf"), "amd": ("mega", "prim", "hf"), "cpu": ("mega", "hf", "nemo")}
 """What runs on a platform, in the order of FRAMEWORK=all: everything but the other vendor's own framework."""
 COUNTERPART = {("nvd", "prim"): "nemo", ("amd", "nemo"): "prim"}
@@ -92,6 +92,9 @@ def check_combinations(rules: Rules, typed: Mapping[str, Any]) -> None:
     """Raise ConfigError for settings that exclude one another, or that this version cannot do."""
     if typed["context_parallel_size"] != 1 and importlib.util.find_spec("transformer_engine") is None:
         raise rules.broken("CP", "context parallelism without TransformerEngine would be silently wrong; use CP=1")
+    if typed["context_parallel_size"] != 1 and "mega" in typed["frameworks"]:
+        # its loop hands every rank whole sequences, where each should get its own share of one
+        raise rules.broken("CP FRAMEWORK", "mega cannot share out a sequence in this version; use CP=1 or nemo or prim")
     parallel = [key for key in ("TP", "PP", "CP") if typed[KEYS[key].field] != 1]
     if "hf" in typed["frameworks"] and parallel:
         raise rules.broken(" ".join(parallel), "hf has no tensor, pipeline or context parallelism: all must be 1")

@@ -264,7 +264,7 @@ _COMMUNICATION = (
         overlaps,
         say("DistributedDataParallelConfig.overlap_param_gather", "OptimizerConfig.overlap_param_gather"),
         Fixed(False, _NO_BUCKETS),
-        say("trainer.strategy.ddp.overlap_param_gather", "optim.config.overlap_param_gather"),
+        say("trainer.strategy.ddp.overlap_param_gather"),
         say("overlap_param_gather"),
         "overlap_param_gather",
     ),

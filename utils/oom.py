@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from utils.configure import RunConfig
-from utils.memory import estimate, largest_micro_batch
+from utils.memory import FRAMEWORKS, estimate, largest_micro_batch
 from utils.models import ModelSpec
 from utils.monitor import Device
 
@@ -24,6 +24,8 @@ def advice(config: RunConfig, framework: str, spec: ModelSpec, capacity_gb: floa
     """
     if capacity_gb is None:
         return "lower MBS; how far cannot be said, because the memory of the device is unknown"
+    if framework not in FRAMEWORKS:
+        return f"lower MBS; how far cannot be said, because there is no formula for {framework} yet"
     needed = f"about {estimate(config, framework, spec).total_gb:.1f} GB are needed by the estimate"
     size = largest_micro_batch(config, framework, spec, capacity_gb, below=config.micro_batch_size)
     if size is None:

@@ -1,6 +1,8 @@
 """Grammar, precedence and contracts of the settings; every error names where, key, value and what is allowed."""
 
 import dataclasses
+import importlib.machinery
+import importlib.util
 import shutil
 import subprocess
 from pathlib import Path
@@ -116,7 +118,6 @@ BAD_ARGUMENTS = [
     ("MODEL=llama,llama", ["MODEL=llama,llama"]),
     ("MODEL_SIZE=huge", ["MODEL_SIZE=huge", "full, proxy, tiny"]),
     ("FRAMEWORK=prim", ["FRAMEWORK=prim", "AMD GPU"]),
-    ("FRAMEWORK=nemo", ["FRAMEWORK=nemo", "mega, hf"]),
     ("PRECISION=fp16", ["PRECISION=fp16", "bf16, fp8, fp32"]),
     ("PRECISION=fp8", ["PRECISION=fp8"]),
     ("RUNTIME=docker", ["RUNTIME=docker", "native"]),
@@ -144,6 +145,13 @@ def test_bad_setting_names_origin_key_value_and_what_is_allowed(argument, wanted
 def test_context_parallel_without_transformer_engine_is_refused():
     with pytest.raises(ConfigError, match="CP=2: context parallelism without TransformerEngine"):
         cpu(ROOT, "CP=2", "CPU_RANKS=2", "FRAMEWORK=mega")
+
+
+def test_a_loop_that_does_not_share_out_a_sequence_is_refused_context_parallelism(monkeypatch, four_frameworks):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: importlib.machinery.ModuleSpec(name, None))
+    with pytest.raises(ConfigError, match="CP=2 FRAMEWORK=mega: mega cannot share out a sequence"):
+        gpu("CP=2", "FRAMEWORK=mega")
+    assert gpu("CP=2", "FRAMEWORK=nemo").data_parallel_size == 4
 
 
 @pytest.mark.parametrize(
