@@ -14,9 +14,10 @@ from typing import Any
 from utils import frameworks_model, frameworks_training
 from utils.configure import RunConfig
 from utils.framework_rows import Fixed, Row, Say
+from utils.frameworks_environment import ENVIRONMENT
 from utils.models import ModelSpec
 
-__all__ = ["FRAMEWORKS", "ROWS", "Fixed", "Row", "Say", "differences", "overrides"]
+__all__ = ["ENVIRONMENT", "FRAMEWORKS", "ROWS", "Fixed", "Row", "Say", "differences", "environment", "overrides"]
 
 FRAMEWORKS = ("mega", "hf", "nemo", "prim")
 ROWS: tuple[Row, ...] = (*frameworks_training.ROWS, *frameworks_model.ROWS)
@@ -24,8 +25,31 @@ ROWS: tuple[Row, ...] = (*frameworks_training.ROWS, *frameworks_model.ROWS)
 
 def overrides(framework: str, config: RunConfig, spec: ModelSpec) -> dict[str, Any]:
     """Return what a framework has to be told for a training, by its own keys; a key comes before those below it."""
+    said = _said(ROWS, framework, config, spec)
+    return {key: said[key] for key in sorted(said, key=lambda key: key.count("."))}
+
+
+def environment(framework: str, config: RunConfig, spec: ModelSpec) -> dict[str, str]:
+    """Return the environment variables that a framework is started with, for those that nobody has set already."""
+    said = _said(ENVIRONMENT, framework, config, spec)
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def differences(framework: str, config: RunConfig, spec: ModelSpec) -> dict[str, tuple[Any, Any, str]]:
+    """Return what a framework does otherwise than asked and cannot be told: by row wanted, its value, the reason."""
+    found = {}
+    for row in (*ROWS, *ENVIRONMENT):
+        entry = row.of(framework)
+        if isinstance(entry, Fixed):
+            wanted, value = row.wanted(config, spec), entry.of(config, spec)
+            if wanted != value:
+                found[row.name] = (wanted, value, entry.reason)
+    return found
+
+
+def _said(rows: tuple[Row, ...], framework: str, config: RunConfig, spec: ModelSpec) -> dict[str, Any]:
     said: dict[str, Any] = {}
-    for row in ROWS:
+    for row in rows:
         entry = row.of(framework)
         if isinstance(entry, Fixed) or (entry.when is not None and not entry.when(config, spec)):
             continue
@@ -35,16 +59,4 @@ def overrides(framework: str, config: RunConfig, spec: ModelSpec) -> dict[str, A
             if key in said and said[key] != new:
                 raise ValueError(f"settings map, {framework}: {key} is said twice, {said[key]!r} and {new!r}")
             said[key] = new
-    return {key: said[key] for key in sorted(said, key=lambda key: key.count("."))}
-
-
-def differences(framework: str, config: RunConfig, spec: ModelSpec) -> dict[str, tuple[Any, Any, str]]:
-    """Return what a framework does otherwise than asked and cannot be told: by row wanted, its value, the reason."""
-    found = {}
-    for row in ROWS:
-        entry = row.of(framework)
-        if isinstance(entry, Fixed):
-            wanted, value = row.wanted(config, spec), entry.of(config, spec)
-            if wanted != value:
-                found[row.name] = (wanted, value, entry.reason)
-    return found
+    return said
