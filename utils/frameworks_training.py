@@ -34,11 +34,6 @@ def _samples(config: RunConfig, spec: ModelSpec) -> int:
     return config.training_samples
 
 
-def _sizes(samples: int) -> list[int]:
-    """Return training, validation and test samples."""
-    return [samples, 0, 0]
-
-
 def _off(name: str, nemo: Any, prim: Any, hf: Any = None) -> Row:
     return Row(name, always(False), Fixed(False, _OURS_HAS_NONE), hf or Fixed(False, "not asked for"), nemo, prim)
 
@@ -331,8 +326,8 @@ _DATA = (
     Row(
         "samples",
         _samples,
-        say(("BlendedMegatronDatasetBuilder.sizes", _sizes)),
-        say(("BlendedMegatronDatasetBuilder.sizes", _sizes)),
+        say("GPTDataset.num_samples"),
+        say("GPTDataset.num_samples"),
         say("data.num_train_samples"),
         Fixed(_samples, "steps x global batch"),
     ),
