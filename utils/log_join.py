@@ -9,12 +9,14 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
+from utils.log_lines import Printed
 from utils.log_run import Fact, Step, value_of
 from utils.log_seen import Seen
 
 MEAN_OF_TWO = "its time and loss are means over iterations 1 and 2, which core 0.16 and later does not reset between"
 SHOWN = 3
 """Problems of one kind that are written out; of more, the number is said."""
+_MAY_DIFFER = ("host", "out_of_memory")
 _SAME_ON_EVERY_RANK = ("step_time", "loss", "grad_norm", "learning_rate")
 
 
@@ -42,14 +44,14 @@ class Joined:
     def note(self, name: str, value: int | float | str, where: str) -> None:
         """Keep a figure of the whole run; another value of it later is a conflict."""
         known = self.facts.setdefault(name, Fact(value, where))
-        if known.value != value:
+        if known.value != value and name not in _MAY_DIFFER:
             words = name.replace("_", " ")
             self.conflicts.append(
                 f"{words} is {known.value} at {known.where} and {value} at {where}: is this the log of one run?"
             )
 
     def _merge(self, known: Seen, seen: Seen) -> None:
-        names = _SAME_ON_EVERY_RANK if seen.framework == "torchtitan" else (*_SAME_ON_EVERY_RANK, "tokens")
+        names = _SAME_ON_EVERY_RANK if seen.is_from_any_rank else (*_SAME_ON_EVERY_RANK, "tokens")
         for name in names:
             old, new = getattr(known, name), getattr(seen, name)
             if old is None:
@@ -59,7 +61,7 @@ class Joined:
                     f"iteration {seen.number}: {name.replace('_', ' ')} is {old.value:g} at {known.where} and "
                     f"{new.value:g} at {seen.where}: is this the log of one run?"
                 )
-        if seen.framework == "torchtitan" and known.tokens and seen.tokens and seen.tokens.value < known.tokens.value:
+        if seen.is_from_any_rank and known.tokens and seen.tokens and seen.tokens.value < known.tokens.value:
             known.tokens = seen.tokens  # every rank prints its own clock; a step takes as long as on the slowest
         known.not_finite = known.not_finite or seen.not_finite
         known.troubles = known.troubles or seen.troubles
@@ -133,6 +135,8 @@ def gaps(seen: Sequence[Seen], total: int | None) -> list[str]:
         return []
     last = numbers[-1]
     found = []
+    if total is None:
+        found.append("the log does not say how many iterations were to come; say it if you know")
     if total is not None and last < total:
         found.append(f"the log stops at iteration {last} of {total}")
     if total is not None and last > total:
@@ -152,6 +156,19 @@ def without_time(steps: Sequence[Step]) -> list[str]:
         f"iteration {step.number} ({step.where}): it has no time" for step in steps if step.step_time_seconds is None
     ]
     return _few(found)
+
+
+def fill_times(seen: Sequence[Seen], tokens_of_a_step: float) -> bool:
+    """Work out the time of iterations that print their tokens/s/GPU only; tell whether there was one.
+
+    `tokens_of_a_step` are SL x GBS / GPUs.
+    """
+    found = [one for one in seen if one.step_time is None and one.tokens and one.tokens.value > 0]
+    for one in found:
+        tokens, half_unit, digits = one.tokens or (1.0, 0.0, 1)
+        seconds = tokens_of_a_step / tokens
+        one.step_time = Printed(seconds, seconds * half_unit / tokens, digits)
+    return bool(found)
 
 
 def tokens_of_a_step(steps: Sequence[Step]) -> tuple[tuple[float, float] | None, list[str]]:

@@ -12,7 +12,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-WORDS = (b"iteration", b"loss", b"train_runtime", b"....", b"with code", b"parameters on", b"vocab (", b"ut of memory")
+WORDS = (
+    b"iteration",
+    b"loss",
+    b"train_runtime",
+    b"....",
+    b"exited with code",
+    b"of parameters",
+    b"padded vocab",
+    b"ut of memory",
+    b"OutOfMemory",
+    b"world size:",
+    b"initialized with",
+    b"device mesh",
+    b"_TFLOP/s/GPU",
+)
 """One of these stands in every line that any format of `utils/logging.py` takes something from."""
 PIECE_BYTES = 1 << 20
 """Read at once; also the longest line that is looked at as a whole, which no line of a trainer comes near."""

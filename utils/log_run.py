@@ -40,7 +40,10 @@ class Step:
 
 @dataclass(frozen=True)
 class RunLog:
-    """A training as its log tells it. Nothing in it is guessed: what no line says is None or not there."""
+    """A training as its log tells it. Nothing in it is guessed: what no line says is None or not there.
+
+    A run without problems has each iteration from 1 to the last, but for `excluded`, with a time and a loss.
+    """
 
     framework: str
     """`prim`, `nemo`, `mega`, `hf`, `torchtitan`, `bridge` or `ours`."""

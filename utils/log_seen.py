@@ -46,6 +46,8 @@ class Seen:
     world_size: int | None = None
     is_mean_of_two: bool = False
     """Time and loss are means over this iteration and the one before."""
+    is_from_any_rank: bool = False
+    """Every rank prints such a line by its own clock."""
     not_finite: list[str] = field(default_factory=list)
     """What is no finite number in it, in words."""
     troubles: list[str] = field(default_factory=list)

@@ -146,8 +146,8 @@ SOURCES = ("recorder", "log")
 """What `source` of a result may be, `recorder` where it is left out. A result that was read from a framework's log may
 leave out more, each with its reason: what no log says (KNOWN_FROM_A_LOG must be known), and iterations whose printed
 time is no time of theirs (`excluded_steps`, reasons by step number)."""
-KNOWN_FROM_A_LOG = ("max_steps", "global_batch_size", "sequence_length", "num_gpus")
-"""Settings without which the throughput in a log cannot be worked out."""
+KNOWN_FROM_A_LOG = ("global_batch_size", "sequence_length", "num_gpus")
+"""Settings without which the throughput in a log cannot be worked out; an ok result knows `max_steps` as well."""
 LARGEST_INTEGER = 2**63 - 1
 """JSON has no limit, but whoever else reads the file has one, and no count here comes near."""
 MEASURED_WHEN_OK = (
@@ -215,7 +215,9 @@ def _section_problems(section: str, keys: Mapping[str, Any], value: Any, *, is_o
             must_be_known = section == "performance_metrics" or not is_log
             if (section, key) in MEASURED_WHEN_OK and is_ok and must_be_known:
                 found.append(f"{section}.{key}: missing in a result that says ok")
-            elif section == "training_config" and (not is_log or key in KNOWN_FROM_A_LOG):
+            elif section == "training_config" and (
+                not is_log or key in KNOWN_FROM_A_LOG or (is_ok and key == "max_steps")
+            ):
                 found.append(f"{section}.{key}: missing; a setting is always known")
             elif key not in reasons and (is_ok or "*" not in reasons):
                 found.append(f"{section}.{key}: missing without a reason")

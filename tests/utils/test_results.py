@@ -122,10 +122,16 @@ def test_a_result_from_a_log_may_leave_out_what_no_log_says_with_a_reason(sectio
 
 @pytest.mark.parametrize(
     ("section", "key"),
-    [*schema.MEASURED_WHEN_OK[:2], *(("training_config", key) for key in schema.KNOWN_FROM_A_LOG)],
+    [*schema.MEASURED_WHEN_OK[:2], *(("training_config", key) for key in (*schema.KNOWN_FROM_A_LOG, "max_steps"))],
 )
 def test_a_result_from_a_log_knows_its_speed_and_what_it_follows_from(section, key):
     assert f"{section}.{key}: missing" in found(changed(section, key, reason="no log says it") | {"source": "log"})
+
+
+def test_how_many_steps_a_failed_log_was_to_have_may_be_unknown():
+    result = changed("training_config", "max_steps", reason="no log says it")
+    assert problems(result | {"source": "log", "status": "failed", "reason": "it stops"}) == []
+    assert "training_config.max_steps: missing" in found(result | {"status": "failed", "reason": "it stops"})
 
 
 @pytest.mark.parametrize("key", schema.SAMPLE_DIGITS)
