@@ -2,8 +2,9 @@
 
     python -m evaluate.compare output/ [more folders] [--output DIR]
 
-Writes compare.json, compare.md and compare.png and prints the tables. Exits 0 when there was something to compare,
-1 when no single result is ok and valid or an output cannot be written, 2 for bad input or when no result was found.
+Writes compare.json, compare.md and compare.png and prints verdicts and tables. Exits 0 when a verdict was made, 3 when
+nothing could be compared, 1 when no single result is ok and valid or an output cannot be written, 2 for bad input or
+when no result was found.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from evaluate import report, tables
+from evaluate import pairs, report, statistics, tables, verdicts
 from evaluate.grouping import grouped
 from evaluate.notes import notes
 from evaluate.report import Comparison
@@ -25,21 +26,38 @@ from evaluate.summary import Group, Row, Spread, ratios
 from evaluate.validate import Entry, Loaded, load
 from utils import results
 
-COMPARISON_VERSION = 1
+COMPARISON_VERSION = 2
+NOTHING_COMPARABLE = 3
 
 
-def compare(loaded: Loaded, folders: Sequence[Path]) -> Comparison:
-    """Return the comparison of everything that was loaded from `folders`."""
+def compare(
+    loaded: Loaded,
+    folders: Sequence[Path],
+    by: str | None = None,
+    baseline: str | None = None,
+    band: float = statistics.BAND,
+) -> Comparison:
+    """Return the comparison of everything that was loaded from `folders`.
+
+    `by` is what the two sides of a pair differ in (None: platform where there are two, else framework), `baseline` the
+    side that is `a` in each pair, `band` the largest difference that does not matter, stated beforehand.
+    """
     groups, copies = grouped(loaded.entries)
-    return Comparison(tuple(folders), tuple(groups), tuple(copies), loaded.unreadable)
+    doubled = {id(copy) for copy, _ in copies}
+    entries = [entry for entry in loaded.entries if id(entry) not in doubled]
+    by = by or pairs.default_by(entries)
+    judged = verdicts.judge(pairs.pairs(entries, by, baseline), by, band)
+    return Comparison(tuple(folders), tuple(groups), tuple(copies), loaded.unreadable, tuple(judged), by, band)
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
-    """Return the content of compare.json. `verdict` is null until a later version judges; its reason says so."""
+    """Return the content of compare.json; the ratio of a verdict is b over a."""
     return {
         "comparison_version": COMPARISON_VERSION,
-        "verdict": None,
-        "verdict_reason": report.VERDICT_REASON,
+        "by": comparison.by,
+        "band": comparison.band,
+        "confidence": statistics.CONFIDENCE,
+        "verdicts": [judged.as_json() for judged in comparison.judged],
         "folders": [str(folder) for folder in comparison.folders],
         "groups": [_group_json(group) for group in comparison.groups],
         "copies": [{"file": str(copy.path), "same_as": str(first.path)} for copy, first in comparison.copies],
@@ -54,14 +72,12 @@ def write(comparison: Comparison, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     results.write_json(as_json(comparison), folder / "compare.json")
     _write_whole(report.markdown(comparison).encode(), folder / "compare.md")
-    _write_whole(plots.png(comparison.groups), folder / "compare.png")
+    _write_whole(plots.png(comparison.groups, comparison.headline), folder / "compare.png")
 
 
 def _group_json(group: Group) -> dict[str, Any]:
     return {
         "key": group.key._asdict(),
-        "verdict": None,
-        "verdict_reason": report.VERDICT_REASON,
         "rows": [_row_json(row) for row in group.rows],
         "ratios": [
             {"row": r.row.letter, "base": r.base.letter, "mean": r.value, "min": r.low, "max": r.high}
@@ -125,17 +141,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description="Compare every train_*.json below the folders. Results of another model, size, method, sequence "
         "length, global batch, precision or data never share a table; results that are not ok or break a rule are "
         "listed with their reason and enter no average.",
-        epilog="Exits 0: compared. 1: no result is ok and valid, or writing failed. 2: bad input, or no result found.",
+        epilog="Exits 0: a verdict was made. 3: nothing could be compared. 1: no result is ok and valid, or writing "
+        "failed. 2: bad input, or no result found.",
     )
     parser.add_argument("folders", nargs="+", type=Path, help="folders to search, or single result files")
     parser.add_argument("--output", type=Path, help="folder for compare.{json,md,png} (default: the first folder)")
+    parser.add_argument(
+        "--by",
+        choices=tuple(pairs.BY),
+        help="what the two sides of a pair differ in (default: platform where there are two, else framework)",
+    )
+    parser.add_argument("--baseline", help="the side that the others are compared with, e.g. nvd (default: the first)")
+    parser.add_argument("--band", type=_band, default=statistics.BAND, help="largest difference that does not matter, "
+                        "stated before looking (default: %(default)s)")  # fmt: skip
     options = parser.parse_args(arguments)
     first: Path = options.folders[0]
     output: Path = options.output or (first.parent if first.is_file() else first)
     try:
         if output.exists() and not output.is_dir():
             raise results.ResultError(f"--output: got {output}, which is a file, wanted a folder; name another")
-        comparison = compare(load(options.folders), options.folders)
+        comparison = compare(load(options.folders), options.folders, options.by, options.baseline, options.band)
+        _require_baseline(comparison, options.baseline)
     except results.ResultError as error:
         print(f"error: {tables.plain(error)}", file=sys.stderr)
         return 2
@@ -150,7 +176,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not any(group.counted for group in comparison.groups):
         print("error: no result is ok and valid; see the reasons above, and train again", file=sys.stderr)
         return 1
-    return 0
+    return 0 if any(judged.word != verdicts.NOT_COMPARABLE for judged in comparison.judged) else NOTHING_COMPARABLE
+
+
+def _require_baseline(comparison: Comparison, baseline: str | None) -> None:
+    results_found = [entry.result for group in comparison.groups for row in group.rows for entry in row.entries]
+    known = sorted({pairs.BY[comparison.by](result) for result in results_found})
+    if baseline is not None and baseline not in known:
+        raise results.ResultError(f"--baseline: got {baseline}, wanted one of {', '.join(known)}")
+
+
+def _band(text: str) -> float:
+    band = float(text)
+    if not 0 <= band < 1:
+        raise argparse.ArgumentTypeError(f"got {text}, wanted a share from 0 to below 1, e.g. 0.03")
+    return band
 
 
 if __name__ == "__main__":

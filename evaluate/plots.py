@@ -18,7 +18,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from evaluate.report import VERDICT_REASON, not_counted, spread_text
+from evaluate.report import not_counted, spread_text
 from evaluate.rules import steady_step_times
 from evaluate.summary import ENOUGH_RUNS, Group, Row, Spread, run_label
 from evaluate.tables import plain
@@ -38,6 +38,7 @@ NAMES, PANEL, GAP = 2.5, 2.6, 0.3
 LOSS_GAP, LOSS_WIDTH, LOSS_HEIGHT = 0.95, 2.9, 3.4
 TITLE, LINE, FOOTING = 0.85, 0.17, 0.75
 ROW_HEIGHT, FEWEST_ROWS = 0.56, 3
+HEADLINE_LINES = 3
 CAPTION_CHARACTERS, NAME_CHARACTERS, LEGEND_CHARACTERS = 210, 34, 18
 DPI, LARGEST_PIXELS = 110, 60_000
 """Agg draws fewer than 2**16 pixels a side; a taller figure gets a lower resolution."""
@@ -47,30 +48,32 @@ LEGEND = (
 )
 
 
-def png(groups: Sequence[Group]) -> bytes:
-    """Return the figure of all groups as a PNG."""
+def png(groups: Sequence[Group], headline: str) -> bytes:
+    """Return the figure of all groups as a PNG, under a line that says the verdict."""
     # Names come from strangers: a dollar sign in one is a dollar sign and no formula.
     with mpl.rc_context({"text.parse_math": False, "font.size": 9, "hatch.linewidth": 0.6}):
-        figure = draw(groups)
+        figure = draw(groups, headline)
         stream = io.BytesIO()
         dpi = min(DPI, LARGEST_PIXELS / figure.get_size_inches()[1])
         figure.savefig(stream, format="png", dpi=dpi, metadata={"Software": None})
     return stream.getvalue()
 
 
-def draw(groups: Sequence[Group]) -> Figure:
+def draw(groups: Sequence[Group], headline: str) -> Figure:
     """Return the figure; `png` draws it with the settings that it is made for."""
     captions = [caption(group) for group in groups]
     heights = [LINE * (len(lines) + 3) + _panels(group) for group, lines in zip(groups, captions, strict=True)]
-    figure = Figure(figsize=(WIDTH, TITLE + sum(heights)))
-    _text(figure, 0.12, f"No verdict is given: {VERDICT_REASON}.", size=12, weight="bold")
-    _text(figure, 0.42, LEGEND if groups else "No result could be read.", size=9)
-    top = TITLE
-    for group, lines, height in zip(groups, captions, heights, strict=True):
+    lines = _wrapped(headline, HEADLINE_LINES)
+    title = TITLE + LINE * (len(lines) - 1)
+    figure = Figure(figsize=(WIDTH, title + sum(heights)))
+    _text(figure, 0.12, "\n".join(lines), size=10, weight="bold")
+    _text(figure, 0.42 + LINE * (len(lines) - 1), LEGEND if groups else "No result could be read.", size=9)
+    top = title
+    for group, captioned, height in zip(groups, captions, heights, strict=True):
         _text(figure, top, group.key.title, size=12, weight="bold")
-        _text(figure, top + 1.4 * LINE, "\n".join(lines), size=9)
+        _text(figure, top + 1.4 * LINE, "\n".join(captioned), size=9)
         if group.counted:
-            _draw_group(figure, group, top + LINE * (len(lines) + 3))
+            _draw_group(figure, group, top + LINE * (len(captioned) + 3))
         top += height
     return figure
 

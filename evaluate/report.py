@@ -7,15 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from evaluate.fairness import SAME
 from evaluate.notes import notes
 from evaluate.summary import Group, Ratio, Row, Spread, ratios, run_label
 from evaluate.tables import markdown_table, markdown_text, plain, text_table
 from evaluate.validate import Entry
+from evaluate.verdicts import NOT_COMPARABLE, Judged
 
-VERDICT_REASON = (
-    "this version shows what was measured; whether the systems did the same work, and whether a difference exceeds "
-    "the noise, has not been judged"
-)
 METHOD = (
     "Throughput is the tokens of a step (global batch x sequence length) over the mean time of the steady steps, over "
     "the number of GPUs (of ranks on a machine without GPUs). The first steps, a tenth and at least 3, compile and "
@@ -24,6 +22,10 @@ METHOD = (
     "smallest and the largest run in brackets; steps within a run are not independent and enter no spread.",
     "A ratio is the mean throughput of one row over that of the first row; its brackets hold the smallest and the "
     "largest quotient of a run of the one and a run of the other.",
+    "A verdict compares two sides that were shown to do the same work (the certificate). Its ratio is of tokens/s/GPU "
+    "over the steady steps, which a change-point search finds; its interval is Welch's on the logarithm of the runs' "
+    "throughput, or of the machines' where both sides have several, and of blocks of steps where a side has one run. "
+    "Faster and slower: beyond the band, and not by chance (5 %, Holm's correction for all pairs); all else is a tie.",
     "The first loss is that of step 1, the last loss the mean over the last tenth of the steps, both in nats per "
     "token. Memory is the peak of the largest rank.",
     "A result is counted when its status is ok and its numbers follow from its raw samples (`python -m "
@@ -41,6 +43,24 @@ class Comparison:
     groups: tuple[Group, ...]
     copies: tuple[tuple[Entry, Entry], ...]
     unreadable: tuple[tuple[Path, str], ...]
+    judged: tuple[Judged, ...]
+    by: str
+    """What the two sides of each pair differ in."""
+    band: float
+    """Differences up to this do not matter in practice."""
+
+    @property
+    def question(self) -> str:
+        """What was asked, before any number."""
+        return f"by {self.by}, differences up to {self.band:.1%} count as none"
+
+    @property
+    def headline(self) -> str:
+        """The first verdict, and how many more there are."""
+        if not self.judged:
+            return f"No verdict: there are no two sides to compare {self.question}."
+        more = f" ({len(self.judged) - 1} more)" if len(self.judged) > 1 else ""
+        return plain(f"{self.judged[0].sentence}.{more}")
 
 
 def number(value: float) -> str:
@@ -78,7 +98,7 @@ def markdown(comparison: Comparison) -> str:
     """Return the comparison as markdown, verdict first."""
     parts = [
         "# Comparison",
-        f"**Verdict:** none is given: {VERDICT_REASON}.",
+        *_markdown_verdicts(comparison),
         *(part for group in comparison.groups for part in _markdown_group(group)),
     ]
     if general := _general_notes(comparison):
@@ -89,7 +109,7 @@ def markdown(comparison: Comparison) -> str:
 def terminal(comparison: Comparison, width: int) -> str:
     """Return the comparison as plain text of about `width` columns; the spread of the throughput stands for all."""
     header = ("system", "runs", "tokens/s/GPU", "step s", "peak GB", "first loss", "last loss")
-    parts = [textwrap.fill(f"Verdict: none is given: {VERDICT_REASON}.", width)]
+    parts = [_filled(_verdict_lines(comparison), width)]
     for group in comparison.groups:
         rows = [(f"{row.name} {row.device}", *_short_figures(row)) for row in group.rows]
         parts.append(f"{group.key.title}\n{group.key.setting}\n\n{text_table(header, rows, width)}")
@@ -116,7 +136,6 @@ def _short_figures(row: Row) -> tuple[str, ...]:
 def _markdown_group(group: Group) -> Iterator[str]:
     yield f"## {markdown_text(group.key.title)}"
     yield f"{markdown_text(group.key.setting)}."
-    yield "Verdict: none is given."
     header = (
         "System",
         "Device",
@@ -135,6 +154,34 @@ def _markdown_group(group: Group) -> Iterator[str]:
     if refused := not_counted(group):
         cells = [(r.name, run_label(e.result), verdict_of(e), e.why_not_counted, e.path) for r, e in refused]
         yield "Not counted:\n\n" + markdown_table(("System", "Run", "Status", "Reason", "File"), cells)
+
+
+def _verdict_lines(comparison: Comparison) -> list[str]:
+    if not comparison.judged:
+        return [comparison.headline]
+    lines = [f"Verdicts {comparison.question}:"]
+    for judged in comparison.judged:
+        lines.append(plain(f"{judged.pair.model}, {judged.pair.framework}: {judged.sentence}"))
+        reasons = judged.reasons[1:] if judged.word == NOT_COMPARABLE else judged.reasons
+        lines += [plain(f"  - {reason}") for reason in (*reasons, *judged.remarks)]
+    return lines
+
+
+def _markdown_verdicts(comparison: Comparison) -> Iterator[str]:
+    yield f"**Verdicts**, {comparison.question}:"
+    if not comparison.judged:
+        yield markdown_text(comparison.headline)
+    for judged in comparison.judged:
+        title = f"{judged.pair.model}, {judged.pair.framework}, track {judged.pair.track}"
+        yield f"**{markdown_text(title)}:** {markdown_text(judged.sentence)}."
+        reasons = judged.reasons[1:] if judged.word == NOT_COMPARABLE else judged.reasons
+        if lines := [*reasons, *judged.remarks]:
+            yield _bullets(lines)
+        if differing := [item for item in judged.certificate or () if item.state != SAME]:
+            cells = [(item.name, item.state, item.a, item.b) for item in differing]
+            same = sum(1 for item in judged.certificate or () if item.state == SAME)
+            yield markdown_table(("Certificate", "State", judged.pair.a_name, judged.pair.b_name), cells)
+            yield f"{same} more items are the same on both sides (compare.json has all)."
 
 
 def _general_notes(comparison: Comparison) -> list[str]:

@@ -34,7 +34,7 @@ class Judged:
         """The verdict as one sentence."""
         pair = self.pair
         if self.word == NOT_COMPARABLE or self.estimate is None:
-            return f"NOT COMPARABLE: {pair.b_name} and {pair.a_name}: {self.reasons[0]}"
+            return f"NOT COMPARABLE: {pair.a_name} and {pair.b_name}: {self.reasons[0]}"
         found = self.estimate
         if self.word == statistics.TIE:
             said = f"{pair.b_name} and {pair.a_name} tie: {found.ratio:.2f}x"
@@ -91,7 +91,12 @@ def judge(pairs: Sequence[Pair], by: str, band: float = statistics.BAND) -> list
             reasons = tuple(item.sentence for item in found.blocking)
             judged[id(pair)] = Judged(pair, NOT_COMPARABLE, reasons, found, None)
             continue
-        open_questions.append((pair, found, _estimate(pair), _remarks(pair)))
+        try:
+            estimate = _estimate(pair)
+        except ValueError as error:
+            judged[id(pair)] = Judged(pair, NOT_COMPARABLE, (str(error),), found, None)
+            continue
+        open_questions.append((pair, found, estimate, _remarks(pair)))
     adjusted = statistics.holm([estimate.p_value for _, _, estimate, _ in open_questions])
     for (pair, found, estimate, remarks), p_value in zip(open_questions, adjusted, strict=True):
         verdict = statistics.judge(estimate, p_value, band)

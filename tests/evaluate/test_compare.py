@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sides
 
 from evaluate.compare import as_json, compare, main, write
 from evaluate.report import markdown, terminal
@@ -170,7 +171,7 @@ def test_copy_of_a_result_is_not_another_run(tmp_path: Path) -> None:
     assert "same content as" in as_text(tmp_path)[0]
 
 
-def test_ratio_has_the_spread_of_its_runs_and_no_judgement(tmp_path: Path) -> None:
+def test_ratio_of_a_group_has_the_spread_of_its_runs(tmp_path: Path) -> None:
     for run, (mega, hf) in enumerate([(0.5, 0.25), (0.4, 0.32)], start=1):
         save(tmp_path, mega, run=run, framework="mega")
         save(tmp_path, hf, run=run, framework="hf")
@@ -179,18 +180,55 @@ def test_ratio_has_the_spread_of_its_runs_and_no_judgement(tmp_path: Path) -> No
     assert (ratio["mean"], ratio["min"], ratio["max"]) == pytest.approx((36864 / 58368, 16384 / 32768, 20480 / 25600))
     for text in as_text(tmp_path):
         assert "B cpu/mega over A cpu/hf: 0.632 (0.500-0.800)" in text
-        assert not re.search(r"\b(faster|slower|better|worse|winner)\b", text)
 
 
-def test_no_verdict_is_said_first_and_with_its_reason(tmp_path: Path) -> None:
+def test_without_two_sides_there_is_no_verdict_and_it_is_said_first(tmp_path: Path) -> None:
     save(tmp_path)
     found = compared(tmp_path)
-    assert found["verdict"] is None
-    assert found["groups"][0]["verdict"] is None
-    assert found["verdict_reason"]
+    assert (found["verdicts"], found["by"], found["band"]) == ([], "framework", 0.03)
     page, screen = as_text(tmp_path)
-    assert page.splitlines()[2].startswith("**Verdict:** none is given")
-    assert screen.startswith("Verdict: none is given")
+    assert page.splitlines()[2].startswith("**Verdicts**, by framework, differences up to 3.0% count as none")
+    assert screen.startswith("No verdict: there are no two sides to compare by framework")
+
+
+def save_pair(folder: Path, **changes: Any) -> None:
+    for platform, seconds in (("nvd", 1.0), ("amd", 0.9)):
+        for number in range(1, 4):
+            result = sides.run(platform, number, seconds, **(changes if platform == "amd" else {}))
+            results.write(result, folder / f"train_{platform}_{number}.json")
+
+
+def test_verdicts_stand_first_in_every_form_and_the_exit_code_is_theirs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_pair(tmp_path)
+    assert main([str(tmp_path)]) == 0
+    sentence = "AMD Instinct MI300X is 1.11x as fast as NVIDIA H100 80GB HBM3: faster (95 % interval "
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "Verdicts by platform, differences up to 3.0% count as none:"
+    assert sentence in " ".join(" ".join(lines).split())
+    (found,) = json.loads((tmp_path / "compare.json").read_text())["verdicts"]
+    assert found["verdict"] == "faster" and found["sentence"].startswith(sentence)
+    assert {"model", "framework", "track", "a", "b", "ratio", "interval", "runs", "machines", "reasons"} <= set(found)
+    assert sentence in (tmp_path / "compare.md").read_text()
+
+
+def test_where_nothing_is_comparable_the_exit_code_is_3_and_the_reason_stands_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_pair(tmp_path, resolved_config__qkv_bias=True)
+    assert main([str(tmp_path)]) == 3
+    said = " ".join(capsys.readouterr().out.split())
+    assert "NOT COMPARABLE: NVIDIA H100 80GB HBM3 and AMD Instinct MI300X: QKV bias differs: false against true" in said
+
+
+def test_baseline_and_band_are_the_users(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_pair(tmp_path)
+    assert main([str(tmp_path), "--baseline", "amd", "--band", "0.2"]) == 0
+    (found,) = json.loads((tmp_path / "compare.json").read_text())["verdicts"]
+    assert (found["verdict"], found["a"]) == ("tie", "AMD Instinct MI300X")
+    assert main([str(tmp_path), "--baseline", "intel"]) == 2
+    assert "--baseline: got intel, wanted one of amd, nvd" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("runs", "is_said"), [(4, True), (5, False)])
@@ -267,19 +305,19 @@ def test_markdown_table_of_text_only_cells() -> None:
 
 def test_command_writes_whole_files_and_prints_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save(tmp_path)
-    assert main([str(tmp_path)]) == 0
+    assert main([str(tmp_path)]) == 3
     output = capsys.readouterr()
     assert "16,384" in output.out
     assert "\x1b" not in output.out
     written = {path.name for path in tmp_path.iterdir()}
     assert written == {"train_000.json", "compare.json", "compare.md", "compare.png"}
     assert json.loads((tmp_path / "compare.json").read_text())["groups"]
-    assert main([str(tmp_path)]) == 0, "the files of an earlier comparison are no results"
+    assert main([str(tmp_path)]) == 3, "the files of an earlier comparison are no results"
 
 
 def test_output_goes_where_it_was_sent(tmp_path: Path) -> None:
     save(tmp_path / "in")
-    assert main([str(tmp_path / "in"), "--output", str(tmp_path / "deep" / "out")]) == 0
+    assert main([str(tmp_path / "in"), "--output", str(tmp_path / "deep" / "out")]) == 3
     assert (tmp_path / "deep" / "out" / "compare.md").exists()
     assert not (tmp_path / "in" / "compare.md").exists()
 

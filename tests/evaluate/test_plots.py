@@ -17,6 +17,8 @@ from tests.example import example_result
 
 PANELS = 5
 
+HEADLINE = "B is 1.10x as fast as A: faster (95 % interval 1.090 to 1.110, 5 runs a side)."
+
 
 def groups_of(*changes: dict[str, Any]) -> list[Group]:
     entries = []
@@ -27,7 +29,7 @@ def groups_of(*changes: dict[str, Any]) -> list[Group]:
 
 
 def axes_titled(groups: Sequence[Group], title: str) -> Any:
-    return next(axes for axes in draw(groups).axes if axes.get_title() == title)
+    return next(axes for axes in draw(groups, HEADLINE).axes if axes.get_title() == title)
 
 
 def size(image: bytes) -> tuple[int, int]:
@@ -36,7 +38,7 @@ def size(image: bytes) -> tuple[int, int]:
 
 
 def test_every_axis_has_its_unit() -> None:
-    labels = {axes.get_title(): (axes.get_xlabel(), axes.get_ylabel()) for axes in draw(groups_of({})).axes}
+    labels = {axes.get_title(): (axes.get_xlabel(), axes.get_ylabel()) for axes in draw(groups_of({}), HEADLINE).axes}
     assert labels == {
         "Throughput": ("tokens/s per GPU or rank", ""),
         "Step time": ("seconds", ""),
@@ -93,7 +95,7 @@ def test_caption_has_settings_versions_date_and_what_is_missing() -> None:
 def test_group_without_a_counted_run_shows_its_reasons() -> None:
     groups = groups_of({"status": "oom", "reason": "out of memory"})
     assert "out of memory" in " ".join(caption(groups[0]))
-    assert draw(groups).axes == []
+    assert draw(groups, HEADLINE).axes == []
 
 
 @pytest.mark.parametrize("count", [1, 40])
@@ -101,7 +103,7 @@ def test_names_and_legend_do_not_overlap_or_leave_the_figure(count: int) -> None
     name = "An accelerator with an unusually long name and a dollar $\\frac{ in it "
     groups = groups_of(*({"gpu_info__device_name": f"{name * 2}{i}", "framework": "f" * 40} for i in range(count)))
     with mpl.rc_context({"text.parse_math": False, "font.size": 9}):
-        figure = draw(groups)
+        figure = draw(groups, HEADLINE)
         renderer = FigureCanvasAgg(figure).get_renderer()
         figure.draw(renderer)
     first, loss = figure.axes[0], figure.axes[-1]
@@ -115,13 +117,13 @@ def test_names_and_legend_do_not_overlap_or_leave_the_figure(count: int) -> None
 
 
 def test_dollar_in_a_name_is_no_formula() -> None:
-    assert size(png(groups_of({"gpu_info__device_name": "$\\frac{1$"})))[0] > 1000
+    assert size(png(groups_of({"gpu_info__device_name": "$\\frac{1$"}), HEADLINE))[0] > 1000
 
 
 @pytest.mark.parametrize(("groups", "panels"), [(0, 0), (1, PANELS), (3, 3 * PANELS)])
 def test_each_group_has_its_strip(groups: int, panels: int) -> None:
     found = groups_of(*({"model": f"model{index}"} for index in range(groups)))
-    assert len(draw(found).axes) == panels
-    width, height = size(png(found))
+    assert len(draw(found, HEADLINE).axes) == panels
+    width, height = size(png(found, HEADLINE))
     assert width > 1000
     assert 50 < height < 65536

@@ -113,7 +113,7 @@ def test_a_planted_fault_is_not_comparable_for_its_reason(fault: str) -> None:
         return
     assert found.word == "not_comparable"
     assert any(reason in said for said in found.reasons), found.reasons
-    assert found.sentence.startswith("NOT COMPARABLE: AMD Instinct MI300X and NVIDIA H100 80GB HBM3: ")
+    assert found.sentence.startswith("NOT COMPARABLE: NVIDIA H100 80GB HBM3 and AMD Instinct MI300X: ")
 
 
 def test_the_honest_twin_passes() -> None:
