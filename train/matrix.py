@@ -24,6 +24,8 @@ from utils.hardware import HardwareError
 from utils.indexed import DataError
 
 BAD_INPUT = 2
+NOTHING_COMPARABLE = 3
+"""What evaluate.compare ends with where the results hold no two sides: no failure of a matrix of one job."""
 
 
 def main() -> int:
@@ -70,7 +72,8 @@ def _run_all(matrices: Sequence[plan.Matrix], stop: processes.StopRequest, *, is
             return code
     if is_compared:
         folders = dict.fromkeys(str(matrix.config.results_dir) for matrix in matrices)
-        codes.append(int(_script([sys.executable, "-m", "evaluate.compare", *folders], "comparison", stop) != 0))
+        code = _script([sys.executable, "-m", "evaluate.compare", *folders], "comparison", stop)
+        codes.append(int(code not in (0, NOTHING_COMPARABLE)))
     return SIGNAL_EXIT_CODE + stop.signal if stop.signal is not None else next((code for code in codes if code), 0)
 
 
