@@ -67,7 +67,7 @@ _HOST = re.compile(r"\[NODE-\d+\(([^)\s]+)\)\]")
 _SUMMARY = re.compile(r"\{'train_runtime': '?([\d.]+)'?,.*?'train_steps_per_second': '?([\d.]+)'?[,}]")
 _PLATFORM = re.compile(r"\[(NVIDIA|AMD|CPU)\] Step \d+/\d+ \|")
 _PLATFORMS = {"NVIDIA": "nvd", "AMD": "amd", "CPU": "cpu"}
-_OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|(?:CUDA|HIP) out of memory")
+_OUT_OF_MEMORY = re.compile(r"(?:CUDA|HIP) out of memory")
 _ALLOCATOR = re.compile(r"\[Rank (\d+)\] \(after (\d+) iterations\) memory \((MB|GB)\) \|(.*)")
 _ALLOCATOR_KEYS = {
     "allocated": "allocated",
@@ -88,7 +88,7 @@ def facts(line: Line) -> Iterator[tuple[str, Value]]:
         yield "exit_code", int(match[1])
         if host := _HOST.search(text):
             yield "host", host[1]
-    if ("ut of memory" in text or "OutOfMemory" in text) and _OUT_OF_MEMORY.search(text):
+    if "ut of memory" in text and _OUT_OF_MEMORY.search(text):
         yield "out_of_memory", "memory ran out"
     if "] Step " in text and (match := _PLATFORM.search(text)):
         yield "platform", _PLATFORMS[match[1]]

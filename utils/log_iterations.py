@@ -18,7 +18,8 @@ from utils.log_seen import GIBIBYTE_IN_GB, Memory, Seen
 NEMO_DIGITS = 4
 """NeMo prints its floats as `{:.4}`: 4 significant digits, trailing zeros left out."""
 
-_START = re.compile(r"(?<![a-z])iteration\s+(\d+)\s*/\s*(\d+)\s*\|")
+_WORD = "iteration"
+_START = re.compile(r"iteration\s+(\d+)\s*/\s*(\d+)\s*\|")
 _NEMO_HEAD = re.compile(r"Training epoch\s+\d+\s*,\s*$")
 _TIME_HEAD = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?\]\s*$")
 _RANK = re.compile(r"rank-(\d+)/(\d+)")
@@ -36,7 +37,7 @@ _ROCM = "rocm mem usage/free/total/usage_ratio"
 
 def iterations(line: Line) -> Iterator[Seen]:
     """Yield every iteration that a line tells of; there may be several where lines were glued together."""
-    starts = list(_START.finditer(line.text))
+    starts = list(_starts(line.text))
     for index, start in enumerate(starts):
         is_last = index + 1 == len(starts)
         head = line.text[starts[index - 1].end() if index else 0 : start.start()]
@@ -45,6 +46,15 @@ def iterations(line: Line) -> Iterator[Seen]:
             yield _nemo(line, start, _Fields(body, is_closed=line.is_whole and is_last))
         else:
             yield _megatron(line, head, start, _Fields(body, is_closed=False))
+
+
+def _starts(text: str) -> Iterator[re.Match[str]]:
+    """Yield where iterations begin; looking for the word first is many times as fast as the pattern alone."""
+    at = text.find(_WORD)
+    while at >= 0:
+        if match := _START.match(text, at):
+            yield match
+        at = text.find(_WORD, at + 1)
 
 
 class _Fields:

@@ -59,8 +59,14 @@ class _Reading:
         self.facts: dict[tuple[str, int | float | str], Fact] = {}
         self.memory: dict[str, Memory] = {}
         self.is_bridge = False
+        self._before = ""
 
     def take(self, line: Line) -> None:
+        """Take what a line says; one that says the same as the line before is passed over (Primus prints twice)."""
+        said = line.text[max(0, line.text.find("iteration")) :]
+        if said == self._before and line.is_whole:
+            return
+        self._before = said
         for read in self._formats:
             for seen in read(line):
                 self.joined.setdefault(_family(seen), Joined()).add(seen)
