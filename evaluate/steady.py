@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +56,12 @@ class Steady:
 
 def find(step_times: Sequence[float], least: int) -> Steady:
     """Return the steady part of a run's step times (seconds, above 0) behind the first `least`, which never count."""
+    return _find(tuple(step_times), least)
+
+
+@lru_cache(maxsize=4096)
+def _find(step_times: tuple[float, ...], least: int) -> Steady:
+    """Validation, verdict and report all ask for the same run."""
     times = np.asarray(step_times, dtype=np.float64)
     logs = np.log(times[least:])
     if len(logs) < 2 * SHORTEST_SEGMENT:

@@ -3,7 +3,7 @@
     python -m evaluate.validate output/ [more folders]
 
 Prints one row for each result. Exits 0 when all are ok and valid, 1 when any is rejected or not ok, 2 for bad input.
-The rules are in `evaluate/rules.py`.
+The rules are in `evaluate/rules.py` and `evaluate/limits.py`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evaluate import tables
+from evaluate.limits import LIMITS
 from evaluate.rules import REJECTING_RULES, WARNING_RULES, Result, absurd_numbers
 from utils import results
 
@@ -61,7 +62,7 @@ def check(result: Result) -> Findings:
     if absurd := list(absurd_numbers(result)):
         return Findings(rejections=tuple(absurd))
     return Findings(
-        rejections=tuple(line for rule in REJECTING_RULES for line in rule(result)),
+        rejections=tuple(line for rule in (*REJECTING_RULES, *LIMITS) for line in rule(result)),
         warnings=tuple(line for rule in WARNING_RULES for line in rule(result)),
     )
 
