@@ -86,7 +86,7 @@ class Arguments:
 
     def take(self, line: str) -> None:
         """Take one line of Primus's output, with its prefix and colours."""
-        text = _ANSI.sub("", line).rstrip()
+        text = plain(line)
         if match := _PARAMETERS.search(text):
             self.parameters[int(match["tp"]), int(match["pp"])] = int(match["count"])
         elif match := _VOCABULARY.search(text):
@@ -131,6 +131,11 @@ class Arguments:
             return None
         norms = (2 * spec.num_layers + 1) * spec.hidden_size
         return sum(self.parameters.values()) - (tensor - 1) * norms
+
+
+def plain(line: str) -> str:
+    """Return a line of Primus without its colours and its end."""
+    return _ANSI.sub("", line).rstrip()
 
 
 def differences(resolved: Mapping[str, Any], spec: ModelSpec) -> list[str]:

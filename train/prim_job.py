@@ -29,6 +29,7 @@ from utils.hardware import HardwareError, visible_gpus
 from utils.indexed import DataError
 from utils.job import IncompleteError, Job, MismatchError
 from utils.monitor import NonFiniteError
+from utils.processes import end_with_parent
 from utils.provenance import speed_variables
 
 SIGNAL_EXIT_CODE = 128
@@ -39,7 +40,7 @@ NATIVE_WEIGHTS = "Primus draws its own weights, whatever INIT says, and does not
 def main() -> int:
     """Run one job: 0 for an ok result, 2 for bad input, Primus's exit code where it failed, else 1."""
     options = trainer.arguments("prim")
-    processes.end_with_parent(signal.SIGTERM)  # and not SIGKILL: what Primus has started must be ended first
+    end_with_parent(signal.SIGTERM)  # and not SIGKILL: what Primus has started must be ended first
     try:
         settings = [*options.settings, "FRAMEWORK=prim", f"MODEL={options.model}"]
         config = load(options.platform, visible_gpus(options.platform), arguments=settings)

@@ -53,7 +53,7 @@ class LogReport(JobReport):
         if self.log.status == "nan":
             raise NonFiniteError(str(self.log.reason))
         if self.log.problems:
-            raise IncompleteError(str(self.log.reason))
+            raise IncompleteError(f"Primus ended with exit code 0, but its log is no good run: {self.log.reason}")
         self._check_figures(self.log)
 
     def _check_figures(self, log: RunLog) -> None:
@@ -75,6 +75,11 @@ class LogReport(JobReport):
 
     def _check_complete(self) -> None:
         self.check_log()
+
+    def classified(self, error: BaseException) -> tuple[str, str]:
+        """Return status and reason; an error that tells of Primus says all, a traceback of ours would add nothing."""
+        status, reason = super().classified(error)
+        return status, str(error) if isinstance(error, PrimusError | IncompleteError | MismatchError) else reason
 
     def result(self, status: str, reason: str | None) -> dict[str, Any]:
         """Return the result as far as it is known."""

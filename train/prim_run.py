@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from train.child import Child
-from train.prim_arguments import Arguments
+from train.prim_arguments import Arguments, plain
 from train.prim_environment import said_variable
 from train.prim_install import LAUNCHER
 from utils import processes
@@ -61,9 +61,9 @@ class Follower:
         if variable := said_variable(line):
             self.environment[variable[0]] = variable[1]
         if line.strip():
-            self.last_lines.append(line.rstrip())
+            self.last_lines.append(plain(line))
         if "out of memory" in line and not self.memory_lines:
-            self.memory_lines.append(line.rstrip())
+            self.memory_lines.append(plain(line))
         for seen in iterations(Line(line, Path(), 0, True)):
             self._take_step(seen)
 

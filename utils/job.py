@@ -152,11 +152,15 @@ class JobReport:
             raise
 
     def _report_failure(self, error: BaseException) -> None:
-        status, reason = classify(error)
+        status, reason = self.classified(error)
         if status == "oom":
             reason += "\n" + self._memory_hint()
         release_reserve(self.job.result_path)
         results.write(self.result(status, reason), self.job.result_path, replace=False)
+
+    def classified(self, error: BaseException) -> tuple[str, str]:
+        """Return status and reason of the error that ended the training."""
+        return classify(error)
 
     def _memory_hint(self) -> str:
         job, total = self.job, self.gpu_info.get("total_memory_gb")
