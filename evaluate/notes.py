@@ -11,37 +11,25 @@ from typing import Any
 
 from evaluate.summary import ENOUGH_RUNS, Group, Row, Spread
 from evaluate.tables import plain
+from utils.frameworks import ROWS
 
 INITIAL_LOSS_RELATIVE = 1e-3
 """Equal weights and an equal first batch give an equal first loss up to rounding, which is far below a thousandth."""
 FINAL_LOSS_RELATIVE = 0.02
 """A coarse screen for loss curves that went elsewhere; the band of an equivalence test is much narrower."""
+_BY_OTHER_MEANS = (
+    *("micro_batch_size", "gradient_accumulation", "global_batch_size", "sequence_length", "precision", "seed"),
+    *("tp", "pp", "cp", "dp"),
+)
+"""Rows of the settings map that stand in the name of a group or of a row already, or that results are told apart by."""
+_ASKED = ("max_steps", "lr", "min_lr", "warmup_iters", "weight_decay", "beta1", "beta2", "adam_eps", "clip_grad")
+ROW_NAMES = {row.resolved: row.name for row in ROWS if row.resolved}
+"""What the settings map calls a key of `resolved_config`, in the map's order."""
 MUST_MATCH = {
-    "training_config": (
-        "max_steps",
-        "lr",
-        "min_lr",
-        "warmup_iters",
-        "weight_decay",
-        "beta1",
-        "beta2",
-        "adam_eps",
-        "clip_grad",
-        "init",
-        "init_std",
-    ),
+    "training_config": (*_ASKED, "init", "init_std"),
     "resolved_config": (
-        "parameter_count",
-        "parameters_without_weight_decay",
-        "vocab_size",
-        "norm_eps",
-        "qkv_bias",
-        "rope_base",
-        "rope_scaling",
-        "sliding_window",
-        "optimizer",
-        "parameter_dtype",
-        "gradient_reduce_dtype",
+        *("parameter_count", "parameters_without_weight_decay", "parameter_dtype"),
+        *(key for key in ROW_NAMES if key not in (*_BY_OTHER_MEANS, *_ASKED, "init", "init_std")),
     ),
     "fingerprint": (
         "tokenizer_sha256",
@@ -51,7 +39,7 @@ MUST_MATCH = {
     ),
     "memory_metrics": ("source",),
 }
-"""Work that should be the same in every row of a group, and the source of its memory figures."""
+"""Work that should be the same in every row of a group, and the source of its memory figures; a dot goes into a map."""
 
 
 def notes(group: Group) -> list[str]:
@@ -90,14 +78,25 @@ def _differences(group: Group) -> Iterator[str]:
             by_seed: dict[int, dict[str, dict[str, None]]] = {}
             for row in group.rows:
                 for entry in row.counted:
-                    value, seed = entry.result[section].get(key), entry.result["training_config"]["seed"]
+                    value, seed = _value(entry.result[section], key), entry.result["training_config"]["seed"]
                     if value is not None:
                         by_seed.setdefault(seed, {}).setdefault(_shown(key, value), {})[row.name] = None
             for values in by_seed.values():
                 if len(values) > 1:
                     sides = "; ".join(f"{value} ({', '.join(names)})" for value, names in values.items())
-                    yield f"{section}.{key} differs: {sides}"
+                    called = (
+                        f" (settings map: {ROW_NAMES[key]})"
+                        if section == "resolved_config" and key in ROW_NAMES
+                        else ""
+                    )
+                    yield f"{section}.{key} differs: {sides}{called}"
                     break
+
+
+def _value(section: Any, key: str) -> Any:
+    for name in key.split("."):
+        section = section.get(name) if isinstance(section, dict) else None
+    return section
 
 
 def _warnings(group: Group) -> Iterator[str]:
