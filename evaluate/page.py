@@ -1,0 +1,140 @@
+"""compare.html: one file that opens from disk, asks for nothing from anywhere and needs JavaScript for its curves only.
+
+The policy inside the page forbids every request, and every style and script but the two whose hash it names. Texts of
+results go through `evaluate/page_html.py`, which escapes them.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from string import Template
+
+from evaluate import prices
+from evaluate.metrics import metrics
+from evaluate.notes import notes
+from evaluate.page_data import MOST_SAMPLES, embedded, is_thinned
+from evaluate.page_html import Html, element, items, joined, json_block, table
+from evaluate.page_metrics import Metrics, metrics_table
+from evaluate.page_verdicts import cards, certificates
+from evaluate.report import METHOD, Comparison, not_counted, number, ratio_text, spread_text, verdict_of
+from evaluate.summary import Group, Row, ratios, run_label
+
+ASSETS = Path(__file__).with_name("page_assets")
+SYSTEMS = (
+    "System",
+    "Device",
+    "Runs counted",
+    "tokens/s/GPU",
+    "Step time (s)",
+    "Peak memory (GB)",
+    "First loss (nats/token)",
+    "Last loss (nats/token)",
+)
+
+
+def page(comparison: Comparison) -> str:
+    """Return the whole page. Raises PriceError where the price table of the suite cannot be read."""
+    style, script = ((ASSETS / name).read_text(encoding="utf8") for name in ("page.css", "page.js"))
+    table_of_prices = prices.load()
+    found = {
+        id(entry): metrics(entry.result, table_of_prices) for group in comparison.groups for entry in group.counted
+    }
+    policy = (
+        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    return Template((ASSETS / "page.html").read_text(encoding="utf8")).substitute(
+        policy=policy,
+        style=style,
+        script=script,
+        data=json_block(embedded(comparison, found)),
+        headline=element("p", comparison.headline, class_="headline"),
+        question=element("p", f"Asked beforehand: {comparison.question}.", class_="hint"),
+        links=_links(comparison),
+        content=joined(_content(comparison, found)),
+    )
+
+
+def _hash(text: str) -> str:
+    """Return the source expression of Content Security Policy (W3C, CSP 3, section 2.3.1) for an inline text."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _links(comparison: Comparison) -> Html:
+    named = [("verdicts", "Verdicts"), ("certificates", "Certificates")]
+    named += [(f"group-{place}", group.key.title) for place, group in enumerate(comparison.groups)]
+    named.append(("method", "Method"))
+    return items(element("a", text, href=f"#{target}") for target, text in named)
+
+
+def _content(comparison: Comparison, found: Mapping[int, Metrics]) -> Iterator[Html]:
+    yield _section("verdicts", "Verdicts", cards(comparison))
+    if comparison.judged:
+        intro = "Did both sides do the same work? What forbids a comparison comes first, then what is unknown, then "
+        intro += "what may differ."
+        yield _section("certificates", "Certificates", element("p", intro, class_="hint"), certificates(comparison))
+    for place, group in enumerate(comparison.groups):
+        yield _section(f"group-{place}", group.key.title, *_group(group, place, found, is_thinned(comparison)))
+    if general := _files(comparison):
+        yield _section("files", "Files", items(general))
+    yield _section("method", "Method", items(METHOD))
+
+
+def _section(name: str, title: str, *content: object) -> Html:
+    heading = element("h2", title, id=f"{name}-title")
+    return element("section", heading, *content, id=name, aria_labelledby=f"{name}-title")
+
+
+def _group(group: Group, place: int, found: Mapping[int, Metrics], is_thin: bool) -> Iterator[Html]:
+    yield element("p", f"{group.key.setting}. {_circumstances(group)}.", class_="hint")
+    yield element("h3", "Systems")
+    rows = [(row.name, row.device, *_figures(row)) for row in group.rows]
+    yield table(f"Systems: {group.key.title}", SYSTEMS, rows, numbers=2)
+    yield element("p", "Mean over the counted runs (smallest-largest run).", class_="hint")
+    yield items(ratio_text(ratio) for ratio in ratios(group))
+    if group.counted:
+        yield element("h3", "Curves")
+        yield element("p", _about_curves(is_thin), class_="hint")
+        needs = element("noscript", element("p", "The curves need JavaScript; every figure is in the tables."))
+        yield element("div", needs, class_="curves", data_group=place)
+    yield element("h3", "Metrics")
+    yield metrics_table(group, found)
+    if lines := notes(group):
+        yield joined([element("h3", "Notes"), items(lines)])
+    if refused := not_counted(group):
+        cells = [(r.name, run_label(e.result), verdict_of(e), e.why_not_counted, e.path) for r, e in refused]
+        header = ("System", "Run", "Status", "Reason", "File")
+        title = "Results that do not count"
+        yield joined([element("h3", title), table(f"{title}: {group.key.title}", header, cells)])
+
+
+def _figures(row: Row) -> tuple[str, ...]:
+    spreads = (row.throughput, row.step_time, row.memory, row.first_loss, row.last_loss)
+    return (f"{len(row.counted)} of {len(row.entries)}", *map(spread_text, spreads))
+
+
+def _about_curves(is_thin: bool) -> str:
+    said = "Runs that count. Point at a curve, or move the slider, to read all runs at a step; drag to zoom. "
+    said += "Slow first steps may lie above the axis of the step time, which fits the steps that count."
+    if is_thin:
+        said += f" There are too many samples to embed them all (the limit is {number(MOST_SAMPLES)}): of each stretch "
+        said += "of steps the smallest and the largest value are kept, and the nearest one kept is read out. The "
+        said += "result files have all."
+    return said
+
+
+def _circumstances(group: Group) -> str:
+    results = [entry.result for entry in group.counted]
+    versions = {f"{name} {v}" for one in results for name, v in (one["provenance"]["framework_versions"] or {}).items()}
+    dates = sorted({one["provenance"]["started_utc"][:10] for one in results if one["provenance"]["started_utc"]})
+    when = " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else "date unknown"
+    layouts = " | ".join(sorted({row.key.layout for row in group.rows}))
+    return "; ".join((layouts, ", ".join(sorted(versions)) or "versions unknown", when))
+
+
+def _files(comparison: Comparison) -> list[str]:
+    copies = [f"{copy.path}: same content as {first.path}, counted once" for copy, first in comparison.copies]
+    return copies + [f"REJECTED {error}" for _, error in comparison.unreadable]
