@@ -18,7 +18,7 @@ from train import nemo_python, prim_install, prim_plan
 from train.account import Attempt, settle
 from train.plan import has_result
 from train.supervise import Limits, run
-from utils import footprint, processes, results
+from utils import footprint, frameworks, processes, results
 from utils.combinations import AVAILABLE_FRAMEWORKS
 from utils.configure import PLATFORMS, ConfigError, load, require_writable
 from utils.dataset import check_epochs, data_prefix, describe
@@ -59,7 +59,7 @@ def main() -> int:
             return 2
         command = shlex.split(attempt.command)
         limits = Limits(job.config.start_timeout_seconds, job.config.step_timeout_seconds)
-        ending = run(command, _environment(job.config.num_gpus), log_path(attempt.job), limits, stop)
+        ending = run(command, _environment(job), log_path(attempt.job), limits, stop)
         return settle(attempt, ending)
 
 
@@ -126,14 +126,16 @@ def log_path(job: Job) -> Path:
     return job.config.output_dir / "logs" / f"{label}{job.name}_attempt{job.attempt}.log"
 
 
-def _environment(ranks: int) -> dict[str, str]:
-    """Return the user's environment, and what it leaves open: the cores shared out over the ranks, no known warning."""
+def _environment(job: Job) -> dict[str, str]:
+    """Return the user's environment, and what it leaves open: the variables of the settings map, the cores shared out
+    over the ranks, no known warning.
+    """
     ours = {
-        "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // ranks)),
+        "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // job.config.num_gpus)),
         "PYTHONFAULTHANDLER": "1",  # the stack of a rank that crashes is in its log
         "PYTHONWARNINGS": ",".join(f"ignore:{words}" for words in KNOWN_WARNINGS),
     }
-    return ours | dict(os.environ)
+    return ours | frameworks.environment(job.framework, job.config, job.spec) | dict(os.environ)
 
 
 if __name__ == "__main__":

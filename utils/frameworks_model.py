@@ -11,12 +11,16 @@ from utils.models import ModelSpec
 _DERIVED = "follows from GPUs / (TP PP CP)"
 _NO_HF_PARALLELISM = "hf has data parallelism only; settings that want another are refused"
 _HF_PLAIN = "transformers' modules run as PyTorch has them; nothing of this kind is fused"
-_WITH_ENGINE = "megatron-core has it with TransformerEngine only: on where that is installed, off where not"
+_WITH_ENGINE = "megatron-core has it with TransformerEngine only; which it was stands in the result"
 
 
 def on_gpu(config: RunConfig, spec: ModelSpec) -> bool:
     """Whether the training runs on a GPU of either vendor; what is fused there is plain on a CPU."""
     return config.platform != "cpu"
+
+
+def _where_engine_is(config: RunConfig, spec: ModelSpec) -> bool | str:
+    return "on with TransformerEngine" if on_gpu(config, spec) else False
 
 
 def is_fp8(config: RunConfig, spec: ModelSpec) -> bool:
@@ -451,9 +455,9 @@ _FUSIONS = (
     _fused(
         "persist_layer_norm",
         say(("no_persist_layer_norm", lambda on: not on)),
-        Fixed(on_gpu, _WITH_ENGINE),
+        Fixed(_where_engine_is, _WITH_ENGINE),
     ),
-    _fused("apply_rope_fusion", say("apply_rope_fusion"), Fixed(on_gpu, _WITH_ENGINE)),
+    _fused("apply_rope_fusion", say("apply_rope_fusion"), Fixed(_where_engine_is, _WITH_ENGINE)),
     _fused(
         "cross_entropy_loss_fusion",
         say("cross_entropy_loss_fusion"),

@@ -9,8 +9,10 @@ import pytest
 from toydata import write_toy_data
 
 from tests.train.test_parity import free_port
+from train import launch
 from utils import models
-from utils.configure import ROOT
+from utils.configure import ROOT, load
+from utils.job import Job
 
 CHANGED = {"mega": "OptimizerConfig.adam_eps", "hf": "TrainingArguments.adam_epsilon"}
 
@@ -36,3 +38,11 @@ def test_each_key_of_the_map_holds_the_wanted_value_in_the_built_objects(looked_
 def test_a_changed_default_is_seen_under_its_key(looked_up):
     framework, facts = looked_up
     assert all(facts[model]["after"] == [CHANGED[framework]] for model in models.NAMES)
+
+
+def test_the_launcher_sets_the_variables_of_the_map_and_none_over_a_persons_own(monkeypatch):
+    monkeypatch.delenv("HSA_NO_SCRATCH_RECLAIM", raising=False)
+    monkeypatch.setenv("GPU_MAX_HW_QUEUES", "4")
+    started = launch._environment(Job(load("amd", 8, environ={}), "mega", "llama", 1))
+    assert (started["HSA_NO_SCRATCH_RECLAIM"], started["GPU_MAX_HW_QUEUES"]) == ("1", "4")
+    assert "NCCL_NVLS_ENABLE" not in started
