@@ -2,9 +2,9 @@
 
     python -m evaluate.compare output/ [more folders] [--output DIR]
 
-Writes compare.json, compare.md and compare.png and prints verdicts and tables. Exits 0 when a verdict was made, 3 when
-nothing could be compared, 1 when no single result is ok and valid or an output cannot be written, 2 for bad input or
-when no result was found.
+Writes compare.{html,md,json,png} and prints verdicts and tables. Exits 0 when a verdict was made, 3 when nothing could
+be compared, 1 when no single result is ok and valid or an output cannot be written, 2 for bad input or when no result
+was found.
 """
 
 from __future__ import annotations
@@ -66,12 +66,16 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
 
 
 def write(comparison: Comparison, folder: Path) -> None:
-    """Write compare.json, compare.md and compare.png into `folder`, each whole; raise OSError where that fails."""
-    from evaluate import plots  # matplotlib takes a second to import, which --help and bad input need not wait for
+    """Write compare.{json,md,html,png} into `folder`, each whole; raise OSError where that fails."""
+    from evaluate import (
+        page,
+        plots,
+    )  # matplotlib takes a second to import, which --help and bad input need not wait for
 
     folder.mkdir(parents=True, exist_ok=True)
     results.write_json(as_json(comparison), folder / "compare.json")
     _write_whole(report.markdown(comparison).encode(), folder / "compare.md")
+    _write_whole(page.page(comparison).encode(), folder / "compare.html")
     _write_whole(plots.png(comparison.groups, comparison.headline), folder / "compare.png")
 
 
@@ -145,7 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "failed. 2: bad input, or no result found.",
     )
     parser.add_argument("folders", nargs="+", type=Path, help="folders to search, or single result files")
-    parser.add_argument("--output", type=Path, help="folder for compare.{json,md,png} (default: the first folder)")
+    parser.add_argument("--output", type=Path, help="folder for compare.{html,md,json,png} (default: the first folder)")
     parser.add_argument(
         "--by",
         choices=tuple(pairs.BY),
@@ -172,7 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     text = report.terminal(comparison, min(100, shutil.get_terminal_size((100, 24)).columns))
     print(tables.coloured(text) if tables.wants_colour(sys.stdout) else text)
-    print(f"wrote {output}/compare.json, compare.md and compare.png", file=sys.stderr)
+    print(f"wrote {output}/compare.html, compare.md, compare.json and compare.png", file=sys.stderr)
     if not any(group.counted for group in comparison.groups):
         print("error: no result is ok and valid; see the reasons above, and train again", file=sys.stderr)
         return 1

@@ -4,7 +4,7 @@
 # Usage:  evaluate/compare.sh [FOLDER ...] [--output DIR] [KEY=VALUE ...]
 #         without a folder: the one that the settings name (OUTPUT_DIR, LABEL); a folder and settings exclude each other
 # Reads:  train_*.json below the folders
-# Writes: compare.json, compare.md, compare.png into DIR (default: the first folder)
+# Writes: compare.html, compare.md, compare.json, compare.png into DIR (default: the first folder)
 # Exits:  0 a verdict was made; 3 nothing could be compared; 1 no result is ok and valid, or writing failed; 2 bad input
 set -Eeuo pipefail
 

@@ -226,8 +226,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = verdicts(systems, options.band)
     for entry in found:
         low, high = entry["interval"]
-        print(plain(f"{entry['b']} against {entry['a']}: {entry['verdict']}, {entry['ratio']:.2f}x ({low:.2f} to {high:.2f}), "
-                    f"holds for {entry['scope']}; {'; '.join(entry['reasons'])}"))  # fmt: skip
+        interval = f"{entry['ratio']:.2f}x ({low:.2f} to {high:.2f})"
+        reasons = "; ".join(entry["reasons"])
+        said = (
+            f"{entry['b']} against {entry['a']}: {entry['verdict']}, {interval}, holds for {entry['scope']}; {reasons}"
+        )
+        print(plain(said))
     print(DISCLAIMER)
     if options.output:
         content = {"disclaimer": DISCLAIMER, "verdicts": found, "systems": [_as_json(system) for system in systems]}

@@ -6,7 +6,7 @@
 #
 # Usage:  ./shell/run_train.sh [--dry-run] [KEY=VALUE ...]          e.g. ./shell/run_train.sh MODEL=mistral RUNS=5
 # Reads:  config.env and its overlays, the environment
-# Writes: .venv, DATA_DIR, OUTPUT_DIR/[label/]train_*.json, logs/, status.json, compare.{png,md,json}
+# Writes: .venv, DATA_DIR, OUTPUT_DIR/[label/]train_*.json, logs/, status.json, compare.{html,md,png,json}
 # Exits:  0 every job ended well and the results are valid, 2 bad input, 128 + signal interrupted, 1 otherwise
 set -Eeuo pipefail
 

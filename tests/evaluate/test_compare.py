@@ -310,7 +310,7 @@ def test_command_writes_whole_files_and_prints_the_table(tmp_path: Path, capsys:
     assert "16,384" in output.out
     assert "\x1b" not in output.out
     written = {path.name for path in tmp_path.iterdir()}
-    assert written == {"train_000.json", "compare.json", "compare.md", "compare.png"}
+    assert written == {"train_000.json", "compare.html", "compare.json", "compare.md", "compare.png"}
     assert json.loads((tmp_path / "compare.json").read_text())["groups"]
     assert main([str(tmp_path)]) == 3, "the files of an earlier comparison are no results"
 
@@ -362,7 +362,7 @@ def test_unchanged_results_give_unchanged_files(tmp_path: Path) -> None:
     contents = []
     for name in ("first", "second"):
         write(comparison, tmp_path / name)
-        contents.append([(tmp_path / name / f"compare.{end}").read_bytes() for end in ("json", "md", "png")])
+        contents.append([(tmp_path / name / f"compare.{end}").read_bytes() for end in ("html", "json", "md", "png")])
     assert contents[0] == contents[1]
 
 
