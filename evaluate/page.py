@@ -17,9 +17,9 @@ from evaluate.metrics import metrics
 from evaluate.notes import notes
 from evaluate.page_data import MOST_SAMPLES, embedded, is_thinned
 from evaluate.page_html import Html, element, items, joined, json_block, table
-from evaluate.page_metrics import Metrics, metrics_table
-from evaluate.page_verdicts import cards, certificates
-from evaluate.report import METHOD, Comparison, not_counted, number, ratio_text, spread_text, verdict_of
+from evaluate.page_metrics import Metrics, metrics_table, with_range
+from evaluate.page_verdicts import cards, certificates, tally
+from evaluate.report import METHOD, Comparison, not_counted, number, ratio_text, verdict_of
 from evaluate.summary import Group, Row, ratios, run_label
 
 ASSETS = Path(__file__).with_name("page_assets")
@@ -51,7 +51,7 @@ def page(comparison: Comparison) -> str:
         style=style,
         script=script,
         data=json_block(embedded(comparison, found)),
-        headline=element("p", comparison.headline, class_="headline"),
+        headline=element("p", tally(comparison.judged), class_="headline"),
         question=element("p", f"Asked beforehand: {comparison.question}.", class_="hint"),
         links=_links(comparison),
         content=joined(_content(comparison, found)),
@@ -93,7 +93,7 @@ def _group(group: Group, place: int, found: Mapping[int, Metrics], is_thin: bool
     yield element("h3", "Systems")
     rows = [(row.name, row.device, *_figures(row)) for row in group.rows]
     yield table(f"Systems: {group.key.title}", SYSTEMS, rows, numbers=2)
-    yield element("p", "Mean over the counted runs (smallest-largest run).", class_="hint")
+    yield element("p", "Mean over the counted runs (smallest\u2013largest run).", class_="hint")
     yield items(ratio_text(ratio) for ratio in ratios(group))
     if group.counted:
         yield element("h3", "Curves")
@@ -113,7 +113,10 @@ def _group(group: Group, place: int, found: Mapping[int, Metrics], is_thin: bool
 
 def _figures(row: Row) -> tuple[str, ...]:
     spreads = (row.throughput, row.step_time, row.memory, row.first_loss, row.last_loss)
-    return (f"{len(row.counted)} of {len(row.entries)}", *map(spread_text, spreads))
+    return (
+        f"{len(row.counted)} of {len(row.entries)}",
+        *("-" if s is None else with_range(s.mean, s.values) for s in spreads),
+    )
 
 
 def _about_curves(is_thin: bool) -> str:

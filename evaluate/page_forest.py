@@ -79,7 +79,9 @@ def _ticks(axis: Axis) -> list[Html]:
         if all(abs(x - other) >= TICK_ROOM for other in taken):
             taken.append(x)
             mark = element("line", x1=_at(x), x2=_at(x), y1=AXIS, y2=AXIS + 4, class_="axis")
-            found.append(joined([mark, element("text", f"{tick:g}x", x=_at(x), y=AXIS + 18, text_anchor="middle")]))
+            found.append(
+                joined([mark, element("text", f"{tick:g}\u00d7", x=_at(x), y=AXIS + 18, text_anchor="middle")])
+            )
     return found
 
 

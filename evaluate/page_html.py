@@ -9,8 +9,8 @@ from typing import Any
 
 from evaluate.tables import plain
 
-VOID = frozenset({"input", "line", "rect", "circle", "path"})
-"""Elements that this page never gives content."""
+VOID = frozenset({"line", "rect", "path"})
+"""Elements of a drawing, which have no content and close themselves."""
 
 
 class Html(str):
@@ -32,7 +32,7 @@ def joined(parts: Iterable[object]) -> Html:
 def element(name: str, *children: object, **attributes: object) -> Html:
     """Return an element. `class_` is class, `aria_label` is aria-label; True is a bare attribute, None is left out."""
     said = "".join(_attribute(key, value) for key, value in attributes.items() if value is not None)
-    return Html(f"<{name}{said}>" if name in VOID else f"<{name}{said}>{joined(children)}</{name}>")
+    return Html(f"<{name}{said}/>" if name in VOID else f"<{name}{said}>{joined(children)}</{name}>")
 
 
 def items(lines: Iterable[object], **attributes: object) -> Html:

@@ -98,6 +98,12 @@ def combined(figures: Sequence[Figure | None]) -> Figure:
     return Figure(statistics.median(figure.value for figure in known if figure.value is not None), unit, how)
 
 
+def with_range(middle: float, values: Sequence[float]) -> str:
+    """Return `middle (smallest-largest)`; without brackets where all are shown alike."""
+    ends = [number(min(values)), number(max(values))]
+    return number(middle) if ends[0] == ends[1] else f"{number(middle)} ({ends[0]}\u2013{ends[1]})"
+
+
 def _column(row: Row) -> Html:
     return element("th", row.name, element("small", row.device), scope="col", class_="number")
 
@@ -128,10 +134,8 @@ def _section(name: str, keys: Mapping[str, str], rows: Sequence[Row], runs: Sequ
 
 def _figure(what: str, figures: Sequence[Figure | None]) -> Html:
     found = combined(figures)
-    value = "unknown" if found.value is None else number(found.value)
-    spread = [figure.value for figure in figures if figure is not None and figure.value is not None]
-    if len(spread) > 1 and min(spread) != max(spread):
-        value += f" ({number(min(spread))}\u2013{number(max(spread))})"
+    known = [figure.value for figure in figures if figure is not None and figure.value is not None]
+    value = "unknown" if found.value is None else with_range(found.value, known)
     kind = "figure" if found.value is not None else "figure unknown"
     label = f"{what}: {value} {found.unit}"
     return element("button", value, type="button", class_=kind, title=found.how, aria_label=label)

@@ -18,6 +18,13 @@ FULL_CERTIFICATES = 50
 FEW_REMARKS = 3
 
 
+def tally(judged: Sequence[Judged]) -> str:
+    """Return how many verdicts there are of each word."""
+    counts = [(sum(one.word == word for one in judged), word.replace("_", " ")) for word in WORDS]
+    said = ", ".join(f"{count} {word}" for count, word in counts if count)
+    return f"{len(judged)} {'pair' if len(judged) == 1 else 'pairs'}: {said}." if judged else "No pair to judge."
+
+
 def cards(comparison: Comparison) -> Html:
     """Return one card for each verdict, on one axis."""
     if not comparison.judged:
@@ -47,7 +54,7 @@ def _card(judged: Judged, number: int, axis: Axis) -> Html:
     reasons = judged.reasons[1:] if judged.word == NOT_COMPARABLE else judged.reasons
     head = [element("span", WORDS[judged.word], class_="word")]
     if found:
-        head.append(element("span", f"{found.ratio:.2f}x", class_="figure-large"))
+        head.append(element("span", f"{found.ratio:.2f}\u00d7", class_="figure-large"))
         head.append(element("span", f"95 %: {found.low:.3f} to {found.high:.3f}", class_="interval-text"))
     link = element("a", "Certificate", href=f"#certificate-{number}", aria_label=f"Certificate of {title}")
     words = element(
@@ -102,7 +109,9 @@ def _items_table(caption: str, found: Sequence[Item], judged: Judged) -> Html:
         )
         for item in found
     ]
-    return table(caption, ("Item", "State", judged.pair.a_name, judged.pair.b_name, "Note"), rows)
+    header = ("Item", "State", judged.pair.a_name, judged.pair.b_name, "Note")
+    columns = len(header) if any(row[-1] for row in rows) else len(header) - 1
+    return table(caption, header[:columns], [row[:columns] for row in rows])
 
 
 def _platform(judged: Judged) -> str:

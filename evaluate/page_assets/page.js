@@ -4,6 +4,7 @@
   const source = document.getElementById("data").textContent;
   const data = JSON.parse(source);
   const MOST_LINES = 40; // of more runs than these the read-out shows a system in one line
+  const FEW_LINES = 12; // of more runs than these the systems come first, and a box shows the runs
   const ANNOUNCED = 12;
   const SERIES = [
     { key: "step_time_seconds", title: "Step time", unit: "s", skipsFirst: true },
@@ -158,20 +159,29 @@
       clip.append(svg("rect", { x: this.left, y: 0, width: this.width, height: bottom }));
       const inside = svg("g", { "clip-path": `url(#${this.clip})` });
       this.svg.append(clip, inside);
-      const named = new Set();
+      const named = new Map();
       for (const { row, run, look } of lines) {
         const curve = run[this.series.key];
         inside.append(svg("path", { class: `curve ${look}`, d: outline(curve, from, to, this.x, y, this.width) }));
         const last = Math.min(curve.step.length, firstAt(curve.step, to + 1)) - 1;
-        if (named.has(row) || last < 0) continue;
-        named.add(row);
-        const place = Math.min(bottom, Math.max(top + 8, y(curve.value[last]) + 4));
-        this.svg.append(svg("text", { x: this.left + this.width + 5, y: place, class: `letter ${look}` }, row.letter));
+        if (last >= 0 && !named.has(row)) named.set(row, { look, place: y(curve.value[last]) + 4 });
       }
+      this.letters([...named], top + 8, bottom);
       this.line = svg("line", { class: "cursor", y1: top, y2: bottom });
       this.selection = svg("rect", { class: "zoom", y: top, height: bottom - top, width: 0 });
       this.svg.append(this.line, this.selection);
       this.cursor();
+    }
+
+    letters(named, top, bottom) { // at the ends of the curves, none over another as long as there is room
+      named.sort(([, a], [, b]) => a.place - b.place);
+      let lowest = bottom - 11 * (named.length - 1), before = top - 11;
+      for (const [row, { look, place }] of named) {
+        before = Math.max(before + 11, Math.min(place, lowest));
+        lowest += 11;
+        const at = { x: this.left + this.width + 5, y: before, class: `letter ${look}` };
+        this.svg.append(svg("text", at, row.letter));
+      }
     }
 
     axes(range, y, bottom, top, total) {
@@ -184,7 +194,7 @@
       this.svg.append(svg("line", { class: "axis", x1: this.left, x2: this.left, y1: top, y2: bottom }));
       const { from, to } = this.view;
       for (const step of ticks(from, Math.max(to, from + 1), Math.max(2, total / 110))) {
-        if (!Number.isInteger(step) || step > to) continue;
+        if (!Number.isInteger(step) || step > to || this.x(step) > total - 50) continue;
         this.svg.append(svg("text", { x: this.x(step), y: bottom + 16, "text-anchor": "middle" }, step.toLocaleString("en-US")));
       }
       this.svg.append(svg("text", { x: total - 2, y: bottom + 16, "text-anchor": "end" }, "step"));
@@ -234,9 +244,13 @@
       });
       const whole = html("button", { type: "button", textContent: "Whole run" });
       whole.addEventListener("click", () => this.zoom(this.first, this.last));
+      this.each = html("input", { type: "checkbox", checked: this.lines.length <= FEW_LINES });
+      this.each.addEventListener("change", () => this.fold());
+      const fold = this.lines.length <= MOST_LINES ? [html("label", {}, this.each, "List each run")] : [];
       return html("div", { className: "controls" },
         html("label", {}, "Step ", this.slider), this.now,
-        html("label", {}, "Zoom from ", this.bounds[0]), html("label", {}, "to ", this.bounds[1]), whole);
+        html("label", {}, "Zoom from ", this.bounds[0]), html("label", {}, "to ", this.bounds[1]), whole,
+        ...fold);
     }
 
     readout() {
@@ -252,12 +266,15 @@
       const head = html("tr", {}, ...titles.map((textContent, index) => (
         html("th", { scope: "col", textContent, className: index ? "number" : "" }))));
       const caption = html("caption", { className: "unseen", textContent: "Values at the step" });
-      const table = html("table", { className: "readout" }, caption, html("thead", {}, head), body);
-      const box = html("div", { className: "scroll", tabIndex: 0 }, table);
+      this.table = html("table", {}, caption, html("thead", {}, head), body);
+      this.fold();
+      const box = html("div", { className: "scroll", tabIndex: 0 }, this.table);
       box.setAttribute("role", "region");
       box.setAttribute("aria-label", "Values at the step");
       return box;
     }
+
+    fold() { this.table.className = this.each.checked ? "readout" : "readout systems"; }
 
     entry(name, lines, kind) {
       const check = html("input", { type: "checkbox", checked: true });
