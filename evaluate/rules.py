@@ -29,6 +29,8 @@ FLOAT32_RELATIVE = 1e-6
 """A setting that passed through a float32 in its framework (2**-24 = 6e-8 relative) is still the same setting."""
 WARN_EPOCHS, MAX_EPOCHS = 1, 4
 """Above the first a loss is no longer one of unseen data; above the second a small corpus is being memorised."""
+OWN_WEIGHTS_ONLY = ("prim",)
+"""Frameworks that draw their own initial weights whatever INIT says (settings map, row `initial weights`)."""
 REPEATS_IN_A_ROW = 3
 SHORTEST_STEP_SECONDS = 1e-6
 LARGEST_NUMBER = 1e18
@@ -149,10 +151,11 @@ def batch_adds_up(result: Result) -> list[str]:
 def asked_is_what_ran(result: Result) -> list[str]:
     """Every setting that was read back from the framework is the one that was asked for."""
     asked, ran = result["training_config"], result["resolved_config"]
+    cannot = {"reasons", "init"} if result["framework"] in OWN_WEIGHTS_ONLY else {"reasons"}
     return [
         f"{key}: asked {asked[key]!r}, ran {ran[key]!r}"
         for key in asked
-        if key != "reasons" and ran.get(key) is not None and not _is_same(asked[key], ran[key])
+        if key not in cannot and ran.get(key) is not None and not _is_same(asked[key], ran[key])
     ]
 
 

@@ -59,7 +59,7 @@ def differences(primus: Primus, config: RunConfig, model: str, shipped: Path) ->
     return [
         Difference(key, _shown(theirs, key), _shown(ours, key), why.get(key, SHIPPED_ONLY))
         for key in sorted(ours)
-        if _shown(theirs, key) != _shown(ours, key)
+        if key not in theirs or theirs[key] != ours[key]
     ]
 
 

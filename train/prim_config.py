@@ -76,9 +76,12 @@ def render(primus: Primus, config: RunConfig, model: str, shipped: Path, workspa
 
 
 def reasons() -> dict[str, str]:
-    """Return why each key is said, by key: the name of its row in the settings map."""
-    rows = {key: row.name for row in ROWS if isinstance(row.prim, Say) for key in row.prim.keys}
-    return rows | dict.fromkeys(_files(Path()), "an index cache of this run alone shows the order of its samples")
+    """Return why each key is said, by key: the names of its rows in the settings map."""
+    why = dict.fromkeys(_files(Path()), "an index cache of this run alone shows the order of its samples")
+    for row in ROWS:
+        for key in row.prim.keys if isinstance(row.prim, Say) else ():
+            why[key] = f"{why[key]}; {row.name}" if key in why else row.name
+    return why
 
 
 def _files(workspace: Path) -> dict[str, Any]:

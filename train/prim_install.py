@@ -59,18 +59,19 @@ class Primus:
         return self.preset("modules", MODULE_PRESET) | self.preset("models", f"{MODELS[model]}.yaml")
 
     def shipped_path(self, model: str, precision: str, gpu: str) -> Path:
-        """Return the YAML that AMD ships for a model on a GPU (`MI300X`); raise ConfigError where there is none.
+        """Return the YAML that AMD ships for a model on a GPU (`MI300X`), or else on DEFAULT_GPU.
 
-        v25.10 has one file for all precisions, later releases one each.
+        v25.10 has one file for all precisions, later releases one each. Raises ConfigError where there is none.
         """
-        folder = self.root / "examples" / "megatron" / "configs" / gpu
-        kind = "FP8" if precision == "fp8" else "BF16"
-        names = [f"{MODELS[model]}-{kind}-pretrain.yaml", f"{MODELS[model]}-pretrain.yaml"]
-        for name in names:
-            if (folder / name).is_file():
-                return folder / name
+        folder = self.root / "examples" / "megatron" / "configs"
+        names = [f"{MODELS[model]}-{'FP8' if precision == 'fp8' else 'BF16'}-pretrain.yaml"]
+        names.append(f"{MODELS[model]}-pretrain.yaml")
+        for path in (folder / owner / name for owner in (gpu, DEFAULT_GPU) for name in names):
+            if path.is_file():
+                return path
         raise ConfigError(
-            f"PRIMUS_PATH={self.root}: {folder} has neither {names[0]} nor {names[1]}; take a Primus from v25.10 on"
+            f"PRIMUS_PATH={self.root}: {folder} has no {' and no '.join(names)} for {gpu} or {DEFAULT_GPU}; take a "
+            "Primus from v25.10 on"
         )
 
     def shipped(self, path: Path) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import Any
 
 from train import prim_order, prim_plan, prim_run, trainer
 from train.launch import log_path
-from train.prim_arguments import NO_TABLE, Arguments, differences, first_learning_rate
+from train.prim_arguments import NATIVE, NO_TABLE, Arguments, differences, first_learning_rate
 from train.prim_environment import environment
 from train.prim_install import gpu_folder
 from train.prim_result import LogReport, PrimusError
@@ -34,7 +34,7 @@ from utils.provenance import speed_variables
 
 SIGNAL_EXIT_CODE = 128
 """Plus the number of the signal, as shells have it."""
-NATIVE_WEIGHTS = "Primus draws its own weights, whatever INIT says, and does not say which"
+NATIVE_WEIGHTS = "Primus draws its own weights and does not say which"
 
 
 def main() -> int:
@@ -120,6 +120,8 @@ def _take(report: LogReport, plan: prim_plan.Plan, follower: prim_run.Follower, 
     report.environment = speed_variables(given) | speed_variables(follower.environment)
     if not follower.arguments.is_complete:
         report.warnings.append(f"{NO_TABLE}, so nothing proves what it was built from")
+    if report.job.config.init != NATIVE:
+        report.warnings.append(f"INIT={report.job.config.init} was asked: {NATIVE_WEIGHTS}")
     report.warnings += [f"not said to Primus: {line}" for line in plan.rendered.dropped]
 
 

@@ -61,6 +61,12 @@ def test_inconsistent_result_is_rejected(changes: dict[str, Any], finding: str) 
     assert any(finding in line for line in check(example_result(**changes)).rejections)
 
 
+@pytest.mark.parametrize(("framework", "is_rejected"), [("mega", True), ("prim", False)])
+def test_own_weights_are_a_fault_only_where_others_can_be_given(framework: str, is_rejected: bool) -> None:
+    found = check(example_result(framework=framework, resolved_config__init="native")).rejections
+    assert any("init: asked 'equal', ran 'native'" in line for line in found) == is_rejected
+
+
 def test_throughput_of_another_sequence_length_is_rejected() -> None:
     # computed with 512 tokens a sequence while 128 were trained
     result = example_result(

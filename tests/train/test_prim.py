@@ -17,6 +17,7 @@ import pytest
 import yaml
 from toydata import write_toy_data
 
+from evaluate.validate import check
 from train import launch as launcher
 from train import prim_job
 from utils import results
@@ -121,7 +122,10 @@ def test_whole_path_gives_a_valid_result_with_proof_of_settings_and_samples(laun
     code, out, err = ended(launch(data="real"))
     assert code == 0, out[-3000:] + err
     result = result_in(tmp_path)
-    assert (result["status"], result["source"], result["warnings"]) == ("ok", "log", [])
+    assert (result["status"], result["source"]) == ("ok", "log")
+    (warning,) = result["warnings"]
+    assert "INIT=equal" in warning and "own weights" in warning
+    assert list(check(result).rejections) == []
     assert result["steps"] == [1, 2, 3, 4, 5, 6] and result["step_times"] == TIMES
     assert result["loss_values"] == pytest.approx([11.9, 11.8, 11.7, 11.6, 11.5, 11.4])
     assert result["learning_rates"] == pytest.approx(RATES, rel=1e-6)
