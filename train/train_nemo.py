@@ -34,25 +34,32 @@ from utils.job import Job, JobReport
 from utils.models import ModelSpec
 from utils.monitor import StepRecorder, lightning_callback
 
+TrainerFunction = Callable[[Any], None]
+"""Is given Lightning's trainer when all is built, before the first step."""
+
 
 class Benchmark(Callback):
     """What is ours in NeMo's loop: weights before the first step, a look at what was built, and the recorder's eyes."""
 
-    def __init__(self, spec: ModelSpec, source: WeightSource | None, check: Callable[[Any], None]) -> None:
-        """`check` is given the trainer when all is built, and raises where that is not what was asked."""
+    def __init__(
+        self, spec: ModelSpec, source: WeightSource | None, check: TrainerFunction, ready: TrainerFunction
+    ) -> None:
+        """`check` raises where what was built is not what was asked; `ready` comes after the weights."""
         self._spec = spec
         self._source = source
         self._check = check
+        self._ready = ready
         self._learning_rate = math.nan
         self._training: Any = None
 
     def on_train_start(self, training: Any, module: Any) -> None:
-        """Fill in the weights and check what was built, on every rank, before the first step."""
+        """Check what was built and fill in the weights, on every rank, before the first step."""
         self._training = training
+        self._check(training)
         if self._source is not None:
             mega_weights.fill(gpt_of(nemo_resolved.ddp_of(training)), self._spec, self._source)
             training.optimizers[0].reload_model_params()  # the optimizer has float32 copies of its own
-        self._check(training)
+        self._ready(training)
 
     def on_train_batch_start(self, training: Any, module: Any, batch: Any, batch_idx: int) -> None:
         """Note the learning rate of the step, which Lightning replaces before the step's end is told."""
@@ -87,20 +94,21 @@ def run(
     source: WeightSource | None,
     vocabulary: Vocabulary,
     recorder: StepRecorder,
-    check: Callable[[Any], None],
+    check: TrainerFunction,
+    ready: TrainerFunction = lambda training: None,
 ) -> None:
     """Train all steps on this rank and record each; ends with the losses averaged over ranks.
 
-    `check` is called with Lightning's trainer before the first step.
+    `check` and `ready` as `Benchmark` has them.
     """
 
-    def ready(training: Any) -> None:
-        check(training)
+    def timed(training: Any) -> None:
         settings = training.lightning_module.config
         settings.data_step_fn = TimedDataStep(settings.data_step_fn, recorder)
+        ready(training)
 
     nemo_recipe.set_weight_seed(config.seed)
-    benchmark = Benchmark(spec, source, ready)
+    benchmark = Benchmark(spec, source, check, timed)
     callbacks = [benchmark, lightning_callback(recorder, benchmark.read_step)]
     with tempfile.TemporaryDirectory(prefix="tprimat_nemo_") as log_dir:
         fiddle.build(nemo_recipe.make(config, spec, vocabulary, callbacks, Path(log_dir)))()
@@ -116,14 +124,16 @@ def train(job: Job, report: JobReport, prefix: Path, manifest: dict[str, Any]) -
     def check(training: Any) -> None:
         report.resolved = nemo_resolved.read(training)
         report.resolved["init"] = "native" if source is None else "equal"
+        report.check_resolved()
+        nemo_resolved.check(config, job.spec, report.resolved)
+
+    def ready(training: Any) -> None:
         digest = None if source is None else combined_digest(source.digests)
         dataset = training.train_dataloader.dataset
         report.fingerprint = trainer.fingerprint(job, prefix, manifest, dataset, digest)
-        report.check_resolved()
-        nemo_resolved.check(config, job.spec, report.resolved)
         trainer.print_start(job, report)
 
-    run(config, job.spec, source, tokenizer(manifest, job.spec), report.recorder, check)
+    run(config, job.spec, source, tokenizer(manifest, job.spec), report.recorder, check, ready)
     trainer.print_end(job, report)
 
 

@@ -20,7 +20,10 @@ SPEED_VARIABLES = re.compile(
     r"|NVIDIA_TF32_OVERRIDE|ATEN_CPU_CAPABILITY|GPU_MAX_HW_QUEUES|TOKENIZERS_PARALLELISM|XLA_FLAGS|LD_PRELOAD"
 )
 SECRET = re.compile(r"TOKEN(?!IZER)|SECRET|PASSW|CREDENTIAL|(^|_)(API)?KEYS?(_|$)", re.IGNORECASE)
-PACKAGES = ("torch", "megatron-core", "transformers", "accelerate", "transformer-engine", "numpy", "triton")
+PACKAGES = (
+    *("torch", "megatron-core", "transformers", "accelerate", "transformer-engine", "numpy", "triton"),
+    *("nemo-toolkit", "nemo_run", "lightning"),
+)
 
 
 def describe(command: str, started_utc: str, finished_utc: str) -> dict[str, Any]:

@@ -1,0 +1,136 @@
+"""Turn a published Hugging Face checkpoint into NeMo's format: `python -m train.convert llama`.
+
+NeMo (`llm.import_ckpt` of nemo_toolkit 2.3) takes any folder that is there for a finished one, also the half of one
+that an interrupted import has left. Here NeMo writes under another name, and what is whole gets its own. It builds the
+model with TransformerEngine's layers and so needs NVIDIA's container, though the weights never go to a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import importlib.util
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from train import nemo_python
+from utils.configure import ConfigError, folders
+from utils.hardware import HardwareError, detect_platform
+from utils.models import NAMES
+
+SOURCES = {
+    "llama": "meta-llama/Llama-3.1-8B",
+    "qwen": "Qwen/Qwen2.5-7B",
+    "mistral": "mistralai/Mistral-7B-v0.1",
+}
+"""The releases that the specs of utils/models.py are taken from."""
+PARTS = ("context", "weights")
+"""Folders of a finished NeMo 2 checkpoint."""
+READ_BESIDE_THE_WEIGHTS = {"llama": ("config.json",), "qwen": ("config.json", "generation_config.json")}
+READ_BESIDE_THE_WEIGHTS["mistral"] = READ_BESIDE_THE_WEIGHTS["qwen"]
+"""Files of a local source that NeMo's importers read and do not look for beforehand."""
+
+
+class ConversionError(RuntimeError):
+    """A checkpoint that is not whole, or was not made; the message says what to remove or do."""
+
+
+def convert(output: Path, write: Callable[[Path], object]) -> bool:
+    """Have `write` make a checkpoint in a folder beside `output`, and rename it when it is whole.
+
+    Returns False where `output` is there already. Two at once: the second waits, and finds the first one's. Raises
+    ConversionError where `output` is there but not whole, or where `write` returns without having made it whole.
+    """
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with _lock(output.with_name(f".{output.name}.lock")):
+        if output.exists():
+            _require_whole(output, f"remove it and run again: rm -r {output}")
+            return False
+        partial = output.with_name(f".{output.name}.partial")
+        if partial.exists():
+            shutil.rmtree(partial)
+        write(partial)
+        _require_whole(partial, "NeMo said that it was; look at what it printed")
+        partial.rename(output)
+    return True
+
+
+def check_source(model: str, source: str) -> str:
+    """Return the source in NeMo's notation: `hf://` before the name of a repository or an absolute path.
+
+    Raises ConfigError for a local folder without a file that NeMo will read.
+    """
+    folder = Path(source).expanduser()
+    if not folder.is_dir():
+        return f"hf://{source}"
+    missing = [name for name in READ_BESIDE_THE_WEIGHTS[model] if not (folder / name).is_file()]
+    if missing:
+        raise ConfigError(f"--source {source}: no {', '.join(missing)}; copy the whole repository there")
+    return f"hf://{folder.resolve()}"
+
+
+def main() -> int:
+    """Convert the model of the command line; 0 also where its checkpoint is there already."""
+    options = _arguments()
+    try:
+        platform = detect_platform(os.environ)
+        if platform != "nvd":
+            raise ConfigError(
+                f"convert: got platform {platform}, wanted nvd: NeMo's importer builds TransformerEngine layers, which "
+                "need CUDA; run inside nvcr.io/nvidia/nemo:25.04"
+            )
+        if importlib.util.find_spec("nemo") is None:  # the suite's own Python
+            python = nemo_python.interpreter(platform)
+            os.execv(python, [python, "-m", "train.convert", *sys.argv[1:]])
+        if importlib.util.find_spec("transformer_engine") is None:
+            raise ConfigError(f"convert: {sys.executable} has no transformer_engine; use nvcr.io/nvidia/nemo:25.04")
+        source = check_source(options.model, options.source or SOURCES[options.model])
+        output = options.output or folders(platform, arguments=options.settings)[1] / f"nemo_{options.model}"
+        is_new = convert(output, lambda folder: _import(options.model, source, folder))
+    except (ConfigError, HardwareError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except (ConversionError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(f"{output}: {'converted from ' + source if is_new else 'is there already'}")
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m train.convert", description=__doc__)
+    parser.add_argument("model", choices=NAMES)
+    parser.add_argument("--source", help="Hugging Face repository or local folder (default: the release of the model)")
+    parser.add_argument("--output", type=Path, help="folder of the checkpoint (default: DATA_DIR/nemo_<model>)")
+    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
+    return parser.parse_intermixed_args()
+
+
+def _import(model: str, source: str, folder: Path) -> None:
+    """The only lines that need NeMo with TransformerEngine; one process, before any torchrun."""
+    import fiddle
+    from nemo.collections import llm
+
+    recipes = {"llama": llm.llama31_8b, "qwen": llm.qwen25_7b, "mistral": llm.mistral_7b}
+    llm.import_ckpt(model=fiddle.build(recipes[model].model()), source=source, output_path=folder)
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _require_whole(folder: Path, advice: str) -> None:
+    missing = [part for part in PARTS if not any((folder / part).glob("*"))]
+    if missing:
+        raise ConversionError(f"{folder}: not a whole checkpoint, no {' and no '.join(missing)}; {advice}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
