@@ -43,7 +43,7 @@ _ARGUMENTS = {
 _WHOLE = ("world_size", "sequence_length", "global_batch_size", "micro_batch_size", "total_steps", "tp", "pp", "cp")
 _WHOLE_TOO = ("dp", "seed", "warmup_iters")
 _SIZES = re.compile(
-    r"\b(world|data-parallel|tensor-model-parallel|pipeline-model-parallel|context-parallel) size: (\d+)(?=[,\s]|$)"
+    r"\b(world|data-parallel|tensor-model-parallel|pipeline-model-parallel|context-parallel) size: (\d{1,9})(?=[,\s]|$)"
 )
 _SIZE_NAMES = {
     "world": "world_size",
@@ -52,17 +52,18 @@ _SIZE_NAMES = {
     "pipeline-model-parallel": "pp",
     "context-parallel": "cp",
 }
-_VOCABULARY = re.compile(r"padded vocab \(size: \d+\) with \d+ dummy tokens \(new size: (\d+)\)")
+_VOCABULARY = re.compile(r"padded vocab \(size: \d+\) with \d+ dummy tokens \(new size: (\d{1,15})\)")
 _PARAMETERS = re.compile(
-    r"number of parameters on \(tensor, pipeline\) model parallel rank \((\d+), (\d+)\): (\d+)(?=\s|$)"
+    r"number of parameters on \(tensor, pipeline\) model parallel rank \((\d{1,9}), (\d{1,9})\): (\d{1,15})(?=\s|$)"
 )
 _BILLIONS = re.compile(r"Total number of parameters in billions: ([\d.]+)(?=\s|$)")
 _TITAN = re.compile(
-    r"local batch size (\d+), global batch size (\d+),.{0,80}? sequence length (\d+), total steps (\d+)(?=[\s(.]|$)"
+    r"local batch size (\d{1,9}), global batch size (\d{1,9}),"
+    r".{0,80}? sequence length (\d{1,9}), total steps (\d{1,12})(?=[\s(.]|$)"
 )
-_MESH = re.compile(r"device mesh with parallelism: ((?:\w+=\d+, )*\w+=\d+)")
+_MESH = re.compile(r"device mesh with parallelism: ((?:\w+=\d{1,9}, )*\w+=\d{1,9})(?!\d)")
 _MESH_AXES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
-_EXIT = re.compile(r"launcher exited with code (-?\d+)")
+_EXIT = re.compile(r"launcher exited with code (-?\d{1,9})")
 _HOST = re.compile(r"\[NODE-\d+\(([^)\s]+)\)\]")
 _SUMMARY = re.compile(r"\{'train_runtime': '?([\d.]+)'?,.*?'train_steps_per_second': '?([\d.]+)'?[,}]")
 _PLATFORM = re.compile(r"\[(NVIDIA|AMD|CPU)\] Step \d+/\d+ \|")

@@ -19,10 +19,10 @@ NEMO_DIGITS = 4
 """NeMo prints its floats as `{:.4}`: 4 significant digits, trailing zeros left out."""
 
 _WORD = "iteration"
-_START = re.compile(r"iteration\s+(\d+)\s*/\s*(\d+)\s*\|")
+_START = re.compile(r"iteration\s+(\d{1,12})\s*/\s*(\d{1,12})\s*\|")
 _NEMO_HEAD = re.compile(r"Training epoch\s+\d+\s*,\s*$")
 _TIME_HEAD = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?\]\s*$")
-_RANK = re.compile(r"rank-(\d+)/(\d+)")
+_RANK = re.compile(r"rank-(\d{1,9})/(\d{1,9})(?!\d)")
 _USAGE = re.compile(r"\s*([\d.]+)(GB|GiB)/(?:([\d.]+)(?:GB|GiB)/([\d.]+)(?:GB|GiB)/)?([\d.]+)%")
 _NAN = re.compile(r"[-+]?(?:nan|inf)", re.IGNORECASE)
 

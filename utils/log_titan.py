@@ -16,7 +16,7 @@ from utils.log_seen import GIBIBYTE_IN_GB, Memory, Seen
 _START = re.compile(r"(?<!validate )\bstep:\s*([\d,]+)\s+(?=loss:)")
 _FIELD = re.compile(r"(\w+):\s*(\S+)(?=(\s)|$)")
 _GIB = re.compile(r"([\d.]+)GiB\([\d.]+%\)")
-_RANK = re.compile(r"rank-\d+/(\d+)")
+_RANK = re.compile(r"rank-\d{1,9}/(\d{1,9})(?!\d)")
 _NAN = ("nan", "inf", "-inf")
 
 

@@ -67,7 +67,7 @@ def our_steps(line: Line) -> Iterator[Seen]:
             step_time=number(f"{step.seconds:.3f}"),
             loss=number(f"{step.loss:.4f}"),
             not_finite=[] if math.isfinite(step.loss) else [f"loss is {step.loss}"],
-            memory=(memory,),
+            memory=(memory,) if math.isfinite(step.memory_gb) else (),
         )
 
 

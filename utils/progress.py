@@ -27,8 +27,8 @@ class Step:
 
 
 _STEP = re.compile(
-    r"\[\w+\] Step (?P<number>\d+)/(?P<total>\d+) \| (?P<seconds>[\d.]+) s \| avg (?P<average>[\d.]+) s \| "
-    r"loss (?P<loss>-?(?:[\d.]+|inf|nan)) \| (?P<memory>[\d.]+|nan) GB"
+    r"\[\w+\] Step (?P<number>\d{1,12})/(?P<total>\d{1,12}) \| (?P<seconds>\d+\.\d+) s \| "
+    r"avg (?P<average>\d+\.\d+) s \| loss (?P<loss>-?(?:\d+\.\d+|inf|nan)) \| (?P<memory>\d+\.\d+|nan) GB"
 )
 
 

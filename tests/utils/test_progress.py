@@ -26,6 +26,8 @@ def test_step_with_a_loss_that_is_not_finite_is_a_step(loss):
         "=== train_cpu_mega_llama_run1: 0.149 s a step",
         "[rank0]: [CPU] Step 1/6 | 0.174 s | avg 0.174 s | loss 8.3360 | 0.5 GB",
         "[CPU] Step 1/6 | 0.174 s | avg",
+        "[CPU] Step 1/6 | 0.174 s | avg 0.174 s | loss 8.38.3360 | 0.5 GB",  # two ranks wrote into one line
+        f"[CPU] Step {'1' * 5000}/6 | 0.174 s | avg 0.174 s | loss 8.3360 | 0.5 GB",
         "",
     ],
 )
