@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from utils import frameworks_model, frameworks_training
+from utils import frameworks_data, frameworks_layers, frameworks_model, frameworks_training
 from utils.configure import RunConfig
 from utils.framework_rows import Fixed, Row, Say
 from utils.frameworks_environment import ENVIRONMENT
@@ -20,7 +20,12 @@ from utils.models import ModelSpec
 __all__ = ["ENVIRONMENT", "FRAMEWORKS", "ROWS", "Fixed", "Row", "Say", "differences", "environment", "overrides"]
 
 FRAMEWORKS = ("mega", "hf", "nemo", "prim")
-ROWS: tuple[Row, ...] = (*frameworks_training.ROWS, *frameworks_model.ROWS)
+ROWS: tuple[Row, ...] = (
+    *frameworks_training.ROWS,
+    *frameworks_data.ROWS,
+    *frameworks_model.ROWS,
+    *frameworks_layers.ROWS,
+)
 
 
 def overrides(framework: str, config: RunConfig, spec: ModelSpec) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The settings map, part 3: environment variables that change speed, and what each framework's launcher does with them.
+"""The settings map, part 5: environment variables that change speed, and what each framework's launcher does with them.
 
 What a person has set himself comes before all of it, and stands in the result's provenance. Sources: Primus v25.10
 `examples/run_pretrain.sh`; ROCm/MAD `primus_megatron-lm_benchmark_report.sh`, AMD's own benchmark; NeMo 2.3
