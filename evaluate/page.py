@@ -111,7 +111,7 @@ def _group(group: Group, place: int, found: Mapping[int, Metrics], is_thin: bool
         yield joined([element("h3", title), table(f"{title}: {group.key.title}", header, cells)])
 
 
-def _figures(row: Row) -> tuple[str, ...]:
+def _figures(row: Row) -> tuple[object, ...]:
     spreads = (row.throughput, row.step_time, row.memory, row.first_loss, row.last_loss)
     return (
         f"{len(row.counted)} of {len(row.entries)}",

@@ -60,9 +60,9 @@ def strip(found: Estimate, axis: Axis, platform: str) -> Html:
         element("line", x1=_at(axis.place(1)), x2=_at(axis.place(1)), y1=4, y2=AXIS, class_="one"),
         element("line", x1=MARGIN, x2=WIDTH - MARGIN, y1=AXIS, y2=AXIS, class_="axis"),
         *_ticks(axis),
+        element("rect", x=_at(middle - 5), y=LINE - 5, width=10, height=10, class_=f"ratio p-{platform}"),
         element("line", x1=_at(left), x2=_at(right), y1=LINE, y2=LINE, class_="interval"),
         *(_end(place, ratio, axis) for place, ratio in ((left, found.low), (right, found.high))),
-        element("rect", x=_at(middle - 5), y=LINE - 5, width=10, height=10, class_=f"ratio p-{platform}"),
     ]
     box = f"0 0 {WIDTH} {HEIGHT}"
     return element("svg", *parts, viewBox=box, role="img", aria_label=said, class_="forest")
@@ -88,7 +88,7 @@ def _ticks(axis: Axis) -> list[Html]:
 def _end(place: float, ratio: float, axis: Axis) -> Html:
     """Return the end of an interval: a bar, or an arrow where it goes on beyond the axis."""
     if axis.holds(max(ratio, 1e-300)):
-        return element("line", x1=_at(place), x2=_at(place), y1=LINE - 5, y2=LINE + 5, class_="interval")
+        return element("line", x1=_at(place), x2=_at(place), y1=LINE - 8, y2=LINE + 8, class_="interval")
     tip = place + (6 if ratio > 1 else -6)
     return element("path", d=f"M{_at(place)} {LINE - 5}L{_at(tip)} {LINE}L{_at(place)} {LINE + 5}", class_="interval")
 

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from evaluate.figures import Figure
-from evaluate.page_html import Html, element, joined, scrolling
+from evaluate.page_html import Html, element, escaped, joined, scrolling
 from evaluate.report import number
 from evaluate.summary import Group, Row
 
@@ -69,7 +69,7 @@ def metrics_table(group: Group, found: Mapping[int, Metrics]) -> Html:
         return element("p", "No result of this group counts, so there is nothing to work out.")
     shown = rows[:MOST_SYSTEMS]
     runs = [[found[id(entry)] for entry in row.counted] for row in shown]
-    head = element("tr", *(element("th", text, scope="col") for text in ("Metric", "Unit")), *map(_column, shown))
+    head = element("tr", element("th", "Metric", scope="col"), *map(_column, shown))
     bodies = [_section(name, keys, shown, runs) for name, keys in _sections(runs).items()]
     caption = element("caption", f"Metrics: {group.key.title}", class_="unseen")
     content = element("table", caption, element("thead", head), *bodies, class_="metrics")
@@ -98,10 +98,15 @@ def combined(figures: Sequence[Figure | None]) -> Figure:
     return Figure(statistics.median(figure.value for figure in known if figure.value is not None), unit, how)
 
 
-def with_range(middle: float, values: Sequence[float]) -> str:
-    """Return `middle (smallest-largest)`; without brackets where all are shown alike."""
+def with_range(middle: float, values: Sequence[float]) -> Html:
+    """Return `middle` and, small, `(smallest-largest)`; without the range where all are shown alike."""
+    value, spread = _middle_and_range(middle, values)
+    return joined([value, element("small", f" {spread}")]) if spread else escaped(value)
+
+
+def _middle_and_range(middle: float, values: Sequence[float]) -> tuple[str, str]:
     ends = [number(min(values)), number(max(values))]
-    return number(middle) if ends[0] == ends[1] else f"{number(middle)} ({ends[0]}\u2013{ends[1]})"
+    return number(middle), "" if ends[0] == ends[1] else f"({ends[0]}\u2013{ends[1]})"
 
 
 def _column(row: Row) -> Html:
@@ -119,7 +124,7 @@ def _sections(runs: Sequence[Sequence[Metrics]]) -> dict[str, dict[str, str]]:
 
 
 def _section(name: str, keys: Mapping[str, str], rows: Sequence[Row], runs: Sequence[Sequence[Metrics]]) -> Html:
-    heading = element("tr", element("th", name, colspan=len(rows) + 2, scope="rowgroup"), class_="part")
+    heading = element("tr", element("th", name, colspan=len(rows) + 1, scope="rowgroup"), class_="part")
     lines = [heading]
     for key, text in keys.items():
         figures = [[one.get(key) for one in side] for side in runs]
@@ -128,14 +133,15 @@ def _section(name: str, keys: Mapping[str, str], rows: Sequence[Row], runs: Sequ
             element("td", _figure(f"{text}, {row.name}", side), class_="number")
             for row, side in zip(rows, figures, strict=True)
         ]
-        lines.append(element("tr", element("th", text, scope="row"), element("td", unit), *cells))
+        lines.append(element("tr", element("th", text, element("small", unit), scope="row"), *cells))
     return element("tbody", *lines)
 
 
 def _figure(what: str, figures: Sequence[Figure | None]) -> Html:
     found = combined(figures)
     known = [figure.value for figure in figures if figure is not None and figure.value is not None]
-    value = "unknown" if found.value is None else with_range(found.value, known)
+    value = Html("unknown") if found.value is None else with_range(found.value, known)
     kind = "figure" if found.value is not None else "figure unknown"
-    label = f"{what}: {value} {found.unit}"
+    plain_value = "unknown" if found.value is None else " ".join(_middle_and_range(found.value, known))
+    label = f"{what}: {plain_value} {found.unit}"
     return element("button", value, type="button", class_=kind, title=found.how, aria_label=label)

@@ -246,7 +246,8 @@
       whole.addEventListener("click", () => this.zoom(this.first, this.last));
       this.each = html("input", { type: "checkbox", checked: this.lines.length <= FEW_LINES });
       this.each.addEventListener("change", () => this.fold());
-      const fold = this.lines.length <= MOST_LINES ? [html("label", {}, this.each, "List each run")] : [];
+      const hasRuns = this.lines.length > this.group.rows.length && this.lines.length <= MOST_LINES;
+      const fold = hasRuns ? [html("label", {}, this.each, "List each run")] : [];
       return html("div", { className: "controls" },
         html("label", {}, "Step ", this.slider), this.now,
         html("label", {}, "Zoom from ", this.bounds[0]), html("label", {}, "to ", this.bounds[1]), whole,
