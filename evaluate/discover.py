@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from utils.log_events import FILE_NAME as EVENTS
 from utils.logging import holds_iterations
 from utils.models import NAMES
 
 PRIMUS_PATH = "/workspace/Primus"
 """Where AMD's images keep Primus, unless PRIMUS_PATH says otherwise."""
-EVENTS = "events.out.tfevents."
 TRACE_REPORT = "a report on traces of some steps (TraceLens and the like); it holds times of kernels and none of steps"
 _ROTATED = re.compile(r"\.(?:\d+|\d{4}-\d\d-\d\d_[\d_-]+)(?=\.(?:log|txt)$)|(?<=\.log)\.\d+$|(?<=\.txt)\.\d+$")
 _TEXTS = (".log", ".txt")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from utils import log_join
+from utils.log_events import FILE_NAME, event_steps
 from utils.log_facts import allocator_memory, facts, is_bridge, parameter_count
 from utils.log_iterations import iterations
 from utils.log_join import Joined
@@ -69,12 +70,27 @@ class _Reading:
         self._before = said
         for read in self._formats:
             for seen in read(line):
-                self.joined.setdefault(_family(seen), Joined()).add(seen)
-                self._keep_largest(seen.memory)
+                self.add(seen)
         for name, value in facts(line):
             self.facts.setdefault((name, value), Fact(value, line.where))
         self._keep_largest(allocator_memory(line))
         self.is_bridge = self.is_bridge or is_bridge(line)
+
+    def add(self, seen: Seen) -> None:
+        """Take an iteration."""
+        self.joined.setdefault(_family(seen), Joined()).add(seen)
+        self._keep_largest(seen.memory)
+
+    def read(self, path: Path, *, only_look: bool = False) -> None:
+        """Take what a file says; with `only_look` up to its first iteration."""
+        if path.name.startswith(FILE_NAME):
+            for seen in event_steps(path):
+                self.add(seen)
+            return
+        for line in lines(path):
+            self.take(line)
+            if only_look and self.joined:
+                return
 
     def _keep_largest(self, found: Iterable[Memory]) -> None:
         for one in found:
@@ -105,8 +121,7 @@ def read_log(paths: Sequence[Path], framework: str = "auto", known: Mapping[str,
         raise LogFormatError(f"framework: got {framework!r}, wanted auto or one of {', '.join(FRAMEWORKS)}")
     reading = _Reading()
     for path in dict.fromkeys(paths):
-        for line in lines(path):
-            reading.take(line)
+        reading.read(path)
     names = ", ".join(path.name for path in paths)
     family = _choose(framework, reading, names)
     joined = reading.joined.get(family, Joined())
@@ -119,11 +134,8 @@ def read_log(paths: Sequence[Path], framework: str = "auto", known: Mapping[str,
 def holds_iterations(path: Path) -> bool:
     """Tell whether a file holds an iteration of any format; raises OSError where it cannot be read."""
     reading = _Reading()
-    for line in lines(path):
-        reading.take(line)
-        if reading.joined:
-            return True
-    return False
+    reading.read(path, only_look=True)
+    return bool(reading.joined)
 
 
 def _family(seen: Seen) -> str:

@@ -282,6 +282,44 @@ def test_a_line_that_was_cut_off_gives_no_value_that_it_does_not_close(tmp_path,
             assert all(value in (None, right) for value, right in zip(values, known[step.number], strict=True))
 
 
+def test_the_last_value_of_a_cut_off_line_of_nemo_is_not_taken(tmp_path):
+    path = tmp_path / "cut.log"
+    row = "Training epoch 0, iteration 5/5 | reduced_train_loss: 10.5 | train_step_timing in s: 2.488"
+    path.write_text(row + "\n")
+    assert read_log([path]).steps[0].step_time_seconds == 2.488
+    for end in range(1, len("2.488")):
+        path.write_text(row[:-end])
+        assert read_log([path]).steps[0].step_time_seconds is None
+        path.write_text(row[:-end] + row + "\n")  # glued to the next
+        assert column(read_log([path]), "step_time_seconds") == {6: 2.488}
+
+
+def test_what_one_of_two_equal_lines_lost_is_in_the_other(tmp_path):
+    rows = (LOGS / "megatron_old.log").read_text().splitlines()
+    path = tmp_path / "twice.log"
+    path.write_text("\n".join([*rows[:-1], rows[-1].replace("lm loss", "lm lo ss"), rows[-1]]) + "\n")
+    run = read_log([path])
+    assert run.status == "ok"
+    assert column(run, "loss") == LOSSES
+
+
+def test_a_validation_line_of_torchtitan_is_no_step_and_a_repeated_dict_is_one(tmp_path):
+    path = tmp_path / "more.log"
+    validation = "validate step: 7  loss:  3.00000  memory: 50.50GiB(26.30%)  tps: 9,000\n"
+    path.write_bytes((LOGS / "torchtitan.log").read_bytes() + validation.encode())
+    assert column(read_log([path]), "loss") == LOSSES
+    rows = (LOGS / "hugging_face.log").read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([rows[0], rows[1], b"saved\n", rows[1], *rows[2:]]))
+    assert len(read_log([path]).steps) == 3
+
+
+def test_lines_are_numbered_from_the_start_of_a_long_file(tmp_path):
+    path = tmp_path / "long.log"
+    talk = "rank 3 has nothing to say\n" * 20_000  # half a megabyte, which is read in several pieces
+    path.write_text(talk + (LOGS / "primus_b.log").read_text())
+    assert [step.where for step in read_log([path]).steps][:2] == ["long.log:20001", "long.log:20002"]
+
+
 def test_what_the_caller_knows_fills_in_what_the_log_does_not_say():
     assert read("bridge").fact("sequence_length") is None
     run = read("bridge", known={"sequence_length": 2048, "world_size": 8, "total_steps": None})
