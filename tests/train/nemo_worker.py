@@ -19,7 +19,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import torch
 from parity_worker import SETTINGS, RandomWeights, train_mega
 
 from utils import models
@@ -57,6 +56,7 @@ def mega(config: RunConfig, model: str, prefix: Path) -> dict[str, Any]:
 def nemo(config: RunConfig, model: str, what: str, missing: str, prefix: Path) -> dict[str, Any]:
     """Train one case with NeMo; one that it refuses gives the refusal."""
     from train import nemo_recipe, nemo_resolved, train_nemo
+    from train.mega_resolved import gpt_of
 
     spec = models.get(model, "tiny")
     source = None if what == "native" else RandomWeights(spec, config.seed, config.init_std)
@@ -64,9 +64,10 @@ def nemo(config: RunConfig, model: str, what: str, missing: str, prefix: Path) -
     seen: dict[str, Any] = {}
 
     def check(training: Any) -> None:
-        seen["resolved"] = nemo_resolved.read(training)
-        seen["resolved"]["init"] = config.init
-        nemo_resolved.check(config, spec, seen["resolved"])
+        drawn = gpt_of(nemo_resolved.ddp_of(training)).embedding.word_embeddings.weight
+        seen["drawn_weights"] = drawn.double().square().sum().item()
+        resolved = nemo_resolved.read(training) | {"init": config.init}
+        nemo_resolved.check(config, spec, resolved)
 
     said = nemo_recipe.overrides
     nemo_recipe.overrides = lambda *arguments: {key: value for key, value in said(*arguments).items() if key != missing}
@@ -137,7 +138,6 @@ def main() -> None:
             continue
         config = config_of(what, argument, where)
         missing = argument if what == "without" else ""
-        torch.manual_seed(config.seed)
         if framework == "mega":
             printed[case] = mega(config, model, Path(prefix))
         else:
