@@ -15,7 +15,7 @@ from string import Template
 from evaluate import prices
 from evaluate.metrics import metrics
 from evaluate.notes import notes
-from evaluate.page_data import MOST_SAMPLES, embedded, is_thinned
+from evaluate.page_data import MOST_SAMPLES, embedded, samples_a_curve
 from evaluate.page_html import Html, element, items, joined, json_block, table
 from evaluate.page_metrics import Metrics, metrics_table, with_range
 from evaluate.page_verdicts import cards, certificates, tally
@@ -23,6 +23,7 @@ from evaluate.report import METHOD, Comparison, not_counted, number, ratio_text,
 from evaluate.summary import Group, Row, ratios, run_label
 
 ASSETS = Path(__file__).with_name("page_assets")
+SCRIPTS = ("curves.js", "chart.js", "view.js", "page.js")
 SYSTEMS = (
     "System",
     "Device",
@@ -37,7 +38,7 @@ SYSTEMS = (
 
 def page(comparison: Comparison) -> str:
     """Return the whole page. Raises PriceError where the price table of the suite cannot be read."""
-    style, script = ((ASSETS / name).read_text(encoding="utf8") for name in ("page.css", "page.js"))
+    style, script = _asset("page.css"), "\n".join(_asset(name) for name in SCRIPTS)
     table_of_prices = prices.load()
     found = {
         id(entry): metrics(entry.result, table_of_prices) for group in comparison.groups for entry in group.counted
@@ -46,7 +47,7 @@ def page(comparison: Comparison) -> str:
         f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-    return Template((ASSETS / "page.html").read_text(encoding="utf8")).substitute(
+    return Template(_asset("page.html")).substitute(
         policy=policy,
         style=style,
         script=script,
@@ -56,6 +57,10 @@ def page(comparison: Comparison) -> str:
         links=_links(comparison),
         content=joined(_content(comparison, found)),
     )
+
+
+def _asset(name: str) -> str:
+    return (ASSETS / name).read_text(encoding="utf8")
 
 
 def _hash(text: str) -> str:
@@ -76,8 +81,9 @@ def _content(comparison: Comparison, found: Mapping[int, Metrics]) -> Iterator[H
         intro = "Did both sides do the same work? What forbids a comparison comes first, then what is unknown, then "
         intro += "what may differ."
         yield _section("certificates", "Certificates", element("p", intro, class_="hint"), certificates(comparison))
+    is_thinned = samples_a_curve(comparison) is not None
     for place, group in enumerate(comparison.groups):
-        yield _section(f"group-{place}", group.key.title, *_group(group, place, found, is_thinned(comparison)))
+        yield _section(f"group-{place}", group.key.title, *_group(group, place, found, is_thinned))
     if general := _files(comparison):
         yield _section("files", "Files", items(general))
     yield _section("method", "Method", items(METHOD))
@@ -88,7 +94,7 @@ def _section(name: str, title: str, *content: object) -> Html:
     return element("section", heading, *content, id=name, aria_labelledby=f"{name}-title")
 
 
-def _group(group: Group, place: int, found: Mapping[int, Metrics], is_thin: bool) -> Iterator[Html]:
+def _group(group: Group, place: int, found: Mapping[int, Metrics], is_thinned: bool) -> Iterator[Html]:
     yield element("p", f"{group.key.setting}. {_circumstances(group)}.", class_="hint")
     yield element("h3", "Systems")
     rows = [(row.name, row.device, *_figures(row)) for row in group.rows]
@@ -97,7 +103,7 @@ def _group(group: Group, place: int, found: Mapping[int, Metrics], is_thin: bool
     yield items(ratio_text(ratio) for ratio in ratios(group))
     if group.counted:
         yield element("h3", "Curves")
-        yield element("p", _about_curves(is_thin), class_="hint")
+        yield element("p", _about_curves(is_thinned), class_="hint")
         needs = element("noscript", element("p", "The curves need JavaScript; every figure is in the tables."))
         yield element("div", needs, class_="curves", data_group=place)
     yield element("h3", "Metrics")
@@ -119,10 +125,10 @@ def _figures(row: Row) -> tuple[object, ...]:
     )
 
 
-def _about_curves(is_thin: bool) -> str:
+def _about_curves(is_thinned: bool) -> str:
     said = "Runs that count. Point at a curve, or move the slider, to read all runs at a step; drag to zoom. "
     said += "Slow first steps may lie above the axis of the step time, which fits the steps that count."
-    if is_thin:
+    if is_thinned:
         said += f" There are too many samples to embed them all (the limit is {number(MOST_SAMPLES)}): of each stretch "
         said += "of steps the smallest and the largest value are kept, and the nearest one kept is read out. The "
         said += "result files have all."

@@ -19,31 +19,30 @@ CURVES = {"step_time_seconds": "step_times", "loss_nats_per_token": "loss_values
 
 def embedded(comparison: Comparison, metrics: Mapping[int, Metrics]) -> dict[str, Any]:
     """Return what goes into the page, and into the file that its button saves."""
-    runs = [entry for group in comparison.groups for entry in group.counted]
-    most = max(FEWEST_SAMPLES, MOST_SAMPLES // max(1, len(CURVES) * len(runs)))
+    most = samples_a_curve(comparison)
     return {
         "by": comparison.by,
         "band": comparison.band,
         "verdicts": [judged.as_json() for judged in comparison.judged],
-        "samples_kept_per_curve": most if is_thinned(comparison) else None,
+        "samples_kept_per_curve": most,
         "groups": [_group(group, metrics, most) for group in comparison.groups],
     }
 
 
-def is_thinned(comparison: Comparison) -> bool:
-    """Whether some curve has more samples than are kept of it."""
+def samples_a_curve(comparison: Comparison) -> int | None:
+    """Return how many samples are kept of each curve; None where there are few enough to keep all."""
     runs = [entry for group in comparison.groups for entry in group.counted]
     most = max(FEWEST_SAMPLES, MOST_SAMPLES // max(1, len(CURVES) * len(runs)))
-    return any(len(entry.result["steps"]) > most for entry in runs)
+    return most if any(len(entry.result["steps"]) > most for entry in runs) else None
 
 
-def thinned(steps: Sequence[int], values: Sequence[float | None], most: int) -> dict[str, list[Any]]:
-    """Return at most `most` samples: of each stretch of steps the smallest and the largest, in their order.
+def thinned(steps: Sequence[int], values: Sequence[float | None], most: int | None) -> dict[str, list[Any]]:
+    """Return at most `most` samples (None: all): of each stretch of steps the smallest and the largest, in their order.
 
     Extremes survive, so that a single slow step is still seen. Unknown values are left out.
     """
     known = [(step, value) for step, value in zip(steps, values, strict=True) if value is not None]
-    if len(known) > most:
+    if most is not None and len(known) > most:
         stretches = max(1, most // 2)
         ends = [len(known) * number // stretches for number in range(stretches + 1)]
         parts = [known[start:end] for start, end in zip(ends, ends[1:], strict=False)]
@@ -52,7 +51,7 @@ def thinned(steps: Sequence[int], values: Sequence[float | None], most: int) -> 
     return {"step": [step for step, _ in known], "value": [float(f"{value:.6g}") for _, value in known]}
 
 
-def _group(group: Group, metrics: Mapping[int, Metrics], most: int) -> dict[str, Any]:
+def _group(group: Group, metrics: Mapping[int, Metrics], most: int | None) -> dict[str, Any]:
     return {
         "title": group.key.title,
         "setting": group.key.setting,
@@ -60,7 +59,7 @@ def _group(group: Group, metrics: Mapping[int, Metrics], most: int) -> dict[str,
     }
 
 
-def _row(row: Row, metrics: Mapping[int, Metrics], most: int) -> dict[str, Any]:
+def _row(row: Row, metrics: Mapping[int, Metrics], most: int | None) -> dict[str, Any]:
     return {
         "letter": row.letter,
         "name": row.name,
@@ -71,7 +70,7 @@ def _row(row: Row, metrics: Mapping[int, Metrics], most: int) -> dict[str, Any]:
     }
 
 
-def _run(entry: Entry, found: Metrics, most: int) -> dict[str, Any]:
+def _run(entry: Entry, found: Metrics, most: int | None) -> dict[str, Any]:
     result = entry.result
     return {
         "label": run_label(result),
