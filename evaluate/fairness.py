@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evaluate import curves
-from evaluate.handicaps import handicaps
+from evaluate.handicaps import handicap
 from evaluate.rules import Result
 
 SAME, ALLOWED, BLOCKING, UNKNOWN = "same", "differs, allowed", "differs, not comparable", "unknown"
@@ -185,7 +185,7 @@ def _surroundings(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
         left, right = (environment.get(name, "not set") for environment in environments)
         if left == right:
             continue
-        hits = {handicaps(name, left), handicaps(name, right)}
+        hits = {handicap(a[0]["platform"], name, left), handicap(b[0]["platform"], name, right)}
         note = f"{name} on one side only, where {max(hits)}" if len(hits) > 1 else ""
         yield Item(f"environment {name}", BLOCKING if note else ALLOWED, left, right, note)
     for key in ("framework_versions", "code_sha256", "image_digest"):

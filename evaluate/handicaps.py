@@ -24,6 +24,12 @@ HANDICAPS = {
 }
 
 
-def handicaps(name: str, value: str) -> str:
-    """Return what a variable with this value does to speed, empty where nothing is known of it."""
-    return HANDICAPS.get((name, value), "")
+RECIPES = {
+    ("nvd", "NCCL_NVLS_ENABLE", "0"): "NeMo 2.3, scripts/performance: NVIDIA's own setting for these models",
+}
+"""Values that a vendor itself sets for speed: no handicap on its own platform."""
+
+
+def handicap(platform: str, name: str, value: str) -> str:
+    """Return what a variable with this value takes from a platform's speed, empty where nothing is known of it."""
+    return "" if (platform, name, value) in RECIPES else HANDICAPS.get((name, value), "")

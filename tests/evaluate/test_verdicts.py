@@ -122,6 +122,15 @@ def test_the_honest_twin_passes() -> None:
     assert one(side("nvd", 1.0, **same_handicap) + side("amd", 0.9, **same_handicap)).word == "faster"
 
 
+def test_a_vendors_own_setting_is_no_handicap_on_its_own_platform() -> None:
+    own = {"provenance__environment": {"NCCL_NVLS_ENABLE": "0"}}
+    found = one(side("nvd", 1.0, **own) + side("amd", 0.9))
+    assert found.word == "faster"
+    assert any(
+        item.name == "environment NCCL_NVLS_ENABLE" and item.state == ALLOWED for item in found.certificate or ()
+    )
+
+
 def test_other_means_are_allowed_between_frameworks_and_in_the_best_track() -> None:
     other = {"resolved_config__gradient_reduce_dtype": "bfloat16", "resolved_config__tp": 1}
     found = one(side("nvd", 1.0, framework="nemo") + side("amd", 0.9, framework="prim", **other))
