@@ -11,7 +11,7 @@ from utils import provenance, results
 from utils.fingerprint import sha256_file, sha256_json
 from utils.job import NO_ENERGY
 from utils.log_result import NOT_IN_LOG, measured
-from utils.logging import RunLog
+from utils.logging import ASKED, RunLog
 from utils.models import get as get_model
 from utils.schema import KNOWN_FROM_A_LOG
 
@@ -122,7 +122,7 @@ def _resolved(run: RunLog, config: dict[str, Any]) -> dict[str, Any]:
     section = _nothing("resolved_config", NOT_IN_LOG)
     stated = {key: run.facts.get(_OF_LOG.get(key, key)) for key in section}
     stated |= {"vocab_size": run.facts.get("padded_vocab_size")}
-    known = {key: fact.value for key, fact in stated.items() if fact and fact.where != "asked" and key in config}
+    known = {key: fact.value for key, fact in stated.items() if fact and fact.where != ASKED and key in config}
     known |= {key: stated[key].value for key in ("vocab_size", "parameter_count") if stated[key]}  # type: ignore[union-attr]
     for key in known:
         del section["reasons"][key]

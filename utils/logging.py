@@ -80,6 +80,7 @@ class _Reading:
         """Take an iteration."""
         self.joined.setdefault(_family(seen), Joined()).add(seen)
         self._keep_largest(seen.memory)
+        seen.memory = ()
 
     def read(self, path: Path, *, only_look: bool = False) -> None:
         """Take what a file says; with `only_look` up to its first iteration."""

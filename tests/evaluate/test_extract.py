@@ -78,6 +78,13 @@ def test_settings_that_the_log_says_need_not_be_said(tmp_path: Path) -> None:
     }
 
 
+def test_what_was_said_and_the_log_does_not_say_is_not_read_back(tmp_path: Path) -> None:
+    result = extracted(tmp_path, "nemo", "--num-gpus", 8, "--sequence-length", 4096)
+    assert (result["training_config"]["num_gpus"], result["training_config"]["sequence_length"]) == (8, 4096)
+    assert (result["resolved_config"]["num_gpus"], result["resolved_config"]["sequence_length"]) == (None, None)
+    assert result["resolved_config"]["global_batch_size"] == 64
+
+
 @pytest.mark.parametrize(
     ("name", "framework", "platform"),
     [

@@ -116,6 +116,33 @@ def test_what_a_log_says_of_the_whole_run_is_kept_with_its_line():
     }
 
 
+def test_parameters_of_one_of_several_ranks_are_not_those_of_the_model(tmp_path):
+    run = changed(tmp_path, "primus_c", ("parameters in billions: 8.03", "parameters in billions: 16.06"))
+    assert run.fact("parameter_count") is None
+    assert run.fact("parameters_of_rank_0_0") == 8030261248
+
+
+def test_a_fact_that_the_file_ends_in_may_have_lost_digits_and_is_not_taken(tmp_path):
+    path = tmp_path / "cut.log"
+    row = (LOGS / "megatron_old.log").read_text().splitlines()[-1]
+    path.write_text(f"{row}\n  seq_length ...................................... 4096")
+    assert read_log([path]).fact("sequence_length") is None
+    path.write_text(f"{row}\n  seq_length ...................................... 4096\n")
+    assert read_log([path]).fact("sequence_length") == 4096
+
+
+def test_lines_that_lost_their_prefix_are_of_the_framework_of_the_others(tmp_path):
+    run = changed(tmp_path, "primus_a", ("rank-7/8", "rank"), (" | hip mem usage/free", " | mem/free"))
+    assert run.framework == "prim"
+    text = (
+        (LOGS / "megatron_old.log").read_text().replace("7:  [2024-09-09 08:00:15", "[rank-7/8] [2024-09-09 08:00:15")
+    )
+    path = tmp_path / "mixed.log"
+    path.write_text(text)
+    run = read_log([path])
+    assert (run.framework, len(run.steps), run.status) == ("prim", 6, "ok")
+
+
 def test_nemo_counts_from_0_and_prints_4_digits():
     run = read("nemo")
     assert (run.framework, run.status, run.step_time_digits) == ("nemo", "ok", 4)
@@ -294,6 +321,15 @@ def test_the_last_value_of_a_cut_off_line_of_nemo_is_not_taken(tmp_path):
         assert column(read_log([path]), "step_time_seconds") == {6: 2.488}
 
 
+def test_a_value_that_the_file_ends_in_is_not_taken_from_torchtitan(tmp_path):
+    path = tmp_path / "cut.log"
+    row = "step:  6  loss: 10.50000  memory: 50.50GiB(26.30%)  tps: 20,480"
+    path.write_text(row + "\n")
+    assert read_log([path]).steps[0].tokens_per_second_per_gpu == 20480
+    path.write_text(row[:-2])
+    assert read_log([path]).steps[0].tokens_per_second_per_gpu is None
+
+
 def test_what_one_of_two_equal_lines_lost_is_in_the_other(tmp_path):
     rows = (LOGS / "megatron_old.log").read_text().splitlines()
     path = tmp_path / "twice.log"
@@ -309,7 +345,7 @@ def test_a_validation_line_of_torchtitan_is_no_step_and_a_repeated_dict_is_one(t
     path.write_bytes((LOGS / "torchtitan.log").read_bytes() + validation.encode())
     assert column(read_log([path]), "loss") == LOSSES
     rows = (LOGS / "hugging_face.log").read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join([rows[0], rows[1], b"saved\n", rows[1], *rows[2:]]))
+    path.write_bytes(b"".join([rows[0], rows[1], b"[rank0]: ", rows[1], *rows[2:]]))
     assert len(read_log([path]).steps) == 3
 
 
