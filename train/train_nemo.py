@@ -105,6 +105,8 @@ def run(
     def timed(training: Any) -> None:
         settings = training.lightning_module.config
         settings.data_step_fn = TimedDataStep(settings.data_step_fn, recorder)
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()  # the peak of the steps, not of building
         ready(training)
 
     nemo_recipe.set_weight_seed(config.seed)
