@@ -58,6 +58,7 @@ NAMES = {
     },
 }
 OTHER = "Other"
+NOT_WORKED_OUT = "not worked out: the device is not known here, or cannot do it"
 MOST_SYSTEMS = 24
 """More columns than these nobody reads; compare.json has all systems."""
 
@@ -85,9 +86,7 @@ def combined(figures: Sequence[Figure | None]) -> Figure:
     known = [figure for figure in figures if figure is not None and figure.value is not None]
     ways = dict.fromkeys(figure.how for figure in known)
     missing = dict.fromkeys(
-        "not in this result" if figure is None else figure.how
-        for figure in figures
-        if figure is None or figure.value is None
+        NOT_WORKED_OUT if figure is None else figure.how for figure in figures if figure is None or figure.value is None
     )
     unit = next((figure.unit for figure in (*known, *figures) if figure is not None), "")
     if not known:

@@ -1,7 +1,8 @@
-// The page as a whole: its views, tooltips, moving by keyboard, the download and printing.
+// The page as a whole: its views, tooltips, moving by keyboard, and the download.
 
-const views = [...document.querySelectorAll(".curves")].map((place) => (
-  new View(place, data.groups[Number(place.dataset.group)], place.dataset.group)));
+for (const place of document.querySelectorAll(".curves")) {
+  new View(place, data.groups[Number(place.dataset.group)], place.dataset.group);
+}
 
 // One tooltip for all figures: the title of a figure, shown on hover, focus and touch; Escape closes it.
 const tip = document.getElementById("tip");
@@ -72,18 +73,4 @@ download.addEventListener("click", () => {
   const link = html("a", { href: address, download: "compare-data.json" });
   link.click();
   setTimeout(() => URL.revokeObjectURL(address), 10000);
-});
-
-window.addEventListener("beforeprint", () => {
-  for (const folded of document.querySelectorAll("details:not([open])")) {
-    folded.open = true;
-    folded.dataset.opened = "";
-  }
-  for (const view of views) view.draw();
-});
-window.addEventListener("afterprint", () => {
-  for (const opened of document.querySelectorAll("details[data-opened]")) {
-    opened.open = false;
-    delete opened.dataset.opened;
-  }
 });

@@ -84,7 +84,7 @@ class Browser:
         """Set the size of the window and the colour scheme that the user prefers."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self.call("Emulation.setDeviceMetricsOverride", **size)
-        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self.call("Emulation.setEmulatedMedia", media="", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def value(self, expression: str) -> Any:
         """Return the value of a JavaScript expression; promises are waited for."""

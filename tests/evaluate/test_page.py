@@ -20,7 +20,7 @@ from evaluate.page import ASSETS, page
 from evaluate.page_data import MOST_SAMPLES, embedded, thinned
 from evaluate.page_forest import axis_of
 from evaluate.page_html import element, json_block
-from evaluate.page_metrics import combined
+from evaluate.page_metrics import NOT_WORKED_OUT, combined
 from evaluate.report import Comparison
 from evaluate.statistics import Estimate
 from evaluate.validate import Entry, Loaded
@@ -121,6 +121,14 @@ def test_the_page_never_scrolls_sideways(chromium: Any, width: int, scheme: str)
     background = opened.value("getComputedStyle(document.body).backgroundColor")
     brightness = sum(map(int, re.findall(r"\d+", background)[:3])) / 3
     assert (brightness < 64) == (scheme == "dark")
+
+
+def test_it_prints_on_paper_in_dark_ink_and_nothing_is_cut_off(tab: browser.Browser) -> None:
+    tab.resize(700)  # pixels of 1/96 inch: a sheet of A4 between its margins
+    tab.call("Emulation.setEmulatedMedia", media="print", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+    assert tab.value("document.documentElement.scrollWidth") <= 700
+    assert tab.value("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert tab.value("getComputedStyle(document.getElementById('download')).display") == "none"
 
 
 # Contrast ratio and its least value for text: WCAG 2.2, success criterion 1.4.3.
@@ -255,7 +263,7 @@ def test_a_figure_is_the_median_over_runs_and_keeps_the_reason_of_an_unknown() -
         2.0, "s", "how"
     )
     partly = combined([Figure(1.0, "s", "how"), unknown("s", "no sensor"), None])
-    assert partly == Figure(1.0, "s", "how; unknown in 2 of 3 runs: no sensor; not in this result")
+    assert partly == Figure(1.0, "s", f"how; unknown in 2 of 3 runs: no sensor; {NOT_WORKED_OUT}")
     assert combined([unknown("s", "no sensor"), unknown("s", "no sensor")]) == unknown("s", "no sensor")
 
 
