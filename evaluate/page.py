@@ -52,7 +52,7 @@ def page(comparison: Comparison) -> str:
         style=style,
         script=script,
         data=json_block(embedded(comparison, found)),
-        headline=element("p", tally(comparison.judged), class_="headline"),
+        headline=element("p", tally(comparison.judged), class_="headline") if comparison.judged else "",
         question=element("p", f"Asked beforehand: {comparison.question}.", class_="hint"),
         links=_links(comparison),
         content=joined(_content(comparison, found)),
@@ -69,10 +69,19 @@ def _hash(text: str) -> str:
 
 
 def _links(comparison: Comparison) -> Html:
-    named = [("verdicts", "Verdicts"), ("certificates", "Certificates")]
-    named += [(f"group-{place}", group.key.title) for place, group in enumerate(comparison.groups)]
+    named = [("verdicts", "Verdicts"), *([("certificates", "Certificates")] if comparison.judged else [])]
+    named += [(f"group-{place}", title) for place, title in enumerate(_titles(comparison))]
     named.append(("method", "Method"))
     return items(element("a", text, href=f"#{target}") for target, text in named)
+
+
+def _titles(comparison: Comparison) -> list[str]:
+    """Return the titles of all groups; those that several have alike are numbered, and the setting below tells more."""
+    titles = [group.key.title for group in comparison.groups]
+    return [
+        title if titles.count(title) == 1 else f"{title} ({titles[:place].count(title) + 1} of {titles.count(title)})"
+        for place, title in enumerate(titles)
+    ]
 
 
 def _content(comparison: Comparison, found: Mapping[int, Metrics]) -> Iterator[Html]:
@@ -82,8 +91,8 @@ def _content(comparison: Comparison, found: Mapping[int, Metrics]) -> Iterator[H
         intro += "what may differ."
         yield _section("certificates", "Certificates", element("p", intro, class_="hint"), certificates(comparison))
     is_thinned = samples_a_curve(comparison) is not None
-    for place, group in enumerate(comparison.groups):
-        yield _section(f"group-{place}", group.key.title, *_group(group, place, found, is_thinned))
+    for place, (group, title) in enumerate(zip(comparison.groups, _titles(comparison), strict=True)):
+        yield _section(f"group-{place}", title, *_group(group, place, found, is_thinned))
     if general := _files(comparison):
         yield _section("files", "Files", items(general))
     yield _section("method", "Method", items(METHOD))

@@ -22,7 +22,7 @@ def tally(judged: Sequence[Judged]) -> str:
     """Return how many verdicts there are of each word."""
     counts = [(sum(one.word == word for one in judged), word.replace("_", " ")) for word in WORDS]
     said = ", ".join(f"{count} {word}" for count, word in counts if count)
-    return f"{len(judged)} {'pair' if len(judged) == 1 else 'pairs'}: {said}." if judged else "No pair to judge."
+    return f"{len(judged)} {'pair' if len(judged) == 1 else 'pairs'}: {said}."
 
 
 def cards(comparison: Comparison) -> Html:

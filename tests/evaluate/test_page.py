@@ -214,6 +214,8 @@ def test_the_mouse_reads_zooms_and_runs_can_be_hidden(tab: browser.Browser) -> N
     step = tab.value("Number(document.querySelector('.curves input[type=range]').value)")
     assert 15 < step < 35, "a quarter of the chart, which has an axis on its left"
     assert tab.value(READ)[0] == f"{run('amd', 1, 0.9)['step_times'][step - 1]:.4g}"
+    said = "new Promise(done => setTimeout(() => done(document.querySelector('[aria-live]').textContent), 400))"
+    assert tab.value(said) == "", "who moves the mouse sees the values; only the slider is read aloud"
     tab.mouse("mousePressed", x, y)
     tab.mouse("mouseMoved", box[0] + box[2] / 2, y)
     tab.mouse("mouseReleased", box[0] + box[2] / 2, y)
@@ -249,6 +251,15 @@ def test_markup_has_labels_for_those_who_do_not_see_it() -> None:
     targets = {a["href"] for tag, a in found.tags if tag == "a"}
     assert {str(target)[1:] for target in targets} <= set(names)
     assert not any(name.startswith("on") or name == "style" for _, attributes in found.tags for name in attributes)
+
+
+def test_without_a_pair_there_is_no_way_to_certificates_and_like_titles_are_numbered() -> None:
+    lone = [*side("nvd", 1.0, runs=1), *side("nvd", 1.0, runs=1, fingerprint__dataset_bin_sha256="7" * 64)]
+    found = Elements(page(compared(lone)))
+    targets = {str(attributes["href"])[1:] for tag, attributes in found.tags if tag == "a"}
+    assert targets <= {attributes.get("id") for _, attributes in found.tags}
+    assert {"llama tiny, method equal (1 of 2)", "llama tiny, method equal (2 of 2)"} <= set(found.texts)
+    assert any(text.startswith("No verdict: ") for text in found.texts)
 
 
 def test_text_is_escaped_by_its_type() -> None:
