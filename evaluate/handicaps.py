@@ -17,7 +17,6 @@ HANDICAPS = {
     ("RCCL_MSCCLPP_ENABLE", "0"): "RCCL's tuned collectives are off (RCCL documentation)",
     ("NVTE_FLASH_ATTN", "0"): "TransformerEngine may not take FlashAttention",
     ("NVTE_FUSED_ATTN", "0"): "TransformerEngine may not take fused attention",
-    ("NVTE_UNFUSED_ATTN", "1"): "TransformerEngine may take attention that is not fused",
     ("PYTORCH_NO_CUDA_MEMORY_CACHING", "1"): "every allocation goes to the driver (PyTorch documentation)",
     ("TORCH_DISTRIBUTED_DEBUG", "DETAIL"): "collectives are checked as they run (PyTorch documentation)",
     ("TORCH_NCCL_BLOCKING_WAIT", "1"): "every collective is waited for (PyTorch documentation)",
