@@ -29,14 +29,15 @@ def cards(comparison: Comparison) -> Html:
     """Return one card for each verdict, on one axis."""
     if not comparison.judged:
         return element("p", comparison.headline)
-    axis = axis_of((judged.estimate for judged in comparison.judged if judged.estimate), comparison.band)
+    estimates = [judged.estimate for judged in comparison.judged if judged.estimate]
+    axis = axis_of(estimates, comparison.band)
     found = [_card(judged, number, axis) for number, judged in enumerate(comparison.judged, start=1)]
     key = (
         f"A square is the ratio of tokens/s/GPU, second side over first, its bar the 95 % interval. The axis is "
         f"logarithmic and the same in all cards; differences inside the shaded band, {comparison.band:.1%}, count as "
         "none."
     )
-    return joined([*found, element("p", key, class_="hint")])
+    return joined([*found, element("p", key, class_="hint") if estimates else ""])
 
 
 def certificates(comparison: Comparison) -> Html:
