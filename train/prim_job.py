@@ -1,6 +1,7 @@
 """One job by Primus: rendered, run in its own root, read from its log, proven as far as it can be.
 
-Started once by train/launch.py, not once a rank: Primus starts its ranks itself. Reading order: `main` -> `train` ->
+Started once by train/launch.py, not once a rank: Primus starts its ranks itself. When the launcher dies, the kernel
+sends this process SIGTERM (train/child.py), and it ends what Primus has started. Reading order: `main` -> `train` ->
 `check_arguments`, `prove`.
 """
 
@@ -9,7 +10,6 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -29,7 +29,6 @@ from utils.hardware import HardwareError, visible_gpus
 from utils.indexed import DataError
 from utils.job import IncompleteError, Job, MismatchError
 from utils.monitor import NonFiniteError
-from utils.processes import end_with_parent
 from utils.provenance import speed_variables
 
 SIGNAL_EXIT_CODE = 128
@@ -40,7 +39,6 @@ NATIVE_WEIGHTS = "Primus draws its own weights and does not say which"
 def main() -> int:
     """Run one job: 0 for an ok result, 2 for bad input, Primus's exit code where it failed, else 1."""
     options = trainer.arguments("prim")
-    end_with_parent(signal.SIGTERM)  # and not SIGKILL: what Primus has started must be ended first
     try:
         settings = [*options.settings, "FRAMEWORK=prim", f"MODEL={options.model}"]
         config = load(options.platform, visible_gpus(options.platform), arguments=settings)

@@ -95,14 +95,13 @@ def run_job(tmp_path, primus, prefix, monkeypatch):
 
 
 def pretend(monkeypatch):
-    """Have this process see GPUs that are not there, and stay as it is when its parent ends."""
+    """Have this process see GPUs that are not there."""
     for name in ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)
     unknown = ("total_memory_gb", "gpu_cores", "software_version", "driver_version", "pytorch_version")
     pretended = {**dict.fromkeys(unknown), "device_name": "pretended device", "device_count": GPUS}
     pretended |= {"software_stack": "rocm", "reasons": dict.fromkeys(unknown, "pretended")}
     monkeypatch.setattr(prim_job, "_gpu_info", lambda job: dict(pretended))
-    monkeypatch.setattr(prim_job, "end_with_parent", lambda number: None)
     for module in (prim_job, launcher):
         monkeypatch.setattr(module, "visible_gpus", lambda platform: GPUS)
 
@@ -220,6 +219,11 @@ def test_nothing_of_primus_outlives_a_launcher_that_is_killed(launch, primus):
     while left := processes_of(primus):
         assert time.monotonic() < deadline, left
         time.sleep(0.1)
+
+
+def test_what_primus_leaves_running_is_ended_with_it(run_job, primus):
+    assert run_job(fault="leftover")[0] == 0
+    assert processes_of(primus) == []
 
 
 def processes_of(primus):

@@ -2,12 +2,14 @@
 
 STANDIN_LINES names a file in lines/ (default v25.10). STANDIN_FAULT is one of: `exit:CODE:STEP`, `killed:STEP`,
 `oom:STEP`, `nan:STEP`, `stop:STEP` (each after that step; stop and nan end with exit code 0), `hang:STEP`, `silent`,
-`no_table`, `another:ARGUMENT=VALUE` (what is built is not what was told), `reseed` (other samples).
+`no_table`, `another:ARGUMENT=VALUE` (what is built is not what was told), `reseed` (other samples),
+`leftover` (a process that outlives it).
 STANDIN_DATA=real has the data set built, which takes seconds to import.
 """
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -185,6 +187,8 @@ def main():
     show_model(said)
     if os.environ.get("STANDIN_DATA") == "real":
         build_data(said)
+    if FAULT == "leftover":
+        subprocess.Popen(["sleep", "600"], start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     for step in range(1, said["train_iters"] + 1):
         show_step(said, step)
         if step == 1:
