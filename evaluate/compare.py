@@ -21,6 +21,7 @@ from typing import Any
 from evaluate import pairs, report, statistics, tables, verdicts
 from evaluate.grouping import grouped
 from evaluate.notes import notes
+from evaluate.prices import PriceError
 from evaluate.report import Comparison
 from evaluate.summary import Group, Row, Spread, ratios
 from evaluate.validate import Entry, Loaded, load
@@ -171,6 +172,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     try:
         write(comparison, output)
+    except PriceError as error:
+        print(f"error: {tables.plain(error)}", file=sys.stderr)
+        return 2
     except OSError as error:
         print(f"error: {output}: cannot be written: {tables.plain(error)}; name another with --output", file=sys.stderr)
         return 1

@@ -225,5 +225,7 @@ def _distinct(values: Sequence[Any]) -> list[str]:
 def _shown(value: Any) -> str:
     if value is None:
         return "unknown"
+    if isinstance(value, list):
+        return ", ".join(map(_shown, value))
     text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
     return text[:12] if len(text) == 64 and " " not in text else text
