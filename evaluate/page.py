@@ -19,21 +19,11 @@ from evaluate.page_data import MOST_SAMPLES, embedded, samples_a_curve
 from evaluate.page_html import Html, element, items, joined, json_block, table
 from evaluate.page_metrics import Metrics, metrics_table, with_range
 from evaluate.page_verdicts import cards, certificates, tally
-from evaluate.report import METHOD, Comparison, not_counted, number, ratio_text, verdict_of
+from evaluate.report import METHOD, SYSTEMS, Comparison, not_counted, number, ratio_text, verdict_of
 from evaluate.summary import Group, Row, ratios, run_label
 
 ASSETS = Path(__file__).with_name("page_assets")
 SCRIPTS = ("curves.js", "chart.js", "view.js", "page.js")
-SYSTEMS = (
-    "System",
-    "Device",
-    "Runs counted",
-    "tokens/s/GPU",
-    "Step time (s)",
-    "Peak memory (GB)",
-    "First loss (nats/token)",
-    "Last loss (nats/token)",
-)
 
 
 def page(comparison: Comparison) -> str:

@@ -32,6 +32,17 @@ METHOD = (
     "evaluate.validate` shows every rule it breaks). Whatever is not counted is listed with its reason and enters no "
     "average.",
 )
+SYSTEMS = (
+    "System",
+    "Device",
+    "Runs counted",
+    "tokens/s/GPU",
+    "Step time (s)",
+    "Peak memory (GB)",
+    "First loss (nats/token)",
+    "Last loss (nats/token)",
+)
+"""Columns of the table of a group."""
 _NONE = "-"
 
 
@@ -136,17 +147,7 @@ def _short_figures(row: Row) -> tuple[str, ...]:
 def _markdown_group(group: Group) -> Iterator[str]:
     yield f"## {markdown_text(group.key.title)}"
     yield f"{markdown_text(group.key.setting)}."
-    header = (
-        "System",
-        "Device",
-        "Runs counted",
-        "tokens/s/GPU",
-        "Step time (s)",
-        "Peak memory (GB)",
-        "First loss (nats/token)",
-        "Last loss (nats/token)",
-    )
-    yield markdown_table(header, [(row.name, row.device, *_figures(row)) for row in group.rows])
+    yield markdown_table(SYSTEMS, [(row.name, row.device, *_figures(row)) for row in group.rows])
     if found := ratios(group):
         yield "Ratios of tokens/s/GPU:\n\n" + _bullets([ratio_text(ratio) for ratio in found])
     if lines := notes(group):

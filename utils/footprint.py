@@ -13,7 +13,7 @@ import platform
 import re
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -143,15 +143,13 @@ def _take_lock(directory: int, where: str, create: bool) -> int | None:
             descriptor = os.open(LOCK, flags, 0o644, dir_fd=directory)
         except FileNotFoundError:
             return None
-        try:
+        with ExitStack() as stack:
+            stack.callback(os.close, descriptor)
             _flock(descriptor, where)
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(descriptor), os.stat(LOCK, dir_fd=directory, follow_symlinks=False)):
+                    stack.pop_all()  # the caller closes it
                     return descriptor
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
 
 
 def _flock(descriptor: int, where: str) -> None:
