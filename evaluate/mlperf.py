@@ -3,13 +3,12 @@
     python -m evaluate.mlperf FOLDER [--band 0.03] [--output mlperf.json]
 
 FOLDER holds results as MLCommons publishes them: `<submitter>/<system>/{system.json,<benchmark>/result_<n>.txt}` with
-`:::MLLOG` lines, and a scaling.json where the reference convergence points ask for one. What is computed here is not
-verified by MLCommons, and every output says so.
+`:::MLLOG` lines, and a scaling.json where the reference convergence points ask for one. How minutes and throughput
+come from them is evaluate/mlperf_logs.py's. What is computed here is not verified by MLCommons, and every output says
+so.
 
-Minutes are the Olympic mean over the runs (fastest and slowest left out, each once) of run_stop - run_start, times the
-scaling factor (training_policies, training_rules.adoc). Throughput is of training alone: all samples times the sequence
-length over the time inside blocks, evaluation left out. Precision and batch are free in MLPerf, so a verdict is between
-systems, and says their batch sizes.
+Precision and batch are free in MLPerf, so a verdict is between systems, and says their batch sizes. Accelerators are
+compared over their machines, and the machines of one accelerator with one another.
 Exits 0; 1 when a log cannot be believed, 2 for bad input.
 """
 
@@ -18,175 +17,86 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import statistics as descriptive
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from evaluate import statistics
+from evaluate.mlperf_logs import LogError, System, load
 from evaluate.tables import plain, text_table
 
-MARK = ":::MLLOG "
 DISCLAIMER = "Computed here from published logs; not verified by MLCommons Association."
-MINUTE_MS = 60_000.0
-
-
-class LogError(ValueError):
-    """A log or system description that cannot be used; the message names the file."""
-
-
-@dataclass(frozen=True)
-class LogRun:
-    """One run of a system."""
-
-    minutes: float
-    """From run_start to run_stop."""
-    samples: int
-    block_seconds: float
-    """Time inside training blocks."""
-
-
-@dataclass(frozen=True)
-class System:
-    """All runs of one system."""
-
-    name: str
-    accelerator: str
-    gpus: int
-    global_batch_size: int
-    sequence_length: int
-    scaling: float
-    runs: tuple[LogRun, ...]
-
-    @property
-    def minutes(self) -> float:
-        """Olympic mean of the runs times the scaling factor."""
-        values = sorted(run.minutes for run in self.runs)
-        kept = values[1:-1] if len(values) > 2 else values
-        return descriptive.fmean(kept) * self.scaling
-
-    def tokens_per_second_per_gpu(self, run: LogRun) -> float:
-        """Return the training throughput of a run."""
-        return run.samples * self.sequence_length / run.block_seconds / self.gpus
-
-    @property
-    def throughput(self) -> float:
-        """Mean over the runs."""
-        return descriptive.fmean(map(self.tokens_per_second_per_gpu, self.runs))
-
-
-def load(folder: Path) -> list[System]:
-    """Return every system below `folder`, by name; raise LogError for what cannot be read or believed."""
-    found = [
-        _system(path.parent, logs) for path in sorted(folder.rglob("system.json")) for logs in _benchmarks(path.parent)
-    ]
-    if not found:
-        raise LogError(f"{folder}: got no system.json with result_*.txt below it, wanted MLPerf Training results")
-    return found
+NOISE = 3.0
+"""Machines of one product that are further apart than this many standard deviations of a run are different."""
 
 
 def verdicts(systems: Sequence[System], band: float = statistics.BAND) -> list[dict[str, Any]]:
-    """Return the verdict of each accelerator against the first, on tokens/s/GPU; its systems are its machines."""
-    sides: dict[str, list[System]] = {}
-    for system in systems:
-        sides.setdefault(system.accelerator, []).append(system)
-    (base_name, base), *others = sides.items()
-    estimates = [(name, side, statistics.estimate(_runs(base), _runs(side))) for name, side in others]
-    adjusted = statistics.holm([found.p_value for _, _, found in estimates])
+    """Return the verdicts on tokens/s/GPU: each accelerator against the first, then machines of one accelerator.
+
+    An accelerator's systems are its machines, and all verdicts are corrected for their number together. Raises LogError
+    for a system with a single run, whose spread between runs nobody knows.
+    """
+    pairs = list(_pairs(systems))
+    estimates = [statistics.estimate(_runs(a), _runs(b)) for _, a, _, b in pairs]
+    adjusted = statistics.holm([found.p_value for found in estimates])
     entries = []
-    for (name, side, found), p_value in zip(estimates, adjusted, strict=True):
+    for (a_name, a, b_name, b), found, p_value in zip(pairs, estimates, adjusted, strict=True):
         verdict = statistics.judge(found, p_value, band)
-        batches = [", ".join(sorted({str(s.global_batch_size) for s in group})) for group in (base, side)]
+        free = f"{_setting(a)} against {_setting(b)}, precision free: each submitter's best, not equal settings"
+        reasons = [verdict.reason, free, unequal_machines(a), unequal_machines(b)]
         entries.append(
             {
-                "a": base_name,
-                "b": name,
+                "benchmark": b[0].benchmark,
+                "a": a_name,
+                "b": b_name,
                 "verdict": verdict.word,
                 "ratio": found.ratio,
                 "interval": [found.low, found.high],
                 "runs": list(found.runs),
                 "machines": list(found.machines),
                 "scope": found.scope,
-                "reasons": [
-                    *([verdict.reason] if verdict.reason else []),
-                    f"global batch {batches[0]} against {batches[1]}, precision free: each submitter's best, "
-                    "not equal settings",
-                ],
+                "reasons": [reason for reason in reasons if reason],
             }
         )
     return entries
 
 
-def _benchmarks(system: Path) -> Iterator[list[Path]]:
-    for folder in sorted(path for path in system.iterdir() if path.is_dir()):
-        if logs := sorted(folder.glob("result_*.txt")):
-            yield logs
+def unequal_machines(side: Sequence[System]) -> str:
+    """Return what is to be said of one product's machines that differ by more than their runs do; empty where not."""
+    rates = [system.throughput for system in side]
+    widest, noise = max(rates) / min(rates) - 1, max(system.spread for system in side)
+    if widest <= NOISE * noise:
+        return ""
+    return (
+        f"{side[0].accelerator}: its {len(side)} machines differ by {widest:.1%} and the runs of one by {noise:.2%} at "
+        f"most, so a claim about the product needs several machines on both sides"
+    )
 
 
-def _system(folder: Path, logs: list[Path]) -> System:
-    description = _json(folder / "system.json")
-    scaling = logs[0].parent / "scaling.json"
-    parsed = [_run(path) for path in logs]
-    constants = {(batch, length) for _, batch, length in parsed}
-    if len(constants) != 1:
-        raise LogError(f"{logs[0].parent}: its runs differ in batch or sequence length: {sorted(constants)}")
-    ((batch, length),) = constants
-    try:
-        gpus = int(description["number_of_nodes"]) * int(description["accelerators_per_node"])
-        accelerator = str(description["accelerator_model_name"])
-        factor = float(_json(scaling)["scaling_factor"]) if scaling.is_file() else 1.0
-    except (KeyError, ValueError, TypeError) as error:
-        raise LogError(
-            f"{folder}: system.json or scaling.json: {error!r}; wanted nodes, accelerators and a factor"
-        ) from error
-    runs = tuple(run for run, _, _ in parsed)
-    return System(f"{folder.parent.name}/{folder.name}", accelerator, gpus, batch, length, factor, runs)
+def _pairs(systems: Sequence[System]) -> Iterator[tuple[str, list[System], str, list[System]]]:
+    for benchmark in dict.fromkeys(system.benchmark for system in systems):
+        sides: dict[str, list[System]] = {}
+        for system in systems:
+            if system.benchmark == benchmark:
+                sides.setdefault(system.accelerator, []).append(system)
+        (base_name, base), *others = sides.items()
+        for name, side in others:
+            yield base_name, base, name, side
+        for side in sides.values():
+            for system in side[1:]:
+                yield side[0].name, side[:1], system.name, [system]
 
 
-def _run(path: Path) -> tuple[LogRun, int, int]:
-    """Return a run, its global batch and its sequence length."""
-    events = list(_events(path))
-    first = {event["key"]: event for event in reversed(events)}
-    try:
-        start, stop = first["run_start"]["time_ms"], first["run_stop"]
-        batch, length = int(first["global_batch_size"]["value"]), int(first["max_sequence_length"]["value"])
-        status, samples = stop["metadata"]["status"], int(stop["metadata"]["samples_count"])
-        block_ms, opened = 0.0, None
-        for event in events:
-            if event["key"] == "block_start":
-                opened = event["time_ms"]
-            elif event["key"] == "block_stop" and opened is not None:
-                block_ms, opened = block_ms + event["time_ms"] - opened, None
-    except (KeyError, ValueError, TypeError) as error:
-        raise LogError(
-            f"{path}: has no complete run ({error!r}); wanted run_start, run_stop, batch and blocks"
-        ) from error
-    if status != "success" or samples <= 0 or block_ms <= 0 or stop["time_ms"] <= start:
-        raise LogError(f"{path}: the run is no success with samples and time: status {status}, {samples} samples")
-    return LogRun((stop["time_ms"] - start) / MINUTE_MS, samples, block_ms / 1000), batch, length
-
-
-def _events(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open(encoding="utf8", errors="replace") as lines:
-        for number, line in enumerate(lines, 1):
-            _, mark, text = line.partition(MARK)
-            if mark:
-                try:
-                    yield json.loads(text)
-                except ValueError as error:
-                    raise LogError(f"{path}:{number}: no JSON behind {MARK.strip()} ({error})") from error
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(path.read_text(encoding="utf8")))
-    except (OSError, ValueError, TypeError) as error:
-        raise LogError(f"{path}: cannot be read as a JSON object ({error})") from error
+def _setting(side: Sequence[System]) -> str:
+    gpus, batches = (sorted({getattr(one, key) for one in side}) for key in ("gpus", "global_batch_size"))
+    return f"{' or '.join(map(str, gpus))} GPUs with global batch {' or '.join(map(str, batches))}"
 
 
 def _runs(side: Sequence[System]) -> list[statistics.Run]:
+    alone = [system.name for system in side if len(system.runs) < 2]
+    if alone:
+        raise LogError(f"{alone[0]}: got a single run, wanted two or more, since one has no spread")
     return [
         statistics.Run(system.name, math.log(system.tokens_per_second_per_gpu(run)))
         for system in side
@@ -196,8 +106,6 @@ def _runs(side: Sequence[System]) -> list[statistics.Run]:
 
 def _rows(systems: Sequence[System]) -> Iterator[tuple[str, ...]]:
     for system in systems:
-        rates = [system.tokens_per_second_per_gpu(run) for run in system.runs]
-        spread = descriptive.stdev(rates) / system.throughput if len(rates) > 1 else 0.0
         yield (
             system.name,
             f"{system.gpus} x {system.accelerator}",
@@ -205,7 +113,7 @@ def _rows(systems: Sequence[System]) -> Iterator[tuple[str, ...]]:
             str(len(system.runs)),
             f"{system.minutes:.2f}",
             f"{system.throughput:,.0f}",
-            f"{spread:.2%}",
+            f"{system.spread:.2%}",
         )
 
 
@@ -218,15 +126,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         systems = load(options.folder)
+        found = verdicts(systems, options.band)
     except LogError as error:
         print(f"error: {plain(error)}", file=sys.stderr)
         return 1 if options.folder.is_dir() else 2
     header = ("system", "accelerators", "GBS", "runs", "minutes", "tokens/s/GPU", "between runs")
     print(text_table(header, list(_rows(systems)), 160))
-    found = verdicts(systems, options.band)
     for entry in found:
         low, high = entry["interval"]
-        interval = f"{entry['ratio']:.2f}x ({low:.2f} to {high:.2f})"
+        interval = f"{entry['ratio']:.3f}x ({low:.3f} to {high:.3f})"
         reasons = "; ".join(entry["reasons"])
         said = (
             f"{entry['b']} against {entry['a']}: {entry['verdict']}, {interval}, holds for {entry['scope']}; {reasons}"
@@ -241,7 +149,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _as_json(system: System) -> dict[str, Any]:
     runs = [vars(run) | {"tokens_per_second_per_gpu": system.tokens_per_second_per_gpu(run)} for run in system.runs]
-    known = {key: getattr(system, key) for key in ("name", "accelerator", "gpus", "global_batch_size", "scaling")}
+    known = {
+        key: getattr(system, key)
+        for key in ("name", "benchmark", "accelerator", "gpus", "global_batch_size", "scaling")
+    }
     return known | {"minutes": system.minutes, "tokens_per_second_per_gpu": system.throughput, "runs": runs}
 
 
