@@ -58,17 +58,25 @@ def counterparts(asked: tuple[str, ...], platform: str) -> list[str]:
 
 
 def num_gpus(rules: Rules, typed: Mapping[str, Any], platform: str, visible: int | None) -> int:
-    """Return the GPUs of one job: CPU_RANKS, GPUS_PER_NODE, or all that are visible."""
+    """Return the GPUs of one job: NNODES times CPU_RANKS, GPUS_PER_NODE, or all that are visible.
+
+    With LAUNCHER=slurm the job does not run on the machine that asks, so what is visible here says nothing.
+    """
+    nodes = int(typed["nodes"])
     if platform == "cpu":
-        return int(typed["cpu_ranks"])
+        return nodes * int(typed["cpu_ranks"])
     asked = typed["gpus_per_node"]
+    if typed["launcher"] == "slurm":
+        if asked is None:
+            raise rules.broken("GPUS_PER_NODE LAUNCHER", "say how many GPUs a node has, e.g. GPUS_PER_NODE=8")
+        return nodes * int(asked)
     if asked is None and not visible:
         raise rules.broken(
             "GPUS_PER_NODE", f"no GPU is visible on platform {platform}; check the driver, or say how many"
         )
     if visible is not None and isinstance(asked, int) and asked > visible:
         raise rules.broken("GPUS_PER_NODE", f"this machine shows {visible} GPUs")
-    return asked if isinstance(asked, int) else visible or 0
+    return nodes * (asked if isinstance(asked, int) else visible or 0)
 
 
 def check_layout(rules: Rules, typed: dict[str, Any]) -> None:
@@ -110,7 +118,19 @@ def check_combinations(rules: Rules, typed: Mapping[str, Any]) -> None:
         raise rules.broken("METHOD", "means two trainings, which run_train.sh starts; name equal or best here")
     if typed["runtime"] not in ("auto", "native"):
         raise rules.broken("RUNTIME", "this version runs natively only; use RUNTIME=native or auto")
-    if typed["nodes"] != 1 or typed["launcher"] != "torchrun":
-        raise rules.broken("NNODES LAUNCHER", "this version runs on one machine with torchrun")
+    check_nodes(rules, typed)
     if typed["profiling"]:
         raise rules.broken("PROFILING", "this version writes no profile; use PROFILING=false")
+
+
+def check_nodes(rules: Rules, typed: Mapping[str, Any]) -> None:
+    """Raise ConfigError where several machines cannot find one another."""
+    if typed["launcher"] == "slurm":
+        return  # each job is told by Slurm
+    if typed["node_rank"] >= typed["nodes"]:
+        raise rules.broken("NODE_RANK NNODES", "machines are numbered from 0, so NODE_RANK must be below NNODES")
+    if typed["nodes"] > 1 and typed["master_addr"] is None:
+        raise rules.broken(
+            "NNODES MASTER_ADDR",
+            "name machine 0, MASTER_ADDR=<host>, the same on every machine, or take LAUNCHER=slurm",
+        )

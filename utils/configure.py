@@ -90,10 +90,24 @@ class RunConfig:
     runtime: str
     nodes: int
     launcher: str
+    node_rank: int
+    master_addr: str | None
+    master_port: int
+    slurm_account: str | None
+    slurm_partition: str | None
+    slurm_time: str
+    slurm_gpus: str
+    slurm_extra: tuple[str, ...]
+    slurm_image: str | None
     profiling: bool
     profile_step_start: int
     profile_step_end: int
     target_loss: float | None
+
+    @property
+    def ranks_per_node(self) -> int:
+        """GPUs of one machine; on a machine without a GPU its gloo ranks."""
+        return self.num_gpus // self.nodes
 
     @property
     def tokens_per_step(self) -> int:
@@ -266,6 +280,7 @@ def _derived_label(typed: Mapping[str, object], platform: str) -> str:
     usual_size = "tiny" if platform == "cpu" else "full"
     parts = [str(typed["method"])] if typed["method"] != "equal" else []
     parts += [str(typed["model_size"])] if typed["model_size"] != usual_size else []
+    parts += [f"nodes{typed['nodes']}"] if typed["nodes"] != 1 else []
     return "_".join(parts)
 
 

@@ -98,8 +98,21 @@ def _or_none(word: str, inner: tuple[Callable[[str], Any], str]) -> tuple[Callab
     return parse, f"{word or 'empty'}, or {inner[1]}"
 
 
+def _flags() -> tuple[Callable[[str], tuple[str, ...]], str]:
+    def parse(text: str) -> tuple[str, ...]:
+        flags = tuple(re.split(r",(?=--)", text)) if text else ()
+        if not all(re.fullmatch(r"--[a-z][a-z-]*(=[^\s]+)?", flag) for flag in flags):
+            raise ValueError
+        return flags
+
+    return parse, "empty, or a comma list of --flag and --flag=value"
+
+
 _PATH = _matching(r"[^\s$'\"]+", "a path without spaces, quotes and $")
 _REPO = _matching(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", "owner/name on the hub")
+_HOST = _matching(r"[A-Za-z0-9:][A-Za-z0-9.:_-]*", "a host name or address")
+_WORD = _matching(r"[A-Za-z0-9_][A-Za-z0-9_.,-]*", "a name of Slurm")
+_TIME = _matching(r"[0-9][0-9:-]*", "a time of Slurm, e.g. 04:00:00")
 _NAME = _matching(r"[A-Za-z0-9_][\w./-]*", "letters, digits, . _ / -")
 
 KEYS: dict[str, Key] = {
@@ -187,7 +200,18 @@ KEYS: dict[str, Key] = {
     "OUTPUT_DIR": Key("output_dir", *_PATH, "folder of results, logs and plots"),
     "RUNTIME": Key("runtime", *_choice("auto", "docker", "podman", "apptainer", "native"), "how jobs are contained"),
     "NNODES": Key("nodes", *_integer(1), "machines of one job"),
-    "LAUNCHER": Key("launcher", *_choice("torchrun", "slurm"), "what starts the ranks"),
+    "LAUNCHER": Key("launcher", *_choice("torchrun", "slurm"), "what starts the ranks; docs/hpc.md"),
+    "NODE_RANK": Key("node_rank", *_integer(0), "number of this machine in a job of several, from 0"),
+    "MASTER_ADDR": Key("master_addr", *_or_none("", _HOST), "machine 0 of a job of several, as the others reach it"),
+    "MASTER_PORT": Key("master_port", *_integer(1), "port on machine 0 where the machines of a job meet"),
+    "SLURM_ACCOUNT": Key("slurm_account", *_or_none("", _WORD), "account of Slurm jobs"),
+    "SLURM_PARTITION": Key("slurm_partition", *_or_none("", _WORD), "partition of Slurm jobs"),
+    "SLURM_TIME": Key("slurm_time", *_TIME, "time limit of each Slurm job"),
+    "SLURM_GPUS": Key("slurm_gpus", *_choice("gpus-per-node", "gres", "none"), "how Slurm is asked for GPUs"),
+    "SLURM_EXTRA": Key("slurm_extra", *_flags(), "more options of sbatch for each job"),
+    "SLURM_IMAGE": Key(
+        "slurm_image", *_or_none("", _PATH), "image of jobs: a .sqsh or a registry's name (enroot), a .sif (apptainer)"
+    ),
     "PROFILING": Key("profiling", *_flag(), "write a profile of some steps"),
     "PROFILE_STEP_START": Key("profile_step_start", *_integer(1), "first profiled step"),
     "PROFILE_STEP_END": Key("profile_step_end", *_integer(1), "last profiled step"),

@@ -94,6 +94,24 @@ def test_gpus_per_node_takes_a_part_of_the_machine():
     assert gpu("GPUS_PER_NODE=4").num_gpus == 4
 
 
+@pytest.mark.parametrize("more", [("MASTER_ADDR=n1", "NODE_RANK=1"), ("LAUNCHER=slurm",)])
+def test_gpus_of_all_nodes_share_the_global_batch_and_the_label_says_so(more):
+    config = gpu("NNODES=2", "GPUS_PER_NODE=8", *more)
+    assert (config.num_gpus, config.ranks_per_node, config.data_parallel_size) == (16, 8, 16)
+    assert (config.gradient_accumulation, config.label) == (4, "nodes2")
+
+
+def test_the_machine_that_submits_to_slurm_may_have_no_gpu_but_must_say_how_many_a_node_has():
+    assert gpu("LAUNCHER=slurm", "GPUS_PER_NODE=8", gpus=0).num_gpus == 8
+    with pytest.raises(ConfigError, match="GPUS_PER_NODE=8"):
+        gpu("LAUNCHER=slurm", gpus=4)
+
+
+def test_flags_of_sbatch_are_parted_where_a_flag_begins():
+    config = cpu(ROOT, "LAUNCHER=slurm", "SLURM_EXTRA=--mail-type=END,FAIL,--exclusive,--qos=high")
+    assert config.slurm_extra == ("--mail-type=END,FAIL", "--exclusive", "--qos=high")
+
+
 def test_config_cannot_be_changed():
     with pytest.raises(dataclasses.FrozenInstanceError):
         cpu().seed = 1  # type: ignore[misc]
@@ -121,7 +139,10 @@ BAD_ARGUMENTS = [
     ("PRECISION=fp16", ["PRECISION=fp16", "bf16, fp8, fp32"]),
     ("PRECISION=fp8", ["PRECISION=fp8"]),
     ("RUNTIME=docker", ["RUNTIME=docker", "native"]),
-    ("NNODES=2", ["NNODES=2", "one machine"]),
+    ("NNODES=2", ["NNODES=2", "MASTER_ADDR=<host>", "LAUNCHER=slurm"]),
+    ("NODE_RANK=1", ["NODE_RANK=1", "below NNODES"]),
+    ("SLURM_EXTRA=qos", ["SLURM_EXTRA=qos", "--flag=value"]),
+    ("SLURM_ACCOUNT=a;b", ["SLURM_ACCOUNT=a;b", "a name of Slurm"]),
     ("METHOD=best", ["METHOD=best", "config.cpu-best.env"]),
     ("LABEL=../x", ["LABEL=../x"]),
     ("LABEL=..", ["LABEL=.."]),
