@@ -5,7 +5,7 @@
 # suite did not write. A file that holds an access token ends it: nothing is packed. The same files give the same bytes.
 #
 # Usage:  ./shell/wrap.sh [KEY=VALUE ...]          e.g. ./shell/wrap.sh OUTPUT_DIR=results
-# Reads:  config.env and its overlays, the environment (HF_TOKEN: no packed file may hold it), OUTPUT_DIR
+# Reads:  config.env and its overlays, secrets.env and the environment (HF_TOKEN: no packed file may hold it), OUTPUT_DIR
 # Writes: OUTPUT_DIR/output.zip
 # Exits:  0 packed; 1 a file holds a token, or the archive could not be written; 2 bad input or nothing to pack
 set -Eeuo pipefail
@@ -13,9 +13,12 @@ set -Eeuo pipefail
 main() {
   # shellcheck source=shell/environment.sh
   source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+  # shellcheck source=shell/secrets.sh
+  source "$(dirname "${BASH_SOURCE[0]}")/secrets.sh"
   show_help_if_asked "$@"
   take_settings "$@"
   use_any_python
+  load_secrets
   cd "$ROOT"
   local platform
   platform=$("$ROOT/shell/platform.sh")
