@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from scipy import stats
 
@@ -24,51 +25,67 @@ TRIALS = 1000
 RUN_CV = 0.003
 
 
+STEPS, STEP_CV, STEP_CORRELATION = 100, 0.005, 0.7
+OF_STEPS = STEP_CV * math.sqrt((1 + STEP_CORRELATION) / (1 - STEP_CORRELATION) / STEPS)
+"""Deviation of the mean of so many steps that follow one another; a run has RUN_CV with it."""
+
+
+def logs(
+    random: np.random.Generator, trials: int, machines: int, runs: int, machine_sd: float, mean: float = 0.0
+) -> npt.NDArray[np.float64]:
+    """Logarithms of throughput [trials, machines, runs]: an effect of machine and run, and of steps that follow."""
+    shape = (trials, machines, runs)
+    noise = random.normal(0, STEP_CV * math.sqrt(1 - STEP_CORRELATION**2), (STEPS, *shape))
+    noise[0] /= math.sqrt(1 - STEP_CORRELATION**2)
+    for step in range(1, STEPS):
+        noise[step] += STEP_CORRELATION * noise[step - 1]
+    of_runs = math.sqrt(RUN_CV**2 - OF_STEPS**2)
+    effects = random.normal(0, machine_sd, (trials, machines, 1)) + random.normal(0, of_runs, shape)
+    found: npt.NDArray[np.float64] = mean + effects - np.log(np.exp(noise).mean(axis=0))
+    return found
+
+
+def as_runs(name: str, values: npt.NDArray[np.float64]) -> list[Run]:
+    return [Run(f"{name}{machine}", float(value)) for machine, runs in enumerate(values) for value in runs]
+
+
 def side(
     random: np.random.Generator, machines: int, runs: int, machine_sd: float = 0.0, mean: float = 0.0, name: str = ""
 ) -> list[Run]:
-    """Runs whose logarithm of throughput has an effect of the machine and one of the run."""
-    return [
-        Run(f"{name}{machine}", mean + effect + random.normal(0, RUN_CV))
-        for machine in range(machines)
-        for effect in [random.normal(0, machine_sd) if machine_sd else 0.0]
-        for _ in range(runs)
-    ]
+    return as_runs(name, logs(random, 1, machines, runs, machine_sd, mean)[0])
 
 
-def trials(machines: int, runs: int, machine_sd: float = 0.0, difference: float = 0.0) -> list[Estimate]:
-    random = np.random.default_rng([machines, runs, round(1e4 * machine_sd), round(1e4 * difference)])
-    return [
-        estimate(
-            side(random, machines, runs, machine_sd, name="a"),
-            side(random, machines, runs, machine_sd, math.log1p(difference), name="b"),
-        )
-        for _ in range(TRIALS)
-    ]
+def trials(machines: int, runs: int, machine_sds: tuple[float, float], difference: float = 0.0) -> list[Estimate]:
+    random = np.random.default_rng([machines, runs, *(round(1e4 * sd) for sd in machine_sds), round(1e4 * difference)])
+    a = logs(random, TRIALS, machines, runs, machine_sds[0])
+    b = logs(random, TRIALS, machines, runs, machine_sds[1], math.log1p(difference))
+    return [estimate(as_runs("a", left), as_runs("b", right)) for left, right in zip(a, b, strict=True)]
 
 
 def share_of_verdicts(found: list[Estimate], band: float) -> float:
     return float(np.mean([judge(one, one.p_value, band).word != "tie" for one in found]))
 
 
-ONE_MACHINE = [(1, 5, 0.0), (1, 10, 0.0)]
-SEVERAL = [(2, 5, 0.008), (3, 5, 0.008), (5, 5, 0.008), (2, 5, 0.023), (3, 5, 0.023), (5, 3, 0.023)]
+ONE_MACHINE = [(1, 5, (0.0, 0.0)), (1, 10, (0.0, 0.0))]
+SEVERAL = [(machines, 5, (sd, sd)) for sd in (0.008, 0.023) for machines in (2, 3, 5)]
+UNEQUAL = [(machines, 3, (0.008, 0.023)) for machines in (2, 3, 5)]
 """Machines, runs on each, and the spread between machines of one product in MLPerf Training v5.1 (B200, MI355X)."""
 
 
-@pytest.mark.parametrize(("machines", "runs", "machine_sd"), ONE_MACHINE + SEVERAL)
-def test_intervals_cover_the_truth_and_chance_is_no_difference(machines: int, runs: int, machine_sd: float) -> None:
-    found = trials(machines, runs, machine_sd, difference=0.02)
-    covered = np.mean([one.low <= 1.02 <= one.high for one in found])
-    # two machines a side are the conservative end of Welch's test: 0.98 and a little (parity of others' simulations)
-    assert 0.93 <= covered <= (0.995 if machines == 2 else 0.98)
-    same = trials(machines, runs, machine_sd)
-    assert share_of_verdicts(same, band=0.0) <= 0.065, "nominal 0.05, and 0.015 for the chance of 1,000 trials"
+@pytest.mark.parametrize(("machines", "runs", "machine_sds"), ONE_MACHINE + SEVERAL + UNEQUAL)
+def test_intervals_cover_the_truth_and_chance_is_no_difference(
+    machines: int, runs: int, machine_sds: tuple[float, float]
+) -> None:
+    found = trials(machines, runs, machine_sds, difference=0.02)
+    assert 0.93 <= np.mean([one.low <= 1.02 <= one.high for one in found]) <= 0.98
+    assert {one.scope for one in found} == {PRODUCTS if machines > 1 else THESE_MACHINES}
+    same = trials(machines, runs, machine_sds)
+    assert share_of_verdicts(same, band=0.0) <= 0.05
     assert share_of_verdicts(same, band=0.03) <= 0.05
 
 
 def test_a_true_difference_of_5_percent_is_found_with_5_runs_a_side() -> None:
-    found = trials(1, 5, difference=0.05)
+    found = trials(1, 5, (0.0, 0.0), difference=0.05)
     assert share_of_verdicts(found, band=0.03) > 0.9
     assert all(judge(one, one.p_value).word != "slower" for one in found)
     assert np.median([one.high / one.ratio - 1 for one in found]) == pytest.approx(0.0044, abs=0.0005)
@@ -97,7 +114,7 @@ def test_one_run_a_side_is_about_these_runs_and_knows_that_steps_follow_one_anot
     assert np.mean(naive) < 0.7, "steps counted as independent would be far too sure"
 
 
-def test_the_interval_on_one_machine_is_welchs() -> None:
+def test_the_interval_of_sides_with_unequal_numbers_of_runs_is_scipys() -> None:
     random = np.random.default_rng(3)
     a, b = random.normal(9.2, 0.003, 5), random.normal(9.25, 0.009, 8)
     found = estimate([Run("a", value) for value in a], [Run("b", value) for value in b])
@@ -108,7 +125,7 @@ def test_the_interval_on_one_machine_is_welchs() -> None:
     assert (found.scope, found.runs, found.machines) == (THESE_MACHINES, (5, 8), (1, 1))
 
 
-def test_the_interval_over_machines_is_welchs_over_their_means() -> None:
+def test_the_interval_over_machines_is_scipys_over_their_means() -> None:
     random = np.random.default_rng(4)
     sides = [side(random, 3, 4, 0.01, name="a"), side(random, 2, 7, 0.02, 0.05, name="b")]
     means = [np.mean([run.log_throughput for run in one]) for one in (sides[0][:4], sides[0][4:8], sides[0][8:])]
@@ -117,6 +134,24 @@ def test_the_interval_over_machines_is_welchs_over_their_means() -> None:
     found = estimate(*sides)
     assert (found.p_value, found.degrees_of_freedom) == pytest.approx((expected.pvalue, expected.df))
     assert (found.scope, found.runs, found.machines) == (PRODUCTS, (12, 14), (3, 2))
+
+
+# Five values with deviations -2 -1 0 1 2 have a variance of 2.5, so their mean one of 0.5
+@pytest.mark.parametrize(
+    ("factor", "degrees"),
+    [
+        (3, 600 / 82 - 2),  # variances of 1 and 9 halves: 10^2 / ((1 + 81) / (4 + 2)) - 2
+        (1, 8.0),  # equal ones: 2^2 / (2 / 6) - 2 = 10, and there are no more than 4 + 4
+        (1000, 4.0),  # one side alone varies: 1 / (1 / 6) - 2
+    ],
+)
+def test_degrees_of_freedom_of_equal_numbers_by_hand(factor: float, degrees: float) -> None:
+    deviations = (-0.002, -0.001, 0.0, 0.001, 0.002)
+    sides = [[Run(name, size * one) for one in deviations] for name, size in (("a", 1), ("b", factor))]
+    found = estimate(*sides)
+    assert found.degrees_of_freedom == pytest.approx(degrees, rel=1e-4)
+    half = stats.t.ppf(0.975, degrees) * math.sqrt((1 + factor**2) * 0.5e-6)
+    assert math.log(found.high) == pytest.approx(half, rel=1e-4)
 
 
 def test_one_machine_on_one_side_caps_the_claim() -> None:
