@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from data import hub_cache
 from data.hub_errors import FetchError, SourceError, explain, scrubbed
+from utils import redact
 from utils.fingerprint import sha256_file
 
 T = TypeVar("T")
@@ -174,7 +175,7 @@ def endpoint() -> str:
 
 def say(text: str) -> None:
     """Print a line about what is being done."""
-    print(f"hub: {text}", file=sys.stderr)
+    print(f"hub: {redact.text(text)}", file=sys.stderr)
 
 
 def _ask(repo_id: str, kind: str, call: Callable[[], T]) -> T:

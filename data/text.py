@@ -25,6 +25,7 @@ from data.fetch import Shards, open_shards
 from data.files import written_whole
 from data.read import records
 from data.sources import find
+from utils import redact
 from utils.configure import RunConfig
 from utils.fingerprint import sha256_file
 from utils.indexed import DataError
@@ -125,7 +126,7 @@ def make(config: RunConfig, text: Path, enough: Enough) -> dict[str, Any]:
                 "say SAMPLES=auto"
             )
         known |= {"source": files.as_dict(), "cleaning": described(rules, counts)}
-        about.write_text(json.dumps(known, indent=1) + "\n", encoding="utf8")
+        about.write_text(json.dumps(redact.json_value(known), indent=1) + "\n", encoding="utf8")
     return known
 
 

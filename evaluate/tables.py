@@ -8,6 +8,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import TextIO
 
+from utils import redact
+
 _GAP = "  "
 _UNBROKEN = 20
 """A word of up to this length, such as a number, is never broken to make a table narrower."""
@@ -15,8 +17,10 @@ _COLOURS = {"REJECTED": "31", "valid": "32", "ok": "32", "oom": "31", "failed": 
 
 
 def plain(text: object) -> str:
-    """Return `text` on one line; control and invisible characters are written out as escapes (`\\n`, `\\x1b`)."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in str(text))
+    """Return `text` on one line, without secrets; control and invisible characters are written out as escapes
+    (`\\n`, `\\x1b`).
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in redact.text(str(text)))
 
 
 def markdown_text(text: object) -> str:

@@ -10,7 +10,7 @@ import pytest
 from utils.configure import ROOT
 
 FLOORS = ("utils", "data", "train", "evaluate")
-STANDARD_LIBRARY_ONLY = ("models", "schema", "results", "performance")
+STANDARD_LIBRARY_ONLY = ("models", "schema", "results", "performance", "redact")
 
 
 def sources(floor):

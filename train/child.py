@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from utils import processes
+from utils import processes, redact
 from utils.configure import ROOT
 
 LAST_WORDS_SECONDS = 5.0
@@ -17,7 +17,8 @@ LAST_WORDS_SECONDS = 5.0
 class Child:
     """A running command, tied to this process, in a process group of its own; each line goes to `on_line`.
 
-    Start it from the main thread. `on_line` is called from another one, with the newline, and must not raise.
+    Start it from the main thread. `on_line` is called from another one, with the newline and without secrets, and must
+    not raise.
     """
 
     def __init__(
@@ -58,4 +59,4 @@ class Child:
 
 def _read(stream: IO[str], on_line: Callable[[str], None]) -> None:
     for line in stream:
-        on_line(line)
+        on_line(redact.text(line))

@@ -18,7 +18,7 @@ from train.nemo_python import without_nemo_if_missing
 from train.run_job import LAUNCHER_GRACE_SECONDS, POLL_SECONDS, run_job
 from train.state import JobState, MatrixState, StatusFile
 from train.view import LiveView, View
-from utils import footprint, processes
+from utils import footprint, processes, redact
 from utils.configure import PLATFORMS, ROOT, ConfigError, require_writable
 from utils.hardware import HardwareError
 from utils.indexed import DataError
@@ -37,7 +37,7 @@ def main() -> int:
         for matrix in matrices:
             preflight.check(matrix)
             if options.dry_run:
-                print(plan.text(matrix))
+                print(redact.text(plan.text(matrix)))
         if options.dry_run:
             return 0
         output = matrices[0].config.output_dir

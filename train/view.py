@@ -21,6 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from train.state import SKIPPED, JobState, MatrixState
+from utils import redact
 
 PLAIN_EVERY_SECONDS = 60.0
 PLAIN_EVERY_PART = 0.1
@@ -47,7 +48,8 @@ class View(AbstractContextManager["View"]):
             self._log = None
 
     def say(self, text: str) -> None:
-        """Print a line and keep it in the log."""
+        """Print a line and keep it in the log, without secrets."""
+        text = redact.text(text)
         self._note(text)
         self._print(text)
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
 import tempfile
 import time
@@ -21,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from utils import inventory
+from utils import inventory, redact
 from utils.configure import PLATFORMS, ConfigError, folders
 from utils.footprint import read_file
 from utils.inventory import ARCHIVE_COMMENT, Entry
@@ -31,8 +30,6 @@ PACKED = ("result", "log", "comparison", "status")
 OLDEST_TIME = (1980, 1, 1, 0, 0, 0)
 """The first that a zip file can hold; a real one would make every archive of the same files another one."""
 COMPRESSION_LEVEL = 6
-TOKEN = re.compile(rb"hf_[A-Za-z0-9]{20,}")
-"""Access token of the Hugging Face hub: hf_ and 34 letters and digits; shorter ones may be cut off by a line's end."""
 _PROGRESS_DELAY_SECONDS = 2
 
 
@@ -79,7 +76,6 @@ def _is_packed(entry: Entry) -> bool:
 
 
 def _pack(directory: int, path: Path, total: int, environ: Mapping[str, str]) -> list[str]:
-    secret = environ.get("HF_TOKEN", "").strip().encode()
     paths: list[str] = []
     told: list[str] = []
     progress = _Progress(total)
@@ -89,7 +85,7 @@ def _pack(directory: int, path: Path, total: int, environ: Mapping[str, str]) ->
             if not _is_packed(entry):
                 continue
             content = read_file(entry.directory, entry.name)
-            if TOKEN.search(content) or (secret and secret in content):
+            if redact.holds_secret(content, environ):
                 told.append(entry.path)
             archive.writestr(_member(entry.path), content, zipfile.ZIP_DEFLATED, COMPRESSION_LEVEL)
             paths.append(entry.path)

@@ -22,6 +22,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from utils import redact
+
 MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1
 DTYPES: dict[int, np.dtype[Any]] = {
@@ -60,7 +62,13 @@ _AGAIN = "encode the text again (python -m data.encode) or copy the files again"
 
 
 class DataError(ValueError):
-    """Training data that is not what it should be; the message says where, what was got and wanted, what to do."""
+    """Training data that is not what it should be; the message says where, what was got and wanted, what to do.
+
+    A secret in what was got, such as the password in an address, is not repeated.
+    """
+
+    def __str__(self) -> str:
+        return redact.text(super().__str__())
 
 
 class UnusableError(DataError):

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from utils.redact import json_value
 from utils.schema import SAMPLE_DIGITS, SAMPLES, SCHEMA_VERSION, SECTIONS, STATUSES, problems
 
 __all__ = [
@@ -68,12 +69,12 @@ def write(result: Mapping[str, Any], path: Path, *, replace: bool = True) -> boo
 
 
 def write_json(content: Mapping[str, Any], path: Path, *, replace: bool = True) -> bool:
-    """Write JSON through a temporary name, fsync and rename; see `write` for `replace`.
+    """Write JSON without secrets through a temporary name, fsync and rename; see `write` for `replace`.
 
     Raises ResultError, with nothing written, for what JSON does not have (NaN, an object of some library).
     """
     try:
-        text = json.dumps(content, indent=1, allow_nan=False)
+        text = json.dumps(json_value(content), indent=1, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise ResultError(f"{path}: cannot be written as JSON: {error}") from error
     path.parent.mkdir(parents=True, exist_ok=True)

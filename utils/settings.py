@@ -13,9 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from utils import redact
+
 
 class ConfigError(ValueError):
-    """Settings that cannot be: the message names where, key, value, what is allowed and what to do."""
+    """Settings that cannot be: the message names where, key, value, what is allowed and what to do.
+
+    A secret in what was got is not repeated.
+    """
+
+    def __str__(self) -> str:
+        return redact.text(super().__str__())
 
 
 @dataclass(frozen=True)
