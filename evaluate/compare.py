@@ -2,32 +2,33 @@
 
     python -m evaluate.compare output/ [more folders] [--output DIR]
 
-Writes compare.{html,md,json,png} and prints verdicts and tables. Exits 0 when a verdict was made, 3 when nothing could
-be compared, 1 when no single result is ok and valid or an output cannot be written, 2 for bad input or when no result
-was found.
+Writes compare.{html,md,json,png} (`--format` picks some) and prints verdicts and tables. Exits 0 when a verdict was
+made, 3 when nothing could be compared, 1 when no single result is ok and valid or an output cannot be written, 2 for
+bad input or when no result was found.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import NoReturn
 
-from evaluate import pairs, report, statistics, tables, verdicts
+from evaluate import pairs, prices, report, statistics, tables, verdicts
 from evaluate.grouping import grouped
-from evaluate.notes import notes
-from evaluate.prices import PriceError
+from evaluate.metrics import metrics
+from evaluate.prices import Price, PriceError
 from evaluate.report import Comparison
-from evaluate.summary import Group, Row, Spread, ratios
-from evaluate.validate import Entry, Loaded, load
+from evaluate.report_json import as_json
+from evaluate.validate import Loaded, load
 from utils import results
 
-COMPARISON_VERSION = 2
+FORMATS = ("md", "html", "json", "png")
 NOTHING_COMPARABLE = 3
 
 
@@ -37,94 +38,51 @@ def compare(
     by: str | None = None,
     baseline: str | None = None,
     band: float = statistics.BAND,
+    price_table: Mapping[str, Price] | None = None,
+    target_loss: float | None = None,
 ) -> Comparison:
     """Return the comparison of everything that was loaded from `folders`.
 
     `by` is what the two sides of a pair differ in (None: platform where there are two, else framework), `baseline` the
-    side that is `a` in each pair, `band` the largest difference that does not matter, stated beforehand.
+    side that is `a` in each pair, `band` the largest difference that does not matter, stated beforehand. Costs come
+    from `price_table` (None: the suite's own), times to a loss from `target_loss` in nats per token.
     """
     groups, copies = grouped(loaded.entries)
     doubled = {id(copy) for copy, _ in copies}
     entries = [entry for entry in loaded.entries if id(entry) not in doubled]
     by = by or pairs.default_by(entries)
     judged = verdicts.judge(pairs.pairs(entries, by, baseline), by, band)
-    return Comparison(tuple(folders), tuple(groups), tuple(copies), loaded.unreadable, tuple(judged), by, band)
+    table = prices.load() if price_table is None else price_table
+    figures = {id(entry): metrics(entry.result, table, target_loss) for group in groups for entry in group.counted}
+    return Comparison(
+        tuple(folders),
+        tuple(groups),
+        tuple(copies),
+        loaded.unreadable,
+        tuple(judged),
+        by,
+        band,
+        figures,
+        target_loss,
+    )
 
 
-def as_json(comparison: Comparison) -> dict[str, Any]:
-    """Return the content of compare.json; the ratio of a verdict is b over a."""
-    return {
-        "comparison_version": COMPARISON_VERSION,
-        "by": comparison.by,
-        "band": comparison.band,
-        "confidence": statistics.CONFIDENCE,
-        "verdicts": [judged.as_json() for judged in comparison.judged],
-        "folders": [str(folder) for folder in comparison.folders],
-        "groups": [_group_json(group) for group in comparison.groups],
-        "copies": [{"file": str(copy.path), "same_as": str(first.path)} for copy, first in comparison.copies],
-        "unreadable": [{"file": str(path), "reason": error} for path, error in comparison.unreadable],
-    }
-
-
-def write(comparison: Comparison, folder: Path) -> None:
-    """Write compare.{json,md,html,png} into `folder`, each whole; raise OSError where that fails."""
-    from evaluate import (
-        page,
-        plots,
-    )  # matplotlib takes a second to import, which --help and bad input need not wait for
-
+def write(comparison: Comparison, folder: Path, formats: Sequence[str] = FORMATS) -> None:
+    """Write compare.{json,md,html,png}, or those of `formats`, into `folder`, each whole; raise OSError on failure."""
+    # What a file needs is imported where it is wanted: matplotlib alone takes a second.
     folder.mkdir(parents=True, exist_ok=True)
-    results.write_json(as_json(comparison), folder / "compare.json")
-    _write_whole(report.markdown(comparison).encode(), folder / "compare.md")
-    _write_whole(page.page(comparison).encode(), folder / "compare.html")
-    _write_whole(plots.png(comparison.groups, comparison.headline), folder / "compare.png")
+    if "json" in formats:
+        results.write_json(as_json(comparison), folder / "compare.json")
+    if "md" in formats:
+        _write_whole(report.markdown(comparison).encode(), folder / "compare.md")
+    if "html" in formats:
+        from evaluate.page import page
 
+        _write_whole(page(comparison).encode(), folder / "compare.html")
+    if "png" in formats:
+        from evaluate.plots import png
 
-def _group_json(group: Group) -> dict[str, Any]:
-    return {
-        "key": group.key._asdict(),
-        "rows": [_row_json(row) for row in group.rows],
-        "ratios": [
-            {"row": r.row.letter, "base": r.base.letter, "mean": r.value, "min": r.low, "max": r.high}
-            for r in ratios(group)
-        ],
-        "notes": notes(group),
-    }
-
-
-def _row_json(row: Row) -> dict[str, Any]:
-    return {
-        "letter": row.letter,
-        **row.key._asdict(),
-        "runs_counted": len(row.counted),
-        "runs_found": len(row.entries),
-        "tokens_per_second_per_gpu": _spread_json(row.throughput),
-        "step_time_seconds": _spread_json(row.step_time),
-        "peak_memory_allocated_gb": _spread_json(row.memory),
-        "first_loss": _spread_json(row.first_loss),
-        "last_loss": _spread_json(row.last_loss),
-        "results": [_entry_json(entry) for entry in row.entries],
-    }
-
-
-def _spread_json(spread: Spread | None) -> dict[str, Any] | None:
-    if spread is None:
-        return None
-    summary = {"mean": spread.mean, "median": spread.median, "min": spread.low, "max": spread.high}
-    return summary | {"runs": list(spread.values)}
-
-
-def _entry_json(entry: Entry) -> dict[str, Any]:
-    return {
-        "file": str(entry.path),
-        "run": entry.result["run"],
-        "attempt": entry.result["attempt"],
-        "status": entry.result["status"],
-        "reason": entry.result["reason"],
-        "is_counted": entry.is_counted,
-        "rejections": list(entry.findings.rejections),
-        "warnings": list(entry.findings.warnings),
-    }
+        _write_whole(png(comparison), folder / "compare.png")
 
 
 def _write_whole(content: bytes, path: Path) -> None:
@@ -139,9 +97,17 @@ def _write_whole(content: bytes, path: Path) -> None:
         temporary.unlink(missing_ok=True)
 
 
+class _Parser(argparse.ArgumentParser):
+    """Bad input is one line, here as everywhere."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong and end with 2."""
+        self.exit(2, f"error: {tables.plain(message)}; see --help\n")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="python -m evaluate.compare",
         description="Compare every train_*.json below the folders. Results of another model, size, method, sequence "
         "length, global batch, precision or data never share a table; results that are not ok or break a rule are "
@@ -159,28 +125,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--baseline", help="the side that the others are compared with, e.g. nvd (default: the first)")
     parser.add_argument("--band", type=_band, default=statistics.BAND, help="largest difference that does not matter, "
                         "stated before looking (default: %(default)s)")  # fmt: skip
+    parser.add_argument(
+        "--format",
+        type=_formats,
+        default=FORMATS,
+        help=f"which files to write: any of {','.join(FORMATS)} (default: all)",
+    )
+    parser.add_argument("--prices", type=Path, help="price table of your own, a file like evaluate/prices.json")
+    parser.add_argument("--target-loss", type=_target_loss, help="nats per token: how long each run took to get there")
     options = parser.parse_args(arguments)
     first: Path = options.folders[0]
     output: Path = options.output or (first.parent if first.is_file() else first)
     try:
         if output.exists() and not output.is_dir():
             raise results.ResultError(f"--output: got {output}, which is a file, wanted a folder; name another")
-        comparison = compare(load(options.folders), options.folders, options.by, options.baseline, options.band)
+        table = prices.load(options.prices or prices.PRICES_PATH)
+        found = load(options.folders)
+        comparison = compare(
+            found, options.folders, options.by, options.baseline, options.band, table, options.target_loss
+        )
         _require_baseline(comparison, options.baseline)
-    except results.ResultError as error:
+    except (results.ResultError, PriceError) as error:
         print(f"error: {tables.plain(error)}", file=sys.stderr)
         return 2
     try:
-        write(comparison, output)
-    except PriceError as error:
-        print(f"error: {tables.plain(error)}", file=sys.stderr)
-        return 2
+        write(comparison, output, options.format)
     except OSError as error:
         print(f"error: {output}: cannot be written: {tables.plain(error)}; name another with --output", file=sys.stderr)
         return 1
     text = report.terminal(comparison, min(100, shutil.get_terminal_size((100, 24)).columns))
     print(tables.coloured(text) if tables.wants_colour(sys.stdout) else text)
-    print(f"wrote {output}/compare.html, compare.md, compare.json and compare.png", file=sys.stderr)
+    print(f"wrote {', '.join(str(output / f'compare.{name}') for name in options.format)}", file=sys.stderr)
     if not any(group.counted for group in comparison.groups):
         print("error: no result is ok and valid; see the reasons above, and train again", file=sys.stderr)
         return 1
@@ -199,6 +174,20 @@ def _band(text: str) -> float:
     if not 0 <= band < 1:
         raise argparse.ArgumentTypeError(f"got {text}, wanted a share from 0 to below 1, e.g. 0.03")
     return band
+
+
+def _formats(text: str) -> tuple[str, ...]:
+    wanted = text.split(",")
+    if unknown := [name for name in wanted if name not in FORMATS]:
+        raise argparse.ArgumentTypeError(f"got {tables.plain(unknown[0])!r}, wanted any of {','.join(FORMATS)}")
+    return tuple(name for name in FORMATS if name in wanted)
+
+
+def _target_loss(text: str) -> float:
+    loss = float(text)
+    if not 0 < loss < math.inf:
+        raise argparse.ArgumentTypeError(f"got {text}, wanted nats per token above 0, e.g. 3.3")
+    return loss
 
 
 if __name__ == "__main__":

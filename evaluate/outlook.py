@@ -45,7 +45,7 @@ def cost(tokens_per_second: float, gpus: int, device: Device | None, prices: Map
 def time_to_loss(result: Result, target: float | None) -> Figure:
     """Return the seconds of this run until its loss came down to `target`, by its own curve."""
     if target is None:
-        return unknown("s", "no TARGET_LOSS was set")
+        return unknown("s", "no target was named: pass one with --target-loss")
     losses, times = result["loss_values"], result["step_times"]
     for end in range(LOSS_WINDOW, len(losses) + 1):
         window = losses[end - LOSS_WINDOW : end]

@@ -12,12 +12,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from string import Template
 
-from evaluate import prices
-from evaluate.metrics import metrics
+from evaluate.metric_table import Metrics
 from evaluate.notes import notes
 from evaluate.page_data import MOST_SAMPLES, embedded, samples_a_curve
 from evaluate.page_html import Html, element, items, joined, json_block, table
-from evaluate.page_metrics import Metrics, metrics_table, with_range
+from evaluate.page_metrics import metrics_table, with_range
 from evaluate.page_verdicts import cards, certificates, tally
 from evaluate.report import METHOD, SYSTEMS, Comparison, not_counted, number, ratio_text, verdict_of
 from evaluate.summary import Group, Row, ratios, run_label
@@ -27,12 +26,8 @@ SCRIPTS = ("curves.js", "chart.js", "view.js", "page.js")
 
 
 def page(comparison: Comparison) -> str:
-    """Return the whole page. Raises PriceError where the price table of the suite cannot be read."""
+    """Return the whole page."""
     style, script = _asset("page.css"), "\n".join(_asset(name) for name in SCRIPTS)
-    table_of_prices = prices.load()
-    found = {
-        id(entry): metrics(entry.result, table_of_prices) for group in comparison.groups for entry in group.counted
-    }
     policy = (
         f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
@@ -41,11 +36,11 @@ def page(comparison: Comparison) -> str:
         policy=policy,
         style=style,
         script=script,
-        data=json_block(embedded(comparison, found)),
+        data=json_block(embedded(comparison)),
         headline=element("p", tally(comparison.judged), class_="headline") if comparison.judged else "",
         question=element("p", f"Asked beforehand: {comparison.question}.", class_="hint"),
         links=_links(comparison),
-        content=joined(_content(comparison, found)),
+        content=joined(_content(comparison)),
     )
 
 
@@ -74,7 +69,7 @@ def _titles(comparison: Comparison) -> list[str]:
     ]
 
 
-def _content(comparison: Comparison, found: Mapping[int, Metrics]) -> Iterator[Html]:
+def _content(comparison: Comparison) -> Iterator[Html]:
     yield _section("verdicts", "Verdicts", cards(comparison))
     if comparison.judged:
         intro = "Did both sides do the same work? What forbids a comparison comes first, then what is unknown, then "
@@ -82,7 +77,7 @@ def _content(comparison: Comparison, found: Mapping[int, Metrics]) -> Iterator[H
         yield _section("certificates", "Certificates", element("p", intro, class_="hint"), certificates(comparison))
     is_thinned = samples_a_curve(comparison) is not None
     for place, (group, title) in enumerate(zip(comparison.groups, _titles(comparison), strict=True)):
-        yield _section(f"group-{place}", title, *_group(group, place, found, is_thinned))
+        yield _section(f"group-{place}", title, *_group(group, place, comparison.figures, is_thinned))
     if general := _files(comparison):
         yield _section("files", "Files", items(general))
     yield _section("method", "Method", items(METHOD))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from evaluate.page_metrics import Metrics
+from evaluate.metric_table import Metrics
 from evaluate.report import Comparison
 from evaluate.summary import Group, Row, run_label
 from evaluate.tables import plain
@@ -17,15 +17,16 @@ FEWEST_SAMPLES = 40
 CURVES = {"step_time_seconds": "step_times", "loss_nats_per_token": "loss_values"}
 
 
-def embedded(comparison: Comparison, metrics: Mapping[int, Metrics]) -> dict[str, Any]:
+def embedded(comparison: Comparison) -> dict[str, Any]:
     """Return what goes into the page, and into the file that its button saves."""
     most = samples_a_curve(comparison)
     return {
         "by": comparison.by,
         "band": comparison.band,
+        "target_loss": comparison.target_loss,
         "verdicts": [judged.as_json() for judged in comparison.judged],
         "samples_kept_per_curve": most,
-        "groups": [_group(group, metrics, most) for group in comparison.groups],
+        "groups": [_group(group, comparison.figures, most) for group in comparison.groups],
     }
 
 

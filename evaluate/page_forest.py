@@ -59,7 +59,7 @@ def strip(found: Estimate, axis: Axis, platform: str) -> Html:
         element("rect", x=_at(start), y=4, width=_at(end - start), height=AXIS - 4, class_="band"),
         element("line", x1=_at(axis.place(1)), x2=_at(axis.place(1)), y1=4, y2=AXIS, class_="one"),
         element("line", x1=MARGIN, x2=WIDTH - MARGIN, y1=AXIS, y2=AXIS, class_="axis"),
-        *_ticks(axis),
+        *(_tick(axis, tick) for tick in ticks(axis)),
         element("rect", x=_at(middle - 5), y=LINE - 5, width=10, height=10, class_=f"ratio p-{platform}"),
         element("line", x1=_at(left), x2=_at(right), y1=LINE, y2=LINE, class_="interval"),
         *(_end(place, ratio, axis) for place, ratio in ((left, found.low), (right, found.high))),
@@ -68,21 +68,22 @@ def strip(found: Estimate, axis: Axis, platform: str) -> Html:
     return element("svg", *parts, viewBox=box, role="img", aria_label=said, class_="forest")
 
 
-def _ticks(axis: Axis) -> list[Html]:
+def ticks(axis: Axis) -> list[float]:
+    """Return the ratios that are marked on an axis, 1 first, none nearer to another than a label needs."""
     is_narrow = max(-axis.low, axis.high) < math.log(1.3)
     candidates = [tick for tick in (FINE_TICKS if is_narrow else TICKS) if axis.holds(tick)]
     candidates.sort(key=lambda tick: (tick != 1, -abs(math.log(tick))))
     taken: list[float] = []
-    found = []
     for tick in candidates:
-        x = axis.place(tick)
-        if all(abs(x - other) >= TICK_ROOM for other in taken):
-            taken.append(x)
-            mark = element("line", x1=_at(x), x2=_at(x), y1=AXIS, y2=AXIS + 4, class_="axis")
-            found.append(
-                joined([mark, element("text", f"{tick:g}\u00d7", x=_at(x), y=AXIS + 18, text_anchor="middle")])
-            )
-    return found
+        if all(abs(axis.place(tick) - axis.place(other)) >= TICK_ROOM for other in taken):
+            taken.append(tick)
+    return taken
+
+
+def _tick(axis: Axis, tick: float) -> Html:
+    x = axis.place(tick)
+    mark = element("line", x1=_at(x), x2=_at(x), y1=AXIS, y2=AXIS + 4, class_="axis")
+    return joined([mark, element("text", f"{tick:g}\u00d7", x=_at(x), y=AXIS + 18, text_anchor="middle")])
 
 
 def _end(place: float, ratio: float, axis: Axis) -> Html:

@@ -12,6 +12,7 @@ from evaluate.statistics import FASTER, SLOWER, TIE
 from evaluate.verdicts import NOT_COMPARABLE, Judged
 
 WORDS = {FASTER: "\u25b2 faster", SLOWER: "\u25bc slower", TIE: "= tie", NOT_COMPARABLE: "\u2715 not comparable"}
+UNDECIDED = "? tie, undecided"
 STATES = {BLOCKING: "blocking", UNKNOWN: "unknown", ALLOWED: "allowed", SAME: "same"}
 FULL_CERTIFICATES = 50
 """Of more pairs than this only what differs is shown; compare.json has all."""
@@ -53,7 +54,8 @@ def _card(judged: Judged, number: int, axis: Axis) -> Html:
     pair, found = judged.pair, judged.estimate
     title = f"{pair.model}, {pair.framework}, track {pair.track}"
     reasons = judged.reasons[1:] if judged.word == NOT_COMPARABLE else judged.reasons
-    head = [element("span", WORDS[judged.word], class_="word")]
+    word = WORDS[judged.word] if judged.is_decided else UNDECIDED
+    head = [element("span", word, class_="word")]
     if found:
         head.append(element("span", f"{found.ratio:.2f}\u00d7", class_="figure-large"))
         head.append(element("span", f"95 %: {found.low:.3f} to {found.high:.3f}", class_="interval-text"))
@@ -63,7 +65,7 @@ def _card(judged: Judged, number: int, axis: Axis) -> Html:
         element("h3", title, id=f"verdict-{number}"),
         element("p", *head, class_="head"),
         element("p", f"{judged.sentence}."),
-        items(reasons),
+        items([*reasons, *judged.tuning_lines]),
         _remarks(judged.remarks),
         element("p", link, class_="hint") if judged.certificate else "",
     )

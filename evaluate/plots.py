@@ -1,4 +1,4 @@
-"""compare.png: one strip of panels for each group of a comparison.
+"""compare.png: the verdicts as a forest plot, then one strip of panels for each group of a comparison.
 
 Bars start at 0 and carry a dot for each run and a line from the smallest run to the largest. The colour says the
 platform and nothing else; the framework is told by shade and hatch, the row by its letter, line style and marker, so
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -18,7 +18,9 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from evaluate.report import not_counted, spread_text
+from evaluate import plots_forest
+from evaluate.metric_table import Metrics
+from evaluate.report import Comparison, not_counted, spread_text
 from evaluate.rules import steady_step_times
 from evaluate.summary import ENOUGH_RUNS, Group, Row, Spread, run_label
 from evaluate.tables import plain
@@ -33,13 +35,14 @@ LINE_STYLES = ("-", "--", "-.", ":")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 INK = "#222222"
 
-WIDTH, MARGIN = 20.0, 0.3
+WIDTH, MARGIN = 23.0, 0.3
+FOREST_NAMES, FOREST_WIDTH, FOREST_GAP = 5.2, 8.7, 0.25
 NAMES, PANEL, GAP = 2.5, 2.6, 0.3
 LOSS_GAP, LOSS_WIDTH, LOSS_HEIGHT = 0.95, 2.9, 3.4
 TITLE, LINE, FOOTING = 0.85, 0.17, 0.75
 ROW_HEIGHT, FEWEST_ROWS = 0.56, 3
 HEADLINE_LINES = 3
-CAPTION_CHARACTERS, NAME_CHARACTERS, LEGEND_CHARACTERS = 210, 34, 18
+CAPTION_CHARACTERS, NAME_CHARACTERS, LEGEND_CHARACTERS = 240, 34, 18
 DPI, LARGEST_PIXELS = 110, 60_000
 """Agg draws fewer than 2**16 pixels a side; a taller figure gets a lower resolution."""
 LEGEND = (
@@ -48,32 +51,39 @@ LEGEND = (
 )
 
 
-def png(groups: Sequence[Group], headline: str) -> bytes:
-    """Return the figure of all groups as a PNG, under a line that says the verdict."""
+def png(comparison: Comparison) -> bytes:
+    """Return the figure of all verdicts and groups as a PNG."""
     # Names come from strangers: a dollar sign in one is a dollar sign and no formula.
     with mpl.rc_context({"text.parse_math": False, "font.size": 9, "hatch.linewidth": 0.6}):
-        figure = draw(groups, headline)
+        figure = draw(comparison)
         stream = io.BytesIO()
         dpi = min(DPI, LARGEST_PIXELS / figure.get_size_inches()[1])
         figure.savefig(stream, format="png", dpi=dpi, metadata={"Software": None})
     return stream.getvalue()
 
 
-def draw(groups: Sequence[Group], headline: str) -> Figure:
+def draw(comparison: Comparison) -> Figure:
     """Return the figure; `png` draws it with the settings that it is made for."""
+    groups, judged = comparison.groups, comparison.judged
     captions = [caption(group) for group in groups]
     heights = [LINE * (len(lines) + 3) + _panels(group) for group, lines in zip(groups, captions, strict=True)]
-    lines = _wrapped(headline, HEADLINE_LINES)
+    lines = _wrapped(comparison.headline, HEADLINE_LINES)
+    forest = plots_forest.height(judged) + FOREST_GAP * bool(judged)
     title = TITLE + LINE * (len(lines) - 1)
-    figure = Figure(figsize=(WIDTH, title + sum(heights)))
+    figure = Figure(figsize=(WIDTH, title + forest + sum(heights)))
     _text(figure, 0.12, "\n".join(lines), size=10, weight="bold")
     _text(figure, 0.42 + LINE * (len(lines) - 1), LEGEND if groups else "No result could be read.", size=9)
-    top = title
+    if judged:
+        size = plots_forest.height(judged) - plots_forest.FOOTING
+        axes = _axes(figure, MARGIN + FOREST_NAMES, title, FOREST_WIDTH, size, "", "")
+        colours = [PLATFORM_COLOURS.get(one.pair.b[0].result["platform"], OTHER_COLOUR) for one in judged]
+        plots_forest.draw(axes, judged, comparison.band, colours, INK)
+    top = title + forest
     for group, captioned, height in zip(groups, captions, heights, strict=True):
         _text(figure, top, group.key.title, size=12, weight="bold")
         _text(figure, top + 1.4 * LINE, "\n".join(captioned), size=9)
         if group.counted:
-            _draw_group(figure, group, top + LINE * (len(captioned) + 3))
+            _draw_group(figure, group, comparison.figures, top + LINE * (len(captioned) + 3))
         top += height
     return figure
 
@@ -105,12 +115,13 @@ def look(row: Row) -> dict[str, Any]:
     return {"facecolor": tuple(c + (1 - c) * white for c in colour), "edgecolor": INK, "hatch": hatch, "linewidth": 0.8}
 
 
-def _draw_group(figure: Figure, group: Group, top: float) -> None:
+def _draw_group(figure: Figure, group: Group, figures: Mapping[int, Metrics], top: float) -> None:
     height, left = _panel_height(group), MARGIN + NAMES
     bars: tuple[tuple[str, str, Callable[[Row], Spread | None]], ...] = (
         ("Throughput", "tokens/s per GPU or rank", lambda row: row.throughput),
         ("Step time", "seconds", lambda row: row.step_time),
         ("Peak memory", "GB", lambda row: row.memory),
+        ("MFU, causal attention", "% of the dense peak", lambda row: utilisation(row, figures)),
     )
     for index, (title, unit, spread_of) in enumerate(bars):
         axes = _axes(figure, left, top, PANEL, height, title, unit)
@@ -124,13 +135,21 @@ def _draw_group(figure: Figure, group: Group, top: float) -> None:
     _loss_panel(axes, group.rows)
 
 
+def utilisation(row: Row, figures: Mapping[int, Metrics]) -> Spread | None:
+    """Return MFU of each counted run in percent; None where no run knows its device's peak."""
+    known = (figures[id(entry)].get("mfu_causal") for entry in row.counted)
+    values = tuple(figure.value for figure in known if figure is not None and figure.value is not None)
+    return Spread(values) if values else None
+
+
 def _bar_panel(axes: Any, rows: Sequence[Row], spread_of: Callable[[Row], Spread | None]) -> None:
     spreads = [spread_of(row) for row in rows]
     largest = max((spread.high for spread in spreads if spread), default=0) or 1.0
     axes.set_xlim(0, 1.7 * largest)  # room for the numbers after the longest bar
     for y, (row, spread) in enumerate(zip(rows, spreads, strict=True)):
         if spread is None:
-            axes.text(0.02 * largest, y, "no counted run", va="center", color=INK, style="italic")
+            said = "unknown" if row.counted else "no counted run"
+            axes.text(0.02 * largest, y, said, va="center", color=INK, style="italic")
             continue
         axes.barh(y, spread.mean, height=0.62, **look(row))
         axes.plot([spread.low, spread.high], [y, y], color=INK, linewidth=1.6)

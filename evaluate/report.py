@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from evaluate.fairness import SAME
+from evaluate.metric_table import Metrics, combined, sections
 from evaluate.notes import notes
 from evaluate.summary import Group, Ratio, Row, Spread, ratios, run_label
 from evaluate.tables import markdown_table, markdown_text, plain, text_table
@@ -43,6 +44,8 @@ SYSTEMS = (
     "Last loss (nats/token)",
 )
 """Columns of the table of a group."""
+MOST_SYSTEMS = 6
+"""Columns of the table of metrics; compare.json has all systems."""
 _NONE = "-"
 
 
@@ -59,6 +62,10 @@ class Comparison:
     """What the two sides of each pair differ in."""
     band: float
     """Differences up to this do not matter in practice."""
+    figures: Mapping[int, Metrics] = field(default_factory=dict)
+    """Metrics of each counted entry, by its id."""
+    target_loss: float | None = None
+    """Nats per token; the time to it is among the metrics."""
 
     @property
     def question(self) -> str:
@@ -110,7 +117,7 @@ def markdown(comparison: Comparison) -> str:
     parts = [
         "# Comparison",
         *_markdown_verdicts(comparison),
-        *(part for group in comparison.groups for part in _markdown_group(group)),
+        *(part for group in comparison.groups for part in _markdown_group(group, comparison.figures)),
     ]
     if general := _general_notes(comparison):
         parts += ["## Files", _bullets(general)]
@@ -144,17 +151,40 @@ def _short_figures(row: Row) -> tuple[str, ...]:
     return (f"{len(row.counted)} of {len(row.entries)}", spread_text(row.throughput), *means)
 
 
-def _markdown_group(group: Group) -> Iterator[str]:
+def _markdown_group(group: Group, figures: Mapping[int, Metrics]) -> Iterator[str]:
     yield f"## {markdown_text(group.key.title)}"
     yield f"{markdown_text(group.key.setting)}."
     yield markdown_table(SYSTEMS, [(row.name, row.device, *_figures(row)) for row in group.rows])
     if found := ratios(group):
         yield "Ratios of tokens/s/GPU:\n\n" + _bullets([ratio_text(ratio) for ratio in found])
+    yield from _markdown_metrics(group, figures)
     if lines := notes(group):
         yield "Notes:\n\n" + _bullets(lines)
     if refused := not_counted(group):
         cells = [(r.name, run_label(e.result), verdict_of(e), e.why_not_counted, e.path) for r, e in refused]
         yield "Not counted:\n\n" + markdown_table(("System", "Run", "Status", "Reason", "File"), cells)
+
+
+def _markdown_metrics(group: Group, figures: Mapping[int, Metrics]) -> Iterator[str]:
+    """Yield the metrics that are known, median over runs, each with its formula; then why the others are not."""
+    rows = [row for row in group.rows if row.counted][:MOST_SYSTEMS]
+    runs = [[figures[id(entry)] for entry in row.counted] for row in rows]
+    known: list[tuple[str, ...]] = []
+    unknown: dict[str, list[str]] = {}
+    for section, names in sections(runs).items():
+        for key, name in names.items():
+            found = [combined([one.get(key) for one in side]) for side in runs]
+            ways = "; or ".join(dict.fromkeys(figure.how for figure in found))
+            if all(figure.value is None for figure in found):
+                unknown.setdefault(ways, []).append(f"{section}: {name}")
+                continue
+            values = ["unknown" if figure.value is None else number(figure.value) for figure in found]
+            known.append((f"{section}: {name}", found[0].unit, *values, ways))
+    if known:
+        header = ("Metric", "Unit", *(row.name for row in rows), "Formula and source, or why unknown")
+        yield "Metrics, median over the counted runs:\n\n" + markdown_table(header, known)
+    if unknown:
+        yield "Unknown:\n\n" + _bullets([f"{', '.join(names)}: {why}" for why, names in unknown.items()])
 
 
 def _verdict_lines(comparison: Comparison) -> list[str]:
@@ -164,7 +194,7 @@ def _verdict_lines(comparison: Comparison) -> list[str]:
     for judged in comparison.judged:
         lines.append(plain(f"{judged.pair.model}, {judged.pair.framework}: {judged.sentence}"))
         reasons = judged.reasons[1:] if judged.word == NOT_COMPARABLE else judged.reasons
-        lines += [plain(f"  - {reason}") for reason in (*reasons, *judged.remarks)]
+        lines += [plain(f"  - {reason}") for reason in (*reasons, *judged.tuning_lines, *judged.remarks)]
     return lines
 
 
@@ -176,7 +206,7 @@ def _markdown_verdicts(comparison: Comparison) -> Iterator[str]:
         title = f"{judged.pair.model}, {judged.pair.framework}, track {judged.pair.track}"
         yield f"**{markdown_text(title)}:** {markdown_text(judged.sentence)}."
         reasons = judged.reasons[1:] if judged.word == NOT_COMPARABLE else judged.reasons
-        if lines := [*reasons, *judged.remarks]:
+        if lines := [*reasons, *judged.tuning_lines, *judged.remarks]:
             yield _bullets(lines)
         if differing := [item for item in judged.certificate or () if item.state != SAME]:
             cells = [(item.name, item.state, item.a, item.b) for item in differing]

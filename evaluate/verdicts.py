@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from evaluate import statistics, steady
 from evaluate.fairness import ALLOWED, BLOCKING, UNKNOWN, Certificate, Item, certificate
 from evaluate.metrics import step_times
 from evaluate.pairs import MAY_DIFFER, Pair
+from evaluate.published import Tuning, tuning
 from evaluate.rules import Result
+from evaluate.validate import Entry
 from utils.performance import warmup_steps
 
 NOT_COMPARABLE = "not_comparable"
+BEST = "best"
+"""The track in which each side is tuned by its own vendor's means."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,12 @@ class Judged:
     estimate: statistics.Estimate | None
     remarks: tuple[str, ...] = ()
     """What was seen in the runs and does not forbid a comparison."""
+    is_decided: bool = True
+    """False for a tie that is one only because nothing was shown: neither a difference nor that there is none."""
+    adjusted_p_value: float | None = None
+    band: float = statistics.BAND
+    tunings: tuple[Tuning, ...] = ()
+    """In the track `best`: how near each side comes to the best published figure of its device."""
 
     @property
     def sentence(self) -> str:
@@ -36,8 +46,10 @@ class Judged:
         if self.word == NOT_COMPARABLE or self.estimate is None:
             return f"NOT COMPARABLE: {pair.a_name} and {pair.b_name}: {self.reasons[0]}"
         found = self.estimate
-        if self.word == statistics.TIE:
-            said = f"{pair.b_name} and {pair.a_name} tie: {found.ratio:.2f}x"
+        if self.word == statistics.TIE and self.is_decided:
+            said = f"{pair.b_name} and {pair.a_name} tie within {self.band:.1%}: {found.ratio:.3f}x"
+        elif self.word == statistics.TIE:
+            said = f"{pair.b_name} against {pair.a_name} is undecided, a tie for now: {found.ratio:.3f}x"
         elif self.word == statistics.FASTER:
             said = f"{pair.b_name} is {found.ratio:.2f}x as fast as {pair.a_name}: faster"
         else:
@@ -51,57 +63,89 @@ class Judged:
         unproven = [item.name for item in self.certificate or () if item.state == UNKNOWN and item.a != item.b]
         shared = "same model, data, settings and loss" if not unproven else f"not proven: {', '.join(unproven)}"
         scope = self.estimate.scope if self.estimate else ""
-        return f"{shared}; holds for {scope}"
+        return f"{shared}; holds for {scope}{self._said_of_tuning()}"
+
+    def _said_of_tuning(self) -> str:
+        said = ""
+        for name, found in zip((self.pair.a_name, self.pair.b_name), self.tunings, strict=False):
+            share = found.share.value
+            if share is None:
+                said += f"; no published figure to tell whether {name} is tuned"
+            else:
+                word = "untuned, " if found.is_untuned else ""
+                said += f"; {name}: {word}{share:.0f} % of the best published figure"
+        return said
+
+    @property
+    def tuning_lines(self) -> list[str]:
+        """How near each side comes to the best published figure, with its source, or why that is not known."""
+        names = (self.pair.a_name, self.pair.b_name)
+        return [
+            f"{name}: {'tuning unknown' if one.share.value is None else f'{one.share.value:.1f} %'}, {one.share.how}"
+            for name, one in zip(names, self.tunings, strict=False)
+        ]
 
     def as_json(self) -> dict[str, Any]:
         """Return the entry of `verdicts` in compare.json."""
-        found = self.estimate
+        found, pair = self.estimate, self.pair
         return {
-            "model": self.pair.model,
-            "framework": self.pair.framework,
-            "track": self.pair.track,
-            "a": self.pair.a_name,
-            "b": self.pair.b_name,
+            "model": pair.model,
+            "framework": pair.framework,
+            "track": pair.track,
+            "a": pair.a_name,
+            "b": pair.b_name,
             "verdict": self.word,
+            "is_decided": self.is_decided,
             "ratio": found.ratio if found else None,
             "interval": [found.low, found.high] if found else None,
             "p_value": found.p_value if found else None,
+            "adjusted_p_value": self.adjusted_p_value,
+            "degrees_of_freedom": found.degrees_of_freedom if found else None,
             "scope": found.scope if found else None,
-            "runs": list(found.runs) if found else [len(side) for side in self.pair.counted],
-            "machines": list(found.machines) if found else None,
+            "runs": list(found.runs) if found else [len(side) for side in pair.counted],
+            "machines": list(found.machines) if found else [len(set(map(_machine, side))) for side in pair.counted],
             "reasons": list(self.reasons),
             "remarks": list(self.remarks),
             "sentence": self.sentence,
+            "published": [_tuning_json(one) for one in self.tunings] or None,
+            "inputs": [[_input(entry) for entry in side if entry.is_counted] for side in (pair.a, pair.b)],
             "certificate": [vars(item) for item in self.certificate or ()],
-            "files": [[str(entry.path) for entry in side] for side in (self.pair.a, self.pair.b)],
+            "files": [[str(entry.path) for entry in side] for side in (pair.a, pair.b)],
         }
 
 
 def judge(pairs: Sequence[Pair], by: str, band: float = statistics.BAND) -> list[Judged]:
     """Return the verdicts of all pairs, each after correction for their number (Holm)."""
-    open_questions: list[tuple[Pair, Certificate, statistics.Estimate, tuple[str, ...]]] = []
+    open_questions: list[tuple[Judged, statistics.Estimate]] = []
     judged: dict[int, Judged] = {}
     for pair in pairs:
         missing = _missing(pair)
         if missing:
             judged[id(pair)] = Judged(pair, NOT_COMPARABLE, missing, None, None)
             continue
+        tunings = tuple(map(tuning, pair.counted)) if pair.track == BEST else ()
         found = _relaxed(certificate(*pair.counted), by)
         if not found.is_comparable:
             reasons = tuple(item.sentence for item in found.blocking)
-            judged[id(pair)] = Judged(pair, NOT_COMPARABLE, reasons, found, None)
+            judged[id(pair)] = Judged(pair, NOT_COMPARABLE, reasons, found, None, tunings=tunings)
             continue
         try:
             estimate = _estimate(pair)
         except ValueError as error:
-            judged[id(pair)] = Judged(pair, NOT_COMPARABLE, (str(error),), found, None)
+            judged[id(pair)] = Judged(pair, NOT_COMPARABLE, (str(error),), found, None, tunings=tunings)
             continue
-        open_questions.append((pair, found, estimate, _remarks(pair)))
-    adjusted = statistics.holm([estimate.p_value for _, _, estimate, _ in open_questions])
-    for (pair, found, estimate, remarks), p_value in zip(open_questions, adjusted, strict=True):
+        question = Judged(pair, statistics.TIE, (), found, estimate, _remarks(pair), band=band, tunings=tunings)
+        open_questions.append((question, estimate))
+    adjusted = statistics.holm([estimate.p_value for _, estimate in open_questions])
+    for (question, estimate), p_value in zip(open_questions, adjusted, strict=True):
         verdict = statistics.judge(estimate, p_value, band)
-        reasons = (verdict.reason,) if verdict.reason else ()
-        judged[id(pair)] = Judged(pair, verdict.word, reasons, found, estimate, remarks)
+        judged[id(question.pair)] = replace(
+            question,
+            word=verdict.word,
+            reasons=(verdict.reason,) if verdict.reason else (),
+            is_decided=verdict.word != statistics.TIE or statistics.is_within(estimate, band),
+            adjusted_p_value=p_value,
+        )
     return [judged[id(pair)] for pair in pairs]
 
 
@@ -136,7 +180,32 @@ def _run(result: Result) -> statistics.Run:
     times, config = step_times(result), result["training_config"]
     tokens = config["global_batch_size"] * config["sequence_length"] / config["num_gpus"]
     rate = tokens * len(times) / math.fsum(times)
-    return statistics.Run(str(result["provenance"]["host"] or "unknown host"), math.log(rate), tuple(times))
+    return statistics.Run(_machine(result), math.log(rate), tuple(times))
+
+
+def _machine(result: Result) -> str:
+    return str(result["provenance"]["host"] or "unknown host")
+
+
+def _input(entry: Entry) -> dict[str, Any]:
+    """Return what a run gives to the ratio; without a steady step it gives nothing."""
+    count = len(step_times(entry.result))
+    return {
+        "file": str(entry.path),
+        "machine": _machine(entry.result),
+        "steady_steps": count,
+        "tokens_per_second_per_gpu": math.exp(_run(entry.result).log_throughput) if count else None,
+    }
+
+
+def _tuning_json(found: Tuning) -> dict[str, Any]:
+    return {
+        "share_percent": found.share.value,
+        "is_untuned": found.is_untuned,
+        "how": found.share.how,
+        "tokens_per_second_per_gpu": found.tokens_per_second_per_gpu,
+        "published": vars(found.published) if found.published else None,
+    }
 
 
 def _remarks(pair: Pair) -> tuple[str, ...]:

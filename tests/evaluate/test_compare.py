@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import subprocess
@@ -281,7 +282,7 @@ def test_hostile_names_stay_text_inside_their_cell(tmp_path: Path) -> None:
     assert "&lt;script&gt;" in page
     assert "\\`x\\` \\*y\\* \\$\\\\frac{1\\\\nend" in page
     table = [line for line in page.splitlines() if line.startswith("|")]
-    assert {line.count("|") for line in table} == {9, 6}, "a pipe in a name must not open a column"
+    assert {line.count("|") for line in table} == {9, 5, 6}, "a pipe in a name must not open a column"
     assert HOSTILE.replace("\n", "\\n").split()[-1] in screen
 
 
@@ -313,6 +314,133 @@ def test_command_writes_whole_files_and_prints_the_table(tmp_path: Path, capsys:
     assert written == {"train_000.json", "compare.html", "compare.json", "compare.md", "compare.png"}
     assert json.loads((tmp_path / "compare.json").read_text())["groups"]
     assert main([str(tmp_path)]) == 3, "the files of an earlier comparison are no results"
+
+
+@pytest.mark.parametrize("names", ["json", "md", "html", "png", "png,md", "html,json"])
+def test_only_the_wanted_files_are_written(tmp_path: Path, names: str, capsys: pytest.CaptureFixture[str]) -> None:
+    save(tmp_path / "in")
+    assert main([str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--format", names]) == 3
+    wanted = {f"compare.{name}" for name in names.split(",")}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == wanted
+    said = capsys.readouterr().err
+    assert {word.rstrip(",").split("/")[-1] for word in said.split()[1:]} == wanted
+
+
+def test_a_format_imports_only_what_it_needs(tmp_path: Path) -> None:
+    save(tmp_path)
+    program = (
+        "import sys; from evaluate.compare import main; main([sys.argv[1], '--format', sys.argv[2]]); "
+        "print({'matplotlib', 'evaluate.page'} & set(sys.modules), file=sys.stderr)"
+    )
+    for names, imported in (("json,md", "set()"), ("html", "{'evaluate.page'}")):
+        command = [sys.executable, "-c", program, str(tmp_path), names]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        assert done.stderr.splitlines()[-1] == imported
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--format", "md,pdf", "got 'pdf', wanted any of md,html,json,png"),
+        ("--format", "", "wanted any of md,html,json,png"),
+        ("--band", "1", "got 1, wanted a share"),
+        ("--target-loss", "-1", "got -1, wanted nats per token above 0"),
+        ("--target-loss", "inf", "got inf, wanted nats per token above 0"),
+        ("--by", "colour", "invalid choice: 'colour'"),
+    ],
+)
+def test_a_bad_option_is_one_line_and_2(
+    tmp_path: Path, option: str, value: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main([str(tmp_path), f"{option}={value}"])
+    assert ended.value.code == 2
+    line = capsys.readouterr().err
+    assert line.startswith("error: ") and line.count("\n") == 1 and said in line
+    assert not list(tmp_path.glob("compare.*"))
+
+
+def test_the_users_own_prices_are_taken_and_named(tmp_path: Path) -> None:
+    table = tmp_path / "prices.json"
+    entry = {"price": 3.6, "date": "2026-11-20", "source": "our contract"}
+    table.write_text(json.dumps({"currency": "EUR", "prices": {"NVIDIA H100 SXM 80GB": entry}}))
+    save_pair(tmp_path / "results")
+    assert main([str(tmp_path / "results"), "--prices", str(table), "--format", "json,md"]) == 0
+    found = json.loads((tmp_path / "results" / "compare.json").read_text())
+    rows = {row["platform"]: row for row in found["groups"][0]["rows"]}
+    metric = rows["nvd"]["results"][0]["metrics"]["tokens_per_dollar"]
+    # 8 GPUs at 3.60 an hour are 0.008 a second; 64 x 128 tokens a step of about 1 s
+    assert metric["value"] == pytest.approx(64 * 128 / 0.008, rel=0.02)
+    assert metric["unit"] == "tokens/EUR" and "our contract, 2026-11-20" in metric["how"]
+    assert rows["amd"]["metrics"]["tokens_per_dollar"]["value"] is None
+    assert "our contract" in (tmp_path / "results" / "compare.md").read_text()
+
+
+@pytest.mark.parametrize("content", [None, "{", '{"currency": "EUR", "prices": {"X": {"price": -1}}}'])
+def test_a_bad_price_table_is_one_line_and_2(
+    tmp_path: Path, content: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(tmp_path)
+    table = tmp_path / "prices.json"
+    if content is not None:
+        table.write_text(content)
+    assert main([str(tmp_path), "--prices", str(table)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: {table}: ") and said.count("\n") == 1
+
+
+def test_time_to_a_target_loss_is_that_of_each_runs_own_curve(tmp_path: Path) -> None:
+    losses = [9.0] * 5 + [4.0] * 15
+    times = {"step_times": [1.0] * 20} | {key: [0.0] * 20 for key in ("grad_norms", "learning_rates")}
+    summary = {f"performance_metrics__{name}_step_time_seconds": 1.0 for name in ("avg", "min", "max")}
+    rates = {f"performance_metrics__tokens_per_second{end}": 8192.0 for end in ("", "_per_gpu")}
+    changes = times | summary | rates | {"performance_metrics__steps_per_second": 1.0, "loss_values": losses}
+    changes |= {"steps": list(range(1, 21)), "data_wait_seconds": [0.0] * 20}
+    changes |= {f"{section}__max_steps": 20 for section in ("training_config", "resolved_config")}
+    save(tmp_path, **changes)
+    assert main([str(tmp_path), "--target-loss", "4.5", "--format", "json,md,html"]) == 3
+    found = json.loads((tmp_path / "compare.json").read_text())
+    metric = found["groups"][0]["rows"][0]["metrics"]["time_to_target_loss"]
+    # a window of 10 steps with one of 9.0 and nine of 4.0 has a mean of exactly 4.5: steps 5 to 14
+    assert (found["target_loss"], metric["value"], metric["unit"]) == (4.5, 14.0, "s")
+    for name in ("md", "html"):
+        assert "until the mean loss of 10 steps is 4.5, at step 14" in (tmp_path / f"compare.{name}").read_text()
+
+
+def test_every_number_of_the_json_has_its_inputs(tmp_path: Path) -> None:
+    save_pair(tmp_path)
+    assert main([str(tmp_path), "--format", "json"]) == 0
+    found = json.loads((tmp_path / "compare.json").read_text())
+    (verdict,) = found["verdicts"]
+    rates = [[run["tokens_per_second_per_gpu"] for run in side] for side in verdict["inputs"]]
+    a, b = (math.prod(side) ** (1 / len(side)) for side in rates)
+    assert verdict["ratio"] == pytest.approx(b / a)
+    assert [[run["file"] for run in side] for side in verdict["inputs"]] == verdict["files"]
+    assert (verdict["published"], verdict["is_decided"], verdict["machines"]) == (None, True, [1, 1])
+    for row in found["groups"][0]["rows"]:
+        for one in row["results"]:
+            assert one["metrics"] and all(metric["how"] for metric in one["metrics"].values())
+        keys = {key for key, value in row.items() if isinstance(value, dict) and key != "metrics"}
+        assert {f"groups.rows.{key}" for key in keys} <= set(found["definitions"])
+
+
+@pytest.mark.parametrize(
+    ("by", "changes", "names"),
+    [
+        ("platform", {"platform": "amd", "gpu_info__device_name": "AMD Instinct MI300X"}, ["Example CPU", "AMD"]),
+        ("framework", {"framework": "hf"}, ["hf on Example CPU", "mega on Example CPU"]),
+        ("machine", {"provenance__host": "other"}, ["example on Example CPU", "other on Example CPU"]),
+        ("label", {"label": "sweep_mbs4"}, ["no label on Example CPU", "sweep_mbs4 on Example CPU"]),
+    ],
+)
+def test_sides_are_what_was_asked_for(tmp_path: Path, by: str, changes: dict[str, Any], names: list[str]) -> None:
+    save(tmp_path)
+    save(tmp_path, **changes)
+    main([str(tmp_path), "--by", by, "--format", "json"])
+    (verdict,) = json.loads((tmp_path / "compare.json").read_text())["verdicts"]
+    found = sorted((verdict["a"], verdict["b"]))
+    assert all(name.startswith(wanted) for name, wanted in zip(found, sorted(names), strict=True))
 
 
 def test_output_goes_where_it_was_sent(tmp_path: Path) -> None:

@@ -16,11 +16,11 @@ from sides import STEPS, entry, run, side
 from evaluate import plots
 from evaluate.compare import compare
 from evaluate.figures import Figure, unknown
+from evaluate.metric_table import NOT_WORKED_OUT, combined
 from evaluate.page import ASSETS, page
 from evaluate.page_data import MOST_SAMPLES, embedded, thinned
 from evaluate.page_forest import axis_of
 from evaluate.page_html import element, json_block
-from evaluate.page_metrics import NOT_WORKED_OUT, combined
 from evaluate.report import Comparison
 from evaluate.statistics import Estimate
 from evaluate.validate import Entry, Loaded
@@ -294,7 +294,7 @@ def test_too_many_samples_are_thinned_and_it_is_said(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("evaluate.page_data.MOST_SAMPLES", 2 * 4 * 50)
     whole = page(comparison)
     assert "too many samples" in whole and f"(the limit is {MOST_SAMPLES:,})" in whole
-    rows = embedded(comparison, {id(e): {} for group in comparison.groups for e in group.counted})["groups"][0]["rows"]
+    rows = embedded(comparison)["groups"][0]["rows"]
     assert {len(one["loss_nats_per_token"]["step"]) for row in rows for one in row["runs"]} == {50}
 
 

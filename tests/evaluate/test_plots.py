@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,27 +9,32 @@ import matplotlib as mpl
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from evaluate.grouping import grouped
+from evaluate.compare import compare
 from evaluate.plots import PLATFORM_COLOURS, caption, draw, look, png
+from evaluate.report import Comparison
 from evaluate.summary import Group
-from evaluate.validate import Entry, check
+from evaluate.validate import Entry, Loaded, check
 from tests.example import example_result
 
-PANELS = 5
-
-HEADLINE = "B is 1.10x as fast as A: faster (95 % interval 1.090 to 1.110, 5 runs a side)."
+PANELS = 6
 
 
-def groups_of(*changes: dict[str, Any]) -> list[Group]:
+def compared(*changes: dict[str, Any]) -> Comparison:
+    """Return the comparison without its verdicts."""
     entries = []
     for run, change in enumerate(changes, start=1):
         result = example_result(**{"run": run} | change)
         entries.append(Entry(Path(f"train_{run}.json"), result, check(result)))
-    return grouped(entries)[0]
+    found = compare(Loaded(tuple(entries), ()), [Path("output")])
+    return replace(found, judged=())
 
 
-def axes_titled(groups: Sequence[Group], title: str) -> Any:
-    return next(axes for axes in draw(groups, HEADLINE).axes if axes.get_title() == title)
+def groups_of(*changes: dict[str, Any]) -> tuple[Group, ...]:
+    return compared(*changes).groups
+
+
+def axes_titled(comparison: Comparison, title: str) -> Any:
+    return next(axes for axes in draw(comparison).axes if axes.get_title() == title)
 
 
 def size(image: bytes) -> tuple[int, int]:
@@ -38,11 +43,12 @@ def size(image: bytes) -> tuple[int, int]:
 
 
 def test_every_axis_has_its_unit() -> None:
-    labels = {axes.get_title(): (axes.get_xlabel(), axes.get_ylabel()) for axes in draw(groups_of({}), HEADLINE).axes}
+    labels = {axes.get_title(): (axes.get_xlabel(), axes.get_ylabel()) for axes in draw(compared({})).axes}
     assert labels == {
         "Throughput": ("tokens/s per GPU or rank", ""),
         "Step time": ("seconds", ""),
         "Peak memory": ("GB", ""),
+        "MFU, causal attention": ("% of the dense peak", ""),
         "Steady step times": ("seconds, axis not from 0", ""),
         "Loss, each run": ("step", "loss (nats per token)"),
     }
@@ -50,14 +56,14 @@ def test_every_axis_has_its_unit() -> None:
 
 @pytest.mark.parametrize("title", ["Throughput", "Step time", "Peak memory"])
 def test_bars_start_at_0(title: str) -> None:
-    axes = axes_titled(groups_of({}, {"framework": "hf"}), title)
+    axes = axes_titled(compared({}, {"framework": "hf"}), title)
     assert axes.get_xlim()[0] == 0
     assert [bar.get_x() for bar in axes.patches] == [0, 0]
 
 
 def test_every_run_has_a_dot_and_the_spread_a_line() -> None:
     memory = "memory_metrics__peak_memory_allocated_gb"
-    axes = axes_titled(groups_of({memory: 1.0}, {memory: 4.0}, {memory: 1.0}), "Peak memory")
+    axes = axes_titled(compared({memory: 1.0}, {memory: 4.0}, {memory: 1.0}), "Peak memory")
     line, dots = axes.lines
     assert list(line.get_xdata()) == [1, 4]
     assert list(dots.get_xdata()) == [1, 4, 1]
@@ -66,7 +72,7 @@ def test_every_run_has_a_dot_and_the_spread_a_line() -> None:
 
 
 def test_a_rejected_run_is_not_drawn() -> None:
-    axes = axes_titled(groups_of({}, {"resolved_config__tp": 4}), "Throughput")
+    axes = axes_titled(compared({}, {"resolved_config__tp": 4}), "Throughput")
     assert list(axes.lines[1].get_xdata()) == [16384]
 
 
@@ -78,7 +84,7 @@ def test_platform_is_told_by_colour_and_framework_by_hatch() -> None:
 
 
 def test_loss_curves_are_told_apart_without_colour() -> None:
-    axes = axes_titled(groups_of(*({"framework": name} for name in ("mega", "hf", "nemo"))), "Loss, each run")
+    axes = axes_titled(compared(*({"framework": name} for name in ("mega", "hf", "nemo"))), "Loss, each run")
     assert len({line.get_linestyle() for line in axes.lines}) == 3
     assert len({line.get_marker() for line in axes.lines}) == 3
 
@@ -93,17 +99,17 @@ def test_caption_has_settings_versions_date_and_what_is_missing() -> None:
 
 
 def test_group_without_a_counted_run_shows_its_reasons() -> None:
-    groups = groups_of({"status": "oom", "reason": "out of memory"})
-    assert "out of memory" in " ".join(caption(groups[0]))
-    assert draw(groups, HEADLINE).axes == []
+    found = compared({"status": "oom", "reason": "out of memory"})
+    assert "out of memory" in " ".join(caption(found.groups[0]))
+    assert draw(found).axes == []
 
 
 @pytest.mark.parametrize("count", [1, 40])
 def test_names_and_legend_do_not_overlap_or_leave_the_figure(count: int) -> None:
     name = "An accelerator with an unusually long name and a dollar $\\frac{ in it "
-    groups = groups_of(*({"gpu_info__device_name": f"{name * 2}{i}", "framework": "f" * 40} for i in range(count)))
+    found = compared(*({"gpu_info__device_name": f"{name * 2}{i}", "framework": "f" * 40} for i in range(count)))
     with mpl.rc_context({"text.parse_math": False, "font.size": 9}):
-        figure = draw(groups, HEADLINE)
+        figure = draw(found)
         renderer = FigureCanvasAgg(figure).get_renderer()
         figure.draw(renderer)
     first, loss = figure.axes[0], figure.axes[-1]
@@ -117,13 +123,13 @@ def test_names_and_legend_do_not_overlap_or_leave_the_figure(count: int) -> None
 
 
 def test_dollar_in_a_name_is_no_formula() -> None:
-    assert size(png(groups_of({"gpu_info__device_name": "$\\frac{1$"}), HEADLINE))[0] > 1000
+    assert size(png(compared({"gpu_info__device_name": "$\\frac{1$"})))[0] > 1000
 
 
 @pytest.mark.parametrize(("groups", "panels"), [(0, 0), (1, PANELS), (3, 3 * PANELS)])
 def test_each_group_has_its_strip(groups: int, panels: int) -> None:
-    found = groups_of(*({"model": f"model{index}"} for index in range(groups)))
-    assert len(draw(found, HEADLINE).axes) == panels
-    width, height = size(png(found, HEADLINE))
+    found = compared(*({"model": f"model{index}"} for index in range(groups)))
+    assert len(draw(found).axes) == panels
+    width, height = size(png(found))
     assert width > 1000
     assert 50 < height < 65536

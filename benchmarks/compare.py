@@ -1,0 +1,182 @@
+"""Time and memory of the command `evaluate.compare` over many results, from its start to its end, all four outputs.
+
+    python -m benchmarks.compare [--results 1000] [--steps 500] [--repetitions 5]
+
+The results are made from a seed: two vendors, two models, two frameworks, machines of their own and runs of their own,
+noise that follows itself from step to step. In turn with each run of the command a peer is measured that does what
+nobody can leave out with the standard library: `json.load` of every file, in one process. So the ratio of both holds
+where the machine is shared; processor time is that of all processes, peak memory the sum over those that live at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+from tests.example import example_result
+from utils import results
+from utils.performance import summarize
+
+PLATFORMS = {
+    "nvd": {"device_name": "NVIDIA H100 80GB HBM3", "total_memory_gb": 85.0, "gpu_cores": 16896},
+    "amd": {"device_name": "AMD Instinct MI300X", "total_memory_gb": 206.0, "gpu_cores": 19456},
+}
+MODELS, FRAMEWORKS, MACHINES = ("llama", "qwen"), ("mega", "hf"), 5
+STEP_SECONDS = {"nvd": 1.0, "amd": 1.05}
+CONFIG = {"num_gpus": 8, "global_batch_size": 64, "micro_batch_size": 1, "dp": 8, "precision": "bf16"}
+PEER = (
+    "import json, pathlib, sys; print(sum(len(json.load(open(p))) for p in pathlib.Path(sys.argv[1]).rglob('*.json')))"
+)
+LOOK_SECONDS = 0.02
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run of a command: seconds by the clock, seconds of processor, MB of memory over all its processes."""
+
+    wall: float
+    cpu: float
+    peak_mb: float
+    code: int
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure and print the table; exit 1 where the command fails."""
+    options = _arguments(argv)
+    with tempfile.TemporaryDirectory(prefix="tprimat-compare-") as name:
+        folder = Path(name) / "results"
+        size = write(folder, options.results, options.steps, options.seed)
+        print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
+        print(f"{options.results} results of {options.steps} steps, {size / 1e6:.1f} MB, seed {options.seed}")
+        command = [sys.executable, "-m", "evaluate.compare", str(folder), "--output", f"{name}/out", *options.rest]
+        peer = [sys.executable, "-c", PEER, str(folder)]
+        pairs = []
+        for _ in range(options.repetitions):
+            pairs.append((_measure(command), _measure(peer)))
+            ours, theirs = pairs[-1]
+            print(f"compare {ours}\npeer    {theirs}\nload {os.getloadavg()[0]:.1f}", file=sys.stderr, flush=True)
+        if any(one.code != 0 for pair in pairs for one in pair):
+            return 1
+        print(f"{'':28}{'median':>8}{'min':>8}{'max':>8}")
+        for title, side in (("compare", 0), ("json.load of all files", 1)):
+            runs = [pair[side] for pair in pairs]
+            for unit, values in (
+                ("s", [run.wall for run in runs]),
+                ("s CPU", [run.cpu for run in runs]),
+                ("MB", [run.peak_mb for run in runs]),
+            ):
+                print(_line(f"{title}, {unit}", values))
+        print(_line("ratio of the CPU times", [ours.cpu / theirs.cpu for ours, theirs in pairs]))
+    return 0
+
+
+def write(folder: Path, count: int, steps: int, seed: int) -> int:
+    """Write `count` ok and valid results below `folder`; return their bytes."""
+    random = np.random.default_rng(seed)
+    jobs = _jobs()
+    size = 0
+    for _ in range(count):
+        vendor, model, framework, machine, run = next(jobs)
+        result = _result(random, steps, vendor, model, framework, machine, run)
+        path = folder / vendor / f"machine{machine}" / results.result_name(vendor, framework, model, run)
+        results.write(result, path)
+        size += path.stat().st_size
+    return size
+
+
+def _jobs() -> Iterator[tuple[str, str, str, int, int]]:
+    run = 0
+    while True:
+        run += 1
+        for machine in range(MACHINES):
+            for vendor in PLATFORMS:
+                for model in MODELS:
+                    for framework in FRAMEWORKS:
+                        yield vendor, model, framework, machine, run
+
+
+def _result(
+    random: np.random.Generator, steps: int, vendor: str, model: str, framework: str, machine: int, run: int
+) -> dict[str, Any]:
+    result = example_result(platform=vendor, model=model, framework=framework, run=run)
+    for section in ("training_config", "resolved_config"):
+        result[section] |= CONFIG | {"max_steps": steps}
+    result["gpu_info"] |= PLATFORMS[vendor] | {"device_count": CONFIG["num_gpus"]}
+    result["provenance"]["host"] = f"{vendor}-{machine}"
+    noise = random.normal(0, 0.004, steps)
+    for step in range(1, steps):
+        noise[step] += 0.5 * noise[step - 1]
+    effect = STEP_SECONDS[vendor] * (1 + random.normal(0, 0.003))
+    times = effect * np.exp(noise)
+    times[:3] *= (8.0, 1.5, 1.2)
+    result["steps"] = list(range(1, steps + 1))
+    result["step_times"] = [float(f"{value:.6g}") for value in times]
+    result["loss_values"] = [float(f"{3 + 7 * 0.98**step + random.normal(0, 0.01):.9g}") for step in range(steps)]
+    result["grad_norms"] = [float(f"{value:.9g}") for value in random.lognormal(0, 0.3, steps)]
+    result["learning_rates"] = [float(f"{3e-4 * (1 - step / steps):.9g}") for step in range(steps)]
+    result["data_wait_seconds"] = [0.0] * steps
+    tokens = CONFIG["global_batch_size"] * result["training_config"]["sequence_length"]
+    result["performance_metrics"] |= summarize(result["step_times"], tokens, CONFIG["num_gpus"])
+    return result
+
+
+def _measure(command: Sequence[str]) -> Measured:
+    """Run a command; memory is looked at every LOOK_SECONDS, processor time is what the system says at the end."""
+    before = os.times()
+    started = time.perf_counter()
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        root, peak = psutil.Process(process.pid), 0
+        while process.poll() is None:
+            peak = max(peak, _memory(root))
+            time.sleep(LOOK_SECONDS)
+    wall, after = time.perf_counter() - started, os.times()
+    cpu = after.children_user + after.children_system - before.children_user - before.children_system
+    return Measured(wall, cpu, peak / 1e6, process.returncode)
+
+
+def _memory(root: psutil.Process) -> int:
+    total = 0
+    for process in _family(root):
+        try:
+            total += process.memory_info().rss
+        except psutil.Error:
+            continue
+    return total
+
+
+def _family(root: psutil.Process) -> list[psutil.Process]:
+    try:
+        return [root, *root.children(recursive=True)]
+    except psutil.Error:
+        return []
+
+
+def _line(title: str, values: Sequence[float]) -> str:
+    return f"{title:28}{statistics.median(values):8.2f}{min(values):8.2f}{max(values):8.2f}"
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.compare", description=__doc__.splitlines()[0])
+    parser.add_argument("--results", type=int, default=1000, help="how many (default: %(default)s)")
+    parser.add_argument("--steps", type=int, default=500, help="of each (default: %(default)s)")
+    parser.add_argument("--repetitions", type=int, default=5, help="of command and peer (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="of the made-up results (default: %(default)s)")
+    parser.add_argument("rest", nargs="*", help="options for compare, after --")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
