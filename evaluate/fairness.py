@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evaluate import curves
-from evaluate.handicaps import handicap
+from evaluate.handicaps import handicap, recipe
 from evaluate.rules import Result
 
 SAME, ALLOWED, BLOCKING, UNKNOWN = "same", "differs, allowed", "differs, not comparable", "unknown"
@@ -185,13 +185,21 @@ def _surroundings(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
         left, right = (environment.get(name, "not set") for environment in environments)
         if left == right:
             continue
-        hits = {handicap(a[0]["platform"], name, left), handicap(b[0]["platform"], name, right)}
-        note = f"{name} on one side only, where {max(hits)}" if len(hits) > 1 else ""
-        yield Item(f"environment {name}", BLOCKING if note else ALLOWED, left, right, note)
+        taken = [{handicap(*_environment(one), name) for one in side} for side in (a, b)]
+        if taken[0] == taken[1] and len(taken[0]) == 1:
+            note = max(recipe(*_environment(one), name) for one in (*a, *b))
+            yield Item(f"environment {name}", ALLOWED, left, right, note)
+        else:
+            note = f"{name} on one side only, where {max(taken[0] | taken[1])}"
+            yield Item(f"environment {name}", BLOCKING, left, right, note)
     for key in ("framework_versions", "code_sha256", "image_digest"):
         yield _item(key.replace("_", " "), _values(a, "provenance", key), _values(b, "provenance", key), ALLOWED)
     for name in ("power cap", "clocks", "NUMA balancing"):
         yield Item(name, UNKNOWN, "not recorded", "not recorded")
+
+
+def _environment(result: Result) -> tuple[str, dict[str, str]]:
+    return result["platform"], result["provenance"]["environment"] or {}
 
 
 def _merged(environments: Any) -> dict[str, str]:

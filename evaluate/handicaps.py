@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 HANDICAPS = {
     ("CUDA_LAUNCH_BLOCKING", "1"): "every kernel is waited for (CUDA C++ Programming Guide)",
     ("HIP_LAUNCH_BLOCKING", "1"): "every kernel is waited for (HIP documentation)",
+    ("AMD_SERIALIZE_KERNEL", "1"): "each kernel waits for the one before (HIP documentation)",
+    ("AMD_SERIALIZE_KERNEL", "2"): "every kernel is waited for (HIP documentation)",
     ("AMD_SERIALIZE_KERNEL", "3"): "every kernel is waited for (HIP documentation)",
     ("AMD_SERIALIZE_COPY", "3"): "every copy is waited for (HIP documentation)",
     ("HSA_ENABLE_SDMA", "0"): "copies take compute units instead of the copy engines (ROCm documentation)",
@@ -12,6 +16,9 @@ HANDICAPS = {
     ("NCCL_P2P_DISABLE", "1"): "GPUs exchange through the host (NCCL documentation)",
     ("NCCL_SHM_DISABLE", "1"): "GPUs of a machine exchange through the network (NCCL documentation)",
     ("NCCL_IB_DISABLE", "1"): "machines exchange over sockets, not InfiniBand (NCCL documentation)",
+    ("NCCL_COLLNET_ENABLE", "0"): "reductions in the network are off (NCCL documentation)",
+    ("NCCL_NET_GDR_LEVEL", "LOC"): "the network does not read GPU memory itself (NCCL documentation)",
+    ("NCCL_P2P_LEVEL", "LOC"): "GPUs exchange through the host (NCCL documentation)",
     ("NCCL_NVLS_ENABLE", "0"): "reductions in the switch are off (NCCL documentation)",
     ("RCCL_MSCCL_ENABLE", "0"): "RCCL's tuned collectives are off (RCCL documentation)",
     ("RCCL_MSCCLPP_ENABLE", "0"): "RCCL's tuned collectives are off (RCCL documentation)",
@@ -24,11 +31,22 @@ HANDICAPS = {
 
 
 RECIPES = {
-    ("nvd", "NCCL_NVLS_ENABLE", "0"): "NeMo 2.3, scripts/performance: NVIDIA's own setting for these models",
+    ("nvd", "NCCL_NVLS_ENABLE", "0"): (
+        ("TORCH_NCCL_AVOID_RECORD_STREAMS", "1"),
+        "NVIDIA's own recipe has it (NeMo 2.3, scripts/performance), with TORCH_NCCL_AVOID_RECORD_STREAMS=1",
+    ),
 }
-"""Values that a vendor itself sets for speed: no handicap on its own platform."""
+"""Values that a vendor itself sets for speed on its platform, each with another of the same recipe that stands beside
+it: alone, it is no recipe but a feature that was switched off."""
 
 
-def handicap(platform: str, name: str, value: str) -> str:
-    """Return what a variable with this value takes from a platform's speed, empty where nothing is known of it."""
-    return "" if (platform, name, value) in RECIPES else HANDICAPS.get((name, value), "")
+def handicap(platform: str, environment: Mapping[str, str], name: str) -> str:
+    """Return what a variable of this environment takes from a platform's speed, empty where nothing is known of it."""
+    value = environment.get(name, "")
+    return "" if recipe(platform, environment, name) else HANDICAPS.get((name, value), "")
+
+
+def recipe(platform: str, environment: Mapping[str, str], name: str) -> str:
+    """Return whose recipe a variable of this environment is part of, empty where it is of none."""
+    (beside, needed), source = RECIPES.get((platform, name, environment.get(name, "")), (("", ""), ""))
+    return source if source and environment.get(beside) == needed else ""

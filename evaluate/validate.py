@@ -3,7 +3,7 @@
     python -m evaluate.validate output/ [more folders]
 
 Prints one row for each result. Exits 0 when all are ok and valid, 1 when any is rejected or not ok, 2 for bad input.
-The rules are in `evaluate/rules.py` and `evaluate/limits.py`.
+The rules are in `evaluate/rules.py`, `evaluate/limits.py` and `evaluate/identity.py`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from evaluate import tables
-from evaluate.limits import LIMITS
+from evaluate import identity, tables
+from evaluate.limits import LIMITS, energy_has_two_sources
 from evaluate.rules import REJECTING_RULES, WARNING_RULES, Result, absurd_numbers
 from utils import results
+
+REJECTING = (*REJECTING_RULES, *LIMITS, identity.framework_is_what_ran)
+WARNING = (
+    *WARNING_RULES,
+    identity.model_is_what_it_is_called,
+    identity.loss_is_of_unseen_data,
+    energy_has_two_sources,
+)
 
 
 @dataclass(frozen=True)
@@ -62,8 +70,8 @@ def check(result: Result) -> Findings:
     if absurd := list(absurd_numbers(result)):
         return Findings(rejections=tuple(absurd))
     return Findings(
-        rejections=tuple(line for rule in (*REJECTING_RULES, *LIMITS) for line in rule(result)),
-        warnings=tuple(line for rule in WARNING_RULES for line in rule(result)),
+        rejections=tuple(line for rule in REJECTING for line in rule(result)),
+        warnings=tuple(line for rule in WARNING for line in rule(result)),
     )
 
 

@@ -123,8 +123,9 @@ def test_the_honest_twin_passes() -> None:
 
 
 def test_a_vendors_own_setting_is_no_handicap_on_its_own_platform() -> None:
-    own = {"provenance__environment": {"NCCL_NVLS_ENABLE": "0"}}
-    found = one(side("nvd", 1.0, **own) + side("amd", 0.9))
+    alone, beside = {"NCCL_NVLS_ENABLE": "0"}, {"TORCH_NCCL_AVOID_RECORD_STREAMS": "1"}
+    assert one(side("nvd", 1.0, provenance__environment=alone) + side("amd", 0.9)).word == "not_comparable"
+    found = one(side("nvd", 1.0, provenance__environment=alone | beside) + side("amd", 0.9))
     assert found.word == "faster"
     assert any(
         item.name == "environment NCCL_NVLS_ENABLE" and item.state == ALLOWED for item in found.certificate or ()
