@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Where the checkout and its Python are, and whether that Python is ready. Sourced by the other scripts.
 # Usage:  source shell/environment.sh; use_environment; "$PYTHON" -m utils.configure
-# Reads:  *-requirements.txt, .venv/.stamp-*, PLATFORM
-# Writes: ROOT and PYTHON (not exported); TOKENIZERS_PARALLELISM (exported)
+# Reads:  *-requirements.txt, .venv/.stamp-*, PLATFORM; in our images TPRIMAT_VENV (in place of .venv), TPRIMAT_IN_CONTAINER
+# Writes: ROOT, VENV and PYTHON (not exported); TOKENIZERS_PARALLELISM (exported)
 # Exits:  0 after showing help; else not itself: its functions return what the scripts that they call returned
 set -Eeuo pipefail
 
 ROOT=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
-PYTHON=$ROOT/.venv/bin/python
+VENV=${TPRIMAT_VENV:-$ROOT/.venv}
+PYTHON=$VENV/bin/python
 
 # The data loaders fork; a tokenizer's threads do not survive that, and warn about it in every worker.
 export TOKENIZERS_PARALLELISM=false
@@ -24,14 +25,23 @@ wanted_stamp() { # <runtime|dev>
 
 # Quiet: where something is wrong with the platform or the Python, setup.sh says so.
 environment_is_fresh() { # <runtime|dev>
-  local wanted stamp=$ROOT/.venv/.stamp-$1
-  [[ -f $stamp && ! -e $ROOT/.venv/.installing ]] || return 1
+  local wanted stamp=$VENV/.stamp-$1
+  [[ -f $stamp && ! -e $VENV/.installing ]] || return 1
   wanted=$(wanted_stamp "$1" 2>/dev/null) && [[ $(<"$stamp") == "$wanted" ]]
 }
 
-# Make .venv what the requirement files say; at once when it is so already.
+# Make .venv what the requirement files say; at once when it is so already. That of an image is never changed: what ran
+# would no longer be the image that the result names.
 use_environment() {
-  environment_is_fresh runtime || "$ROOT/shell/setup.sh"
+  if environment_is_fresh runtime; then return; fi
+  if [[ -n ${TPRIMAT_IN_CONTAINER:-} ]]; then
+    local platform
+    platform=$("$ROOT/shell/platform.sh") || return
+    printf 'error: environment: the image is older than %s-requirements.txt or cpu-requirements.txt (it was made for %s); %s\n' \
+      "$platform" "$(cat "$VENV/.made-for" 2>/dev/null || printf 'nothing')" "run ./shell/build.sh" >&2
+    exit 1
+  fi
+  "$ROOT/shell/setup.sh"
 }
 
 # For what needs the standard library only, and must run where nothing is installed.

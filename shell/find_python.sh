@@ -26,7 +26,7 @@ main() {
     return 2
   done
   while read -r path; do
-    if [[ $path == "$ROOT"/.venv/* ]]; then continue; fi
+    if [[ $path == "$VENV"/* ]]; then continue; fi
     if fits "$path"; then
       printf '%s\n' "$path"
       return

@@ -2,7 +2,7 @@
 # Make or repair .venv with the pinned packages of this machine's platform; does nothing when it is as it should be.
 # Usage:  shell/setup.sh [--dev] [PLATFORM=amd|nvd|cpu] [KEY=VALUE ...]        --dev adds what shell/test.sh needs
 # Reads:  <platform>-requirements.txt, dev-requirements.txt, PLATFORM; pip's own settings, proxies
-# Writes: .venv, .venv.lock
+# Writes: .venv, .venv.lock (in our images TPRIMAT_VENV in their place)
 # Exits:  0 ready, 1 something could not be installed, 2 bad argument or platform
 set -Eeuo pipefail
 
@@ -10,7 +10,6 @@ set -Eeuo pipefail
 source "$(dirname -- "${BASH_SOURCE[0]}")/environment.sh"
 
 CPU_WHEELS=https://download.pytorch.org/whl/cpu
-VENV=$ROOT/.venv
 MACHINE_TORCH=$VENV/.machine-torch.txt
 steps=3
 current_step=0
@@ -30,8 +29,8 @@ die() {
 # Two at once would write into each other's .venv. The lock lies outside of it, because .venv may be made anew.
 take_lock() {
   type -P flock >/dev/null || return 0
-  mkdir -p -- "$ROOT/.venv.lock"
-  exec 9>"$ROOT/.venv.lock/held"
+  mkdir -p -- "$VENV.lock"
+  exec 9>"$VENV.lock/held"
   flock -n 9 && return
   say "another setup is at work on this checkout; waiting for it"
   flock 9

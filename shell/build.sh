@@ -1,0 +1,147 @@
+#!/usr/bin/env bash
+# Build the image of this machine's platform: tprimat:amd, tprimat:nvd or tprimat:cpu. Its id is the only line on stdout.
+#
+# For Apptainer (RUNTIME=apptainer) the same image, built with docker or podman, is turned into a file.
+# pip's settings of this machine (PIP_*, pip.conf, its certificates) and the proxies are lent to the build as secrets and
+# are not in the image; podman also mounts the folders of packages that they name.
+#
+# Usage:  [BUILD_ARGS='--no-cache ...'] ./shell/build.sh [--dry-run] [PLATFORM=amd|nvd|cpu] [RUNTIME=auto|docker|podman|
+#         apptainer] [BASE_IMAGE=...] [KEY=VALUE ...]
+#         --dry-run prints the commands and starts none of them; BUILD_ARGS are words for docker build or podman build
+# Reads:  <platform>.Dockerfile, the checkout as far as .dockerignore lets it, TPRIMAT_SIF_DIR; pip's settings, proxies
+# Writes: the image; for apptainer tprimat_<platform>.sif and .sif.sha256 in TPRIMAT_SIF_DIR (default: the checkout)
+# Exits:  0 built, 1 failed, 2 bad argument or no engine that works, 128 + signal interrupted
+set -Eeuo pipefail
+
+dry_run=false
+child=''
+lent=''
+
+main() {
+  # shellcheck source=shell/environment.sh
+  source "$(dirname -- "${BASH_SOURCE[0]}")/environment.sh"
+  # shellcheck source=shell/runtime.sh
+  source "$ROOT/shell/runtime.sh"
+  # shellcheck source=shell/setting.sh
+  source "$ROOT/shell/setting.sh"
+  # shellcheck source=shell/build_settings.sh
+  source "$ROOT/shell/build_settings.sh"
+  show_help_if_asked "$@"
+  local platform engine base
+  take_arguments "$@"
+  cd -- "$ROOT"
+  platform=$("$ROOT/shell/platform.sh")
+  pick_engine "$platform"
+  lent=$(mktemp -d) # readable to nobody else
+  trap 'rm -rf -- "$lent"' EXIT
+  trap 'stop TERM 143' TERM
+  trap 'stop INT 130' INT
+  base=${BASE_IMAGE:-$(sed -n 's/^ARG BASE_IMAGE=//p' "$platform.Dockerfile")}
+  build "$platform"
+  if [[ $RUNTIME == apptainer ]]; then convert "$platform"; fi
+  if [[ $dry_run == false ]]; then
+    printf '%s %s\n' "$(image_of "$RUNTIME" "$platform")" "$(image_digest "$RUNTIME" "$platform")"
+  fi
+}
+
+die() { # <exit code> <message...>
+  printf 'error: build: %s\n' "${*:2}" >&2
+  exit "$1"
+}
+
+take_arguments() { # <arguments of the script...>; sets dry_run, exports settings
+  local argument
+  for argument in "$@"; do
+    case $argument in
+      --dry-run) dry_run=true ;;
+      [A-Z]*=*) export "${argument?}" ;;
+      *) die 2 "got argument '$argument', wanted --dry-run or KEY=VALUE" ;;
+    esac
+  done
+}
+
+pick_engine() { # <platform>; sets RUNTIME (what the image is for) and engine (what builds it)
+  local wanted
+  wanted=$(setting RUNTIME)
+  case $wanted in
+    native) die 2 "RUNTIME=native uses no image; use auto, docker, podman or apptainer" ;;
+    apptainer)
+      if ! type -P apptainer >/dev/null; then die 2 "RUNTIME=apptainer: apptainer is not on PATH"; fi
+      pick_runtime auto "$1" build || exit
+      engine=$RUNTIME RUNTIME=apptainer
+      ;;
+    *)
+      pick_runtime "$wanted" "$1" build || exit
+      engine=$RUNTIME
+      ;;
+  esac
+}
+
+# Waited for in the background: bash takes a signal only between commands, and an engine told so ends in good order.
+run() { # <command...>
+  local line
+  if [[ $dry_run == true ]]; then
+    printf -v line ' %q' "$@"
+    printf '%s\n' "${line# }"
+    return
+  fi
+  "$@" >&2 &
+  child=$!
+  wait "$child" || die 1 "'$1 $2' failed with exit code $?, its reason is above"
+  child=''
+}
+
+stop() { # <signal> <exit code>
+  if [[ -n $child ]]; then
+    kill -s "$1" "$child" 2>/dev/null || true # it may have ended by itself
+    wait "$child" || true                     # its exit code is that of the signal
+  fi
+  exit "$2"
+}
+
+# What a tag means changes; the digest says which base it was. An image that no registry has seen has only its id.
+base_digest() {
+  local digest
+  digest=$("$engine" image inspect --format '{{range .RepoDigests}}{{.}} {{end}}{{.Id}}' "$base" 2>/dev/null) || return 0
+  digest=${digest%% *}
+  printf 'sha256:%s\n' "${digest##*sha256:}"
+}
+
+revision() {
+  local commit
+  commit=$(git rev-parse HEAD 2>/dev/null) || return 0
+  if [[ -n $(git status --porcelain 2>/dev/null) ]]; then commit+=-dirty; fi
+  printf '%s\n' "$commit"
+}
+
+build() { # <platform>
+  local digest commit extra=() options=() started=$SECONDS
+  if ! "$engine" image inspect "$base" &>/dev/null; then run "$engine" pull "$base"; fi
+  digest=$(base_digest)
+  commit=$(revision)
+  read -ra extra <<<"${BUILD_ARGS:-}"
+  lend_settings "$lent" "$engine" # sets options
+  printf '%s: building %s on %s\n' "$engine" "tprimat:$1" "$base" >&2
+  export DOCKER_BUILDKIT=1
+  run "$engine" build --tag "$(image_of "$engine" "$1")" --file "$1.Dockerfile" --build-arg "BASE_IMAGE=$base" \
+    --build-arg "BASE_DIGEST=${digest:-unknown}" --build-arg "REVISION=${commit:-unknown}" "${options[@]}" "${extra[@]}" .
+  if [[ $dry_run == false ]]; then printf 'built in %s s\n' "$((SECONDS - started))" >&2; fi
+}
+
+# Written under another name first: a file that an interrupt left half done would be taken for an image.
+convert() { # <platform>
+  local sif archive
+  sif=$(image_of apptainer "$1")
+  archive=$(dirname -- "$sif")/.tprimat_$1.tar
+  trap 'rm -rf -- "$lent" "$archive" "$sif.new"' EXIT
+  rm -f -- "$archive"
+  case $engine in
+    docker) run docker save --output "$archive" "$(image_of docker "$1")" ;;
+    podman) run podman save --format docker-archive --output "$archive" "$(image_of podman "$1")" ;;
+  esac
+  run apptainer build --force "$sif.new" "docker-archive:$archive"
+  run mv -f -- "$sif.new" "$sif"
+  if [[ $dry_run == false ]]; then sha256sum -- "$sif" >"$sif.sha256"; fi
+}
+
+main "$@"

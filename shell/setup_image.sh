@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# Make the environment of one of our images; the Dockerfiles run it, and nothing else does.
+#
+# What the base image brings stays as it is: setup.sh takes its PyTorch and numpy for constraints. Added are only the tools
+# that the scripts need and the base has not, and a folder for the environment.
+#
+# Usage:  PLATFORM=amd|nvd|cpu TPRIMAT_VENV=FOLDER shell/setup_image.sh
+# Reads:  <platform>-requirements.txt; /run/tprimat/settings (exports of pip's variables and proxies), which the build mounts
+# Writes: TPRIMAT_VENV; packages of Debian or Ubuntu
+# Exits:  0 made, 1 something could not be installed, 2 bad argument or platform
+set -Eeuo pipefail
+
+# shellcheck source=shell/environment.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/environment.sh"
+
+SETTINGS_FILE=/run/tprimat/settings
+
+say() { printf '%s\n' "$*" >&2; }
+
+# What is in the way of a package is in apt's own last lines.
+apt_install() { # <package...>
+  type -P apt-get >/dev/null || return
+  export DEBIAN_FRONTEND=noninteractive
+  apt-get update -qq && apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+
+# Results name the commit of the checkout, which only git can say; a checkout mounted into the image is of another user.
+add_git() {
+  if ! type -P git >/dev/null; then
+    say "git: the base image has none; from its distribution"
+    apt_install git || say "warning: git could not be installed: results of this image will not name their commit"
+  fi
+  if type -P git >/dev/null; then git config --system --add safe.directory /workspace/code; fi
+}
+
+# Debian and Ubuntu keep Python's venv module in a package of its own.
+add_venv_module() {
+  if python3 -c 'import ensurepip, venv' 2>/dev/null; then return; fi
+  say "python3-venv: the base image has none; from its distribution"
+  apt_install python3-venv || say "warning: python3-venv could not be installed"
+}
+
+# AMD's profiler comes with most images of ROCm; without it a profile has no counters of the GPU, and everything else works.
+add_rocm_profiler() {
+  if [[ -x /opt/rocm/bin/rocprofv3 ]]; then return; fi
+  say "rocprofiler-sdk: the base image has none; from its package sources"
+  apt_install rocprofiler-sdk || say "warning: rocprofiler-sdk could not be installed: this image has no rocprofv3"
+}
+
+main() {
+  local platform
+  show_help_if_asked "$@"
+  umask 022 # any user may read the environment
+  if [[ -f $SETTINGS_FILE ]]; then
+    # shellcheck source=/dev/null
+    source "$SETTINGS_FILE"
+  fi
+  platform=$("$ROOT/shell/platform.sh")
+  add_git
+  add_venv_module
+  if [[ $platform == amd ]]; then add_rocm_profiler; fi
+  mkdir -p -- "${TPRIMAT_VENV:?wanted the folder of the environment}"
+  "$ROOT/shell/setup.sh"
+  rm -rf -- "$VENV.lock" /var/lib/apt/lists/*
+}
+
+main "$@"
