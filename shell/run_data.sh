@@ -3,9 +3,12 @@
 #
 # What is there already is kept and verified again; after an interrupt the same command goes on where it was. Data that
 # do not fit this machine's own model size or number of steps are made too, with a warning: they may be for another one.
+# On a GPU machine it runs in the image that ./shell/build.sh has made; RUNTIME says with which engine (docs/containers.md).
 #
-# Usage:  ./shell/run_data.sh [KEY=VALUE ...]          e.g. ./shell/run_data.sh DATASET=c4 SAMPLES=50000 MODEL=llama
-# Reads:  config.env and its overlays, the environment; the hub, with HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE, HF_HOME
+# Usage:  ./shell/run_data.sh [--dry-run] [KEY=VALUE ...]          e.g. ./shell/run_data.sh DATASET=c4 SAMPLES=50000
+#         --dry-run prints the command that it would start
+# Reads:  config.env and its overlays, the environment, secrets.env; CONTAINER_ARGS, CONTAINER_SHM_SIZE; the hub, with
+#         HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE, HF_HOME
 # Writes: .venv, DATA_DIR/<data set>/text.{bin,idx,json}, tokenizer/; the cache of huggingface_hub; prefixes on stdout
 # Exits:  0 prepared and verified, 2 bad input, 128 + signal interrupted, 1 failed
 set -Eeuo pipefail
@@ -14,12 +17,17 @@ main() {
   # shellcheck source=shell/environment.sh
   source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
   show_help_if_asked "$@"
-  take_settings "$@"
-  use_environment
-  cd "$ROOT"
-  local platform
-  platform=$("$ROOT/shell/platform.sh")
-  exec "$PYTHON" -m data.prepare --for-any-training --platform "$platform" --workers "$(nproc)" "${SETTINGS[@]}"
+  # shellcheck source=shell/inside.sh
+  source "$ROOT/shell/inside.sh"
+  take_run_arguments "$@"
+  load_secrets
+  choose_runtime run
+  if [[ $RUNTIME == native ]]; then
+    local command=("$PYTHON" -m data.prepare --for-any-training --platform "$PLATFORM" --workers "$(nproc)")
+    run_here "${command[@]}" "${ARGUMENTS[@]}"
+  fi
+  mount_for_jobs
+  run_in_container jobs data shell/run_data.sh "${INNER[@]}"
 }
 
 main "$@"

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Find the container engine that jobs run in, and say why that one. Sourced by the run_*.sh, entry.sh and build.sh.
 #
-# Usage:  source shell/environment.sh; source shell/runtime.sh; pick_runtime <wanted> <platform> [run|build]
-#         wanted: auto, docker, podman, apptainer or native. run wants the engine and our image in it, build the engine
+# Usage:  source shell/environment.sh; source shell/runtime.sh; pick_runtime <wanted> <platform> [run|tools|build]
+#         wanted: auto, docker, podman, apptainer or native. run wants an engine that starts our image, tools too, but
+#         goes without one on every platform; build wants the engine alone
 # Reads:  PATH, the engines, TPRIMAT_IN_CONTAINER, TPRIMAT_SIF_DIR (folder of tprimat_<platform>.sif, default: checkout)
 # Writes: RUNTIME (not exported); one line on stderr
 # Exits:  0; its functions return 2 with one error line where what is wanted cannot be had
@@ -87,17 +88,17 @@ starts_container() { # <engine> <platform>
   return 1
 }
 
-_is_fit() { # <engine> <platform> <run|build>; sets why and has_engine
+_is_fit() { # <engine> <platform> <run|tools|build>; sets why and has_engine
   engine_works "$1" || return
   has_engine=true
   if [[ $3 == build ]]; then return; fi
   has_image "$1" "$2" && starts_container "$1" "$2"
 }
 
-_pick_automatically() { # <platform> <run|build>
+_pick_automatically() { # <platform> <run|tools|build>
   local engine why has_engine=false refused='' candidates=(docker podman)
   # apptainer makes its image from one that docker or podman have built
-  if [[ $2 == run ]]; then candidates+=(apptainer); fi
+  if [[ $2 != build ]]; then candidates+=(apptainer); fi
   for engine in "${candidates[@]}"; do
     if _is_fit "$engine" "$1" "$2"; then
       RUNTIME=$engine
@@ -112,7 +113,7 @@ _pick_automatically() { # <platform> <run|build>
       "$refused" >&2
     return 2
   fi
-  if [[ $1 == cpu ]]; then
+  if [[ $1 == cpu || $2 == tools ]]; then
     printf 'runtime: native (%s)\n' "$refused" >&2
   elif [[ $has_engine == true ]]; then
     printf 'error: RUNTIME=auto: no container can be had (%s); run ./shell/build.sh, or use RUNTIME=native\n' \
@@ -125,7 +126,7 @@ _pick_automatically() { # <platform> <run|build>
 
 # Sets RUNTIME, which those who source this file read.
 # shellcheck disable=SC2034
-pick_runtime() { # <wanted> <platform> [run|build]
+pick_runtime() { # <wanted> <platform> [run|tools|build]
   local wanted=$1 why has_engine
   if [[ -n ${TPRIMAT_IN_CONTAINER:-} ]]; then
     RUNTIME=native
@@ -164,6 +165,7 @@ image_digest() { # <engine> <platform>
 # build.sh leaves the digest beside the file; without it, or with an older one, 20 GB have to be read.
 _digest_of_file() { # <sif>
   local digest
+  [[ -f $1 ]] || return 1
   if [[ -f $1.sha256 && ! $1 -nt $1.sha256 ]]; then
     read -r digest _ <"$1.sha256"
   else

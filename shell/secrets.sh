@@ -62,7 +62,8 @@ load_secrets() {
   # a trace (bash -x) would print the values
   local - number=0 line KEY keys=()
   set +x
-  if [[ ! -e $SECRETS_FILE && ! -L $SECRETS_FILE ]]; then return 0; fi
+  # in our containers /dev/null hides the file: the script outside has read it
+  if [[ -c $SECRETS_FILE || (! -e $SECRETS_FILE && ! -L $SECRETS_FILE) ]]; then return 0; fi
   if [[ ! -f $SECRETS_FILE || ! -r $SECRETS_FILE ]]; then
     refuse_secrets " cannot be read as a file; see secrets.env.example, or remove it"
     return

@@ -117,7 +117,7 @@ def check_combinations(rules: Rules, typed: Mapping[str, Any]) -> None:
     if typed["method"] == "both":
         raise rules.broken("METHOD", "means two trainings, which run_train.sh starts; name equal or best here")
     if typed["runtime"] not in ("auto", "native"):
-        raise rules.broken("RUNTIME", "this version runs natively only; use RUNTIME=native or auto")
+        raise rules.broken("RUNTIME", "run_data.sh, run_train.sh and entry.sh start containers; here use native")
     check_nodes(rules, typed)
     if typed["profiling"]:
         raise rules.broken("PROFILING", "this version writes no profile; use PROFILING=false")

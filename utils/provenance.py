@@ -24,18 +24,18 @@ PACKAGES = (
     *("torch", "megatron-core", "transformers", "accelerate", "transformer-engine", "numpy", "triton"),
     *("nemo-toolkit", "nemo_run", "lightning"),
 )
+NO_CONTAINER = "not in a container of ours"
 
 
 def describe(command: str, started_utc: str, finished_utc: str) -> dict[str, Any]:
     """Return the `provenance` section of a result."""
     reasons: dict[str, str] = {}
-    commit, dirty = _git(ROOT)
+    commit, dirty = _git(ROOT) if "TPRIMAT_GIT_COMMIT" not in os.environ else _told_git(os.environ)
     if commit is None:
         reasons |= dict.fromkeys(("git_commit", "git_dirty"), "not a git checkout, or git cannot be asked")
     image, digest = os.environ.get("TPRIMAT_IMAGE"), os.environ.get("TPRIMAT_IMAGE_DIGEST")
-    reasons |= {
-        key: "not in a container of ours" for key, value in (("image", image), ("image_digest", digest)) if not value
-    }
+    where = "what started the container did not tell" if os.environ.get("TPRIMAT_IN_CONTAINER") else NO_CONTAINER
+    reasons |= {key: where for key, value in (("image", image), ("image_digest", digest)) if not value}
     return {
         "git_commit": commit,
         "git_dirty": dirty,
@@ -70,6 +70,13 @@ def speed_variables(environ: Mapping[str, str]) -> dict[str, str]:
         for name, value in sorted(environ.items())
         if SPEED_VARIABLES.match(name) and not SECRET.search(name)
     }
+
+
+def _told_git(environ: Mapping[str, str]) -> tuple[str | None, bool | None]:
+    """Commit and dirty as shell/passed.sh asked outside of the container, where git and the whole repository are."""
+    return environ["TPRIMAT_GIT_COMMIT"] or None, {"true": True, "false": False}.get(
+        environ.get("TPRIMAT_GIT_DIRTY", "")
+    )
 
 
 def _git(root: Path) -> tuple[str | None, bool | None]:

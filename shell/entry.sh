@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Open a shell in the container that jobs run in, or run one command there, e.g. a single job.
+#
+# Usage:  ./shell/entry.sh [--dry-run] [KEY=VALUE ...] [-- COMMAND ...]
+#         e.g. ./shell/entry.sh -- bash train/train_amd_prim_llama.sh RUNS=1
+#         KEY=VALUE counts for all that is run inside; --dry-run prints the command of the container
+# Reads:  as shell/run_train.sh; standard input
+# Writes: what is run inside writes: OUTPUT_DIR, DATA_DIR and the hub's cache, nothing else of this machine
+# Exits:  with the exit code of the shell or the command; 2 bad input, or the RUNTIME that is named does not work
+set -Eeuo pipefail
+
+main() {
+  # shellcheck source=shell/environment.sh
+  source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+  if [[ ${1:-} != -- ]]; then show_help_if_asked "${1:-}"; fi
+  # shellcheck source=shell/inside.sh
+  source "$ROOT/shell/inside.sh"
+  local settings=() argument
+  while (($#)) && [[ $1 != -- ]]; do
+    settings+=("$1")
+    shift
+  done
+  shift || true # without -- there is nothing left
+  if ((! $#)); then set -- bash; fi
+  take_run_arguments "${settings[@]}"
+  for argument in "${ARGUMENTS[@]}"; do
+    if [[ $argument != [A-Z]*=* ]]; then _refuse "entry: got argument '$argument', wanted KEY=VALUE, or -- before a command"; fi
+    export "${argument?}"
+  done
+  load_secrets
+  choose_runtime run
+  if [[ $RUNTIME == native ]]; then run_here "$@"; fi
+  mount_for_jobs
+  open_in_container entry "$@"
+}
+
+main "$@"
