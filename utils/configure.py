@@ -85,6 +85,7 @@ class RunConfig:
     method: str
     label: str
     force: bool
+    strict: bool
     data_dir: Path
     output_dir: Path
     runtime: str

@@ -81,6 +81,17 @@ def left_behind() -> Iterator[Owned]:
             yield found
 
 
+def ancestors() -> set[int]:
+    """Return the ids of this process and of all that it descends from."""
+    found: set[int] = set()
+    process_id = os.getpid()
+    while process_id and process_id not in found:
+        found.add(process_id)
+        fields = _stat(process_id)
+        process_id = int(fields[1]) if fields else 0
+    return found
+
+
 def _marker_of(folder: Path) -> str | None:
     try:
         environment = (folder / "environ").read_bytes().decode(errors="replace").split("\0")
@@ -95,9 +106,14 @@ def _namespace() -> str:
 
 
 def _started(process_id: int) -> str | None:
-    """Field 22 of stat; the command before it stands in parentheses and may hold spaces. None for a zombie as well."""
+    """Return field 22 of stat; None for a zombie as well."""
+    fields = _stat(process_id)
+    return None if not fields or fields[0] in ("Z", "X") else fields[19]
+
+
+def _stat(process_id: int) -> list[str]:
+    """Return stat from field 3 on; the command before it stands in parentheses and may hold spaces."""
     try:
-        fields = (PROC / str(process_id) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        return (PROC / str(process_id) / "stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
-        return None
-    return None if fields[0] in ("Z", "X") else fields[19]
+        return []

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from utils.redact import json_value
-from utils.schema import SAMPLE_DIGITS, SAMPLES, SCHEMA_VERSION, SECTIONS, STATUSES, problems
+from utils.schema import OPTIONAL_SECTIONS, SAMPLE_DIGITS, SAMPLES, SCHEMA_VERSION, SECTIONS, STATUSES, problems
 
 __all__ = [
     "SAMPLES",
@@ -111,8 +111,9 @@ def read(path: Path) -> dict[str, Any]:
     if not isinstance(result, dict):
         raise ResultError(f"{path}: got a JSON {type(result).__name__}, wanted an object")
     validate(result, str(path))
-    for section, keys in SECTIONS.items():
-        result[section] = dict.fromkeys(keys) | result[section]
+    for section, keys in {**SECTIONS, **OPTIONAL_SECTIONS}.items():
+        if section in result:
+            result[section] = dict.fromkeys(keys) | result[section]
     return result
 
 

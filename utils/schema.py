@@ -128,6 +128,42 @@ SECTIONS: dict[str, dict[str, type | tuple[type, ...]]] = {
         "finished_utc": str,
     },
 }
+OPTIONAL_SECTIONS: dict[str, dict[str, type | tuple[type, ...]]] = {
+    "conditions": {
+        "gpu_tool": str,
+        "gpu_count": int,
+        "power_cap_watts": Number,
+        "default_power_cap_watts": Number,
+        "max_power_cap_watts": Number,
+        "max_sm_clock_mhz": Number,
+        "max_memory_clock_mhz": Number,
+        "clock_limit_mhz": Number,
+        "default_clock_limit_mhz": Number,
+        "performance_level": str,
+        "persistence": str,
+        "compute_mode": str,
+        "ecc": str,
+        "partition": str,
+        "driver_version": str,
+        "gpu_memory_used_gb": Number,
+        "other_processes": int,
+        "temperature_before_celsius": Number,
+        "temperature_after_celsius": Number,
+        "throttle_before": list,
+        "throttle_after": list,
+        "throttled_percent": dict,
+        "busy_before_percent": Number,
+        "numa_balancing": bool,
+        "numa_nodes": int,
+        "cpu_governor": str,
+        "swap_used_gb": Number,
+        "shared_memory_gb": Number,
+        "open_files_limit": int,
+        "locked_memory_gb": Number,
+    }
+}
+"""utils/conditions.py. Results of earlier versions and those read from logs do not have it; one that has it has it
+whole."""
 IDENTITY: dict[str, type | tuple[type, ...]] = {
     "platform": str,
     "framework": str,
@@ -186,6 +222,8 @@ def problems(result: Mapping[str, Any]) -> list[str]:
     found += _excluded_problems(result, is_log=source == "log")
     for section, keys in SECTIONS.items():
         found += _section_problems(section, keys, result.get(section), is_ok=status == "ok", is_log=source == "log")
+    for section in OPTIONAL_SECTIONS.keys() & result.keys():
+        found += _section_problems(section, OPTIONAL_SECTIONS[section], result[section], is_ok=True, is_log=False)
     waiting = _data_wait_fraction(result)
     if _is_instance(waiting, Number) and not 0 <= waiting <= 1:
         found.append(f"performance_metrics.data_wait_fraction: got {waiting!r}, wanted 0 to 1")

@@ -204,6 +204,7 @@ KEYS: dict[str, Key] = {
         "step_timeout_seconds", *_number(0, above=True), "longest time from one finished step to the next"
     ),
     "FORCE": Key("force", *_flag(), "run jobs again whose result is already there"),
+    "STRICT": Key("strict", *_flag(), "refuse a job that the pre-flight warns of, instead of noting it in the result"),
     "DATA_DIR": Key("data_dir", *_PATH, "folder of prepared data"),
     "OUTPUT_DIR": Key("output_dir", *_PATH, "folder of results, logs and plots"),
     "RUNTIME": Key("runtime", *_choice("auto", "docker", "podman", "apptainer", "native"), "how jobs are contained"),

@@ -1,0 +1,44 @@
+"""One look before a job and one after it: warnings on stderr and in its result, and the conditions that it ran under.
+
+With STRICT=1 whatever the rules find before the job refuses it (exit code 2).
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from train import preflight_rules
+from utils import conditions, results
+from utils.conditions import Look
+from utils.configure import ConfigError, RunConfig
+
+
+def before(config: RunConfig) -> tuple[Look, list[str]]:
+    """Look at GPUs and machine; return what was seen and the warnings, which are on stderr by then.
+
+    Raises ConfigError with all of them where STRICT is set.
+    """
+    seen = conditions.look(config.platform)
+    found = preflight_rules.warnings(config.platform, seen, config.nodes)
+    if found and config.strict:
+        raise ConfigError(f"STRICT=1: {'; '.join(found)}; put it right, or set STRICT=0 to have it in the result only")
+    for line in found:
+        print(f"warning: {line}", file=sys.stderr)
+    return seen, found
+
+
+def record(path: Path, config: RunConfig, seen: Look, found: list[str]) -> None:
+    """Add the conditions and the warnings to the result at `path`, which the job has just left.
+
+    A result that cannot be read or written again keeps its numbers; that it lacks its conditions is said on stderr.
+    """
+    then = conditions.look(config.platform)
+    section = conditions.section(seen, then)
+    lines = [*found, *preflight_rules.after(then, section["throttled_percent"])]
+    try:
+        result = results.read(path)
+        new = [line for line in lines if line not in result["warnings"]]
+        results.write(result | {"warnings": result["warnings"] + new, "conditions": section}, path)
+    except (OSError, results.ResultError) as error:
+        print(f"warning: {path.name}: the conditions of the job are not in it: {error}", file=sys.stderr)
