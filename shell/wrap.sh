@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Pack the results of every job and label into one file, to be sent or kept.
 #
-# In it are results (superseded ones too), logs, comparisons and status.json; no data, profiles, links or files that the
-# suite did not write. A file that holds an access token ends it: nothing is packed. The same files give the same bytes.
+# In it are results (superseded ones too), logs, comparisons, status.json, manifest.json and SHA256SUMS over them; no data,
+# profiles, links or files that the suite did not write. A file that holds a secret ends it: nothing is packed. The same
+# files give the same bytes. Whoever gets it can check it: python -m evaluate.validate --bundle output.zip
 #
 # Usage:  ./shell/wrap.sh [KEY=VALUE ...]          e.g. ./shell/wrap.sh OUTPUT_DIR=results
 # Reads:  config.env and its overlays, secrets.env and the environment (HF_TOKEN: no packed file may hold it), OUTPUT_DIR

@@ -2,10 +2,12 @@
 
     python -m utils.archive --platform cpu [KEY=VALUE ...]
 
-In it are results (superseded ones and those of every label too), logs, comparisons and status.json, and nothing else:
-no data, no profile, no link, no file that `utils/inventory.py` does not know as the suite's. The same files give the
-same bytes. A file that holds an access token ends it before anything is written. Standard library only. Exits 0; 1 for
-a token, or where the archive cannot be written; 2 for bad input or a folder that holds nothing to pack.
+In it are results (superseded ones and those of every label too), logs, comparisons and status.json, the two lists of
+`utils/archive_manifest.py`, and nothing else: no data, no profile, no link, no file that `utils/inventory.py` does not
+know as the suite's. The same files give the same bytes. A file that holds a secret ends it before anything is written.
+`python -m evaluate.validate --bundle output.zip` checks it. Files are read in pieces, whatever their size. Standard
+library only. Exits 0; 1 for a secret, or where the archive cannot be written; 2 for bad input or a folder that holds
+nothing to pack.
 """
 
 from __future__ import annotations
@@ -18,18 +20,22 @@ import time
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 
-from utils import inventory, redact
-from utils.configure import PLATFORMS, ConfigError, folders
-from utils.footprint import read_file
+from utils import archive_manifest, checkout, inventory, redact
+from utils.archive_manifest import Listed
+from utils.configure import PLATFORMS, ROOT, ConfigError, folders
+from utils.footprint import open_file
 from utils.inventory import ARCHIVE_COMMENT, Entry
 from utils.layout import ARCHIVE, OUTPUT_LAYOUT
 
 PACKED = ("result", "log", "comparison", "status")
 OLDEST_TIME = (1980, 1, 1, 0, 0, 0)
 """The first that a zip file can hold; a real one would make every archive of the same files another one."""
-COMPRESSION_LEVEL = 6
+CHUNK_BYTES = 1 << 20
+LONGEST_SECRET_BYTES = 4096
+"""Of two pieces of a file, so much is looked at together."""
 _PROGRESS_DELAY_SECONDS = 2
 
 
@@ -38,7 +44,7 @@ class ArchiveError(RuntimeError):
 
 
 def write(folder: Path, environ: Mapping[str, str]) -> tuple[Path, list[str]]:
-    """Write the archive of OUTPUT_DIR, whole or not at all; return its path and the paths in it, sorted.
+    """Write the archive of OUTPUT_DIR, whole or not at all; return its path and the paths in it, the lists last.
 
     Raises ConfigError for a folder that is missing or holds nothing to pack, ArchiveError for one that holds an access
     token or an output.zip of somebody else, and OSError where the disk says no.
@@ -53,6 +59,7 @@ def write(folder: Path, environ: Mapping[str, str]) -> tuple[Path, list[str]]:
             raise ConfigError(f"OUTPUT_DIR={folder}: holds no result, log or comparison of the suite; train first")
         with _written_whole(folder / ARCHIVE) as temporary:
             paths = _pack(directory, temporary, total, environ)
+            _verify(temporary, paths)
     finally:
         os.close(directory)
     return folder / ARCHIVE, paths
@@ -76,7 +83,7 @@ def _is_packed(entry: Entry) -> bool:
 
 
 def _pack(directory: int, path: Path, total: int, environ: Mapping[str, str]) -> list[str]:
-    paths: list[str] = []
+    files: dict[str, Listed] = {}
     told: list[str] = []
     progress = _Progress(total)
     with zipfile.ZipFile(path, "w") as archive:
@@ -84,23 +91,39 @@ def _pack(directory: int, path: Path, total: int, environ: Mapping[str, str]) ->
         for entry in inventory.entries(directory, OUTPUT_LAYOUT):
             if not _is_packed(entry):
                 continue
-            content = read_file(entry.directory, entry.name)
-            if redact.holds_secret(content, environ):
-                told.append(entry.path)
-            archive.writestr(_member(entry.path), content, zipfile.ZIP_DEFLATED, COMPRESSION_LEVEL)
-            paths.append(entry.path)
-            progress.show(len(paths))
+            files[entry.path], has_secret = _add(archive, entry, environ)
+            told += [entry.path] if has_secret else []
+            progress.show(len(files))
+        manifest = archive_manifest.write(files, *checkout.commit(ROOT))
+        lists = {archive_manifest.MANIFEST: manifest, archive_manifest.SUMS: archive_manifest.sums(files, manifest)}
+        for name, content in lists.items():
+            archive.writestr(_member(name), content)
     progress.end()
     if told:
         raise ArchiveError(
             f"{', '.join(told)}: holds an access token; nothing was packed: revoke the token, then remove it from there"
         )
-    _verify(path, paths)
-    return paths
+    return [*files, *lists]
+
+
+def _add(archive: zipfile.ZipFile, entry: Entry, environ: Mapping[str, str]) -> tuple[Listed, bool]:
+    """Pack a file piece by piece; return what the manifest says of it, and whether a secret is in it."""
+    member = _member(entry.path)
+    member.file_size = entry.status.st_size  # decides whether the header has room for more than 4 GiB
+    digest, size, has_secret, before = sha256(), 0, False, b""
+    with open_file(entry.directory, entry.name) as source, archive.open(member, "w") as target:
+        while piece := source.read(CHUNK_BYTES):
+            target.write(piece)
+            digest.update(piece)
+            size += len(piece)
+            has_secret = has_secret or redact.holds_secret(before + piece, environ)
+            before = piece[-LONGEST_SECRET_BYTES:]
+    return Listed(size, digest.hexdigest()), has_secret
 
 
 def _member(path: str) -> zipfile.ZipInfo:
     member = zipfile.ZipInfo(path, OLDEST_TIME)
+    member.compress_type = zipfile.ZIP_DEFLATED
     member.create_system = 3  # Unix, whose file mode follows
     member.external_attr = 0o100644 << 16
     return member

@@ -64,7 +64,7 @@ def test_wrap_and_purge_work_without_the_suites_environment(checkout):
     """Neither makes it; the settings of the machine without a GPU have the data inside OUTPUT_DIR."""
     wrapped = run(checkout / "shell" / "wrap.sh")
     assert (wrapped.returncode, wrapped.stderr) == (0, "")
-    assert wrapped.stdout.startswith(f"{checkout}/output/output.zip: 18 files, ")
+    assert wrapped.stdout.startswith(f"{checkout}/output/output.zip: 20 files, ")
     before = tree(checkout / "output")
     dry = run(checkout / "shell" / "purge.sh", "--dry-run", "--with-data")
     assert dry.returncode == 0 and tree(checkout / "output") == before

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 import zipfile
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,7 @@ PACKED = [
     "train_cpu_mega_llama_run1.json",
     "train_cpu_mega_llama_run2.json",
 ]
+LISTS = ["manifest.json", "SHA256SUMS"]
 
 
 @pytest.fixture
@@ -55,15 +58,21 @@ def packed(output: Path, **environ: str) -> dict[str, bytes]:
 
 def test_it_holds_all_results_and_what_belongs_to_them_as_they_are(output):
     content = packed(output)
-    assert list(content) == PACKED
-    assert all((output / name).read_bytes() == data for name, data in content.items())
+    assert list(content) == PACKED + LISTS
+    assert all((output / name).read_bytes() == content[name] for name in PACKED)
 
 
 def test_others_can_read_it_with_their_own_tools(output, tmp_path):
     archive.write(output, {})
     assert (output / "output.zip").stat().st_mode & 0o777 == 0o644
     shutil.unpack_archive(output / "output.zip", tmp_path / "unpacked")
-    assert sorted(path for path, what in tree(tmp_path / "unpacked").items() if what[:4] == "file") == PACKED
+    assert sorted(path for path, what in tree(tmp_path / "unpacked").items() if what[:4] == "file") == sorted(
+        PACKED + LISTS
+    )
+    checked = subprocess.run(
+        ["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=tmp_path / "unpacked", capture_output=True, text=True
+    )
+    assert (checked.returncode, checked.stdout.count(": OK")) == (0, len(PACKED) + 1), checked.stderr
 
 
 def test_data_links_profiles_and_files_of_others_are_not_in_it(output, tmp_path, capsys):
@@ -76,7 +85,7 @@ def test_data_links_profiles_and_files_of_others_are_not_in_it(output, tmp_path,
     (output / "secrets.env").write_text("mine")
     os.mkfifo(output / "logs" / "train_cpu_mega_llama_run9_attempt1.log")
     shutil.copytree(output / "tp2", output / "copy")
-    assert list(packed(output)) == PACKED
+    assert list(packed(output)) == PACKED + LISTS
     said = capsys.readouterr().err
     for name in ("logs/train_cpu_mega_llama_run7_attempt1.log: a symbolic link", "train_cpu_mega_llama_run8.json"):
         assert f"left out {name}" in said, "what looks like a result and is none is named"
@@ -138,10 +147,38 @@ def test_all_files_with_a_token_are_named(output):
         archive.write(output, {})
 
 
+def test_the_manifest_says_size_and_hash_of_each_file_and_which_commit_packed(output, monkeypatch):
+    monkeypatch.setenv("TPRIMAT_GIT_COMMIT", "0" * 40)
+    monkeypatch.setenv("TPRIMAT_GIT_DIRTY", "false")
+    content = packed(output)
+    manifest = json.loads(content["manifest.json"])
+    wanted = {name: {"bytes": len(content[name]), "sha256": sha256(content[name]).hexdigest()} for name in PACKED}
+    assert manifest == {
+        "manifest_version": 1,
+        "tool": "tprimat",
+        "git_commit": "0" * 40,
+        "git_dirty": False,
+        "reasons": {},
+        "files": wanted,
+    }
+
+
+def test_a_large_file_is_read_in_pieces_and_a_secret_across_two_of_them_is_found(output, monkeypatch):
+    log = output / "logs" / "matrix.log"
+    log.write_bytes(b"x" * (3 * archive.CHUNK_BYTES) + b"end")
+    assert packed(output)["logs/matrix.log"] == log.read_bytes()
+    for start in (0, 1, 10, len(TOKEN) - 1, len(TOKEN)):
+        content = bytearray(b"." * (2 * archive.CHUNK_BYTES))
+        content[archive.CHUNK_BYTES - start : archive.CHUNK_BYTES - start + len(TOKEN)] = TOKEN.encode()
+        log.write_bytes(content)
+        with pytest.raises(archive.ArchiveError, match=r"logs/matrix\.log: holds an access token"):
+            archive.write(output, {})
+
+
 @pytest.mark.parametrize("text", ["train_cpu_hf_llama_run1_attempt1", "hf_trainer", "TOKENIZERS_PARALLELISM=false hf_"])
 def test_our_own_words_are_no_token(text, output):
     (output / "logs" / "matrix.log").write_text(text)
-    assert list(packed(output, HF_TOKEN=" ")) == PACKED
+    assert list(packed(output, HF_TOKEN=" ")) == PACKED + LISTS
 
 
 def test_an_archive_that_breaks_off_leaves_the_old_one_and_no_other(output, monkeypatch):
@@ -152,7 +189,7 @@ def test_an_archive_that_breaks_off_leaves_the_old_one_and_no_other(output, monk
     def no_space(*arguments):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(archive.zipfile.ZipFile, "writestr", no_space)
+    monkeypatch.setattr(archive.zipfile.ZipFile, "open", no_space)
     with pytest.raises(OSError, match="No space"):
         archive.write(output, {})
     assert tree(output) == before
@@ -206,7 +243,7 @@ def test_the_standard_library_is_enough(output):
     ran = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60)
     assert (ran.returncode, ran.stderr) == (0, "")
     size = (output / "output.zip").stat().st_size
-    assert ran.stdout == f"{output}/output.zip: {len(PACKED)} files, {size:,} bytes\n"
+    assert ran.stdout == f"{output}/output.zip: {len(PACKED) + 2} files, {size:,} bytes\n"
 
 
 def test_packing_that_takes_a_while_is_counted_on_a_terminal_only(monkeypatch, capsys):

@@ -1,0 +1,33 @@
+"""Which commit a checkout stands at. Standard library only."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+NO_COMMIT = "not a git checkout, or git cannot be asked"
+
+
+def commit(root: Path, environ: Mapping[str, str] = os.environ) -> tuple[str | None, bool | None]:
+    """Return the commit of the checkout `root`, and whether tracked files differ from it; None, None without git.
+
+    In a container neither git nor the whole repository may be there: what was asked outside comes first
+    (TPRIMAT_GIT_COMMIT and TPRIMAT_GIT_DIRTY of shell/passed.sh).
+    """
+    if "TPRIMAT_GIT_COMMIT" in environ:
+        is_dirty = {"true": True, "false": False}.get(environ.get("TPRIMAT_GIT_DIRTY", ""))
+        return environ["TPRIMAT_GIT_COMMIT"] or None, is_dirty
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(root), *arguments], check=True, capture_output=True, text=True, timeout=20
+        ).stdout.strip()
+
+    try:
+        if git("rev-parse", "--show-prefix"):  # a copy inside somebody else's checkout has no commit of its own
+            return None, None
+        return git("rev-parse", "HEAD"), bool(git("status", "--porcelain", "--untracked-files=no"))
+    except (OSError, subprocess.SubprocessError):
+        return None, None
