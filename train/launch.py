@@ -14,11 +14,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from train import nemo_python, prim_install, prim_plan
+from train import nemo_python, preflight_job, prim_install, prim_plan
 from train.account import Attempt, settle
 from train.plan import has_result
 from train.supervise import Limits, run
-from utils import footprint, frameworks, processes, results
+from utils import footprint, frameworks, owned, processes, results
 from utils.combinations import AVAILABLE_FRAMEWORKS
 from utils.configure import PLATFORMS, ConfigError, load, require_writable
 from utils.dataset import check_epochs, data_prefix, describe
@@ -51,6 +51,11 @@ def main() -> int:
     if not job.config.force and has_result(job, identity):
         print(f"{job.name}: has an ok result of the same settings, data, code and machine; FORCE=1 runs it again")
         return 0
+    try:
+        seen = preflight_job.before(job.config)
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     with processes.stop_request() as stop:
         try:
             attempt = _begin(job, identity, options.settings)
@@ -60,7 +65,9 @@ def main() -> int:
         command = shlex.split(attempt.command)
         limits = Limits(job.config.start_timeout_seconds, job.config.step_timeout_seconds)
         ending = run(command, _environment(job), log_path(attempt.job), limits, stop)
-        return settle(attempt, ending)
+        code = settle(attempt, ending)
+        preflight_job.record(job.result_path, job.config, *seen, is_interrupted=bool(stop))
+        return code
 
 
 def _arguments() -> argparse.Namespace:
@@ -135,7 +142,8 @@ def _environment(job: Job) -> dict[str, str]:
         "PYTHONFAULTHANDLER": "1",  # the stack of a rank that crashes is in its log
         "PYTHONWARNINGS": ",".join(f"ignore:{words}" for words in KNOWN_WARNINGS),
     }
-    return ours | frameworks.environment(job.framework, job.config, job.spec) | dict(os.environ)
+    marked = {owned.MARKER: owned.marker(job.name)}
+    return ours | frameworks.environment(job.framework, job.config, job.spec) | dict(os.environ) | marked
 
 
 if __name__ == "__main__":

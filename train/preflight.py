@@ -7,7 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from train import forecast
+from train import forecast, preflight_job
 from train.plan import Matrix, finished, notes, wrapper
 from train.view import duration
 from utils.configure import ROOT, ConfigError
@@ -23,6 +23,8 @@ def check(matrix: Matrix) -> None:
     """Raise ConfigError for what cannot work; print the forecast of time and memory, and warnings, on stderr."""
     _check_wrappers(matrix)
     _check_space(matrix)
+    if matrix.config.strict and matrix.config.launcher != "slurm":  # each job looks again, where it runs
+        preflight_job.before(matrix.config)
     _say(matrix)
 
 

@@ -28,14 +28,15 @@ def before(config: RunConfig) -> tuple[Look, list[str]]:
     return seen, found
 
 
-def record(path: Path, config: RunConfig, seen: Look, found: list[str]) -> None:
+def record(path: Path, config: RunConfig, seen: Look, found: list[str], *, is_interrupted: bool = False) -> None:
     """Add the conditions and the warnings to the result at `path`, which the job has just left.
 
-    A result that cannot be read or written again keeps its numbers; that it lacks its conditions is said on stderr.
+    After an interrupt nobody looks again: whoever sent it waits. A result that cannot be read or written again keeps
+    its numbers; that it lacks its conditions is said on stderr.
     """
-    then = conditions.look(config.platform)
+    then = None if is_interrupted else conditions.look(config.platform)
     section = conditions.section(seen, then)
-    lines = [*found, *preflight_rules.after(then, section["throttled_percent"])]
+    lines = found + (preflight_rules.after(then, section["throttled_percent"]) if then else [])
     try:
         result = results.read(path)
         new = [line for line in lines if line not in result["warnings"]]
