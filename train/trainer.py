@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from utils import hardware, provenance
+from utils import hardware, provenance, raw_log
 from utils.configure import ConfigError, RunConfig, load
 from utils.dataset import check_epochs, data_prefix, describe
 from utils.fingerprint import TOKEN_STREAM_BATCHES, sha256_json, sha256_token_stream
@@ -36,7 +36,7 @@ def main(
     try:
         config = load(
             options.platform,
-            int(os.environ["WORLD_SIZE"]),
+            int(os.environ["LOCAL_WORLD_SIZE"]),
             arguments=[*options.settings, f"FRAMEWORK={framework}", f"MODEL={options.model}"],
         )
         if config.num_gpus != int(os.environ["WORLD_SIZE"]):
@@ -160,3 +160,5 @@ def print_end(job: Job, report: JobReport) -> None:
     )
     for warning in result["warnings"]:
         print(f"    warning: {warning}", flush=True)
+    for line in raw_log.lines(result):
+        print(line, end="", flush=True)

@@ -28,6 +28,7 @@ __all__ = [
     "problems",
     "read",
     "result_name",
+    "rounded",
     "set_aside",
     "validate",
     "write",
@@ -63,9 +64,9 @@ def write(result: Mapping[str, Any], path: Path, *, replace: bool = True) -> boo
     With `replace=False` an existing file stays as it is and False is returned: of several ranks that fail, the first
     one's reason is kept. Raises ResultError for an invalid result and OSError where the disk says no.
     """
-    rounded = _rounded(result)
-    validate(rounded, str(path))
-    return write_json(rounded, path, replace=replace)
+    content = rounded(result)
+    validate(content, str(path))
+    return write_json(content, path, replace=replace)
 
 
 def write_json(content: Mapping[str, Any], path: Path, *, replace: bool = True) -> bool:
@@ -159,17 +160,18 @@ def _attempt_of(path: Path) -> int:
         return 0
 
 
-def _rounded(result: Mapping[str, Any]) -> dict[str, Any]:
-    rounded = dict(result)
+def rounded(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a result, or a part of one, with its floats as `write` writes them."""
+    written = dict(result)
     for key, digits in SAMPLE_DIGITS.items():
         if isinstance(result.get(key), list):
-            rounded[key] = [
+            written[key] = [
                 float(f"{x:.{digits}g}") if isinstance(x, float) and math.isfinite(x) else x for x in result[key]
             ]
     for section in ("performance_metrics", "memory_metrics", "energy_metrics"):
         if isinstance(result.get(section), dict):
-            rounded[section] = {k: _shortened(v) if isinstance(v, float) else v for k, v in result[section].items()}
-    return rounded
+            written[section] = {k: _shortened(v) if isinstance(v, float) else v for k, v in result[section].items()}
+    return written
 
 
 def _shortened(value: float) -> float:
