@@ -92,6 +92,9 @@ def _verdict(ending: Ending, written: dict[str, Any] | None) -> tuple[str, str] 
         return "failed", f"the result was complete, then {_how(ending)}; last lines of its log:\n" + "\n".join(
             ending.last_lines
         )
+    if ending.nodes and written:
+        before = "the result was complete, then " if status == "ok" else f"{written['reason'].strip()}\n"
+        return "failed", before + "; ".join(ending.nodes)
     return None
 
 
@@ -110,14 +113,16 @@ def _crash(ending: Ending, crashed: dict[int, Signals], written: dict[str, Any] 
 
 def _advice(job: Job, written: dict[str, Any] | None) -> str:
     total = written["gpu_info"].get("total_memory_gb") if written else None
-    capacity = cpu_capacity_gb(job.config.num_gpus)[0] if job.config.platform == "cpu" else total
+    capacity = cpu_capacity_gb(job.config.ranks_per_node)[0] if job.config.platform == "cpu" else total
     return advice(job.config, job.framework, job.spec, capacity)
 
 
 def _how(ending: Ending) -> str:
     if ending.exit_code < 0:
-        return f"the launcher of the ranks was ended by {Signals(-ending.exit_code).name}"
-    return f"the trainer ended with exit code {ending.exit_code}"
+        how = f"the launcher of the ranks was ended by {Signals(-ending.exit_code).name}"
+    else:
+        how = f"the trainer ended with exit code {ending.exit_code}"
+    return "; ".join([*ending.nodes, how])
 
 
 def _where(ending: Ending) -> str:

@@ -97,7 +97,7 @@ def memory_lines(jobs: Sequence[Job]) -> list[str]:
 def _capacity_gb(job: Job) -> tuple[float | None, str]:
     """Return the memory of one device, on a CPU of one rank, and whose it is; None where nobody tells."""
     if job.config.platform == "cpu":
-        return cpu_capacity_gb(job.config.num_gpus)
+        return cpu_capacity_gb(job.config.ranks_per_node)
     info = gpu_info(job.config.platform, job.config.num_gpus)
     total = info["total_memory_gb"]
     return (float(total) if isinstance(total, (int, float)) else None), str(info["device_name"])

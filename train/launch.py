@@ -14,10 +14,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from train import nemo_python, preflight_job, prim_install, prim_plan
-from train.account import Attempt, settle
+from train import nemo_python, nodes, preflight_job, prim_install, prim_plan
+from train.account import SIGNAL_EXIT_CODE, TIMEOUT_EXIT_CODE, Attempt, leave, settle
 from train.plan import has_result
-from train.supervise import Limits, run
+from train.supervise import Ending, Limits, run
 from utils import footprint, frameworks, owned, processes, results
 from utils.combinations import AVAILABLE_FRAMEWORKS
 from utils.configure import PLATFORMS, ConfigError, load, require_writable
@@ -26,6 +26,7 @@ from utils.hardware import HardwareError, visible_gpus
 from utils.indexed import DataError
 from utils.job import Job, utc_now
 from utils.models import NAMES as MODELS
+from utils.redact import without_hub_secrets
 from utils.reserve import remove_leftovers, reserve
 
 KNOWN_WARNINGS = (
@@ -48,7 +49,7 @@ def main() -> int:
     except (ConfigError, DataError, HardwareError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    if not job.config.force and has_result(job, identity):
+    if not job.config.force and has_result(job, identity):  # every node sees the same
         print(f"{job.name}: has an ok result of the same settings, data, code and machine; FORCE=1 runs it again")
         return 0
     try:
@@ -57,15 +58,14 @@ def main() -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     with processes.stop_request() as stop:
+        if job.config.node_rank > 0:
+            return _follow(job, identity, options.settings, stop)
         try:
             attempt = _begin(job, identity, options.settings)
         except (footprint.FootprintError, OSError) as error:
             print(f"error: {job.result_path.parent}: {error}; make room or name another OUTPUT_DIR", file=sys.stderr)
             return 2
-        command = shlex.split(attempt.command)
-        limits = Limits(job.config.start_timeout_seconds, job.config.step_timeout_seconds)
-        ending = run(command, _environment(job), log_path(attempt.job), limits, stop)
-        code = settle(attempt, ending)
+        code = _lead(attempt, stop)
         preflight_job.record(job.result_path, job.config, *seen, is_interrupted=bool(stop))
         return code
 
@@ -109,12 +109,58 @@ def _begin(job: Job, identity: str, settings: Sequence[str]) -> Attempt:
     return Attempt(job, identity, shlex.join(_command(job, settings)), utc_now())
 
 
+def _lead(attempt: Attempt, stop: processes.StopRequest) -> int:
+    """Run the ranks of this node, which is the only one or number 0, and account for the whole job."""
+    job = attempt.job
+    if job.config.nodes == 1:
+        return settle(attempt, _run(job, attempt.command, stop))
+    try:
+        meeting = nodes.gather(job, attempt.identity, job.config.start_timeout_seconds, stop)
+        ending = _run(job, attempt.command, stop, meeting)
+        return settle(attempt, nodes.account(job, meeting, ending, stop))
+    except nodes.NodesError as error:
+        remove_leftovers(job.result_path)
+        leave(attempt, "failed", str(error))
+        print(f"{job.name}: failed: {error}", file=sys.stderr)
+        return SIGNAL_EXIT_CODE + stop.signal if stop.signal is not None else 1
+    finally:
+        nodes.close(job)
+
+
+def _follow(job: Job, identity: str, settings: Sequence[str], stop: processes.StopRequest) -> int:
+    """Run the ranks of a node other than 0; node 0 leaves the result."""
+    try:
+        meeting = nodes.join(job, identity, job.config.start_timeout_seconds, stop)
+    except (nodes.NodesError, OSError) as error:
+        print(f"{job.name}: node {job.config.node_rank}: {error}", file=sys.stderr)
+        return SIGNAL_EXIT_CODE + stop.signal if stop.signal is not None else 1
+    job = job.numbered(meeting.attempt)
+    ending = _run(job, shlex.join(_command(job, settings)), stop, meeting)
+    nodes.tell(job, meeting, ending)
+    if ending.stopped_by is not None:
+        return SIGNAL_EXIT_CODE + ending.stopped_by
+    if ending.overdue is not None:
+        print(f"{job.name}: node {job.config.node_rank}: timeout: {ending.overdue}", file=sys.stderr)
+        return TIMEOUT_EXIT_CODE
+    return ending.exit_code if ending.exit_code >= 0 else 1
+
+
+def _run(job: Job, command: str, stop: processes.StopRequest, meeting: nodes.Meeting | None = None) -> Ending:
+    config = job.config
+    limits = Limits(config.start_timeout_seconds, config.step_timeout_seconds)
+    environment = _environment(job) | (nodes.environment(job, meeting) if meeting else {})
+    elsewhere = [log_path(job, node) for node in range(config.nodes) if node != config.node_rank]
+    return run(shlex.split(command), environment, log_path(job), limits, stop, elsewhere)
+
+
 def _command(job: Job, settings: Sequence[str]) -> list[str]:
-    """torchrun with a rendezvous of its own on a free port, so that jobs beside one another do not collide.
+    """torchrun with a rendezvous of its own on a free port, so that jobs beside one another do not collide; of several
+    nodes with one on node 0, by which each notices when another is gone.
 
     Primus is started once: it starts its ranks itself.
     """
-    ranks = ("torch.distributed.run", "--standalone", "--nproc-per-node", str(job.config.num_gpus), "-m")
+    per_node = ("--nproc-per-node", str(job.config.ranks_per_node), "-m")
+    ranks = ("torch.distributed.run", *(_rendezvous(job) if job.config.nodes > 1 else ("--standalone",)), *per_node)
     return [
         *(_python(job), "-m", *(() if job.framework == "prim" else ranks), f"train.train_{job.framework}"),
         *("--platform", job.config.platform, "--model", job.model),
@@ -122,28 +168,40 @@ def _command(job: Job, settings: Sequence[str]) -> list[str]:
     ]
 
 
+def _rendezvous(job: Job) -> tuple[str, ...]:
+    config = job.config
+    address = f"[{config.master_addr}]" if ":" in str(config.master_addr) else config.master_addr
+    return (
+        *("--nnodes", str(config.nodes), "--rdzv-backend", "c10d", "--rdzv-id", f"{job.name}_attempt{job.attempt}"),
+        *("--rdzv-endpoint", f"{address}:{config.master_port}"),
+        *("--rdzv-conf", f"is_host={int(config.node_rank == 0)}"),
+    )
+
+
 def _python(job: Job) -> str:
     """NeMo has a Python of its own, made here where it is missing; raises ConfigError where it cannot be."""
     return nemo_python.interpreter(job.config.platform) if job.framework == "nemo" else sys.executable
 
 
-def log_path(job: Job) -> Path:
-    """Return where the output of an attempt is kept."""
+def log_path(job: Job, node: int | None = None) -> Path:
+    """Return where the output of an attempt is kept: of this node, or of the one whose number is given."""
     label = f"{job.config.label}_" if job.config.label else ""
-    return job.config.output_dir / "logs" / f"{label}{job.name}_attempt{job.attempt}.log"
+    node = job.config.node_rank if node is None else node
+    of_node = f"_node{node}" if node > 0 else ""
+    return job.config.output_dir / "logs" / f"{label}{job.name}_attempt{job.attempt}{of_node}.log"
 
 
 def _environment(job: Job) -> dict[str, str]:
     """Return the user's environment, and what it leaves open: the variables of the settings map, the cores shared out
-    over the ranks, no known warning.
+    over the ranks, no known warning. Ranks read files only, and get no token of the hub.
     """
     ours = {
-        "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // job.config.num_gpus)),
+        "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // job.config.ranks_per_node)),
         "PYTHONFAULTHANDLER": "1",  # the stack of a rank that crashes is in its log
         "PYTHONWARNINGS": ",".join(f"ignore:{words}" for words in KNOWN_WARNINGS),
     }
     marked = {owned.MARKER: owned.marker(job.name)}
-    return ours | frameworks.environment(job.framework, job.config, job.spec) | dict(os.environ) | marked
+    return ours | frameworks.environment(job.framework, job.config, job.spec) | without_hub_secrets(os.environ) | marked
 
 
 if __name__ == "__main__":

@@ -37,26 +37,26 @@ def environment(
     `gpu` is a name like MI300X, `experiment` the YAML, `train_log` where Primus keeps its own output. Raises
     ConfigError where the user has chosen GPUs in a way that Primus's launcher would undo.
     """
-    check_visible(config.num_gpus, environ)
+    check_visible(config.ranks_per_node, environ)
     recommended = AMD_BENCHMARK | (AMD_BENCHMARK_GFX942 if gpu in GFX942 else {})
     ours = {
         "EXP": str(experiment),
         "TRAIN_LOG": str(train_log),
-        "NNODES": "1",
-        "NODE_RANK": "0",
-        "GPUS_PER_NODE": str(config.num_gpus),
-        "MASTER_ADDR": "localhost",
-        "MASTER_PORT": str(_free_port()),
+        "NNODES": str(config.nodes),
+        "NODE_RANK": str(config.node_rank),
+        "GPUS_PER_NODE": str(config.ranks_per_node),
+        "MASTER_ADDR": "localhost" if config.nodes == 1 else str(config.master_addr),
+        "MASTER_PORT": str(_free_port() if config.nodes == 1 else config.master_port),
     }
     return recommended | _without_ours(environ) | ours
 
 
-def check_visible(num_gpus: int, environ: Mapping[str, str] = os.environ) -> None:
+def check_visible(gpus: int, environ: Mapping[str, str] = os.environ) -> None:
     """Raise ConfigError where visible devices are named that are not the first ones.
 
     examples/run_pretrain.sh sets HIP_VISIBLE_DEVICES to 0..N-1 itself, whatever it was.
     """
-    first = ",".join(map(str, range(num_gpus)))
+    first = ",".join(map(str, range(gpus)))
     for name in ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"):
         if name in environ and environ[name] != first:
             raise ConfigError(

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -77,10 +78,12 @@ def train(
         exit_code = prim_run.run(plan.primus.root, given, follower, stop)
         _take(report, plan, follower, given)
         _check_ending(report, follower, exit_code, stop)
-        report.check_log()
-        prove(report, plan.workspace / "index_cache", prefix, manifest, follower.arguments)
+        if report.is_reporter:
+            report.check_log()
+            prove(report, plan.workspace / "index_cache", prefix, manifest, follower.arguments)
     finally:
-        shutil.rmtree(plan.workspace / "index_cache", ignore_errors=True)
+        if report.is_reporter:
+            shutil.rmtree(plan.workspace / "index_cache", ignore_errors=True)
 
 
 def check_arguments(job: Job, arguments: Arguments) -> str | None:
@@ -112,6 +115,10 @@ def prove(report: LogReport, cache: Path, prefix: Path, manifest: dict[str, Any]
 def _take(report: LogReport, plan: prim_plan.Plan, follower: prim_run.Follower, given: Mapping[str, str]) -> None:
     """Note all that was seen of a run, however it ended."""
     report.read(plan.train_log)
+    if not follower.arguments.is_complete and report.job.config.nodes > 1:  # the first rank may have printed them
+        with suppress(OSError), log_path(report.job, 0).open(encoding="utf8", errors="replace") as log:
+            for line in log:
+                follower.arguments.take(line)
     report.resolved = follower.arguments.resolved(report.job.spec)
     report.learning_rates = follower.learning_rates
     report.first_learning_rate = first_learning_rate(follower.arguments.values)

@@ -34,11 +34,12 @@ def make(job: Job, gpu: str, log: Path) -> Plan:
 
     Raises ConfigError where Primus is missing, cannot be told what the job asks, or would take other GPUs.
     """
-    check_visible(job.config.num_gpus)
+    check_visible(job.config.ranks_per_node)
     primus = prim_install.find()
     shipped = primus.shipped_path(job.model, job.config.precision, gpu)
-    workspace = log.with_suffix(".primus")
-    rendered = prim_config.render(primus, job.config, job.model, shipped, workspace, log.stem)
+    name = log.stem.removesuffix(f"_node{job.config.node_rank}")  # the same YAML on all nodes: they share the files
+    workspace = log.with_name(f"{name}.primus")
+    rendered = prim_config.render(primus, job.config, job.model, shipped, workspace, name)
     return Plan(
         primus=primus,
         gpu=gpu,

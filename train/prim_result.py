@@ -32,7 +32,8 @@ class LogReport(JobReport):
     """The report of a training that only its log tells of; see JobReport for what it leaves behind."""
 
     def __init__(self, job: Job, identity: str, command: str) -> None:
-        super().__init__(job, identity, command)
+        # the last rank prints the iterations, so of several nodes the last one has them in its log
+        super().__init__(job, identity, command, is_reporter=job.config.node_rank == job.config.nodes - 1)
         self.log: RunLog | None = None
         self.learning_rates: dict[int, float] = {}
         """As printed with each iteration, which is what the next one trains with."""

@@ -5,31 +5,22 @@
 
 from __future__ import annotations
 
-import re
-import sys
+import math
 import time
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from signal import Signals
-from typing import TextIO
 
 from train import vitals
 from train.child import Child
+from train.output import Elsewhere, Output, Said
 from utils import processes
-from utils.progress import Step, parse_step
+from utils.progress import Step
 
-LAST_LINES = 12
 GRACE_SECONDS = 10.0
 """From SIGTERM to SIGKILL."""
 POLL_SECONDS = 0.2
-_FAILED_RANK = re.compile(r"^\s*rank\s*: (?P<rank>\d+) ")
-_FAILED_EXIT = re.compile(r"^\s*exitcode\s*: (?P<code>-?\d+) ")
-_REPORT = re.compile(r"[EW]\d{4} .*(failed \(exitcode|Sending process|Unable to shutdown)")
-"""Where torchrun's own report of a failed rank begins; what the ranks said stands before it."""
-_FORCED = "forcefully exiting via"
-"""torchrun says so when it ends by SIGKILL a rank that did not heed SIGTERM."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +49,8 @@ class Ending:
     """Processes that the kernel ended for want of memory meanwhile, on the whole machine."""
     log_error: str | None = None
     """Why the log is incomplete, where it is."""
+    nodes: list[str] = field(default_factory=list)
+    """What is known of other nodes that did not end well, a sentence each."""
 
 
 def run(
@@ -66,24 +59,33 @@ def run(
     log_path: Path,
     limits: Limits,
     stop: processes.StopRequest,
+    elsewhere: Iterable[Path] = (),
 ) -> Ending:
-    """Run the command to its end, or to the end of patience; no process of it is left when this returns."""
+    """Run the command to its end, or to the end of patience; no process of it is left when this returns.
+
+    `elsewhere` are the logs of the other nodes: the steps may be told in one of them.
+    """
     processes.adopt_orphans()
     oom_kills = vitals.kernel_oom_kills()
     output = Output(log_path)
+    others = [Elsewhere(path, output.show) for path in elsewhere]
     started = time.monotonic()
     child = Child(command, output.take, environment)
     overdue = None
     while not child.has_ended() and not stop and overdue is None:
         time.sleep(POLL_SECONDS)
-        overdue = _overdue(output, limits, started)
+        for other in others:
+            other.read()
+        overdue = _overdue(_furthest(output, others), limits, started)
     if overdue is not None:
         overdue += "; " + vitals.describe_ranks(output.take)
     exit_code = child.close(GRACE_SECONDS)
     output.close()
+    for other in others:
+        other.read()
     return Ending(
         exit_code=exit_code,
-        last_step=output.last_step,
+        last_step=_furthest(output, others).last_step,
         last_lines=list(output.last_lines),
         stopped_by=stop.signal,
         overdue=overdue,
@@ -93,68 +95,12 @@ def run(
     )
 
 
-class Output:
-    """Everything the ranks print: to the log, to the terminal, and read for steps and for torchrun's own report."""
-
-    def __init__(self, log_path: Path) -> None:
-        self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
-        self.last_step: Step | None = None
-        self.last_step_at: float | None = None
-        """time.monotonic() of the last step's line."""
-        self.signals: dict[int, Signals] = {}
-        self.log_error: str | None = None
-        self._log: TextIO | None = log_path.open("w", encoding="utf8")
-        self._terminal: TextIO | None = sys.stdout
-        self._failed_rank: int | None = None
-        self._is_report = False
-        self._is_forced = False
-
-    def take(self, line: str) -> None:
-        """Take one line, with its newline."""
-        self._keep(line)
-        step = parse_step(line)
-        if step is not None:
-            self.last_step, self.last_step_at = step, time.monotonic()
-        elif line.strip():
-            self._is_report = self._is_report or _REPORT.match(line) is not None
-            if self._is_report:
-                self._read_report(line)
-            else:
-                self.last_lines.append(line.rstrip())
-
-    def close(self) -> None:
-        """Close the log."""
-        if self._log is not None:
-            self._log.close()
-            self._log = None
-
-    def _keep(self, line: str) -> None:
-        """A full disk or a closed terminal must not end the job that is being watched."""
-        if self._log is not None:
-            try:
-                self._log.write(line)
-                self._log.flush()
-            except OSError as error:
-                self.log_error, self._log = str(error), None
-        if self._terminal is not None:
-            try:
-                self._terminal.write(line)
-                self._terminal.flush()
-            except OSError:
-                self._terminal = None
-
-    def _read_report(self, line: str) -> None:
-        self._is_forced = self._is_forced or _FORCED in line
-        if match := _FAILED_RANK.match(line):
-            self._failed_rank = int(match["rank"])
-        elif (match := _FAILED_EXIT.match(line)) and self._failed_rank is not None:
-            number = -int(match["code"])
-            torchrun_did = number == Signals.SIGTERM or (number == Signals.SIGKILL and self._is_forced)
-            if number > 0 and not torchrun_did:
-                self.signals[self._failed_rank] = Signals(number)
+def _furthest(output: Said, others: Sequence[Said]) -> Said:
+    """Return what knows of the latest step: one node tells of them, whichever it is."""
+    return max((output, *others), key=lambda said: said.last_step_at or -math.inf)
 
 
-def _overdue(output: Output, limits: Limits, started: float) -> str | None:
+def _overdue(output: Said, limits: Limits, started: float) -> str | None:
     """Return what was waited for too long; to end takes a rank as it takes it to start, and has the same limit."""
     now, step = time.monotonic(), output.last_step
     waited = now - (output.last_step_at or started)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import platform
 import traceback
 from dataclasses import dataclass, replace
@@ -75,7 +76,7 @@ class Job:
                 "method": self.config.method,
                 "run": self.run,
                 "code": sha256_code(ROOT),
-                "host": platform.node(),
+                "host": machine(self.config),
             }
         )
 
@@ -126,7 +127,7 @@ class JobReport:
         self.fingerprint: dict[str, Any] = {}
         self._identity = identity
         self._command = command
-        self._is_reporter = is_reporter
+        self.is_reporter = is_reporter
         self._started = utc_now()
 
     def __enter__(self) -> JobReport:
@@ -136,7 +137,7 @@ class JobReport:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
-            if self._is_reporter:
+            if self.is_reporter:
                 self._report_success()
             return
         self._report_failure(error)
@@ -164,7 +165,7 @@ class JobReport:
 
     def _memory_hint(self) -> str:
         job, total = self.job, self.gpu_info.get("total_memory_gb")
-        capacity = cpu_capacity_gb(job.config.num_gpus)[0] if job.config.platform == "cpu" else total
+        capacity = cpu_capacity_gb(job.config.ranks_per_node)[0] if job.config.platform == "cpu" else total
         held = memory_at(self.recorder.device if self.recorder else None)
         return f"{held}; {advice(job.config, job.framework, job.spec, capacity)}"
 
@@ -243,6 +244,14 @@ def classify(error: BaseException) -> tuple[str, str]:
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or out_of_memory:
         return "oom", reason
     return "failed", reason
+
+
+def machine(config: RunConfig) -> str:
+    """Return what stands for the machine of a job: this host; of several nodes, or under Slurm, the same on all of them
+    and on whichever nodes Slurm gives the next time (TPRIMAT_MACHINE).
+    """
+    of_several = f"{config.nodes} nodes at {config.master_addr}" if config.nodes > 1 else platform.node()
+    return os.environ.get("TPRIMAT_MACHINE") or of_several
 
 
 def utc_now() -> str:

@@ -50,6 +50,7 @@ _JOB = rf"train_(?:amd|nvd|cpu)_(?:mega|prim|nemo|hf)_(?:{'|'.join(MODELS)})_run
 _ATTEMPT = rf"{_JOB}_attempt[1-9][0-9]*"
 _LABEL = r"[A-Za-z0-9._-]+"
 _OF_LABEL = rf"(?:{_LABEL}_)?"
+_OF_NODE = r"(?:_node[1-9][0-9]*)?"
 _DATA_PLOT = r"data_[A-Za-z0-9._-]+\.png"
 _COMPARE = r"compare\.(?:png|md|html|json)"
 _RANDOM = "[a-z0-9_]{8}"  # of Python's tempfile
@@ -65,14 +66,21 @@ _SUPERSEDED = (
 )
 _PRIMUS_LOGS = Layout((("log", _names(r"(?:debug|info|warning|error|master-\S+)(?:\.\S+)?\.log")),))
 _PRIMUS = _below(  # work_group, user_name and exp_name of train/prim_config.py, then primus/core/utils/logger.py
-    ("tprimat", "tprimat", rf"{_OF_LABEL}{_ATTEMPT}", "logs"),
+    ("tprimat", "tprimat", rf"{_OF_LABEL}{_ATTEMPT}{_OF_NODE}", "logs"),
     Layout((), ((_names("pre_trainer"), _below(("rank-[0-9]+",), _PRIMUS_LOGS)), (_names("master"), _PRIMUS_LOGS))),
 )
-_LOGS = Layout(
-    (("log", _names(rf"{_OF_LABEL}{_ATTEMPT}\.(?:log|primus\.log|yaml)", r"matrix\.log")),),
+_NODES = Layout(  # train/nodes.py, gone when a job of several nodes has ended as it should
     (
+        ("temporary", _names(r"(?:start|(?:node|ended)[0-9]+)\.json")),
+        ("temporary", _names(rf"\.(?:start|(?:node|ended)[0-9]+)\.json\.{_RANDOM}")),
+    )
+)
+_LOGS = Layout(
+    (("log", _names(rf"{_OF_LABEL}{_ATTEMPT}{_OF_NODE}\.(?:log|primus\.log|yaml)", r"matrix\.log")),),
+    (
+        (_names(rf"\.{_OF_LABEL}{_JOB}\.nodes"), _NODES),
         (_names("hf_trainer"), Layout(())),  # the Trainer wants a folder and is told to write nothing into it
-        (_names(rf"{_OF_LABEL}{_ATTEMPT}\.primus"), _PRIMUS),
+        (_names(rf"{_OF_LABEL}{_ATTEMPT}{_OF_NODE}\.primus"), _PRIMUS),
     ),
 )
 _PROFILES = Layout((("profile", _names(rf"{_OF_LABEL}{_ATTEMPT}(?:_rank[0-9]+)?\.(?:json|json\.gz|html|txt)")),))

@@ -44,6 +44,7 @@ def describe(command: str, started_utc: str, finished_utc: str) -> dict[str, Any
         "image_digest": digest or None,
         "command": command,
         "host": platform.node(),
+        **({"hosts": hosts.split(",")} if (hosts := os.environ.get("TPRIMAT_HOSTS")) else {}),
         "framework_versions": versions(),
         "environment": speed_variables(os.environ),
         "started_utc": started_utc,
