@@ -12,11 +12,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evaluate import curves
+from evaluate import conditions, curves
 from evaluate.handicaps import handicap, recipe
 from evaluate.rules import Result
 
 SAME, ALLOWED, BLOCKING, UNKNOWN = "same", "differs, allowed", "differs, not comparable", "unknown"
+CONDITION_STATES = {
+    conditions.SAME: SAME,
+    conditions.ALLOWED: ALLOWED,
+    conditions.BLOCKING: BLOCKING,
+    conditions.UNKNOWN: UNKNOWN,
+}
 
 
 @dataclass(frozen=True)
@@ -194,8 +200,8 @@ def _surroundings(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
             yield Item(f"environment {name}", BLOCKING, left, right, note)
     for key in ("framework_versions", "code_sha256", "image_digest"):
         yield _item(key.replace("_", " "), _values(a, "provenance", key), _values(b, "provenance", key), ALLOWED)
-    for name in ("power cap", "clocks", "NUMA balancing"):
-        yield Item(name, UNKNOWN, "not recorded", "not recorded")
+    for found in conditions.findings(a, b):
+        yield Item(found.name, CONDITION_STATES[found.state], found.a, found.b, found.note)
 
 
 def _environment(result: Result) -> tuple[str, dict[str, str]]:
@@ -235,5 +241,15 @@ def _shown(value: Any) -> str:
         return "unknown"
     if isinstance(value, list):
         return ", ".join(map(_shown, value))
+    if isinstance(value, dict):
+        return _shown_map(value)
     text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
     return text[:12] if len(text) == 64 and " " not in text else text
+
+
+def _shown_map(value: dict[str, Any]) -> str:
+    """Return a map in words: what is on, what is off, and the value of everything else."""
+    on, off = ([key for key in sorted(value) if value[key] is state] for state in (True, False))
+    parts = [f"{key} {_shown(value[key])}" for key in sorted(value) if not isinstance(value[key], bool)]
+    parts += [f"{word}: {', '.join(keys)}" for word, keys in (("on", on), ("off", off)) if keys]
+    return "; ".join(parts) or "none"

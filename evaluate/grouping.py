@@ -5,7 +5,6 @@ Model, size, method, sequence length, global batch, precision and data are never
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from string import ascii_uppercase
 from typing import Any, TypeVar
@@ -78,15 +77,18 @@ def _by_key(entries: Sequence[Entry], key_of: Callable[[Entry], _Key]) -> dict[_
 
 
 def _without_copies(entries: Iterable[Entry]) -> tuple[list[Entry], list[tuple[Entry, Entry]]]:
-    first: dict[str, Entry] = {}
-    copies = []
+    """Return the entries with content of their own, and each other one with the first that has the same content."""
+    unique, copies = [], []
+    alike: dict[tuple[Any, ...], list[Entry]] = {}
     for entry in entries:
-        content = json.dumps(entry.result, sort_keys=True)
-        if content in first:
-            copies.append((entry, first[content]))
+        same_samples = alike.setdefault((entry.result["run"], *entry.result["step_times"]), [])
+        first = next((other for other in same_samples if other.result == entry.result), None)
+        if first is not None:
+            copies.append((entry, first))
         else:
-            first[content] = entry
-    return list(first.values()), copies
+            same_samples.append(entry)
+            unique.append(entry)
+    return unique, copies
 
 
 def _tell_apart(rows: Sequence[Row]) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from evaluate.figures import Figure
 
@@ -55,6 +56,7 @@ NAMES = {
     },
 }
 OTHER = "Other"
+_NUMBER = re.compile(r"(?<![\w.,-])[1-9]\d{0,8}(?![\w]|[.,-]\d)")
 WHERE_IT_APPLIES = ("time_to_mlperf_target",)
 """Left out of tables where it is known of no run: it is about one training and not about results in general."""
 NOT_WORKED_OUT = "not worked out: the device is not known here, or cannot do it"
@@ -77,8 +79,8 @@ def sections(runs: Sequence[Sequence[Metrics]]) -> dict[str, dict[str, str]]:
 def combined(figures: Sequence[Figure | None]) -> Figure:
     """Return the median over runs with all the ways it was worked out; unknown where no run has a value."""
     known = [figure for figure in figures if figure is not None and figure.value is not None]
-    ways = dict.fromkeys(figure.how for figure in known)
-    missing = dict.fromkeys(
+    ways = _alike(figure.how for figure in known)
+    missing = _alike(
         NOT_WORKED_OUT if figure is None else figure.how for figure in figures if figure is None or figure.value is None
     )
     unit = next((figure.unit for figure in (*known, *figures) if figure is not None), "")
@@ -88,3 +90,16 @@ def combined(figures: Sequence[Figure | None]) -> Figure:
     if missing:
         how += f"; unknown in {len(figures) - len(known)} of {len(figures)} runs: {'; '.join(missing)}"
     return Figure(statistics.median(figure.value for figure in known if figure.value is not None), unit, how)
+
+
+def _alike(texts: Iterable[str]) -> list[str]:
+    """Return the different texts; of those that differ in whole numbers only, one with `smallest to largest`."""
+    found: dict[tuple[str, ...], list[tuple[int, ...]]] = {}
+    for text in dict.fromkeys(texts):
+        found.setdefault(tuple(_NUMBER.split(text)), []).append(tuple(map(int, _NUMBER.findall(text))))
+    merged = []
+    for (first, *words), numbers in found.items():
+        ends = [(min(column), max(column)) for column in zip(*numbers, strict=True)]
+        shown = [str(low) if low == high else f"{low} to {high}" for low, high in ends]
+        merged.append(first + "".join(number + word for number, word in zip(shown, words, strict=True)))
+    return merged

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any
 
 from evaluate.summary import ENOUGH_RUNS, Group, Row, Spread
@@ -42,8 +43,9 @@ MUST_MATCH = {
 """Work that should be the same in every row of a group, and the source of its memory figures; a dot goes into a map."""
 
 
+@lru_cache(maxsize=256)
 def notes(group: Group) -> list[str]:
-    """Return one line for each thing to know about `group`."""
+    """Return one line for each thing to know about `group`; every report asks for them."""
     return [
         *_few_runs(group),
         *_loss_notes(group),

@@ -25,7 +25,7 @@ def cost(tokens_per_second: float, gpus: int, device: Device | None, prices: Map
     """Return days and money for token budgets on `gpus` GPUs; money is unknown where the table has no price."""
     found = {}
     for name, count in TOKEN_BUDGETS.items():
-        how = f"{name} tokens / tokens/s, on {gpus} GPUs"
+        how = f"{name} tokens / tokens/s, on {gpus} device{'' if gpus == 1 else 's'}"
         found[f"time_to_{name}_tokens"] = Figure(count / tokens_per_second / DAY_SECONDS, "days", how)
     price = prices.get(device.name) if device else None
     if price is None:

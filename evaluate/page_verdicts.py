@@ -9,7 +9,7 @@ from evaluate.page_forest import Axis, axis_of, strip
 from evaluate.page_html import Html, element, items, joined, table
 from evaluate.report import Comparison
 from evaluate.statistics import FASTER, SLOWER, TIE
-from evaluate.verdicts import NOT_COMPARABLE, Judged
+from evaluate.verdicts import NOT_COMPARABLE, Judged, times
 
 WORDS = {FASTER: "\u25b2 faster", SLOWER: "\u25bc slower", TIE: "= tie", NOT_COMPARABLE: "\u2715 not comparable"}
 UNDECIDED = "? tie, undecided"
@@ -57,8 +57,14 @@ def _card(judged: Judged, number: int, axis: Axis) -> Html:
     word = WORDS[judged.word] if judged.is_decided else UNDECIDED
     head = [element("span", word, class_="word")]
     if found:
-        head.append(element("span", f"{found.ratio:.2f}\u00d7", class_="figure-large"))
-        head.append(element("span", f"95 %: {found.low:.3f} to {found.high:.3f}", class_="interval-text"))
+        head.append(
+            element(
+                "span",
+                f"{times(found.ratio) if found.ratio < 0.1 else f'{found.ratio:.2f}'}\u00d7",
+                class_="figure-large",
+            )
+        )
+        head.append(element("span", f"95 %: {times(found.low)} to {times(found.high)}", class_="interval-text"))
     link = element("a", "Certificate", href=f"#certificate-{number}", aria_label=f"Certificate of {title}")
     words = element(
         "div",

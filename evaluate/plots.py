@@ -9,6 +9,7 @@ same for one result as for forty.
 from __future__ import annotations
 
 import io
+import math
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -179,24 +180,35 @@ def _box_panel(axes: Any, rows: Sequence[Row]) -> None:
 
 def _loss_panel(axes: Any, rows: Sequence[Row]) -> None:
     for index, row in enumerate(rows):
-        for run, entry in enumerate(row.counted):
-            steps, losses = entry.result["steps"], entry.result["loss_values"]
-            spacing = max(1, len(steps) // 6)
-            axes.plot(
-                steps,
-                losses,
-                color=PLATFORM_COLOURS.get(row.key.platform, OTHER_COLOUR),
-                linestyle=LINE_STYLES[index % len(LINE_STYLES)],
-                marker=MARKERS[index % len(MARKERS)],
-                markersize=4,
-                markevery=(index * spacing // max(1, len(rows)), spacing),
-                linewidth=1.2,
-                label=_cut(row.name, LEGEND_CHARACTERS) if run == 0 else None,
-            )
+        if not row.counted:
+            continue
+        steps, losses = _end_to_end(row)
+        spacing = max(1, len(row.counted[0].result["steps"]) // 6)
+        axes.plot(
+            steps,
+            losses,
+            color=PLATFORM_COLOURS.get(row.key.platform, OTHER_COLOUR),
+            linestyle=LINE_STYLES[index % len(LINE_STYLES)],
+            marker=MARKERS[index % len(MARKERS)],
+            markersize=4,
+            markevery=(index * spacing // max(1, len(rows)), spacing),
+            linewidth=1.2,
+            label=_cut(row.name, LEGEND_CHARACTERS),
+        )
     axes.set_ylabel("loss (nats per token)")
     axes.grid(axis="y", color="#DDDDDD")
     if axes.lines:
         axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=8, handlelength=3.5)
+
+
+def _end_to_end(row: Row) -> tuple[list[float], list[float]]:
+    """Return steps and losses of all runs of a row as one line with gaps: a line for each would take much longer."""
+    steps: list[float] = []
+    losses: list[float] = []
+    for entry in row.counted:
+        steps += [*entry.result["steps"], math.nan]
+        losses += [math.nan if loss is None else loss for loss in entry.result["loss_values"]] + [math.nan]
+    return steps, losses
 
 
 def _axes(figure: Figure, left: float, top: float, width: float, height: float, title: str, unit: str) -> Any:

@@ -15,7 +15,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from evaluate.page_forest import Axis, axis_of, ticks
 from evaluate.statistics import TIE
 from evaluate.tables import plain
-from evaluate.verdicts import NOT_COMPARABLE, Judged
+from evaluate.verdicts import NOT_COMPARABLE, Judged, times
 
 MOST_VERDICTS = 40
 """More lines than these nobody reads in a picture; compare.md and compare.json have all."""
@@ -54,7 +54,9 @@ def _interval(axes: Any, y: int, one: Judged, axis: Axis, colour: str, ink: str)
         axes.text(0, y, "no ratio", ha="center", va="center", fontsize=8, style="italic", color=ink)
         return
     low, high = (min(max(math.log(max(end, 1e-300)), axis.low), axis.high) for end in (found.low, found.high))
-    axes.plot([low, high], [y, y], color=ink, linewidth=1.4, marker="|", markersize=8)
+    axes.plot([low, high], [y, y], color=ink, linewidth=1.4)
+    for place, end, arrow in ((low, found.low, "<"), (high, found.high, ">")):
+        axes.plot(place, y, "|" if axis.holds(max(end, 1e-300)) else arrow, color=ink, markersize=8, clip_on=False)
     axes.plot(math.log(found.ratio), y, "s", markersize=7, color=colour, markeredgecolor=ink)
 
 
@@ -78,4 +80,4 @@ def _said(one: Judged) -> str:
         )
     word = one.word if one.word != TIE or one.is_decided else "tie, undecided"
     runs = f"{found.runs[0]} and {found.runs[1]} runs, {found.machines[0]} and {found.machines[1]} machines"
-    return f"{word}: {found.ratio:.3f} ({found.low:.3f} to {found.high:.3f})\n{runs}"
+    return f"{word}: {times(found.ratio)} ({times(found.low)} to {times(found.high)})\n{runs}"

@@ -176,7 +176,7 @@ def _markdown_metrics(group: Group, figures: Mapping[int, Metrics]) -> Iterator[
             found = [combined([one.get(key) for one in side]) for side in runs]
             ways = "; or ".join(dict.fromkeys(figure.how for figure in found))
             if all(figure.value is None for figure in found):
-                unknown.setdefault(ways, []).append(f"{section}: {name}")
+                unknown.setdefault(ways, []).append(name)
                 continue
             values = ["unknown" if figure.value is None else number(figure.value) for figure in found]
             known.append((f"{section}: {name}", found[0].unit, *values, ways))

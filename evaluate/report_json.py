@@ -1,15 +1,16 @@
 """compare.json: verdicts, tables and metrics, every number with its inputs.
 
-`definitions` says of each kind of number by which formula and from which key of a result it comes; what is worked out
-from one result carries its own formula (`how`), and what is unknown is null and carries the reason there.
+`definitions` says of each kind of number by which formula and from which key of a result it comes; metrics carry their
+own formula (`how`), and what is unknown is null and carries the reason there.
 """
 
 from __future__ import annotations
 
-import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from evaluate import statistics
+from evaluate.figures import Figure
 from evaluate.metric_table import combined
 from evaluate.notes import notes
 from evaluate.report import Comparison
@@ -30,7 +31,8 @@ DEFINITIONS = {
     "groups.rows.peak_memory_allocated_gb": "memory_metrics.peak_memory_allocated_gb of each counted result",
     "groups.rows.first_loss": "loss_values of step 1, nats per token",
     "groups.rows.last_loss": "mean of loss_values over the last tenth of the steps, nats per token",
-    "groups.rows.metrics": "median over the counted runs of the metrics of each result, which stand beside it",
+    "groups.rows.metrics": "median over the counted runs (`runs`, in the order of the counted results) of what "
+    "evaluate/metrics.py makes of each; `how` is the formula with its sources, or why the value is null",
     "groups.ratios": "mean tokens/s/GPU of row over that of base; min, max: of one run over one run",
 }
 
@@ -77,8 +79,8 @@ def _row(comparison: Comparison, row: Row) -> dict[str, Any]:
         "peak_memory_allocated_gb": _spread(row.memory),
         "first_loss": _spread(row.first_loss),
         "last_loss": _spread(row.last_loss),
-        "metrics": {name: dataclasses.asdict(combined([one.get(name) for one in found])) for name in names},
-        "results": [_entry(comparison, entry) for entry in row.entries],
+        "metrics": {name: _metric([one.get(name) for one in found]) for name in names},
+        "results": [_entry(entry) for entry in row.entries],
     }
 
 
@@ -89,8 +91,11 @@ def _spread(spread: Spread | None) -> dict[str, Any] | None:
     return summary | {"runs": list(spread.values)}
 
 
-def _entry(comparison: Comparison, entry: Entry) -> dict[str, Any]:
-    found = comparison.figures.get(id(entry), {})
+def _metric(figures: Sequence[Figure | None]) -> dict[str, Any]:
+    return vars(combined(figures)) | {"runs": [figure.value if figure else None for figure in figures]}
+
+
+def _entry(entry: Entry) -> dict[str, Any]:
     return {
         "file": str(entry.path),
         "run": entry.result["run"],
@@ -100,5 +105,4 @@ def _entry(comparison: Comparison, entry: Entry) -> dict[str, Any]:
         "is_counted": entry.is_counted,
         "rejections": list(entry.findings.rejections),
         "warnings": list(entry.findings.warnings),
-        "metrics": {name: vars(figure) for name, figure in found.items()},
     }

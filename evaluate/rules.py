@@ -216,11 +216,19 @@ def absurd_numbers(value: Any, where: str = "") -> Iterator[str]:
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from absurd_numbers(inner, f"{where}.{key}" if where else str(key))
-    elif isinstance(value, list):
+    elif isinstance(value, list) and not _are_all_small(value):
         for inner in value:
             yield from absurd_numbers(inner, where)
     elif isinstance(value, (int, float)) and abs(value) > LARGEST_NUMBER:
         yield f"{where}: got a number beyond {LARGEST_NUMBER:g}, which no measurement or setting is"
+
+
+def _are_all_small(values: list[Any]) -> bool:
+    """Whether a list is of numbers alone, none of them absurd; the samples of a run, so that it must be quick."""
+    try:
+        return not values or -LARGEST_NUMBER <= min(values) <= max(values) <= LARGEST_NUMBER
+    except TypeError:  # there is something else among them
+        return False
 
 
 def _summary_tolerance(value: float) -> float:

@@ -118,11 +118,15 @@ def _far_out(logs: Floats) -> list[int]:
 
 def _drift(logs: Floats) -> float | None:
     """Return the change over the part by the median of the slopes between all pairs of blocks (Theil and Sen)."""
-    from scipy.stats import theilslopes
-
     if len(logs) < LEAST_STEPS:
         return None
-    blocks = np.array_split(logs, min(DRIFT_BLOCKS, len(logs)))
-    places = np.cumsum([len(block) for block in blocks]) - np.array([len(block) / 2 for block in blocks])
-    slope = float(theilslopes([float(np.median(block)) for block in blocks], places).slope)
+    count = min(DRIFT_BLOCKS, len(logs))
+    size, larger = divmod(len(logs), count)  # the first blocks have one step more, as np.array_split has it
+    cut = larger * (size + 1)
+    parts = (logs[:cut].reshape(larger, size + 1), logs[cut:].reshape(count - larger, size))
+    medians = np.concatenate([np.median(part, axis=1) for part in parts if len(part)])
+    lengths = np.where(np.arange(count) < larger, size + 1, size)
+    places = np.cumsum(lengths) - lengths / 2
+    before, after = np.triu_indices(count, 1)
+    slope = float(np.median((medians[after] - medians[before]) / (places[after] - places[before])))
     return float(np.expm1(slope * len(logs)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from evaluate.rules import Result, steady_step_times
@@ -84,9 +85,9 @@ class Spread:
         return max(self.values)
 
 
-@dataclass
+@dataclass(eq=False)
 class Row:
-    """One system of a group with all its results, counted or not."""
+    """One system of a group with all its results, counted or not; once made they stay as they are."""
 
     key: RowKey
     entries: list[Entry]
@@ -106,7 +107,7 @@ class Row:
         device = plain(self.key.device or "unknown device")
         return f"{device}, {self.detail}" if self.detail else device
 
-    @property
+    @cached_property
     def counted(self) -> list[Entry]:
         """The results that enter averages."""
         return [entry for entry in self.entries if entry.is_counted]
@@ -117,43 +118,43 @@ class Row:
         known = tuple(float(value) for value in values if value is not None)
         return Spread(known) if known else None
 
-    @property
+    @cached_property
     def throughput(self) -> Spread | None:
         """tokens/s/GPU of each run (a rank on a machine without GPUs)."""
         return self._spread("performance_metrics", "tokens_per_second_per_gpu")
 
-    @property
+    @cached_property
     def step_time(self) -> Spread | None:
         """Mean steady step time of each run in seconds, from the raw samples."""
         means = tuple(statistics.fmean(steady_step_times(entry.result)) for entry in self.counted)
         return Spread(means) if means else None
 
-    @property
+    @cached_property
     def memory(self) -> Spread | None:
         """Peak allocated memory of each run in GB, the largest rank."""
         return self._spread("memory_metrics", "peak_memory_allocated_gb")
 
-    @property
+    @cached_property
     def first_loss(self) -> Spread | None:
         """Loss of the first step of each run, nats per token."""
         losses = tuple(entry.result["loss_values"][0] for entry in self.counted)
         return Spread(losses) if losses else None
 
-    @property
+    @cached_property
     def last_loss(self) -> Spread | None:
         """Mean loss over the last tenth of the steps of each run, nats per token."""
         losses = tuple(_tail_mean(entry.result["loss_values"]) for entry in self.counted)
         return Spread(losses) if losses else None
 
 
-@dataclass
+@dataclass(eq=False)
 class Group:
-    """Results that may stand in one table, by row."""
+    """Results that may stand in one table, by row; one that is made is not changed, and what follows is kept."""
 
     key: GroupKey
     rows: list[Row]
 
-    @property
+    @cached_property
     def counted(self) -> list[Entry]:
         """All results that enter averages."""
         return [entry for row in self.rows for entry in row.counted]

@@ -47,14 +47,14 @@ class Judged:
             return f"NOT COMPARABLE: {pair.a_name} and {pair.b_name}: {self.reasons[0]}"
         found = self.estimate
         if self.word == statistics.TIE and self.is_decided:
-            said = f"{pair.b_name} and {pair.a_name} tie within {self.band:.1%}: {found.ratio:.3f}x"
+            said = f"{pair.b_name} and {pair.a_name} tie within {self.band:.1%}: {times(found.ratio)}x"
         elif self.word == statistics.TIE:
-            said = f"{pair.b_name} against {pair.a_name} is undecided, a tie for now: {found.ratio:.3f}x"
+            said = f"{pair.b_name} against {pair.a_name} is undecided, a tie for now: {times(found.ratio)}x"
         elif self.word == statistics.FASTER:
             said = f"{pair.b_name} is {found.ratio:.2f}x as fast as {pair.a_name}: faster"
         else:
             said = f"{pair.b_name} is {found.ratio:.2f}x as fast as {pair.a_name}: slower"
-        interval = f"95 % interval {found.low:.3f} to {found.high:.3f}"
+        interval = f"95 % interval {times(found.low)} to {times(found.high)}"
         return f"{said} ({interval}, {_count(found.runs, 'run')}, {_count(found.machines, 'machine')}), {self.claim}"
 
     @property
@@ -112,6 +112,11 @@ class Judged:
             "certificate": [vars(item) for item in self.certificate or ()],
             "files": [[str(entry.path) for entry in side] for side in (pair.a, pair.b)],
         }
+
+
+def times(ratio: float) -> str:
+    """Return a ratio to be read: three decimals near 1, three significant digits where it is far from it."""
+    return f"{ratio:.3f}" if 0.1 <= ratio < 10 else f"{ratio:.3g}"
 
 
 def judge(pairs: Sequence[Pair], by: str, band: float = statistics.BAND) -> list[Judged]:
@@ -220,7 +225,8 @@ def _remarks(pair: Pair) -> tuple[str, ...]:
             if part.label in (steady.SLOW_DOWN, steady.NO_STEADY_STATE):
                 found[f"{run}: {part.label}"] = None
             if part.is_drifting and part.drift is not None:
-                found[f"{run}: step times drift by {part.drift:+.1%} over the steady part"] = None
+                much = f"by {part.drift:+.1%}" if part.drift < 1 else "to more than twice as much"
+                found[f"{run}: step times drift {much} over the steady part"] = None
             if part.outliers:
                 found[f"{run}: {len(part.outliers)} steady steps far from the others, which count"] = None
     return tuple(found)

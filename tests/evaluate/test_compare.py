@@ -369,7 +369,7 @@ def test_the_users_own_prices_are_taken_and_named(tmp_path: Path) -> None:
     assert main([str(tmp_path / "results"), "--prices", str(table), "--format", "json,md"]) == 0
     found = json.loads((tmp_path / "results" / "compare.json").read_text())
     rows = {row["platform"]: row for row in found["groups"][0]["rows"]}
-    metric = rows["nvd"]["results"][0]["metrics"]["tokens_per_dollar"]
+    metric = rows["nvd"]["metrics"]["tokens_per_dollar"]
     # 8 GPUs at 3.60 an hour are 0.008 a second; 64 x 128 tokens a step of about 1 s
     assert metric["value"] == pytest.approx(64 * 128 / 0.008, rel=0.02)
     assert metric["unit"] == "tokens/EUR" and "our contract, 2026-11-20" in metric["how"]
@@ -419,8 +419,8 @@ def test_every_number_of_the_json_has_its_inputs(tmp_path: Path) -> None:
     assert [[run["file"] for run in side] for side in verdict["inputs"]] == verdict["files"]
     assert (verdict["published"], verdict["is_decided"], verdict["machines"]) == (None, True, [1, 1])
     for row in found["groups"][0]["rows"]:
-        for one in row["results"]:
-            assert one["metrics"] and all(metric["how"] for metric in one["metrics"].values())
+        assert row["metrics"] and all(metric["how"] for metric in row["metrics"].values())
+        assert {len(metric["runs"]) for metric in row["metrics"].values()} == {row["runs_counted"]}
         keys = {key for key, value in row.items() if isinstance(value, dict) and key != "metrics"}
         assert {f"groups.rows.{key}" for key in keys} <= set(found["definitions"])
 

@@ -278,6 +278,15 @@ def test_a_figure_is_the_median_over_runs_and_keeps_the_reason_of_an_unknown() -
     assert combined([unknown("s", "no sensor"), unknown("s", "no sensor")]) == unknown("s", "no sensor")
 
 
+def test_formulas_that_differ_in_whole_numbers_only_are_one() -> None:
+    ways = [f"mean of {count} steady steps (6N/v1, 0.5 W, 2026-01-0{count % 3})" for count in (36, 12, 24)]
+    assert combined([Figure(1.0, "s", how) for how in ways]).how == (
+        "mean of 12 to 36 steady steps (6N/v1, 0.5 W, 2026-01-00)"
+    )
+    other = combined([Figure(1.0, "s", "mean of 3 {} steps"), Figure(1.0, "s", "median of 3 {} steps")])
+    assert other.how == "mean of 3 {} steps; or median of 3 {} steps"
+
+
 def test_thinning_keeps_the_extremes() -> None:
     values: list[float | None] = [1.0] * 1000
     values[333], values[777], values[500] = 9.0, 0.1, None

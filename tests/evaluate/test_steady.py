@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import theilslopes
 
 from evaluate.steady import find
 
@@ -59,6 +60,17 @@ def test_a_chip_that_becomes_slower_all_along_is_drifting() -> None:
     assert found.label == "slow-down" or found.is_drifting
     # the slope of a straight line is what it is, whatever else is seen
     assert find(list(np.linspace(1, 1.015, 300)), 0).drift == pytest.approx(0.015, rel=0.35)
+
+
+@pytest.mark.parametrize("count", [10, 49, 50, 51, 99, 450])
+def test_the_drift_is_theil_and_sens_slope_over_blocks_of_steps(count: int) -> None:
+    times = np.array(noisy([(count, 1.0)], seed=count)) * np.linspace(1, 1.005, count)
+    found = find(list(times), 0)
+    assert found.first == 0
+    blocks = np.array_split(np.log(times), min(50, count))
+    places = np.cumsum([len(block) for block in blocks]) - np.array([len(block) / 2 for block in blocks])
+    slope = theilslopes([np.median(block) for block in blocks], places).slope
+    assert found.drift == pytest.approx(np.expm1(slope * count), rel=1e-9)
 
 
 def test_few_steps_have_no_steady_state() -> None:
