@@ -15,7 +15,7 @@ set -Eeuo pipefail
 
 dry_run=false
 child=''
-lent=''
+leftovers=()
 
 main() {
   # shellcheck source=shell/environment.sh
@@ -27,13 +27,14 @@ main() {
   # shellcheck source=shell/build_settings.sh
   source "$ROOT/shell/build_settings.sh"
   show_help_if_asked "$@"
-  local platform engine base
+  local platform engine base lent
   take_arguments "$@"
   cd -- "$ROOT"
   platform=$("$ROOT/shell/platform.sh")
   pick_engine "$platform"
   lent=$(mktemp -d) # readable to nobody else
-  trap 'rm -rf -- "$lent"' EXIT
+  leftovers+=("$lent")
+  trap 'rm -rf -- "${leftovers[@]}"' EXIT
   trap 'stop TERM 143' TERM
   trap 'stop INT 130' INT
   base=${BASE_IMAGE:-$(sed -n 's/^ARG BASE_IMAGE=//p' "$platform.Dockerfile")}
@@ -60,21 +61,26 @@ take_arguments() { # <arguments of the script...>; sets dry_run, exports setting
   done
 }
 
+# A dry run prints its commands on any machine, and says what stands in their way here.
 pick_engine() { # <platform>; sets RUNTIME (what the image is for) and engine (what builds it)
-  local wanted
+  local wanted said
   wanted=$(setting RUNTIME)
+  engine=$wanted
   case $wanted in
     native) die 2 "RUNTIME=native uses no image; use auto, docker, podman or apptainer" ;;
-    apptainer)
-      if ! type -P apptainer >/dev/null; then die 2 "RUNTIME=apptainer: apptainer is not on PATH"; fi
-      pick_runtime auto "$1" build || exit
-      engine=$RUNTIME RUNTIME=apptainer
-      ;;
-    *)
-      pick_runtime "$wanted" "$1" build || exit
-      engine=$RUNTIME
-      ;;
+    apptainer) engine=auto ;;
   esac
+  if [[ $wanted == apptainer && $dry_run == false ]] && ! type -P apptainer >/dev/null; then
+    die 2 "RUNTIME=apptainer: apptainer is not on PATH"
+  fi
+  if [[ $dry_run == true && $engine == @(docker|podman) ]] && ! said=$(pick_runtime "$engine" "$1" build 2>&1); then
+    printf 'note: cannot be started here: %s\n' "${said#error: }" >&2
+    RUNTIME=$engine
+  else
+    pick_runtime "$engine" "$1" build || exit
+    engine=$RUNTIME
+  fi
+  if [[ $wanted == apptainer ]]; then RUNTIME=apptainer; fi
 }
 
 # Waited for in the background: bash takes a signal only between commands, and an engine told so ends in good order.
@@ -133,8 +139,8 @@ convert() { # <platform>
   local sif archive
   sif=$(image_of apptainer "$1")
   archive=$(dirname -- "$sif")/.tprimat_$1.tar
-  trap 'rm -rf -- "$lent" "$archive" "$sif.new"' EXIT
-  rm -f -- "$archive"
+  leftovers+=("$archive" "$sif.new")
+  rm -f -- "$archive" # podman does not write over one
   case $engine in
     docker) run docker save --output "$archive" "$(image_of docker "$1")" ;;
     podman) run podman save --format docker-archive --output "$archive" "$(image_of podman "$1")" ;;

@@ -20,7 +20,7 @@ lend_settings() { # <folder> <engine>; adds to options
   done
   if [[ ${PIP_CONFIG_FILE:-} == /dev/null ]]; then user='' global=''; fi # pip's way to say: no file at all
   cert=$(_certificates "$user" "$global")
-  _write_settings "$cert" >"$1/settings"
+  (umask 077 && _write_settings "$cert" >"$1/settings")
   options+=(--secret "id=settings,src=$1/settings")
   if [[ -f $global ]]; then options+=(--secret "id=pip_global,src=$global"); fi
   if [[ -f $user ]]; then options+=(--secret "id=pip_user,src=$user"); fi

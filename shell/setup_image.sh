@@ -24,15 +24,6 @@ apt_install() { # <package...>
   apt-get update -qq && apt-get install -y -qq --no-install-recommends "$@" >/dev/null
 }
 
-# Results name the commit of the checkout, which only git can say; a checkout mounted into the image is of another user.
-add_git() {
-  if ! type -P git >/dev/null; then
-    say "git: the base image has none; from its distribution"
-    apt_install git || say "warning: git could not be installed: results of this image will not name their commit"
-  fi
-  if type -P git >/dev/null; then git config --system --add safe.directory /workspace/code; fi
-}
-
 # Debian and Ubuntu keep Python's venv module in a package of its own.
 add_venv_module() {
   if python3 -c 'import ensurepip, venv' 2>/dev/null; then return; fi
@@ -56,7 +47,6 @@ main() {
     source "$SETTINGS_FILE"
   fi
   platform=$("$ROOT/shell/platform.sh")
-  add_git
   add_venv_module
   if [[ $platform == amd ]]; then add_rocm_profiler; fi
   mkdir -p -- "${TPRIMAT_VENV:?wanted the folder of the environment}"
