@@ -104,6 +104,9 @@ main() {
   case $PLATFORM in
     cpu)
       if ! is_fresh; then
+        if [[ -n ${TPRIMAT_IN_CONTAINER:-} ]]; then
+          die "got the image tprimat:cpu, which has no NeMo; use RUNTIME=native, or leave nemo out: FRAMEWORK=mega,hf"
+        fi
         take_lock
         is_fresh || make_environment
       fi
