@@ -36,6 +36,11 @@ class Item:
     note: str = ""
 
     @property
+    def is_unproven(self) -> bool:
+        """Whether a result should hold the item and one side's does not, so that it is not shown to be the same."""
+        return self.state == UNKNOWN and (self.a != self.b or self.a == _shown(None))
+
+    @property
     def sentence(self) -> str:
         """The item as a reason: what differs, or is unknown, and the two values."""
         said = self.note or f"{self.name} differs" if self.state != UNKNOWN else f"{self.name} is unknown"
@@ -124,6 +129,9 @@ DATA = {
     "tokenizer_sha256": "tokenizer",
     "initial_weights_sha256": "initial weights",
 }
+MAY_BE_NONE = ("rope_scaling", "sliding_window")
+"""What a model may have none of."""
+NOT_SAID, EARLIER = "unknown", "earlier"
 FOLLOW_THE_SEED = ("token_stream_sha256", "initial_weights_sha256")
 LOW_PRECISION_STATES = ("8bit", "bnb", "bitsandbytes", "adafactor", "lion", "sgd")
 """Words in the class of an optimizer that does less work than AdamW with 32-bit states."""
@@ -131,14 +139,28 @@ LOW_PRECISION_STATES = ("8bit", "bnb", "bitsandbytes", "adafactor", "lion", "sgd
 
 def certificate(a: Sequence[Result], b: Sequence[Result]) -> Certificate:
     """Return the certificate of two sides, each at least one ok result of one system."""
-    items = [*_identity(a, b), *_resolved(a, b), *_data(a, b), *curves_items(a, b), *_surroundings(a, b)]
+    items = [
+        *(_proof(a, b) + list(_identity(a, b))),
+        *_resolved(a, b),
+        *_data(a, b),
+        *curves_items(a, b),
+        *_surroundings(a, b),
+    ]
     order = (BLOCKING, UNKNOWN, ALLOWED, SAME)
     return Certificate(tuple(sorted(items, key=lambda item: order.index(item.state))))
 
 
+def _proof(a: Sequence[Result], b: Sequence[Result]) -> list[Item]:
+    """Return what forbids sides of an earlier format: nothing in it says which model was trained on which data."""
+    shown = ["not proven" if any(one.get("source") == EARLIER for one in side) else "known" for side in (a, b)]
+    note = "neither model nor data is proven to be the same, which an earlier format does not hold"
+    return [Item("proof of model and data", BLOCKING, shown[0], shown[1], note)] if "not proven" in shown else []
+
+
 def _identity(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
     for key, name in (("model", "model"), ("model_size", "model size"), ("method", "track")):
-        yield _item(name, [one[key] for one in a], [one[key] for one in b], BLOCKING)
+        left, right = ([None if one[key] == NOT_SAID else one[key] for one in side] for side in (a, b))
+        yield _item(name, left, right, BLOCKING)
 
 
 def _resolved(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
@@ -152,11 +174,20 @@ def _resolved(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
     )
     for keys, state in groups:
         for key, name in keys.items():
-            yield _item(name, _values(a, "resolved_config", key), _values(b, "resolved_config", key), state)
+            sides = (_values(a, "resolved_config", key), _values(b, "resolved_config", key))
+            if key in MAY_BE_NONE:
+                sides = (_with_none(a, sides[0]), _with_none(b, sides[1]))
+            yield _item(name, *sides, state)
     weak = [_weak_optimizer(side) for side in (a, b)]
     if weak[0] != weak[1]:
         note = "one side's optimizer keeps smaller states than AdamW's of 32 bits"
         yield Item("optimizer states", BLOCKING, weak[0] or "32 bits", weak[1] or "32 bits", note)
+
+
+def _with_none(side: Sequence[Result], values: list[Any]) -> list[Any]:
+    """Return the values with `none` for a null that was read back: a model of which nothing is known has no layers."""
+    has_layers = [one["resolved_config"].get("num_layers") is not None for one in side]
+    return ["none" if value is None and known else value for value, known in zip(values, has_layers, strict=True)]
 
 
 def _weak_optimizer(side: Sequence[Result]) -> str:
@@ -224,8 +255,8 @@ def _item(name: str, a: Sequence[Any], b: Sequence[Any], state_if_different: str
     """Compare the values of all runs of both sides; inside a side they must agree too."""
     left, right = _distinct(a), _distinct(b)
     shown = [" or ".join(_shown(json.loads(value)) for value in side) for side in (left, right)]
-    if left == right == ["null"]:
-        return Item(name, SAME, "none", "none")
+    if left == right == ["null"] and state_if_different == ALLOWED:
+        return Item(name, SAME, "none", "none")  # nothing that matters here
     if "null" in left + right:
         return Item(name, UNKNOWN, shown[0], shown[1])
     state = SAME if left == right and len(left) == 1 else state_if_different

@@ -14,13 +14,14 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from evaluate import identity, tables
+from evaluate import earlier, identity, tables
 from evaluate.limits import LIMITS, energy_has_two_sources
 from evaluate.rules import REJECTING_RULES, WARNING_RULES, Result, absurd_numbers
 from utils import results
 
-REJECTING = (*REJECTING_RULES, *LIMITS, identity.framework_is_what_ran)
+REJECTING = (*REJECTING_RULES, *LIMITS, identity.framework_is_what_ran, earlier.summary_agrees)
 WARNING = (
     *WARNING_RULES,
     identity.model_is_what_it_is_called,
@@ -76,19 +77,23 @@ def check(result: Result) -> Findings:
 
 
 def load(paths: Sequence[Path]) -> Loaded:
-    """Read and check every result below `paths`; raise ResultError where a path is missing or nothing was found."""
-    entries, unreadable = [], []
-    for path in results.find(paths):
+    """Read and check every result below `paths`, those of earlier formats too.
+
+    Raises ResultError where a path is missing or nothing was found.
+    """
+    found: list[tuple[Path, dict[str, Any]]] = []
+    unreadable = []
+    for path in (*results.find(paths), *earlier.find(paths)):
         try:
-            result = results.read(path)
+            found.append((path, earlier.read(path) if earlier.is_named(path) else results.read(path)))
         except results.ResultError as error:
             unreadable.append((path, str(error)))
-        else:
-            entries.append(Entry(path, result, check(result)))
+    earlier.numbered([one for one in found if earlier.is_named(one[0])])
+    entries = [Entry(path, result, check(result)) for path, result in found]
     if not entries and not unreadable:
         searched = ", ".join(str(path) for path in paths)
         advice = "train first, or name the folder that holds them"
-        raise results.ResultError(f"{searched}: got no result, wanted train_*.json files; {advice}")
+        raise results.ResultError(f"{searched}: got no result, wanted train_*.json or benchmark_*.json files; {advice}")
     return Loaded(tuple(entries), tuple(unreadable))
 
 
@@ -115,7 +120,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m evaluate.validate",
-        description="Check every train_*.json below the folders: schema, numbers against samples, asked against ran.",
+        description="Check every train_*.json (and benchmark_*.json of earlier formats) below the folders: schema, "
+        "numbers against samples, asked against ran.",
         epilog="Exits 0: all ok and valid. 1: any rejected or not ok. 2: bad input, or no result found.",
     )
     parser.add_argument("folders", nargs="+", type=Path, help="folders to search, or single result files")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from evaluate import statistics, steady
-from evaluate.fairness import ALLOWED, BLOCKING, UNKNOWN, Certificate, Item, certificate
+from evaluate.fairness import ALLOWED, BLOCKING, Certificate, Item, certificate
 from evaluate.metrics import step_times
 from evaluate.pairs import MAY_DIFFER, Pair
 from evaluate.published import Tuning, tuning
@@ -17,6 +17,9 @@ from evaluate.validate import Entry
 from utils.performance import warmup_steps
 
 NOT_COMPARABLE = "not_comparable"
+ALL_SHARED = "same model, data, settings and loss"
+MOST_NAMED = 8
+"""Of what is not proven; the certificate has them all."""
 BEST = "best"
 """The track in which each side is tuned by its own vendor's means."""
 
@@ -60,8 +63,9 @@ class Judged:
     @property
     def claim(self) -> str:
         """For what the verdict holds, and what both sides were shown to share."""
-        unproven = [item.name for item in self.certificate or () if item.state == UNKNOWN and item.a != item.b]
-        shared = "same model, data, settings and loss" if not unproven else f"not proven: {', '.join(unproven)}"
+        unproven = [item.name for item in self.certificate or () if item.is_unproven]
+        more = f" and {len(unproven) - MOST_NAMED} more" if len(unproven) > MOST_NAMED else ""
+        shared = f"not proven: {', '.join(unproven[:MOST_NAMED])}{more}" if unproven else ALL_SHARED
         scope = self.estimate.scope if self.estimate else ""
         return f"{shared}; holds for {scope}{self._said_of_tuning()}"
 
