@@ -6,6 +6,7 @@ of cores are never compared: the vendors count different things.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import replace
@@ -94,7 +95,7 @@ def _spec(result: Result) -> ModelSpec:
 
 
 def _step_time_figures(times: list[float], mean: float) -> dict[str, Figure]:
-    deviation = statistics.stdev(times) if len(times) > 1 else None
+    deviation = math.dist(times, [mean] * len(times)) / math.sqrt(len(times) - 1) if len(times) > 1 else None
     quantiles = statistics.quantiles(times, n=20, method="inclusive") if len(times) > 1 else times * 19
     values = {
         "mean": mean,

@@ -83,10 +83,11 @@ def step_times_agree(result: Result) -> list[str]:
         return []
     stored = result["performance_metrics"]
     found: list[str] = []
-    for name, value in (("avg", statistics.fmean(times)), ("min", min(times)), ("max", max(times))):
+    mean = statistics.fmean(times)
+    for name, value in (("avg", mean), ("min", min(times)), ("max", max(times))):
         key = f"{name}_step_time_seconds"
         found += _disagreement(key, stored[key], value, _summary_tolerance(value))
-    deviation = statistics.stdev(times) if len(times) > 1 else 0.0
+    deviation = math.dist(times, [mean] * len(times)) / math.sqrt(len(times) - 1) if len(times) > 1 else 0.0
     tolerance = _summary_tolerance(max(times))  # the rounding of the samples, not of their much smaller deviation
     return found + _disagreement("std_step_time_seconds", stored["std_step_time_seconds"], deviation, tolerance)
 

@@ -287,6 +287,8 @@ def _sample_problems(result: Mapping[str, Any]) -> list[str]:
             allowed_null = True
         if key == "data_wait_seconds":
             allowed_null = _data_wait_fraction(result) is None  # a framework that cannot tell
+        if set(map(type, lists[key] or [])) <= {float} and all(map(math.isfinite, lists[key] or [])):
+            continue  # what nearly every list is, told in a tenth of the time
         for value in lists[key] or []:
             if (value is None and not allowed_null) or (value is not None and not _is_instance(value, Number)):
                 found.append(f"{key}: got {value!r}, wanted finite numbers" + (" or null" if allowed_null else ""))
