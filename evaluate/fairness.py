@@ -152,9 +152,10 @@ def certificate(a: Sequence[Result], b: Sequence[Result]) -> Certificate:
 
 def _proof(a: Sequence[Result], b: Sequence[Result]) -> list[Item]:
     """Return what forbids sides of an earlier format: nothing in it says which model was trained on which data."""
-    shown = ["not proven" if any(one.get("source") == EARLIER for one in side) else "known" for side in (a, b)]
-    note = "neither model nor data is proven to be the same, which an earlier format does not hold"
-    return [Item("proof of model and data", BLOCKING, shown[0], shown[1], note)] if "not proven" in shown else []
+    is_earlier = [any(one.get("source") == EARLIER for one in side) for side in (a, b)]
+    shown = ["an earlier format" if one else "read back" for one in is_earlier]
+    note = "neither model nor data is proven to be the same"
+    return [Item("proof of model and data", BLOCKING, shown[0], shown[1], note)] if any(is_earlier) else []
 
 
 def _identity(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:

@@ -38,7 +38,9 @@ def _group_key(entry: Entry) -> GroupKey:
     result, config = entry.result, entry.result["training_config"]
     dataset = result["fingerprint"]["dataset_bin_sha256"]
     if dataset is None and result["status"] == "ok":
-        dataset = f"unknown ({result['platform']}/{result['framework']} on {result['provenance']['host']})"
+        dataset = (
+            f"unknown ({result['platform']}/{result['framework']} on {result['provenance']['host'] or 'unknown host'})"
+        )
     return GroupKey(
         result["model"],
         result["model_size"],

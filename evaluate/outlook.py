@@ -47,6 +47,8 @@ def time_to_loss(result: Result, target: float | None) -> Figure:
     if target is None:
         return unknown("s", "no target was named: pass one with --target-loss")
     losses, times = result["loss_values"], result["step_times"]
+    if None in losses:
+        return unknown("s", "the result does not hold its losses")
     for end in range(LOSS_WINDOW, len(losses) + 1):
         window = losses[end - LOSS_WINDOW : end]
         if None not in window and statistics.fmean(window) <= target:

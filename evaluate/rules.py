@@ -186,7 +186,10 @@ def trainer_warned(result: Result) -> list[str]:
 def settings_were_read_back(result: Result) -> list[str]:
     """A setting that the framework did not give back may not be the one that ran."""
     asked, ran = result["training_config"], result["resolved_config"]
-    unknown = [key for key in asked if key in ran and ran[key] is None]
+    readable = [key for key in asked if key in ran and key != "reasons"]
+    unknown = [key for key in readable if ran[key] is None]
+    if result["status"] == "ok" and unknown == readable:
+        return ["no setting was read back from the framework: what ran may be something else"]
     return [f"not read back from the framework: {', '.join(unknown)}"] if unknown and result["status"] == "ok" else []
 
 

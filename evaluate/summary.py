@@ -44,7 +44,7 @@ class GroupKey(NamedTuple):
         data = self.dataset or "unknown"
         data = data if data.startswith("unknown") else f"sha256 {data[:12]}"
         batch = f"Global batch {self.global_batch_size} sequences of {self.sequence_length} tokens"
-        return plain(f"{batch}, {self.precision}, data {data}")
+        return plain(f"{batch}, {self.precision or 'unknown precision'}, data {data}")
 
 
 class RowKey(NamedTuple):
@@ -137,14 +137,19 @@ class Row:
     @cached_property
     def first_loss(self) -> Spread | None:
         """Loss of the first step of each run, nats per token."""
-        losses = tuple(entry.result["loss_values"][0] for entry in self.counted)
+        losses = tuple(values[0] for values in self._losses())
         return Spread(losses) if losses else None
 
     @cached_property
     def last_loss(self) -> Spread | None:
         """Mean loss over the last tenth of the steps of each run, nats per token."""
-        losses = tuple(_tail_mean(entry.result["loss_values"]) for entry in self.counted)
+        losses = tuple(_tail_mean(values) for values in self._losses())
         return Spread(losses) if losses else None
+
+    def _losses(self) -> list[list[float]]:
+        """Return the losses of each counted run that has them all; one of an earlier format may have none."""
+        curves = [entry.result["loss_values"] for entry in self.counted]
+        return [values for values in curves if None not in values]
 
 
 @dataclass(eq=False)
