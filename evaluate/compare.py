@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import argparse
 import math
+import multiprocessing
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
@@ -30,6 +32,8 @@ from utils import results
 
 FORMATS = ("md", "html", "json", "png")
 NOTHING_COMPARABLE = 3
+MANY_RUNS = 200
+"""From as many on the picture is drawn beside the other files, by a second process."""
 
 
 def compare(
@@ -69,20 +73,66 @@ def compare(
 
 def write(comparison: Comparison, folder: Path, formats: Sequence[str] = FORMATS) -> None:
     """Write compare.{json,md,html,png}, or those of `formats`, into `folder`, each whole; raise OSError on failure."""
-    # What a file needs is imported where it is wanted: matplotlib alone takes a second.
     folder.mkdir(parents=True, exist_ok=True)
-    if "json" in formats:
-        results.write_json(as_json(comparison), folder / "compare.json")
-    if "md" in formats:
-        _write_whole(report.markdown(comparison).encode(), folder / "compare.md")
-    if "html" in formats:
-        from evaluate.page import page
+    if "png" not in formats or len(formats) == 1 or len(comparison.figures) < MANY_RUNS:
+        for name in formats:
+            _WRITERS[name](comparison, folder / f"compare.{name}")
+        return
+    with _beside(lambda: _WRITERS["png"](comparison, folder / "compare.png")):
+        for name in formats:
+            if name != "png":
+                _WRITERS[name](comparison, folder / f"compare.{name}")
 
-        _write_whole(page(comparison).encode(), folder / "compare.html")
-    if "png" in formats:
-        from evaluate.plots import png
 
-        _write_whole(png(comparison), folder / "compare.png")
+@contextmanager
+def _beside(work: Callable[[], None]) -> Iterator[None]:
+    """Do something in a second process meanwhile; it sees all that this one has, and an OSError there is one here."""
+    ours, its = multiprocessing.Pipe(duplex=False)
+
+    def run() -> None:
+        try:
+            work()
+        except OSError as error:
+            its.send(str(error))
+        else:
+            its.send("")
+
+    process = multiprocessing.get_context("fork").Process(target=run)
+    process.start()
+    its.close()
+    try:
+        yield
+    finally:
+        try:
+            failure = ours.recv()
+        except EOFError:
+            failure = "the process that draws it ended early"
+        process.join()
+    if failure:
+        raise OSError(failure)
+
+
+def _write_json(comparison: Comparison, path: Path) -> None:
+    results.write_json(as_json(comparison), path)
+
+
+def _write_markdown(comparison: Comparison, path: Path) -> None:
+    _write_whole(report.markdown(comparison).encode(), path)
+
+
+def _write_page(comparison: Comparison, path: Path) -> None:
+    from evaluate.page import page
+
+    _write_whole(page(comparison).encode(), path)
+
+
+def _write_picture(comparison: Comparison, path: Path) -> None:
+    from evaluate.plots import png  # matplotlib alone takes half a second
+
+    _write_whole(png(comparison), path)
+
+
+_WRITERS = {"json": _write_json, "md": _write_markdown, "html": _write_page, "png": _write_picture}
 
 
 def _write_whole(content: bytes, path: Path) -> None:

@@ -338,6 +338,26 @@ def test_a_format_imports_only_what_it_needs(tmp_path: Path) -> None:
         assert done.stderr.splitlines()[-1] == imported
 
 
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_of_many_runs_the_picture_is_drawn_beside_the_rest_and_its_failure_is_one(
+    tmp_path: Path, is_broken: bool
+) -> None:
+    save(tmp_path / "in")
+    if is_broken:  # a folder where the file is to go
+        (tmp_path / "out" / "compare.png" / "full").mkdir(parents=True)
+    program = "import sys; from evaluate import compare; compare.MANY_RUNS = 1; sys.exit(compare.main(sys.argv[1:]))"
+    command = [sys.executable, "-c", program, str(tmp_path / "in"), "--output", str(tmp_path / "out")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == (1 if is_broken else 3), done.stderr
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        f"compare.{end}" for end in ("html", "json", "md", "png")
+    }
+    if is_broken:
+        assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1 and "compare.png" in done.stderr
+    else:
+        assert (tmp_path / "out" / "compare.png").read_bytes().startswith(b"\x89PNG")
+
+
 @pytest.mark.parametrize(
     ("option", "value", "said"),
     [
