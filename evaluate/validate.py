@@ -1,6 +1,7 @@
 """Check results beyond their schema: do the numbers follow from the raw samples, and did what was asked run?
 
     python -m evaluate.validate output/ [more folders]
+    python -m evaluate.validate --bundle output.zip [more archives of shell/wrap.sh]
 
 Prints one row for each result. Exits 0 when all are ok and valid, 1 when any is rejected or not ok, 2 for bad input.
 The rules are in `evaluate/rules.py`, `evaluate/limits.py` and `evaluate/identity.py`.
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evaluate import earlier, identity, tables
+from evaluate import earlier, identity, probe, tables
 from evaluate.limits import LIMITS, energy_has_two_sources
 from evaluate.rules import REJECTING_RULES, WARNING_RULES, Result, absurd_numbers
 from utils import results
@@ -89,6 +90,9 @@ def load(paths: Sequence[Path]) -> Loaded:
         except results.ResultError as error:
             unreadable.append((path, str(error)))
     earlier.numbered([one for one in found if earlier.is_named(one[0])])
+    probes = probe.load(paths)
+    for _, result in found:
+        probe.attach(result, probes)
     entries = [Entry(path, result, check(result)) for path, result in found]
     if not entries and not unreadable:
         searched = ", ".join(str(path) for path in paths)
@@ -116,6 +120,18 @@ def _rows(loaded: Loaded) -> Iterable[tuple[str, str, str, str, str]]:
         yield path.name, "-", "-", "REJECTED", error
 
 
+def show(loaded: Loaded) -> bool:
+    """Print the table and how many count; return whether all do."""
+    header = ("job", "run", "status", "verdict", "reason")
+    width = min(100, shutil.get_terminal_size((100, 24)).columns)
+    table = tables.text_table(header, list(_rows(loaded)), width)
+    print(tables.coloured(table) if tables.wants_colour(sys.stdout) else table)
+    counted = sum(entry.is_counted for entry in loaded.entries)
+    total = len(loaded.entries) + len(loaded.unreadable)
+    print(f"{counted} of {total} results are ok and valid", file=sys.stderr)
+    return counted == total
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     parser = argparse.ArgumentParser(
@@ -124,21 +140,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "numbers against samples, asked against ran.",
         epilog="Exits 0: all ok and valid. 1: any rejected or not ok. 2: bad input, or no result found.",
     )
-    parser.add_argument("folders", nargs="+", type=Path, help="folders to search, or single result files")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("folders", nargs="*", type=Path, default=[], help="folders to search, or single result files")
+    source.add_argument("--bundle", nargs="+", type=Path, metavar="ZIP", help="archives of shell/wrap.sh, against their "
+                        "manifest, raw logs and reports")  # fmt: skip
     options = parser.parse_args(arguments)
+    if options.bundle:
+        from evaluate import bundle  # which stands on this file
+
+        return bundle.main(options.bundle)
     try:
         loaded = load(options.folders)
     except results.ResultError as error:
         print(f"error: {tables.plain(error)}", file=sys.stderr)
         return 2
-    header = ("job", "run", "status", "verdict", "reason")
-    width = min(100, shutil.get_terminal_size((100, 24)).columns)
-    table = tables.text_table(header, list(_rows(loaded)), width)
-    print(tables.coloured(table) if tables.wants_colour(sys.stdout) else table)
-    counted = sum(entry.is_counted for entry in loaded.entries)
-    total = len(loaded.entries) + len(loaded.unreadable)
-    print(f"{counted} of {total} results are ok and valid", file=sys.stderr)
-    return 0 if counted == total else 1
+    return 0 if show(loaded) else 1
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python -m utils.archive --platform cpu [KEY=VALUE ...]
 
-In it are results (superseded ones and those of every label too), logs, comparisons and status.json, the two lists of
+In it are results (superseded ones and those of every label too), logs, comparisons, probes, status.json, two lists of
 `utils/archive_manifest.py`, and nothing else: no data, no profile, no link, no file that `utils/inventory.py` does not
 know as the suite's. The same files give the same bytes. A file that holds a secret ends it before anything is written.
 `python -m evaluate.validate --bundle output.zip` checks it. Files are read in pieces, whatever their size. Standard
@@ -23,14 +23,14 @@ from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 
-from utils import archive_manifest, checkout, inventory, redact
+from utils import archive_manifest, inventory, redact
 from utils.archive_manifest import Listed
 from utils.configure import PLATFORMS, ROOT, ConfigError, folders
 from utils.footprint import open_file
 from utils.inventory import ARCHIVE_COMMENT, Entry
 from utils.layout import ARCHIVE, OUTPUT_LAYOUT
 
-PACKED = ("result", "log", "comparison", "status")
+PACKED = ("result", "log", "comparison", "status", "probe")
 OLDEST_TIME = (1980, 1, 1, 0, 0, 0)
 """The first that a zip file can hold; a real one would make every archive of the same files another one."""
 CHUNK_BYTES = 1 << 20
@@ -94,7 +94,7 @@ def _pack(directory: int, path: Path, total: int, environ: Mapping[str, str]) ->
             files[entry.path], has_secret = _add(archive, entry, environ)
             told += [entry.path] if has_secret else []
             progress.show(len(files))
-        manifest = archive_manifest.write(files, *checkout.commit(ROOT))
+        manifest = archive_manifest.write(files, ROOT)
         lists = {archive_manifest.MANIFEST: manifest, archive_manifest.SUMS: archive_manifest.sums(files, manifest)}
         for name, content in lists.items():
             archive.writestr(_member(name), content)

@@ -1,7 +1,8 @@
 """The two lists in output.zip of what else is in it: manifest.json for programs, SHA256SUMS for `sha256sum -c`.
 
 manifest.json: `manifest_version`, `tool`, `git_commit` and `git_dirty` of the checkout that packed (null with a reason
-in `reasons`), and `files`: for each path its `bytes` and `sha256`. It does not list itself; SHA256SUMS lists it too.
+in `reasons`), `report_code_sha256` of its code that makes reports, and `files`: for each path its `bytes` and `sha256`.
+It does not list itself; SHA256SUMS lists it too.
 Nothing in either depends on when or where files were packed. Standard library only.
 """
 
@@ -11,9 +12,10 @@ import json
 import re
 from collections.abc import Mapping
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from utils.checkout import NO_COMMIT
+from utils import checkout
 
 MANIFEST = "manifest.json"
 SUMS = "SHA256SUMS"
@@ -34,14 +36,16 @@ class Listed(NamedTuple):
     """64 hex digits."""
 
 
-def write(files: Mapping[str, Listed], commit: str | None, is_dirty: bool | None) -> bytes:
-    """Return manifest.json over `files`, by path."""
+def write(files: Mapping[str, Listed], root: Path) -> bytes:
+    """Return manifest.json over `files`, by path, packed by the checkout `root`."""
+    commit, is_dirty = checkout.commit(root)
     content = {
         "manifest_version": MANIFEST_VERSION,
         "tool": TOOL,
         "git_commit": commit,
         "git_dirty": is_dirty,
-        "reasons": {} if commit else dict.fromkeys(("git_commit", "git_dirty"), NO_COMMIT),
+        "reasons": {} if commit else dict.fromkeys(("git_commit", "git_dirty"), checkout.NO_COMMIT),
+        "report_code_sha256": checkout.sha256_report_code(root),
         "files": {path: files[path]._asdict() for path in sorted(files)},
     }
     return (json.dumps(content, indent=1) + "\n").encode()

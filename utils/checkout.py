@@ -1,12 +1,15 @@
-"""Which commit a checkout stands at. Standard library only."""
+"""Which commit a checkout stands at, and which code it is. Standard library only."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 
+REPORT_FOLDERS = ("utils", "evaluate")
+"""The code that makes a report of results."""
 NO_COMMIT = "not a git checkout, or git cannot be asked"
 
 
@@ -31,3 +34,14 @@ def commit(root: Path, environ: Mapping[str, str] = os.environ) -> tuple[str | N
         return git("rev-parse", "HEAD"), bool(git("status", "--porcelain", "--untracked-files=no"))
     except (OSError, subprocess.SubprocessError):
         return None, None
+
+
+def sha256_report_code(root: Path) -> str:
+    """Return one digest over names and contents of the code that makes reports; it needs no git."""
+    digest = sha256()
+    paths = [path for folder in REPORT_FOLDERS for path in (root / folder).rglob("*") if path.is_file()]
+    for path in sorted(paths, key=lambda path: path.relative_to(root).as_posix()):
+        if "__pycache__" not in path.parts:
+            content = path.read_bytes()
+            digest.update(f"{path.relative_to(root).as_posix()}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()

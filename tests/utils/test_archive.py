@@ -15,6 +15,7 @@ import pytest
 from housekeeping import rewrite, tree, write_data, write_output
 
 from utils import archive
+from utils.checkout import sha256_report_code
 from utils.configure import ROOT
 from utils.settings import ConfigError
 
@@ -159,6 +160,7 @@ def test_the_manifest_says_size_and_hash_of_each_file_and_which_commit_packed(ou
         "git_commit": "0" * 40,
         "git_dirty": False,
         "reasons": {},
+        "report_code_sha256": sha256_report_code(ROOT),
         "files": wanted,
     }
 

@@ -1,0 +1,106 @@
+"""Check an output.zip of shell/wrap.sh: nothing changed, every rule kept, every figure worked out again from the logs.
+
+    python -m evaluate.validate --bundle output.zip [more archives]
+
+First names, sizes and hashes (evaluate/bundle_zip.py); then each result by all rules of evaluate.validate and against
+its raw log (evaluate/bundle_logs.py); then each comparison against the results (evaluate/bundle_report.py). This finds
+mistakes and what was changed in one place; it is no signature: who rewrites logs, results, report and manifest alike
+is found by nobody but a second run. docs/bundle.md says what each line of the output means.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from evaluate import bundle_logs, bundle_report, bundle_zip, validate
+from evaluate.bundle_zip import UNREADABLE, Bundle, BundleError
+from evaluate.tables import plain
+from evaluate.validate import Entry, Loaded
+from utils import results
+from utils.archive_manifest import MANIFEST
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What was found in an archive."""
+
+    loaded: Loaded
+    """Its results, under their paths in it; without superseded ones."""
+    faults: tuple[str, ...]
+    """What speaks against it, a line each that begins with the name of a file in it."""
+    notes: tuple[str, ...] = ()
+    """What was not looked at, and why."""
+    files: int = 0
+
+
+def check(path: Path) -> Checked:
+    """Return what is found in an archive; raise BundleError for what is none of ours."""
+    with bundle_zip.opened(path) as (bundle, refusals):
+        if bundle is None:
+            return Checked(Loaded((), ()), tuple(refusals))
+        faults = list(bundle_zip.disagreements(bundle))
+        loaded, superseded = _load(bundle)
+        for entry in (*loaded.entries, *superseded):
+            faults += [f"{entry.path}: {line}" for line in bundle_logs.check(bundle, entry.result)]
+        faults += bundle_report.check(bundle, loaded)
+        return Checked(loaded, tuple(faults), tuple(bundle_report.notes(bundle)), len(bundle.listed))
+
+
+def main(paths: Sequence[Path]) -> int:
+    """Check each archive and say what was found: 0 where all is well, 1 where anything is not, 2 for bad input."""
+    code = 0
+    for path in paths:
+        try:
+            checked = check(path)
+        except BundleError as error:
+            print(f"error: {plain(error)}", file=sys.stderr)
+            return 2
+        if len(paths) > 1:
+            print(f"== {plain(path)}")
+        is_good = validate.show(checked.loaded)
+        for line in checked.faults:
+            print(f"{plain(path.name)}: {plain(line)}")
+        for line in checked.notes:
+            print(f"note: {plain(line)}", file=sys.stderr)
+        said = (
+            f"{len(checked.faults)} faults" if checked.faults else f"{checked.files} files are as {MANIFEST} lists them"
+        )
+        said += "" if checked.faults else ", and every figure is what the raw logs give"
+        print(f"{plain(path)}: {said}", file=sys.stderr)
+        code = max(code, 0 if is_good and not checked.faults else 1)
+    return code
+
+
+def _load(bundle: Bundle) -> tuple[Loaded, list[Entry]]:
+    """Read and check every result; those of superseded attempts come apart."""
+    entries: list[Entry] = []
+    superseded: list[Entry] = []
+    unreadable = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name in bundle.of_kind("result"):
+            path = Path(name)
+            try:
+                result = _read(bundle, name, Path(folder))
+            except results.ResultError as error:
+                unreadable.append((path, str(error)))
+                continue
+            is_superseded = results.SUPERSEDED in path.parts
+            (superseded if is_superseded else entries).append(Entry(path, result, validate.check(result)))
+    return Loaded(tuple(entries), tuple(unreadable)), superseded
+
+
+def _read(bundle: Bundle, name: str, folder: Path) -> dict[str, object]:
+    try:
+        extracted = bundle.extract(name, folder)
+    except UNREADABLE as error:
+        raise results.ResultError(f"{name}: cannot be read ({error})") from error
+    try:
+        return results.read(extracted)
+    except results.ResultError as error:
+        raise results.ResultError(str(error).replace(str(extracted), name)) from error
+    finally:
+        extracted.unlink()

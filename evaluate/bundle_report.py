@@ -1,0 +1,201 @@
+"""The comparisons of an archive made again from the results in it, and held against what they say.
+
+Every number of compare.json is worked out again. Where the same code has packed the archive, compare.md and
+compare.html are made again as well and must be the same to the letter; compare.png depends on fonts and libraries, and
+is held against the manifest only.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from evaluate import compare, pairs, report, report_json
+from evaluate.bundle_zip import UNREADABLE, Bundle
+from evaluate.page import page
+from evaluate.report import Comparison
+from evaluate.validate import Entry, Loaded
+from utils.archive_manifest import MANIFEST
+from utils.checkout import sha256_report_code
+from utils.configure import ROOT
+
+SHOWN = 10
+"""Differences of one comparison that are named; of more, the number is said."""
+RELATIVE = 1e-6
+"""Beyond any difference between libraries, and below any that a report shows."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What a compare.json says of how it was made."""
+
+    content: dict[str, Any]
+    folders: tuple[str, ...]
+    """As they were named when it was made, the first being the one that it stands in."""
+    by: str
+    band: float
+    target_loss: float | None
+
+
+def check(bundle: Bundle, loaded: Loaded) -> Iterator[str]:
+    """Yield what speaks against the comparisons in an archive; the paths of `loaded` are those in it."""
+    for name in bundle.of_kind("comparison"):
+        if Path(name).name == "compare.json":
+            yield from (f"{name}: {line}" for line in _of_one(bundle, name, loaded))
+    for place in {str(Path(name).parent) for name in bundle.of_kind("comparison")}:
+        if _at(place, "compare.json") not in bundle.kinds:
+            yield f"{_at(place, 'compare.json')}: is missing: the comparison beside it cannot be worked out again"
+
+
+def notes(bundle: Bundle) -> list[str]:
+    """Return what is not looked at."""
+    if not bundle.of_kind("comparison") or _is_same_code(bundle):
+        return []
+    commit = bundle.manifest.get("git_commit") or "unknown"
+    return [f"packed by other code (commit {commit}): compare.md and compare.html were held against {MANIFEST} only"]
+
+
+def _of_one(bundle: Bundle, name: str, loaded: Loaded) -> Iterator[str]:
+    try:
+        stored = _stored(bundle, name)
+        place = Path(name).parent
+        found = _renamed(loaded, place, stored.folders)
+    except ValueError as error:
+        yield str(error)
+        return
+    except (*UNREADABLE, RecursionError) as error:
+        yield f"cannot be read ({error})"
+        return
+    again = _made_again(found, stored)
+    wanted = json.loads(json.dumps(report_json.as_json(again)))
+    differences = list(_differences("", stored.content, wanted))
+    yield from islice(differences, SHOWN)
+    if len(differences) > SHOWN:
+        yield f"and {len(differences) - SHOWN} more differences"
+    if _is_same_code(bundle) and not differences:
+        yield from _pages(bundle, place, again)
+
+
+def _stored(bundle: Bundle, name: str) -> Stored:
+    """Read a compare.json; raise ValueError for one of another version, or that is none."""
+    content = json.loads(bundle.archive.read(name))
+    try:
+        version = content["comparison_version"]
+        if version != report_json.COMPARISON_VERSION:
+            made = report_json.COMPARISON_VERSION
+            raise ValueError(f"comparison_version {version!r}, this code makes {made}: compare again, then pack again")
+        folders = tuple(str(folder) for folder in content["folders"])
+        by, band, target_loss = content["by"], float(content["band"]), content.get("target_loss")
+        if by not in pairs.BY or not folders or not 0 <= band < 1:
+            raise ValueError(f"by {by!r}, band {band!r} and folders {folders!r} are no way to compare")
+        return Stored(content, folders, by, band, None if target_loss is None else float(target_loss))
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"is no comparison of ours ({type(error).__name__}: {error})") from error
+
+
+def _renamed(loaded: Loaded, place: Path, folders: Sequence[str]) -> Loaded:
+    """Return the results that were compared, under the paths that they had then; raise ValueError where one is gone."""
+    first = Path(folders[0]).parent if folders[0].endswith(".json") else Path(folders[0])
+    entries: dict[Path, Entry] = {}
+    unreadable: dict[Path, tuple[Path, str]] = {}
+    for folder in folders:
+        inside = Path(os.path.normpath(place / os.path.relpath(folder, first)))
+        if inside.parts[:1] == ("..",):
+            raise ValueError(f"compares {folder}, which is not in the archive: cannot be worked out again")
+        now = [path for path in _paths(loaded) if path.is_relative_to(inside)]
+        then = {path: Path(folder) / path.relative_to(inside) for path in now}
+        for entry in sorted((entry for entry in loaded.entries if entry.path in then), key=lambda e: then[e.path]):
+            entries.setdefault(entry.path, Entry(then[entry.path], entry.result, entry.findings))
+        for path, error in loaded.unreadable:
+            if path in then:
+                unreadable.setdefault(path, (then[path], error.replace(str(path), str(then[path]))))
+    return Loaded(tuple(entries.values()), tuple(unreadable.values()))
+
+
+def _paths(loaded: Loaded) -> list[Path]:
+    return [*(entry.path for entry in loaded.entries), *(path for path, _ in loaded.unreadable)]
+
+
+def _made_again(loaded: Loaded, stored: Stored) -> Comparison:
+    """Compare again; which side was the baseline stands nowhere, and is told from the sides of the verdicts."""
+    said = [(verdict.get("a"), verdict.get("b")) for verdict in stored.content["verdicts"]]
+    baselines = [None, *sorted({pairs.BY[stored.by](entry.result) for entry in loaded.entries})]
+
+    def made(baseline: str | None) -> Comparison:
+        folders = [Path(folder) for folder in stored.folders]
+        return compare.compare(loaded, folders, stored.by, baseline, stored.band, target_loss=stored.target_loss)
+
+    first = made(None)
+    for again in (first, *(made(baseline) for baseline in baselines[1:] if said)):
+        if [(judged.pair.a_name, judged.pair.b_name) for judged in again.judged] == said:
+            return again
+    return first
+
+
+def _pages(bundle: Bundle, place: Path, again: Comparison) -> Iterator[str]:
+    makers: Mapping[str, Callable[[Comparison], str]] = {"compare.md": report.markdown, "compare.html": page}
+    for file, make in makers.items():
+        name = _at(str(place), file)
+        if name not in bundle.kinds:
+            continue
+        stored = bundle.archive.read(name).decode(errors="replace").splitlines()
+        wanted = make(again).splitlines()
+        for number, (one, other) in enumerate(zip(stored, wanted, strict=False), 1):
+            if one != other:
+                yield f"{name}:{number}: says {_excerpt(one, other)}, the results give {_excerpt(other, one)}"
+                break
+        else:
+            if len(stored) != len(wanted):
+                yield f"{name}: has {len(stored)} lines, the results give {len(wanted)}"
+
+
+def _differences(where: str, stored: Any, wanted: Any) -> Iterator[str]:
+    if isinstance(stored, dict) and isinstance(wanted, dict):
+        for key in sorted({*stored, *wanted}, key=str):
+            inner = f"{where}.{key}" if where else str(key)
+            if key not in wanted:
+                yield f"{inner}: is nothing that the results give"
+            elif key not in stored:
+                yield f"{inner}: is missing"
+            else:
+                yield from _differences(inner, stored[key], wanted[key])
+    elif isinstance(stored, list) and isinstance(wanted, list):
+        if len(stored) != len(wanted):
+            yield f"{where}: has {len(stored)} entries, the results give {len(wanted)}"
+            return
+        for index, (one, other) in enumerate(zip(stored, wanted, strict=True)):
+            yield from _differences(f"{where}[{index}]", one, other)
+    elif not _is_same(stored, wanted):
+        yield f"{where}: says {_shown(stored)}, the results give {_shown(wanted)}"
+
+
+def _is_same(stored: Any, wanted: Any) -> bool:
+    are_numbers = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in (stored, wanted))
+    if are_numbers:
+        return math.isclose(stored, wanted, rel_tol=RELATIVE, abs_tol=1e-12)
+    return type(stored) is type(wanted) and bool(stored == wanted)
+
+
+def _is_same_code(bundle: Bundle) -> bool:
+    return bool(bundle.manifest.get("report_code_sha256") == sha256_report_code(ROOT))
+
+
+def _at(place: str, file: str) -> str:
+    return file if place == "." else f"{place}/{file}"
+
+
+def _excerpt(line: str, other: str) -> str:
+    """The part of a line where it begins to be another."""
+    start = next((index for index, pair in enumerate(zip(line, other, strict=False)) if pair[0] != pair[1]), 0)
+    return repr(line[max(0, start - 20) : start + 40])
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 120 else f"{text[:120]}..."
