@@ -72,7 +72,9 @@ def _run_all(matrices: Sequence[plan.Matrix], stop: processes.StopRequest, *, is
             return code
     if is_compared:
         folders = dict.fromkeys(str(matrix.config.results_dir) for matrix in matrices)
-        code = _script([sys.executable, "-m", "evaluate.compare", *folders], "comparison", stop)
+        loss = matrices[0].config.target_loss
+        target = [] if loss is None else ["--target-loss", str(loss)]
+        code = _script([sys.executable, "-m", "evaluate.compare", *folders, *target], "comparison", stop)
         codes.append(int(code not in (0, NOTHING_COMPARABLE)))
     return SIGNAL_EXIT_CODE + stop.signal if stop.signal is not None else next((code for code in codes if code), 0)
 
