@@ -203,7 +203,7 @@ def _performance(result: dict[str, Any]) -> dict[str, Any]:
     times, config = result["step_times"], result["training_config"]
     tokens = config["global_batch_size"] * config["sequence_length"]
     summary: dict[str, Any] = {}
-    if times and all(names.is_number(time) and time > 0 for time in times):
+    if times and all(map(names.is_number, times)) and sum(times[warmup_steps(len(times)) :]) > 0:
         summary = dict(summarize(times, tokens, config["num_gpus"]))
     summary["warmup_steps_excluded"] = warmup_steps(len(times)) if times else None
     stored = result["earlier"]["performance_metrics"]
