@@ -10,7 +10,7 @@ from sides import STEPS, entry, run, side
 from evaluate.fairness import ALLOWED, BLOCKING, SAME, UNKNOWN, certificate
 from evaluate.pairs import default_by, pairs
 from evaluate.validate import Entry
-from evaluate.verdicts import Judged, judge
+from evaluate.verdicts import Judged, judge, times
 
 
 def judged(entries: list[Entry], by: str = "platform", **options: Any) -> list[Judged]:
@@ -46,6 +46,33 @@ def test_swapped_it_is_slower_and_close_it_is_a_tie() -> None:
     assert one(side("nvd", 0.9) + side("amd", 1.0)).word == "slower"
     assert one(side("nvd", 1.0) + side("amd", 1.002)).word == "tie"
     assert one(side("nvd", 1.0) + side("amd", 0.9), baseline="amd").word == "slower"
+
+
+def test_a_tie_that_was_shown_and_one_that_is_only_not_decided_are_told_apart() -> None:
+    shown = one(side("nvd", 1.0) + side("amd", 1.002))
+    assert (shown.word, shown.is_decided) == ("tie", True)
+    assert shown.sentence.startswith("AMD Instinct MI300X and NVIDIA H100 80GB HBM3 tie within 3.0%: 0.99")
+    # two runs a side that differ by a tenth among themselves
+    runs = [("nvd", 1, 1.0), ("nvd", 2, 1.1), ("amd", 1, 0.9), ("amd", 2, 1.0)]
+    open_ = one([entry(run(platform, number, seconds)) for platform, number, seconds in runs])
+    assert (open_.word, open_.is_decided) == ("tie", False)
+    assert open_.sentence.startswith(
+        "AMD Instinct MI300X against NVIDIA H100 80GB HBM3 is undecided, a tie for now: 1.1"
+    )
+    assert open_.reasons == ("a difference this large may be chance with so few runs: more runs would tell",)
+    assert (shown.as_json()["is_decided"], open_.as_json()["is_decided"]) == (True, False)
+
+
+@pytest.mark.parametrize(("ratio", "text"), [(1.0, "1.000"), (0.98765, "0.988"), (152.943, "153"), (0.01234, "0.0123")])
+def test_a_ratio_far_from_1_has_three_digits(ratio: float, text: str) -> None:
+    assert times(ratio) == text
+
+
+def test_maps_are_shown_in_words() -> None:
+    fused = {"resolved_config__fused_ops": {"rope": True, "loss": False, "bias": False}}
+    found = one(side("nvd", 1.0, framework="nemo", **fused) + side("amd", 0.9, framework="prim"))
+    (item,) = [item for item in found.certificate or () if item.name == "fused operations"]
+    assert (item.a, item.b) == ("on: rope; off: bias, loss", "none")
 
 
 def test_one_run_a_side_holds_for_these_runs_only() -> None:
@@ -154,6 +181,28 @@ def test_a_side_without_a_valid_result_says_why() -> None:
 def test_what_is_not_known_is_said_and_does_not_forbid() -> None:
     found = one(twin(fingerprint__tokenizer_sha256=None, fingerprint__reasons={"tokenizer_sha256": "no manifest"}))
     assert found.word == "faster" and "not proven: tokenizer" in found.sentence
+
+
+def seeded(*seeds: int) -> list[Entry]:
+    """Runs of both sides that all have another seed."""
+    return [
+        entry(run(platform, number, 1.0, **both(seed=seed), fingerprint__token_stream_sha256=f"{seed}" * 64))
+        for platform in ("nvd", "amd")
+        for number, seed in enumerate(seeds, 1)
+    ]
+
+
+def test_runs_may_have_a_seed_each_as_long_as_both_sides_have_the_same() -> None:
+    assert one(seeded(1, 2, 3)).word == "tie"
+    found = one([*seeded(1, 2, 3)[:3], *seeded(1, 2, 4)[3:]])
+    assert "seed differs: 1, 2, 3 against 1, 2, 4" in found.reasons
+
+
+def test_losses_that_a_side_does_not_hold_are_not_proven() -> None:
+    found = one(side("nvd", 1.0) + side("amd", 0.9, source="earlier", loss_values=[None] * STEPS))
+    assert found.word == "not_comparable"
+    item = next(item for item in found.certificate or () if item.name == "losses")
+    assert (item.state, item.a, item.b, item.is_unproven) == (UNKNOWN, "known", "unknown", True)
 
 
 def test_what_neither_side_knows_is_not_the_same() -> None:
