@@ -39,8 +39,10 @@ class Finding:
 def findings(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Finding]:
     """Yield the findings for two sides of ok results."""
     sides = (a, b)
-    if any(None in one["loss_values"] or not one["loss_values"] for side in sides for one in side):
-        yield Finding("losses", None, "", "", "a loss is missing")
+    has_all = [all(one["loss_values"] and None not in one["loss_values"] for one in side) for side in sides]
+    if not all(has_all):
+        shown = ["known" if known else "unknown" for known in has_all]
+        yield Finding("losses", None, shown[0], shown[1], "a loss is missing")
         return
     first = [[one["loss_values"][0] for one in side] for side in sides]
     last = [[last_loss(one) for one in side] for side in sides]

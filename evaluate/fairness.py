@@ -176,6 +176,8 @@ def _resolved(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
     for keys, state in groups:
         for key, name in keys.items():
             sides = (_values(a, "resolved_config", key), _values(b, "resolved_config", key))
+            if key == "seed":
+                sides = (_as_one(sides[0]), _as_one(sides[1]))
             if key in MAY_BE_NONE:
                 sides = (_with_none(a, sides[0]), _with_none(b, sides[1]))
             yield _item(name, *sides, state)
@@ -183,6 +185,11 @@ def _resolved(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
     if weak[0] != weak[1]:
         note = "one side's optimizer keeps smaller states than AdamW's of 32 bits"
         yield Item("optimizer states", BLOCKING, weak[0] or "32 bits", weak[1] or "32 bits", note)
+
+
+def _as_one(values: list[Any]) -> list[Any]:
+    """Return what follows the seed as one value: runs of a side rightly have several, and both sides the same ones."""
+    return values if None in values else [sorted(set(values))]
 
 
 def _with_none(side: Sequence[Result], values: list[Any]) -> list[Any]:
@@ -200,8 +207,8 @@ def _data(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
     for key, name in DATA.items():
         state = ALLOWED if key == "initial_weights_sha256" else BLOCKING
         left, right = _values(a, "fingerprint", key), _values(b, "fingerprint", key)
-        if key in FOLLOW_THE_SEED and None not in left + right:
-            left, right = [sorted(set(left))], [sorted(set(right))]  # one for each seed that a side has
+        if key in FOLLOW_THE_SEED:
+            left, right = _as_one(left), _as_one(right)
         yield _item(name, left, right, state)
 
 
