@@ -38,7 +38,7 @@ _is_passed() { # <name>
   case $1 in
     PLATFORM | RUNTIME | LAUNCHER | OUTPUT_DIR | DATA_DIR) return 1 ;; # given by value, or decided here
     *_HOME | *_PATH | *_ROOT | *_DIR | *_CACHE | *_FOLDER | *_LIBRARY | *_PRELOAD) return 1 ;;
-    NO_COLOR | COLUMNS | LINES | TZ | STRICT) return 0 ;;
+    NO_COLOR | COLUMNS | LINES | TZ | STRICT | TPRIMAT_MACHINE) return 0 ;;
     HF_* | http_proxy | https_proxy | all_proxy | no_proxy | HTTP_PROXY | HTTPS_PROXY | ALL_PROXY | NO_PROXY) return 0 ;;
   esac
   [[ $1 =~ $SPEED_NAMES ]] || _is_setting "$1"

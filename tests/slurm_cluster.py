@@ -38,6 +38,8 @@ SlurmdSpoolDir={folder}/spool-%n
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd-%n.pid
 JobAcctGatherType=jobacct_gather/none
+SlurmdTimeout=10
+InactiveLimit=0
 NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={first_port} CPUs=2 RealMemory=16000 State=UNKNOWN
 NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={second_port} CPUs=2 RealMemory=16000 State=UNKNOWN
 PartitionName={partition} Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP
@@ -54,7 +56,10 @@ def missing() -> str | None:
 
 @contextmanager
 def running(folder: Path) -> Iterator[dict[str, str]]:
-    """Yield the environment in which Slurm's commands find the cluster, whose files lie in `folder`."""
+    """Yield the environment in which Slurm's commands find the cluster, whose files lie in `folder`.
+
+    A node is lost when its slurmd (`node_process`) has not answered for 10 s, and is back when `node_back` starts it.
+    """
     (folder / "state").mkdir()
     key = folder / "munge.key"
     key.write_bytes(secrets.token_bytes(128))
@@ -81,6 +86,20 @@ def running(folder: Path) -> Iterator[dict[str, str]]:
                 _wait_for((folder / "munge.socket").exists, folder)
         _wait_for(lambda: _idle_nodes(environment) == 2, folder)
         yield environment
+
+
+def node_process(environment: dict[str, str], node: str) -> int:
+    """Return the process id of a node's slurmd."""
+    return int((Path(environment["SLURM_CONF"]).parent / f"slurmd-{node}.pid").read_text())
+
+
+@contextmanager
+def node_back(environment: dict[str, str], node: str) -> Iterator[None]:
+    """Start the slurmd of a node again, for as long as the block lasts."""
+    folder = Path(environment["SLURM_CONF"]).parent
+    with _daemon(["slurmd", "-D", "-N", node], environment, folder / f"again_{node}.log"):
+        _wait_for(lambda: _idle_nodes(environment) == 2, folder)
+        yield
 
 
 @contextmanager

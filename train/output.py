@@ -106,11 +106,12 @@ class Elsewhere(Said):
     A network file system shows it late, some seconds as a rule, which no limit of a step comes near.
     """
 
-    def __init__(self, log_path: Path, show: Callable[[str], None]) -> None:
-        """`show` is given the lines that tell of steps."""
+    def __init__(self, log_path: Path, show: Callable[[str], None], note: Callable[[Step], None] | None = None) -> None:
+        """`show` is given the lines that tell of steps, `note` the steps."""
         super().__init__()
         self._path = log_path
         self._show = show
+        self._note = note
         self._place = 0
         self._rest = b""
 
@@ -127,5 +128,7 @@ class Elsewhere(Said):
         for line in lines:
             text = line.decode(errors="replace") + "\n"
             self.take(text)
-            if parse_step(text) is not None:
+            if (step := parse_step(text)) is not None:
                 self._show(text)
+                if self._note is not None:
+                    self._note(step)

@@ -37,17 +37,17 @@ def run_job(
     attempt = Attempt(job, job.identity(digest), shlex.join(plan.command(matrix, job)), utc_now())
     state.started = time.monotonic()
     if not matrix.config.force and plan.has_result(job, attempt.identity):
-        _conclude(state, SKIPPED)
+        conclude(state, SKIPPED)
     else:
         state.state = RUNNING
         view.job_started(state)
-        before, output = _stamp(job.result_path), Output(state)
+        before, output = stamp(job.result_path), Output(state)
         exit_code = _follow(Child(plan.command(matrix, job), output.take), view, status, stop)
-        after = _stamp(job.result_path)
+        after = stamp(job.result_path)
         try:
             if exit_code != 0 and after in (None, before):
-                _leave_failure(attempt, _reason(exit_code, output, stop))
-            _conclude(state, SKIPPED if exit_code == 0 and after == before else None)
+                leave_failure(attempt, _reason(exit_code, output, stop))
+            conclude(state, SKIPPED if exit_code == 0 and after == before else None)
         except (OSError, results.ResultError) as error:  # no room even for a failure; the next job may find some
             _conclude_without_result(state, f"no result could be written: {error}; " + "; ".join(output.last_lines))
     view.job_ended(state)
@@ -91,7 +91,7 @@ def _follow(child: Child, view: View, status: StatusFile, stop: processes.StopRe
     return child.close(GRACE_SECONDS)
 
 
-def _leave_failure(attempt: Attempt, reason: str) -> None:
+def leave_failure(attempt: Attempt, reason: str, status: str = "failed") -> None:
     """Write the result of a job whose launcher did not; one of an earlier attempt is kept under its number."""
     path = attempt.job.result_path
     remove_leftovers(path)
@@ -99,7 +99,7 @@ def _leave_failure(attempt: Attempt, reason: str) -> None:
     while log_path(attempt.job.numbered(number + 1)).exists():
         number += 1
     job = attempt.job.numbered(number)
-    leave(Attempt(job, attempt.identity, attempt.command, attempt.started_utc), "failed", reason)
+    leave(Attempt(job, attempt.identity, attempt.command, attempt.started_utc), status, reason)
 
 
 def _reason(exit_code: int, output: Output, stop: processes.StopRequest) -> str:
@@ -110,7 +110,7 @@ def _reason(exit_code: int, output: Output, stop: processes.StopRequest) -> str:
     return f"the launcher of the job {how} {output.where} and left no result; its last lines:\n{last}"
 
 
-def _conclude(state: JobState, outcome: str | None) -> None:
+def conclude(state: JobState, outcome: str | None) -> None:
     """Note how the job ended: `outcome`, or else what its result says."""
     result = results.read(state.job.result_path)
     state.result = result
@@ -125,7 +125,7 @@ def _conclude_without_result(state: JobState, reason: str) -> None:
     state.state, state.reason, state.ended = "failed", reason, time.monotonic()
 
 
-def _stamp(path: Path) -> tuple[int, int] | None:
+def stamp(path: Path) -> tuple[int, int] | None:
     """Return what changes when a file is replaced; None where there is none."""
     try:
         status = path.stat()

@@ -116,7 +116,7 @@ def check_combinations(rules: Rules, typed: Mapping[str, Any]) -> None:
         raise rules.broken("PRECISION", "fp8 needs TransformerEngine and a GPU; use bf16 or fp32")
     if typed["method"] == "both":
         raise rules.broken("METHOD", "means two trainings, which run_train.sh starts; name equal or best here")
-    if typed["runtime"] not in ("auto", "native"):
+    if typed["launcher"] != "slurm" and typed["runtime"] not in ("auto", "native"):
         raise rules.broken("RUNTIME", "run_data.sh, run_train.sh and entry.sh start containers; here use native")
     check_nodes(rules, typed)
     if typed["profiling"]:

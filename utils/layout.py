@@ -76,7 +76,16 @@ _NODES = Layout(  # train/nodes.py, gone when a job of several nodes has ended a
     )
 )
 _LOGS = Layout(
-    (("log", _names(rf"{_OF_LABEL}{_ATTEMPT}{_OF_NODE}\.(?:log|primus\.log|yaml)", r"matrix\.log")),),
+    (
+        (
+            "log",
+            _names(
+                rf"{_OF_LABEL}{_ATTEMPT}{_OF_NODE}\.(?:log|primus\.log|yaml)",
+                rf"{_OF_LABEL}{_JOB}_slurm[0-9]+\.log",
+                r"matrix\.log",
+            ),
+        ),
+    ),
     (
         (_names(rf"\.{_OF_LABEL}{_JOB}\.nodes"), _NODES),
         (_names("hf_trainer"), Layout(())),  # the Trainer wants a folder and is told to write nothing into it

@@ -207,7 +207,9 @@ KEYS: dict[str, Key] = {
     "STRICT": Key("strict", *_flag(), "refuse a job that the pre-flight warns of, instead of noting it in the result"),
     "DATA_DIR": Key("data_dir", *_PATH, "folder of prepared data"),
     "OUTPUT_DIR": Key("output_dir", *_PATH, "folder of results, logs and plots"),
-    "RUNTIME": Key("runtime", *_choice("auto", "docker", "podman", "apptainer", "native"), "how jobs are contained"),
+    "RUNTIME": Key(
+        "runtime", *_choice("auto", "docker", "podman", "apptainer", "enroot", "native"), "how jobs are contained"
+    ),
     "NNODES": Key("nodes", *_integer(1), "machines of one job"),
     "LAUNCHER": Key("launcher", *_choice("torchrun", "slurm"), "what starts the ranks; docs/hpc.md"),
     "NODE_RANK": Key("node_rank", *_integer(0), "number of this machine in a job of several, from 0"),
@@ -218,9 +220,7 @@ KEYS: dict[str, Key] = {
     "SLURM_TIME": Key("slurm_time", *_TIME, "time limit of each Slurm job"),
     "SLURM_GPUS": Key("slurm_gpus", *_choice("gpus-per-node", "gres", "none"), "how Slurm is asked for GPUs"),
     "SLURM_EXTRA": Key("slurm_extra", *_flags(), "more options of sbatch for each job"),
-    "SLURM_IMAGE": Key(
-        "slurm_image", *_or_none("", _PATH), "image of jobs: a .sqsh or a registry's name (enroot), a .sif (apptainer)"
-    ),
+    "SLURM_IMAGE": Key("slurm_image", *_or_none("", _PATH), "image for enroot: a .sqsh file, or [registry#]name:tag"),
     "PROFILING": Key("profiling", *_flag(), "write a profile of some steps"),
     "PROFILE_STEP_START": Key("profile_step_start", *_integer(1), "first profiled step"),
     "PROFILE_STEP_END": Key("profile_step_end", *_integer(1), "last profiled step"),

@@ -1,0 +1,123 @@
+"""Train every job of the matrix on a Slurm cluster: one job of Slurm each, followed to its end, the results in place.
+
+Called by shell/run_slurm.sh on a login node. A job that waits or runs in Slurm's queue already is followed and not
+submitted again, and one that has an ok result is skipped, so the same command goes on wherever it was left. Jobs run
+one after another: what a neighbour does on the network or the file system is in every measurement. Exits 0 when every
+job has a valid ok result, 2 for bad input before anything was submitted, 128 + signal when it was interrupted (what was
+submitted is cancelled), 1 otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+
+from train import plan, preflight, slurm_queue, slurm_script
+from train.account import SIGNAL_EXIT_CODE, Attempt
+from train.matrix import BAD_INPUT
+from train.run_job import conclude, stamp
+from train.slurm_follow import SlurmJob, follow
+from train.slurm_queue import SlurmError
+from train.state import SKIPPED, JobState, MatrixState, StatusFile
+from train.view import LiveView, View
+from utils import footprint, processes, redact
+from utils.configure import PLATFORMS, ROOT, ConfigError, require_writable
+from utils.hardware import HardwareError
+from utils.indexed import DataError
+from utils.job import utc_now
+
+
+def main() -> int:
+    """Run the matrix that the command line selects; with METHOD=both the two that it means, one after the other."""
+    options = _arguments()
+    try:
+        tracks = plan.tracks(options.platform, [*options.settings, "LAUNCHER=slurm"])
+        matrices = [plan.make(options.platform, settings) for settings in tracks]
+        for matrix in matrices:
+            os.environ["TPRIMAT_MACHINE"] = slurm_script.machine(matrix.config)
+            preflight.check(matrix)
+            if options.dry_run:
+                for job in matrix.jobs:
+                    print(redact.text(slurm_script.render(matrix, job, is_requeued=options.requeue)))
+        if options.dry_run:
+            return 0
+        output = matrices[0].config.output_dir
+        for folder in (*(matrix.config.results_dir for matrix in matrices), output / "logs"):
+            require_writable(folder, "OUTPUT_DIR")
+        with footprint.lock(output), processes.stop_request() as stop:
+            codes = [_run(matrix, options, stop) for matrix in matrices if not stop]
+    except (ConfigError, DataError, HardwareError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except SlurmError as error:
+        print(f"error: {redact.text(str(error))}", file=sys.stderr)
+        return 1
+    return next((code for code in codes if code), 0)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m train.slurm", description=__doc__)
+    parser.add_argument("--platform", required=True, choices=PLATFORMS)
+    parser.add_argument("--dry-run", action="store_true", help="print the script of each job and submit nothing")
+    parser.add_argument("--no-wait", action="store_true", help="submit and leave; the same command follows them later")
+    parser.add_argument("--requeue", action="store_true", help="let Slurm start a job again whose node has failed")
+    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
+    return parser.parse_intermixed_args()
+
+
+def _run(matrix: plan.Matrix, options: argparse.Namespace, stop: processes.StopRequest) -> int:
+    os.environ["TPRIMAT_MACHINE"] = slurm_script.machine(matrix.config)
+    digests = plan.data_digests(matrix.config)
+    state = MatrixState([JobState(number, job) for number, job in enumerate(matrix.jobs, 1)])
+    jobs = _submit(matrix, state, digests, is_requeued=options.requeue)
+    if options.no_wait:
+        print("submitted; the same command without --no-wait follows them, `scancel <number>` ends one")
+        return 0
+    status = StatusFile(matrix.config.output_dir / "status.json", state)
+    kind = LiveView if sys.stdout.isatty() else View
+    with kind(state, matrix.config.output_dir / "logs" / "matrix.log") as view:
+        follow(jobs, view, status, stop)
+        state.state = state.phase = "interrupted" if stop else "finished"
+        status.write()
+    if stop.signal is not None:
+        good = f"{sum(job.is_good for job in state.jobs)} of {len(state.jobs)} jobs have an ok result"
+        print(f"interrupted by {stop.signal.name}: {good}; the same command goes on from there", file=sys.stderr)
+        return SIGNAL_EXIT_CODE + stop.signal
+    print(f"=== validation: {len(state.jobs)} jobs, {state.failed} failed", flush=True)
+    paths = [str(job.job.result_path) for job in state.jobs]
+    validated = subprocess.run([sys.executable, "-m", "evaluate.validate", *paths], cwd=ROOT).returncode
+    return int(validated != 0 or state.failed > 0)
+
+
+def _submit(
+    matrix: plan.Matrix, state: MatrixState, digests: Mapping[str, str], *, is_requeued: bool
+) -> list[SlurmJob]:
+    """Give Slurm every job that has no ok result and is not in its queue; each waits for the one before it."""
+    queued = slurm_queue.queued([slurm_script.job_name(job) for job in matrix.jobs])
+    jobs: list[SlurmJob] = []
+    for one in state.jobs:
+        job = one.job
+        identity = job.identity(digests[job.model])
+        if not matrix.config.force and plan.has_result(job, identity):
+            one.started = time.monotonic()
+            conclude(one, SKIPPED)
+            print(f"{one.title}: has an ok result already; FORCE=1 runs it again", flush=True)
+            continue
+        number = queued.get(slurm_script.job_name(job))
+        word = "is in the queue already, as" if number else "submitted as"
+        if number is None:
+            script = slurm_script.render(matrix, job, is_requeued=is_requeued)
+            number = slurm_queue.submit(script, after=jobs[-1].number if jobs else None)
+        print(f"{one.title}: {word} Slurm job {number}", flush=True)
+        attempt = Attempt(job, identity, shlex.join(plan.command(matrix, job)), utc_now())
+        jobs.append(SlurmJob(number, one, attempt, stamp(job.result_path)))
+    return jobs
+
+
+if __name__ == "__main__":
+    sys.exit(main())
