@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evaluate import conditions, curves
-from evaluate.handicaps import handicap, recipe
+from evaluate.handicaps import handicap, remark
 from evaluate.rules import Result
 
 SAME, ALLOWED, BLOCKING, UNKNOWN = "same", "differs, allowed", "differs, not comparable", "unknown"
@@ -232,7 +232,7 @@ def _surroundings(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
             continue
         taken = [{handicap(*_environment(one), name) for one in side} for side in (a, b)]
         if taken[0] == taken[1] and len(taken[0]) == 1:
-            note = max(recipe(*_environment(one), name) for one in (*a, *b))
+            note = max(remark(*_environment(one), name) for one in (*a, *b))
             yield Item(f"environment {name}", ALLOWED, left, right, note)
         else:
             note = f"{name} on one side only, where {max(taken[0] | taken[1])}"

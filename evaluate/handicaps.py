@@ -27,7 +27,16 @@ HANDICAPS = {
     ("PYTORCH_NO_CUDA_MEMORY_CACHING", "1"): "every allocation goes to the driver (PyTorch documentation)",
     ("TORCH_DISTRIBUTED_DEBUG", "DETAIL"): "collectives are checked as they run (PyTorch documentation)",
     ("TORCH_NCCL_BLOCKING_WAIT", "1"): "every collective is waited for (PyTorch documentation)",
+    ("NVIDIA_TF32_OVERRIDE", "1"): "32-bit matrix products are made with fewer bits (cuBLAS documentation)",
 }
+"""By variable and value: what it takes from a side, or spares it of the work."""
+SPEED_UPS = {
+    ("PYTORCH_TUNABLEOP_ENABLED", "1"): "the fastest kernel is looked for, by shape (PyTorch documentation, TunableOp)",
+    ("TORCH_BLAS_PREFER_HIPBLASLT", "1"): "hipBLASLt is taken where there is a choice (PyTorch documentation)",
+    ("NVTE_FUSED_ATTN", "1"): "TransformerEngine may take fused attention",
+    ("NVTE_FLASH_ATTN", "1"): "TransformerEngine may take FlashAttention",
+}
+"""A vendor's own means, as kernels and compilers are: they may differ, and are shown with what they do."""
 
 
 RECIPES = {
@@ -44,6 +53,11 @@ def handicap(platform: str, environment: Mapping[str, str], name: str) -> str:
     """Return what a variable of this environment takes from a platform's speed, empty where nothing is known of it."""
     value = environment.get(name, "")
     return "" if recipe(platform, environment, name) else HANDICAPS.get((name, value), "")
+
+
+def remark(platform: str, environment: Mapping[str, str], name: str) -> str:
+    """Return what is to be said of a variable that may differ: whose recipe it is of, or what it does for speed."""
+    return recipe(platform, environment, name) or SPEED_UPS.get((name, environment.get(name, "")), "")
 
 
 def recipe(platform: str, environment: Mapping[str, str], name: str) -> str:

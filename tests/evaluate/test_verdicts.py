@@ -156,6 +156,20 @@ def test_a_vendors_own_setting_is_no_handicap_on_its_own_platform() -> None:
     )
 
 
+def test_what_speeds_up_one_side_is_shown_with_what_it_does() -> None:
+    found = one(twin(provenance__environment={"PYTORCH_TUNABLEOP_ENABLED": "1"}))
+    (item,) = [item for item in found.certificate or () if item.name.startswith("environment")]
+    assert (found.word, item.state, item.a, item.b) == ("faster", ALLOWED, "not set", "1")
+    assert item.note.startswith("the fastest kernel is looked for")
+
+
+def test_a_handicap_in_one_of_the_runs_is_one_of_the_side() -> None:
+    entries = side("nvd", 1.0) + side("amd", 0.9, runs=4)
+    slow = run("amd", 5, 0.9, provenance__environment={"HIP_LAUNCH_BLOCKING": "1"})
+    found = one([*entries, entry(slow)])
+    assert any("HIP_LAUNCH_BLOCKING on one side only" in reason for reason in found.reasons)
+
+
 def test_other_means_are_allowed_between_frameworks_and_in_the_best_track() -> None:
     other = {"resolved_config__gradient_reduce_dtype": "bfloat16", "resolved_config__tp": 1}
     found = one(side("nvd", 1.0, framework="nemo") + side("amd", 0.9, framework="prim", **other))
