@@ -142,8 +142,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("folders", nargs="*", type=Path, default=[], help="folders to search, or single result files")
-    source.add_argument("--bundle", nargs="+", type=Path, metavar="ZIP", help="archives of shell/wrap.sh, against their "
-                        "manifest, raw logs and reports")  # fmt: skip
+    source.add_argument("--bundle", nargs="+", type=Path, metavar="ZIP", help="archives of shell/wrap.sh, against "
+                        "their manifest, raw logs and reports")  # fmt: skip
     options = parser.parse_args(arguments)
     if options.bundle:
         from evaluate import bundle  # which stands on this file
