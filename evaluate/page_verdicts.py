@@ -57,13 +57,7 @@ def _card(judged: Judged, number: int, axis: Axis) -> Html:
     word = WORDS[judged.word] if judged.is_decided else UNDECIDED
     head = [element("span", word, class_="word")]
     if found:
-        head.append(
-            element(
-                "span",
-                f"{times(found.ratio) if found.ratio < 0.1 else f'{found.ratio:.2f}'}\u00d7",
-                class_="figure-large",
-            )
-        )
+        head.append(element("span", f"{times(found.ratio)}\u00d7", class_="figure-large"))
         head.append(element("span", f"95 %: {times(found.low)} to {times(found.high)}", class_="interval-text"))
     link = element("a", "Certificate", href=f"#certificate-{number}", aria_label=f"Certificate of {title}")
     words = element(
