@@ -35,6 +35,7 @@ NAMES = {
     },
     "Memory": {
         "memory_used": "Peak memory used",
+        "micro_batch_that_would_fit": "Micro batch that would fit",
         "capacity_bf16_training": "Largest model, BF16 training",
         "capacity_fp8_training": "Largest model, FP8 training",
         "capacity_bf16_weights": "Largest model, BF16 weights",

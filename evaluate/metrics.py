@@ -12,16 +12,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from evaluate import outlook, steady
+from evaluate.capacity import capacity, micro_batch_that_would_fit, spec_of
 from evaluate.figures import Figure, quotient, unknown
 from evaluate.prices import Price
+from evaluate.probe import measured_rate
 from evaluate.rules import Result
 from utils.devices import Device, find_device
-from utils.models import FORMULA_CAUSAL, FORMULA_FULL, ModelSpec, UnknownModelError, get
+from utils.models import FORMULA_CAUSAL, FORMULA_FULL, UnknownModelError
 from utils.performance import warmup_steps
 
-BYTES_A_PARAMETER = {"bf16 training": 18, "fp8 training": 19, "bf16 weights": 2, "fp8 weights": 1}
-"""Training: 2 for the bf16 weight, 4 each for gradient, master weight and Adam's two states (Rajbhandari et al.,
-arXiv 1910.02054, section 3.1, with fp32 gradients), 1 more for an fp8 copy. Activations come on top."""
 HOUR_SECONDS = 3600.0
 
 
@@ -72,26 +71,12 @@ def flops_per_token(result: Result, *, causal: bool) -> Figure:
     """Return the model's floating-point operations for one token, forward and backward, in FLOP."""
     resolved, formula = result["resolved_config"], FORMULA_CAUSAL if causal else FORMULA_FULL
     try:
-        spec = _spec(result)
+        spec = spec_of(result)
     except UnknownModelError as error:
         return unknown("FLOP", str(error))
     if resolved.get("vocab_size") is not None:
         spec = replace(spec, vocab_size=resolved["vocab_size"])
     return Figure(spec.flops_per_token(result["training_config"]["sequence_length"], causal), "FLOP", formula)
-
-
-def capacity(device: Device) -> dict[str, Figure]:
-    """Return the largest model, in 1e9 parameters, that fits one device by its weights (and optimizer states) alone."""
-    return {
-        use: Figure(device.memory_gb / size, "1e9 parameters", f"{device.memory_gb:g} GB / {size} bytes a parameter")
-        for use, size in BYTES_A_PARAMETER.items()
-        if "fp8" not in use or device.dense_fp8_tflops is not None
-    }
-
-
-def _spec(result: Result) -> ModelSpec:
-    layers = result["resolved_config"].get("num_layers")
-    return get(result["model"], result["model_size"], **({"proxy_layers": layers} if layers else {}))
 
 
 def _step_time_figures(times: list[float], mean: float) -> dict[str, Figure]:
@@ -126,18 +111,9 @@ def _utilisation(result: Result, per_gpu: Figure, device: Device | None) -> dict
         rate = _product(per_gpu, flops, 1e-12, "TFLOP/s", f"tokens/s/GPU x FLOP a token ({flops.how})")
         found[f"model_tflops_{name}"] = rate
         found[f"mfu_{name}"] = quotient(rate, peak, "%", f"model TFLOP/s ({flops.how}) / {peak.how}", 100)
-    probe = result.get("probe", {}).get("matmul_tflops")
-    found["share_of_measured_matmul"] = (
-        unknown("%", "no matrix-multiply rate was measured on this device")
-        if probe is None
-        else quotient(
-            found["model_tflops_causal"],
-            Figure(probe, "TFLOP/s", "measured"),
-            "%",
-            "model TFLOP/s / measured rate",
-            100,
-        )
-    )
+    measured = measured_rate(result)
+    how = f"model TFLOP/s / measured matrix-multiply rate ({measured.how})"
+    found["share_of_measured_matmul"] = quotient(found["model_tflops_causal"], measured, "%", how, 100)
     return found
 
 
@@ -165,10 +141,12 @@ def _memory(result: Result, device: Device | None) -> dict[str, Figure]:
     else:
         how = f"peak allocated ({result['memory_metrics']['source']}) / memory that the device reports"
         share = Figure(100 * measured / total, "%", how)
-    found = {"memory_used": share}
-    if device is None:
-        return found
-    return found | {f"capacity_{use.replace(' ', '_')}": figure for use, figure in capacity(device).items()}
+    sizes = capacity(device, result["gpu_info"]["device_name"])
+    return {
+        "memory_used": share,
+        "micro_batch_that_would_fit": micro_batch_that_would_fit(result),
+        **{f"capacity_{use.replace(' ', '_')}": figure for use, figure in sizes.items()},
+    }
 
 
 def _energy(result: Result, per_gpu: Figure, device: Device | None) -> dict[str, Figure]:

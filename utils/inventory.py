@@ -158,6 +158,8 @@ def _why_foreign(directory: int, name: str, mode: int, kind: str | None, label: 
         if kind == "comparison":
             # they are written together, and only one of them can be asked
             _require(_json(directory, "compare.json"), "comparison_version", int)
+        elif kind == "probe":
+            _require(_json(directory, name), "probe_version", int)
         elif kind == "status":
             _require(_json(directory, name), "jobs", list)
         elif kind == "archive":

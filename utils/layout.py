@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from utils.footprint import LOCK, MARKER
 from utils.models import NAMES as MODELS
+from utils.probe_file import NAME as PROBE
 from utils.results import SUPERSEDED
 
 ARCHIVE = "output.zip"
@@ -99,9 +100,15 @@ OUTPUT_LAYOUT = Layout(
         ("marker", _names(re.escape(MARKER))),
         ("lock", _names(re.escape(LOCK))),
         ("status", _names(r"status\.json")),
+        ("probe", _names(PROBE.pattern)),
         ("plot", _names(_DATA_PLOT)),  # data/prepare.py
         ("archive", _names(re.escape(ARCHIVE))),
-        ("temporary", _names(rf"\.(?:\.tprimat|status\.json|output\.zip)\.{_RANDOM}", rf"\.{_DATA_PLOT}\.{_UNIQUE}")),
+        (
+            "temporary",
+            _names(
+                rf"\.(?:\.tprimat|status\.json|output\.zip|{PROBE.pattern})\.{_RANDOM}", rf"\.{_DATA_PLOT}\.{_UNIQUE}"
+            ),
+        ),
     ),
     (
         _SUPERSEDED,

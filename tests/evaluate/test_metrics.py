@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from evaluate.capacity import capacity
 from evaluate.figures import Figure
-from evaluate.metrics import capacity, device_of, flops_per_token, metrics
+from evaluate.metrics import device_of, flops_per_token, metrics
 from evaluate.prices import PriceError, load
 from example import example_result
 from utils.devices import DEVICES, find_device
@@ -162,7 +163,15 @@ def test_capacity_of_an_h200() -> None:
     assert found["bf16 training"].value == pytest.approx(141 / 18)
     assert found["fp8 weights"].value == pytest.approx(141.0)
     a100 = find_device("NVIDIA A100-SXM4-80GB")
-    assert a100 is not None and "fp8 weights" not in capacity(a100)
+    assert a100 is not None
+    without = capacity(a100)["fp8 weights"]
+    assert (without.value, without.how) == (None, "NVIDIA A100 SXM 80GB has no fp8")
+
+
+def test_capacity_of_a_device_that_is_not_known_is_unknown_for_that_reason() -> None:
+    found = capacity(None, "NVIDIA H900")
+    assert set(found) == set(capacity(find_device("NVIDIA H200")))
+    assert all(figure.value is None and figure.how.startswith("NVIDIA H900 is not known") for figure in found.values())
 
 
 def test_spread_between_steps() -> None:
