@@ -127,7 +127,7 @@ def markdown(comparison: Comparison) -> str:
 def terminal(comparison: Comparison, width: int) -> str:
     """Return the comparison as plain text of about `width` columns; the spread of the throughput stands for all."""
     header = ("system", "runs", "tokens/s/GPU", "step s", "peak GB", "first loss", "last loss")
-    parts = [_filled(_verdict_lines(comparison), width)]
+    parts = [*_terminal_verdicts(comparison, width)]
     for group in comparison.groups:
         rows = [(f"{row.name} {row.device}", *_short_figures(row)) for row in group.rows]
         parts.append(f"{group.key.title}\n{group.key.setting}\n\n{text_table(header, rows, width)}")
@@ -187,15 +187,24 @@ def _markdown_metrics(group: Group, figures: Mapping[int, Metrics]) -> Iterator[
         yield "Unknown:\n\n" + _bullets([f"{', '.join(names)}: {why}" for why, names in unknown.items()])
 
 
-def _verdict_lines(comparison: Comparison) -> list[str]:
+def _terminal_verdicts(comparison: Comparison, width: int) -> Iterator[str]:
+    """Yield a block for each verdict: its word, what it is about, the sentence, and what stands behind it."""
     if not comparison.judged:
-        return [comparison.headline]
-    lines = [f"Verdicts {comparison.question}:"]
+        yield textwrap.fill(comparison.headline, width)
+        return
+    yield textwrap.fill(f"Verdicts {comparison.question}:", width)
     for judged in comparison.judged:
-        lines.append(plain(f"{judged.pair.model}, {judged.pair.framework}: {judged.sentence}"))
-        reasons = judged.reasons[1:] if judged.word == NOT_COMPARABLE else judged.reasons
-        lines += [plain(f"  - {reason}") for reason in (*reasons, *judged.tuning_lines, *judged.remarks)]
-    return lines
+        word = judged.word.replace("_", " ") if judged.is_decided else "undecided"
+        head = f"{word}  {judged.pair.model}, {judged.pair.framework}, track {judged.pair.track}"
+        lines = [plain(head), textwrap.fill(plain(judged.sentence), width, initial_indent="  ", subsequent_indent="  ")]
+        for reason in _behind(judged):
+            lines.append(textwrap.fill(plain(reason), width, initial_indent="  - ", subsequent_indent="    "))
+        yield "\n".join(lines)
+
+
+def _behind(judged: Judged) -> list[str]:
+    reasons = judged.reasons[1:] if judged.word == NOT_COMPARABLE else judged.reasons
+    return [*reasons, *judged.tuning_lines, *judged.remarks]
 
 
 def _markdown_verdicts(comparison: Comparison) -> Iterator[str]:
@@ -205,8 +214,7 @@ def _markdown_verdicts(comparison: Comparison) -> Iterator[str]:
     for judged in comparison.judged:
         title = f"{judged.pair.model}, {judged.pair.framework}, track {judged.pair.track}"
         yield f"**{markdown_text(title)}:** {markdown_text(judged.sentence)}."
-        reasons = judged.reasons[1:] if judged.word == NOT_COMPARABLE else judged.reasons
-        if lines := [*reasons, *judged.tuning_lines, *judged.remarks]:
+        if lines := _behind(judged):
             yield _bullets(lines)
         if differing := [item for item in judged.certificate or () if item.state != SAME]:
             cells = [(item.name, item.state, item.a, item.b) for item in differing]

@@ -15,7 +15,14 @@ _GAP = "  "
 _UNBROKEN = 20
 """A word of up to this length, such as a number, is never broken to make a table narrower."""
 _COLOURS = {"REJECTED": "31", "valid": "32", "ok": "32", "oom": "31", "failed": "31", "timeout": "31", "nan": "31"}
-_COLOURS |= {"NOT COMPARABLE": "31", "faster": "1", "slower": "1", "tie": "1", "undecided": "33"}
+_COLOURS |= {
+    "NOT COMPARABLE": "31",
+    "not comparable": "31",
+    "faster": "1",
+    "slower": "1",
+    "tie": "1",
+    "undecided": "33",
+}
 
 
 def plain(text: object) -> str:
