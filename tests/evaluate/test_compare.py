@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import math
 import os
+import pty
 import re
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
 from typing import Any
 
@@ -293,6 +298,31 @@ def test_tables_keep_to_the_width_of_the_terminal(tmp_path: Path, width: int) ->
         save(tmp_path, 0.25 * run, run=run, framework="hf", resolved_config__tp=4)
     comparison = compare(load([tmp_path]), [tmp_path])
     assert max(map(len, terminal(comparison, width).splitlines())) <= width
+
+
+@pytest.mark.parametrize("no_color", ["", "1"])
+def test_a_terminal_of_80_columns_is_kept_to_and_has_colour_unless_it_is_not_wanted(
+    tmp_path: Path, no_color: str
+) -> None:
+    save_pair(tmp_path, gpu_info__device_name="A device with quite a long name that no table has room for")
+    ours, its = pty.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
+    environment |= {"TERM": "xterm"} | ({"NO_COLOR": no_color} if no_color else {})
+    command = [sys.executable, "-m", "evaluate.compare", str(tmp_path), "--format", "json"]
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=its, stderr=subprocess.DEVNULL)
+    os.close(its)
+    said = b""
+    with contextlib.suppress(OSError):  # what Linux says at the end of a terminal
+        while part := os.read(ours, 65536):
+            said += part
+    os.close(ours)
+    assert process.wait() == 0
+    text = said.decode()
+    assert ("\x1b[1mfaster\x1b[0m" in text) != bool(no_color)
+    plain_text = re.sub(r"\x1b\[\d*m", "", text)
+    assert "faster  llama, mega, track equal" in plain_text
+    assert max(map(len, plain_text.splitlines())) <= 80
 
 
 def test_numbers_are_not_broken_to_fit() -> None:
