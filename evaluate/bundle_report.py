@@ -21,6 +21,7 @@ from evaluate.bundle_zip import UNREADABLE, Bundle
 from evaluate.page import page
 from evaluate.report import Comparison
 from evaluate.validate import Entry, Loaded
+from utils import redact
 from utils.archive_manifest import MANIFEST
 from utils.checkout import sha256_report_code
 from utils.configure import ROOT
@@ -145,7 +146,7 @@ def _pages(bundle: Bundle, place: Path, again: Comparison) -> Iterator[str]:
         if name not in bundle.kinds:
             continue
         stored = bundle.archive.read(name).decode(errors="replace").splitlines()
-        wanted = make(again).splitlines()
+        wanted = redact.text(make(again)).splitlines()
         for number, (one, other) in enumerate(zip(stored, wanted, strict=False), 1):
             if one != other:
                 yield f"{name}:{number}: says {_excerpt(one, other)}, the results give {_excerpt(other, one)}"

@@ -28,7 +28,7 @@ from evaluate.prices import Price, PriceError
 from evaluate.report import Comparison
 from evaluate.report_json import as_json
 from evaluate.validate import Loaded, load
-from utils import results
+from utils import redact, results
 
 FORMATS = ("md", "html", "json", "png")
 NOTHING_COMPARABLE = 3
@@ -117,13 +117,13 @@ def _write_json(comparison: Comparison, path: Path) -> None:
 
 
 def _write_markdown(comparison: Comparison, path: Path) -> None:
-    _write_whole(report.markdown(comparison).encode(), path)
+    _write_whole(redact.text(report.markdown(comparison)).encode(), path)
 
 
 def _write_page(comparison: Comparison, path: Path) -> None:
     from evaluate.page import page
 
-    _write_whole(page(comparison).encode(), path)
+    _write_whole(redact.text(page(comparison)).encode(), path)
 
 
 def _write_picture(comparison: Comparison, path: Path) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import platform
 import re
-import subprocess
 from collections.abc import Mapping
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
+from utils import checkout
 from utils.configure import ROOT
 from utils.fingerprint import sha256_code
 
@@ -30,9 +29,9 @@ NO_CONTAINER = "not in a container of ours"
 def describe(command: str, started_utc: str, finished_utc: str) -> dict[str, Any]:
     """Return the `provenance` section of a result."""
     reasons: dict[str, str] = {}
-    commit, dirty = _git(ROOT) if "TPRIMAT_GIT_COMMIT" not in os.environ else _told_git(os.environ)
+    commit, dirty = checkout.commit(ROOT)
     if commit is None:
-        reasons |= dict.fromkeys(("git_commit", "git_dirty"), "not a git checkout, or git cannot be asked")
+        reasons |= dict.fromkeys(("git_commit", "git_dirty"), checkout.NO_COMMIT)
     image, digest = os.environ.get("TPRIMAT_IMAGE"), os.environ.get("TPRIMAT_IMAGE_DIGEST")
     where = "what started the container did not tell" if os.environ.get("TPRIMAT_IN_CONTAINER") else NO_CONTAINER
     reasons |= {key: where for key, value in (("image", image), ("image_digest", digest)) if not value}
@@ -71,24 +70,3 @@ def speed_variables(environ: Mapping[str, str]) -> dict[str, str]:
         for name, value in sorted(environ.items())
         if SPEED_VARIABLES.match(name) and not SECRET.search(name)
     }
-
-
-def _told_git(environ: Mapping[str, str]) -> tuple[str | None, bool | None]:
-    """Commit and dirty as shell/passed.sh asked outside of the container, where git and the whole repository are."""
-    return environ["TPRIMAT_GIT_COMMIT"] or None, {"true": True, "false": False}.get(
-        environ.get("TPRIMAT_GIT_DIRTY", "")
-    )
-
-
-def _git(root: Path) -> tuple[str | None, bool | None]:
-    def git(*arguments: str) -> str:
-        return subprocess.run(
-            ["git", "-C", str(root), *arguments], check=True, capture_output=True, text=True, timeout=20
-        ).stdout.strip()
-
-    try:
-        if git("rev-parse", "--show-prefix"):  # a copy inside somebody else's checkout has no commit of its own
-            return None, None
-        return git("rev-parse", "HEAD"), bool(git("status", "--porcelain", "--untracked-files=no"))
-    except (OSError, subprocess.SubprocessError):
-        return None, None
