@@ -24,6 +24,7 @@ POLL_SECONDS = 0.2
 LAUNCHER_GRACE_SECONDS = 45.0
 """A launcher that was asked to stop ends its ranks, by force if need be, and writes a result."""
 LAST_LINES = 6
+WARNING = "warning: "
 
 
 def run_job(
@@ -42,7 +43,7 @@ def run_job(
         state.state = RUNNING
         view.job_started(state)
         before, output = stamp(job.result_path), Output(state)
-        exit_code = _follow(Child(plan.command(matrix, job), output.take), view, status, stop)
+        exit_code = _follow(Child(plan.command(matrix, job), output.take), output, view, status, stop)
         after = stamp(job.result_path)
         try:
             if exit_code != 0 and after in (None, before):
@@ -59,6 +60,8 @@ class Output:
 
     def __init__(self, state: JobState) -> None:
         self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
+        self.warnings: deque[str] = deque()
+        """What the pre-flight of the job has said and nobody has shown yet."""
         self._state = state
 
     @property
@@ -74,9 +77,11 @@ class Output:
             self._state.take_step(step)
         elif line.strip():
             self.last_lines.append(line.rstrip())
+            if line.startswith(WARNING) and self._state.step is None:
+                self.warnings.append(line.rstrip())
 
 
-def _follow(child: Child, view: View, status: StatusFile, stop: processes.StopRequest) -> int:
+def _follow(child: Child, output: Output, view: View, status: StatusFile, stop: processes.StopRequest) -> int:
     """Wait for a launcher, showing where it is; pass a request to stop on to it. Returns its exit code."""
     asked_at = None
     while not child.has_ended():
@@ -85,10 +90,18 @@ def _follow(child: Child, view: View, status: StatusFile, stop: processes.StopRe
             asked_at = time.monotonic()
         if asked_at is not None and time.monotonic() - asked_at > LAUNCHER_GRACE_SECONDS:
             break
+        _show_warnings(output, view)
         view.refresh()
         status.write_sometimes()
         time.sleep(POLL_SECONDS)
-    return child.close(GRACE_SECONDS)
+    exit_code = child.close(GRACE_SECONDS)
+    _show_warnings(output, view)
+    return exit_code
+
+
+def _show_warnings(output: Output, view: View) -> None:
+    while output.warnings:
+        view.say(f"    {output.warnings.popleft()}")
 
 
 def leave_failure(attempt: Attempt, reason: str, status: str = "failed") -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,15 @@ from smi_machine import H100, Machine, amd_process, mi300x_metric, mi300x_static
 from toydata import write_toy_data
 
 from example import example_result
-from train import launch, preflight_job, preflight_rules
+from train import launch, matrix, preflight_job, preflight_rules, run_job
+from train.state import JobState, MatrixState
+from train.view import View
 from utils import conditions, machine, owned, results
 from utils.configure import load
 from utils.gpu_state import GpuState
+from utils.job import Job
 from utils.machine import MachineState
+from utils.progress import Step
 
 QUIET = MachineState(False, 1, "performance", 1.0, 0.0, 64.0, 65536, None)
 HEALTHY = {
@@ -262,3 +267,32 @@ def test_a_result_that_cannot_be_written_again_keeps_its_numbers(
     result = results.read(path)
     assert result["warnings"] == ["machine: a warning"]
     assert result["conditions"]["reasons"]["throttle_after"] == "nobody looked after the job"
+
+
+def test_the_matrix_shows_a_warning_when_the_job_begins_and_not_what_comes_later() -> None:
+    state = JobState(1, Job(load("cpu", None, arguments=["FRAMEWORK=hf", "MODEL=llama"]), "hf", "llama"))
+    output = run_job.Output(state)
+    for line in ("warning: gpu 0: is 97 % busy\n", "a line\n", "  warning: indented\n"):
+        output.take(line)
+    state.take_step(Step(1, 6, 1.0, 1.0, 8.0, 1.0))
+    output.take("warning: of some library\n")
+    shown = StringIO()
+    view = View(MatrixState([state]), Path("/dev/null"), shown)
+    run_job._show_warnings(output, view)
+    run_job._show_warnings(output, view)
+    assert shown.getvalue() == "    warning: gpu 0: is 97 % busy\n"
+
+
+def test_strict_refuses_a_whole_matrix_before_its_data_are_made(
+    host: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for node in ("node0", "node1"):
+        (host.root / "sys/devices/system/node" / node).mkdir(parents=True)
+    (host.root / "proc/sys/kernel").mkdir(parents=True)
+    (host.root / "proc/sys/kernel/numa_balancing").write_text("1\n")
+    where = [f"OUTPUT_DIR={tmp_path / 'output'}", f"DATA_DIR={tmp_path / 'data'}", "DATASET=synth", "FRAMEWORK=hf"]
+    command = ["matrix", "--platform", "cpu", *where, "MODEL=llama", "TRAIN_ITERS=4", "WARMUP_ITERS=1", "STRICT=1"]
+    monkeypatch.setattr(sys, "argv", command)
+    assert matrix.main() == 2
+    assert "error: STRICT=1: machine: NUMA balancing is on" in capsys.readouterr().err
+    assert not (tmp_path / "data").exists() and list(tmp_path.rglob("train_*")) == []
