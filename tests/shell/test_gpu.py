@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from smi_machine import H100, Machine, amd_process, mi300x_metric, mi300x_static
 from utils import gpu_table, owned
 
 ROOT = Path(__file__).parents[2]
+NEEDED = ("bash", "dirname", "sed")
 SLEEP = "import time; time.sleep(600)"
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)"
 
@@ -39,10 +41,12 @@ def sleepers() -> Iterator[list[int]]:
 
 
 def gpu_sh(machine: Machine, *arguments: str) -> subprocess.CompletedProcess[str]:
-    path = f"{machine.bin}:/usr/bin:/bin"
+    for tool in NEEDED:  # and nothing else: this machine may have tools of a vendor
+        if not (machine.bin / tool).exists():
+            (machine.bin / tool).symlink_to(shutil.which(tool) or tool)
     return subprocess.run(
         [str(ROOT / "shell" / "gpu.sh"), *arguments],
-        env=os.environ | machine.environment | {"PATH": path},
+        env=os.environ | machine.environment,
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
