@@ -312,10 +312,10 @@ PAIRS = {
         ran(qkv_bias=True, norm_eps=1e-6, rope_base=1e6),
     ),
     "adam8bit": InPair(
-        ran(optimizer="bitsandbytes.optim.adamw.AdamW8bit"),
+        ran(optimizer="torchao.optim.adam.AdamW8bit"),
         ran(optimizer="megatron.core.optimizer.DistributedOptimizer"),
         ("one side's optimizer keeps smaller states than AdamW's of 32 bits",),
-        ran(optimizer="bitsandbytes.optim.adamw.AdamW8bit"),
+        ran(optimizer="torchao.optim.adam.AdamW8bit"),
     ),
     "handicap": InPair(
         nothing,
