@@ -120,11 +120,13 @@ _add_gpus() { # <engine> <platform>
 
 # Results are the caller's. Of a docker or podman without root, the container's root is the caller himself.
 _add_user() { # <engine>
-  local security
   case $1 in
     docker)
-      security=$(docker info --format '{{.SecurityOptions}}' 2>/dev/null) || security=''
-      if [[ $security == *rootless* ]]; then COMMAND+=(--user 0:0); else COMMAND+=(--user "$(id -u):$(id -g)"); fi
+      if [[ $ENGINE_INFO == *rootless* ]]; then
+        COMMAND+=(--user 0:0)
+      else
+        COMMAND+=(--user "$(id -u):$(id -g)")
+      fi
       ;;
     podman)
       if ((EUID == 0)); then COMMAND+=(--user 0:0); else COMMAND+=(--userns keep-id); fi

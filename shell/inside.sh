@@ -36,12 +36,12 @@ take_run_arguments() { # <arguments of the script...>
 # A dry run with an engine by name prints its command on any machine; can_start says whether it would work here.
 # shellcheck disable=SC2034 # for the scripts that source this
 choose_runtime() { # <run|tools>
-  local wanted said
+  local wanted why has_engine
   wanted=$(setting RUNTIME "${ARGUMENTS[@]}")
   if [[ $is_dry_run == true && $wanted == @(docker|podman|apptainer) && -z ${TPRIMAT_IN_CONTAINER:-} ]]; then
     RUNTIME=$wanted
-    if ! said=$(pick_runtime "$wanted" "$PLATFORM" "$1" 2>&1); then
-      printf 'note: cannot be started here: %s\n' "${said#error: }" >&2
+    if ! is_fit "$wanted" "$PLATFORM" "$1"; then
+      printf 'note: cannot be started here: RUNTIME=%s: %s\n' "$wanted" "$why" >&2
       can_start=false
     fi
     return

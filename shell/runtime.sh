@@ -5,7 +5,7 @@
 #         wanted: auto, docker, podman, apptainer or native. run wants an engine that starts our image, tools too, but
 #         goes without one on every platform; build wants the engine alone
 # Reads:  PATH, the engines, TPRIMAT_IN_CONTAINER, TPRIMAT_SIF_DIR (folder of tprimat_<platform>.sif, default: checkout)
-# Writes: RUNTIME (not exported); one line on stderr
+# Writes: RUNTIME, ENGINE_INFO (not exported); one line on stderr
 # Exits:  0; its functions return 2 with one error line where what is wanted cannot be had
 set -Eeuo pipefail
 
@@ -13,6 +13,8 @@ set -Eeuo pipefail
 # image of 40 GB may have to unpack it.
 ENGINE_TIMEOUT=${ENGINE_TIMEOUT:-60}
 START_TIMEOUT=${START_TIMEOUT:-600}
+
+ENGINE_INFO=''
 
 # Name and tag of our image as the engine knows it; for apptainer the file.
 image_of() { # <engine> <platform>
@@ -32,7 +34,8 @@ _last_line() { # <text>
   printf '%s\n' "${last#"${last%%[![:space:]]*}"}"
 }
 
-# Sets `why` to what stands in the way.
+# Sets `why` to what stands in the way, and ENGINE_INFO to what docker says of itself, for shell/container.sh.
+# shellcheck disable=SC2034
 engine_works() { # <engine>
   local said code=0
   if ! type -P "$1" >/dev/null; then
@@ -48,6 +51,7 @@ engine_works() { # <engine>
         return 1
       fi
       said=$(timeout "$ENGINE_TIMEOUT" docker info 2>&1 </dev/null) || code=$?
+      ENGINE_INFO=$said
       ;;
     podman) said=$(timeout "$ENGINE_TIMEOUT" podman info 2>&1 </dev/null) || code=$? ;;
     apptainer) said=$(timeout "$ENGINE_TIMEOUT" apptainer version 2>&1 </dev/null) || code=$? ;;
@@ -88,7 +92,8 @@ starts_container() { # <engine> <platform>
   return 1
 }
 
-_is_fit() { # <engine> <platform> <run|tools|build>; sets why and has_engine
+# Sets `why` where it is not, and `has_engine` where only the image is missing.
+is_fit() { # <engine> <platform> <run|tools|build>
   engine_works "$1" || return
   has_engine=true
   if [[ $3 == build ]]; then return; fi
@@ -100,7 +105,7 @@ _pick_automatically() { # <platform> <run|tools|build>
   # apptainer makes its image from one that docker or podman have built
   if [[ $2 != build ]]; then candidates+=(apptainer); fi
   for engine in "${candidates[@]}"; do
-    if _is_fit "$engine" "$1" "$2"; then
+    if is_fit "$engine" "$1" "$2"; then
       RUNTIME=$engine
       printf 'runtime: %s, the first that works%s\n' "$engine" "${refused:+ ($refused)}" >&2
       return
@@ -137,7 +142,7 @@ pick_runtime() { # <wanted> <platform> [run|tools|build]
     auto) _pick_automatically "$2" "${3:-run}" ;;
     docker | podman | apptainer)
       RUNTIME=$wanted
-      if _is_fit "$wanted" "$2" "${3:-run}"; then return; fi
+      if is_fit "$wanted" "$2" "${3:-run}"; then return; fi
       printf 'error: RUNTIME=%s: %s: %s; use RUNTIME=native, or auto for the first that works\n' \
         "$wanted" "$wanted" "$why" >&2
       return 2

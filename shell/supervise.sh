@@ -17,12 +17,13 @@ GRACE_SECONDS=${GRACE_SECONDS:-90}
 
 _container='' _client='' _signal=''
 
-# A container that is not there yet, or no more, cannot be told; then its client can.
+# A container that is not there yet, or no more, cannot be told; then its client can. apptainer, outside of the
+# terminal's group as it is here, hands on each signal to what it runs (starter, SetSignalPropagation).
 _hand_on() { # <signal>
   _signal=$1
   if [[ -z $_client ]]; then return; fi
   if [[ $RUNTIME == apptainer ]] || ! "$RUNTIME" kill --signal "$1" "$_container" &>/dev/null; then
-    kill -s "$1" -- "-$_client" 2>/dev/null || true # it may have ended by itself
+    kill -s "$1" "$_client" 2>/dev/null || true # it may have ended by itself
   fi
 }
 

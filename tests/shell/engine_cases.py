@@ -1,0 +1,139 @@
+"""A checkout with a difficult name, on a machine that has only the engines, devices and tools that a test gives it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+ENGINE = ROOT / "tests" / "shell" / "engines" / "engine"
+TOOLS = (
+    *("bash", "env", "cat", "grep", "sed", "timeout", "realpath", "mkdir", "id", "uname", "sort", "stat"),
+    *("xargs", "printf", "dirname", "mountpoint", "nproc", "sha256sum", "sleep", "git"),
+)
+GROUPS = {"video": 44, "render": 109}
+TOKEN = "hf_" + "Ab1" * 11 + "z"
+LIMIT_SECONDS = 60
+"""For anything that is started here, on a busy machine; nothing measures time with it."""
+
+
+class Machine:
+    """Runs our scripts against the stand-ins."""
+
+    def __init__(self, folder: Path, engines: str = "docker podman apptainer", *, faults: str = "") -> None:
+        self.folder = folder
+        self.checkout = folder / "my checkout, v2"
+        self.bin, self.sysroot, self.home = folder / "bin", folder / "sysroot", folder / "home of me"
+        tools = folder / "tools"  # links to the real ones: nothing is written there
+        self.state, self.log, self.out = folder / "state", folder / "log.jsonl", folder / "out.txt"
+        for place in (self.bin, tools, self.state, self.sysroot / "dev", self.home):
+            place.mkdir(parents=True)
+        shutil.copytree(ROOT / "shell", self.checkout / "shell")
+        for config in ROOT.glob("config*.env"):
+            shutil.copy(config, self.checkout)
+        (self.checkout / "output").mkdir()
+        for tool in TOOLS:
+            if path := shutil.which(tool):
+                (tools / tool).symlink_to(path)
+        self.add_tool("python3", f'exec {shlex.quote(sys.executable)} -S "$@"')
+        groups = "\n".join(f'[[ $2 == {name} ]] && {{ echo "{name}:x:{gid}:"; exit; }}' for name, gid in GROUPS.items())
+        self.add_tool("getent", f"{groups}\nexit 2")
+        for engine in engines.split():
+            (self.bin / engine).symlink_to(ENGINE)
+        self.images = {"docker": "tprimat:{}", "podman": "localhost/tprimat:{}"}
+        self.environment = {
+            "PATH": f"{self.bin}:{tools}",
+            "HOME": str(self.home),
+            "TPRIMAT_SYSROOT": str(self.sysroot),
+            "TPRIMAT_HOME": str(folder / "home inside"),
+            "STANDIN_STATE": str(self.state),
+            "STANDIN_LOG": str(self.log),
+            "STANDIN_OUT": str(self.out),
+            "STANDIN_FAULTS": faults,
+            "STANDIN_IMAGES": "",
+            "DATA_DIR": str(folder / "prepared"),
+        }
+
+    def add_tool(self, name: str, script: str) -> None:
+        """Put an executable on the PATH, before the real ones; never through a link to one."""
+        (self.bin / name).unlink(missing_ok=True)
+        (self.bin / name).write_text(f"#!/usr/bin/env bash\n{script}\n")
+        (self.bin / name).chmod(0o755)
+
+    def add_images(self, platform: str) -> None:
+        """Give every engine our image."""
+        self.environment["STANDIN_IMAGES"] = f"tprimat:{platform} localhost/tprimat:{platform}"
+        (self.checkout / f"tprimat_{platform}.sif").write_text("an image")
+
+    def run(self, script: str, *arguments: str, **changes: Any) -> subprocess.CompletedProcess[str]:
+        """Run a script of the checkout; `changes` are to the environment, or options of subprocess in `popen`."""
+        options = changes.pop("popen", {})
+        return subprocess.run(
+            [self.checkout / "shell" / script, *arguments],
+            env=self.environment | changes,
+            cwd="/",
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_SECONDS,
+            **options,
+        )
+
+    def start(self, script: str, *arguments: str, **changes: str) -> subprocess.Popen[str]:
+        """Start a script in a session of its own, with the signals of a terminal."""
+        return subprocess.Popen(
+            [self.checkout / "shell" / script, *arguments],
+            env=self.environment | changes,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            preexec_fn=_heed_signals,
+        )
+
+    def sourced(self, commands: str, *arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
+        """Run commands after sourcing what the run scripts source."""
+        script = f"set -Eeuo pipefail; source shell/environment.sh; source shell/inside.sh; {commands}"
+        return subprocess.run(
+            ["bash", "-c", script, "bash", *arguments],
+            env=self.environment | changes,
+            cwd=self.checkout,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_SECONDS,
+        )
+
+    @property
+    def started(self) -> list[dict[str, Any]]:
+        """Every container that a stand-in has run."""
+        return [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
+
+    def wait_for(self, text: str) -> None:
+        """Wait until the job in the container has written `text`."""
+        deadline = time.monotonic() + LIMIT_SECONDS
+        while not self.out.exists() or text not in self.out.read_text():
+            assert time.monotonic() < deadline, f"no {text!r} in time"
+            time.sleep(0.02)
+
+
+def _heed_signals() -> None:
+    for number in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def options_of(container: dict[str, Any], name: str) -> list[str]:
+    """Values of an option of a container, in their order."""
+    return [value for option, value in container["options"] if option == name]
+
+
+def user() -> str:
+    """The caller, as --user has him."""
+    return f"{os.getuid()}:{os.getgid()}"

@@ -1,0 +1,192 @@
+"""Stand-in of docker, podman and apptainer, whichever it is told: as strict about arguments, and as careless.
+
+It knows the options that these engines have (docker 28, podman 4.3, apptainer 1.3) and refuses all others. A container
+is a process in a session of its own, which outlives its client as a real one does (apptainer's is a child to which it
+hands on signals); its name is a file in STANDIN_STATE.
+In place of the image's command it runs STANDIN_JOB with the environment of the container. STANDIN_LOG gets a line of
+JSON for each; STANDIN_IMAGES names the images, STANDIN_FAULTS `<engine>:<fault>`. See tests/shell/engine_cases.py.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ENGINE, *ARGUMENTS = sys.argv[1:]
+STATE = Path(os.environ.get("STANDIN_STATE", "/nonexistent"))
+RUN_VALUES = {
+    *("--name", "--hostname", "--workdir", "--user", "--device", "--group-add", "--security-opt", "--cap-add", "--ipc"),
+    *("--shm-size", "--ulimit", "--mount", "--env", "--network", "--entrypoint", "--memory", "--label"),
+}
+VALUES = {
+    "docker": RUN_VALUES | {"--gpus"},
+    "podman": RUN_VALUES | {"--userns"},
+    "apptainer": {"--no-mount", "--home", "--pwd", "--mount", "--bind"},
+}
+RUN_FLAGS = {"--rm", "--init", "--interactive", "--tty", "--sig-proxy"}
+FLAGS = {"docker": RUN_FLAGS, "podman": RUN_FLAGS, "apptainer": {"--cleanenv", "--pid", "--nv", "--rocm"}}
+
+
+def fail(message: str, code: int = 125) -> None:
+    """End as an engine does that does not start anything."""
+    print(f"{ENGINE}: {message}", file=sys.stderr)
+    raise SystemExit(code)
+
+
+def has_fault(name: str) -> bool:
+    """Whether this engine is to have a fault."""
+    return f"{ENGINE}:{name}" in os.environ.get("STANDIN_FAULTS", "").split()
+
+
+def has_image(name: str) -> bool:
+    """Whether the image is there; that of apptainer is a file."""
+    return Path(name).is_file() if ENGINE == "apptainer" else name in os.environ.get("STANDIN_IMAGES", "").split()
+
+
+def parsed(arguments: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
+    """Return the options with their values, and the image with its command."""
+    options: list[tuple[str, str]] = []
+    words = list(arguments)
+    while words and words[0].startswith("-"):
+        name, equals, value = words.pop(0).partition("=")
+        if name in FLAGS[ENGINE]:
+            options.append((name, value if equals else "true"))
+        elif name in VALUES[ENGINE] and (equals or words):
+            options.append((name, value if equals else words.pop(0)))
+        else:
+            fail(f"unknown flag: {name}")
+    if not words:
+        fail("requires at least 1 argument")
+    return options, words
+
+
+def mounts(options: list[tuple[str, str]]) -> list[dict[str, str]]:
+    """Return the bind mounts; a source that is missing is an error, as with --mount of the real ones."""
+    found = []
+    for text in (value for name, value in options if name == "--mount"):
+        (fields,) = csv.reader([text])
+        mount = dict(field.split("=", 1) if "=" in field else (field, "true") for field in fields)
+        if mount.keys() - {"type", "source", "target", "ro"} or mount["type"] != "bind":
+            fail(f"invalid mount {text!r}")
+        if not Path(mount["source"]).exists():
+            fail(f"bind source path does not exist: {mount['source']}")
+        found.append(mount)
+    targets = [mount["target"] for mount in found]
+    if len(set(targets)) < len(targets):
+        fail(f"Duplicate mount point: {targets}")
+    return found
+
+
+def environment(options: list[tuple[str, str]]) -> dict[str, str]:
+    """Return the variables that the container gets: names stand for the client's own."""
+    if ENGINE == "apptainer":
+        return {name[13:]: value for name, value in os.environ.items() if name.startswith("APPTAINERENV_")}
+    given = {}
+    for name, equals, value in (text.partition("=") for option, text in options if option == "--env"):
+        if equals or name in os.environ:
+            given[name] = value if equals else os.environ[name]
+    return given
+
+
+def check(options: list[tuple[str, str]]) -> None:
+    """Refuse what the engines refuse."""
+    given = dict(options)
+    if ENGINE == "podman" and given.get("--ipc") == "host" and "--shm-size" in given:
+        fail("invalid config provided: cannot set shmsize when running in the {host } IPC Namespace")
+    if (
+        ENGINE == "podman"
+        and given.get("--group-add") == "keep-groups"
+        and len([name for name, _ in options if name == "--group-add"]) > 1
+    ):
+        fail("the '--group-add keep-groups' option is not allowed with any other --group-add options")
+    if "--tty" in given and "--interactive" in given and not sys.stdin.isatty():
+        fail("the input device is not a TTY")
+
+
+def run(arguments: list[str]) -> int:
+    """Run a container to its end and return its exit code."""
+    options, (image, *command) = parsed(arguments)
+    check(options)
+    given = dict(options)
+    if not has_image(image):
+        fail(f"no such image: {image}")
+    if given.get("--entrypoint") == "/bin/true" or command == ["/bin/true"]:
+        return fail("OCI runtime error: crun: operation not permitted", 126) or 1 if has_fault("no-start") else 0
+    started = {"engine": ENGINE, "argv": ARGUMENTS, "options": options, "image": image, "command": command}
+    started |= {"mounts": mounts(options), "environment": environment(options), "terminal": sys.stdin.isatty()}
+    with Path(os.environ["STANDIN_LOG"]).open("a") as log:
+        log.write(json.dumps(started) + "\n")
+    environ = {"PATH": os.environ["PATH"], "STANDIN_OUT": os.environ.get("STANDIN_OUT", ""), **started["environment"]}
+    process = subprocess.Popen(
+        ["bash", "-c", os.environ.get("STANDIN_JOB", "exit 0")],
+        env=environ,
+        stdin=None if "--interactive" in given or ENGINE == "apptainer" else subprocess.DEVNULL,
+        start_new_session=ENGINE != "apptainer",
+    )
+    if ENGINE == "apptainer":
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda number, _: process.send_signal(number))
+    else:
+        container(given["--name"]).write_text(str(process.pid))
+    code = process.wait()
+    if ENGINE != "apptainer" and "--rm" in given:
+        container(given["--name"]).unlink(missing_ok=True)
+    return code if code >= 0 else 128 - code
+
+
+def container(name: str) -> Path:
+    """Return the file that stands for a container."""
+    return STATE / name
+
+
+def running(name: str) -> int:
+    """Return the process group of a container, or end where there is none."""
+    try:
+        group = int(container(name).read_text())
+        os.killpg(group, 0)
+    except (FileNotFoundError, ProcessLookupError, ValueError):
+        fail(f"No such container: {name}", 1)
+    return group
+
+
+def stop(name: str, seconds: float) -> None:
+    """TERM, then KILL."""
+    group = running(name)
+    os.killpg(group, signal.SIGTERM)
+    until = time.monotonic() + seconds
+    try:
+        while time.monotonic() < until:
+            os.killpg(group, 0)
+            time.sleep(0.05)
+        os.killpg(group, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    container(name).unlink(missing_ok=True)
+
+
+def answer(arguments: list[str]) -> int:
+    """Do what is asked, and return the exit code."""
+    match arguments:
+        case ["run", *rest] if ENGINE != "apptainer":
+            return run(rest)
+        case ["exec", *rest] if ENGINE == "apptainer":
+            return run(rest)
+        case ["kill", "--signal", number, name]:
+            os.killpg(running(name), signal.Signals[f"SIG{number}"])
+        case ["stop", "-t", seconds, name]:
+            stop(name, float(seconds))
+        case ["rm", "--force", name]:
+            stop(name, 0)
+        case _:
+            fail(f"unknown command: {arguments}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(answer(ARGUMENTS))

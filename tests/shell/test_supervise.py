@@ -1,0 +1,141 @@
+"""Signals reach what runs in the container, no container stays behind, and the exit code is the job's."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+
+import psutil
+import pytest
+
+from tests.shell.engine_cases import LIMIT_SECONDS, Machine, options_of
+
+ENGINES = ("docker", "podman", "apptainer")
+every_engine = pytest.mark.parametrize("engine", ENGINES)
+PATIENT = """
+for name in INT TERM HUP; do trap "echo got-$name >>$STANDIN_OUT; sleep 0.2; exit 7" $name; done
+echo started >>$STANDIN_OUT
+while :; do sleep 0.05; done
+"""
+"""A job that ends in good order some time after it is told."""
+
+
+@pytest.fixture
+def machine(tmp_path):
+    made = Machine(tmp_path / "m")
+    made.add_images("cpu")
+    return made
+
+
+def start(machine, engine, job=PATIENT, script="run_train.sh", **changes):
+    process = machine.start(script, "PLATFORM=cpu", RUNTIME=engine, STANDIN_JOB=job, GRACE_SECONDS="20", **changes)
+    machine.wait_for("started")
+    return process
+
+
+def kill_client(machine):
+    """Kill the engine's client, not the container, of the script under test."""
+    killed = 0
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        is_client = any(word.endswith("engine.py") for word in words)
+        if is_client and process.environ()["STANDIN_STATE"] == str(machine.state):
+            process.kill()
+            killed += 1
+    assert killed == 1
+
+
+def ended(machine, process):
+    """Return the exit code, after seeing that no container is left."""
+    _, stderr = process.communicate(timeout=LIMIT_SECONDS)
+    assert not list(machine.state.iterdir()), stderr
+    return process.returncode
+
+
+@every_engine
+@pytest.mark.parametrize("script", ["run_train.sh", "run_data.sh", "run_wrap.sh", "run_purge.sh"])
+def test_the_exit_code_is_the_jobs(script, engine, machine):
+    done = machine.run(script, "PLATFORM=cpu", RUNTIME=engine, STANDIN_JOB="echo said; exit 42")
+    assert (done.returncode, done.stdout) == (42, "said\n")
+    assert not list(machine.state.iterdir())
+
+
+@every_engine
+@pytest.mark.parametrize("name", ["TERM", "INT", "HUP"])
+def test_a_signal_to_the_script_reaches_the_job_which_ends_in_its_own_way(name, engine, machine):
+    process = start(machine, engine)
+    process.send_signal(signal.Signals[f"SIG{name}"])
+    assert ended(machine, process) == 7
+    assert machine.out.read_text().split() == ["started", f"got-{name}"], "once"
+
+
+@pytest.mark.parametrize("engine", ["docker", "podman"])
+def test_a_signal_to_the_whole_group_as_ctrl_c_is_reaches_the_job_once(engine, machine):
+    process = start(machine, engine)
+    os.killpg(process.pid, signal.SIGINT)
+    assert ended(machine, process) == 7
+    assert machine.out.read_text().split() == ["started", "got-INT"]
+
+
+@pytest.mark.parametrize("engine", ["docker", "podman"])
+def test_a_client_that_is_killed_leaves_no_container(engine, machine):
+    process = start(machine, engine)
+    kill_client(machine)
+    assert ended(machine, process) == 128 + signal.SIGKILL
+    assert machine.out.read_text().split() == ["started", "got-TERM"]
+
+
+@every_engine
+def test_a_job_that_heeds_no_signal_is_ended_all_the_same(engine, machine):
+    deaf = "trap '' TERM; echo started >>$STANDIN_OUT; while :; do sleep 0.05; done"
+    process = machine.start("run_train.sh", "PLATFORM=cpu", RUNTIME=engine, STANDIN_JOB=deaf, GRACE_SECONDS="1")
+    machine.wait_for("started")
+    kill_client(machine)
+    assert ended(machine, process) == 128 + signal.SIGKILL
+
+
+@every_engine
+def test_nohup_is_honoured(engine, machine):
+    machine.add_tool("nohup", "trap '' HUP; exec \"$@\"")
+    process = subprocess.Popen(
+        [machine.bin / "nohup", machine.checkout / "shell" / "run_train.sh", "PLATFORM=cpu"],
+        env=machine.environment | {"RUNTIME": engine, "STANDIN_JOB": PATIENT, "GRACE_SECONDS": "20"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    machine.wait_for("started")
+    os.killpg(process.pid, signal.SIGHUP)
+    process.send_signal(signal.SIGTERM)
+    assert ended(machine, process) == 7
+    assert "got-HUP" not in machine.out.read_text()
+
+
+@pytest.mark.parametrize("engine", ["docker", "podman"])
+def test_a_container_has_a_name_of_its_own_and_is_removed(engine, machine):
+    names = set()
+    for _ in range(2):
+        machine.run("run_train.sh", "PLATFORM=cpu", RUNTIME=engine)
+        container = machine.started[-1]
+        names.update(options_of(container, "--name"))
+        assert options_of(container, "--rm") == ["true"] and options_of(container, "--sig-proxy") == ["false"]
+        assert not options_of(container, "--tty") and not options_of(container, "--interactive"), "no terminal here"
+    assert len(names) == 2
+
+
+@pytest.mark.parametrize("engine", ["docker", "podman"])
+def test_an_init_reaps_and_hands_on_where_the_engine_has_one(engine, machine):
+    machine.run("run_train.sh", "PLATFORM=cpu", RUNTIME=engine)
+    assert options_of(machine.started[-1], "--init") == (["true"] if engine == "docker" else [])
+    machine.add_tool("catatonit", "exit 0")
+    machine.run("run_train.sh", "PLATFORM=cpu", RUNTIME=engine)
+    assert options_of(machine.started[-1], "--init") == ["true"]
+
+
+@every_engine
+def test_what_is_piped_into_entry_reaches_the_command(engine, machine):
+    done = machine.run("entry.sh", RUNTIME=engine, PLATFORM="cpu", STANDIN_JOB="cat; exit 5", popen={"input": "piped"})
+    assert (done.returncode, done.stdout) == (5, "piped")
