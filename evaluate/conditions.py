@@ -16,12 +16,14 @@ from utils.gpu_state import SLOWDOWNS
 SAME, ALLOWED, BLOCKING, UNKNOWN = "same", "allowed", "blocking", "unknown"
 NOT_RECORDED = "not recorded"
 NO_GPU = "no GPU"
+NOT_SHOWN = "not shown there"
 ALWAYS = ("power cap", "clocks", "NUMA balancing")
 """Items that a certificate always has."""
 TOLERANCE = 0.01
 LEAST_PERCENT = 1.0
 MAX_BUSY_PERCENT = 20.0
 """As train/preflight_rules.py warns."""
+OF_MACHINE = {"cpu_governor": "cpu governor"}
 MODES = {"ecc": "ECC", "partition": "partition", "persistence": "persistence mode", "compute_mode": "compute mode"}
 
 Section = Mapping[str, Any]
@@ -60,9 +62,10 @@ def findings(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Finding]:
     yield _handicaps("NUMA balancing", sides, _numa, "NUMA balancing slows one side")
     yield _noted("slowing down", sides, _slowing, "one side was slowed down by heat or its power supply")
     yield _noted("other work", sides, _other_work, "other work was there before one side's job")
-    yield _plain("cpu governor", sides, "cpu_governor")
-    if a[0]["platform"] == b[0]["platform"] != "cpu":
-        yield from (_plain(name, sides, key) for key, name in MODES.items())
+    is_one_vendor = a[0]["platform"] == b[0]["platform"] != "cpu"
+    for key, name in (*OF_MACHINE.items(), *(MODES.items() if is_one_vendor else ())):
+        if any(section.get(key) is not None for side in sides for section in side):  # else there is no such thing
+            yield _plain(name, sides, key)
 
 
 def _handicaps(name: str, sides: Sequence[Sequence[Section]], read: Callable[[Section], _Side], note: str) -> Finding:
@@ -102,9 +105,9 @@ def _read(
 
 
 def _plain(name: str, sides: Sequence[Sequence[Section]], key: str) -> Finding:
-    words = [sorted({str(section.get(key) or "unknown") for section in side}) for side in sides]
+    words = [sorted({str(section.get(key) or NOT_SHOWN) for section in side}) for side in sides]
     said_a, said_b = (" or ".join(side) for side in words)
-    if "unknown" in words[0] + words[1]:
+    if NOT_SHOWN in words[0] + words[1]:
         return Finding(name, UNKNOWN, said_a, said_b)
     return Finding(name, SAME if words[0] == words[1] and len(words[0]) == 1 else ALLOWED, said_a, said_b)
 
@@ -143,7 +146,7 @@ def _numa(section: Section) -> _Side:
     if nodes == 1:
         return _Side("one node", is_handicap=False)
     if balancing is None:
-        return _Side("unknown", None)
+        return _Side("not shown by the kernel", None)
     return _Side("on", is_handicap=True, share=0.0) if balancing else _Side("off", is_handicap=False)
 
 
