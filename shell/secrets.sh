@@ -6,7 +6,7 @@
 #
 # Usage:  source shell/secrets.sh; load_secrets
 # Reads:  secrets.env beside config.env: KEY=VALUE as there, of the keys in SECRET_KEYS
-# Writes: the exported variables of SECRET_KEYS; one warning line where others can read the file
+# Writes: the exported variables of SECRET_KEYS and TPRIMAT_SECRETS_TAKEN; one warning where others can read the file
 # Exits:  0 after showing help; load_secrets returns 2 with one error line, without the value, for a bad file
 set -Eeuo pipefail
 
@@ -62,6 +62,9 @@ load_secrets() {
   # a trace (bash -x) would print the values
   local - number=0 line KEY keys=()
   set +x
+  # a script that another has started has nothing more to take, and need not warn again
+  if [[ -n ${TPRIMAT_SECRETS_TAKEN:-} ]]; then return 0; fi
+  export TPRIMAT_SECRETS_TAKEN=1
   # in our containers /dev/null hides the file: the script outside has read it
   if [[ -c $SECRETS_FILE || (! -e $SECRETS_FILE && ! -L $SECRETS_FILE) ]]; then return 0; fi
   if [[ ! -f $SECRETS_FILE || ! -r $SECRETS_FILE ]]; then

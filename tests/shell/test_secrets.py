@@ -69,6 +69,12 @@ def test_a_file_that_others_can_read_is_one_warning_with_the_command(checkout, m
     assert load(checkout).stderr == ""
 
 
+def test_scripts_that_start_one_another_warn_once(checkout):
+    write(checkout, f"HF_TOKEN={TOKEN}\n", 0o644)
+    ran = load(checkout, "load_secrets; bash -c 'source shell/secrets.sh; load_secrets; printf %s \"$HF_TOKEN\"'")
+    assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (0, TOKEN, 1)
+
+
 def test_a_link_is_followed_and_its_target_judged(checkout, tmp_path):
     target = tmp_path / "token.env"
     target.write_text(f"HF_TOKEN={TOKEN}\n")
