@@ -24,11 +24,10 @@ from typing import Any
 
 from evaluate import statistics
 from evaluate.mlperf_logs import LogError, System, load
+from evaluate.spread import between_machines
 from evaluate.tables import plain, text_table
 
 DISCLAIMER = "Computed here from published logs; not verified by MLCommons Association."
-NOISE = 3.0
-"""Machines of one product that are further apart than this many standard deviations of a run are different."""
 
 
 def verdicts(systems: Sequence[System], band: float = statistics.BAND) -> list[dict[str, Any]]:
@@ -44,7 +43,7 @@ def verdicts(systems: Sequence[System], band: float = statistics.BAND) -> list[d
     for (a_name, a, b_name, b), found, p_value in zip(pairs, estimates, adjusted, strict=True):
         verdict = statistics.judge(found, p_value, band)
         free = f"{_setting(a)} against {_setting(b)}, precision free: each submitter's best, not equal settings"
-        reasons = [verdict.reason, free, unequal_machines(a), unequal_machines(b)]
+        reasons = [verdict.reason, free, *(between_machines(side[0].accelerator, _runs(side)) for side in (a, b))]
         entries.append(
             {
                 "benchmark": b[0].benchmark,
@@ -60,18 +59,6 @@ def verdicts(systems: Sequence[System], band: float = statistics.BAND) -> list[d
             }
         )
     return entries
-
-
-def unequal_machines(side: Sequence[System]) -> str:
-    """Return what is to be said of one product's machines that differ by more than their runs do; empty where not."""
-    rates = [system.throughput for system in side]
-    widest, noise = max(rates) / min(rates) - 1, max(system.spread for system in side)
-    if widest <= NOISE * noise:
-        return ""
-    return (
-        f"{side[0].accelerator}: its {len(side)} machines differ by {widest:.1%} and the runs of one by {noise:.2%} at "
-        f"most, so a claim about the product needs several machines on both sides"
-    )
 
 
 def _pairs(systems: Sequence[System]) -> Iterator[tuple[str, list[System], str, list[System]]]:
@@ -148,7 +135,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _as_json(system: System) -> dict[str, Any]:
-    runs = [vars(run) | {"tokens_per_second_per_gpu": system.tokens_per_second_per_gpu(run)} for run in system.runs]
+    measured = ("minutes", "samples", "block_seconds", "samples_per_second")
+    runs = [
+        {"file": run.path.name, **{key: getattr(run, key) for key in measured}}
+        | {"tokens_per_second_per_gpu": system.tokens_per_second_per_gpu(run)}
+        for run in system.runs
+    ]
     known = {
         key: getattr(system, key)
         for key in ("name", "benchmark", "accelerator", "gpus", "global_batch_size", "scaling")

@@ -27,6 +27,16 @@ class LogError(ValueError):
 
 
 @dataclass(frozen=True)
+class Tracked:
+    """What a run tracked of its own speed at one moment: the mean over the steps since the last one."""
+
+    step: int | None
+    """The last of those steps; None for the mean of a whole block, and where the log does not say it."""
+    samples_per_second: float
+    loss: float | None
+
+
+@dataclass(frozen=True)
 class LogRun:
     """One run of a system."""
 
@@ -37,6 +47,8 @@ class LogRun:
     """Time inside training blocks."""
     samples_per_second: float
     """Median of what the run tracked while it trained; samples / block_seconds where it tracked nothing."""
+    path: Path
+    tracked: tuple[Tracked, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -78,20 +90,22 @@ class System:
 def load(folder: Path) -> list[System]:
     """Return every system below `folder`, by name; raise LogError for what cannot be read or believed."""
     found = [
-        _system(path.parent, logs) for path in sorted(folder.rglob("system.json")) for logs in _benchmarks(path.parent)
+        system(path.parent, logs) for path in sorted(folder.rglob("system.json")) for logs in benchmarks(path.parent)
     ]
     if not found:
         raise LogError(f"{folder}: got no system.json with result_*.txt below it, wanted MLPerf Training results")
     return found
 
 
-def _benchmarks(system: Path) -> Iterator[list[Path]]:
+def benchmarks(system: Path) -> Iterator[list[Path]]:
+    """Yield the logs of each benchmark of a system's folder."""
     for folder in sorted(path for path in system.iterdir() if path.is_dir()):
         if logs := sorted(folder.glob("result_*.txt")):
             yield logs
 
 
-def _system(folder: Path, logs: list[Path]) -> System:
+def system(folder: Path, logs: list[Path]) -> System:
+    """Return the system of a folder with its logs of one benchmark; raises LogError like `load`."""
     description = _json(folder / "system.json")
     scaling = logs[0].parent / "scaling.json"
     parsed = [_run(path) for path in logs]
@@ -126,7 +140,7 @@ def _run(path: Path) -> tuple[LogRun, int, int]:
                 opened = event["time_ms"]
             elif event["key"] == "block_stop" and opened is not None:
                 block_ms, opened = block_ms + event["time_ms"] - opened, None
-        rates = list(_tracked(events, batch))
+        tracked = tuple(_tracked(events, batch))
     except (KeyError, ValueError, TypeError, ZeroDivisionError) as error:
         raise LogError(
             f"{path}: has no complete run ({error!r}); wanted run_start, run_stop, batch and blocks"
@@ -134,20 +148,26 @@ def _run(path: Path) -> tuple[LogRun, int, int]:
     if status != "success" or samples <= 0 or block_ms <= 0 or stop["time_ms"] <= start:
         raise LogError(f"{path}: the run is no success with samples and time: status {status}, {samples} samples")
     in_blocks = samples / block_ms * 1000
-    rate = descriptive.median(rates) if rates else in_blocks
+    rate = descriptive.median(one.samples_per_second for one in tracked) if tracked else in_blocks
     if abs(rate / in_blocks - 1) > TRACKED_RELATIVE:
         raise LogError(f"{path}: it tracked {rate:.4g} samples/s, and its blocks hold {in_blocks:.4g}; one is wrong")
-    return LogRun((stop["time_ms"] - start) / MINUTE_MS, samples, block_ms / 1000, rate), batch, length
+    run = LogRun((stop["time_ms"] - start) / MINUTE_MS, samples, block_ms / 1000, rate, path, tracked)
+    return run, batch, length
 
 
-def _tracked(events: Sequence[dict[str, Any]], batch: int) -> Iterator[float]:
-    """Yield the samples/s that a run tracked while it trained: by block, or from the time of a step of `batch`."""
+def _tracked(events: Sequence[dict[str, Any]], batch: int) -> Iterator[Tracked]:
+    """Yield what a run tracked while it trained: samples/s of a block, or the time of a step of `batch`.
+
+    Where it stands is in samples: `step` beside a throughput, `samples_count` (and a `step`) beside a step time.
+    """
     for event in events:
         value = event["value"] if event["key"] == "tracked_stats" else None
-        if isinstance(value, dict) and "throughput" in value:
-            yield float(value["throughput"])
-        elif isinstance(value, dict) and "train_step_time" in value:
-            yield batch / float(value["train_step_time"])
+        if isinstance(value, dict) and {"throughput", "train_step_time"} & value.keys():
+            is_block = "throughput" in value
+            rate = float(value["throughput"]) if is_block else batch / float(value["train_step_time"])
+            step = event["metadata"].get("step")
+            done = step if step is None or is_block else event["metadata"].get("samples_count")
+            yield Tracked(None if done is None else round(done / batch), rate, value.get("reduced_train_loss"))
 
 
 def _events(path: Path) -> Iterator[dict[str, Any]]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evaluate import earlier, identity, probe, tables
+from evaluate import earlier, identity, mlperf_results, probe, tables
 from evaluate.limits import LIMITS, energy_has_two_sources
 from evaluate.rules import REJECTING_RULES, WARNING_RULES, Result, absurd_numbers
 from utils import results
@@ -78,7 +78,7 @@ def check(result: Result) -> Findings:
 
 
 def load(paths: Sequence[Path]) -> Loaded:
-    """Read and check every result below `paths`, those of earlier formats too.
+    """Read and check every result below `paths`, those of earlier formats and of MLPerf's logs too.
 
     Raises ResultError where a path is missing or nothing was found.
     """
@@ -89,6 +89,9 @@ def load(paths: Sequence[Path]) -> Loaded:
             found.append((path, earlier.read(path) if earlier.is_named(path) else results.read(path)))
         except results.ResultError as error:
             unreadable.append((path, str(error)))
+    of_mlperf, unbelievable = mlperf_results.load(paths)
+    found += of_mlperf
+    unreadable += unbelievable
     earlier.numbered([one for one in found if earlier.is_named(one[0])])
     probes = probe.load(paths)
     for _, result in found:

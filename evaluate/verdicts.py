@@ -13,6 +13,7 @@ from evaluate.metrics import step_times
 from evaluate.pairs import MAY_DIFFER, Pair
 from evaluate.published import Tuning, tuning
 from evaluate.rules import Result
+from evaluate.spread import between_machines
 from evaluate.validate import Entry
 from utils.performance import warmup_steps
 
@@ -233,6 +234,8 @@ def _remarks(pair: Pair) -> tuple[str, ...]:
                 found[f"{run}: step times drift {much} over the steady part"] = None
             if part.outliers:
                 found[f"{run}: {len(part.outliers)} steady steps far from the others, which count"] = None
+        if said := between_machines(name, [_run(result) for result in side]):
+            found[said] = None
     return tuple(found)
 
 

@@ -178,11 +178,11 @@ IDENTITY: dict[str, type | tuple[type, ...]] = {
 SAMPLE_DIGITS = {"step_times": 6, "data_wait_seconds": 6, "loss_values": 9, "grad_norms": 9, "learning_rates": 9}
 """Significant digits of the raw samples. A float32 needs 9 to be read back exactly, which parity to 1e-6 relies on."""
 SAMPLES = ("steps", *SAMPLE_DIGITS)
-SOURCES = ("recorder", "log", "earlier")
+SOURCES = ("recorder", "log", "earlier", "mlperf")
 """What `source` of a result may be, `recorder` where it is left out. A result that was read from a framework's log may
 leave out more, each with its reason: what no log says (KNOWN_FROM_A_LOG must be known), and iterations whose printed
 time is no time of theirs (`excluded_steps`, reasons by step number). So may one of an `earlier` format of this kind of
-suite (evaluate/earlier.py), and that may lack its losses too."""
+suite (evaluate/earlier.py) or of MLPerf (evaluate/mlperf_results.py), and these may lack their losses too."""
 KNOWN_FROM_A_LOG = ("global_batch_size", "sequence_length", "num_gpus")
 """Settings without which the throughput in a log cannot be worked out; an ok result knows `max_steps` as well."""
 LARGEST_INTEGER = 2**63 - 1
@@ -283,7 +283,7 @@ def _sample_problems(result: Mapping[str, Any]) -> list[str]:
         allowed_null = not is_ok and key in ("loss_values", "grad_norms")  # not finite, or not on the rank that failed
         if key in ("grad_norms", "learning_rates") and result.get("source") in SOURCES[1:]:
             allowed_null = True  # not every framework prints them
-        if key == "loss_values" and result.get("source") == "earlier":
+        if key == "loss_values" and result.get("source") in ("earlier", "mlperf"):
             allowed_null = True
         if key == "data_wait_seconds":
             allowed_null = _data_wait_fraction(result) is None  # a framework that cannot tell

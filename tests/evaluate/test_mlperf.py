@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from evaluate import compare, validate
 from evaluate.mlperf import DISCLAIMER, main, verdicts
 from evaluate.mlperf_logs import LogError, load
+from evaluate.spread import between_machines
+from evaluate.statistics import Run
 
 ARCHIVE = Path(__file__).parents[3] / "shared/reference/mlperf/v5.1_llama31_8b_six_systems.tar.xz"
 
@@ -27,11 +30,12 @@ def log(seconds: float, blocks: int = 4, **changes: Any) -> str:
     for key in ("global_batch_size", "max_sequence_length"):
         add(key, values[key])
     add("run_start")
-    for _ in range(blocks):
+    for block in range(1, blocks + 1):
         add("block_start")
         now += round(seconds * 1000)
         if "tracked" in values:
-            add("tracked_stats", values["tracked"])
+            samples = {"step": 256 * block} if "throughput" in values["tracked"] else {"samples_count": 256.0 * block}
+            add("tracked_stats", values["tracked"], **({"step": 16.0 * block - 1} | samples))
         add("block_stop")
         now += 10_000
     add("run_stop", samples_count=values.get("samples", 1024), status=values.get("status", "success"))
@@ -150,6 +154,45 @@ def test_machines_of_one_product_that_differ_cap_the_claim(tmp_path: Path) -> No
     assert (machines["verdict"], machines["a"], machines["b"]) == ("slower", "somebody/a0", "somebody/a1")
 
 
+@pytest.mark.parametrize("tracked", [{"throughput": 2.5}, {"train_step_time": 6.4, "reduced_train_loss": 4.0}])
+def test_a_run_is_a_result_whose_untold_steps_are_left_out_with_their_reason(
+    tmp_path: Path, tracked: dict[str, float]
+) -> None:
+    system(tmp_path, "a", "NVIDIA B200", [100.0], tracked=tracked)
+    (entry,) = validate.load([tmp_path]).entries
+    result = entry.result
+    assert entry.is_counted, entry.findings
+    # four blocks of 256 samples, 16 a step
+    assert result["steps"] == [16, 32, 48, 64] and len(result["excluded_steps"]) == 60
+    assert result["step_times"] == pytest.approx([6.4] * 4)
+    assert result["performance_metrics"]["tokens_per_second_per_gpu"] == pytest.approx(2.5 * 8192 / 8)
+    assert result["loss_values"] == [tracked.get("reduced_train_loss")] * 4
+    assert (result["platform"], result["model"], result["method"]) == ("nvd", "llama", "best")
+    assert result["training_config"]["precision"] is None and "precision" in result["training_config"]["reasons"]
+    assert DISCLAIMER in entry.findings.warnings
+
+
+def test_logs_that_are_no_results_are_said(tmp_path: Path) -> None:
+    system(tmp_path, "a", "NVIDIA B200", [100.0])
+    system(tmp_path, "b", "Somebody's X1", [100.0], tracked={"throughput": 2.5})
+    system(tmp_path, "c", "NVIDIA B200", [100.0], tracked={"throughput": 2.5}, status="aborted")
+    loaded = validate.load([tmp_path])
+    assert not loaded.entries
+    errors = [error.split(": ", 1)[1] for _, error in loaded.unreadable]
+    assert errors[0] == "got 0 tracked speeds, wanted some with rising numbers of samples"
+    assert errors[1].startswith('accelerator "Somebody\'s X1", wanted') and "is no success" in errors[2]
+
+
+def test_machines_are_different_when_they_are_further_apart_than_their_runs() -> None:
+    def runs(*levels: float) -> list[Run]:
+        return [Run(f"{level}", level + noise) for level in levels for noise in (-0.01, 0.0, 0.01)]
+
+    # 0.01 is the deviation of -0.01, 0 and 0.01
+    assert between_machines("X", runs(1.0, 1.029)) == between_machines("X", runs(1.0)) == ""
+    assert between_machines("X", runs(1.0, 1.02, 1.05)).startswith("X: its 3 machines differ by 5.1% and the runs of")
+    assert between_machines("X", [Run("a", 1.0), Run("b", 2.0)]) == ""
+
+
 # minutes and tokens/s/GPU, recomputed by others from the same logs (MLPerf Training v5.1, llama31_8b)
 PUBLISHED = {
     "AMD/MI355X_EPYC_9575F_pytorch": (99.71, 31_423),
@@ -183,3 +226,20 @@ def test_real_logs_give_the_published_figures(tmp_path: Path, capsys: pytest.Cap
     assert "its 3 machines differ by 4.5% and the runs of one by 0.08% at most" in h200["reasons"][-1]
     machines = found["AMD/MI355X_EPYC_9575F_pytorch", "Dell/XE9785L_8xMI355X"]
     assert (machines["verdict"], machines["machines"], machines["scope"]) == ("slower", [1, 1], "these machines")
+
+
+@pytest.mark.skipif(not ARCHIVE.is_file(), reason="the published logs are not beside this checkout")
+def test_real_logs_stand_in_a_comparison_like_other_results(tmp_path: Path) -> None:
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(tmp_path / "logs", filter="data")
+    assert compare.main([str(tmp_path / "logs"), "--output", str(tmp_path), "--format", "json"]) == 0
+    content = json.loads((tmp_path / "compare.json").read_text())
+    medians = {row["host"]: row["tokens_per_second_per_gpu"]["median"] for g in content["groups"] for row in g["rows"]}
+    for name, (_, throughput) in PUBLISHED.items():
+        assert throughput is None or medians[name] == pytest.approx(throughput, rel=1e-3)
+    (verdict,) = content["verdicts"]  # the others have another batch
+    assert (verdict["a"], verdict["verdict"]) == ("NVIDIA H200-SXM5-141GB", "faster")
+    assert verdict["ratio"] == pytest.approx(30_630 / 11_598, rel=0.002)  # mean of 31,423, 30,425 and 30,062
+    assert (verdict["machines"], verdict["scope"]) == ([1, 3], "these machines")
+    assert any("its 3 machines differ by 4.5%" in remark for remark in verdict["remarks"])
+    assert "not proven" in verdict["sentence"]
