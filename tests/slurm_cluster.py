@@ -90,16 +90,29 @@ def running(folder: Path) -> Iterator[dict[str, str]]:
 
 def node_process(environment: dict[str, str], node: str) -> int:
     """Return the process id of a node's slurmd."""
-    return int((Path(environment["SLURM_CONF"]).parent / f"slurmd-{node}.pid").read_text())
+    return int(_pid_file(environment, node).read_text())
 
 
 @contextmanager
 def node_back(environment: dict[str, str], node: str) -> Iterator[None]:
-    """Start the slurmd of a node again, for as long as the block lasts."""
+    """Have the slurmd of a node run: where it does not, it is started, for as long as the block lasts."""
     folder = Path(environment["SLURM_CONF"]).parent
-    with _daemon(["slurmd", "-D", "-N", node], environment, folder / f"again_{node}.log"):
+    with ExitStack() as stack:
+        if not _runs(environment, node):
+            stack.enter_context(_daemon(["slurmd", "-D", "-N", node], environment, folder / f"again_{node}.log"))
         _wait_for(lambda: _idle_nodes(environment) == 2, folder)
         yield
+
+
+def _runs(environment: dict[str, str], node: str) -> bool:
+    try:
+        return "slurmd" in Path(f"/proc/{node_process(environment, node)}/cmdline").read_text()
+    except FileNotFoundError:  # ended, and has taken its file along if it was asked to end
+        return False
+
+
+def _pid_file(environment: dict[str, str], node: str) -> Path:
+    return Path(environment["SLURM_CONF"]).parent / f"slurmd-{node}.pid"
 
 
 @contextmanager

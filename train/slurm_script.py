@@ -50,7 +50,7 @@ def render(matrix: Matrix, job: Job, *, is_requeued: bool = False) -> str:
     lines += ["set -Eeuo pipefail", "", *_addresses(matrix)]
     if job.config.cooldown_seconds:
         lines.append(f"sleep {job.config.cooldown_seconds:g}")
-    lines += ["", "# one launcher a node; Slurm says which number it has", *_step(matrix, job)]
+    lines += ["", "# one launcher a node, each with its own number", "# shellcheck disable=SC2016", *_step(matrix, job)]
     return "\n".join(lines) + "\n"
 
 

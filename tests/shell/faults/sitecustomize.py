@@ -16,6 +16,11 @@ def sleep_for_ever():
         time.sleep(1)
 
 
+def sleep_unless_restarted():
+    if "SLURM_RESTART_COUNT" not in os.environ:
+        sleep_for_ever()
+
+
 def ignore_sigterm_and_sleep():
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sleep_for_ever()
