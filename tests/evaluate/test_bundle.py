@@ -16,6 +16,7 @@ from sides import run
 
 from evaluate import bundle, compare, validate
 from utils import archive_manifest, footprint, results
+from utils.configure import ROOT
 from utils.performance import summarize
 
 RESULT = "train_nvd_mega_llama_run1.json"
@@ -402,3 +403,48 @@ def test_large_logs_are_read_in_pieces(tmp_path):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 20e6, f"{peak:,} bytes for a log of 40 MB"
+
+
+@pytest.fixture
+def of_primus(tmp_path):
+    """Six iterations of Primus as its log tells them: 8 GPUs, 64 sequences of 4096 tokens."""
+    folder = tmp_path / "output"
+    footprint.mark(folder, footprint.OUTPUT)
+    result = run("amd", framework="prim")
+    for section in ("training_config", "resolved_config"):
+        result[section] |= {"max_steps": 6, "sequence_length": 4096}
+    result["steps"], result["step_times"] = [1, 2, 3, 4, 5, 6], [20.0, 4.096, 4.0, 2.0, 3.2, 2.56]
+    result["loss_values"], result["grad_norms"] = (
+        [11.75, 11.5, 11.25, 11.0, 10.75, 10.5],
+        [8.5, 7.25, 6.125, 5.5, 4.75, 4.0],
+    )
+    result["data_wait_seconds"] = result["learning_rates"] = [0.0] * 6
+    result["performance_metrics"] |= summarize(result["step_times"], 64 * 4096, 8)
+    results.write(result, folder / "train_amd_prim_llama_run1.json")
+    log = folder / "logs" / "train_amd_prim_llama_run1_attempt1.primus.log"
+    log.parent.mkdir()
+    shutil.copy(ROOT / "tests" / "utils" / "logs" / "primus_a.log", log)
+    return folder, result
+
+
+def test_a_result_of_primus_is_held_against_the_log_of_primus(of_primus):
+    folder, result = of_primus
+    assert faults(pack(folder)) == []
+    path = folder / "train_amd_prim_llama_run1.json"
+    name = f"{path.name}: "
+    results.write(result | {"loss_values": [11.75, 11.5, 11.25, 11.0, 10.75, 10.0]}, path)
+    assert [line.split(" (")[0] for line in faults(pack(folder))] == [
+        name + "loss_values: step 6: the result says 10.0, the log 10.5"
+    ]
+    half = summarize(result["step_times"], 32 * 4096, 8)
+    config = result["training_config"] | {"global_batch_size": 32}
+    metrics = result["performance_metrics"] | half
+    results.write(result | {"training_config": config, "performance_metrics": metrics}, path)
+    assert faults(pack(folder))[0].startswith(
+        name + "training_config.global_batch_size: the result says 32, the log 64"
+    )
+    (folder / "logs" / "train_amd_prim_llama_run1_attempt1.primus.log").write_text("no iteration\n")
+    assert faults(pack(folder)) != []
+    shutil.rmtree(folder / "logs")
+    (missing,) = faults(pack(folder))
+    assert missing.startswith(name + "logs/train_amd_prim_llama_run1_attempt1.primus.log: is missing")
