@@ -100,6 +100,8 @@ def why_not(probe: Probe, result: Result) -> str | None:
     if precision not in probe.rates:
         reason = probe.reasons.get(str(precision), "not measured")
         return f"{probe.path.name} has no rate of {precision}: {reason}"
+    if probe.other_work:
+        return f"{probe.path.name} was measured while {probe.other_work}; measure again"
     started = _started(result)
     if started is None:
         return "the result does not say when it was started"

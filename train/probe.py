@@ -4,9 +4,9 @@
 
 No training of the same precision on this device can be faster: a result above the rate is rejected, and its share of it
 is shown (evaluate/probe.py). The product of an (m, k) and a (k, n) matrix counts as 2 m n k floating-point operations.
-Measure on the day of the runs and while nothing else runs; the power cap, clocks and temperatures are in the file. On
-the cpu platform the device is the machine, with all threads that torch takes. Of several GPUs the first is measured.
-Exits 0; 1 where no rate could be measured or written, 2 for bad input.
+Measure on the day of the runs, and while nothing else runs: beside other work the rate does not count. The power cap,
+clocks and temperatures are in the file. On the cpu platform the device is the machine, with all threads that torch
+takes. Of several GPUs the first is measured. Exits 0; 1 where no rate could be measured or written, 2 for bad input.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 
+from train import preflight_rules
 from utils import conditions, footprint, probe_file, results
 from utils.configure import PLATFORMS, ConfigError, folders, require_writable
 from utils.hardware import HardwareError, detect_platform, gpu_info
@@ -91,6 +92,8 @@ def _seconds(text: str) -> float:
 def measure(platform: str, seconds: float) -> dict[str, Any]:
     """Return the content of the file, for every precision that the device has."""
     started, before = utc_now(), conditions.look(platform)
+    for line in preflight_rules.warnings(platform, before):
+        print(f"warning: {line}", file=sys.stderr)
     device = torch.device("cpu" if platform == "cpu" else "cuda:0")
     rates: dict[str, Any] = {}
     reasons: dict[str, str] = {}

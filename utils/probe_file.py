@@ -17,6 +17,8 @@ from typing import Any
 VERSION = 1
 PRECISIONS = ("bf16", "fp8", "fp32")
 IDENTITY = ("platform", "host", "device_name", "started_utc", "pytorch_version")
+MAX_BUSY_PERCENT = 20.0
+"""As train/preflight_rules.py warns."""
 NAME = re.compile(r"probe_(?:amd|nvd|cpu)_[A-Za-z0-9._-]+\.json")
 
 
@@ -50,6 +52,8 @@ class Probe:
     """By precision; those that could not be measured are missing."""
     reasons: Mapping[str, str]
     """Why a precision is missing."""
+    other_work: str = ""
+    """What else went on while it was measured, which makes the rate a low one; empty for nothing."""
 
 
 def name(platform: str, host: str) -> str:
@@ -92,7 +96,20 @@ def parse(content: Any, path: Path) -> Probe:
         started=started,
         rates={precision: _rate(found, f"{path}: {precision}") for precision, found in measured.items()},
         reasons={str(key): str(reason) for key, reason in reasons.items()},
+        other_work=_other_work(content["platform"], content.get("conditions")),
     )
+
+
+def _other_work(platform: str, seen: Any) -> str:
+    """Read the conditions (utils/conditions.py); the cores' work matters where they do the measuring."""
+    if not isinstance(seen, dict):
+        return ""
+    processes, busy = seen.get("other_processes"), seen.get("busy_before_percent")
+    if isinstance(processes, int) and processes > 0:
+        return f"{processes} other processes on the GPU"
+    if platform == "cpu" and isinstance(busy, int | float) and busy > MAX_BUSY_PERCENT:
+        return f"{busy:.0f} % of the cores' time went to other work"
+    return ""
 
 
 def _rate(found: Any, where: str) -> Rate:

@@ -71,6 +71,7 @@ def test_a_result_above_the_measured_rate_is_rejected_and_its_honest_twin_is_not
         ({"device_name": "NVIDIA H200"}, "device 'NVIDIA H200', the result's is 'NVIDIA H100 80GB HBM3'"),
         ({"total_memory_gb": 42.0}, "memory 42 GB, the result's is 85 GB"),
         ({"rates": {}}, "has no rate of bf16: not measured"),
+        ({"conditions": {"other_processes": 2}}, "was measured while 2 other processes on the GPU; measure again"),
         ({"rates": {}, "reasons": {"bf16": "torch cannot"}}, "has no rate of bf16: torch cannot"),
         ({"started_utc": (DAY - timedelta(days=9)).isoformat()}, "was measured 9 days from the run, wanted 7 at most"),
         ({"started_utc": (DAY + timedelta(days=8)).isoformat()}, "was measured 8 days from the run"),
@@ -104,6 +105,12 @@ def test_the_ranks_of_a_cpu_share_the_rate_of_the_machine(tmp_path: Path) -> Non
     result = run("nvd", 1, 1.0, host="cpu-1", gpu_info__device_name="CPU") | {"platform": "cpu"}
     figure = probe.load([tmp_path]).rate_of(result)
     assert figure.value == 100.0 and figure.how.endswith("shared by 8 ranks")
+    busy = {"busy_before_percent": 55.0, "other_processes": None}
+    write(tmp_path, platform="cpu", host="cpu-1", device_name="CPU", total_memory_gb=None, conditions=busy)
+    figure = probe.load([tmp_path]).rate_of(result)
+    assert figure.value is None and "while 55 % of the cores' time went to other work" in figure.how
+    write(tmp_path, conditions=busy)
+    assert probe.load([tmp_path]).rate_of(llama(4.0)).value == 800.0, "a GPU's rate is not the cores'"
 
 
 BROKEN = {
