@@ -20,9 +20,10 @@ FEW_REMARKS = 3
 
 
 def tally(judged: Sequence[Judged]) -> str:
-    """Return how many verdicts there are of each word."""
-    counts = [(sum(one.word == word for one in judged), word.replace("_", " ")) for word in WORDS]
-    said = ", ".join(f"{count} {word}" for count, word in counts if count)
+    """Return how many verdicts there are of each word; ties that are not decided apart."""
+    found = [one.word.replace("_", " ") if one.is_decided else "undecided" for one in judged]
+    order = [*(word.replace("_", " ") for word in WORDS), "undecided"]
+    said = ", ".join(f"{found.count(word)} {word}" for word in order if word in found)
     return f"{len(judged)} {'pair' if len(judged) == 1 else 'pairs'}: {said}."
 
 
