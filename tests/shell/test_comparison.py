@@ -1,0 +1,109 @@
+"""A report of real runs: the one command trains mega and hf several times, and what it says of them holds together."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from toydata import write_toy_data
+
+from tests.evaluate import browser
+from tests.shell.matrices import RunningMatrix
+from utils.configure import ROOT
+
+RUNS = 3
+SETTINGS = (f"RUNS={RUNS}", "CPU_RANKS=1", "TRAIN_ITERS=16", "GBS=4", "MBS=2", "SL=64", "TARGET_LOSS=20")
+LIMIT_SECONDS = 900
+"""For a machine with other work; undisturbed it takes less than one minute and a half."""
+KEYS = {"model", "framework", "track", "a", "b", "verdict", "ratio", "interval", "runs", "machines", "reasons"}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> RunningMatrix:
+    prefix = write_toy_data(tmp_path_factory.mktemp("data") / "text")
+    output = tmp_path_factory.mktemp("compared") / "output"
+    matrix = RunningMatrix(output, prefix, *SETTINGS, script="run_train.sh")
+    try:
+        assert matrix.process.wait(LIMIT_SECONDS) == 0, matrix.said
+    finally:
+        matrix.end_all()
+    return matrix
+
+
+@pytest.fixture(scope="module")
+def verdict(trained: RunningMatrix) -> dict[str, Any]:
+    (found,) = json.loads((trained.output / "compare.json").read_text())["verdicts"]
+    return dict(found)
+
+
+def test_two_frameworks_on_one_machine_are_comparable_and_the_verdict_is_that_of_their_runs(
+    trained: RunningMatrix, verdict: dict[str, Any]
+) -> None:
+    assert set(verdict) >= KEYS
+    assert verdict["verdict"] in ("faster", "slower", "tie"), verdict["reasons"]
+    assert (verdict["model"], verdict["framework"], verdict["track"]) == ("llama", "hf and mega", "equal")
+    assert (verdict["runs"], verdict["machines"], verdict["scope"]) == ([RUNS] * 2, [1, 1], "these machines")
+    assert not [item for item in verdict["certificate"] if item["state"] == "differs, not comparable"]
+    states = {item["name"]: item["state"] for item in verdict["certificate"]}
+    same = ("data", "tokens of the first batches in order", "initial weights", "initial loss", "number of parameters")
+    assert {name: states[name] for name in same} == dict.fromkeys(same, "same")
+    # the ratio by hand, from the steps that the results say are steady: 4 x 64 tokens each, on one rank
+    logs = []
+    for framework, side in zip(("hf", "mega"), verdict["inputs"], strict=True):
+        rates = []
+        for run, said in enumerate(side, start=1):
+            times = trained.result(framework, run)["step_times"][-said["steady_steps"] :]
+            rates.append(4 * 64 * len(times) / sum(times))
+            assert said["tokens_per_second_per_gpu"] == pytest.approx(rates[-1])
+        logs.append(sum(map(math.log, rates)) / len(rates))
+    assert verdict["ratio"] == pytest.approx(math.exp(logs[1] - logs[0]))
+    low, high = verdict["interval"]
+    assert low < verdict["ratio"] < high
+
+
+def test_the_target_loss_of_the_settings_is_reported_from_each_runs_curve(trained: RunningMatrix) -> None:
+    found = json.loads((trained.output / "compare.json").read_text())
+    assert found["target_loss"] == 20
+    for row in found["groups"][0]["rows"]:
+        # every loss is below 20, so that the first window of 10 steps is there
+        times = [sum(trained.result(row["framework"], run)["step_times"][:10]) for run in range(1, RUNS + 1)]
+        assert row["metrics"]["time_to_target_loss"]["runs"] == pytest.approx(times)
+
+
+def test_the_sentence_stands_first_wherever_it_is_read(trained: RunningMatrix, verdict: dict[str, Any]) -> None:
+    assert verdict["sentence"].startswith(verdict["b"])
+    assert verdict["sentence"] in (trained.output / "compare.md").read_text().split("## ")[0].replace("\\", "")
+    assert verdict["sentence"] in " ".join(trained.said.split("Verdicts by framework", 1)[1].split())
+    assert (trained.output / "compare.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_other_way_round_it_is_the_inverse_and_the_exit_code_says_that_there_is_a_verdict(
+    trained: RunningMatrix, verdict: dict[str, Any], tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "evaluate.compare", trained.output, "--baseline", "mega", "--format", "json"]
+    done = subprocess.run([*command, "--output", tmp_path], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["compare.json"]
+    (other,) = json.loads((tmp_path / "compare.json").read_text())["verdicts"]
+    assert (other["a"], other["b"]) == (verdict["b"], verdict["a"])
+    assert other["ratio"] == pytest.approx(1 / verdict["ratio"])
+
+
+def test_the_page_opens_in_a_browser_without_a_request_or_a_complaint(
+    trained: RunningMatrix, verdict: dict[str, Any], tmp_path: Path
+) -> None:
+    program = browser.find()
+    if program is None:
+        pytest.skip(f"no Chromium here (looked for {', '.join(browser.NAMES)}); install Debian's package chromium")
+    page = trained.output / "compare.html"
+    with browser.running(program, tmp_path / "profile") as tab:
+        tab.open(page)
+        assert verdict["sentence"] in tab.value("document.querySelector('.card').textContent")
+        assert tab.value("document.querySelectorAll('.chart .curve').length") == 2 * 2 * RUNS
+        assert tab.value("[...document.querySelectorAll('table')].every(table => table.rows.length > 1)")
+        assert (tab.requests, tab.complaints) == ([page.resolve().as_uri()], [])
