@@ -59,7 +59,7 @@ def test_the_file_of_this_machine(small: None, tmp_path: Path, capsys: pytest.Ca
 
 
 def _is_packed_and_removed(output: Path, path: Path) -> None:
-    other = output / "probe_mine.json"
+    other = output / "probe_cpu_other.json"  # a name of ours, and no probe
     other.write_text("{}")
     written, packed = archive.write(output, {})
     assert path.name in packed and other.name not in packed
