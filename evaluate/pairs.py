@@ -55,7 +55,7 @@ def pairs(entries: Sequence[Entry], by: str, baseline: str | None = None) -> lis
         entries, lambda result: (result["model"], result["method"], _shared(result, by))
     ):
         sides = dict(_grouped(members, BY[by]))
-        names = sorted(sides, key=lambda name: (name != baseline, _rank(name), name))
+        names = sorted(sides, key=lambda name: (name != baseline, _rank(name, by), name))
         if len(names) < 2 or (baseline is not None and names[0] != baseline):
             continue
         for name in names[1:]:
@@ -98,7 +98,9 @@ def _grouped(entries: Iterable[Entry], key_of: Callable[[Result], Any]) -> list[
     return sorted(found.items(), key=lambda item: str(item[0]))
 
 
-def _rank(name: str) -> int:
+def _rank(name: str, by: str) -> int:
+    if by == "nodes":
+        return int(name.split()[0])
     return list(PLATFORMS).index(name) if name in PLATFORMS else len(PLATFORMS)
 
 

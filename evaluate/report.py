@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from evaluate import scaling
 from evaluate.fairness import SAME
 from evaluate.metric_table import Metrics, combined, sections
 from evaluate.notes import notes
@@ -117,6 +118,7 @@ def markdown(comparison: Comparison) -> str:
     parts = [
         "# Comparison",
         *_markdown_verdicts(comparison),
+        *_markdown_scaling(comparison),
         *(part for group in comparison.groups for part in _markdown_group(group, comparison.figures)),
     ]
     if general := _general_notes(comparison):
@@ -128,6 +130,8 @@ def terminal(comparison: Comparison, width: int) -> str:
     """Return the comparison as plain text of about `width` columns; the spread of the throughput stands for all."""
     header = ("system", "runs", "tokens/s/GPU", "step s", "peak GB", "first loss", "last loss")
     parts = [*_terminal_verdicts(comparison, width)]
+    if found := _scaling(comparison):
+        parts += [text_table(scaling.HEADER, found, width), textwrap.fill(scaling.METHOD, width)]
     for group in comparison.groups:
         rows = [(f"{row.name} {row.device}", *_short_figures(row)) for row in group.rows]
         parts.append(f"{group.key.title}\n{group.key.setting}\n\n{text_table(header, rows, width)}")
@@ -138,6 +142,16 @@ def terminal(comparison: Comparison, width: int) -> str:
         parts.append(_filled(lines, width))
     parts.append(_filled(_general_notes(comparison), width))
     return "\n\n".join(part for part in parts if part)
+
+
+def _scaling(comparison: Comparison) -> list[tuple[str, ...]]:
+    """Return the rows of the scaling table; none where nobody asked for nodes."""
+    return [scale.cells() for scale in scaling.scaling(comparison.groups)] if comparison.by == "nodes" else []
+
+
+def _markdown_scaling(comparison: Comparison) -> Iterator[str]:
+    if found := _scaling(comparison):
+        yield f"## Scaling\n\n{markdown_table(scaling.HEADER, found)}\n\n{scaling.METHOD}"
 
 
 def _figures(row: Row) -> tuple[str, ...]:

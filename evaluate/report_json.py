@@ -14,6 +14,7 @@ from evaluate.figures import Figure
 from evaluate.metric_table import combined
 from evaluate.notes import notes
 from evaluate.report import Comparison
+from evaluate.scaling import scaling
 from evaluate.summary import Group, Row, Spread, ratios
 from evaluate.validate import Entry
 
@@ -33,6 +34,7 @@ DEFINITIONS = {
     "groups.rows.last_loss": "mean of loss_values over the last tenth of the steps, nats per token",
     "groups.rows.metrics": "median over the counted runs (`runs`, in the order of the counted results) of what "
     "evaluate/metrics.py makes of each; `how` is the formula with its sources, or why the value is null",
+    "scaling.efficiency": "mean tokens_per_second_per_gpu over that of base_gpus on one node, same global batch",
     "groups.ratios": "mean tokens/s/GPU of row over that of base; min, max: of one run over one run",
 }
 
@@ -47,6 +49,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
         "target_loss": comparison.target_loss,
         "verdicts": [judged.as_json() for judged in comparison.judged],
         "definitions": DEFINITIONS,
+        **({"scaling": [one.as_json() for one in scaling(comparison.groups)]} if comparison.by == "nodes" else {}),
         "folders": [str(folder) for folder in comparison.folders],
         "groups": [_group(comparison, group) for group in comparison.groups],
         "copies": [{"file": str(copy.path), "same_as": str(first.path)} for copy, first in comparison.copies],
