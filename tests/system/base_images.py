@@ -1,0 +1,72 @@
+"""Stand-ins for the base images of the Dockerfiles: a Debian made here, and on it a PyTorch under a vendor's name.
+
+Nothing of a vendor is in them. What they prove is that the instructions and the requirement files install on an image
+with a Python and a PyTorch of its own, and leave both as they were.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+from podman_engine import Podman
+
+ROOT = Path(__file__).parents[2]
+PLATFORMS = ("cpu", "nvd", "amd")
+DEBOOTSTRAP = ("--variant=minbase", "--include=python3,python3-venv,ca-certificates")
+DEBIAN = "localhost/stand-in:debian"
+CPU_WHEELS = "https://download.pytorch.org/whl/cpu"
+PACKAGES = "/usr/local/lib/python3.11/dist-packages"
+"""Where Debian 12's own Python looks for what its administrator installs."""
+NUMPY = "numpy==1.26.4"
+"""As in NeMo 25.04: extensions built against numpy 2 have to do with it."""
+CLAIMS = {"nvd": ("cuda", "12.8"), "amd": ("hip", "7.0.51831")}
+CONTAINERFILE = f"""
+FROM {DEBIAN}
+COPY torch {PACKAGES}
+RUN sed -i 's/^{{claim}}: .*/{{claim}} = "{{version}}"/' {PACKAGES}/torch/version.py
+LABEL stand-in="{{platform}}: the CPU build of PyTorch under a vendor's name"
+ENTRYPOINT ["/bin/echo", "a banner of the base image"]
+"""
+
+
+def base_name(platform: str) -> str:
+    """Return the image that the platform's Dockerfile starts from."""
+    (name,) = re.findall(r"^ARG BASE_IMAGE=(.+)$", (ROOT / f"{platform}.Dockerfile").read_text(), re.MULTILINE)
+    return name
+
+
+def make_debian(podman: Podman) -> None:
+    """Make Debian 12 with its Python, which is a 3.11 as that of the CPU image, under the name of that base image."""
+    folder = podman.folder / "debian"
+    _succeed(["debootstrap", *DEBOOTSTRAP, "bookworm", str(folder)])
+    archive = podman.folder / "debian.tar"
+    with tarfile.open(archive, "w") as packed:
+        packed.add(folder, ".")
+    podman.ask("import", archive, DEBIAN)
+    _succeed(["rm", "-r", "--one-file-system", str(folder), str(archive)])
+    podman.ask("tag", DEBIAN, base_name("cpu"))
+
+
+def make_vendors(podman: Podman) -> None:
+    """Make the two bases with a PyTorch in them, under the names of the vendors' images."""
+    context = podman.folder / "context"
+    (torch,) = re.findall(r"^torch==.+$", (ROOT / "cpu-requirements.txt").read_text(), re.MULTILINE)
+    source = [sys.executable, str(ROOT / "shell" / "torch_source.py"), "answers", f"{CPU_WHEELS}/torch/"]
+    extra = [] if subprocess.run(source, timeout=60).returncode else ["--extra-index-url", CPU_WHEELS]
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--only-binary=:all:", "--python-version=3.11", *extra]
+    _succeed([*pip, f"--target={context / 'torch'}", torch, NUMPY])
+    for platform, (claim, version) in CLAIMS.items():
+        containerfile = context / f"{platform}.Containerfile"
+        text = CONTAINERFILE.format(claim=claim, version=version, platform=platform)
+        containerfile.write_text(text, encoding="utf8")
+        podman.ask("build", "--quiet", "--tag", base_name(platform), "--file", containerfile, context)
+    _succeed(["rm", "-r", str(context)])
+
+
+def _succeed(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, f"{command[0]}: {done.stdout[-2000:]}{done.stderr[-2000:]}"

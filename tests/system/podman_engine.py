@@ -1,0 +1,167 @@
+"""The tests' own Podman: its images, containers and settings lie in one folder; this machine's stay as they are."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+PROGRAMS = {**{name: name for name in ("podman", "buildah", "crun", "debootstrap")}, "newuidmap": "uidmap"}
+"""Package of Debian by program."""
+# A kernel with cgroups of both versions at once makes crun refuse: without the second, in a mount namespace of its own,
+# it starts. Mounts of one command are gone with it.
+OWN_MOUNTS = 'umount /sys/fs/cgroup/unified 2>/dev/null; exec "$@"'
+USER = 65534
+"""Number of `nobody`, whom every Debian has: the ordinary user of the tests."""
+# Numbers that he may give to processes of his containers; this machine's own lists stay as they are.
+USERS_MOUNTS = """
+umount /sys/fs/cgroup/unified 2>/dev/null
+mount --bind {folder}/numbers /etc/subuid && mount --bind {folder}/numbers /etc/subgid && mount --make-rshared / || exit
+exec setpriv --reuid={user} --regid={user} --clear-groups "$@"
+"""
+STORAGE = """
+[storage]
+driver = "{driver}"
+graphroot = "{folder}/images"
+runroot = "{folder}/run"
+"""
+CONTAINERS = """
+[containers]
+cgroups = "disabled"
+default_ulimits = ["nofile=1024:1024", "nproc=1000:1000"]
+netns = "host"
+[engine]
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+lock_type = "file"
+tmp_dir = "{folder}/engine"
+"""
+
+
+def install() -> str | None:
+    """Install what is missing where SYSTEM_TESTS=1 asks for it; return why there can be no Podman, else None."""
+    if os.environ.get("SYSTEM_TESTS") != "1":
+        return "installs packages into the system; SYSTEM_TESTS=1 asks for it"
+    absent = [package for program, package in PROGRAMS.items() if shutil.which(program) is None]
+    if absent and (os.geteuid() != 0 or shutil.which("apt-get") is None):
+        return f"{', '.join(absent)} not installed, which takes root and apt-get"
+    if os.geteuid() != 0:
+        return "debootstrap wants root"
+    if absent:
+        _apt_install(absent)
+    return _kernel_forbids()
+
+
+def _apt_install(packages: Sequence[str]) -> None:
+    # another test may be installing at the same time
+    get = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300"]
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    for arguments in (["update"], ["install", "-y", "--no-install-recommends", *packages]):
+        done = subprocess.run([*get, *arguments], env=environment, capture_output=True, text=True, timeout=600)
+        if done.returncode:
+            raise RuntimeError(f"apt-get {arguments[0]}: {done.stderr[-2000:]}")
+
+
+def _kernel_forbids() -> str | None:
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", "mount -t tmpfs none /mnt && mknod /mnt/node c 1 3"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return f"the kernel forbids mounts and devices here: {done.stderr.strip()}" if done.returncode else None
+
+
+@dataclass(frozen=True)
+class Podman:
+    """Commands run with its settings in their environment."""
+
+    folder: Path
+    environment: Mapping[str, str]
+    mounts: str = OWN_MOUNTS
+
+    def wrapped(self, *command: str | Path) -> list[str]:
+        """Return the command as it has to be started here; its process is the command itself, so signals reach it."""
+        return ["unshare", "--mount", "bash", "-c", self.mounts, "-", *map(str, command)]
+
+    def run(
+        self, *command: str | Path, cwd: Path | None = None, timeout: float = 600, **changes: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run any command, whatever its exit code."""
+        return subprocess.run(
+            self.wrapped(*command),
+            env={**self.environment, **changes},
+            cwd=cwd or self.folder,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=timeout,
+        )
+
+    def ask(self, *arguments: str | Path, timeout: float = 600) -> str:
+        """Run podman itself, which has to succeed, and return what it prints."""
+        done = self.run("podman", *arguments, timeout=timeout)
+        assert done.returncode == 0, f"podman {arguments[0]}: {done.stderr[-3000:]}"
+        return done.stdout.strip()
+
+    def containers(self) -> list[str]:
+        """Return the names of all containers, running or not."""
+        return self.ask("ps", "--all", "--format", "{{.Names}}").split()
+
+    def remove(self) -> None:
+        """Remove containers, images and the folder."""
+        self.run("podman", "rm", "--all", "--force")
+        self.run("podman", "rmi", "--all", "--force")
+        self.run("podman", "system", "migrate")  # ends the process that keeps an ordinary user's namespace
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def make(folder: Path) -> Podman:
+    """Return a Podman without images, whose files all lie in `folder`."""
+    for name in ("images", "run", "engine", "tmp"):
+        (folder / name).mkdir(parents=True)
+    (folder / "containers.conf").write_text(CONTAINERS.format(folder=folder), encoding="utf8")
+    (folder / "storage.conf").write_text(STORAGE.format(folder=folder, driver="overlay"), encoding="utf8")
+    environment = {
+        **os.environ,
+        "CONTAINERS_CONF": str(folder / "containers.conf"),
+        "CONTAINERS_STORAGE_CONF": str(folder / "storage.conf"),
+        "BUILDAH_ISOLATION": "chroot",
+        "TMPDIR": str(folder / "tmp"),
+        # the scripts look for a Python themselves, and need not find that of the tests
+        "PATH": os.pathsep.join(
+            p for p in os.environ["PATH"].split(os.pathsep) if p != str(Path(sys.executable).parent)
+        ),
+    }
+    podman = Podman(folder, environment)
+    # overlay on overlay is forbidden; plain copies are not
+    if podman.run("podman", "info").returncode:
+        shutil.rmtree(folder / "images")
+        (folder / "storage.conf").write_text(STORAGE.format(folder=folder, driver="vfs"), encoding="utf8")
+        environment["BUILD_ARGS"] = "--layers=false"  # each layer is a copy of all that is below it
+        podman.ask("info")
+    return podman
+
+
+def of_user(podman: Podman, folder: Path) -> Podman:
+    """Return the Podman of an ordinary user, without images; he may write in `folder`, which all others can read."""
+    for name in ("images", "run", "engine", "tmp", "home"):
+        (folder / name).mkdir(parents=True)
+        os.chown(folder / name, USER, USER)
+    (folder / "numbers").write_text("nobody:200000:65536\n", encoding="utf8")
+    for name in ("containers.conf", "storage.conf"):
+        text = (podman.folder / name).read_text(encoding="utf8")
+        (folder / name).write_text(text.replace(str(podman.folder), str(folder)), encoding="utf8")
+    environment = {
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "HOME": str(folder / "home"),
+        "XDG_RUNTIME_DIR": str(folder / "run"),
+        "TMPDIR": str(folder / "tmp"),
+        "CONTAINERS_CONF": str(folder / "containers.conf"),
+        "CONTAINERS_STORAGE_CONF": str(folder / "storage.conf"),
+    }
+    return Podman(folder, environment, USERS_MOUNTS.format(folder=folder, user=USER))
