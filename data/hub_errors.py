@@ -6,6 +6,7 @@ import errno
 import os
 import re
 
+from utils import redact
 from utils.indexed import UnusableError
 
 _SHOWN_CHARACTERS = 400
@@ -26,7 +27,7 @@ def scrubbed(error: object) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
     for secret in _secrets():
         text = text.replace(secret, "***")
-    text = re.sub(r"hf_[A-Za-z0-9]{4,}", "***", text)
+    text = re.sub(r"hf_[A-Za-z0-9]{4,}", "***", redact.text(text))  # also the beginning of a token
     text = re.sub(r"//[^/@\s]*@", "//", text)
     text = re.sub(r"(https?://[^\s?]+)\?\S+", r"\1", text)  # the address of a stored file is signed behind its `?`
     return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."

@@ -26,6 +26,7 @@ from evaluate import statistics
 from evaluate.mlperf_logs import LogError, System, load
 from evaluate.spread import between_machines
 from evaluate.tables import plain, text_table
+from utils import redact
 
 DISCLAIMER = "Computed here from published logs; not verified by MLCommons Association."
 
@@ -130,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(DISCLAIMER)
     if options.output:
         content = {"disclaimer": DISCLAIMER, "verdicts": found, "systems": [_as_json(system) for system in systems]}
-        options.output.write_text(json.dumps(content, indent=1) + "\n", encoding="utf8")
+        options.output.write_text(json.dumps(redact.json_value(content), indent=1) + "\n", encoding="utf8")
     return 0
 
 

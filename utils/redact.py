@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 MARK = "***"
@@ -47,7 +47,14 @@ _BEHIND = (
 _ADDRESS = r"(?P<scheme>://)[^\s/?#@:\"'\\<]*:[^\s/?#@\"'\\<]+@"
 _PATTERN = rf"(?P<whole>{'|'.join(_SHAPES)})|(?P<name>{'|'.join(_BEHIND)})[^\s&\"'\\,;<]+|{_ADDRESS}"
 _TEXT = re.compile(_PATTERN)
+_WORDS_OF_SHAPES = ("hf_", "api_org_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "nvapi-", "AKIA", "ASIA")
+_WORDS = (
+    *_WORDS_OF_SHAPES,
+    *("TOKEN", "_KEY", "uthorization", "earer", "://", "oken=", "ignature=", "redential=", "sig=", "api_key="),
+)
+"""One of these stands in everything that the pattern finds, and is found ten times as fast."""
 _SHAPES_IN_BYTES = re.compile("|".join(_SHAPES).encode())
+_WORDS_IN_BYTES = tuple(word.encode() for word in _WORDS_OF_SHAPES)
 
 
 def text(content: str, environ: Mapping[str, str] | None = None) -> str:
@@ -55,33 +62,44 @@ def text(content: str, environ: Mapping[str, str] | None = None) -> str:
 
     `environ` (default: the process's own) is where SECRET_VARIABLES are looked up.
     """
-    for value in _values(environ):
-        content = content.replace(value, MARK)
-    return _TEXT.sub(_marked, content)
+    return _without(content, _values(environ))
 
 
 def json_value(content: Any, environ: Mapping[str, str] | None = None) -> Any:
     """Return JSON data with every string in it, keys too, put through `text`; all else stays what it is."""
-    if isinstance(content, str):
-        return text(content, environ)
-    if isinstance(content, Mapping):
-        return {json_value(key, environ): json_value(value, environ) for key, value in content.items()}
-    if isinstance(content, list | tuple):
-        if all(isinstance(value, (int, float)) for value in content):
-            return content  # samples, of which there can be a million
-        return [json_value(value, environ) for value in content]
-    return content
+    return _json_without(content, _values(environ))
 
 
 def holds_secret(content: bytes, environ: Mapping[str, str]) -> bool:
     """Tell whether bytes hold a secret by its shape alone, or the value of one of SECRET_VARIABLES."""
-    is_known = any(value.encode() in content for value in _values(environ))
-    return is_known or _SHAPES_IN_BYTES.search(content) is not None
+    if any(value.encode() in content for value in _values(environ)):
+        return True
+    return any(word in content for word in _WORDS_IN_BYTES) and _SHAPES_IN_BYTES.search(content) is not None
 
 
 def without_hub_secrets(environ: Mapping[str, str]) -> dict[str, str]:
     """Return an environment for processes that have no business with the hub."""
     return {name: value for name, value in environ.items() if name not in HUB_VARIABLES}
+
+
+def _without(content: str, values: Sequence[str]) -> str:
+    for value in values:
+        content = content.replace(value, MARK)
+    if not any(word in content for word in _WORDS):
+        return content
+    return _TEXT.sub(_marked, content)
+
+
+def _json_without(content: Any, values: Sequence[str]) -> Any:
+    if isinstance(content, str):
+        return _without(content, values)
+    if isinstance(content, Mapping):
+        return {_json_without(key, values): _json_without(value, values) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        if all(isinstance(value, (int, float)) for value in content):
+            return content  # samples, of which there can be a million
+        return [_json_without(value, values) for value in content]
+    return content
 
 
 def _values(environ: Mapping[str, str] | None) -> list[str]:
