@@ -114,6 +114,17 @@ def test_one_run_a_side_is_about_these_runs_and_knows_that_steps_follow_one_anot
     assert np.mean(naive) < 0.7, "steps counted as independent would be far too sure"
 
 
+def test_single_runs_that_differ_as_restarts_do_are_no_difference_even_without_a_band() -> None:
+    random = np.random.default_rng(9)
+    words = []
+    for _ in range(TRIALS):
+        logs = random.normal(0, RUN_CV, 2)
+        times = [tuple(np.exp(random.normal(-log, 0.001, 30)).tolist()) for log in logs]
+        found = estimate(*([Run(name, log, one)] for name, log, one in zip("ab", logs, times, strict=True)))
+        words.append(judge(found, found.p_value, band=0).word)
+    assert np.mean([word != "tie" for word in words]) <= 0.05
+
+
 def test_the_interval_of_sides_with_unequal_numbers_of_runs_is_scipys() -> None:
     random = np.random.default_rng(3)
     a, b = random.normal(9.2, 0.003, 5), random.normal(9.25, 0.009, 8)
