@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from train import plan, preflight
+from train import matrix_node, plan, preflight
 from train.account import SIGNAL_EXIT_CODE
 from train.nemo_python import without_nemo_if_missing
 from train.run_job import LAUNCHER_GRACE_SECONDS, POLL_SECONDS, run_job
@@ -43,6 +43,9 @@ def main() -> int:
         output = matrices[0].config.output_dir
         for folder in (*(matrix.config.results_dir for matrix in matrices), output / "logs"):
             require_writable(folder, "OUTPUT_DIR")
+        if matrices[0].config.node_rank > 0:
+            with processes.stop_request() as stop:
+                return matrix_node.run(matrices, stop)
         with footprint.lock(output), processes.stop_request() as stop:
             return _run_all(matrices, stop, is_compared=options.compare)
     except (ConfigError, DataError, HardwareError) as error:

@@ -15,11 +15,11 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from train import plan, preflight, slurm_queue, slurm_script
 from train.account import SIGNAL_EXIT_CODE, Attempt
-from train.matrix import BAD_INPUT
+from train.matrix import BAD_INPUT, NOTHING_COMPARABLE
 from train.run_job import conclude, stamp
 from train.slurm_follow import SlurmJob, follow
 from train.slurm_queue import SlurmError
@@ -51,6 +51,8 @@ def main() -> int:
             require_writable(folder, "OUTPUT_DIR")
         with footprint.lock(output), processes.stop_request() as stop:
             codes = [_run(matrix, options, stop) for matrix in matrices if not stop]
+            if not (options.no_wait or stop):
+                codes.append(_compare(matrices))
     except (ConfigError, DataError, HardwareError) as error:
         print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT
@@ -92,6 +94,13 @@ def _run(matrix: plan.Matrix, options: argparse.Namespace, stop: processes.StopR
     paths = [str(job.job.result_path) for job in state.jobs]
     validated = subprocess.run([sys.executable, "-m", "evaluate.validate", *paths], cwd=ROOT).returncode
     return int(validated != 0 or state.failed > 0)
+
+
+def _compare(matrices: Sequence[plan.Matrix]) -> int:
+    print("=== comparison", flush=True)
+    folders = dict.fromkeys(str(matrix.config.results_dir) for matrix in matrices)
+    code = subprocess.run([sys.executable, "-m", "evaluate.compare", *folders], cwd=ROOT).returncode
+    return int(code not in (0, NOTHING_COMPARABLE))
 
 
 def _submit(

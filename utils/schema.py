@@ -250,6 +250,9 @@ def _section_problems(section: str, keys: Mapping[str, Any], value: Any, *, is_o
     if not isinstance(reasons, dict) or not all(isinstance(text, str) and text for text in reasons.values()):
         return [f"{section}.reasons: got {reasons!r}, wanted texts by key"]
     found = []
+    hosts = value.get("hosts", ["this one"]) if section == "provenance" else ["no such key"]
+    if not isinstance(hosts, list) or not hosts or not all(isinstance(host, str) and host for host in hosts):
+        found.append(f"{section}.hosts: got {hosts!r}, wanted the name of each node, by its number")
     for key, kind in keys.items():
         if value.get(key) is None:
             must_be_known = section == "performance_metrics" or not is_log

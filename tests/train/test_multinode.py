@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -14,8 +13,9 @@ from pathlib import Path
 import pytest
 from toydata import write_toy_data
 
+from example import example_result
 from tests.train.launching import SHORT, run
-from train import nodes
+from train import matrix_node, nodes, plan
 from train.account import _verdict
 from train.output import Elsewhere
 from train.supervise import Ending
@@ -221,4 +221,24 @@ def test_hosts_of_a_job_are_in_its_provenance(monkeypatch):
 
     assert "hosts" not in describe("c", "s", "f")
     monkeypatch.setenv("TPRIMAT_HOSTS", "a,b")
-    assert json.loads(json.dumps(describe("c", "s", "f")))["hosts"] == ["a", "b"]
+    assert describe("c", "s", "f")["hosts"] == ["a", "b"]
+    result = example_result()
+    for hosts, is_good in ((["a", "b"], True), ([], False), (["a", ""], False), ("a,b", False)):
+        result["provenance"]["hosts"] = hosts
+        assert any("provenance.hosts" in problem for problem in results.problems(result)) != is_good
+
+
+def test_other_nodes_run_the_jobs_of_the_matrix_and_write_nothing(prefix, tmp_path, monkeypatch):
+    where = (f"OUTPUT_DIR={tmp_path}/output", f"DATA_DIR={prefix.parent}", f"DATASET={prefix}")
+    more = ("NNODES=2", "MASTER_ADDR=n0", "NODE_RANK=1", "MODEL=llama", "FRAMEWORK=mega,hf", "RUNS=1", "LABEL=two")
+    matrix = plan.make("cpu", [*SHORT, *where, *more])
+    ran = tmp_path / "ran"
+    command = f"echo $0 >> {ran}; test $0 = hf"
+    monkeypatch.setattr(plan, "command", lambda matrix, job: ["sh", "-c", command, job.framework])
+    assert matrix_node.run([matrix], StopRequest()) == 1, "one of the launchers has failed"
+    assert ran.read_text().split() == ["mega", "hf"]
+    assert not (tmp_path / "output").exists()
+    stop = StopRequest()
+    stop.signal = signal.SIGTERM
+    assert matrix_node.run([matrix], stop) == 128 + signal.SIGTERM
+    assert ran.read_text().split() == ["mega", "hf"]
