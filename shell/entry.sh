@@ -24,7 +24,10 @@ main() {
   if ((! $#)); then set -- bash; fi
   take_run_arguments "${settings[@]}"
   for argument in "${ARGUMENTS[@]}"; do
-    if [[ $argument != [A-Z]*=* ]]; then _refuse "entry: got argument '$argument', wanted KEY=VALUE, or -- before a command"; fi
+    if [[ $argument != [A-Z]*=* ]]; then _refuse "entry: got '$argument', wanted KEY=VALUE, or -- before a command"; fi
+    if ! is_setting "${argument%%=*}" && ! is_passed "${argument%%=*}"; then
+      _refuse "entry: $argument: no setting, and nothing that changes speed; CONTAINER_ARGS='--env $argument' passes it"
+    fi
     export "${argument?}"
   done
   load_secrets

@@ -18,7 +18,7 @@ SPEED_NAMES+='|MIOPEN|AMD|OMP|GOMP|MKL|KMP|OPENBLAS|ONEDNN|DNNL|MALLOC|TE|PRIMUS
 SPEED_NAMES+='|ATEN_CPU_CAPABILITY$|GPU_MAX_HW_QUEUES$|TOKENIZERS_PARALLELISM$|XLA_FLAGS$)'
 readonly SPEED_NAMES
 
-_is_setting() { # <name>
+is_setting() { # <name>
   local line
   while IFS= read -r line; do
     if [[ $line == "$1="* ]]; then return 0; fi
@@ -34,14 +34,14 @@ _is_path_setting() { # <name>
   return 1
 }
 
-_is_passed() { # <name>
+is_passed() { # <name>
   case $1 in
     PLATFORM | RUNTIME | LAUNCHER | OUTPUT_DIR | DATA_DIR) return 1 ;; # given by value, or decided here
     *_HOME | *_PATH | *_ROOT | *_DIR | *_CACHE | *_FOLDER | *_LIBRARY | *_PRELOAD) return 1 ;;
     NO_COLOR | COLUMNS | LINES | TZ | STRICT | TPRIMAT_MACHINE) return 0 ;;
     HF_* | http_proxy | https_proxy | all_proxy | no_proxy | HTTP_PROXY | HTTPS_PROXY | ALL_PROXY | NO_PROXY) return 0 ;;
   esac
-  [[ $1 =~ $SPEED_NAMES ]] || _is_setting "$1"
+  [[ $1 =~ $SPEED_NAMES ]] || is_setting "$1"
 }
 
 # Asked here: the image has no git, and in a linked work tree the checkout alone is not the repository.
@@ -59,7 +59,7 @@ pass_environment() { # <engine> <platform>
   local name digest
   PASSED_NAMES=()
   while read -r name; do
-    if _is_passed "$name" && ! _is_path_setting "$name"; then PASSED_NAMES+=("$name"); fi
+    if is_passed "$name" && ! _is_path_setting "$name"; then PASSED_NAMES+=("$name"); fi
   done < <(compgen -e)
   PASSED_VALUES=("PLATFORM=$2" RUNTIME=native LAUNCHER=torchrun "${PATH_SETTINGS[@]}" TPRIMAT_IN_CONTAINER=1)
   PASSED_VALUES+=("TPRIMAT_IMAGE=$(image_of "$1" "$2")")

@@ -19,12 +19,13 @@ main() {
   # shellcheck source=shell/inside.sh
   source "$ROOT/shell/inside.sh"
   take_run_arguments "$@"
-  local launcher
+  local launcher dry_run=()
+  if [[ $is_dry_run == true ]]; then dry_run=(--dry-run); fi
   launcher=$(setting LAUNCHER "${ARGUMENTS[@]}")
-  if [[ $launcher == slurm ]]; then exec "$ROOT/shell/run_slurm.sh" "$@"; fi
+  if [[ $launcher == slurm ]]; then exec "$ROOT/shell/run_slurm.sh" "${dry_run[@]}" "${ARGUMENTS[@]}"; fi
   load_secrets
   choose_runtime run
-  if [[ $RUNTIME == native ]]; then exec "$ROOT/shell/train.sh" --compare "$@"; fi
+  if [[ $RUNTIME == native ]]; then exec "$ROOT/shell/train.sh" --compare "${dry_run[@]}" "${ARGUMENTS[@]}"; fi
   mount_for_jobs
   run_in_container jobs train shell/train.sh --compare "${INNER[@]}"
   if [[ $is_dry_run == true && $can_start == true ]]; then

@@ -25,11 +25,11 @@ image_of() { # <engine> <platform>
   esac
 }
 
-# The last line that is not empty says it in every engine; the lines before are warnings and versions.
+# The last line says it in every engine, but for the hint at help after it; the lines before are warnings and versions.
 _last_line() { # <text>
   local line last='it says nothing'
   while IFS= read -r line; do
-    if [[ $line == *[![:space:]]* ]]; then last=$line; fi
+    if [[ $line == *[![:space:]]* && $line != "Run '"* && $line != "See '"* ]]; then last=$line; fi
   done <<<"$1"
   printf '%s\n' "${last#"${last%%[![:space:]]*}"}"
 }

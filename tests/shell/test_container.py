@@ -256,7 +256,7 @@ def test_settings_and_what_changes_speed_reach_the_container_and_nothing_else(ma
 def test_every_pattern_of_speed_variables_is_known_to_bash_too(machine):
     prefixes = SPEED_VARIABLES.pattern.split("(", 1)[1].split(")_")[0].split("|")
     names = [f"{prefix}_X" for prefix in prefixes] + SPEED_VARIABLES.pattern.split(")_|")[1].split("|")
-    ask = 'for name in "$@"; do _is_passed "$name" || echo "$name"; done'
+    ask = 'for name in "$@"; do is_passed "$name" || echo "$name"; done'
     assert machine.sourced(ask, *names).stdout.split() == ["LD_PRELOAD"]
     assert len(names) > 30
 
@@ -422,11 +422,31 @@ def test_a_command_of_entry_is_run_as_it_is(machine):
     assert run(machine, "entry.sh")["command"] == ["bash"]
     done = machine.run("entry.sh", "train/x.sh", PLATFORM="cpu", RUNTIME="docker")
     assert done.returncode == 2 and "wanted KEY=VALUE, or -- before a command" in done.stderr
+    done = machine.run("entry.sh", "MODLE=qwen", PLATFORM="cpu", RUNTIME="docker")
+    assert done.returncode == 2 and done.stderr.startswith("error: entry: MODLE=qwen: no setting")
+    assert run(machine, "entry.sh", "NCCL_DEBUG=INFO")["environment"]["NCCL_DEBUG"] == "INFO"
 
 
-def test_slurm_is_handed_over_with_all_arguments(machine):
-    slurm = machine.checkout / "shell" / "run_slurm.sh"
-    slurm.write_text('#!/usr/bin/env bash\nprintf "%s|" "$@"\n')
-    slurm.chmod(0o755)
-    done = machine.run("run_train.sh", "LAUNCHER=slurm", "--dry-run", "PLATFORM=amd", "NNODES=4")
-    assert (done.returncode, done.stdout) == (0, "LAUNCHER=slurm|--dry-run|PLATFORM=amd|NNODES=4|")
+@pytest.mark.parametrize(("launcher", "script"), [("slurm", "run_slurm.sh"), ("torchrun", "train.sh")])
+def test_slurm_and_the_machine_itself_get_all_but_what_is_for_the_container(launcher, script, machine):
+    handed = machine.checkout / "shell" / script
+    handed.write_text('#!/usr/bin/env bash\nprintf "%s|" "$PLATFORM" "$CONTAINER_ARGS" "$@"\n')
+    handed.chmod(0o755)
+    asked = [f"LAUNCHER={launcher}", "--dry-run", "PLATFORM=amd", "NNODES=4", "CONTAINER_ARGS=--cpus 2"]
+    done = machine.run("run_train.sh", *asked, RUNTIME="native")
+    compare = "--compare|" if script == "train.sh" else ""
+    assert (done.returncode, done.stdout) == (0, f"amd|--cpus 2|{compare}--dry-run|LAUNCHER={launcher}|NNODES=4|")
+
+
+@pytest.mark.parametrize("script", ["run_data.sh", "run_wrap.sh", "entry.sh"])
+def test_a_dry_run_without_a_container_prints_what_would_be_started_here(script, machine):
+    done = machine.run(script, "--dry-run", "PLATFORM=cpu", "RUNTIME=native", "CONTAINER_ARGS=--cpus 2")
+    assert done.returncode == 0 and "CONTAINER" not in done.stdout and not machine.started
+    first = shlex.split(done.stdout)[0]
+    checkout = machine.checkout
+    wanted = {
+        "run_data.sh": checkout / ".venv/bin/python",
+        "run_wrap.sh": checkout / "shell/wrap.sh",
+        "entry.sh": "bash",
+    }
+    assert first == str(wanted[script])

@@ -41,7 +41,12 @@ NO_DAEMON = "Cannot connect to the Docker daemon"
         (ALL, "", "docker", []),
         (ALL, "docker:no-daemon", "podman", [f"docker: {NO_DAEMON}"]),
         (ALL, "docker:is-podman", "podman", ["docker: is podman under another name"]),
-        (ALL, "docker:no-start", "podman", ["docker: starts no container: docker: OCI runtime error"]),
+        (
+            ALL,
+            "docker:no-start",
+            "podman",
+            ["docker: starts no container: docker: Error: OCI runtime error: crun: operation not permitted)"],
+        ),
         (ALL, "docker:no-daemon podman:no-daemon", "apptainer", ["docker: Cannot connect", "podman: Cannot connect"]),
         ("podman apptainer", "podman:no-start", "apptainer", ["docker: not on PATH", "podman: starts no container"]),
         ("apptainer", "", "apptainer", ["docker: not on PATH; podman: not on PATH"]),

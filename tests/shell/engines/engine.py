@@ -117,7 +117,10 @@ def run(arguments: list[str]) -> int:
     if not has_image(image):
         fail(f"no such image: {image}")
     if given.get("--entrypoint") == "/bin/true" or command == ["/bin/true"]:
-        return fail("OCI runtime error: crun: operation not permitted", 126) or 1 if has_fault("no-start") else 0
+        if has_fault("no-start"):
+            hint = "Run 'docker run --help' for more information"
+            fail(f"Error: OCI runtime error: crun: operation not permitted\n\n{hint}", 126)
+        return 0
     started = {"engine": ENGINE, "argv": ARGUMENTS, "options": options, "image": image, "command": command}
     started |= {"mounts": mounts(options), "environment": environment(options), "terminal": sys.stdin.isatty()}
     with Path(os.environ["STANDIN_LOG"]).open("a") as log:
