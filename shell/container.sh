@@ -12,9 +12,9 @@
 set -Eeuo pipefail
 
 # shellcheck source=shell/mounts.sh
-source "$ROOT/shell/mounts.sh"
+source "$(dirname -- "${BASH_SOURCE[0]}")/mounts.sh"
 # shellcheck source=shell/passed.sh
-source "$ROOT/shell/passed.sh"
+source "$(dirname -- "${BASH_SOURCE[0]}")/passed.sh"
 
 COMMAND=()
 is_only_looking=false

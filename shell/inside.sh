@@ -9,13 +9,13 @@
 set -Eeuo pipefail
 
 # shellcheck source=shell/setting.sh
-source "$ROOT/shell/setting.sh"
+source "$(dirname -- "${BASH_SOURCE[0]}")/setting.sh"
 # shellcheck source=shell/runtime.sh
-source "$ROOT/shell/runtime.sh"
+source "$(dirname -- "${BASH_SOURCE[0]}")/runtime.sh"
 # shellcheck source=shell/secrets.sh
-source "$ROOT/shell/secrets.sh"
+source "$(dirname -- "${BASH_SOURCE[0]}")/secrets.sh"
 # shellcheck source=shell/supervise.sh
-source "$ROOT/shell/supervise.sh"
+source "$(dirname -- "${BASH_SOURCE[0]}")/supervise.sh"
 
 ARGUMENTS=() INNER=()
 can_start=true

@@ -11,7 +11,7 @@
 set -Eeuo pipefail
 
 # shellcheck source=shell/container.sh
-source "$ROOT/shell/container.sh"
+source "$(dirname -- "${BASH_SOURCE[0]}")/container.sh"
 
 GRACE_SECONDS=${GRACE_SECONDS:-90}
 

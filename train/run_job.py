@@ -38,6 +38,7 @@ def run_job(
     attempt = Attempt(job, job.identity(digest), shlex.join(plan.command(matrix, job)), utc_now())
     state.started = time.monotonic()
     if not matrix.config.force and plan.has_result(job, attempt.identity):
+        remove_leftovers(job.result_path)  # of a launcher that was killed when its trainer had just written the result
         conclude(state, SKIPPED)
     else:
         state.state = RUNNING

@@ -148,6 +148,7 @@ class JobReport:
             self._check_complete()
             if not results.write(self.result("ok", None), self.job.result_path, replace=False):
                 raise results.ResultError(f"{self.job.result_path}: another attempt has left its result here already")
+            release_reserve(self.job.result_path)
         except (IncompleteError, OSError) as error:
             self._report_failure(error)
             raise

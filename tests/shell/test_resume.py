@@ -84,3 +84,14 @@ def test_interrupted_and_resumed_matrix_has_the_results_of_an_undisturbed_one(se
     kept = [results.read(path) for path in (output / results.SUPERSEDED).glob("*.json")]
     assert all(result["status"] == "failed" for result in kept), "an ok result is never run over"
     assert not [path for path in output.iterdir() if path.name.startswith(".train_")]
+
+
+def test_skipped_job_leaves_no_reserve_of_a_launcher_that_was_killed_last(undisturbed, prefix):
+    results_before = {path: path.read_bytes() for path in undisturbed.output.glob("train_*.json")}
+    reserves = [path.with_name(f".{path.name}.reserve") for path in results_before]
+    for path in reserves:
+        path.touch()
+    again = RunningMatrix(undisturbed.output, prefix, *SETTINGS)
+    assert again.wait() == 0, again.said
+    assert {path: path.read_bytes() for path in results_before} == results_before
+    assert reserves and not any(path.exists() for path in reserves)
