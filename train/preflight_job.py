@@ -34,7 +34,7 @@ def record(path: Path, config: RunConfig, seen: Look, found: list[str], *, is_in
     After an interrupt nobody looks again: whoever sent it waits. A result that cannot be read or written again keeps
     its numbers; that it lacks its conditions is said on stderr.
     """
-    then = None if is_interrupted else conditions.look(config.platform)
+    then = None if is_interrupted else conditions.look(config.platform, is_before=False)
     section = conditions.section(seen, then)
     lines = found + (preflight_rules.after(then, section["throttled_percent"]) if then else [])
     try:

@@ -114,7 +114,7 @@ def measure(platform: str, seconds: float) -> dict[str, Any]:
         "started_utc": started,
         "finished_utc": utc_now(),
         "rates": rates,
-        "conditions": conditions.section(before, conditions.look(platform)),
+        "conditions": conditions.section(before, conditions.look(platform, is_before=False)),
         "reasons": reasons,
     }
 

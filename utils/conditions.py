@@ -44,9 +44,12 @@ class Look:
     why_no_processes: str = NO_GPU
 
 
-def look(platform: str, environ: Mapping[str, str] = os.environ) -> Look:
-    """Return what is to be seen now of the machine and of the GPUs that a job may use."""
-    state = machine.read()
+def look(platform: str, environ: Mapping[str, str] = os.environ, *, is_before: bool = True) -> Look:
+    """Return what is to be seen now of the machine and of the GPUs that a job may use.
+
+    How busy the cores are is asked before a job only: afterwards it says nothing about it.
+    """
+    state = machine.read(is_use_sampled=is_before)
     if platform == "cpu":
         return Look(time.monotonic(), state)
     try:

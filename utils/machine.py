@@ -39,8 +39,8 @@ class MachineState:
     reasons: Mapping[str, str] = field(default_factory=dict)
 
 
-def read(root: Path | None = None) -> MachineState:
-    """Return the state of this machine; takes half a second, in which the use of the cores is sampled.
+def read(root: Path | None = None, *, is_use_sampled: bool = True) -> MachineState:
+    """Return the state of this machine; sampling the use of the cores takes half a second.
 
     `root` is where /proc, /sys and /dev are (tests), by default TPRIMAT_SYSROOT or the real one.
     """
@@ -48,14 +48,14 @@ def read(root: Path | None = None) -> MachineState:
     balancing = _text(top / "proc/sys/kernel/numa_balancing")
     nodes = len(list(top.glob("sys/devices/system/node/node[0-9]*")))
     governors = {_text(file) for file in top.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor")} - {None}
-    busy = _busy_percent(top / "proc/stat")
+    busy = _busy_percent(top / "proc/stat") if is_use_sampled else None
     swap = _swap_used_gb(top / "proc/meminfo")
     shm = _size_gb(top / "dev/shm")
     why = {
         "numa_balancing": (balancing, "this kernel has no /proc/sys/kernel/numa_balancing"),
         "numa_nodes": (nodes or None, "the kernel shows no NUMA node"),
         "cpu_governor": (governors or None, "the kernel shows no cpufreq governor (usual in a virtual machine)"),
-        "busy_percent": (busy, "/proc/stat cannot be read"),
+        "busy_percent": (busy, "/proc/stat cannot be read" if is_use_sampled else "not sampled"),
         "swap_used_gb": (swap, "/proc/meminfo cannot be read"),
         "shared_memory_gb": (shm, "there is no /dev/shm"),
         "open_files_limit": (_limit(resource.RLIMIT_NOFILE), "unlimited"),

@@ -122,6 +122,12 @@ def test_what_linux_says_of_the_machine(host: Machine, monkeypatch: pytest.Monke
     assert machine._busy_percent(Path("stat")) == pytest.approx(40.0)
 
 
+def test_after_a_job_nobody_asks_how_busy_the_cores_are(host: Machine) -> None:
+    write(host.root, proc__stat="cpu  100 0 100 700 100 0 0 0 50 0\n")
+    seen = conditions.look("cpu", is_before=False)
+    assert (seen.machine.busy_percent, seen.machine.reasons["busy_percent"]) == (None, "not sampled")
+
+
 def test_an_empty_machine_gives_nulls_with_reasons(host: Machine) -> None:
     found = machine.read()
     for name in ("numa_balancing", "numa_nodes", "cpu_governor", "busy_percent", "swap_used_gb", "shared_memory_gb"):
