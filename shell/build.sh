@@ -83,7 +83,8 @@ pick_engine() { # <platform>; sets RUNTIME (what the image is for) and engine (w
   if [[ $wanted == apptainer ]]; then RUNTIME=apptainer; fi
 }
 
-# Waited for in the background: bash takes a signal only between commands, and an engine told so ends in good order.
+# Waited for in the background: bash takes a signal only between commands. In a process group of its own, so that the
+# signal reaches what podman has started for a step of the build too.
 run() { # <command...>
   local line
   if [[ $dry_run == true ]]; then
@@ -91,16 +92,18 @@ run() { # <command...>
     printf '%s\n' "${line# }"
     return
   fi
-  "$@" >&2 &
+  set -m
+  "$@" </dev/null >&2 &
   child=$!
+  set +m
   wait "$child" || die 1 "'$1 $2' failed with exit code $?, its reason is above"
   child=''
 }
 
 stop() { # <signal> <exit code>
   if [[ -n $child ]]; then
-    kill -s "$1" "$child" 2>/dev/null || true # it may have ended by itself
-    wait "$child" || true                     # its exit code is that of the signal
+    kill -s "$1" -- "-$child" 2>/dev/null || true # it may have ended by itself
+    wait "$child" || true                         # its exit code is that of the signal
   fi
   exit "$2"
 }

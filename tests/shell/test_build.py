@@ -39,7 +39,8 @@ case "${0##*/} $1" in
     done
     if [[ -n $SECONDS_OF_BUILD ]]; then
       sleep "$SECONDS_OF_BUILD" &
-      trap 'kill $!; touch "$CALLS.told"; exit 9' TERM
+      echo $! >"$CALLS.step"
+      trap 'touch "$CALLS.told"; exit 9' TERM
       touch "$CALLS.building"
       wait
     fi
@@ -309,6 +310,10 @@ def test_a_signal_reaches_the_engine_and_nothing_of_the_settings_is_left(machine
     process.send_signal(signal.SIGTERM)
     assert process.wait(30) == 143
     assert Path(f"{machine.calls_file}.told").exists()
+    step = Path("/proc", Path(f"{machine.calls_file}.step").read_text().strip(), "cmdline")
+    while step.exists() and step.read_bytes():  # one that nobody has waited for yet has no arguments
+        assert time.monotonic() < deadline, "what the engine had started lives on"
+        time.sleep(0.02)
     assert not list((tmp_path / "temporary").iterdir())
 
 
