@@ -7,11 +7,15 @@ transformers, whatever its launcher was.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from evaluate.curves import MEMORISED_NATS, last_loss
 from evaluate.rules import FLOAT32_RELATIVE, Result
 from utils.models import UnknownModelError, get
 
+ENOUGH_TIMES = 8
+"""So many different step times of six digits are never measured twice."""
 MEGATRON = ("mega", "nemo", "prim")
 """Frameworks whose layers are megatron-core's, its own or TransformerEngine's."""
 _OF_TRANSFORMERS = ("forcausallm", "transformers", "huggingface", "hf_")
@@ -53,3 +57,19 @@ def loss_is_of_unseen_data(result: Result) -> list[str]:
     if last > MEMORISED_NATS:
         return []
     return [f"loss: {last:.3g} nats a token at the end, under {MEMORISED_NATS}, is that of memorised data"]
+
+
+def same_times(found: Sequence[tuple[Path, Result]]) -> Iterator[list[str]]:
+    """Yield for each result, in order, a line where another run before it has the same step times to the last digit.
+
+    A file that is there twice under another name is no other run; `evaluate.grouping` leaves it out.
+    """
+    first: dict[tuple[float, ...], tuple[Path, Result]] = {}
+    for path, result in found:
+        times = tuple(result["step_times"])
+        before_path, before = first.setdefault(times, (path, result))
+        is_other = before["run"] != result["run"] or before["provenance"]["host"] != result["provenance"]["host"]
+        if is_other and len(set(times)) >= ENOUGH_TIMES:
+            yield [f"step_times: those of {before_path.name} to the last digit; a copied run is no second run"]
+        else:
+            yield []

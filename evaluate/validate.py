@@ -13,7 +13,7 @@ import argparse
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,10 @@ class Findings:
 
     rejections: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+
+    def with_warnings(self, more: Sequence[str]) -> Findings:
+        """Return these findings with more warnings."""
+        return replace(self, warnings=(*self.warnings, *more)) if more else self
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,10 @@ def load(paths: Sequence[Path]) -> Loaded:
     probes = probe.load(paths)
     for _, result in found:
         probe.attach(result, probes)
-    entries = [Entry(path, result, check(result)) for path, result in found]
+    entries = [
+        Entry(path, result, check(result).with_warnings(twins))
+        for (path, result), twins in zip(found, identity.same_times(found), strict=True)
+    ]
     if not entries and not unreadable:
         searched = ", ".join(str(path) for path in paths)
         advice = "train first, or name the folder that holds them"
