@@ -62,7 +62,7 @@ def test_a_chip_that_becomes_slower_all_along_is_drifting() -> None:
     assert find(list(np.linspace(1, 1.015, 300)), 0).drift == pytest.approx(0.015, rel=0.35)
 
 
-@pytest.mark.parametrize("count", [10, 49, 50, 51, 99, 450])
+@pytest.mark.parametrize("count", [10, 49, 50, 51, 75, 99, 450])
 def test_the_drift_is_theil_and_sens_slope_over_blocks_of_steps(count: int) -> None:
     times = np.array(noisy([(count, 1.0)], seed=count)) * np.linspace(1, 1.005, count)
     found = find(list(times), 0)
