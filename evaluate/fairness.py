@@ -209,7 +209,14 @@ def _data(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
         left, right = _values(a, "fingerprint", key), _values(b, "fingerprint", key)
         if key in FOLLOW_THE_SEED:
             left, right = _as_one(left), _as_one(right)
+        if key == "tokenizer_sha256" and set(left + right) == {None} and _has_equal_data(a, b):
+            state = ALLOWED  # the tokens are equal, whoever made them
         yield _item(name, left, right, state)
+
+
+def _has_equal_data(a: Sequence[Result], b: Sequence[Result]) -> bool:
+    known = {value for side in (a, b) for value in _values(side, "fingerprint", "dataset_bin_sha256")}
+    return len(known) == 1 and None not in known
 
 
 def curves_items(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:

@@ -221,12 +221,14 @@ def test_losses_that_a_side_does_not_hold_are_not_proven() -> None:
 
 def test_what_neither_side_knows_is_not_the_same() -> None:
     unknown: dict[str, Any] = {"fingerprint__tokenizer_sha256": None, "resolved_config__seed": None}
-    unknown["fingerprint__reasons"] = {"tokenizer_sha256": "no manifest"}
+    tokenizer = one(side("nvd", 1.0, **unknown) + side("amd", 0.9, **unknown)).certificate
+    assert tokenizer and next(item for item in tokenizer if item.name == "tokenizer").state == SAME  # equal tokens
+    unknown["fingerprint__dataset_bin_sha256"] = None
     unknown["resolved_config__reasons"] = {"seed": "not read back", "sliding_window": "this model has none"}
     found = one(side("nvd", 1.0, **unknown) + side("amd", 0.9, **unknown))
     states = {item.name: item.state for item in found.certificate or ()}
     assert states["tokenizer"] == states["seed"] == UNKNOWN and states["attention window"] == SAME
-    assert "not proven: seed, tokenizer;" in found.sentence
+    assert "not proven: seed, data, tokenizer;" in found.sentence
 
 
 def test_more_nodes_may_have_more_gpus() -> None:
