@@ -9,18 +9,17 @@
 #         --dry-run prints the script of each job and submits nothing; --no-wait submits and leaves, the same command
 #         follows later; --requeue lets Slurm start a job again whose node has failed.
 #         e.g. ./shell/run_slurm.sh PLATFORM=nvd NNODES=4 GPUS_PER_NODE=8 SLURM_PARTITION=gpu SLURM_ACCOUNT=mine
-# Reads:  config.env and its overlays, the environment; SLURM_*, RUNTIME
+# Reads:  config.env and its overlays, the environment, secrets.env; SLURM_*, RUNTIME
 # Writes: DATA_DIR, OUTPUT_DIR/[label/]train_*.json, OUTPUT_DIR/logs/, OUTPUT_DIR/status.json
 # Exits:  0 every job has a valid ok result, 2 bad input, 128 + signal interrupted, 1 otherwise
 set -Eeuo pipefail
 
-prepare_data() { # <settings...>
-  if [[ $(setting RUNTIME "$@") == native ]]; then
-    "$ROOT/shell/data.sh" "$@"
-  else
-    # enroot is Slurm's own; here the first engine that works will do
-    "$ROOT/shell/run_data.sh" "$@" RUNTIME=auto
-  fi
+# Only this step may know the token of the hub.
+prepare_data() { # <platform> <settings...>
+  # shellcheck source=shell/secrets.sh
+  source "$ROOT/shell/secrets.sh"
+  load_secrets
+  "$PYTHON" -m data.prepare --platform "$1" --workers "$(nproc)" "${@:2}" >/dev/null
 }
 
 main() {
@@ -42,11 +41,11 @@ main() {
   done
   if [[ $(setting RUNTIME "${settings[@]}") == native ]]; then
     use_environment
-  else # to submit and to follow takes no more than the smallest set
+  else # to prepare data, to submit and to follow takes no more than the smallest set
     PLATFORM=cpu use_environment
   fi
-  if [[ $is_dry_run == false ]]; then prepare_data "${settings[@]}" LAUNCHER=slurm; fi
   cd "$ROOT"
+  if [[ $is_dry_run == false ]]; then (prepare_data "$platform" "${settings[@]}" LAUNCHER=slurm); fi
   exec "$PYTHON" -m train.slurm --platform "$platform" "${SETTINGS[@]}"
 }
 

@@ -96,6 +96,8 @@ def memory_lines(jobs: Sequence[Job]) -> list[str]:
 
 def _capacity_gb(job: Job) -> tuple[float | None, str]:
     """Return the memory of one device, on a CPU of one rank, and whose it is; None where nobody tells."""
+    if job.config.launcher == "slurm":
+        return None, "the nodes are Slurm's to pick"
     if job.config.platform == "cpu":
         return cpu_capacity_gb(job.config.ranks_per_node)
     info = gpu_info(job.config.platform, job.config.num_gpus)

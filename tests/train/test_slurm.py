@@ -82,6 +82,16 @@ def test_every_node_starts_one_launcher_that_finds_its_own_runtime(runtime: tupl
     assert words[words.index("node") - 2 : words.index("node")] == ["-c", 'exec "$@" "NODE_RANK=$SLURM_NODEID"']
 
 
+def test_login_node_without_a_gpu_plans_for_nodes_that_have_them(tmp_path: Path) -> None:
+    where = (f"OUTPUT_DIR={tmp_path}/new", f"DATA_DIR={tmp_path}/data", "PLATFORM=nvd", "RUNTIME=apptainer")
+    done = subprocess.run(
+        [ROOT / "shell" / "run_slurm.sh", "--dry-run", *NODES[1:], *where], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "--gpus-per-node=8" in done.stdout
+    assert "of an unknown amount (the nodes are Slurm's to pick)" in done.stderr
+
+
 @pytest.mark.parametrize("runtime", [ENROOT, ("RUNTIME=auto", IMAGE)], ids=" ".join)
 def test_pyxis_gets_the_image_and_the_same_paths_with_the_checkout_read_only(runtime: tuple[str, ...]) -> None:
     words = step(script_of(*runtime))
