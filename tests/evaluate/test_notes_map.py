@@ -1,6 +1,6 @@
 """Where two results ran differently, the note and the certificate speak of the rows of the settings map."""
 
-from evaluate import fairness, notes
+from evaluate import fairness_items, notes
 from tests.evaluate.test_compare import compared, save
 from utils.frameworks import ROWS
 from utils.schema import SECTIONS
@@ -29,5 +29,5 @@ def test_notes_come_in_the_order_of_the_map():
 def test_every_row_that_is_read_back_is_a_key_of_the_result_and_an_item_of_the_certificate():
     keys = {row.resolved.partition(".")[0] for row in ROWS if row.resolved}
     assert keys - SECTIONS["resolved_config"].keys() == set()
-    items = {*fairness.MODEL, *fairness.WORK, *fairness.LAYOUT, *fairness.MEANS}
+    items = {*fairness_items.MODEL, *fairness_items.WORK, *fairness_items.LAYOUT, *fairness_items.MEANS}
     assert keys - items - {"seed"} == set()
