@@ -2,12 +2,12 @@
 
     python -m utils.archive --platform cpu [KEY=VALUE ...]
 
-In it are results (superseded ones and those of every label too), logs, comparisons, probes, status.json, two lists of
-`utils/archive_manifest.py`, and nothing else: no data, no profile, no link, no file that `utils/inventory.py` does not
-know as the suite's. The same files give the same bytes. A file that holds a secret ends it before anything is written.
-`python -m evaluate.validate --bundle output.zip` checks it. Files are read in pieces, whatever their size. Standard
-library only. Exits 0; 1 for a secret, or where the archive cannot be written; 2 for bad input or a folder that holds
-nothing to pack.
+In it are results (superseded ones and those of every label too), logs, comparisons, probes, plots, status.json, the two
+lists of `utils/archive_manifest.py`, and nothing else: no data, no profile, no link, no file that `utils/inventory.py`
+does not know as the suite's. The same files give the same bytes. A file that holds a secret ends it before anything is
+written. `python -m evaluate.validate --bundle output.zip` checks it. Files are read in pieces, whatever their size.
+Standard library only. Exits 0; 1 for a secret, or where the archive cannot be written; 2 for bad input or a folder that
+holds nothing to pack.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from utils.footprint import open_file
 from utils.inventory import ARCHIVE_COMMENT, Entry
 from utils.layout import ARCHIVE, OUTPUT_LAYOUT
 
-PACKED = ("result", "log", "comparison", "status", "probe")
+PACKED = ("result", "log", "comparison", "status", "probe", "plot")
 OLDEST_TIME = (1980, 1, 1, 0, 0, 0)
 """The first that a zip file can hold; a real one would make every archive of the same files another one."""
 CHUNK_BYTES = 1 << 20

@@ -63,6 +63,11 @@ def test_it_holds_all_results_and_what_belongs_to_them_as_they_are(output):
     assert all((output / name).read_bytes() == content[name] for name in PACKED)
 
 
+def test_plots_of_the_data_are_in_it(output):
+    (output / "data_synth_seed42.png").write_bytes(b"a picture")
+    assert packed(output)["data_synth_seed42.png"] == b"a picture"
+
+
 def test_others_can_read_it_with_their_own_tools(output, tmp_path):
     archive.write(output, {})
     assert (output / "output.zip").stat().st_mode & 0o777 == 0o644
