@@ -12,13 +12,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from string import Template
 
+from evaluate import scaling
 from evaluate.metric_table import Metrics
 from evaluate.notes import notes
 from evaluate.page_data import MOST_SAMPLES, embedded, samples_a_curve
 from evaluate.page_html import Html, element, items, joined, json_block, table
 from evaluate.page_metrics import metrics_table, with_range
 from evaluate.page_verdicts import cards, certificates, tally
-from evaluate.report import METHOD, SYSTEMS, Comparison, not_counted, number, ratio_text, verdict_of
+from evaluate.report import METHOD, SYSTEMS, Comparison, not_counted, number, ratio_text, scaling_rows, verdict_of
 from evaluate.summary import Group, Row, ratios, run_label
 
 ASSETS = Path(__file__).with_name("page_assets")
@@ -55,6 +56,7 @@ def _hash(text: str) -> str:
 
 def _links(comparison: Comparison) -> Html:
     named = [("verdicts", "Verdicts"), *([("certificates", "Certificates")] if comparison.judged else [])]
+    named += [("scaling", "Scaling")] if scaling_rows(comparison) else []
     named += [(f"group-{place}", title) for place, title in enumerate(_titles(comparison))]
     named.append(("method", "Method"))
     return items(element("a", text, href=f"#{target}") for target, text in named)
@@ -75,6 +77,9 @@ def _content(comparison: Comparison) -> Iterator[Html]:
         intro = "Did both sides do the same work? What forbids a comparison comes first, then what is unknown, then "
         intro += "what may differ."
         yield _section("certificates", "Certificates", element("p", intro, class_="hint"), certificates(comparison))
+    if rows := scaling_rows(comparison):
+        hint = element("p", scaling.METHOD, class_="hint")
+        yield _section("scaling", "Scaling", table("Scaling over nodes", scaling.HEADER, rows), hint)
     is_thinned = samples_a_curve(comparison) is not None
     for place, (group, title) in enumerate(zip(comparison.groups, _titles(comparison), strict=True)):
         yield _section(f"group-{place}", title, *_group(group, place, comparison.figures, is_thinned))

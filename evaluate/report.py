@@ -130,7 +130,7 @@ def terminal(comparison: Comparison, width: int) -> str:
     """Return the comparison as plain text of about `width` columns; the spread of the throughput stands for all."""
     header = ("system", "runs", "tokens/s/GPU", "step s", "peak GB", "first loss", "last loss")
     parts = [*_terminal_verdicts(comparison, width)]
-    if found := _scaling(comparison):
+    if found := scaling_rows(comparison):
         parts += [text_table(scaling.HEADER, found, width), textwrap.fill(scaling.METHOD, width)]
     for group in comparison.groups:
         rows = [(f"{row.name} {row.device}", *_short_figures(row)) for row in group.rows]
@@ -144,13 +144,13 @@ def terminal(comparison: Comparison, width: int) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _scaling(comparison: Comparison) -> list[tuple[str, ...]]:
+def scaling_rows(comparison: Comparison) -> list[tuple[str, ...]]:
     """Return the rows of the scaling table; none where nobody asked for nodes."""
     return [scale.cells() for scale in scaling.scaling(comparison.groups)] if comparison.by == "nodes" else []
 
 
 def _markdown_scaling(comparison: Comparison) -> Iterator[str]:
-    if found := _scaling(comparison):
+    if found := scaling_rows(comparison):
         yield f"## Scaling\n\n{markdown_table(scaling.HEADER, found)}\n\n{scaling.METHOD}"
 
 

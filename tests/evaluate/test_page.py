@@ -24,6 +24,7 @@ from evaluate.page_html import element, json_block
 from evaluate.report import Comparison
 from evaluate.statistics import Estimate
 from evaluate.validate import Entry, Loaded
+from tests.evaluate.test_scaling import nodes
 
 HOSTILE = "<script>alert(1)</script>"
 PHONE = 375
@@ -260,6 +261,13 @@ def test_without_a_pair_there_is_no_way_to_certificates_and_like_titles_are_numb
     assert targets <= {attributes.get("id") for _, attributes in found.tags}
     assert {"llama tiny, method equal (1 of 2)", "llama tiny, method equal (2 of 2)"} <= set(found.texts)
     assert any(text.startswith("No verdict: ") for text in found.texts)
+
+
+def test_what_more_nodes_are_worth_stands_in_the_page_where_it_was_asked_for() -> None:
+    entries = [*nodes(1, 1.0), *nodes(2, 0.5)]
+    asked = page(compare(Loaded(tuple(entries), ()), [Path("output")], "nodes"))
+    assert "Scaling over nodes" in Elements(asked).texts and 'href="#scaling"' in asked
+    assert "Scaling over nodes" not in page(compared(entries))
 
 
 def test_text_is_escaped_by_its_type() -> None:
