@@ -39,10 +39,9 @@ def read(root, platform, environment=(), arguments=()):
         env={"PATH": os.environ["PATH"], "PLATFORM": platform, "KEYS": " ".join(KEYS), **dict(environment)},
         cwd=root,
         capture_output=True,
-        text=True,
         check=True,
     )
-    return dict(line.split("=", 1) for line in done.stdout.splitlines())
+    return dict(line.split("=", 1) for line in done.stdout.decode().removesuffix("\n").split("\n"))
 
 
 @pytest.mark.parametrize(

@@ -126,21 +126,41 @@ def run(arguments: list[str]) -> int:
     with Path(os.environ["STANDIN_LOG"]).open("a") as log:
         log.write(json.dumps(started) + "\n")
     environ = {"PATH": os.environ["PATH"], "STANDIN_OUT": os.environ.get("STANDIN_OUT", ""), **started["environment"]}
-    process = subprocess.Popen(
-        ["bash", "-c", os.environ.get("STANDIN_JOB", "exit 0")],
-        env=environ,
-        stdin=None if "--interactive" in given or ENGINE == "apptainer" else subprocess.DEVNULL,
-        start_new_session=ENGINE != "apptainer",
-    )
+    processes: list[subprocess.Popen[bytes]] = []
+    early: list[int] = []
+
+    def hand_on(number: int, _: object) -> None:
+        for process in processes:
+            process.send_signal(number)
+        if not processes:
+            early.append(number)
+
     if ENGINE == "apptainer":
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, lambda number, _: process.send_signal(number))
-    else:
-        container(given["--name"]).write_text(str(process.pid))
+            signal.signal(number, hand_on)
+    processes.append(
+        process := subprocess.Popen(
+            ["bash", "-c", os.environ.get("STANDIN_JOB", "exit 0")],
+            env=environ,
+            stdin=None if "--interactive" in given or ENGINE == "apptainer" else subprocess.DEVNULL,
+            start_new_session=ENGINE != "apptainer",
+            preexec_fn=lambda: prepare(given.get("--name")),
+        )
+    )
+    for number in early:
+        process.send_signal(number)
     code = process.wait()
     if ENGINE != "apptainer" and "--rm" in given:
         container(given["--name"]).unlink(missing_ok=True)
     return code if code >= 0 else 128 - code
+
+
+def prepare(name: str | None) -> None:
+    """In the process that becomes the container: it can be found by its name before it does anything."""
+    if name is not None:
+        container(name).write_text(str(os.getpid()))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def container(name: str) -> Path:
@@ -185,7 +205,8 @@ def answer(arguments: list[str]) -> int:
         case ["stop", "-t", seconds, name]:
             stop(name, float(seconds))
         case ["rm", "--force", name]:
-            stop(name, 0)
+            os.killpg(running(name), signal.SIGKILL)
+            container(name).unlink()
         case _:
             fail(f"unknown command: {arguments}")
     return 0
