@@ -18,6 +18,7 @@ from typing import Any
 
 from evaluate import earlier_names as names
 from evaluate.limits import MFU_CLAIMS, TFLOPS_CLAIMS
+from evaluate.rules import SUMMARY_ROUNDING
 from utils import results
 from utils.performance import summarize, warmup_steps
 from utils.schema import KNOWN_FROM_A_LOG, SAMPLES, SECTIONS
@@ -27,7 +28,8 @@ UNKNOWN = "unknown"
 PATTERN = "benchmark_*.json"
 _NAME = re.compile(r"benchmark_(?P<platform>[a-z]+)_(?P<model>.+?)(?P<time>_\d{8}[_-]?\d{6})?(?:_run(?P<run>\d+))?")
 SUMMARY_RELATIVE = 0.005
-"""Their summaries are rounded, and leave out 0 to a fifth of the steps as warm-up: one of these means must be it."""
+"""Their summaries are rounded (by SUMMARY_ROUNDING seconds too), and leave out 0 to a fifth of the steps as warm-up:
+one of these means must be it."""
 CORE_RATIO = re.compile(r"per_(gpu_)?core|per_cuda_core|per_stream_processor")
 
 Content = Mapping[str, Any]
@@ -107,10 +109,11 @@ def summary_agrees(result: Mapping[str, Any]) -> list[str]:
         "tokens_per_second": [tokens / mean for mean in means],
         "tokens_per_second_per_gpu": [tokens / mean / config["num_gpus"] for mean in means],
     }
+    allowed = SUMMARY_RELATIVE + SUMMARY_ROUNDING / min(means)
     lines = []
     for key, possible in figures.items():
         value = names.first(stored, names.SUMMARY[key])
-        if names.is_number(value) and not any(abs(value - one) <= SUMMARY_RELATIVE * one for one in possible):
+        if names.is_number(value) and not any(abs(value - one) <= allowed * one for one in possible):
             lines.append(f"{key}: the summary says {value:g}, raw_step_times give {possible[0]:g} to {possible[-1]:g}")
     return lines
 

@@ -143,6 +143,15 @@ def test_any_warm_up_that_a_summary_leaves_out_agrees(tmp_path: Path, skipped: i
     assert validate.main([str(tmp_path)]) == 0
 
 
+def test_a_summary_of_short_steps_is_rounded(tmp_path: Path) -> None:
+    times = [0.2, *[0.0523, 0.0526] * 9, 0.0523]  # 0.0524 s on average, written as 0.052
+    mean = sum(times[1:]) / 19
+    for stored, said in ((0.052, False), (0.050, True)):
+        summary = {"avg_step_time_seconds": stored, "tokens_per_second": 64 * 2048 / mean}
+        path = save(tmp_path, "cuda_llama", raw_step_times=times, performance_metrics=summary)
+        assert bool(summary_agrees(read(path))) == said
+
+
 def test_a_first_step_without_a_time_is_left_out_and_losses_may_be_missing(tmp_path: Path) -> None:
     without = {"raw_step_times": TIMES[1:], "loss_values": None}
     result = read(save(tmp_path, "rocm_qwen", **without))
