@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from evaluate import bundle_logs, bundle_report, bundle_zip, validate
 from evaluate.bundle_zip import UNREADABLE, Bundle, BundleError
 from evaluate.tables import plain
-from evaluate.validate import Entry, Loaded
+from evaluate.validate import Loaded
 from utils import results
 from utils.archive_manifest import MANIFEST
 
@@ -39,14 +41,15 @@ class Checked:
 
 def check(path: Path) -> Checked:
     """Return what is found in an archive; raise BundleError for what is none of ours."""
-    with bundle_zip.opened(path) as (bundle, refusals):
+    with bundle_zip.opened(path) as (bundle, refusals), tempfile.TemporaryDirectory() as folder:
         if bundle is None:
             return Checked(Loaded((), ()), tuple(refusals))
-        faults = list(bundle_zip.disagreements(bundle))
-        loaded, superseded = _load(bundle)
-        for entry in (*loaded.entries, *superseded):
-            faults += [f"{entry.path}: {line}" for line in bundle_logs.check(bundle, entry.result)]
-        faults += bundle_report.check(bundle, loaded)
+        root = Path(folder) / "output"  # in a folder of its own, because load looks for probes beside it too
+        faults = [*bundle_zip.disagreements(bundle), *_extract(bundle, root)]
+        loaded = bundle_report.load([root], [""])
+        for name, result in (*((entry.path, entry.result) for entry in loaded.entries), *_superseded(bundle, root)):
+            faults += [f"{name}: {line}" for line in bundle_logs.check(bundle, result)]
+        faults += bundle_report.check(bundle, root)
         return Checked(loaded, tuple(faults), tuple(bundle_report.notes(bundle)), len(bundle.listed))
 
 
@@ -75,32 +78,21 @@ def main(paths: Sequence[Path]) -> int:
     return code
 
 
-def _load(bundle: Bundle) -> tuple[Loaded, list[Entry]]:
-    """Read and check every result; those of superseded attempts come apart."""
-    entries: list[Entry] = []
-    superseded: list[Entry] = []
-    unreadable = []
-    with tempfile.TemporaryDirectory() as folder:
-        for name in bundle.of_kind("result"):
-            path = Path(name)
-            try:
-                result = _read(bundle, name, Path(folder))
-            except results.ResultError as error:
-                unreadable.append((path, str(error)))
-                continue
-            is_superseded = results.SUPERSEDED in path.parts
-            (superseded if is_superseded else entries).append(Entry(path, result, validate.check(result)))
-    return Loaded(tuple(entries), tuple(unreadable)), superseded
+def _extract(bundle: Bundle, root: Path) -> Iterator[str]:
+    """Write what `validate.load` reads; yield what cannot be read."""
+    root.mkdir()
+    for name in (*bundle.of_kind("result"), *bundle.of_kind("probe")):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        try:
+            bundle.extract(name, (root / name).parent)
+        except UNREADABLE as error:
+            (root / name).unlink(missing_ok=True)
+            yield f"{name}: cannot be read ({error})"
 
 
-def _read(bundle: Bundle, name: str, folder: Path) -> dict[str, object]:
-    try:
-        extracted = bundle.extract(name, folder)
-    except UNREADABLE as error:
-        raise results.ResultError(f"{name}: cannot be read ({error})") from error
-    try:
-        return results.read(extracted)
-    except results.ResultError as error:
-        raise results.ResultError(str(error).replace(str(extracted), name)) from error
-    finally:
-        extracted.unlink()
+def _superseded(bundle: Bundle, root: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Yield the results of earlier attempts, which no comparison looks at; one that is none proves nothing."""
+    for name in bundle.of_kind("result"):
+        if results.SUPERSEDED in Path(name).parts and (root / name).exists():
+            with suppress(results.ResultError):
+                yield Path(name), results.read(root / name)

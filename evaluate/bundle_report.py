@@ -11,17 +11,17 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from evaluate import compare, pairs, report, report_json
+from evaluate import compare, pairs, report, report_json, validate
 from evaluate.bundle_zip import UNREADABLE, Bundle
 from evaluate.page import page
 from evaluate.report import Comparison
-from evaluate.validate import Entry, Loaded
-from utils import redact
+from evaluate.validate import Loaded
+from utils import redact, results
 from utils.archive_manifest import MANIFEST
 from utils.checkout import sha256_report_code
 from utils.configure import ROOT
@@ -44,11 +44,11 @@ class Stored:
     target_loss: float | None
 
 
-def check(bundle: Bundle, loaded: Loaded) -> Iterator[str]:
-    """Yield what speaks against the comparisons in an archive; the paths of `loaded` are those in it."""
+def check(bundle: Bundle, root: Path) -> Iterator[str]:
+    """Yield what speaks against the comparisons in an archive, whose results and probes are extracted to `root`."""
     for name in bundle.of_kind("comparison"):
         if Path(name).name == "compare.json":
-            yield from (f"{name}: {line}" for line in _of_one(bundle, name, loaded))
+            yield from (f"{name}: {line}" for line in _of_one(bundle, name, root))
     for place in {str(Path(name).parent) for name in bundle.of_kind("comparison")}:
         if _at(place, "compare.json") not in bundle.kinds:
             yield f"{_at(place, 'compare.json')}: is missing: the comparison beside it cannot be worked out again"
@@ -62,11 +62,11 @@ def notes(bundle: Bundle) -> list[str]:
     return [f"packed by other code (commit {commit}): compare.md and compare.html were held against {MANIFEST} only"]
 
 
-def _of_one(bundle: Bundle, name: str, loaded: Loaded) -> Iterator[str]:
+def _of_one(bundle: Bundle, name: str, root: Path) -> Iterator[str]:
     try:
         stored = _stored(bundle, name)
         place = Path(name).parent
-        found = _renamed(loaded, place, stored.folders)
+        found = load(_places(root, place, stored.folders), stored.folders)
     except ValueError as error:
         yield str(error)
         return
@@ -100,27 +100,32 @@ def _stored(bundle: Bundle, name: str) -> Stored:
         raise ValueError(f"is no comparison of ours ({type(error).__name__}: {error})") from error
 
 
-def _renamed(loaded: Loaded, place: Path, folders: Sequence[str]) -> Loaded:
-    """Return the results that were compared, under the paths that they had then; raise ValueError where one is gone."""
+def load(folders: Sequence[Path], names: Sequence[str]) -> Loaded:
+    """Return what `validate.load` finds in folders, with the paths that it has by other names of these."""
+    try:
+        found = validate.load(folders)
+    except results.ResultError:  # nothing in them
+        return Loaded((), ())
+
+    def renamed(path: Path) -> Path:
+        folder, name = next(pair for pair in zip(folders, names, strict=True) if path.is_relative_to(pair[0]))
+        return Path(name) / path.relative_to(folder)
+
+    entries = [replace(entry, path=renamed(entry.path)) for entry in found.entries]
+    unreadable = [(renamed(path), error.replace(str(path), str(renamed(path)))) for path, error in found.unreadable]
+    return Loaded(tuple(entries), tuple(unreadable))
+
+
+def _places(root: Path, place: Path, folders: Sequence[str]) -> list[Path]:
+    """Return where the folders that were compared are below `root`; raise ValueError where one is not there."""
     first = Path(folders[0]).parent if folders[0].endswith(".json") else Path(folders[0])
-    entries: dict[Path, Entry] = {}
-    unreadable: dict[Path, tuple[Path, str]] = {}
+    found = []
     for folder in folders:
-        inside = Path(os.path.normpath(place / os.path.relpath(folder, first)))
-        if inside.parts[:1] == ("..",):
+        inside = root / os.path.normpath(place / os.path.relpath(folder, first))
+        if not inside.is_relative_to(root) or ".." in inside.relative_to(root).parts or not inside.exists():
             raise ValueError(f"compares {folder}, which is not in the archive: cannot be worked out again")
-        now = [path for path in _paths(loaded) if path.is_relative_to(inside)]
-        then = {path: Path(folder) / path.relative_to(inside) for path in now}
-        for entry in sorted((entry for entry in loaded.entries if entry.path in then), key=lambda e: then[e.path]):
-            entries.setdefault(entry.path, Entry(then[entry.path], entry.result, entry.findings))
-        for path, error in loaded.unreadable:
-            if path in then:
-                unreadable.setdefault(path, (then[path], error.replace(str(path), str(then[path]))))
-    return Loaded(tuple(entries.values()), tuple(unreadable.values()))
-
-
-def _paths(loaded: Loaded) -> list[Path]:
-    return [*(entry.path for entry in loaded.entries), *(path for path, _ in loaded.unreadable)]
+        found.append(inside)
+    return found
 
 
 def _made_again(loaded: Loaded, stored: Stored) -> Comparison:

@@ -18,6 +18,7 @@ from evaluate import bundle, compare, validate
 from utils import archive_manifest, footprint, results
 from utils.configure import ROOT
 from utils.performance import summarize
+from utils.probe_file import Rate
 
 RESULT = "train_nvd_mega_llama_run1.json"
 LOG = "logs/train_nvd_mega_llama_run1_attempt1.log"
@@ -448,3 +449,22 @@ def test_a_result_of_primus_is_held_against_the_log_of_primus(of_primus):
     shutil.rmtree(folder / "logs")
     (missing,) = faults(pack(folder))
     assert missing.startswith(name + "logs/train_amd_prim_llama_run1_attempt1.primus.log: is missing")
+
+
+def test_a_measured_rate_counts_in_the_comparison_and_a_changed_one_is_named(tmp_path):
+    folder = tmp_path / "output"
+    footprint.mark(folder, footprint.OUTPUT)
+    for result in sides({"nvd": 1.0, "amd": 0.9}):
+        write_run(folder, result)
+    best = {key: 800.0 for key in Rate.__dataclass_fields__}
+    started = result["provenance"]["started_utc"]
+    known = {"probe_version": 1, "platform": "nvd", "host": "nvd-1", "device_name": "NVIDIA H100 80GB HBM3"}
+    probe = known | {"started_utc": started, "pytorch_version": "2.9", "rates": {"bf16": best}, "reasons": {}}
+    path = folder / "probe_nvd_nvd-1.json"
+    path.write_text(json.dumps(probe))
+    assert compare.main([str(folder)]) == 0
+    assert b"probe_nvd_nvd-1.json" in (folder / "compare.json").read_bytes(), "the comparison has used it"
+    archive = pack(folder)
+    assert faults(archive) == []
+    found = faults(packed_again(archive, replace(path.name, b"800.0", b"700.0"), is_listed=True))
+    assert any(line.startswith("compare.json: groups[0].rows") for line in found), found
