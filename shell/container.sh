@@ -134,8 +134,8 @@ _add_user() { # <engine>
   esac
 }
 
-# podman brings no init of its own; without it our scripts, which end in `exec`, are process 1 themselves.
-_has_init() { # <engine>
+# podman brings no init of its own: without catatonit, shell/init.sh is process 1.
+has_init() { # <engine>
   local folder
   if [[ $1 == docker ]] || type -P catatonit >/dev/null; then return 0; fi
   for folder in /usr/libexec/podman /usr/lib/podman /usr/local/libexec/podman /usr/local/lib/podman /usr/libexec/catatonit; do
@@ -146,7 +146,7 @@ _has_init() { # <engine>
 
 _docker_command() { # <engine> <platform> <tools|jobs> <name>
   COMMAND=("$1" run --rm --name "$4" --hostname "$(uname -n)" --workdir "$CODE")
-  if _has_init "$1"; then COMMAND+=(--init); fi
+  if has_init "$1"; then COMMAND+=(--init); fi
   _add_user "$1"
   # labels would change the user's files
   if [[ $(cat "${TPRIMAT_SYSROOT:-}/sys/fs/selinux/enforce" 2>/dev/null) == 1 ]]; then

@@ -112,7 +112,9 @@ run_in_container() { # <tools|jobs> <title> <command...>
     terminal+=' --tty'
     _measure_terminal
   fi
-  _compose "$1" "$2" "$terminal" "${@:3}"
+  local init=()
+  if [[ $RUNTIME == podman ]] && ! has_init podman; then init=(shell/init.sh); fi
+  _compose "$1" "$2" "$terminal" "${init[@]}" "${@:3}"
   if [[ $is_dry_run == true ]]; then print_command "${COMMAND[@]}"; else _supervise "${COMMAND[@]}"; fi
 }
 

@@ -48,6 +48,7 @@ class Machine:
         self.add_tool("getent", f"{groups}\nexit 2")
         for engine in engines.split():
             (self.bin / engine).symlink_to(ENGINE)
+        self.add_tool("catatonit", "exit 0")
         self.images = {"docker": "tprimat:{}", "podman": "localhost/tprimat:{}"}
         self.environment = {
             "PATH": f"{self.bin}:{tools}",
@@ -96,7 +97,7 @@ class Machine:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            preexec_fn=_heed_signals,
+            preexec_fn=heed_signals,
         )
 
     def sourced(self, commands: str, *arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
@@ -124,7 +125,8 @@ class Machine:
             time.sleep(0.02)
 
 
-def _heed_signals() -> None:
+def heed_signals() -> None:
+    """Undo what a background job of a shell, or nohup, has made the tests ignore."""
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
 

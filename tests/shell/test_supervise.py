@@ -9,7 +9,7 @@ import subprocess
 import psutil
 import pytest
 
-from tests.shell.engine_cases import LIMIT_SECONDS, Machine, options_of
+from tests.shell.engine_cases import LIMIT_SECONDS, Machine, heed_signals, options_of
 
 ENGINES = ("docker", "podman", "apptainer")
 every_engine = pytest.mark.parametrize("engine", ENGINES)
@@ -129,10 +129,26 @@ def test_a_container_has_a_name_of_its_own_and_is_removed(engine, machine):
 @pytest.mark.parametrize("engine", ["docker", "podman"])
 def test_an_init_reaps_and_hands_on_where_the_engine_has_one(engine, machine):
     machine.run("run_train.sh", "PLATFORM=cpu", RUNTIME=engine)
-    assert options_of(machine.started[-1], "--init") == (["true"] if engine == "docker" else [])
-    machine.add_tool("catatonit", "exit 0")
-    machine.run("run_train.sh", "PLATFORM=cpu", RUNTIME=engine)
     assert options_of(machine.started[-1], "--init") == ["true"]
+    (machine.bin / "catatonit").unlink()
+    machine.run("run_train.sh", "PLATFORM=cpu", RUNTIME=engine)
+    container = machine.started[-1]
+    brings_its_own = engine == "docker"
+    assert options_of(container, "--init") == (["true"] if brings_its_own else [])
+    assert container["command"] == [*([] if brings_its_own else ["shell/init.sh"]), "shell/train.sh", "--compare"]
+
+
+@pytest.mark.parametrize("name", ["TERM", "INT", "HUP"])
+def test_our_own_init_hands_on_signals_once_and_returns_the_exit_code(name, machine):
+    command = [machine.checkout / "shell" / "init.sh", "bash", "-c", PATIENT]
+    process = subprocess.Popen(command, env=machine.environment, start_new_session=True, preexec_fn=heed_signals)
+    machine.wait_for("started")
+    process.send_signal(signal.Signals[f"SIG{name}"])
+    assert process.wait(LIMIT_SECONDS) == 7
+    assert machine.out.read_text().split() == ["started", f"got-{name}"]
+    assert machine.run("init.sh", "bash", "-c", "cat; exit 3", popen={"input": "x"}).returncode == 3
+    assert machine.run("init.sh", "bash", "-c", "kill -9 $$").returncode == 128 + signal.SIGKILL
+    assert machine.run("init.sh").returncode == 2
 
 
 @every_engine
