@@ -4,7 +4,7 @@
 # Usage:  evaluate/compare.sh [FOLDER ... [--by WHAT] [--format md,html,json,png] [--prices FILE] [--target-loss NATS] ...]
 #         evaluate/compare.sh [KEY=VALUE ...]       all options: python -m evaluate.compare --help
 #         without a folder: the one that the settings name (OUTPUT_DIR, LABEL); a folder and settings exclude each other
-# Reads:  train_*.json below the folders
+# Reads:  train_*.json (and benchmark_*.json of earlier suites) below the folders
 # Writes: compare.html, compare.md, compare.json, compare.png into the folder of --output (default: the first folder)
 # Exits:  0 a verdict was made; 3 nothing could be compared; 1 no result is ok and valid, or writing failed; 2 bad input
 set -Eeuo pipefail
