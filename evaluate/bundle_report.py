@@ -16,9 +16,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from evaluate import compare, pairs, report, report_json, validate
+from evaluate import compare, pairs, prices, report, report_json, validate
 from evaluate.bundle_zip import UNREADABLE, Bundle
 from evaluate.page import page
+from evaluate.prices import Price
 from evaluate.report import Comparison
 from evaluate.validate import Loaded
 from utils import redact, results
@@ -40,8 +41,10 @@ class Stored:
     folders: tuple[str, ...]
     """As they were named when it was made, the first being the one that it stands in."""
     by: str
+    baseline: str | None
     band: float
     target_loss: float | None
+    price_table: dict[str, Price]
 
 
 def check(bundle: Bundle, root: Path) -> Iterator[str]:
@@ -95,8 +98,17 @@ def _stored(bundle: Bundle, name: str) -> Stored:
         by, band, target_loss = content["by"], float(content["band"]), content.get("target_loss")
         if by not in pairs.BY or not folders or not 0 <= band < 1:
             raise ValueError(f"by {by!r}, band {band!r} and folders {folders!r} are no way to compare")
-        return Stored(content, folders, by, band, None if target_loss is None else float(target_loss))
-    except (KeyError, TypeError) as error:
+        table = content["price_table"]
+        return Stored(
+            content,
+            folders,
+            by,
+            content["baseline"],
+            band,
+            None if target_loss is None else float(target_loss),
+            {} if table is None else prices.table_of(table),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"is no comparison of ours ({type(error).__name__}: {error})") from error
 
 
@@ -129,19 +141,10 @@ def _places(root: Path, place: Path, folders: Sequence[str]) -> list[Path]:
 
 
 def _made_again(loaded: Loaded, stored: Stored) -> Comparison:
-    """Compare again; which side was the baseline stands nowhere, and is told from the sides of the verdicts."""
-    said = [(verdict.get("a"), verdict.get("b")) for verdict in stored.content["verdicts"]]
-    baselines = [None, *sorted({pairs.BY[stored.by](entry.result) for entry in loaded.entries})]
-
-    def made(baseline: str | None) -> Comparison:
-        folders = [Path(folder) for folder in stored.folders]
-        return compare.compare(loaded, folders, stored.by, baseline, stored.band, target_loss=stored.target_loss)
-
-    first = made(None)
-    for again in (first, *(made(baseline) for baseline in baselines[1:] if said)):
-        if [(judged.pair.a_name, judged.pair.b_name) for judged in again.judged] == said:
-            return again
-    return first
+    folders = [Path(folder) for folder in stored.folders]
+    return compare.compare(
+        loaded, folders, stored.by, stored.baseline, stored.band, stored.price_table, stored.target_loss
+    )
 
 
 def _pages(bundle: Bundle, place: Path, again: Comparison) -> Iterator[str]:

@@ -68,6 +68,8 @@ def compare(
         band,
         figures,
         target_loss,
+        baseline,
+        table,
     )
 
 

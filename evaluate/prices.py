@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,9 +37,7 @@ class Price:
 def load(path: Path = PRICES_PATH) -> dict[str, Price]:
     """Return the prices by device name as utils/devices.py has it; raise PriceError for a table of another form."""
     try:
-        table = json.loads(path.read_text(encoding="utf8"))
-        currency = str(table["currency"])
-        return {name: _price(name, entry, currency) for name, entry in table["prices"].items()}
+        return table_of(json.loads(path.read_text(encoding="utf8")))
     except OSError as error:
         raise PriceError(f"{path}: cannot be read ({error.strerror}); name a JSON file of prices") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -46,6 +45,20 @@ def load(path: Path = PRICES_PATH) -> dict[str, Price]:
             f'{path}: {error}; wanted {{"currency": "USD", "prices": {{DEVICE: {{"price": 1.5, "date": "2026-05-18", '
             '"source": "..."}}}}'
         ) from error
+
+
+def table_of(content: Any) -> dict[str, Price]:
+    """Return the prices of a table's content; raise ValueError, KeyError, TypeError or AttributeError for others."""
+    currency = str(content["currency"])
+    return {name: _price(name, entry, currency) for name, entry in content["prices"].items()}
+
+
+def as_json(table: Mapping[str, Price]) -> dict[str, Any] | None:
+    """Return the content of a table that holds these prices, which are of one currency; None for no prices."""
+    if not table:
+        return None
+    entries = {name: {"price": one.amount, "date": one.date, "source": one.source} for name, one in table.items()}
+    return {"currency": next(iter(table.values())).currency, "prices": entries}
 
 
 def _price(name: str, entry: dict[str, Any], currency: str) -> Price:

@@ -11,6 +11,7 @@ from evaluate import scaling
 from evaluate.fairness import SAME
 from evaluate.metric_table import Metrics, combined, sections
 from evaluate.notes import notes
+from evaluate.prices import Price
 from evaluate.summary import Group, Ratio, Row, Spread, ratios, run_label
 from evaluate.tables import markdown_table, markdown_text, plain, text_table
 from evaluate.validate import Entry
@@ -67,6 +68,10 @@ class Comparison:
     """Metrics of each counted entry, by its id."""
     target_loss: float | None = None
     """Nats per token; the time to it is among the metrics."""
+    baseline: str | None = None
+    """The side that is `a` wherever it can be, if one was named."""
+    price_table: Mapping[str, Price] = field(default_factory=dict)
+    """What the costs among the metrics come from."""
 
     @property
     def question(self) -> str:

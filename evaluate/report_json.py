@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from evaluate import statistics
+from evaluate import prices, statistics
 from evaluate.figures import Figure
 from evaluate.metric_table import combined
 from evaluate.notes import notes
@@ -18,7 +18,7 @@ from evaluate.scaling import scaling
 from evaluate.summary import Group, Row, Spread, ratios
 from evaluate.validate import Entry
 
-COMPARISON_VERSION = 2
+COMPARISON_VERSION = 3
 DEFINITIONS = {
     "verdicts.ratio": "tokens/s/GPU of b over a: exp(mean of ln(b) - mean of ln(a)), over runs of one machine, or over "
     "machines where both sides have several; the runs and their steady steps are in verdicts.inputs",
@@ -44,9 +44,11 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
     return {
         "comparison_version": COMPARISON_VERSION,
         "by": comparison.by,
+        "baseline": comparison.baseline,
         "band": comparison.band,
         "confidence": statistics.CONFIDENCE,
         "target_loss": comparison.target_loss,
+        "price_table": prices.as_json(comparison.price_table),
         "verdicts": [judged.as_json() for judged in comparison.judged],
         "definitions": DEFINITIONS,
         **({"scaling": [one.as_json() for one in scaling(comparison.groups)]} if comparison.by == "nodes" else {}),

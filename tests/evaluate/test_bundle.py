@@ -327,14 +327,24 @@ def test_damaged_bytes_are_named(archive):
     assert any(line.startswith(f"{LOG}: cannot be read") for line in found), found
 
 
-def test_tracks_labels_baselines_and_single_files_are_compared_again(tmp_path, capsys):
-    """METHOD=both compares two folders at once, a user may name files, and a side may be made the baseline."""
+def test_tracks_labels_baselines_prices_and_single_files_are_compared_again(tmp_path, capsys):
+    """METHOD=both compares two folders at once, a user may name files, a baseline, and prices of his own."""
+    own = tmp_path / "own.json"
+    own.write_text(
+        '{"currency": "EUR", "prices": {"NVIDIA H100 SXM 80GB": {"price": 77, "date": "2026-01-01", "source": "x"}}}'
+    )
     folder = tmp_path / "output"
     footprint.mark(folder, footprint.OUTPUT)
     for result in sides({"nvd": 1.0, "amd": 0.9}) + sides({"nvd": 0.8, "amd": 0.7}, label="best", method="best"):
         write_run(folder, result)
     names = sorted(str(path) for path in folder.glob("train_*.json"))
-    for arguments in ([str(folder), str(folder / "best")], [str(folder), "--baseline", "amd", "--band", "0"], names):
+    baseline = ["--baseline", "amd", "--band", "0"]
+    for arguments in (
+        [str(folder), str(folder / "best")],
+        [str(folder), *baseline],
+        [str(folder), "--prices", str(own)],
+        names,
+    ):
         assert compare.main(arguments) == 0
         checked = bundle.check(pack(folder))
         assert checked.faults == (), arguments
