@@ -38,9 +38,9 @@ class Findings:
     rejections: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
-    def with_warnings(self, more: Sequence[str]) -> Findings:
-        """Return these findings with more warnings."""
-        return replace(self, warnings=(*self.warnings, *more)) if more else self
+    def with_rejections(self, more: Sequence[str]) -> Findings:
+        """Return these findings with more rejections."""
+        return replace(self, rejections=(*self.rejections, *more)) if more else self
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def load(paths: Sequence[Path]) -> Loaded:
     for _, result in found:
         probe.attach(result, probes)
     entries = [
-        Entry(path, result, check(result).with_warnings(twins))
+        Entry(path, result, check(result).with_rejections(twins))
         for (path, result), twins in zip(found, identity.same_times(found), strict=True)
     ]
     if not entries and not unreadable:

@@ -283,12 +283,12 @@ def test_result_is_not_changed_by_its_check() -> None:
     assert json.dumps(result) == before
 
 
-def test_a_copied_run_is_marked_and_another_one_is_not(tmp_path: Path) -> None:
+def test_a_copied_run_is_rejected_and_another_one_is_not(tmp_path: Path) -> None:
     times = [2.0, 0.6, 0.55, *[0.5 + 0.001 * number for number in range(-3, 4)]]
     summary = {"max": 0.503, "min": 0.497, "std": 0.0021602}
     changes: dict[str, Any] = {f"performance_metrics__{key}_step_time_seconds": value for key, value in summary.items()}
     for run, last in ((1, 0.503), (2, 0.503), (3, 0.5031)):
         write(tmp_path, run=run, step_times=[*times[:-1], last], **changes)
-    found = [entry.findings.warnings for entry in load([tmp_path]).entries]
+    found = [entry.findings.rejections for entry in load([tmp_path]).entries]
     said = "step_times: those of train_cpu_mega_llama_run1.json to the last digit; a copied run is no second run"
-    assert [said in warnings for warnings in found] == [False, True, False]
+    assert [said in rejections for rejections in found] == [False, True, False]
