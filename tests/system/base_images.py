@@ -22,7 +22,7 @@ CPU_WHEELS = "https://download.pytorch.org/whl/cpu"
 PACKAGES = "/usr/local/lib/python3.11/dist-packages"
 """Where Debian 12's own Python looks for what its administrator installs."""
 NUMPY = "numpy==1.26.4"
-"""As in NeMo 25.04: extensions built against numpy 2 have to do with it."""
+"""What NeMo 2.3 runs with: packages that want numpy 2 (pyarrow from 26.0 on) must not get in."""
 CLAIMS = {"nvd": ("cuda", "12.8"), "amd": ("hip", "7.0.51831")}
 CONTAINERFILE = f"""
 FROM {DEBIAN}

@@ -111,12 +111,7 @@ def test_anybody_may_use_the_image(podman, built, platform):
     assert said.splitlines()[-1] == "12345 tprimat True"
 
 
-OLD_NUMPY = pytest.mark.xfail(
-    strict=True, reason="the pyarrow that datasets brings wants numpy 2, NeMo 25.04 has 1.26.4"
-)
-
-
-@pytest.mark.parametrize("platform", ["cpu", *(pytest.param(name, marks=OLD_NUMPY) for name in base_images.CLAIMS)])
+@each_platform
 def test_data_sets_of_the_hub_can_be_read(podman, built, platform):
     assert python(podman, built(platform).image, "import datasets; print('read')").endswith("read")
 
