@@ -28,7 +28,7 @@ main() {
   "$ROOT/shell/setup.sh" --dev || exit 1
   cd -- "$ROOT"
   # Two workers, each with one thread: more would fight over the cores of a small machine. A file stays with one worker,
-  # because what it builds once (trained curves) is costly.
+  # because what it builds once (trained curves) is costly; tests/conftest.py has the long files first.
   export OMP_NUM_THREADS=1
   mapfile -t -d '' scripts < <(find . -path './.venv*' -prune -o -path ./output -prune -o -name '*.sh' -print0)
   scripts+=(.ci/run)
@@ -38,7 +38,7 @@ main() {
   check "mypy" "$PYTHON" -m mypy
   check "shellcheck" .venv/bin/shellcheck --external-sources "${scripts[@]}"
   check "shfmt" .venv/bin/shfmt -i 2 -ci -d "${scripts[@]}"
-  check "pytest" "$PYTHON" -m pytest -n 2 --dist loadfile "${arguments[@]}"
+  check "pytest" "$PYTHON" -m pytest -n 2 --no-loadscope-reorder --dist loadfile "${arguments[@]}"
 
   if ((${#failed[@]})); then
     printf -v names ', %s' "${failed[@]}"

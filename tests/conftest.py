@@ -2,15 +2,29 @@
 
 import ctypes
 import signal
+from pathlib import Path
 
 import pytest
 
 PR_SET_CHILD_SUBREAPER = 36
 """prctl(2)."""
 
+LONG_FILES = (
+    *("system/test_images.py", "train/test_slurm_cluster.py", "train/test_nemo.py", "train/test_multinode.py"),
+    *("shell/test_faults.py", "shell/test_comparison.py", "shell/test_resume.py", "shell/test_planted_token.py"),
+)
+"""Minutes each, the longest first: one that a worker began last would be waited for by the other."""
+
 # A shell starts its background jobs with Ctrl-C ignored, and that is inherited: the programs under test must have it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items):
+    """Begin with the files that take longest."""
+    here = Path(__file__).parent
+    rank = {str(here / name): place for place, name in enumerate(LONG_FILES)}
+    items.sort(key=lambda item: rank.get(str(item.path), len(rank)))
 
 
 @pytest.fixture(autouse=True)

@@ -93,7 +93,7 @@ def test_all_that_failed_are_named(checkout: Path) -> None:
 
 def test_arguments_reach_pytest_as_they_are(checkout: Path) -> None:
     _, _, calls = run(checkout, "tests/utils", "-k", "one or two")
-    assert "--dist loadfile tests/utils -k one or two|words=9|" in calls[-1]
+    assert "--dist loadfile tests/utils -k one or two|words=10|" in calls[-1]
 
 
 def test_every_script_is_linted_but_those_of_others(checkout: Path) -> None:
