@@ -18,6 +18,12 @@ hand_on() { # <signal>
 
 main() {
   local code
+  case ${1:-} in
+    -h | --help)
+      sed -n '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+      exit
+      ;;
+  esac
   trap 'hand_on INT' INT
   trap 'hand_on TERM' TERM
   trap 'hand_on HUP' HUP

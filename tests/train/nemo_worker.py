@@ -126,7 +126,8 @@ def facts() -> dict[str, Any]:
 def main() -> None:
     """Train the cases of the command line."""
     framework, prefix, scratch, *cases = sys.argv[1:]
-    os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+    os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
+    os.environ["MASTER_ADDR"] = "127.0.0.1"
     where = [f"DATASET={prefix}", f"DATA_DIR={scratch}", f"OUTPUT_DIR={scratch}"]
     if framework == "nemo":
         from train import train_nemo  # noqa: F401 - first: it sends NeMo to the CPU

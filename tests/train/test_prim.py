@@ -122,8 +122,8 @@ def test_whole_path_gives_a_valid_result_with_proof_of_settings_and_samples(laun
     assert code == 0, out[-3000:] + err
     result = result_in(tmp_path)
     assert (result["status"], result["source"]) == ("ok", "log")
-    (warning,) = result["warnings"]
-    assert "INIT=equal" in warning and "own weights" in warning
+    (warning,) = (line for line in result["warnings"] if "INIT=equal" in line)  # others are of the machine
+    assert "own weights" in warning
     assert list(check(result).rejections) == []
     assert result["steps"] == [1, 2, 3, 4, 5, 6] and result["step_times"] == TIMES
     assert result["loss_values"] == pytest.approx([11.9, 11.8, 11.7, 11.6, 11.5, 11.4])
