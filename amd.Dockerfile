@@ -4,6 +4,9 @@
 ARG BASE_IMAGE=docker.io/rocm/primus:v25.11
 FROM ${BASE_IMAGE}
 
+# The run scripts name both groups: they own the GPUs' nodes, and a base may lack the second.
+RUN for group in video render; do getent group "$group" >/dev/null || groupadd --system "$group"; done
+
 # Any user may run the image: HOME is open to all, and the environment is readable to all.
 ENV HOME=/workspace/home \
     USER=tprimat \

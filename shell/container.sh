@@ -54,7 +54,7 @@ _needs_host_network() {
   return 1
 }
 
-# The numbers that own the devices here: an image may lack the names, or give them other numbers.
+# The numbers that own the devices here, which may be others than those that the image gives the names.
 _device_groups() { # prints gids
   local group gid device
   for group in video render; do
@@ -72,6 +72,7 @@ _add_amd() { # <engine>
     # numbers of this machine mean nothing in a user's own namespace; his own groups can be kept whole (crun)
     COMMAND+=(--group-add keep-groups)
   else
+    COMMAND+=(--group-add video --group-add render) # amd.Dockerfile sees that there are both
     while read -r gid; do COMMAND+=(--group-add "$gid"); done < <(_device_groups | sort -nu)
   fi
   COMMAND+=(--security-opt seccomp=unconfined --cap-add SYS_PTRACE)
@@ -94,7 +95,8 @@ _add_limit() { # <engine> <name> <bytes, -1 for none> <most that may be had: `ul
   fi
 }
 
-# With --ipc host the container has the machine's /dev/shm; podman refuses --shm-size beside it, docker ignores it.
+# With --ipc host the container has the machine's /dev/shm. podman refuses a size beside it; docker takes it, as AMD's
+# instructions give it, and has no use for it.
 _add_memory() { # <engine> <platform>
   if [[ -n ${CONTAINER_SHM_SIZE:-} ]]; then
     COMMAND+=(--shm-size "$CONTAINER_SHM_SIZE")
@@ -102,6 +104,7 @@ _add_memory() { # <engine> <platform>
     COMMAND+=(--shm-size 1g)
   else
     COMMAND+=(--ipc host)
+    if [[ $1 == docker ]]; then COMMAND+=(--shm-size 64g); fi
   fi
   if [[ $2 != cpu ]]; then
     _add_limit "$1" memlock -1 "$(ulimit -Hl)"

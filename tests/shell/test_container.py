@@ -51,13 +51,19 @@ def targets(container):
 GPU = {
     ("docker", "amd"): {
         "--device": ["/dev/kfd", "/dev/dri"],
-        "--group-add": ["44", "109"],
+        "--group-add": ["video", "render", "44", "109"],
         "--security-opt": ["seccomp=unconfined"],
         "--cap-add": ["SYS_PTRACE"],
         "--ipc": ["host"],
+        "--shm-size": ["64g"],
         "--ulimit": ["memlock=-1", "stack=67108864"],
     },
-    ("docker", "nvd"): {"--gpus": ["all"], "--ipc": ["host"], "--ulimit": ["memlock=-1", "stack=67108864"]},
+    ("docker", "nvd"): {
+        "--gpus": ["all"],
+        "--ipc": ["host"],
+        "--shm-size": ["64g"],
+        "--ulimit": ["memlock=-1", "stack=67108864"],
+    },
     ("podman", "nvd"): {
         "--device": ["nvidia.com/gpu=all"],
         "--ipc": ["host"],
@@ -69,7 +75,7 @@ GPU = {
     ("apptainer", "nvd"): {"--nv": ["true"]},
     ("apptainer", "cpu"): {},
 }
-GPU["podman", "amd"] = GPU["docker", "amd"]
+GPU["podman", "amd"] = {name: given for name, given in GPU["docker", "amd"].items() if name != "--shm-size"}
 RIGHTS = (
     *(
         "--device",
@@ -113,16 +119,16 @@ def test_infiniband_is_given_only_where_it_is(engine, machine):
     assert "/dev/infiniband" not in options_of(run(machine, "run_train.sh", engine=engine, platform="cpu"), "--device")
 
 
-def test_the_groups_of_the_devices_are_given_by_number_once(machine):
+def test_the_groups_of_the_devices_are_given_by_name_and_by_number_once(machine):
     node = machine.sysroot / "dev" / "dri"
     node.mkdir()
     (node / "renderD128").touch()
     (machine.sysroot / "dev" / "kfd").touch()
     gid = (node / "renderD128").stat().st_gid
     groups = options_of(run(machine, "run_train.sh", platform="amd"), "--group-add")
-    assert groups == [str(number) for number in sorted({gid, 44, 109})]
+    assert groups == ["video", "render", *(str(number) for number in sorted({gid, 44, 109}))]
     machine.add_tool("getent", "exit 2")
-    assert options_of(run(machine, "run_train.sh", platform="amd"), "--group-add") == [str(gid)]
+    assert options_of(run(machine, "run_train.sh", platform="amd"), "--group-add") == ["video", "render", str(gid)]
 
 
 @every_engine

@@ -103,6 +103,8 @@ def test_amd_has_the_tools_of_rocm_on_its_path_and_says_what_it_could_not_get(po
     image = built("amd")
     assert in_image(podman, image.image, "printenv", "PATH").startswith("/opt/rocm/bin:")
     assert "rocprofiler-sdk could not be installed" in image.stderr
+    groups = in_image(podman, image.image, "getent", "group", "video", "render").splitlines()
+    assert [group.split(":")[0] for group in groups] == ["video", "render"], "the run scripts name them"
 
 
 @each_platform
