@@ -45,6 +45,7 @@ class Stored:
     band: float
     target_loss: float | None
     price_table: dict[str, Price]
+    token_budget: float
 
 
 def check(bundle: Bundle, root: Path) -> Iterator[str]:
@@ -107,6 +108,7 @@ def _stored(bundle: Bundle, name: str) -> Stored:
             band,
             None if target_loss is None else float(target_loss),
             {} if table is None else prices.table_of(table),
+            float(content["token_budget"]),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"is no comparison of ours ({type(error).__name__}: {error})") from error
@@ -142,9 +144,8 @@ def _places(root: Path, place: Path, folders: Sequence[str]) -> list[Path]:
 
 def _made_again(loaded: Loaded, stored: Stored) -> Comparison:
     folders = [Path(folder) for folder in stored.folders]
-    return compare.compare(
-        loaded, folders, stored.by, stored.baseline, stored.band, stored.price_table, stored.target_loss
-    )
+    asked = (stored.by, stored.baseline, stored.band, stored.price_table, stored.target_loss, stored.token_budget)
+    return compare.compare(loaded, folders, *asked)
 
 
 def _pages(bundle: Bundle, place: Path, again: Comparison) -> Iterator[str]:

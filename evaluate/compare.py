@@ -18,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -27,6 +28,7 @@ from evaluate.metrics import metrics
 from evaluate.prices import Price, PriceError
 from evaluate.report import Comparison
 from evaluate.report_json import as_json
+from evaluate.saving import BUDGET_TOKENS, saving
 from evaluate.validate import Loaded, load
 from utils import redact, results
 
@@ -44,12 +46,14 @@ def compare(
     band: float = statistics.BAND,
     price_table: Mapping[str, Price] | None = None,
     target_loss: float | None = None,
+    token_budget: float = BUDGET_TOKENS,
 ) -> Comparison:
     """Return the comparison of everything that was loaded from `folders`.
 
     `by` is what the two sides of a pair differ in (None: platform where there are two, else framework), `baseline` the
     side that is `a` in each pair, `band` the largest difference that does not matter, stated beforehand. Costs come
-    from `price_table` (None: the suite's own), times to a loss from `target_loss` in nats per token.
+    from `price_table` (None: the suite's own), times to a loss from `target_loss` in nats per token, savings are of
+    `token_budget` tokens.
     """
     groups, copies = grouped(loaded.entries)
     doubled = {id(copy) for copy, _ in copies}
@@ -58,6 +62,10 @@ def compare(
     judged = verdicts.judge(pairs.pairs(entries, by, baseline), by, band)
     table = prices.load() if price_table is None else price_table
     figures = {id(entry): metrics(entry.result, table, target_loss) for group in groups for entry in group.counted}
+    judged = [
+        one if one.word == verdicts.NOT_COMPARABLE else replace(one, saving=saving(one.pair, figures, token_budget))
+        for one in judged
+    ]
     return Comparison(
         tuple(folders),
         tuple(groups),
@@ -70,6 +78,7 @@ def compare(
         target_loss,
         baseline,
         table,
+        token_budget,
     )
 
 
@@ -185,6 +194,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--prices", type=Path, help="price table of your own, a file like evaluate/prices.json")
     parser.add_argument("--target-loss", type=_target_loss, help="nats per token: how long each run took to get there")
+    parser.add_argument("--token-budget", type=_token_budget, default=BUDGET_TOKENS, help="tokens that one side's "
+                        "saving over the other is worked out for (default: %(default)g)")  # fmt: skip
     options = parser.parse_args(arguments)
     first: Path = options.folders[0]
     output: Path = options.output or (first.parent if first.is_file() else first)
@@ -194,7 +205,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         table = prices.load(options.prices or prices.PRICES_PATH)
         found = load(options.folders)
         comparison = compare(
-            found, options.folders, options.by, options.baseline, options.band, table, options.target_loss
+            *(found, options.folders, options.by, options.baseline, options.band, table, options.target_loss),
+            token_budget=options.token_budget,
         )
         _require_baseline(comparison, options.baseline)
     except (results.ResultError, PriceError) as error:
@@ -233,6 +245,13 @@ def _formats(text: str) -> tuple[str, ...]:
     if unknown := [name for name in wanted if name not in FORMATS]:
         raise argparse.ArgumentTypeError(f"got {tables.plain(unknown[0])!r}, wanted any of {','.join(FORMATS)}")
     return tuple(name for name in FORMATS if name in wanted)
+
+
+def _token_budget(text: str) -> float:
+    tokens = float(text)
+    if not 0 < tokens < math.inf:
+        raise argparse.ArgumentTypeError(f"got {text}, wanted a number of tokens above 0, e.g. 15e12")
+    return tokens
 
 
 def _target_loss(text: str) -> float:

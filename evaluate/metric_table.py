@@ -22,6 +22,7 @@ NAMES = {
         "step_time_median": "Median",
         "step_time_min": "Shortest",
         "step_time_max": "Longest",
+        "step_time_std": "Standard deviation",
         "step_time_p5": "5th percentile",
         "step_time_p95": "95th percentile",
         "step_time_cv": "Variation between steps",
@@ -48,6 +49,7 @@ NAMES = {
     },
     "Cost and time": {
         "tokens_per_dollar": "Tokens for the money",
+        "tokens_per_second_per_dollar_hour": "Rate for the money an hour",
         "cost_of_1T_tokens": "Cost of 1 T tokens",
         "cost_of_15T_tokens": "Cost of 15 T tokens",
         "time_to_1T_tokens": "Time to 1 T tokens",

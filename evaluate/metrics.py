@@ -22,6 +22,8 @@ from utils.models import FORMULA_CAUSAL, FORMULA_FULL, UnknownModelError
 from utils.performance import warmup_steps
 
 HOUR_SECONDS = 3600.0
+SPREADS = {"std": "s", "cv": "%"}
+"""Units of what needs two steps."""
 
 
 def metrics(
@@ -97,8 +99,9 @@ def _step_time_figures(times: list[float], mean: float) -> dict[str, Figure]:
     found["step_time"] = found["step_time_mean"]
     found["steps_per_second"] = Figure(1 / mean, "steps/s", "1 / mean steady step time")
     if deviation is None:
-        found["step_time_cv"] = unknown("%", "one steady step has no spread")
+        found |= {f"step_time_{name}": unknown(unit, "one steady step has no spread") for name, unit in SPREADS.items()}
     else:
+        found["step_time_std"] = Figure(deviation, "s", "standard deviation (n - 1) between steps")
         found["step_time_cv"] = Figure(100 * deviation / mean, "%", "standard deviation (n - 1) / mean, between steps")
     return found
 

@@ -32,11 +32,14 @@ def cost(tokens_per_second: float, gpus: int, device: Device | None, prices: Map
         reason = f"no price of {device.name if device else 'this device'} in the table; pass one with --prices"
         return found | {
             "tokens_per_dollar": unknown("tokens/USD", reason),
+            "tokens_per_second_per_dollar_hour": unknown("tokens/s for USD/h", reason),
             **{f"cost_of_{name}_tokens": unknown("USD", reason) for name in TOKEN_BUDGETS},
         }
     a_second = price.amount * gpus / HOUR_SECONDS
     how = f"{price}; {SENSITIVITY:.0%} more or less of the price is as much of the cost"
     found["tokens_per_dollar"] = Figure(tokens_per_second / a_second, f"tokens/{price.currency}", how)
+    rate = tokens_per_second / (price.amount * gpus)
+    found["tokens_per_second_per_dollar_hour"] = Figure(rate, f"tokens/s for {price.currency}/h", how)
     for name, count in TOKEN_BUDGETS.items():
         found[f"cost_of_{name}_tokens"] = Figure(count / tokens_per_second * a_second, price.currency, how)
     return found

@@ -66,7 +66,7 @@ def _card(judged: Judged, number: int, axis: Axis) -> Html:
         element("h3", title, id=f"verdict-{number}"),
         element("p", *head, class_="head"),
         element("p", f"{judged.sentence}."),
-        items([*reasons, *judged.tuning_lines]),
+        items([*reasons, *judged.tuning_lines, *judged.money_lines]),
         _remarks(judged.remarks),
         element("p", link, class_="hint") if judged.certificate else "",
     )

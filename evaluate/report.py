@@ -12,6 +12,7 @@ from evaluate.fairness import SAME
 from evaluate.metric_table import Metrics, combined, sections
 from evaluate.notes import notes
 from evaluate.prices import Price
+from evaluate.saving import BUDGET_TOKENS
 from evaluate.summary import Group, Ratio, Row, Spread, ratios, run_label
 from evaluate.tables import markdown_table, markdown_text, plain, text_table
 from evaluate.validate import Entry
@@ -72,6 +73,8 @@ class Comparison:
     """The side that is `a` wherever it can be, if one was named."""
     price_table: Mapping[str, Price] = field(default_factory=dict)
     """What the costs among the metrics come from."""
+    token_budget: float = BUDGET_TOKENS
+    """Tokens that the savings are of."""
 
     @property
     def question(self) -> str:
@@ -223,7 +226,7 @@ def _terminal_verdicts(comparison: Comparison, width: int) -> Iterator[str]:
 
 def _behind(judged: Judged) -> list[str]:
     reasons = judged.reasons[1:] if judged.word == NOT_COMPARABLE else judged.reasons
-    return [*reasons, *judged.tuning_lines, *judged.remarks]
+    return [*reasons, *judged.tuning_lines, *judged.money_lines, *judged.remarks]
 
 
 def _markdown_verdicts(comparison: Comparison) -> Iterator[str]:

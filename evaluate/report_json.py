@@ -48,6 +48,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
         "band": comparison.band,
         "confidence": statistics.CONFIDENCE,
         "target_loss": comparison.target_loss,
+        "token_budget": comparison.token_budget,
         "price_table": prices.as_json(comparison.price_table),
         "verdicts": [judged.as_json() for judged in comparison.judged],
         "definitions": DEFINITIONS,

@@ -13,6 +13,7 @@ from evaluate.metrics import step_times
 from evaluate.pairs import MAY_DIFFER, Pair
 from evaluate.published import Tuning, tuning
 from evaluate.rules import Result
+from evaluate.saving import Saving
 from evaluate.spread import between_machines
 from evaluate.validate import Entry
 from utils.performance import warmup_steps
@@ -42,6 +43,8 @@ class Judged:
     band: float = statistics.BAND
     tunings: tuple[Tuning, ...] = ()
     """In the track `best`: how near each side comes to the best published figure of its device."""
+    saving: Saving | None = None
+    """What b saves over a on a number of tokens; None where the two may not be compared."""
 
     @property
     def sentence(self) -> str:
@@ -90,6 +93,12 @@ class Judged:
             for name, one in zip(names, self.tunings, strict=False)
         ]
 
+    @property
+    def money_lines(self) -> list[str]:
+        """What one side saves; empty where a price is unknown."""
+        said = self.saving.sentence(self.pair.a_name, self.pair.b_name) if self.saving else ""
+        return [said] if said else []
+
     def as_json(self) -> dict[str, Any]:
         """Return the entry of `verdicts` in compare.json."""
         found, pair = self.estimate, self.pair
@@ -112,6 +121,7 @@ class Judged:
             "reasons": list(self.reasons),
             "remarks": list(self.remarks),
             "sentence": self.sentence,
+            "saving": self.saving.as_json() if self.saving else None,
             "published": [_tuning_json(one) for one in self.tunings] or None,
             "inputs": [[_input(entry) for entry in side if entry.is_counted] for side in (pair.a, pair.b)],
             "certificate": [vars(item) for item in self.certificate or ()],
