@@ -38,7 +38,7 @@ class Saving:
         low, high = self.percent_range
         verb = "saves" if self.saved.value >= 0 else "costs more:"
         return (
-            f"{self.tokens:.3g} tokens cost {self.cost_b.value:,.0f} {self.saved.unit} on {b} and "
+            f"{_spoken(self.tokens)} tokens cost {self.cost_b.value:,.0f} {self.saved.unit} on {b} and "
             f"{self.cost_a.value:,.0f} on {a}: {b} {verb} {abs(self.saved.value):,.0f} {self.saved.unit}, "
             f"{abs(self.percent.value):.0f} % ({low:+.0f} to {high:+.0f} % saved if the prices are "
             f"{SENSITIVITY:.0%} off in opposite directions)"
@@ -64,6 +64,13 @@ def saving(pair: Pair, figures: Mapping[int, Metrics], tokens: float) -> Saving:
     percent = Figure(100 * (1 - ratio), "%", "(cost of a - cost of b) / cost of a")
     apart = (1 + SENSITIVITY) / (1 - SENSITIVITY)
     return Saving(tokens, cost_a, cost_b, saved, percent, (100 * (1 - ratio * apart), 100 * (1 - ratio / apart)))
+
+
+def _spoken(tokens: float) -> str:
+    for name, size in (("trillion", 1e12), ("billion", 1e9)):
+        if tokens >= size:
+            return f"{tokens / size:g} {name}"
+    return f"{tokens:,.0f}"
 
 
 def _cost(side: Sequence[Entry], figures: Mapping[int, Metrics], tokens: float) -> Figure:

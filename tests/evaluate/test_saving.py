@@ -40,6 +40,7 @@ def test_costs_and_saving_follow_from_rates_and_prices():
     # one price 25 % up, the other 25 % down: 1 - 0.72 x 1.25 / 0.75 and 1 - 0.72 x 0.75 / 1.25
     assert found.percent_range == pytest.approx((-20, 56.8), abs=1)
     assert "AMD Instinct MI300X saves" in report.markdown(comparison)
+    assert judged.money_lines[0].startswith("1 trillion tokens cost ")
     (said,) = as_json(comparison)["verdicts"]
     assert said["saving"]["tokens"] == 1e12 and said["saving"]["saved"]["unit"] == "USD"
 
@@ -47,6 +48,7 @@ def test_costs_and_saving_follow_from_rates_and_prices():
 def test_the_budget_scales_costs_and_not_the_share():
     one, many = (compared(token_budget=tokens).judged[0].saving for tokens in (1e12, 15e12))
     assert many.cost_b.value == pytest.approx(15 * one.cost_b.value, rel=1e-12)
+    assert "15 trillion tokens" in many.sentence("a", "b")
     assert many.percent.value == pytest.approx(one.percent.value, rel=1e-12)
 
 
