@@ -51,19 +51,22 @@ def install() -> str | None:
         return f"{', '.join(absent)} not installed, which takes root and apt-get"
     if os.geteuid() != 0:
         return "debootstrap wants root"
-    if absent:
-        _apt_install(absent)
-    return _kernel_forbids()
+    return _apt_install(absent) or _kernel_forbids()
 
 
-def _apt_install(packages: Sequence[str]) -> None:
+def _apt_install(packages: Sequence[str]) -> str | None:
+    """Install packages, after an update where the lists are old; return why they could not be had, else None."""
+    if not packages:
+        return None
     # another test may be installing at the same time
     get = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300"]
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for arguments in (["update"], ["install", "-y", "--no-install-recommends", *packages]):
+    install = ["install", "-y", "--no-install-recommends", *packages]
+    for arguments in (install, ["update"], install):
         done = subprocess.run([*get, *arguments], env=environment, capture_output=True, text=True, timeout=600)
-        if done.returncode:
-            raise RuntimeError(f"apt-get {arguments[0]}: {done.stderr[-2000:]}")
+        if arguments == install and not done.returncode:
+            return None
+    return f"apt-get could not install {', '.join(packages)}: {(done.stderr.strip().splitlines() or ['?'])[-1]}"
 
 
 def _kernel_forbids() -> str | None:
