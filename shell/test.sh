@@ -2,7 +2,7 @@
 # Run every check: linters first, then the tests. All of them run, whatever fails; the last line says what did.
 # Usage:  shell/test.sh [KEY=VALUE ...] [pytest arguments]        e.g. shell/test.sh tests/utils -k schema
 # Reads:  the checkout; settings of ruff, mypy and pytest in pyproject.toml; KEY=VALUE, e.g. PLATFORM=cpu, as environment
-#         SYSTEM_TESTS=1 also runs what installs packages of Debian: real containers (tests/system), about 10 minutes
+#         SYSTEM_TESTS=1 also runs what installs packages of Debian: real containers (tests/system), about 15 minutes
 # Writes: .venv through shell/setup.sh --dev; caches of the tools
 # Exits:  0 all passed, 1 a check failed or could not be set up
 set -Eeuo pipefail
