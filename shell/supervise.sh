@@ -42,7 +42,7 @@ _leave_nothing() {
     kill -s KILL -- "-$_client" 2>/dev/null || true # gone, as it should be
   elif "$RUNTIME" container inspect "$_container" &>/dev/null; then
     "$RUNTIME" stop -t "$GRACE_SECONDS" "$_container" &>/dev/null || true # it may end, and be removed, by itself
-    "$RUNTIME" rm --force "$_container" &>/dev/null || true # --rm may have been quicker
+    "$RUNTIME" rm --force "$_container" &>/dev/null || true               # --rm may have been quicker
   fi
 }
 
