@@ -24,8 +24,9 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 
-from data.clean import clean, level, write_documents
-from data.read import records
+from data.cleaning.clean_rules import level
+from data.cleaning.documents import clean, write_documents
+from data.reading.records import records
 from data.synth import generate
 
 LEVELS = ("read", "none", "light", "full")

@@ -26,9 +26,9 @@ from typing import Any
 import numpy as np
 import psutil
 
-from tests.example import example_result
-from utils import results
-from utils.performance import summarize
+from tests.support.example import example_result
+from utils.results import store
+from utils.results.performance import summarize
 
 PLATFORMS = {
     "nvd": {"device_name": "NVIDIA H100 80GB HBM3", "total_memory_gb": 85.0, "gpu_cores": 16896},
@@ -91,8 +91,8 @@ def write(folder: Path, count: int, steps: int, seed: int) -> int:
     for _ in range(count):
         vendor, model, framework, machine, run = next(jobs)
         result = _result(random, steps, vendor, model, framework, machine, run)
-        path = folder / vendor / f"machine{machine}" / results.result_name(vendor, framework, model, run)
-        results.write(result, path)
+        path = folder / vendor / f"machine{machine}" / store.result_name(vendor, framework, model, run)
+        store.write(result, path)
         size += path.stat().st_size
     return size
 

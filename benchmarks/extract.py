@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from utils.logging import read_log
+from utils.logs.reader import read_log
 
 KINDS = {"usual": 200, "talk": 10_000, "iterations": 1}
 MEMORY_MB = (10, 100)

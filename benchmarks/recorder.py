@@ -31,7 +31,7 @@ from typing import TextIO
 import torch
 from tqdm import tqdm
 
-from utils.monitor import CpuDevice, CudaDevice, Device, StepRecorder
+from train.job.recorder import CpuDevice, CudaDevice, Device, StepRecorder
 
 STEP_SECONDS = 0.1
 LIMIT_PERCENT = 0.1

@@ -6,7 +6,7 @@ The pair is byte for byte what tools/preprocess_data.py of Megatron-LM writes wi
 Hugging Face tokenizer: ids of `tokenizer(text)` with its special tokens, an end-of-document token behind each document
 that has any token, documents without tokens kept as empty ones, input order whatever engine and number of workers.
 A run that was killed goes on where it was when it is started again. A line that cannot be read ends the run with its
-file and number, or is counted (--on-bad-line skip). Many machines: data/scale_out.py.
+file and number, or is counted (--on-bad-line skip). Many machines: data/encoding/scale_out.py.
 Exits 0; 1 when the work fails; 2 for bad input.
 """
 
@@ -20,8 +20,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from data import fast
-from data.workers import WorkerError, one_thread_each
+from data.encoding.workers import WorkerError, one_thread_each, start_workers
 
 EXECUTORS = ("local", "datatrove", "slurm")
 
@@ -29,7 +28,7 @@ EXECUTORS = ("local", "datatrove", "slurm")
 def __getattr__(name: str) -> Any:
     """`encode` and `job_of` can be had from here too: this module itself imports nothing that takes long."""
     if name in ("encode", "job_of"):
-        from data import pair
+        from data.encoding import pair
 
         return getattr(pair, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -42,10 +41,8 @@ def main(arguments: list[str] | None = None) -> int:
     # an ordinary `kill` ends the run like any error: workers stopped, nothing half-written
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     if options.workers > 1 and options.executor == "local":
-        fast.start_workers(
-            options.tokenizer.absolute(), options.engine
-        )  # before numpy, which takes a tenth of a second
-    from utils.indexed import DataError, UnusableError
+        start_workers(options.tokenizer.absolute(), options.engine)  # before numpy, which takes a tenth of a second
+    from utils.errors import DataError, UnusableError
 
     try:
         manifest = _run(options)
@@ -72,11 +69,11 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
         "on_bad_line": options.on_bad_line,
     }
     if options.executor == "local":
-        from data import pair
+        from data.encoding import pair
 
         return pair.encode(**arguments, workers=options.workers)
-    from data import scale_out
-    from utils.indexed import UnusableError
+    from data.encoding import scale_out
+    from utils.errors import UnusableError
 
     if options.executor == "datatrove":
         return scale_out.run_tasks(arguments, options.tasks, options.workers)
@@ -102,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
         "where it is installed and proven for the tokenizer)",
     )
     add("--on-bad-line", metavar="error|skip", default="error", help="end with its number, or count (default: error)")
-    add("--executor", choices=EXECUTORS, default="local", help="what starts the work, see data/scale_out.py")
+    add("--executor", choices=EXECUTORS, default="local", help="what starts the work, see data/encoding/scale_out.py")
     add("--tasks", type=int, default=1, help="tasks of --executor datatrove or slurm (default: 1)")
     add("--slurm-partition", help="partition that tasks run in")
     add("--slurm-time", default="04:00:00", help="longest time of a task, [days-]hours:minutes:seconds")

@@ -15,18 +15,21 @@ from typing import Any
 
 import numpy as np
 
-from data import pair, synth, text, verify
-from data.encoder import Encoder
-from data.fetch import FetchError, fetch_tokenizer
-from data.repositories import TOKENIZERS, VOCABULARIES
-from data.summary import Summary
-from data.workers import WorkerError, one_thread_each
-from utils import footprint
-from utils.configure import PLATFORMS, ConfigError, RunConfig, load, require_writable
-from utils.dataset import check_epochs, data_prefix, describe, tokens_needed
-from utils.hardware import HardwareError, visible_gpus
-from utils.indexed import DataError, bin_path, load_manifest, manifest_path, read_index
-from utils.prepared import HUB_DATASETS, is_made_here
+from data import synth, verify
+from data.checking.pair_summary import Summary
+from data.cleaning import text
+from data.encoding import pair
+from data.encoding.workers import WorkerError, one_thread_each
+from data.engines.encoder import Encoder
+from data.hub.fetch import FetchError, fetch_tokenizer
+from data.hub.repositories import TOKENIZERS, VOCABULARIES
+from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe, tokens_needed
+from utils.dataset.indexed import bin_path, load_manifest, manifest_path, read_index
+from utils.dataset.place import HUB_DATASETS, is_made_here
+from utils.errors import ConfigError, DataError
+from utils.hardware.detect import HardwareError, visible_gpus
+from utils.housekeeping import footprint
+from utils.settings.config import PLATFORMS, RunConfig, load, require_writable
 
 SYNTH_VOCABULARY_SIZE = 4096
 """Fits every model: the tiny ones have exactly this vocabulary."""
@@ -151,7 +154,7 @@ def _verify_again(config: RunConfig, prefix: Path) -> Summary | None:
 
 
 def _draw(config: RunConfig, prefix: Path, summary: Summary) -> None:
-    from data.plot import write_plot  # matplotlib takes a second
+    from data.checking.plot import write_plot  # matplotlib takes a second
 
     require_writable(config.output_dir, "OUTPUT_DIR")
     footprint.mark(config.output_dir, footprint.OUTPUT)

@@ -2,8 +2,8 @@
 
     python -m data.synth --output FILE.jsonl --words N --seed S [--tokenizer-output FOLDER]
 
-Documents of a seed are numbered: the first n are the same whatever size is asked for. See data/language.py for what
-there is to learn in them. Exits 0; 1 when the work fails; 2 for bad input.
+Documents of a seed are numbered: the first n are the same whatever size is asked for. See data/language/language.py
+for what there is to learn in them. Exits 0; 1 when the work fails; 2 for bad input.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from data.files import written_whole
-from data.language import DRAWS_PER_DOCUMENT, draws_of, is_word, language, sentences
-from data.tokenizer import SAMPLE_BYTES, train_tokenizer
-from utils.indexed import DataError, UnusableError
+from data.language.language import DRAWS_PER_DOCUMENT, draws_of, is_word, language, sentences
+from data.language.tokenizer import SAMPLE_BYTES, train_tokenizer
+from utils.errors import DataError, UnusableError
+from utils.files import written_whole
 
 __all__ = ["Counts", "generate", "train_tokenizer", "write_documents", "write_tokenizer"]
 

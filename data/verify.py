@@ -16,15 +16,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from data.checks import check_manifest, check_tokens
-from data.encoder import Encoder
-from data.manifest import manifest_of
-from data.samples import decode_sample, encode_sample
-from data.summary import Summary
-from data.workers import one_thread_each
-from utils.fingerprint import sha256_file
-from utils.indexed import DataError, UnusableError, bin_path, check, idx_path, load_manifest, manifest_path
-from utils.results import write_json
+from data.checking.checks import check_manifest, check_tokens
+from data.checking.pair_summary import Summary
+from data.checking.samples import decode_sample, encode_sample
+from data.encoding.manifest import manifest_of
+from data.encoding.workers import one_thread_each
+from data.engines.encoder import Encoder
+from utils.dataset.indexed import bin_path, check, idx_path, load_manifest, manifest_path
+from utils.errors import DataError, UnusableError
+from utils.provenance.digests import sha256_file
+from utils.results.store import write_json
 
 
 def verify(
@@ -113,7 +114,7 @@ def main(arguments: list[str] | None = None) -> int:
             write_manifest(options.prefix, options.tokenizer)
         if options.plot:
             # imported on use: it takes a second, and most verify without
-            from data.plot import write_plot
+            from data.checking.plot import write_plot
 
             write_plot(options.plot, summary, f"{options.prefix.parent.name}/{options.prefix.name}")
     except (UnusableError, OSError) as error:

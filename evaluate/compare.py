@@ -16,70 +16,27 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
-from evaluate import pairs, prices, report, statistics, tables, verdicts
-from evaluate.grouping import grouped
-from evaluate.metrics import metrics
-from evaluate.prices import Price, PriceError
-from evaluate.report import Comparison
-from evaluate.report_json import as_json
-from evaluate.saving import BUDGET_TOKENS, saving
-from evaluate.validate import Loaded, load
-from utils import redact, results
+from evaluate.checks.entries import load_results
+from evaluate.metrics import prices
+from evaluate.metrics.prices import PriceError
+from evaluate.report import tables
+from evaluate.report import text as report
+from evaluate.report.comparison import Comparison, compare
+from evaluate.report.comparison_json import as_json
+from evaluate.verdict import inference, pairs, verdicts
+from evaluate.verdict.saving import BUDGET_TOKENS
+from utils import redact
+from utils.results import store
 
 FORMATS = ("md", "html", "json", "png")
 NOTHING_COMPARABLE = 3
 MANY_RUNS = 200
 """From as many on the picture is drawn beside the other files, by a second process."""
-
-
-def compare(
-    loaded: Loaded,
-    folders: Sequence[Path],
-    by: str | None = None,
-    baseline: str | None = None,
-    band: float = statistics.BAND,
-    price_table: Mapping[str, Price] | None = None,
-    target_loss: float | None = None,
-    token_budget: float = BUDGET_TOKENS,
-) -> Comparison:
-    """Return the comparison of everything that was loaded from `folders`.
-
-    `by` is what the two sides of a pair differ in (None: platform where there are two, else framework), `baseline` the
-    side that is `a` in each pair, `band` the largest difference that does not matter, stated beforehand. Costs come
-    from `price_table` (None: the suite's own), times to a loss from `target_loss` in nats per token, savings are of
-    `token_budget` tokens.
-    """
-    groups, copies = grouped(loaded.entries)
-    doubled = {id(copy) for copy, _ in copies}
-    entries = [entry for entry in loaded.entries if id(entry) not in doubled]
-    by = by or pairs.default_by(entries)
-    judged = verdicts.judge(pairs.pairs(entries, by, baseline), by, band)
-    table = prices.load() if price_table is None else price_table
-    figures = {id(entry): metrics(entry.result, table, target_loss) for group in groups for entry in group.counted}
-    judged = [
-        one if one.word == verdicts.NOT_COMPARABLE else replace(one, saving=saving(one.pair, figures, token_budget))
-        for one in judged
-    ]
-    return Comparison(
-        tuple(folders),
-        tuple(groups),
-        tuple(copies),
-        loaded.unreadable,
-        tuple(judged),
-        by,
-        band,
-        figures,
-        target_loss,
-        baseline,
-        table,
-        token_budget,
-    )
 
 
 def write(comparison: Comparison, folder: Path, formats: Sequence[str] = FORMATS) -> None:
@@ -124,7 +81,7 @@ def _beside(work: Callable[[], None]) -> Iterator[None]:
 
 
 def _write_json(comparison: Comparison, path: Path) -> None:
-    results.write_json(as_json(comparison), path)
+    store.write_json(as_json(comparison), path)
 
 
 def _write_markdown(comparison: Comparison, path: Path) -> None:
@@ -132,13 +89,13 @@ def _write_markdown(comparison: Comparison, path: Path) -> None:
 
 
 def _write_page(comparison: Comparison, path: Path) -> None:
-    from evaluate.page import page
+    from evaluate.page.page import page
 
     _write_whole(redact.text(page(comparison)).encode(), path)
 
 
 def _write_picture(comparison: Comparison, path: Path) -> None:
-    from evaluate.plots import png  # matplotlib alone takes half a second
+    from evaluate.report.plots import png  # matplotlib alone takes half a second
 
     _write_whole(png(comparison), path)
 
@@ -184,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="what the two sides of a pair differ in (default: platform where there are two, else framework)",
     )
     parser.add_argument("--baseline", help="the side that the others are compared with, e.g. nvd (default: the first)")
-    parser.add_argument("--band", type=_band, default=statistics.BAND, help="largest difference that does not matter, "
+    parser.add_argument("--band", type=_band, default=inference.BAND, help="largest difference that does not matter, "
                         "stated before looking (default: %(default)s)")  # fmt: skip
     parser.add_argument(
         "--format",
@@ -201,15 +158,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     output: Path = options.output or (first.parent if first.is_file() else first)
     try:
         if output.exists() and not output.is_dir():
-            raise results.ResultError(f"--output: got {output}, which is a file, wanted a folder; name another")
+            raise store.ResultError(f"--output: got {output}, which is a file, wanted a folder; name another")
         table = prices.load(options.prices or prices.PRICES_PATH)
-        found = load(options.folders)
+        found = load_results(options.folders)
         comparison = compare(
             *(found, options.folders, options.by, options.baseline, options.band, table, options.target_loss),
             token_budget=options.token_budget,
         )
         _require_baseline(comparison, options.baseline)
-    except (results.ResultError, PriceError) as error:
+    except (store.ResultError, PriceError) as error:
         print(f"error: {tables.plain(error)}", file=sys.stderr)
         return 2
     try:
@@ -230,7 +187,7 @@ def _require_baseline(comparison: Comparison, baseline: str | None) -> None:
     results_found = [entry.result for group in comparison.groups for row in group.rows for entry in row.entries]
     known = sorted({pairs.BY[comparison.by](result) for result in results_found})
     if baseline is not None and baseline not in known:
-        raise results.ResultError(f"--baseline: got {baseline}, wanted one of {', '.join(known)}")
+        raise store.ResultError(f"--baseline: got {baseline}, wanted one of {', '.join(known)}")
 
 
 def _band(text: str) -> float:

@@ -20,11 +20,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from evaluate.discover import DiscoverError, discover, log_of
-from evaluate.from_log import UNKNOWN, MissingError, Said, build
-from evaluate.tables import plain
-from utils import models, results
-from utils.logging import FRAMEWORKS, LogFormatError, read_log
+from evaluate.inputs.discover import DiscoverError, discover, log_of
+from evaluate.inputs.from_log import UNKNOWN, MissingError, Said, build
+from evaluate.report.tables import plain
+from utils import models
+from utils.logs.reader import FRAMEWORKS, LogFormatError, read_log
+from utils.results import store
 
 FOLDER = Path("output/from_logs")
 PLATFORMS = ("amd", "nvd", "cpu")
@@ -52,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         paths = options.log_file or log_of(options.model_name, os.environ)
         result = extract(paths, options.framework, _said(options), command)
         path = options.output if options.output.suffix == ".json" else options.output / _name(result)
-        results.write(result, path)
+        store.write(result, path)
     except BAD_INPUT as error:
         print(f"error: {plain(str(error))}", file=sys.stderr)
         return 2
@@ -81,7 +82,7 @@ def _extract_all(options: argparse.Namespace, command: str) -> int:
             statuses.append("none")
             continue
         path = options.output / said.label / _name(result)
-        results.write(result, path)
+        store.write(result, path)
         reason = f": {plain(result['reason'])}" if result["reason"] else ""
         print(f"{where}{result['status']}{reason} -> {path}")
         statuses.append(result["status"])
@@ -91,7 +92,7 @@ def _extract_all(options: argparse.Namespace, command: str) -> int:
 
 
 def _name(result: dict[str, Any]) -> str:
-    return results.result_name(result["platform"], result["framework"], result["model"], result["run"])
+    return store.result_name(result["platform"], result["framework"], result["model"], result["run"])
 
 
 def _said(options: argparse.Namespace) -> Said:

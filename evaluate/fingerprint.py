@@ -16,11 +16,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from utils.configure import PLATFORMS, ConfigError, RunConfig, load
-from utils.dataset import build_train_dataset
-from utils.fingerprint import TOKEN_STREAM_BATCHES, sha256_file, sha256_token_stream, sha256_tokenizer
-from utils.hardware import HardwareError, visible_gpus
-from utils.indexed import DataError, Index, bin_path, check, idx_path, load_manifest, manifest_path
+from utils.dataset.gpt_dataset import build_train_dataset
+from utils.dataset.indexed import Index, bin_path, check, idx_path, load_manifest, manifest_path
+from utils.errors import ConfigError, DataError
+from utils.hardware.detect import HardwareError, visible_gpus
+from utils.provenance.digests import TOKEN_STREAM_BATCHES, sha256_file, sha256_token_stream, sha256_tokenizer
+from utils.settings.config import PLATFORMS, RunConfig, load
 
 
 def fingerprint(

@@ -4,8 +4,8 @@
 
 FOLDER holds results as MLCommons publishes them: `<submitter>/<system>/{system.json,<benchmark>/result_<n>.txt}` with
 `:::MLLOG` lines, and a scaling.json where the reference convergence points ask for one. How minutes and throughput
-come from them is evaluate/mlperf_logs.py's. What is computed here is not verified by MLCommons, and every output says
-so.
+come from them is evaluate/inputs/mlperf_logs.py's. What is computed here is not verified by MLCommons, and every
+output says so.
 
 Precision and batch are free in MLPerf, so a verdict is between systems, and says their batch sizes. Accelerators are
 compared over their machines, and the machines of one accelerator with one another.
@@ -22,27 +22,25 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from evaluate import statistics
-from evaluate.mlperf_logs import LogError, System, load
-from evaluate.spread import between_machines
-from evaluate.tables import plain, text_table
+from evaluate.inputs.mlperf_logs import DISCLAIMER, LogError, System, load
+from evaluate.report.tables import plain, text_table
+from evaluate.verdict import inference
+from evaluate.verdict.inference import between_machines
 from utils import redact
 
-DISCLAIMER = "Computed here from published logs; not verified by MLCommons Association."
 
-
-def verdicts(systems: Sequence[System], band: float = statistics.BAND) -> list[dict[str, Any]]:
+def verdicts(systems: Sequence[System], band: float = inference.BAND) -> list[dict[str, Any]]:
     """Return the verdicts on tokens/s/GPU: each accelerator against the first, then machines of one accelerator.
 
     An accelerator's systems are its machines, and all verdicts are corrected for their number together. Raises LogError
     for a system with a single run, whose spread between runs nobody knows.
     """
     pairs = list(_pairs(systems))
-    estimates = [statistics.estimate(_runs(a), _runs(b)) for _, a, _, b in pairs]
-    adjusted = statistics.holm([found.p_value for found in estimates])
+    estimates = [inference.estimate(_runs(a), _runs(b)) for _, a, _, b in pairs]
+    adjusted = inference.holm([found.p_value for found in estimates])
     entries = []
     for (a_name, a, b_name, b), found, p_value in zip(pairs, estimates, adjusted, strict=True):
-        verdict = statistics.judge(found, p_value, band)
+        verdict = inference.judge(found, p_value, band)
         free = f"{_setting(a)} against {_setting(b)}, precision free: each submitter's best, not equal settings"
         reasons = [verdict.reason, free, *(between_machines(side[0].accelerator, _runs(side)) for side in (a, b))]
         entries.append(
@@ -81,12 +79,12 @@ def _setting(side: Sequence[System]) -> str:
     return f"{' or '.join(map(str, gpus))} GPUs with global batch {' or '.join(map(str, batches))}"
 
 
-def _runs(side: Sequence[System]) -> list[statistics.Run]:
+def _runs(side: Sequence[System]) -> list[inference.Run]:
     alone = [system.name for system in side if len(system.runs) < 2]
     if alone:
         raise LogError(f"{alone[0]}: got a single run, wanted two or more, since one has no spread")
     return [
-        statistics.Run(system.name, math.log(system.tokens_per_second_per_gpu(run)))
+        inference.Run(system.name, math.log(system.tokens_per_second_per_gpu(run)))
         for system in side
         for run in system.runs
     ]
@@ -109,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m evaluate.mlperf", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path, help="results as MLCommons publishes them")
-    parser.add_argument("--band", type=float, default=statistics.BAND, help="difference that does not matter")
+    parser.add_argument("--band", type=float, default=inference.BAND, help="difference that does not matter")
     parser.add_argument("--output", type=Path, help="JSON file to write")
     options = parser.parse_args(arguments)
     try:

@@ -19,7 +19,7 @@ main() {
   show_help_if_asked "$@"
   use_any_python
   cd "$ROOT"
-  exec "$PYTHON" -m utils.gpu_table "$@"
+  exec "$PYTHON" -m train.machine.gpu_table "$@"
 }
 
 main "$@"

@@ -20,7 +20,7 @@ main() {
   cd "$ROOT"
   local platform
   platform=$("$ROOT/shell/platform.sh")
-  exec "$PYTHON" -m utils.purge --platform "$platform" "${SETTINGS[@]}"
+  exec "$PYTHON" -m utils.housekeeping.purge --platform "$platform" "${SETTINGS[@]}"
 }
 
 main "$@"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Read one setting in bash, with the precedence of utils/configure.py, where there may be no Python that fits. Sourced.
+# Read one setting in bash, with the precedence of utils/settings/config.py, where there may be no Python that fits. Sourced.
 #
 # Usage:  source shell/environment.sh; source shell/setting.sh; setting OUTPUT_DIR "$@"
 # Reads:  KEY=VALUE arguments, then the environment, then config.<platform>-best.env (METHOD=best), config.<platform>.env

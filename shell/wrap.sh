@@ -23,7 +23,7 @@ main() {
   cd "$ROOT"
   local platform
   platform=$("$ROOT/shell/platform.sh")
-  exec "$PYTHON" -m utils.archive --platform "$platform" "${SETTINGS[@]}"
+  exec "$PYTHON" -m utils.housekeeping.archive --platform "$platform" "${SETTINGS[@]}"
 }
 
 main "$@"

@@ -10,7 +10,12 @@ PR_SET_CHILD_SUBREAPER = 36
 """prctl(2)."""
 
 LONG_FILES = (
-    *("system/test_images.py", "train/test_slurm_cluster.py", "train/test_nemo.py", "train/test_multinode.py"),
+    *(
+        "system/test_images.py",
+        "train/cluster/test_slurm_cluster.py",
+        "train/nemo/test_nemo.py",
+        "train/test_multinode.py",
+    ),
     *("shell/test_faults.py", "shell/test_comparison.py", "shell/test_resume.py", "shell/test_planted_token.py"),
 )
 """Minutes each, the longest first: one that a worker began last would be waited for by the other."""

@@ -17,10 +17,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from train import nemo_python
-from utils.configure import ConfigError, folders
-from utils.hardware import HardwareError, detect_platform
+from train.nemo import interpreter as nemo_python
+from utils.errors import ConfigError
+from utils.hardware.detect import HardwareError, detect_platform
 from utils.models import NAMES
+from utils.settings.config import folders
 
 SOURCES = {
     "llama": "meta-llama/Llama-3.1-8B",

@@ -12,22 +12,28 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-from train import nemo_python, nodes, preflight_job, prim_install, prim_plan
-from train.account import SIGNAL_EXIT_CODE, TIMEOUT_EXIT_CODE, Attempt, leave, settle
-from train.plan import has_result
-from train.supervise import Ending, Limits, run
-from utils import footprint, frameworks, owned, processes, results
-from utils.combinations import AVAILABLE_FRAMEWORKS
-from utils.configure import PLATFORMS, ConfigError, load, require_writable
-from utils.dataset import check_epochs, data_prefix, describe
-from utils.hardware import HardwareError, visible_gpus
-from utils.indexed import DataError
-from utils.job import Job, utc_now
+from train.job import nodes, processes
+from train.job.job import Job, log_path, utc_now
+from train.job.outcome import SIGNAL_EXIT_CODE, TIMEOUT_EXIT_CODE, Attempt, leave, settle
+from train.job.reserve import remove_leftovers, reserve
+from train.job.supervise import Ending, Limits, run
+from train.machine import owned
+from train.nemo import interpreter as nemo_python
+from train.preflight import job_checks as preflight_job
+from train.prim import install as prim_install
+from train.prim import plan as prim_plan
+from train.runner.plan import has_result
+from train.settings_map import map as frameworks
+from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe
+from utils.errors import ConfigError, DataError
+from utils.hardware.detect import HardwareError, visible_gpus
+from utils.housekeeping import footprint
 from utils.models import NAMES as MODELS
 from utils.redact import without_hub_secrets
-from utils.reserve import remove_leftovers, reserve
+from utils.results import store
+from utils.settings.combinations import AVAILABLE_FRAMEWORKS
+from utils.settings.config import PLATFORMS, load, require_writable
 
 KNOWN_WARNINGS = (
     # what is not installed stands in resolved_config and framework_versions of the result
@@ -102,7 +108,7 @@ def _begin(job: Job, identity: str, settings: Sequence[str]) -> Attempt:
     footprint.mark(job.config.output_dir, footprint.OUTPUT)
     remove_leftovers(job.result_path)
     reserve(job.result_path)
-    number = results.set_aside(job.result_path)
+    number = store.set_aside(job.result_path)
     job = job.numbered(number)
     while log_path(job).exists():  # of an attempt that was killed together with its launcher
         job = job.numbered(job.attempt + 1)
@@ -181,14 +187,6 @@ def _rendezvous(job: Job) -> tuple[str, ...]:
 def _python(job: Job) -> str:
     """NeMo has a Python of its own, made here where it is missing; raises ConfigError where it cannot be."""
     return nemo_python.interpreter(job.config.platform) if job.framework == "nemo" else sys.executable
-
-
-def log_path(job: Job, node: int | None = None) -> Path:
-    """Return where the output of an attempt is kept: of this node, or of the one whose number is given."""
-    label = f"{job.config.label}_" if job.config.label else ""
-    node = job.config.node_rank if node is None else node
-    of_node = f"_node{node}" if node > 0 else ""
-    return job.config.output_dir / "logs" / f"{label}{job.name}_attempt{job.attempt}{of_node}.log"
 
 
 def _environment(job: Job) -> dict[str, str]:

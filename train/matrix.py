@@ -12,16 +12,20 @@ import sys
 import time
 from collections.abc import Sequence
 
-from train import matrix_node, plan, preflight
-from train.account import SIGNAL_EXIT_CODE
-from train.nemo_python import without_nemo_if_missing
-from train.run_job import LAUNCHER_GRACE_SECONDS, POLL_SECONDS, run_job
-from train.state import JobState, MatrixState, StatusFile
-from train.view import LiveView, View
-from utils import footprint, processes, redact
-from utils.configure import PLATFORMS, ROOT, ConfigError, require_writable
-from utils.hardware import HardwareError
-from utils.indexed import DataError
+from train.job import processes
+from train.job.outcome import SIGNAL_EXIT_CODE
+from train.nemo.interpreter import without_nemo_if_missing
+from train.preflight import matrix_checks as preflight
+from train.runner import plan
+from train.runner import worker_node as matrix_node
+from train.runner.run_job import LAUNCHER_GRACE_SECONDS, POLL_SECONDS, run_job
+from train.runner.state import JobState, MatrixState, StatusFile
+from train.runner.view import LiveView, View
+from utils import redact
+from utils.errors import ConfigError, DataError
+from utils.hardware.detect import HardwareError
+from utils.housekeeping import footprint
+from utils.settings.config import PLATFORMS, ROOT, require_writable
 
 BAD_INPUT = 2
 NOTHING_COMPARABLE = 3

@@ -22,11 +22,14 @@ from typing import Any
 
 import torch
 
-from train import preflight_rules
-from utils import conditions, footprint, probe_file, results
-from utils.configure import PLATFORMS, ConfigError, folders, require_writable
-from utils.hardware import HardwareError, detect_platform, gpu_info
-from utils.job import utc_now
+from train.job.job import utc_now
+from train.machine import conditions
+from train.preflight import machine_warnings as preflight_rules
+from utils.errors import ConfigError
+from utils.hardware.detect import HardwareError, detect_platform, gpu_info
+from utils.housekeeping import footprint
+from utils.results import probe_file, store
+from utils.settings.config import PLATFORMS, folders, require_writable
 
 SIZES = {"cpu": (512, 1024, 2048), "gpu": (4096, 8192, 16384)}
 """Edges of square matrices: the smallest fill the units, the largest the memory's lead."""
@@ -59,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     path = output / probe_file.name(found, content["host"])
     probe_file.parse(content, path)
     try:
-        results.write_json(content, path)
+        store.write_json(content, path)
     except OSError as error:
         print(f"error: {path}: cannot be written: {error}; make room or name another OUTPUT_DIR", file=sys.stderr)
         return 1

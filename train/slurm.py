@@ -17,19 +17,24 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from train import plan, preflight, slurm_queue, slurm_script
-from train.account import SIGNAL_EXIT_CODE, Attempt
+from train.cluster import script as slurm_script
+from train.cluster import slurm_commands as slurm_queue
+from train.cluster.follow import SlurmJob, follow
+from train.cluster.slurm_commands import SlurmError
+from train.job import processes
+from train.job.job import utc_now
+from train.job.outcome import SIGNAL_EXIT_CODE, Attempt
 from train.matrix import BAD_INPUT, NOTHING_COMPARABLE
-from train.run_job import conclude, stamp
-from train.slurm_follow import SlurmJob, follow
-from train.slurm_queue import SlurmError
-from train.state import SKIPPED, JobState, MatrixState, StatusFile
-from train.view import LiveView, View
-from utils import footprint, processes, redact
-from utils.configure import PLATFORMS, ROOT, ConfigError, require_writable
-from utils.hardware import HardwareError
-from utils.indexed import DataError
-from utils.job import utc_now
+from train.preflight import matrix_checks as preflight
+from train.runner import plan
+from train.runner.run_job import conclude, stamp
+from train.runner.state import SKIPPED, JobState, MatrixState, StatusFile
+from train.runner.view import LiveView, View
+from utils import redact
+from utils.errors import ConfigError, DataError
+from utils.hardware.detect import HardwareError
+from utils.housekeeping import footprint
+from utils.settings.config import PLATFORMS, ROOT, require_writable
 
 
 def main() -> int:

@@ -18,15 +18,16 @@ from torch.utils.data import Dataset
 from transformers import PreTrainedModel, Trainer, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
-from train import hf_resolved, trainer
-from train.hf_model import build_model
-from train.loading import loader_arguments, tie_workers
-from train.weights import EqualWeights, WeightSource, combined_digest
-from utils.configure import RunConfig
-from utils.dataset import build_train_dataset
-from utils.job import Job, JobReport
+from train.common import trainer
+from train.common.loading import loader_arguments, tie_workers
+from train.common.weights import EqualWeights, WeightSource, combined_digest
+from train.hf import resolved as hf_resolved
+from train.hf.model import build_model
+from train.job.job import Job, JobReport
+from train.job.recorder import StepRecorder, hf_callback
+from utils.dataset.gpt_dataset import build_train_dataset
 from utils.models import ModelSpec
-from utils.monitor import StepRecorder, hf_callback
+from utils.settings.config import RunConfig
 
 
 class LabelledSamples(Dataset[dict[str, torch.Tensor]]):

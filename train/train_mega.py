@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import DataLoader
 
 if not torch.cuda.is_available():  # before megatron-core is imported: it asks for the device then
-    from train.mega_cpu import redirect
+    from train.mega.cpu import redirect
 
     redirect()
 
@@ -32,15 +32,17 @@ from megatron.core.pipeline_parallel.schedules import get_forward_backward_func
 from megatron.core.transformer.module import Float16Module
 from megatron.core.utils import get_model_config
 
-from train import mega_resolved, mega_weights, trainer
-from train.loading import loader_arguments, tie_workers
-from train.mega_model import build_model, initialize_parallel
-from train.weights import EqualWeights, WeightSource, combined_digest
-from utils.configure import RunConfig
-from utils.dataset import build_train_dataset, micro_batches
-from utils.job import Job, JobReport
+from train.common import trainer
+from train.common.loading import loader_arguments, tie_workers
+from train.common.weights import EqualWeights, WeightSource, combined_digest
+from train.job.job import Job, JobReport
+from train.job.recorder import StepRecorder
+from train.mega import resolved as mega_resolved
+from train.mega import weights as mega_weights
+from train.mega.model import build_model, initialize_parallel
+from utils.dataset.gpt_dataset import build_train_dataset, micro_batches
 from utils.models import ModelSpec
-from utils.monitor import StepRecorder
+from utils.settings.config import RunConfig
 
 
 @dataclass

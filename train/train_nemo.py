@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 if not torch.cuda.is_available():  # before NeMo is imported: it asks for the device then
-    from train import nemo_cpu
+    from train.nemo import cpu as nemo_cpu
 
     nemo_cpu.redirect()
 
@@ -25,14 +25,17 @@ import fiddle
 from lightning.pytorch import Callback
 from megatron.core import parallel_state
 
-from train import mega_weights, nemo_recipe, nemo_resolved, trainer
-from train.mega_resolved import gpt_of
-from train.weights import EqualWeights, WeightSource, combined_digest
-from utils.configure import RunConfig
-from utils.dataset import Vocabulary
-from utils.job import Job, JobReport
+from train.common import trainer
+from train.common.weights import EqualWeights, WeightSource, combined_digest
+from train.job.job import Job, JobReport
+from train.job.recorder import StepRecorder, lightning_callback
+from train.mega import weights as mega_weights
+from train.mega.resolved import gpt_of
+from train.nemo import recipe as nemo_recipe
+from train.nemo import resolved as nemo_resolved
+from utils.dataset.gpt_dataset import Vocabulary
 from utils.models import ModelSpec
-from utils.monitor import StepRecorder, lightning_callback
+from utils.settings.config import RunConfig
 
 TrainerFunction = Callable[[Any], None]
 """Is given Lightning's trainer when all is built, before the first step."""

@@ -12,10 +12,10 @@ import sys
 def main() -> int:
     """Run one job, or the check, which needs neither torch nor a GPU."""
     if "--check" in sys.argv[1:]:
-        from train import prim_check
+        from train.prim import yaml_check as prim_check
 
         return prim_check.main([argument for argument in sys.argv[1:] if argument != "--check"])
-    from train import prim_job
+    from train.prim import training as prim_job
 
     return prim_job.main()
 

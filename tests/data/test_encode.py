@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 from megatron_reference import TEXTS, megatron_pair, write_jsonl
 
-from data import pair, parts
 from data.encode import encode, main
-from utils.fingerprint import sha256_file, sha256_tokenizer
-from utils.indexed import DataError, UnusableError, check, load_manifest
+from data.encoding import pair, parts
+from utils.dataset.indexed import check, load_manifest
+from utils.errors import DataError, UnusableError
+from utils.provenance.digests import sha256_file, sha256_tokenizer
+from utils.settings.config import ROOT
 
-ROOT = Path(pair.__file__).parent.parent
 GOOD = b'{"text": "fine"}\n'
 
 

@@ -6,9 +6,10 @@ import pytest
 from toydata import write_toy_data
 
 from data.prepare import prepare
-from utils.configure import load
-from utils.dataset import tokens_needed
-from utils.indexed import DataError, bin_path, load_manifest, manifest_path
+from utils.dataset.gpt_dataset import tokens_needed
+from utils.dataset.indexed import bin_path, load_manifest, manifest_path
+from utils.errors import DataError
+from utils.settings.config import load
 
 
 def config_for(tmp_path, *settings):

@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data import language, synth
-from utils.indexed import UnusableError
+from data import synth
+from data.language import language
+from utils.errors import UnusableError
 
 
 def texts(path: Path) -> list[str]:

@@ -15,7 +15,8 @@ from megatron_reference import TEXTS, megatron_pair, write_jsonl
 
 from data.encode import encode
 from data.verify import main, verify, write_manifest
-from utils.indexed import DataError, UnusableError, load_manifest
+from utils.dataset.indexed import load_manifest
+from utils.errors import DataError, UnusableError
 
 
 @pytest.fixture(scope="module")
@@ -123,9 +124,9 @@ def test_ids_that_cannot_be_are_found_without_a_manifest(
 def test_ids_are_checked_to_the_last_piece(
     prefix: Path, plain_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("data.checks.CHUNK_TOKENS", 7)
-    monkeypatch.setattr("data.checks.CHUNK_DOCUMENTS", 2)
-    monkeypatch.setattr("utils.indexed._CHUNK_ENTRIES", 2)
+    monkeypatch.setattr("data.checking.checks.CHUNK_TOKENS", 7)
+    monkeypatch.setattr("data.checking.checks.CHUNK_DOCUMENTS", 2)
+    monkeypatch.setattr("utils.dataset.indexed._CHUNK_ENTRIES", 2)
     whole = verify(prefix, plain_tokenizer)
     assert whole.lengths.documents == 9 and whole.empty_documents == 3
     without_manifest(prefix)
@@ -187,7 +188,7 @@ def test_a_pair_of_megatron_gets_the_manifest_that_ours_has(tmp_path: Path, plai
 def test_a_manifest_keeps_the_dtype_of_the_files(tmp_path: Path, plain_tokenizer: Path) -> None:
     # datatrove and others choose int32 for small vocabularies too
     np.array([5, 6, 0], dtype=np.int32).tofile(tmp_path / "wide.bin")
-    from utils.indexed import write_index
+    from utils.dataset.indexed import write_index
 
     write_index(tmp_path / "wide.idx", np.dtype(np.int32), [3], [0, 1])
     manifest = write_manifest(tmp_path / "wide", plain_tokenizer)

@@ -17,12 +17,13 @@ from typing import Any
 import pytest
 import sides
 
-from evaluate.compare import as_json, compare, main, write
-from evaluate.report import markdown, terminal
-from evaluate.tables import markdown_table, text_table
-from evaluate.validate import load
-from tests.example import example_result
-from utils import results
+from evaluate.checks.entries import load_results
+from evaluate.compare import as_json, main, write
+from evaluate.report.comparison import compare
+from evaluate.report.tables import markdown_table, text_table
+from evaluate.report.text import markdown, terminal
+from tests.support.example import example_result
+from utils.results import store
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = "<script>alert(1)</script> | `x` *y* $\\frac{1\nend"
@@ -37,7 +38,7 @@ def save(folder: Path, step: float = 0.5, **changes: Any) -> Path:
         **{"step_times": times, "performance_metrics__steps_per_second": 1 / step} | seconds | rates | changes
     )
     path = folder / f"train_{len(list(folder.glob('*'))) if folder.exists() else 0:03}.json"
-    results.write(result, path)
+    store.write(result, path)
     return path
 
 
@@ -49,7 +50,7 @@ def save_failed(folder: Path, **changes: Any) -> Path:
     """Write a run that died before it knew its data, device and host."""
     nothing = {"reasons": {"*": "the run ended before"}}
     empty = {
-        section: nothing | dict.fromkeys(results.SECTIONS[section])
+        section: nothing | dict.fromkeys(store.SECTIONS[section])
         for section in (
             "gpu_info",
             "performance_metrics",
@@ -59,16 +60,16 @@ def save_failed(folder: Path, **changes: Any) -> Path:
             "provenance",
         )
     }
-    samples: dict[str, Any] = {key: [] for key in results.SAMPLES}
+    samples: dict[str, Any] = {key: [] for key in store.SAMPLES}
     return save(folder, **samples | empty | {"status": "oom", "reason": "out of memory | at step 1"} | changes)
 
 
 def compared(*folders: Path) -> dict[str, Any]:
-    return as_json(compare(load(folders), folders))
+    return as_json(compare(load_results(folders), folders))
 
 
 def as_text(*folders: Path) -> tuple[str, str]:
-    comparison = compare(load(folders), folders)
+    comparison = compare(load_results(folders), folders)
     return markdown(comparison), terminal(comparison, 100)
 
 
@@ -143,7 +144,7 @@ def test_unknown_data_equals_no_other_data(tmp_path: Path) -> None:
     for framework in ("mega", "hf"):
         result = example_result(framework=framework, fingerprint__dataset_bin_sha256=None)
         result["fingerprint"]["reasons"] = {"dataset_bin_sha256": "not computed"}
-        results.write(result, tmp_path / f"train_{framework}.json")
+        store.write(result, tmp_path / f"train_{framework}.json")
     assert len(compared(tmp_path)["groups"]) == 2
 
 
@@ -201,7 +202,7 @@ def save_pair(folder: Path, **changes: Any) -> None:
     for platform, seconds in (("nvd", 1.0), ("amd", 0.9)):
         for number in range(1, 4):
             result = sides.run(platform, number, seconds, **(changes if platform == "amd" else {}))
-            results.write(result, folder / f"train_{platform}_{number}.json")
+            store.write(result, folder / f"train_{platform}_{number}.json")
 
 
 def test_verdicts_stand_first_in_every_form_and_the_exit_code_is_theirs(
@@ -296,7 +297,7 @@ def test_tables_keep_to_the_width_of_the_terminal(tmp_path: Path, width: int) ->
     for run in (1, 2):
         save(tmp_path, 0.25 * run, run=run, gpu_info__device_name="A device with quite a long name " * 3)
         save(tmp_path, 0.25 * run, run=run, framework="hf", resolved_config__tp=4)
-    comparison = compare(load([tmp_path]), [tmp_path])
+    comparison = compare(load_results([tmp_path]), [tmp_path])
     assert max(map(len, terminal(comparison, width).splitlines())) <= width
 
 
@@ -360,9 +361,9 @@ def test_a_format_imports_only_what_it_needs(tmp_path: Path) -> None:
     save(tmp_path)
     program = (
         "import sys; from evaluate.compare import main; main([sys.argv[1], '--format', sys.argv[2]]); "
-        "print({'matplotlib', 'evaluate.page'} & set(sys.modules), file=sys.stderr)"
+        "print({'matplotlib', 'evaluate.page.page'} & set(sys.modules), file=sys.stderr)"
     )
-    for names, imported in (("json,md", "set()"), ("html", "{'evaluate.page'}")):
+    for names, imported in (("json,md", "set()"), ("html", "{'evaluate.page.page'}")):
         command = [sys.executable, "-c", program, str(tmp_path), names]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
         assert done.stderr.splitlines()[-1] == imported
@@ -536,7 +537,7 @@ def test_bad_input_exits_2_with_one_line(
 
 def test_unchanged_results_give_unchanged_files(tmp_path: Path) -> None:
     save(tmp_path)
-    comparison = compare(load([tmp_path]), [tmp_path])
+    comparison = compare(load_results([tmp_path]), [tmp_path])
     contents = []
     for name in ("first", "second"):
         write(comparison, tmp_path / name)
@@ -545,7 +546,7 @@ def test_unchanged_results_give_unchanged_files(tmp_path: Path) -> None:
 
 
 def test_evaluation_needs_no_torch() -> None:
-    program = "import sys, evaluate.compare, evaluate.plots; sys.exit('torch' in sys.modules)"
+    program = "import sys, evaluate.compare, evaluate.report.plots; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from evaluate import extract, validate
-from evaluate.discover import DiscoverError, discover, log_of
-from utils import results
-from utils.configure import ROOT
+from evaluate.inputs.discover import DiscoverError, discover, log_of
+from utils.results import store
+from utils.settings.config import ROOT
 
-LOGS = ROOT / "tests" / "utils" / "logs"
+LOGS = ROOT / "tests" / "utils" / "logs" / "samples"
 
 
 def run(*arguments: object) -> int:
@@ -24,7 +24,7 @@ def run(*arguments: object) -> int:
 def extracted(tmp_path: Path, name: str, *more: object, code: int = 0) -> dict[str, Any]:
     path = tmp_path / f"train_{name}.json"
     assert run("--log-file", LOGS / f"{name}.log", "--model-name", "llama", "--output", path, *more) == code
-    return results.read(path)
+    return store.read(path)
 
 
 def test_speed_of_a_log_follows_from_its_steady_steps(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_log_that_stops_early_keeps_the_steps_that_it_has(tmp_path: Path) -> N
     (tmp_path / "early.log").write_text(text)
     path = tmp_path / "train_early.json"
     assert run("--log-file", tmp_path / "early.log", "--model-name", "llama", "--output", path) == 1
-    result = results.read(path)
+    result = store.read(path)
     assert (result["status"], result["reason"]) == ("failed", "the log stops at iteration 6 of 500")
     assert len(result["step_times"]) == 6
     assert result["training_config"]["max_steps"] == 500
@@ -141,7 +141,7 @@ def test_a_log_that_stops_early_keeps_the_steps_that_it_has(tmp_path: Path) -> N
 def test_parameters_of_another_model_fail_the_result(tmp_path: Path) -> None:
     path = tmp_path / "train_qwen.json"
     assert run("--log-file", LOGS / "primus_c.log", "--model-name", "qwen", "--output", path) == 1
-    assert "counts 8030261248 parameters, and qwen full has 7615616512" in results.read(path)["reason"]
+    assert "counts 8030261248 parameters, and qwen full has 7615616512" in store.read(path)["reason"]
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_a_whole_folder_becomes_results_and_what_does_not_is_told(
     assert [text.partition(" -> ")[0].partition(": ")[0] for text in told] == ["ok", "no result", "ok", "no result"]
     assert "holds times of kernels and none of steps" in told[1]
     assert "no part of its path names llama, qwen, mistral" in told[3]
-    written = {path.parent.name: results.read(path) for path in results.find([output])}
+    written = {path.parent.name: store.read(path) for path in store.find([output])}
     assert {label: (one["label"], one["model"], one["status"]) for label, one in written.items()} == {
         "amd_root_llama3.1_8B-pretrain": ("amd_root_llama3.1_8B-pretrain", "llama", "ok"),
         "qwen_out.log": ("qwen_out.log", "qwen", "ok"),

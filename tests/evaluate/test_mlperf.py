@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from evaluate import compare, validate
-from evaluate.mlperf import DISCLAIMER, main, verdicts
-from evaluate.mlperf_logs import LogError, load
-from evaluate.spread import between_machines
-from evaluate.statistics import Run
+from evaluate import compare
+from evaluate.checks.entries import load_results
+from evaluate.inputs.mlperf_logs import DISCLAIMER, LogError, load
+from evaluate.mlperf import main, verdicts
+from evaluate.verdict.inference import Run, between_machines
 
 ARCHIVE = Path(__file__).parents[3] / "shared/reference/mlperf/v5.1_llama31_8b_six_systems.tar.xz"
 
@@ -159,7 +159,7 @@ def test_a_run_is_a_result_whose_untold_steps_are_left_out_with_their_reason(
     tmp_path: Path, tracked: dict[str, float]
 ) -> None:
     system(tmp_path, "a", "NVIDIA B200", [100.0], tracked=tracked)
-    (entry,) = validate.load([tmp_path]).entries
+    (entry,) = load_results([tmp_path]).entries
     result = entry.result
     assert entry.is_counted, entry.findings
     # four blocks of 256 samples, 16 a step
@@ -176,7 +176,7 @@ def test_logs_that_are_no_results_are_said(tmp_path: Path) -> None:
     system(tmp_path, "a", "NVIDIA B200", [100.0])
     system(tmp_path, "b", "Somebody's X1", [100.0], tracked={"throughput": 2.5})
     system(tmp_path, "c", "NVIDIA B200", [100.0], tracked={"throughput": 2.5}, status="aborted")
-    loaded = validate.load([tmp_path])
+    loaded = load_results([tmp_path])
     assert not loaded.entries
     errors = [error.split(": ", 1)[1] for _, error in loaded.unreadable]
     assert errors[0] == "got 0 tracked speeds, wanted some with rising numbers of samples"

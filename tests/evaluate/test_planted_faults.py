@@ -17,8 +17,9 @@ import pytest
 from sides import STEPS, run
 
 from evaluate import compare, validate
-from evaluate.metrics import metrics
-from utils.performance import summarize
+from evaluate.checks.entries import load_results
+from evaluate.metrics.metrics import metrics
+from utils.results.performance import summarize
 
 Change = Callable[[dict[str, Any]], None]
 BOTH = ("training_config", "resolved_config")
@@ -242,7 +243,7 @@ def validated(folder: Path, change: Change, capsys: pytest.CaptureFixture[str]) 
     path = folder / "train_one.json"
     path.write_text(json.dumps(result))
     code = validate.main([str(folder)])
-    loaded = validate.load([folder])
+    loaded = load_results([folder])
     reasons = [error for _, error in loaded.unreadable]
     reasons += [line for one in loaded.entries for line in (*one.findings.rejections, *one.findings.warnings)]
     return code, capsys.readouterr().out, "; ".join(reasons)

@@ -7,29 +7,30 @@ from typing import Any
 
 import pytest
 
-from evaluate.validate import Findings, check, load, main
-from tests.example import example_result
-from utils import results
+from evaluate.checks.entries import Findings, check_result, load_results
+from evaluate.validate import main
+from tests.support.example import example_result
+from utils.results import store
 
 
 def write(folder: Path, **changes: Any) -> Path:
     result = example_result(**changes)
-    name = results.result_name(result["platform"], result["framework"], result["model"], result["run"])
-    results.write(result, folder / name)
+    name = store.result_name(result["platform"], result["framework"], result["model"], result["run"])
+    store.write(result, folder / name)
     return folder / name
 
 
 def without_measurements(status: str = "oom") -> dict[str, Any]:
     result = example_result(status=status, reason="out of memory in step 1")
-    for key in results.SAMPLES:
+    for key in store.SAMPLES:
         result[key] = []
     for section in ("performance_metrics", "memory_metrics", "resolved_config", "fingerprint"):
-        result[section] = {"reasons": {"*": "the run ended before"}} | dict.fromkeys(results.SECTIONS[section])
+        result[section] = {"reasons": {"*": "the run ended before"}} | dict.fromkeys(store.SECTIONS[section])
     return result
 
 
 def test_consistent_result_is_not_rejected() -> None:
-    assert check(example_result()).rejections == ()
+    assert check_result(example_result()).rejections == ()
 
 
 # The example: 7 steady steps of 0.5 s, 64 sequences of 128 tokens on one device, so 16384 tokens/s.
@@ -58,12 +59,12 @@ def test_consistent_result_is_not_rejected() -> None:
     ],
 )
 def test_inconsistent_result_is_rejected(changes: dict[str, Any], finding: str) -> None:
-    assert any(finding in line for line in check(example_result(**changes)).rejections)
+    assert any(finding in line for line in check_result(example_result(**changes)).rejections)
 
 
 @pytest.mark.parametrize(("framework", "is_rejected"), [("mega", True), ("prim", False)])
 def test_own_weights_are_a_fault_only_where_others_can_be_given(framework: str, is_rejected: bool) -> None:
-    found = check(example_result(framework=framework, resolved_config__init="native")).rejections
+    found = check_result(example_result(framework=framework, resolved_config__init="native")).rejections
     assert any("init: asked 'equal', ran 'native'" in line for line in found) == is_rejected
 
 
@@ -72,7 +73,7 @@ def test_throughput_of_another_sequence_length_is_rejected() -> None:
     result = example_result(
         performance_metrics__tokens_per_second=65536.0, performance_metrics__tokens_per_second_per_gpu=65536.0
     )
-    assert len(check(result).rejections) == 2
+    assert len(check_result(result).rejections) == 2
 
 
 def test_rounding_of_summary_and_samples_is_allowed(tmp_path: Path) -> None:
@@ -91,7 +92,7 @@ def test_rounding_of_summary_and_samples_is_allowed(tmp_path: Path) -> None:
     }
     times = [2.0, 0.6, 0.55, long, short, long, short, long, short, long]
     path = write(tmp_path, step_times=times, **{f"performance_metrics__{key}": v for key, v in changes.items()})
-    assert check(results.read(path)).rejections == ()
+    assert check_result(store.read(path)).rejections == ()
 
 
 def test_throughput_from_the_rounded_average_is_rejected() -> None:
@@ -101,32 +102,32 @@ def test_throughput_from_the_rounded_average_is_rejected() -> None:
     changes |= {"performance_metrics__steps_per_second": 80.0, "step_times": [0.1] * 3 + [0.0125] * 7}
     good = {f"performance_metrics__tokens_per_second{end}": 655360.0 for end in ("", "_per_gpu")}
     bad = {f"performance_metrics__tokens_per_second{end}": 630153.846 for end in ("", "_per_gpu")}
-    assert check(example_result(**changes, **good)).rejections == ()
-    assert len(check(example_result(**changes, **bad)).rejections) == 2
+    assert check_result(example_result(**changes, **good)).rejections == ()
+    assert len(check_result(example_result(**changes, **bad)).rejections) == 2
 
 
 def test_setting_that_passed_through_float32_is_the_same() -> None:
     as_float32 = struct.unpack("f", struct.pack("f", 1e-3))[0]
     assert as_float32 != 1e-3
-    assert check(example_result(resolved_config__lr=as_float32)).rejections == ()
+    assert check_result(example_result(resolved_config__lr=as_float32)).rejections == ()
 
 
 def test_repeated_data_is_allowed_only_when_asked_for() -> None:
-    findings = check(example_result(fingerprint__epochs=82.0, training_config__allow_repeat=True))
+    findings = check_result(example_result(fingerprint__epochs=82.0, training_config__allow_repeat=True))
     assert findings.rejections == ()
     assert any("82 passes" in line for line in findings.warnings)
 
 
 def test_second_epoch_is_a_warning() -> None:
-    assert any("1.5 passes" in line for line in check(example_result(fingerprint__epochs=1.5)).warnings)
-    assert not any("passes" in line for line in check(example_result(fingerprint__epochs=1.0)).warnings)
+    assert any("1.5 passes" in line for line in check_result(example_result(fingerprint__epochs=1.5)).warnings)
+    assert not any("passes" in line for line in check_result(example_result(fingerprint__epochs=1.0)).warnings)
 
 
 def test_exactly_repeated_step_times_are_a_warning_from_three_on() -> None:
     repeated = "repeat exactly, {} in a row"
-    assert any(repeated.format(7) in line for line in check(example_result()).warnings)
+    assert any(repeated.format(7) in line for line in check_result(example_result()).warnings)
     twice = [2.0, 0.6, 0.55, 0.5, 0.5, 0.51, 0.51, 0.5, 0.5, 0.49]
-    assert not any("repeat" in line for line in check(example_result(step_times=twice)).warnings)
+    assert not any("repeat" in line for line in check_result(example_result(step_times=twice)).warnings)
 
 
 def waiting(share: float, *warnings: str) -> dict[str, Any]:
@@ -140,20 +141,20 @@ SLOW_DATA = "data: waiting for samples took 2.34 % of a step (limit 1 %); do som
 
 
 def test_waiting_for_data_up_to_one_percent_is_no_finding() -> None:
-    findings = check(waiting(0.01))
+    findings = check_result(waiting(0.01))
     assert findings.rejections == ()
     assert not any("data" in line for line in findings.warnings)
 
 
 def test_what_the_trainer_warned_of_is_among_the_warnings() -> None:
-    findings = check(waiting(0.0234, SLOW_DATA, "another"))
+    findings = check_result(waiting(0.0234, SLOW_DATA, "another"))
     assert findings.rejections == ()
     assert findings.warnings[:2] == (SLOW_DATA, "another")
 
 
 @pytest.mark.parametrize("warnings", [(), ("data is on a slow disk",)])
 def test_waiting_for_data_above_one_percent_without_its_warning_is_rejected(warnings: tuple[str, ...]) -> None:
-    (line,) = check(waiting(0.0101, *warnings)).rejections
+    (line,) = check_result(waiting(0.0101, *warnings)).rejections
     assert line == "warnings: a data_wait_fraction of 0.0101 is above the limit and none says so"
 
 
@@ -175,7 +176,7 @@ def test_share_that_does_not_follow_from_the_waits_is_rejected(changes: dict[str
             result[section][key] = value
         else:
             result[section] = value
-    assert any(finding in line for line in check(result).rejections)
+    assert any(finding in line for line in check_result(result).rejections)
 
 
 def test_rounding_of_the_share_is_allowed_and_an_unknown_one_is_no_finding(tmp_path: Path) -> None:
@@ -183,17 +184,17 @@ def test_rounding_of_the_share_is_allowed_and_an_unknown_one_is_no_finding(tmp_p
     waits = [0.001 / 3 if place % 2 else 0.001 / 7 for place in range(10)]
     share = (4 * 0.001 / 3 + 3 * 0.001 / 7) / 3.5
     path = write(tmp_path, data_wait_seconds=waits, performance_metrics__data_wait_fraction=share)
-    stored = results.read(path)
+    stored = store.read(path)
     assert stored["performance_metrics"]["data_wait_fraction"] == 0.000503
-    assert check(stored).rejections == ()
+    assert check_result(stored).rejections == ()
     unknown = example_result(data_wait_seconds=[None] * 10, performance_metrics__data_wait_fraction=None)
-    assert check(unknown).rejections == ()
+    assert check_result(unknown).rejections == ()
 
 
 def test_setting_that_was_not_read_back_is_a_warning() -> None:
     result = example_result(resolved_config__init=None)
     result["resolved_config"]["reasons"]["init"] = "the framework does not say"
-    findings = check(result)
+    findings = check_result(result)
     assert findings.rejections == ()
     assert "not read back from the framework: init" in findings.warnings
 
@@ -201,14 +202,16 @@ def test_setting_that_was_not_read_back_is_a_warning() -> None:
 @pytest.mark.parametrize("status", ["oom", "failed", "timeout", "nan"])
 def test_result_of_a_run_that_died_early_is_a_valid_record(status: str) -> None:
     result = without_measurements(status)
-    assert results.problems(result) == []
-    assert check(result) == Findings()
+    assert store.problems(result) == []
+    assert check_result(result) == Findings()
 
 
 @pytest.mark.parametrize("value", [10**400, 1e300])
 def test_number_beyond_arithmetic_is_rejected_without_a_traceback(value: float) -> None:
     result = example_result(step_times=[0.5] * 9 + [value])
-    assert check(result).rejections == ("step_times: got a number beyond 1e+18, which no measurement or setting is",)
+    assert check_result(result).rejections == (
+        "step_times: got a number beyond 1e+18, which no measurement or setting is",
+    )
 
 
 def test_command_exits_0_when_all_are_ok(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -229,7 +232,7 @@ def test_command_exits_1_and_shows_what_is_rejected(tmp_path: Path, capsys: pyte
 
 def test_command_exits_1_when_a_run_is_not_ok(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path)
-    results.write(without_measurements() | {"run": 2}, tmp_path / "train_2.json")
+    store.write(without_measurements() | {"run": 2}, tmp_path / "train_2.json")
     assert main([str(tmp_path)]) == 1
     assert "out of memory" in capsys.readouterr().out
 
@@ -279,7 +282,7 @@ def test_colour_is_for_terminals_and_not_with_no_color(
 def test_result_is_not_changed_by_its_check() -> None:
     result = example_result()
     before = json.dumps(result)
-    check(result)
+    check_result(result)
     assert json.dumps(result) == before
 
 
@@ -289,6 +292,6 @@ def test_a_copied_run_is_rejected_and_another_one_is_not(tmp_path: Path) -> None
     changes: dict[str, Any] = {f"performance_metrics__{key}_step_time_seconds": value for key, value in summary.items()}
     for run, last in ((1, 0.503), (2, 0.503), (3, 0.5031)):
         write(tmp_path, run=run, step_times=[*times[:-1], last], **changes)
-    found = [entry.findings.rejections for entry in load([tmp_path]).entries]
+    found = [entry.findings.rejections for entry in load_results([tmp_path]).entries]
     said = "step_times: those of train_cpu_mega_llama_run1.json to the last digit; a copied run is no second run"
     assert [said in rejections for rejections in found] == [False, True, False]

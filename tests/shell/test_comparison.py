@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from toydata import write_toy_data
 
-from tests.evaluate import browser
-from tests.shell.matrices import RunningMatrix
-from utils.configure import ROOT
+from tests.support import browser
+from tests.support.matrices import RunningMatrix
+from utils.settings.config import ROOT
 
 RUNS = 3
 SETTINGS = (f"RUNS={RUNS}", "CPU_RANKS=2", "TRAIN_ITERS=16", "GBS=4", "MBS=2", "SL=64", "TARGET_LOSS=20")

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.shell.engine_cases import TOKEN, Machine, options_of, user
-from utils.provenance import SPEED_VARIABLES
-from utils.settings import KEYS
+from tests.support.engine_cases import TOKEN, Machine, options_of, user
+from utils.provenance.origin import SPEED_VARIABLES
+from utils.settings.keys import KEYS
 
 CODE = "/workspace/code"
 ENGINES = ("docker", "podman", "apptainer")

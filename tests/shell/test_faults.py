@@ -13,8 +13,8 @@ import pytest
 from toydata import write_toy_data
 
 from example import example_result
-from tests.shell.matrices import RunningMatrix, wait_until_gone
-from utils import results
+from tests.support.matrices import RunningMatrix, wait_until_gone
+from utils.results import store
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +26,9 @@ def prefix(tmp_path_factory):
 def output(tmp_path):
     """A folder with an older result and an older attempt in it."""
     folder = tmp_path / "output"
-    (folder / results.SUPERSEDED).mkdir(parents=True)
-    results.write(example_result(model="qwen"), folder / "train_cpu_mega_qwen_run1.json")
-    results.write(example_result(model="qwen"), folder / results.SUPERSEDED / "train_cpu_mega_qwen_run1_attempt1.json")
+    (folder / store.SUPERSEDED).mkdir(parents=True)
+    store.write(example_result(model="qwen"), folder / "train_cpu_mega_qwen_run1.json")
+    store.write(example_result(model="qwen"), folder / store.SUPERSEDED / "train_cpu_mega_qwen_run1_attempt1.json")
     return folder
 
 
@@ -82,7 +82,7 @@ def test_killed_shell_ends_its_job_and_the_same_command_goes_on(start, script):
     assert wait_until_gone(matrix) == []
     result = matrix.result("mega")
     assert result["status"] == "failed" and "interrupted by SIGTERM after step" in result["reason"]
-    assert not (matrix.output / results.result_name("cpu", "hf", "llama", 1)).exists()
+    assert not (matrix.output / store.result_name("cpu", "hf", "llama", 1)).exists()
     again = start()
     assert again.wait() == 0, again.said
     assert [again.result(name)["status"] for name in ("mega", "hf")] == ["ok", "ok"]
@@ -102,7 +102,7 @@ def test_interrupt_leaves_a_result_for_the_job_in_flight_and_starts_no_other(sta
     result = matrix.result("mega")
     assert result["status"] == "failed"
     assert f"interrupted by {number.name} after step" in result["reason"]
-    assert not (matrix.output / results.result_name("cpu", "hf", "llama", 1)).exists()
+    assert not (matrix.output / store.result_name("cpu", "hf", "llama", 1)).exists()
     assert "the same command goes on from there" in matrix.said
 
 
@@ -179,7 +179,7 @@ def test_disk_that_fills_up_is_the_reason_of_the_job_and_the_next_one_runs_when_
                 file.write(bytes(512))
             except OSError:
                 break
-    matrix.wait_for(lambda: (small_disk / results.result_name("cpu", "mega", "llama", 1)).exists())
+    matrix.wait_for(lambda: (small_disk / store.result_name("cpu", "mega", "llama", 1)).exists())
     filler.unlink()
     assert matrix.wait() == 1
     result = matrix.result("mega")

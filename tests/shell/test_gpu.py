@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from smi_machine import H100, Machine, amd_process, mi300x_metric, mi300x_static
 
-from utils import gpu_table, owned
+from train.machine import gpu_table, owned
 
 ROOT = Path(__file__).parents[2]
 NEEDED = ("bash", "dirname", "sed")
@@ -65,7 +65,7 @@ def start(sleepers: list[int], program: str = SLEEP, **environment: str) -> subp
 def left_behind(sleepers: list[int], job: str = "train_cpu_mega_llama_run1") -> int:
     """Start a launcher that starts a marked process and dies; return the id of what it leaves behind."""
     launcher = (
-        "import os, subprocess, sys; from utils import owned\n"
+        "import os, subprocess, sys; from train.machine import owned\n"
         f"environment = dict(os.environ, {owned.MARKER}=owned.marker({job!r}))\n"
         f"print(subprocess.Popen([sys.executable, '-c', {SLEEP!r}], env=environment, "
         "stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).pid)"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from housekeeping import tree, write_data, write_output
 
-from utils.configure import ROOT
+from utils.settings.config import ROOT
 
 SCRIPTS = [*sorted(ROOT.glob("shell/*.sh")), *sorted(ROOT.glob("train/*.sh")), ROOT / "evaluate" / "compare.sh"]
 

@@ -17,9 +17,9 @@ import psutil
 import pytest
 from toydata import write_toy_data
 
-from evaluate import bundle
-from utils import results
-from utils.configure import ROOT
+from evaluate.bundle import check as bundle
+from utils.results import store
+from utils.settings.config import ROOT
 
 TOKEN = "hf_" + "".join(chr(ord("A") + (7 * place) % 26) for place in range(34))
 """In the form of a token of the hub, and none; it stands in no file of this checkout."""
@@ -38,11 +38,11 @@ if "train.train_mega" in " ".join(sys.orig_argv) and "RANK" in os.environ:
         sys.stdout.write(part); sys.stdout.flush(); time.sleep(0.2)
     if "2" == sys.argv[sys.argv.index("--run-number") + 1]:
         sys.path.insert(0, os.getcwd())
-        import utils.monitor
+        import train.job.recorder
         del sys.path[0]
         def fail(self):
             raise RuntimeError(f"cannot fetch https://ann:{token}@hub.example/x with {token}")
-        utils.monitor.StepRecorder.start = fail
+        train.job.recorder.StepRecorder.start = fail
 """
 
 
@@ -113,7 +113,7 @@ def test_the_ranks_do_not_get_it(ran):
 
 def test_it_stands_in_nothing_that_is_said_or_written(ran):
     assert ran.exit_code == 1, ran.said
-    first, second = (results.read(ran.output / f"train_cpu_mega_llama_run{run}.json") for run in (1, 2))
+    first, second = (store.read(ran.output / f"train_cpu_mega_llama_run{run}.json") for run in (1, 2))
     assert (first["status"], second["status"]) == ("ok", "failed")
     assert "cannot fetch https://***@hub.example/x with ***" in second["reason"]
     log = (ran.output / "logs" / "train_cpu_mega_llama_run1_attempt1.log").read_text()

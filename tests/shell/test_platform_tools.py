@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from smi_machine import FIELDS, H100, OLD, Machine, mi300x_metric, mi300x_static
 
-from train import preflight_rules
-from utils import conditions, machine
-from utils.devices import find_device
+from train.machine import conditions
+from train.machine import machine_state as machine
+from train.preflight import machine_warnings as preflight_rules
+from utils.hardware.devices import find_device
 
 SCRIPT = Path(__file__).parents[2] / "shell" / "platform.sh"
 NEEDED = ("bash", "cat", "grep", "sed", "timeout")

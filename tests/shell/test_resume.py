@@ -14,8 +14,8 @@ import psutil
 import pytest
 from toydata import write_toy_data
 
-from tests.shell.matrices import RunningMatrix, wait_until_gone
-from utils import results
+from tests.support.matrices import RunningMatrix, wait_until_gone
+from utils.results import store
 
 COUNT = int(os.environ.get("TPRIMAT_INTERRUPTED_MATRICES", "2"))
 SETTINGS = ("RUNS=2", "TRAIN_ITERS=8")
@@ -67,7 +67,7 @@ def test_interrupted_and_resumed_matrix_has_the_results_of_an_undisturbed_one(se
         for path in output.glob("train_*.json"):
             if path in done:
                 assert path.read_bytes() == done[path], "a finished job is not run again"
-            elif results.read(path)["status"] == "ok":
+            elif store.read(path)["status"] == "ok":
                 done[path] = path.read_bytes()
     last = RunningMatrix(output, prefix, *SETTINGS)
     assert last.wait() == 0, last.said
@@ -81,7 +81,7 @@ def test_interrupted_and_resumed_matrix_has_the_results_of_an_undisturbed_one(se
     assert dry.said.count("has an ok result, is skipped") == 4
     names = sorted(path.name for path in output.glob("train_*.json"))
     assert names == sorted(path.name for path in undisturbed.output.glob("train_*.json"))
-    kept = [results.read(path) for path in (output / results.SUPERSEDED).glob("*.json")]
+    kept = [store.read(path) for path in (output / store.SUPERSEDED).glob("*.json")]
     assert all(result["status"] == "failed" for result in kept), "an ok result is never run over"
     assert not [path for path in output.iterdir() if path.name.startswith(".train_")]
 

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from utils.configure import ROOT
+from utils.settings.config import ROOT
 
 BAD_INPUT = {
     "unknown key": (["NONSENSE=1"], {}, "unknown key NONSENSE=1"),

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from tests.shell.engine_cases import Machine
+from tests.support.engine_cases import Machine
 
 ALL = "docker podman apptainer"
 

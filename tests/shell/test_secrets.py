@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from utils.configure import ROOT
+from utils.settings.config import ROOT
 
 TOKEN = "hf_" + "aB3" * 11 + "x"
 """In the form of a token of the hub, and none."""

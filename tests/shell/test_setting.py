@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
-from utils import configure
-from utils.settings import KEYS
+from utils.settings import config as configure
+from utils.settings.keys import KEYS
 
 READ_ALL = """
 set -Eeuo pipefail

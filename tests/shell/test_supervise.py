@@ -9,7 +9,7 @@ import subprocess
 import psutil
 import pytest
 
-from tests.shell.engine_cases import LIMIT_SECONDS, Machine, heed_signals, options_of
+from tests.support.engine_cases import LIMIT_SECONDS, Machine, heed_signals, options_of
 
 ENGINES = ("docker", "podman", "apptainer")
 every_engine = pytest.mark.parametrize("engine", ENGINES)

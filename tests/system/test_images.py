@@ -24,7 +24,7 @@ import podman_engine
 import pytest
 from packaging.requirements import Requirement
 
-from utils import results
+from utils.results import store
 
 ROOT = Path(__file__).parents[2]
 ANYBODY = "12345:23456"
@@ -183,11 +183,11 @@ def road(podman, checkout, built, tmp_path_factory):
 
 def test_the_whole_road_in_containers_gives_valid_results_that_name_the_image(podman, built, road):
     output, _, _ = road
-    paths = sorted(results.find([output]))
+    paths = sorted(store.find([output]))
     assert [path.name for path in paths] == ["train_cpu_hf_llama_run1.json", "train_cpu_mega_llama_run1.json"]
     image = built("cpu")
     for path in paths:
-        result = results.read(path)
+        result = store.read(path)
         assert result["status"] == "ok"
         provenance = result["provenance"]
         assert f"{provenance['image']} {provenance['image_digest']}\n" == image.stdout

@@ -6,9 +6,9 @@ import sys
 import pytest
 from toydata import write_toy_data
 
-from tests.train.launching import launch, run
+from tests.support.launching import launch, run
 from train import launch as launcher
-from utils import results
+from utils.results import store
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def finished(prefix, tmp_path_factory):
 
 
 def only_result(folder):
-    (path,) = results.find([folder])
+    (path,) = store.find([folder])
     return path
 
 
@@ -40,14 +40,14 @@ def test_changed_setting_trains_again_and_keeps_the_earlier_attempt(finished, pr
     before = only_result(finished).read_bytes()
     assert launch("hf", "llama", finished, prefix, "BETA2=0.9").returncode == 0
     assert json.loads(only_result(finished).read_text())["attempt"] == 2
-    (kept,) = (finished / results.SUPERSEDED).iterdir()
+    (kept,) = (finished / store.SUPERSEDED).iterdir()
     assert kept.read_bytes() == before
 
 
 def test_log_holds_every_step_and_the_result_is_complete(finished):
     log = next((finished / "logs").glob("*_attempt1.log")).read_text()
     assert [f"Step {step}/6" in log for step in range(1, 7)] == [True] * 6
-    result = results.read(only_result(finished))
+    result = store.read(only_result(finished))
     assert result["steps"] == [1, 2, 3, 4, 5, 6]
     assert result["status"] == "ok" and result["fingerprint"]["epochs"] < 1
     assert not [name for name in result["provenance"]["environment"] if "TOKEN" in name and "TOKENIZERS" not in name]
@@ -56,7 +56,7 @@ def test_log_holds_every_step_and_the_result_is_complete(finished):
 @pytest.mark.parametrize("framework", ["mega", "hf"])
 def test_loss_that_is_not_a_number_ends_as_nan_with_the_steps_so_far(framework, prefix, tmp_path):
     ran = launch(framework, "llama", tmp_path, prefix, "LR=1e30", "CLIP_GRAD=1e30", "MIN_LR=1e30", "WARMUP_ITERS=0")
-    result = results.read(only_result(tmp_path))
+    result = store.read(only_result(tmp_path))
     assert ran.returncode not in (0, 2)
     assert result["status"] == "nan" and "step" in result["reason"]
     assert 1 <= len(result["steps"]) < 6
@@ -78,7 +78,7 @@ def test_trainer_that_could_not_write_leaves_a_failed_result(ending, prefix, tmp
     arguments = ["launch", "--platform", "cpu", "--framework", "mega", "--model", "llama", *settings]
     monkeypatch.setattr(sys, "argv", arguments)
     assert launcher.main() == exit_code
-    result = results.read(only_result(tmp_path))
+    result = store.read(only_result(tmp_path))
     assert result["status"] == "failed" and said in result["reason"]
     if ending == "exit 3":
         assert "last words" in result["reason"]

@@ -14,16 +14,18 @@ import pytest
 from toydata import write_toy_data
 
 from example import example_result
-from tests.train.launching import SHORT, run
-from train import matrix_node, nodes, plan
-from train.account import _verdict
-from train.output import Elsewhere
-from train.supervise import Ending
-from utils import results
-from utils.configure import ROOT, load
-from utils.job import Job
-from utils.layout import OUTPUT_LAYOUT
-from utils.processes import StopRequest
+from tests.support.launching import SHORT, run
+from train.job import nodes
+from train.job.job import Job
+from train.job.outcome import _verdict
+from train.job.processes import StopRequest
+from train.job.rank_output import Elsewhere
+from train.job.supervise import Ending
+from train.runner import plan
+from train.runner import worker_node as matrix_node
+from utils.housekeeping.layout import OUTPUT_LAYOUT
+from utils.results import store
+from utils.settings.config import ROOT, load
 
 FAULTS = ROOT / "tests" / "shell" / "faults"
 LIMIT_SECONDS = 20.0
@@ -64,8 +66,8 @@ def launch_two(folder, prefix, *settings, fault="", of_node=({}, {})):
 def test_two_nodes_give_one_result_with_the_curve_of_one_and_any_node_shows_the_steps(prefix, tmp_path):
     ended = launch_two(tmp_path / "two", prefix)
     assert [code for code, _ in ended] == [0, 0], ended
-    (path,) = results.find([tmp_path / "two"])
-    two = results.read(path)
+    (path,) = store.find([tmp_path / "two"])
+    two = store.read(path)
     assert path.parent.name == two["label"] == "nodes2"
     assert two["status"] == "ok" and two["resolved_config"]["num_gpus"] == 2
     assert two["provenance"]["hosts"] == [two["provenance"]["host"]] * 2
@@ -83,8 +85,8 @@ def test_two_nodes_give_one_result_with_the_curve_of_one_and_any_node_shows_the_
 def test_rank_that_is_killed_on_either_node_is_named(prefix, tmp_path):
     ended = launch_two(tmp_path, prefix, fault="mega:1:3:segfault")
     assert 0 not in [code for code, _ in ended]
-    (path,) = results.find([tmp_path])
-    result = results.read(path)
+    (path,) = store.find([tmp_path])
+    result = store.read(path)
     assert result["status"] == "failed"
     assert "rank 1 was ended by SIGSEGV after step 3 of 6" in result["reason"], result["reason"]
 
@@ -106,9 +108,9 @@ def meet(*calls):
 def test_nodes_agree_on_the_attempt_whatever_an_earlier_job_has_left(tmp_path):
     first, second = job_of(tmp_path, 0), job_of(tmp_path, 1)
     place = nodes.folder(first)
-    results.write_json({"nonce": "old", "beat": 3, "host": "x", "identity": "same"}, place / "node1.json")
+    store.write_json({"nonce": "old", "beat": 3, "host": "x", "identity": "same"}, place / "node1.json")
     old = {"attempt": 2, "session": "old", "hosts": ["a", "b"], "nonces": {"1": "old"}, "error": None}
-    results.write_json(old, place / "start.json")
+    store.write_json(old, place / "start.json")
     stop = StopRequest()
     gathered, joined = meet(
         (nodes.gather, first, "same", LIMIT_SECONDS, stop), (nodes.join, second, "same", LIMIT_SECONDS, stop)
@@ -149,8 +151,8 @@ def test_launcher_without_its_neighbour_leaves_a_failed_result(prefix, tmp_path)
         [*command, *SHORT, *where, "NNODES=2", "MASTER_ADDR=127.0.0.1"], cwd=ROOT, capture_output=True, text=True
     )
     assert ran.returncode == 1 and "did not come" in ran.stderr
-    (path,) = results.find([tmp_path])
-    assert results.read(path)["status"] == "failed" and "node 1 of 2" in results.read(path)["reason"]
+    (path,) = store.find([tmp_path])
+    assert store.read(path)["status"] == "failed" and "node 1 of 2" in store.read(path)["reason"]
     assert not list(tmp_path.glob("logs/.*"))
 
 
@@ -162,7 +164,7 @@ def account(tmp_path, ending, **told):
     """What node 0 makes of its own ending and of what node 1 tells."""
     first = job_of(tmp_path, 0)
     if told:
-        results.write_json({"x": 1}, nodes.folder(first) / "start.json")
+        store.write_json({"x": 1}, nodes.folder(first) / "start.json")
         nodes.tell(job_of(tmp_path, 1), meeting(), Ending(**told))
     return nodes.account(first, meeting(), ending, StopRequest())
 
@@ -217,7 +219,7 @@ def test_machine_in_the_identity_is_the_same_on_all_nodes_and_where_slurm_says_s
 
 
 def test_hosts_of_a_job_are_in_its_provenance(monkeypatch):
-    from utils.provenance import describe
+    from utils.provenance.origin import describe
 
     assert "hosts" not in describe("c", "s", "f")
     monkeypatch.setenv("TPRIMAT_HOSTS", "a,b")
@@ -225,7 +227,7 @@ def test_hosts_of_a_job_are_in_its_provenance(monkeypatch):
     result = example_result()
     for hosts, is_good in ((["a", "b"], True), ([], False), (["a", ""], False), ("a,b", False)):
         result["provenance"]["hosts"] = hosts
-        assert any("provenance.hosts" in problem for problem in results.problems(result)) != is_good
+        assert any("provenance.hosts" in problem for problem in store.problems(result)) != is_good
 
 
 def test_other_nodes_run_the_jobs_of_the_matrix_and_write_nothing(prefix, tmp_path, monkeypatch):

@@ -3,7 +3,7 @@
 import pytest
 from toydata import write_toy_data
 
-from tests.train.launching import run
+from tests.support.launching import run
 
 
 @pytest.fixture(scope="module")

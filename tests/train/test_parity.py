@@ -12,7 +12,7 @@ import sys
 import pytest
 from toydata import write_toy_data
 
-from utils.configure import ROOT
+from utils.settings.config import ROOT
 
 LOSS_BOUND = 2e-6
 GRAD_NORM_BOUND = 2e-4
@@ -37,7 +37,7 @@ def curves(tmp_path_factory):
     prefix = write_toy_data(scratch / "toy" / "text")
 
     def train(framework, port, *cases):
-        command = [sys.executable, "-m", "tests.train.parity_worker", framework, str(prefix), str(scratch), *cases]
+        command = [sys.executable, "-m", "tests.workers.parity_worker", framework, str(prefix), str(scratch), *cases]
         environment = {"OMP_NUM_THREADS": "1", "MASTER_PORT": str(port), "PATH": "/usr/bin:/bin", "HOME": str(scratch)}
         ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
         assert ran.returncode == 0, ran.stderr[-3000:]

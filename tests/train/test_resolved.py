@@ -9,10 +9,10 @@ import sys
 import pytest
 from toydata import write_toy_data
 
-from tests.train.built_worker import ROPE_POSITIONS
 from tests.train.test_parity import free_port
+from tests.workers.built_worker import ROPE_POSITIONS
 from utils import models
-from utils.configure import ROOT
+from utils.settings.config import ROOT
 
 CHANGED = {
     "norm_eps": 3e-3,
@@ -38,7 +38,7 @@ def built(tmp_path_factory):
     facts = {}
     for framework in ("mega", "hf"):
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "MASTER_PORT": str(free_port())}
-        command = [sys.executable, "-m", "tests.train.built_worker", framework, str(prefix), str(scratch)]
+        command = [sys.executable, "-m", "tests.workers.built_worker", framework, str(prefix), str(scratch)]
         ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
         assert ran.returncode == 0, ran.stderr[-3000:]
         facts[framework] = json.loads(ran.stdout.strip().splitlines()[-1])

@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.train.launching import SHORT
-from train import plan, slurm_queue, slurm_script
-from train.slurm_queue import SlurmError
-from utils.configure import ROOT, ConfigError
+from tests.support.launching import SHORT
+from train.cluster import script as slurm_script
+from train.cluster import slurm_commands as slurm_queue
+from train.cluster.slurm_commands import SlurmError
+from train.runner import plan
+from utils.errors import ConfigError
+from utils.settings.config import ROOT
 
 NODES = ("LAUNCHER=slurm", "NNODES=2", "GPUS_PER_NODE=8", "MODEL=llama", "FRAMEWORK=mega", "RUNS=1")
 SITE = (

@@ -5,9 +5,11 @@ from functools import partial
 
 import pytest
 
-from train import matrix, plan
-from utils import combinations, configure
-from utils.configure import ROOT
+from train import matrix
+from train.runner import plan
+from utils.settings import combinations
+from utils.settings import config as configure
+from utils.settings.config import ROOT
 
 
 @pytest.fixture

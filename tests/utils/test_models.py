@@ -12,7 +12,7 @@ PUBLISHED = {"llama": 8_030_261_248, "qwen": 7_615_616_512, "mistral": 7_241_732
 def test_parameter_count_equals_transformers_on_the_meta_device(name, size):
     import torch
 
-    from train.hf_model import build_model
+    from train.hf.model import build_model
 
     spec = models.get(name, size)
     with torch.device("meta"):

@@ -7,7 +7,8 @@ import json
 import pytest
 
 from utils import redact
-from utils.settings import ConfigError, parse_assignment
+from utils.errors import ConfigError
+from utils.settings.keys import parse_assignment
 
 LETTERS = "aB3dE5gH7jK9" * 4
 HUB = "hf_" + LETTERS[:34]

@@ -4,7 +4,7 @@ It knows the options that these engines have (docker 28, podman 4.3, apptainer 1
 is a process in a session of its own, which outlives its client as a real one does (apptainer's is a child to which it
 hands on signals); its name is a file in STANDIN_STATE.
 In place of the image's command it runs STANDIN_JOB with the environment of the container. STANDIN_LOG gets a line of
-JSON for each; STANDIN_IMAGES names the images, STANDIN_FAULTS `<engine>:<fault>`. See tests/shell/engine_cases.py.
+JSON for each; STANDIN_IMAGES names the images, STANDIN_FAULTS `<engine>:<fault>`. See tests/support/engine_cases.py.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def segfault():
 
 def plant(framework, rank, step, strike):
     sys.path.insert(0, str(Path.cwd()))
-    from utils.monitor import StepRecorder
+    from train.job.recorder import StepRecorder
 
     original = StepRecorder.end_step
 

@@ -1,0 +1,100 @@
+"""The picture of a data set, `output/data_<dataset>.png`: how long its documents are."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+
+from data.checking.lengths import LONGEST_COUNTED, Bin
+from data.checking.pair_summary import Summary, lengths_text
+from utils.files import written_whole
+
+# Blue of the palette of Okabe and Ito (2008), as in evaluate/report/plots.py
+COLOUR, INK, GRID = "#0072B2", "#222222", "#DDDDDD"
+WIDTH_INCHES, HEIGHT_INCHES, DPI = 6.4, 3.6, 150
+CAPTION_CHARACTERS, NAME_CHARACTERS, MOST_TICKS = 108, 60, 9
+HALF_OCTAVE = 2**0.5
+
+
+def write_plot(path: Path, summary: Summary, name: str) -> None:
+    """Write a PNG of the lengths that `data.verify` found; `name` is what the data set is called."""
+    # Names come from strangers: a dollar sign in one is a dollar sign and no formula.
+    with mpl.rc_context({"text.parse_math": False, "font.size": 9}), written_whole(path) as (temporary,):
+        draw(summary, name).savefig(temporary, format="png", dpi=DPI, metadata={"Software": None})
+
+
+def draw(summary: Summary, name: str) -> Figure:
+    """Return the figure: documents by length in tokens, on a logarithmic axis, in bins of half an octave."""
+    figure = Figure(figsize=(WIDTH_INCHES, HEIGHT_INCHES))
+    axes = figure.add_axes((0.14, 0.29, 0.81, 0.6))
+    bins = summary.lengths.bins()
+    axes.bar(
+        [found.low for found in bins],
+        [found.documents for found in bins],
+        width=[_end(found) - found.low for found in bins],
+        align="edge",
+        color=COLOUR,
+        edgecolor="white",
+        linewidth=0.5,
+    )
+    shown = name if len(name) <= NAME_CHARACTERS else f"...{name[3 - NAME_CHARACTERS :]}"
+    axes.set_title(f"Document lengths of {shown}", fontsize=10)
+    axes.set_xlabel("tokens of a document, its end included (logarithmic, bins of half an octave)")
+    axes.set_ylabel("documents")
+    axes.set_ylim(0, 1.15 * max(found.documents for found in bins))  # room for the name of the median
+    axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axes.grid(axis="y", color=GRID)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
+    _logarithmic(axes, bins[0].low, _end(bins[-1]))
+    _mark_median(axes, summary)
+    figure.text(0.02, 0.03, caption(summary), color=INK, fontsize=8, va="bottom")
+    return figure
+
+
+def caption(summary: Summary) -> str:
+    """Return the line under the figure: how much there is, and what the lengths come to."""
+    density = "" if summary.bytes_per_token is None else f", {summary.bytes_per_token:.2f} bytes of text a token"
+    lines = (
+        f"{summary.documents:,} documents ({summary.empty_documents:,} empty, not drawn), {summary.tokens:,} tokens"
+        f"{density}, vocabulary {summary.vocabulary_size:,}",
+        f"Tokens of a document: {lengths_text(summary.lengths, summary.tokens)}",
+    )
+    return "\n".join(wrapped for line in lines for wrapped in textwrap.wrap(line, CAPTION_CHARACTERS))
+
+
+def _end(found: Bin) -> float:
+    # the bin of a million tokens and more has no end: it is drawn as wide as the others
+    return found.high if found.low < LONGEST_COUNTED else HALF_OCTAVE * found.low
+
+
+def _logarithmic(axes: Any, low: float, high: float) -> None:
+    axes.set_xscale("log", base=2)
+    left, right = low / HALF_OCTAVE, high * HALF_OCTAVE
+    axes.set_xlim(left, right)
+    powers = [1 << exponent for exponent in range(21) if left <= 1 << exponent <= high]
+    axes.set_xticks(powers[:: -(-len(powers) // MOST_TICKS)])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+
+
+def _mark_median(axes: Any, summary: Summary) -> None:
+    median = summary.lengths.quantile(0.5)
+    if median is None:
+        return
+    axes.axvline(median, color=INK, linestyle="--", linewidth=1)
+    axes.annotate(
+        f"median {median:,}",
+        (median, 1),
+        xycoords=("data", "axes fraction"),
+        xytext=(4, -2),
+        textcoords="offset points",
+        va="top",
+        color=INK,
+    )

@@ -1,0 +1,4 @@
+"""Cleaning of text: the rules, the steps on one text, and the cleaned text of a dataset as one JSONL file.
+
+Imports `data.reading`, `data.hub` and `utils`. Begin with `clean_rules.py`.
+"""

@@ -1,0 +1,117 @@
+"""Cleaning of a stream of records: documents out, and a count of what each rule dropped or changed.
+
+One record is in memory at a time, and about 20 bytes for each document, by which copies are recognised.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import orjson
+
+from data.cleaning.clean_rules import CleanRules
+from data.cleaning.steps import Seen, composed, repaired, without_controls, without_front_matter
+from data.reading.records import Dropped, Record
+from utils.errors import DataError
+from utils.files import written_whole
+
+EXCERPT_CHARACTERS = 200
+SAMPLE_OF_EACH_REASON = 5
+
+
+def clean(
+    records: Iterable[Record],
+    rules: CleanRules,
+    counts: Counter[str],
+    sample: list[Dropped] | None = None,
+    sample_size: int = SAMPLE_OF_EACH_REASON,
+) -> Iterator[str]:
+    """Yield the text of each document that is left, in the order of the records.
+
+    `counts` has, at every moment, `records` read, `documents` yielded, `dropped: <reason>` and `changed: <rule>`.
+    `sample` gets the first `sample_size` dropped records of each reason.
+    """
+
+    def drop(record: Record, reason: str) -> None:
+        counts[f"dropped: {reason}"] += 1
+        if sample is not None and counts[f"dropped: {reason}"] <= sample_size:
+            sample.append(Dropped(record.where, reason, record.text[:EXCERPT_CHARACTERS]))
+
+    seen = Seen() if rules.duplicates else None
+    for document in _grouped(_rows(records, rules, counts, drop), rules.group_rows, drop):
+        reason = _why_dropped(document.text, rules, seen)
+        if reason is None:
+            counts["documents"] += 1
+            yield document.text
+        else:
+            drop(document, reason)
+
+
+def write_documents(texts: Iterable[str], path: Path) -> None:
+    """Write a JSONL file of `{"text": ...}` in UTF-8, whole or not at all; raise DataError where there is no text."""
+    with written_whole(path) as (temporary,), temporary.open("wb") as file:
+        for text in texts:
+            file.write(orjson.dumps({"text": text}, option=orjson.OPT_APPEND_NEWLINE))
+        if not file.tell():
+            raise DataError(f"{path}: no document is left to write; see what was dropped, or name other files")
+
+
+def _rows(
+    records: Iterable[Record], rules: CleanRules, counts: Counter[str], drop: Callable[[Record, str], None]
+) -> Iterator[Record]:
+    """Apply the rules that look at one row alone."""
+    steps: list[tuple[str, Callable[[str], str | None]]] = [
+        (name, step)
+        for is_on, name, step in (
+            (rules.ftfy, "ftfy", repaired),
+            (rules.front_matter, "front matter", without_front_matter),
+            (rules.controls, "control characters", without_controls),
+            (rules.nfc, "NFC", composed),
+        )
+        if is_on
+    ]
+    for record in records:
+        counts["records"] += 1
+        text = record.text
+        for name, step in steps:
+            changed = step(text)
+            if changed is None:
+                drop(record, name)
+                break
+            if changed != text:
+                counts[f"changed: {name}"] += 1
+                text = changed
+        else:
+            yield record if text is record.text else Record(record.where, text)
+
+
+def _grouped(rows: Iterator[Record], size: int, drop: Callable[[Record, str], None]) -> Iterator[Record]:
+    """Join each `size` rows that hold text by a space; a document is where its first row is."""
+    if size == 1:
+        yield from rows
+        return
+    where, group = "", list[str]()
+    for row in rows:
+        text = row.text.strip()
+        if not text:
+            drop(row, "empty row")
+            continue
+        where = where if group else row.where
+        group.append(text)
+        if len(group) == size:
+            yield Record(where, " ".join(group))
+            group.clear()
+    if group:
+        yield Record(where, " ".join(group))
+
+
+def _why_dropped(text: str, rules: CleanRules, seen: Seen | None) -> str | None:
+    if rules.min_characters and len(text.strip()) < rules.min_characters:
+        return "too short"
+    if rules.max_characters is not None and len(text) > rules.max_characters:
+        return "too long"
+    if seen is not None and seen.add(text.encode("utf8")):
+        return "duplicate"
+    return None

@@ -1,0 +1,180 @@
+"""The cleaned text of a data set as one JSONL file, `{"text": ...}` a line, with what it is made of beside it.
+
+Shards of the hub are fetched as they are read, and no further than the documents that are wanted. Both files appear
+whole or not at all, so that a run that was killed finds them or makes them again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import orjson
+from tqdm import tqdm
+
+from data.cleaning.clean_rules import described, rules_of
+from data.cleaning.documents import clean
+from data.engines.encoder import Encoder
+from data.hub.fetch import Shards, open_shards
+from data.reading.records import records
+from data.reading.sources import find
+from utils import redact
+from utils.dataset.place import HUB_DATASETS
+from utils.errors import DataError
+from utils.files import written_whole
+from utils.provenance.digests import sha256_file
+from utils.settings.config import RunConfig
+
+MEASURED_BYTES = 1 << 20
+"""Of the first documents, encoded to learn how many bytes of this text make a token."""
+MARGIN = 1.1
+"""Text taken beyond the estimate: the first documents may be denser than the rest."""
+_BAR_DELAY_SECONDS = 2
+
+
+class LocalFiles:
+    """Files of this machine, noted as they are read."""
+
+    def __init__(self, paths: list[Path], column: str) -> None:
+        self.column = column
+        self._paths = paths
+        self._used: list[Path] = []
+
+    def __iter__(self) -> Iterator[Path]:
+        for path in self._paths:
+            self._used.append(path)
+            yield path
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what the manifest says about the source: the files that were read, without their folders."""
+        files = [{"name": path.name, "bytes": path.stat().st_size, "sha256": sha256_file(path)} for path in self._used]
+        return {"column": self.column, "files": files}
+
+
+class Enough:
+    """Says when as many documents have come as are wanted: a number of them, or of tokens by estimate, or all."""
+
+    def __init__(
+        self,
+        documents: int | None = None,
+        tokens: int | None = None,
+        encoder: Encoder | None = None,
+        margin: float = MARGIN,
+    ) -> None:
+        self._documents = documents
+        self._tokens = tokens
+        self._encoder = encoder
+        self._margin = margin
+        self._first: list[str] = []
+        self._wanted_bytes: float | None = None
+
+    def __call__(self, documents: int, bytes_of_text: int, text: str) -> bool:
+        """Whether `text`, the last of so many documents and bytes, was the last that is needed."""
+        if self._documents is not None:
+            return documents >= self._documents
+        if self._tokens is None:
+            return False
+        if self._wanted_bytes is None:
+            self._first.append(text)
+            # no token is shorter than a byte, so with less text than this there cannot be enough
+            if bytes_of_text < min(MEASURED_BYTES, self._tokens):
+                return False
+            self._wanted_bytes = self._tokens * self._margin * self._bytes_per_token(bytes_of_text)
+            self._first.clear()
+        return bytes_of_text >= self._wanted_bytes
+
+    def _bytes_per_token(self, bytes_of_text: int) -> float:
+        assert self._encoder is not None
+        return bytes_of_text / max(1, sum(map(len, self._encoder.ids(self._first))))
+
+
+def sidecar(text: Path) -> Path:
+    """Return the path of what is known about a text."""
+    return text.with_name(f"{text.stem}.source.json")
+
+
+def load(text: Path) -> dict[str, Any] | None:
+    """Return what is known about a text that was made earlier; None where it is not there or not finished."""
+    if not (text.is_file() and sidecar(text).is_file()):
+        return None
+    return dict(json.loads(sidecar(text).read_text(encoding="utf8")))
+
+
+def make(config: RunConfig, text: Path, enough: Enough) -> dict[str, Any]:
+    """Write the cleaned text of the data set that the settings name and return what is known about it.
+
+    Raises DataError for text that cannot be read or is less than SAMPLES, and SourceError or FetchError of `data.hub`.
+    """
+    counts: Counter[str] = Counter()
+    files = _files(config)
+    rules = rules_of(config)
+    read = chain.from_iterable(
+        records([path], files.column, text_unit=config.text_unit, on_bad=config.on_bad_record, counts=counts)
+        for path in files
+    )
+    with written_whole(sidecar(text), text) as (about, temporary):
+        known = _write(temporary, config.dataset, clean(read, rules, counts), enough, config.samples)
+        if config.samples and known["documents"] < config.samples:
+            raise DataError(
+                f"SAMPLES={config.samples}: {config.dataset} has only {known['documents']:,} documents; "
+                "say SAMPLES=auto"
+            )
+        known |= {"source": files.as_dict(), "cleaning": described(rules, counts)}
+        about.write_text(json.dumps(redact.json_value(known), indent=1) + "\n", encoding="utf8")
+    return known
+
+
+def share(texts: Iterable[Path], text: Path) -> dict[str, Any] | None:
+    """Put the first of `texts` that is finished in the place of `text` too; None where none is."""
+    for other in texts:
+        if other != text and (known := load(other)):
+            with written_whole(sidecar(text), text) as (about, temporary):
+                _link(sidecar(other), about)
+                _link(other, temporary)
+            return known
+    return None
+
+
+def remove(text: Path) -> None:
+    """Remove a text and what is known about it; both may be gone already."""
+    for path in (sidecar(text), text):
+        path.unlink(missing_ok=True)
+
+
+def _files(config: RunConfig) -> LocalFiles | Shards:
+    if config.dataset in HUB_DATASETS:
+        return open_shards(config)
+    return LocalFiles(find(Path(config.dataset).expanduser()), config.text_column or "text")
+
+
+def _write(path: Path, name: str, texts: Iterator[str], enough: Enough, total: int | None) -> dict[str, Any]:
+    documents = size = 0
+    is_all = True
+    print(f"text: {name}: reading and cleaning", file=sys.stderr)
+    bar = tqdm(
+        desc=f"text {name}", total=total, unit="documents", unit_scale=True, delay=_BAR_DELAY_SECONDS, disable=None
+    )
+    with path.open("wb") as file, bar:
+        for text in texts:
+            file.write(orjson.dumps({"text": text}) + b"\n")
+            documents, size = documents + 1, size + len(text.encode("utf8"))
+            bar.update()
+            if enough(documents, size, text):
+                is_all = False
+                break
+    print(f"text: {name}: {documents:,} documents, {size / 1e6:,.1f} MB", file=sys.stderr)
+    return {"documents": documents, "bytes_of_text": size, "is_all": is_all}
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # a file system without links, or another one
+        shutil.copyfile(source, target)

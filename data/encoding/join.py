@@ -1,0 +1,117 @@
+"""All parts of a run joined, in input order, into the ids of the pair, while the workers make the next ones."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Generator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+from tqdm import tqdm
+
+from data.encoding.parts import Part, Span, bin_of, lines_before, read_lengths, spans
+from data.encoding.worker import BadLineError, Job
+from data.encoding.workers import in_order
+from data.engines.fast import PRELOAD
+from utils.errors import DataError
+
+_BAR_DELAY_SECONDS = 2
+
+
+@dataclass
+class Totals:
+    """What the parts of a run come to."""
+
+    read: list[Any]
+    """A digest of each input."""
+    written: Any = field(default_factory=hashlib.sha256)
+    lengths: list[npt.NDArray[np.int64]] = field(default_factory=lambda: [np.zeros(0, dtype=np.int64)])
+    bytes_of_text: int = 0
+    bad_lines: int = 0
+    first_bad: str | None = None
+    guarded: int = 0
+
+    def add(self, part: Part, lengths: npt.NDArray[np.int64]) -> None:
+        """Add the counts of one part."""
+        self.lengths.append(lengths)
+        self.bytes_of_text += part.bytes_of_text
+        self.bad_lines += part.bad_lines
+        self.guarded += part.guarded
+
+
+class Scratch:
+    """Memory that is read into again and again: new memory for every part costs as much as reading it."""
+
+    def __init__(self) -> None:
+        self._memory = bytearray()
+
+    def read(self, path: Path, start: int, size: int) -> memoryview:
+        """Return so many bytes of a file, or as many as there are; they stay until the next call."""
+        if len(self._memory) < size:
+            self._memory = bytearray(size)
+        view = memoryview(self._memory)[:size]
+        with path.open("rb", buffering=0) as file:
+            file.seek(start)
+            found = 0
+            while count := file.readinto(view[found:]):
+                found += count
+        return view[:found]
+
+
+def join(path: Path, inputs: list[Path], job: Job, workers: int) -> Totals:
+    """Encode all parts of `inputs`, in `workers` processes, and join them, in input order, into `path`.
+
+    Raises DataError with file and line for one that cannot be read, and for an input that changed meanwhile, and
+    WorkerError where a worker process died.
+    """
+    totals = Totals([hashlib.sha256() for _ in inputs])
+    scratch = Scratch()
+    before = [_state(path) for path in inputs]
+    bar = tqdm(
+        desc="encode", total=sum(size for size, _ in before), unit="B", unit_scale=True, delay=_BAR_DELAY_SECONDS,
+        disable=None,
+    )  # fmt: skip
+    # closed here and now when writing fails, which ends the workers
+    results = closing(_results(inputs, job, workers))
+    with path.open("wb") as file, bar, results as parts:
+        for span, part in parts:
+            _take(file, span, part, job, totals, inputs, scratch)
+            if part.first_bad is not None and totals.first_bad is None:
+                number, reason = part.first_bad.split(": ", 1)
+                totals.first_bad = f"{span.path}:{lines_before(span) + int(number)}: {reason}"
+            bar.update(span.end - span.start)
+    if [_state(path) for path in inputs] != before:
+        raise DataError(f"{' '.join(map(str, inputs))}: changed while it was read; encode it again")
+    if totals.bad_lines:
+        print(f"encode: {totals.bad_lines:,} bad lines skipped, the first: {totals.first_bad}", file=sys.stderr)
+    return totals
+
+
+def _results(inputs: list[Path], job: Job, workers: int) -> Generator[tuple[Span, Part], None, None]:
+    """Yield each part in order; a bad line is raised with its number in the file."""
+    with closing(in_order(job, spans(inputs), workers, PRELOAD)) as parts:
+        for span in spans(inputs):
+            try:
+                yield span, next(parts)
+            except BadLineError as error:
+                raise DataError(f"{span.path}:{lines_before(span) + error.number}: {error.reason}") from error
+
+
+def _take(
+    file: BinaryIO, span: Span, part: Part, job: Job, totals: Totals, inputs: list[Path], scratch: Scratch
+) -> None:
+    totals.read[inputs.index(span.path)].update(scratch.read(span.path, span.start, span.end - span.start))
+    tokens = scratch.read(bin_of(job.folder, part.number), 0, bin_of(job.folder, part.number).stat().st_size)
+    totals.written.update(tokens)
+    file.write(tokens)
+    totals.add(part, read_lengths(job.folder, part.number))
+
+
+def _state(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns

@@ -1,0 +1,187 @@
+"""A pair `.bin/.idx` from JSONL files, with a manifest beside it: each whole or not at all, the manifest last."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data.encoding.join import Totals, join
+from data.encoding.manifest import manifest_of
+from data.encoding.parts import finished, folder_of, replace_file
+from data.encoding.worker import Job
+from data.encoding.workers import WorkerError, start_workers
+from data.engines.backend import Backend, load_backend
+from data.engines.engines import EngineSpec, choose
+from data.engines.guard import Guard
+from utils.dataset.indexed import bin_path, idx_path, manifest_path, write_index
+from utils.errors import DataError, UnusableError
+from utils.files import written_whole
+from utils.provenance.digests import sha256_file, sha256_json, sha256_tokenizer
+from utils.results.store import write_json
+
+ON_BAD_LINE = ("error", "skip")
+LIBRARIES = ("tokenizers", "transformers", "gigatoken")
+
+
+def encode(
+    input: Path | Sequence[Path],
+    tokenizer: Path,
+    output_prefix: Path,
+    workers: int = 1,
+    text_key: str = "text",
+    *,
+    engine: str = "auto",
+    on_bad_line: str = "error",
+    extra_manifest: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Write `.bin`, `.idx` and `.json` (the manifest, last) at `output_prefix`, each whole or not at all; return it.
+
+    `tokenizer` is a folder that AutoTokenizer loads. An earlier pair there is replaced, its manifest goes first.
+    `extra_manifest` is added to the manifest. Parts that an earlier run of the same work finished are taken.
+    Raises UnusableError for an input, a tokenizer, an engine or a number of workers that cannot be used, DataError for
+    a line that cannot be read, an input that changed meanwhile or one without any token, and WorkerError where a worker
+    process died.
+    """
+    inputs = [input] if isinstance(input, Path) else list(input)
+    _check_arguments(inputs, workers, on_bad_line)
+    if workers > 1:
+        start_workers(tokenizer, engine)
+    backend = load_backend(tokenizer)
+    name, guard = choose(engine, backend)
+    with _working_folder(output_prefix) as folder:
+        job = _job(folder, backend, name, guard, text_key, skips_bad_lines=on_bad_line == "skip")
+        with written_whole(bin_path(output_prefix), idx_path(output_prefix)) as (data, index):
+            totals = join(data, inputs, job, workers)
+            _write_documents(index, inputs, backend, totals)
+            manifest = _manifest(backend, name, inputs, totals, sha256_file(index)) | dict(extra_manifest or {})
+            # from here to the new manifest the pair counts as unfinished
+            manifest_path(output_prefix).unlink(missing_ok=True)
+        write_json(manifest, manifest_path(output_prefix))
+    return manifest
+
+
+def job_of(
+    input: Sequence[Path],
+    tokenizer: Path,
+    output_prefix: Path,
+    text_key: str = "text",
+    *,
+    engine: str = "auto",
+    on_bad_line: str = "error",
+) -> Job:
+    """Return what `encode` with these arguments does to each part, for a task that makes some of them."""
+    _check_arguments(list(input), 1, on_bad_line)
+    backend = load_backend(tokenizer)
+    name, guard = choose(engine, backend)
+    return _job(folder_of(output_prefix), backend, name, guard, text_key, skips_bad_lines=on_bad_line == "skip")
+
+
+def _job(
+    folder: Path, backend: Backend, engine: str, guard: Guard | None, text_key: str, *, skips_bad_lines: bool
+) -> Job:
+    """Return the job of a run, after laying its tokenizer.json into the folder of its part files."""
+    path = backend.folder
+    if backend.content is not None:
+        path = folder / "tokenizer.json"
+        replace_file(path, backend.content)
+    identity = {
+        "tokenizer": sha256_tokenizer(backend.folder),
+        "content": hashlib.sha256(backend.content or b"").hexdigest(),
+        "eod": backend.eod,
+        "vocabulary_size": backend.vocabulary_size,
+        "text_key": text_key,
+        "on_bad_line": skips_bad_lines,
+        "versions": {name: metadata.version(name) for name in LIBRARIES if name != "gigatoken" or engine == name},
+    }
+    return Job(
+        folder=folder,
+        engine=EngineSpec(engine, path, guard),
+        tokenizer_folder=backend.folder,
+        vocabulary_size=backend.vocabulary_size,
+        eod=backend.eod,
+        text_key=text_key,
+        skips_bad_lines=skips_bad_lines,
+        identity=sha256_json(identity),
+    )
+
+
+def _write_documents(path: Path, inputs: list[Path], backend: Backend, totals: Totals) -> None:
+    lengths = np.concatenate(totals.lengths)
+    if not lengths.any():
+        raise DataError(
+            f"{' '.join(map(str, inputs))}: {len(lengths):,} documents and no token in any; name a file that holds text"
+        )
+    is_sequence = lengths > 0
+    write_index(path, backend.dtype, lengths[is_sequence], np.append(0, np.cumsum(is_sequence)))
+
+
+def _manifest(backend: Backend, engine: str, inputs: list[Path], totals: Totals, idx_sha256: str) -> dict[str, Any]:
+    files = [
+        {"name": path.name, "sha256": digest.hexdigest(), "bytes": path.stat().st_size}
+        for path, digest in zip(inputs, totals.read, strict=True)
+    ]
+    lengths = np.concatenate(totals.lengths)
+    return manifest_of(
+        backend,
+        documents=len(lengths),
+        sequences=int((lengths > 0).sum()),
+        tokens=int(lengths.sum()),
+        bytes_of_text=totals.bytes_of_text,
+        source=files[0] if len(files) == 1 else _joined_source(files),
+        bin_sha256=totals.written.hexdigest(),
+        idx_sha256=idx_sha256,
+        engine={"name": engine, "documents_by_reference": totals.guarded} if engine != "hf" else {"name": engine},
+        bad_lines=totals.bad_lines,
+    )
+
+
+def _joined_source(files: list[dict[str, Any]]) -> dict[str, Any]:
+    digest = hashlib.sha256("".join(file["sha256"] + "\n" for file in files).encode("ascii")).hexdigest()
+    size = sum(file["bytes"] for file in files)
+    return {"name": f"{len(files)} files", "sha256": digest, "bytes": size, "files": files}
+
+
+def _check_arguments(inputs: list[Path], workers: int, on_bad_line: str) -> None:
+    if workers < 1:
+        raise UnusableError(f"workers: got {workers}, wanted at least 1")
+    if on_bad_line not in ON_BAD_LINE:
+        raise UnusableError(f"on bad line: got {on_bad_line!r}, wanted one of {', '.join(ON_BAD_LINE)}")
+    if len(set(inputs)) != len(inputs) or not inputs:
+        raise UnusableError(f"input: got {len(inputs)} files, one of them twice; name each once")
+    for path in inputs:
+        if not path.is_file():
+            raise UnusableError(f"{path}: no such file; name a .jsonl file")
+
+
+@contextmanager
+def _working_folder(prefix: Path) -> Iterator[Path]:
+    """Yield the folder of the part files, locked; it goes when the work is done or cannot be done.
+
+    Finished parts stay where the run was interrupted or a worker or the disk failed: the next run takes them.
+    Raises UnusableError where another run is writing the same pair.
+    """
+    folder = folder_of(prefix)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("wb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UnusableError(f"{prefix}: another run is writing it; wait for it or name another prefix") from error
+        try:
+            yield folder
+        except (WorkerError, OSError, KeyboardInterrupt, SystemExit):
+            if not finished(folder):
+                shutil.rmtree(folder, ignore_errors=True)  # what is left says nothing and costs nothing
+            raise
+        except DataError:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        shutil.rmtree(folder)

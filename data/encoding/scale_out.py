@@ -1,0 +1,143 @@
+"""Parts encoded by many machines: datatrove starts the tasks, each leaves part files, one process joins them.
+
+    python -m data.encode ... --executor datatrove --tasks 8 --workers 4
+    python -m data.encode ... --executor slurm --tasks 64 --slurm-partition cpu --slurm-time 04:00:00
+
+Task r of n takes every n-th part, from r on, so no list of files has to be cut first. Joining is the ordinary run of
+data.encode, which finds all parts made. On Slurm that is a second job which waits for the first; input, tokenizer,
+output and this checkout must be at the same path on every machine.
+datatrove is optional and imported here alone.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from data.encoding import pair
+from data.encoding.parts import lines_before, spans
+from data.encoding.worker import BadLineError
+from data.encoding.workers import one_thread_each
+from utils.errors import DataError, UnusableError
+
+ROOT = Path(__file__).resolve().parents[2]
+DATATROVE = "datatrove==0.10.1"
+
+
+@dataclass(frozen=True)
+class SlurmOptions:
+    """Where and how long tasks run; `more` are options of sbatch, NAME=VALUE."""
+
+    partition: str
+    time: str = "04:00:00"
+    more: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class EncodeParts:
+    """A step of a datatrove pipeline: the parts of one task; `arguments` are those of `data.encoding.pair.encode`."""
+
+    arguments: dict[str, Any]
+
+    def __call__(self, data: Any, rank: int = 0, world_size: int = 1) -> Iterator[Any]:
+        """Encode the parts of a task, and pass on `data`; raises DataError as `data.encoding.pair.encode` does."""
+        one_thread_each()
+        job = pair.job_of(**self.arguments)
+        for span in islice(spans(self.arguments["input"]), rank, None, world_size):
+            try:
+                job(span)
+            except BadLineError as error:
+                raise DataError(f"{span.path}:{lines_before(span) + error.number}: {error.reason}") from error
+        yield from data or ()
+
+
+@dataclass(frozen=True)
+class JoinParts:
+    """A step of a datatrove pipeline: the pair from the parts that all tasks have left."""
+
+    arguments: dict[str, Any]
+
+    def __call__(self, data: Any, rank: int = 0, world_size: int = 1) -> Iterator[Any]:
+        """Write the pair and its manifest, and pass on `data`."""
+        pair.encode(**self.arguments)
+        yield from data or ()
+
+
+def run_tasks(arguments: dict[str, Any], tasks: int, workers: int) -> dict[str, Any]:
+    """Encode in `tasks` tasks of datatrove on this machine, `workers` at a time; return the manifest."""
+    executor = _datatrove().LocalPipelineExecutor(
+        [EncodeParts(arguments)],
+        tasks=tasks,
+        workers=workers,
+        logging_dir=str(logs_of(arguments["output_prefix"])),
+        skip_completed=False,
+    )
+    executor.run()
+    manifest = pair.encode(**arguments)
+    shutil.rmtree(logs_of(arguments["output_prefix"]))
+    return manifest
+
+
+def submit(arguments: dict[str, Any], tasks: int, options: SlurmOptions) -> str:
+    """Submit `tasks` tasks to Slurm and a job that joins their parts; return the id of the latter.
+
+    Raises UnusableError where datatrove or Slurm is missing, or an option of sbatch is no NAME=VALUE, and DataError
+    where Slurm refuses a job.
+    """
+    if not all("=" in option for option in options.more):
+        raise UnusableError(f"--slurm-option: got {' '.join(options.more)}, wanted NAME=VALUE, e.g. account=research")
+    more = dict(option.split("=", 1) for option in options.more)
+    common: dict[str, Any] = {
+        "time": options.time,
+        "partition": options.partition,
+        "qos": more.pop("qos", None),
+        # the first job may fail for good (a bad line); then the second must not wait for ever
+        "sbatch_args": {"kill-on-invalid-dep": "yes", **more},
+        "env_command": _environment(),
+        "skip_completed": False,
+        "with_srun": False,
+    }
+    executor, logs = _datatrove().SlurmPipelineExecutor, logs_of(arguments["output_prefix"])
+    parts = executor(
+        [EncodeParts(arguments)], tasks=tasks, job_name="encode", logging_dir=str(logs / "encode"), **common
+    )
+    join = executor(
+        [JoinParts(arguments)], tasks=1, job_name="join", logging_dir=str(logs / "join"), depends=parts, **common
+    )
+    try:
+        join.run()
+    except FileNotFoundError as error:
+        raise UnusableError("--executor slurm: sbatch is not on this machine; run it on a login node") from error
+    except subprocess.CalledProcessError as error:
+        raise DataError(
+            f"--executor slurm: sbatch refuses the job (exit code {error.returncode}), its reason stands above"
+        ) from error
+    return str(join.job_id)
+
+
+def _datatrove() -> Any:
+    try:
+        from datatrove import executor
+    except ImportError as error:
+        raise UnusableError(
+            f"--executor datatrove and slurm need datatrove ({error}); python -m pip install {DATATROVE}"
+        ) from error
+    return executor
+
+
+def logs_of(prefix: Path) -> Path:
+    """Return the folder of datatrove's logs of a pair; those of Slurm jobs stay, they are written when the pair is."""
+    return prefix.with_name(f".{prefix.name}.datatrove")
+
+
+def _environment() -> str:
+    """Return the shell line that makes a task find this checkout and this Python's commands."""
+    path, root = shlex.quote(str(Path(sys.executable).parent)), shlex.quote(str(ROOT))
+    return f"cd {root}; export PATH={path}:$PATH PYTHONPATH={root}"

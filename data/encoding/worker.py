@@ -1,0 +1,187 @@
+"""The work on one part: its lines to ids, in whichever process; the result lies in files, only counts are returned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from data.encoding.parts import PART_VERSION, Part, Span, digest, load_part, save_part
+from data.engines.engines import Engine, EngineSpec, Ids
+from data.reading.jsonl import text_of
+from utils.dataset.indexed import dtype_for
+from utils.errors import DataError
+
+BATCH_BYTES = 1 << 20
+"""Texts are given to an engine in batches of about this size."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that the parts of one run share; small, because it goes along with each of them."""
+
+    folder: Path
+    """Of the part files."""
+    engine: EngineSpec
+    tokenizer_folder: Path
+    """For messages."""
+    vocabulary_size: int
+    eod: int
+    text_key: str
+    skips_bad_lines: bool
+    identity: str
+    """Digest of the tokenizer and everything else that decides the bytes, see `data.encode`."""
+
+    def __call__(self, span: Span) -> Part:
+        """Encode a part, or take it from an earlier run.
+
+        Raises DataError with file and number, counted from the start of the part, for the first line that cannot be
+        read, and for ids that the vocabulary does not have.
+        """
+        data = span.read()
+        made_from = self._made_from(span, digest(data))
+        return load_part(self.folder, span.number, made_from) or self._encode(span, data, made_from)
+
+    def _made_from(self, span: Span, text_digest: str) -> dict[str, Any]:
+        """Return what a part must have been made from to be this one; the number of workers is not in it."""
+        return {
+            "version": PART_VERSION,
+            "number": span.number,
+            "start": span.start,
+            "end": span.end,
+            "text_digest": text_digest,
+            "job": self.identity,
+            "engine": self.engine.name,
+        }
+
+    def _encode(self, span: Span, data: bytes, made_from: dict[str, Any]) -> Part:
+        engine = _engine(self.engine)
+        guarded = engine.guarded
+        reader = _Reader(self, span, data)
+        buffer = _buffer()
+        buffer.start(engine, self.eod)
+        lengths: list[int] = []
+        while texts := reader.next_batch():
+            lengths += map(buffer.add, engine.rows(texts))
+        found = {
+            "number": span.number,
+            "lines": reader.number,
+            "documents": len(lengths),
+            "bad_lines": reader.bad_lines,
+            "first_bad": reader.first_bad,
+            "guarded": engine.guarded - guarded,
+            "bytes_of_text": reader.bytes_of_text,
+        }
+        return save_part(self.folder, found, self._checked(buffer.ids), np.array(lengths, dtype=np.int64), made_from)
+
+    def _checked(self, tokens: Ids) -> npt.NDArray[Any]:
+        """Return ids in the type that they have in `.bin`."""
+        wanted = dtype_for(self.vocabulary_size).newbyteorder("<")
+        largest = int(tokens.max(initial=0))
+        if largest >= self.vocabulary_size:
+            raise DataError(
+                f"{self.tokenizer_folder}: gives id {largest}, but has {self.vocabulary_size} entries; its ids have "
+                "gaps, which no embedding of that size can hold: use a repaired tokenizer"
+            )
+        # ids of 32 bits are below 2^31 here, so they need no conversion
+        return tokens.view(wanted) if wanted.itemsize == tokens.itemsize else tokens.astype(wanted)
+
+
+class BadLineError(DataError):
+    """A line that cannot be read; `number` counts from 1 at the start of its part."""
+
+    def __init__(self, number: int, reason: str) -> None:
+        super().__init__(number, reason)
+        self.number = number
+        self.reason = reason
+
+
+class _Reader:
+    """The texts of a part, a batch at a time."""
+
+    def __init__(self, job: Job, span: Span, data: bytes) -> None:
+        self._job = job
+        self._span = span
+        lines = data.split(b"\n")
+        if not lines[-1]:
+            lines.pop()
+        self._lines = iter(lines)
+        self.number = 0
+        self.bad_lines = 0
+        self.first_bad: str | None = None
+        self.bytes_of_text = 0
+
+    def next_batch(self) -> list[bytes]:
+        """Return the next texts, in UTF-8; none at the end."""
+        texts: list[bytes] = []
+        size = 0
+        for line in self._lines:
+            self.number += 1
+            try:
+                text = text_of(line, self._span.path, self.number, self._job.text_key).encode("utf8")
+            except DataError as error:
+                self._note_bad(error)
+                continue
+            texts.append(text)
+            size += len(text)
+            if size >= BATCH_BYTES:
+                break
+        self.bytes_of_text += size
+        return texts
+
+    def _note_bad(self, error: DataError) -> None:
+        reason = str(error).removeprefix(f"{self._span.path}:{self.number}: ")
+        if not self._job.skips_bad_lines:
+            raise BadLineError(self.number, reason) from error
+        self.bad_lines += 1
+        self.first_bad = self.first_bad or f"{self.number}: {reason}"
+
+
+class _Buffer:
+    """Ids of a part back to back, in memory that is used again for the next part."""
+
+    def __init__(self) -> None:
+        self._memory = np.empty(1 << 20, dtype=np.uint32)
+        self._size = 0
+
+    def start(self, engine: Engine, eod: int) -> None:
+        """Forget what is in it; from now on each document is put between what `engine` wants around it and `eod`."""
+        self._size = 0
+        self._before = engine.before
+        self._behind = np.append(engine.behind, np.uint32(eod))
+        self._around = len(engine.before) + len(engine.behind)
+
+    def add(self, row: Ids) -> int:
+        """Add a document; return its tokens with the end of document, 0 for one without tokens."""
+        if not len(row) and not self._around:
+            return 0
+        first = self._size + len(self._before)
+        last = first + len(row)
+        end = last + len(self._behind)
+        if end > len(self._memory):
+            self._memory = np.concatenate((self._memory, np.empty(max(end, len(self._memory)), dtype=np.uint32)))
+        self._memory[self._size : first] = self._before
+        self._memory[first:last] = row
+        self._memory[last:end] = self._behind
+        length, self._size = end - self._size, end
+        return length
+
+    @property
+    def ids(self) -> Ids:
+        """All that was added."""
+        return self._memory[: self._size]
+
+
+@lru_cache(maxsize=1)
+def _buffer() -> _Buffer:
+    return _Buffer()
+
+
+@lru_cache(maxsize=1)
+def _engine(spec: EngineSpec) -> Engine:
+    """Keep the engine from one part to the next."""
+    return spec.build()

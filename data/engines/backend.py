@@ -1,0 +1,161 @@
+"""A tokenizer as the encoders need it: its tokenizer.json, the number of its entries, the end of a document.
+
+What `transformers.AutoTokenizer` makes of a folder is the truth. Importing it takes seconds, so a folder of which it is
+certain that AutoTokenizer takes its tokenizer.json as it is, is read without it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from data.engines.encoder import Encoder
+from data.engines.schemes import scheme_of
+from utils.dataset.indexed import dtype_for
+
+PLAIN_CLASSES = {
+    "PreTrainedTokenizerFast": "TokenizersBackend",
+    "TokenizersBackend": "TokenizersBackend",
+    "Qwen2Tokenizer": "Qwen2Tokenizer",
+    "Qwen2TokenizerFast": "Qwen2Tokenizer",
+}
+"""Classes of tokenizer_config.json that take tokenizer.json as it is (the second only for scheme qwen2), and the class
+that transformers makes of them. Read in the source of transformers 5.20 and 5.23; a test compares with the real one."""
+PLAIN_FILES = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "generation_config.json"}
+"""Beside these, only files without influence (cards, chat templates, weights) may stand in the folder."""
+OTHER_TOKENIZER_FILES = {
+    *("config.json", "added_tokens.json", "vocab.json", "merges.txt", "vocab.txt", "tokenizer.model", "spiece.model"),
+    *("sentencepiece.bpe.model", "tekken.json", "processor_config.json", "preprocessor_config.json"),
+}
+WITHOUT_INFLUENCE = {
+    *("tokenizer_class", "model_max_length", "clean_up_tokenization_spaces", "chat_template", "model_input_names"),
+    *("errors", "padding_side", "added_tokens_decoder", "bos_token", "eos_token", "pad_token", "unk_token"),
+    *("additional_special_tokens", "add_prefix_space", "split_special_tokens", "add_bos_token", "add_eos_token"),
+}
+"""Keys of tokenizer_config.json that are known; what the last seven may say is checked."""
+SPECIAL_KEYS = ("bos_token", "eos_token", "pad_token", "unk_token")
+TOKEN_FLAGS = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A tokenizer that has been loaded once; see `load_backend`."""
+
+    folder: Path
+    content: bytes | None
+    """The tokenizer.json that the library `tokenizers` loads; None for one that only transformers can run."""
+    vocabulary_size: int
+    """`len(tokenizer)` of transformers: entries with added tokens."""
+    eod: int
+    """Id of the end-of-document token, which is the tokenizer's eos_token."""
+    class_name: str
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the ids in `.bin`."""
+        return dtype_for(self.vocabulary_size)
+
+    @cached_property
+    def parsed(self) -> dict[str, Any]:
+        """The parsed tokenizer.json; empty where there is none."""
+        return dict(orjson.loads(self.content)) if self.content is not None else {}
+
+
+def load_backend(folder: Path) -> Backend:
+    """Return the tokenizer in a folder; raises UnusableError as `Encoder` does."""
+    return _read_plain(folder) or _through_transformers(Encoder(folder))
+
+
+def _through_transformers(encoder: Encoder) -> Backend:
+    tokenizer = encoder.tokenizer
+    rust = getattr(tokenizer, "backend_tokenizer", None)
+    # the one setting of the Rust side that its file does not hold
+    is_whole = not getattr(tokenizer, "split_special_tokens", False)
+    return Backend(
+        encoder.folder,
+        rust.to_str().encode("utf8") if rust is not None and is_whole else None,
+        encoder.vocabulary_size,
+        encoder.eod,
+        encoder.class_name,
+    )
+
+
+def _read_plain(folder: Path) -> Backend | None:
+    """Return the tokenizer of a folder that AutoTokenizer is certain to take as it is, else None."""
+    try:
+        content = (folder / "tokenizer.json").read_bytes()
+        config = json.loads((folder / "tokenizer_config.json").read_bytes())
+        specials = folder / "special_tokens_map.json"
+        config |= json.loads(specials.read_bytes()) if specials.exists() else {}
+        parsed = orjson.loads(content)
+        names = {path.name for path in folder.iterdir()}
+        if names & OTHER_TOKENIZER_FILES or not _is_plain(config, parsed):
+            return None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None  # whatever is wrong with it, transformers says
+    vocabulary, added = parsed["model"]["vocab"], parsed["added_tokens"]
+    ids = {**vocabulary, **{token["content"]: token["id"] for token in added}}
+    backend = Backend(
+        folder, content, len(ids), ids[_text(config["eos_token"])], PLAIN_CLASSES[config["tokenizer_class"]]
+    )
+    backend.__dict__["parsed"] = parsed  # what the cached property would parse again
+    return backend
+
+
+def _is_plain(config: dict[str, Any], parsed: dict[str, Any]) -> bool:
+    scheme = scheme_of(parsed)
+    added = {token["content"]: token for token in parsed["added_tokens"]}
+    named = [config[key] for key in SPECIAL_KEYS if config.get(key) is not None]
+    if config["tokenizer_class"].startswith("Qwen2") and not _is_as_qwen2_builds_it(config, parsed):
+        return False
+    return (
+        scheme is not None
+        and config["tokenizer_class"] in PLAIN_CLASSES
+        and set(config) <= WITHOUT_INFLUENCE
+        and config.get("eos_token") is not None
+        and not any(config.get(key) for key in ("add_prefix_space", "split_special_tokens"))
+        and _keeps_post_processor(config, parsed)
+        and all(_is_known(token, added) for token in (*named, *config.get("additional_special_tokens", ())))
+        and all(
+            _is_known(token, added) and added[token["content"]]["id"] == int(number)
+            for number, token in config.get("added_tokens_decoder", {}).items()
+        )
+    )
+
+
+def _is_as_qwen2_builds_it(config: dict[str, Any], parsed: dict[str, Any]) -> bool:
+    """Whether the class, which builds a tokenizer of its own around the vocabulary, builds this one."""
+    scheme, model = scheme_of(parsed), parsed["model"]
+    decoder = config.get("added_tokens_decoder") or {}
+    return (
+        scheme is not None
+        and scheme.name == "qwen2"
+        and not model.get("ignore_merges")
+        and {token["content"] for token in decoder.values()} == {token["content"] for token in parsed["added_tokens"]}
+    )
+
+
+def _keeps_post_processor(config: dict[str, Any], parsed: dict[str, Any]) -> bool:
+    """Whether transformers leaves what is put around a text as tokenizer.json has it."""
+    if not {"add_bos_token", "add_eos_token"} & set(config):
+        return True
+    post = parsed.get("post_processor") or {"type": "ByteLevel"}
+    return post["type"] == "ByteLevel" and not (config.get("add_bos_token") or config.get("add_eos_token"))
+
+
+def _is_known(token: Any, added: dict[str, dict[str, Any]]) -> bool:
+    """Whether a token of the settings is an added token already, so that transformers adds and changes nothing."""
+    if isinstance(token, str):
+        return token in added
+    known = added.get(token["content"])
+    return known is not None and all(token[flag] == known[flag] for flag in TOKEN_FLAGS if flag in token)
+
+
+def _text(token: Any) -> str:
+    return str(token if isinstance(token, str) else token["content"])

@@ -1,0 +1,158 @@
+"""Two engines that turn texts into the same ids: `hf`, the reference, and `gigatoken`, many times as fast.
+
+The fast engine is used where it is installed in the version that was compared, for a tokenizer of a proven shape, and
+in it for the documents that the guard lets pass; every other document goes to the reference.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from data.engines.backend import Backend
+from data.engines.encoder import Encoder
+from data.engines.fast import build
+from data.engines.guard import Guard, guard_of
+from utils.errors import UnusableError
+
+ENGINES = ("auto", "hf", "gigatoken")
+RENEW_BYTES = 1 << 28
+"""gigatoken 0.10.0 keeps every piece of text that it ever saw; it is made anew after this much text."""
+
+Ids = npt.NDArray[np.uint32]
+
+
+class Engine(Protocol):
+    """Turns texts into ids."""
+
+    guarded: int
+    """Documents that the fast engine was kept from, so far."""
+    before: Ids
+    behind: Ids
+    """What the tokenizer puts around each text, where `rows` has not done so."""
+
+    def rows(self, texts: list[bytes]) -> Iterator[Ids]:
+        """Yield the ids of each text (UTF-8), without an end of document; take them away one by one, and memory stays
+        small."""
+
+
+@dataclass(frozen=True)
+class EngineSpec:
+    """What a process needs to make an engine: small, so that it goes along with every piece of work."""
+
+    name: str
+    tokenizer: Path
+    """The tokenizer.json; for a tokenizer that only transformers can run, its folder."""
+    guard: Guard | None = None
+
+    def build(self) -> Engine:
+        """Return the engine; the reference loads its tokenizer on first use."""
+        reference = HfEngine(self.tokenizer)
+        return reference if self.guard is None else GigatokenEngine(self.tokenizer, self.guard, reference)
+
+
+def choose(name: str, backend: Backend) -> tuple[str, Guard | None]:
+    """Return the engine to use for `--engine name`, and its guard; say on stderr why, where it is the slow one.
+
+    Raises UnusableError for a name that does not exist, and for gigatoken by name where it cannot be used.
+    """
+    if name not in ENGINES:
+        raise UnusableError(f"engine: got {name!r}, wanted one of {', '.join(ENGINES)}")
+    if name == "hf":
+        return name, None
+    guard = guard_of(backend)
+    if isinstance(guard, Guard):
+        return "gigatoken", guard
+    if name == "gigatoken":
+        raise UnusableError(f"engine gigatoken: {guard}; say --engine auto or hf")
+    print(f"encode: engine hf, many times slower than gigatoken: {guard}", file=sys.stderr)
+    return "hf", None
+
+
+class HfEngine:
+    """The reference: the library `tokenizers`, or transformers for a tokenizer that only it can run."""
+
+    def __init__(self, tokenizer: Path) -> None:
+        self._path = tokenizer
+        self.guarded = 0
+        self.before = self.behind = np.zeros(0, dtype=np.uint32)
+
+    def rows(self, texts: list[bytes]) -> Iterator[Ids]:
+        """See `Engine`."""
+        if not texts:
+            return
+        strings = [text.decode("utf8") for text in texts]
+        if self._path.is_dir():
+            lists = self._transformers.rows(strings)
+        else:
+            lists = [encoding.ids for encoding in self._rust.encode_batch_fast(strings)]
+        for ids in lists:
+            yield np.array(ids, dtype=np.uint32)
+
+    @cached_property
+    def _transformers(self) -> Encoder:
+        return Encoder(self._path)
+
+    @cached_property
+    def _rust(self) -> Any:
+        from tokenizers import Tokenizer
+
+        tokenizer = Tokenizer.from_str(self._path.read_text(encoding="utf8"))
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        return tokenizer
+
+
+class GigatokenEngine:
+    """The fast engine, and the reference for what the guard keeps from it."""
+
+    def __init__(self, tokenizer: Path, guard: Guard, reference: Engine) -> None:
+        self.guarded = 0
+        self._content = tokenizer.read_bytes()
+        self._guard = guard
+        self._reference = reference
+        before, behind = guard.wraps
+        self.before, self.behind = np.array(before, np.uint32), np.array(behind, np.uint32)
+        self._bytes = 0
+        self._fast = build(self._content)
+
+    def rows(self, texts: list[bytes]) -> Iterator[Ids]:
+        """See `Engine`."""
+        self._renew(sum(map(len, texts)))
+        guarded = self._guard.risky(texts)
+        self.guarded += len(guarded)
+        rows = self._reference.rows([texts[number] for number in guarded])
+        by_reference = dict(zip(guarded, rows, strict=True))
+        to_cut = self._guard.to_cut(texts)
+        encode = self._fast.encode  # one text at a time, on this thread: faster than its batches, which make an Array
+        for number, text in enumerate(texts):
+            if number in by_reference:
+                row = by_reference[number]
+                yield row[len(self.before) : len(row) - len(self.behind)]
+            elif number in to_cut:
+                yield self._joined(text)
+            else:
+                yield encode(text)
+
+    def _joined(self, text: bytes) -> Ids:
+        """Return the ids of a text with tokens to cut out."""
+        rows = []
+        for piece, token in self._guard.pieces(text):
+            rows.append(self._fast.encode(piece))
+            if token is not None:
+                rows.append(np.array([token], dtype=np.uint32))
+        return np.concatenate(rows, dtype=np.uint32)
+
+    def _renew(self, size_bytes: int) -> None:
+        self._bytes += size_bytes
+        if self._bytes > RENEW_BYTES:
+            self._bytes = size_bytes
+            del self._fast  # before the next one is made, so that there is never room for two
+            self._fast = build(self._content)

@@ -1,0 +1,241 @@
+"""Which documents the fast engine must not see, and whether the libraries here are those that this was worked out for.
+
+data/engines/guard.json is written by `python -m data.engines.make_guard`. It belongs to one version of each library:
+with any other nothing is known, and nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from data.engines.backend import Backend
+from data.engines.schemes import SCHEMES, byte_letters, scheme_of
+
+GUARD_PATH = Path(__file__).with_name("guard.json")
+RARE = b"|"
+"""Stands in most special tokens and in little text."""
+INSTALL = "python -m pip install gigatoken=={}"
+FIRST_OF_MANY = 0xC2
+"""Smallest first byte of a character of more than one byte in UTF-8 (RFC 3629)."""
+
+
+@dataclass(frozen=True)
+class Guard:
+    """What sends a document to the reference engine: a code point of a table, or the text of an added token that the
+    tokenizer does not simply cut out of the text."""
+
+    scheme: str
+    cut_out: tuple[tuple[str, int], ...]
+    """Added tokens, with their ids, that stand for their text wherever it is, whatever is beside it."""
+    others: tuple[str, ...]
+    """Texts of the added tokens that are not so."""
+    wraps: tuple[tuple[int, ...], tuple[int, ...]]
+    """Ids that the tokenizer puts before and behind each text."""
+
+    def risky(self, texts: list[bytes]) -> list[int]:
+        """Return the numbers of the texts (UTF-8), in order, that the fast engine could get wrong."""
+        beyond_ascii = [number for number, text in enumerate(texts) if not text.isascii()]
+        found = set(_with_guarded_characters(texts, beyond_ascii, self.scheme))
+        return sorted(found | _holding(texts, self._others_by_start))
+
+    def to_cut(self, texts: list[bytes]) -> set[int]:
+        """Return the numbers of the texts that hold the text of a token to cut out."""
+        return _holding(texts, self._cut_by_start)
+
+    def pieces(self, text: bytes) -> Iterator[tuple[bytes, int | None]]:
+        """Yield a text in pieces: what stands before each token to cut out, and its id; None behind the last.
+
+        The leftmost token is taken, of those that begin at one place the longest, as the library `tokenizers` does
+        (`AddedVocabulary`, MatchKind::LeftmostLongest), which then treats every piece as a text of its own.
+        """
+        start = 0
+        for found in self._pattern.finditer(text):
+            yield text[start : found.start()], self._ids[found.group()]
+            start = found.end()
+        yield text[start:], None
+
+    @cached_property
+    def _ids(self) -> dict[bytes, int]:
+        return {token.encode("utf8"): number for token, number in self.cut_out}
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[bytes]:
+        return re.compile(b"|".join(map(re.escape, sorted(self._ids, key=len, reverse=True))))
+
+    @cached_property
+    def _cut_by_start(self) -> dict[bytes, list[bytes]]:
+        return _by_start(self._ids)
+
+    @cached_property
+    def _others_by_start(self) -> dict[bytes, list[bytes]]:
+        return _by_start(token.encode("utf8") for token in self.others)
+
+
+def guard_of(backend: Backend) -> Guard | str:
+    """Return the guard of a tokenizer, or why the fast engine cannot be used for it or here."""
+    reason = why_unusable()
+    if reason is not None:
+        return reason
+    if backend.content is None:
+        return f"{backend.folder} is run by {backend.class_name} of transformers, which no other engine follows"
+    scheme = scheme_of(backend.parsed)
+    if scheme is None:
+        known = ", ".join(scheme.name for scheme in SCHEMES)
+        return f"{backend.folder} normalises or splits text in none of the ways that were compared ({known})"
+    reason, around = _why_unproven(backend.parsed), wraps(backend.parsed)
+    if reason is not None or around is None:
+        return f"{backend.folder}: {reason or 'its post-processor is unknown here'}"
+    vocabulary, added = backend.parsed["model"]["vocab"], backend.parsed["added_tokens"]
+    cut_out = {token["content"]: token["id"] for token in added if _is_cut_out(token, vocabulary)}
+    others = tuple(token["content"] for token in added if token["content"] not in cut_out)
+    return Guard(scheme.name, tuple(cut_out.items()), others, around)
+
+
+def why_unusable() -> str | None:
+    """Return why gigatoken cannot be used on this machine, None where it can."""
+    wanted = stored()["versions"]
+    for name, version in wanted.items():
+        try:
+            found = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            return f"{name} is not installed ({INSTALL.format(wanted['gigatoken'])})"
+        if found != version:
+            return f"{name} is {found}, compared was {version} (python -m data.engines.make_guard compares anew)"
+    return None
+
+
+def wraps(parsed: dict[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Return the ids that a tokenizer puts before and behind each text, None for a post-processor unknown here."""
+    post = parsed.get("post_processor")
+    steps = post["processors"] if post and post["type"] == "Sequence" else [post] if post else []
+    templates = [step for step in steps if step["type"] != "ByteLevel"]  # that one moves offsets only
+    if not templates:
+        return (), ()
+    if len(templates) > 1 or templates[0]["type"] != "TemplateProcessing":
+        return None
+    specials = templates[0]["special_tokens"]
+    sides: tuple[list[int], list[int]] = ([], [])
+    texts = 0
+    for piece in templates[0]["single"]:
+        if "SpecialToken" in piece:
+            sides[bool(texts)].extend(specials[piece["SpecialToken"]["id"]]["ids"])
+        else:
+            texts += 1
+    return (tuple(sides[0]), tuple(sides[1])) if texts == 1 else None
+
+
+@lru_cache(maxsize=1)
+def stored(path: Path = GUARD_PATH) -> dict[str, Any]:
+    """Return the content of data/engines/guard.json."""
+    return dict(json.loads(path.read_text(encoding="utf8")))
+
+
+def _why_unproven(parsed: dict[str, Any]) -> str | None:
+    """Return what in the vocabulary is not as the comparison of the engines takes it to be, None where all is.
+
+    That BPE merges alike needs no more than this. Of two merges that make the same token only one is ever possible:
+    the steps inside a piece of text are those of that piece alone, whatever stands around it, and they pass through
+    one pair at the end. So a priority by list (reference) and one by id of the product (gigatoken, which takes the list
+    where ids do not follow it) choose alike.
+    """
+    vocabulary, merges = parsed["model"]["vocab"], parsed["model"]["merges"]
+    letters = set(byte_letters())
+    added = {token["content"]: token for token in parsed["added_tokens"]}
+    if not letters <= vocabulary.keys():
+        return "a byte has no token of its own"
+    if not set("".join(token for token in vocabulary if token not in added)) <= letters:
+        return "a token of its vocabulary is no sequence of bytes"
+    if len(set(vocabulary.values())) != len(vocabulary):
+        return "two tokens share an id"
+    if len({tuple(merge) if isinstance(merge, list) else merge for merge in merges}) != len(merges):
+        return "a merge stands there twice"
+    if any(len(text) < 2 or not text.isascii() or token["single_word"] for text, token in added.items()):
+        return "an added token is a single character, not ASCII, or for whole words only"
+    return None
+
+
+def _is_cut_out(token: dict[str, Any], vocabulary: dict[str, int]) -> bool:
+    """Whether a token is looked for in the text as it came, and takes nothing of what stands beside it."""
+    is_plain = not any(token[flag] for flag in ("normalized", "single_word", "lstrip", "rstrip"))
+    return is_plain and vocabulary.get(token["content"], token["id"]) == token["id"]
+
+
+def _by_start(tokens: Iterable[bytes]) -> dict[bytes, list[bytes]]:
+    by_start: dict[bytes, list[bytes]] = {}
+    for token in tokens:
+        by_start.setdefault(token[:2], []).append(token)
+    return by_start
+
+
+def _holding(texts: list[bytes], by_start: dict[bytes, list[bytes]]) -> set[int]:
+    """Return the numbers of the texts that hold one of the tokens.
+
+    Few hold a start (`<|`), so few are looked through for each token; and fewer a single rare byte, which is found many
+    times as fast.
+    """
+    found: set[int] = set()
+    for start, tokens in by_start.items():
+        rare = RARE if all(RARE in token for token in tokens) else start[:1]
+        suspects = (number for number, text in enumerate(texts) if rare in text and start in text)
+        found.update(number for number in suspects if any(token in texts[number] for token in tokens))
+    return found
+
+
+@lru_cache(maxsize=len(SCHEMES))
+def _table(scheme: str) -> npt.NDArray[np.bool_]:
+    """Return for each code point whether it is guarded."""
+    table = np.zeros(sys.maxunicode + 1, dtype=bool)
+    for first, last in stored()["schemes"][scheme]:
+        table[first : last + 1] = True
+    return table
+
+
+@lru_cache(maxsize=len(SCHEMES))
+def _beginnings(scheme: str) -> npt.NDArray[np.bool_]:
+    """Return for each two bytes (the first times 256, and the second) whether a guarded code point begins with them."""
+    found = np.zeros(1 << 16, dtype=bool)
+    points = np.flatnonzero(_table(scheme))
+    # those of three bytes share the first two with 63 others, those of four bytes with 4,095
+    blocks = np.where(points < 0x800, points, np.where(points < 0x10000, points >> 6 << 6, points >> 12 << 12))
+    for point in np.unique(blocks).tolist():
+        encoded = chr(point).encode("utf8", "surrogatepass")
+        found[encoded[0] << 8 | encoded[1]] = True
+    return found
+
+
+def _with_guarded_characters(texts: list[bytes], numbers: list[int], scheme: str) -> list[int]:
+    """Return those of `numbers` whose text holds a guarded code point; all others are passed over by two bytes each."""
+    if not numbers:
+        return []
+    chosen = [texts[number] for number in numbers]
+    data = np.frombuffer(b"".join(chosen), dtype=np.uint8)
+    firsts = np.flatnonzero(data >= FIRST_OF_MANY)
+    beginnings = data[firsts].astype(np.uint16) << 8 | data[firsts + 1]
+    suspects = firsts[_beginnings(scheme)[beginnings]]
+    hits = suspects[_table(scheme)[_code_points(data, suspects)]]
+    if not hits.size:
+        return []
+    ends = np.cumsum([len(text) for text in chosen])
+    return [numbers[place] for place in np.unique(np.searchsorted(ends, hits, side="right")).tolist()]
+
+
+def _code_points(data: npt.NDArray[np.uint8], firsts: npt.NDArray[np.intp]) -> npt.NDArray[np.uint32]:
+    """Return the code points of the characters of 2 to 4 bytes that begin at `firsts` (UTF-8: RFC 3629, section 3)."""
+    first = data[firsts].astype(np.uint32)
+    sizes = 2 + (first >= 0xE0) + (first >= 0xF0)
+    points = first & (0xFF >> (sizes + 1)).astype(np.uint32)
+    for place in (1, 2, 3):
+        following = data.take(firsts + place, mode="clip") & np.uint32(0x3F)
+        points = np.where(place < sizes, points << np.uint32(6) | following, points)
+    return points

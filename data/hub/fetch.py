@@ -1,0 +1,173 @@
+"""Fetch what a run needs from the hub: the shards of a text, one at a time, and the tokenizer of a model.
+
+What can be had is tried in the order of data/hub/repositories.py; why one was passed over is said. What was taken,
+with its commit and the digest of every file, is returned for the manifest.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from data.engines.encoder import Encoder
+from data.hub import client as hub
+from data.hub.hub_errors import FetchError, SourceError, scrubbed
+from data.hub.repositories import TEXTS, TOKENIZERS, UNGATED, VOCABULARIES, TextSource
+from data.reading.sources import WANTED, kind
+from utils.errors import UnusableError
+from utils.files import temporary_beside
+from utils.provenance.digests import TOKENIZER_FILES
+from utils.results.store import write_json
+from utils.settings.config import RunConfig
+
+__all__ = ["FetchError", "Shards", "SourceError", "fetch_tokenizer", "open_shards"]
+
+Candidate = TypeVar("Candidate")
+Found = TypeVar("Found")
+SOURCE_FILE = "source.json"
+"""Beside a fetched tokenizer: where it came from."""
+_SLOW_FILES = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "vocab.txt", "tekken.json")
+"""Not needed beside a tokenizer.json, which holds the same and is what the encoder loads."""
+
+
+class Shards:
+    """The files of a text on the hub, downloaded as they are asked for and not before."""
+
+    def __init__(self, source: TextSource, repo: hub.Repo, names: Sequence[str]) -> None:
+        self.column = source.column
+        self.used: list[hub.HubFile] = []
+        self._source = source
+        self._repo = repo
+        self._names = tuple(names)
+
+    def __iter__(self) -> Iterator[Path]:
+        for number in range(len(self._names)):
+            if number == len(self.used):
+                self.fetch_next()
+            yield self.used[number].path
+
+    def fetch_next(self) -> None:
+        """Download one more file; raises SourceError or FetchError."""
+        self.used.append(hub.download(self._repo, self._names[len(self.used)]))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what the manifest says about the source: where from, at which commit, which files."""
+        return {
+            "repo": self._repo.id,
+            "config": self._source.config,
+            "revision": self._repo.revision,
+            "commit": self._repo.commit,
+            "column": self.column,
+            "licence": self._source.licence,
+            "files": [file.as_dict() for file in self.used],
+            "files_of_the_split": len(self._names),
+        }
+
+
+def open_shards(config: RunConfig) -> Shards:
+    """Return the shards of the hub data set that the settings name, the first of them downloaded.
+
+    Raises SourceError where none of its repositories can be had, FetchError where the hub cannot be reached.
+    """
+    return _first_that_works(
+        f"DATASET={config.dataset} DATASET_REPO=auto", _text_sources(config), lambda source: _open(config, source)
+    )
+
+
+def _text_sources(config: RunConfig) -> tuple[TextSource, ...]:
+    sources = TEXTS.get(config.dataset, ())
+    if config.dataset_repo:
+        known = next((source for source in sources if source.repo == config.dataset_repo), None)
+        sources = (known or TextSource(config.dataset_repo, None, "text", "see its card"),)
+    return tuple(
+        replace(source, config=config.dataset_config or source.config, column=config.text_column or source.column)
+        for source in sources
+    )
+
+
+def _open(config: RunConfig, source: TextSource) -> Shards:
+    repo = hub.resolve(source.repo, "dataset", config.dataset_revision)
+    names = hub.train_files(repo, source.config)
+    if kind(Path(names[0])) is None:
+        raise SourceError(f"{source.repo}: holds {names[0]}, wanted {WANTED}; name another repository")
+    shards = Shards(source, repo, names)
+    shards.fetch_next()  # a gated repository lists its files to everybody, and gives them to those with access
+    return shards
+
+
+def fetch_tokenizer(config: RunConfig, model: str, folder: Path) -> dict[str, Any]:
+    """Put the tokenizer of `model`, or the one that TOKENIZER names, into `folder`, whole or not at all.
+
+    Returns where it came from; a folder that is there already is kept. Raises SourceError where no repository gives it
+    or what it gives is another tokenizer, FetchError where the hub cannot be reached.
+    """
+    if (folder / SOURCE_FILE).is_file():
+        return dict(json.loads((folder / SOURCE_FILE).read_text(encoding="utf8")))
+    named = (config.tokenizer,) if config.tokenizer else TOKENIZERS[model]
+    return _first_that_works(f"TOKENIZER=auto of {model}", named, lambda repo_id: _fetch_tokenizer(repo_id, folder))
+
+
+def _fetch_tokenizer(named: str, folder: Path) -> dict[str, Any]:
+    repo_id, _, revision = named.partition("@")
+    repo = hub.resolve(repo_id, "model", revision or None)
+    names = [name for name in TOKENIZER_FILES if name in repo.files]
+    if "tokenizer.json" in names:
+        names = [name for name in names if name not in _SLOW_FILES]
+    if not names:
+        raise SourceError(f"{repo_id}: holds no tokenizer; name a repository with a tokenizer.json")
+    temporary = temporary_beside(folder)
+    temporary.mkdir()
+    try:
+        files = hub.download_small(repo, names, temporary)
+        _check_vocabulary(repo_id, temporary)
+        source = {
+            "repo": repo.id,
+            "revision": repo.revision,
+            "commit": repo.commit,
+            "files": [file.as_dict() for file in files],
+        }
+        write_json(source, temporary / SOURCE_FILE)
+        shutil.rmtree(folder, ignore_errors=True)  # left by a killed run, or not there
+        temporary.rename(folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)  # it has its name, unless something failed
+    return source
+
+
+def _check_vocabulary(repo_id: str, folder: Path) -> None:
+    wanted, encoder = VOCABULARIES.get(repo_id), Encoder(folder)
+    try:
+        first = encoder.ids(["a"])[0][0]
+    except UnusableError as error:
+        reason = scrubbed(str(error).replace(f"{folder}: ", ""))
+        raise SourceError(f"{repo_id}: its tokenizer cannot be used: {reason}") from error
+    if wanted is None:
+        return
+    begins = first if first == encoder.tokenizer.bos_token_id else None
+    for what, got, want in (
+        ("entries", encoder.vocabulary_size, wanted.size),
+        ("as end of text", encoder.eod, wanted.eos_token_id),
+        ("before each document", begins, wanted.bos_token_id),
+    ):
+        if got != want:
+            raise SourceError(f"{repo_id}: its tokenizer has {got} {what}, wanted {want}; it is another tokenizer")
+
+
+def _first_that_works(what: str, candidates: Sequence[Candidate], fetch: Callable[[Candidate], Found]) -> Found:
+    refused: list[str] = []
+    for candidate in candidates:
+        try:
+            return fetch(candidate)
+        except SourceError as error:
+            refused.append(str(error))
+            if len(candidates) == 1 and (copy := UNGATED.get(str(candidate))) and "gated" in str(error):
+                raise SourceError(f"{error}; or take an ungated copy, TOKENIZER={copy}") from error
+            if len(refused) == len(candidates) == 1:
+                raise
+            if len(refused) < len(candidates):
+                hub.say(f"{error}; trying the next repository")
+    raise SourceError(f"{what}: none of its repositories can be had: {' | '.join(refused)}")

@@ -1,0 +1,236 @@
+"""Records of text from files: `.jsonl` or `.json` (an object a line) and `.txt`, each also `.gz` or `.zst`; `.parquet`.
+
+One record at a time, so that memory does not grow with the files. Nothing is guessed and nothing is passed over in
+silence: bytes that are no UTF-8, a line that is no JSON object, a text that is missing, no string or half a surrogate
+pair is an error with file and line, or is counted where that is asked for. A compressed file that is cut is always an
+error. A byte order mark at the start of a file and `\r` before the end of a line are no part of the text.
+
+A `.txt` is one document as a whole, as in a folder of books. Where a file holds many, `text_unit` says how: each line,
+or each paragraph, which blank lines separate.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from data.reading.decompress import opened
+from data.reading.jsonl import text_of
+from data.reading.sources import PARQUET, TEXT, kind
+from utils.errors import DataError, UnusableError
+
+MAX_RECORD_BYTES = 1 << 30
+"""Of one line, or of a `.txt` that is one document. A file without line ends would otherwise fill the memory."""
+TEXT_UNITS = ("file", "line", "paragraph")
+ON_BAD = ("error", "skip")
+_MEND = "mend or remove it"
+_BOM = b"\xef\xbb\xbf"
+_PARQUET_ROWS = 128
+_PROGRESS_RECORDS = 256
+_REASONS = {
+    UnicodeDecodeError: "no UTF-8",
+    UnicodeEncodeError: "half a surrogate pair",
+    OverflowError: "longer than 1 GiB",
+    LookupError: "no text in the column",
+}
+
+
+class Record(NamedTuple):
+    """A text and where it comes from: `file:line`, or `file:row` of a Parquet file, from 1."""
+
+    where: str
+    text: str
+
+
+class Dropped(NamedTuple):
+    """A record that was left out, for people to look at."""
+
+    where: str
+    reason: str
+    excerpt: str
+
+
+def records(
+    paths: Iterable[Path],
+    column: str = "text",
+    *,
+    text_unit: str = "file",
+    on_bad: str = "error",
+    counts: Counter[str] | None = None,
+    dropped: Callable[[Dropped], object] | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> Iterator[Record]:
+    """Yield the records of `paths`, file after file; the text is under `column` and may be empty.
+
+    With `on_bad="skip"` a bad record is counted in `counts` under `unreadable: <reason>`, told to `dropped`, and the
+    next one is read. `progress` is called with the bytes of files that were read since its last call.
+    Raises DataError for a bad record and for a damaged file, UnusableError for arguments that cannot be.
+    """
+    if on_bad not in ON_BAD or text_unit not in TEXT_UNITS:
+        raise UnusableError(
+            f"got on_bad={on_bad!r}, text_unit={text_unit!r}; allowed: {', '.join(ON_BAD)}; {', '.join(TEXT_UNITS)}"
+        )
+    for path in paths:
+        for item in _items(path, column, text_unit, progress or _ignore):
+            if isinstance(item, Record):
+                yield item
+                continue
+            if on_bad == "error":
+                raise item
+            reason = f"unreadable: {_reason(item)}"
+            if counts is not None:
+                counts[reason] += 1
+            if dropped is not None:
+                dropped(Dropped(str(item).partition(": ")[0], reason, str(item)))
+
+
+def _items(path: Path, column: str, text_unit: str, progress: Callable[[int], object]) -> Iterator[Record | DataError]:
+    found = kind(path)
+    if found is None or not path.is_file():
+        raise UnusableError(f"{path}: no file of a kind that can be read; see python -m data.clean --help")
+    if found == PARQUET:
+        return _parquet_rows(path, column, progress)
+    if found == TEXT and text_unit == "file":
+        return _whole_file(path, progress)
+    lines = _lines(path, progress)
+    if found == TEXT:
+        return _paragraphs(path, lines) if text_unit == "paragraph" else _text_lines(path, lines)
+    return _json_lines(path, lines, column)
+
+
+def _lines(path: Path, progress: Callable[[int], object]) -> Iterator[tuple[int, bytes]]:
+    """Yield number and bytes of each line; one that is too long comes cut, one byte above the limit."""
+    done = number = 0
+    with opened(path) as (file, position):
+        while line := file.readline(MAX_RECORD_BYTES + 1):
+            number += 1
+            if number == 1:
+                line = line.removeprefix(_BOM)
+                if not line:
+                    return
+            yield number, line
+            while len(line) > MAX_RECORD_BYTES and not line.endswith(b"\n"):
+                line = file.readline(MAX_RECORD_BYTES + 1)
+            if number % _PROGRESS_RECORDS == 0:
+                done, before = position(), done
+                progress(done - before)
+        progress(position() - done)
+
+
+def _json_lines(path: Path, lines: Iterator[tuple[int, bytes]], column: str) -> Iterator[Record | DataError]:
+    for number, line in lines:
+        if len(line) > MAX_RECORD_BYTES:
+            yield _too_long(path, number)
+            continue
+        try:
+            text = text_of(line, path, number, column)
+        except DataError as error:
+            yield error
+        else:
+            yield Record(f"{path}:{number}", text)
+
+
+def _text_lines(path: Path, lines: Iterator[tuple[int, bytes]]) -> Iterator[Record | DataError]:
+    for number, line in lines:
+        yield _decoded(path, number, line.removesuffix(b"\n").removesuffix(b"\r"))
+
+
+def _paragraphs(path: Path, lines: Iterator[tuple[int, bytes]]) -> Iterator[Record | DataError]:
+    first, paragraph = 1, bytearray()
+    for number, line in lines:
+        if line.strip():
+            first = first if paragraph else number
+            paragraph += line
+            if len(paragraph) <= MAX_RECORD_BYTES:
+                continue
+        if paragraph:
+            yield _decoded(path, first, bytes(paragraph).replace(b"\r\n", b"\n").removesuffix(b"\n"))
+            paragraph.clear()
+    if paragraph:
+        yield _decoded(path, first, bytes(paragraph).replace(b"\r\n", b"\n").removesuffix(b"\n"))
+
+
+def _whole_file(path: Path, progress: Callable[[int], object]) -> Iterator[Record | DataError]:
+    with opened(path) as (file, position):
+        content = file.read(MAX_RECORD_BYTES + 1)
+        progress(position())
+    yield _decoded(path, 1, content.removeprefix(_BOM).replace(b"\r\n", b"\n"))
+
+
+def _decoded(path: Path, number: int, content: bytes) -> Record | DataError:
+    if len(content) > MAX_RECORD_BYTES:
+        return _too_long(path, number)
+    try:
+        return Record(f"{path}:{number}", content.decode("utf8"))
+    except UnicodeDecodeError as error:
+        line = number + content.count(b"\n", 0, error.start)
+        return _error(
+            error, f"{path}:{line}: got bytes that are no UTF-8, {content[error.start : error.end]!r}; {_MEND}"
+        )
+
+
+def _parquet_rows(path: Path, column: str, progress: Callable[[int], object]) -> Iterator[Record | DataError]:
+    # imported on use: it takes a moment, and most sources are JSON lines
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(path, memory_map=True) as file:
+            _require_text_column(path, file.schema_arrow, column)
+            number, rows, size = 0, file.metadata.num_rows, path.stat().st_size
+            for batch in file.iter_batches(batch_size=_PARQUET_ROWS, columns=[column], use_threads=False):
+                before = number
+                for value in batch.column(0):
+                    number += 1
+                    yield _parquet_value(path, number, value, column)
+                progress(size * number // rows - size * before // rows if rows else 0)
+    except (pa.ArrowException, OSError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise DataError(f"{path}: cannot be read as Parquet ({reason}); download or copy the file again") from error
+
+
+def _require_text_column(path: Path, schema: Any, column: str) -> None:
+    from pyarrow import types
+
+    if column not in schema.names:
+        raise DataError(f"{path}: got the columns {schema.names}, wanted {column!r} among them; name another column")
+    found = schema.field(column).type
+    inner = found.value_type if types.is_dictionary(found) else found
+    if not (types.is_string(inner) or types.is_large_string(inner) or types.is_string_view(inner)):
+        raise DataError(f"{path}: column {column!r} holds {found}, wanted string; name another column")
+
+
+def _parquet_value(path: Path, number: int, value: Any, column: str) -> Record | DataError:
+    try:
+        text = value.as_py()
+    except UnicodeDecodeError as error:
+        return _error(error, f"{path}:{number}: got bytes that are no UTF-8 at byte {error.start} of the text; {_MEND}")
+    if text is None:
+        return _error(LookupError(), f"{path}:{number}: got null, wanted a text in column {column!r}; {_MEND}")
+    return Record(f"{path}:{number}", text)
+
+
+def _too_long(path: Path, number: int) -> DataError:
+    return _error(
+        OverflowError(), f"{path}:{number}: got more than {MAX_RECORD_BYTES:,} bytes in one document; split it"
+    )
+
+
+def _error(cause: Exception, message: str) -> DataError:
+    error = DataError(message)
+    error.__cause__ = cause
+    return error
+
+
+def _reason(error: DataError) -> str:
+    """A few words that are the same for all errors of one sort."""
+    cause = error.__cause__
+    if cause is None:
+        return "no text in the column"
+    return next((reason for kind, reason in _REASONS.items() if isinstance(cause, kind)), "no JSON")
+
+
+def _ignore(_: int) -> None:
+    pass

@@ -1,0 +1,77 @@
+"""Which files a local source means: one file, a folder of them, or a glob."""
+
+from __future__ import annotations
+
+import glob
+from pathlib import Path
+
+from utils.errors import UnusableError
+
+JSON_LINES, PARQUET, TEXT = "JSON lines", "Parquet", "plain text"
+KINDS = {".jsonl": JSON_LINES, ".json": JSON_LINES, ".ndjson": JSON_LINES, ".txt": TEXT, ".parquet": PARQUET}
+"""What an ending says about the content. C4 names its shards of JSON lines `.json.gz`."""
+COMPRESSIONS = (".gz", ".zst")
+WANTED = ".jsonl, .json or .txt, also with .gz or .zst behind it, or .parquet"
+
+
+def find(source: Path) -> list[Path]:
+    """Return the files that `source` means, sorted by path: itself, all below a folder, or what a glob matches.
+
+    A folder is searched with everything below it; hidden files and files with other endings are passed over there.
+    Raises UnusableError where nothing is found, where a named or matched file has another ending, and where it is not
+    clear what is meant: a folder that holds several kinds of files, or a file and its compressed copy.
+    """
+    if source.is_dir():
+        paths = [path for path in source.rglob("*") if path.is_file() and not _is_hidden(path, source) and kind(path)]
+    elif source.exists():
+        paths = [source]
+    elif glob.has_magic(str(source)):
+        paths = [path for path in map(Path, glob.glob(str(source), recursive=True)) if path.is_file()]  # noqa: PTH207 the pattern may start at the root
+    else:
+        raise UnusableError(f"{source}: no such file or folder; name a file, a folder or a glob of {WANTED}")
+    if not paths:
+        raise UnusableError(f"{source}: holds no file that can be read, wanted {WANTED}")
+    for path in paths:
+        if kind(path) is None:
+            raise UnusableError(f"{path}: got a file with another ending, wanted {WANTED}; rename or convert it")
+    paths.sort()
+    if source.is_dir():
+        _require_one_kind(source, paths)
+    _require_no_copies(paths)
+    return paths
+
+
+def kind(path: Path) -> str | None:
+    """Return what a file holds by its ending, or None for an ending that is not known."""
+    found = KINDS.get(Path(_without_compression(path)).suffix)
+    return None if found == PARQUET and compression(path) else found
+
+
+def compression(path: Path) -> str | None:
+    """Return the last ending where it is one of a compression."""
+    return path.suffix if path.suffix in COMPRESSIONS else None
+
+
+def _without_compression(path: Path) -> str:
+    return str(path.with_suffix("")) if compression(path) else str(path)
+
+
+def _is_hidden(path: Path, folder: Path) -> bool:
+    return any(part.startswith(".") for part in path.relative_to(folder).parts)
+
+
+def _require_one_kind(folder: Path, paths: list[Path]) -> None:
+    first: dict[str | None, Path] = {}
+    for path in paths:
+        first.setdefault(kind(path), path)
+    if len(first) > 1:
+        found = " and ".join(f"{name} ({path.relative_to(folder)})" for name, path in first.items())
+        raise UnusableError(f"{folder}: holds {found}; name one kind by a glob, such as {folder}/*{paths[0].suffix}")
+
+
+def _require_no_copies(paths: list[Path]) -> None:
+    first: dict[str, Path] = {}
+    for path in paths:
+        other = first.setdefault(_without_compression(path), path)
+        if other != path:
+            raise UnusableError(f"{path}: {other.name} lies beside it and would be read too; remove one or use a glob")

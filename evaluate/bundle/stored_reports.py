@@ -1,0 +1,215 @@
+"""The comparisons of an archive made again from the results in it, and held against what they say.
+
+Every number of compare.json is worked out again. Where the same code has packed the archive, compare.md and
+compare.html are made again as well and must be the same to the letter; compare.png depends on fonts and libraries, and
+is held against the manifest only.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from evaluate.bundle.archive import UNREADABLE, Bundle
+from evaluate.checks.entries import Loaded, load_results
+from evaluate.metrics import prices
+from evaluate.metrics.prices import Price
+from evaluate.page.page import page
+from evaluate.report import comparison_json as report_json
+from evaluate.report import text as report
+from evaluate.report.comparison import Comparison, compare
+from evaluate.verdict import pairs
+from utils import redact
+from utils.housekeeping.archive_manifest import MANIFEST
+from utils.provenance.checkout import sha256_report_code
+from utils.results import store
+from utils.settings.config import ROOT
+
+SHOWN = 10
+"""Differences of one comparison that are named; of more, the number is said."""
+RELATIVE = 1e-6
+"""Beyond any difference between libraries, and below any that a report shows."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What a compare.json says of how it was made."""
+
+    content: dict[str, Any]
+    folders: tuple[str, ...]
+    """As they were named when it was made, the first being the one that it stands in."""
+    by: str
+    baseline: str | None
+    band: float
+    target_loss: float | None
+    price_table: dict[str, Price]
+    token_budget: float
+
+
+def check(bundle: Bundle, root: Path) -> Iterator[str]:
+    """Yield what speaks against the comparisons in an archive, whose results and probes are extracted to `root`."""
+    for name in bundle.of_kind("comparison"):
+        if Path(name).name == "compare.json":
+            yield from (f"{name}: {line}" for line in _of_one(bundle, name, root))
+    for place in {str(Path(name).parent) for name in bundle.of_kind("comparison")}:
+        if _at(place, "compare.json") not in bundle.kinds:
+            yield f"{_at(place, 'compare.json')}: is missing: the comparison beside it cannot be worked out again"
+
+
+def notes(bundle: Bundle) -> list[str]:
+    """Return what is not looked at."""
+    if not bundle.of_kind("comparison") or _is_same_code(bundle):
+        return []
+    commit = bundle.manifest.get("git_commit") or "unknown"
+    return [f"packed by other code (commit {commit}): compare.md and compare.html were held against {MANIFEST} only"]
+
+
+def _of_one(bundle: Bundle, name: str, root: Path) -> Iterator[str]:
+    try:
+        stored = _stored(bundle, name)
+        place = Path(name).parent
+        found = load(_places(root, place, stored.folders), stored.folders)
+    except ValueError as error:
+        yield str(error)
+        return
+    except (*UNREADABLE, RecursionError) as error:
+        yield f"cannot be read ({error})"
+        return
+    again = _made_again(found, stored)
+    wanted = json.loads(json.dumps(report_json.as_json(again)))
+    differences = list(_differences("", stored.content, wanted))
+    yield from islice(differences, SHOWN)
+    if len(differences) > SHOWN:
+        yield f"and {len(differences) - SHOWN} more differences"
+    if _is_same_code(bundle) and not differences:
+        yield from _pages(bundle, place, again)
+
+
+def _stored(bundle: Bundle, name: str) -> Stored:
+    """Read a compare.json; raise ValueError for one of another version, or that is none."""
+    content = json.loads(bundle.archive.read(name))
+    try:
+        version = content["comparison_version"]
+        if version != report_json.COMPARISON_VERSION:
+            made = report_json.COMPARISON_VERSION
+            raise ValueError(f"comparison_version {version!r}, this code makes {made}: compare again, then pack again")
+        folders = tuple(str(folder) for folder in content["folders"])
+        by, band, target_loss = content["by"], float(content["band"]), content.get("target_loss")
+        if by not in pairs.BY or not folders or not 0 <= band < 1:
+            raise ValueError(f"by {by!r}, band {band!r} and folders {folders!r} are no way to compare")
+        table = content["price_table"]
+        return Stored(
+            content,
+            folders,
+            by,
+            content["baseline"],
+            band,
+            None if target_loss is None else float(target_loss),
+            {} if table is None else prices.table_of(table),
+            float(content["token_budget"]),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"is no comparison of ours ({type(error).__name__}: {error})") from error
+
+
+def load(folders: Sequence[Path], names: Sequence[str]) -> Loaded:
+    """Return what `load_results` finds in folders, with the paths that it has by other names of these."""
+    try:
+        found = load_results(folders)
+    except store.ResultError:  # nothing in them
+        return Loaded((), ())
+
+    def renamed(path: Path) -> Path:
+        folder, name = next(pair for pair in zip(folders, names, strict=True) if path.is_relative_to(pair[0]))
+        return Path(name) / path.relative_to(folder)
+
+    entries = [replace(entry, path=renamed(entry.path)) for entry in found.entries]
+    unreadable = [(renamed(path), error.replace(str(path), str(renamed(path)))) for path, error in found.unreadable]
+    return Loaded(tuple(entries), tuple(unreadable))
+
+
+def _places(root: Path, place: Path, folders: Sequence[str]) -> list[Path]:
+    """Return where the folders that were compared are below `root`; raise ValueError where one is not there."""
+    first = Path(folders[0]).parent if folders[0].endswith(".json") else Path(folders[0])
+    found = []
+    for folder in folders:
+        inside = root / os.path.normpath(place / os.path.relpath(folder, first))
+        if not inside.is_relative_to(root) or ".." in inside.relative_to(root).parts or not inside.exists():
+            raise ValueError(f"compares {folder}, which is not in the archive: cannot be worked out again")
+        found.append(inside)
+    return found
+
+
+def _made_again(loaded: Loaded, stored: Stored) -> Comparison:
+    folders = [Path(folder) for folder in stored.folders]
+    asked = (stored.by, stored.baseline, stored.band, stored.price_table, stored.target_loss, stored.token_budget)
+    return compare(loaded, folders, *asked)
+
+
+def _pages(bundle: Bundle, place: Path, again: Comparison) -> Iterator[str]:
+    makers: Mapping[str, Callable[[Comparison], str]] = {"compare.md": report.markdown, "compare.html": page}
+    for file, make in makers.items():
+        name = _at(str(place), file)
+        if name not in bundle.kinds:
+            continue
+        stored = bundle.archive.read(name).decode(errors="replace").splitlines()
+        wanted = redact.text(make(again)).splitlines()
+        for number, (one, other) in enumerate(zip(stored, wanted, strict=False), 1):
+            if one != other:
+                yield f"{name}:{number}: says {_excerpt(one, other)}, the results give {_excerpt(other, one)}"
+                break
+        else:
+            if len(stored) != len(wanted):
+                yield f"{name}: has {len(stored)} lines, the results give {len(wanted)}"
+
+
+def _differences(where: str, stored: Any, wanted: Any) -> Iterator[str]:
+    if isinstance(stored, dict) and isinstance(wanted, dict):
+        for key in sorted({*stored, *wanted}, key=str):
+            inner = f"{where}.{key}" if where else str(key)
+            if key not in wanted:
+                yield f"{inner}: is nothing that the results give"
+            elif key not in stored:
+                yield f"{inner}: is missing"
+            else:
+                yield from _differences(inner, stored[key], wanted[key])
+    elif isinstance(stored, list) and isinstance(wanted, list):
+        if len(stored) != len(wanted):
+            yield f"{where}: has {len(stored)} entries, the results give {len(wanted)}"
+            return
+        for index, (one, other) in enumerate(zip(stored, wanted, strict=True)):
+            yield from _differences(f"{where}[{index}]", one, other)
+    elif not _is_same(stored, wanted):
+        yield f"{where}: says {_shown(stored)}, the results give {_shown(wanted)}"
+
+
+def _is_same(stored: Any, wanted: Any) -> bool:
+    are_numbers = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in (stored, wanted))
+    if are_numbers:
+        return math.isclose(stored, wanted, rel_tol=RELATIVE, abs_tol=1e-12)
+    return type(stored) is type(wanted) and bool(stored == wanted)
+
+
+def _is_same_code(bundle: Bundle) -> bool:
+    return bool(bundle.manifest.get("report_code_sha256") == sha256_report_code(ROOT))
+
+
+def _at(place: str, file: str) -> str:
+    return file if place == "." else f"{place}/{file}"
+
+
+def _excerpt(line: str, other: str) -> str:
+    """The part of a line where it begins to be another."""
+    start = next((index for index, pair in enumerate(zip(line, other, strict=False)) if pair[0] != pair[1]), 0)
+    return repr(line[max(0, start - 20) : start + 40])
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 120 else f"{text[:120]}..."

@@ -1,0 +1,232 @@
+"""The rules of a believable result: its numbers follow from its raw samples, and what was asked is what ran.
+
+Each rule is one small function of a result that satisfies the schema; it returns what it found as lines for a person.
+Most also look at results that are not ok, as far as those have values. Energy, utilisation and matrix-multiply rates
+are not judged here.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterator, Mapping
+from itertools import groupby
+from typing import Any
+
+from evaluate.metrics.steady import steady_step_times, steps_take_time
+from utils.results.performance import DATA_WAIT, data_wait_fraction, data_wait_warning, warmup_steps
+from utils.results.schema import Result
+from utils.results.store import SAMPLE_ROUNDING, SHARE_ROUNDING, SUMMARY_ROUNDING
+
+Rule = Callable[[Result], list[str]]
+
+FLOAT32_RELATIVE = 1e-6
+"""A setting that passed through a float32 in its framework (2**-24 = 6e-8 relative) is still the same setting."""
+WARN_EPOCHS, MAX_EPOCHS = 1, 4
+"""Above the first a loss is no longer one of unseen data; above the second a small corpus is being memorised."""
+OWN_WEIGHTS_ONLY = ("prim",)
+"""Frameworks that draw their own initial weights whatever INIT says (settings map, row `initial weights`)."""
+REPEATS_IN_A_ROW = 3
+LARGEST_NUMBER = 1e18
+"""No quantity of a result comes near; beyond it arithmetic overflows."""
+
+
+def steps_are_complete(result: Result) -> list[str]:
+    """An ok result has each step from 1 to max_steps, but for those that a log has no time of (`excluded_steps`)."""
+    wanted = result["training_config"]["max_steps"]
+    excluded = {int(step) for step in result.get("excluded_steps", {})}
+    if result["status"] != "ok" or (sorted({*result["steps"], *excluded}) == list(range(1, wanted + 1)) and wanted > 0):
+        return []
+    return [f"steps: got {len(result['steps'])} steps, wanted each of 1 to {wanted}"]
+
+
+def losses_are_positive(result: Result) -> list[str]:
+    """A cross entropy over a vocabulary is above zero."""
+    wrong = [loss for loss in result["loss_values"] if loss is not None and not loss > 0]
+    return [f"loss_values: got {wrong[0]} nats per token, wanted more than 0"] if wrong else []
+
+
+def warmup_is_excluded(result: Result) -> list[str]:
+    """The summary leaves out at least the steps of `utils.results.performance.warmup_steps`, and not all."""
+    excluded, count = result["performance_metrics"]["warmup_steps_excluded"], len(result["steps"])
+    if excluded is None:
+        return ["warmup_steps_excluded: missing in a result that says ok"] if result["status"] == "ok" else []
+    if count and not warmup_steps(count) <= excluded < count:
+        return [f"warmup_steps_excluded: got {excluded} of {count} steps, wanted {warmup_steps(count)}"]
+    return []
+
+
+def step_times_agree(result: Result) -> list[str]:
+    """Average, extremes and standard deviation follow from the raw step times."""
+    times = steady_step_times(result)
+    if not times:
+        return []
+    stored = result["performance_metrics"]
+    found: list[str] = []
+    mean = statistics.fmean(times)
+    for name, value in (("avg", mean), ("min", min(times)), ("max", max(times))):
+        key = f"{name}_step_time_seconds"
+        found += _disagreement(key, stored[key], value, _summary_tolerance(value))
+    deviation = math.dist(times, [mean] * len(times)) / math.sqrt(len(times) - 1) if len(times) > 1 else 0.0
+    tolerance = _summary_tolerance(max(times))  # the rounding of the samples, not of their much smaller deviation
+    return found + _disagreement("std_step_time_seconds", stored["std_step_time_seconds"], deviation, tolerance)
+
+
+def throughput_agrees(result: Result) -> list[str]:
+    """tokens/s = global batch x sequence length / average step time; per GPU and steps/s likewise."""
+    times, config, stored = steady_step_times(result), result["training_config"], result["performance_metrics"]
+    if not times:
+        return []
+    steps_per_second = 1 / statistics.fmean(times)
+    tokens_per_second = config["global_batch_size"] * config["sequence_length"] * steps_per_second
+    expected = {"tokens_per_second": tokens_per_second, "steps_per_second": steps_per_second}
+    if config["num_gpus"] > 0:
+        expected["tokens_per_second_per_gpu"] = tokens_per_second / config["num_gpus"]
+    found: list[str] = []
+    for key, value in expected.items():
+        found += _disagreement(key, stored[key], value, _summary_tolerance(value))
+    return found
+
+
+def data_wait_agrees(result: Result) -> list[str]:
+    """The share of a step spent waiting for samples follows from the raw waits; None where one is unknown."""
+    waits, stored = result["data_wait_seconds"], result["performance_metrics"]["data_wait_fraction"]
+    negative = [wait for wait in waits if wait is not None and wait < 0]
+    if negative:
+        return [f"data_wait_seconds: got {negative[0]} s, wanted 0 or more"]
+    times = steady_step_times(result)
+    if not times:
+        return []
+    expected = data_wait_fraction(times, waits[-len(times) :])
+    if expected is None or stored is None:
+        return [] if expected is stored else [f"data_wait_fraction: stored {stored}, the raw samples give {expected}"]
+    tolerance = (SHARE_ROUNDING + 2 * SAMPLE_ROUNDING) * expected
+    return _disagreement("data_wait_fraction", stored, expected, tolerance)
+
+
+def long_data_wait_is_said(result: Result) -> list[str]:
+    """A result whose steps waited for samples longer than the limit holds the warning."""
+    waiting = result["performance_metrics"]["data_wait_fraction"]
+    if data_wait_warning(waiting) is None or any(text.startswith(DATA_WAIT) for text in result["warnings"]):
+        return []
+    return [f"warnings: a data_wait_fraction of {waiting:g} is above the limit and none says so"]
+
+
+def batch_adds_up(result: Result) -> list[str]:
+    """GBS = MBS x DP x GA and GPUs = DP x TP x PP x CP, all above zero; not judged where a log leaves one unknown."""
+    c = result["training_config"]
+    found = []
+    if any(c[key] is None for key in ("micro_batch_size", "gradient_accumulation", "dp", "tp", "pp", "cp")):
+        return []
+    batch = c["micro_batch_size"] * c["dp"] * c["gradient_accumulation"]
+    if c["global_batch_size"] != batch or batch <= 0:
+        factors = f"{c['micro_batch_size']} x {c['dp']} x {c['gradient_accumulation']}"
+        found.append(f"global_batch_size: got {c['global_batch_size']}, wanted MBS x DP x GA = {factors} = {batch}")
+    gpus = c["dp"] * c["tp"] * c["pp"] * c["cp"]
+    if c["num_gpus"] != gpus or gpus <= 0:
+        factors = f"{c['dp']} x {c['tp']} x {c['pp']} x {c['cp']}"
+        found.append(f"num_gpus: got {c['num_gpus']}, wanted DP x TP x PP x CP = {factors} = {gpus}")
+    return found
+
+
+def asked_is_what_ran(result: Result) -> list[str]:
+    """Every setting that was read back from the framework is the one that was asked for."""
+    asked, ran = result["training_config"], result["resolved_config"]
+    cannot = {"reasons", "init"} if result["framework"] in OWN_WEIGHTS_ONLY else {"reasons"}
+    return [
+        f"{key}: asked {asked[key]!r}, ran {ran[key]!r}"
+        for key in asked
+        if key not in cannot and ran.get(key) is not None and not _is_same(asked[key], ran[key])
+    ]
+
+
+def data_is_not_memorised(result: Result) -> list[str]:
+    """At most MAX_EPOCHS passes over the data, unless allow_repeat was asked for."""
+    epochs = result["fingerprint"]["epochs"]
+    if epochs is None or epochs <= MAX_EPOCHS or result["training_config"].get("allow_repeat") is True:
+        return []
+    return [f"epochs: got {epochs:g}, wanted at most {MAX_EPOCHS}; the data is being memorised"]
+
+
+def data_is_seen_once(result: Result) -> list[str]:
+    """More than one pass, or an unknown number of them, is worth a warning."""
+    epochs = result["fingerprint"]["epochs"]
+    if epochs is None:
+        return ["epochs: unknown; repeated data cannot be ruled out"] if result["status"] == "ok" else []
+    if epochs <= WARN_EPOCHS:
+        return []
+    return [f"epochs: {epochs:g} passes over the data; the loss is not one of unseen data"]
+
+
+def trainer_warned(result: Result) -> list[str]:
+    """Whatever the trainer warned of."""
+    return list(result["warnings"])
+
+
+def settings_were_read_back(result: Result) -> list[str]:
+    """A setting that the framework did not give back may not be the one that ran."""
+    asked, ran = result["training_config"], result["resolved_config"]
+    readable = [key for key in asked if key in ran and key != "reasons"]
+    unknown = [key for key in readable if ran[key] is None]
+    if result["status"] == "ok" and unknown == readable:
+        return ["no setting was read back from the framework: what ran may be something else"]
+    return [f"not read back from the framework: {', '.join(unknown)}"] if unknown and result["status"] == "ok" else []
+
+
+def step_times_vary(result: Result) -> list[str]:
+    """Measured times hardly ever repeat to the last digit; a copied or averaged one does."""
+    longest = max((len(list(same)) for _, same in groupby(result["step_times"])), default=0)
+    return [f"step times repeat exactly, {longest} in a row"] if longest >= REPEATS_IN_A_ROW else []
+
+
+REJECTING_RULES: tuple[Rule, ...] = (
+    steps_are_complete,
+    steps_take_time,
+    losses_are_positive,
+    warmup_is_excluded,
+    step_times_agree,
+    throughput_agrees,
+    data_wait_agrees,
+    long_data_wait_is_said,
+    batch_adds_up,
+    asked_is_what_ran,
+    data_is_not_memorised,
+)
+WARNING_RULES: tuple[Rule, ...] = (trainer_warned, data_is_seen_once, settings_were_read_back, step_times_vary)
+
+
+def absurd_numbers(value: Any, where: str = "") -> Iterator[str]:
+    """Yield a line for every number that is beyond LARGEST_NUMBER; the other rules rely on there being none."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from absurd_numbers(inner, f"{where}.{key}" if where else str(key))
+    elif isinstance(value, list) and not _are_all_small(value):
+        for inner in value:
+            yield from absurd_numbers(inner, where)
+    elif isinstance(value, (int, float)) and abs(value) > LARGEST_NUMBER:
+        yield f"{where}: got a number beyond {LARGEST_NUMBER:g}, which no measurement or setting is"
+
+
+def _are_all_small(values: list[Any]) -> bool:
+    """Whether a list is of numbers alone, none of them absurd; the samples of a run, so that it must be quick."""
+    try:
+        return not values or -LARGEST_NUMBER <= min(values) <= max(values) <= LARGEST_NUMBER
+    except TypeError:  # there is something else among them
+        return False
+
+
+def _summary_tolerance(value: float) -> float:
+    """Both roundings; twice that of the samples because a standard deviation can move by up to that much."""
+    return SUMMARY_ROUNDING + 2 * SAMPLE_ROUNDING * abs(value)
+
+
+def _disagreement(key: str, stored: float | None, expected: float, tolerance: float) -> list[str]:
+    if stored is None or abs(stored - expected) <= tolerance:
+        return []
+    return [f"{key}: stored {stored:.7g}, the raw samples give {expected:.7g}"]
+
+
+def _is_same(asked: Any, ran: Any) -> bool:
+    if isinstance(asked, float) and isinstance(ran, (int, float)) and not isinstance(ran, bool):
+        return math.isclose(asked, ran, rel_tol=FLOAT32_RELATIVE)
+    return bool(asked == ran)

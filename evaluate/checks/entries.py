@@ -1,0 +1,113 @@
+"""Read results of every known format and check them: each becomes an entry with the findings of all rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from evaluate.checks import identity
+from evaluate.checks.consistency import REJECTING_RULES, WARNING_RULES, absurd_numbers
+from evaluate.checks.limits import LIMITS, energy_has_two_sources
+from evaluate.inputs import earlier, mlperf_results
+from evaluate.metrics.measured_rate import attach, load_probes
+from utils.results import store
+from utils.results.schema import Result
+
+REJECTING = (*REJECTING_RULES, *LIMITS, identity.framework_is_what_ran, earlier.summary_agrees)
+WARNING = (
+    *WARNING_RULES,
+    identity.model_is_what_it_is_called,
+    identity.loss_is_of_unseen_data,
+    energy_has_two_sources,
+)
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What the rules found in one result: any rejection makes it unfit for a comparison, a warning does not."""
+
+    rejections: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def with_rejections(self, more: Sequence[str]) -> Findings:
+        """Return these findings with more rejections."""
+        return replace(self, rejections=(*self.rejections, *more)) if more else self
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A result that could be read, with its file and findings."""
+
+    path: Path
+    result: Result
+    findings: Findings
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the result takes part in averages: status ok and not rejected."""
+        return self.result["status"] == "ok" and not self.findings.rejections
+
+    @property
+    def why_not_counted(self) -> str:
+        """The reason of the trainer and those of the rules; empty for a counted result."""
+        reason = self.result["reason"]
+        return "; ".join(([reason] if reason else []) + list(self.findings.rejections))
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Everything found in the folders; `unreadable` are files that are no results, with the error of each."""
+
+    entries: tuple[Entry, ...]
+    unreadable: tuple[tuple[Path, str], ...]
+
+
+def check_result(result: Result) -> Findings:
+    """Return what all rules find in `result`, which must satisfy the schema (`utils.results.store.read` saw to
+    that).
+    """
+    if absurd := list(absurd_numbers(result)):
+        return Findings(rejections=tuple(absurd))
+    return Findings(
+        rejections=tuple(line for rule in REJECTING for line in rule(result)),
+        warnings=tuple(line for rule in WARNING for line in rule(result)),
+    )
+
+
+def load_results(paths: Sequence[Path]) -> Loaded:
+    """Read and check every result below `paths`, those of earlier formats and of MLPerf's logs too.
+
+    Raises ResultError where a path is missing or nothing was found.
+    """
+    found: list[tuple[Path, dict[str, Any]]] = []
+    unreadable = []
+    for path in (*store.find(paths), *earlier.find(paths)):
+        try:
+            found.append((path, earlier.read(path) if earlier.is_named(path) else store.read(path)))
+        except store.ResultError as error:
+            unreadable.append((path, str(error)))
+    of_mlperf, unbelievable = mlperf_results.load(paths)
+    found += of_mlperf
+    unreadable += unbelievable
+    earlier.numbered([one for one in found if earlier.is_named(one[0])])
+    probes = load_probes(paths)
+    for _, result in found:
+        attach(result, probes)
+    entries = [
+        Entry(path, result, check_result(result).with_rejections(twins))
+        for (path, result), twins in zip(found, identity.same_times(found), strict=True)
+    ]
+    if not entries and not unreadable:
+        searched = ", ".join(str(path) for path in paths)
+        advice = "train first, or name the folder that holds them"
+        raise store.ResultError(f"{searched}: got no result, wanted train_*.json or benchmark_*.json files; {advice}")
+    return Loaded(tuple(entries), tuple(unreadable))
+
+
+def job_name(result: Result, *, with_host: bool = False) -> str:
+    """Return `platform/framework model size method [label] [@ host]`, the name of a job in tables."""
+    name = f"{result['platform']}/{result['framework']} {result['model']} {result['model_size']} {result['method']}"
+    name += f" [{result['label']}]" if result["label"] else ""
+    return name + (f" @ {result['provenance']['host'] or 'unknown host'}" if with_host else "")

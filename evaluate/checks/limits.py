@@ -1,0 +1,130 @@
+"""What no device can do: more arithmetic than it has, more memory than it has, energy that disagrees with itself.
+
+And what a result says of its own utilisation: it has to follow from the formula and the peak that are used here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from evaluate.inputs.earlier_names import MFU_CLAIMS, TFLOPS_CLAIMS
+from evaluate.metrics.figures import Figure
+from evaluate.metrics.metrics import device_of, flops_per_token, metrics
+from utils.results.schema import Result
+
+FULL_PERCENT = 100.0
+ENERGY_RELATIVE = 0.05
+"""Two sources of one energy agree at least this well, or one of them counts something else, such as one die of two."""
+CLAIM_RELATIVE = 0.02
+"""A utilisation from other steps of the same run differs by less; one of another formula by more (3.5 % at 2,048
+tokens, 12.5 % at 8,192: Llama 3.1 8B, attention counted in full)."""
+
+
+def utilisation_is_possible(result: Result) -> list[str]:
+    """Return a line where model FLOP/s, attention counted causally, exceed the dense peak or the measured rate."""
+    if result["status"] != "ok":
+        return []
+    found = metrics(result)
+    lines = []
+    for name, what in (("mfu_causal", "the dense peak"), ("share_of_measured_matmul", "the measured rate")):
+        figure = found.get(name)
+        if figure is not None and figure.value is not None and figure.value > FULL_PERCENT:
+            lines.append(f"model FLOP/s: {figure.value:.0f} % of {what}, which cannot be: {figure.how}")
+    return lines
+
+
+def claimed_utilisation_agrees(result: Result) -> list[str]:
+    """Return a line for each utilisation that a result states of itself and that does not follow from its samples."""
+    stored = result["performance_metrics"]
+    claims = [key for key in (*MFU_CLAIMS, *TFLOPS_CLAIMS) if isinstance(stored.get(key), (int, float))]
+    if not claims or result["status"] != "ok":
+        return []
+    found = metrics(result)
+    return [line for key in claims if (line := _claim(key, float(stored[key]), found, result))]
+
+
+def _claim(key: str, value: float, found: Mapping[str, Figure], result: Result) -> str:
+    kind, unit = ("mfu", "%") if key in MFU_CLAIMS else ("model_tflops", "TFLOP/s")
+    right = found.get(f"{kind}_causal")
+    if right is None or right.value is None:
+        return f"{key}: says {value:g}, which nothing stands behind: {right.how if right else 'no steady step'}"
+    says = value * FULL_PERCENT if kind == "mfu" and _is_near(value * FULL_PERCENT, right.value) else value
+    if _is_near(says, right.value):
+        return ""
+    full, text = found[f"{kind}_full"], f"{key}: says {value:g}, attention counted causally makes it {right.value:.1f}"
+    if full.value is not None and (_is_near(value, full.value) or _is_near(value * FULL_PERCENT, full.value)):
+        return f"{text} {unit}; it is by the full-attention formula"
+    if kind == "mfu" and _is_over_another_peak(value, result, found):
+        return f"{text} {unit}; it is over the bf16 peak, and this ran in {result['training_config']['precision']}"
+    return f"{text} {unit}; the FLOP count or the peak behind it is wrong"
+
+
+def _is_over_another_peak(value: float, result: Result, found: Mapping[str, Figure]) -> bool:
+    """Whether an 8-bit run was divided by the peak of 16 bits, by either formula."""
+    device, rate = device_of(result), found["tokens_per_second_per_gpu"].value
+    if device is None or rate is None or result["training_config"]["precision"] == "bf16":
+        return False
+    for causal in (True, False):
+        flops = flops_per_token(result, causal=causal).value
+        share = FULL_PERCENT * rate * (flops or 0.0) * 1e-12 / device.dense_bf16_tflops
+        if _is_near(value, share) or _is_near(value * FULL_PERCENT, share):
+            return True
+    return False
+
+
+def memory_fits(result: Result) -> list[str]:
+    """The peak of a rank is no larger than the memory of its device."""
+    peak, total = result["memory_metrics"]["peak_memory_allocated_gb"], result["gpu_info"]["total_memory_gb"]
+    if peak is None or total is None or peak <= total:
+        return []
+    return [f"peak_memory_allocated_gb: got {peak} GB on a device of {total} GB"]
+
+
+def energy_agrees(result: Result) -> list[str]:
+    """Joules are watts times the seconds of the steps that they were measured over, and joules a token are of those.
+
+    The measured steps are the last ones that make joules / joules_per_token tokens; without joules_per_token, all or
+    the steady ones. `avg_watts` is that of all GPUs together, or of one on average.
+    """
+    energy, times = result["energy_metrics"], result["step_times"]
+    joules, watts = energy["joules"], energy["avg_watts"]
+    known = [value for value in (joules, watts, energy["joules_per_token"]) if value is not None]
+    if known and min(known) <= 0:
+        return [f"energy: got {joules} J, {watts} W and {energy['joules_per_token']} J a token, wanted more than 0"]
+    if joules is None or not times or min(times) <= 0:
+        return []
+    if energy["joules_per_token"] is not None:
+        config = result["training_config"]
+        tokens, of_a_step = joules / energy["joules_per_token"], config["global_batch_size"] * config["sequence_length"]
+        if tokens > len(times) * of_a_step * (1 + ENERGY_RELATIVE):
+            trained = f"{len(times) * of_a_step:,} were trained"
+            return [f"energy: {energy['joules_per_token']} J a token make {tokens:,.0f} tokens, {trained}"]
+        measured = [max(1, round(tokens / of_a_step))]
+    else:
+        measured = [len(times), len(times) - (result["performance_metrics"]["warmup_steps_excluded"] or 0)]
+    if watts is None:
+        return []
+    seconds = [math.fsum(times[-count:]) for count in measured]
+    gpus = {1, result["training_config"]["num_gpus"]}
+    if any(_is_near(joules, watts * count * one, ENERGY_RELATIVE) for one in seconds for count in gpus):
+        return []
+    power = " or ".join(f"{watts * one:,.0f} J" for one in dict.fromkeys(seconds))
+    return [
+        f"energy: the counter says {joules:,.0f} J, {watts:g} W over the steps make {power}: they are not of one thing"
+    ]
+
+
+def energy_has_two_sources(result: Result) -> list[str]:
+    """Energy from a counter alone, or from power alone, is confirmed by nothing."""
+    joules, watts = result["energy_metrics"]["joules"], result["energy_metrics"]["avg_watts"]
+    if (joules is None) == (watts is None):
+        return []
+    return [f"energy: {'power' if joules is None else 'joules'} from one source, which no other confirms"]
+
+
+def _is_near(a: float, b: float, relative: float = CLAIM_RELATIVE) -> bool:
+    return abs(a - b) <= relative * abs(b)
+
+
+LIMITS = (utilisation_is_possible, claimed_utilisation_agrees, memory_fits, energy_agrees)

@@ -1,0 +1,302 @@
+"""The certificate of a pair: did both sides do the same work under the same conditions? Item by item, with both values.
+
+An item is the same, differs as this track allows, differs so that the pair cannot be compared, or is unknown.
+What both sides must share is work: model, data in one order, arithmetic, optimizer, schedule. How they do it (kernels,
+overlap, library versions) is what is being measured, and is shown. In the track `equal` the layout is part of the work.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from evaluate.fairness import pair_conditions as conditions
+from evaluate.fairness.handicaps import handicap, remark
+from evaluate.metrics import curves
+from utils.results.schema import Result
+
+SAME, ALLOWED, BLOCKING, UNKNOWN = "same", "differs, allowed", "differs, not comparable", "unknown"
+CONDITION_STATES = {
+    conditions.SAME: SAME,
+    conditions.ALLOWED: ALLOWED,
+    conditions.BLOCKING: BLOCKING,
+    conditions.UNKNOWN: UNKNOWN,
+}
+MODEL = {
+    "parameter_count": "number of parameters",
+    "vocab_size": "vocabulary",
+    "num_layers": "layers",
+    "hidden_size": "hidden size",
+    "ffn_hidden_size": "feed-forward size",
+    "num_attention_heads": "attention heads",
+    "num_query_groups": "query groups",
+    "norm_eps": "norm epsilon",
+    "qkv_bias": "QKV bias",
+    "rope_base": "rotary base",
+    "rope_scaling": "rotary scaling",
+    "sliding_window": "attention window",
+    "init_std": "standard deviation of initial weights",
+}
+WORK = {
+    "precision": "precision",
+    "sequence_length": "sequence length",
+    "global_batch_size": "global batch",
+    "max_steps": "number of steps",
+    "lr": "learning rate",
+    "min_lr": "last learning rate",
+    "warmup_iters": "warm-up steps",
+    "weight_decay": "weight decay",
+    "beta1": "Adam beta 1",
+    "beta2": "Adam beta 2",
+    "adam_eps": "Adam epsilon",
+    "clip_grad": "gradient clipping",
+    "parameters_without_weight_decay": "parameters without weight decay",
+    "seed": "seed",
+}
+LAYOUT = {
+    "num_gpus": "number of GPUs",
+    "tp": "tensor parallel size",
+    "pp": "pipeline parallel size",
+    "cp": "context parallel size",
+    "dp": "data parallel size",
+    "micro_batch_size": "micro batch",
+    "gradient_accumulation": "gradient accumulation",
+}
+"""Part of the work in the track `equal`; in `best` each side has its own."""
+MEANS = {
+    "init": "source of initial weights",
+    "optimizer": "optimizer class",
+    "distributed_optimizer": "distributed optimizer",
+    "parameter_dtype": "parameter type",
+    "gradient_reduce_dtype": "type of reduced gradients",
+    "overlap_grad_reduce": "overlap of gradient reduction",
+    "overlap_param_gather": "overlap of parameter gather",
+    "attention_backend": "attention",
+    "layer_implementation": "layers by",
+    "fused_ops": "fused operations",
+    "dataloader_workers": "loader workers",
+}
+"""How a framework does the work: may differ between frameworks; inside one, `equal` wants it the same."""
+DATA = {
+    "dataset_bin_sha256": "data",
+    "dataset_idx_sha256": "index of the data",
+    "token_stream_sha256": "tokens of the first batches in order",
+    "tokenizer_sha256": "tokenizer",
+    "initial_weights_sha256": "initial weights",
+}
+
+
+@dataclass(frozen=True)
+class Item:
+    """One line of a certificate."""
+
+    name: str
+    state: str
+    a: str
+    b: str
+    note: str = ""
+
+    @property
+    def is_unproven(self) -> bool:
+        """Whether a result should hold the item and one side's does not, so that it is not shown to be the same."""
+        return self.state == UNKNOWN and (self.a != self.b or self.a == _shown(None))
+
+    @property
+    def sentence(self) -> str:
+        """The item as a reason: what differs, or is unknown, and the two values."""
+        said = self.note or f"{self.name} differs" if self.state != UNKNOWN else f"{self.name} is unknown"
+        return f"{said}: {self.a} against {self.b}"
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """All items of a pair, those that forbid a comparison first."""
+
+    items: tuple[Item, ...]
+
+    @property
+    def is_comparable(self) -> bool:
+        """Whether nothing forbids a comparison."""
+        return not self.blocking
+
+    @property
+    def blocking(self) -> list[Item]:
+        """What forbids it."""
+        return [item for item in self.items if item.state == BLOCKING]
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self.items)
+
+
+MAY_BE_NONE = ("rope_scaling", "sliding_window")
+"""What a model may have none of."""
+NOT_SAID, EARLIER = "unknown", "earlier"
+FOLLOW_THE_SEED = ("token_stream_sha256", "initial_weights_sha256")
+LOW_PRECISION_STATES = ("8bit", "bnb", "bitsandbytes", "adafactor", "lion", "sgd")
+"""Words in the class of an optimizer that does less work than AdamW with 32-bit states."""
+
+
+def certificate(a: Sequence[Result], b: Sequence[Result]) -> Certificate:
+    """Return the certificate of two sides, each at least one ok result of one system."""
+    items = [
+        *(_proof(a, b) + list(_identity(a, b))),
+        *_resolved(a, b),
+        *_data(a, b),
+        *curves_items(a, b),
+        *_surroundings(a, b),
+    ]
+    order = (BLOCKING, UNKNOWN, ALLOWED, SAME)
+    return Certificate(tuple(sorted(items, key=lambda item: order.index(item.state))))
+
+
+def _proof(a: Sequence[Result], b: Sequence[Result]) -> list[Item]:
+    """Return what forbids sides of an earlier format: nothing in it says which model was trained on which data."""
+    is_earlier = [any(one.get("source") == EARLIER for one in side) for side in (a, b)]
+    shown = ["an earlier format" if one else "read back" for one in is_earlier]
+    note = "neither model nor data is proven to be the same"
+    return [Item("proof of model and data", BLOCKING, shown[0], shown[1], note)] if any(is_earlier) else []
+
+
+def _identity(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
+    for key, name in (("model", "model"), ("model_size", "model size"), ("method", "track")):
+        left, right = ([None if one[key] == NOT_SAID else one[key] for one in side] for side in (a, b))
+        yield _item(name, left, right, BLOCKING)
+
+
+def _resolved(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
+    is_equal_track = a[0]["method"] == "equal"
+    is_one_framework = {one["framework"] for one in a} == {one["framework"] for one in b}
+    groups = (
+        (MODEL, BLOCKING),
+        (WORK, BLOCKING),
+        (LAYOUT, BLOCKING if is_equal_track else ALLOWED),
+        (MEANS, BLOCKING if is_equal_track and is_one_framework else ALLOWED),
+    )
+    for keys, state in groups:
+        for key, name in keys.items():
+            sides = (_values(a, "resolved_config", key), _values(b, "resolved_config", key))
+            if key == "seed":
+                sides = (_as_one(sides[0]), _as_one(sides[1]))
+            if key in MAY_BE_NONE:
+                sides = (_with_none(a, sides[0]), _with_none(b, sides[1]))
+            yield _item(name, *sides, state)
+    weak = [_weak_optimizer(side) for side in (a, b)]
+    if weak[0] != weak[1]:
+        note = "one side's optimizer keeps smaller states than AdamW's of 32 bits"
+        yield Item("optimizer states", BLOCKING, weak[0] or "32 bits", weak[1] or "32 bits", note)
+
+
+def _as_one(values: list[Any]) -> list[Any]:
+    """Return what follows the seed as one value: runs of a side rightly have several, and both sides the same ones."""
+    return values if None in values else [sorted(set(values))]
+
+
+def _with_none(side: Sequence[Result], values: list[Any]) -> list[Any]:
+    """Return the values with `none` for a null that was read back: a model of which nothing is known has no layers."""
+    has_layers = [one["resolved_config"].get("num_layers") is not None for one in side]
+    return ["none" if value is None and known else value for value, known in zip(values, has_layers, strict=True)]
+
+
+def _weak_optimizer(side: Sequence[Result]) -> str:
+    names = {str(one["resolved_config"]["optimizer"]).lower() for one in side}
+    return ", ".join(sorted(name for name in names if any(word in name for word in LOW_PRECISION_STATES)))
+
+
+def _data(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
+    for key, name in DATA.items():
+        state = ALLOWED if key == "initial_weights_sha256" else BLOCKING
+        left, right = _values(a, "fingerprint", key), _values(b, "fingerprint", key)
+        if key in FOLLOW_THE_SEED:
+            left, right = _as_one(left), _as_one(right)
+        if key == "tokenizer_sha256" and set(left + right) == {None} and _has_equal_data(a, b):
+            state = ALLOWED  # the tokens are equal, whoever made them
+        yield _item(name, left, right, state)
+
+
+def _has_equal_data(a: Sequence[Result], b: Sequence[Result]) -> bool:
+    known = {value for side in (a, b) for value in _values(side, "fingerprint", "dataset_bin_sha256")}
+    return len(known) == 1 and None not in known
+
+
+def curves_items(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
+    """Yield what the loss curves say: equal at the start, in a band at the end, nothing memorised, nothing diverged."""
+    for finding in curves.findings(a, b):
+        yield Item(
+            finding.name,
+            {True: SAME, False: BLOCKING, None: UNKNOWN}[finding.is_fine],
+            finding.a,
+            finding.b,
+            finding.note,
+        )
+
+
+def _surroundings(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
+    environments = [_merged(one["provenance"]["environment"] or {} for one in side) for side in (a, b)]
+    for name in sorted({*environments[0], *environments[1]}):
+        left, right = (environment.get(name, "not set") for environment in environments)
+        if left == right:
+            continue
+        taken = [{handicap(*_environment(one), name) for one in side} for side in (a, b)]
+        if taken[0] == taken[1] and len(taken[0]) == 1:
+            note = max(remark(*_environment(one), name) for one in (*a, *b))
+            yield Item(f"environment {name}", ALLOWED, left, right, note)
+        else:
+            note = f"{name} on one side only, where {max(taken[0] | taken[1])}"
+            yield Item(f"environment {name}", BLOCKING, left, right, note)
+    for key in ("framework_versions", "code_sha256", "image_digest"):
+        yield _item(key.replace("_", " "), _values(a, "provenance", key), _values(b, "provenance", key), ALLOWED)
+    for found in conditions.findings(a, b):
+        yield Item(found.name, CONDITION_STATES[found.state], found.a, found.b, found.note)
+
+
+def _environment(result: Result) -> tuple[str, dict[str, str]]:
+    return result["platform"], result["provenance"]["environment"] or {}
+
+
+def _merged(environments: Any) -> dict[str, str]:
+    found: dict[str, set[str]] = {}
+    for environment in environments:
+        for name, value in environment.items():
+            found.setdefault(name, set()).add(str(value))
+    return {name: " or ".join(sorted(values)) for name, values in found.items()}
+
+
+def _values(side: Sequence[Result], section: str, key: str) -> list[Any]:
+    return [one[section].get(key) for one in side]
+
+
+def _item(name: str, a: Sequence[Any], b: Sequence[Any], state_if_different: str) -> Item:
+    """Compare the values of all runs of both sides; inside a side they must agree too."""
+    left, right = _distinct(a), _distinct(b)
+    shown = [" or ".join(_shown(json.loads(value)) for value in side) for side in (left, right)]
+    if left == right == ["null"] and state_if_different == ALLOWED:
+        return Item(name, SAME, "none", "none")  # nothing that matters here
+    if "null" in left + right:
+        return Item(name, UNKNOWN, shown[0], shown[1])
+    state = SAME if left == right and len(left) == 1 else state_if_different
+    return Item(name, state, shown[0], shown[1])
+
+
+def _distinct(values: Sequence[Any]) -> list[str]:
+    return list(dict.fromkeys(json.dumps(value, sort_keys=True) for value in values))
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "unknown"
+    if isinstance(value, list):
+        return ", ".join(map(_shown, value))
+    if isinstance(value, dict):
+        return _shown_map(value)
+    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+    return text[:12] if len(text) == 64 and " " not in text else text
+
+
+def _shown_map(value: dict[str, Any]) -> str:
+    """Return a map in words: what is on, what is off, and the value of everything else."""
+    on, off = ([key for key in sorted(value) if value[key] is state] for state in (True, False))
+    parts = [f"{key} {_shown(value[key])}" for key in sorted(value) if not isinstance(value[key], bool)]
+    parts += [f"{word}: {', '.join(keys)}" for word, keys in (("on", on), ("off", off)) if keys]
+    return "; ".join(parts) or "none"

@@ -1,0 +1,145 @@
+"""Find the logs of trainings: by the environment, by name, in known folders, and by what is in them.
+
+Files of one training stand together: rotated parts of a log, and the per-rank tree that Primus writes,
+`{work_group}/{user}/{exp}/logs/pre_trainer/rank-N/*.log`, of which each rank's fullest level is taken.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from utils.logs.events import FILE_NAME as EVENTS
+from utils.logs.reader import holds_iterations
+from utils.models import NAMES
+
+PRIMUS_PATH = "/workspace/Primus"
+"""Where AMD's images keep Primus, unless PRIMUS_PATH says otherwise."""
+TRACE_REPORT = "a report on traces of some steps (TraceLens and the like); it holds times of kernels and none of steps"
+_ROTATED = re.compile(r"\.(?:\d+|\d{4}-\d\d-\d\d_[\d_-]+)(?=\.(?:log|txt)$)|(?<=\.log)\.\d+$|(?<=\.txt)\.\d+$")
+_TEXTS = (".log", ".txt")
+_LEVELS = ("debug", "info", "warning", "error")
+"""Names of Primus's files; each level holds those after it as well."""
+
+
+class DiscoverError(ValueError):
+    """No log was found, or more than one; the message says where was looked."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The files of one training."""
+
+    name: str
+    """Path below the folder that was searched, for messages."""
+    paths: tuple[Path, ...]
+    model: str | None
+    """Told by the nearest part of the path that names one model; None where none does."""
+    refused: str | None = None
+    """Why no result can come of it."""
+
+    @property
+    def label(self) -> str:
+        """The name as a folder's name, so that different trainings never share a row."""
+        return re.sub(r"[^A-Za-z0-9._-]+", "_", self.name).strip("._") or "log"
+
+
+def discover(folder: Path) -> list[Found]:
+    """Return every training whose log stands below `folder`, sorted by path; raise DiscoverError for no folder."""
+    if not folder.is_dir():
+        raise DiscoverError(f"{folder}: no such folder; name the one that the logs are in")
+    groups: dict[Path, list[Path]] = {}
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        key = _training_of(path)
+        if key is not None:
+            groups.setdefault(key, []).append(path)
+    return [found for key, paths in sorted(groups.items()) if (found := _found(folder, key, paths))]
+
+
+def log_of(model: str, environ: Mapping[str, str], here: Path | None = None) -> list[Path]:
+    """Return the files of the one log of `model`: those that `<MODEL>_LOG` names, else the only one in a known folder.
+
+    Folders are asked in order: the current one, its logs/ and output/ (and output/logs/), PRIMUS_WORKSPACE, and output/
+    of PRIMUS_PATH. Raises DiscoverError where none has one, or the first that has any has several.
+    """
+    variable = f"{model.upper()}_LOG"
+    if named := environ.get(variable):
+        paths = [Path(text) for text in named.split(":")]
+        for path in paths:
+            if not path.is_file():
+                raise DiscoverError(f"{variable}={named}: {path} is no file; name the log, parts apart by `:`")
+        return paths
+    folders = known_folders(environ, here or Path())
+    for folder in folders:
+        found = [one for one in _in_folder(folder) if one.model == model]
+        if len(found) > 1:
+            names = ", ".join(str(one.paths[0]) for one in found)
+            raise DiscoverError(f"{folder}: several logs of {model} ({names}); say which with --log-file")
+        if found:
+            return list(found[0].paths)
+    looked = ", ".join(str(folder) for folder in folders)
+    raise DiscoverError(f"no log of {model} in {looked}; name it with --log-file or {variable}")
+
+
+def known_folders(environ: Mapping[str, str], here: Path) -> list[Path]:
+    """Return the folders in which a log is looked for, those that exist."""
+    folders = [here, here / "logs", here / "output", here / "output" / "logs"]
+    if workspace := environ.get("PRIMUS_WORKSPACE"):
+        folders.append(Path(workspace))
+    folders.append(Path(environ.get("PRIMUS_PATH") or PRIMUS_PATH) / "output")
+    return [folder for folder in dict.fromkeys(folders) if folder.is_dir()]
+
+
+def _in_folder(folder: Path) -> list[Found]:
+    """Return the trainings of a folder itself and of the Primus tree below it; nothing of deeper folders."""
+    paths = [path for path in folder.iterdir() if path.is_file()]
+    paths += folder.glob("*/*/*/logs/pre_trainer/rank-*/*")
+    groups: dict[Path, list[Path]] = {}
+    for path in sorted(paths):
+        key = _training_of(path)
+        if key is not None and not path.name.startswith(EVENTS):
+            groups.setdefault(key, []).append(path)
+    found = (_found(folder, key, group) for key, group in sorted(groups.items()))
+    return [one for one in found if one and not one.refused]
+
+
+def _training_of(path: Path) -> Path | None:
+    """Return what the files of one training have in common; None for a file that is no log by its name."""
+    if path.parent.name.startswith("rank-") and path.parent.parent.name == "pre_trainer" and path.suffix == ".log":
+        return path.parents[3]
+    if path.name.startswith(EVENTS) or path.suffix == ".xlsx":
+        return path
+    plain = _ROTATED.sub("", path.name)
+    return path.with_name(plain) if plain.endswith(_TEXTS) else None
+
+
+def _found(folder: Path, key: Path, paths: Sequence[Path]) -> Found | None:
+    name = str(key.relative_to(folder))
+    if key.suffix == ".xlsx":
+        return Found(name, tuple(paths), _model_of(name), TRACE_REPORT)
+    chosen = tuple(_fullest_levels(paths))
+    if not any(holds_iterations(path) for path in chosen):
+        return None
+    return Found(name, chosen, _model_of(name))
+
+
+def _fullest_levels(paths: Iterable[Path]) -> Iterable[Path]:
+    """Yield of each rank's folder the files of its fullest level, and every file that is no level of Primus."""
+    by_folder: dict[Path, list[Path]] = {}
+    for path in paths:
+        by_folder.setdefault(path.parent, []).append(path)
+    for files in by_folder.values():
+        levels = [level for level in _LEVELS if any(file.name.startswith(f"{level}.") for file in files)]
+        for file in files:
+            if not levels or not file.parent.name.startswith("rank-") or file.name.startswith(f"{levels[0]}."):
+                yield file
+
+
+def _model_of(name: str) -> str | None:
+    for part in reversed(Path(name).parts):
+        named = [model for model in NAMES if model in part.lower()]
+        if named:
+            return named[0] if len(named) == 1 else None
+    return None

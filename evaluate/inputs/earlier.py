@@ -1,0 +1,233 @@
+"""Results of the earlier formats of this kind of suite, turned into results of our schema.
+
+`benchmark_<platform>_<model>.json`, also with a time behind the model (`benchmark_cuda_llama_20250101_120000.json`):
+sections gpu_info, training_config, performance_metrics and memory_metrics, and the list raw_step_times. The speed is
+worked out again from the raw step times; what the file says of it is kept under `earlier` and held against them. What
+such a file cannot prove (data, model, settings that ran, versions) is null with NOT_THERE as the reason.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evaluate.inputs import earlier_names as names
+from evaluate.inputs.earlier_names import MFU_CLAIMS, TFLOPS_CLAIMS
+from utils.results import store
+from utils.results.performance import summarize, warmup_steps
+from utils.results.schema import KNOWN_FROM_A_LOG, SAMPLES, SECTIONS
+from utils.results.store import SUMMARY_ROUNDING
+
+NOT_THERE = "not in the earlier format"
+UNKNOWN = "unknown"
+PATTERN = "benchmark_*.json"
+_NAME = re.compile(r"benchmark_(?P<platform>[a-z]+)_(?P<model>.+?)(?P<time>_\d{8}[_-]?\d{6})?(?:_run(?P<run>\d+))?")
+SUMMARY_RELATIVE = 0.005
+"""Their summaries are rounded (by SUMMARY_ROUNDING seconds too), and leave out 0 to a fifth of the steps as warm-up:
+one of these means must be it."""
+CORE_RATIO = re.compile(r"per_(gpu_)?core|per_cuda_core|per_stream_processor")
+
+Content = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _Section:
+    """What is known of a section, by our names."""
+
+    name: str
+    known: dict[str, Any]
+
+    def filled(self, reason: str = NOT_THERE, **more: Any) -> dict[str, Any]:
+        """Return the whole section, null with a reason where nothing is known."""
+        keys, known = (
+            SECTIONS[self.name],
+            {key: value for key, value in (self.known | more).items() if value is not None},
+        )
+        return dict.fromkeys(keys) | known | {"reasons": {key: reason for key in keys if key not in known}}
+
+
+def is_named(path: Path) -> bool:
+    """Whether a file has the name of an earlier result."""
+    return path.match(PATTERN)
+
+
+def find(paths: Iterable[Path]) -> Iterator[Path]:
+    """Yield the earlier results below the folders among `paths`, sorted; superseded ones are passed over."""
+    seen: set[Path] = set()
+    for folder in (path for path in paths if path.is_dir()):
+        for path in sorted(folder.rglob(PATTERN)):
+            if store.SUPERSEDED not in path.relative_to(folder).parts and path.resolve() not in seen:
+                seen.add(path.resolve())
+                yield path
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return the result in `path`; raise ResultError, in one line, for what is no earlier format either."""
+    try:
+        data = path.read_bytes()
+        content = json.loads(data)
+    except (OSError, ValueError, RecursionError) as error:
+        raise store.ResultError(f"{path}: cannot be read as JSON: {error}") from error
+    if not isinstance(content, dict) or not isinstance(times := names.first(content, names.TIMES), list):
+        raise store.ResultError(f"{path}: got no list raw_step_times, wanted an earlier format or a train_*.json")
+    result = _result(path, content, times, hashlib.sha256(data).hexdigest())
+    store.validate(result, str(path))
+    return result
+
+
+def numbered(found: Sequence[tuple[Path, dict[str, Any]]]) -> None:
+    """Number the runs of equal jobs that have no number of their own, in the order of their paths, in place.
+
+    A file that is there twice under two names is one run.
+    """
+    runs: dict[tuple[Any, ...], dict[str, int]] = {}
+    for path, result in found:
+        job = (path.parent, *(result[key] for key in ("platform", "framework", "model", "label")))
+        known = runs.setdefault(job, {})
+        if result["run"] == 0:
+            result["run"] = known.setdefault(result["identity_sha256"], len(known) + 1)
+
+
+def summary_agrees(result: Mapping[str, Any]) -> list[str]:
+    """Return a line for each figure of an earlier summary that follows from no part of its own raw step times."""
+    stored: Content = result.get("earlier", {}).get("performance_metrics", {})
+    times, config = result["step_times"], result["training_config"]
+    if not stored or not times or min(times) <= 0:
+        return []
+    tokens = config["global_batch_size"] * config["sequence_length"]
+    means = [
+        sum(times[skipped:]) / (len(times) - skipped) for skipped in range(max(1, min(len(times), len(times) // 5 + 2)))
+    ]
+    figures = {
+        "avg_step_time_seconds": means,
+        "steps_per_second": [1 / mean for mean in means],
+        "tokens_per_second": [tokens / mean for mean in means],
+        "tokens_per_second_per_gpu": [tokens / mean / config["num_gpus"] for mean in means],
+    }
+    allowed = SUMMARY_RELATIVE + SUMMARY_ROUNDING / min(means)
+    lines = []
+    for key, possible in figures.items():
+        value = names.first(stored, names.SUMMARY[key])
+        if names.is_number(value) and not any(abs(value - one) <= allowed * one for one in possible):
+            lines.append(f"{key}: the summary says {value:g}, raw_step_times give {possible[0]:g} to {possible[-1]:g}")
+    return lines
+
+
+def _result(path: Path, content: Content, times: list[Any], digest: str) -> dict[str, Any]:
+    named = _NAME.fullmatch(path.stem)
+    config = _training_config(path, content)
+    result: dict[str, Any] = {
+        "schema_version": store.SCHEMA_VERSION,
+        "source": "earlier",
+        "status": "ok" if times else "failed",
+        "reason": None if times else "raw_step_times is empty: nothing was measured",
+        "platform": _platform(path, content, named["platform"] if named else None),
+        "framework": names.framework(content.get("framework")),
+        "model": names.model(content.get("model", content.get("model_name")), named["model"] if named else None),
+        "model_size": UNKNOWN,
+        "method": UNKNOWN,
+        "label": "",
+        "run": int(named["run"]) if named and named["run"] else 0,
+        "attempt": 1,
+        "identity_sha256": digest,
+        "gpu_info": _Section("gpu_info", names.picked(content.get("gpu_info"), names.GPU_INFO, "gpu_info")).filled(),
+        "training_config": config,
+        "resolved_config": _Section("resolved_config", {}).filled(),
+        "memory_metrics": _memory(content),
+        "energy_metrics": _Section("energy_metrics", {}).filled(),
+        "fingerprint": _Section("fingerprint", {}).filled(),
+        "provenance": _Section("provenance", {}).filled(host=names.text(content.get("hostname", content.get("host")))),
+        "earlier": {"file": path.name, "timestamp": content.get("timestamp"), "performance_metrics": _summary(content)},
+    }
+    result |= _samples(path, content, times, config["max_steps"])
+    if not config["max_steps"]:
+        config["max_steps"] = len(times) or None
+    result["performance_metrics"] = _performance(result)
+    result["warnings"] = _warnings(content)
+    return result
+
+
+def _training_config(path: Path, content: Content) -> dict[str, Any]:
+    given = content.get("training_config")
+    if not isinstance(given, dict):
+        raise store.ResultError(f"{path}: got no section training_config, wanted the sizes of the batch and the job")
+    nested = given.get("parallelism", {})
+    known = names.picked({**(nested if isinstance(nested, dict) else {}), **given}, names.CONFIG, "training_config")
+    if not known.get("num_gpus"):
+        known["num_gpus"] = names.picked(content.get("gpu_info"), names.GPU_INFO, "gpu_info").get("device_count")
+    for key in KNOWN_FROM_A_LOG:
+        if not known.get(key) or known[key] <= 0:
+            raise store.ResultError(
+                f"{path}: training_config.{key}: got {known.get(key)!r}, wanted a number above 0; without it there is "
+                "no throughput"
+            )
+    known["precision"] = names.precision(known.get("precision"))
+    return _Section("training_config", known).filled()
+
+
+def _platform(path: Path, content: Content, named: str | None) -> str:
+    """Return the platform that file and name agree on; nothing stands for one of the vendors by default."""
+    gpu_info = content.get("gpu_info") or {}
+    said = [content.get("platform"), gpu_info.get("software_stack") if isinstance(gpu_info, dict) else None, named]
+    known = {
+        names.PLATFORMS[text.lower()] for text in said if isinstance(text, str) and text.lower() in names.PLATFORMS
+    }
+    if len(known) != 1:
+        got = ", ".join(map(repr, said))
+        raise store.ResultError(
+            f"{path}: platform: got {got} (file, software stack, name), wanted one of {', '.join(names.PLATFORMS)}"
+        )
+    return known.pop()
+
+
+def _samples(path: Path, content: Content, times: list[Any], max_steps: int | None) -> dict[str, Any]:
+    """Return steps and samples; one time less than steps is the first step left out, as these suites did."""
+    first = 2 if max_steps == len(times) + 1 else 1
+    samples: dict[str, Any] = {"steps": list(range(first, first + len(times))), "step_times": times}
+    for key, alternatives in (("loss_values", names.LOSSES), ("grad_norms", ()), ("learning_rates", names.RATES)):
+        values = names.first(content, alternatives)
+        if isinstance(values, list) and len(values) == len(times) + first - 1:
+            samples[key] = values[first - 1 :]
+        elif isinstance(values, list) and values and len(values) != len(times):
+            raise store.ResultError(f"{path}: {key}: got {len(values)} values beside {len(times)} step times")
+        else:
+            samples[key] = values or [None] * len(times)
+    samples["data_wait_seconds"] = [None] * len(times)
+    excluded = {"1": f"{NOT_THERE}: the first step has no time"} if first == 2 else {}
+    return {key: samples[key] for key in SAMPLES} | {"excluded_steps": excluded}
+
+
+def _performance(result: dict[str, Any]) -> dict[str, Any]:
+    times, config = result["step_times"], result["training_config"]
+    tokens = config["global_batch_size"] * config["sequence_length"]
+    summary: dict[str, Any] = {}
+    if times and all(map(names.is_number, times)) and sum(times[warmup_steps(len(times)) :]) > 0:
+        summary = dict(summarize(times, tokens, config["num_gpus"]))
+    summary["warmup_steps_excluded"] = warmup_steps(len(times)) if times else None
+    stored = result["earlier"]["performance_metrics"]
+    claims = {key: stored[key] for key in (*MFU_CLAIMS, *TFLOPS_CLAIMS) if names.is_number(stored.get(key))}
+    return _Section("performance_metrics", summary).filled() | claims
+
+
+def _memory(content: Content) -> dict[str, Any]:
+    known = names.picked(content.get("memory_metrics"), names.MEMORY, "memory_metrics")
+    source = "memory_metrics of the earlier format, which does not say what was read" if known else None
+    return _Section("memory_metrics", known).filled(source=source)
+
+
+def _summary(content: Content) -> dict[str, Any]:
+    given = content.get("performance_metrics")
+    return {key: value for key, value in given.items() if names.is_number(value)} if isinstance(given, dict) else {}
+
+
+def _warnings(content: Content) -> list[str]:
+    found = ["an earlier format: it proves neither data nor model nor the settings that ran"]
+    left_out = [key for key in _summary(content) if CORE_RATIO.search(key)]
+    if left_out:
+        found.append(f"{', '.join(left_out)}: left out; cores of different vendors are different things")
+    return found

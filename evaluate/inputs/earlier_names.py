@@ -1,0 +1,117 @@
+"""What the earlier formats call things: our key first, then the other names under which the same is found.
+
+A value of another type ("N/A" for a number) is not known. No other names are tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from utils.models import NAMES
+from utils.results.schema import SECTIONS
+
+TIMES = ("raw_step_times", "step_times")
+LOSSES = ("loss_values", "raw_loss_values", "raw_losses", "losses")
+RATES = ("learning_rates", "raw_learning_rates")
+CONFIG = {
+    "max_steps": ("max_steps", "train_iters", "num_steps"),
+    "global_batch_size": ("global_batch_size", "gbs"),
+    "micro_batch_size": ("micro_batch_size", "mbs"),
+    "sequence_length": ("sequence_length", "seq_length", "seq_len"),
+    "num_gpus": ("num_gpus", "world_size"),
+    "gradient_accumulation": ("gradient_accumulation", "gradient_accumulation_steps", "grad_accum_steps"),
+    "tp": ("tp", "tensor_parallel_size", "tensor_model_parallel_size"),
+    "pp": ("pp", "pipeline_parallel_size", "pipeline_model_parallel_size"),
+    "cp": ("cp", "context_parallel_size"),
+    "dp": ("dp", "data_parallel_size"),
+    "precision": ("precision", "dtype"),
+    "seed": ("seed",),
+    "lr": ("lr", "learning_rate"),
+    "min_lr": ("min_lr", "min_learning_rate"),
+    "warmup_iters": ("warmup_iters", "warmup_steps", "lr_warmup_iters"),
+    "weight_decay": ("weight_decay",),
+    "beta1": ("beta1", "adam_beta1"),
+    "beta2": ("beta2", "adam_beta2"),
+    "adam_eps": ("adam_eps",),
+    "clip_grad": ("clip_grad", "gradient_clip_val"),
+    "dataset": ("dataset",),
+}
+GPU_INFO = {
+    "device_name": ("device_name", "name"),
+    "device_count": ("device_count", "num_gpus"),
+    "total_memory_gb": ("total_memory_gb", "memory_gb"),
+    "gpu_cores": ("gpu_cores",),
+    "software_stack": ("software_stack",),
+    "software_version": ("software_version", "cuda_version", "rocm_version"),
+    "pytorch_version": ("pytorch_version", "torch_version"),
+    "driver_version": ("driver_version",),
+}
+MEMORY = {
+    "avg_memory_allocated_gb": ("avg_memory_allocated_gb",),
+    "peak_memory_allocated_gb": ("peak_memory_allocated_gb", "max_memory_allocated_gb"),
+    "peak_memory_reserved_gb": ("peak_memory_reserved_gb", "max_memory_reserved_gb"),
+}
+SUMMARY = {
+    "avg_step_time_seconds": ("avg_step_time_seconds", "average_step_time_seconds", "avg_step_time"),
+    "steps_per_second": ("steps_per_second",),
+    "tokens_per_second": ("tokens_per_second", "throughput_tokens_per_second"),
+    "tokens_per_second_per_gpu": ("tokens_per_second_per_gpu",),
+}
+PLATFORMS = {"cuda": "nvd", "nvidia": "nvd", "nvd": "nvd", "rocm": "amd", "hip": "amd", "amd": "amd", "cpu": "cpu"}
+FRAMEWORKS = {
+    **{"nemo": "nemo", "primus": "prim", "prim": "prim", "megatron": "mega", "megatron-core": "mega", "mega": "mega"},
+    **{"transformers": "hf", "huggingface": "hf", "hf": "hf"},
+}
+PRECISIONS = {"bfloat16": "bf16", "bf16-mixed": "bf16", "float16": "fp16", "fp16-mixed": "fp16", "float32": "fp32"}
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a finite number and no truth value."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < float("inf")
+
+
+def first(content: Mapping[str, Any], alternatives: Sequence[str]) -> Any:
+    """Return the value under the first of these names that is there, None where none is."""
+    return next((content[name] for name in alternatives if name in content), None)
+
+
+def picked(given: Any, table: Mapping[str, Sequence[str]], section: str) -> dict[str, Any]:
+    """Return what a section of theirs says, by our keys and of our types."""
+    found = {}
+    for key, alternatives in table.items() if isinstance(given, dict) else ():
+        value, kind = first(given, alternatives), SECTIONS[section][key]
+        if kind is int and isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, kind) and (kind is str or is_number(value)):
+            found[key] = value
+    return found
+
+
+def text(value: Any) -> str | None:
+    """Return a text that says something, else None."""
+    return value if isinstance(value, str) and value else None
+
+
+def framework(said: Any) -> str:
+    """Return our name of a framework; `unknown` where nothing is said."""
+    name = text(said)
+    return FRAMEWORKS.get(name.lower(), name) if name else "unknown"
+
+
+def model(said: Any, named: str | None) -> str:
+    """Return our name of the model that the file or its name says; theirs where it is none of ours."""
+    name = text(said) or text(named) or "unknown"
+    ours = [one for one in NAMES if one in name.lower()]
+    return ours[0] if len(ours) == 1 else name
+
+
+def precision(said: Any) -> str | None:
+    """Return our name of a precision."""
+    name = text(said)
+    return PRECISIONS.get(name.lower(), name.lower()) if name else None
+
+
+MFU_CLAIMS = ("mfu", "mfu_percent", "model_flops_utilization", "model_flops_utilization_percent")
+TFLOPS_CLAIMS = ("tflops_per_gpu", "tflops_per_second_per_gpu", "model_tflops_per_gpu", "achieved_tflops_per_gpu")
+"""Keys under which suites keep a utilisation (as a share or in %) and model TFLOP/s, in `performance_metrics`."""

@@ -1,0 +1,109 @@
+"""What fits a device: the largest model by its weights and states, and the micro batch of a run that was measured.
+
+The second is an estimate from one point. Weights, gradients and optimizer states are as large as
+utils/memory/estimate.py says; what the measured peak has beyond them is taken to grow with the micro batch. No GPU has
+confirmed the formula.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from evaluate.metrics.figures import Figure, unknown
+from utils.hardware.devices import Device
+from utils.memory.estimate import FRAMEWORKS, estimate
+from utils.models import ModelSpec, UnknownModelError, get
+from utils.results.schema import Result
+from utils.settings.config import RunConfig, load
+
+BYTES_A_PARAMETER = {"bf16 training": 18, "fp8 training": 19, "bf16 weights": 2, "fp8 weights": 1}
+"""Training: 2 for the bf16 weight, 4 each for gradient, master weight and Adam's two states (Rajbhandari et al.,
+arXiv 1910.02054, section 3.1, with fp32 gradients), 1 more for an fp8 copy. Activations come on top."""
+MODELS, SEQUENCES = "1e9 parameters", "sequences"
+USABLE = 0.95
+"""Share of a device's memory for tensors; the rest is the driver's, the libraries' and lost between blocks."""
+CONFIG = {
+    "micro_batch_size": "micro_batch_size",
+    "global_batch_size": "global_batch_size",
+    "sequence_length": "sequence_length",
+    "tensor_parallel_size": "tp",
+    "pipeline_parallel_size": "pp",
+    "context_parallel_size": "cp",
+    "data_parallel_size": "dp",
+    "gradient_accumulation": "gradient_accumulation",
+    "num_gpus": "num_gpus",
+    "precision": "precision",
+}
+"""Fields of RunConfig that the memory of a rank depends on, and what results call them."""
+
+
+def capacity(device: Device | None, name: str | None = None) -> dict[str, Figure]:
+    """Return the largest model, in 1e9 parameters, that fits one device by its weights (and optimizer states) alone.
+
+    Unknown, with the reason, for a device that is not known (`name` is what it calls itself) and for fp8 on one that
+    has none.
+    """
+    if device is None:
+        why = f"{name or 'the device'} is not known here, so its memory for a model is not"
+        return {use: unknown(MODELS, why) for use in BYTES_A_PARAMETER}
+    return {use: _largest_model(device, use, size) for use, size in BYTES_A_PARAMETER.items()}
+
+
+def _largest_model(device: Device, use: str, size: int) -> Figure:
+    if "fp8" in use and device.dense_fp8_tflops is None:
+        return unknown(MODELS, f"{device.name} has no fp8")
+    return Figure(device.memory_gb / size, MODELS, f"{device.memory_gb:g} GB / {size} bytes a parameter")
+
+
+def micro_batch_that_would_fit(result: Result) -> Figure:
+    """Return the largest micro batch that probably fits, at most all sequences of a rank; never below what ran."""
+    peak, total = result["memory_metrics"]["peak_memory_allocated_gb"], result["gpu_info"]["total_memory_gb"]
+    config, precision = result["training_config"], result["training_config"].get("precision")
+    missing = [name for name in CONFIG.values() if config.get(name) is None]
+    if peak is None or not total or missing:
+        lacks = ["peak memory"] * (peak is None) + ["memory of the device"] * (not total) + missing
+        return unknown(SEQUENCES, f"not in the result: {', '.join(lacks)}")
+    if result["framework"] not in FRAMEWORKS:
+        return unknown(SEQUENCES, f"the memory of {result['framework']}'s states has no formula yet")
+    try:
+        fixed = _states_gb(result)
+    except UnknownModelError as error:
+        return unknown(SEQUENCES, str(error))
+    ran, share = config["micro_batch_size"], config["global_batch_size"] // config["dp"]
+    ranks = config["num_gpus"] if result["platform"] == "cpu" else 1
+    free = USABLE * total / ranks - fixed
+    if peak <= fixed:
+        why = f"the peak of {peak:.3g} GB is not above the {fixed:.3g} GB that weights and states should take"
+        return unknown(SEQUENCES, f"{why}, so one run does not tell what a sequence takes")
+    a_sequence = (peak - fixed) / ran
+    fitting = [size for size in range(ran, share + 1) if share % size == 0 and size * a_sequence <= free]
+    how = (
+        f"estimate from one run: ({USABLE:.0%} of {total / ranks:.4g} GB - {fixed:.3g} GB of weights, gradients and "
+        f"{precision} states) / {a_sequence:.3g} GB a sequence, a divisor of the {share} sequences of a rank"
+    )
+    return Figure(float(max(fitting, default=ran)), SEQUENCES, how)
+
+
+def _states_gb(result: Result) -> float:
+    """What does not grow with the micro batch, GB: weights, gradients, optimizer, on a CPU the process itself."""
+    found = estimate(_config(result), result["framework"], spec_of(result), has_fused_adam=False)
+    return found.weights_gb + found.gradients_gb + found.optimizer_gb + (found.process_gb or 0.0)
+
+
+def spec_of(result: Result) -> ModelSpec:
+    """Return the model that ran; raise UnknownModelError."""
+    layers = result["resolved_config"].get("num_layers")
+    return get(result["model"], result["model_size"], **({"proxy_layers": layers} if layers else {}))
+
+
+def _config(result: Result) -> RunConfig:
+    asked: dict[str, Any] = {name: result["training_config"][key] for name, key in CONFIG.items()}
+    return replace(_any_config(), platform=result["platform"], **asked)
+
+
+@cache
+def _any_config() -> RunConfig:
+    """A valid configuration for `replace`; none of its values counts."""
+    return load("cpu", environ={})

@@ -1,0 +1,112 @@
+"""The measured matrix-multiply rate that belongs to a result: of the same machine, device and precision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from evaluate.metrics.figures import Figure, unknown
+from utils.housekeeping.layout import OUTPUT_LAYOUT
+from utils.results import probe_file
+from utils.results.probe_file import Probe, ProbeError
+from utils.results.schema import Result
+
+UNIT = "TFLOP/s"
+LONGEST_APART = timedelta(days=7)
+"""Drivers, clocks and caps change; a rate of another week says little about a run."""
+MEMORY_TOLERANCE = 0.01
+NONE_MEASURED = "no matrix-multiply rate was measured on this device; measure it: python -m train.probe"
+
+
+@dataclass(frozen=True)
+class Probes:
+    """All probes that were found, and the errors of files that are none."""
+
+    found: tuple[Probe, ...] = ()
+    errors: tuple[str, ...] = ()
+
+    def rate_of(self, result: Result) -> Figure:
+        """Return the best measured rate for one rank of a result, in TFLOP/s; unknown with the reason."""
+        fitting = [(probe, why_not(probe, result)) for probe in self.found]
+        good = [probe for probe, why in fitting if why is None]
+        if not good:
+            of_host = [str(why) for probe, why in fitting if probe.host == result["provenance"]["host"]]
+            return unknown(UNIT, "; ".join((*of_host, *self.errors)) or NONE_MEASURED)
+        started = _started(result)
+        probe = min(good, key=lambda one: abs(one.started - started) if started else timedelta())
+        best = probe.rates[result["training_config"]["precision"]].best_tflops
+        ranks = result["training_config"]["num_gpus"] if result["platform"] == "cpu" else 1
+        shared = f", shared by {ranks} ranks" if ranks > 1 else ""
+        how = f"best of {probe.path.name}, measured {probe.started:%Y-%m-%d %H:%M} UTC{shared}"
+        return Figure(best / ranks, UNIT, how)
+
+
+def attach(result: dict[str, Any], probes: Probes) -> None:
+    """Note in a result that was read which measured rate it is held against; `measured_rate` finds it there."""
+    rate = probes.rate_of(result)
+    result["probe"] = {"matmul_tflops": rate.value, "how": rate.how}
+
+
+def measured_rate(result: Result) -> Figure:
+    """Return the measured matrix-multiply rate for a rank of a result, in TFLOP/s; unknown with the reason."""
+    attached = result.get("probe") or {}
+    return Figure(attached.get("matmul_tflops"), UNIT, attached.get("how") or NONE_MEASURED)
+
+
+def load_probes(paths: Iterable[Path]) -> Probes:
+    """Return the probes in these folders and in those above that are OUTPUT_DIRs of the same results."""
+    found, errors, seen = [], [], set()
+    for path in paths:
+        folder = path if path.is_dir() else path.parent
+        for file in sorted([*folder.rglob("probe_*.json"), *folder.parent.glob("probe_*.json")]):
+            if OUTPUT_LAYOUT.kind_of(file.name) != "probe" or file.resolve() in seen:
+                continue
+            seen.add(file.resolve())
+            try:
+                found.append(probe_file.read(file))
+            except ProbeError as error:
+                errors.append(str(error))
+    return Probes(tuple(found), tuple(errors))
+
+
+def why_not(probe: Probe, result: Result) -> str | None:
+    """Return why a probe says nothing about a result; None where it does."""
+    info, precision = result["gpu_info"], result["training_config"]["precision"]
+    apart = [
+        f"{what} {ours!r}, the result's is {theirs!r}"
+        for what, ours, theirs in (
+            ("platform", probe.platform, result["platform"]),
+            ("machine", probe.host, result["provenance"]["host"]),
+            ("device", probe.device_name, info["device_name"]),
+        )
+        if ours != theirs
+    ]
+    memory = info["total_memory_gb"]
+    if probe.total_memory_gb and memory and abs(probe.total_memory_gb / memory - 1) > MEMORY_TOLERANCE:
+        apart.append(f"memory {probe.total_memory_gb:g} GB, the result's is {memory:g} GB")
+    if apart:
+        return f"{probe.path.name} is of another device: {'; '.join(apart)}"
+    if precision not in probe.rates:
+        reason = probe.reasons.get(str(precision), "not measured")
+        return f"{probe.path.name} has no rate of {precision}: {reason}"
+    if probe.other_work:
+        return f"{probe.path.name} was measured while {probe.other_work}; measure again"
+    started = _started(result)
+    if started is None:
+        return "the result does not say when it was started"
+    if abs(probe.started - started) > LONGEST_APART:
+        days = abs(probe.started - started).days
+        return f"{probe.path.name} was measured {days} days from the run, wanted {LONGEST_APART.days} at most"
+    return None
+
+
+def _started(result: Result) -> datetime | None:
+    text = result["provenance"]["started_utc"]
+    try:
+        found = datetime.fromisoformat(text) if text else None
+    except ValueError:
+        return None
+    return found if found and found.tzinfo else None

@@ -1,0 +1,179 @@
+"""What a result comes to, each number with its formula: speed, utilisation, memory, energy, cost, time to a goal.
+
+From the result alone, without torch. What cannot be known is None and says why; no default stands in for it. Numbers
+of cores are never compared: the vendors count different things.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import replace
+
+from evaluate.metrics import outlook, steady
+from evaluate.metrics.capacity import capacity, micro_batch_that_would_fit, spec_of
+from evaluate.metrics.figures import Figure, quotient, unknown
+from evaluate.metrics.measured_rate import measured_rate
+from evaluate.metrics.prices import Price
+from utils.hardware.devices import Device, find_device
+from utils.models import FORMULA_CAUSAL, FORMULA_FULL, UnknownModelError
+from utils.results.performance import warmup_steps
+from utils.results.schema import Result
+
+HOUR_SECONDS = 3600.0
+SPREADS = {"std": "s", "cv": "%"}
+"""Units of what needs two steps."""
+
+
+def metrics(
+    result: Result, prices: Mapping[str, Price] | None = None, target_loss: float | None = None
+) -> dict[str, Figure]:
+    """Return all metrics of a result by name; `prices` by device name of utils/hardware/devices.py."""
+    times = step_times(result)
+    if not times:
+        return {"step_time": unknown("s", f"the run is {result['status']}: {result['reason'] or 'no steady step'}")}
+    config = result["training_config"]
+    tokens = config["global_batch_size"] * config["sequence_length"]
+    seconds = statistics.fmean(times)
+    rate = Figure(tokens / seconds, "tokens/s", "GBS x SL / mean steady step time")
+    per_gpu = rate.map(
+        lambda value: value / config["num_gpus"], "tokens/s/GPU", "GBS x SL / mean steady step time / GPUs"
+    )
+    device = device_of(result)
+    return {
+        **_step_time_figures(times, seconds),
+        "tokens_per_second": rate,
+        "tokens_per_second_per_gpu": per_gpu,
+        **_utilisation(result, per_gpu, device),
+        **_memory(result, device),
+        **_energy(result, per_gpu, device),
+        **outlook.cost(tokens / seconds, config["num_gpus"], device, prices or {}),
+        "time_to_target_loss": outlook.time_to_loss(result, target_loss),
+        "time_to_mlperf_target": outlook.time_to_mlperf_target(result, tokens / seconds),
+    }
+
+
+def step_times(result: Result) -> list[float]:
+    """Return the steady step times in seconds (evaluate/metrics/steady.py); empty for a run without any."""
+    times = result["step_times"]
+    least = max(warmup_steps(len(times)), result["performance_metrics"]["warmup_steps_excluded"] or 0)
+    if len(times) <= least or min(times) <= 0:
+        return []
+    return list(times[steady.find(times, least).first :])
+
+
+def device_of(result: Result) -> Device | None:
+    """Return what is known of the device that a result names, None where it is not known for certain."""
+    gpu = result["gpu_info"]
+    return find_device(gpu["device_name"], gpu["total_memory_gb"], gpu["gpu_cores"]) if gpu["device_name"] else None
+
+
+def flops_per_token(result: Result, *, causal: bool) -> Figure:
+    """Return the model's floating-point operations for one token, forward and backward, in FLOP."""
+    resolved, formula = result["resolved_config"], FORMULA_CAUSAL if causal else FORMULA_FULL
+    try:
+        spec = spec_of(result)
+    except UnknownModelError as error:
+        return unknown("FLOP", str(error))
+    if resolved.get("vocab_size") is not None:
+        spec = replace(spec, vocab_size=resolved["vocab_size"])
+    return Figure(spec.flops_per_token(result["training_config"]["sequence_length"], causal), "FLOP", formula)
+
+
+def _step_time_figures(times: list[float], mean: float) -> dict[str, Figure]:
+    deviation = math.dist(times, [mean] * len(times)) / math.sqrt(len(times) - 1) if len(times) > 1 else None
+    quantiles = statistics.quantiles(times, n=20, method="inclusive") if len(times) > 1 else times * 19
+    values = {
+        "mean": mean,
+        "median": statistics.median(times),
+        "min": min(times),
+        "max": max(times),
+        "p5": quantiles[0],
+        "p95": quantiles[-1],
+    }
+    found = {
+        f"step_time_{name}": Figure(value, "s", f"{name} of {len(times)} steady steps")
+        for name, value in values.items()
+    }
+    found["step_time"] = found["step_time_mean"]
+    found["steps_per_second"] = Figure(1 / mean, "steps/s", "1 / mean steady step time")
+    if deviation is None:
+        found |= {f"step_time_{name}": unknown(unit, "one steady step has no spread") for name, unit in SPREADS.items()}
+    else:
+        found["step_time_std"] = Figure(deviation, "s", "standard deviation (n - 1) between steps")
+        found["step_time_cv"] = Figure(100 * deviation / mean, "%", "standard deviation (n - 1) / mean, between steps")
+    return found
+
+
+def _utilisation(result: Result, per_gpu: Figure, device: Device | None) -> dict[str, Figure]:
+    peak = _peak(result, device)
+    found: dict[str, Figure] = {}
+    for name, causal in (("causal", True), ("full", False)):
+        flops = flops_per_token(result, causal=causal)
+        rate = _product(per_gpu, flops, 1e-12, "TFLOP/s", f"tokens/s/GPU x FLOP a token ({flops.how})")
+        found[f"model_tflops_{name}"] = rate
+        found[f"mfu_{name}"] = quotient(rate, peak, "%", f"model TFLOP/s ({flops.how}) / {peak.how}", 100)
+    measured = measured_rate(result)
+    how = f"model TFLOP/s / measured matrix-multiply rate ({measured.how})"
+    found["share_of_measured_matmul"] = quotient(found["model_tflops_causal"], measured, "%", how, 100)
+    return found
+
+
+def _peak(result: Result, device: Device | None) -> Figure:
+    precision = result["training_config"]["precision"]
+    name = result["gpu_info"]["device_name"]
+    if device is None:
+        return unknown(
+            "TFLOP/s", f"{name or 'the device'} is not known here, so it has no peak; no other chip's is taken"
+        )
+    if precision not in ("bf16", "fp8"):
+        return unknown("TFLOP/s", f"no dense peak of {precision} is kept")
+    peak = device.dense_bf16_tflops if precision == "bf16" else device.dense_fp8_tflops
+    if peak is None:
+        return unknown("TFLOP/s", f"{device.name} has no {precision}")
+    return Figure(
+        peak, "TFLOP/s", f"dense {precision} peak of {device.name}: {device.sources[f'dense_{precision}_tflops']}"
+    )
+
+
+def _memory(result: Result, device: Device | None) -> dict[str, Figure]:
+    measured, total = result["memory_metrics"]["peak_memory_allocated_gb"], result["gpu_info"]["total_memory_gb"]
+    if measured is None or not total:
+        share = unknown("%", "peak or total memory is not in the result")
+    else:
+        how = f"peak allocated ({result['memory_metrics']['source']}) / memory that the device reports"
+        share = Figure(100 * measured / total, "%", how)
+    sizes = capacity(device, result["gpu_info"]["device_name"])
+    return {
+        "memory_used": share,
+        "micro_batch_that_would_fit": micro_batch_that_would_fit(result),
+        **{f"capacity_{use.replace(' ', '_')}": figure for use, figure in sizes.items()},
+    }
+
+
+def _energy(result: Result, per_gpu: Figure, device: Device | None) -> dict[str, Figure]:
+    energy = result["energy_metrics"]
+    joules = energy["joules_per_token"]
+    if joules:
+        tokens = Figure(1 / joules, "tokens/J", f"measured: {energy['source']}, {energy['interval']}")
+    else:
+        tokens = unknown("tokens/J", f"not measured: {energy.get('reasons', {}).get('joules_per_token', 'no energy')}")
+    at_least = unknown("tokens/J", "the board power of this device is not known")
+    if device is not None:
+        how = (
+            f"at least: tokens/s/GPU / board power {device.board_power_watts:g} W, which is a limit and no measurement"
+        )
+        at_least = per_gpu.map(lambda value: value / device.board_power_watts, "tokens/J", how)
+    return {
+        "tokens_per_joule": tokens,
+        "tokens_per_watt_hour": tokens.map(lambda value: value * HOUR_SECONDS, "tokens/Wh", tokens.how),
+        "tokens_per_joule_at_board_power": at_least,
+    }
+
+
+def _product(a: Figure, b: Figure, factor: float, unit: str, how: str) -> Figure:
+    for figure in (a, b):
+        if figure.value is None:
+            return unknown(unit, figure.how)
+    return Figure((a.value or 0.0) * (b.value or 0.0) * factor, unit, how)

@@ -1,0 +1,70 @@
+"""What a GPU costs for an hour: evaluate/prices.json, or a file of the same form that the user names.
+
+Prices are those of others on a day, and move by more than most differences between GPUs; every figure made from one
+names its date and source and is shown with SENSITIVITY on both sides.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PRICES_PATH = Path(__file__).parents[1] / "prices.json"
+SENSITIVITY = 0.25
+
+
+class PriceError(ValueError):
+    """A price table that cannot be used; the message names the file and what is wrong."""
+
+
+@dataclass(frozen=True)
+class Price:
+    """One GPU for one hour."""
+
+    amount: float
+    currency: str
+    date: str
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.amount:.2f} {self.currency} a GPU hour ({self.source}, {self.date})"
+
+
+def load(path: Path = PRICES_PATH) -> dict[str, Price]:
+    """Return the prices by device name as utils/hardware/devices.py has it; raise PriceError for a table of another
+    form.
+    """
+    try:
+        return table_of(json.loads(path.read_text(encoding="utf8")))
+    except OSError as error:
+        raise PriceError(f"{path}: cannot be read ({error.strerror}); name a JSON file of prices") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise PriceError(
+            f'{path}: {error}; wanted {{"currency": "USD", "prices": {{DEVICE: {{"price": 1.5, "date": "2026-05-18", '
+            '"source": "..."}}}}'
+        ) from error
+
+
+def table_of(content: Any) -> dict[str, Price]:
+    """Return the prices of a table's content; raise ValueError, KeyError, TypeError or AttributeError for others."""
+    currency = str(content["currency"])
+    return {name: _price(name, entry, currency) for name, entry in content["prices"].items()}
+
+
+def as_json(table: Mapping[str, Price]) -> dict[str, Any] | None:
+    """Return the content of a table that holds these prices, which are of one currency; None for no prices."""
+    if not table:
+        return None
+    entries = {name: {"price": one.amount, "date": one.date, "source": one.source} for name, one in table.items()}
+    return {"currency": next(iter(table.values())).currency, "prices": entries}
+
+
+def _price(name: str, entry: dict[str, Any], currency: str) -> Price:
+    amount = entry["price"]
+    if isinstance(amount, bool) or not isinstance(amount, (int, float)) or not 0 < amount < math.inf:
+        raise ValueError(f"price of {name}: got {amount!r}, wanted a number above 0")
+    return Price(float(amount), currency, str(entry["date"]), str(entry["source"]))

@@ -1,0 +1,99 @@
+"""How near a side comes to the best figure that was ever published for its own device: who is far off is untuned.
+
+A figure counts only where model, precision, sequence length and number of GPUs are those of the runs (the batch is
+free, as it is for whoever published). `evaluate/published.json` has them, each with source, date and how it was read.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from evaluate.metrics.figures import Figure, unknown
+from evaluate.metrics.metrics import device_of, step_times
+from utils.results.schema import Result
+
+PUBLISHED_PATH = Path(__file__).parents[1] / "published.json"
+LEAST_PERCENT = 95.0
+"""Below this share of the best published figure a side is called untuned."""
+MODEL = ("llama", "full")
+
+
+@dataclass(frozen=True)
+class Published:
+    """One published figure; without `tokens_per_second_per_gpu` it cannot be used, and `grade` says why."""
+
+    device: str
+    precision: str
+    sequence_length: int | None
+    gpus: int
+    tokens_per_second_per_gpu: float | None
+    source: str
+    date: str | None
+    grade: str
+
+    def __str__(self) -> str:
+        date = f", {self.date}" if self.date else ""
+        return f"{self.source}{date} ({self.grade})"
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """The share of a side in the best published figure, in percent."""
+
+    share: Figure
+    tokens_per_second_per_gpu: float | None
+    published: Published | None
+
+    @property
+    def is_untuned(self) -> bool | None:
+        """Whether the share is below LEAST_PERCENT; None where there is no figure to tell by."""
+        return None if self.share.value is None else self.share.value < LEAST_PERCENT
+
+
+@lru_cache
+def table() -> tuple[Published, ...]:
+    """Return all published figures."""
+    return tuple(Published(**row) for row in json.loads(PUBLISHED_PATH.read_text(encoding="utf8"))["figures"])
+
+
+def tuning(side: Sequence[Result]) -> Tuning:
+    """Return how near the runs of a side, at least one, come to the best figure for their device and work."""
+    works = {_work(result) for result in side}
+    if len(works) > 1:
+        return Tuning(unknown("%", "the runs of this side are not of one device, work and number of GPUs"), None, None)
+    if not all(step_times(result) for result in side):
+        return Tuning(unknown("%", "a run of this side has no steady step"), None, None)
+    ((device, model, size, precision, length, gpus),) = works
+    rate = statistics.fmean(_rate(result) for result in side)
+    if device is None:
+        return Tuning(unknown("%", "the device is not known here, so no published figure is"), rate, None)
+    work = f"{model} {size} in {precision}, SL {length}, on {gpus} x {device}"
+    alike = [one for one in table() if (one.device, one.precision, one.gpus) == (device, precision, gpus)]
+    if (model, size) != MODEL or not alike:
+        return Tuning(unknown("%", f"no figure of {work} is known to be published"), rate, None)
+    usable = [one for one in alike if one.tokens_per_second_per_gpu and one.sequence_length == length]
+    if not usable:
+        why = "; ".join(f"{one}" for one in alike if one.tokens_per_second_per_gpu is None)
+        return Tuning(unknown("%", f"no usable figure of {work} is published{': ' if why else ''}{why}"), rate, None)
+    best = max(usable, key=lambda one: one.tokens_per_second_per_gpu or 0.0)
+    most = best.tokens_per_second_per_gpu or 0.0
+    how = f"mean tokens/s/GPU of the runs / {most:,.0f} tokens/s/GPU: {best}"
+    return Tuning(Figure(100 * rate / most, "%", how), rate, best)
+
+
+def _work(result: Result) -> tuple[str | None, str, str, str, int, int]:
+    config, device = result["training_config"], device_of(result)
+    length, gpus = config["sequence_length"], config["num_gpus"]
+    return device.name if device else None, result["model"], result["model_size"], config["precision"], length, gpus
+
+
+def _rate(result: Result) -> float:
+    config = result["training_config"]
+    tokens: int = config["global_batch_size"] * config["sequence_length"]
+    gpus: int = config["num_gpus"]
+    return tokens / gpus / statistics.fmean(step_times(result))

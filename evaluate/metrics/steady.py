@@ -1,0 +1,151 @@
+"""Where a run is steady: the last level of its step times, found by change points, and what went before it.
+
+Method of Barrett et al., "Virtual Machine Warmup Blows Hot and Cold" (OOPSLA 2017), on the logarithm of step times:
+change points by PELT (Killick et al. 2012, `ruptures`), segments whose means hardly differ from the last one joined to
+it, and a label. Single odd steps do not move a change point, and are flagged, never taken out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from utils.results.schema import Result
+
+FLAT, WARM_UP, SLOW_DOWN, NO_STEADY_STATE = "flat", "warm-up", "slow-down", "no steady state"
+EQUAL_LEVELS = 0.01
+"""Two levels of step time that differ by less than this, relative, are one level."""
+LEAST_STEPS = 10
+LEAST_SHARE = 0.25
+"""A last level shorter than this share of the run, or than LEAST_STEPS, is no steady state."""
+PENALTY = 15.0
+"""Times log(n) and the variance of a step: Barrett et al., section 4.1."""
+SHORTEST_SEGMENT = 5
+FENCE = 3.0
+"""Interquartile ranges beyond the quartiles: Tukey's "far out" values."""
+DRIFT_BLOCKS = 50
+DRIFT_LIMIT = 0.01
+"""Relative change of the step time over the steady part, above which a run is said to drift."""
+NORMAL_MAD = 1.4826
+"""Standard deviation of a normal distribution over its median absolute deviation."""
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Steady:
+    """The steady part of a run, as indices of its step times."""
+
+    first: int
+    """The steady steps are those from here on; without a steady state, all after the first ones that never count."""
+    label: str
+    changes: tuple[int, ...]
+    """Where the level changes."""
+    outliers: tuple[int, ...]
+    """Steady steps that are far from the others; they count like the others."""
+    drift: float | None
+    """Relative change from the first steady step to the last; None for fewer than LEAST_STEPS steps."""
+
+    @property
+    def is_drifting(self) -> bool:
+        """Whether the steps of the steady part become slower or faster all along, as under a hot chip."""
+        return self.drift is not None and abs(self.drift) > DRIFT_LIMIT
+
+
+def find(step_times: Sequence[float], least: int) -> Steady:
+    """Return the steady part of a run's step times (seconds, above 0) behind the first `least`, which never count."""
+    return _find(tuple(step_times), least)
+
+
+@lru_cache(maxsize=4096)
+def _find(step_times: tuple[float, ...], least: int) -> Steady:
+    """Validation, verdict and report all ask for the same run."""
+    times = np.asarray(step_times, dtype=np.float64)
+    logs = np.log(times[least:])
+    if len(logs) < 2 * SHORTEST_SEGMENT:
+        return Steady(least, NO_STEADY_STATE, (), (), None)
+    clipped = _clipped(logs)
+    ends = _segments(clipped)
+    starts = [0, *ends[:-1]]
+    means = [float(clipped[start:end].mean()) for start, end in zip(starts, ends, strict=True)]
+    tail = len(means) - 1
+    while tail and abs(means[tail - 1] - means[-1]) <= EQUAL_LEVELS:
+        tail -= 1
+    first, label = starts[tail], FLAT
+    if len(logs) - first < max(LEAST_STEPS, LEAST_SHARE * len(logs)):
+        first, label = 0, NO_STEADY_STATE
+    elif any(mean < means[-1] - EQUAL_LEVELS for mean in means[:tail]):
+        label = SLOW_DOWN
+    elif tail:
+        label = WARM_UP
+    steady = logs[first:]
+    outliers = tuple(least + first + int(place) for place in _far_out(steady))
+    return Steady(least + first, label, tuple(least + start for start in starts[1:]), outliers, _drift(steady))
+
+
+def _clipped(logs: Floats) -> Floats:
+    """Bring single odd steps, not levels, near to their neighbours: within 5 deviations of a running median."""
+    from scipy.ndimage import median_filter
+
+    centre = median_filter(logs, size=2 * SHORTEST_SEGMENT + 1, mode="nearest")
+    width = 5 * NORMAL_MAD * float(np.median(np.abs(logs - centre))) + 1e-9
+    return np.clip(logs, centre - width, centre + width)
+
+
+def _segments(logs: Floats) -> list[int]:
+    """Return where segments of equal mean end. Noise that follows itself from step to step asks for more evidence."""
+    from ruptures import KernelCPD
+
+    search = KernelCPD(kernel="linear", min_size=SHORTEST_SEGMENT).fit(logs[:, None])
+    variance = float(np.var(np.diff(logs))) / 2 + 1e-12
+    ends = [int(end) for end in search.predict(pen=PENALTY * np.log(len(logs)) * variance)]
+    if len(ends) == 1:
+        return ends
+    residuals = np.concatenate([part - part.mean() for part in np.split(logs, ends[:-1])])
+    power = float(residuals @ residuals)
+    correlation = min(0.95, max(0.0, float(residuals[1:] @ residuals[:-1]) / power)) if power else 0.0
+    inflated = (power / len(logs) + 1e-12) * (1 + correlation) / (1 - correlation)
+    return [int(end) for end in search.predict(pen=PENALTY * np.log(len(logs)) * inflated)]
+
+
+def _far_out(logs: Floats) -> list[int]:
+    low, high = np.quantile(logs, (0.25, 0.75))
+    width = FENCE * max(high - low, 1e-9)
+    return [int(place) for place in np.flatnonzero((logs < low - width) | (logs > high + width))]
+
+
+def _drift(logs: Floats) -> float | None:
+    """Return the change over the part by the median of the slopes between all pairs of blocks (Theil and Sen)."""
+    if len(logs) < LEAST_STEPS:
+        return None
+    count = min(DRIFT_BLOCKS, len(logs))
+    size, larger = divmod(len(logs), count)  # the first blocks have one step more, as np.array_split has it
+    cut = larger * (size + 1)
+    parts = (logs[:cut].reshape(larger, size + 1), logs[cut:].reshape(count - larger, size))
+    medians = np.concatenate([np.median(part, axis=1) for part in parts if len(part)])
+    lengths = np.where(np.arange(count) < larger, size + 1, size)
+    places = np.cumsum(lengths) - lengths / 2
+    before, after = np.triu_indices(count, 1)
+    slope = float(np.median((medians[after] - medians[before]) / (places[after] - places[before])))
+    return float(np.expm1(slope * len(logs)))
+
+
+SHORTEST_STEP_SECONDS = 1e-6
+
+
+def steady_step_times(result: Result) -> list[float]:
+    """Return the step times in seconds without the first `warmup_steps_excluded`; empty where that cannot be done."""
+    times, excluded = result["step_times"], result["performance_metrics"]["warmup_steps_excluded"]
+    if excluded is None or not 0 <= excluded < len(times) or steps_take_time(result):
+        return []
+    return list(times[excluded:])
+
+
+def steps_take_time(result: Result) -> list[str]:
+    """Every step time is above zero."""
+    wrong = [time for time in result["step_times"] if not time >= SHORTEST_STEP_SECONDS]
+    return [f"step_times: got {wrong[0]} s, wanted more than 0"] if wrong else []

@@ -1,0 +1,4 @@
+"""compare.html: one self-contained file.
+
+Imports `evaluate.report` and what that stands on. Begin with `page.py`.
+"""

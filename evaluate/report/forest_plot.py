@@ -1,0 +1,83 @@
+"""The verdicts of compare.png as a forest plot: each ratio with its interval on one axis, the band shaded.
+
+The axis is that of compare.html's cards (evaluate/page/forest_strip.py): logarithmic, with 1 and the band always on it.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from evaluate.report.axis import Axis, axis_of, ticks
+from evaluate.report.tables import plain
+from evaluate.verdict.inference import TIE
+from evaluate.verdict.verdicts import NOT_COMPARABLE, Judged, times
+
+MOST_VERDICTS = 40
+"""More lines than these nobody reads in a picture; compare.md and compare.json have all."""
+ROW_HEIGHT, FOOTING = 0.36, 0.55
+NAME_CHARACTERS, REASON_CHARACTERS, REASON_LINES = 76, 88, 2
+
+
+def height(judged: Sequence[Judged]) -> float:
+    """Return the inches that the plot takes with what stands below it."""
+    return ROW_HEIGHT * len(judged[:MOST_VERDICTS]) + FOOTING if judged else 0.0
+
+
+def draw(axes: Any, judged: Sequence[Judged], band: float, colours: Sequence[str], ink: str) -> None:
+    """Draw verdicts from top to bottom, each with the colour of its second side."""
+    shown = judged[:MOST_VERDICTS]
+    axis = axis_of([one.estimate for one in shown if one.estimate], band)
+    axes.set_xlim(axis.low, axis.high)
+    axes.set_ylim(len(shown) - 0.5, -0.5)
+    axes.axvspan(-math.log1p(band), math.log1p(band), color="#E6E9EE", zorder=0)
+    axes.axvline(0, color=ink, linestyle=":", linewidth=1)
+    for y, (one, colour) in enumerate(zip(shown, colours, strict=False)):
+        _interval(axes, y, one, axis, colour, ink)
+        axes.annotate(_said(one), (1.01, y), xycoords=("axes fraction", "data"), va="center", fontsize=8, color=ink)
+    axes.xaxis.set_major_locator(FixedLocator([math.log(tick) for tick in ticks(axis)]))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{math.exp(value):g}x"))
+    axes.set_yticks(range(len(shown)), [_name(one) for one in shown], fontsize=8)
+    axes.tick_params(axis="y", length=0)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.set_xlabel(f"tokens/s/GPU, second side over first, with 95 % interval; shaded: {band:.1%} either way")
+
+
+def _interval(axes: Any, y: int, one: Judged, axis: Axis, colour: str, ink: str) -> None:
+    found = one.estimate
+    if found is None:
+        axes.text(0, y, "no ratio", ha="center", va="center", fontsize=8, style="italic", color=ink)
+        return
+    low, high = (min(max(math.log(max(end, 1e-300)), axis.low), axis.high) for end in (found.low, found.high))
+    axes.plot([low, high], [y, y], color=ink, linewidth=1.4)
+    for place, end, arrow in ((low, found.low, "<"), (high, found.high, ">")):
+        axes.plot(place, y, "|" if axis.holds(max(end, 1e-300)) else arrow, color=ink, markersize=8, clip_on=False)
+    axes.plot(math.log(found.ratio), y, "s", markersize=7, color=colour, markeredgecolor=ink)
+
+
+def _name(one: Judged) -> str:
+    pair = one.pair
+    name = plain(f"{pair.b_name} / {pair.a_name}")
+    work = plain(f"{pair.model}, {pair.framework}, {pair.track}")
+    return f"{textwrap.shorten(name, NAME_CHARACTERS, placeholder=' ...')}\n{work}"
+
+
+def _said(one: Judged) -> str:
+    found = one.estimate
+    if one.word == NOT_COMPARABLE or found is None:
+        return "\n".join(
+            textwrap.wrap(
+                plain(f"not comparable: {one.reasons[0]}"),
+                REASON_CHARACTERS,
+                max_lines=REASON_LINES,
+                placeholder=" ...",
+            )
+        )
+    word = one.word if one.word != TIE or one.is_decided else "tie, undecided"
+    runs = f"{found.runs[0]} and {found.runs[1]} runs, {found.machines[0]} and {found.machines[1]} machines"
+    return f"{word}: {times(found.ratio)} ({times(found.low)} to {times(found.high)})\n{runs}"

@@ -1,0 +1,257 @@
+"""compare.png: the verdicts as a forest plot, then one strip of panels for each group of a comparison.
+
+Bars start at 0 and carry a dot for each run and a line from the smallest run to the largest. The colour says the
+platform and nothing else; the framework is told by shade and hatch, the row by its letter, line style and marker, so
+that nothing depends on seeing colour. Lengths are in inches and panels are placed by hand: the proportions are the
+same for one result as for forty.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from evaluate.metrics.metric_table import Metrics
+from evaluate.metrics.steady import steady_step_times
+from evaluate.report import forest_plot as plots_forest
+from evaluate.report.comparison import Comparison
+from evaluate.report.groups import ENOUGH_RUNS, Group, Row, Spread, run_label
+from evaluate.report.tables import plain
+from evaluate.report.text import not_counted, spread_text
+
+# The palette of Okabe and Ito (2008), told apart with any common colour blindness.
+PLATFORM_COLOURS = {"nvd": "#009E73", "amd": "#D55E00", "cpu": "#0072B2"}
+OTHER_COLOUR = "#7F7F7F"
+FRAMEWORK_LOOKS = {"mega": (0.1, ""), "hf": (0.6, "///"), "nemo": (0.35, "xxx"), "prim": (0.45, "...")}
+"""Share of white mixed into the colour, and hatch."""
+OTHER_LOOK = (0.75, "++")
+LINE_STYLES = ("-", "--", "-.", ":")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+INK = "#222222"
+
+WIDTH, MARGIN = 23.0, 0.3
+FOREST_NAMES, FOREST_WIDTH, FOREST_GAP = 5.2, 8.7, 0.25
+NAMES, PANEL, GAP = 2.5, 2.6, 0.3
+LOSS_GAP, LOSS_WIDTH, LOSS_HEIGHT = 0.95, 2.9, 3.4
+TITLE, LINE, FOOTING = 0.85, 0.17, 0.75
+ROW_HEIGHT, FEWEST_ROWS = 0.56, 3
+HEADLINE_LINES = 3
+CAPTION_CHARACTERS, NAME_CHARACTERS, LEGEND_CHARACTERS = 240, 34, 18
+DPI, LARGEST_PIXELS = 110, 60_000
+"""Agg draws fewer than 2**16 pixels a side; a taller figure gets a lower resolution."""
+LEGEND = (
+    "Bars: mean over runs; dots: the runs; line: smallest to largest run. Boxes: quartiles of the steady steps of all "
+    "runs, whiskers from 5 to 95 %. Colour: platform; shade and hatch: framework."
+)
+
+
+def png(comparison: Comparison) -> bytes:
+    """Return the figure of all verdicts and groups as a PNG."""
+    # Names come from strangers: a dollar sign in one is a dollar sign and no formula.
+    with mpl.rc_context({"text.parse_math": False, "font.size": 9, "hatch.linewidth": 0.6}):
+        figure = draw(comparison)
+        stream = io.BytesIO()
+        dpi = min(DPI, LARGEST_PIXELS / figure.get_size_inches()[1])
+        figure.savefig(stream, format="png", dpi=dpi, metadata={"Software": None})
+    return stream.getvalue()
+
+
+def draw(comparison: Comparison) -> Figure:
+    """Return the figure; `png` draws it with the settings that it is made for."""
+    groups, judged = comparison.groups, comparison.judged
+    captions = [caption(group) for group in groups]
+    heights = [LINE * (len(lines) + 3) + _panels(group) for group, lines in zip(groups, captions, strict=True)]
+    lines = _wrapped(comparison.headline, HEADLINE_LINES)
+    forest = plots_forest.height(judged) + FOREST_GAP * bool(judged)
+    title = TITLE + LINE * (len(lines) - 1)
+    figure = Figure(figsize=(WIDTH, title + forest + sum(heights)))
+    _text(figure, 0.12, "\n".join(lines), size=10, weight="bold")
+    _text(figure, 0.42 + LINE * (len(lines) - 1), LEGEND if groups else "No result could be read.", size=9)
+    if judged:
+        size = plots_forest.height(judged) - plots_forest.FOOTING
+        axes = _axes(figure, MARGIN + FOREST_NAMES, title, FOREST_WIDTH, size, "", "")
+        colours = [PLATFORM_COLOURS.get(one.pair.b[0].result["platform"], OTHER_COLOUR) for one in judged]
+        plots_forest.draw(axes, judged, comparison.band, colours, INK)
+    top = title + forest
+    for group, captioned, height in zip(groups, captions, heights, strict=True):
+        _text(figure, top, group.key.title, size=12, weight="bold")
+        _text(figure, top + 1.4 * LINE, "\n".join(captioned), size=9)
+        if group.counted:
+            _draw_group(figure, group, comparison.figures, top + LINE * (len(captioned) + 3))
+        top += height
+    return figure
+
+
+def caption(group: Group) -> list[str]:
+    """Return the lines over the panels of `group`: settings, machines, versions, dates, and what is missing."""
+    counted = [entry.result for entry in group.counted]
+    versions = {f"{k} {v}" for r in counted for k, v in (r["provenance"]["framework_versions"] or {}).items()}
+    dates = sorted({r["provenance"]["started_utc"][:10] for r in counted if r["provenance"]["started_utc"]})
+    layouts = sorted({row.key.layout for row in group.rows})
+    facts = [group.key.setting, " | ".join(layouts), ", ".join(sorted(versions)) or "versions unknown"]
+    facts.append(" to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else "date unknown")
+    few = [f"{row.letter} has {len(row.counted)}" for row in group.rows if 0 < len(row.counted) < ENOUGH_RUNS]
+    warnings = [f"Fewer than five runs: {', '.join(few)}."] if few else []
+    refused = not_counted(group)
+    if refused and counted:
+        warnings.append(f"Not counted: {len(refused)} of {len(refused) + len(counted)}, see compare.md.")
+    lines = _wrapped("; ".join(facts), 4) + _wrapped(" ".join(warnings), 2)
+    if not counted:  # there is nothing to draw, so the reasons are all that there is to show
+        for row, entry in refused:
+            lines += _wrapped(plain(f"Not counted: {row.name} {run_label(entry.result)}: {entry.why_not_counted}"), 1)
+    return lines
+
+
+def look(row: Row) -> dict[str, Any]:
+    """Return face colour, edge and hatch of a row's bar or box."""
+    white, hatch = FRAMEWORK_LOOKS.get(row.key.framework, OTHER_LOOK)
+    colour = to_rgb(PLATFORM_COLOURS.get(row.key.platform, OTHER_COLOUR))
+    return {"facecolor": tuple(c + (1 - c) * white for c in colour), "edgecolor": INK, "hatch": hatch, "linewidth": 0.8}
+
+
+def _draw_group(figure: Figure, group: Group, figures: Mapping[int, Metrics], top: float) -> None:
+    height, left = _panel_height(group), MARGIN + NAMES
+    bars: tuple[tuple[str, str, Callable[[Row], Spread | None]], ...] = (
+        ("Throughput", "tokens/s per GPU or rank", lambda row: row.throughput),
+        ("Step time", "seconds", lambda row: row.step_time),
+        ("Peak memory", "GB", lambda row: row.memory),
+        ("MFU, causal attention", "% of the dense peak", lambda row: utilisation(row, figures)),
+    )
+    for index, (title, unit, spread_of) in enumerate(bars):
+        axes = _axes(figure, left, top, PANEL, height, title, unit)
+        _bar_panel(axes, group.rows, spread_of)
+        _name_rows(axes, group.rows, is_first=index == 0)
+        left += PANEL + GAP
+    axes = _axes(figure, left, top, PANEL, height, "Steady step times", "seconds, axis not from 0")
+    _box_panel(axes, group.rows)
+    _name_rows(axes, group.rows, is_first=False)
+    axes = _axes(figure, left + PANEL + LOSS_GAP, top, LOSS_WIDTH, min(height, LOSS_HEIGHT), "Loss, each run", "step")
+    _loss_panel(axes, group.rows)
+
+
+def utilisation(row: Row, figures: Mapping[int, Metrics]) -> Spread | None:
+    """Return MFU of each counted run in percent; None where no run knows its device's peak."""
+    known = (figures[id(entry)].get("mfu_causal") for entry in row.counted)
+    values = tuple(figure.value for figure in known if figure is not None and figure.value is not None)
+    return Spread(values) if values else None
+
+
+def _bar_panel(axes: Any, rows: Sequence[Row], spread_of: Callable[[Row], Spread | None]) -> None:
+    spreads = [spread_of(row) for row in rows]
+    largest = max((spread.high for spread in spreads if spread), default=0) or 1.0
+    axes.set_xlim(0, 1.7 * largest)  # room for the numbers after the longest bar
+    for y, (row, spread) in enumerate(zip(rows, spreads, strict=True)):
+        if spread is None:
+            said = "unknown" if row.counted else "no counted run"
+            axes.text(0.02 * largest, y, said, va="center", color=INK, style="italic")
+            continue
+        axes.barh(y, spread.mean, height=0.62, **look(row))
+        axes.plot([spread.low, spread.high], [y, y], color=INK, linewidth=1.6)
+        heights = _scattered(y, len(spread.values))
+        axes.plot(spread.values, heights, "o", markersize=4, color="white", markeredgecolor=INK)
+        text = spread_text(spread).replace(" (", "\n(")
+        axes.text(spread.high + 0.06 * largest, y, text, va="center", color=INK, fontsize=8)
+
+
+def _box_panel(axes: Any, rows: Sequence[Row]) -> None:
+    for y, row in enumerate(rows):
+        times = [time for entry in row.counted for time in steady_step_times(entry.result)]
+        if times:
+            axes.boxplot(
+                [times],
+                positions=[y],
+                widths=0.55,
+                whis=(5, 95),
+                orientation="horizontal",
+                manage_ticks=False,
+                patch_artist=True,
+                boxprops=look(row),
+                medianprops={"color": INK, "linewidth": 1.6},
+                flierprops={"marker": ".", "markersize": 3, "markeredgecolor": INK},
+            )
+
+
+def _loss_panel(axes: Any, rows: Sequence[Row]) -> None:
+    for index, row in enumerate(rows):
+        if not row.counted:
+            continue
+        steps, losses = _end_to_end(row)
+        spacing = max(1, len(row.counted[0].result["steps"]) // 6)
+        axes.plot(
+            steps,
+            losses,
+            color=PLATFORM_COLOURS.get(row.key.platform, OTHER_COLOUR),
+            linestyle=LINE_STYLES[index % len(LINE_STYLES)],
+            marker=MARKERS[index % len(MARKERS)],
+            markersize=4,
+            markevery=(index * spacing // max(1, len(rows)), spacing),
+            linewidth=1.2,
+            label=_cut(row.name, LEGEND_CHARACTERS),
+        )
+    axes.set_ylabel("loss (nats per token)")
+    axes.grid(axis="y", color="#DDDDDD")
+    if axes.lines:
+        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=8, handlelength=3.5)
+
+
+def _end_to_end(row: Row) -> tuple[list[float], list[float]]:
+    """Return steps and losses of all runs of a row as one line with gaps: a line for each would take much longer."""
+    steps: list[float] = []
+    losses: list[float] = []
+    for entry in row.counted:
+        steps += [*entry.result["steps"], math.nan]
+        losses += [math.nan if loss is None else loss for loss in entry.result["loss_values"]] + [math.nan]
+    return steps, losses
+
+
+def _axes(figure: Figure, left: float, top: float, width: float, height: float, title: str, unit: str) -> Any:
+    total_width, total_height = figure.get_size_inches()
+    bottom = total_height - top - height
+    axes = figure.add_axes((left / total_width, bottom / total_height, width / total_width, height / total_height))
+    axes.set_title(title, fontsize=10)
+    axes.set_xlabel(unit)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.xaxis.set_major_locator(MaxNLocator(4))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
+    return axes
+
+
+def _name_rows(axes: Any, rows: Sequence[Row], *, is_first: bool) -> None:
+    margin = max(0.5, (FEWEST_ROWS + 1 - len(rows)) / 2)
+    axes.set_ylim(len(rows) - 1 + margin, -margin)
+    names = ["\n".join([_cut(row.name, NAME_CHARACTERS), *_wrapped(row.device, 2, NAME_CHARACTERS)]) for row in rows]
+    axes.set_yticks(range(len(rows)), names if is_first else [row.letter for row in rows], fontsize=8)
+
+
+def _text(figure: Figure, top: float, text: str, **style: Any) -> None:
+    width, height = figure.get_size_inches()
+    figure.text(MARGIN / width, 1 - top / height, text, va="top", color=INK, **style)
+
+
+def _panel_height(group: Group) -> float:
+    return ROW_HEIGHT * max(FEWEST_ROWS, len(group.rows))
+
+
+def _panels(group: Group) -> float:
+    return _panel_height(group) + FOOTING if group.counted else 0.0
+
+
+def _scattered(y: int, count: int) -> list[float]:
+    """Heights that keep runs of nearly equal value apart."""
+    return [y + 0.3 * ((index + 1) / (count + 1) - 0.5) for index in range(count)]
+
+
+def _cut(text: str, characters: int) -> str:
+    return text if len(text) <= characters else text[: characters - 3] + "..."
+
+
+def _wrapped(text: str, lines: int, characters: int = CAPTION_CHARACTERS) -> list[str]:
+    return textwrap.wrap(text, characters, max_lines=lines, placeholder=" ...")

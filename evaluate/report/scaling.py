@@ -1,0 +1,131 @@
+"""What more nodes are worth: tokens/s and tokens/s/GPU by number of GPUs, and the efficiency against one node.
+
+The global batch is the same on every number of GPUs (GBS is the contract), so this is strong scaling: with more GPUs
+each of them does less between two exchanges of gradients. Efficiency is tokens/s/GPU over that of the base, the
+smallest number of GPUs of the same system on one node that fills a node as far as the larger one fills each of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from evaluate.report.groups import Group, Spread
+from evaluate.report.tables import plain
+from utils.results.schema import Result
+
+HEADER = ("System", "GPUs", "Nodes", "Runs", "tokens/s", "tokens/s/GPU", "Speed-up", "Efficiency")
+NO_BASE = "no counted result of one node with as many GPUs on it"
+METHOD = (
+    "Efficiency is the mean tokens/s/GPU over that of the base, one node with as many GPUs on it, at the same global "
+    "batch (strong scaling); brackets hold the smallest and the largest quotient of two runs. Speed-up is the same of "
+    "tokens/s."
+)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """One number of GPUs of one system."""
+
+    group: str
+    system: str
+    gpus: int
+    nodes: int
+    per_gpu: Spread
+    """tokens/s/GPU of each counted run."""
+    base: Scale | None
+    """What it is compared with; None where it is a base itself, or where nothing fits."""
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Mean over the runs."""
+        return self.per_gpu.mean * self.gpus
+
+    @property
+    def efficiency(self) -> tuple[float, float, float] | None:
+        """Mean, smallest and largest quotient of tokens/s/GPU, 1.0 = nothing lost; None without a base."""
+        if self.base is None:
+            return (1.0, 1.0, 1.0) if self.nodes == 1 else None
+        base, own = self.base.per_gpu, self.per_gpu
+        return own.mean / base.mean, own.low / base.high, own.high / base.low
+
+    @property
+    def speedup(self) -> float | None:
+        """tokens/s over that of the base, 1.0 of a base itself; None without one."""
+        if self.base is None:
+            return 1.0 if self.nodes == 1 else None
+        return self.tokens_per_second / self.base.tokens_per_second
+
+    def as_json(self) -> dict[str, Any]:
+        """Return its part of compare.json."""
+        efficiency = self.efficiency
+        names = ("efficiency", "efficiency_min", "efficiency_max")
+        return {
+            "group": self.group,
+            "system": self.system,
+            "gpus": self.gpus,
+            "nodes": self.nodes,
+            "runs": len(self.per_gpu.values),
+            "tokens_per_second": self.tokens_per_second,
+            "tokens_per_second_per_gpu": self.per_gpu.mean,
+            "base_gpus": self.base.gpus if self.base else None,
+            "speedup": self.speedup,
+            **dict(zip(names, efficiency or (None, None, None), strict=True)),
+            "reason": NO_BASE if efficiency is None else None,
+        }
+
+    def cells(self) -> tuple[str, ...]:
+        """Return its row of a table with HEADER."""
+        efficiency, speedup = self.efficiency, self.speedup
+        share = "-" if efficiency is None else f"{efficiency[0]:.1%}"
+        if efficiency is not None and efficiency[1] != efficiency[2]:
+            share += f" ({efficiency[1]:.1%}-{efficiency[2]:.1%})"
+        return (
+            f"{self.group}: {self.system}",
+            f"{self.gpus}",
+            f"{self.nodes}",
+            f"{len(self.per_gpu.values)}",
+            f"{self.tokens_per_second:,.0f}",
+            f"{self.per_gpu.mean:,.0f}",
+            NO_BASE if speedup is None else f"{speedup:.2f}",
+            share,
+        )
+
+
+def scaling(groups: Sequence[Group]) -> list[Scale]:
+    """Return every number of GPUs of every system that was measured with several; empty where there is none."""
+    return [scale for group in groups for scale in _of_group(group)]
+
+
+def nodes_of(result: Result) -> int:
+    """Return how many machines a result comes from."""
+    return len(result["provenance"].get("hosts") or [0])
+
+
+def _of_group(group: Group) -> Iterator[Scale]:
+    systems: dict[tuple[Any, ...], dict[tuple[int, int], list[float]]] = {}
+    for entry in group.counted:
+        result, config = entry.result, entry.result["training_config"]
+        split = tuple(config[key] for key in ("tp", "pp", "cp", "micro_batch_size"))
+        system = (result["platform"], result["framework"], result["gpu_info"]["device_name"], split)
+        value = result["performance_metrics"]["tokens_per_second_per_gpu"]
+        size = (nodes_of(result), config["num_gpus"])
+        if value is not None:
+            systems.setdefault(system, {}).setdefault(size, []).append(float(value))
+    for (platform, framework, device, (tp, pp, cp, mbs)), sizes in sorted(systems.items(), key=str):
+        if len(sizes) < 2:
+            continue
+        name = plain(f"{platform}/{framework} {device or 'unknown device'}, MBS {mbs}, TP {tp}, PP {pp}, CP {cp}")
+        yield from _of_system(group.key.title, name, sizes)
+
+
+def _of_system(group: str, system: str, sizes: dict[tuple[int, int], list[float]]) -> Iterator[Scale]:
+    ones: dict[int, Scale] = {}
+    for nodes, gpus in sorted(sizes):
+        spread = Spread(tuple(sizes[nodes, gpus]))
+        base = ones.get(gpus // nodes) if nodes > 1 else ones[min(ones)] if ones else None
+        scale = Scale(group, system, gpus, nodes, spread, base)
+        if nodes == 1:  # one machine with fewer and more GPUs
+            ones[gpus] = scale
+        yield scale

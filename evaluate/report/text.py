@@ -1,0 +1,217 @@
+"""A comparison as markdown and as tables for the terminal."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+
+from evaluate.checks.entries import Entry
+from evaluate.fairness.certificate import SAME
+from evaluate.metrics.metric_table import Metrics, combined, sections
+from evaluate.report import scaling
+from evaluate.report.comparison import Comparison
+from evaluate.report.groups import Group, Ratio, Row, Spread, ratios, run_label
+from evaluate.report.notes import notes
+from evaluate.report.tables import markdown_table, markdown_text, plain, text_table
+from evaluate.verdict.verdicts import NOT_COMPARABLE, Judged
+
+METHOD = (
+    "Throughput is the tokens of a step (global batch x sequence length) over the mean time of the steady steps, over "
+    "the number of GPUs (of ranks on a machine without GPUs). The first steps, a tenth and at least 3, compile and "
+    "allocate and are left out; each result says how many.",
+    "The unit is the run, one start of the process. A value is the mean over the counted runs of a row, with the "
+    "smallest and the largest run in brackets; steps within a run are not independent and enter no spread.",
+    "A ratio is the mean throughput of one row over that of the first row; its brackets hold the smallest and the "
+    "largest quotient of a run of the one and a run of the other.",
+    "A verdict compares two sides that were shown to do the same work (the certificate). Its ratio is of tokens/s/GPU "
+    "over the steady steps, which a change-point search finds; its interval is Welch's on the logarithm of the runs' "
+    "throughput, or of the machines' where both sides have several, and of blocks of steps where a side has one run. "
+    "Faster and slower: beyond the band, and not by chance (5 %, Holm's correction for all pairs); all else is a tie.",
+    "The first loss is that of step 1, the last loss the mean over the last tenth of the steps, both in nats per "
+    "token. Memory is the peak of the largest rank.",
+    "A result is counted when its status is ok and its numbers follow from its raw samples (`python -m "
+    "evaluate.validate` shows every rule it breaks). Whatever is not counted is listed with its reason and enters no "
+    "average.",
+)
+SYSTEMS = (
+    "System",
+    "Device",
+    "Runs counted",
+    "tokens/s/GPU",
+    "Step time (s)",
+    "Peak memory (GB)",
+    "First loss (nats/token)",
+    "Last loss (nats/token)",
+)
+"""Columns of the table of a group."""
+MOST_SYSTEMS = 6
+"""Columns of the table of metrics; compare.json has all systems."""
+_NONE = "-"
+
+
+def number(value: float) -> str:
+    """Return `value` with four significant digits, or whole and with thousands separators."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def spread_text(spread: Spread | None) -> str:
+    """Return `mean (smallest-largest)`; without brackets for a single run."""
+    if spread is None:
+        return _NONE
+    text = number(spread.mean)
+    return text if len(spread.values) == 1 else f"{text} ({number(spread.low)}-{number(spread.high)})"
+
+
+def ratio_text(ratio: Ratio) -> str:
+    """Return one line about a ratio of throughputs, without a judgement."""
+    line = f"{ratio.row.name} over {ratio.base.name}: {ratio.value:.3f}"
+    if len(ratio.row.counted) == len(ratio.base.counted) == 1:
+        return f"{line} (one run a side: no spread)"
+    return f"{line} ({ratio.low:.3f}-{ratio.high:.3f})"
+
+
+def not_counted(group: Group) -> list[tuple[Row, Entry]]:
+    """Return the results of `group` that enter no average."""
+    return [(row, entry) for row in group.rows for entry in row.entries if not entry.is_counted]
+
+
+def verdict_of(entry: Entry) -> str:
+    """Return the status of a result, or REJECTED where a rule refuses it."""
+    return "REJECTED" if entry.findings.rejections else str(entry.result["status"])
+
+
+def markdown(comparison: Comparison) -> str:
+    """Return the comparison as markdown, verdict first."""
+    parts = [
+        "# Comparison",
+        *_markdown_verdicts(comparison),
+        *_markdown_scaling(comparison),
+        *(part for group in comparison.groups for part in _markdown_group(group, comparison.figures)),
+    ]
+    if general := _general_notes(comparison):
+        parts += ["## Files", _bullets(general)]
+    return "\n\n".join([*parts, "## Method", _bullets(METHOD, escape=False)]) + "\n"
+
+
+def terminal(comparison: Comparison, width: int) -> str:
+    """Return the comparison as plain text of about `width` columns; the spread of the throughput stands for all."""
+    header = ("system", "runs", "tokens/s/GPU", "step s", "peak GB", "first loss", "last loss")
+    parts = [*_terminal_verdicts(comparison, width)]
+    if found := scaling_rows(comparison):
+        parts += [text_table(scaling.HEADER, found, width), textwrap.fill(scaling.METHOD, width)]
+    for group in comparison.groups:
+        rows = [(f"{row.name} {row.device}", *_short_figures(row)) for row in group.rows]
+        parts.append(f"{group.key.title}\n{group.key.setting}\n\n{text_table(header, rows, width)}")
+        if refused := not_counted(group):
+            cells = [(row.name, run_label(e.result), verdict_of(e), e.why_not_counted) for row, e in refused]
+            parts.append(text_table(("not counted", "run", "status", "reason"), cells, width))
+        lines = [ratio_text(ratio) for ratio in ratios(group)] + [f"note: {note}" for note in notes(group)]
+        parts.append(_filled(lines, width))
+    parts.append(_filled(_general_notes(comparison), width))
+    return "\n\n".join(part for part in parts if part)
+
+
+def scaling_rows(comparison: Comparison) -> list[tuple[str, ...]]:
+    """Return the rows of the scaling table; none where nobody asked for nodes."""
+    return [scale.cells() for scale in scaling.scaling(comparison.groups)] if comparison.by == "nodes" else []
+
+
+def _markdown_scaling(comparison: Comparison) -> Iterator[str]:
+    if found := scaling_rows(comparison):
+        yield f"## Scaling\n\n{markdown_table(scaling.HEADER, found)}\n\n{scaling.METHOD}"
+
+
+def _figures(row: Row) -> tuple[str, ...]:
+    spreads = (row.throughput, row.step_time, row.memory, row.first_loss, row.last_loss)
+    return (f"{len(row.counted)} of {len(row.entries)}", *map(spread_text, spreads))
+
+
+def _short_figures(row: Row) -> tuple[str, ...]:
+    spreads = (row.step_time, row.memory, row.first_loss, row.last_loss)
+    means = [_NONE if spread is None else number(spread.mean) for spread in spreads]
+    return (f"{len(row.counted)} of {len(row.entries)}", spread_text(row.throughput), *means)
+
+
+def _markdown_group(group: Group, figures: Mapping[int, Metrics]) -> Iterator[str]:
+    yield f"## {markdown_text(group.key.title)}"
+    yield f"{markdown_text(group.key.setting)}."
+    yield markdown_table(SYSTEMS, [(row.name, row.device, *_figures(row)) for row in group.rows])
+    if found := ratios(group):
+        yield "Ratios of tokens/s/GPU:\n\n" + _bullets([ratio_text(ratio) for ratio in found])
+    yield from _markdown_metrics(group, figures)
+    if lines := notes(group):
+        yield "Notes:\n\n" + _bullets(lines)
+    if refused := not_counted(group):
+        cells = [(r.name, run_label(e.result), verdict_of(e), e.why_not_counted, e.path) for r, e in refused]
+        yield "Not counted:\n\n" + markdown_table(("System", "Run", "Status", "Reason", "File"), cells)
+
+
+def _markdown_metrics(group: Group, figures: Mapping[int, Metrics]) -> Iterator[str]:
+    """Yield the metrics that are known, median over runs, each with its formula; then why the others are not."""
+    rows = [row for row in group.rows if row.counted][:MOST_SYSTEMS]
+    runs = [[figures[id(entry)] for entry in row.counted] for row in rows]
+    known: list[tuple[str, ...]] = []
+    unknown: dict[str, list[str]] = {}
+    for section, names in sections(runs).items():
+        for key, name in names.items():
+            found = [combined([one.get(key) for one in side]) for side in runs]
+            ways = "; or ".join(dict.fromkeys(figure.how for figure in found))
+            if all(figure.value is None for figure in found):
+                unknown.setdefault(ways, []).append(name)
+                continue
+            values = ["unknown" if figure.value is None else number(figure.value) for figure in found]
+            known.append((f"{section}: {name}", found[0].unit, *values, ways))
+    if known:
+        header = ("Metric", "Unit", *(row.name for row in rows), "Formula and source, or why unknown")
+        yield "Metrics, median over the counted runs:\n\n" + markdown_table(header, known)
+    if unknown:
+        yield "Unknown:\n\n" + _bullets([f"{', '.join(names)}: {why}" for why, names in unknown.items()])
+
+
+def _terminal_verdicts(comparison: Comparison, width: int) -> Iterator[str]:
+    """Yield a block for each verdict: its word, what it is about, the sentence, and what stands behind it."""
+    if not comparison.judged:
+        yield textwrap.fill(comparison.headline, width)
+        return
+    yield textwrap.fill(f"Verdicts {comparison.question}:", width)
+    for judged in comparison.judged:
+        word = judged.word.replace("_", " ") if judged.is_decided else "undecided"
+        head = f"{word}  {judged.pair.model}, {judged.pair.framework}, track {judged.pair.track}"
+        lines = [plain(head), textwrap.fill(plain(judged.sentence), width, initial_indent="  ", subsequent_indent="  ")]
+        for reason in _behind(judged):
+            lines.append(textwrap.fill(plain(reason), width, initial_indent="  - ", subsequent_indent="    "))
+        yield "\n".join(lines)
+
+
+def _behind(judged: Judged) -> list[str]:
+    reasons = judged.reasons[1:] if judged.word == NOT_COMPARABLE else judged.reasons
+    return [*reasons, *judged.tuning_lines, *judged.money_lines, *judged.remarks]
+
+
+def _markdown_verdicts(comparison: Comparison) -> Iterator[str]:
+    yield f"**Verdicts**, {comparison.question}:"
+    if not comparison.judged:
+        yield markdown_text(comparison.headline)
+    for judged in comparison.judged:
+        title = f"{judged.pair.model}, {judged.pair.framework}, track {judged.pair.track}"
+        yield f"**{markdown_text(title)}:** {markdown_text(judged.sentence)}."
+        if lines := _behind(judged):
+            yield _bullets(lines)
+        if differing := [item for item in judged.certificate or () if item.state != SAME]:
+            cells = [(item.name, item.state, item.a, item.b) for item in differing]
+            same = sum(1 for item in judged.certificate or () if item.state == SAME)
+            yield markdown_table(("Certificate", "State", judged.pair.a_name, judged.pair.b_name), cells)
+            yield f"{same} more items are the same on both sides (compare.json has all)."
+
+
+def _general_notes(comparison: Comparison) -> list[str]:
+    copies = [f"{copy.path}: same content as {first.path}, counted once" for copy, first in comparison.copies]
+    return [plain(line) for line in copies + [f"REJECTED {error}" for _, error in comparison.unreadable]]
+
+
+def _bullets(lines: Sequence[str], *, escape: bool = True) -> str:
+    return "\n".join(f"- {markdown_text(line) if escape else line}" for line in lines)
+
+
+def _filled(lines: Sequence[str], width: int) -> str:
+    return "\n".join(textwrap.fill(line, width, subsequent_indent="  ") for line in lines)

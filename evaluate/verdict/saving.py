@@ -1,0 +1,80 @@
+"""What one side of a pair saves over the other on a stated number of tokens, by measured rates and prices of GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from evaluate.checks.entries import Entry
+from evaluate.metrics.figures import Figure, unknown
+from evaluate.metrics.metric_table import Metrics, combined
+from evaluate.metrics.prices import SENSITIVITY
+from evaluate.verdict.pairs import Pair
+
+BUDGET_TOKENS = 1e12
+COST, COST_TOKENS = "cost_of_1T_tokens", 1e12
+"""The metric that a side's cost is scaled from, and the tokens that it is of."""
+
+
+@dataclass(frozen=True)
+class Saving:
+    """Costs of both sides for `tokens` tokens, and what b saves over a: negative where b costs more."""
+
+    tokens: float
+    cost_a: Figure
+    cost_b: Figure
+    saved: Figure
+    """In the currency of the prices."""
+    percent: Figure
+    """Of the cost of a."""
+    percent_range: tuple[float, float] | None
+    """With one price SENSITIVITY higher and the other as much lower, either way."""
+
+    def sentence(self, a: str, b: str) -> str:
+        """Return what is saved in words; empty where a cost is unknown."""
+        if self.saved.value is None or self.percent.value is None or self.percent_range is None:
+            return ""
+        low, high = self.percent_range
+        verb = "saves" if self.saved.value >= 0 else "costs more:"
+        return (
+            f"{_spoken(self.tokens)} tokens cost {self.cost_b.value:,.0f} {self.saved.unit} on {b} and "
+            f"{self.cost_a.value:,.0f} on {a}: {b} {verb} {abs(self.saved.value):,.0f} {self.saved.unit}, "
+            f"{abs(self.percent.value):.0f} % ({low:+.0f} to {high:+.0f} % saved if the prices are "
+            f"{SENSITIVITY:.0%} off in opposite directions)"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the entry `saving` of a verdict in compare.json."""
+        figures = {"cost_a": self.cost_a, "cost_b": self.cost_b, "saved": self.saved, "percent": self.percent}
+        named = {name: vars(figure) for name, figure in figures.items()}
+        return {"tokens": self.tokens, **named, "percent_range": list(self.percent_range or ()) or None}
+
+
+def saving(pair: Pair, figures: Mapping[int, Metrics], tokens: float) -> Saving:
+    """Return what b saves over a; `figures` are the metrics of each counted entry by its id."""
+    cost_a, cost_b = (_cost(side, figures, tokens) for side in (pair.a, pair.b))
+    for figure in (cost_a, cost_b):
+        if figure.value is None:
+            missing = unknown(figure.unit, figure.how)
+            return Saving(tokens, cost_a, cost_b, missing, unknown("%", figure.how), None)
+    assert cost_a.value is not None and cost_b.value is not None
+    ratio = cost_b.value / cost_a.value
+    saved = Figure(cost_a.value - cost_b.value, cost_a.unit, "cost of a - cost of b")
+    percent = Figure(100 * (1 - ratio), "%", "(cost of a - cost of b) / cost of a")
+    apart = (1 + SENSITIVITY) / (1 - SENSITIVITY)
+    return Saving(tokens, cost_a, cost_b, saved, percent, (100 * (1 - ratio * apart), 100 * (1 - ratio / apart)))
+
+
+def _spoken(tokens: float) -> str:
+    for name, size in (("trillion", 1e12), ("billion", 1e9)):
+        if tokens >= size:
+            return f"{tokens / size:g} {name}"
+    return f"{tokens:,.0f}"
+
+
+def _cost(side: Sequence[Entry], figures: Mapping[int, Metrics], tokens: float) -> Figure:
+    """The median over the counted runs, scaled to the tokens."""
+    found = combined([figures[id(entry)].get(COST) for entry in side if entry.is_counted])
+    how = f"{COST} (median over runs: {found.how}) x {tokens:g} / {COST_TOKENS:g}"
+    return found.map(lambda value: value * tokens / COST_TOKENS, found.unit, how)

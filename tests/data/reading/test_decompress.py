@@ -1,0 +1,83 @@
+"""A compressed file is read whole or not at all: wherever it is cut or damaged, reading ends with an error."""
+
+from __future__ import annotations
+
+import gzip
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data.reading.decompress import opened
+from utils.errors import DataError
+
+CONTENT = b"".join(b"line %d of a few\n" % number for number in range(2000))
+PACK: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.compress, ".zst": zstandard.compress}
+
+
+def read_all(path: Path) -> bytes:
+    with opened(path) as (file, _):
+        return b"".join(iter(file.readline, b""))
+
+
+@pytest.mark.parametrize("ending", ["", ".gz", ".zst"])
+def test_content_comes_back(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"a.jsonl{ending}"
+    path.write_bytes(PACK.get(ending, bytes)(CONTENT))
+    assert read_all(path) == CONTENT
+    with opened(path) as (file, position):
+        file.read()
+        assert position() == path.stat().st_size
+
+
+@pytest.mark.parametrize("ending", PACK)
+def test_files_packed_one_behind_the_other_are_one_file(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"a.jsonl{ending}"
+    path.write_bytes(PACK[ending](b"") + PACK[ending](CONTENT) + PACK[ending](b"end"))
+    assert read_all(path) == CONTENT + b"end"
+
+
+def test_a_zst_larger_than_any_buffer_and_with_a_long_window_comes_back(tmp_path: Path) -> None:
+    content = random.Random(1).randbytes(3 << 20) * 2
+    settings = zstandard.ZstdCompressionParameters(window_log=28, enable_ldm=True)
+    (tmp_path / "a.jsonl.zst").write_bytes(zstandard.ZstdCompressor(compression_params=settings).compress(content))
+    assert (tmp_path / "a.jsonl.zst").stat().st_size < len(content) * 0.6
+    assert read_all(tmp_path / "a.jsonl.zst") == content
+
+
+@pytest.mark.parametrize("ending", PACK)
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_a_file_cut_anywhere_is_an_error(
+    tmp_path_factory: pytest.TempPathFactory, ending: str, data: st.DataObject
+) -> None:
+    path = tmp_path_factory.getbasetemp() / f"cut.jsonl{ending}"
+    whole = PACK[ending](CONTENT)
+    path.write_bytes(whole[: data.draw(st.integers(0, len(whole) - 1))])
+    with pytest.raises(DataError, match=f"cut.jsonl{ending}: the compressed data is cut short or damaged"):
+        read_all(path)
+
+
+@pytest.mark.parametrize("ending", PACK)
+def test_a_flipped_bit_and_bytes_behind_the_end_are_errors(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"a.jsonl{ending}"
+    whole = bytearray(PACK[ending](CONTENT))
+    path.write_bytes(bytes(whole) + b"oops")
+    with pytest.raises(DataError, match="damaged"):
+        read_all(path)
+    whole[len(whole) // 2] ^= 16
+    path.write_bytes(whole)
+    if ending == ".gz":  # a .zst need not carry a checksum; this one does not
+        with pytest.raises(DataError, match="damaged"):
+            read_all(path)
+
+
+def test_another_format_under_the_name_is_an_error(tmp_path: Path) -> None:
+    for ending in PACK:
+        (tmp_path / f"a.jsonl{ending}").write_bytes(CONTENT)
+        with pytest.raises(DataError, match="damaged"):
+            read_all(tmp_path / f"a.jsonl{ending}")

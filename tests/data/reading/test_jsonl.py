@@ -1,0 +1,57 @@
+"""A line is its text or an error that names file and line; nothing is guessed and nothing is passed over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from data.reading.jsonl import text_of
+from utils.errors import DataError
+
+FILE = Path("some/text.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        (b'{"text": "a"}\n', "a"),
+        (b'{"text": "a"}\r\n', "a"),
+        (b'{"text": "a"}', "a"),
+        (b'{"id": 1, "text": "", "more": [{}]}', ""),
+        (b'{"text": "x", "text": "the last one counts"}', "the last one counts"),
+        ('{"text": "Gr\u00fc\u00dfe \U0001f642"}'.encode(), "Gr\u00fc\u00dfe \U0001f642"),
+        (b'{"text": "\\ud83d\\ude42"}', "\U0001f642"),
+    ],
+)
+def test_text_is_what_json_says(line: bytes, text: str) -> None:
+    assert text_of(line, FILE, 1) == text
+
+
+def test_another_key_can_be_asked_for() -> None:
+    assert text_of(b'{"text": "a", "content": "b"}', FILE, 1, "content") == "b"
+
+
+BAD_LINES = [
+    (b"\n", "a blank line"),
+    (b"{", "no JSON, '{'"),
+    (b'{"text": "a"} {"text": "b"}', "Extra data"),
+    (b'["text"]', "a JSON list"),
+    (b"{}", "an object without keys"),
+    (b'{"Text": "a", "id": 1}', r"the keys \['Text', 'id'\]"),
+    (b'{"text": null}', r"text = None \(NoneType\)"),
+    (b'{"text": 12}', r"text = 12 \(int\)"),
+    (b'{"text": ["a"]}', r"text = \['a'\] \(list\)"),
+    (b'{"text": "\xff"}', "bytes that are no UTF-8 at byte 10"),
+    (b'{"text": "ab\\ud800"}', "half a surrogate pair at character 2"),
+    (b'\xef\xbb\xbf{"text": "a"}', "no JSON"),
+    (b"\x1f\x8b\x08\x00", "no UTF-8"),
+    (b"[" * 100_000, "no JSON"),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), BAD_LINES)
+def test_a_bad_line_is_named_with_file_number_and_what_it_is(line: bytes, message: str) -> None:
+    with pytest.raises(DataError, match=rf"^some/text\.jsonl:7: got .*{message}") as caught:
+        text_of(line, FILE, 7)
+    assert len(str(caught.value)) < 400

@@ -1,0 +1,482 @@
+"""An archive passes as it was packed, and whatever was changed in it is named."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import tracemalloc
+import zipfile
+from pathlib import Path
+
+import pytest
+from bundles import edited, files_of, pack, packed_again, sides, write_folder, write_run
+from sides import run
+
+from evaluate import compare, validate
+from evaluate.bundle import check as bundle
+from utils.housekeeping import archive_manifest, footprint
+from utils.results import store
+from utils.results.performance import summarize
+from utils.results.probe_file import Rate
+from utils.settings.config import ROOT
+
+RESULT = "train_nvd_mega_llama_run1.json"
+LOG = "logs/train_nvd_mega_llama_run1_attempt1.log"
+
+
+@pytest.fixture(scope="session")
+def honest(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("honest") / "output"
+    write_folder(folder)
+    return pack(folder)
+
+
+@pytest.fixture
+def archive(honest, tmp_path):
+    return Path(shutil.copy(honest, tmp_path))
+
+
+def faults(path: Path) -> list[str]:
+    return list(bundle.check(path).faults)
+
+
+def test_an_archive_is_as_it_was_packed_and_its_figures_are_those_of_its_logs(archive):
+    checked = bundle.check(archive)
+    assert checked.faults == () and checked.notes == ()
+    assert len(checked.loaded.entries) == 5 and not checked.loaded.unreadable
+
+
+def test_the_exit_code_is_0_where_all_is_well_and_1_where_a_result_is_not_ok(tmp_path, honest, capsys):
+    assert validate.main(["--bundle", str(honest)]) == 1, "one of its results says failed, and that is honest"
+    assert "SIGKILL" in capsys.readouterr().out
+    for result in sides({"nvd": 1.0, "amd": 0.9}):
+        write_run(tmp_path / "output", result)
+    footprint.mark(tmp_path / "output", footprint.OUTPUT)
+    good = pack(tmp_path / "output")
+    assert validate.main(["--bundle", str(good)]) == 0
+    said = capsys.readouterr()
+    assert said.out.count(" valid") == 4 and "every figure is what the raw logs give" in said.err
+    assert validate.main(["--bundle", str(good), str(honest)]) == 1
+
+
+def faster(files, *, with_log):
+    """A forger who knows the schema: every step a tenth shorter, the summary to match, in the log too."""
+    with edited(files, RESULT) as result:
+        result["step_times"] = [round(0.9 * time, 6) for time in result["step_times"]]
+        config = result["training_config"]
+        tokens = config["global_batch_size"] * config["sequence_length"]
+        summary = summarize(result["step_times"], tokens, config["num_gpus"])
+        rounded = store.rounded({"performance_metrics": summary})["performance_metrics"]
+        result["performance_metrics"] |= rounded
+    if with_log:
+        lines = files[LOG].decode().splitlines()
+        samples = [json.loads(line[5:]) if '{"steps"' in line else None for line in lines]
+        for number, sample in enumerate(samples):
+            if sample:
+                sample["step_times"] = result["step_times"][sample["steps"] - 1]
+                lines[number] = "raw: " + json.dumps(sample)
+        files[LOG] = ("\n".join(lines) + "\n").encode()
+
+
+def change_json(name, *keys, value):
+    def change(files):
+        with edited(files, name) as content:
+            for key in keys[:-1]:
+                content = content[key]
+            content[keys[-1]] = value(content[keys[-1]])
+
+    return change
+
+
+def replace(name, old, new):
+    def change(files):
+        assert old in files[name]
+        files[name] = files[name].replace(old, new, 1)
+
+    return change
+
+
+def a_figure_of_the_markdown(files):
+    line = next(line for line in files["compare.md"].splitlines() if b"1.11" in line)
+    files["compare.md"] = files["compare.md"].replace(line, line.replace(b"1.11", b"1.31"), 1)
+
+
+CHANGES = {
+    "a figure of a result": (
+        change_json(RESULT, "performance_metrics", "tokens_per_second_per_gpu", value=lambda x: x + 1),
+        f"{RESULT}: performance_metrics.tokens_per_second_per_gpu",
+    ),
+    "its memory": (
+        change_json(RESULT, "memory_metrics", "peak_memory_allocated_gb", value=lambda x: x / 2),
+        f"{RESULT}: memory_metrics.peak_memory_allocated_gb",
+    ),
+    "a loss": (change_json(RESULT, "loss_values", 50, value=lambda x: x * 1.001), f"{RESULT}: loss_values: step 51"),
+    "a setting": (
+        change_json(RESULT, "training_config", "seed", value=lambda x: x + 1),
+        f"{RESULT}: training_config.seed: the result says 43, the log 42",
+    ),
+    "all of a result": (lambda files: faster(files, with_log=False), f"{RESULT}: step_times: step 1"),
+    "a result and the samples in its log": (
+        lambda files: faster(files, with_log=True),
+        f"{RESULT}: {LOG}: step 1 was",
+    ),
+    "a line of a log": (
+        replace(LOG, b"Step 7/100 | ", b"Step 7/100 | 1"),
+        f"{RESULT}: {LOG}: step 7 was",
+    ),
+    "a sample line twice": (
+        lambda files: files.update({LOG: files[LOG] + files[LOG].splitlines()[-1] + b"\n"}),
+        f"{RESULT}: steps: the result has 100, the log 101",
+    ),
+    "a settings line twice": (
+        lambda files: files.update({LOG: files[LOG] + b'raw: {"training_config":{}}\n'}),
+        f"{RESULT}: {LOG}:208: training_config once more",
+    ),
+    "the samples taken out of a log": (
+        lambda files: files.update({LOG: files[LOG].partition(b"raw: ")[0]}),
+        f"{RESULT}: {LOG}: holds no raw samples of this run",
+    ),
+    "the lines of the steps taken out of a log": (
+        lambda files: files.update({LOG: b"raw: " + files[LOG].partition(b"raw: ")[2]}),
+        f"{RESULT}: {LOG}: has no line of step 1",
+    ),
+    "a log taken out": (lambda files: files.pop(LOG) and None, f"{RESULT}: {LOG}: is missing"),
+    "a ratio of the comparison": (
+        change_json("compare.json", "verdicts", 0, "ratio", value=lambda x: x * 1.01),
+        "compare.json: verdicts[0].ratio: says",
+    ),
+    "a verdict": (
+        change_json("compare.json", "verdicts", 0, "verdict", value=lambda x: "slower"),
+        'compare.json: verdicts[0].verdict: says "slower", the results give',
+    ),
+    "a figure of a table": (
+        change_json("compare.json", "groups", 0, "rows", 0, "peak_memory_allocated_gb", "mean", value=lambda x: x / 2),
+        "compare.json: groups[0].rows[0].peak_memory_allocated_gb.mean: says",
+    ),
+    "a key of the comparison taken out": (
+        lambda files: (
+            change_json("compare.json", "band", value=lambda x: x)(files)
+            or change_json("compare.json", "groups", 0, value=lambda x: {k: v for k, v in x.items() if k != "notes"})(
+                files
+            )
+        ),
+        "compare.json: groups[0].notes: is missing",
+    ),
+    "the comparison as a file taken out": (
+        lambda files: files.pop("compare.json") and None,
+        "compare.json: is missing: the comparison beside it",
+    ),
+    "no comparison": (lambda files: files.update({"compare.json": b"[]"}), "compare.json: is no comparison of ours"),
+    "a figure of compare.md": (a_figure_of_the_markdown, "compare.json: compare.md:"),
+    "a figure of compare.html": (replace("compare.html", b"1.11", b"1.31"), "compare.json: compare.html:"),
+    "a file added": (
+        lambda files: files.update({"notes.txt": b"x"}),
+        "notes.txt: the suite packs no file of this name",
+    ),
+    "a result added": (
+        lambda files: files.update({"train_nvd_hf_llama_run9.json": files[RESULT]}),
+        "compare.json: ",
+    ),
+    "a result taken out": (lambda files: files.pop(RESULT) and None, "compare.json: groups[0].rows"),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_change_is_named_even_where_the_manifest_was_made_to_fit(what, archive):
+    change, wanted = CHANGES[what]
+    found = faults(packed_again(archive, change, is_listed=True))
+    assert any(line.startswith(wanted) for line in found), found
+    assert not any("it was changed" in line or "was added" in line for line in found), "the manifest fits"
+
+
+@pytest.mark.parametrize("what", ["a figure of a result", "a line of a log", "a figure of compare.md"])
+def test_a_change_that_the_manifest_does_not_know_is_one_of_the_file(what, archive):
+    name = {"a figure of a result": RESULT, "a line of a log": LOG, "a figure of compare.md": "compare.md"}[what]
+    found = faults(packed_again(archive, CHANGES[what][0], is_listed=False))
+    assert any(line.startswith(f"{name}: has ") and line.endswith("it was changed") for line in found), found
+    assert bundle.main([archive]) == 1
+
+
+def test_a_picture_is_held_against_the_manifest(archive):
+    found = faults(packed_again(archive, lambda files: files.update({"compare.png": b"x"}), is_listed=False))
+    assert [line.partition(":")[0] for line in found] == ["compare.png"]
+
+
+def test_files_added_and_taken_out_are_named(archive):
+    def change(files):
+        files["train_cpu_hf_llama_run1.json"] = files.pop(RESULT)
+
+    found = faults(packed_again(archive, change, is_listed=False))
+    assert "train_cpu_hf_llama_run1.json: is not in manifest.json: it was added" in found
+    assert f"{RESULT}: is in manifest.json and not in the archive: it was taken out" in found
+
+
+def test_swapped_hashes_are_named_in_the_manifest_and_beside_it(archive):
+    def change(files):
+        manifest = json.loads(zipfile.ZipFile(archive).read("manifest.json"))
+        listed = manifest["files"]
+        listed[RESULT], listed[LOG] = listed[LOG], listed[RESULT]
+        files["manifest.json"] = json.dumps(manifest).encode()
+
+    found = faults(packed_again(archive, change, is_listed=False))
+    assert {line.partition(":")[0] for line in found} == {RESULT, LOG, "SHA256SUMS"}
+
+
+def test_a_forged_sums_file_is_named(archive):
+    def change(files):
+        files["SHA256SUMS"] = b"0" * 64 + b"  compare.json\n"
+
+    assert faults(packed_again(archive, change, is_listed=False)) == [
+        "SHA256SUMS: does not say what manifest.json says: one of them was changed"
+    ]
+
+
+def member(name, mode=0o100644, **fields):
+    info = zipfile.ZipInfo(name)
+    info.external_attr = mode << 16
+    for key, value in fields.items():
+        setattr(info, key, value)
+    return info
+
+
+UNSAFE = {
+    "up": member("../evil.json"),
+    "up in the middle": member("logs/../../evil.json"),
+    "absolute": member("/etc/evil.json"),
+    "of Windows": member("logs\\evil.log"),
+    "a drive": member("C:evil.log"),
+    "empty part": member("logs//evil.log"),
+    "a folder": member("logs/evil/"),
+    "a link": member("logs/evil.log", stat.S_IFLNK | 0o777),
+    "a pipe": member("logs/evil.log", stat.S_IFIFO | 0o644),
+    "control characters": member("logs/\x1b[31mevil.log"),
+    "the same name": member("compare.json"),
+    "the same name to some file systems": member("COMPARE.json"),
+}
+
+
+@pytest.mark.parametrize("what", UNSAFE)
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_a_name_that_leads_elsewhere_is_refused_and_nothing_is_read(what, archive, monkeypatch):
+    with zipfile.ZipFile(archive, "a") as opened:
+        opened.writestr(UNSAFE[what], b"{}")
+    monkeypatch.setattr(zipfile.ZipFile, "open", None)
+    checked = bundle.check(archive)
+    (fault,) = checked.faults
+    assert ": refused: " in fault and fault.isprintable() and not checked.loaded.entries
+
+
+def test_an_archive_made_to_fill_a_disk_is_refused(archive, monkeypatch):
+    monkeypatch.setattr(bundle.bundle_zip, "SMALL_BYTES", 1 << 20)
+    with zipfile.ZipFile(archive, "a", zipfile.ZIP_DEFLATED) as opened:
+        opened.writestr("logs/train_nvd_mega_llama_run8_attempt1.log", bytes(1 << 28))
+    (fault,) = faults(archive)
+    assert "refused: more than 100 times" in fault
+
+
+def test_overlapping_files_are_refused(archive):
+    with zipfile.ZipFile(archive) as opened:
+        infos = opened.infolist()
+    largest = max(infos, key=lambda info: info.compress_size)
+    content = bytearray(archive.read_bytes())
+    for info in infos:  # every entry of the directory says that it is as large as the largest
+        at = content.rindex(b"PK\1\2", 0, content.rindex(info.filename.encode()))
+        content[at + 20 : at + 24] = largest.compress_size.to_bytes(4, "little")
+    archive.write_bytes(content)
+    assert any("overlap" in line for line in faults(archive))
+
+
+def no_manifest(path):
+    files = files_of(path)
+    with zipfile.ZipFile(path, "w") as opened:
+        for name, data in files.items():
+            opened.writestr(name, data)
+
+
+BAD = {
+    "no zip": lambda path: path.write_bytes(b"PK"),
+    "cut off": lambda path: path.write_bytes(path.read_bytes()[:2000]),
+    "missing": lambda path: path.unlink(),
+    "a folder": lambda path: (path.unlink(), path.mkdir()),
+    "no manifest": no_manifest,
+    "a manifest of another version": lambda path: packed_again(
+        path, lambda files: files.update({"manifest.json": b'{"manifest_version": 2, "files": {}}'}), is_listed=False
+    ),
+    "a manifest that is none": lambda path: packed_again(
+        path, lambda files: files.update({"manifest.json": b'{"manifest_version": 1, "files": {"a": {}}}'}),
+        is_listed=False,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_what_is_no_archive_of_ours_is_bad_input(what, archive, capsys):
+    BAD[what](archive)
+    assert validate.main(["--bundle", str(archive)]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.startswith("error: ") and said.err.count("\n") == 1
+
+
+def test_damaged_bytes_are_named(archive):
+    content = bytearray(archive.read_bytes())
+    with zipfile.ZipFile(archive) as opened:
+        info = opened.getinfo(LOG)
+    content[info.header_offset + 30 + len(LOG) + 50] ^= 0xFF
+    archive.write_bytes(content)
+    found = faults(archive)
+    assert any(line.startswith(f"{LOG}: cannot be read") for line in found), found
+
+
+def test_tracks_labels_baselines_prices_and_single_files_are_compared_again(tmp_path, capsys):
+    """METHOD=both compares two folders at once, a user may name files, a baseline, and prices of his own."""
+    own = tmp_path / "own.json"
+    own.write_text(
+        '{"currency": "EUR", "prices": {"NVIDIA H100 SXM 80GB": {"price": 77, "date": "2026-01-01", "source": "x"}}}'
+    )
+    folder = tmp_path / "output"
+    footprint.mark(folder, footprint.OUTPUT)
+    for result in sides({"nvd": 1.0, "amd": 0.9}) + sides({"nvd": 0.8, "amd": 0.7}, label="best", method="best"):
+        write_run(folder, result)
+    names = sorted(str(path) for path in folder.glob("train_*.json"))
+    baseline = ["--baseline", "amd", "--band", "0"]
+    for arguments in (
+        [str(folder), str(folder / "best")],
+        [str(folder), *baseline],
+        [str(folder), "--prices", str(own)],
+        names,
+    ):
+        assert compare.main(arguments) == 0
+        checked = bundle.check(pack(folder))
+        assert checked.faults == (), arguments
+    assert compare.main([str(folder / "best"), str(folder), "--output", str(folder / "best")]) == 0
+    assert bundle.check(pack(folder)).faults == ()
+    elsewhere = tmp_path / "elsewhere"
+    write_run(elsewhere, run("nvd", 7))
+    assert compare.main([str(folder), str(elsewhere)]) == 0
+    assert f"compare.json: compares {elsewhere}, which is not in the archive: cannot be worked out again" in faults(
+        pack(folder)
+    )
+
+
+def test_a_comparison_that_is_older_than_the_results_is_no_longer_true(tmp_path):
+    folder = tmp_path / "output"
+    write_folder(folder)
+    write_run(folder, sides({"amd": 0.95}, runs=4)[3])
+    assert any(line.startswith("compare.json: groups[0].rows") for line in faults(pack(folder)))
+
+
+def test_reports_of_other_code_are_not_made_again_and_that_is_said(archive, monkeypatch):
+    monkeypatch.setattr(archive_manifest.checkout, "sha256_report_code", lambda root: "0" * 64)
+    packed_again(archive, a_figure_of_the_markdown, is_listed=True)
+    checked = bundle.check(archive)
+    assert checked.faults == ()
+    assert "packed by other code" in checked.notes[0]
+
+
+def test_the_results_of_several_nodes_have_their_samples_in_one_of_the_logs(tmp_path):
+    folder = tmp_path / "output"
+    footprint.mark(folder, footprint.OUTPUT)
+    log = write_run(folder, sides({"nvd": 1.0}, runs=1)[0])
+    log.rename(log.with_name(f"{log.stem}_node1.log"))
+    log.write_text("=== this node prints no step\n")
+    assert faults(pack(folder)) == []
+    log.write_text((log.with_name(f"{log.stem}_node1.log")).read_text())
+    assert faults(pack(folder)) != [], "samples twice"
+
+
+def test_a_line_of_another_rank_on_the_same_line_hides_nothing(archive):
+    def change(files):
+        files[LOG] = files[LOG].replace(b"raw: ", b"rank 3: warning raw: ").replace(b"[GPU]", b"50%|##   [GPU]")
+
+    assert faults(packed_again(archive, change, is_listed=True)) == []
+
+
+@pytest.mark.parametrize(
+    "junk", [b'raw: {"steps"', b'raw: {"training_config": 1}', b"\xff\xfe raw: {}", b"raw: {" + b"[" * 9999]
+)
+def test_junk_in_a_log_is_no_crash(junk, archive):
+    first = packed_again(archive, lambda files: files.update({LOG: junk + b"\n" + files[LOG]}), is_listed=True)
+    assert isinstance(faults(first), list)
+    only = packed_again(archive, lambda files: files.update({LOG: junk}), is_listed=True)
+    assert any(LOG in line for line in faults(only))
+
+
+def test_large_logs_are_read_in_pieces(tmp_path):
+    folder = tmp_path / "output"
+    footprint.mark(folder, footprint.OUTPUT)
+    log = write_run(folder, sides({"nvd": 1.0}, runs=1)[0])
+    with log.open("ab") as file:
+        for _ in range(40):
+            file.write(os.urandom(1 << 19) + b"\n" + b"x" * (1 << 19))
+    tracemalloc.start()
+    path = pack(folder)
+    assert faults(path) == []
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 20e6, f"{peak:,} bytes for a log of 40 MB"
+
+
+@pytest.fixture
+def of_primus(tmp_path):
+    """Six iterations of Primus as its log tells them: 8 GPUs, 64 sequences of 4096 tokens."""
+    folder = tmp_path / "output"
+    footprint.mark(folder, footprint.OUTPUT)
+    result = run("amd", framework="prim")
+    for section in ("training_config", "resolved_config"):
+        result[section] |= {"max_steps": 6, "sequence_length": 4096}
+    result["steps"], result["step_times"] = [1, 2, 3, 4, 5, 6], [20.0, 4.096, 4.0, 2.0, 3.2, 2.56]
+    result["loss_values"], result["grad_norms"] = (
+        [11.75, 11.5, 11.25, 11.0, 10.75, 10.5],
+        [8.5, 7.25, 6.125, 5.5, 4.75, 4.0],
+    )
+    result["data_wait_seconds"] = result["learning_rates"] = [0.0] * 6
+    result["performance_metrics"] |= summarize(result["step_times"], 64 * 4096, 8)
+    store.write(result, folder / "train_amd_prim_llama_run1.json")
+    log = folder / "logs" / "train_amd_prim_llama_run1_attempt1.primus.log"
+    log.parent.mkdir()
+    shutil.copy(ROOT / "tests" / "utils" / "logs" / "samples" / "primus_a.log", log)
+    return folder, result
+
+
+def test_a_result_of_primus_is_held_against_the_log_of_primus(of_primus):
+    folder, result = of_primus
+    assert faults(pack(folder)) == []
+    path = folder / "train_amd_prim_llama_run1.json"
+    name = f"{path.name}: "
+    store.write(result | {"loss_values": [11.75, 11.5, 11.25, 11.0, 10.75, 10.0]}, path)
+    assert [line.split(" (")[0] for line in faults(pack(folder))] == [
+        name + "loss_values: step 6: the result says 10.0, the log 10.5"
+    ]
+    half = summarize(result["step_times"], 32 * 4096, 8)
+    config = result["training_config"] | {"global_batch_size": 32}
+    metrics = result["performance_metrics"] | half
+    store.write(result | {"training_config": config, "performance_metrics": metrics}, path)
+    assert faults(pack(folder))[0].startswith(
+        name + "training_config.global_batch_size: the result says 32, the log 64"
+    )
+    (folder / "logs" / "train_amd_prim_llama_run1_attempt1.primus.log").write_text("no iteration\n")
+    assert faults(pack(folder)) != []
+    shutil.rmtree(folder / "logs")
+    (missing,) = faults(pack(folder))
+    assert missing.startswith(name + "logs/train_amd_prim_llama_run1_attempt1.primus.log: is missing")
+
+
+def test_a_measured_rate_counts_in_the_comparison_and_a_changed_one_is_named(tmp_path):
+    folder = tmp_path / "output"
+    footprint.mark(folder, footprint.OUTPUT)
+    for result in sides({"nvd": 1.0, "amd": 0.9}):
+        write_run(folder, result)
+    best = {key: 800.0 for key in Rate.__dataclass_fields__}
+    started = result["provenance"]["started_utc"]
+    known = {"probe_version": 1, "platform": "nvd", "host": "nvd-1", "device_name": "NVIDIA H100 80GB HBM3"}
+    probe = known | {"started_utc": started, "pytorch_version": "2.9", "rates": {"bf16": best}, "reasons": {}}
+    path = folder / "probe_nvd_nvd-1.json"
+    path.write_text(json.dumps(probe))
+    assert compare.main([str(folder)]) == 0
+    assert b"probe_nvd_nvd-1.json" in (folder / "compare.json").read_bytes(), "the comparison has used it"
+    archive = pack(folder)
+    assert faults(archive) == []
+    found = faults(packed_again(archive, replace(path.name, b"800.0", b"700.0"), is_listed=True))
+    assert any(line.startswith("compare.json: groups[0].rows") for line in found), found

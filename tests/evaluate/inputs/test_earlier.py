@@ -1,0 +1,217 @@
+"""Results of earlier formats are found, worked out again from their raw step times, and prove only what they hold."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evaluate import compare, validate
+from evaluate.checks.entries import load_results
+from evaluate.inputs.earlier import NOT_THERE, find, is_named, read, summary_agrees
+from utils.results.store import ResultError
+
+DEVICES = {"cuda": ("NVIDIA H100 80GB HBM3", 85.0), "rocm": ("AMD Instinct MI300X", 206.0)}
+# 20 steps: 4 s for the first, then 1 s and 1.1 s in turn, 64 sequences of 2,048 tokens on 8 GPUs
+TIMES = [4.0, *[1.0, 1.1] * 9, 1.0]
+
+
+def content(platform: str = "cuda", **changes: Any) -> dict[str, Any]:
+    """A file of the earlier format whose summary leaves out the first step, as those did: 19.9 s of 19 steps."""
+    name, memory = DEVICES.get(platform, ("Something", 1.0))
+    found: dict[str, Any] = {
+        "platform": platform,
+        "gpu_info": {"device_name": name, "device_count": 8, "total_memory_gb": memory, "gpu_cores": 16896},
+        "timestamp": "2025-01-01T12:00:00",
+        "training_config": {
+            "max_steps": 20,
+            "global_batch_size": 64,
+            "micro_batch_size": 1,
+            "sequence_length": 2048,
+            "num_gpus": 8,
+            "tensor_parallel_size": 2,
+            "learning_rate": 3e-4,
+        },
+        "performance_metrics": {
+            "avg_step_time_seconds": 19.9 / 19,
+            "tokens_per_second": 64 * 2048 * 19 / 19.9,
+            "tokens_per_second_per_gpu": 64 * 2048 * 19 / 19.9 / 8,
+            "steps_per_second": 19 / 19.9,
+        },
+        "memory_metrics": {"peak_memory_allocated_gb": 60.0},
+        "raw_step_times": TIMES,
+        "loss_values": [11 - 0.1 * step for step in range(20)],
+    }
+    for key, value in changes.items():
+        section, _, name = key.partition("__")
+        if name:
+            found[section] = found[section] | {name: value}
+        else:
+            found[section] = value
+    return found
+
+
+def save(folder: Path, name: str, **changes: Any) -> Path:
+    folder.mkdir(exist_ok=True)
+    path = folder / f"benchmark_{name}.json"
+    path.write_text(json.dumps(content(**{"platform": name.split("_")[0]} | changes)))
+    return path
+
+
+def reasons(folder: Path) -> list[str]:
+    loaded = load_results([folder])
+    return [error for _, error in loaded.unreadable] + [
+        line for entry in loaded.entries for line in entry.findings.rejections
+    ]
+
+
+def test_the_speed_is_worked_out_again_and_the_rest_is_unknown_with_its_reason(tmp_path: Path) -> None:
+    result = read(save(tmp_path, "cuda_llama"))
+    assert (result["platform"], result["model"], result["framework"]) == ("nvd", "llama", "unknown")
+    assert (result["model_size"], result["method"]) == ("unknown", "unknown")
+    # three steps of warm-up are left out: 8 of 1.1 s and 9 of 1 s remain
+    mean = (8 * 1.1 + 9 * 1.0) / 17
+    assert result["performance_metrics"]["avg_step_time_seconds"] == pytest.approx(mean)
+    assert result["performance_metrics"]["tokens_per_second_per_gpu"] == pytest.approx(64 * 2048 / mean / 8)
+    config = result["training_config"]
+    assert (config["tp"], config["lr"], config["seed"], config["reasons"]["seed"]) == (2, 3e-4, None, NOT_THERE)
+    assert "tp" not in config["reasons"]
+    assert set(result["fingerprint"]["reasons"].values()) == {NOT_THERE}
+    assert all(result["resolved_config"][key] is None for key in result["resolved_config"]["reasons"])
+    assert result["memory_metrics"]["peak_memory_allocated_gb"] == 60.0
+
+
+@pytest.mark.parametrize(
+    ("name", "platform", "model"),
+    [
+        ("cuda_llama", "nvd", "llama"),
+        ("rocm_qwen", "amd", "qwen"),
+        ("cuda_llama_20250101_120000", "nvd", "llama"),
+        ("rocm_qwen2.5_7b_20250101120000", "amd", "qwen"),
+        ("rocm_gpt_large", "amd", "gpt_large"),
+    ],
+)
+def test_the_name_says_platform_and_model(tmp_path: Path, name: str, platform: str, model: str) -> None:
+    path = save(tmp_path, name)
+    assert is_named(path) and list(find([tmp_path])) == [path]
+    assert [(one.result["platform"], one.result["model"]) for one in load_results([tmp_path]).entries] == [
+        (platform, model)
+    ]
+
+
+def test_runs_are_numbered_by_their_times_and_the_same_file_twice_is_one_run(tmp_path: Path) -> None:
+    for number in (2, 1):
+        save(tmp_path, f"cuda_llama_2025010{number}_120000", timestamp=str(number))
+    save(tmp_path, "cuda_llama", timestamp="1")
+    entries = load_results([tmp_path]).entries
+    assert [(entry.path.stem.removeprefix("benchmark_cuda_llama"), entry.result["run"]) for entry in entries] == [
+        ("", 1),
+        ("_20250101_120000", 1),
+        ("_20250102_120000", 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"performance_metrics__avg_step_time_seconds": 0.9}, "avg_step_time_seconds: the summary says 0.9, raw_step_"),
+        ({"performance_metrics__tokens_per_second": 4 * 125_000}, "tokens_per_second: the summary says 500000"),
+        ({"training_config__sequence_length": 8192}, "tokens_per_second_per_gpu: the summary says 15643"),
+        ({"raw_step_times": [4.0, *[2.0] * 19]}, "avg_step_time_seconds: the summary says 1.04737"),
+        ({"training_config__max_steps": 500}, "steps: got 20 steps, wanted each of 1 to 500"),
+        ({"raw_step_times": [1.0] * 19 + [0.0]}, "step_times: got 0.0 s, wanted more than 0"),
+        ({"memory_metrics__peak_memory_allocated_gb": 90.0}, "on a device of 85.0 GB"),
+        ({"performance_metrics__mfu": 5.63}, "mfu: says 5.63, which nothing stands behind"),
+        ({"training_config__num_gpus": 4}, "tokens_per_second_per_gpu: the summary says"),
+        ({"training_config__dp": 2, "training_config__pp": 1, "training_config__cp": 1,
+          "training_config__gradient_accumulation_steps": 32}, "DP x TP x PP x CP = 2 x 2 x 1 x 1 = 4"),
+    ],
+)  # fmt: skip
+def test_a_summary_that_its_own_samples_deny_is_rejected(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    save(tmp_path, "cuda_llama", **changes)
+    assert any(said in line for line in reasons(tmp_path)), reasons(tmp_path)
+    assert validate.main([str(tmp_path)]) == 1
+
+
+@pytest.mark.parametrize("skipped", range(5))
+def test_any_warm_up_that_a_summary_leaves_out_agrees(tmp_path: Path, skipped: int) -> None:
+    mean = sum(TIMES[skipped:]) / (20 - skipped)
+    rates = {"tokens_per_second": round(64 * 2048 / mean), "steps_per_second": round(1 / mean, 3)}
+    path = save(tmp_path, "cuda_llama", performance_metrics={"avg_step_time_seconds": round(mean, 3)} | rates)
+    assert summary_agrees(read(path)) == [] == reasons(tmp_path)
+    assert validate.main([str(tmp_path)]) == 0
+
+
+def test_a_summary_of_short_steps_is_rounded(tmp_path: Path) -> None:
+    times = [0.2, *[0.0523, 0.0526] * 9, 0.0523]  # 0.0524 s on average, written as 0.052
+    mean = sum(times[1:]) / 19
+    for stored, said in ((0.052, False), (0.050, True)):
+        summary = {"avg_step_time_seconds": stored, "tokens_per_second": 64 * 2048 / mean}
+        path = save(tmp_path, "cuda_llama", raw_step_times=times, performance_metrics=summary)
+        assert bool(summary_agrees(read(path))) == said
+
+
+def test_a_first_step_without_a_time_is_left_out_and_losses_may_be_missing(tmp_path: Path) -> None:
+    without = {"raw_step_times": TIMES[1:], "loss_values": None}
+    result = read(save(tmp_path, "rocm_qwen", **without))
+    assert (result["steps"][0], list(result["excluded_steps"])) == (2, ["1"])
+    assert result["loss_values"] == [None] * 19
+    assert reasons(tmp_path) == []
+    assert read(save(tmp_path, "rocm_qwen", raw_step_times=TIMES[1:]))["loss_values"][0] == pytest.approx(10.9)
+
+
+def test_what_is_not_there_is_no_number_of_cores(tmp_path: Path) -> None:
+    save(tmp_path, "cuda_llama", performance_metrics__throughput_per_gpu_core=0.92, gpu_info__total_memory_gb="N/A")
+    (entry,) = load_results([tmp_path]).entries
+    assert entry.result["gpu_info"]["total_memory_gb"] is None
+    assert any(line.startswith("throughput_per_gpu_core: left out") for line in entry.findings.warnings)
+    assert "core" not in json.dumps(entry.result["performance_metrics"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"platform": "rocm"}, "platform: got 'rocm', None, 'cuda'"),
+        ({"training_config": None}, "got no section training_config"),
+        ({"training_config__global_batch_size": None}, "training_config.global_batch_size: got None"),
+        ({"raw_step_times": 3}, "got no list raw_step_times"),
+        ({"raw_step_times": [1.0, "N/A"], "loss_values": []}, "step_times: got 'N/A', wanted finite numbers"),
+        ({"loss_values": [1.0, 2.0]}, "loss_values: got 2 values beside 20 step times"),
+    ],
+)
+def test_an_unknown_shape_is_one_line(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    path = save(tmp_path, "cuda_llama", **changes)
+    with pytest.raises(ResultError) as raised:
+        read(path)
+    assert said in str(raised.value) and "\n" not in str(raised.value) and str(path) in str(raised.value)
+    assert validate.main([str(tmp_path)]) == 1
+
+
+def test_an_unknown_platform_is_none_of_the_vendors(tmp_path: Path) -> None:
+    save(tmp_path, "tpu_llama")
+    assert "platform: got 'tpu', None, 'tpu'" in reasons(tmp_path)[0]
+
+
+def test_zero_samples_are_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save(tmp_path, "cuda_llama", raw_step_times=[], loss_values=[])
+    assert validate.main([str(tmp_path)]) == 1
+    assert "raw_step_times is empty" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_comparison_says_first_what_cannot_be_proven(tmp_path: Path) -> None:
+    for platform in ("cuda", "rocm"):
+        for day in (1, 2):
+            save(tmp_path, f"{platform}_llama_2025010{day}_120000", timestamp=f"{day}")
+        save(tmp_path, f"{platform}_qwen", loss_values=[])
+    assert compare.main([str(tmp_path), "--target-loss", "9", "--format", "md,html,json"]) == compare.NOTHING_COMPARABLE
+    verdicts = json.loads((tmp_path / "compare.json").read_text())["verdicts"]
+    assert [(verdict["model"], verdict["runs"]) for verdict in verdicts] == [("llama", [2, 2]), ("qwen", [1, 1])]
+    for verdict in verdicts:
+        assert verdict["reasons"][0].startswith("neither model nor data is proven to be the same")
+        unknown = {item["name"] for item in verdict["certificate"] if item["state"] == "unknown"}
+        assert {"data", "tokenizer", "number of parameters", "precision", "track", "model size"} <= unknown
+    assert "18," not in verdicts[0]["sentence"]
+    for name in ("compare.md", "compare.html"):
+        assert "neither model nor data is proven" in (tmp_path / name).read_text()

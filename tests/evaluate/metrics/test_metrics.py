@@ -1,0 +1,184 @@
+"""Metrics reproduce published figures, name their formulas and sources, and are None with a reason where unknown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evaluate.metrics.capacity import capacity
+from evaluate.metrics.figures import Figure
+from evaluate.metrics.metrics import device_of, flops_per_token, metrics
+from evaluate.metrics.prices import PriceError, load
+from example import example_result
+from utils.hardware.devices import DEVICES, find_device
+from utils.results.store import validate
+
+H100 = {"device_name": "NVIDIA H100 80GB HBM3", "total_memory_gb": 85.0, "gpu_cores": 16896, "device_count": 8}
+
+
+def measured(step_seconds: float, steps: int = 50, **changes: Any) -> dict[str, Any]:
+    """A run of Llama 3.1 8B, every step of the same length, on eight H100 unless said otherwise."""
+    config = {"max_steps": steps, "global_batch_size": 128, "sequence_length": 8192, "num_gpus": 8, "precision": "bf16"}
+    known = {"num_layers": 32, "vocab_size": 128256}
+    result = example_result(platform="nvd", model_size="full")
+    result["training_config"] |= config
+    result["resolved_config"] |= config | known
+    result["gpu_info"] |= H100
+    result["step_times"] = [step_seconds] * steps
+    result["loss_values"] = [8.0 - 0.1 * step for step in range(steps)]
+    for key in ("data_wait_seconds", "grad_norms", "learning_rates"):
+        result[key] = [0.0] * steps
+    result["steps"] = list(range(1, steps + 1))
+    for name, value in changes.items():
+        section, key = name.split("__")
+        result[section][key] = value
+    validate(result, "example")
+    return result
+
+
+def values(result: dict[str, Any], **options: Any) -> dict[str, float | None]:
+    return {name: figure.value for name, figure in metrics(result, **options).items()}
+
+
+def test_the_published_h100_figures_come_out() -> None:
+    """DGX Cloud benchmarking, Llama 3.1 8B, GBS 128, SL 8192, 8 H100: 12.27 s a step."""
+    found = values(measured(12.27))
+    assert found["tokens_per_second_per_gpu"] == pytest.approx(10_682, abs=1)
+    assert found["mfu_causal"] == pytest.approx(55.6, abs=0.05)
+    assert found["mfu_full"] == pytest.approx(62.5, abs=0.05)
+    assert found["model_tflops_causal"] == pytest.approx(550, abs=0.5)
+
+
+def test_the_published_bridge_figure_comes_out() -> None:
+    """Megatron Bridge 25.11, FP8: 14,451 tokens/s/GPU are 744 TFLOP/s; their share is of the FP8 peak."""
+    found = values(measured(128 * 8192 / 8 / 14_451, training_config__precision="fp8"))
+    assert found["model_tflops_causal"] == pytest.approx(744, abs=0.5)
+    assert found["mfu_causal"] == pytest.approx(37.6, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("sequence_length", "causal", "full"), [(2048, 46.639, 48.249), (4096, 48.249, 51.470), (8192, 51.470, 57.913)]
+)
+def test_flops_a_token_of_llama(sequence_length: int, causal: float, full: float) -> None:
+    result = measured(1.0, training_config__sequence_length=sequence_length)
+    found = [flops_per_token(result, causal=is_causal) for is_causal in (True, False)]
+    assert [figure.value for figure in found] == pytest.approx([causal * 1e9, full * 1e9], rel=2e-5)
+    assert [figure.how for figure in found] == ["6N+causal_attention/v1", "6N+full_attention/v1"]
+
+
+def test_a_device_that_is_not_known_has_no_peak_and_no_price() -> None:
+    found = metrics(measured(12.27, gpu_info__device_name="NVIDIA H900"), prices=load())
+    assert found["mfu_causal"].value is None
+    assert found["mfu_causal"].how == "NVIDIA H900 is not known here, so it has no peak; no other chip's is taken"
+    assert found["tokens_per_dollar"].value is None and "pass one with --prices" in found["tokens_per_dollar"].how
+    assert found["tokens_per_second_per_gpu"].value == pytest.approx(10_682, abs=1)
+
+
+def test_a_memory_that_does_not_fit_the_name_is_another_device() -> None:
+    assert device_of(measured(1.0, gpu_info__total_memory_gb=40.0)) is None
+
+
+def test_every_figure_says_how_or_why_not() -> None:
+    for result in (
+        measured(12.27),
+        example_result(),
+        example_result(status="failed", reason="it broke", step_times=[]),
+    ):
+        found = metrics(result)
+        assert all(isinstance(figure, Figure) and figure.how and figure.unit for figure in found.values()), found
+        assert not [name for name in found if "core" in name], "cores of different vendors are different things"
+
+
+def test_energy_is_measured_or_a_bound_that_says_so() -> None:
+    found = metrics(measured(12.27))
+    assert found["tokens_per_joule"].value is None and found["tokens_per_joule"].how == "not measured: not measured"
+    # 10,682 tokens/s/GPU at no more than 700 W
+    assert found["tokens_per_joule_at_board_power"].value == pytest.approx(10_682 / 700, rel=1e-4)
+    assert found["tokens_per_joule_at_board_power"].how.startswith("at least")
+    result = measured(12.27)
+    result["energy_metrics"] |= {"joules": 1e6, "avg_watts": 650.0, "joules_per_token": 0.05, "source": "NVML counter"}
+    result["energy_metrics"] |= {"interval": "steady steps", "reasons": {}}
+    found = metrics(result)
+    assert (found["tokens_per_joule"].value, found["tokens_per_watt_hour"].value) == pytest.approx((20.0, 72_000.0))
+
+
+def test_cost_by_hand() -> None:
+    prices = load()
+    price = prices["NVIDIA H100 SXM 80GB"]
+    found = metrics(measured(12.27), prices=prices)
+    rate = 128 * 8192 / 12.27
+    assert found["tokens_per_dollar"].value == pytest.approx(rate * 3600 / (8 * price.amount))
+    assert found["cost_of_1T_tokens"].value == pytest.approx(1e12 / rate / 3600 * 8 * price.amount)
+    assert found["cost_of_15T_tokens"].value == pytest.approx(15 * (found["cost_of_1T_tokens"].value or 0))
+    assert found["time_to_1T_tokens"].value == pytest.approx(1e12 / rate / 86_400)
+    assert price.source in found["cost_of_1T_tokens"].how and price.date in found["cost_of_1T_tokens"].how
+
+
+def test_every_priced_device_is_one_that_is_known() -> None:
+    assert set(load()) <= {device.name for device in DEVICES}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("{", "wanted"),
+        ('{"prices": {}}', "currency"),
+        ('{"currency": "USD", "prices": {"X": {"price": "3", "date": "", "source": ""}}}', "price of X: got '3'"),
+        ('{"currency": "USD", "prices": {"X": {"price": 0, "date": "", "source": ""}}}', "price of X: got 0"),
+        ('{"currency": "USD", "prices": {"X": {"price": 1, "date": ""}}}', "source"),
+    ],
+)
+def test_a_price_table_that_cannot_be_used_is_named(tmp_path: Path, content: str, said: str) -> None:
+    (tmp_path / "prices.json").write_text(content)
+    with pytest.raises(PriceError, match=said) as raised:
+        load(tmp_path / "prices.json")
+    assert str(tmp_path) in str(raised.value)
+
+
+def test_time_to_a_loss_is_by_the_runs_own_curve() -> None:
+    # losses fall by 0.1 a step from 8.0: the mean of ten steps is 7.05 at step 15
+    found = metrics(measured(2.0), target_loss=7.06)["time_to_target_loss"]
+    assert found.value == pytest.approx(15 * 2.0) and "step 15" in found.how
+    assert metrics(measured(2.0), target_loss=1.0)["time_to_target_loss"].value is None
+
+
+def test_time_to_mlperfs_target_only_where_its_points_apply() -> None:
+    # 344,747 samples at GBS 128, 8 GPUs at 10,682 tokens/s: 344747 x 8192 / 85457 s
+    found = metrics(measured(12.27))["time_to_mlperf_target"]
+    assert found.value == pytest.approx(344_747 * 8192 / (128 * 8192 / 12.27) / 60)
+    for changes in (
+        {"training_config__sequence_length": 2048},
+        {"training_config__global_batch_size": 256},
+        {"training_config__precision": "fp8"},
+    ):
+        assert metrics(measured(12.27, **changes))["time_to_mlperf_target"].value is None
+
+
+def test_capacity_of_an_h200() -> None:
+    device = find_device("NVIDIA H200")
+    assert device is not None
+    found = capacity(device)
+    assert found["bf16 training"].value == pytest.approx(141 / 18)
+    assert found["fp8 weights"].value == pytest.approx(141.0)
+    a100 = find_device("NVIDIA A100-SXM4-80GB")
+    assert a100 is not None
+    without = capacity(a100)["fp8 weights"]
+    assert (without.value, without.how) == (None, "NVIDIA A100 SXM 80GB has no fp8")
+
+
+def test_capacity_of_a_device_that_is_not_known_is_unknown_for_that_reason() -> None:
+    found = capacity(None, "NVIDIA H900")
+    assert set(found) == set(capacity(find_device("NVIDIA H200")))
+    assert all(figure.value is None and figure.how.startswith("NVIDIA H900 is not known") for figure in found.values())
+
+
+def test_spread_between_steps() -> None:
+    result = measured(1.0, steps=40)
+    result["step_times"] = [5.0, 2.0, 1.0, 1.0] + [1.0, 1.2] * 18
+    found = metrics(result)
+    assert found["step_time_median"].value == pytest.approx(1.1)
+    assert (found["step_time_min"].value, found["step_time_max"].value) == (1.0, 1.2)
+    assert found["step_time_cv"].value == pytest.approx(100 * 0.1014 / 1.1, rel=0.01)
+    assert "36 steady steps" in found["step_time_mean"].how

@@ -1,0 +1,83 @@
+"""The steady part of a run begins where its last level begins; odd steps are flagged and move nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import theilslopes
+
+from evaluate.metrics.steady import find
+
+
+def noisy(
+    levels: list[tuple[int, float]], deviation: float = 0.01, correlation: float = 0.0, seed: int = 1
+) -> list[float]:
+    """Step times at some levels, `(steps, seconds)` each, with a relative deviation that may follow itself."""
+    random = np.random.default_rng(seed)
+    means = np.concatenate([np.full(count, seconds) for count, seconds in levels])
+    noise = random.normal(0, deviation * np.sqrt(1 - correlation**2), len(means))
+    for place in range(1, len(noise)):
+        noise[place] += correlation * noise[place - 1]
+    return list(means * np.exp(noise))
+
+
+@pytest.mark.parametrize(
+    ("levels", "label", "first"),
+    [
+        ([(500, 1.0)], "flat", 10),
+        ([(40, 1.3), (460, 1.0)], "warm-up", 40),
+        ([(40, 1.3), (40, 1.1), (420, 1.0)], "warm-up", 80),
+        ([(300, 1.0), (200, 1.05)], "slow-down", 300),
+        ([(40, 1.3), (260, 1.0), (200, 1.08)], "slow-down", 300),
+        ([(420, 1.0), (80, 1.2)], "no steady state", 10),
+        ([(8, 1.5), (22, 1.0)], "warm-up", 8),
+    ],
+)
+def test_the_last_level_is_the_steady_one(levels: list[tuple[int, float]], label: str, first: int) -> None:
+    least = 3 if sum(count for count, _ in levels) < 100 else 10
+    found = find(noisy(levels), least)
+    assert (found.label, found.first) == (label, pytest.approx(first, abs=2))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_noise_that_follows_itself_is_no_change(seed: int) -> None:
+    assert find(noisy([(400, 0.8)], correlation=0.8, seed=seed), 10).label == "flat"
+
+
+def test_odd_steps_are_flagged_and_move_nothing() -> None:
+    times = noisy([(200, 1.0)])
+    for place in (50, 51, 120):
+        times[place] = 4.0
+    found = find(times, 10)
+    assert (found.label, found.first, found.outliers) == ("flat", 10, (50, 51, 120))
+
+
+def test_a_chip_that_becomes_slower_all_along_is_drifting() -> None:
+    times = np.array(noisy([(300, 1.0)], deviation=0.002)) * np.linspace(1, 1.009, 300)
+    assert not find(list(times), 10).is_drifting
+    times = np.array(noisy([(300, 1.0)], deviation=0.002)) * np.linspace(1, 1.03, 300)
+    found = find(list(times), 10)
+    assert found.label == "slow-down" or found.is_drifting
+    # the slope of a straight line is what it is, whatever else is seen
+    assert find(list(np.linspace(1, 1.015, 300)), 0).drift == pytest.approx(0.015, rel=0.35)
+
+
+@pytest.mark.parametrize("count", [10, 49, 50, 51, 75, 99, 450])
+def test_the_drift_is_theil_and_sens_slope_over_blocks_of_steps(count: int) -> None:
+    times = np.array(noisy([(count, 1.0)], seed=count)) * np.linspace(1, 1.005, count)
+    found = find(list(times), 0)
+    assert found.first == 0
+    blocks = np.array_split(np.log(times), min(50, count))
+    places = np.cumsum([len(block) for block in blocks]) - np.array([len(block) / 2 for block in blocks])
+    slope = theilslopes([np.median(block) for block in blocks], places).slope
+    assert found.drift == pytest.approx(np.expm1(slope * count), rel=1e-9)
+
+
+def test_few_steps_have_no_steady_state() -> None:
+    found = find([1.0] * 12, 3)
+    assert (found.label, found.first, found.drift) == ("no steady state", 3, None)
+
+
+def test_equal_steps_are_flat() -> None:
+    found = find([1.0] * 60, 6)
+    assert (found.label, found.first, found.changes, found.outliers, found.drift) == ("flat", 6, (), (), 0.0)

@@ -1,0 +1,269 @@
+"""The right word for each pair: planted faults are refused for the right reason, and their honest twins pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sides import STEPS, entry, run, side
+
+from evaluate.checks.entries import Entry
+from evaluate.fairness.certificate import ALLOWED, BLOCKING, SAME, UNKNOWN, certificate
+from evaluate.verdict.pairs import default_by, pairs
+from evaluate.verdict.verdicts import Judged, judge, times
+
+
+def judged(entries: list[Entry], by: str = "platform", **options: Any) -> list[Judged]:
+    return judge(pairs(entries, by, options.pop("baseline", None)), by, **options)
+
+
+def one(entries: list[Entry], by: str = "platform", **options: Any) -> Judged:
+    (found,) = judged(entries, by, **options)
+    return found
+
+
+def test_a_faster_side_is_faster_and_the_sentence_says_all() -> None:
+    found = one(side("nvd", 1.0) + side("amd", 0.9))
+    assert found.word == "faster", found.reasons
+    assert found.estimate is not None and found.estimate.ratio == pytest.approx(1 / 0.9, rel=0.005)
+    assert found.sentence.startswith(
+        "AMD Instinct MI300X is 1.11x as fast as NVIDIA H100 80GB HBM3: faster (95 % interval 1.1"
+    )
+    assert found.sentence.endswith(
+        "5 runs a side, 1 machine a side), same model, data, settings and loss; holds for these machines"
+    )
+    entry_ = found.as_json()
+    assert (entry_["verdict"], entry_["runs"], entry_["machines"], entry_["track"]) == (
+        "faster",
+        [5, 5],
+        [1, 1],
+        "equal",
+    )
+    assert entry_["interval"][0] < entry_["ratio"] < entry_["interval"][1]
+
+
+def test_swapped_it_is_slower_and_close_it_is_a_tie() -> None:
+    assert one(side("nvd", 0.9) + side("amd", 1.0)).word == "slower"
+    assert one(side("nvd", 1.0) + side("amd", 1.002)).word == "tie"
+    assert one(side("nvd", 1.0) + side("amd", 0.9), baseline="amd").word == "slower"
+
+
+def test_a_tie_that_was_shown_and_one_that_is_only_not_decided_are_told_apart() -> None:
+    shown = one(side("nvd", 1.0) + side("amd", 1.002))
+    assert (shown.word, shown.is_decided) == ("tie", True)
+    assert shown.sentence.startswith("AMD Instinct MI300X and NVIDIA H100 80GB HBM3 tie within 3.0%: 0.99")
+    # two runs a side that differ by a tenth among themselves
+    runs = [("nvd", 1, 1.0), ("nvd", 2, 1.1), ("amd", 1, 0.9), ("amd", 2, 1.0)]
+    open_ = one([entry(run(platform, number, seconds)) for platform, number, seconds in runs])
+    assert (open_.word, open_.is_decided) == ("tie", False)
+    assert open_.sentence.startswith(
+        "AMD Instinct MI300X against NVIDIA H100 80GB HBM3 is undecided, a tie for now: 1.1"
+    )
+    assert open_.reasons == ("a difference this large may be chance with so few runs: more runs would tell",)
+    assert (shown.as_json()["is_decided"], open_.as_json()["is_decided"]) == (True, False)
+
+
+@pytest.mark.parametrize(("ratio", "text"), [(1.0, "1.000"), (0.98765, "0.988"), (152.943, "153"), (0.01234, "0.0123")])
+def test_a_ratio_far_from_1_has_three_digits(ratio: float, text: str) -> None:
+    assert times(ratio) == text
+
+
+def test_maps_are_shown_in_words() -> None:
+    fused = {"resolved_config__fused_ops": {"rope": True, "loss": False, "bias": False}}
+    found = one(side("nvd", 1.0, framework="nemo", **fused) + side("amd", 0.9, framework="prim"))
+    (item,) = [item for item in found.certificate or () if item.name == "fused operations"]
+    assert (item.a, item.b) == ("on: rope; off: bias, loss", "none")
+
+
+def test_one_run_a_side_holds_for_these_runs_only() -> None:
+    found = one(side("nvd", 1.0, runs=1) + side("amd", 0.8, runs=1))
+    assert found.word == "faster" and found.sentence.endswith("holds for these two runs")
+
+
+def test_several_machines_a_side_hold_for_the_product() -> None:
+    entries = [
+        found
+        for platform, seconds in (("nvd", 1.0), ("amd", 0.8))
+        for machine, effect in enumerate((0.99, 1.0, 1.01))
+        for found in side(platform, seconds * effect, host=f"{platform}-{machine}")
+    ]
+    found = one(entries)
+    assert found.estimate is not None and found.estimate.machines == (3, 3)
+    assert found.word == "faster" and found.sentence.endswith("holds for these products")
+
+
+def both(**settings: Any) -> dict[str, Any]:
+    """Return changes of settings that were asked and ran so."""
+    sections = ("training_config", "resolved_config")
+    return {f"{section}__{key}": value for section in sections for key, value in settings.items()}
+
+
+TP4 = both(tp=4, dp=2, gradient_accumulation=32)
+
+
+def twin(**changes: Any) -> list[Entry]:
+    """An honest pair, one side changed."""
+    return side("nvd", 1.0) + side("amd", 0.9, **changes)
+
+
+FAULTS: dict[str, tuple[dict[str, Any], str]] = {
+    "memorised data": (
+        {"loss_values": [8.0 * 0.9**step for step in range(STEPS)]},
+        "a loss this small is of memorised data",
+    ),
+    "0.0018 against 5.29": ({"loss_values": [8.0] * 50 + [5.29] * 50}, "final losses are not shown to agree"),
+    "another initial loss": ({"loss_values": [8.5] + [3.0] * 99}, "initial losses differ by more than 0.1%"),
+    "diverged": ({"loss_values": [8.0] * 50 + [9.0] * 50}, "the loss ends above where it began"),
+    "unequal precision": (both(precision="fp8"), "precision differs: bf16 against fp8"),
+    "unequal TP": (TP4, "tensor parallel size differs: 1 against 4"),
+    "QKV bias on one side only": ({"resolved_config__qkv_bias": True}, "QKV bias differs: false against true"),
+    "norm epsilon": ({"resolved_config__norm_eps": 1e-6}, "norm epsilon differs: 1e-05 against 1e-06"),
+    "rotary base": ({"resolved_config__rope_base": 10000.0}, "rotary base differs"),
+    "a window on one side only": ({"resolved_config__sliding_window": 4097}, "attention window differs: none against"),
+    "other data": ({"fingerprint__dataset_bin_sha256": "7" * 64}, "data differs"),
+    "another order": ({"fingerprint__token_stream_sha256": "7" * 64}, "tokens of the first batches in order differs"),
+    "another tokenizer": ({"fingerprint__tokenizer_sha256": "7" * 64}, "tokenizer differs"),
+    "8-bit Adam": ({"resolved_config__optimizer": "bitsandbytes.optim.Adam8bit"}, "smaller states than AdamW's"),
+    "a handicap": ({"provenance__environment": {"NCCL_NVLS_ENABLE": "0"}}, "NCCL_NVLS_ENABLE on one side only"),
+    "another batch": (both(global_batch_size=128, gradient_accumulation=16), "global batch differs"),
+    "another number of GPUs": (both(num_gpus=4, dp=4, gradient_accumulation=16), "number of GPUs differs"),
+    "reduced gradients": ({"resolved_config__gradient_reduce_dtype": "bfloat16"}, "type of reduced gradients differs"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_not_comparable_for_its_reason(fault: str) -> None:
+    changes, reason = FAULTS[fault]
+    found = one(twin(**changes))
+    assert found.word == "not_comparable"
+    assert any(reason in said for said in found.reasons), found.reasons
+    assert found.sentence.startswith("NOT COMPARABLE: NVIDIA H100 80GB HBM3 and AMD Instinct MI300X: ")
+
+
+def test_the_honest_twin_passes() -> None:
+    assert one(twin()).word == "faster"
+    same_handicap = {"provenance__environment": {"NCCL_NVLS_ENABLE": "0"}}
+    assert one(side("nvd", 1.0, **same_handicap) + side("amd", 0.9, **same_handicap)).word == "faster"
+
+
+def test_a_vendors_own_setting_is_no_handicap_on_its_own_platform() -> None:
+    alone, beside = {"NCCL_NVLS_ENABLE": "0"}, {"TORCH_NCCL_AVOID_RECORD_STREAMS": "1"}
+    assert one(side("nvd", 1.0, provenance__environment=alone) + side("amd", 0.9)).word == "not_comparable"
+    found = one(side("nvd", 1.0, provenance__environment=alone | beside) + side("amd", 0.9))
+    assert found.word == "faster"
+    assert any(
+        item.name == "environment NCCL_NVLS_ENABLE" and item.state == ALLOWED for item in found.certificate or ()
+    )
+
+
+def test_what_speeds_up_one_side_is_shown_with_what_it_does() -> None:
+    found = one(twin(provenance__environment={"PYTORCH_TUNABLEOP_ENABLED": "1"}))
+    (item,) = [item for item in found.certificate or () if item.name.startswith("environment")]
+    assert (found.word, item.state, item.a, item.b) == ("faster", ALLOWED, "not set", "1")
+    assert item.note.startswith("the fastest kernel is looked for")
+
+
+def test_a_handicap_in_one_of_the_runs_is_one_of_the_side() -> None:
+    entries = side("nvd", 1.0) + side("amd", 0.9, runs=4)
+    slow = run("amd", 5, 0.9, provenance__environment={"HIP_LAUNCH_BLOCKING": "1"})
+    found = one([*entries, entry(slow)])
+    assert any("HIP_LAUNCH_BLOCKING on one side only" in reason for reason in found.reasons)
+
+
+def test_other_means_are_allowed_between_frameworks_and_in_the_best_track() -> None:
+    other = {"resolved_config__gradient_reduce_dtype": "bfloat16", "resolved_config__tp": 1}
+    found = one(side("nvd", 1.0, framework="nemo") + side("amd", 0.9, framework="prim", **other))
+    assert found.word == "faster" and found.pair.framework == "nemo and prim"
+    layout = {**TP4, "method": "best"}
+    found = one(side("nvd", 1.0, method="best") + side("amd", 0.9, **layout))
+    assert found.word == "faster"
+    states = {item.name: item.state for item in found.certificate or ()}
+    assert states["tensor parallel size"] == ALLOWED and states["QKV bias"] == SAME
+
+
+def test_tracks_are_never_mixed() -> None:
+    assert judged(side("nvd", 1.0) + side("amd", 0.9, method="best")) == []
+
+
+def test_a_side_without_a_valid_result_says_why() -> None:
+    oom = run("amd", status="oom", reason="out of memory at step 3")
+    found = one([*side("nvd", 1.0), entry(oom)])
+    assert found.word == "not_comparable"
+    assert found.reasons == ("AMD Instinct MI300X has no valid result: out of memory at step 3",)
+
+
+def test_what_is_not_known_is_said_and_does_not_forbid() -> None:
+    found = one(twin(fingerprint__tokenizer_sha256=None, fingerprint__reasons={"tokenizer_sha256": "no manifest"}))
+    assert found.word == "faster" and "not proven: tokenizer" in found.sentence
+
+
+def seeded(*seeds: int) -> list[Entry]:
+    """Runs of both sides that all have another seed."""
+    return [
+        entry(run(platform, number, 1.0, **both(seed=seed), fingerprint__token_stream_sha256=f"{seed}" * 64))
+        for platform in ("nvd", "amd")
+        for number, seed in enumerate(seeds, 1)
+    ]
+
+
+def test_runs_may_have_a_seed_each_as_long_as_both_sides_have_the_same() -> None:
+    assert one(seeded(1, 2, 3)).word == "tie"
+    found = one([*seeded(1, 2, 3)[:3], *seeded(1, 2, 4)[3:]])
+    assert "seed differs: 1, 2, 3 against 1, 2, 4" in found.reasons
+
+
+def test_losses_that_a_side_does_not_hold_are_not_proven() -> None:
+    found = one(side("nvd", 1.0) + side("amd", 0.9, source="earlier", loss_values=[None] * STEPS))
+    assert found.word == "not_comparable"
+    item = next(item for item in found.certificate or () if item.name == "losses")
+    assert (item.state, item.a, item.b, item.is_unproven) == (UNKNOWN, "known", "unknown", True)
+
+
+def test_what_neither_side_knows_is_not_the_same() -> None:
+    unknown: dict[str, Any] = {"fingerprint__tokenizer_sha256": None, "resolved_config__seed": None}
+    tokenizer = one(side("nvd", 1.0, **unknown) + side("amd", 0.9, **unknown)).certificate
+    assert tokenizer and next(item for item in tokenizer if item.name == "tokenizer").state == SAME  # equal tokens
+    unknown["fingerprint__dataset_bin_sha256"] = None
+    unknown["resolved_config__reasons"] = {"seed": "not read back", "sliding_window": "this model has none"}
+    found = one(side("nvd", 1.0, **unknown) + side("amd", 0.9, **unknown))
+    states = {item.name: item.state for item in found.certificate or ()}
+    assert states["tokenizer"] == states["seed"] == UNKNOWN and states["attention window"] == SAME
+    assert "not proven: seed, data, tokenizer;" in found.sentence
+
+
+def test_more_nodes_may_have_more_gpus() -> None:
+    entries = side("nvd", 1.0) + side("nvd", 0.55, **both(num_gpus=16, dp=16, gradient_accumulation=4))
+    found = one(entries, by="nodes", baseline="8 GPUs")
+    # half the time with twice the GPUs would be the same rate a GPU; 0.55 of it is 1 / 1.1
+    assert found.word == "slower" and found.estimate is not None
+    assert found.estimate.ratio == pytest.approx(1 / 1.1, rel=0.005)
+    assert found.pair.b_name == "16 GPUs on NVIDIA H100 80GB HBM3"
+
+
+def test_frameworks_of_one_machine_are_compared_where_there_is_one_platform() -> None:
+    entries = side("nvd", 1.0) + side("nvd", 0.7, framework="hf")
+    assert default_by(entries) == "framework"
+    found = one(entries, by="framework", baseline="mega")
+    assert (found.word, found.pair.b_name) == ("faster", "hf on NVIDIA H100 80GB HBM3")
+
+
+def test_many_comparisons_ask_for_more_evidence() -> None:
+    alone = one(side("nvd", 1.0, runs=2) + side("amd", 0.964, runs=2))
+    models = [
+        found
+        for number in range(12)
+        for found in side("nvd", 1.0, runs=2, model=f"m{number}") + side("amd", 0.964, runs=2, model=f"m{number}")
+    ]
+    assert alone.estimate is not None
+    together = judged(models)
+    assert len(together) == 12
+    if alone.estimate.p_value > 0.05 / 12:
+        assert "tie" in {found.word for found in together}
+
+
+def test_items_that_forbid_come_first() -> None:
+    found = list(certificate([run("nvd")], [run("amd", resolved_config__qkv_bias=True)]))
+    assert found[0].name == "QKV bias" and found[0].state == BLOCKING
+    assert [item.state for item in found] == sorted(
+        (item.state for item in found), key=(BLOCKING, UNKNOWN, ALLOWED, SAME).index
+    )

@@ -1,0 +1,101 @@
+"""A folder as the suite leaves it, made with the suite's own writers where they can run, and what stands in a tree."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+from example import example_result
+from train.job.reserve import reserve
+from utils.housekeeping import archive, footprint
+from utils.results import store
+
+CACHE = "0123456789abcdef0123456789abcdef-GPTDataset-train"
+
+
+def write_output(folder: Path) -> None:
+    """Write every sort of file that the suite leaves in OUTPUT_DIR, also after crashes."""
+    footprint.mark(folder, "output")
+    for run in (1, 2):
+        _result(folder, run=run)
+    store.set_aside(folder / "train_cpu_mega_llama_run2.json")
+    _result(folder, run=2, attempt=2)
+    _result(folder, framework="hf", model="qwen", status="failed", reason="ended by signal 9")
+    _result(folder / "tp2", label="tp2")
+    store.set_aside(folder / "tp2" / "train_cpu_mega_llama_run1.json")
+    _result(folder / "tp2", label="tp2", attempt=2)
+    for place in (folder, folder / "tp2"):
+        store.write_json({"comparison_version": 1, "groups": []}, place / "compare.json")
+        for name in ("compare.md", "compare.png", "compare.html"):
+            (place / name).write_bytes(b"comparison")
+    store.write_json({"schema_version": 1, "state": "finished", "jobs": []}, folder / "status.json")
+    for name in (
+        "logs/train_cpu_mega_llama_run1_attempt1.log",
+        "logs/tp2_train_cpu_mega_llama_run1_attempt12.log",
+        "logs/matrix.log",
+        "profiles/train_cpu_mega_llama_run1_attempt1_rank0.json.gz",
+    ):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("a line\n")
+    (folder / "logs" / "hf_trainer").mkdir()
+    archive.write(folder, {})
+    reserve(folder / "train_cpu_hf_llama_run1.json")
+    for name in ("train_cpu_hf_llama_run1.json", "status.json", "compare.png", "output.zip", footprint.MARKER):
+        descriptor, _ = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
+        os.close(descriptor)
+    with footprint.lock(folder):
+        pass
+
+
+def write_data(folder: Path) -> None:
+    """Write every sort of file that the suite leaves in DATA_DIR; only the names are those of real data."""
+    footprint.mark(folder, "data")
+    for name in (
+        *(f"synth_seed42_245761tokens/text.{suffix}" for suffix in ("bin", "idx", "json", "jsonl")),
+        "synth_seed42_245761tokens/tokenizer/tokenizer.json",
+        "synth_seed42_245761tokens/tokenizer/tokenizer_config.json",
+        "synth_seed7_50documents/.text.bin.0123456789ab.tmp",
+        "synth_seed7_50documents/.tokenizer.0123456789ab.tmp/tokenizer.json",
+        "my.own-text_0123456789ab/text.bin",
+        "c4_llama_65536001tokens_0123456789ab/text.source.json",
+        "c4_llama_65536001tokens_0123456789ab/.text.parts/000000.bin",
+        "c4_llama_65536001tokens_0123456789ab/.text.parts/lock",
+        f"index_cache/{CACHE}-description.txt",
+        *(f"index_cache/{CACHE}-{part}_index.npy" for part in ("document", "sample", "shuffle")),
+    ):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"data")
+
+
+def _result(folder: Path, **changes: object) -> None:
+    result = example_result(**changes)
+    name = store.result_name(*(result[key] for key in ("platform", "framework", "model", "run")))
+    store.write(result, folder / name)
+
+
+def rewrite(path: Path, **changes: object) -> None:
+    """Change top-level keys of a JSON file; None takes a key out."""
+    content = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
+
+
+def tree(folder: Path) -> dict[str, str]:
+    """Return every path below a folder and what it is: bytes of a file, target of a link, or its sort."""
+    found = {}
+    for place, folders, files in os.walk(folder):
+        for path in (Path(place, name) for name in (*folders, *files)):
+            try:
+                mode = path.lstat().st_mode
+            except PermissionError:
+                continue  # below a folder that cannot be searched
+            if stat.S_ISLNK(mode):
+                content = f"link to {path.readlink()}"
+            elif stat.S_ISREG(mode):
+                content = f"file of {path.read_bytes()!r}"
+            else:
+                content = f"sort {stat.S_IFMT(mode):o}"
+            found[str(path.relative_to(folder))] = content
+    return found

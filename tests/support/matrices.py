@@ -1,0 +1,131 @@
+"""Starts real matrices through the scripts for the tests, follows them, and finds every process that they started."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from utils.results import store
+from utils.settings.config import ROOT
+
+LIMIT_SECONDS = 240
+"""For a whole matrix on a busy machine; no test measures time with it."""
+SHORT = ("GBS=8", "MBS=2", "SL=128", "TRAIN_ITERS=30", "WARMUP_ITERS=2", "LR=1e-3", "CPU_RANKS=2", "RUNS=1")
+FAULTS = ROOT / "tests" / "shell" / "faults"
+MARK = "TPRIMAT_TEST_MATRIX"
+
+
+def _heed_signals() -> None:
+    """Undo what nohup or a shell's background job has made the tests ignore: a person's terminal ignores neither."""
+    for number in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+
+
+class RunningMatrix:
+    """`shell/train.sh` over mega and hf llama, 30 short steps on two ranks each, in a session of its own."""
+
+    def __init__(self, output: Path, prefix: Path, *settings: str, fault: str = "", script: str = "train.sh") -> None:
+        self.output = output
+        self._mark = uuid.uuid4().hex
+        self.said_path = output.parent / f"said_{self._mark}.txt"
+        where = (f"OUTPUT_DIR={output}", f"DATA_DIR={prefix.parent / 'cache'}", f"DATASET={prefix}")
+        environment = {
+            **os.environ,
+            MARK: self._mark,
+            "PLATFORM": "cpu",
+            "PYTHONPATH": str(FAULTS),
+            "TPRIMAT_TEST_FAULT": fault,
+        }
+        with self.said_path.open("w") as said:
+            self.process = subprocess.Popen(
+                [ROOT / "shell" / script, *SHORT, "MODEL=llama", "FRAMEWORK=mega,hf", *where, *settings],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=_heed_signals,
+            )
+
+    @property
+    def said(self) -> str:
+        """Everything printed so far."""
+        return self.said_path.read_text()
+
+    def wait(self) -> int:
+        """Return the exit code."""
+        return self.process.wait(LIMIT_SECONDS)
+
+    def wait_for(self, condition: Callable[[], Any]) -> Any:
+        """Return what the condition gives once that is true; fail when the matrix ends before."""
+        deadline = time.monotonic() + LIMIT_SECONDS
+        while not (found := condition()):
+            assert self.process.poll() is None and time.monotonic() < deadline, self.said
+            time.sleep(0.05)
+        return found
+
+    def wait_for_step(self, framework: str, step: int) -> None:
+        """Wait until a job has finished a step."""
+        line = re.compile(r"Step (\d+)/")
+
+        def is_there() -> bool:
+            logs = self.output.glob(f"logs/train_cpu_{framework}_llama_run1_attempt*.log")
+            return any(int(number) >= step for log in logs for number in line.findall(log.read_text()))
+
+        self.wait_for(is_there)
+
+    def processes(self) -> list[psutil.Process]:
+        """Every living process that has inherited the mark, wherever it went."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.status() != psutil.STATUS_ZOMBIE and process.environ().get(MARK) == self._mark:
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+    def process_of(self, module: str, rank: int | None = None) -> psutil.Process:
+        """The process that runs a module, of a rank where one is given; waits for it."""
+
+        def find() -> psutil.Process | None:
+            for process in self.processes():
+                try:
+                    is_module = process.cmdline()[1:3] in (["-m", module], ["-u", "-m"])
+                    is_module = is_module and module in process.cmdline()
+                    if is_module and (rank is None or process.environ().get("RANK") == str(rank)):
+                        return process
+                except psutil.Error:
+                    continue
+            return None
+
+        return self.wait_for(find)
+
+    def end_all(self) -> None:
+        """Leave nothing running after a test that failed."""
+        for process in self.processes():
+            try:
+                process.send_signal(signal.SIGKILL)
+            except psutil.NoSuchProcess:
+                continue
+
+    def result(self, framework: str, run: int = 1) -> dict[str, Any]:
+        """The validated result of a job."""
+        return store.read(self.output / store.result_name("cpu", framework, "llama", run))
+
+
+def wait_until_gone(matrix: RunningMatrix, seconds: float = 30.0) -> list[str]:
+    """Return the processes that are still there after the time in which all must have ended."""
+    deadline = time.monotonic() + seconds
+    while (left := matrix.processes()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return [" ".join(process.cmdline()) for process in left]

@@ -1,0 +1,109 @@
+"""Small tokenizers with the exact shape of Llama 3.1 and Qwen 2.5, and texts in every script of Unicode."""
+
+from __future__ import annotations
+
+import json
+import sys
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Regex as Pattern
+
+# written out here, not taken from data/engines/schemes.py: these are the published ones
+LLAMA3_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+    r"|\s+(?!\S)|\s+"
+)
+QWEN2_SPLIT = LLAMA3_SPLIT.replace(r"\p{N}{1,3}", r"\p{N}")
+BLOCK = 64
+
+
+def scripts(step: int = BLOCK) -> Iterator[str]:
+    """Yield texts that together hold every code point but surrogates up to the last assigned block, `step` in each,
+    alone, among letters, spaces, digits and punctuation."""
+    for start in (*range(0, 0x34000, step), *range(0xE0000, 0xE0200, step)):
+        characters = [chr(point) for point in range(start, start + step) if not 0xD800 <= point < 0xE000]
+        yield "".join(characters)
+        yield " ".join(f"a{character}b {character} 1{character}2 '{character}." for character in characters)
+
+
+def write_llama3(folder: Path, vocabulary_size: int = 1500) -> Path:
+    """Write a tokenizer with Llama 3's split, special tokens and beginning of text."""
+    specials = ["<|begin_of_text|>", "<|end_of_text|>", "<|reserved_special_token_0|>"]
+    tokenizer = _trained(LLAMA3_SPLIT, None, specials, vocabulary_size)
+    begin = tokenizer.token_to_id("<|begin_of_text|>")
+    template = processors.TemplateProcessing(
+        single="<|begin_of_text|> $A", special_tokens=[("<|begin_of_text|>", begin)]
+    )
+    tokenizer.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), template])
+    config = {"bos_token": "<|begin_of_text|>", "eos_token": "<|end_of_text|>"}
+    return _write(folder, tokenizer, {**config, "tokenizer_class": "PreTrainedTokenizerFast"}, ignore_merges=True)
+
+
+def write_qwen2(folder: Path, vocabulary_size: int = 1500) -> Path:
+    """Write a tokenizer with Qwen 2.5's split, NFC, special tokens and settings."""
+    specials = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>"]
+    tokenizer = _trained(QWEN2_SPLIT, normalizers.NFC(), specials, vocabulary_size)
+    tokenizer.post_processor = processors.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)
+    added = json.loads(tokenizer.to_str())["added_tokens"]
+    config = {
+        "tokenizer_class": "Qwen2Tokenizer",
+        "eos_token": "<|endoftext|>",
+        "pad_token": "<|endoftext|>",
+        "bos_token": None,
+        "unk_token": None,
+        "add_bos_token": False,
+        "add_prefix_space": False,
+        "split_special_tokens": False,
+        "errors": "replace",
+        "additional_special_tokens": ["<|im_start|>", "<|im_end|>"],
+        "added_tokens_decoder": {str(token.pop("id")): token for token in added},
+    }
+    return _write(folder, tokenizer, config, ignore_merges=False)
+
+
+def _trained(split: str, normalizer: Any, specials: list[str], vocabulary_size: int) -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE())
+    if normalizer is not None:
+        tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Pattern(split), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary_size,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        special_tokens=[],
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_training_texts(), trainer)
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in specials])
+    return tokenizer
+
+
+def _training_texts() -> Iterator[str]:
+    yield from (unicodedata.__doc__ or "", sys.copyright, json.__doc__ or "", argparse_words())
+    yield from (text for text in list(scripts())[: 0x600 // BLOCK * 2])
+
+
+def argparse_words() -> str:
+    """Return some English that is on every machine."""
+    import argparse
+    import textwrap
+
+    return (argparse.__doc__ or "") * 3 + (textwrap.__doc__ or "") + (Path.__doc__ or "")
+
+
+def _write(folder: Path, tokenizer: Tokenizer, config: dict[str, Any], *, ignore_merges: bool) -> Path:
+    folder.mkdir(parents=True)
+    content = json.loads(tokenizer.to_str())
+    content["model"]["ignore_merges"] = ignore_merges
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"model_max_length": 131072, **config}))
+    return folder

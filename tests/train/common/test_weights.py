@@ -1,0 +1,91 @@
+"""INIT=equal: every framework starts from the same numbers, whatever it calls them and however it cuts them."""
+
+import pytest
+import torch
+
+from train.common.weights import EqualWeights, combined_digest, shapes
+from train.hf.model import build_model
+from train.train_hf import WarmupCosine, fill
+from utils import models
+
+
+@pytest.mark.parametrize("name", models.NAMES)
+@pytest.mark.parametrize("size", models.SIZES)
+def test_shapes_are_those_of_transformers(name, size):
+    spec = models.get(name, size)
+    with torch.device("meta"):
+        model = build_model(spec)
+    assert shapes(spec) == {key: tuple(parameter.shape) for key, parameter in model.named_parameters()}
+
+
+def test_every_parameter_has_the_asked_spread_and_is_its_own_draw():
+    spec = models.get("qwen", "tiny")
+    source = EqualWeights(spec, seed=42, std=0.02)
+    matrix = source("model.layers.0.mlp.gate_proj.weight")
+    assert float(matrix.mean()) == pytest.approx(0, abs=3e-4)
+    assert float(matrix.std()) == pytest.approx(0.02, rel=0.02)
+    assert not torch.equal(matrix, source("model.layers.0.mlp.up_proj.weight"))
+    assert torch.equal(source("model.norm.weight"), torch.ones(spec.hidden_size))
+    assert not source("model.layers.0.self_attn.q_proj.bias").any()
+
+
+def test_output_projections_are_not_scaled_down():
+    source = EqualWeights(models.get("llama", "tiny"), seed=42, std=0.02)
+    for name in ("self_attn.o_proj", "mlp.down_proj"):
+        assert float(source(f"model.layers.3.{name}.weight").std()) == pytest.approx(0.02, rel=0.03)
+
+
+def test_order_of_drawing_changes_nothing():
+    spec = models.get("llama", "tiny")
+    forwards, backwards = EqualWeights(spec, 42, 0.02), EqualWeights(spec, 42, 0.02)
+    names = list(shapes(spec))
+    for name in names:
+        forwards(name)
+    for name in reversed(names):
+        backwards(name)
+    assert combined_digest(forwards.digests) == combined_digest(backwards.digests)
+
+
+@pytest.mark.parametrize(("seed", "std"), [(43, 0.02), (42, 0.01)])
+def test_seed_and_spread_change_the_digest(seed, std):
+    spec = models.get("llama", "tiny")
+    name = "lm_head.weight"
+    first, other = EqualWeights(spec, 42, 0.02), EqualWeights(spec, seed, std)
+    first(name), other(name)
+    assert combined_digest(first.digests) != combined_digest(other.digests)
+
+
+def test_drawing_does_not_touch_the_random_state_of_the_process():
+    torch.manual_seed(1)
+    expected = torch.rand(3)
+    torch.manual_seed(1)
+    EqualWeights(models.get("llama", "tiny"), 42, 0.02)("lm_head.weight")
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_filled_model_holds_the_drawn_weights():
+    spec = models.get("mistral", "tiny")
+    model = build_model(spec)
+    fill(model, EqualWeights(spec, 42, 0.02))
+    again = EqualWeights(spec, 42, 0.02)
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, again(name))
+
+
+@pytest.mark.parametrize(
+    ("steps_done", "factor"),
+    [
+        (0, 1 / 51),  # step 1 of a warm-up of 50: LR / 51
+        (49, 50 / 51),
+        (50, 1.0),  # step 51 is the peak
+        (275, 0.5),  # half of the 450 remaining steps: the middle of the cosine
+        (500, 0.0),
+    ],
+)
+def test_warm_up_and_cosine_by_hand(steps_done, factor):
+    assert WarmupCosine(50, 500, 0.0)(steps_done) == pytest.approx(factor, abs=1e-12)
+
+
+def test_cosine_ends_at_the_minimum():
+    assert WarmupCosine(0, 10, 0.1)(0) == pytest.approx(1.0)
+    assert WarmupCosine(0, 10, 0.1)(10) == pytest.approx(0.1)

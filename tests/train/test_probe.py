@@ -1,0 +1,115 @@
+"""The probe really measures this CPU; its file is found by evaluate, packed by wrap and removed by purge."""
+
+from __future__ import annotations
+
+import json
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from train import probe
+from utils.housekeeping import archive, purge
+from utils.results import probe_file
+from utils.results.schema import OPTIONAL_SECTIONS
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(probe.SIZES, "cpu", (64, 128))
+    monkeypatch.setattr(probe, "ROUND_SECONDS", 0.002)
+
+
+def test_a_rate_is_twice_m_n_k_over_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    # 2 x 100 x 200 x 300 = 12 MFLOP; at 0.01 s a product that is 1.2 GFLOP/s, whatever the number in a round
+    monkeypatch.setattr(probe, "_timed", lambda multiply, count, device: 0.01 * count)
+    found = probe._rounds(lambda: None, (100, 200, 300), torch.device("cpu"), 0.0)
+    assert found == pytest.approx([1.2e-3] * probe.LEAST_ROUNDS)
+
+
+def test_what_is_multiplied_has_the_shape_and_the_type_that_is_said() -> None:
+    for precision, kind in (("bf16", torch.bfloat16), ("fp32", torch.float32)):
+        product = probe._multiplication((3, 5, 7), torch.device("cpu"), precision)()
+        assert (tuple(product.shape), product.dtype) == ((3, 5), kind)
+
+
+def test_the_time_is_that_of_all_products() -> None:
+    done: list[float] = []
+    seconds = probe._timed(lambda: (time.sleep(0.01), done.append(0.0)), 5, torch.device("cpu"))
+    assert len(done) == 5 and seconds >= 0.05
+
+
+def test_the_file_of_this_machine(small: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "output"
+    assert probe.main(["--platform", "cpu", "--seconds", "0.1", f"OUTPUT_DIR={output}"]) == 0
+    printed = capsys.readouterr()
+    (path,) = output.glob("probe_cpu_*.json")
+    assert printed.out.splitlines()[-1] == str(path) and "fp8: not measured: a CPU has no fp8" in printed.err
+    found = probe_file.read(path)
+    assert set(found.rates) == {"bf16", "fp32"} and set(found.reasons) == {"fp8"}
+    content = json.loads(path.read_text())
+    for rate in content["rates"].values():
+        every = [*rate["rounds"], *(value for one in rate["tried"] for value in one["tflops"])]
+        assert rate["best_tflops"] == max(every) and len(rate["rounds"]) >= probe.LEAST_ROUNDS
+        assert rate["shape"] in [[64, 64, 64], [128, 128, 128]]
+    assert set(content["conditions"]) == {*OPTIONAL_SECTIONS["conditions"], "reasons"}
+    _is_packed_and_removed(output, path)
+
+
+def _is_packed_and_removed(output: Path, path: Path) -> None:
+    other = output / "probe_cpu_other.json"  # a name of ours, and no probe
+    other.write_text("{}")
+    written, packed = archive.write(output, {})
+    assert path.name in packed and other.name not in packed
+    with zipfile.ZipFile(written) as content:
+        assert any(name.endswith(path.name) for name in content.namelist())
+    assert purge.main(["--platform", "cpu", f"OUTPUT_DIR={output}", f"DATA_DIR={output.parent / 'data'}"]) == 0
+    assert not path.exists() and other.exists()
+
+
+def test_a_precision_that_the_device_lacks_is_missing_with_its_reason(
+    small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = probe._multiplication
+
+    def without_bf16(shape: Any, device: Any, precision: str) -> Any:
+        if precision == "bf16":
+            raise RuntimeError('"addmm_impl" not implemented for BFloat16\nsecond line')
+        return real(shape, device, precision)
+
+    monkeypatch.setattr(probe, "_multiplication", without_bf16)
+    content = probe.measure("cpu", 0.05)
+    assert set(content["rates"]) == {"fp32"}
+    assert content["reasons"]["bf16"] == '"addmm_impl" not implemented for BFloat16'
+    monkeypatch.setattr(probe, "_rate", lambda *anything: without_bf16(None, None, "bf16"))
+    assert probe.main(["--platform", "cpu", f"OUTPUT_DIR={tmp_path}"]) == 1
+    assert "error: no rate could be measured" in capsys.readouterr().err
+    assert list(tmp_path.glob("probe_*")) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--platform", "nvd"],
+        ["--platform", "cpu", "NONSENSE=1"],
+        ["--platform", "cpu", "OUTPUT_DIR=/proc/nowhere"],
+    ],
+)
+def test_bad_input_is_one_line_and_2(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    assert probe.main(arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "601", "x"])
+def test_a_time_that_makes_no_sense_is_refused(seconds: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        probe.main(["--platform", "cpu", "--seconds", seconds])
+    assert ended.value.code == 2

@@ -1,0 +1,173 @@
+"""Indexed data: the bytes are megatron-core's, and damage is found before anything trains on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from utils.dataset import indexed
+from utils.errors import DataError, UnusableError
+from utils.settings.config import ROOT
+
+DOCUMENTS = [[5, 6, 7], [], [8], [9, 10, 11, 12], []]
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> Path:
+    path = tmp_path / "text.v1"  # a dot in the name must not be taken for a suffix
+    write(path, np.dtype(np.uint16))
+    return path
+
+
+def write(prefix: Path, dtype: np.dtype[Any]) -> None:
+    lengths = [len(document) for document in DOCUMENTS if document]
+    indices = np.cumsum([0] + [bool(document) for document in DOCUMENTS])
+    indexed.bin_path(prefix).write_bytes(np.array([i for ids in DOCUMENTS for i in ids], dtype=dtype).tobytes())
+    indexed.write_index(indexed.idx_path(prefix), dtype, lengths, indices)
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.int32])
+def test_index_has_the_bytes_that_megatron_writes_and_megatron_reads_it(tmp_path: Path, dtype: type) -> None:
+    from megatron.core.datasets.indexed_dataset import IndexedDataset, IndexedDatasetBuilder
+
+    write(tmp_path / "ours", np.dtype(dtype))
+    builder = IndexedDatasetBuilder(str(tmp_path / "theirs.bin"), dtype=dtype)
+    for ids in DOCUMENTS:
+        builder.add_document(ids, [len(ids)] if ids else [])
+    builder.finalize(str(tmp_path / "theirs.idx"))
+    for ending in ("bin", "idx"):
+        assert (tmp_path / f"ours.{ending}").read_bytes() == (tmp_path / f"theirs.{ending}").read_bytes()
+
+    theirs = IndexedDataset(str(tmp_path / "ours"))
+    ours = indexed.check(tmp_path / "ours")
+    assert [theirs[i].tolist() for i in range(len(theirs))] == [ids for ids in DOCUMENTS if ids]
+    assert theirs.document_indices.tolist() == ours.document_indices.tolist() == [0, 1, 1, 2, 3, 3]
+    assert theirs.index.sequence_pointers.tolist() == ours.sequence_pointers.tolist()
+    assert (ours.dtype, ours.documents, ours.sequences, ours.tokens) == (np.dtype(dtype), 5, 3, 8)
+
+
+@pytest.mark.parametrize("size", [1, 4096, 65499, 65500, 128256, 151665])
+def test_dtype_is_the_one_that_megatron_chooses(size: int) -> None:
+    from megatron.core.datasets.indexed_dataset import DType
+
+    assert indexed.dtype_for(size) == np.dtype(DType.optimal_dtype(size))
+
+
+def test_pointers_do_not_wrap_past_two_gibibytes() -> None:
+    lengths = np.array([2**30, 2**30, 5], dtype=np.int32)
+    assert indexed.pointers(lengths, 4).tolist() == [0, 2**32, 2**33]
+
+
+def test_a_document_longer_than_an_int32_is_refused_not_wrapped(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"2,147,483,648 tokens.*split"):
+        indexed.write_index(tmp_path / "x.idx", np.dtype(np.int32), [2**31], [0, 1])
+
+
+def test_float_ids_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="float32"):
+        indexed.write_index(tmp_path / "x.idx", np.dtype(np.float32), [1], [0, 1])
+
+
+def overwrite(offset: int, content: bytes) -> Callable[[bytes], bytes]:
+    return lambda old: old[:offset] + content + old[offset + len(content) :]
+
+
+# offsets for 3 sequences: header 34 bytes, lengths 34..46, pointers 46..70, document indices 70..118
+@pytest.mark.parametrize(
+    ("ending", "damage", "message"),
+    [
+        ("bin", lambda old: old[:-2], r"text\.v1\.bin: got 14 bytes, shorter than the 16 that text\.v1\.idx says"),
+        ("bin", lambda old: old + b"\0\0", r"text\.v1\.bin: got 18 bytes, longer than the 16"),
+        ("bin", lambda old: b"", "got 0 bytes, shorter"),
+        ("idx", lambda old: b"", r"text\.v1\.idx: got 0 bytes, wanted at least the 34"),
+        ("idx", lambda old: old[:-1], "got 117 bytes, wanted 118 for 3 sequences and 6 document indices"),
+        ("idx", lambda old: old + b"\0", "got 119 bytes, wanted 118"),
+        ("idx", overwrite(0, b"PK"), "an .idx of Megatron with"),
+        ("idx", overwrite(9, b"\2"), "got version 2, wanted 1"),
+        ("idx", overwrite(17, b"\7"), "got dtype code 7"),
+        ("idx", overwrite(17, b"\0"), "got dtype code 0"),
+        ("idx", overwrite(17, b"\4"), "sequence 1 does not start where"),
+        ("idx", overwrite(17, b"\3"), None),  # int16 has the size of uint16: only the ids could tell
+        ("idx", overwrite(18, b"\xff" * 8), "wanted [0-9,]+ for 18,446,744,073,709,551,615 sequences"),
+        ("idx", overwrite(34, struct.pack("<i", 4)), "sequence 1 does not start where"),
+        ("idx", overwrite(42, struct.pack("<i", 5)), r"text\.v1\.bin: got 16 bytes, shorter than the 18"),
+        ("idx", overwrite(42, struct.pack("<i", -4)), "sequence 2 has a negative length"),
+        ("idx", overwrite(46, b"\2"), "sequence 0 does not start where"),
+        ("idx", overwrite(70, b"\1"), "document indices do not rise from 0 to the 3 sequences"),
+        ("idx", overwrite(78, b"\3"), "document indices do not rise"),
+        ("idx", overwrite(110, b"\2"), "document indices do not rise"),
+        ("idx", overwrite(102, struct.pack("<qq", 2, 2)), "document indices do not rise"),
+    ],
+)
+def test_damage_is_found_and_named(
+    prefix: Path, ending: str, damage: Callable[[bytes], bytes], message: str | None
+) -> None:
+    path = prefix.with_name(f"{prefix.name}.{ending}")
+    path.write_bytes(damage(path.read_bytes()))
+    if message is None:
+        assert indexed.check(prefix).tokens == 8
+        return
+    with pytest.raises(DataError, match=message) as caught:
+        indexed.check(prefix)
+    assert not isinstance(caught.value, UnusableError)
+
+
+def test_a_pair_without_a_token_is_refused_because_megatron_cannot_open_it(tmp_path: Path) -> None:
+    (tmp_path / "x.bin").write_bytes(b"")
+    indexed.write_index(tmp_path / "x.idx", np.dtype(np.uint16), [], [0, 0, 0])
+    with pytest.raises(DataError, match="holds no token"):
+        indexed.check(tmp_path / "x")
+
+
+@pytest.mark.parametrize("ending", ["bin", "idx"])
+def test_a_missing_file_is_named(prefix: Path, ending: str) -> None:
+    prefix.with_name(f"{prefix.name}.{ending}").unlink()
+    with pytest.raises(UnusableError, match=rf"text\.v1\.{ending}: no such file"):
+        indexed.check(prefix)
+
+
+def test_a_file_in_place_of_a_prefix_is_explained(prefix: Path) -> None:
+    with pytest.raises(UnusableError, match=r"wanted a prefix; leave out \.bin"):
+        indexed.check(indexed.bin_path(prefix))
+
+
+def test_manifest_comes_back_as_written(prefix: Path) -> None:
+    manifest = {**dict.fromkeys(indexed.MANIFEST_KEYS, 3), "format_version": 1, "later_key": "kept"}
+    indexed.manifest_path(prefix).write_text(json.dumps(manifest))
+    assert indexed.load_manifest(prefix) == manifest
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is no JSON"),
+        ("[]", "got format_version None, wanted 1"),
+        ('{"format_version": 2}', "got format_version 2, wanted 1"),
+        ('{"format_version": 1, "documents": 1}', "lacks sequences, tokens"),
+    ],
+)
+def test_an_unfit_manifest_is_refused(prefix: Path, text: str, message: str) -> None:
+    indexed.manifest_path(prefix).write_text(text)
+    with pytest.raises(DataError, match=message):
+        indexed.load_manifest(prefix)
+
+
+def test_a_missing_manifest_is_unusable_not_damaged(prefix: Path) -> None:
+    with pytest.raises(UnusableError, match=r"text\.v1\.json: no such file"):
+        indexed.load_manifest(prefix)
+
+
+def test_reading_and_fingerprinting_need_no_torch() -> None:
+    names = "sys, utils.dataset.indexed, utils.provenance.digests, evaluate.fingerprint"
+    code = f"import {names}; sys.exit('torch' in sys.modules)"
+    root = ROOT
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=root, env={**os.environ, "PYTHONPATH": str(root)})

@@ -1,0 +1,166 @@
+"""The device table: who is matched, who must not be, and peaks that agree with figures from elsewhere."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from utils.hardware.devices import DEVICES, NUMBERS, find_device
+
+BY_NAME = {device.name: device for device in DEVICES}
+# What torch, nvidia-smi and rocm-smi say, with the memory in 1e9 bytes that the driver reports where it was published.
+KNOWN = [
+    ("NVIDIA H100 80GB HBM3", 85.0, "NVIDIA H100 SXM 80GB"),
+    ("NVIDIA H100 PCIe", 85.0, "NVIDIA H100 PCIe 80GB"),
+    ("NVIDIA H100 NVL", 99.9, "NVIDIA H100 NVL 94GB"),
+    ("NVIDIA H200", 150.1, "NVIDIA H200 SXM 141GB"),
+    ("NVIDIA H200 NVL", 143_771 * 2**20 / 1e9, "NVIDIA H200 NVL 141GB"),
+    ("NVIDIA A100-SXM4-40GB", 42_405_855_232 / 1e9, "NVIDIA A100 SXM 40GB"),
+    ("NVIDIA A100-SXM4-80GB", 85.0, "NVIDIA A100 SXM 80GB"),
+    ("A100-SXM4-80GB", 85.0, "NVIDIA A100 SXM 80GB"),
+    ("NVIDIA A100-PCIE-40GB", 42.4, "NVIDIA A100 PCIe 40GB"),
+    ("NVIDIA A100 80GB PCIe", 85.0, "NVIDIA A100 PCIe 80GB"),
+    ("NVIDIA B200", 179 * 2**30 / 1e9, "NVIDIA B200 180GB"),
+    ("AMD Instinct MI300X", 192 * 2**30 / 1e9, "AMD Instinct MI300X"),
+    ("AMD Instinct MI300X OAM", 192 * 2**30 / 1e9, "AMD Instinct MI300X"),
+    ("AMD Instinct MI300X VF", 196_288 * 2**20 / 1e9, "AMD Instinct MI300X"),
+    ("AMD Instinct MI325X", 256 * 2**30 / 1e9, "AMD Instinct MI325X"),
+    ("AMD Instinct MI355X OAM", 288 * 2**30 / 1e9, "AMD Instinct MI355X"),
+    ("AMD Instinct MI250X", 64 * 2**30 / 1e9, "AMD Instinct MI250X (one of 2 dies)"),
+]
+
+
+@pytest.mark.parametrize(("reported", "memory_gb", "expected"), KNOWN)
+def test_a_known_board_is_found_by_the_name_its_driver_gives(reported, memory_gb, expected):
+    device = find_device(reported, memory_gb)
+    assert device is not None and device.name == expected
+    needs_memory = reported.endswith(" VF")
+    assert find_device(reported) == (None if needs_memory else device)
+
+
+@pytest.mark.parametrize(
+    "reported",
+    [
+        "NVIDIA GH200 480GB",
+        "NVIDIA GH200 144G HBM3e",
+        "NVIDIA GB200",
+        "NVIDIA GB300",
+        "NVIDIA B300 SXM6 AC",
+        "NVIDIA B100",
+        "NVIDIA H100",
+        "NVIDIA H100 96GB HBM2e",
+        "NVIDIA H100 80GB HBM2e",
+        "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
+        "NVIDIA H20",
+        "NVIDIA H800",
+        "NVIDIA A100-SXM-64GB",
+        "NVIDIA A800-SXM4-80GB",
+        "NVIDIA A10",
+        "NVIDIA GeForce RTX 4090",
+        "AMD Instinct MI300A",
+        "AMD Instinct MI308X",
+        "AMD Instinct MI350X",
+        "AMD Instinct MI210",
+        "AMD Radeon Graphics",
+        "AMD EPYC 9654 96-Core Processor",
+        "",
+    ],
+)
+@pytest.mark.parametrize("memory_gb", [None, 85.0, 150.1, 206.2])
+def test_an_unknown_device_has_no_peak_rather_than_that_of_a_similar_one(reported, memory_gb):
+    assert find_device(reported, memory_gb) is None
+
+
+@pytest.mark.parametrize(
+    ("reported", "memory_gb", "cores"),
+    [
+        ("NVIDIA H200", 85.0, None),
+        ("NVIDIA H100 80GB HBM3", 85.0, 14592),
+        ("AMD Instinct MI300X", 24 * 2**30 / 1e9, None),
+        ("AMD Instinct MI300X", 192 * 2**30 / 1e9, 38 * 64),
+        ("AMD Instinct MI300X VF", 96 * 2**30 / 1e9, None),
+        ("AMD Instinct MI250X", 128 * 2**30 / 1e9, None),
+    ],
+)
+def test_a_known_name_with_the_memory_or_cores_of_something_else_is_unknown(reported, memory_gb, cores):
+    assert find_device(reported, memory_gb, cores) is None
+
+
+def test_the_name_that_drivers_give_both_mi250_and_mi250x_is_told_apart_by_cores_only():
+    memory_gb = 64 * 2**30 / 1e9
+    assert find_device("AMD Instinct MI250X / MI250", memory_gb) is None
+    assert find_device("AMD Instinct MI250X / MI250", memory_gb, 104 * 64) is None
+    assert find_device("AMD Instinct MI250X / MI250", memory_gb, 110 * 64) == find_device("AMD Instinct MI250X")
+
+
+def test_one_die_of_an_mi250x_is_half_of_the_board():
+    board, die = BY_NAME["AMD Instinct MI250X"], find_device("AMD Instinct MI250X")
+    assert die is not None
+    for number in NUMBERS:
+        whole, half = getattr(board, number), getattr(die, number)
+        assert half is None if whole is None else half == whole / 2
+
+
+# Worked by hand: units x FLOP a clock and unit x clock. An SM has 4 tensor cores of 2 x 256 (A100) or 2 x 512 (Hopper)
+# FLOP a clock, at 1.41 and 1.83 GHz (1.62 on PCIe); a compute unit of CDNA 2, 3 and 4 does 1024, 2048 and 4096, at
+# 1.7, 2.1 and 2.4 GHz.
+@pytest.mark.parametrize(
+    ("name", "units", "flop_per_clock", "gigahertz"),
+    [
+        ("NVIDIA A100 SXM 80GB", 108, 4 * 2 * 256, 1.41),
+        ("NVIDIA H100 SXM 80GB", 132, 4 * 2 * 512, 1.83),
+        ("NVIDIA H200 SXM 141GB", 132, 4 * 2 * 512, 1.83),
+        ("NVIDIA H100 PCIe 80GB", 114, 4 * 2 * 512, 1.62),
+        ("AMD Instinct MI250X", 220, 1024, 1.7),
+        ("AMD Instinct MI300X", 304, 2048, 2.1),
+        ("AMD Instinct MI325X", 304, 2048, 2.1),
+        ("AMD Instinct MI355X", 256, 4096, 2.4),
+    ],
+)
+def test_bf16_peak_is_units_times_flop_per_clock_times_clock(name, units, flop_per_clock, gigahertz):
+    device = BY_NAME[name]
+    assert device.dense_bf16_tflops == pytest.approx(units * flop_per_clock * gigahertz / 1e3, rel=5e-4)
+    assert device.cores == units * (128 if name.startswith("NVIDIA H") else 64)
+
+
+@pytest.mark.parametrize("name", ["NVIDIA H100 NVL 94GB", "NVIDIA H200 NVL 141GB"])
+def test_the_nvl_peak_is_dense_because_its_highest_clock_cannot_reach_more(name):
+    most_tflops = 132 * 4 * 2 * 512 * 1.785 / 1e3  # drivers report 132 SMs and at most 1785 MHz
+    assert 0.8 * most_tflops < BY_NAME[name].dense_bf16_tflops < most_tflops
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "tflops", "percent"),
+    [
+        ("NVIDIA H100 SXM 80GB", "bf16", 550.0, 55.6),
+        ("NVIDIA B200 180GB", "fp8", 1576.0, 35.0),
+        ("AMD Instinct MI355X", "fp8", 1617.0, 32.1),
+    ],
+)
+def test_peaks_reproduce_published_utilization(name, precision, tflops, percent):
+    peak = getattr(BY_NAME[name], f"dense_{precision}_tflops")
+    assert 100 * tflops / peak == pytest.approx(percent, abs=0.05)
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=lambda device: device.name)
+def test_every_number_has_a_datasheet_with_its_year(device):
+    for number in NUMBERS:
+        assert any(f"(20{year})" in device.sources[number] for year in range(20, 27)), number
+    assert set(device.sources) == set(NUMBERS)
+    numeric = {field.name for field in dataclasses.fields(device) if "int" in field.type or "float" in field.type}
+    assert numeric - {"torch_devices_per_board"} == set(NUMBERS)
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=lambda device: device.name)
+def test_peaks_are_dense_and_fp8_is_twice_bf16_where_it_exists(device):
+    has_fp8 = not any(old in device.name for old in ("A100", "MI250X"))
+    assert (device.dense_fp8_tflops is not None) == has_fp8
+    if device.dense_fp8_tflops is not None:
+        assert device.dense_fp8_tflops == pytest.approx(2 * device.dense_bf16_tflops, rel=1e-3)
+
+
+def test_no_two_boards_answer_to_one_name():
+    names = [name for board in DEVICES for name in board.names + board.names_with_memory + board.names_with_cores]
+    assert len(names) == len(set(names))
+    assert len({board.name for board in DEVICES}) == len(DEVICES)

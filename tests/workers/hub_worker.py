@@ -1,0 +1,33 @@
+"""What the tests of the hub run in a process of its own, because huggingface_hub reads its settings when imported.
+
+    python hub_worker.py KIND REPO FILE [FILE ...]
+
+prints the commit and the path of each file, or the class of the error with its message.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from data.hub import client as hub  # noqa: E402 the path comes first
+from data.hub.hub_errors import FetchError, SourceError  # noqa: E402
+
+
+def main() -> int:
+    kind, name, *files = sys.argv[1:]
+    try:
+        repo = hub.resolve(name, kind, None)
+        print(repo.commit)
+        for file in files:
+            print(hub.download(repo, file).path)
+    except (FetchError, SourceError) as error:
+        print(f"{type(error).__name__}: {error}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

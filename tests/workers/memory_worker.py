@@ -1,0 +1,173 @@
+"""Counts the memory of tiny jobs without any device: what is kept for the backward pass, and the peak of live tensors.
+
+Run by test_memory.py, alone or under torchrun: `python -m tests.workers.memory_worker FRAMEWORK PREFIX SCRATCH CASE
+...`. A case is `kept model KEY=VALUE ...`, `kept_as_on_gpu ...` (mega: what is fused there; the norm's kernel has a
+stand-in) or `peak ...` (a whole training). Prints bytes by case as JSON, of a peak those of every rank.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from train.common.weights import EqualWeights
+from train.job.recorder import StepRecorder
+from utils.dataset.gpt_dataset import build_train_dataset, describe
+from utils.models import ModelSpec
+from utils.settings.config import RunConfig, load
+
+SETTINGS = ("GBS=8", "MBS=2", "SL=128", "TRAIN_ITERS=2", "WARMUP_ITERS=1", "MODEL_SIZE=tiny", "PRECISION=fp32")
+
+
+class FusedNorm(torch.autograd.Function):
+    """Keeps what torch's fused RMSNorm of CUDA and ROCm keeps (FusedRmsNormBackward0: input, weight, 1 / rms)."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
+        inverse = torch.rsqrt(hidden.float().pow(2).mean(-1, keepdim=True) + epsilon)
+        ctx.save_for_backward(hidden, weight, inverse)
+        return (hidden.float() * inverse * weight.float()).to(hidden.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
+        return gradient, gradient.sum((0, 1)), None
+
+
+def mega_model(config: RunConfig, spec: ModelSpec) -> tuple[torch.nn.Module, Callable[[torch.Tensor], Any]]:
+    """Return the module that training wraps, and its loss of a batch of tokens."""
+    from megatron.core.transformer.module import Float16Module
+    from megatron.core.utils import get_model_config
+
+    from train import train_mega
+
+    _start_mega(config)
+    model = train_mega.build_model(config, spec)
+    module = model if config.precision == "fp32" else Float16Module(get_model_config(model), model)
+
+    def loss(tokens: torch.Tensor) -> torch.Tensor:
+        positions = torch.arange(tokens.shape[1]).expand_as(tokens)
+        losses = module(tokens, positions, None, labels=tokens)
+        return train_mega.loss_of(losses, torch.ones(tokens.shape))[0]
+
+    return module, loss
+
+
+def hf_model(config: RunConfig, spec: ModelSpec) -> tuple[torch.nn.Module, Callable[[torch.Tensor], Any]]:
+    """Return the same for transformers, under autocast as the Trainer has it from accelerate."""
+    from train.hf.model import build_model
+
+    model = build_model(spec).train()
+
+    def loss(tokens: torch.Tensor) -> Any:
+        with torch.autocast("cpu", torch.bfloat16, enabled=config.precision == "bf16"):
+            count = torch.tensor(tokens.numel())
+            return model(input_ids=tokens, labels=tokens, shift_labels=tokens, num_items_in_batch=count).loss
+
+    return model, loss
+
+
+def kept_bytes(config: RunConfig, spec: ModelSpec, framework: str) -> int:
+    """Storages that one forward pass keeps for its backward pass, parameters and buffers left out."""
+    model, loss = {"mega": mega_model, "hf": hf_model}[framework](config, spec)
+    tokens = torch.randint(0, spec.vocab_size, (config.micro_batch_size, config.sequence_length))
+    kept: dict[int, int] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        result = loss(tokens)
+    own = {tensor.untyped_storage().data_ptr() for tensor in [*model.parameters(), *model.buffers()]}
+    total = sum(size for pointer, size in kept.items() if pointer not in own)
+    result.backward()  # until here the graph holds what was counted
+    return total
+
+
+def peak_bytes(config: RunConfig, spec: ModelSpec, framework: str, prefix: Path) -> int:
+    """Largest amount of live tensors of building and training, as torch's allocator of the CPU reports them."""
+    train = __import__(f"train.train_{framework}", fromlist=["build"])
+    if framework == "mega":
+        _start_mega(config)
+    elif not torch.distributed.is_initialized():
+        train.initialize(config)
+    dataset = build_train_dataset(config, prefix, describe(prefix))
+    recorder = StepRecorder(config.train_iterations, stream=io.StringIO())
+    gc.collect()  # what an earlier case has left must not be freed inside this one
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        training = train.build(config, spec, EqualWeights(spec, config.seed, config.init_std), dataset)
+        train.run(*([config] if framework == "mega" else []), training, recorder)
+    events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
+    live = peak = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        live += event.nbytes()
+        peak = max(peak, live)
+    return peak
+
+
+def _start_mega(config: RunConfig) -> None:
+    from megatron.core import parallel_state
+
+    from train import train_mega
+
+    if parallel_state.model_parallel_is_initialized():
+        parallel_state.destroy_model_parallel()
+    train_mega.initialize_parallel(config)
+
+
+def _fuse_as_on_gpu() -> None:
+    """Turn on what train/mega/model.py turns on where there is a GPU; torch.compile itself is off in this process."""
+    from train.mega import model as builder
+
+    original = builder.transformer_config
+
+    def fused(*arguments: Any, **keywords: Any) -> Any:
+        settings = original(*arguments, **keywords)
+        flags = ("bias_activation_fusion", "bias_dropout_fusion", "cross_entropy_loss_fusion")
+        return replace(settings, **dict.fromkeys(flags, True))
+
+    builder.transformer_config = fused
+    torch.nn.RMSNorm.forward = lambda self, hidden: FusedNorm.apply(hidden, self.weight, self.eps)
+
+
+def main() -> None:
+    """Count the cases of the command line; those as on a GPU come last, they change the process for good."""
+    framework, prefix, scratch, *cases = sys.argv[1:]
+    alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+    os.environ |= {key: value for key, value in alone.items() if key not in os.environ}
+    __import__(f"train.train_{framework}")  # first: train_mega sends megatron-core to the CPU
+    counted = {}
+    for case in cases:
+        kind, model, *settings = case.split()
+        fixed = (f"DATASET={prefix}", f"DATA_DIR={scratch}", f"OUTPUT_DIR={scratch}", f"FRAMEWORK={framework}")
+        ranks = f"CPU_RANKS={os.environ['WORLD_SIZE']}"
+        config = load("cpu", arguments=[*SETTINGS, *fixed, ranks, f"MODEL={model}", *settings], environ={})
+        if kind == "peak":
+            counted[case] = _of_all_ranks(peak_bytes(config, config.spec(model), framework, Path(prefix)))
+            continue
+        if kind == "kept_as_on_gpu":
+            _fuse_as_on_gpu()
+        counted[case] = kept_bytes(config, config.spec(model), framework)
+    if os.environ["RANK"] == "0":
+        print(json.dumps(counted))
+
+
+def _of_all_ranks(count: int) -> list[int]:
+    counts = [0] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(counts, count)
+    return counts
+
+
+if __name__ == "__main__":
+    main()

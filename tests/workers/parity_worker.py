@@ -1,0 +1,122 @@
+"""Trains the named cases in one process through the trainers' own functions and prints their curves as JSON.
+
+Run by test_parity.py: `python -m tests.workers.parity_worker FRAMEWORK PREFIX SCRATCH CASE [CASE ...]`; a case is
+`model` or `model:fault`. Faults are planted on this side only, so that the pair must differ.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import io
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from train.common.weights import EqualWeights
+from train.job.recorder import Samples, StepRecorder
+from utils import models
+from utils.dataset.gpt_dataset import build_train_dataset, describe
+from utils.models import ModelSpec
+from utils.settings.config import RunConfig, load
+
+SETTINGS = (
+    *("GBS=8", "MBS=2", "SL=128", "TRAIN_ITERS=20", "LR=1e-3", "WARMUP_ITERS=2", "CPU_RANKS=1"),
+    *("PRECISION=fp32", "MODEL_SIZE=tiny", "MODEL=all"),
+)
+
+
+class RandomWeights(EqualWeights):
+    """Biases that are not 0 and norms that are not 1, so that a wrong layout or a missing term shows."""
+
+    def _draw(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
+        tensor = super()._draw(name, shape)
+        if len(shape) > 1:
+            return tensor
+        generator = torch.Generator().manual_seed(len(name) + sum(name.encode()))
+        noise = torch.empty(shape).normal_(0.0, 1.0, generator=generator)
+        return 0.02 * noise if name.endswith(".bias") else tensor + 0.1 * noise
+
+
+SPEC_FAULTS = {
+    "rope_base": lambda spec: replace(spec, rope_base=10000.0),
+    "no_rope_scaling": lambda spec: replace(spec, rope_scaling=None),
+    "norm_epsilon": lambda spec: replace(spec, norm_epsilon=1e-6 if spec.norm_epsilon == 1e-5 else 1e-5),
+    "no_qkv_bias": lambda spec: replace(spec, qkv_bias=False),
+    "window_one_more": lambda spec: replace(spec, sliding_window=spec.sliding_window + 1),
+    "window_one_less": lambda spec: replace(spec, sliding_window=spec.sliding_window - 1),
+}
+
+
+@contextmanager
+def planted(fault: str) -> Iterator[None]:
+    """Plant a fault of the training loop in train_mega."""
+    from train import train_mega
+
+    original_optimizer, original_loss = train_mega.get_megatron_optimizer, train_mega.loss_of
+    if fault == "weight_decay_on_norms":
+        train_mega.get_megatron_optimizer = functools.partial(original_optimizer, config_overrides={})
+    if fault == "loss_divided_by_micro_batches":
+        # without a copy of its own the reported loss is what megatron-core divides in place
+        train_mega.loss_of = lambda losses, mask: (mean := losses.float().mean(), {"lm_loss": mean.detach()})
+    try:
+        yield
+    finally:
+        train_mega.get_megatron_optimizer, train_mega.loss_of = original_optimizer, original_loss
+
+
+def train_mega(config: RunConfig, spec: ModelSpec, source: EqualWeights, dataset: object, fault: str) -> Samples:
+    """Train one case with megatron-core."""
+    from train import train_mega
+    from train.mega.model import initialize_parallel
+
+    initialize_parallel(config)
+    recorder = StepRecorder(config.train_iterations, stream=io.StringIO())
+    with planted(fault):
+        train_mega.run(config, train_mega.build(config, spec, source, dataset), recorder)
+    return recorder.samples
+
+
+def train_hf(config: RunConfig, spec: ModelSpec, source: EqualWeights, dataset: object, fault: str) -> Samples:
+    """Train one case with the transformers Trainer."""
+    from train import train_hf
+
+    if not torch.distributed.is_initialized():
+        train_hf.initialize(config)
+    recorder = StepRecorder(config.train_iterations, stream=io.StringIO())
+    train_hf.run(train_hf.build(config, spec, source, dataset), recorder)
+    return recorder.samples
+
+
+def main() -> None:
+    """Train the cases of the command line."""
+    framework, prefix, scratch, *cases = sys.argv[1:]
+    os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+    settings = [*SETTINGS, f"DATASET={prefix}", f"DATA_DIR={scratch}", f"OUTPUT_DIR={scratch}"]
+    config = load("cpu", arguments=settings, environ={})
+    train_case = {"mega": train_mega, "hf": train_hf}[framework]
+    importlib.import_module(f"train.train_{framework}")  # first: train_mega sends megatron-core to the CPU
+    dataset = build_train_dataset(config, Path(prefix), describe(Path(prefix)))
+    curves = {}
+    for case in cases:
+        model, _, fault = case.partition(":")
+        spec = models.get(model, "tiny")
+        source = RandomWeights(spec, config.seed, config.init_std)
+        built = SPEC_FAULTS[fault](spec) if fault in SPEC_FAULTS else spec
+        samples = train_case(config, built, source, dataset, fault)
+        curves[case] = {
+            "loss": samples.loss_values,
+            "grad_norm": samples.grad_norms,
+            "learning_rate": samples.learning_rates,
+        }
+    print(json.dumps(curves))
+
+
+if __name__ == "__main__":
+    main()

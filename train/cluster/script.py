@@ -1,0 +1,157 @@
+"""The script that Slurm runs for one job: what it asks for, and the launcher once on every node, in its container."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from collections.abc import Iterable
+from pathlib import Path
+
+from train.job.job import Job
+from train.runner.plan import Matrix
+from utils.dataset.place import is_pair
+from utils.errors import ConfigError
+from utils.settings.config import ROOT, RunConfig
+
+FIRST_PORT, PORTS = 20_000, 20_000
+"""MASTER_PORT that is not said follows from the number of the Slurm job, so that two jobs on a node do not meet."""
+DECIDED_HERE = (
+    *("LAUNCHER", "RUNTIME", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT"),
+    *("FRAMEWORK", "MODEL", "OUTPUT_DIR", "DATA_DIR"),
+)
+"""Settings that the script itself says."""
+DEFAULT_ORIGIN = "config."
+"""A setting that stands in a file of the checkout is found there on the nodes too."""
+
+
+def machine(config: RunConfig) -> str:
+    """Return what stands for the machine in the identity of a job: any nodes that Slurm picks from the partition."""
+    return f"{config.nodes} nodes of Slurm, partition {config.slurm_partition or 'default'}"
+
+
+def job_name(job: Job) -> str:
+    """Return the name of a job in Slurm's queue: another folder of results is another job."""
+    return f"tprimat-{job.name}-{hashlib.sha256(str(job.result_path).encode()).hexdigest()[:8]}"
+
+
+def log_pattern(job: Job) -> Path:
+    """Return where Slurm keeps what a job prints; `%j` stands for the number of the job."""
+    label = f"{job.config.label}_" if job.config.label else ""
+    return job.config.output_dir / "logs" / f"{label}{job.name}_slurm%j.log"
+
+
+def runtime(config: RunConfig) -> str:
+    """Return what the job is contained in; `auto` is left to each node, unless an image for enroot is named."""
+    return "enroot" if config.runtime == "auto" and config.slurm_image else config.runtime
+
+
+def render(matrix: Matrix, job: Job, *, is_requeued: bool = False) -> str:
+    """Return the script; raise ConfigError for a path that cannot be mounted."""
+    lines = ["#!/usr/bin/env bash", *(f"#SBATCH {option}" for option in _options(job, is_requeued))]
+    lines += ["set -Eeuo pipefail", "", *_addresses(matrix)]
+    if job.config.cooldown_seconds:
+        lines.append(f"sleep {job.config.cooldown_seconds:g}")
+    lines += ["", "# one launcher a node, each with its own number", "# shellcheck disable=SC2016", *_step(matrix, job)]
+    return "\n".join(lines) + "\n"
+
+
+def _options(job: Job, is_requeued: bool) -> list[str]:
+    config = job.config
+    gpus = [] if config.platform == "cpu" else _gpus(config)
+    named = {"account": config.slurm_account, "partition": config.slurm_partition}
+    options = [
+        f"--job-name={job_name(job)}",
+        f"--nodes={config.nodes}",
+        "--ntasks-per-node=1",
+        *gpus,
+        f"--time={config.slurm_time}",
+        *(f"--{name}={value}" for name, value in named.items() if value),
+        f"--chdir={ROOT}",
+        f"--output={log_pattern(job)}",
+        "--open-mode=append",
+        "--requeue" if is_requeued else "--no-requeue",
+        *config.slurm_extra,
+    ]
+    return [shlex.quote(option) for option in options]
+
+
+def _gpus(config: RunConfig) -> list[str]:
+    asked = {"gpus-per-node": f"--gpus-per-node={config.ranks_per_node}", "gres": f"--gres=gpu:{config.ranks_per_node}"}
+    return [asked[config.slurm_gpus]] if config.slurm_gpus in asked else []
+
+
+def _addresses(matrix: Matrix) -> list[str]:
+    """The batch script runs on node 0 of the job, whose address Slurm itself uses."""
+    config = matrix.config
+    lines = [
+        f"export PLATFORM={config.platform} TPRIMAT_MACHINE={shlex.quote(machine(config))}",
+        "MASTER_ADDR=$(hostname)",
+        'if [[ $(scontrol --oneliner show node "${SLURMD_NODENAME:-}") =~ NodeAddr=([^[:space:]]+) ]]; then',
+        "  MASTER_ADDR=${BASH_REMATCH[1]}",
+        "fi",
+    ]
+    if matrix.values["MASTER_PORT"].origin.startswith(DEFAULT_ORIGIN):
+        lines.append(f"MASTER_PORT=$(({FIRST_PORT} + SLURM_JOB_ID % {PORTS}))")
+    else:
+        lines.append(f"MASTER_PORT={config.master_port}")
+    return [*lines, "export MASTER_ADDR MASTER_PORT"]
+
+
+def _step(matrix: Matrix, job: Job) -> list[str]:
+    config, kind = job.config, runtime(job.config)
+    task = [*_launcher(job, kind), "--run", str(job.run), *_settings(matrix, kind)]
+    container = _container(config) if kind == "enroot" else []
+    words = [
+        "exec srun",
+        f"--nodes={config.nodes} --ntasks={config.nodes} --ntasks-per-node=1",
+        '--cpus-per-task="${SLURM_CPUS_ON_NODE:-1}" --cpu-bind=none',
+        "--kill-on-bad-exit=0",
+        *(shlex.quote(option) for option in container),
+        'bash -c \'exec "$@" "NODE_RANK=$SLURM_NODEID"\' node',
+        *(shlex.quote(word) for word in task),
+        '"MASTER_ADDR=$MASTER_ADDR" "MASTER_PORT=$MASTER_PORT"',
+    ]
+    return [" \\\n  ".join(words)]
+
+
+def _launcher(job: Job, kind: str) -> list[str]:
+    script = "shell/job.sh" if kind == "enroot" else "shell/slurm_task.sh"
+    return [str(ROOT / script), job.config.platform, job.framework, job.model]
+
+
+def _settings(matrix: Matrix, kind: str) -> list[str]:
+    """Return every setting that does not stand in a file of the checkout, and those that are decided here."""
+    said = [
+        f"{key}={value.text}"
+        for key, value in matrix.values.items()
+        if not value.origin.startswith(DEFAULT_ORIGIN) and key not in DECIDED_HERE
+    ]
+    config = matrix.config
+    folders = (f"OUTPUT_DIR={config.output_dir}", f"DATA_DIR={config.data_dir}")
+    return [*said, f"RUNTIME={'native' if kind == 'enroot' else kind}", "LAUNCHER=torchrun", *folders]
+
+
+def _container(config: RunConfig) -> list[str]:
+    """The options that pyxis adds to srun: every path is the same inside, and the checkout cannot be written."""
+    if config.slurm_image is None:
+        raise ConfigError("SLURM_IMAGE=: RUNTIME=enroot needs an image: a .sqsh file, or [registry#]name:tag")
+    mounts = {ROOT: "ro", config.output_dir: "rw", config.data_dir: "rw"}
+    if is_pair(config.dataset) or Path(config.dataset).exists():
+        mounts.setdefault(Path(config.dataset).expanduser().absolute().parent, "ro")
+    if (ROOT / "secrets.env").exists():
+        mounts[ROOT / "secrets.env"] = "hidden"
+    return [
+        f"--container-image={config.slurm_image}",
+        f"--container-mounts={','.join(_mounts(mounts.items()))}",
+        f"--container-workdir={ROOT}",
+        "--no-container-mount-home",
+    ]
+
+
+def _mounts(folders: Iterable[tuple[Path, str]]) -> list[str]:
+    mounts = []
+    for path, mode in sorted(folders, key=lambda item: len(item[0].parts)):
+        if any(sign in str(path) for sign in ":,\n"):
+            raise ConfigError(f"{path}: pyxis cannot mount a path with a colon or a comma; rename it")
+        mounts.append(f"/dev/null:{path}" if mode == "hidden" else f"{path}:{path}{':ro' if mode == 'ro' else ''}")
+    return mounts

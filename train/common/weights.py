@@ -1,0 +1,77 @@
+"""INIT=equal: initial weights that are the same in every framework and on every vendor.
+
+Each parameter is drawn by its transformers name on torch's CPU generator, so that neither the order in which a
+framework builds its layers, nor how it shards them, nor a vendor's random generator changes a single weight.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+import torch
+
+from utils.models import ModelSpec
+from utils.provenance.digests import sha256_json
+
+WeightSource = Callable[[str], torch.Tensor]
+"""Returns the float32 tensor of a parameter, whole, by its transformers name."""
+
+
+def shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
+    """Return the shape of every parameter of the spec by transformers name, [output, input] for linear weights."""
+    hidden, ffn = spec.hidden_size, spec.ffn_hidden_size
+    key_value = spec.num_query_groups * spec.head_dim
+    named: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (spec.vocab_size, hidden)}
+    for layer in range(spec.num_layers):
+        prefix = f"model.layers.{layer}."
+        for name, rows in (("q", hidden), ("k", key_value), ("v", key_value)):
+            named[f"{prefix}self_attn.{name}_proj.weight"] = (rows, hidden)
+            if spec.qkv_bias:
+                named[f"{prefix}self_attn.{name}_proj.bias"] = (rows,)
+        named[f"{prefix}self_attn.o_proj.weight"] = (hidden, hidden)
+        named[f"{prefix}mlp.gate_proj.weight"] = (ffn, hidden)
+        named[f"{prefix}mlp.up_proj.weight"] = (ffn, hidden)
+        named[f"{prefix}mlp.down_proj.weight"] = (hidden, ffn)
+        named[f"{prefix}input_layernorm.weight"] = (hidden,)
+        named[f"{prefix}post_attention_layernorm.weight"] = (hidden,)
+    return named | {"model.norm.weight": (hidden,), "lm_head.weight": (spec.vocab_size, hidden)}
+
+
+class EqualWeights:
+    """A WeightSource: matrices from a normal distribution of mean 0 and `std`, norms 1, biases 0.
+
+    It remembers the sha256 of every tensor it gave, for the fingerprint.
+    """
+
+    def __init__(self, spec: ModelSpec, seed: int, std: float) -> None:
+        self._shapes = shapes(spec)
+        self._seed = seed
+        self._std = std
+        self.digests: dict[str, str] = {}
+
+    def __call__(self, name: str) -> torch.Tensor:
+        """Return the named parameter, float32 on the CPU; raise KeyError for a name the spec does not have."""
+        tensor = self._draw(name, self._shapes[name])
+        self.digests[name] = hashlib.sha256(tensor.numpy().data).hexdigest()
+        return tensor
+
+    def _draw(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
+        if name.endswith(".bias"):
+            return torch.zeros(shape)
+        if len(shape) == 1:
+            return torch.ones(shape)
+        seed = int.from_bytes(hashlib.sha256(f"{self._seed}:{name}".encode()).digest()[:8], "little") >> 1
+        generator = torch.Generator(device="cpu").manual_seed(seed)
+        return torch.empty(shape, dtype=torch.float32, device="cpu").normal_(0.0, self._std, generator=generator)
+
+
+def combined_digest(digests: dict[str, str]) -> str:
+    """Return one sha256 over the digests of all parameters; every rank may have given a part of them."""
+    everything: dict[str, str] = dict(digests)
+    if torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
+        parts: list[dict[str, str]] = [{}] * torch.distributed.get_world_size()
+        torch.distributed.all_gather_object(parts, digests)
+        for part in parts:
+            everything |= part
+    return sha256_json(everything)

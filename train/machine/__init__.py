@@ -1,0 +1,4 @@
+"""The state of this machine and its GPUs, read from the vendors' tools and from Linux. Standard library only.
+
+Imports `utils.results` only. Begin with `gpus.py`, then `conditions.py`.
+"""

@@ -1,0 +1,207 @@
+"""What Megatron-core really runs: `resolved_config` read back from the built model, DDP, optimizer and schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from megatron.core import parallel_state
+from megatron.core.distributed import DistributedDataParallel
+from megatron.core.models.gpt.gpt_model import GPTModel
+from megatron.core.optimizer import MegatronOptimizer
+from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
+from torch.utils.data import DataLoader
+
+from train.common import trainer
+from train.mega.model import LLAMA3_ROPE, SdpaCoreAttention
+from utils.settings.config import RunConfig
+
+FUSED_OPS = (
+    "apply_rope_fusion",
+    "persist_layer_norm",
+    "bias_activation_fusion",
+    "bias_dropout_fusion",
+    "cross_entropy_loss_fusion",
+    "masked_softmax_fusion",
+    "gradient_accumulation_fusion",
+)
+
+
+def read(
+    config: RunConfig,
+    loader: DataLoader[Any],
+    model: DistributedDataParallel,
+    optimizer: MegatronOptimizer,
+    scheduler: OptimizerParamScheduler,
+) -> dict[str, Any]:
+    """Return the `resolved_config` section; only what no object holds is taken from `config` (batch and steps).
+
+    `init` is the caller's to say.
+    """
+    resolved = _batch(config) | model_facts(model) | _optimizer(optimizer, scheduler) | distributed_facts(model)
+    samples: Any = loader.dataset
+    resolved["seed"] = samples.config.random_seed
+    resolved["sequence_length"] = samples.config.sequence_length
+    resolved["dataloader_workers"] = loader.num_workers
+    return resolved | {"reasons": trainer.absent(resolved)}
+
+
+def _batch(config: RunConfig) -> dict[str, Any]:
+    data_parallel = parallel_state.get_data_parallel_world_size()
+    return {
+        "max_steps": config.train_iterations,
+        "micro_batch_size": config.micro_batch_size,
+        "gradient_accumulation": config.gradient_accumulation,
+        "global_batch_size": config.micro_batch_size * config.gradient_accumulation * data_parallel,
+        "num_gpus": torch.distributed.get_world_size(),
+        "tp": parallel_state.get_tensor_model_parallel_world_size(),
+        "pp": parallel_state.get_pipeline_model_parallel_world_size(),
+        "cp": parallel_state.get_context_parallel_world_size(),
+        "dp": data_parallel,
+    }
+
+
+def model_facts(model: DistributedDataParallel) -> dict[str, Any]:
+    """Return what a built GPTModel is, also one that NeMo has built."""
+    gpt = gpt_of(model)
+    settings, layer = gpt.config, gpt.decoder.layers[0]
+    attention = layer.self_attention
+    core = attention.core_attention
+    is_local = isinstance(core, SdpaCoreAttention)
+    window = core.window_size if is_local else settings.window_size
+    tensor_parallel = parallel_state.get_tensor_model_parallel_world_size()
+    return {
+        "precision": _precision(gpt),
+        "parameter_dtype": _name(next(gpt.parameters()).dtype),
+        "parameter_count": _parameter_count(gpt),
+        "vocab_size": gpt.vocab_size,
+        "num_layers": len(gpt.decoder.layers) * parallel_state.get_pipeline_model_parallel_world_size(),
+        "hidden_size": settings.hidden_size,
+        "ffn_hidden_size": layer.mlp.linear_fc2.weight.shape[1] * tensor_parallel,
+        "num_attention_heads": attention.num_attention_heads_per_partition * tensor_parallel,
+        "num_query_groups": attention.num_query_groups_per_partition * tensor_parallel,
+        "norm_eps": _norm_epsilon(layer),
+        "qkv_bias": _has_bias(attention.linear_qkv),
+        "rope_base": _rope_base(gpt),
+        "rope_scaling": _rope_scaling(gpt),
+        "sliding_window": None if window is None else window[0] + 1,
+        "attention_backend": "torch_sdpa" if is_local else f"transformer_engine:{settings.attention_backend.name}",
+        "layer_implementation": "megatron_core_local" if is_local else "transformer_engine",
+        "init_std": settings.init_method_std,
+        "fused_ops": {name: bool(getattr(settings, name)) for name in FUSED_OPS},
+    }
+
+
+def _optimizer(optimizer: MegatronOptimizer, scheduler: OptimizerParamScheduler) -> dict[str, Any]:
+    inner = inner_optimizer(optimizer)
+    group = next(group for group in inner.param_groups if group["weight_decay"] != 0 or group.get("wd_mult") == 1.0)
+    not_decayed = [group for group in inner.param_groups if group.get("wd_mult") == 0.0]
+    settings = optimizer.config
+    return {
+        "optimizer": f"{type(inner).__module__}.{type(inner).__name__}",
+        "lr": scheduler.max_lr,
+        "min_lr": scheduler.min_lr,
+        "warmup_iters": scheduler.lr_warmup_steps,
+        "weight_decay": group["weight_decay"],
+        "beta1": group["betas"][0],
+        "beta2": group["betas"][1],
+        "adam_eps": group["eps"],
+        "clip_grad": settings.clip_grad,
+        "parameters_without_weight_decay": parameters_in(not_decayed),
+    }
+
+
+def distributed_facts(model: DistributedDataParallel) -> dict[str, Any]:
+    """Return how gradients and parameters travel between data-parallel ranks."""
+    settings = model.ddp_config
+    return {
+        "distributed_optimizer": settings.use_distributed_optimizer,
+        "gradient_reduce_dtype": _name(model.buffers[0].grad_dtype),
+        "overlap_grad_reduce": settings.overlap_grad_reduce,
+        "overlap_param_gather": settings.overlap_param_gather,
+    }
+
+
+def gpt_of(model: Any) -> GPTModel:
+    """Return the GPTModel inside its wrappers; by its class, because NeMo's DDP answers for what it wraps."""
+    while not isinstance(model, GPTModel):
+        model = model.module
+    return model
+
+
+def _precision(gpt: GPTModel) -> str:
+    if gpt.config.fp8:
+        return "fp8"
+    return "fp32" if next(gpt.parameters()).dtype is torch.float32 else "bf16"
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _parameter_count(gpt: GPTModel) -> int:
+    return _count_once(gpt.parameters())
+
+
+def _count_once(parameters: Iterable[torch.Tensor]) -> int:
+    """Count elements over tensor- and pipeline-parallel ranks, the copies that each tensor rank holds only once."""
+    is_first = parallel_state.get_tensor_model_parallel_rank() == 0
+    count = sum(p.numel() for p in parameters if is_first or getattr(p, "tensor_model_parallel", False))
+    total = torch.tensor(count, dtype=torch.int64, device="cuda")
+    torch.distributed.all_reduce(total, group=parallel_state.get_model_parallel_group())
+    return int(total)
+
+
+def _norm_epsilon(layer: Any) -> float:
+    """Read from the norm before attention: a module of its own, or fused into the linear layer that follows it."""
+    norm = layer.input_layernorm
+    holder = norm if hasattr(norm, "eps") else layer.self_attention.linear_qkv
+    return float(holder.eps)
+
+
+def _has_bias(linear: torch.nn.Module) -> bool:
+    bias = getattr(linear, "bias", None)
+    return bias is not None and bias.numel() > 0
+
+
+def _rope_base(gpt: GPTModel) -> float:
+    """Work the base out of the highest pair of frequencies: 1 / inv_freq[i] = base ** (2 i / dim)."""
+    inverse = gpt.rotary_pos_emb.inv_freq.double().cpu()
+    dim = 2 * inverse.numel()
+    scaled = _rope_scaling(gpt)
+    slowest = inverse[-1] * (scaled["factor"] if scaled else 1.0)
+    return round(float((1 / slowest) ** (dim / (dim - 2))), 0)
+
+
+def _rope_scaling(gpt: GPTModel) -> dict[str, float] | None:
+    """The factor between the slowest frequency and an unscaled one in geometric progression; None where it is 1.
+
+    The first frequencies are never scaled, so their ratio gives the progression.
+    """
+    inverse = gpt.rotary_pos_emb.inv_freq.double().cpu()
+    ratio = inverse[1] / inverse[0]
+    unscaled_last = inverse[0] * ratio ** (inverse.numel() - 1)
+    factor = round(float(unscaled_last / inverse[-1]), 3)
+    if abs(factor - 1) < 1e-2:
+        return None
+    low, high, original = LLAMA3_ROPE
+    return {
+        "factor": factor,
+        "low_frequency_factor": low,
+        "high_frequency_factor": high,
+        "original_max_position_embeddings": original,
+    }
+
+
+def inner_optimizer(optimizer: MegatronOptimizer) -> torch.optim.Optimizer:
+    """Return the torch optimizer that does the arithmetic."""
+    chained = getattr(optimizer, "chained_optimizers", None)
+    return (chained[0] if chained else optimizer).optimizer
+
+
+def parameters_in(groups: Iterable[dict[str, Any]]) -> int:
+    """Return how many parameters are in an optimizer's groups; the distributed optimizer gives each rank a share."""
+    share = torch.tensor(_count_once(p for group in groups for p in group["params"]), dtype=torch.int64, device="cuda")
+    torch.distributed.all_reduce(share, group=parallel_state.get_data_parallel_group())
+    return int(share)

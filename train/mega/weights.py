@@ -1,0 +1,88 @@
+"""From transformers' parameter names and layouts to megatron-core's, whole or cut for one tensor-parallel rank.
+
+Layouts of megatron-core 0.16.1: `linear_qkv` holds, group by group, the group's query heads, its key, its value
+(megatron/core/transformer/attention.py, SelfAttention.get_query_key_value_tensors); `linear_fc1` holds gate above up.
+"""
+
+from __future__ import annotations
+
+import re
+
+import torch
+from megatron.core import parallel_state
+from megatron.core.models.gpt.gpt_model import GPTModel
+
+from train.common.weights import WeightSource
+from utils.models import ModelSpec
+
+_OUTSIDE_LAYERS = {
+    "embedding.word_embeddings.weight": "model.embed_tokens.weight",
+    "decoder.final_layernorm.weight": "model.norm.weight",
+    "output_layer.weight": "lm_head.weight",
+}
+_SIMPLE_IN_LAYER = {
+    # local layers have the norm as a module of its own; TransformerEngine fuses it into the linear layer after it
+    "input_layernorm.weight": "input_layernorm.weight",
+    "self_attention.linear_qkv.layer_norm_weight": "input_layernorm.weight",
+    "pre_mlp_layernorm.weight": "post_attention_layernorm.weight",
+    "mlp.linear_fc1.layer_norm_weight": "post_attention_layernorm.weight",
+    "self_attention.linear_proj.weight": "self_attn.o_proj.weight",
+    "mlp.linear_fc2.weight": "mlp.down_proj.weight",
+}
+_ROW_PARALLEL = ("linear_proj.weight", "linear_fc2.weight")
+_REPLICATED = ("layernorm.weight", "layer_norm_weight")
+
+
+@torch.no_grad()
+def fill(model: GPTModel, spec: ModelSpec, source: WeightSource) -> None:
+    """Fill every parameter of this rank's part of the model from `source`.
+
+    Raises KeyError for a parameter that the spec does not have and ValueError for one of another shape.
+    """
+    rank = parallel_state.get_tensor_model_parallel_rank()
+    size = parallel_state.get_tensor_model_parallel_world_size()
+    for name, parameter in model.named_parameters():
+        part = _shard(name, _whole(_global_name(model, name), spec, source), rank, size)
+        if part.shape != parameter.shape:
+            raise ValueError(f"{name}: megatron-core has {tuple(parameter.shape)}, the spec gives {tuple(part.shape)}")
+        parameter.copy_(part)
+
+
+def _global_name(model: GPTModel, name: str) -> str:
+    """Number the layer within the whole model: a pipeline stage counts its own from 0."""
+    match = re.match(r"decoder\.layers\.(\d+)\.(.+)", name)
+    if match is None:
+        return name
+    number = model.decoder.layers[int(match[1])].layer_number - 1
+    return f"decoder.layers.{number}.{match[2]}"
+
+
+def _whole(name: str, spec: ModelSpec, source: WeightSource) -> torch.Tensor:
+    if name in _OUTSIDE_LAYERS:
+        return source(_OUTSIDE_LAYERS[name])
+    match = re.fullmatch(r"decoder\.layers\.(\d+)\.(.+)", name)
+    if match is None:
+        raise KeyError(f"{name}: no such parameter in {spec.name}")
+    layer, inside = f"model.layers.{match[1]}.", match[2]
+    if inside in _SIMPLE_IN_LAYER:
+        return source(layer + _SIMPLE_IN_LAYER[inside])
+    if inside == "mlp.linear_fc1.weight":
+        return torch.cat([source(f"{layer}mlp.gate_proj.weight"), source(f"{layer}mlp.up_proj.weight")])
+    if inside in ("self_attention.linear_qkv.weight", "self_attention.linear_qkv.bias"):
+        return _grouped_qkv(layer, inside.rsplit(".", 1)[1], spec, source)
+    raise KeyError(f"{name}: no such parameter in {spec.name}")
+
+
+def _grouped_qkv(layer: str, kind: str, spec: ModelSpec, source: WeightSource) -> torch.Tensor:
+    parts = [source(f"{layer}self_attn.{letter}_proj.{kind}") for letter in "qkv"]
+    groups = [part.reshape(spec.num_query_groups, -1, *part.shape[1:]) for part in parts]
+    return torch.cat(groups, dim=1).reshape(-1, *parts[0].shape[1:])
+
+
+def _shard(name: str, whole: torch.Tensor, rank: int, size: int) -> torch.Tensor:
+    if size == 1 or name.endswith(_REPLICATED):
+        return whole
+    if name.endswith("linear_fc1.weight"):
+        gate, up = whole.chunk(2)
+        return torch.cat([gate.chunk(size)[rank], up.chunk(size)[rank]])
+    return whole.chunk(size, dim=1 if name.endswith(_ROW_PARALLEL) else 0)[rank]

@@ -1,0 +1,50 @@
+"""NeMo on a machine without a GPU: what it takes for granted of one is answered by the CPU. Nothing else knows of this.
+
+A stand-in for the device, never for NeMo: recipe, Lightning loop, Megatron strategy, optimizer and schedule are NeMo's
+own. Beside what train/mega/cpu.py redirects, nemo_toolkit 2.3 with megatron-core 0.12 marks ranges for a profiler,
+moves modules to the device, and has its layers from TransformerEngine, which needs CUDA. The layers here are
+megatron-core's own with the core attention of train/mega/model.py, which `mega` has on a CPU too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from train.mega import cpu as mega_cpu
+
+
+def redirect() -> None:
+    """Send NeMo's CUDA calls to the CPU for the rest of this process; before NeMo is imported, and without a GPU."""
+    mega_cpu.redirect()
+    setattr(torch.nn.Module, "cuda", lambda self, *_, **__: self)  # noqa: B010 - mypy refuses the plain assignment
+    for name in ("range_push", "range_pop"):
+        setattr(torch.cuda.nvtx, name, lambda *_, **__: None)
+    from megatron.core.optimizer import distrib_optimizer
+
+    distrib_optimizer.quantize_param_shard = _no_fp8_parameters
+
+
+def _no_fp8_parameters(model_params: list[Any], *_: Any) -> None:
+    """megatron-core 0.12 asks TransformerEngine here, also where there is no fp8 parameter to be quantized."""
+    if model_params:
+        raise RuntimeError(f"fp8: got {len(model_params)} parameters, wanted none without TransformerEngine")
+
+
+def layer_spec(_: Any) -> Any:
+    """Return megatron-core's own layer with our core attention, as `transformer_layer_spec` of a recipe's model."""
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+
+    from train.mega.model import SdpaCoreAttention
+
+    layer = get_gpt_layer_local_spec(normalization="RMSNorm")
+    layer.submodules.self_attention.submodules.core_attention = SdpaCoreAttention
+    return layer
+
+
+def adapt(recipe: Any) -> None:
+    """Change in a recipe what a CPU cannot have: the accelerator, where weights are drawn, and the layers."""
+    recipe.trainer.accelerator = "cpu"
+    recipe.model.config.use_cpu_initialization = True
+    recipe.model.config.transformer_layer_spec = layer_spec

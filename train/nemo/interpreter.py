@@ -1,0 +1,55 @@
+"""Which Python runs NeMo's ranks: one that has NeMo, never the suite's own, whose packages are others."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from utils.errors import ConfigError
+from utils.settings.combinations import OF_PLATFORM
+from utils.settings.config import ROOT, values_of
+
+SETUP = ROOT / "shell" / "setup_nemo.sh"
+ERROR = "error: "
+
+
+def interpreter(platform: str, setup: Path = SETUP) -> str:
+    """Return the Python that has NeMo; on a CPU its environment is made on first use, which takes minutes.
+
+    What the setup says goes on to stderr. Raises ConfigError with the reason where there is no such Python and none can
+    be made.
+    """
+    environment = {**os.environ, "PLATFORM": platform}
+    pipe = subprocess.PIPE
+    with subprocess.Popen([str(setup)], env=environment, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        reason = f"nemo: {setup} failed without a reason"
+        for line in process.stderr:
+            if line.startswith(ERROR):
+                reason = line.removeprefix(ERROR).strip()
+            else:
+                print(line, end="", file=sys.stderr, flush=True)
+        path = process.stdout.read().strip()
+    if process.returncode != 0:
+        raise ConfigError(reason)
+    return path
+
+
+def without_nemo_if_missing(platform: str, settings: Sequence[str], *, is_dry_run: bool = False) -> list[str]:
+    """Return the settings of a matrix, with FRAMEWORK=all narrowed where NeMo has no Python; it is said on stderr.
+
+    On a CPU its environment is made here; a dry run makes nothing and takes for granted that it can be made.
+    """
+    is_everything = values_of(platform, settings)["FRAMEWORK"].text == "all"
+    if not is_everything or "nemo" not in OF_PLATFORM[platform] or (is_dry_run and platform == "cpu"):
+        return list(settings)
+    try:
+        interpreter(platform)
+    except ConfigError as error:
+        others = [name for name in OF_PLATFORM[platform] if name != "nemo"]
+        print(f"FRAMEWORK=all: nemo is left out: {error}", file=sys.stderr)
+        return [*settings, f"FRAMEWORK={','.join(others)}"]
+    return list(settings)

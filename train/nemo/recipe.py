@@ -1,0 +1,106 @@
+"""NeMo's own recipe of a model, told our settings: every override comes from the settings map or is named here.
+
+nemo_toolkit 2.3: `nemo/collections/llm/recipes/{llama31_8b,qwen25_7b,mistral_7b}.py`. A recipe is a description that
+`fiddle.build` turns into objects; nothing is built here.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import fiddle
+import nemo_run
+import torch
+from megatron.core.distributed import DistributedDataParallelConfig
+from megatron.core.transformer.enums import AttnBackend
+from nemo import lightning
+from nemo.collections import llm
+from nemo.collections.llm.recipes.precision import mixed_precision
+from nemo.lightning import _strategy_lib
+
+from train.nemo import cpu as nemo_cpu
+from train.settings_map.map import overrides
+from utils.errors import ConfigError
+from utils.models import ModelSpec
+from utils.settings.config import RunConfig
+
+RECIPES = {"llama": llm.llama31_8b, "qwen": llm.qwen25_7b, "mistral": llm.mistral_7b}
+SEED_ARGUMENTS = {"seed": 1234, "fp8": False}
+"""Defaults of `init_parallel_ranks`, which its only caller does not set: NeMo's weights have seed 1234 otherwise."""
+
+
+def make(
+    config: RunConfig, spec: ModelSpec, tokenizer: Any, callbacks: Sequence[Any], log_dir: Path
+) -> nemo_run.Partial:
+    """Return the recipe of the model with our settings and callbacks; NeMo's own log goes to `log_dir`.
+
+    Raises ConfigError for a setting of the map that the recipe's objects do not have.
+    """
+    recipe = RECIPES[spec.name].pretrain_recipe(
+        dir=str(log_dir), name=spec.name, num_nodes=config.nodes, num_gpus_per_node=config.num_gpus // config.nodes
+    )
+    recipe.data = nemo_run.Config(
+        llm.PreTrainingDataModule,
+        tokenizer=tokenizer,
+        index_mapping_dir=str(config.data_dir / "index_cache"),
+        pin_memory=config.platform != "cpu",
+    )
+    recipe.trainer.strategy.ddp = nemo_run.Config(DistributedDataParallelConfig)
+    recipe.trainer.callbacks = list(callbacks)  # without NeMo's TimingCallback: our recorder has the stopwatch
+    for path, value in overrides("nemo", config, spec).items():
+        say(recipe, path, LIVE.get(path, lambda word: word)(value))
+    recipe.model.config.cp_comm_type = None  # megatron-core's own way, where Mistral's recipe has another
+    recipe.trainer.val_check_interval = config.train_iterations
+    recipe.trainer.strategy.replace_progress_bar = False
+    recipe.trainer.enable_progress_bar = False  # a line of ours for each step
+    recipe.trainer.enable_model_summary = False
+    if config.platform == "cpu":
+        nemo_cpu.adapt(recipe)
+    return recipe
+
+
+def say(recipe: Any, path: str, value: Any) -> None:
+    """Set the dotted `path` of a recipe; raise ConfigError where what stands there has no such argument.
+
+    Asked of the signature, because MegatronStrategy takes any keyword and passes over those that it does not know.
+    """
+    *parents, name = path.split(".")
+    holder = functools.reduce(getattr, parents, recipe)
+    if name not in inspect.signature(fiddle.get_callable(holder)).parameters:
+        raise ConfigError(f"settings map, nemo: {path}: {fiddle.get_callable(holder).__name__} has no {name}")
+    setattr(holder, name, value)
+
+
+def set_weight_seed(seed: int) -> None:
+    """Have NeMo draw its weights from `seed`; raise ConfigError where this NeMo is not the one that is known here."""
+    function = _strategy_lib.init_parallel_ranks
+    found = {
+        name: parameter.default
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.default is not inspect.Parameter.empty
+    }
+    if list(found) != list(SEED_ARGUMENTS):
+        raise ConfigError(f"SEED: init_parallel_ranks of this NeMo has {found}, wanted {SEED_ARGUMENTS}; use NeMo 2.3")
+    function.__defaults__ = (seed, False)
+
+
+def _precision(name: str) -> nemo_run.Config:
+    """The plugin of a precision; NeMo copies its fields over those of model, optimizer and DDP."""
+    if name == "fp8":
+        return mixed_precision.bf16_with_fp8_mixed()
+    dtype = torch.float32 if name == "fp32" else torch.bfloat16
+    return nemo_run.Config(
+        lightning.MegatronMixedPrecision,
+        precision="32" if name == "fp32" else "bf16-mixed",
+        params_dtype=dtype,
+        pipeline_dtype=dtype,
+        autocast_enabled=False,
+    )
+
+
+LIVE = {"model.config.attention_backend": AttnBackend.__getitem__, "trainer.plugins": _precision}
+"""What stands in the settings map as a word and is an object in NeMo."""

@@ -1,0 +1,107 @@
+"""What NeMo really runs: `resolved_config` read back from its set-up trainer, model, optimizer, DDP and data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from megatron.core import num_microbatches_calculator as calculator
+from megatron.core import parallel_state
+
+from train.common import trainer
+from train.job.job import MismatchError
+from train.mega import resolved as mega_resolved
+from train.settings_map.map import ROWS, Say
+from utils.models import ModelSpec
+from utils.settings.config import RunConfig
+
+NOT_COMPARED = ("optimizer", "attention_backend")
+"""Asked for by a word of NeMo's, read back as what was built from it."""
+
+
+def read(training: Any) -> dict[str, Any]:
+    """Return the `resolved_config` section of a Lightning trainer that is about to take its first step.
+
+    `init` is the caller's to say.
+    """
+    model = ddp_of(training)
+    resolved = (
+        _batch(training)
+        | mega_resolved.model_facts(model)
+        | _optimizer(training)
+        | mega_resolved.distributed_facts(model)
+    )
+    return resolved | {"reasons": trainer.absent(resolved)}
+
+
+def check(config: RunConfig, spec: ModelSpec, resolved: dict[str, Any]) -> None:
+    """Raise MismatchError where what was built is not what the settings map says that NeMo was told.
+
+    So a default of a recipe, or of what lies below it, cannot stand in place of a setting that did not arrive.
+    """
+    wrong = []
+    for row in ROWS:
+        told = row.nemo
+        if row.resolved is None or row.resolved in NOT_COMPARED or not isinstance(told, Say):
+            continue
+        if told.when is not None and not told.when(config, spec):
+            continue
+        wanted, built = row.wanted(config, spec), _at(resolved, row.resolved)
+        if row.resolved == "gradient_reduce_dtype":
+            built = built == "float32"
+        if wanted != built:
+            wrong.append(f"{row.name}: asked {wanted!r}, built {built!r} ({', '.join(told.keys)})")
+    if wrong:
+        raise MismatchError("NeMo did not build what was asked: " + "; ".join(wrong))
+
+
+def _at(resolved: dict[str, Any], path: str) -> Any:
+    value: Any = resolved
+    for name in path.split("."):
+        value = None if value is None else value[name]
+    return value
+
+
+def ddp_of(training: Any) -> Any:
+    """Return megatron-core's DistributedDataParallel of this rank, which holds the GPTModel."""
+    (module,) = training.strategy.megatron_parallel
+    return module.module
+
+
+def _batch(training: Any) -> dict[str, Any]:
+    loader = training.train_dataloader
+    settings = loader.dataset.config
+    return {
+        "max_steps": training.max_steps,
+        "micro_batch_size": calculator.get_micro_batch_size(),
+        "gradient_accumulation": calculator.get_num_microbatches(),
+        "global_batch_size": calculator.get_current_global_batch_size(),
+        "sequence_length": settings.sequence_length,
+        "num_gpus": training.world_size,
+        "tp": parallel_state.get_tensor_model_parallel_world_size(),
+        "pp": parallel_state.get_pipeline_model_parallel_world_size(),
+        "cp": parallel_state.get_context_parallel_world_size(),
+        "dp": parallel_state.get_data_parallel_world_size(),
+        "seed": settings.random_seed,
+        "dataloader_workers": loader.num_workers,
+    }
+
+
+def _optimizer(training: Any) -> dict[str, Any]:
+    optimizer = training.optimizers[0].mcore_optimizer
+    inner = mega_resolved.inner_optimizer(optimizer)
+    (schedule,) = (entry.scheduler for entry in training.lr_scheduler_configs)
+    # NeMo has multiplied wd_mult into the weight decay of each group
+    group = next(group for group in inner.param_groups if group["weight_decay"] != 0 or group["pre_wd_mult"] == 1.0)
+    not_decayed = [group for group in inner.param_groups if group["pre_wd_mult"] == 0.0]
+    return {
+        "optimizer": f"{type(inner).__module__}.{type(inner).__name__}",
+        "lr": schedule.base_lrs[0],
+        "min_lr": schedule.min_lr,
+        "warmup_iters": schedule.warmup_steps,
+        "weight_decay": group["weight_decay"],
+        "beta1": group["betas"][0],
+        "beta2": group["betas"][1],
+        "adam_eps": group["eps"],
+        "clip_grad": optimizer.config.clip_grad,
+        "parameters_without_weight_decay": mega_resolved.parameters_in(not_decayed),
+    }

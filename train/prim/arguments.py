@@ -1,0 +1,230 @@
+"""What the running Megatron of Primus holds, from the table of arguments that it prints before it builds anything.
+
+Rank 0 prints every argument after all defaults, presets and its own corrections, one a line, as
+`  name ....... value` with name and dots 48 wide (megatron/training/arguments.py, `_print_args`, Megatron-core 0.15 and
+0.16). That is what is built from, and the only thing that Primus lets be read back.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from utils.models import ModelSpec, RopeScaling
+from utils.results.schema import SECTIONS
+
+WIDTH = 48
+FUSED_OPS = {
+    "bias_activation_fusion": "bias_swiglu_fusion",
+    "bias_dropout_fusion": "bias_dropout_fusion",
+    "masked_softmax_fusion": "masked_softmax_fusion",
+    "apply_rope_fusion": "apply_rope_fusion",
+    "cross_entropy_loss_fusion": "cross_entropy_loss_fusion",
+    "gradient_accumulation_fusion": "gradient_accumulation_fusion",
+}
+"""`fused_ops` of a result, by the name that Megatron-core's configuration has, and the argument."""
+SAME = {
+    "max_steps": "train_iters",
+    "global_batch_size": "global_batch_size",
+    "micro_batch_size": "micro_batch_size",
+    "sequence_length": "seq_length",
+    "num_gpus": "world_size",
+    "tp": "tensor_model_parallel_size",
+    "pp": "pipeline_model_parallel_size",
+    "cp": "context_parallel_size",
+    "dp": "data_parallel_size",
+    "seed": "seed",
+    "lr": "lr",
+    "min_lr": "min_lr",
+    "warmup_iters": "lr_warmup_iters",
+    "weight_decay": "weight_decay",
+    "beta1": "adam_beta1",
+    "beta2": "adam_beta2",
+    "adam_eps": "adam_eps",
+    "clip_grad": "clip_grad",
+    "init_std": "init_method_std",
+    "num_layers": "num_layers",
+    "hidden_size": "hidden_size",
+    "ffn_hidden_size": "ffn_hidden_size",
+    "num_attention_heads": "num_attention_heads",
+    "num_query_groups": "num_query_groups",
+    "norm_eps": "norm_epsilon",
+    "qkv_bias": "add_qkv_bias",
+    "rope_base": "rotary_base",
+    "optimizer": "optimizer",
+    "distributed_optimizer": "use_distributed_optimizer",
+    "overlap_grad_reduce": "overlap_grad_reduce",
+    "overlap_param_gather": "overlap_param_gather",
+    "dataloader_workers": "num_workers",
+}
+"""Keys of `resolved_config` whose value is an argument as it stands."""
+NOT_SAID = "Primus does not say"
+NO_TABLE = "Primus printed no table of its arguments"
+NATIVE = "native"
+"""Primus draws its own initial weights, whatever INIT says."""
+_ANSI = re.compile(r"\x1b?\[[0-9;]*m")
+_ARGUMENT = re.compile(r"(?:^|\s)(?P<name>[A-Za-z]\w*) (?P<dots>\.+) (?P<value>.*)$")
+_PARAMETERS = re.compile(
+    r"number of parameters on \(tensor, pipeline\) model parallel rank \((?P<tp>\d+), (?P<pp>\d+)\): (?P<count>\d+)"
+)
+_VOCABULARY = re.compile(r"> ?padded vocab \(size: \d+\) with \d+ dummy tokens \(new size: (?P<size>\d+)\)")
+_END = "end of arguments"
+
+
+class Arguments:
+    """The table, the vocabulary and the numbers of parameters, collected line by line."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.is_complete = False
+        """The table has been printed to its end."""
+        self.parameters: dict[tuple[int, int], int] = {}
+        """Number by tensor and pipeline rank."""
+        self.padded_vocabulary: int | None = None
+
+    def take(self, line: str) -> None:
+        """Take one line of Primus's output, with its prefix and colours."""
+        text = plain(line)
+        if match := _PARAMETERS.search(text):
+            self.parameters[int(match["tp"]), int(match["pp"])] = int(match["count"])
+        elif match := _VOCABULARY.search(text):
+            self.padded_vocabulary = int(match["size"])
+        elif _END in text:
+            self.is_complete = bool(self.values)
+        elif (match := _ARGUMENT.search(text)) and len(match["name"]) + len(match["dots"]) == WIDTH:
+            self.values[match["name"]] = _value(match["value"])
+
+    def resolved(self, spec: ModelSpec) -> dict[str, Any]:
+        """Return `resolved_config` as far as these lines prove it, with a reason for every null."""
+        known: dict[str, Any] = dict.fromkeys(SECTIONS["resolved_config"])
+        known |= {"parameter_count": self._parameter_count(spec), "vocab_size": self.padded_vocabulary}
+        why = dict.fromkeys(known, NO_TABLE)
+        if self.is_complete:
+            known |= {key: self.values.get(name) for key, name in SAME.items()} | self._derived() | {"init": NATIVE}
+            why = dict.fromkeys(known, NOT_SAID) | _absent(self.values)
+        known["reasons"] = {key: reason for key, reason in why.items() if known[key] is None}
+        return known
+
+    def _derived(self) -> dict[str, Any]:
+        said = self.values
+        return {
+            "gradient_accumulation": _accumulation(said),
+            "precision": _precision(said),
+            "rope_scaling": _rope_scaling(said),
+            "sliding_window": said["window_size"][0] + 1 if said.get("window_size") else None,
+            "attention_backend": _attention(said),
+            "layer_implementation": _layers(said),
+            "parameter_dtype": str(said["params_dtype"]).removeprefix("torch.") if "params_dtype" in said else None,
+            "gradient_reduce_dtype": _reduction(said),
+            "fused_ops": _fused(said),
+        }
+
+    def _parameter_count(self, spec: ModelSpec) -> int | None:
+        """The sum over tensor and pipeline ranks, the norms that every tensor rank has counted once.
+
+        None until every rank has said its number.
+        """
+        tensor, pipeline = (self.values.get(f"{kind}_model_parallel_size") for kind in ("tensor", "pipeline"))
+        if not isinstance(tensor, int) or not isinstance(pipeline, int) or len(self.parameters) != tensor * pipeline:
+            return None
+        norms = (2 * spec.num_layers + 1) * spec.hidden_size
+        return sum(self.parameters.values()) - (tensor - 1) * norms
+
+
+def plain(line: str) -> str:
+    """Return a line of Primus without its colours and its end."""
+    return _ANSI.sub("", line).rstrip()
+
+
+def differences(resolved: Mapping[str, Any], spec: ModelSpec) -> list[str]:
+    """Return what the resolved configuration has otherwise than the model, as `key: asked ..., built ...`."""
+    wanted: dict[str, Any] = {
+        "num_layers": spec.num_layers,
+        "hidden_size": spec.hidden_size,
+        "ffn_hidden_size": spec.ffn_hidden_size,
+        "num_attention_heads": spec.num_attention_heads,
+        "num_query_groups": spec.num_query_groups,
+        "vocab_size": spec.vocab_size,
+        "norm_eps": spec.norm_epsilon,
+        "qkv_bias": spec.qkv_bias,
+        "rope_base": spec.rope_base,
+        "parameter_count": spec.parameter_count,
+    }
+    found = {key: (value, resolved[key]) for key, value in wanted.items() if resolved[key] is not None}
+    if resolved["num_layers"] is not None:  # the table is there
+        found["rope_scaling"] = (spec.rope_scaling and spec.rope_scaling.__dict__, resolved["rope_scaling"])
+    return [f"{key}: asked {value!r}, built {built!r}" for key, (value, built) in found.items() if value != built]
+
+
+def first_learning_rate(values: Mapping[str, Any]) -> float | None:
+    """Return the learning rate of step 1 by Megatron's scheduler (core/optimizer_param_scheduler.py, `get_lr`)."""
+    value = values.get("lr_warmup_init" if values.get("lr_warmup_iters") else "lr")
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _value(text: str) -> Any:
+    """Numbers, lists, True, False and None are printed as Python writes them; anything else is text."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def _absent(said: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        "rope_scaling": "Primus was told not to scale rotary frequencies"
+        if said.get("use_rope_scaling") is False
+        else NOT_SAID,
+        "sliding_window": "Primus has no sliding window: every token attends to every earlier one",
+        "parameter_count": "not every tensor and pipeline rank has printed its number",
+    }
+
+
+def _accumulation(said: Mapping[str, Any]) -> int | None:
+    gbs, mbs, dp = (said.get(name) for name in ("global_batch_size", "micro_batch_size", "data_parallel_size"))
+    return int(gbs // (mbs * dp)) if gbs and mbs and dp else None
+
+
+def _precision(said: Mapping[str, Any]) -> str | None:
+    if said.get("fp8"):
+        return "fp8"
+    if said.get("fp16"):
+        return "fp16"
+    return None if "bf16" not in said else "bf16" if said["bf16"] else "fp32"
+
+
+def _fused(said: Mapping[str, Any]) -> dict[str, Any]:
+    found = {key: said[name] for key, name in FUSED_OPS.items() if name in said}
+    if "no_persist_layer_norm" in said:
+        found["persist_layer_norm"] = not said["no_persist_layer_norm"]
+    return found
+
+
+def _rope_scaling(said: Mapping[str, Any]) -> dict[str, Any] | None:
+    if not said.get("use_rope_scaling"):
+        return None
+    # Megatron-core has the other three fixed at the values of Llama 3.1 (models/common/embeddings/rotary_pos_embedding)
+    return RopeScaling(factor=said["rope_scaling_factor"]).__dict__
+
+
+def _is_turbo(said: Mapping[str, Any]) -> bool:
+    return bool(said.get("enable_primus_turbo")) and said.get("tensor_model_parallel_size") == 1
+
+
+def _attention(said: Mapping[str, Any]) -> str:
+    if _is_turbo(said) and said.get("use_turbo_attention"):
+        return "primus_turbo"
+    return f"transformer_engine:{said.get('attention_backend')}"
+
+
+def _layers(said: Mapping[str, Any]) -> str:
+    return f"{said.get('transformer_impl')}{'+primus_turbo' if _is_turbo(said) else ''}"
+
+
+def _reduction(said: Mapping[str, Any]) -> str | None:
+    """What Megatron reduces gradients in: fp32 where it was told to accumulate in it, else the parameters' type."""
+    if said.get("accumulate_allreduce_grads_in_fp32"):
+        return "float32"
+    return str(said["params_dtype"]).removeprefix("torch.") if "params_dtype" in said else None

@@ -1,0 +1,93 @@
+"""The environment that Primus is started in: AMD's own benchmark settings, and nothing of this suite's Python.
+
+Primus's launcher keeps what is set here and sets the rest itself; what it says that it has set is recorded as well.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+from utils.errors import ConfigError
+from utils.settings.config import ROOT, RunConfig
+
+AMD_BENCHMARK = {
+    # ROCm/MAD, primus_megatron-lm_benchmark_report.sh; examples/run_pretrain.sh of v25.10 would leave both at 0
+    "HSA_NO_SCRATCH_RECLAIM": "1",
+    "NVTE_CK_USES_BWD_V3": "1",
+}
+AMD_BENCHMARK_GFX942 = {
+    # the same script, its later versions, for MI300X and MI325X
+    "PRIMUS_TURBO_ATTN_V3_ATOMIC_FP32": "1",
+    "NVTE_CK_IS_V3_ATOMIC_FP32": "1",
+}
+GFX942 = ("MI300X", "MI325X")
+OURS = ("PYTHONPATH", "PYTHONHOME", "PYTHONWARNINGS", "VIRTUAL_ENV")
+_SAID = re.compile(r"^\[NODE-\d+\(.*?\)\] \[INFO\] (?P<name>[A-Z][A-Z0-9_]+): (?P<value>\S*)$")
+"""How examples/run_pretrain.sh prints a variable that it has set (LOG_INFO)."""
+
+
+def environment(
+    config: RunConfig, gpu: str, experiment: Path, train_log: Path, environ: Mapping[str, str] = os.environ
+) -> dict[str, str]:
+    """Return the environment for examples/run_pretrain.sh: what the user set comes first, then AMD's benchmark's.
+
+    `gpu` is a name like MI300X, `experiment` the YAML, `train_log` where Primus keeps its own output. Raises
+    ConfigError where the user has chosen GPUs in a way that Primus's launcher would undo.
+    """
+    check_visible(config.ranks_per_node, environ)
+    recommended = AMD_BENCHMARK | (AMD_BENCHMARK_GFX942 if gpu in GFX942 else {})
+    ours = {
+        "EXP": str(experiment),
+        "TRAIN_LOG": str(train_log),
+        "NNODES": str(config.nodes),
+        "NODE_RANK": str(config.node_rank),
+        "GPUS_PER_NODE": str(config.ranks_per_node),
+        "MASTER_ADDR": "localhost" if config.nodes == 1 else str(config.master_addr),
+        "MASTER_PORT": str(_free_port() if config.nodes == 1 else config.master_port),
+    }
+    return recommended | _without_ours(environ) | ours
+
+
+def check_visible(gpus: int, environ: Mapping[str, str] = os.environ) -> None:
+    """Raise ConfigError where visible devices are named that are not the first ones.
+
+    examples/run_pretrain.sh sets HIP_VISIBLE_DEVICES to 0..N-1 itself, whatever it was.
+    """
+    first = ",".join(map(str, range(gpus)))
+    for name in ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"):
+        if name in environ and environ[name] != first:
+            raise ConfigError(
+                f"{name}={environ[name]}: Primus's launcher takes GPUs {first} whatever is set; choose GPUs with "
+                f"ROCR_VISIBLE_DEVICES and unset {name}"
+            )
+
+
+def said_variable(line: str) -> tuple[str, str] | None:
+    """Return name and value of an environment variable that Primus's launcher says it has set, None for other lines."""
+    match = _SAID.match(line.rstrip())
+    return (match["name"], match["value"]) if match else None
+
+
+def _without_ours(environ: Mapping[str, str]) -> dict[str, str]:
+    """Leave out what would lead Primus's Python to our modules: it has `utils`, `train` and `data` of its own."""
+    kept = {name: value for name, value in environ.items() if name not in OURS}
+    foreign = [entry for entry in environ.get("PYTHONPATH", "").split(os.pathsep) if entry and not _is_ours(entry)]
+    if foreign:
+        kept["PYTHONPATH"] = os.pathsep.join(foreign)
+    kept["PATH"] = os.pathsep.join(entry for entry in environ.get("PATH", "").split(os.pathsep) if not _is_ours(entry))
+    return kept
+
+
+def _is_ours(entry: str) -> bool:
+    return Path(entry).absolute().is_relative_to(ROOT)
+
+
+def _free_port() -> int:
+    """A port that nobody holds now, so that jobs beside one another do not meet; Primus's own is always 1234."""
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,171 @@
+"""The Primus that is installed: where it is, which keys its own preset files have, what AMD ships for a model.
+
+Everything is read from the files of the release itself, so no list of keys of some version is kept here. Presets are
+merged as Primus merges them: `extends` first, in its order, then the file (primus/core/config/yaml_loader.py, v25.10).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from utils.errors import ConfigError
+
+DEFAULT_ROOT = Path("/workspace/Primus")
+"""Where AMD's image rocm/primus has it."""
+LAUNCHER = "examples/run_pretrain.sh"
+"""The one entry point that every release from v25.9 to v26.6 has."""
+MODULE_PRESET = "pre_trainer.yaml"
+MODELS = {"llama": "llama3.1_8B", "qwen": "qwen2.5_7B", "mistral": "llama3.1_8B"}
+"""Name of preset and shipped YAML by model. No release has Mistral 7B, whose layers and widths are Llama's."""
+WITHOUT_OWN_PRESET = ("mistral",)
+DEFAULT_GPU = "MI300X"
+TOOL_TIMEOUT_SECONDS = 60
+VERSIONS_PROGRAM = """
+import importlib.metadata, json, platform
+names = ("torch", "transformer-engine", "primus-turbo", "amd-aiter", "flash-attn", "triton", "numpy")
+found = {"python": platform.python_version()}
+for name in names:
+    try:
+        found[name] = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        pass
+print(json.dumps(found))
+"""
+"""Run by the Python that Primus runs with, which need not be ours."""
+_ENVIRONMENT_VALUE = re.compile(r"\$\{(?P<name>[^:{}]+)(?::(?P<default>[^}]*))?\}")
+_FLOAT = re.compile(r"-?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
+
+
+@dataclass(frozen=True)
+class Primus:
+    """An installed Primus."""
+
+    root: Path
+
+    def preset(self, kind: str, name: str) -> dict[str, Any]:
+        """Return a preset of kind `modules` or `models` with all that it extends; raise ConfigError without it."""
+        return _preset(self.root / "primus" / "configs" / kind / "megatron" / name)
+
+    def defaults(self, model: str) -> dict[str, Any]:
+        """Return every key that a YAML for this model may override, with the value it has if none does."""
+        return self.preset("modules", MODULE_PRESET) | self.preset("models", f"{MODELS[model]}.yaml")
+
+    def shipped_path(self, model: str, precision: str, gpu: str) -> Path:
+        """Return the YAML that AMD ships for a model on a GPU (`MI300X`), or else on DEFAULT_GPU.
+
+        v25.10 has one file for all precisions, later releases one each. Raises ConfigError where there is none.
+        """
+        folder = self.root / "examples" / "megatron" / "configs"
+        names = [f"{MODELS[model]}-{'FP8' if precision == 'fp8' else 'BF16'}-pretrain.yaml"]
+        names.append(f"{MODELS[model]}-pretrain.yaml")
+        for path in (folder / owner / name for owner in (gpu, DEFAULT_GPU) for name in names):
+            if path.is_file():
+                return path
+        raise ConfigError(
+            f"PRIMUS_PATH={self.root}: {folder} has no {' and no '.join(names)} for {gpu} or {DEFAULT_GPU}; take a "
+            "Primus from v25.10 on"
+        )
+
+    def shipped(self, path: Path) -> dict[str, Any]:
+        """Return the overrides that a shipped YAML makes, `${VARIABLE:default}` resolved to the default."""
+        content = _load(path)
+        try:
+            overrides = content["modules"]["pre_trainer"]["overrides"]
+        except (KeyError, TypeError) as error:
+            raise ConfigError(f"{path}: no modules.pre_trainer.overrides in it; take v25.10 or later") from error
+        return {key: _resolved(value) for key, value in overrides.items()}
+
+    def versions(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """Return commits of Primus and its Megatron, and the versions in the Python that Primus runs with."""
+        commits = {
+            "primus": _commit(self.root),
+            "megatron-lm": _commit(self.root / "third_party" / "Megatron-LM"),
+        }
+        known = {name: commit for name, commit in commits.items() if commit}
+        return known | _python_versions(self.root, environ)
+
+
+def find(environ: Mapping[str, str] = os.environ) -> Primus:
+    """Return the Primus at PRIMUS_PATH, by default where AMD's image has it; raise ConfigError where there is none."""
+    root = Path(environ.get("PRIMUS_PATH") or DEFAULT_ROOT)
+    if not (root / LAUNCHER).is_file() or not (root / "primus" / "configs").is_dir():
+        raise ConfigError(
+            f"PRIMUS_PATH={root}: no Primus there ({LAUNCHER}, primus/configs); run inside AMD's image rocm/primus, "
+            "or set PRIMUS_PATH to a checkout of AMD-AGI/Primus with its submodules"
+        )
+    return Primus(root.absolute())
+
+
+def gpu_folder(device_name: str | None) -> str:
+    """Return the folder of shipped YAMLs for a device name as torch has it; AMD Instinct MI300X without one."""
+    match = re.search(r"MI\d+X", device_name or "")
+    return match[0] if match else DEFAULT_GPU
+
+
+def _preset(path: Path) -> dict[str, Any]:
+    content = _load(path)
+    if "bases" in content:
+        raise ConfigError(f"{path}: a preset of a Primus before v25.10; take v25.10 or later")
+    merged: dict[str, Any] = {}
+    for name in content.pop("extends", []):
+        merged |= _preset(path.parent / name)
+    return merged | {key: _resolved(value) for key, value in content.items()}
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"{path}: cannot be read: {reason}; PRIMUS_PATH names a damaged or foreign Primus") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: got {type(content).__name__}, wanted keys and values; reinstall Primus")
+    return content
+
+
+def _resolved(value: Any) -> Any:
+    """What `${VARIABLE:default}` means when the variable is not set; numbers become numbers, as Primus has it."""
+    if not isinstance(value, str) or not _ENVIRONMENT_VALUE.search(value):
+        return value
+    text = _ENVIRONMENT_VALUE.sub(lambda match: match["default"] or "", value)
+    if re.fullmatch(r"-?\d+", text):
+        return int(text)
+    return float(text) if _FLOAT.fullmatch(text) else text
+
+
+def _commit(folder: Path) -> str | None:
+    """The commit of a checkout, `+` behind it where tracked files were changed; None for no checkout of its own."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-c", f"safe.directory={folder}", "-C", str(folder), *arguments]
+        return subprocess.run(
+            command, check=True, capture_output=True, text=True, timeout=TOOL_TIMEOUT_SECONDS
+        ).stdout.strip()
+
+    try:
+        if git("rev-parse", "--show-prefix"):
+            return None
+        changed = git("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all")
+        return git("rev-parse", "HEAD") + ("+" if changed else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _python_versions(root: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    command = ["python3", "-c", VERSIONS_PROGRAM]
+    try:
+        ran = subprocess.run(
+            command, cwd=root, env=dict(environ), check=True, capture_output=True, timeout=TOOL_TIMEOUT_SECONDS
+        )
+        found: dict[str, str] = yaml.safe_load(ran.stdout)
+    except (OSError, subprocess.SubprocessError, yaml.YAMLError):
+        return {}
+    return found

@@ -1,0 +1,99 @@
+"""Primus as a process: started from its own root, followed line by line, ended with all that it has started."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from train.job import processes
+from train.job.child import Child
+from train.prim.arguments import Arguments, plain
+from train.prim.environment import said_variable
+from train.prim.install import LAUNCHER
+from utils.logs.iterations import iterations
+from utils.logs.lines import Line
+from utils.logs.run_log import Seen
+from utils.results.step_line import format_step
+
+POLL_SECONDS = 0.2
+GRACE_SECONDS = 5.0
+"""Less than the launcher of the job gives this process."""
+LAST_LINES = 8
+TITLE = "AMD"
+
+
+class Follower:
+    """What Primus prints, passed on as it comes and read: arguments, environment, learning rates, progress.
+
+    Behind each new iteration line stands a progress line in the suite's own form, which the watchdog of the job and
+    the view of the matrix understand. `check` is called with the arguments once their table is complete, and returns
+    what is wrong with them, or None.
+    """
+
+    def __init__(self, check: Callable[[Arguments], str | None], total_steps: int) -> None:
+        self.arguments = Arguments()
+        self.environment: dict[str, str] = {}
+        """Variables that Primus's launcher says it has set."""
+        self.learning_rates: dict[int, float] = {}
+        """As printed with each iteration."""
+        self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
+        self.memory_lines: list[str] = []
+        """The first line that tells of memory that ran out."""
+        self.mismatch: str | None = None
+        """What is wrong with the arguments."""
+        self._check = check
+        self._total_steps = total_steps
+        self._seconds: list[float] = []
+        self._last_step = 0
+
+    def take(self, line: str) -> None:
+        """Take one line, with its newline."""
+        _pass_on(line)
+        was_complete = self.arguments.is_complete
+        self.arguments.take(line)
+        if self.arguments.is_complete and not was_complete:
+            self.mismatch = self._check(self.arguments)
+        if variable := said_variable(line):
+            self.environment[variable[0]] = variable[1]
+        if line.strip():
+            self.last_lines.append(plain(line))
+        if "out of memory" in line and not self.memory_lines:
+            self.memory_lines.append(plain(line))
+        for seen in iterations(Line(line, Path(), 0, True)):
+            self._take_step(seen)
+
+    def _take_step(self, seen: Seen) -> None:
+        if seen.learning_rate is not None:
+            self.learning_rates[seen.number] = seen.learning_rate.value
+        if seen.number <= self._last_step or seen.step_time is None:
+            return
+        self._last_step = seen.number
+        seconds = seen.step_time.value
+        self._seconds.append(seconds)
+        average = statistics.fmean(self._seconds[1:] or self._seconds)
+        used = [memory.gb for memory in seen.memory if "used" in memory.meaning]
+        loss = seen.loss.value if seen.loss is not None else math.nan
+        memory_gb = max(used, default=math.nan)
+        _pass_on(format_step(TITLE, seen.number, self._total_steps, seconds, average, loss, memory_gb))
+
+
+def run(root: Path, environment: Mapping[str, str], follower: Follower, stop: processes.StopRequest) -> int:
+    """Run Primus's launcher to its end and return its exit code, negative for a signal; none of its processes is left.
+
+    It is ended early when this process is asked to stop, or when the follower finds fault with what Primus holds.
+    """
+    processes.adopt_orphans()
+    child = Child(["bash", LAUNCHER], follower.take, environment, folder=root)
+    while not child.has_ended() and not stop and follower.mismatch is None:
+        time.sleep(POLL_SECONDS)
+    return child.close(GRACE_SECONDS)
+
+
+def _pass_on(line: str) -> None:
+    sys.stdout.write(line)
+    sys.stdout.flush()

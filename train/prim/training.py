@@ -1,0 +1,170 @@
+"""One job by Primus: rendered, run in its own root, read from its log, proven as far as it can be.
+
+Started once by train/launch.py, not once a rank: Primus starts its ranks itself. When the launcher dies, the kernel
+sends this process SIGTERM (train/job/child.py), and it ends what Primus has started. Reading order: `main` -> `train`
+-> `check_arguments`, `prove`.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from train.common import trainer
+from train.job import processes
+from train.job.job import IncompleteError, Job, MismatchError, log_path
+from train.job.recorder import NonFiniteError
+from train.prim import plan as prim_plan
+from train.prim import process as prim_run
+from train.prim import sample_order as prim_order
+from train.prim.arguments import NATIVE, NO_TABLE, Arguments, differences, first_learning_rate
+from train.prim.environment import environment
+from train.prim.install import gpu_folder
+from train.prim.log_report import LogReport, PrimusError
+from utils.dataset.gpt_dataset import build_train_dataset, data_prefix, describe
+from utils.errors import ConfigError, DataError
+from utils.hardware.detect import HardwareError, visible_gpus
+from utils.provenance.origin import speed_variables
+from utils.settings.config import ROOT, load
+
+SIGNAL_EXIT_CODE = 128
+"""Plus the number of the signal, as shells have it."""
+NATIVE_WEIGHTS = "Primus draws its own weights and does not say which"
+
+
+def main() -> int:
+    """Run one job: 0 for an ok result, 2 for bad input, Primus's exit code where it failed, else 1."""
+    options = trainer.arguments("prim")
+    try:
+        settings = [*options.settings, "FRAMEWORK=prim", f"MODEL={options.model}"]
+        config = load(options.platform, visible_gpus(options.platform), arguments=settings)
+        job = Job(config, "prim", options.model, options.run_number, options.attempt)
+        prefix = data_prefix(config, options.model)
+        manifest = describe(prefix)
+        gpu_info = _gpu_info(job)
+        plan = prim_plan.make(job, gpu_folder(gpu_info["device_name"]), log_path(job))
+    except (ConfigError, DataError, HardwareError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    command = shlex.join(["python", "-m", "train.train_prim", *sys.argv[1:]])
+    with processes.stop_request() as stop:
+        try:
+            report = LogReport(job, job.identity(manifest["bin_sha256"]), command)
+            with report:
+                report.gpu_info = gpu_info
+                train(report, plan, prefix, manifest, stop)
+        except (PrimusError, IncompleteError, NonFiniteError, MismatchError) as error:
+            print(f"{job.name}: {error}", file=sys.stderr)
+            return error.exit_code if isinstance(error, PrimusError) else 1
+    return 0
+
+
+def train(
+    report: LogReport, plan: prim_plan.Plan, prefix: Path, manifest: dict[str, Any], stop: processes.StopRequest
+) -> None:
+    """Run Primus and fill in the report; raise what makes the training a failed one."""
+    job = report.job
+    plan.rendered.write(plan.experiment)
+    given = environment(job.config, plan.gpu, plan.experiment, plan.train_log)
+    report.versions = plan.primus.versions(given)
+    _print_start(job, plan)
+    follower = prim_run.Follower(lambda arguments: check_arguments(job, arguments), job.config.train_iterations)
+    try:
+        exit_code = prim_run.run(plan.primus.root, given, follower, stop)
+        _take(report, plan, follower, given)
+        _check_ending(report, follower, exit_code, stop)
+        if report.is_reporter:
+            report.check_log()
+            prove(report, plan.workspace / "index_cache", prefix, manifest, follower.arguments)
+    finally:
+        if report.is_reporter:
+            shutil.rmtree(plan.workspace / "index_cache", ignore_errors=True)
+
+
+def check_arguments(job: Job, arguments: Arguments) -> str | None:
+    """Return what the running Megatron holds otherwise than asked, settings and model; None where all is as asked."""
+    asked, resolved = job.config.asked(), arguments.resolved(job.spec)
+    wrong = [
+        f"{key}: asked {value!r}, built {resolved[key]!r}"
+        for key, value in asked.items()
+        if key != "init" and resolved.get(key) is not None and resolved[key] != value
+    ]
+    wrong += differences(resolved, job.spec)
+    return "Primus did not build what was asked: " + "; ".join(wrong) if wrong else None
+
+
+def prove(report: LogReport, cache: Path, prefix: Path, manifest: dict[str, Any], arguments: Arguments) -> None:
+    """Fill in the fingerprint; the token stream only where Primus's own index files are those of our data set."""
+    job = report.job
+    dataset = build_train_dataset(job.config, prefix, manifest)
+    found = trainer.fingerprint(job, prefix, manifest, dataset, None)
+    found["reasons"]["initial_weights_sha256"] = NATIVE_WEIGHTS
+    why = prim_order.why_unproven(cache, dataset, arguments.values, prefix)
+    if why is not None:
+        found["token_stream_sha256"] = None
+        found["reasons"]["token_stream_sha256"] = why
+        report.warnings.append(f"the order of samples is not proven: {why}")
+    report.fingerprint = found
+
+
+def _take(report: LogReport, plan: prim_plan.Plan, follower: prim_run.Follower, given: Mapping[str, str]) -> None:
+    """Note all that was seen of a run, however it ended."""
+    report.read(plan.train_log)
+    if not follower.arguments.is_complete and report.job.config.nodes > 1:  # the first rank may have printed them
+        with suppress(OSError), log_path(report.job, 0).open(encoding="utf8", errors="replace") as log:
+            for line in log:
+                follower.arguments.take(line)
+    report.resolved = follower.arguments.resolved(report.job.spec)
+    report.learning_rates = follower.learning_rates
+    report.first_learning_rate = first_learning_rate(follower.arguments.values)
+    report.environment = speed_variables(given) | speed_variables(follower.environment)
+    if not follower.arguments.is_complete:
+        report.warnings.append(f"{NO_TABLE}, so nothing proves what it was built from")
+    if report.job.config.init != NATIVE:
+        report.warnings.append(f"INIT={report.job.config.init} was asked: {NATIVE_WEIGHTS}")
+    report.warnings += [f"not said to Primus: {line}" for line in plan.rendered.dropped]
+
+
+def _check_ending(report: LogReport, follower: prim_run.Follower, exit_code: int, stop: processes.StopRequest) -> None:
+    if stop.signal is not None:
+        raise PrimusError(f"interrupted by {stop.signal.name}", SIGNAL_EXIT_CODE + stop.signal)
+    if wrong := follower.mismatch or check_arguments(report.job, follower.arguments):
+        raise MismatchError(wrong)
+    if exit_code != 0:
+        code = exit_code if exit_code > 0 else SIGNAL_EXIT_CODE - exit_code
+        last = "\n".join([*follower.memory_lines, *follower.last_lines])
+        raise PrimusError(f"Primus ended with exit code {code}; last lines of its log:\n{last}", code)
+
+
+def _gpu_info(job: Job) -> dict[str, Any]:
+    """Ask in a process of its own, so that this one holds no memory of a GPU while Primus is measured."""
+    program = (
+        "import json, sys; from utils.hardware.detect import HardwareError, gpu_info\n"
+        "try: print(json.dumps(gpu_info(sys.argv[1], int(sys.argv[2]))))\n"
+        "except HardwareError as error: sys.exit(str(error))"
+    )
+    command = [sys.executable, "-c", program, job.config.platform, str(job.config.num_gpus)]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if ran.returncode != 0:
+        raise HardwareError(ran.stderr.strip().splitlines()[-1])
+    found: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+    return found
+
+
+def _print_start(job: Job, plan: prim_plan.Plan) -> None:
+    config = job.config
+    print(
+        f"=== {job.name}: {job.model} {config.model_size} by Primus in {plan.primus.root}\n"
+        f"    YAML {plan.experiment}, made from {plan.shipped.relative_to(plan.primus.root)}\n"
+        f"    {config.train_iterations} steps of GBS {config.global_batch_size} on {config.num_gpus} GPUs",
+        flush=True,
+    )
+    for line in plan.rendered.dropped:
+        print(f"    not said to this version: {line}", flush=True)

@@ -1,0 +1,103 @@
+"""Every difference between the YAML that AMD ships for a model and the one that this suite renders.
+
+Both are compared as what they come to: the presets of the installed version with the overrides of either file on top.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from train.prim import install as prim_install
+from train.prim import yaml_config as prim_config
+from train.prim.install import DEFAULT_GPU, WITHOUT_OWN_PRESET, Primus
+from utils.errors import ConfigError, DataError
+from utils.hardware.detect import HardwareError, visible_gpus
+from utils.settings.config import RunConfig, load
+
+ASSUMED_GPUS = 8
+"""On a machine without a GPU; AMD's YAMLs are for a node of eight."""
+ABSENT = "-"
+SHIPPED_ONLY = "AMD's YAML leaves it at the preset, or sets it back"
+
+
+class Difference(NamedTuple):
+    """One key that is not the same."""
+
+    key: str
+    theirs: str
+    ours: str
+    why: str
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the differences of each model in MODEL; 0 where they could be told, 2 for bad input."""
+    options = _arguments(arguments)
+    try:
+        primus = prim_install.find()
+        config = _config(options.settings)
+        for model in config.models:
+            shipped = primus.shipped_path(model, config.precision, options.gpu)
+            _print(model, shipped, primus, differences(primus, config, model, shipped))
+    except (ConfigError, DataError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def differences(primus: Primus, config: RunConfig, model: str, shipped: Path) -> list[Difference]:
+    """Return what differs, sorted by key; raise ConfigError where this version cannot be told what is asked."""
+    defaults = primus.defaults(model)
+    theirs = defaults | primus.shipped(shipped)
+    name = f"check_{model}"
+    rendered = prim_config.render(primus, config, model, shipped, config.output_dir / "logs" / name, name)
+    ours = defaults | rendered.overrides
+    why = prim_config.reasons()
+    return [
+        Difference(key, _shown(theirs, key), _shown(ours, key), why.get(key, SHIPPED_ONLY))
+        for key in sorted(ours)
+        if key not in theirs or theirs[key] != ours[key]
+    ]
+
+
+def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m train.train_prim --check", description=__doc__)
+    parser.add_argument("--gpu", default=DEFAULT_GPU, help="whose YAML to compare with (default: %(default)s)")
+    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
+    return parser.parse_intermixed_args(arguments)
+
+
+def _config(settings: Sequence[str]) -> RunConfig:
+    said = [*settings, "FRAMEWORK=prim"]
+    try:
+        visible = visible_gpus("amd")
+    except HardwareError:  # no torch: the check is for any machine
+        visible = None
+    if visible:
+        return load("amd", visible, arguments=said)
+    if "GPUS_PER_NODE" not in os.environ and not any(text.startswith("GPUS_PER_NODE=") for text in settings):
+        print(f"no GPU is visible: as on {ASSUMED_GPUS} of them (GPUS_PER_NODE={ASSUMED_GPUS})", file=sys.stderr)
+        said = [f"GPUS_PER_NODE={ASSUMED_GPUS}", *said]
+    return load("amd", None, arguments=said)
+
+
+def _shown(values: Mapping[str, Any], key: str) -> str:
+    if key not in values:
+        return ABSENT
+    value = values[key]
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else f"{value}"
+
+
+def _print(model: str, shipped: Path, primus: Primus, found: Sequence[Difference]) -> None:
+    print(f"{model}: {shipped.relative_to(primus.root)} and ours differ in {len(found)} keys")
+    if model in WITHOUT_OWN_PRESET:
+        print("  Primus ships nothing for this model: ours is made from this file of a model of the same shape")
+    rows = [Difference("key", "theirs", "ours", "why"), *found]
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    for row in rows:
+        print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)) + f"  {row.why}")
+    print()

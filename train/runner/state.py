@@ -1,0 +1,199 @@
+"""Where a matrix is: one record a job, what they add up to, and the time that is probably left.
+
+`status.json` is this, for tools; the views in train/runner/view.py are this, for people.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from train.job.job import Job, utc_now
+from utils.results.step_line import Step
+from utils.results.store import write_json
+
+WAITING, RUNNING, SKIPPED = "waiting", "running", "skipped"
+"""States of a job beside the statuses of its result; skipped: has an ok result already."""
+STATUS_SCHEMA_VERSION = 1
+STATUS_EVERY_SECONDS = 2.0
+
+
+@dataclass
+class JobState:
+    """One job of the matrix."""
+
+    number: int
+    """From 1, in the order in which they run."""
+    job: Job
+    state: str = WAITING
+    reason: str | None = None
+    log: Path | None = None
+    step: Step | None = None
+    started: float | None = None
+    """time.monotonic(), as all times here."""
+    first_step_at: float | None = None
+    ended: float | None = None
+    result: dict[str, Any] | None = None
+
+    @property
+    def title(self) -> str:
+        """Framework, model and run."""
+        return f"{self.job.framework} {self.job.model} run {self.job.run}"
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing more will happen to it."""
+        return self.state not in (WAITING, RUNNING)
+
+    @property
+    def is_good(self) -> bool:
+        """Whether an ok result of it stands."""
+        return self.state in ("ok", SKIPPED)
+
+    @property
+    def elapsed_seconds(self) -> float | None:
+        """Since its start, or from start to end; None before."""
+        if self.started is None:
+            return None
+        return (self.ended or time.monotonic()) - self.started
+
+    def take_step(self, step: Step) -> None:
+        """Note a finished step."""
+        self.step = step
+        if self.first_step_at is None:
+            self.first_step_at = time.monotonic()
+
+    @property
+    def remaining_seconds(self) -> float | None:
+        """Steps that are left times their average so far; None before the second step."""
+        if self.step is None or self.step.number < 2:
+            return None
+        return (self.step.total - self.step.number) * self.step.average_seconds
+
+    @property
+    def whole_seconds(self) -> float | None:
+        """How long the job takes in all, as far as it shows by now."""
+        if self.is_done:
+            return self.elapsed_seconds if self.state == "ok" else None
+        remaining, elapsed = self.remaining_seconds, self.elapsed_seconds
+        return None if remaining is None or elapsed is None else elapsed + remaining
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the job's part of status.json."""
+        step = self.step
+        return {
+            "number": self.number,
+            "framework": self.job.framework,
+            "model": self.job.model,
+            "run": self.job.run,
+            "state": self.state,
+            "reason": self.reason,
+            "step": step.number if step else None,
+            "total_steps": self.job.config.train_iterations,
+            "step_time_seconds": step.seconds if step else None,
+            "loss": step.loss if step and step.loss == step.loss else None,
+            "elapsed_seconds": _rounded(self.elapsed_seconds),
+            "remaining_seconds": _rounded(self.remaining_seconds),
+            "result": str(self.job.result_path),
+            "log": str(self.log) if self.log else None,
+        }
+
+
+@dataclass
+class MatrixState:
+    """All jobs of a matrix, in their order."""
+
+    jobs: list[JobState]
+    state: str = RUNNING
+    phase: str = "starting"
+    started: float = field(default_factory=time.monotonic)
+    started_utc: str = field(default_factory=utc_now)
+
+    @property
+    def current(self) -> JobState | None:
+        """The job that runs now."""
+        return next((job for job in self.jobs if job.state == RUNNING), None)
+
+    def count(self, *states: str) -> int:
+        """Return how many jobs are in one of the states."""
+        return sum(job.state in states for job in self.jobs)
+
+    @property
+    def failed(self) -> int:
+        """Jobs that ended without an ok result."""
+        return sum(job.is_done and not job.is_good for job in self.jobs)
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """Since the start of the matrix."""
+        return time.monotonic() - self.started
+
+    def remaining_seconds(self) -> float | None:
+        """Return the time that is left, from jobs of the same framework and model where there was one, else from all.
+
+        None until one job shows how long it takes. Cooldown is counted.
+        """
+        known = {(job.job.framework, job.job.model): job.whole_seconds for job in self.jobs if job.whole_seconds}
+        if not known:
+            return None
+        average = sum(seconds or 0.0 for seconds in known.values()) / len(known)
+        total = 0.0
+        for job in self.jobs:
+            if job.is_done:
+                continue
+            whole = known.get((job.job.framework, job.job.model)) or average
+            total += max(0.0, whole - (job.elapsed_seconds or 0.0))
+            total += job.job.config.cooldown_seconds if job.state == WAITING else 0.0
+        return total
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the content of status.json."""
+        return {
+            "schema_version": STATUS_SCHEMA_VERSION,
+            "state": self.state,
+            "phase": self.phase,
+            "host": platform.node(),
+            "process_id": os.getpid(),
+            "started_utc": self.started_utc,
+            "updated_utc": utc_now(),
+            "elapsed_seconds": _rounded(self.elapsed_seconds),
+            "remaining_seconds": _rounded(self.remaining_seconds()),
+            "jobs_total": len(self.jobs),
+            "jobs_done": sum(job.is_done for job in self.jobs),
+            "jobs_failed": self.failed,
+            "jobs": [job.as_dict() for job in self.jobs],
+        }
+
+
+class StatusFile:
+    """`status.json`, written whole; a disk that cannot take it is said once and is no reason to end the matrix."""
+
+    def __init__(self, path: Path, state: MatrixState) -> None:
+        self._path = path
+        self._state = state
+        self._written_at = 0.0
+        self._is_broken = False
+
+    def write_sometimes(self) -> None:
+        """Write it if the last time is long enough ago."""
+        if time.monotonic() - self._written_at >= STATUS_EVERY_SECONDS:
+            self.write()
+
+    def write(self) -> None:
+        """Write it now."""
+        self._written_at = time.monotonic()
+        try:
+            write_json(self._state.as_dict(), self._path)
+        except OSError as error:
+            if not self._is_broken:
+                print(f"warning: {self._path} is not up to date: {error}", file=sys.stderr)
+            self._is_broken = True
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 1)

@@ -1,0 +1,213 @@
+"""What a person sees of a matrix.
+
+On a terminal the finished jobs as a table with two live lines below, else plain lines. Both write the plain lines into
+the log of the matrix as well. rich draws the live part; it honours NO_COLOR.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import AbstractContextManager
+from datetime import datetime, timezone
+from pathlib import Path
+from types import TracebackType
+from typing import TextIO
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from train.runner.state import SKIPPED, JobState, MatrixState
+from utils import redact
+
+PLAIN_EVERY_SECONDS = 60.0
+PLAIN_EVERY_PART = 0.1
+"""Without a terminal, a line a job at every tenth of its steps, and at least one a minute."""
+COLUMNS = f"{'job':>7}  {'':18}  {'status':8} {'step s':>8} {'tokens/s/GPU':>13} {'loss':>7} {'took':>7}"
+COLOURS = {"ok": "green", SKIPPED: "cyan"}
+
+
+class View(AbstractContextManager["View"]):
+    """Follows a MatrixState; without a terminal this is all there is, and it prints plain lines."""
+
+    def __init__(self, state: MatrixState, log_path: Path, stream: TextIO | None = None) -> None:
+        self.state = state
+        self._stream = stream or sys.stdout
+        self._log: TextIO | None = log_path.open("a", encoding="utf8")
+        self._said_at = 0.0
+        self._said_step = 0
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+
+    def say(self, text: str) -> None:
+        """Print a line and keep it in the log, without secrets."""
+        text = redact.text(text)
+        self._note(text)
+        self._print(text)
+
+    def job_started(self, job: JobState) -> None:
+        """A job begins."""
+        self._said_at, self._said_step = time.monotonic(), 0
+        self.say(f"--- job {job.number} of {len(self.state.jobs)}: {job.title}")
+
+    def refresh(self) -> None:
+        """Show where the current job is; call it often."""
+        job = self.state.current
+        if job is None:
+            return
+        now, number, total = time.monotonic(), job.step.number if job.step else 0, job.job.config.train_iterations
+        is_tenth = number - self._said_step >= PLAIN_EVERY_PART * total or number in (1, total)
+        if (is_tenth and number != self._said_step) or now - self._said_at >= PLAIN_EVERY_SECONDS:
+            self._said_at, self._said_step = now, number
+            self.say(f"    {_where(job)}")
+
+    def job_ended(self, job: JobState) -> None:
+        """A job is done."""
+        self.say(_ended(job, len(self.state.jobs), self.state))
+
+    def _print(self, text: str) -> None:
+        self._stream.write(text + "\n")
+        self._stream.flush()
+
+    def _note(self, text: str) -> None:
+        if self._log is not None:
+            try:
+                self._log.write(f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%M:%SZ} {text}\n")
+                self._log.flush()
+            except OSError as error:  # a full disk is no reason to end the matrix
+                self._log = None
+                self._print(f"warning: the log of the matrix ends here: {error}")
+
+
+class LiveView(View):
+    """The view on a terminal."""
+
+    def __init__(self, state: MatrixState, log_path: Path) -> None:
+        super().__init__(state, log_path)
+        self._console = Console(highlight=False)
+        self._live = Live(get_renderable=self._draw, console=self._console, refresh_per_second=4, transient=True)
+        self._has_header = False
+
+    def __enter__(self) -> LiveView:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+        super().__exit__(kind, error, trace)
+
+    def job_started(self, job: JobState) -> None:
+        """Only noted: the live lines show it."""
+        self._note(f"--- job {job.number} of {len(self.state.jobs)}: {job.title}")
+
+    def refresh(self) -> None:
+        """Nothing to do: rich draws four times a second."""
+
+    def job_ended(self, job: JobState) -> None:
+        """Add the job's row to the table."""
+        if not self._has_header:
+            self._console.print(COLUMNS, style="bold")
+            self._has_header = True
+        self._note(_ended(job, len(self.state.jobs), self.state))
+        self._console.print(_row(job, len(self.state.jobs)))
+        if not job.is_good:
+            self._console.print(Text(f"         {_brief(job)}", style="red"), overflow="fold")
+
+    def _print(self, text: str) -> None:
+        self._console.print(text, markup=False)
+
+    def _draw(self) -> Group:
+        state, job = self.state, self.state.current
+        grid = Table.grid(padding=(0, 1), expand=True)
+        grid.add_column(no_wrap=True)
+        grid.add_column(ratio=1, min_width=6)
+        grid.add_column(no_wrap=True, justify="right")
+        if job is not None:
+            steps = job.step.number if job.step else 0
+            total = job.job.config.train_iterations
+            grid.add_row(f"{job.number:>3} {job.title}", ProgressBar(total, steps), _beside_bar(job))
+        done = sum(one.is_done for one in state.jobs)
+        failed = Text(f", {state.failed} failed", style="red") if state.failed else Text()
+        left = state.remaining_seconds()
+        counts = Text(f"    {done} of {len(state.jobs)} jobs") + failed
+        times = f"{duration(state.elapsed_seconds)} gone, {'about ' + duration(left) if left is not None else '?'} left"
+        grid.add_row(counts, ProgressBar(len(state.jobs), done), times)
+        return Group(*([] if job else [Text(f"    {state.phase}")]), grid)
+
+
+def duration(seconds: float | None) -> str:
+    """Return `m:ss` or `h:mm:ss`; a dash for None."""
+    if seconds is None:
+        return "-"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _beside_bar(job: JobState) -> str:
+    if job.step is None:
+        return f"starting, {duration(job.elapsed_seconds)}"
+    step = job.step
+    return (
+        f"{step.number}/{step.total} {step.seconds:.3f} s loss {step.loss:.3f}, {duration(job.remaining_seconds)} left"
+    )
+
+
+def _where(job: JobState) -> str:
+    if job.step is None:
+        return f"{job.title}: starting, {duration(job.elapsed_seconds)}"
+    step = job.step
+    return (
+        f"step {step.number}/{step.total}, {step.seconds:.3f} s, loss {step.loss:.4f}, {step.memory_gb:.1f} GB, "
+        f"{duration(job.remaining_seconds)} left"
+    )
+
+
+def _figures(job: JobState) -> tuple[str, str, str]:
+    """Step time, throughput and last loss of an ok result."""
+    if job.result is None or not job.is_good:
+        return "", "", ""
+    speed = job.result["performance_metrics"]
+    return (
+        f"{speed['avg_step_time_seconds']:.3f}",
+        f"{speed['tokens_per_second_per_gpu']:,.0f}",
+        f"{job.result['loss_values'][-1]:.3f}",
+    )
+
+
+def _row(job: JobState, total: int) -> Text:
+    seconds, throughput, loss = _figures(job)
+    row = Text(f"{job.number:>3}/{total:<3}  {job.title:18}  ")
+    row.append(f"{job.state:8}", style=COLOURS.get(job.state, "red"))
+    took = "-" if job.state == SKIPPED else duration(job.elapsed_seconds)
+    return row.append(f" {seconds:>8} {throughput:>13} {loss:>7} {took:>7}")
+
+
+def _ended(job: JobState, total: int, state: MatrixState) -> str:
+    line = f"--- job {job.number} of {total}: {job.state}"
+    seconds, throughput, loss = _figures(job)
+    if job.state == SKIPPED:
+        line += ": has an ok result of the same settings, data, code and machine; FORCE=1 runs it again"
+    elif job.is_good:
+        line += f", {seconds} s a step, {throughput} tokens/s/GPU, loss {loss}, took {duration(job.elapsed_seconds)}"
+    else:
+        line += f": {_brief(job)}"
+    left = state.remaining_seconds()
+    return line + (f"; about {duration(left)} left" if left else "")
+
+
+def _brief(job: JobState) -> str:
+    """The first line of the reason, and where the rest is."""
+    first = (job.reason or "no reason known").strip().splitlines()[0]
+    first = first.removesuffix("; last lines of its log:")  # they are on the lines that are not shown
+    return first + (f"; see {job.log}" if job.log else "")

@@ -1,0 +1,83 @@
+"""What a row of the settings map is: one thing that must be equal, and each framework's entry for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from utils.models import ModelSpec
+from utils.settings.config import RunConfig
+
+Wanted = Callable[[RunConfig, ModelSpec], Any]
+Form = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Say:
+    """What a framework is told: under each key, the row's value in the form that the key takes."""
+
+    forms: tuple[tuple[str, Form], ...]
+    when: Wanted | None = None
+    """Where it is false, the framework has nothing that could be told: a key of another model or precision."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The framework's own names of it."""
+        return tuple(key for key, _ in self.forms)
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """What a framework does whatever it is told, or without being told by a key of its own."""
+
+    value: Any
+    """The value, or a function of settings and model that returns it."""
+    reason: str
+
+    def of(self, config: RunConfig, spec: ModelSpec) -> Any:
+        """Return the value in a configuration."""
+        return self.value(config, spec) if callable(self.value) else self.value
+
+
+@dataclass(frozen=True)
+class Row:
+    """One thing that has to be equal."""
+
+    name: str
+    wanted: Wanted
+    mega: Say | Fixed
+    hf: Say | Fixed
+    nemo: Say | Fixed
+    prim: Say | Fixed
+    resolved: str | None = None
+    """Key of `resolved_config` that holds what it really was (a dot leads into a map); None where there is none."""
+
+    def of(self, framework: str) -> Say | Fixed:
+        """Return the entry of a framework."""
+        entry: Say | Fixed = getattr(self, framework)
+        return entry
+
+
+def say(*keys: str | tuple[str, Form], when: Wanted | None = None) -> Say:
+    """Return a Say; a key stands by itself for the value as it is, or with the form that it takes."""
+    return Say(tuple((key, _as_it_is) if isinstance(key, str) else key for key in keys), when)
+
+
+def asked(field: str) -> Wanted:
+    """Return the rule that gives a field of RunConfig."""
+    return lambda config, spec: getattr(config, field)
+
+
+def shape(field: str) -> Wanted:
+    """Return the rule that gives a field of ModelSpec."""
+    return lambda config, spec: getattr(spec, field)
+
+
+def always(value: Any) -> Wanted:
+    """Return the rule that gives `value` for every training."""
+    return lambda config, spec: value
+
+
+def _as_it_is(value: Any) -> Any:
+    return value

@@ -1,0 +1,150 @@
+"""The settings map as tables: the fair-comparison table of the README, and the keys and reasons of docs/fair.md.
+
+    python -m train.settings_map.tables --write README.md docs/fair.md
+
+Values are those of config.env on eight GPUs of one node. Where a run of a framework on a CPU is kept in
+docs/examples/fair, what it read back from its built objects stands beside them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from train.settings_map.map import ENVIRONMENT, FRAMEWORKS, ROWS
+from train.settings_map.row import Fixed, Row
+from utils.errors import ConfigError
+from utils.settings.config import ROOT, RunConfig, load
+
+GPUS, MODEL = 8, "llama"
+RUNS = ROOT / "docs" / "examples" / "fair"
+VENDORS = {"nvd": "NVIDIA", "amd": "AMD"}
+PLATFORMS_OF = {"mega": ("nvd", "amd"), "hf": ("nvd", "amd"), "nemo": ("nvd",), "prim": ("amd",)}
+VALUES, KEYS = "values of the settings map", "keys of the settings map"
+"""What the marker comments around a generated table say."""
+_WITH_PATH = "data set"
+
+
+def values_table(configs: Mapping[str, RunConfig], ran: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the table of values: one row a thing, a column for what is asked and one for each framework."""
+    lines = [_line(["what", "asked", *FRAMEWORKS]), _line(["---"] * 6)]
+    for row in (*ROWS, *ENVIRONMENT):
+        asked = _by_vendor(row, configs, {platform: _wanted(row, config) for platform, config in configs.items()})
+        lines.append(_line([row.name, asked, *(_cell(row, name, configs, ran.get(name)) for name in FRAMEWORKS)]))
+    return "\n".join(lines)
+
+
+def keys_table() -> str:
+    """Return the table of keys: what each framework calls it, or why it has no key."""
+    lines = [_line(["what", *FRAMEWORKS]), _line(["---"] * 5)]
+    for row in (*ROWS, *ENVIRONMENT):
+        entries = [row.of(framework) for framework in FRAMEWORKS]
+        cells = [
+            entry.reason if isinstance(entry, Fixed) else ", ".join(f"`{key}`" for key in entry.keys)
+            for entry in entries
+        ]
+        lines.append(_line([row.name, *cells]))
+    return "\n".join(lines)
+
+
+def read_runs(folder: Path = RUNS) -> dict[str, dict[str, Any]]:
+    """Return the `resolved_config` of each framework's run that is kept; one file a framework."""
+    return {path.stem: json.loads(path.read_text(encoding="utf8"))["resolved_config"] for path in folder.glob("*.json")}
+
+
+def default_configs() -> dict[str, RunConfig]:
+    """Return the default settings on eight GPUs of each vendor, whatever the environment says."""
+    return {platform: load(platform, GPUS, environ={}) for platform in VENDORS}
+
+
+def rendered(text: str, tables: Mapping[str, str]) -> str:
+    """Return `text` with each table between its marker comments; raise ConfigError where it has no markers."""
+    found = False
+    for name, table in tables.items():
+        begin, end = f"<!-- begin: {name} -->", f"<!-- end: {name} -->"
+        head, opened, rest = text.partition(begin)
+        _, closed, tail = rest.partition(end)
+        if opened and closed:
+            text, found = f"{head}{begin}\n\n{table}\n\n{end}{tail}", True
+    if not found:
+        wanted = ", ".join(f"<!-- begin: {name} -->" for name in tables)
+        raise ConfigError(f"no marker comments, wanted one of: {wanted}, each with its end")
+    return text
+
+
+def _cell(row: Row, framework: str, configs: Mapping[str, RunConfig], ran: Mapping[str, Any] | None) -> str:
+    entry = row.of(framework)
+    values = {platform: _value(row, framework, configs[platform]) for platform in PLATFORMS_OF[framework]}
+    said = _by_vendor(row, configs, values)
+    told, fixed = ("", " (fixed)") if isinstance(entry, Fixed) else ("asked: ", "")
+    was = _read_back(row, ran)
+    if was == said:
+        return f"**{was}**{fixed}"
+    return f"{told}{said}{fixed}" + (f"; on a CPU **{was}**" if was is not None else "")
+
+
+def _value(row: Row, framework: str, config: RunConfig) -> Any:
+    entry = row.of(framework)
+    return entry.of(config, config.spec(MODEL)) if isinstance(entry, Fixed) else _wanted(row, config)
+
+
+def _wanted(row: Row, config: RunConfig) -> Any:
+    return row.wanted(config, config.spec(MODEL))
+
+
+def _by_vendor(row: Row, configs: Mapping[str, RunConfig], values: Mapping[str, Any]) -> str:
+    """Return a value once where it is the same for both vendors, else with the vendor before each."""
+    if row.name == _WITH_PATH:  # where the data lie is a machine's own affair
+        values = {platform: f"DATASET={configs[platform].dataset}" for platform in values}
+    if len(set(map(repr, values.values()))) == 1:
+        return _shown(next(iter(values.values())))
+    return ", ".join(f"{VENDORS[platform]} {_shown(value)}" for platform, value in values.items())
+
+
+def _read_back(row: Row, ran: Mapping[str, Any] | None) -> str | None:
+    """Return what a run read back of the row; None where it could not, or has not run."""
+    if ran is None or row.resolved is None:
+        return None
+    holder: Any = ran
+    for name in row.resolved.split("."):
+        if not isinstance(holder, dict) or name not in holder:
+            return None
+        holder = holder[name]
+    return None if holder is None and row.resolved in ran.get("reasons", {}) else _shown(holder)
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:g}" if isinstance(value, float) and (abs(value) < 1e6) else str(value)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the tables, or write them into files between their marker comments."""
+    parser = argparse.ArgumentParser(prog="python -m train.settings_map.tables", description="Show the settings map.")
+    parser.add_argument("--write", nargs="+", type=Path, metavar="FILE", help="files whose marked tables are renewed")
+    options = parser.parse_args(argv)
+    try:
+        tables = {VALUES: values_table(default_configs(), read_runs()), KEYS: keys_table()}
+        for path in options.write or ():
+            path.write_text(rendered(path.read_text(encoding="utf8"), tables), encoding="utf8")
+    except (ConfigError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    if not options.write:
+        print("\n\n".join(tables.values()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

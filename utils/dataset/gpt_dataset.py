@@ -1,0 +1,115 @@
+"""The training data of a run: where its `.bin/.idx` lie, and megatron-core's own GPTDataset over them.
+
+Every framework reads its samples through `build_train_dataset`, so that sample i is the same tokens everywhere; sample
+order is global: step s (from 0) holds samples s*GBS to s*GBS + GBS - 1. megatron-core and torch are imported on use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from utils.dataset.indexed import bin_path, check, idx_path, load_manifest, manifest_path
+from utils.dataset.place import bytes_needed, data_prefix, tokens_needed
+from utils.errors import DataError
+from utils.housekeeping import footprint
+from utils.provenance.digests import sha256_file
+from utils.settings.config import RunConfig
+
+__all__ = [
+    "build_train_dataset",
+    "bytes_needed",
+    "check_epochs",
+    "data_prefix",
+    "describe",
+    "micro_batches",
+    "tokens_needed",
+]
+
+REPEAT_WARNING_EPOCHS = 1.0
+REPEAT_ERROR_EPOCHS = 4.0
+"""More passes than this and a small corpus is memorised; see ALLOW_REPEAT."""
+
+
+def describe(prefix: Path) -> dict[str, Any]:
+    """Return the manifest of a checked data set; for one that somebody else encoded, what its files tell.
+
+    Raises DataError where the files are missing, damaged, or other files than the manifest was written for.
+    """
+    index = check(prefix)
+    found = {
+        "tokens": index.tokens,
+        "documents": index.documents,
+        "bin_sha256": sha256_file(bin_path(prefix)),
+        "idx_sha256": sha256_file(idx_path(prefix)),
+    }
+    if not manifest_path(prefix).exists():
+        return found
+    manifest = load_manifest(prefix)
+    for key, value in found.items():
+        if manifest[key] != value:
+            raise DataError(
+                f"{manifest_path(prefix)}: {key} is {manifest[key]}, the files have {value}; encode the data again"
+            )
+    return manifest
+
+
+def check_epochs(config: RunConfig, tokens: int) -> tuple[float, str | None]:
+    """Return how often the training passes over `tokens` tokens, and a warning when that is more than once.
+
+    Raises DataError above 4 passes unless ALLOW_REPEAT is true.
+    """
+    epochs = tokens_needed(config) / tokens
+    said = f"{tokens:,} tokens for a training of {tokens_needed(config):,}: {epochs:.1f} epochs"
+    if epochs > REPEAT_ERROR_EPOCHS and not config.allow_repeat:
+        raise DataError(f"DATASET={config.dataset}: {said} is memorising; take more SAMPLES or say ALLOW_REPEAT=true")
+    return epochs, said if epochs > REPEAT_WARNING_EPOCHS else None
+
+
+def build_train_dataset(config: RunConfig, prefix: Path, manifest: dict[str, Any]) -> Any:
+    """Return megatron-core's GPTDataset of the whole file (split 100,0,0), shuffled with SEED, with at least
+    TRAIN_ITERS*GBS samples of SL tokens: dicts of int64 `tokens`, `labels` (already shifted), `loss_mask`,
+    `position_ids`. Rank 0 builds the index cache, the others wait, where torch.distributed is initialised.
+    """
+    from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
+    from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
+
+    footprint.mark(config.data_dir, footprint.DATA)  # also where the data themselves lie elsewhere: the cache is ours
+    settings = GPTDatasetConfig(
+        random_seed=config.seed,
+        sequence_length=config.sequence_length,
+        blend=([str(prefix)], None),
+        split="100,0,0",
+        path_to_cache=str(config.data_dir / "index_cache"),
+        tokenizer=Vocabulary(manifest),
+        reset_position_ids=False,
+        reset_attention_mask=False,
+        eod_mask_loss=False,
+        create_attention_mask=False,
+        num_dataset_builder_threads=1,
+    )
+    return BlendedMegatronDatasetBuilder(GPTDataset, [config.training_samples, 0, 0], lambda: True, settings).build()[0]
+
+
+def micro_batches(config: RunConfig, data_parallel_rank: int) -> Iterator[list[int]]:
+    """Yield the sample numbers of each micro batch of one data-parallel rank, in Megatron's order, to the end.
+
+    Micro batch m of a step starts at sample (m * DP + rank) * MBS of the step.
+    """
+    stride = config.micro_batch_size * config.data_parallel_size
+    for start in range(data_parallel_rank * config.micro_batch_size, config.training_samples, stride):
+        yield list(range(start, start + config.micro_batch_size))
+
+
+class Vocabulary:
+    """What GPTDataset asks of a tokenizer when the data is encoded already: no pad id, so no token is masked."""
+
+    def __init__(self, manifest: dict[str, Any]) -> None:
+        self.vocab_size = manifest.get("vocab_size")
+        self.eod = manifest.get("eod_token_id")
+        self.unique_identifiers = {"class": "encoded", "bin_sha256": manifest["bin_sha256"]}
+
+    @property
+    def pad(self) -> int:
+        raise NotImplementedError

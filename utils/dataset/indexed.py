@@ -1,0 +1,258 @@
+"""The `.bin/.idx` pair that Megatron trains from, and the manifest beside it: read, checked and written with numpy.
+
+The format is that of megatron/core/datasets/indexed_dataset.py in megatron-core 0.16.1, without its multimodal modes.
+`.bin` holds the token ids of all sequences back to back; `.idx`, little endian, holds
+
+    9 bytes magic, u64 version 1, u8 dtype code, u64 S sequences, u64 D + 1 (documents, plus one),
+    int32[S] tokens of each sequence, int64[S] its first byte in .bin, int64[D + 1] sequences before each document.
+
+A prefix is the path without `.bin`, `.idx` or `.json` (the manifest, written last: a pair without one is not finished).
+megatron-core itself checks magic and version only; a cut `.bin` or a wrong dtype would be noticed late or never.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from utils.errors import DataError, UnusableError
+
+MAGIC = b"MMIDIDX\x00\x00"
+VERSION = 1
+DTYPES: dict[int, np.dtype[Any]] = {
+    1: np.dtype(np.uint8),
+    2: np.dtype(np.int8),
+    3: np.dtype(np.int16),
+    4: np.dtype(np.int32),
+    5: np.dtype(np.int64),
+    8: np.dtype(np.uint16),
+}
+"""Codes of the integer types (`DType` of the source above); 6 and 7 are floats and hold no token ids."""
+SMALL_VOCABULARY = 65500
+"""From this many ids on, ids are int32 (`DType.optimal_dtype` of the source above)."""
+MANIFEST_VERSION = 1
+MANIFEST_KEYS = (
+    "format_version",
+    "documents",
+    "sequences",
+    "tokens",
+    "bytes_of_text",
+    "dtype",
+    "vocab_size",
+    "eod_token_id",
+    "append_eod",
+    "tokenizer",
+    "input",
+    "bin_sha256",
+    "idx_sha256",
+    "bin_bytes",
+    "versions",
+)
+_HEADER = struct.Struct("<9sQBQQ")
+_CHUNK_ENTRIES = 1 << 20
+"""Of the index, looked at together: it can be larger than the memory."""
+_AGAIN = "encode the text again (python -m data.encode) or copy the files again"
+
+
+@dataclass(frozen=True)
+class Index:
+    """The content of an `.idx`; the arrays are views of the mapped file and read-only."""
+
+    dtype: np.dtype[Any]
+    """Of the ids in `.bin`."""
+    sequence_lengths: npt.NDArray[np.int32]
+    """Tokens of each sequence."""
+    sequence_pointers: npt.NDArray[np.int64]
+    """First byte of each sequence in `.bin`."""
+    document_indices: npt.NDArray[np.int64]
+    """0, then the number of sequences up to the end of each document; an empty document repeats a number."""
+
+    @property
+    def documents(self) -> int:
+        """Number of documents, the empty ones too."""
+        return len(self.document_indices) - 1
+
+    @property
+    def sequences(self) -> int:
+        """Number of sequences; one for each document that is not empty, where `data.encode` wrote the pair."""
+        return len(self.sequence_lengths)
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens in `.bin`."""
+        return int(self.sequence_lengths.sum(dtype=np.int64))
+
+
+def bin_path(prefix: Path) -> Path:
+    """Return the path of the token ids."""
+    return prefix.with_name(prefix.name + ".bin")
+
+
+def idx_path(prefix: Path) -> Path:
+    """Return the path of the index."""
+    return prefix.with_name(prefix.name + ".idx")
+
+
+def manifest_path(prefix: Path) -> Path:
+    """Return the path of the manifest."""
+    return prefix.with_name(prefix.name + ".json")
+
+
+def dtype_for(vocabulary_size: int) -> np.dtype[Any]:
+    """Return the type of ids below `vocabulary_size` (added tokens included): uint16 below 65,500, else int32."""
+    return np.dtype(np.uint16) if vocabulary_size < SMALL_VOCABULARY else np.dtype(np.int32)
+
+
+def pointers(sequence_lengths: npt.NDArray[np.int32], itemsize: int) -> npt.NDArray[np.int64]:
+    """Return the first byte of each sequence in `.bin`, given the bytes of one token."""
+    ends = np.cumsum(sequence_lengths, dtype=np.int64)
+    return (ends - sequence_lengths) * itemsize
+
+
+def write_index(
+    path: Path, dtype: np.dtype[Any], sequence_lengths: npt.ArrayLike, document_indices: npt.ArrayLike
+) -> None:
+    """Write an `.idx` to `path` and on to the disk; see `Index` for the arguments.
+
+    Raises DataError for a dtype that holds no token ids or a sequence of more than 2^31 - 1 tokens.
+    """
+    codes = [code for code, known in DTYPES.items() if known == dtype]
+    if not codes:
+        raise DataError(f"{path}: got ids of type {dtype}, wanted one of {_names()}; choose it with dtype_for")
+    wide = np.asarray(sequence_lengths, dtype=np.int64)
+    if wide.size and wide.max() > np.iinfo(np.int32).max:
+        raise DataError(f"{path}: a document of {wide.max():,} tokens, an .idx holds at most 2^31 - 1; split it")
+    lengths = wide.astype("<i4")
+    indices = np.asarray(document_indices, dtype="<i8")
+    with path.open("wb") as file:
+        file.write(_HEADER.pack(MAGIC, VERSION, codes[0], len(lengths), len(indices)))
+        file.write(lengths.tobytes())
+        file.write(pointers(lengths, dtype.itemsize).astype("<i8").tobytes())
+        file.write(indices.tobytes())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_index(prefix: Path) -> Index:
+    """Return the index of a pair, mapped and not copied.
+
+    Raises UnusableError where there is none, and DataError for a file that is no `.idx` or of the wrong size.
+    """
+    path = idx_path(prefix)
+    _require(prefix, path)
+    size = path.stat().st_size
+    if size < _HEADER.size:
+        raise DataError(f"{path}: got {size} bytes, wanted at least the {_HEADER.size} of its header; {_AGAIN}")
+    content = np.memmap(path, dtype=np.uint8, mode="r")
+    magic, version, code, sequences, entries = _HEADER.unpack(content[: _HEADER.size].tobytes())
+    if magic != MAGIC:
+        raise DataError(f"{path}: starts with {magic!r}, an .idx of Megatron with {MAGIC!r}; name another prefix")
+    if version != VERSION:
+        raise DataError(f"{path}: got version {version}, wanted {VERSION}; {_AGAIN}")
+    if code not in DTYPES:
+        raise DataError(f"{path}: got dtype code {code}, wanted one of {_names()}; {_AGAIN}")
+    wanted = _HEADER.size + 12 * sequences + 8 * entries
+    if size != wanted:
+        raise DataError(
+            f"{path}: got {size:,} bytes, wanted {wanted:,} for {sequences:,} sequences and {entries:,} document "
+            f"indices; it was cut short or belongs to something else: {_AGAIN}"
+        )
+    lengths_end = _HEADER.size + 4 * sequences
+    pointers_end = lengths_end + 8 * sequences
+    return Index(
+        dtype=DTYPES[code],
+        sequence_lengths=content[_HEADER.size : lengths_end].view("<i4"),
+        sequence_pointers=content[lengths_end:pointers_end].view("<i8"),
+        document_indices=content[pointers_end:].view("<i8"),
+    )
+
+
+def check(prefix: Path) -> Index:
+    """Return the index of a pair whose structure is right: `.idx` agrees with itself and with the size of `.bin`.
+
+    Reads no token, so it takes a moment even for a large file; `python -m data.verify` reads them all.
+    Raises UnusableError where a file is missing and DataError for everything that does not agree.
+    """
+    data, path = bin_path(prefix), idx_path(prefix)
+    _require(prefix, data, path)
+    index = read_index(prefix)
+    _check_documents(path, index)
+    _check_sequences(path, index)
+    got, wanted = data.stat().st_size, index.tokens * index.dtype.itemsize
+    if got != wanted:
+        fault = "shorter" if got < wanted else "longer"
+        raise DataError(
+            f"{data}: got {got:,} bytes, {fault} than the {wanted:,} that {path.name} says "
+            f"({index.tokens:,} tokens of {index.dtype}); the two are not of one run or one is damaged: {_AGAIN}"
+        )
+    if not got:
+        raise DataError(f"{data}: holds no token, and Megatron cannot open an empty file; take other text")
+    return index
+
+
+def _check_documents(path: Path, index: Index) -> None:
+    indices = index.document_indices
+    rises = all(
+        (np.diff(indices[start : start + _CHUNK_ENTRIES + 1]) >= 0).all()
+        for start in range(0, len(indices), _CHUNK_ENTRIES)
+    )
+    if not len(indices) or indices[0] != 0 or indices[-1] != index.sequences or not rises:
+        raise DataError(f"{path}: document indices do not rise from 0 to the {index.sequences:,} sequences; {_AGAIN}")
+
+
+def _check_sequences(path: Path, index: Index) -> None:
+    first_byte = 0
+    for start in range(0, index.sequences, _CHUNK_ENTRIES):
+        lengths = index.sequence_lengths[start : start + _CHUNK_ENTRIES]
+        if (lengths < 0).any():
+            number = start + int((lengths < 0).argmax())
+            raise DataError(f"{path}: sequence {number} has a negative length; {_AGAIN}")
+        wanted = first_byte + pointers(lengths, index.dtype.itemsize)
+        wrong = index.sequence_pointers[start : start + _CHUNK_ENTRIES] != wanted
+        if wrong.any():
+            raise DataError(
+                f"{path}: sequence {start + int(wrong.argmax())} does not start where the one before it ends; "
+                f"its lengths or pointers are damaged: {_AGAIN}"
+            )
+        first_byte += int(lengths.sum(dtype=np.int64)) * index.dtype.itemsize
+
+
+def load_manifest(prefix: Path) -> dict[str, Any]:
+    """Return the manifest that `data.encode` wrote beside a pair.
+
+    Raises UnusableError where there is none and DataError for one that is damaged, incomplete or of another version.
+    """
+    path = manifest_path(prefix)
+    _require(prefix, path)
+    try:
+        manifest = json.loads(path.read_text(encoding="utf8"))
+    except ValueError as error:
+        raise DataError(f"{path}: is no JSON ({error}); {_AGAIN}") from error
+    version = manifest.get("format_version") if isinstance(manifest, dict) else None
+    if version != MANIFEST_VERSION:
+        raise DataError(f"{path}: got format_version {version!r}, wanted {MANIFEST_VERSION}; {_AGAIN}")
+    missing = [key for key in MANIFEST_KEYS if key not in manifest]
+    if missing:
+        raise DataError(f"{path}: lacks {', '.join(missing)}; {_AGAIN}")
+    return dict(manifest)
+
+
+def _require(prefix: Path, *paths: Path) -> None:
+    missing = [str(path) for path in paths if not path.is_file()]
+    if missing and prefix.suffix in (".bin", ".idx", ".json") and prefix.is_file():
+        raise UnusableError(f"{prefix}: got a file, wanted a prefix; leave out {prefix.suffix}")
+    if missing:
+        raise UnusableError(
+            f"{' and '.join(missing)}: no such file; name a prefix that data.encode wrote, without .bin"
+        )
+
+
+def _names() -> str:
+    return ", ".join(f"{code} ({dtype})" for code, dtype in DTYPES.items())

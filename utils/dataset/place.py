@@ -1,0 +1,168 @@
+"""Where the prepared data of a configuration lie, whether or not they exist yet, and how much disk making them takes.
+
+Computed from the settings and the files that they name alone: every process of a run, and every machine, finds the same
+place without asking anybody.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import re
+from pathlib import Path
+
+from utils.dataset.indexed import bin_path, idx_path
+from utils.errors import UnusableError
+from utils.settings.config import RunConfig
+
+HUB_DATASETS = ("bc", "c4", "hub")
+"""Fetched by data/hub/fetch.py; `hub` is whatever DATASET_REPO names."""
+TEXT_SETTINGS = (
+    "dataset_revision",
+    "text_column",
+    "tokenizer",
+    "text_unit",
+    "on_bad_record",
+    "clean",
+    "group_rows",
+    "min_characters",
+    "max_characters",
+)
+"""Fields of RunConfig that decide what a text becomes, whichever text it is."""
+SYNTH_BYTES_PER_TOKEN = 16
+"""Text, ids and indices of synthetic data: 10.7 measured at 245,761 tokens."""
+SYNTH_TOKENS_PER_DOCUMENT = 500
+"""Documents of data/synth.py have 50 to 500 words."""
+TEXT_BYTES_PER_DOCUMENT = {"c4": 2_271, "bc": 66}
+"""Means of the data sets' cards, other columns included: 828,589,180,707 B of 364,868,892 pages, and 4,853,859,824 B of
+74,004,228 rows."""
+TEXT_BYTES_PER_TOKEN = (3.0, 5.5)
+"""Least and most of English in vocabularies of 32,000 to 152,000 entries; about 4.4 measured with one of 40,000."""
+ID_BYTES = 4
+PACKED_RATIO = {".gz": 4, ".zst": 4, ".parquet": 4}
+"""Most that a file of this ending unpacks to; C4's shards unpack to 2.5 times their size."""
+
+
+def tokens_needed(config: RunConfig) -> int:
+    """Return the tokens that one training reads: its samples, and one more that the last label is taken from."""
+    return config.training_samples * config.sequence_length + 1
+
+
+def data_prefix(config: RunConfig, model: str) -> Path:
+    """Return the path without `.bin` / `.idx` of the data that `model` trains on, whether or not they exist yet.
+
+    Models share it where they share the tokenizer: text that was made here, a named TOKENIZER, a ready pair. Two
+    configurations share it only where every setting that changes a byte of the data is the same. Asks no network.
+
+    Raises UnusableError for a data set that does not exist and cannot be made here.
+    """
+    if config.dataset not in HUB_DATASETS and (config.dataset_repo or config.dataset_config or config.dataset_revision):
+        raise UnusableError(
+            f"DATASET={config.dataset}: does not come from a repository; take DATASET=hub, or leave DATASET_REPO, "
+            "DATASET_CONFIG and DATASET_REVISION at auto"
+        )
+    if config.dataset == "synth":
+        return config.data_dir / _synth_name(config) / "text"
+    if config.dataset in HUB_DATASETS:
+        if config.dataset == "hub" and not config.dataset_repo:
+            raise UnusableError("DATASET=hub: which one? name it, DATASET_REPO=owner/name")
+        named = config.dataset if config.dataset != "hub" else str(config.dataset_repo).replace("/", "--")
+        size = f"{config.samples}documents" if config.samples else f"{tokens_needed(config)}tokens"
+        return _made_here(config, model, f"{named}_{_tokenizer_name(config, model)}_{size}", ())
+    if is_pair(config.dataset):
+        return _absolute(config.dataset)
+    paths = text_paths(config.dataset)
+    files = tuple((str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in paths)
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "_", _absolute(config.dataset).name.split(".", 1)[0]) or "text"
+    return _made_here(config, model, f"{stem}_{_tokenizer_name(config, model)}", files)
+
+
+def is_made_here(config: RunConfig) -> bool:
+    """Whether data.prepare makes the data; a ready pair is taken as it is, also one that lies in DATA_DIR."""
+    return config.dataset in ("synth", *HUB_DATASETS) or not is_pair(config.dataset)
+
+
+def is_pair(dataset: str) -> bool:
+    """Whether DATASET is the prefix of a `.bin/.idx` pair, or of half of one."""
+    path = _absolute(dataset)
+    return bin_path(path).exists() or idx_path(path).exists()
+
+
+def text_paths(dataset: str) -> list[Path]:
+    """Return the files of a local text: the file itself, all below a folder, or what a glob matches, sorted.
+
+    Raises UnusableError where there is none.
+    """
+    path = _absolute(dataset)
+    if path.is_dir():
+        found = [file for file in path.rglob("*") if file.is_file()]
+    elif path.is_file():
+        found = [path]
+    else:
+        found = [file for name in glob.glob(str(path), recursive=True) if (file := Path(name)).is_file()]  # noqa: PTH207
+    if not found:
+        raise UnusableError(
+            f"DATASET={dataset}: no such file, and neither {path}.bin nor {path}.idx exists; allowed: bc, c4, hub, "
+            "synth, a text (.jsonl, .parquet, .txt, a folder or a glob of them), or the prefix of a .bin/.idx pair"
+        )
+    if found == [path] and path.suffix in (".bin", ".idx"):
+        raise UnusableError(f"DATASET={dataset}: got a file of a pair, wanted its prefix; leave out {path.suffix}")
+    return sorted(found)
+
+
+def _absolute(dataset: str) -> Path:
+    return Path(dataset).expanduser().absolute()
+
+
+def _synth_name(config: RunConfig) -> str:
+    size = f"{config.samples}documents" if config.samples else f"{tokens_needed(config)}tokens"
+    name = f"synth_seed{config.seed}_{size}"
+    return f"{name}_{_digest(config.tokenizer)}" if config.tokenizer else name
+
+
+def _made_here(config: RunConfig, model: str, name: str, files: tuple[object, ...]) -> Path:
+    settings = tuple((field, getattr(config, field)) for field in TEXT_SETTINGS)
+    hub = (config.dataset_repo, config.dataset_config) if config.dataset in HUB_DATASETS else ()
+    size = config.samples or (tokens_needed(config) if hub else "all")
+    tokenizer = model if config.tokenizer is None else None
+    return config.data_dir / f"{name}_{_digest((config.dataset, settings, hub, size, tokenizer, files))}" / "text"
+
+
+def _tokenizer_name(config: RunConfig, model: str) -> str:
+    """A readable name; the digest behind it tells two of one name apart."""
+    if config.tokenizer is None:
+        return model
+    parts = Path(config.tokenizer).parts
+    # owner/name is told in full; of a folder the last part says enough
+    return (
+        re.sub(r"[^A-Za-z0-9._-]+", "_", "--".join(parts if len(parts) == 2 else parts[-1:])).strip("_") or "tokenizer"
+    )
+
+
+def _digest(identity: object) -> str:
+    return hashlib.sha256(repr(identity).encode()).hexdigest()[:12]
+
+
+def bytes_needed(config: RunConfig, model: str) -> int | None:
+    """Return about what making the data of `model` takes in DATA_DIR at its peak; None where that is not known.
+
+    At the peak there are the cleaned text, the parts of the encoder and the pair itself. What is downloaded lies in the
+    cache of huggingface_hub and is not counted. A pair that is taken as it is takes nothing.
+    """
+    if config.dataset == "synth":
+        tokens = config.samples * SYNTH_TOKENS_PER_DOCUMENT if config.samples else tokens_needed(config)
+        return tokens * SYNTH_BYTES_PER_TOKEN
+    if config.dataset in HUB_DATASETS:
+        text = _hub_text_bytes(config)
+    elif is_pair(config.dataset):
+        return 0
+    else:
+        text = sum(path.stat().st_size * PACKED_RATIO.get(path.suffix, 1) for path in text_paths(config.dataset))
+    return None if text is None else int(text + 2 * text / TEXT_BYTES_PER_TOKEN[0] * ID_BYTES)
+
+
+def _hub_text_bytes(config: RunConfig) -> float | None:
+    if not config.samples:
+        return tokens_needed(config) * TEXT_BYTES_PER_TOKEN[1]
+    each = TEXT_BYTES_PER_DOCUMENT.get(config.dataset)
+    return config.samples * each if each else None

@@ -1,0 +1,42 @@
+"""Print what this machine computes on, or the devices whose peaks are known, as JSON.
+
+    python -m utils.hardware [--table]
+
+PLATFORM=amd, nvd or cpu in the environment says what the machine is meant to be. Exits 0, or 2 where it is not that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from dataclasses import asdict
+
+from utils.hardware.detect import HardwareError, detect_platform, gpu_info, visible_gpus
+from utils.hardware.devices import DEVICES
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print this machine's `gpu_info`, or the device table, as JSON; return the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m utils.hardware",
+        description="Print what this machine computes on as JSON: the gpu_info section that its results would have.",
+        epilog="PLATFORM=amd, nvd or cpu in the environment says what the machine is meant to be.",
+    )
+    parser.add_argument("--table", action="store_true", help="print the devices whose peaks are known, with sources")
+    if parser.parse_args(arguments).table:
+        print(json.dumps([asdict(device) for device in DEVICES], indent=1))
+        return 0
+    try:
+        platform = detect_platform(os.environ)
+        count = 1 if platform == "cpu" else visible_gpus(platform) or 0
+        print(json.dumps(gpu_info(platform, count), indent=1))
+    except HardwareError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

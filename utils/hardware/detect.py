@@ -1,0 +1,195 @@
+"""What this process computes on: the platform, and the `gpu_info` section of its result.
+
+torch is imported when a question needs it, and may be handed in by a caller that has it (tests hand in a fake).
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import platform as python_platform
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from utils.hardware.devices import find_device
+
+PLATFORMS = ("amd", "nvd", "cpu")
+TOOL_TIMEOUT_SECONDS = 60.0
+"""A driver in trouble can leave its tool hanging."""
+CUDA_CORES_PER_SM = {(8, 0): 64, (9, 0): 128, (10, 0): 128}
+"""By compute capability, for the boards in DEVICES. Source: NVIDIA CUDA C++ Programming Guide (2025), Arithmetic
+Instructions: results a clock and SM for 32-bit floating-point add."""
+STREAM_PROCESSORS_PER_CU = 64
+"""Source: AMD CDNA 2, 3 and 4 Architecture white papers."""
+
+
+class HardwareError(RuntimeError):
+    """Hardware that this suite cannot measure, or that is not what PLATFORM says; the message says what to do."""
+
+
+def detect_platform(environ: Mapping[str, str], torch_module: Any = None) -> str:
+    """Return `amd`, `nvd` or `cpu`: PLATFORM where it is set, and what torch can compute on otherwise.
+
+    A CUDA or ROCm build of torch that sees no GPU is `cpu`. PLATFORM=cpu holds on any machine. Raises HardwareError for
+    a PLATFORM that is unknown or that torch contradicts, for an accelerator of another kind, and without torch.
+    """
+    wanted = environ.get("PLATFORM", "")
+    if wanted and wanted not in PLATFORMS:
+        raise HardwareError(f"PLATFORM: got {wanted!r}, wanted {', '.join(PLATFORMS)}; unset it to have torch asked")
+    if wanted == "cpu":
+        return wanted
+    found = _visible_platform(torch_module or _import_torch())
+    if wanted and wanted != found:
+        raise HardwareError(
+            f"PLATFORM: got {wanted}, but this torch computes on {found}; install the torch of that platform, make its "
+            "GPUs visible, or unset PLATFORM"
+        )
+    return found
+
+
+def gpu_info(platform: str, device_count: int, torch_module: Any = None) -> dict[str, object]:
+    """Return the `gpu_info` section of a result, with a reason for each null.
+
+    `device_count` is the number of devices (on a CPU: of ranks) of the whole job. `total_memory_gb` (1 GB = 1e9 bytes)
+    is of one device, on a CPU the RAM of the machine; `gpu_cores` are of one device. Raises HardwareError where this
+    process sees no GPU of the platform or GPUs that differ.
+    """
+    torch = torch_module or _import_torch()
+    values = _cpu_values() if platform == "cpu" else _gpu_values(platform, torch)
+    values |= {"device_count": device_count, "pytorch_version": str(torch.__version__)}
+    return {
+        **{key: None if isinstance(value, _Unknown) else value for key, value in values.items()},
+        "reasons": {key: value.reason for key, value in values.items() if isinstance(value, _Unknown)},
+    }
+
+
+def visible_gpus(platform: str, torch_module: Any = None) -> int | None:
+    """Return how many GPUs torch may use here (the visibility variables are honoured); None on the cpu platform."""
+    if platform == "cpu":
+        return None
+    return int((torch_module or _import_torch()).cuda.device_count())
+
+
+@dataclass(frozen=True)
+class _Unknown:
+    """In the place of a value that could not be found out."""
+
+    reason: str
+
+
+def _import_torch() -> Any:
+    try:
+        return importlib.import_module("torch")
+    except ImportError as error:
+        raise HardwareError(f"torch: cannot be imported ({error}); install it as the README says") from error
+
+
+def _visible_platform(torch: Any) -> str:
+    if torch.cuda.is_available():
+        return "amd" if torch.version.hip else "nvd"
+    # torch.accelerator came with 2.6; torch.xpu is asked for the sake of earlier ones.
+    accelerator, xpu = getattr(torch, "accelerator", None), getattr(torch, "xpu", None)
+    kind = None
+    if accelerator is not None and accelerator.is_available():
+        kind = str(accelerator.current_accelerator().type)
+    elif xpu is not None and xpu.is_available():
+        kind = "xpu"
+    if kind is None:
+        return "cpu"
+    raise HardwareError(
+        f"torch: got an accelerator of type {kind!r}, wanted an AMD or NVIDIA GPU; set PLATFORM=cpu to leave it unused"
+    )
+
+
+def _cpu_values() -> dict[str, Any]:
+    no_gpu = _Unknown("no GPU")
+    return {
+        "device_name": _cpu_name() or _Unknown("neither /proc/cpuinfo nor Python names the processor"),
+        "total_memory_gb": _gigabytes(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")),
+        "gpu_cores": no_gpu,
+        "software_stack": "cpu",
+        "software_version": no_gpu,
+        "driver_version": no_gpu,
+    }
+
+
+def _gpu_values(platform: str, torch: Any) -> dict[str, Any]:
+    names = sorted({torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())})
+    if _visible_platform(torch) != platform or len(names) != 1:
+        raise HardwareError(
+            f"gpu_info: got {', '.join(names) or 'no GPU'}, wanted GPUs of one kind for platform {platform}; narrow "
+            "CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES to them"
+        )
+    properties = torch.cuda.get_device_properties(0)
+    is_amd = platform == "amd"
+    version = torch.version.hip if is_amd else torch.version.cuda
+    return {
+        "device_name": names[0],
+        "total_memory_gb": _gigabytes(properties.total_memory),
+        "gpu_cores": _gpu_cores(names[0], properties, is_amd),
+        "software_stack": "rocm" if is_amd else "cuda",
+        "software_version": version or _Unknown("torch does not say"),
+        "driver_version": _amd_driver_version() if is_amd else _nvidia_driver_version(),
+    }
+
+
+def _gpu_cores(name: str, properties: Any, is_amd: bool) -> int | _Unknown:
+    per_unit = (
+        STREAM_PROCESSORS_PER_CU if is_amd else CUDA_CORES_PER_SM.get((int(properties.major), int(properties.minor)))
+    )
+    units = int(properties.multi_processor_count)
+    memory_gb = _gigabytes(properties.total_memory)
+    device = find_device(name, memory_gb, units * per_unit) if per_unit else None
+    if device is None:
+        return _Unknown(
+            f"no row of utils/hardware/devices.py is {name!r} with {units} compute units and {memory_gb} GB"
+        )
+    return device.cores
+
+
+def _cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text(encoding="utf8", errors="replace").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == "model name" and value.strip():
+                return value.strip()
+    return python_platform.processor()  # ARM kernels give no model name
+
+
+def _nvidia_driver_version() -> str | _Unknown:
+    output = _run("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+    if isinstance(output, _Unknown):
+        return output
+    versions = set(output.split())
+    return versions.pop() if len(versions) == 1 else _Unknown(f"nvidia-smi: got {output!r}, wanted one version")
+
+
+def _amd_driver_version(module_version: Path = Path("/sys/module/amdgpu/version")) -> str | _Unknown:
+    # The kernel's own amdgpu has no version file; AMD's packaged driver has.
+    if module_version.exists():
+        return module_version.read_text(encoding="utf8").strip()
+    output = _run("rocm-smi", "--showdriverversion", "--json")
+    if isinstance(output, _Unknown):
+        return output
+    try:
+        return str(json.loads(output)["system"]["Driver version"])
+    except (ValueError, KeyError, TypeError):
+        return _Unknown(f"rocm-smi: got {output[:200]!r}, wanted JSON with system / Driver version")
+
+
+def _run(*command: str) -> str | _Unknown:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=TOOL_TIMEOUT_SECONDS)
+    except FileNotFoundError:
+        return _Unknown(f"{command[0]} is not installed")
+    except (OSError, subprocess.SubprocessError) as error:
+        return _Unknown(f"{command[0]} failed: {error}")
+    return done.stdout.strip()
+
+
+def _gigabytes(size_bytes: int) -> float:
+    return round(size_bytes / 1e9, 3)

@@ -1,0 +1,207 @@
+"""Look through a folder that the suite writes into, and tell its own files from everybody else's, with the reason.
+
+A file is the suite's when its name is one that the suite writes at that place (`utils/housekeeping/layout.py`), it is
+a regular file, and what is in it agrees: a result is the one that its name and its folder say. Links are never
+followed, and no folder is entered that has a marker of its own or lies on another file system. Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from utils.housekeeping.footprint import DATA, MARKER, FootprintError, open_file, read_file, read_marker
+from utils.housekeeping.layout import Layout
+from utils.results.store import SCHEMA_VERSION, result_name
+
+FOLDER = "folder"
+ARCHIVE_COMMENT = b"tprimat 1"
+LARGEST_JSON_BYTES = 1 << 28
+"""A result of a million steps stays below."""
+_IDENTITY = {"platform": str, "framework": str, "model": str, "run": int, "label": str, "identity_sha256": str}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file or folder below a folder of the suite."""
+
+    path: str
+    """From that folder; it may hold any character that a name can."""
+    directory: int
+    """Descriptor of the folder that it stands in; open while the entry is looked at."""
+    name: str
+    kind: str | None
+    """FOLDER, a kind of `Layout.files`, or None for what the suite does not write."""
+    status: os.stat_result
+    foreign: str | None
+    """Why it is not the suite's; None where it is."""
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether it is one of the suite's folders; it comes after all that is in it."""
+        return self.kind == FOLDER
+
+    def is_unchanged(self) -> bool:
+        """Whether its name still stands for the same file or folder."""
+        try:
+            now = os.stat(self.name, dir_fd=self.directory, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(now, self.status)
+
+
+def entries(directory: int, layout: Layout, path: str = "", label: str = "") -> Iterator[Entry]:
+    """Yield everything in the open folder `directory`, sorted by path, a folder after what is in it.
+
+    A folder that is not the suite's is one entry, and nothing in it is looked at. `path` ends with a slash or is empty;
+    `label` is the label that results at this place have.
+    """
+    files = {}
+    folders = {}
+    for name in names(directory):
+        try:
+            status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        except FileNotFoundError:
+            continue  # gone since
+        if stat.S_ISDIR(status.st_mode):
+            folders[name + "/"] = (name, status)
+        else:
+            kind = layout.kind_of(name)
+            foreign = _why_foreign(directory, name, status.st_mode, kind, label)
+            files[name] = Entry(path + name, directory, name, kind, status, foreign)
+    for key in sorted([*files, *folders]):
+        if key in files:
+            yield files[key]
+        else:
+            yield from _folder(directory, *folders[key], layout.layout_of(folders[key][0]), path, label)
+
+
+def names(directory: int) -> list[str]:
+    """Return the names in an open folder, sorted."""
+    return sorted(os.listdir(directory))
+
+
+def shown(path: str) -> str:
+    """Return a path on one line, whatever characters its names have."""
+    return path if path.isascii() and path.isprintable() else ascii(path)
+
+
+def _folder(
+    directory: int, name: str, status: os.stat_result, layout: Layout | None, path: str, label: str
+) -> Iterator[Entry]:
+    def entry(foreign: str | None) -> Entry:
+        return Entry(path + name, directory, name, FOLDER if layout else None, status, foreign)
+
+    if layout is None:
+        yield entry("a folder that the suite does not make here")
+        return
+    try:
+        inside = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
+    except OSError as error:
+        yield entry(f"cannot be opened ({error.strerror})")
+        return
+    try:
+        foreign = _why_not_entered(directory, status, inside)
+        if foreign is None:
+            label = name if layout.is_named_by_user else label
+            foreign = yield from _content(inside, layout, f"{path}{name}/", label)
+        yield entry(foreign)
+    finally:
+        os.close(inside)
+
+
+def _content(inside: int, layout: Layout, path: str, label: str) -> Generator[Entry, None, str | None]:
+    """Yield what is in a folder; return why the folder itself is not the suite's, None where it is.
+
+    One that a user may have named is ours by the results in it; in any other, only what looks like ours is shown.
+    """
+    if layout.is_named_by_user:
+        found = list(entries(inside, layout, path, label))
+        if not any(entry.foreign is None and entry.kind == "result" for entry in found):
+            yield from (entry for entry in found if entry.foreign and entry.kind and not entry.is_folder)
+            return "nothing in it is the suite's"
+    yield from entries(inside, layout, path, label)
+    return None
+
+
+def _why_not_entered(directory: int, status: os.stat_result, inside: int) -> str | None:
+    if not os.path.samestat(status, os.fstat(inside)):
+        return "changed while this ran"
+    if status.st_dev != os.fstat(directory).st_dev:
+        return "another file system is mounted there"
+    if not os.access(".", os.X_OK, dir_fd=inside):
+        return "cannot be searched (Permission denied)"
+    if MARKER not in names(inside):
+        return None
+    try:
+        is_data = read_marker(inside, "") == DATA
+    except FootprintError:
+        return f"has a {MARKER} file that is damaged or not ours"
+    return "prepared data, for --with-data" if is_data else "an OUTPUT_DIR of its own"
+
+
+def _why_foreign(directory: int, name: str, mode: int, kind: str | None, label: str) -> str | None:
+    if stat.S_ISLNK(mode):
+        return "a symbolic link"
+    if not stat.S_ISREG(mode):
+        return "no regular file"
+    if kind is None:
+        return "a name that the suite does not write here"
+    try:
+        if kind == "result":
+            return _result_fault(_json(directory, name), name, label)
+        if kind == "comparison":
+            # they are written together, and only one of them can be asked
+            _require(_json(directory, "compare.json"), "comparison_version", int)
+        elif kind == "probe":
+            _require(_json(directory, name), "probe_version", int)
+        elif kind == "status":
+            _require(_json(directory, name), "jobs", list)
+        elif kind == "archive":
+            return _archive_fault(directory, name)
+    except (OSError, ValueError, RecursionError) as error:
+        what = "compare.json in this folder is " if kind == "comparison" else ""
+        return f"{what}damaged or not ours ({getattr(error, 'strerror', None) or error})"
+    return None
+
+
+def _json(directory: int, name: str) -> dict[str, Any]:
+    content = json.loads(read_file(directory, name, LARGEST_JSON_BYTES))
+    if not isinstance(content, dict):
+        raise ValueError(f"{name} holds a JSON {type(content).__name__}")
+    return content
+
+
+def _require(content: dict[str, Any], key: str, kind: type) -> None:
+    if not isinstance(content.get(key), kind):
+        raise ValueError(f"{key} is missing")
+
+
+def _result_fault(result: dict[str, Any], name: str, label: str) -> str | None:
+    """Results of an earlier schema are ours too; whether one obeys every rule is not asked here."""
+    version = result.get("schema_version")
+    if not isinstance(version, int) or not 1 <= version <= SCHEMA_VERSION:
+        return f"no result of ours: schema_version is {version!r}"
+    missing = [key for key, kind in _IDENTITY.items() if not isinstance(result.get(key), kind)]
+    if missing:
+        return f"no result of ours: {', '.join(missing)} missing"
+    if result["label"] != label:
+        return f"a result of label {result['label']!r}, which does not belong here"
+    own = result_name(*(result[key] for key in ("platform", "framework", "model", "run")))
+    if re.sub(r"_attempt[0-9]+\.json$", ".json", name) != own:
+        return f"holds the result {own}"
+    return None
+
+
+def _archive_fault(directory: int, name: str) -> str | None:
+    """The comment stands last, behind a record of 22 bytes. Source: PKWARE APPNOTE.TXT 6.3.10, 4.3.16."""
+    with open_file(directory, name) as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - 22 - len(ARCHIVE_COMMENT)))
+        end = file.read()
+    is_ours = end.startswith(b"PK\5\6") and end.endswith(ARCHIVE_COMMENT)
+    return None if is_ours else "a zip file of somebody else, or a damaged one"

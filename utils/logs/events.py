@@ -1,0 +1,132 @@
+"""Step times and losses in a TensorBoard event file, as Megatron-LM, NeMo / Lightning and torchtitan write them.
+
+Framing: records of length (8 bytes), its checksum (4), data, checksum (4), little-endian (TensorFlow, TFRecord). The
+data is an `Event` (event.proto: step = 2, summary = 5; summary.proto: value = 1, tag = 1, simple_value = 2). Checksums
+are not looked at; a file that ends within a record ends before it. No event file says how many steps were to come.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+from utils.logs.lines import Printed
+from utils.logs.run_log import Seen
+
+FILE_NAME = "events.out.tfevents."
+"""What every event file's name begins with."""
+FLOAT32_DIGITS = 7
+LARGEST_RECORD = 1 << 26
+_FIELDS = {  # tag of the step time, by which a framework is known: framework, and what its other tags are
+    "iteration-time": (
+        "mega",
+        {"lm loss": "loss", "learning-rate": "learning_rate", "grad-norm": "grad_norm", "throughput": "tflops"},
+    ),
+    "train_step_timing in s": (
+        "nemo",
+        {"reduced_train_loss": "loss", "lr": "learning_rate", "grad_norm": "grad_norm"},
+    ),
+    "time_metrics/end_to_end(s)": (
+        "torchtitan",
+        {"loss_metrics/global_avg_loss": "loss", "grad_norm": "grad_norm", "lr": "learning_rate"},
+    ),
+}
+
+
+class _BrokenError(ValueError):
+    """Bytes that are no protocol buffer."""
+
+
+def event_steps(path: Path) -> Iterator[Seen]:
+    """Yield every step of an event file that has a time; raises OSError where the file cannot be read."""
+    by_step: dict[int, dict[str, float]] = {}
+    for record in _records(path):
+        try:
+            step, scalars = _scalars(record)
+        except _BrokenError:
+            continue
+        if scalars:
+            by_step.setdefault(step, {}).update(scalars)
+    for timing, (framework, tags) in _FIELDS.items():
+        steps = {step: scalars for step, scalars in by_step.items() if timing in scalars}
+        first = min(steps, default=1)
+        for step, scalars in steps.items():
+            yield _seen(path, framework, step + (first == 0), {timing: "step_time"} | tags, scalars)
+
+
+def _seen(path: Path, framework: str, number: int, tags: dict[str, str], scalars: dict[str, float]) -> Seen:
+    known = {name: scalars[tag] for tag, name in tags.items() if tag in scalars}
+    seen = Seen(framework, f"TensorBoard events of {framework}", number, None, f"{path.name}, step {number}")
+    for name, value in known.items():
+        if math.isfinite(value):
+            shortened = float(f"{value:.{FLOAT32_DIGITS}g}")
+            setattr(seen, name, Printed(shortened, abs(value) * 2**-24, FLOAT32_DIGITS))
+        else:
+            seen.not_finite.append(f"{name.replace('_', ' ')} is {value}")
+    # an event file does not say which version wrote it; see utils/logs/iterations.py
+    seen.is_mean_of_two = framework == "mega" and number == 2
+    return seen
+
+
+def _records(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while len(head := file.read(12)) == 12:
+            (length,) = struct.unpack("<Q", head[:8])
+            if length > LARGEST_RECORD:
+                return
+            data = file.read(length)
+            if len(data) < length or len(file.read(4)) < 4:
+                return
+            yield data
+
+
+def _scalars(record: bytes) -> tuple[int, dict[str, float]]:
+    """Return the step of an event and its scalars by tag."""
+    step, scalars = 0, {}
+    for field, value in _protobuf(record):
+        if field == 2 and isinstance(value, int):
+            step = value
+        elif field == 5 and isinstance(value, bytes):
+            for inner, one in _protobuf(value):
+                if inner == 1 and isinstance(one, bytes):
+                    parts = dict(_protobuf(one))
+                    tag, number = parts.get(1), parts.get(2)
+                    if isinstance(tag, bytes) and isinstance(number, float):
+                        scalars[tag.decode("utf8", "replace")] = number
+    return step, scalars
+
+
+def _protobuf(data: bytes) -> Iterator[tuple[int, int | float | bytes]]:
+    """Yield number and value of each field: whole numbers, floats of 4 and 8 bytes, bytes."""
+    at = 0
+    while at < len(data):
+        key, at = _varint(data, at)
+        kind = key & 7
+        if kind == 0:
+            whole, at = _varint(data, at)
+            yield key >> 3, whole
+            continue
+        if kind == 2:
+            size, at = _varint(data, at)
+        elif kind in (1, 5):
+            size = 8 if kind == 1 else 4
+        else:
+            raise _BrokenError
+        value, at = data[at : at + size], at + size
+        if at > len(data):
+            raise _BrokenError
+        yield key >> 3, value if kind == 2 else struct.unpack("<d" if kind == 1 else "<f", value)[0]
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        if at >= len(data):
+            break
+        value |= (data[at] & 0x7F) << shift
+        at += 1
+        if data[at - 1] < 0x80:
+            return value, at
+    raise _BrokenError

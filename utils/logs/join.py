@@ -1,0 +1,252 @@
+"""From what single lines say to one run: no duplicates, in order, each line checked against itself and its neighbours.
+
+Whatever does not fit is a problem in words with the line where it stands; nothing is repaired.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+
+from utils.logs.lines import Printed
+from utils.logs.run_log import Fact, Seen, Step, value_of
+
+MEAN_OF_TWO = "its time and loss are means over iterations 1 and 2, which core 0.16 and later does not reset between"
+SHOWN = 3
+"""Problems of one kind that are written out; of more, the number is said."""
+_MAY_DIFFER = ("host", "out_of_memory")
+_SAME_ON_EVERY_RANK = ("step_time", "loss", "grad_norm", "learning_rate")
+
+
+class Joined:
+    """The iterations seen so far, by number, and what speaks against them."""
+
+    def __init__(self) -> None:
+        self.by_number: dict[int, Seen] = {}
+        self.conflicts: list[str] = []
+        self.facts: dict[str, Fact] = {}
+
+    def add(self, seen: Seen) -> None:
+        """Take one more line: another iteration, or what is missing of one that is known."""
+        for name, value in (
+            ("world_size", seen.world_size),
+            ("total_steps", seen.total),
+            ("global_batch_size", seen.global_batch_size),
+        ):
+            if value is not None:
+                self.note(name, value, seen.where)
+        known = self.by_number.setdefault(seen.number, seen)
+        if known is not seen:
+            self._merge(known, seen)
+
+    def note(self, name: str, value: int | float | str, where: str) -> None:
+        """Keep a figure of the whole run; another value of it later is a conflict."""
+        known = self.facts.setdefault(name, Fact(value, where))
+        if known.value != value and name not in _MAY_DIFFER:
+            words = name.replace("_", " ")
+            self.conflicts.append(
+                f"{words} is {known.value} at {known.where} and {value} at {where}: is this the log of one run?"
+            )
+
+    def _merge(self, known: Seen, seen: Seen) -> None:
+        names = _SAME_ON_EVERY_RANK if seen.is_from_any_rank else (*_SAME_ON_EVERY_RANK, "tokens")
+        for name in names:
+            old, new = getattr(known, name), getattr(seen, name)
+            if old is None:
+                setattr(known, name, new)
+            elif new is not None and new.value != old.value:
+                self.conflicts.append(
+                    f"iteration {seen.number}: {name.replace('_', ' ')} is {old.value:g} at {known.where} and "
+                    f"{new.value:g} at {seen.where}: is this the log of one run?"
+                )
+        if seen.is_from_any_rank and known.tokens and seen.tokens and seen.tokens.value < known.tokens.value:
+            known.tokens = seen.tokens  # every rank prints its own clock; a step takes as long as on the slowest
+        known.not_finite = known.not_finite or seen.not_finite
+        known.troubles = known.troubles or seen.troubles
+
+    def seen(self) -> list[Seen]:
+        """Return the iterations in order."""
+        return [self.by_number[number] for number in sorted(self.by_number)]
+
+
+def to_steps(seen: Sequence[Seen]) -> tuple[tuple[Step, ...], dict[int, str]]:
+    """Return the steps, and the iterations that are left out with the reason."""
+    excluded = {one.number: MEAN_OF_TWO for one in seen if one.is_mean_of_two}
+    steps = tuple(
+        Step(
+            number=one.number,
+            step_time_seconds=value_of(one.step_time),
+            loss=value_of(one.loss),
+            grad_norm=value_of(one.grad_norm),
+            learning_rate=value_of(one.learning_rate),
+            tokens_per_second_per_gpu=value_of(one.tokens),
+            tflops=value_of(one.tflops),
+            where=one.where,
+            step_time_rounding=one.step_time.half_unit if one.step_time else 0.0,
+            tokens_rounding=one.tokens.half_unit if one.tokens else 0.0,
+        )
+        for one in seen
+        if one.number not in excluded
+    )
+    return steps, excluded
+
+
+def not_finite(seen: Sequence[Seen]) -> list[str]:
+    """Return a problem for each iteration whose loss or gradient norm is no finite number, or whose loss is missing."""
+    found = []
+    for one in seen:
+        words = [*one.not_finite]
+        if one.loss is None and not any("loss" in text for text in words):
+            words.insert(0, "it has no loss, which is how NaN is printed")
+        if words:
+            found.append(f"iteration {one.number} ({one.where}): {', '.join(words)}")
+    return _few(found)
+
+
+def troubles(seen: Sequence[Seen]) -> list[str]:
+    """Return what single iterations say against themselves, and against those beside them."""
+    found = [f"iteration {one.number} ({one.where}): {text}" for one in seen for text in one.troubles]
+    empty = [one for one in seen if 0 in (one.global_batch_size, one.consumed_samples)]
+    found += [f"iteration {one.number} ({one.where}): it has trained on zero samples" for one in empty]
+    found += [
+        f"iteration {one.number} ({one.where}): it took {one.step_time.value:g} s, wanted more than 0"
+        for one in seen
+        if one.step_time and not one.step_time.value > 0
+    ]
+    for one, two in pairwise(seen):
+        size = two.global_batch_size
+        if size is None or one.global_batch_size != size or None in (one.consumed_samples, two.consumed_samples):
+            continue
+        consumed, wanted = (two.consumed_samples or 0) - (one.consumed_samples or 0), size * (two.number - one.number)
+        if consumed != wanted:
+            found.append(
+                f"iteration {two.number} ({two.where}): {consumed} samples since iteration {one.number}, "
+                f"wanted global batch size x iterations = {wanted}"
+            )
+    return _few(found)
+
+
+def gaps(seen: Sequence[Seen], total: int | None) -> list[str]:
+    """Return what is missing of iterations 1 to `total`, in words."""
+    numbers = [one.number for one in seen]
+    if not numbers:
+        return []
+    last = numbers[-1]
+    found = []
+    if total is None:
+        found.append("the log does not say how many iterations were to come; say it if you know")
+    if total is not None and last < total:
+        found.append(f"the log stops at iteration {last} of {total}")
+    if total is not None and last > total:
+        found.append(f"the log goes to iteration {last} of {total}")
+    missing = list(_ranges(numbers))
+    if interval := _interval(numbers):
+        found.append(f"only every {interval}th iteration was printed, and a time is a mean over {interval} of them")
+    elif missing:
+        more = f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
+        found.append(f"the log has no iteration {', '.join(missing[:SHOWN])}{more}")
+    return found
+
+
+def without_time(steps: Sequence[Step]) -> list[str]:
+    """Return a problem for iterations that do not say how long they took."""
+    found = [
+        f"iteration {step.number} ({step.where}): it has no time" for step in steps if step.step_time_seconds is None
+    ]
+    return _few(found)
+
+
+def fill_times(seen: Sequence[Seen], tokens_of_a_step: float) -> bool:
+    """Work out the time of iterations that print their tokens/s/GPU only; tell whether there was one.
+
+    `tokens_of_a_step` are SL x GBS / GPUs.
+    """
+    found = [one for one in seen if one.step_time is None and one.tokens and one.tokens.value > 0]
+    for one in found:
+        tokens, half_unit, digits = one.tokens or (1.0, 0.0, 1)
+        seconds = tokens_of_a_step / tokens
+        one.step_time = Printed(seconds, seconds * half_unit / tokens, digits)
+    return bool(found)
+
+
+def tokens_of_a_step(steps: Sequence[Step]) -> tuple[tuple[float, float] | None, list[str]]:
+    """Work out the tokens of a step and GPU (SL x GBS / GPUs), as smallest and largest value that the rounding allows.
+
+    tokens/s/GPU x seconds of each line that says both (Primus, trainer.py: tokens per GPU = SL x batch / elapsed /
+    world). Returns None where no line does, and a problem for each line that disagrees with most.
+    """
+    said = [(step, *_bounds(step)) for step in steps if step.step_time_seconds and step.tokens_per_second_per_gpu]
+    if not said:
+        return None, []
+    middle = statistics.median_low(sorted((low + high) / 2 for _, low, high in said))
+    base = next((low, high) for _, low, high in said if low <= middle <= high)
+    agreeing = [(low, high) for _, low, high in said if low <= base[1] and high >= base[0]]
+    low, high = max(low for low, _ in agreeing), min(high for _, high in agreeing)
+    low, high = (low, high) if low <= high else base
+    return (low, high), disagreements(steps, low, high)
+
+
+def disagreements(steps: Sequence[Step], low: float, high: float) -> list[str]:
+    """Return a problem for each line whose tokens/s/GPU and time do not give `low` to `high` tokens a step and GPU."""
+    found = []
+    for step in steps:
+        if not step.step_time_seconds or not step.tokens_per_second_per_gpu:
+            continue
+        least, most = _bounds(step)
+        if least > high or most < low:
+            wanted = (low + high) / 2 / step.step_time_seconds
+            found.append(
+                f"iteration {step.number} ({step.where}): {step.tokens_per_second_per_gpu:g} tokens/s/GPU do not fit "
+                f"{step.step_time_seconds:g} s; SL x GBS / time / GPUs is {wanted:.1f}"
+            )
+    return _few(found)
+
+
+def whole_between(low: float, high: float) -> int | None:
+    """Return the one whole number from low to high; None where there is none or several."""
+    candidate = round((low + high) / 2)
+    slack = 1e-9 * candidate
+    is_only = low - slack <= candidate <= high + slack and candidate - 1 < low and candidate + 1 > high
+    return candidate if is_only else None
+
+
+def derived_sequence_length(facts: Mapping[str, Fact], tokens: tuple[float, float] | None) -> Fact | None:
+    """Return SL where the lines' tokens/s, times, batch and GPUs allow one whole number only."""
+    size, gpus = facts.get("global_batch_size"), facts.get("world_size")
+    if tokens is None or size is None or gpus is None or not size.value:
+        return None
+    factor = float(gpus.value) / float(size.value)
+    length = whole_between(tokens[0] * factor, tokens[1] * factor)
+    return Fact(length, "tokens/s/GPU x time x GPUs / GBS of its lines") if length else None
+
+
+def _bounds(step: Step) -> tuple[float, float]:
+    time, tokens = step.step_time_seconds or 0.0, step.tokens_per_second_per_gpu or 0.0
+    low = (time - step.step_time_rounding) * (tokens - step.tokens_rounding)
+    return low * (1 - 1e-12), (time + step.step_time_rounding) * (tokens + step.tokens_rounding) * (1 + 1e-12)
+
+
+def _interval(numbers: Sequence[int]) -> int | None:
+    """Return n where every n-th iteration is there (and perhaps the first), at least two of them; else None."""
+    regular = numbers[1:] if numbers[0] == 1 and len(numbers) > 2 else numbers
+    if len(regular) < 2:
+        return None
+    steps = {two - one for one, two in pairwise(regular)}
+    interval = steps.pop()
+    return interval if not steps and interval > 1 and regular[0] % interval == 0 else None
+
+
+def _ranges(numbers: Sequence[int]) -> Iterator[str]:
+    """Yield what is missing from 1 on, as `4` or `5 to 11`."""
+    for one, two in pairwise([0, *numbers]):
+        if two - one == 2:
+            yield str(one + 1)
+        elif two - one > 2:
+            yield f"{one + 1} to {two - 1}"
+
+
+def _few(problems: list[str]) -> list[str]:
+    if len(problems) <= SHOWN:
+        return problems
+    return [*problems[:SHOWN], f"and {len(problems) - SHOWN} more like it"]

@@ -1,0 +1,168 @@
+"""How much memory a job needs on one device, and the micro batch that should fit. Standard library only.
+
+`estimate` adds up what stands at the fullest moment of a step on the fullest pipeline stage: weights, gradients and
+optimizer states; what the forward pass keeps for the backward pass, of every micro batch in flight (nothing is
+recomputed in train/); the logits; and what is short-lived at that moment. The terms are in utils/memory/terms.py.
+
+How far off it is, on a CPU (docs/memory.md: what was compared with what):
+
+- kept for the backward pass: up to 0.1 % below what both frameworks really keep, for every model;
+- largest amount of live tensors of a rank: 2 % below to 4 % above; threads of gloo may hold the weights once more;
+- resident set of a rank: 8 % below to 2 % above, but up to 26 % below where tensors are under 32 MiB each, because the
+  C library keeps what they leave.
+
+**No GPU has confirmed any of it.** What stands there outside torch's tensors (context, communication buffers,
+workspaces of libraries, fragmentation) is not counted: `process_gb` is None, and a device needs more than the total.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import resource
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from pathlib import Path, PurePosixPath
+
+from utils.memory.terms import Stage
+from utils.models import ModelSpec
+from utils.settings.config import RunConfig
+
+BYTES_PER_GB = 1e9
+FORMULA = "live_tensors/v1"
+"""Id of the formula in utils/memory/terms.py; a change of any term gets a new one."""
+FRAMEWORKS = ("mega", "hf")
+PROCESS_GB = {"mega": 0.43, "hf": 0.53}
+"""Resident set of a rank beside its tensors: Python, torch, the framework, gloo. Measured: jobs of the tiny Llama with
+MBS=1 SL=16, less their tensors (0.42 to 0.44 and 0.53 to 0.54); AMD EPYC virtual machine, 2 cores, Python 3.11.7, torch
+2.13.0+cpu, megatron-core 0.16.1, transformers 5.23.0, 21 November 2026."""
+
+
+@dataclass(frozen=True)
+class MemoryEstimate:
+    """Memory of one device at the fullest moment of a step, GB (1e9 bytes); the fields add up to the total."""
+
+    weights_gb: float
+    gradients_gb: float
+    """Those that stand at that moment, with DDP's buckets."""
+    optimizer_gb: float
+    activations_gb: float
+    """Kept by the layers for the backward pass, over all micro batches in flight."""
+    logits_gb: float
+    """Logits and their gradients; 0 on a stage without the output layer."""
+    workspace_gb: float
+    """bf16 copies of weights (hf), and what the fullest moment has beyond all other terms."""
+    process_gb: float | None
+    """The process itself, on a CPU; None on a GPU, where nobody has measured it."""
+    stage: int
+    """The fullest pipeline stage, from 0; all fields are of it."""
+    formula: str
+    """Id of the formula, and what it took for granted: bytes a parameter, micro batches in flight."""
+
+    @property
+    def total_gb(self) -> float:
+        """Sum of all that is known."""
+        terms = [getattr(self, field.name) for field in fields(self) if field.name.endswith("_gb")]
+        return float(sum(term for term in terms if term is not None))
+
+
+def estimate(
+    config: RunConfig, framework: str, spec: ModelSpec, *, has_fused_adam: bool | None = None
+) -> MemoryEstimate:
+    """Return the estimate for one device of a job of `framework` (`mega` or `hf`).
+
+    `has_fused_adam`: whether megatron-core has an Adam that updates in place (TransformerEngine's or Apex's); None
+    looks for them here. Without one it takes torch's, which on a GPU copies a whole state. PRECISION=fp8 is counted as
+    bf16 with fp8 copies of the layers' weights. Raises ValueError for any other framework.
+    """
+    if framework not in FRAMEWORKS:
+        raise ValueError(f"memory estimate: got framework {framework!r}, wanted mega or hf; others have no formula yet")
+    has_fused = _finds_fused_adam() if has_fused_adam is None else has_fused_adam
+    stages = [Stage(config, framework, spec, stage, has_fused) for stage in range(config.pipeline_parallel_size)]
+    return max((_add_up(stage) for stage in stages), key=lambda each: each.total_gb)
+
+
+def largest_micro_batch(
+    config: RunConfig,
+    framework: str,
+    spec: ModelSpec,
+    capacity_gb: float,
+    *,
+    below: int | None = None,
+    has_fused_adam: bool | None = None,
+) -> int | None:
+    """Return the largest micro batch, up to MBS, that fits in `capacity_gb` of one device; None where not even 1 does.
+
+    It divides GBS / DP, so that GA stays whole. After an out-of-memory error `below=MBS` asks for a smaller one.
+    """
+    share = config.global_batch_size // config.data_parallel_size
+    largest = config.micro_batch_size if below is None else min(config.micro_batch_size, below - 1)
+    for size in range(largest, 0, -1):
+        if share % size:
+            continue
+        smaller = replace(config, micro_batch_size=size, gradient_accumulation=share // size)
+        if estimate(smaller, framework, spec, has_fused_adam=has_fused_adam).total_gb <= capacity_gb:
+            return size
+    return None
+
+
+def cpu_capacity_gb(ranks: int, root: Path = Path("/")) -> tuple[float, str]:
+    """Return the memory that one of `ranks` ranks may use on this machine, GB (1e9 bytes), and what limits it.
+
+    The ranks share the physical memory, or the smallest limit of the control groups they are in (v2 `memory.max`, v1
+    `memory.limit_in_bytes`); RLIMIT_AS holds for each process by itself, and for address space, of which a process has
+    more than it has resident. What other processes use is not taken off. `root` is where /proc and /sys are (tests).
+    """
+    limits = {"physical memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), **_cgroup_limits(root)}
+    source = min(limits, key=lambda name: limits[name])
+    share = limits[source] / ranks
+    address_space = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if address_space != resource.RLIM_INFINITY and address_space < share:
+        return address_space / BYTES_PER_GB, "RLIMIT_AS of each process"
+    return share / BYTES_PER_GB, f"{source} / {ranks} ranks" if ranks > 1 else source
+
+
+def _add_up(stage: Stage) -> MemoryEstimate:
+    weight, gradient, state = stage.bytes_per_parameter
+    terms = {
+        "weights_gb": weight * stage.parameters,
+        "gradients_gb": stage.gradients,
+        "optimizer_gb": state * stage.parameters,
+        "activations_gb": stage.activations,
+        "logits_gb": stage.logits,
+        "workspace_gb": stage.workspace,
+    }
+    return MemoryEstimate(
+        **{name: count / BYTES_PER_GB for name, count in terms.items()},
+        process_gb=PROCESS_GB[stage.framework] if stage.is_cpu else None,
+        stage=stage.stage,
+        formula=f"{FORMULA}: {stage.framework} {stage.config.precision}, bytes a parameter: weights {weight:g}, "
+        f"gradients {gradient:g}, optimizer {state:g}; micro batches in flight: {stage.in_flight}",
+    )
+
+
+def _finds_fused_adam() -> bool:
+    """As megatron/core/optimizer/__init__.py looks for one."""
+    return any(importlib.util.find_spec(name) is not None for name in ("transformer_engine", "apex"))
+
+
+def _cgroup_limits(root: Path) -> dict[str, int]:
+    """Limits of this process's memory control group and of all that it is in, by file; a container may hide some."""
+    listing = root / "proc" / "self" / "cgroup"
+    limits: dict[str, int] = {}
+    for line in listing.read_text().splitlines() if listing.exists() else []:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            files = _up_the_tree(root / "sys/fs/cgroup", path, "memory.max")
+        elif "memory" in controllers.split(","):
+            files = _up_the_tree(root / "sys/fs/cgroup/memory", path, "memory.limit_in_bytes")
+        else:
+            continue
+        limits |= {str(file): int(text) for file in files if (text := file.read_text().strip()) != "max"}
+    return limits
+
+
+def _up_the_tree(mount: Path, path: str, name: str) -> Iterator[Path]:
+    inside = PurePosixPath(path.lstrip("/"))
+    folders = [mount] if ".." in inside.parts else [mount / inside, *(mount / above for above in inside.parents)]
+    return (folder / name for folder in folders if (folder / name).exists())

@@ -1,0 +1,251 @@
+"""What one device holds while a job trains, term by term. `utils/memory/estimate.py` adds it up. Standard library only.
+
+Each formula was read from the code that allocates (megatron-core 0.16.1, transformers 5.23.0, accelerate 1.15.0, torch
+2.13.0) and is compared with what it really keeps by tests/utils/memory/test_estimate.py; docs/memory.md has the
+derivation. Not covered: a window shorter than the sequence for mega on a GPU without TransformerEngine, where mask and
+grouped queries together may leave torch only the backend that stores all attention weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from utils.models import ModelSpec
+from utils.settings.config import RunConfig
+
+FP32_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One device of one pipeline stage; every property is in bytes unless it says otherwise."""
+
+    config: RunConfig
+    framework: str
+    """`mega` or `hf`."""
+    spec: ModelSpec
+    stage: int
+    """From 0."""
+    has_fused_adam: bool
+    """Whether megatron-core has an Adam that updates in place (TransformerEngine's or Apex's)."""
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether the device is a CPU."""
+        return self.config.platform == "cpu"
+
+    @property
+    def is_mega(self) -> bool:
+        """Whether the framework is megatron-core."""
+        return self.framework == "mega"
+
+    @property
+    def is_windowed(self) -> bool:
+        """Whether attention is given a mask; without one it is causal by a flag, and nothing grows with SL squared."""
+        return (self.spec.sliding_window or self.config.sequence_length) < self.config.sequence_length
+
+    @property
+    def has_output(self) -> bool:
+        """Whether this is the last stage: final norm, output layer and loss."""
+        return self.stage == self.config.pipeline_parallel_size - 1
+
+    @property
+    def width(self) -> int:
+        """Bytes of one number in the matrix multiplies."""
+        return FP32_BYTES if self.config.precision == "fp32" else 2
+
+    @property
+    def optimizer_ranks(self) -> int:
+        """Ranks over which mega's optimizer is cut and hf's gradients are averaged."""
+        return self.config.data_parallel_size * self.config.context_parallel_size
+
+    @property
+    def key_value_size(self) -> int:
+        """Channels of all keys (or all values) of one layer, before tensor parallelism cuts them."""
+        return self.spec.num_query_groups * self.spec.head_dim
+
+    @property
+    def layers(self) -> int:
+        """Number of layers of this stage."""
+        return self.spec.num_layers // self.config.pipeline_parallel_size
+
+    @property
+    def layer_matrices(self) -> float:
+        """Number of linear weights of one layer on this device."""
+        hidden, ffn = self.spec.hidden_size, self.spec.ffn_hidden_size
+        whole = 2 * hidden * hidden + 2 * hidden * self.key_value_size + 3 * hidden * ffn
+        return whole / self.config.tensor_parallel_size
+
+    @property
+    def vocabulary_matrix(self) -> float:
+        """Number of weights of the embedding, and of the output layer; tensor parallelism cuts the vocabulary."""
+        return self.spec.vocab_size * self.spec.hidden_size / self.config.tensor_parallel_size
+
+    @property
+    def parameters(self) -> float:
+        """Number of parameters: layers, the embedding on the first stage, final norm and output layer on the last."""
+        hidden = self.spec.hidden_size
+        biases = (hidden + 2 * self.key_value_size) / self.config.tensor_parallel_size if self.spec.qkv_bias else 0
+        count = self.layers * (self.layer_matrices + biases + 2 * hidden)
+        count += self.vocabulary_matrix if self.stage == 0 else 0
+        return count + (self.vocabulary_matrix + hidden if self.has_output else 0)
+
+    @property
+    def bytes_per_parameter(self) -> tuple[float, float, float]:
+        """Weights, gradients, optimizer.
+
+        mega: `param_data` and `grad_data` of megatron/core/distributed/param_and_grad_buffer.py with
+        grad_reduce_in_fp32; Adam's two states, and of bf16 weights a float32 copy, cut over the data-parallel ranks
+        (optimizer/distrib_optimizer.py). hf: float32 weights, .grad, Adam's two states, and DDP's buckets beside .grad
+        (gradient_as_bucket_view is off). accelerate wraps the model in DDP for several ranks, on a CPU also for one.
+        """
+        if self.is_mega:
+            states = 2 if self.config.precision == "fp32" else 3
+            return self.width, FP32_BYTES, states * FP32_BYTES / self.optimizer_ranks
+        is_wrapped = self.optimizer_ranks > 1 or self.is_cpu
+        return FP32_BYTES, FP32_BYTES * (2 if is_wrapped else 1), 2 * FP32_BYTES
+
+    @property
+    def gradients(self) -> float:
+        """mega's buffer stands all the time. hf's .grad begins with the first backward pass, while activations go: with
+        one micro batch a step only what outgrows them is counted.
+        """
+        whole = self.bytes_per_parameter[1] * self.parameters
+        if self.is_mega or self.config.gradient_accumulation > 1:
+            return whole
+        return whole - min(FP32_BYTES * self.parameters, self.activations + self.logits + self.weight_copies)
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens of a micro batch on this device."""
+        return self.config.micro_batch_size * self.config.sequence_length // self.config.context_parallel_size
+
+    @property
+    def in_flight(self) -> int:
+        """Number of micro batches kept at once by 1F1B (Narayanan et al., arXiv 2104.04473, section 2.2)."""
+        return min(self.config.pipeline_parallel_size - self.stage, self.config.gradient_accumulation)
+
+    @property
+    def activations(self) -> float:
+        """What the layers and the final norm keep for the backward pass, over all micro batches in flight.
+
+        In the manner of Korthikanti et al., arXiv 2205.05198, section 4.1, for the layers that are built here.
+        """
+        one = self.layers * (self.tokens * self.layer_bytes_per_token + self.layer_bytes_per_sequence)
+        if self.has_output:
+            one += self.tokens * self.norm_bytes_per_token(readers=1)
+        else:  # sent on, and kept until its gradient comes back
+            one += self.tokens * self.width * self.spec.hidden_size
+        if not self.is_mega:  # cosine and sine, once for all layers
+            one += 2 * FP32_BYTES * self.config.sequence_length * self.spec.head_dim
+        return one * self.in_flight
+
+    def norm_bytes_per_token(self, readers: int) -> float:
+        """Return what one RMSNorm and the `readers` linear layers after it keep; under autocast each has its own copy.
+
+        torch's fused kernel (mega on a GPU) keeps its input and 1 / rms; composed of torch operations (mega on a CPU,
+        transformers everywhere), the norm keeps its input and the normalised input, both float32.
+        """
+        is_fused = self.is_mega and not self.is_cpu
+        inside = self.width if is_fused else 2 * FP32_BYTES
+        copies = 1 if self.is_mega or self.config.precision == "fp32" else readers
+        return (inside + copies * self.width) * self.spec.hidden_size + FP32_BYTES
+
+    @property
+    def layer_bytes_per_token(self) -> float:
+        """Kept by one layer. Norms are whole on each tensor-parallel rank (no sequence parallelism), the rest is cut.
+
+        Attention is flash or memory-efficient: inputs, result and log-sum-exp of each head, no attention weights.
+        """
+        hidden, ffn, keys = self.spec.hidden_size, self.spec.ffn_hidden_size, self.key_value_size
+        norms = self.norm_bytes_per_token(readers=3) + self.norm_bytes_per_token(readers=2)
+        if self.is_mega:
+            # QKV as one (the value is a view into it), rotated query and key, result
+            attention = (hidden + 2 * keys) + hidden + keys + hidden
+            # gate and up as one, their product; where SwiGLU is not fused also SiLU of the gate, and up + 0
+            mlp = (2 + 1) * ffn + (2 * ffn if self.is_cpu else 0)
+        else:
+            # rotated query and key, value, result; transformers repeats keys and values where there is a mask
+            attention = hidden + 2 * (hidden if self.is_windowed else keys) + hidden
+            mlp = 4 * ffn  # gate, its SiLU, up, their product
+        log_sum_exp = FP32_BYTES * self.spec.num_attention_heads
+        return norms + (self.width * (attention + mlp) + log_sum_exp) / self.config.tensor_parallel_size
+
+    @property
+    def layer_bytes_per_sequence(self) -> float:
+        """Kept by one layer whatever MBS: mega's cosine and sine (of query and key each), the mask as numbers (hf: for
+        each sequence of the micro batch).
+        """
+        length = self.config.sequence_length
+        rotary = 4 * self.width * length * self.spec.head_dim if self.is_mega else 0
+        masks = (1 if self.is_mega else self.config.micro_batch_size) if self.is_windowed else 0
+        return rotary + masks * self.width * length * length
+
+    @property
+    def logits(self) -> float:
+        """At the fullest moment of the loss, 4 to 12 bytes a logit.
+
+        mega turns the softmax into the gradient in place and casts it (megatron/core/tensor_parallel/cross_entropy.py;
+        fusions/fused_cross_entropy.py makes it bf16 whatever the precision, so train/mega/model.py leaves it out of
+        fp32); hf has log-softmax and two gradients at once, all float32 (transformers/loss/loss_utils.py).
+        """
+        if not self.has_output:
+            return 0.0
+        softmax, bf16, fp32 = 4, 2, 4
+        if not self.is_mega:
+            each = 3 * fp32
+        elif self.config.precision == "fp32":
+            each = softmax
+        else:
+            each = softmax + bf16
+        return each * self.tokens * self.spec.vocab_size / self.config.tensor_parallel_size
+
+    @property
+    def workspace(self) -> float:
+        """What the fullest of four moments has beyond weights, gradients, states, activations and logits: the loss, the
+        backward pass of the output layer, that of the last layer, and the optimizer's step.
+        """
+        after_backward = self.optimizer_step - self.activations - self.weight_copies
+        fullest = max(self.logits, self.output_backward, self.layer_backward, after_backward)
+        return self.weight_copies + fullest - self.logits
+
+    @property
+    def weight_copies(self) -> float:
+        """Of hf, bf16 copies that autocast makes of every linear weight and the backward pass needs; of mega in fp8,
+        an fp8 copy of every layer's and its transpose (TransformerEngine; nobody has measured it here).
+        """
+        if self.config.precision == "fp32":
+            return 0.0
+        if self.is_mega:
+            return 2 * self.layers * self.layer_matrices if self.config.precision == "fp8" else 0.0
+        return 2 * (self.layers * self.layer_matrices + self.vocabulary_matrix)
+
+    @property
+    def gradient_width(self) -> int:
+        """Bytes of one number of a weight's gradient before it is added up; under autocast it is there twice."""
+        return self.width if self.is_mega or self.config.precision == "fp32" else self.width + FP32_BYTES
+
+    @property
+    def output_backward(self) -> float:
+        """Gradients of logits, hidden states and the output layer's weight."""
+        if not self.has_output:
+            return 0.0
+        vocabulary = self.spec.vocab_size / self.config.tensor_parallel_size
+        gradients = self.width * self.tokens * (vocabulary + self.spec.hidden_size)
+        return gradients + self.gradient_width * self.vocabulary_matrix
+
+    @property
+    def layer_backward(self) -> float:
+        """Gradients of SwiGLU's product and of the weight before it (hf: of half of it)."""
+        ffn = self.spec.ffn_hidden_size / self.config.tensor_parallel_size
+        weight = ffn * self.spec.hidden_size * (2 if self.is_mega else 1)
+        return self.width * self.tokens * ffn + self.gradient_width * weight
+
+    @property
+    def optimizer_step(self) -> float:
+        """torch's AdamW, mega's without a fused one, makes the square root of a whole state (torch/optim/adam.py,
+        `_multi_tensor_adam`); on a CPU it is less, but gloo gathers the new weights in a copy. hf's is fused.
+        """
+        if not self.is_mega or (self.has_fused_adam and not self.is_cpu):
+            return 0.0
+        return FP32_BYTES * self.parameters / self.optimizer_ranks

@@ -1,0 +1,126 @@
+"""SHA-256 of what must be equal for two runs to be comparable: files, tokenizer, settings, code, order of the tokens.
+
+Nothing here imports torch: fingerprints are also taken where results are analysed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from utils.errors import DataError, UnusableError
+
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "tokenizer.model",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "tekken.json",
+)
+"""The files that decide how `transformers` turns text into ids; weights, cards and chat templates do not."""
+CODE_FOLDERS = ("utils", "train")
+TOKEN_STREAM_BATCHES = 2
+"""Global batches whose tokens are hashed, from the first."""
+_CHUNK_BYTES = 1 << 20
+_BAR_BYTES = 1 << 30
+"""A smaller file is read in about two seconds and needs no progress bar."""
+
+
+def sha256_file(path: Path) -> str:
+    """Return the digest of a file's bytes, read in pieces; raises UnusableError where there is no such file."""
+    if not path.is_file():
+        raise UnusableError(f"{path}: no such file; check the path")
+    digest = hashlib.sha256()
+    with path.open("rb") as file, _progress_bar(path) as bar:
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+            bar.update(len(chunk))
+    return digest.hexdigest()
+
+
+class _NoBar:
+    """The progress bar of a file that is read in a moment, or where tqdm is not installed."""
+
+    def update(self, size_bytes: int) -> None:
+        """Do nothing."""
+
+
+def _progress_bar(path: Path) -> AbstractContextManager[Any]:
+    size = path.stat().st_size
+    if size < _BAR_BYTES or find_spec("tqdm") is None:
+        return nullcontext(_NoBar())
+    from tqdm import tqdm
+
+    bar: AbstractContextManager[Any] = tqdm(
+        desc=f"sha256 {path.name}", total=size, unit="B", unit_scale=True, leave=False, disable=None
+    )
+    return bar
+
+
+def sha256_tokenizer(folder: Path) -> str:
+    """Return one digest over the names and contents of the tokenizer files in `folder` (`TOKENIZER_FILES`).
+
+    Raises UnusableError where the folder holds none of them.
+    """
+    paths = sorted(folder / name for name in TOKENIZER_FILES if (folder / name).is_file())
+    if not paths:
+        raise UnusableError(f"{folder}: no tokenizer in it; wanted a folder with tokenizer.json or a vocabulary file")
+    return _sha256_files(folder, paths)
+
+
+def sha256_json(mapping: Mapping[str, Any]) -> str:
+    """Return the digest of a mapping as canonical JSON: keys sorted, no spaces, UTF-8; order of keys is irrelevant.
+
+    Raises TypeError or ValueError for a value that JSON does not have, such as NaN.
+    """
+    text = json.dumps(dict(mapping), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return hashlib.sha256(text.encode("utf8")).hexdigest()
+
+
+def sha256_code(root: Path) -> str:
+    """Return one digest over names and contents of the code that trains: `*.py` and `*.sh` below utils/ and train/,
+    and the `*-requirements.txt` files. It needs no git, so it is the same in a container and in a checkout.
+
+    Raises UnusableError where there is none of it.
+    """
+    paths = list(root.glob("*-requirements.txt"))
+    for folder in CODE_FOLDERS:
+        paths += [path for ending in ("*.py", "*.sh") for path in (root / folder).rglob(ending)]
+    if not paths:
+        raise UnusableError(f"{root}: none of our code in it; name the root of a checkout")
+    return _sha256_files(root, sorted(paths, key=lambda path: path.relative_to(root).as_posix()))
+
+
+def sha256_token_stream(dataset: Any, global_batch_size: int, batches: int) -> str:
+    """Return the digest of the input tokens of the first `batches` global batches, in the order of training.
+
+    `dataset[i]["tokens"]` is sample i of the training as a torch tensor on the CPU or an array. The ids are hashed as
+    little-endian int64, sample after sample, so the digest depends on neither framework nor integer type.
+    Raises DataError for a data set with fewer samples.
+    """
+    samples = global_batch_size * batches
+    if len(dataset) < samples:
+        raise DataError(f"token stream: got {len(dataset)} samples, wanted {samples} to fingerprint; take more data")
+    digest = hashlib.sha256()
+    for number in range(samples):
+        digest.update(np.asarray(dataset[number]["tokens"]).astype("<i8").tobytes())
+    return digest.hexdigest()
+
+
+def _sha256_files(root: Path, paths: Iterable[Path]) -> str:
+    # the digest of a content has a fixed length, so no other set of names and contents makes the same text
+    lines = [f"{sha256_file(path)} {path.relative_to(root).as_posix()}\n" for path in paths]
+    return hashlib.sha256("".join(lines).encode("utf8")).hexdigest()

@@ -1,0 +1,123 @@
+"""The file of a probe, `probe_<platform>_<host>.json`: the matrix-multiply rates measured on a machine's device.
+
+`python -m train.probe` writes it into OUTPUT_DIR, evaluate/probe.py holds results against it. Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+VERSION = 1
+PRECISIONS = ("bf16", "fp8", "fp32")
+IDENTITY = ("platform", "host", "device_name", "started_utc", "pytorch_version")
+MAX_BUSY_PERCENT = 20.0
+"""As train/preflight/machine_warnings.py warns."""
+NAME = re.compile(r"probe_(?:amd|nvd|cpu)_[A-Za-z0-9._-]+\.json")
+
+
+class ProbeError(ValueError):
+    """A file that is no probe; the message names file, key, value and what was wanted."""
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Of one precision, in TFLOP/s."""
+
+    best_tflops: float
+    """Highest of all rounds of all sizes."""
+    sustained_tflops: float
+    """Mean over the second half of the longest measurement, when the device is warm."""
+    spread_percent: float
+    """Standard deviation between the rounds of that half over their mean."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What was measured on one device; on the cpu platform the device is the whole machine."""
+
+    path: Path
+    platform: str
+    host: str
+    device_name: str
+    total_memory_gb: float | None
+    started: datetime
+    rates: Mapping[str, Rate]
+    """By precision; those that could not be measured are missing."""
+    reasons: Mapping[str, str]
+    """Why a precision is missing."""
+    other_work: str = ""
+    """What else went on while it was measured, which makes the rate a low one; empty for nothing."""
+
+
+def name(platform: str, host: str) -> str:
+    """Return the name of the file; what a host's name may hold and a file's of ours may not becomes a dash."""
+    return f"probe_{platform}_{re.sub(r'[^A-Za-z0-9._-]', '-', host)}.json"
+
+
+def read(path: Path) -> Probe:
+    """Return the probe in a file; raise ProbeError for anything else."""
+    try:
+        content = json.loads(path.read_text(encoding="utf8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ProbeError(f"{path}: cannot be read as JSON: {error}") from error
+    return parse(content, path)
+
+
+def parse(content: Any, path: Path) -> Probe:
+    """Return the probe that the content of a file is; raise ProbeError."""
+    if not isinstance(content, dict) or content.get("probe_version") != VERSION:
+        raise ProbeError(f"{path}: no probe of version {VERSION}; measure again: python -m train.probe")
+    for key in IDENTITY:
+        if not isinstance(content.get(key), str) or not content[key]:
+            raise ProbeError(f"{path}: {key}: got {content.get(key)!r}, wanted a text")
+    measured, reasons = content.get("rates"), content.get("reasons", {})
+    if not isinstance(measured, dict) or not set(measured) <= set(PRECISIONS) or not isinstance(reasons, dict):
+        raise ProbeError(f"{path}: rates: got {str(measured)[:80]}, wanted a map of {', '.join(PRECISIONS)}")
+    try:
+        started = datetime.fromisoformat(content["started_utc"])
+    except ValueError as error:
+        raise ProbeError(f"{path}: started_utc: {error}") from error
+    if started.tzinfo is None:
+        raise ProbeError(f"{path}: started_utc: got {content['started_utc']!r}, wanted a time with its zone")
+    memory = content.get("total_memory_gb")
+    return Probe(
+        path=path,
+        platform=content["platform"],
+        host=content["host"],
+        device_name=content["device_name"],
+        total_memory_gb=float(memory) if isinstance(memory, int | float) else None,
+        started=started,
+        rates={precision: _rate(found, f"{path}: {precision}") for precision, found in measured.items()},
+        reasons={str(key): str(reason) for key, reason in reasons.items()},
+        other_work=_other_work(content["platform"], content.get("conditions")),
+    )
+
+
+def _other_work(platform: str, seen: Any) -> str:
+    """Read the conditions (train/machine/conditions.py); the cores' work matters where they do the measuring."""
+    if not isinstance(seen, dict):
+        return ""
+    processes, busy = seen.get("other_processes"), seen.get("busy_before_percent")
+    if isinstance(processes, int) and processes > 0:
+        return f"{processes} other processes on the GPU"
+    if platform == "cpu" and isinstance(busy, int | float) and busy > MAX_BUSY_PERCENT:
+        return f"{busy:.0f} % of the cores' time went to other work"
+    return ""
+
+
+def _rate(found: Any, where: str) -> Rate:
+    values = [found.get(key) if isinstance(found, dict) else None for key in Rate.__dataclass_fields__]
+    numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+    if len(numbers) != len(values) or not all(math.isfinite(value) and value >= 0 for value in numbers):
+        raise ProbeError(f"{where}: got {found!r:.120}, wanted {', '.join(Rate.__dataclass_fields__)} as numbers")
+    rate = Rate(*map(float, numbers))
+    if not 0 < rate.sustained_tflops <= rate.best_tflops:
+        raise ProbeError(f"{where}: got {rate}, wanted 0 < sustained <= best")
+    return rate

@@ -1,0 +1,48 @@
+"""What a trainer puts into its log when a training has ended: its raw samples, and what they are samples of.
+
+One JSON object a line behind `raw: `: first the identity, then a section of the result each, then one line a step with
+all digits. They are for whoever checks a result against its log (evaluate/bundle/raw_logs.py); a terminal does not show
+them. Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from utils.results.schema import SAMPLES
+
+PREFIX = "raw: "
+IDENTITY = (*("identity_sha256", "platform", "framework", "model", "model_size", "method", "label", "run", "attempt"),)
+SECTIONS = ("gpu_info", "training_config", "resolved_config", "memory_metrics", "fingerprint")
+
+
+def lines(result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines, with newline, for a result whose samples are not rounded yet.
+
+    Each is written at once, so that those of other ranks do not come between.
+    """
+    yield _line({key: result[key] for key in IDENTITY})
+    for section in SECTIONS:
+        yield _line({section: {key: value for key, value in result[section].items() if key != "reasons"}})
+    for values in zip(*(result[key] for key in SAMPLES), strict=True):
+        yield _line(dict(zip(SAMPLES, values, strict=True)))
+
+
+def is_raw(line: str) -> bool:
+    """Whether a line of a log is one of these."""
+    return line.startswith(PREFIX)
+
+
+def parse(line: str) -> dict[str, Any] | None:
+    """Return what a line of these says, None for one that is damaged."""
+    try:
+        content = json.loads(line.removeprefix(PREFIX))
+    except (ValueError, RecursionError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def _line(content: Mapping[str, Any]) -> str:
+    return PREFIX + json.dumps(content, separators=(",", ":"), allow_nan=False) + "\n"

@@ -1,0 +1,331 @@
+"""What a result holds: its sections and keys, the type of each, and the rules between them.
+
+Standard library only, so that a result can be checked on any machine. A JSON-Schema package is not used for that
+reason, and because half of the rules span several keys (equal lengths, a reason beside every null). A measurement
+that does not exist is `null` and has its reason in the `reasons` map of its section.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+SCHEMA_VERSION = 1
+STATUSES = ("ok", "oom", "failed", "timeout", "nan")
+
+Number = (int, float)
+_SETTINGS: dict[str, type | tuple[type, ...]] = {
+    "max_steps": int,
+    "global_batch_size": int,
+    "micro_batch_size": int,
+    "sequence_length": int,
+    "num_gpus": int,
+    "gradient_accumulation": int,
+    "tp": int,
+    "pp": int,
+    "cp": int,
+    "dp": int,
+    "precision": str,
+    "seed": int,
+    "lr": Number,
+    "min_lr": Number,
+    "warmup_iters": int,
+    "weight_decay": Number,
+    "beta1": Number,
+    "beta2": Number,
+    "adam_eps": Number,
+    "clip_grad": Number,
+    "init": str,
+    "init_std": Number,
+}
+"""Asked in `training_config`, read back from the running framework in `resolved_config`."""
+# One row a section: the keys it must have and the type of each. Every value in a section may be null with a reason,
+# except those of `training_config`, which are settings and therefore known.
+SECTIONS: dict[str, dict[str, type | tuple[type, ...]]] = {
+    "gpu_info": {
+        "device_name": str,
+        "device_count": int,
+        "total_memory_gb": Number,
+        "gpu_cores": int,
+        "software_stack": str,
+        "software_version": str,
+        "pytorch_version": str,
+        "driver_version": str,
+    },
+    "training_config": _SETTINGS | {"dataset": str},
+    "resolved_config": _SETTINGS
+    | {
+        "parameter_count": int,
+        "vocab_size": int,
+        "num_layers": int,
+        "hidden_size": int,
+        "ffn_hidden_size": int,
+        "num_attention_heads": int,
+        "num_query_groups": int,
+        "norm_eps": Number,
+        "qkv_bias": bool,
+        "rope_base": Number,
+        "rope_scaling": dict,
+        "sliding_window": int,
+        "attention_backend": str,
+        "layer_implementation": str,
+        "optimizer": str,
+        "distributed_optimizer": bool,
+        "parameter_dtype": str,
+        "gradient_reduce_dtype": str,
+        "overlap_grad_reduce": bool,
+        "overlap_param_gather": bool,
+        "fused_ops": dict,
+        "parameters_without_weight_decay": int,
+        "dataloader_workers": int,
+    },
+    "performance_metrics": {
+        "avg_step_time_seconds": Number,
+        "min_step_time_seconds": Number,
+        "max_step_time_seconds": Number,
+        "std_step_time_seconds": Number,
+        "tokens_per_second": Number,
+        "tokens_per_second_per_gpu": Number,
+        "steps_per_second": Number,
+        "data_wait_fraction": Number,
+        "warmup_steps_excluded": int,
+    },
+    "memory_metrics": {
+        "avg_memory_allocated_gb": Number,
+        "peak_memory_allocated_gb": Number,
+        "peak_memory_reserved_gb": Number,
+        "source": str,
+    },
+    "energy_metrics": {
+        "joules": Number,
+        "avg_watts": Number,
+        "joules_per_token": Number,
+        "source": str,
+        "interval": str,
+    },
+    "fingerprint": {
+        "dataset_bin_sha256": str,
+        "dataset_idx_sha256": str,
+        "tokenizer_sha256": str,
+        "model_config_sha256": str,
+        "token_stream_sha256": str,
+        "token_stream_batches": int,
+        "initial_weights_sha256": str,
+        "epochs": Number,
+    },
+    "provenance": {
+        "git_commit": str,
+        "git_dirty": bool,
+        "code_sha256": str,
+        "image": str,
+        "image_digest": str,
+        "command": str,
+        "host": str,
+        "framework_versions": dict,
+        "environment": dict,
+        "started_utc": str,
+        "finished_utc": str,
+    },
+}
+OPTIONAL_SECTIONS: dict[str, dict[str, type | tuple[type, ...]]] = {
+    "conditions": {
+        "gpu_tool": str,
+        "gpu_count": int,
+        "power_cap_watts": Number,
+        "default_power_cap_watts": Number,
+        "max_power_cap_watts": Number,
+        "max_sm_clock_mhz": Number,
+        "max_memory_clock_mhz": Number,
+        "clock_limit_mhz": Number,
+        "default_clock_limit_mhz": Number,
+        "performance_level": str,
+        "persistence": str,
+        "compute_mode": str,
+        "ecc": str,
+        "partition": str,
+        "driver_version": str,
+        "gpu_memory_used_gb": Number,
+        "other_processes": int,
+        "temperature_before_celsius": Number,
+        "temperature_after_celsius": Number,
+        "throttle_before": list,
+        "throttle_after": list,
+        "throttled_percent": dict,
+        "busy_before_percent": Number,
+        "numa_balancing": bool,
+        "numa_nodes": int,
+        "cpu_governor": str,
+        "swap_used_gb": Number,
+        "shared_memory_gb": Number,
+        "open_files_limit": int,
+        "locked_memory_gb": Number,
+    }
+}
+"""train/machine/conditions.py. Results of earlier versions and those read from logs do not have it; one that has it
+has it whole."""
+IDENTITY: dict[str, type | tuple[type, ...]] = {
+    "platform": str,
+    "framework": str,
+    "model": str,
+    "model_size": str,
+    "method": str,
+    "label": str,
+    "run": int,
+    "attempt": int,
+    "identity_sha256": str,
+}
+SAMPLE_DIGITS = {"step_times": 6, "data_wait_seconds": 6, "loss_values": 9, "grad_norms": 9, "learning_rates": 9}
+"""Significant digits of the raw samples. A float32 needs 9 to be read back exactly, which parity to 1e-6 relies on."""
+SAMPLES = ("steps", *SAMPLE_DIGITS)
+SOURCES = ("recorder", "log", "earlier", "mlperf")
+"""What `source` of a result may be, `recorder` where it is left out. A result that was read from a framework's log may
+leave out more, each with its reason: what no log says (KNOWN_FROM_A_LOG must be known), and iterations whose printed
+time is no time of theirs (`excluded_steps`, reasons by step number). So may one of an `earlier` format of this kind of
+suite (evaluate/inputs/earlier.py) or of MLPerf (evaluate/inputs/mlperf_results.py), and these may lack their losses
+too."""
+KNOWN_FROM_A_LOG = ("global_batch_size", "sequence_length", "num_gpus")
+"""Settings without which the throughput in a log cannot be worked out; an ok result knows `max_steps` as well."""
+LARGEST_INTEGER = 2**63 - 1
+"""JSON has no limit, but whoever else reads the file has one, and no count here comes near."""
+MEASURED_WHEN_OK = (
+    ("performance_metrics", "avg_step_time_seconds"),
+    ("performance_metrics", "tokens_per_second_per_gpu"),
+    ("memory_metrics", "peak_memory_allocated_gb"),
+    ("resolved_config", "parameter_count"),
+    ("fingerprint", "token_stream_sha256"),
+)
+
+
+def problems(result: Mapping[str, Any]) -> list[str]:
+    """Return every way in which `result` breaks the schema, one line each; an empty list means that it is valid."""
+    if result.get("schema_version") != SCHEMA_VERSION:
+        return [f"schema_version: got {result.get('schema_version')!r}, this version reads {SCHEMA_VERSION}"]
+    found: list[str] = []
+    status = result.get("status")
+    if status not in STATUSES:
+        found.append(f"status: got {status!r}, allowed: {', '.join(STATUSES)}")
+    reason = result.get("reason")
+    if status == "ok" and reason is not None:
+        found.append(f"reason: got {reason!r}, an ok result has none")
+    if status != "ok" and not (isinstance(reason, str) and reason):
+        found.append(f"reason: got {reason!r}, a result that is not ok says why")
+    found += [
+        f"{key}: got {result.get(key)!r}, wanted {_type_name(kind)}"
+        for key, kind in IDENTITY.items()
+        if not _is_instance(result.get(key), kind)
+    ]
+    warnings = result.get("warnings")
+    if not isinstance(warnings, list) or not all(isinstance(text, str) and text for text in warnings):
+        found.append(f"warnings: got {warnings!r}, wanted a list of texts")
+    source = result.get("source", "recorder")
+    if source not in SOURCES:
+        found.append(f"source: got {source!r}, allowed: {', '.join(SOURCES)}")
+    is_foreign = source != "recorder"
+    found += _excluded_problems(result, is_log=is_foreign)
+    for section, keys in SECTIONS.items():
+        found += _section_problems(section, keys, result.get(section), is_ok=status == "ok", is_log=is_foreign)
+    for section in OPTIONAL_SECTIONS.keys() & result.keys():
+        found += _section_problems(section, OPTIONAL_SECTIONS[section], result[section], is_ok=True, is_log=False)
+    waiting = _data_wait_fraction(result)
+    if _is_instance(waiting, Number) and not 0 <= waiting <= 1:
+        found.append(f"performance_metrics.data_wait_fraction: got {waiting!r}, wanted 0 to 1")
+    return found + _sample_problems(result)
+
+
+def _excluded_problems(result: Mapping[str, Any], *, is_log: bool) -> list[str]:
+    excluded, steps = result.get("excluded_steps", {}), result.get("steps")
+    texts = isinstance(excluded, dict) and all(isinstance(text, str) and text for text in excluded.values())
+    if not texts or not all(str(key).isdecimal() and len(str(key)) < 19 for key in excluded):
+        return [f"excluded_steps: got {excluded!r}, wanted texts by step number"]
+    if excluded and not is_log:
+        return ["excluded_steps: the recorder measures every step; wanted none"]
+    twice = [key for key in excluded if isinstance(steps, list) and int(key) in steps]
+    return [f"excluded_steps: {key} stands among the steps as well" for key in twice]
+
+
+def _section_problems(section: str, keys: Mapping[str, Any], value: Any, *, is_ok: bool, is_log: bool) -> list[str]:
+    if not isinstance(value, dict):
+        return [f"{section}: got {type(value).__name__}, wanted an object"]
+    reasons = value.get("reasons", {})
+    if not isinstance(reasons, dict) or not all(isinstance(text, str) and text for text in reasons.values()):
+        return [f"{section}.reasons: got {reasons!r}, wanted texts by key"]
+    found = []
+    hosts = value.get("hosts", ["this one"]) if section == "provenance" else ["no such key"]
+    if not isinstance(hosts, list) or not hosts or not all(isinstance(host, str) and host for host in hosts):
+        found.append(f"{section}.hosts: got {hosts!r}, wanted the name of each node, by its number")
+    for key, kind in keys.items():
+        if value.get(key) is None:
+            must_be_known = section == "performance_metrics" or not is_log
+            if (section, key) in MEASURED_WHEN_OK and is_ok and must_be_known:
+                found.append(f"{section}.{key}: missing in a result that says ok")
+            elif section == "training_config" and (
+                not is_log or key in KNOWN_FROM_A_LOG or (is_ok and key == "max_steps")
+            ):
+                found.append(f"{section}.{key}: missing; a setting is always known")
+            elif key not in reasons and (is_ok or "*" not in reasons):
+                found.append(f"{section}.{key}: missing without a reason")
+        elif not _is_instance(value[key], kind):
+            found.append(f"{section}.{key}: got {value[key]!r}, wanted {_type_name(kind)}")
+    return found
+
+
+def _sample_problems(result: Mapping[str, Any]) -> list[str]:
+    lists = {key: result.get(key) for key in SAMPLES}
+    wrong = [key for key, values in lists.items() if not isinstance(values, list)]
+    if wrong:
+        return [f"{key}: got {lists[key]!r}, wanted a list" for key in wrong]
+    lengths = {key: len(values or []) for key, values in lists.items()}
+    found = []
+    if len(set(lengths.values())) != 1:
+        found.append(f"samples: lists of unequal length {lengths}")
+    steps = lists["steps"] or []
+    if not all(_is_instance(step, int) and step >= 1 for step in steps) or sorted(set(steps)) != steps:
+        found.append("steps: wanted rising step numbers from 1, each once")
+    is_ok = result.get("status") == "ok"
+    for key in SAMPLE_DIGITS:
+        allowed_null = not is_ok and key in ("loss_values", "grad_norms")  # not finite, or not on the rank that failed
+        if key in ("grad_norms", "learning_rates") and result.get("source") in SOURCES[1:]:
+            allowed_null = True  # not every framework prints them
+        if key == "loss_values" and result.get("source") in ("earlier", "mlperf"):
+            allowed_null = True
+        if key == "data_wait_seconds":
+            allowed_null = _data_wait_fraction(result) is None  # a framework that cannot tell
+        if set(map(type, lists[key] or [])) <= {float} and all(map(math.isfinite, lists[key] or [])):
+            continue  # what nearly every list is, told in a tenth of the time
+        for value in lists[key] or []:
+            if (value is None and not allowed_null) or (value is not None and not _is_instance(value, Number)):
+                found.append(f"{key}: got {value!r}, wanted finite numbers" + (" or null" if allowed_null else ""))
+                break
+    return found
+
+
+def _data_wait_fraction(result: Mapping[str, Any]) -> Any:
+    section = result.get("performance_metrics")
+    return section.get("data_wait_fraction") if isinstance(section, dict) else None
+
+
+def _is_instance(value: Any, kind: type | tuple[type, ...]) -> bool:
+    if isinstance(value, bool):
+        return kind is bool
+    if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
+        return False
+    return isinstance(value, kind) and not (isinstance(value, float) and not math.isfinite(value))
+
+
+def _type_name(kind: type | tuple[type, ...]) -> str:
+    return "finite number" if kind == Number else str(getattr(kind, "__name__", kind))
+
+
+Result = Mapping[str, Any]
+
+NO_ENERGY = "not measured: this version reads no power or energy counter"
+
+SLOWDOWNS = frozenset(
+    (
+        *("hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"),
+        *("prochot", "socket_thermal", "vr_thermal", "hbm_thermal", "throttled"),
+    )
+)
+"""Reasons to run slower that a healthy, cooled GPU never gives. A power cap that is reached is none of them: a GPU at
+full work stands at its cap. First row NVIDIA's (NVML, nvmlClocksEventReasons), second AMD's (amd-smi metric)."""

@@ -1,0 +1,196 @@
+"""The unified result of one job on the disk: written whole or not at all, read only when valid, found, set aside.
+
+What a result holds and which rules it obeys is utils/results/schema.py's. Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from utils.redact import json_value
+from utils.results.schema import OPTIONAL_SECTIONS, SAMPLE_DIGITS, SAMPLES, SCHEMA_VERSION, SECTIONS, STATUSES, problems
+
+__all__ = [
+    "SAMPLES",
+    "SCHEMA_VERSION",
+    "SECTIONS",
+    "STATUSES",
+    "SUPERSEDED",
+    "ResultError",
+    "find",
+    "problems",
+    "read",
+    "result_name",
+    "rounded",
+    "set_aside",
+    "validate",
+    "write",
+    "write_json",
+]
+
+SUPERSEDED = "superseded"
+"""Folder beside the results that keeps earlier attempts; readers do not look into it."""
+SUMMARY_DECIMALS = 3
+SUMMARY_DIGITS = 3
+"""Floats of a summary keep 3 decimals and never fewer than 3 significant digits: 0.0004 J a token is not 0.0."""
+
+
+class ResultError(ValueError):
+    """A file that is no result or breaks the schema; the message names file, key, value and what is allowed."""
+
+
+def validate(result: Mapping[str, Any], where: str) -> None:
+    """Raise ResultError with all problems of `result`; `where` names its file in the message."""
+    found = problems(result)
+    if found:
+        raise ResultError(f"{where}: not a valid result: " + "; ".join(found))
+
+
+def result_name(platform: str, framework: str, model: str, run: int) -> str:
+    """Return the file name of a result. It is for people; identity is in the JSON."""
+    return f"train_{platform}_{framework}_{model}_run{run}.json"
+
+
+def write(result: Mapping[str, Any], path: Path, *, replace: bool = True) -> bool:
+    """Write a validated result so that `path` holds all of it or nothing of it.
+
+    With `replace=False` an existing file stays as it is and False is returned: of several ranks that fail, the first
+    one's reason is kept. Raises ResultError for an invalid result and OSError where the disk says no.
+    """
+    content = rounded(result)
+    validate(content, str(path))
+    return write_json(content, path, replace=replace)
+
+
+def write_json(content: Mapping[str, Any], path: Path, *, replace: bool = True) -> bool:
+    """Write JSON without secrets through a temporary name, fsync and rename; see `write` for `replace`.
+
+    Raises ResultError, with nothing written, for what JSON does not have (NaN, an object of some library).
+    """
+    try:
+        text = json.dumps(json_value(content), indent=1, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ResultError(f"{path}: cannot be written as JSON: {error}") from error
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary_name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    temporary = Path(temporary_name)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf8") as file:
+            file.write(text + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(0o644)
+        if replace:
+            temporary.replace(path)
+            return True
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        return True
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return the validated result in `path`, with null for each key that it leaves out with a reason.
+
+    Raises ResultError where it is no result.
+    """
+    try:
+        text = path.read_text(encoding="utf8")
+        result = json.loads(text, parse_constant=_finite, parse_float=_finite)
+    except (OSError, ValueError, RecursionError) as error:
+        raise ResultError(f"{path}: cannot be read as JSON: {error}") from error
+    if not isinstance(result, dict):
+        raise ResultError(f"{path}: got a JSON {type(result).__name__}, wanted an object")
+    validate(result, str(path))
+    for section, keys in {**SECTIONS, **OPTIONAL_SECTIONS}.items():
+        if section in result:
+            result[section] = dict.fromkeys(keys) | result[section]
+    return result
+
+
+def find(folders: Iterable[Path]) -> Iterator[Path]:
+    """Yield every result file (`train_*.json`) below the folders, sorted; superseded attempts are passed over.
+
+    A path that is itself a file is yielded as it is. Raises ResultError where a path does not exist.
+    """
+    seen: set[Path] = set()
+    for folder in folders:
+        if not folder.exists():
+            raise ResultError(f"{folder}: no such file or folder; name the folder that holds the results")
+        candidates = [folder] if folder.is_file() else sorted(folder.rglob("train_*.json"))
+        for path in candidates:
+            if SUPERSEDED in path.relative_to(folder).parts or path.resolve() in seen:
+                continue
+            seen.add(path.resolve())
+            yield path
+
+
+def set_aside(path: Path) -> int:
+    """Move an existing result to the superseded attempts beside it; return the number of the next attempt (from 1).
+
+    It keeps the number that it says it has. Numbers go on from the largest one there, so that no attempt is lost where
+    somebody has removed an earlier one.
+    """
+    kept = path.parent / SUPERSEDED
+    numbered = (re.fullmatch(r".*_attempt(\d+)", old.stem) for old in kept.glob(f"{path.stem}_attempt*.json"))
+    last = max((int(match[1]) for match in numbered if match), default=0)
+    if not path.exists():
+        return last + 1
+    number = max(last + 1, _attempt_of(path))
+    kept.mkdir(exist_ok=True)
+    path.replace(kept / f"{path.stem}_attempt{number}.json")
+    return number + 1
+
+
+def _attempt_of(path: Path) -> int:
+    """Return the number of the attempt that a result stands for; 0 for a file that is no result."""
+    try:
+        return int(read(path)["attempt"])
+    except ResultError:
+        return 0
+
+
+def rounded(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a result, or a part of one, with its floats as `write` writes them."""
+    written = dict(result)
+    for key, digits in SAMPLE_DIGITS.items():
+        if isinstance(result.get(key), list):
+            written[key] = [
+                float(f"{x:.{digits}g}") if isinstance(x, float) and math.isfinite(x) else x for x in result[key]
+            ]
+    for section in ("performance_metrics", "memory_metrics", "energy_metrics"):
+        if isinstance(result.get(section), dict):
+            written[section] = {k: _shortened(v) if isinstance(v, float) else v for k, v in result[section].items()}
+    return written
+
+
+def _shortened(value: float) -> float:
+    if value == 0 or not math.isfinite(value):
+        return value
+    magnitude = math.floor(math.log10(abs(value)))
+    return round(value, max(SUMMARY_DECIMALS, SUMMARY_DIGITS - 1 - magnitude))
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is no finite number")
+    return value
+
+
+SUMMARY_ROUNDING = 0.5e-3
+"""Half a unit of the third decimal: `utils.results.store` rounds the floats of a summary to 3 decimals."""
+SAMPLE_ROUNDING = 0.5e-5
+"""Relative: half a unit of the sixth significant digit, to which `utils.results.store` keeps step times and waits."""
+SHARE_ROUNDING = 0.5e-2
+"""Relative: half a unit of the third significant digit, of which a share below 1 keeps no fewer."""

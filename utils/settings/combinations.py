@@ -1,0 +1,137 @@
+"""The rules that settings keep together: which frameworks a platform has, the GBS contract, what excludes what."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from typing import Any
+
+from utils.errors import ConfigError
+from utils.settings.keys import KEYS, Value
+
+AVAILABLE_FRAMEWORKS = ("mega", "hf", "nemo", "prim")
+"""What this version can start."""
+OF_PLATFORM = {"nvd": ("mega", "nemo", "hf"), "amd": ("mega", "prim", "hf"), "cpu": ("mega", "hf", "nemo")}
+"""What runs on a platform, in the order of FRAMEWORK=all: everything but the other vendor's own framework."""
+COUNTERPART = {("nvd", "prim"): "nemo", ("amd", "nemo"): "prim"}
+"""A vendor's own framework where the other vendor's was asked for."""
+
+
+class Rules:
+    """Makes the error of a broken rule, with origin and text of the keys that are in it."""
+
+    def __init__(self, values: Mapping[str, Value]) -> None:
+        self._values = values
+
+    def broken(self, keys: str, why: str) -> ConfigError:
+        """Return the error that the settings in `keys` (space separated) break a rule."""
+        said = " ".join(f"{key}={self._values[key].text}" for key in keys.split())
+        origins = ", ".join(dict.fromkeys(self._values[key].origin for key in keys.split()))
+        return ConfigError(f"{origins}: {said}: {why}")
+
+
+def frameworks(rules: Rules, asked: tuple[str, ...], platform: str) -> tuple[str, ...]:
+    """Return the frameworks to run, each vendor's own in the place of the other's (`counterparts` says which).
+
+    Raises ConfigError for one that the platform or this version does not have.
+    """
+    startable = tuple(name for name in OF_PLATFORM[platform] if name in AVAILABLE_FRAMEWORKS)
+    if asked == ("all",):
+        return startable
+    if platform == "cpu" and "prim" in asked:
+        raise rules.broken("FRAMEWORK", f"Primus needs an AMD GPU; allowed on a CPU: {', '.join(startable)}")
+    meant = tuple(dict.fromkeys(COUNTERPART.get((platform, name), name) for name in asked))
+    missing = [name for name in meant if name not in AVAILABLE_FRAMEWORKS]
+    if missing:
+        allowed = ", ".join((*startable, "all"))
+        raise rules.broken("FRAMEWORK", f"this version cannot start {', '.join(missing)} yet; allowed: {allowed}")
+    return meant
+
+
+def counterparts(asked: tuple[str, ...], platform: str) -> list[str]:
+    """Return a sentence for each framework that was asked for and whose counterpart runs instead."""
+    stacks = {"nemo": "NVIDIA's own framework", "prim": "AMD's own framework"}
+    return [
+        f"FRAMEWORK={name}: is {stacks[name]}; on this machine {other}, {stacks[other]}, runs in its place"
+        for name in asked
+        if (other := COUNTERPART.get((platform, name))) is not None
+    ]
+
+
+def num_gpus(rules: Rules, typed: Mapping[str, Any], platform: str, visible: int | None) -> int:
+    """Return the GPUs of one job: NNODES times CPU_RANKS, GPUS_PER_NODE, or all that are visible.
+
+    With LAUNCHER=slurm the job does not run on the machine that asks, so what is visible here says nothing.
+    """
+    nodes = int(typed["nodes"])
+    if platform == "cpu":
+        return nodes * int(typed["cpu_ranks"])
+    asked = typed["gpus_per_node"]
+    if typed["launcher"] == "slurm":
+        if asked is None:
+            raise rules.broken("GPUS_PER_NODE LAUNCHER", "say how many GPUs a node has, e.g. GPUS_PER_NODE=8")
+        return nodes * int(asked)
+    if asked is None and not visible:
+        raise rules.broken(
+            "GPUS_PER_NODE", f"no GPU is visible on platform {platform}; check the driver, or say how many"
+        )
+    if visible is not None and isinstance(asked, int) and asked > visible:
+        raise rules.broken("GPUS_PER_NODE", f"this machine shows {visible} GPUs")
+    return nodes * (asked if isinstance(asked, int) else visible or 0)
+
+
+def check_layout(rules: Rules, typed: dict[str, Any]) -> None:
+    """Work out DP and GA: num_gpus = TP PP CP DP and GBS = MBS DP GA, all whole (the GBS contract)."""
+    gpus, gbs, mbs = (typed[key] for key in ("num_gpus", "global_batch_size", "micro_batch_size"))
+    tp, pp, cp = (typed[f"{name}_parallel_size"] for name in ("tensor", "pipeline", "context"))
+    if gpus % (tp * pp * cp):
+        raise rules.broken("TP PP CP", f"{gpus} GPUs do not divide by TP*PP*CP = {tp * pp * cp}")
+    dp = gpus // (tp * pp * cp)
+    if typed["data_parallel_size"] not in (None, dp):
+        raise rules.broken("DP", f"{gpus} GPUs / (TP {tp} * PP {pp} * CP {cp}) is DP={dp}; say so or leave DP=auto")
+    if gbs % (mbs * dp):
+        raise rules.broken("GBS MBS", f"GBS must divide by MBS*DP = {mbs}*{dp} = {mbs * dp}")
+    ga = gbs // (mbs * dp)
+    if typed["gradient_accumulation"] not in (None, ga):
+        raise rules.broken("GA", f"GBS {gbs} / (MBS {mbs} * DP {dp}) is GA={ga}; say so or leave GA=auto")
+    typed["data_parallel_size"], typed["gradient_accumulation"] = dp, ga
+
+
+def check_combinations(rules: Rules, typed: Mapping[str, Any]) -> None:
+    """Raise ConfigError for settings that exclude one another, or that this version cannot do."""
+    if typed["context_parallel_size"] != 1 and importlib.util.find_spec("transformer_engine") is None:
+        raise rules.broken("CP", "context parallelism without TransformerEngine would be silently wrong; use CP=1")
+    if typed["context_parallel_size"] != 1 and "mega" in typed["frameworks"]:
+        # its loop hands every rank whole sequences, where each should get its own share of one
+        raise rules.broken("CP FRAMEWORK", "mega cannot share out a sequence in this version; use CP=1 or nemo or prim")
+    parallel = [key for key in ("TP", "PP", "CP") if typed[KEYS[key].field] != 1]
+    if "hf" in typed["frameworks"] and parallel:
+        raise rules.broken(" ".join(parallel), "hf has no tensor, pipeline or context parallelism: all must be 1")
+    if typed["warmup_iterations"] >= typed["train_iterations"]:
+        raise rules.broken("WARMUP_ITERS TRAIN_ITERS", "warm-up must be shorter than the training")
+    if typed["min_learning_rate"] > typed["learning_rate"]:
+        raise rules.broken("MIN_LR LR", "the minimum is above the peak")
+    if typed["precision"] == "fp8" and "hf" in typed["frameworks"]:
+        raise rules.broken("PRECISION", "hf runs bf16 or fp32; name FRAMEWORK=mega for fp8")
+    if typed["precision"] == "fp8" and importlib.util.find_spec("transformer_engine") is None:
+        raise rules.broken("PRECISION", "fp8 needs TransformerEngine and a GPU; use bf16 or fp32")
+    if typed["method"] == "both":
+        raise rules.broken("METHOD", "means two trainings, which run_train.sh starts; name equal or best here")
+    if typed["launcher"] != "slurm" and typed["runtime"] not in ("auto", "native"):
+        raise rules.broken("RUNTIME", "run_data.sh, run_train.sh and entry.sh start containers; here use native")
+    check_nodes(rules, typed)
+    if typed["profiling"]:
+        raise rules.broken("PROFILING", "this version writes no profile; use PROFILING=false")
+
+
+def check_nodes(rules: Rules, typed: Mapping[str, Any]) -> None:
+    """Raise ConfigError where several machines cannot find one another."""
+    if typed["launcher"] == "slurm":
+        return  # each job is told by Slurm
+    if typed["node_rank"] >= typed["nodes"]:
+        raise rules.broken("NODE_RANK NNODES", "machines are numbered from 0, so NODE_RANK must be below NNODES")
+    if typed["nodes"] > 1 and typed["master_addr"] is None:
+        raise rules.broken(
+            "NNODES MASTER_ADDR",
+            "name machine 0, MASTER_ADDR=<host>, the same on every machine, or take LAUNCHER=slurm",
+        )

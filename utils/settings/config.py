@@ -1,0 +1,280 @@
+"""From settings to one frozen RunConfig, and the rules that its values keep together.
+
+Precedence: KEY=VALUE arguments, then the environment, then `config.<platform>-best.env` (METHOD=best), then
+`config.<platform>.env`, then `config.env`. `python -m utils.configure --help` prints what each key may be.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from utils.errors import ConfigError
+from utils.models import NAMES as MODEL_NAMES
+from utils.models import ModelSpec, UnknownModelError
+from utils.models import get as get_model
+from utils.settings.combinations import Rules, check_combinations, check_layout, frameworks, num_gpus
+from utils.settings.keys import Value, from_arguments, from_environment, parse_values, read_file
+
+ROOT = Path(__file__).resolve().parents[2]
+PLATFORMS = ("amd", "nvd", "cpu")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Every setting of a matrix, typed and checked, DP and GA worked out; utils/settings/keys.py has their meanings."""
+
+    platform: str
+    num_gpus: int
+    """GPUs of one job over all nodes; on a machine without a GPU the number of gloo ranks."""
+    dataset: str
+    dataset_repo: str | None
+    dataset_config: str | None
+    dataset_revision: str | None
+    text_column: str | None
+    tokenizer: str | None
+    frameworks: tuple[str, ...]
+    models: tuple[str, ...]
+    model_size: str
+    proxy_layers: int
+    micro_batch_size: int
+    sequence_length: int
+    global_batch_size: int
+    tensor_parallel_size: int
+    pipeline_parallel_size: int
+    context_parallel_size: int
+    data_parallel_size: int
+    gradient_accumulation: int
+    cpu_ranks: int
+    gpus_per_node: int | None
+    learning_rate: float
+    min_learning_rate: float
+    warmup_iterations: int
+    train_iterations: int
+    init: str
+    weight_decay: float
+    beta1: float
+    beta2: float
+    adam_epsilon: float
+    clip_grad: float
+    init_std: float
+    seed: int
+    precision: str
+    samples: int | None
+    encoder: str
+    allow_repeat: bool
+    text_unit: str
+    on_bad_record: str
+    clean: str
+    group_rows: int
+    min_characters: int | None
+    max_characters: int | None
+    runs: int
+    cooldown_seconds: float
+    order: str
+    start_timeout_seconds: float
+    step_timeout_seconds: float
+    method: str
+    label: str
+    force: bool
+    strict: bool
+    data_dir: Path
+    output_dir: Path
+    runtime: str
+    nodes: int
+    launcher: str
+    node_rank: int
+    master_addr: str | None
+    master_port: int
+    slurm_account: str | None
+    slurm_partition: str | None
+    slurm_time: str
+    slurm_gpus: str
+    slurm_extra: tuple[str, ...]
+    slurm_image: str | None
+    profiling: bool
+    profile_step_start: int
+    profile_step_end: int
+    target_loss: float | None
+
+    @property
+    def ranks_per_node(self) -> int:
+        """GPUs of one machine; on a machine without a GPU its gloo ranks."""
+        return self.num_gpus // self.nodes
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens of one optimizer step over all GPUs."""
+        return self.global_batch_size * self.sequence_length
+
+    @property
+    def training_samples(self) -> int:
+        """Sequences of the whole training."""
+        return self.train_iterations * self.global_batch_size
+
+    @property
+    def results_dir(self) -> Path:
+        """Folder of this configuration's results: OUTPUT_DIR, or the label's folder in it."""
+        return self.output_dir / self.label if self.label else self.output_dir
+
+    def jobs(self) -> list[tuple[str, str, int]]:
+        """Return framework, model and run of every job, in the order in which they run.
+
+        ORDER=interleaved: every job once, then every job again, so that a machine that drifts drifts for all alike.
+        """
+        pairs = [(framework, model) for model in self.models for framework in self.frameworks]
+        runs = range(1, self.runs + 1)
+        if self.order == "interleaved":
+            return [(*pair, run) for run in runs for pair in pairs]
+        return [(*pair, run) for pair in pairs for run in runs]
+
+    def spec(self, model: str) -> ModelSpec:
+        """Return the spec of a model in this configuration's size."""
+        return get_model(model, self.model_size, proxy_layers=self.proxy_layers)
+
+    def asked(self) -> dict[str, int | float | str | bool | None]:
+        """Return the settings of one training as `training_config` of the result holds them."""
+        return {
+            "max_steps": self.train_iterations,
+            "global_batch_size": self.global_batch_size,
+            "micro_batch_size": self.micro_batch_size,
+            "sequence_length": self.sequence_length,
+            "num_gpus": self.num_gpus,
+            "gradient_accumulation": self.gradient_accumulation,
+            "tp": self.tensor_parallel_size,
+            "pp": self.pipeline_parallel_size,
+            "cp": self.context_parallel_size,
+            "dp": self.data_parallel_size,
+            "precision": self.precision,
+            "seed": self.seed,
+            "lr": self.learning_rate,
+            "min_lr": self.min_learning_rate,
+            "warmup_iters": self.warmup_iterations,
+            "weight_decay": self.weight_decay,
+            "beta1": self.beta1,
+            "beta2": self.beta2,
+            "adam_eps": self.adam_epsilon,
+            "clip_grad": self.clip_grad,
+            "init": self.init,
+            "init_std": self.init_std,
+            "dataset": self.dataset,
+            "samples": self.samples,
+            "allow_repeat": self.allow_repeat,
+        }
+
+
+def load(
+    platform: str,
+    visible_gpus: int | None = None,
+    *,
+    arguments: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+    root: Path = ROOT,
+) -> RunConfig:
+    """Read all layers of settings and return the checked RunConfig.
+
+    `visible_gpus` is how many GPUs this machine shows; a job takes all of them, or GPUS_PER_NODE where that is set.
+    On a CPU a job has CPU_RANKS ranks. `environ` defaults to the process's own.
+    Raises ConfigError; its message names the origin of the value.
+    """
+    if platform not in PLATFORMS:
+        raise ConfigError(f"platform: got {platform!r}, allowed: {', '.join(PLATFORMS)}")
+    values = values_of(platform, arguments, environ, root)
+    typed = parse_values(values)
+    rules = Rules(values)
+    typed["frameworks"] = frameworks(rules, typed["frameworks"], platform)
+    typed["models"] = MODEL_NAMES if typed["models"] == ("all",) else typed["models"]
+    typed["num_gpus"] = num_gpus(rules, typed, platform, visible_gpus)
+    check_combinations(rules, typed)
+    check_layout(rules, typed)
+    typed["label"] = typed["label"] or _derived_label(typed, platform)
+    for field in ("data_dir", "output_dir"):
+        typed[field] = _path(typed[field], root)
+    config = RunConfig(platform=platform, **typed)
+    _check_models(rules, config)
+    return config
+
+
+def values_of(
+    platform: str, arguments: Sequence[str] = (), environ: Mapping[str, str] | None = None, root: Path = ROOT
+) -> dict[str, Value]:
+    """Return text and origin of every setting after all layers, unchecked; raise ConfigError for bad grammar."""
+    return _layers(platform, from_environment(os.environ if environ is None else environ), arguments, root)
+
+
+def folders(
+    platform: str, *, arguments: Sequence[str] = (), environ: Mapping[str, str] | None = None, root: Path = ROOT
+) -> tuple[Path, Path]:
+    """Return OUTPUT_DIR and DATA_DIR, for work on files that are there already.
+
+    Every value is checked by itself, but not what they mean together: that is about a training, and needs to know how
+    many GPUs there are. Raises ConfigError as `load` does.
+    """
+    typed = parse_values(values_of(platform, arguments=arguments, environ=environ, root=root))
+    return _path(typed["output_dir"], root), _path(typed["data_dir"], root)
+
+
+def require_writable(folder: Path, key: str) -> None:
+    """Make `folder` and prove that a file can be written in it; raise ConfigError naming the setting `key`."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"{key}={folder}: cannot be written ({error.strerror}); name a folder of yours, e.g. {key}=output"
+        ) from error
+
+
+def _layers(platform: str, environment: dict[str, Value], arguments: Sequence[str], root: Path) -> dict[str, Value]:
+    layers = [read_file(root / "config.env", "config.env")]
+    overlay = f"config.{platform}.env"
+    if (root / overlay).exists():
+        layers.append(read_file(root / overlay, overlay))
+    layers += [environment, from_arguments(arguments)]
+    method = next((layer["METHOD"] for layer in reversed(layers) if "METHOD" in layer), None)
+    if method is not None and method.text == "best":
+        best = f"config.{platform}-best.env"
+        if not (root / best).exists():
+            raise ConfigError(
+                f"{method.origin}: METHOD=best: there is no {best}; use METHOD=equal or write the overlay"
+            )
+        layers.insert(-2, read_file(root / best, best))
+    merged: dict[str, Value] = {}
+    for layer in layers:
+        merged |= layer
+    return merged
+
+
+def _path(text: str, root: Path) -> Path:
+    return root / Path(text).expanduser()
+
+
+def _check_models(rules: Rules, config: RunConfig) -> None:
+    tp, pp = config.tensor_parallel_size, config.pipeline_parallel_size
+    for name in config.models:
+        try:
+            spec = config.spec(name)
+        except UnknownModelError as error:
+            raise rules.broken("MODEL MODEL_SIZE PROXY_LAYERS", str(error)) from error
+        heads = (spec.num_attention_heads, spec.num_query_groups)
+        if heads[0] % tp or heads[1] % tp:
+            raise rules.broken(
+                "TP MODEL", f"{name} has {heads[0]} heads in {heads[1]} groups, which do not divide by it"
+            )
+        if spec.num_layers % pp:
+            raise rules.broken("PP MODEL", f"{name} has {spec.num_layers} layers, which do not divide by it")
+        if config.sequence_length > spec.max_position_embeddings:
+            raise rules.broken("SL MODEL", f"{name} has {spec.max_position_embeddings} positions at most")
+
+
+def _derived_label(typed: Mapping[str, object], platform: str) -> str:
+    """Results of anything but a platform's default kind of run go to a folder of their own."""
+    usual_size = "tiny" if platform == "cpu" else "full"
+    parts = [str(typed["method"])] if typed["method"] != "equal" else []
+    parts += [str(typed["model_size"])] if typed["model_size"] != usual_size else []
+    parts += [f"nodes{typed['nodes']}"] if typed["nodes"] != 1 else []
+    return "_".join(parts)
