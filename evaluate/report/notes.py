@@ -13,6 +13,7 @@ from typing import Any
 from evaluate.report.groups import ENOUGH_RUNS, Group, Row, Spread
 from evaluate.report.tables import plain
 from utils.results.resolved_names import RESOLVED_NAMES
+from utils.settings.keys import names_of
 
 INITIAL_LOSS_RELATIVE = 1e-3
 """Equal weights and an equal first batch give an equal first loss up to rounding, which is far below a thousandth."""
@@ -23,7 +24,7 @@ _BY_OTHER_MEANS = (
     *("tp", "pp", "cp", "dp"),
 )
 """Rows of the settings map that stand in the name of a group or of a row already, or that results are told apart by."""
-_ASKED = ("max_steps", "lr", "min_lr", "warmup_iters", "weight_decay", "beta1", "beta2", "adam_eps", "clip_grad")
+_ASKED = tuple(key for key in names_of("work") if key not in _BY_OTHER_MEANS)
 MUST_MATCH = {
     "training_config": (*_ASKED, "init", "init_std"),
     "resolved_config": (

@@ -13,7 +13,7 @@ from utils.hardware.detect import visible_gpus
 from utils.results import store
 from utils.settings.combinations import counterparts
 from utils.settings.config import ROOT, RunConfig, load, values_of
-from utils.settings.keys import Value
+from utils.settings.layers import Value
 
 
 @dataclass(frozen=True)

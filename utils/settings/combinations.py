@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from utils.errors import ConfigError
-from utils.settings.keys import KEYS, Value
+from utils.settings.keys import KEYS
+from utils.settings.layers import Value
 
 AVAILABLE_FRAMEWORKS = ("mega", "hf", "nemo", "prim")
 """What this version can start."""

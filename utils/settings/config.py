@@ -17,7 +17,8 @@ from utils.models import NAMES as MODEL_NAMES
 from utils.models import ModelSpec, UnknownModelError
 from utils.models import get as get_model
 from utils.settings.combinations import Rules, check_combinations, check_layout, frameworks, num_gpus
-from utils.settings.keys import Value, from_arguments, from_environment, parse_values, read_file
+from utils.settings.keys import in_results
+from utils.settings.layers import Value, from_arguments, from_environment, parse_values, read_file
 
 ROOT = Path(__file__).resolve().parents[2]
 PLATFORMS = ("amd", "nvd", "cpu")
@@ -137,33 +138,7 @@ class RunConfig:
 
     def asked(self) -> dict[str, int | float | str | bool | None]:
         """Return the settings of one training as `training_config` of the result holds them."""
-        return {
-            "max_steps": self.train_iterations,
-            "global_batch_size": self.global_batch_size,
-            "micro_batch_size": self.micro_batch_size,
-            "sequence_length": self.sequence_length,
-            "num_gpus": self.num_gpus,
-            "gradient_accumulation": self.gradient_accumulation,
-            "tp": self.tensor_parallel_size,
-            "pp": self.pipeline_parallel_size,
-            "cp": self.context_parallel_size,
-            "dp": self.data_parallel_size,
-            "precision": self.precision,
-            "seed": self.seed,
-            "lr": self.learning_rate,
-            "min_lr": self.min_learning_rate,
-            "warmup_iters": self.warmup_iterations,
-            "weight_decay": self.weight_decay,
-            "beta1": self.beta1,
-            "beta2": self.beta2,
-            "adam_eps": self.adam_epsilon,
-            "clip_grad": self.clip_grad,
-            "init": self.init,
-            "init_std": self.init_std,
-            "dataset": self.dataset,
-            "samples": self.samples,
-            "allow_repeat": self.allow_repeat,
-        }
+        return {"num_gpus": self.num_gpus} | {place.key: getattr(self, field) for field, place in in_results().items()}
 
 
 def load(
