@@ -62,7 +62,7 @@ KEYS: dict[str, Key] = {
     "DATASET_REPO": Key(
         "dataset_repo",
         *parsers.or_none("auto", parsers.REPO),
-        "repository of a hub data set; auto = the first that can be had",
+        "repository of a hub data set; auto = the first that can be downloaded",
     ),
     "DATASET_CONFIG": Key(
         "dataset_config", *parsers.or_none("auto", parsers.NAME), "its configuration (subset); auto = the usual one"
@@ -124,7 +124,7 @@ KEYS: dict[str, Key] = {
     "MIN_LR": Key(
         "min_learning_rate",
         *parsers.number(0),
-        "learning rate that the cosine ends at",
+        "learning rate at the end of the cosine",
         in_results=InResults("min_lr", Number, "last learning rate", "work"),
     ),
     "WARMUP_ITERS": Key(
@@ -190,7 +190,7 @@ KEYS: dict[str, Key] = {
     "PP": Key(
         "pipeline_parallel_size",
         *parsers.integer(1),
-        "GPUs that share the layers between them",
+        "GPUs that divide the layers between them",
         in_results=InResults("pp", int, "pipeline parallel size", "layout"),
     ),
     "CP": Key(
@@ -208,7 +208,7 @@ KEYS: dict[str, Key] = {
     "MBS": Key(
         "micro_batch_size",
         *parsers.integer(1),
-        "sequences a GPU works on at once",
+        "sequences of one micro batch on each GPU",
         in_results=InResults("micro_batch_size", int, "micro batch", "layout"),
     ),
     "GA": Key(
@@ -230,7 +230,7 @@ KEYS: dict[str, Key] = {
     "ENCODER": Key(
         "encoder",
         *parsers.choice("auto", "hf", "gigatoken"),
-        "what makes tokens of text; auto = gigatoken where proven",
+        "encoder of text into tokens; auto = gigatoken where it is proven",
     ),
     "ALLOW_REPEAT": Key(
         "allow_repeat",
@@ -241,7 +241,7 @@ KEYS: dict[str, Key] = {
     "TEXT_UNIT": Key(
         "text_unit",
         *parsers.choice("file", "paragraph", "line"),
-        "what is one document in a .txt",
+        "unit of a .txt file that is one document",
         decides_text=True,
     ),
     "ON_BAD_RECORD": Key(
@@ -253,7 +253,7 @@ KEYS: dict[str, Key] = {
     "CLEAN": Key(
         "clean",
         *parsers.choice("light", "none", "full"),
-        "how text is cleaned, docs/cleaning.md; none = as it is",
+        "cleaning of text, docs/cleaning.md; none = unchanged",
         decides_text=True,
     ),
     "GROUP_ROWS": Key(
@@ -274,8 +274,8 @@ KEYS: dict[str, Key] = {
         "longest document that is kept",
         decides_text=True,
     ),
-    "RUNS": Key("runs", *parsers.integer(1), "process restarts per job"),
-    "COOLDOWN_SECONDS": Key("cooldown_seconds", *parsers.number(0), "pause before each job"),
+    "RUNS": Key("runs", *parsers.integer(1), "process restarts of each job"),
+    "COOLDOWN_SECONDS": Key("cooldown_seconds", *parsers.number(0), "pause in seconds before each job"),
     "METHOD": Key(
         "method", *parsers.choice("equal", "best", "both"), "equal settings, or each platform's best overlay"
     ),
@@ -289,33 +289,39 @@ KEYS: dict[str, Key] = {
     ),
     "ORDER": Key("order", *parsers.choice("interleaved", "grouped"), "run 1 of every job first, or all runs of a job"),
     "START_TIMEOUT_SECONDS": Key(
-        "start_timeout_seconds", *parsers.number(0, above=True), "longest time to a job's first finished step"
+        "start_timeout_seconds",
+        *parsers.number(0, above=True),
+        "longest time in seconds to the first finished step of a job",
     ),
     "STEP_TIMEOUT_SECONDS": Key(
-        "step_timeout_seconds", *parsers.number(0, above=True), "longest time from one finished step to the next"
+        "step_timeout_seconds", *parsers.number(0, above=True), "longest time in seconds between two finished steps"
     ),
-    "FORCE": Key("force", *parsers.flag(), "run jobs again whose result is already there"),
+    "FORCE": Key("force", *parsers.flag(), "run jobs again that already have a result"),
     "STRICT": Key(
-        "strict", *parsers.flag(), "refuse a job that the pre-flight warns of, instead of noting it in the result"
+        "strict",
+        *parsers.flag(),
+        "refuse a job after a warning of the pre-flight check, instead of recording the warning in the result",
     ),
     "DATA_DIR": Key("data_dir", *parsers.PATH, "folder of prepared data"),
     "OUTPUT_DIR": Key("output_dir", *parsers.PATH, "folder of results, logs and plots"),
     "RUNTIME": Key(
         "runtime",
         *parsers.choice("auto", "docker", "podman", "apptainer", "enroot", "native"),
-        "how jobs are contained",
+        "container engine of jobs; native = none",
     ),
     "NNODES": Key("nodes", *parsers.integer(1), "machines of one job"),
-    "LAUNCHER": Key("launcher", *parsers.choice("torchrun", "slurm"), "what starts the ranks; docs/hpc.md"),
-    "NODE_RANK": Key("node_rank", *parsers.integer(0), "number of this machine in a job of several, from 0"),
+    "LAUNCHER": Key("launcher", *parsers.choice("torchrun", "slurm"), "launcher of the ranks; docs/clusters.md"),
+    "NODE_RANK": Key("node_rank", *parsers.integer(0), "number of this machine in a job of several machines, from 0"),
     "MASTER_ADDR": Key(
-        "master_addr", *parsers.or_none("", parsers.HOST), "machine 0 of a job of several, as the others reach it"
+        "master_addr", *parsers.or_none("", parsers.HOST), "address of machine 0 in a job of several machines"
     ),
-    "MASTER_PORT": Key("master_port", *parsers.integer(1), "port on machine 0 where the machines of a job meet"),
+    "MASTER_PORT": Key("master_port", *parsers.integer(1), "port on machine 0 for the rendezvous of a job"),
     "SLURM_ACCOUNT": Key("slurm_account", *parsers.or_none("", parsers.WORD), "account of Slurm jobs"),
     "SLURM_PARTITION": Key("slurm_partition", *parsers.or_none("", parsers.WORD), "partition of Slurm jobs"),
     "SLURM_TIME": Key("slurm_time", *parsers.TIME, "time limit of each Slurm job"),
-    "SLURM_GPUS": Key("slurm_gpus", *parsers.choice("gpus-per-node", "gres", "none"), "how Slurm is asked for GPUs"),
+    "SLURM_GPUS": Key(
+        "slurm_gpus", *parsers.choice("gpus-per-node", "gres", "none"), "option of sbatch that requests GPUs"
+    ),
     "SLURM_EXTRA": Key("slurm_extra", *parsers.flags(), "more options of sbatch for each job"),
     "SLURM_IMAGE": Key(
         "slurm_image", *parsers.or_none("", parsers.PATH), "image for enroot: a .sqsh file, or [registry#]name:tag"
@@ -324,7 +330,9 @@ KEYS: dict[str, Key] = {
     "PROFILE_STEP_START": Key("profile_step_start", *parsers.integer(1), "first profiled step"),
     "PROFILE_STEP_END": Key("profile_step_end", *parsers.integer(1), "last profiled step"),
     "TARGET_LOSS": Key(
-        "target_loss", *parsers.or_none("", parsers.number(0, above=True)), "report the time to this loss"
+        "target_loss",
+        *parsers.or_none("", parsers.number(0, above=True)),
+        "loss in nats per token; results report the time to it",
     ),
 }
 
