@@ -97,7 +97,7 @@ def _plan(options: argparse.Namespace) -> tuple[Job, str, dict[str, Value]]:
     config, values = resolve(options.platform, settings)
     require_writable(config.results_dir, "OUTPUT_DIR")
     require_writable(config.output_dir / "logs", "OUTPUT_DIR")
-    manifest = describe(data_prefix(config, options.model))
+    manifest = describe(data_prefix(config, options.model), config.data_dir)
     check_epochs(config, manifest["tokens"])
     job = Job(config, options.framework, options.model, options.run)
     if job.framework == "prim":

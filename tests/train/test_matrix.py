@@ -1,4 +1,4 @@
-"""The settings of a matrix are resolved once, when it starts, and every process that it starts uses them."""
+"""Settings are resolved once and data are hashed once; every process of a matrix takes both as they were found."""
 
 import os
 import shutil
@@ -8,6 +8,7 @@ from toydata import write_toy_data
 
 from tests.support.matrices import RunningMatrix
 from train.runner import plan
+from utils.dataset import digest_cache
 from utils.errors import ConfigError
 from utils.settings import handed_on
 from utils.settings.config import ROOT, load, values_of
@@ -26,15 +27,20 @@ def checkout(tmp_path):
     return copy
 
 
-def test_settings_file_that_is_edited_while_a_matrix_runs_changes_nothing_in_it(checkout, tmp_path):
+def test_edited_settings_file_and_a_recorded_digest_are_not_read_again_while_a_matrix_runs(checkout, tmp_path):
     prefix = write_toy_data(tmp_path / "text")
     asked = read_file(checkout / "config.env", "config.env")
+    digest = "0" * 64
+    for path in (prefix.with_suffix(".bin"), prefix.with_suffix(".idx")):
+        digest_cache._record(tmp_path / "cache", {str(path): digest_cache._state(path) | {"sha256": digest}})
     one_rank = ("CPU_RANKS=1", "TRAIN_ITERS=6", "FRAMEWORK=mega")
     matrix = RunningMatrix(tmp_path / "output", prefix, *one_rank, root=checkout)
     matrix.wait_for(lambda: "=== data" in matrix.said)
     (checkout / "config.env").write_text("NONSENSE=1\n")  # whoever reads it from here on ends with an error
     assert matrix.wait() == 0, matrix.said
-    assert matrix.result("mega")["training_config"]["seed"] == int(asked["SEED"].text)
+    result = matrix.result("mega")
+    assert result["training_config"]["seed"] == int(asked["SEED"].text)
+    assert result["fingerprint"]["dataset_bin_sha256"] == digest  # recorded as of an unchanged file: nobody has read it
 
 
 def test_job_that_is_started_by_hand_reads_the_files(checkout):

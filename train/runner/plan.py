@@ -98,7 +98,7 @@ def finished(matrix: Matrix) -> set[str]:
 def data_digests(config: RunConfig) -> dict[str, str]:
     """Return the hash of the data of each model, after checking them; raise DataError."""
     prefixes = {model: data_prefix(config, model) for model in config.models}
-    manifests = {prefix: describe(prefix) for prefix in set(prefixes.values())}
+    manifests = {prefix: describe(prefix, config.data_dir) for prefix in set(prefixes.values())}
     for manifest in manifests.values():
         check_epochs(config, manifest["tokens"])
     return {model: str(manifests[prefix]["bin_sha256"]) for model, prefix in prefixes.items()}
@@ -107,7 +107,7 @@ def data_digests(config: RunConfig) -> dict[str, str]:
 def _known_digest(config: RunConfig, model: str) -> str | None:
     """The hash of data that are there and sound; None for others, which are the data step's to make or report."""
     try:
-        return str(describe(data_prefix(config, model))["bin_sha256"])
+        return str(describe(data_prefix(config, model), config.data_dir, is_recorded=False)["bin_sha256"])
     except DataError:
         return None
 
