@@ -16,6 +16,7 @@ from utils.errors import ConfigError
 from utils.models import NAMES as MODEL_NAMES
 from utils.models import ModelSpec, UnknownModelError
 from utils.models import get as get_model
+from utils.settings import handed_on
 from utils.settings.combinations import Rules, check_combinations, check_layout, frameworks, num_gpus
 from utils.settings.keys import in_results
 from utils.settings.layers import Value, from_arguments, from_environment, parse_values, read_file
@@ -177,8 +178,15 @@ def load(
 def values_of(
     platform: str, arguments: Sequence[str] = (), environ: Mapping[str, str] | None = None, root: Path = ROOT
 ) -> dict[str, Value]:
-    """Return text and origin of every setting after all layers, unchecked; raise ConfigError for bad grammar."""
-    return _layers(platform, from_environment(os.environ if environ is None else environ), arguments, root)
+    """Return text and origin of every setting after all layers, unchecked; raise ConfigError for bad grammar.
+
+    Settings that the parent process handed on replace the files and the environment (utils/settings/handed_on.py).
+    """
+    environ = os.environ if environ is None else environ
+    received = handed_on.received(environ)
+    if received is not None:
+        return received | from_arguments(arguments)
+    return _layers(platform, from_environment(environ), arguments, root)
 
 
 def folders(
