@@ -35,7 +35,7 @@ from utils.results import store
 from utils.settings import handed_on
 from utils.settings.combinations import AVAILABLE_FRAMEWORKS
 from utils.settings.config import PLATFORMS, require_writable
-from utils.settings.keys import Value
+from utils.settings.layers import Value
 
 KNOWN_WARNINGS = (
     # what is not installed stands in resolved_config and framework_versions of the result
