@@ -15,16 +15,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import tempfile
 import time
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
 from utils import redact
 from utils.errors import ConfigError
+from utils.files import MODE, written_whole
 from utils.housekeeping import archive_manifest, inventory
 from utils.housekeeping.archive_manifest import Listed
 from utils.housekeeping.footprint import open_file
@@ -59,9 +58,10 @@ def write(folder: Path, environ: Mapping[str, str]) -> tuple[Path, list[str]]:
         total = len(_packed(directory, is_talking=True))
         if not total:
             raise ConfigError(f"OUTPUT_DIR={folder}: holds no result, log or comparison of the suite; train first")
-        with _written_whole(folder / ARCHIVE) as temporary:
+        with written_whole(folder / ARCHIVE) as (temporary,):
             paths = _pack(directory, temporary, total, environ)
             _verify(temporary, paths)
+            temporary.chmod(MODE)
     finally:
         os.close(directory)
     return folder / ARCHIVE, paths
@@ -136,21 +136,6 @@ def _verify(path: Path, paths: Sequence[str]) -> None:
         damaged = archive.testzip()
         if damaged is not None or archive.namelist() != list(paths):
             raise ArchiveError(f"{path}: reads back damaged ({damaged or 'names'}); look at the disk and try again")
-
-
-@contextmanager
-def _written_whole(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`, which gets its name when the block has ended without an error."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    temporary = Path(name)
-    try:
-        yield temporary
-        os.fsync(descriptor)
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    finally:
-        os.close(descriptor)
-        temporary.unlink(missing_ok=True)
 
 
 class _Progress:

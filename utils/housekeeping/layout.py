@@ -54,16 +54,15 @@ _OF_LABEL = rf"(?:{_LABEL}_)?"
 _OF_NODE = r"(?:_node[1-9][0-9]*)?"
 _DATA_PLOT = r"data_[A-Za-z0-9._-]+\.png"
 _COMPARE = r"compare\.(?:png|md|html|json)"
-_RANDOM = "[a-z0-9_]{8}"  # of Python's tempfile
-_UNIQUE = r"[0-9a-f]{12}\.tmp"  # of utils/files.py
+_UNIQUE = r"(?:[0-9a-f]{12}\.tmp|[a-z0-9_]{8})"  # of utils/files.py; 8 characters are of earlier versions
 _RESULTS = (
     ("result", _names(rf"{_JOB}\.json")),
     ("comparison", _names(_COMPARE)),
-    ("temporary", _names(rf"\.{_JOB}\.json\.(?:{_RANDOM}|reserve)", rf"\.{_COMPARE}\.{_RANDOM}")),
+    ("temporary", _names(rf"\.{_JOB}\.json\.(?:{_UNIQUE}|reserve)", rf"\.{_COMPARE}\.{_UNIQUE}")),
 )
 _SUPERSEDED = (
     _names(SUPERSEDED),
-    Layout((("result", _names(rf"{_ATTEMPT}\.json")), ("temporary", _names(rf"\.{_ATTEMPT}\.json\.{_RANDOM}")))),
+    Layout((("result", _names(rf"{_ATTEMPT}\.json")), ("temporary", _names(rf"\.{_ATTEMPT}\.json\.{_UNIQUE}")))),
 )
 _PRIMUS_LOGS = Layout((("log", _names(r"(?:debug|info|warning|error|master-\S+)(?:\.\S+)?\.log")),))
 _PRIMUS = _below(  # work_group, user_name and exp_name of train/prim/yaml_config.py, then primus/core/utils/logger.py
@@ -73,7 +72,7 @@ _PRIMUS = _below(  # work_group, user_name and exp_name of train/prim/yaml_confi
 _NODES = Layout(  # train/job/nodes.py, gone when a job of several nodes has ended as it should
     (
         ("temporary", _names(r"(?:start|(?:node|ended)[0-9]+)\.json")),
-        ("temporary", _names(rf"\.(?:start|(?:node|ended)[0-9]+)\.json\.{_RANDOM}")),
+        ("temporary", _names(rf"\.(?:start|(?:node|ended)[0-9]+)\.json\.{_UNIQUE}")),
     )
 )
 _LOGS = Layout(
@@ -106,7 +105,7 @@ OUTPUT_LAYOUT = Layout(
         (
             "temporary",
             _names(
-                rf"\.(?:\.tprimat|status\.json|output\.zip|{PROBE.pattern})\.{_RANDOM}", rf"\.{_DATA_PLOT}\.{_UNIQUE}"
+                rf"\.(?:\.tprimat|status\.json|output\.zip|{PROBE.pattern})\.{_UNIQUE}", rf"\.{_DATA_PLOT}\.{_UNIQUE}"
             ),
         ),
     ),
@@ -127,7 +126,7 @@ _TOKENIZER = Layout(
                 r"(?:tokenizer|spiece|sentencepiece\.bpe)\.model",
             ),
         ),
-        ("temporary", _names(rf"\.source\.json\.{_RANDOM}")),
+        ("temporary", _names(rf"\.source\.json\.{_UNIQUE}")),
     )
 )
 _PARTS = Layout(  # data/encoding/parts.py, and data/encode.py for the lock and the tokenizer
@@ -140,7 +139,7 @@ _PARTS = Layout(  # data/encoding/parts.py, and data/encode.py for the lock and 
 _DATA_SET = Layout(
     (
         ("data", _names(r"text\.(?:bin|idx|json|jsonl|source\.json)")),
-        ("temporary", _names(rf"\.text\.(?:bin|idx|jsonl|source\.json)\.{_UNIQUE}", rf"\.text\.json\.{_RANDOM}")),
+        ("temporary", _names(rf"\.text\.(?:bin|idx|jsonl|source\.json)\.{_UNIQUE}", rf"\.text\.json\.{_UNIQUE}")),
     ),
     ((_names("tokenizer", rf"\.tokenizer\.{_UNIQUE}"), _TOKENIZER), (_names(r"\.text\.parts"), _PARTS)),
 )
@@ -159,7 +158,7 @@ DATA_LAYOUT = Layout(
     (
         ("marker", _names(re.escape(MARKER))),
         ("lock", _names(re.escape(LOCK))),
-        ("temporary", _names(rf"\.\.tprimat\.{_RANDOM}")),
+        ("temporary", _names(rf"\.\.tprimat\.{_UNIQUE}")),
     ),
     (
         (_names("index_cache"), _INDEX_CACHE),

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from utils.files import write_whole
 from utils.redact import json_value
 from utils.results.schema import (
     OPTIONAL_SECTIONS,
@@ -87,25 +86,7 @@ def write_json(content: Mapping[str, Any], path: Path, *, replace: bool = True) 
         text = json.dumps(json_value(content), indent=1, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise ResultError(f"{path}: cannot be written as JSON: {error}") from error
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary_name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    temporary = Path(temporary_name)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf8") as file:
-            file.write(text + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.chmod(0o644)
-        if replace:
-            temporary.replace(path)
-            return True
-        try:
-            os.link(temporary, path)
-        except FileExistsError:
-            return False
-        return True
-    finally:
-        temporary.unlink(missing_ok=True)
+    return write_whole(path, text + "\n", replace=replace)
 
 
 def read(path: Path) -> dict[str, Any]:
