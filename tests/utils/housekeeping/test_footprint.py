@@ -105,13 +105,17 @@ def test_a_marker_that_is_not_ours_stays_and_the_folder_is_not_used(fault, folde
     assert (folder / MARKER).read_bytes() == before
 
 
-def test_a_marker_that_is_a_link_or_a_pipe_is_not_ours(folder, tmp_path):
+def test_a_marker_that_is_a_link_a_pipe_or_a_folder_is_not_ours(folder, tmp_path):
     mark(tmp_path / "other", "output")
     (folder / MARKER).symlink_to(tmp_path / "other" / MARKER)
     with pytest.raises(FootprintError, match=MARKER):
         mark(folder, "output")
     (folder / MARKER).unlink()
     os.mkfifo(folder / MARKER)  # must not wait for a writer
+    with pytest.raises(FootprintError, match="no regular file"):
+        mark(folder, "output")
+    (folder / MARKER).unlink()
+    (folder / MARKER).mkdir()
     with pytest.raises(FootprintError, match="no regular file"):
         mark(folder, "output")
 
