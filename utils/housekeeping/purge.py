@@ -154,7 +154,7 @@ def _counted(number: int, noun: str) -> str:
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m utils.housekeeping.purge",
-        description="Remove all that the suite has written: results of all jobs and labels, logs, comparisons, archive.",
+        description="Remove all that the suite wrote: results of all jobs and labels, logs, comparisons, archive.",
         epilog="Everything else in these folders is left and listed. Exits 0 on success; 1 if a file could not be "
         "removed; 2 if the folder is refused.",
     )
