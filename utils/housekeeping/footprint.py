@@ -75,11 +75,11 @@ def read_marker(directory: int, where: str) -> str:
 def open_file(directory: int, name: str) -> BinaryIO:
     """Open a regular file of an open folder; a link or a pipe raises OSError at once."""
     # without O_NONBLOCK, opening a pipe waits for a writer
-    file = os.fdopen(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory), "rb")
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
+    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
         raise OSError(f"{name} is no regular file")
-    return file
+    return os.fdopen(descriptor, "rb")
 
 
 def read_file(directory: int, name: str, largest_bytes: int | None = None) -> bytes:
