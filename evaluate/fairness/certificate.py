@@ -16,6 +16,7 @@ from evaluate.fairness import pair_conditions as conditions
 from evaluate.fairness.handicaps import handicap, remark
 from evaluate.metrics import curves
 from utils.results.schema import Result
+from utils.settings.keys import names_of
 
 SAME, ALLOWED, BLOCKING, UNKNOWN = "same", "differs, allowed", "differs, not comparable", "unknown"
 CONDITION_STATES = {
@@ -37,36 +38,11 @@ MODEL = {
     "rope_base": "rotary base",
     "rope_scaling": "rotary scaling",
     "sliding_window": "attention window",
-    "init_std": "standard deviation of initial weights",
-}
-WORK = {
-    "precision": "precision",
-    "sequence_length": "sequence length",
-    "global_batch_size": "global batch",
-    "max_steps": "number of steps",
-    "lr": "learning rate",
-    "min_lr": "last learning rate",
-    "warmup_iters": "warm-up steps",
-    "weight_decay": "weight decay",
-    "beta1": "Adam beta 1",
-    "beta2": "Adam beta 2",
-    "adam_eps": "Adam epsilon",
-    "clip_grad": "gradient clipping",
-    "parameters_without_weight_decay": "parameters without weight decay",
-    "seed": "seed",
-}
-LAYOUT = {
-    "num_gpus": "number of GPUs",
-    "tp": "tensor parallel size",
-    "pp": "pipeline parallel size",
-    "cp": "context parallel size",
-    "dp": "data parallel size",
-    "micro_batch_size": "micro batch",
-    "gradient_accumulation": "gradient accumulation",
-}
+} | names_of("model")
+WORK = names_of("work") | {"parameters_without_weight_decay": "parameters without weight decay"} | names_of("seed")
+LAYOUT = {"num_gpus": "number of GPUs"} | names_of("layout")
 """Part of the work in the track `equal`; in `best` each side has its own."""
-MEANS = {
-    "init": "source of initial weights",
+MEANS = names_of("means") | {
     "optimizer": "optimizer class",
     "distributed_optimizer": "distributed optimizer",
     "parameter_dtype": "parameter type",

@@ -16,6 +16,7 @@ from train.cluster.slurm_commands import SlurmError
 from train.runner import plan
 from utils.errors import ConfigError
 from utils.settings.config import ROOT
+from utils.settings.keys import KEYS
 
 NODES = ("LAUNCHER=slurm", "NNODES=2", "GPUS_PER_NODE=8", "MODEL=llama", "FRAMEWORK=mega", "RUNS=1")
 SITE = (
@@ -131,6 +132,13 @@ def test_settings_of_the_environment_reach_the_nodes_and_secrets_do_not(monkeypa
     monkeypatch.setenv("SEED", "9")
     monkeypatch.setenv("HF_TOKEN", "hf_" + "x" * 34)
     assert "SEED=9" in step(script_of()) and "hf_x" not in script_of()
+
+
+def test_every_resolved_setting_is_in_the_script() -> None:
+    """A settings file that is edited while a job waits in the queue changes nothing in the job."""
+    words = step(script_of())
+    keys = {word.split("=")[0] for word in words[words.index("node") + 1 :] if "=" in word}
+    assert keys == set(KEYS) - {"FRAMEWORK", "MODEL", "NODE_RANK"}
 
 
 @pytest.mark.parametrize("settings", [NATIVE, ENROOT, APPTAINER, ("COOLDOWN_SECONDS=5", *SITE)], ids=" ".join)

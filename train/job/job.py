@@ -23,8 +23,6 @@ from utils.results.performance import data_wait_fraction, data_wait_warning, sum
 from utils.results.schema import NO_ENERGY
 from utils.settings.config import ROOT, RunConfig
 
-pass
-
 REASON_LINES = 6
 ONE_STEADY_STEP = "one steady step has no spread"
 NO_DATA_WAIT = "the framework does not tell how long it waits for samples"

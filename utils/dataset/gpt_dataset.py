@@ -7,9 +7,11 @@ order is global: step s (from 0) holds samples s*GBS to s*GBS + GBS - 1. megatro
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from utils.dataset.digest_cache import sha256_once
 from utils.dataset.indexed import bin_path, check, idx_path, load_manifest, manifest_path
 from utils.dataset.place import bytes_needed, data_prefix, tokens_needed
 from utils.errors import DataError
@@ -32,17 +34,20 @@ REPEAT_ERROR_EPOCHS = 4.0
 """More passes than this and a small corpus is memorised; see ALLOW_REPEAT."""
 
 
-def describe(prefix: Path) -> dict[str, Any]:
-    """Return the manifest of a checked data set; for one that somebody else encoded, what its files tell.
+def describe(prefix: Path, data_dir: Path | None = None, *, is_recorded: bool = True) -> dict[str, Any]:
+    """Return the manifest of a checked data set; for one that another program encoded, counts and digests of its files.
 
+    With a `data_dir`, files that have not changed since their digests were recorded there are not read again;
+    `is_recorded=False` writes no record (utils/dataset/digest_cache.py).
     Raises DataError where the files are missing, damaged, or other files than the manifest was written for.
     """
     index = check(prefix)
+    digest = sha256_file if data_dir is None else partial(sha256_once, data_dir=data_dir, is_recorded=is_recorded)
     found = {
         "tokens": index.tokens,
         "documents": index.documents,
-        "bin_sha256": sha256_file(bin_path(prefix)),
-        "idx_sha256": sha256_file(idx_path(prefix)),
+        "bin_sha256": digest(bin_path(prefix)),
+        "idx_sha256": digest(idx_path(prefix)),
     }
     if not manifest_path(prefix).exists():
         return found

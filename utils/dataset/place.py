@@ -14,20 +14,11 @@ from pathlib import Path
 from utils.dataset.indexed import bin_path, idx_path
 from utils.errors import UnusableError
 from utils.settings.config import RunConfig
+from utils.settings.keys import KEYS
 
 HUB_DATASETS = ("bc", "c4", "hub")
 """Fetched by data/hub/fetch.py; `hub` is whatever DATASET_REPO names."""
-TEXT_SETTINGS = (
-    "dataset_revision",
-    "text_column",
-    "tokenizer",
-    "text_unit",
-    "on_bad_record",
-    "clean",
-    "group_rows",
-    "min_characters",
-    "max_characters",
-)
+TEXT_SETTINGS = tuple(key.field for key in KEYS.values() if key.decides_text)
 """Fields of RunConfig that decide what a text becomes, whichever text it is."""
 SYNTH_BYTES_PER_TOKEN = 16
 """Text, ids and indices of synthetic data: 10.7 measured at 245,761 tokens."""

@@ -159,7 +159,8 @@ DATA_LAYOUT = Layout(
     (
         ("marker", _names(re.escape(MARKER))),
         ("lock", _names(re.escape(LOCK))),
-        ("temporary", _names(rf"\.\.tprimat\.{_RANDOM}")),
+        ("data", _names(r"digests\.json")),  # utils/dataset/digest_cache.py
+        ("temporary", _names(rf"\.(?:\.tprimat|digests\.json)\.{_RANDOM}")),
     ),
     (
         (_names("index_cache"), _INDEX_CACHE),

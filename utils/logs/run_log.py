@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from utils.logs.lines import Printed
 
-pass
-
 
 class Fact(NamedTuple):
     """A figure of the whole run, and the line that says it (`name:number`)."""

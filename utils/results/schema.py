@@ -11,33 +11,13 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from utils.settings.keys import Number, in_results
+
 SCHEMA_VERSION = 1
 STATUSES = ("ok", "oom", "failed", "timeout", "nan")
 
-Number = (int, float)
-_SETTINGS: dict[str, type | tuple[type, ...]] = {
-    "max_steps": int,
-    "global_batch_size": int,
-    "micro_batch_size": int,
-    "sequence_length": int,
-    "num_gpus": int,
-    "gradient_accumulation": int,
-    "tp": int,
-    "pp": int,
-    "cp": int,
-    "dp": int,
-    "precision": str,
-    "seed": int,
-    "lr": Number,
-    "min_lr": Number,
-    "warmup_iters": int,
-    "weight_decay": Number,
-    "beta1": Number,
-    "beta2": Number,
-    "adam_eps": Number,
-    "clip_grad": Number,
-    "init": str,
-    "init_std": Number,
+_SETTINGS: dict[str, type | tuple[type, ...]] = {"num_gpus": int} | {
+    place.key: place.kind for place in in_results().values() if place.kind is not None
 }
 """Asked in `training_config`, read back from the running framework in `resolved_config`."""
 # One row a section: the keys it must have and the type of each. Every value in a section may be null with a reason,
@@ -195,6 +175,16 @@ MEASURED_WHEN_OK = (
     ("resolved_config", "parameter_count"),
     ("fingerprint", "token_stream_sha256"),
 )
+
+
+def with_later_settings(result: dict[str, Any]) -> dict[str, Any]:
+    """Return a result with the settings that did not exist yet when it was written, at the value that ran then."""
+    for place in in_results().values():
+        if place.before is not None:
+            for section in ("training_config", "resolved_config"):
+                if isinstance(result.get(section), dict):
+                    result[section].setdefault(place.key, place.before)
+    return result
 
 
 def problems(result: Mapping[str, Any]) -> list[str]:

@@ -15,7 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from utils.redact import json_value
-from utils.results.schema import OPTIONAL_SECTIONS, SAMPLE_DIGITS, SAMPLES, SCHEMA_VERSION, SECTIONS, STATUSES, problems
+from utils.results.schema import (
+    OPTIONAL_SECTIONS,
+    SAMPLE_DIGITS,
+    SAMPLES,
+    SCHEMA_VERSION,
+    SECTIONS,
+    STATUSES,
+    problems,
+    with_later_settings,
+)
 
 __all__ = [
     "SAMPLES",
@@ -111,7 +120,7 @@ def read(path: Path) -> dict[str, Any]:
         raise ResultError(f"{path}: cannot be read as JSON: {error}") from error
     if not isinstance(result, dict):
         raise ResultError(f"{path}: got a JSON {type(result).__name__}, wanted an object")
-    validate(result, str(path))
+    validate(with_later_settings(result), str(path))
     for section, keys in {**SECTIONS, **OPTIONAL_SECTIONS}.items():
         if section in result:
             result[section] = dict.fromkeys(keys) | result[section]
