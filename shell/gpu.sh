@@ -20,7 +20,7 @@ main() {
   show_help_if_asked "$@"
   use_any_python
   cd "$ROOT"
-  exec "$PYTHON" -m train.machine.gpu_table "$@"
+  exec "$PYTHON" -m train.machine.gpu_command "$@"
 }
 
 main "$@"
