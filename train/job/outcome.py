@@ -57,7 +57,7 @@ class LauncherEnd:
     status: str | None = None
     """None: `failed` for a launcher that left no result, else the launcher's own status."""
     cause: str | None = None
-    """How the job was ended from outside, which its launcher cannot know."""
+    """The end from outside, which the launcher cannot know; None if there was none."""
 
 
 def finalize_result(attempt: Attempt, account: RankEnd | Ending | LauncherEnd) -> bool:

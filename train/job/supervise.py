@@ -18,7 +18,7 @@ from train.job.rank_output import OutputReader, RankOutput, RemoteLog
 from utils.results.step_line import Step
 
 GRACE_SECONDS = 10.0
-"""From SIGTERM to SIGKILL."""
+"""Time between SIGTERM and SIGKILL."""
 POLL_SECONDS = 0.2
 
 
@@ -32,7 +32,7 @@ class Limits:
 
 @dataclass
 class Ending:
-    """How the ranks of a job ended, as their launcher saw it."""
+    """The end of a job's ranks, as their launcher saw it."""
 
     exit_code: int
     """Of torchrun; negative for a signal, as in subprocess."""

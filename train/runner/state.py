@@ -28,7 +28,7 @@ class JobState:
     """One job of the matrix."""
 
     number: int
-    """From 1, in the order in which they run."""
+    """Position in the matrix, from 1."""
     job: Job
     state: str = WAITING
     reason: str | None = None
