@@ -23,8 +23,9 @@ from train.common.loading import loader_arguments, tie_workers
 from train.common.weights import EqualWeights, WeightSource, combined_digest
 from train.hf import resolved as hf_resolved
 from train.hf.model import build_model
-from train.job.job import Job, JobReport
+from train.job.job import Job
 from train.job.recorder import StepRecorder, hf_callback
+from train.job.report import JobReport
 from utils.dataset.gpt_dataset import build_train_dataset
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig

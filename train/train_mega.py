@@ -35,8 +35,9 @@ from megatron.core.utils import get_model_config
 from train.common import trainer
 from train.common.loading import loader_arguments, tie_workers
 from train.common.weights import EqualWeights, WeightSource, combined_digest
-from train.job.job import Job, JobReport
+from train.job.job import Job
 from train.job.recorder import StepRecorder
+from train.job.report import JobReport
 from train.mega import resolved as mega_resolved
 from train.mega import weights as mega_weights
 from train.mega.model import build_model, initialize_parallel

@@ -27,8 +27,9 @@ from megatron.core import parallel_state
 
 from train.common import trainer
 from train.common.weights import EqualWeights, WeightSource, combined_digest
-from train.job.job import Job, JobReport
+from train.job.job import Job
 from train.job.recorder import StepRecorder, lightning_callback
+from train.job.report import JobReport
 from train.mega import weights as mega_weights
 from train.mega.resolved import gpt_of
 from train.nemo import recipe as nemo_recipe

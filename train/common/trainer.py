@@ -14,9 +14,10 @@ from typing import Any
 
 import torch
 
-from train.job.job import Job, JobReport
+from train.job.job import Job
 from train.job.processes import end_with_parent
 from train.job.recorder import CpuDevice, CudaDevice, StepRecorder
+from train.job.report import JobReport
 from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe
 from utils.errors import ConfigError, DataError
 from utils.hardware import detect as hardware

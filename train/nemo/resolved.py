@@ -8,7 +8,7 @@ from megatron.core import num_microbatches_calculator as calculator
 from megatron.core import parallel_state
 
 from train.common import trainer
-from train.job.job import MismatchError
+from train.job.report import MismatchError
 from train.mega import resolved as mega_resolved
 from train.settings_map.map import ROWS, Say
 from utils.models import ModelSpec

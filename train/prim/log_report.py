@@ -6,15 +6,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from train.job.job import (
-    NO_DATA_WAIT,
-    ONE_STEADY_STEP,
-    IncompleteError,
-    Job,
-    JobReport,
-    MismatchError,
-)
+from train.job.job import Job
 from train.job.recorder import NonFiniteError
+from train.job.report import NO_DATA_WAIT, ONE_STEADY_STEP, IncompleteError, JobReport, MismatchError
 from utils.logs.reader import LogFormatError, read_log
 from utils.logs.run_log import RunLog
 from utils.results.performance import summarize

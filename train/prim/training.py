@@ -19,8 +19,9 @@ from typing import Any
 
 from train.common import trainer
 from train.job import processes
-from train.job.job import IncompleteError, Job, MismatchError, log_path
+from train.job.job import Job, log_path
 from train.job.recorder import NonFiniteError
+from train.job.report import IncompleteError, MismatchError
 from train.prim import plan as prim_plan
 from train.prim import process as prim_run
 from train.prim import sample_order as prim_order
@@ -34,8 +35,6 @@ from utils.hardware.detect import HardwareError, visible_gpus
 from utils.provenance.origin import speed_variables
 from utils.settings.config import ROOT, load
 
-SIGNAL_EXIT_CODE = 128
-"""Plus the number of the signal, as shells have it."""
 NATIVE_WEIGHTS = "Primus draws its own weights and does not say which"
 
 
@@ -134,11 +133,11 @@ def _take(report: LogReport, plan: prim_plan.Plan, follower: prim_run.Follower, 
 
 def _check_ending(report: LogReport, follower: prim_run.Follower, exit_code: int, stop: processes.StopRequest) -> None:
     if stop.signal is not None:
-        raise PrimusError(f"interrupted by {stop.signal.name}", SIGNAL_EXIT_CODE + stop.signal)
+        raise PrimusError(f"interrupted by {stop.signal.name}", stop.exit_code(otherwise=1))
     if wrong := follower.mismatch or check_arguments(report.job, follower.arguments):
         raise MismatchError(wrong)
     if exit_code != 0:
-        code = exit_code if exit_code > 0 else SIGNAL_EXIT_CODE - exit_code
+        code = exit_code if exit_code > 0 else processes.SIGNAL_EXIT_CODE - exit_code
         last = "\n".join([*follower.memory_lines, *follower.last_lines])
         raise PrimusError(f"Primus ended with exit code {code}; last lines of its log:\n{last}", code)
 
