@@ -20,20 +20,13 @@ from pathlib import Path
 from train.nemo import interpreter as nemo_python
 from utils.errors import ConfigError
 from utils.hardware.detect import HardwareError, detect_platform
-from utils.models import NAMES
+from utils.models import MODELS, can_train
 from utils.settings.config import folders
 
-SOURCES = {
-    "llama": "meta-llama/Llama-3.1-8B",
-    "qwen": "Qwen/Qwen2.5-7B",
-    "mistral": "mistralai/Mistral-7B-v0.1",
-}
-"""The releases that the specs of utils/models.py are taken from."""
 PARTS = ("context", "weights")
 """Folders of a finished NeMo 2 checkpoint."""
-READ_BESIDE_THE_WEIGHTS = {"llama": ("config.json",), "qwen": ("config.json", "generation_config.json")}
-READ_BESIDE_THE_WEIGHTS["mistral"] = READ_BESIDE_THE_WEIGHTS["qwen"]
-"""Files of a local source that NeMo's importers read and do not look for beforehand."""
+READ_BESIDE_THE_WEIGHTS = ("config.json", "generation_config.json")
+"""Files of a local source that NeMo's importers read without a check that they exist; Llama's reads only the first."""
 
 
 class ConversionError(RuntimeError):
@@ -68,7 +61,8 @@ def check_source(model: str, source: str) -> str:
     folder = Path(source).expanduser()
     if not folder.is_dir():
         return f"hf://{source}"
-    missing = [name for name in READ_BESIDE_THE_WEIGHTS[model] if not (folder / name).is_file()]
+    wanted = READ_BESIDE_THE_WEIGHTS[:1] if MODELS[model].transformers == "Llama" else READ_BESIDE_THE_WEIGHTS
+    missing = [name for name in wanted if not (folder / name).is_file()]
     if missing:
         raise ConfigError(f"--source {source}: no {', '.join(missing)}; copy the whole repository there")
     return f"hf://{folder.resolve()}"
@@ -89,7 +83,7 @@ def main() -> int:
             os.execv(python, [python, "-m", "train.convert", *sys.argv[1:]])
         if importlib.util.find_spec("transformer_engine") is None:
             raise ConfigError(f"convert: {sys.executable} has no transformer_engine; use nvcr.io/nvidia/nemo:25.04")
-        source = check_source(options.model, options.source or SOURCES[options.model])
+        source = check_source(options.model, options.source or MODELS[options.model].release)
         output = options.output or folders(platform, arguments=options.settings)[1] / f"nemo_{options.model}"
         is_new = convert(output, lambda folder: _import(options.model, source, folder))
     except (ConfigError, HardwareError) as error:
@@ -104,7 +98,7 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m train.convert", description=__doc__)
-    parser.add_argument("model", choices=NAMES)
+    parser.add_argument("model", choices=[name for name in MODELS if can_train("nemo", name)])
     parser.add_argument("--source", help="Hugging Face repository or local folder (default: the release of the model)")
     parser.add_argument("--output", type=Path, help="folder of the checkpoint (default: DATA_DIR/nemo_<model>)")
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
@@ -116,8 +110,8 @@ def _import(model: str, source: str, folder: Path) -> None:
     import fiddle
     from nemo.collections import llm
 
-    recipes = {"llama": llm.llama31_8b, "qwen": llm.qwen25_7b, "mistral": llm.mistral_7b}
-    llm.import_ckpt(model=fiddle.build(recipes[model].model()), source=source, output_path=folder)
+    recipe = getattr(llm, str(MODELS[model].nemo_recipe))
+    llm.import_ckpt(model=fiddle.build(recipe.model()), source=source, output_path=folder)
 
 
 @contextmanager

@@ -186,6 +186,7 @@ def train(job: Job, report: JobReport, prefix: Path, manifest: dict[str, Any]) -
     digest = None if source is None else combined_digest(source.digests)
     report.fingerprint = trainer.fingerprint(job, prefix, manifest, dataset, digest)
     report.check_resolved()
+    trainer.check_model(job.spec, report.resolved)
     report.recorder = trainer.recorder(job, is_reporter())
     trainer.print_start(job, report)
     run(config, training, report.recorder)

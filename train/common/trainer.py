@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import math
 import os
 import shlex
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from train.job.job import Job, JobReport
+from train.job.job import Job, JobReport, MismatchError
 from train.job.processes import end_with_parent
 from train.job.recorder import CpuDevice, CudaDevice, StepRecorder
 from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe
 from utils.errors import ConfigError, DataError
 from utils.hardware import detect as hardware
+from utils.models import ModelSpec
 from utils.provenance import origin
 from utils.provenance.digests import TOKEN_STREAM_BATCHES, sha256_json, sha256_token_stream
 from utils.results import raw_samples
 from utils.settings.config import RunConfig, load
 
+FLOAT32_RELATIVE = 1e-6
 TrainFunction = Callable[[Job, JobReport, Path, dict[str, Any]], None]
 
 
@@ -127,6 +130,47 @@ def absent(resolved: dict[str, Any]) -> dict[str, str]:
         "sliding_window": "this model attends to every earlier token",
     }
     return {key: reason for key, reason in why.items() if resolved[key] is None}
+
+
+def model_differences(spec: ModelSpec, resolved: Mapping[str, Any]) -> list[str]:
+    """Return what the resolved configuration has otherwise than the model, as `key: asked ..., built ...`.
+
+    Floats are compared as float32 holds them: rope's base is worked out of frequencies of that precision.
+    """
+    wanted: dict[str, Any] = {
+        "num_layers": spec.num_layers,
+        "hidden_size": spec.hidden_size,
+        "ffn_hidden_size": spec.ffn_hidden_size,
+        "num_attention_heads": spec.num_attention_heads,
+        "num_query_groups": spec.num_query_groups,
+        "vocab_size": spec.vocab_size,
+        "norm_eps": spec.norm_epsilon,
+        "qkv_bias": spec.qkv_bias,
+        "rope_base": spec.rope_base,
+        "parameter_count": spec.parameter_count,
+    }
+    found = {key: (value, resolved[key]) for key, value in wanted.items() if resolved[key] is not None}
+    if resolved["num_layers"] is not None:  # the configuration is known
+        found["rope_scaling"] = (spec.rope_scaling and spec.rope_scaling.__dict__, resolved["rope_scaling"])
+        found["tie_word_embeddings"] = (spec.tie_word_embeddings, resolved.get("tie_word_embeddings", False))
+    return [
+        f"{key}: asked {value!r}, built {built!r}" for key, (value, built) in found.items() if not _same(value, built)
+    ]
+
+
+def check_model(spec: ModelSpec, resolved: Mapping[str, Any]) -> None:
+    """Raise MismatchError where the framework has built another model than the spec."""
+    wrong = model_differences(spec, resolved)
+    if resolved["sliding_window"] != spec.sliding_window:
+        wrong.append(f"sliding_window: asked {spec.sliding_window!r}, built {resolved['sliding_window']!r}")
+    if wrong:
+        raise MismatchError(f"the framework built another model than {spec.name}: " + "; ".join(wrong))
+
+
+def _same(value: Any, built: Any) -> bool:
+    if isinstance(value, float) and isinstance(built, float):
+        return math.isclose(value, built, rel_tol=FLOAT32_RELATIVE)
+    return bool(value == built)
 
 
 def print_start(job: Job, report: JobReport) -> None:

@@ -19,7 +19,10 @@ WeightSource = Callable[[str], torch.Tensor]
 
 
 def shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
-    """Return the shape of every parameter of the spec by transformers name, [output, input] for linear weights."""
+    """Return the shape of every parameter of the spec by transformers name, [output, input] for linear weights.
+
+    A tied output layer has no parameter of its own.
+    """
     hidden, ffn = spec.hidden_size, spec.ffn_hidden_size
     key_value = spec.num_query_groups * spec.head_dim
     named: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (spec.vocab_size, hidden)}
@@ -35,7 +38,8 @@ def shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
         named[f"{prefix}mlp.down_proj.weight"] = (hidden, ffn)
         named[f"{prefix}input_layernorm.weight"] = (hidden,)
         named[f"{prefix}post_attention_layernorm.weight"] = (hidden,)
-    return named | {"model.norm.weight": (hidden,), "lm_head.weight": (spec.vocab_size, hidden)}
+    named["model.norm.weight"] = (hidden,)
+    return named if spec.tie_word_embeddings else named | {"lm_head.weight": (spec.vocab_size, hidden)}
 
 
 class EqualWeights:

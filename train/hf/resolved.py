@@ -59,6 +59,7 @@ def _model(training: Trainer) -> dict[str, Any]:
         "rope_scaling": _rope_scaling(model, rope),
         # the model's forward builds the mask from its configuration, not from the attention layer
         "sliding_window": getattr(model.model.config, "sliding_window", None),
+        **({"tie_word_embeddings": True} if model.lm_head.weight is model.model.embed_tokens.weight else {}),
         "attention_backend": f"torch_{settings._attn_implementation}",
         "layer_implementation": type(model).__name__,
         "init_std": settings.initializer_range,

@@ -116,7 +116,7 @@ def build_model(config: RunConfig, spec: ModelSpec) -> GPTModel:
         rotary_base=spec.rope_base,
         rope_scaling=spec.rope_scaling is not None,
         rope_scaling_factor=_rope_factor(spec),
-        share_embeddings_and_output_weights=False,
+        share_embeddings_and_output_weights=spec.tie_word_embeddings,
     )
     return model if config.platform == "cpu" else model.cuda()
 

@@ -11,6 +11,7 @@ from megatron.core.distributed import DistributedDataParallel
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.optimizer import MegatronOptimizer
 from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
+from megatron.core.transformer.module import param_is_not_shared
 from torch.utils.data import DataLoader
 
 from train.common import trainer
@@ -86,6 +87,7 @@ def model_facts(model: DistributedDataParallel) -> dict[str, Any]:
         "rope_base": _rope_base(gpt),
         "rope_scaling": _rope_scaling(gpt),
         "sliding_window": None if window is None else window[0] + 1,
+        **({"tie_word_embeddings": True} if gpt.share_embeddings_and_output_weights else {}),
         "attention_backend": "torch_sdpa" if is_local else f"transformer_engine:{settings.attention_backend.name}",
         "layer_implementation": "megatron_core_local" if is_local else "transformer_engine",
         "init_std": settings.init_method_std,
@@ -145,9 +147,16 @@ def _parameter_count(gpt: GPTModel) -> int:
 
 
 def _count_once(parameters: Iterable[torch.Tensor]) -> int:
-    """Count elements over tensor- and pipeline-parallel ranks, the copies that each tensor rank holds only once."""
+    """Count elements over tensor- and pipeline-parallel ranks; a weight that several ranks hold counts once.
+
+    Each tensor rank holds a copy of the norms; of a tied embedding the last pipeline stage holds a copy (`shared`).
+    """
     is_first = parallel_state.get_tensor_model_parallel_rank() == 0
-    count = sum(p.numel() for p in parameters if is_first or getattr(p, "tensor_model_parallel", False))
+    count = sum(
+        parameter.numel()
+        for parameter in parameters
+        if (is_first or getattr(parameter, "tensor_model_parallel", False)) and param_is_not_shared(parameter)
+    )
     total = torch.tensor(count, dtype=torch.int64, device="cuda")
     torch.distributed.all_reduce(total, group=parallel_state.get_model_parallel_group())
     return int(total)

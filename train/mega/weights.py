@@ -15,10 +15,12 @@ from megatron.core.models.gpt.gpt_model import GPTModel
 from train.common.weights import WeightSource
 from utils.models import ModelSpec
 
+_EMBEDDING = "embedding.word_embeddings.weight"
+_OUTPUT_LAYER = "output_layer.weight"
 _OUTSIDE_LAYERS = {
-    "embedding.word_embeddings.weight": "model.embed_tokens.weight",
+    _EMBEDDING: "model.embed_tokens.weight",
     "decoder.final_layernorm.weight": "model.norm.weight",
-    "output_layer.weight": "lm_head.weight",
+    _OUTPUT_LAYER: "lm_head.weight",
 }
 _SIMPLE_IN_LAYER = {
     # local layers have the norm as a module of its own; TransformerEngine fuses it into the linear layer after it
@@ -59,7 +61,9 @@ def _global_name(model: GPTModel, name: str) -> str:
 
 def _whole(name: str, spec: ModelSpec, source: WeightSource) -> torch.Tensor:
     if name in _OUTSIDE_LAYERS:
-        return source(_OUTSIDE_LAYERS[name])
+        # of a tied model only a last pipeline stage of its own has an output layer, a copy of the embedding
+        is_tied_output = spec.tie_word_embeddings and name == _OUTPUT_LAYER
+        return source(_OUTSIDE_LAYERS[_EMBEDDING if is_tied_output else name])
     match = re.fullmatch(r"decoder\.layers\.(\d+)\.(.+)", name)
     if match is None:
         raise KeyError(f"{name}: no such parameter in {spec.name}")

@@ -25,10 +25,9 @@ from nemo.lightning import _strategy_lib
 from train.nemo import cpu as nemo_cpu
 from train.settings_map.map import overrides
 from utils.errors import ConfigError
-from utils.models import ModelSpec
+from utils.models import MODELS, ModelSpec
 from utils.settings.config import RunConfig
 
-RECIPES = {"llama": llm.llama31_8b, "qwen": llm.qwen25_7b, "mistral": llm.mistral_7b}
 SEED_ARGUMENTS = {"seed": 1234, "fp8": False}
 """Defaults of `init_parallel_ranks`, which its only caller does not set: NeMo's weights have seed 1234 otherwise."""
 
@@ -40,7 +39,7 @@ def make(
 
     Raises ConfigError for a setting of the map that the recipe's objects do not have.
     """
-    recipe = RECIPES[spec.name].pretrain_recipe(
+    recipe = module_of(spec.name).pretrain_recipe(
         dir=str(log_dir), name=spec.name, num_nodes=config.nodes, num_gpus_per_node=config.num_gpus // config.nodes
     )
     recipe.data = nemo_run.Config(
@@ -61,6 +60,11 @@ def make(
     if config.platform == "cpu":
         nemo_cpu.adapt(recipe)
     return recipe
+
+
+def module_of(model: str) -> Any:
+    """Return NeMo's recipe module of a model."""
+    return getattr(llm, str(MODELS[model].nemo_recipe))
 
 
 def say(recipe: Any, path: str, value: Any) -> None:

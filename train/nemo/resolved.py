@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from megatron.core import num_microbatches_calculator as calculator
@@ -16,6 +17,11 @@ from utils.settings.config import RunConfig
 
 NOT_COMPARED = ("optimizer", "attention_backend")
 """Asked for by a word of NeMo's, read back as what was built from it."""
+AS_ASKED: dict[str, Callable[[Any], Any]] = {
+    "gradient_reduce_dtype": lambda name: name == "float32",
+    "tie_word_embeddings": bool,  # `resolved_config` has the key for a tied model only
+}
+"""Conversion of a value that is read back into the form in which it was asked for."""
 
 
 def read(training: Any) -> dict[str, Any]:
@@ -46,8 +52,8 @@ def check(config: RunConfig, spec: ModelSpec, resolved: dict[str, Any]) -> None:
         if told.when is not None and not told.when(config, spec):
             continue
         wanted, built = row.wanted(config, spec), _at(resolved, row.resolved)
-        if row.resolved == "gradient_reduce_dtype":
-            built = built == "float32"
+        if row.resolved in AS_ASKED:
+            built = AS_ASKED[row.resolved](built)
         if wanted != built:
             wrong.append(f"{row.name}: asked {wanted!r}, built {built!r} ({', '.join(told.keys)})")
     if wrong:
@@ -57,7 +63,7 @@ def check(config: RunConfig, spec: ModelSpec, resolved: dict[str, Any]) -> None:
 def _at(resolved: dict[str, Any], path: str) -> Any:
     value: Any = resolved
     for name in path.split("."):
-        value = None if value is None else value[name]
+        value = None if value is None else value.get(name)
     return value
 
 

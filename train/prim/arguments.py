@@ -104,6 +104,8 @@ class Arguments:
         if self.is_complete:
             known |= {key: self.values.get(name) for key, name in SAME.items()} | self._derived() | {"init": NATIVE}
             why = dict.fromkeys(known, NOT_SAID) | _absent(self.values)
+            if self.values.get("untie_embeddings_and_output_weights") is False:
+                known["tie_word_embeddings"] = True
         known["reasons"] = {key: reason for key, reason in why.items() if known[key] is None}
         return known
 
@@ -122,40 +124,22 @@ class Arguments:
         }
 
     def _parameter_count(self, spec: ModelSpec) -> int | None:
-        """The sum over tensor and pipeline ranks, the norms that every tensor rank has counted once.
+        """The sum over tensor and pipeline ranks, with each weight that several ranks hold counted once.
 
-        None until every rank has said its number.
+        Each tensor rank counts all norms; the last pipeline stage of a tied model counts the embedding again. None
+        until every rank has printed its number.
         """
         tensor, pipeline = (self.values.get(f"{kind}_model_parallel_size") for kind in ("tensor", "pipeline"))
         if not isinstance(tensor, int) or not isinstance(pipeline, int) or len(self.parameters) != tensor * pipeline:
             return None
         norms = (2 * spec.num_layers + 1) * spec.hidden_size
-        return sum(self.parameters.values()) - (tensor - 1) * norms
+        copies = spec.vocab_size * spec.hidden_size if spec.tie_word_embeddings and pipeline > 1 else 0
+        return sum(self.parameters.values()) - (tensor - 1) * norms - copies
 
 
 def plain(line: str) -> str:
     """Return a line of Primus without its colours and its end."""
     return _ANSI.sub("", line).rstrip()
-
-
-def differences(resolved: Mapping[str, Any], spec: ModelSpec) -> list[str]:
-    """Return what the resolved configuration has otherwise than the model, as `key: asked ..., built ...`."""
-    wanted: dict[str, Any] = {
-        "num_layers": spec.num_layers,
-        "hidden_size": spec.hidden_size,
-        "ffn_hidden_size": spec.ffn_hidden_size,
-        "num_attention_heads": spec.num_attention_heads,
-        "num_query_groups": spec.num_query_groups,
-        "vocab_size": spec.vocab_size,
-        "norm_eps": spec.norm_epsilon,
-        "qkv_bias": spec.qkv_bias,
-        "rope_base": spec.rope_base,
-        "parameter_count": spec.parameter_count,
-    }
-    found = {key: (value, resolved[key]) for key, value in wanted.items() if resolved[key] is not None}
-    if resolved["num_layers"] is not None:  # the table is there
-        found["rope_scaling"] = (spec.rope_scaling and spec.rope_scaling.__dict__, resolved["rope_scaling"])
-    return [f"{key}: asked {value!r}, built {built!r}" for key, (value, built) in found.items() if value != built]
 
 
 def first_learning_rate(values: Mapping[str, Any]) -> float | None:

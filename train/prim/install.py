@@ -17,15 +17,13 @@ from typing import Any
 import yaml
 
 from utils.errors import ConfigError
+from utils.models import MODELS
 
 DEFAULT_ROOT = Path("/workspace/Primus")
 """Where AMD's image rocm/primus has it."""
 LAUNCHER = "examples/run_pretrain.sh"
 """The one entry point that every release from v25.9 to v26.6 has."""
 MODULE_PRESET = "pre_trainer.yaml"
-MODELS = {"llama": "llama3.1_8B", "qwen": "qwen2.5_7B", "mistral": "llama3.1_8B"}
-"""Name of preset and shipped YAML by model. No release has Mistral 7B, whose layers and widths are Llama's."""
-WITHOUT_OWN_PRESET = ("mistral",)
 DEFAULT_GPU = "MI300X"
 TOOL_TIMEOUT_SECONDS = 60
 VERSIONS_PROGRAM = """
@@ -56,7 +54,7 @@ class Primus:
 
     def defaults(self, model: str) -> dict[str, Any]:
         """Return every key that a YAML for this model may override, with the value it has if none does."""
-        return self.preset("modules", MODULE_PRESET) | self.preset("models", f"{MODELS[model]}.yaml")
+        return self.preset("modules", MODULE_PRESET) | self.preset("models", f"{MODELS[model].primus_preset}.yaml")
 
     def shipped_path(self, model: str, precision: str, gpu: str) -> Path:
         """Return the YAML that AMD ships for a model on a GPU (`MI300X`), or else on DEFAULT_GPU.
@@ -64,8 +62,8 @@ class Primus:
         v25.10 has one file for all precisions, later releases one each. Raises ConfigError where there is none.
         """
         folder = self.root / "examples" / "megatron" / "configs"
-        names = [f"{MODELS[model]}-{'FP8' if precision == 'fp8' else 'BF16'}-pretrain.yaml"]
-        names.append(f"{MODELS[model]}-pretrain.yaml")
+        preset = MODELS[model].primus_preset
+        names = [f"{preset}-{'FP8' if precision == 'fp8' else 'BF16'}-pretrain.yaml", f"{preset}-pretrain.yaml"]
         for path in (folder / owner / name for owner in (gpu, DEFAULT_GPU) for name in names):
             if path.is_file():
                 return path

@@ -24,7 +24,7 @@ from train.job.recorder import NonFiniteError
 from train.prim import plan as prim_plan
 from train.prim import process as prim_run
 from train.prim import sample_order as prim_order
-from train.prim.arguments import NATIVE, NO_TABLE, Arguments, differences, first_learning_rate
+from train.prim.arguments import NATIVE, NO_TABLE, Arguments, first_learning_rate
 from train.prim.environment import environment
 from train.prim.install import gpu_folder
 from train.prim.log_report import LogReport, PrimusError
@@ -96,7 +96,7 @@ def check_arguments(job: Job, arguments: Arguments) -> str | None:
         for key, value in asked.items()
         if key != "init" and resolved.get(key) is not None and resolved[key] != value
     ]
-    wrong += differences(resolved, job.spec)
+    wrong += trainer.model_differences(job.spec, resolved)
     return "Primus did not build what was asked: " + "; ".join(wrong) if wrong else None
 
 

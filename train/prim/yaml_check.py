@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 
 from train.prim import install as prim_install
 from train.prim import yaml_config as prim_config
-from train.prim.install import DEFAULT_GPU, WITHOUT_OWN_PRESET, Primus
+from train.prim.install import DEFAULT_GPU, Primus
 from utils.errors import ConfigError, DataError
 from utils.hardware.detect import HardwareError, visible_gpus
+from utils.models import MODELS
 from utils.settings.config import RunConfig, load
 
 ASSUMED_GPUS = 8
@@ -94,7 +95,7 @@ def _shown(values: Mapping[str, Any], key: str) -> str:
 
 def _print(model: str, shipped: Path, primus: Primus, found: Sequence[Difference]) -> None:
     print(f"{model}: {shipped.relative_to(primus.root)} and ours differ in {len(found)} keys")
-    if model in WITHOUT_OWN_PRESET:
+    if not MODELS[model].is_own_primus_preset:
         print("  Primus ships nothing for this model: ours is made from this file of a model of the same shape")
     rows = [Difference("key", "theirs", "ours", "why"), *found]
     widths = [max(len(row[column]) for row in rows) for column in range(3)]

@@ -14,11 +14,11 @@ from typing import Any
 
 import yaml
 
-from train.prim.install import MODELS, MODULE_PRESET, Primus
+from train.prim.install import MODULE_PRESET, Primus
 from train.settings_map.map import ROWS, overrides
 from train.settings_map.row import Say
 from utils.errors import ConfigError
-from utils.models import ModelSpec
+from utils.models import MODELS, ModelSpec
 from utils.settings.config import RunConfig
 
 RENAMED = (
@@ -63,7 +63,7 @@ def render(primus: Primus, config: RunConfig, model: str, shipped: Path, workspa
     trainer = {
         "framework": "megatron",
         "config": MODULE_PRESET,
-        "model": f"{MODELS[model]}.yaml",
+        "model": f"{MODELS[model].primus_preset}.yaml",
         "overrides": said,
     }
     document = {

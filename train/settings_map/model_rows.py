@@ -26,8 +26,8 @@ def _scaled_output_init(config: RunConfig, spec: ModelSpec) -> bool:
     return config.init != "equal"
 
 
-def _is_mistral(config: RunConfig, spec: ModelSpec) -> bool:
-    return spec.name == "mistral"
+def _has_window(config: RunConfig, spec: ModelSpec) -> bool:
+    return spec.sliding_window is not None
 
 
 def _has_rope_scaling(config: RunConfig, spec: ModelSpec) -> bool:
@@ -154,11 +154,12 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         "embedding shared with output",
-        always(False),
+        shape("tie_word_embeddings"),
         say("GPTModel.share_embeddings_and_output_weights"),
         say("PretrainedConfig.tie_word_embeddings"),
         say("model.config.share_embeddings_and_output_weights"),
         say(("untie_embeddings_and_output_weights", lambda shared: not shared)),
+        "tie_word_embeddings",
     ),
     Row(
         "attention dropout",
@@ -249,7 +250,7 @@ ROWS: tuple[Row, ...] = (
         "sliding window",
         shape("sliding_window"),
         say(("TransformerConfig.window_size", lambda window: (window - 1, 0) if window else None)),
-        say("PretrainedConfig.sliding_window", when=_is_mistral),
+        say("PretrainedConfig.sliding_window", when=_has_window),
         say(("model.config.window_size", _left)),
         Fixed(
             lambda config, spec: None if _window(config, spec) else spec.sliding_window,

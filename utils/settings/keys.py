@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from utils import models
 from utils.errors import ConfigError
 
 
@@ -134,7 +135,7 @@ KEYS: dict[str, Key] = {
         "folder of a Hugging Face tokenizer, or its hub id; auto = the model's own (synth: made with the text)",
     ),
     "FRAMEWORK": Key("frameworks", *_list_of("mega", "prim", "nemo", "hf", "all"), "frameworks to run"),
-    "MODEL": Key("models", *_list_of("llama", "qwen", "mistral", "all"), "models to train"),
+    "MODEL": Key("models", *_list_of(*models.NAMES, "all"), "models to train"),
     "MODEL_SIZE": Key("model_size", *_choice("full", "proxy", "tiny"), "published size, fewer layers, or CPU size"),
     "PROXY_LAYERS": Key("proxy_layers", *_integer(1), "layers of MODEL_SIZE=proxy"),
     "MBS": Key("micro_batch_size", *_integer(1), "sequences a GPU works on at once"),
