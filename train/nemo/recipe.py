@@ -51,7 +51,7 @@ def make(
     recipe.trainer.strategy.ddp = nemo_run.Config(DistributedDataParallelConfig)
     recipe.trainer.callbacks = list(callbacks)  # without NeMo's TimingCallback: our recorder has the stopwatch
     for path, value in overrides("nemo", config, spec).items():
-        say(recipe, path, LIVE.get(path, lambda word: word)(value))
+        set_argument(recipe, path, LIVE.get(path, lambda word: word)(value))
     recipe.model.config.cp_comm_type = None  # megatron-core's own way, where Mistral's recipe has another
     recipe.trainer.val_check_interval = config.train_iterations
     recipe.trainer.strategy.replace_progress_bar = False
@@ -67,7 +67,7 @@ def module_of(model: str) -> Any:
     return getattr(llm, str(MODELS[model].nemo_recipe))
 
 
-def say(recipe: Any, path: str, value: Any) -> None:
+def set_argument(recipe: Any, path: str, value: Any) -> None:
     """Set the dotted `path` of a recipe; raise ConfigError where what stands there has no such argument.
 
     Asked of the signature, because MegatronStrategy takes any keyword and passes over those that it does not know.

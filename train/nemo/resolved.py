@@ -11,7 +11,7 @@ from megatron.core import parallel_state
 from train.common import trainer
 from train.job.job import MismatchError
 from train.mega import resolved as mega_resolved
-from train.settings_map.map import ROWS, Say
+from train.settings_map.map import ROWS, Override
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
@@ -47,7 +47,7 @@ def check(config: RunConfig, spec: ModelSpec, resolved: dict[str, Any]) -> None:
     wrong = []
     for row in ROWS:
         told = row.nemo
-        if row.resolved is None or row.resolved in NOT_COMPARED or not isinstance(told, Say):
+        if row.resolved is None or row.resolved in NOT_COMPARED or not isinstance(told, Override):
             continue
         if told.when is not None and not told.when(config, spec):
             continue

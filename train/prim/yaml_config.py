@@ -16,7 +16,7 @@ import yaml
 
 from train.prim.install import MODULE_PRESET, Primus
 from train.settings_map.map import ROWS, overrides
-from train.settings_map.row import Say
+from train.settings_map.row import Override
 from utils.errors import ConfigError
 from utils.models import MODELS, ModelSpec
 from utils.settings.config import RunConfig
@@ -80,7 +80,7 @@ def reasons() -> dict[str, str]:
     """Return why each key is said, by key: the names of its rows in the settings map."""
     why = dict.fromkeys(_files(Path()), "an index cache of this run alone shows the order of its samples")
     for row in ROWS:
-        for key in row.prim.keys if isinstance(row.prim, Say) else ():
+        for key in row.prim.keys if isinstance(row.prim, Override) else ():
             why[key] = f"{why[key]}; {row.name}" if key in why else row.name
     return why
 
