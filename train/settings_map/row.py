@@ -60,7 +60,7 @@ class MapRow:
 
 
 def override(*keys: str | tuple[str, Form], when: Wanted | None = None) -> Override:
-    """Return an Override; a key stands by itself for the value as it is, or with the form that it takes."""
+    """Return an Override; a key alone takes the value unchanged, a pair through its function."""
     return Override(tuple((key, _as_it_is) if isinstance(key, str) else key for key in keys), when)
 
 
