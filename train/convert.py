@@ -1,8 +1,8 @@
 """Turn a published Hugging Face checkpoint into NeMo's format: `python -m train.convert llama`.
 
-NeMo (`llm.import_ckpt` of nemo_toolkit 2.3) takes any folder that is there for a finished one, also the half of one
-that an interrupted import has left. Here NeMo writes under another name, and what is whole gets its own. It builds the
-model with TransformerEngine's layers and so needs NVIDIA's container, though the weights never go to a GPU.
+NeMo (`llm.import_ckpt` of nemo_toolkit 2.3) takes any existing folder for a finished checkpoint, also an incomplete one
+that an interrupted import has left. Here NeMo writes under a temporary name, and only a complete checkpoint is renamed.
+The import builds TransformerEngine layers and so needs NVIDIA's container, though the weights never go to a GPU.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ READ_BESIDE_THE_WEIGHTS = ("config.json", "generation_config.json")
 
 
 class ConversionError(RuntimeError):
-    """A checkpoint that is not whole, or was not made; the message says what to remove or do."""
+    """An incomplete or missing checkpoint; the message names the folder to remove or the next step."""
 
 
 def convert(output: Path, write: Callable[[Path], object]) -> bool:
-    """Have `write` make a checkpoint in a folder beside `output`, and rename it when it is whole.
+    """Make a checkpoint with `write` in a folder beside `output`, and rename it when it is complete.
 
-    Returns False where `output` is there already. Two at once: the second waits, and finds the first one's. Raises
-    ConversionError where `output` is there but not whole, or where `write` returns without having made it whole.
+    Returns False where `output` exists already. Of two processes at once the second waits and finds the checkpoint of
+    the first. Raises ConversionError where `output` exists but is incomplete, or where `write` leaves it incomplete.
     """
     output.parent.mkdir(parents=True, exist_ok=True)
     with _lock(output.with_name(f".{output.name}.lock")):
@@ -48,7 +48,7 @@ def convert(output: Path, write: Callable[[Path], object]) -> bool:
         if partial.exists():
             shutil.rmtree(partial)
         write(partial)
-        _require_whole(partial, "NeMo said that it was; look at what it printed")
+        _require_whole(partial, "NeMo reported success; read its output above")
         partial.rename(output)
     return True
 
@@ -56,7 +56,7 @@ def convert(output: Path, write: Callable[[Path], object]) -> bool:
 def check_source(model: str, source: str) -> str:
     """Return the source in NeMo's notation: `hf://` before the name of a repository or an absolute path.
 
-    Raises ConfigError for a local folder without a file that NeMo will read.
+    Raises ConfigError for a local folder that lacks a file which NeMo reads.
     """
     folder = Path(source).expanduser()
     if not folder.is_dir():
@@ -69,7 +69,7 @@ def check_source(model: str, source: str) -> str:
 
 
 def main() -> int:
-    """Convert the model of the command line; 0 also where its checkpoint is there already."""
+    """Convert the model of the command line; return 0 also where its checkpoint exists already."""
     options = _arguments()
     try:
         platform = detect_platform(os.environ)
@@ -92,7 +92,7 @@ def main() -> int:
     except (ConversionError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    print(f"{output}: {'converted from ' + source if is_new else 'is there already'}")
+    print(f"{output}: {'converted from ' + source if is_new else 'exists already'}")
     return 0
 
 
@@ -106,7 +106,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _import(model: str, source: str, folder: Path) -> None:
-    """The only lines that need NeMo with TransformerEngine; one process, before any torchrun."""
+    """Import the checkpoint: the only lines that need NeMo with TransformerEngine, in one process without torchrun."""
     import fiddle
     from nemo.collections import llm
 
@@ -124,7 +124,7 @@ def _lock(path: Path) -> Iterator[None]:
 def _require_whole(folder: Path, advice: str) -> None:
     missing = [part for part in PARTS if not any((folder / part).glob("*"))]
     if missing:
-        raise ConversionError(f"{folder}: not a whole checkpoint, no {' and no '.join(missing)}; {advice}")
+        raise ConversionError(f"{folder}: incomplete checkpoint, no {' and no '.join(missing)}; {advice}")
 
 
 if __name__ == "__main__":

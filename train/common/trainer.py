@@ -1,4 +1,4 @@
-"""What every trainer of ours shares: its command line, fingerprint, recorder and banners, and its exit codes."""
+"""Code that every trainer of ours shares: command line, fingerprint, recorder, checks, banners and exit codes."""
 
 from __future__ import annotations
 
@@ -34,12 +34,11 @@ TrainFunction = Callable[[Job, JobReport, Path, dict[str, Any]], None]
 def main(
     framework: str, initialize: Callable[[RunConfig], None], is_reporter: Callable[[], bool], train: TrainFunction
 ) -> int:
-    """Run one rank of one job: 0 for an ok result, 2 for bad input; any other error leaves a result and goes on."""
+    """Run one rank of one job; 0 for an ok result, 2 for bad input. Other errors write a result and propagate."""
     options = arguments(framework)
     end_with_parent()  # torchrun
-    faulthandler.register(
-        signal.SIGUSR1, all_threads=True
-    )  # train/job/hang_report.py asks for the stack of a rank that hangs
+    # train/job/hang_report.py requests the stack of a rank that hangs
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
     try:
         config = load(
             options.platform,
@@ -69,11 +68,11 @@ def main(
 
 
 def leave_at_once() -> None:
-    """End this rank, whose work is done and whose result is written, without taking the libraries apart.
+    """End this rank after its result is written, without the interpreter's shutdown.
 
     Seen once in some hundred jobs of two gloo ranks on a busy machine: a library's thread still runs when its object
-    is destroyed at the end of the interpreter, which aborts the process (`terminate called without an active
-    exception`) and would make a failure of a complete measurement.
+    is destroyed at the end of the interpreter. That aborts the process (`terminate called without an active
+    exception`) and would turn a complete measurement into a failure.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -81,7 +80,7 @@ def leave_at_once() -> None:
 
 
 def arguments(framework: str) -> argparse.Namespace:
-    """Parse the command line that train/launch.py writes."""
+    """Parse the command line that train/launch.py passes."""
     parser = argparse.ArgumentParser(prog=f"python -m train.train_{framework}", description=__doc__)
     parser.add_argument("--platform", required=True, choices=("amd", "nvd", "cpu"))
     parser.add_argument("--model", required=True)
@@ -101,7 +100,7 @@ def recorder(job: Job, is_reporter: bool) -> StepRecorder:
 def fingerprint(
     job: Job, prefix: Path, manifest: dict[str, Any], dataset: Any, weights_sha256: str | None
 ) -> dict[str, Any]:
-    """Return the `fingerprint` section: what was read, in which order, by which model, from which weights."""
+    """Return the `fingerprint` section: digests of data, order of samples, model and initial weights."""
     reasons = {}
     tokenizer = manifest.get("tokenizer") or {}
     if not tokenizer.get("sha256"):
@@ -124,7 +123,7 @@ def fingerprint(
 
 
 def absent(resolved: dict[str, Any]) -> dict[str, str]:
-    """Return the reasons for what a model does not have, for the `reasons` of its resolved configuration."""
+    """Return a reason for each trait that a model lacks, for the `reasons` of its resolved configuration."""
     why = {
         "rope_scaling": "this model has plain rotary frequencies",
         "sliding_window": "this model attends to every earlier token",
@@ -133,9 +132,9 @@ def absent(resolved: dict[str, Any]) -> dict[str, str]:
 
 
 def model_differences(spec: ModelSpec, resolved: Mapping[str, Any]) -> list[str]:
-    """Return what the resolved configuration has otherwise than the model, as `key: asked ..., built ...`.
+    """Return the differences between the resolved configuration and the model, as `key: asked ..., built ...`.
 
-    Floats are compared as float32 holds them: rope's base is worked out of frequencies of that precision.
+    Floats are compared with float32 precision, because rope's base is computed from frequencies of that precision.
     """
     wanted: dict[str, Any] = {
         "num_layers": spec.num_layers,
@@ -174,7 +173,7 @@ def _same(value: Any, built: Any) -> bool:
 
 
 def print_start(job: Job, report: JobReport) -> None:
-    """Say, on the reporting rank, what is about to be trained on what."""
+    """Print, on the reporting rank, the model, machine and settings of the training."""
     if not (report.recorder and report.recorder.is_reporter):
         return
     config, resolved = job.config, report.resolved
@@ -195,7 +194,7 @@ def print_start(job: Job, report: JobReport) -> None:
 
 
 def print_end(job: Job, report: JobReport) -> None:
-    """Say, on the reporting rank, what was measured."""
+    """Print, on the reporting rank, the measurements."""
     if not (report.recorder and report.recorder.is_reporter):
         return
     result = report.result("ok", None)

@@ -1,4 +1,4 @@
-"""What the transformers Trainer really runs: `resolved_config` read back from its model, optimizer and arguments."""
+"""`resolved_config` of the transformers Trainer, read back from its model, optimizer and arguments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from utils.models import RopeScaling
 
 
 def read(training: Trainer) -> dict[str, Any]:
-    """Return the `resolved_config` section of a built Trainer (`init` is the caller's to say)."""
+    """Return the `resolved_config` section of a built Trainer; the caller adds `init`."""
     resolved = _batch(training) | _model(training) | _optimizer(training)
     return resolved | {"reasons": trainer.absent(resolved)}
 

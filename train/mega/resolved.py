@@ -1,4 +1,4 @@
-"""What Megatron-core really runs: `resolved_config` read back from the built model, DDP, optimizer and schedule."""
+"""`resolved_config` of Megatron-core, read back from the built model, DDP, optimizer and schedule."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def read(
     optimizer: MegatronOptimizer,
     scheduler: OptimizerParamScheduler,
 ) -> dict[str, Any]:
-    """Return the `resolved_config` section; only what no object holds is taken from `config` (batch and steps).
+    """Return the `resolved_config` section; only values that no object holds come from `config` (batch and steps).
 
-    `init` is the caller's to say.
+    The caller adds `init`.
     """
     resolved = _batch(config) | model_facts(model) | _optimizer(optimizer, scheduler) | distributed_facts(model)
     samples: Any = loader.dataset
@@ -64,7 +64,7 @@ def _batch(config: RunConfig) -> dict[str, Any]:
 
 
 def model_facts(model: DistributedDataParallel) -> dict[str, Any]:
-    """Return what a built GPTModel is, also one that NeMo has built."""
+    """Return the facts of a built GPTModel, also of one that NeMo has built."""
     gpt = gpt_of(model)
     settings, layer = gpt.config, gpt.decoder.layers[0]
     attention = layer.self_attention
@@ -115,7 +115,7 @@ def _optimizer(optimizer: MegatronOptimizer, scheduler: OptimizerParamScheduler)
 
 
 def distributed_facts(model: DistributedDataParallel) -> dict[str, Any]:
-    """Return how gradients and parameters travel between data-parallel ranks."""
+    """Return the settings of the communication between data-parallel ranks."""
     settings = model.ddp_config
     return {
         "distributed_optimizer": settings.use_distributed_optimizer,
@@ -126,7 +126,7 @@ def distributed_facts(model: DistributedDataParallel) -> dict[str, Any]:
 
 
 def gpt_of(model: Any) -> GPTModel:
-    """Return the GPTModel inside its wrappers; by its class, because NeMo's DDP answers for what it wraps."""
+    """Return the GPTModel inside its wrappers, found by class: NeMo's DDP forwards attributes of its content."""
     while not isinstance(model, GPTModel):
         model = model.module
     return model
@@ -175,7 +175,7 @@ def _has_bias(linear: torch.nn.Module) -> bool:
 
 
 def _rope_base(gpt: GPTModel) -> float:
-    """Work the base out of the highest pair of frequencies: 1 / inv_freq[i] = base ** (2 i / dim)."""
+    """Compute the base from the slowest frequency: 1 / inv_freq[i] = base ** (2 i / dim)."""
     inverse = gpt.rotary_pos_emb.inv_freq.double().cpu()
     dim = 2 * inverse.numel()
     scaled = _rope_scaling(gpt)
@@ -184,9 +184,9 @@ def _rope_base(gpt: GPTModel) -> float:
 
 
 def _rope_scaling(gpt: GPTModel) -> dict[str, float] | None:
-    """The factor between the slowest frequency and an unscaled one in geometric progression; None where it is 1.
+    """Return the scaling, its factor computed from the slowest frequency and its unscaled value; None where it is 1.
 
-    The first frequencies are never scaled, so their ratio gives the progression.
+    The first two frequencies are never scaled, so their ratio gives the unscaled geometric progression.
     """
     inverse = gpt.rotary_pos_emb.inv_freq.double().cpu()
     ratio = inverse[1] / inverse[0]
@@ -210,7 +210,7 @@ def inner_optimizer(optimizer: MegatronOptimizer) -> torch.optim.Optimizer:
 
 
 def parameters_in(groups: Iterable[dict[str, Any]]) -> int:
-    """Return how many parameters are in an optimizer's groups; the distributed optimizer gives each rank a share."""
+    """Return the number of parameters in an optimizer's groups; of a distributed optimizer each rank has a share."""
     share = torch.tensor(_count_once(p for group in groups for p in group["params"]), dtype=torch.int64, device="cuda")
     torch.distributed.all_reduce(share, group=parallel_state.get_data_parallel_group())
     return int(share)

@@ -1,4 +1,4 @@
-"""From transformers' parameter names and layouts to megatron-core's, whole or cut for one tensor-parallel rank.
+"""Conversion of weights from transformers' names and layouts to megatron-core's, whole or for one tensor-parallel rank.
 
 Layouts of megatron-core 0.16.1: `linear_qkv` holds, group by group, the group's query heads, its key, its value
 (megatron/core/transformer/attention.py, SelfAttention.get_query_key_value_tensors); `linear_fc1` holds gate above up.
@@ -23,7 +23,7 @@ _OUTSIDE_LAYERS = {
     _OUTPUT_LAYER: "lm_head.weight",
 }
 _SIMPLE_IN_LAYER = {
-    # local layers have the norm as a module of its own; TransformerEngine fuses it into the linear layer after it
+    # in local layers the norm is a module of its own; TransformerEngine fuses it into the linear layer after it
     "input_layernorm.weight": "input_layernorm.weight",
     "self_attention.linear_qkv.layer_norm_weight": "input_layernorm.weight",
     "pre_mlp_layernorm.weight": "post_attention_layernorm.weight",
@@ -51,7 +51,7 @@ def fill(model: GPTModel, spec: ModelSpec, source: WeightSource) -> None:
 
 
 def _global_name(model: GPTModel, name: str) -> str:
-    """Number the layer within the whole model: a pipeline stage counts its own from 0."""
+    """Return the name with the layer numbered within the whole model; a pipeline stage counts its own from 0."""
     match = re.match(r"decoder\.layers\.(\d+)\.(.+)", name)
     if match is None:
         return name

@@ -1,4 +1,4 @@
-"""What NeMo really runs: `resolved_config` read back from its set-up trainer, model, optimizer, DDP and data."""
+"""`resolved_config` of NeMo, read back from its initialized trainer, model, optimizer, DDP and data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
 NOT_COMPARED = ("optimizer", "attention_backend")
-"""Asked for by a word of NeMo's, read back as what was built from it."""
+"""Keys that NeMo takes as a name and that are read back as the object built from it."""
 AS_ASKED: dict[str, Callable[[Any], Any]] = {
     "gradient_reduce_dtype": lambda name: name == "float32",
     "tie_word_embeddings": bool,  # `resolved_config` has the key for a tied model only
@@ -25,9 +25,9 @@ AS_ASKED: dict[str, Callable[[Any], Any]] = {
 
 
 def read(training: Any) -> dict[str, Any]:
-    """Return the `resolved_config` section of a Lightning trainer that is about to take its first step.
+    """Return the `resolved_config` section of a Lightning trainer before its first step.
 
-    `init` is the caller's to say.
+    The caller adds `init`.
     """
     model = ddp_of(training)
     resolved = (
@@ -40,22 +40,22 @@ def read(training: Any) -> dict[str, Any]:
 
 
 def check(config: RunConfig, spec: ModelSpec, resolved: dict[str, Any]) -> None:
-    """Raise MismatchError where what was built is not what the settings map says that NeMo was told.
+    """Raise MismatchError where a built object differs from the value that the settings map set in NeMo.
 
-    So a default of a recipe, or of what lies below it, cannot stand in place of a setting that did not arrive.
+    This finds a setting that did not arrive, where a default of the recipe or of a library applies instead.
     """
     wrong = []
     for row in ROWS:
-        told = row.nemo
-        if row.resolved is None or row.resolved in NOT_COMPARED or not isinstance(told, Override):
+        entry = row.nemo
+        if row.resolved is None or row.resolved in NOT_COMPARED or not isinstance(entry, Override):
             continue
-        if told.when is not None and not told.when(config, spec):
+        if entry.when is not None and not entry.when(config, spec):
             continue
         wanted, built = row.wanted(config, spec), _at(resolved, row.resolved)
         if row.resolved in AS_ASKED:
             built = AS_ASKED[row.resolved](built)
         if wanted != built:
-            wrong.append(f"{row.name}: asked {wanted!r}, built {built!r} ({', '.join(told.keys)})")
+            wrong.append(f"{row.name}: asked {wanted!r}, built {built!r} ({', '.join(entry.keys)})")
     if wrong:
         raise MismatchError("NeMo did not build what was asked: " + "; ".join(wrong))
 
