@@ -35,9 +35,7 @@ class SdpaCoreAttention(torch.nn.Module):
     def __init__(self, config: TransformerConfig, softmax_scale: float | None = None, **_: Any) -> None:
         super().__init__()
         if config.context_parallel_size != 1:
-            raise ConfigError(
-                "CP: this attention sees only its own part of a sequence; context parallelism needs TransformerEngine"
-            )
+            raise ConfigError("CP: this attention sees only its own part of a sequence; context parallelism needs TE")
         self.softmax_scale = softmax_scale
         self.window_size = config.window_size
 

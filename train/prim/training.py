@@ -1,8 +1,8 @@
 """One job by Primus: the YAML is rendered, Primus runs in its own root, and its log gives the result.
 
 train/launch.py starts it once, not once per rank: Primus starts its ranks itself. When the launcher dies, the kernel
-sends this process SIGTERM (train/job/child.py), and this process stops the processes of Primus. Reading order: `main` -> `train`
--> `check_arguments`, `prove`.
+sends this process SIGTERM (train/job/child.py), and this process stops those of Primus. Reading order: `main` ->
+`train` -> `check_arguments`, `prove`.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def train(
 
 
 def check_arguments(job: Job, arguments: Arguments) -> str | None:
-    """Return the settings and model facts in which the running Megatron differs from the job; None where it is equal."""
+    """Return the settings and facts of the model in which the running Megatron differs from the job, else None."""
     asked, resolved = job.config.asked(), arguments.resolved(job.spec)
     wrong = [
         f"{key}: asked {value!r}, built {resolved[key]!r}"

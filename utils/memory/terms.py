@@ -214,11 +214,13 @@ class Stage:
 
     @property
     def workspace(self) -> float:
-        """What the fullest of four moments has beyond weights, gradients, states, activations and logits: the loss, the
-        backward pass of the output layer, that of the last layer, and the optimizer's step.
+        """Memory of the fullest of five moments beyond weights, gradients, states, activations and logits: the loss, the
+        backward passes of the output layer, of the last layer and of a tied embedding, and the optimizer's step.
         """
         after_backward = self.optimizer_step - self.activations - self.weight_copies
-        fullest = max(self.logits, self.output_backward, self.layer_backward, after_backward)
+        in_layer = self.layer_backward + self.tied_gradient
+        in_embedding = 3 * self.tied_gradient - self.activations - self.weight_copies
+        fullest = max(self.logits, self.output_backward, in_layer, in_embedding, after_backward)
         return self.weight_copies + fullest - self.logits
 
     @property
@@ -245,6 +247,15 @@ class Stage:
         vocabulary = self.spec.vocab_size / self.config.tensor_parallel_size
         gradients = self.width * self.tokens * (vocabulary + self.spec.hidden_size)
         return gradients + self.gradient_width * self.vocabulary_matrix
+
+    @property
+    def tied_gradient(self) -> float:
+        """Gradient of a tied weight from the output layer, which autograd holds until the backward pass of the embedding.
+
+        There the gradient from the embedding and the sum of both come on top.
+        """
+        width = self.width if self.is_mega else FP32_BYTES
+        return width * self.vocabulary_matrix if self.is_tied_here else 0.0
 
     @property
     def layer_backward(self) -> float:
