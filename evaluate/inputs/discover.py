@@ -13,7 +13,7 @@ from pathlib import Path
 
 from utils.logs.events import FILE_NAME as EVENTS
 from utils.logs.reader import holds_iterations
-from utils.models import NAMES
+from utils.models import named_in
 
 PRIMUS_PATH = "/workspace/Primus"
 """Where AMD's images keep Primus, unless PRIMUS_PATH says otherwise."""
@@ -139,7 +139,6 @@ def _fullest_levels(paths: Iterable[Path]) -> Iterable[Path]:
 
 def _model_of(name: str) -> str | None:
     for part in reversed(Path(name).parts):
-        named = [model for model in NAMES if model in part.lower()]
-        if named:
+        if named := named_in(part):
             return named[0] if len(named) == 1 else None
     return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from utils.models import NAMES
+from utils.models import named_in
 from utils.results.schema import SECTIONS
 
 TIMES = ("raw_step_times", "step_times")
@@ -102,7 +102,7 @@ def framework(said: Any) -> str:
 def model(said: Any, named: str | None) -> str:
     """Return our name of the model that the file or its name says; theirs where it is none of ours."""
     name = text(said) or text(named) or "unknown"
-    ours = [one for one in NAMES if one in name.lower()]
+    ours = named_in(name)
     return ours[0] if len(ours) == 1 else name
 
 
