@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 from megatron_reference import TEXTS, megatron_pair, write_jsonl
 
-from data.encode import encode, main
+from data.encode import main
 from data.encoding import pair, parts
+from data.encoding.pair import encode
 from utils.dataset.indexed import check, load_manifest
 from utils.errors import DataError, UnusableError
 from utils.provenance.digests import sha256_file, sha256_tokenizer

@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 from megatron_reference import TEXTS, megatron_pair, write_jsonl
 
-from data.encode import encode
+from data.encoding.pair import encode
 from data.verify import main, verify, write_manifest
 from utils.dataset.indexed import load_manifest
 from utils.errors import DataError, UnusableError
+from utils.provenance.digests import sha256_file
 
 
 @pytest.fixture(scope="module")
@@ -191,7 +192,7 @@ def test_a_manifest_keeps_the_dtype_of_the_files(tmp_path: Path, plain_tokenizer
     from utils.dataset.indexed import write_index
 
     write_index(tmp_path / "wide.idx", np.dtype(np.int32), [3], [0, 1])
-    manifest = write_manifest(tmp_path / "wide", plain_tokenizer)
+    manifest = write_manifest(tmp_path / "wide", plain_tokenizer, sha256_file(tmp_path / "wide.bin"))
     assert (manifest["dtype"], manifest["bin_bytes"]) == ("int32", 12)
     assert verify(tmp_path / "wide").tokens == 3
 

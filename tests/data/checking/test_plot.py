@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from data.checking.lengths import Lengths
-from data.checking.pair_summary import Summary
+from data.checking.pair_summary import Lengths, PairSummary
 from data.checking.plot import caption, draw, write_plot
 
 
-def summary_of(lengths: list[int], **changes: object) -> Summary:
+def summary_of(lengths: list[int], **changes: object) -> PairSummary:
     found = Lengths()
     found.add(np.array(lengths, dtype=np.int64))
     facts = {
@@ -30,7 +29,7 @@ def summary_of(lengths: list[int], **changes: object) -> Summary:
         "text": None,
         "lines_encoded_again": None,
     }
-    return Summary(**{**facts, **changes})
+    return PairSummary(**{**facts, **changes})
 
 
 LENGTHS = [0, 3, 5, 5, 40, 41, 1000]

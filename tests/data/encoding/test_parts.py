@@ -19,8 +19,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from megatron_reference import TEXTS, write_jsonl
 
-from data.encode import encode, main
+from data.encode import main
 from data.encoding import join, parts, worker
+from data.encoding.pair import encode
 from data.encoding.parts import folder_of, lines_before, spans
 from utils.errors import DataError, UnusableError
 from utils.provenance.digests import sha256_file

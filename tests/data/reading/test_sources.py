@@ -64,7 +64,11 @@ def test_a_file_whose_name_looks_like_a_glob_is_that_file(tmp_path: Path) -> Non
         (["README.md"], ".", "contains no file that can be read"),
         (["a.md"], "a.md", "a.md: unknown file ending"),
         (["a.md", "b.jsonl"], "*", "a.md: unknown file ending"),
-        (["a.jsonl", "README.txt"], ".", r"contains plain text \(README.txt\) and JSON lines \(a.jsonl\); choose one kind"),
+        (
+            ["a.jsonl", "README.txt"],
+            ".",
+            r"contains plain text \(README.txt\) and JSON lines \(a.jsonl\); choose one kind",
+        ),
         (["a.jsonl", "a.jsonl.gz"], ".", "a.jsonl.gz: a.jsonl beside it would be read too"),
         (["a.jsonl", "a.jsonl.zst"], "*", "a.jsonl.zst: a.jsonl beside it would"),
     ],

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data.checking.lengths import LONGEST_COUNTED, Bin, Lengths
+from data.checking.pair_summary import LONGEST_COUNTED, Bin, Lengths
 
 
 def lengths_of(*pieces: list[int]) -> Lengths:
