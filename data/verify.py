@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from data.checking.checks import check_manifest, check_tokens, require_recorded
+from data.checking.checks import TokenCheck, check_manifest, check_tokens, require_recorded
 from data.checking.pair_summary import PairSummary
 from data.checking.samples import decode_sample, encode_sample
 from data.encoding.manifest import manifest_of
 from data.encoding.workers import one_thread_each
 from data.engines.encoder import Encoder
-from utils.dataset.indexed import check, idx_path, load_manifest, manifest_path
+from utils.dataset.indexed import Index, bin_path, check, idx_path, load_manifest, manifest_path
 from utils.errors import DataError, UnusableError
 from utils.provenance.digests import sha256_file
 from utils.results.store import write_json
@@ -46,9 +46,7 @@ def verify(
     if manifest:
         check_manifest(prefix, index, manifest, encoder)
     vocabulary_size, eod = _vocabulary(prefix, manifest, encoder)
-    tokens = check_tokens(prefix, index, vocabulary_size, eod)
-    if manifest:
-        require_recorded(prefix, manifest, "bin_sha256", tokens.sha256)
+    tokens = _check_tokens(prefix, index, manifest, vocabulary_size, eod)
     return PairSummary(
         documents=index.documents,
         empty_documents=tokens.lengths.empty,
@@ -82,6 +80,21 @@ def write_manifest(prefix: Path, tokenizer: Path, bin_sha256: str) -> dict[str, 
     manifest |= {"dtype": str(index.dtype), "bin_bytes": index.tokens * index.dtype.itemsize}
     write_json(manifest, manifest_path(prefix))
     return manifest
+
+
+def _check_tokens(
+    prefix: Path, index: Index, manifest: dict[str, Any] | None, vocabulary_size: int, eod: int
+) -> TokenCheck:
+    """Check tokens and digest of `.bin` in one pass; report a changed file as such, not by its first bad id."""
+    try:
+        tokens = check_tokens(prefix, index, vocabulary_size, eod)
+    except DataError:
+        if manifest:
+            require_recorded(prefix, manifest, "bin_sha256", sha256_file(bin_path(prefix)))
+        raise
+    if manifest:
+        require_recorded(prefix, manifest, "bin_sha256", tokens.sha256)
+    return tokens
 
 
 def _vocabulary(prefix: Path, manifest: dict[str, Any] | None, encoder: Encoder | None) -> tuple[int, int]:

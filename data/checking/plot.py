@@ -43,7 +43,7 @@ def draw(summary: PairSummary, name: str) -> Figure:
     )
     shown = name if len(name) <= NAME_CHARACTERS else f"...{name[3 - NAME_CHARACTERS :]}"
     axes.set_title(f"Document lengths of {shown}", fontsize=10)
-    axes.set_xlabel("tokens per document, end-of-document token included (logarithmic, bins of half an octave)")
+    axes.set_xlabel("tokens per document with its end token (logarithmic, bins of half an octave)")
     axes.set_ylabel("documents")
     axes.set_ylim(0, 1.15 * max(found.documents for found in bins))  # room for the name of the median
     axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))

@@ -25,6 +25,7 @@ def summary_of(lengths: list[int], **changes: object) -> PairSummary:
         "largest_id": 4000,
         "eod": 0,
         "lengths": found,
+        "bin_sha256": "0" * 64,
         "has_manifest": True,
         "text": None,
         "lines_encoded_again": None,
@@ -55,7 +56,7 @@ def test_it_has_units_a_title_the_median_and_a_caption() -> None:
     assert axes.get_title() == "Document lengths of c4 $x$"
     assert [text.get_text() for text in axes.texts] == ["median 5"]
     said = figure.texts[0].get_text().replace("\n", " ")
-    assert "7 documents (1 empty, not drawn), 1,094 tokens, 4.00 bytes of text a token" in said
+    assert "7 documents (1 empty, not drawn), 1,094 tokens, 4.00 bytes of text per token" in said
     assert "longest 1,000" in said
 
 
