@@ -1,4 +1,4 @@
-"""Encoded pairs are megatron-core's byte for byte, and a run that fails leaves nothing behind."""
+"""Encoded pairs have the bytes of megatron-core, and a failed run leaves nothing behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever is wrong with a pair is found and explained; what could not be checked is said to be unchecked."""
+"""Every fault of a pair is found and explained; checks that were not done are reported as not done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The picture of a data set shows every document once, with units, and what it says is what was counted."""
+"""The plot of a data set shows every document once, with units, and its caption has the counted values."""
 
 from __future__ import annotations
 

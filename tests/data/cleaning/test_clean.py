@@ -1,4 +1,4 @@
-"""Cleaning drops and changes what its level says, counts all of it, and gives the same bytes every time."""
+"""Cleaning drops and changes what its level defines, counts all of it, and always gives the same bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each step of cleaning changes what it is for and nothing else."""
+"""Each step of cleaning changes its own targets and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run that was killed goes on where it was, with the same bytes, and takes no part that is not certainly its own."""
+"""A killed run continues where it stopped, with the same bytes, and reuses only parts that are certainly its own."""
 
 from __future__ import annotations
 

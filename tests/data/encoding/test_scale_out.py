@@ -1,4 +1,4 @@
-"""Tasks of datatrove, here and on a Slurm cluster, leave the same bytes as one process; a failed task ends the work."""
+"""Tasks of datatrove, local and on Slurm, give the same bytes as one process; a failed task ends the work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Both engines give the ids of transformers for any text, and what is not proven is never given to the fast one."""
+"""Both engines give the ids of transformers for any text; the fast one never gets unproven input."""
 
 from __future__ import annotations
 

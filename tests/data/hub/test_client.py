@@ -1,4 +1,4 @@
-"""The real huggingface_hub against a hub on loopback: what is downloaded, what is retried, what a user is told."""
+"""The real huggingface_hub against a hub on loopback: downloads, retries and messages to the user."""
 
 from __future__ import annotations
 

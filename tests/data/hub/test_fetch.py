@@ -1,4 +1,4 @@
-"""`data.prepare` from a hub on loopback to the pair, through the real huggingface_hub, datasets and transformers."""
+"""`data.prepare` from a hub on loopback to the pair, with the real huggingface_hub, datasets and transformers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tokenizer that is trained here: exact size, same bytes in every process, nothing that is not asked for."""
+"""The trained tokenizer: exact size, the same bytes in every process, no other tokens than requested."""
 
 from __future__ import annotations
 
