@@ -117,7 +117,7 @@ CHANGES = {
         change_json(RESULT, "training_config", "seed", value=lambda x: x + 1),
         f"{RESULT}: training_config.seed: the result has 43, the log 42",
     ),
-    "all of a result": (lambda files: faster(files, with_log=False), f"{RESULT}: step_times: step 1"),
+    "a consistent forgery of a result": (lambda files: faster(files, with_log=False), f"{RESULT}: step_times: step 1"),
     "a result and the samples in its log": (
         lambda files: faster(files, with_log=True),
         f"{RESULT}: {LOG}: step 1: the progress line has",
@@ -134,15 +134,15 @@ CHANGES = {
         lambda files: files.update({LOG: files[LOG] + b'raw: {"training_config":{}}\n'}),
         f"{RESULT}: {LOG}:208: training_config a second time",
     ),
-    "the samples taken out of a log": (
+    "the samples removed from a log": (
         lambda files: files.update({LOG: files[LOG].partition(b"raw: ")[0]}),
         f"{RESULT}: {LOG}: no complete raw samples of this run",
     ),
-    "the lines of the steps taken out of a log": (
+    "the progress lines removed from a log": (
         lambda files: files.update({LOG: b"raw: " + files[LOG].partition(b"raw: ")[2]}),
         f"{RESULT}: {LOG}: has no progress line of step 1",
     ),
-    "a log taken out": (lambda files: files.pop(LOG) and None, f"{RESULT}: {LOG}: is missing"),
+    "a log removed": (lambda files: files.pop(LOG) and None, f"{RESULT}: {LOG}: is missing"),
     "a ratio of the comparison": (
         change_json("compare.json", "verdicts", 0, "ratio", value=lambda x: x * 1.01),
         "compare.json: verdicts[0].ratio: has",
@@ -155,7 +155,7 @@ CHANGES = {
         change_json("compare.json", "groups", 0, "rows", 0, "peak_memory_allocated_gb", "mean", value=lambda x: x / 2),
         "compare.json: groups[0].rows[0].peak_memory_allocated_gb.mean: has",
     ),
-    "a key of the comparison taken out": (
+    "a key removed from the comparison": (
         lambda files: (
             change_json("compare.json", "band", value=lambda x: x)(files)
             or change_json("compare.json", "groups", 0, value=lambda x: {k: v for k, v in x.items() if k != "notes"})(
@@ -164,11 +164,11 @@ CHANGES = {
         ),
         "compare.json: groups[0].notes: is missing",
     ),
-    "the comparison as a file taken out": (
+    "compare.json removed": (
         lambda files: files.pop("compare.json") and None,
         "compare.json: is missing: the comparison beside it",
     ),
-    "no comparison": (
+    "compare.json is not a comparison": (
         lambda files: files.update({"compare.json": b"[]"}),
         "compare.json: is not a comparison of the suite",
     ),
@@ -182,7 +182,7 @@ CHANGES = {
         lambda files: files.update({"train_nvd_hf_llama_run9.json": files[RESULT]}),
         "compare.json: ",
     ),
-    "a result taken out": (lambda files: files.pop(RESULT) and None, "compare.json: groups[0].rows"),
+    "a result removed": (lambda files: files.pop(RESULT) and None, "compare.json: groups[0].rows"),
 }
 
 
@@ -299,7 +299,7 @@ def no_manifest(path):
 
 
 BAD = {
-    "no zip": lambda path: path.write_bytes(b"PK"),
+    "not a zip file": lambda path: path.write_bytes(b"PK"),
     "cut off": lambda path: path.write_bytes(path.read_bytes()[:2000]),
     "missing": lambda path: path.unlink(),
     "a folder": lambda path: (path.unlink(), path.mkdir()),
@@ -307,7 +307,7 @@ BAD = {
     "a manifest of another version": lambda path: packed_again(
         path, lambda files: files.update({"manifest.json": b'{"manifest_version": 2, "files": {}}'}), is_listed=False
     ),
-    "a manifest that is none": lambda path: packed_again(
+    "a malformed manifest": lambda path: packed_again(
         path, lambda files: files.update({"manifest.json": b'{"manifest_version": 1, "files": {"a": {}}}'}),
         is_listed=False,
     ),
