@@ -40,7 +40,7 @@ EXIT_CODES = (
 )
 NOTHING_COMPARABLE = 3
 MANY_RUNS = 200
-"""From this number of runs on, a second process draws the picture while the first writes the other files."""
+"""Number of runs at which a second process starts to draw the picture while the first writes the other files."""
 
 
 def write(comparison: Comparison, folder: Path, formats: Sequence[str] = FORMATS) -> None:
@@ -62,24 +62,24 @@ def write(comparison: Comparison, folder: Path, formats: Sequence[str] = FORMATS
 @contextmanager
 def _beside(work: Callable[[], None]) -> Iterator[None]:
     """Do `work` in a forked process meanwhile; an OSError there is raised here."""
-    ours, its = multiprocessing.Pipe(duplex=False)
+    receiver, sender = multiprocessing.Pipe(duplex=False)
 
     def run() -> None:
         try:
             work()
         except OSError as error:
-            its.send(str(error))
+            sender.send(str(error))
         else:
-            its.send("")
+            sender.send("")
 
     process = multiprocessing.get_context("fork").Process(target=run)
     process.start()
-    its.close()
+    sender.close()
     try:
         yield
     finally:
         try:
-            failure = ours.recv()
+            failure = receiver.recv()
         except EOFError:
             failure = "the process that draws compare.png ended early"
         process.join()

@@ -40,7 +40,7 @@ class LoggedRun:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the logs hold raw samples, and the identity and sections of the run that they belong to."""
+        """True if the logs hold raw samples, and the identity and sections of the run that they belong to."""
         sections = [self.facts.get(section) for section in raw_samples.SECTIONS]
         has_all = self.facts.keys() >= {*raw_samples.IDENTITY} and all(
             isinstance(section, dict) for section in sections

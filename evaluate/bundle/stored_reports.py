@@ -31,7 +31,7 @@ from utils.results import store
 from utils.settings.config import ROOT
 
 SHOWN = 10
-"""Most differences of one comparison that are listed; the number of further ones is reported."""
+"""Largest number of differences of one comparison that are listed; the rest is counted."""
 RELATIVE = 1e-6
 """Relative tolerance: above any difference between libraries, below any that a report shows."""
 
@@ -85,7 +85,7 @@ def _check_one(bundle: Bundle, name: str, root: Path) -> Iterator[str]:
     differences = list(_differences("", stored.content, wanted))
     yield from islice(differences, SHOWN)
     if len(differences) > SHOWN:
-        yield f"and {len(differences) - SHOWN} more differences"
+        yield f"and {len(differences) - SHOWN} more"
     if _is_same_code(bundle) and not differences:
         yield from _pages(bundle, place, again)
 
