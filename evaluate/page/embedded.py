@@ -12,9 +12,9 @@ from evaluate.report.groups import Group, Row, run_label
 from evaluate.report.tables import plain
 
 MOST_SAMPLES = 200_000
-"""Largest number of samples of all curves together: about 3 MB of text, which a browser opens and draws without a pause."""
+"""Largest number of samples of all curves: about 3 MB of text, which a browser opens and draws without a pause."""
 FEWEST_SAMPLES = 40
-"""Samples that a curve keeps, however many curves there are."""
+"""Least number of samples that are kept of a longer curve, even if the total is then above MOST_SAMPLES."""
 CURVES = {"step_time_seconds": "step_times", "loss_nats_per_token": "loss_values"}
 
 
