@@ -16,7 +16,7 @@ UNDECIDED = "? tie, undecided"
 STATES = {BLOCKING: "blocking", UNKNOWN: "unknown", ALLOWED: "allowed", SAME: "same"}
 """Class in page.css of each state of a certificate item."""
 FULL_CERTIFICATES = 50
-"""Most pairs whose certificates are shown in full; of more, only what differs is shown. compare.json has all."""
+"""Largest number of pairs with full certificates; with more, only what differs is shown. compare.json has all."""
 FEW_REMARKS = 3
 
 

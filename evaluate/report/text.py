@@ -47,7 +47,7 @@ SYSTEMS = (
 NOT_COUNTED = ("System", "Run", "Status", "Reason", "File")
 """Header of the table of results that enter no average."""
 MOST_SYSTEMS = 6
-"""Most systems in the table of metrics; compare.json has all."""
+"""Largest number of systems in the table of metrics; compare.json has all."""
 _NONE = "-"
 
 
