@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from evaluate.fairness.certificate import ALLOWED, BLOCKING, SAME, UNKNOWN, Item
+from evaluate.fairness.items import ALLOWED, BLOCKING, SAME, UNKNOWN, Item
 from evaluate.page.forest_strip import strip
 from evaluate.page.markup import Html, element, items, joined, table
 from evaluate.report.axis import Axis, axis_of
@@ -54,7 +54,7 @@ def certificates(comparison: Comparison) -> Html:
 
 def _card(judged: Judged, number: int, axis: Axis) -> Html:
     pair, found = judged.pair, judged.estimate
-    title = f"{pair.model}, {pair.framework}, track {pair.track}"
+    title = f"{pair.model}, {pair.framework}, track {pair.method}"
     reasons = judged.reasons[1:] if judged.word == NOT_COMPARABLE else judged.reasons
     word = WORDS[judged.word] if judged.is_decided else UNDECIDED
     head = [element("span", word, class_="word")]
@@ -85,7 +85,7 @@ def _remarks(remarks: Sequence[str]) -> Html:
 def _certificate(judged: Judged, number: int, is_full: bool) -> Html:
     pair = judged.pair
     title = f"{pair.b_name} against {pair.a_name}"
-    what = f"{pair.model}, {pair.framework}, track {pair.track}"
+    what = f"{pair.model}, {pair.framework}, track {pair.method}"
     heading = element("h3", title, element("small", f" {what}"), id=f"certificate-{number}")
     if judged.certificate is None:
         return joined([heading, element("p", "; ".join(judged.reasons))])

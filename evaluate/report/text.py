@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
 from evaluate.checks.entries import Entry
-from evaluate.fairness.certificate import SAME
+from evaluate.fairness.items import SAME
 from evaluate.metrics.metric_table import Metrics, combined, sections
 from evaluate.report import scaling
 from evaluate.report.comparison import Comparison
@@ -176,7 +176,7 @@ def _terminal_verdicts(comparison: Comparison, width: int) -> Iterator[str]:
     yield textwrap.fill(f"Verdicts {comparison.question}:", width)
     for judged in comparison.judged:
         word = judged.word.replace("_", " ") if judged.is_decided else "undecided"
-        head = f"{word}  {judged.pair.model}, {judged.pair.framework}, track {judged.pair.track}"
+        head = f"{word}  {judged.pair.model}, {judged.pair.framework}, track {judged.pair.method}"
         lines = [plain(head), textwrap.fill(plain(judged.sentence), width, initial_indent="  ", subsequent_indent="  ")]
         for reason in _behind(judged):
             lines.append(textwrap.fill(plain(reason), width, initial_indent="  - ", subsequent_indent="    "))
@@ -193,7 +193,7 @@ def _markdown_verdicts(comparison: Comparison) -> Iterator[str]:
     if not comparison.judged:
         yield markdown_text(comparison.headline)
     for judged in comparison.judged:
-        title = f"{judged.pair.model}, {judged.pair.framework}, track {judged.pair.track}"
+        title = f"{judged.pair.model}, {judged.pair.framework}, track {judged.pair.method}"
         yield f"**{markdown_text(title)}:** {markdown_text(judged.sentence)}."
         if lines := _behind(judged):
             yield _bullets(lines)

@@ -242,7 +242,7 @@ def test_the_environment_names_the_log_of_a_model(tmp_path: Path) -> None:
     log = LOGS / "primus_a.log"
     assert log_of("llama", {"LLAMA_LOG": str(log)}, tmp_path) == [log]
     assert log_of("qwen", {"QWEN_LOG": f"{log}:{log}"}, tmp_path) == [log, log]
-    with pytest.raises(DiscoverError, match=r"MISTRAL_LOG=gone.log: gone.log is no file"):
+    with pytest.raises(DiscoverError, match=r"MISTRAL_LOG=gone.log: gone.log is not a file"):
         log_of("mistral", {"MISTRAL_LOG": "gone.log"}, tmp_path)
 
 

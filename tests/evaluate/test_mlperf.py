@@ -11,9 +11,9 @@ import pytest
 
 from evaluate import compare
 from evaluate.checks.entries import load_results
-from evaluate.inputs.mlperf_logs import DISCLAIMER, LogError, load
+from evaluate.inputs.mlperf_logs import DISCLAIMER, MlperfLogError, load
 from evaluate.mlperf import main, verdicts
-from evaluate.verdict.inference import Run, between_machines
+from evaluate.verdict.inference import Run, remark_on_machines
 
 ARCHIVE = Path(__file__).parents[3] / "shared/reference/mlperf/v5.1_llama31_8b_six_systems.tar.xz"
 
@@ -97,17 +97,17 @@ def test_a_broken_line_and_a_cut_log_are_refused(tmp_path: Path) -> None:
     path = next(tmp_path.rglob("result_0.txt"))
     whole = path.read_text()
     path.write_text(whole.replace('"key": "block_stop"', '"key": ', 1))
-    with pytest.raises(LogError, match=r"result_0\.txt:5: no JSON"):
+    with pytest.raises(MlperfLogError, match=r"result_0\.txt:5: no JSON"):
         load(tmp_path)
     path.write_text("".join(whole.splitlines(keepends=True)[:-1]))
-    with pytest.raises(LogError, match="has no complete run"):
+    with pytest.raises(MlperfLogError, match="has no complete run"):
         load(tmp_path)
 
 
 def test_runs_of_other_batches_are_not_mixed(tmp_path: Path) -> None:
     system(tmp_path, "a", "A", [100.0, 100.0])
     next(tmp_path.rglob("result_1.txt")).write_text(log(100.0, global_batch_size=32))
-    with pytest.raises(LogError, match="differ in batch"):
+    with pytest.raises(MlperfLogError, match="differ in batch"):
         load(tmp_path)
 
 
@@ -132,7 +132,7 @@ def test_throughput_is_what_the_run_tracked_while_it_trained(
 def test_tracked_throughput_that_the_blocks_deny_is_refused(tmp_path: Path, tracked: dict[str, float]) -> None:
     system(tmp_path, "a", "A", [100.0], tracked=tracked)  # 2.56 samples/s by its blocks
     with pytest.raises(
-        LogError, match=r"result_0\.txt: (it tracked 10\.\d+ samples/s, and its blocks hold 2\.56|has no)"
+        MlperfLogError, match=r"result_0\.txt: (it tracked 10\.\d+ samples/s, and its blocks hold 2\.56|has no)"
     ):
         load(tmp_path)
 
@@ -188,9 +188,9 @@ def test_machines_are_different_when_they_are_further_apart_than_their_runs() ->
         return [Run(f"{level}", level + noise) for level in levels for noise in (-0.01, 0.0, 0.01)]
 
     # 0.01 is the deviation of -0.01, 0 and 0.01
-    assert between_machines("X", runs(1.0, 1.029)) == between_machines("X", runs(1.0)) == ""
-    assert between_machines("X", runs(1.0, 1.02, 1.05)).startswith("X: its 3 machines differ by 5.1% and the runs of")
-    assert between_machines("X", [Run("a", 1.0), Run("b", 2.0)]) == ""
+    assert remark_on_machines("X", runs(1.0, 1.029)) == remark_on_machines("X", runs(1.0)) == ""
+    assert remark_on_machines("X", runs(1.0, 1.02, 1.05)).startswith("X: its 3 machines differ by 5.1% and the runs of")
+    assert remark_on_machines("X", [Run("a", 1.0), Run("b", 2.0)]) == ""
 
 
 # minutes and tokens/s/GPU, recomputed by others from the same logs (MLPerf Training v5.1, llama31_8b)

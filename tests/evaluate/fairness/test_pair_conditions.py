@@ -8,7 +8,8 @@ import pytest
 from sides import run, side
 
 from evaluate.fairness.certificate import certificate
-from evaluate.fairness.pair_conditions import ALLOWED, BLOCKING, SAME, UNKNOWN, findings
+from evaluate.fairness.items import ALLOWED, BLOCKING, SAME, UNKNOWN
+from evaluate.fairness.pair_conditions import items
 from evaluate.verdict.pairs import pairs
 from evaluate.verdict.verdicts import NOT_COMPARABLE, judge
 from example import example_result
@@ -61,7 +62,7 @@ def results(platform: str, runs: int = 2, **changes: Any) -> list[dict[str, Any]
 
 
 def found(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> dict[str, Any]:
-    return {finding.name: finding for finding in findings(a, b)}
+    return {finding.name: finding for finding in items(a, b)}
 
 
 def test_two_products_as_their_vendors_ship_them_are_comparable() -> None:

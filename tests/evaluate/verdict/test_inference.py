@@ -15,9 +15,9 @@ from evaluate.verdict.inference import (
     THESE_RUNS,
     Estimate,
     Run,
+    decide,
     estimate,
     holm,
-    judge,
     variance_within,
 )
 
@@ -63,7 +63,7 @@ def trials(machines: int, runs: int, machine_sds: tuple[float, float], differenc
 
 
 def share_of_verdicts(found: list[Estimate], band: float) -> float:
-    return float(np.mean([judge(one, one.p_value, band).word != "tie" for one in found]))
+    return float(np.mean([decide(one, one.p_value, band).word != "tie" for one in found]))
 
 
 ONE_MACHINE = [(1, 5, (0.0, 0.0)), (1, 10, (0.0, 0.0))]
@@ -87,7 +87,7 @@ def test_intervals_cover_the_truth_and_chance_is_no_difference(
 def test_a_true_difference_of_5_percent_is_found_with_5_runs_a_side() -> None:
     found = trials(1, 5, (0.0, 0.0), difference=0.05)
     assert share_of_verdicts(found, band=0.03) > 0.9
-    assert all(judge(one, one.p_value).word != "slower" for one in found)
+    assert all(decide(one, one.p_value).word != "slower" for one in found)
     assert np.median([one.high / one.ratio - 1 for one in found]) == pytest.approx(0.0044, abs=0.0005)
 
 
@@ -121,7 +121,7 @@ def test_single_runs_that_differ_as_restarts_do_are_no_difference_even_without_a
         logs = random.normal(0, RUN_CV, 2)
         times = [tuple(np.exp(random.normal(-log, 0.001, 30)).tolist()) for log in logs]
         found = estimate(*([Run(name, log, one)] for name, log, one in zip("ab", logs, times, strict=True)))
-        words.append(judge(found, found.p_value, band=0).word)
+        words.append(decide(found, found.p_value, band=0).word)
     assert np.mean([word != "tie" for word in words]) <= 0.05
 
 
@@ -177,7 +177,7 @@ def test_swapping_the_sides_inverts_the_ratio() -> None:
     there, back = estimate(a, b), estimate(b, a)
     assert there.ratio == pytest.approx(1 / back.ratio)
     assert (there.low, there.high) == pytest.approx((1 / back.high, 1 / back.low))
-    assert {judge(there, there.p_value).word, judge(back, back.p_value).word} == {"faster", "slower"}
+    assert {decide(there, there.p_value).word, decide(back, back.p_value).word} == {"faster", "slower"}
 
 
 def found(ratio: float, half: float, p_value: float) -> Estimate:
@@ -196,7 +196,7 @@ def found(ratio: float, half: float, p_value: float) -> Estimate:
     ],
 )
 def test_the_word_and_its_reason(ratio: float, half: float, p_value: float, word: str, reason: str) -> None:
-    verdict = judge(found(ratio, half, p_value), p_value)
+    verdict = decide(found(ratio, half, p_value), p_value)
     assert (verdict.word, verdict.reason) == (word, reason)
 
 
@@ -210,7 +210,7 @@ def test_holm_is_the_textbooks() -> None:
 def test_equal_runs_are_no_difference_and_have_no_spread() -> None:
     same = estimate([Run("a", 1.0)] * 3, [Run("b", 1.0)] * 3)
     assert (same.ratio, same.low, same.high, same.p_value) == (1.0, 1.0, 1.0, 1.0)
-    assert judge(same, 1.0, band=0).word == "tie"
+    assert decide(same, 1.0, band=0).word == "tie"
 
 
 def test_too_few_steps_of_a_single_run_are_an_error() -> None:

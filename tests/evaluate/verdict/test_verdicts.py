@@ -8,7 +8,8 @@ import pytest
 from sides import STEPS, entry, run, side
 
 from evaluate.checks.entries import Entry
-from evaluate.fairness.certificate import ALLOWED, BLOCKING, SAME, UNKNOWN, certificate
+from evaluate.fairness.certificate import certificate
+from evaluate.fairness.items import ALLOWED, BLOCKING, SAME, UNKNOWN
 from evaluate.verdict.pairs import default_by, pairs
 from evaluate.verdict.verdicts import Judged, judge, times
 
