@@ -168,7 +168,7 @@ def test_an_argument_that_the_log_contradicts_is_an_error_that_shows_both(
     [
         (("--log-file", "nowhere.log", "--model-name", "llama"), "nowhere.log"),
         (("--log-file", LOGS / "nemo.log", "--model-name", "llama"), "add --sequence-length"),
-        (("--log-file", LOGS / "nemo.log"), "--model-name: missing; which of llama, qwen, mistral"),
+        (("--log-file", LOGS / "nemo.log"), "--model-name: missing; name the trained model: llama, qwen, mistral"),
         (("--log-file", ROOT / "README.md", "--model-name", "llama"), "no line tells of an iteration"),
         (("--discover", "nowhere"), "nowhere: no such folder"),
     ],
