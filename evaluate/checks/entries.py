@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluate.checks import identity
-from evaluate.checks.consistency import REJECTING_RULES, WARNING_RULES, absurd_numbers
+from evaluate.checks.consistency import REJECTING_RULES, WARNING_RULES, impossible_numbers
 from evaluate.checks.limits import LIMITS, energy_has_two_sources
 from evaluate.inputs import earlier, mlperf_results
 from evaluate.metrics.measured_rate import attach, load_probes
@@ -46,7 +46,7 @@ class Entry:
 
     @property
     def is_counted(self) -> bool:
-        """Whether the result takes part in averages: status ok and not rejected."""
+        """True if the result enters averages: its status is ok and no rule rejects it."""
         return self.result["status"] == "ok" and not self.findings.rejections
 
     @property
@@ -66,8 +66,8 @@ class Loaded:
 
 def check_result(result: Result) -> Findings:
     """Return the findings of all rules in `result`, which must satisfy the schema (`utils.results.store.read`)."""
-    if absurd := list(absurd_numbers(result)):
-        return Findings(rejections=tuple(absurd))
+    if impossible := impossible_numbers(result):
+        return Findings(rejections=tuple(impossible))
     return Findings(
         rejections=tuple(line for rule in REJECTING for line in rule(result)),
         warnings=tuple(line for rule in WARNING for line in rule(result)),

@@ -2,7 +2,7 @@
 
 Each item holds the values of both sides. It is the same, differs as the method allows, differs so that the pair cannot
 be compared, or is unknown. Both sides must share the work: model, data in one order, arithmetic, optimizer, schedule.
-The way they do it (kernels, overlap, library versions) is what a comparison measures, and is only shown. With the
+The way they do it (kernels, overlap, library versions) is the object of a comparison, and is only shown. With the
 method `equal` the layout is part of the work.
 """
 
@@ -98,7 +98,7 @@ class Certificate:
 
     @property
     def is_comparable(self) -> bool:
-        """Whether no item forbids a comparison."""
+        """True if no item forbids a comparison."""
         return not self.blocking
 
     @property

@@ -21,7 +21,7 @@ class Item:
 
     @property
     def is_unproven(self) -> bool:
-        """Whether a value that a result should have is missing on a side, so that the sides may differ."""
+        """True if a value that a result should have is missing on a side, so that the sides may differ."""
         return self.state == UNKNOWN and (self.a != self.b or self.a == NOT_KNOWN)
 
     @property

@@ -35,9 +35,9 @@ class _Condition:
 
     text: str
     is_handicap: bool | None
-    """Whether it slows the run; None if unknown."""
+    """True if it slows the run; None if unknown."""
     share: float = 1.0
-    """Of the product's default, at most 1."""
+    """Share of the product's default, at most 1."""
 
 
 def items(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:

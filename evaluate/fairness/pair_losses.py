@@ -34,8 +34,9 @@ def items(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
     first = [[one["loss_values"][0] for one in side] for side in sides]
     last = [[last_loss(one) for one in side] for side in sides]
     has_equal_init = all(one["resolved_config"].get("init") == "equal" for side in sides for one in side)
-    yield _initial(*first, FIRST_LOSS_EQUAL_INIT if has_equal_init else FIRST_LOSS_NATIVE_INIT)
-    yield _final(*last)
+    band = FIRST_LOSS_EQUAL_INIT if has_equal_init else FIRST_LOSS_NATIVE_INIT
+    yield _initial(first[0], first[1], band)
+    yield _final(last[0], last[1])
     lowest = [min(side) for side in last]
     note = "a loss this small is of memorised data"
     yield _item("unseen data", min(lowest) > MEMORISED_NATS, _shown(lowest[0]), _shown(lowest[1]), note)

@@ -42,7 +42,7 @@ class MlperfRun:
     """One run of a system."""
 
     minutes: float
-    """From run_start to run_stop."""
+    """Minutes from run_start to run_stop."""
     samples: int
     block_seconds: float
     """Time inside training blocks."""

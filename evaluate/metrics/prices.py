@@ -18,7 +18,7 @@ SENSITIVITY = 0.25
 
 
 class PriceError(ValueError):
-    """A price table that cannot be used; the message names the file and what is wrong."""
+    """A price table is unusable; the message names the file and the defect."""
 
 
 @dataclass(frozen=True)

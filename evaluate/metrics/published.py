@@ -52,7 +52,7 @@ class Tuning:
 
     @property
     def is_untuned(self) -> bool | None:
-        """Whether the share is below LEAST_PERCENT; None if there is no figure to compare with."""
+        """True if the share is below LEAST_PERCENT; None if there is no figure to compare with."""
         return None if self.share.value is None else self.share.value < LEAST_PERCENT
 
 

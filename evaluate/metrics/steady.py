@@ -53,7 +53,7 @@ class Steady:
 
     @property
     def is_drifting(self) -> bool:
-        """Whether the steady steps keep becoming slower or faster, as on a chip that heats up."""
+        """True if the steady steps keep becoming slower or faster, as on a chip that heats up."""
         return self.drift is not None and abs(self.drift) > DRIFT_LIMIT
 
 

@@ -63,7 +63,7 @@ class Estimate:
 
     @property
     def is_one_run(self) -> bool:
-        """Whether a side has a single run, so that the spread between runs is unknown."""
+        """True if a side has a single run, so that the spread between runs is unknown."""
         return 1 in self.runs
 
 

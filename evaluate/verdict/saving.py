@@ -25,9 +25,9 @@ class Saving:
     cost_a: Figure
     cost_b: Figure
     saved: Figure
-    """In the currency of the prices."""
+    """Money in the currency of the prices."""
     percent: Figure
-    """Of the cost of a."""
+    """Percent of the cost of a."""
     percent_range: tuple[float, float] | None
     """Range of `percent` if one price is SENSITIVITY higher and the other as much lower."""
 

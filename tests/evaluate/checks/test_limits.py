@@ -32,6 +32,13 @@ def test_more_than_the_peak_is_rejected() -> None:
     assert line in check_result(llama(0.6)).rejections
 
 
+@pytest.mark.parametrize("size", ["num_gpus", "global_batch_size", "sequence_length"])
+def test_a_size_of_zero_is_rejected_without_a_traceback(size: str) -> None:
+    result = llama(3.6)
+    result["training_config"][size] = 0
+    assert check_result(result).rejections == (f"{size}: got 0, wanted more than 0",)
+
+
 def test_an_unknown_device_is_not_judged_by_anothers_peak() -> None:
     assert utilisation_is_possible(llama(0.6, gpu_info__device_name="NVIDIA H900")) == []
 
