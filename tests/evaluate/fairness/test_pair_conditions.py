@@ -1,4 +1,4 @@
-"""Conditions of a pair: a side that was held back is not compared; what was not recorded is unknown, never the same."""
+"""A side that was held back is not compared, and a condition without a record is unknown, never the same."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_one_capped_run_of_a_side_forbids_it_too() -> None:
     assert finding.a == "700 W, the default or 500 W, default 700 W"
 
 
-def test_the_same_handicap_on_both_sides_is_said_and_allowed() -> None:
+def test_the_same_handicap_on_both_sides_is_shown_and_allowed() -> None:
     capped = results("nvd", power_cap_watts=500.0)
     finding = found(capped, capped)["power cap"]
     assert (finding.state, finding.note) == (ALLOWED, "power cap: both sides are held back alike")

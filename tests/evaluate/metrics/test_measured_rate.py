@@ -1,4 +1,4 @@
-"""A measured matrix-multiply rate counts for results of its device, precision and week; more than it is rejected."""
+"""A measured matrix-multiply rate applies to results of its device, precision and week; a faster result is rejected."""
 
 from __future__ import annotations
 

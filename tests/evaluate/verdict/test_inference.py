@@ -1,4 +1,4 @@
-"""Intervals cover the truth as often as they say, differences are found, and chance is not called a difference."""
+"""Intervals cover the truth at their nominal rate, differences are found, and chance is not called a difference."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ RUN_CV = 0.003
 
 STEPS, STEP_CV, STEP_CORRELATION = 100, 0.005, 0.7
 OF_STEPS = STEP_CV * math.sqrt((1 + STEP_CORRELATION) / (1 - STEP_CORRELATION) / STEPS)
-"""Deviation of the mean of so many steps that follow one another; a run has RUN_CV with it."""
+"""Deviation of the mean of this many correlated steps; RUN_CV includes it."""
 
 
 def logs(
     random: np.random.Generator, trials: int, machines: int, runs: int, machine_sd: float, mean: float = 0.0
 ) -> npt.NDArray[np.float64]:
-    """Logarithms of throughput [trials, machines, runs]: an effect of machine and run, and of steps that follow."""
+    """Return logarithms of throughput [trials, machines, runs] with effects of machine, run and correlated steps."""
     shape = (trials, machines, runs)
     noise = random.normal(0, STEP_CV * math.sqrt(1 - STEP_CORRELATION**2), (STEPS, *shape))
     noise[0] /= math.sqrt(1 - STEP_CORRELATION**2)
@@ -92,14 +92,14 @@ def test_a_true_difference_of_5_percent_is_found_with_5_runs_a_side() -> None:
 
 
 def steps(random: np.random.Generator, correlation: float = 0.7, count: int = 200) -> tuple[float, ...]:
-    """Step times around 1 s that follow one another: an autoregression with a deviation of 1 %."""
+    """Return correlated step times around 1 s: an autoregression with a deviation of 1 %."""
     noise = random.normal(0, 0.01 * math.sqrt(1 - correlation**2), count)
     for place in range(1, count):
         noise[place] += correlation * noise[place - 1]
     return tuple(np.exp(noise).tolist())
 
 
-def test_one_run_a_side_is_about_these_runs_and_knows_that_steps_follow_one_another() -> None:
+def test_one_run_a_side_applies_to_these_runs_and_respects_correlated_steps() -> None:
     random = np.random.default_rng(7)
     covered, naive = [], []
     for _ in range(300):
