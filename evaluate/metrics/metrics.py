@@ -38,23 +38,21 @@ def metrics(
     if not times:
         return {"step_time": unknown("s", f"the run is {result['status']}: {result['reason'] or 'no steady step'}")}
     config = result["training_config"]
-    tokens = config["global_batch_size"] * config["sequence_length"]
     seconds = statistics.fmean(times)
-    rate = Figure(tokens / seconds, "tokens/s", "GBS x SL / mean steady step time")
-    per_gpu = rate.map(
-        lambda value: value / config["num_gpus"], "tokens/s/GPU", "GBS x SL / mean steady step time / GPUs"
-    )
+    rate = config["global_batch_size"] * config["sequence_length"] / seconds
+    per_gpu = rate / config["num_gpus"]
+    how = "GBS x SL / mean steady step time"
     device = device_of(result)
     return {
         **_step_time_figures(times, seconds),
-        "tokens_per_second": rate,
-        "tokens_per_second_per_gpu": per_gpu,
+        "tokens_per_second": Figure(rate, "tokens/s", how),
+        "tokens_per_second_per_gpu": Figure(per_gpu, "tokens/s/GPU", f"{how} / GPUs"),
         **_utilisation(result, per_gpu, device),
         **_memory(result, device),
         **_energy(result, per_gpu, device),
-        **cost_and_time.cost(tokens / seconds, config["num_gpus"], device, prices or {}),
+        **cost_and_time.cost(rate, config["num_gpus"], device, prices or {}),
         "time_to_target_loss": cost_and_time.time_to_loss(result, target_loss),
-        "time_to_mlperf_target": cost_and_time.time_to_mlperf_target(result, tokens / seconds),
+        "time_to_mlperf_target": cost_and_time.time_to_mlperf_target(result, rate),
     }
 
 
@@ -116,12 +114,13 @@ def _step_time_figures(times: list[float], mean: float) -> dict[str, Figure]:
     return found
 
 
-def _utilisation(result: Result, per_gpu: Figure, device: Device | None) -> dict[str, Figure]:
+def _utilisation(result: Result, per_gpu: float, device: Device | None) -> dict[str, Figure]:
     peak = _peak(result, device)
     found: dict[str, Figure] = {}
     for name, causal in (("causal", True), ("full", False)):
         flops = flops_per_token(result, causal=causal)
-        rate = _product(per_gpu, flops, 1e-12, "TFLOP/s", f"tokens/s/GPU x FLOP a token ({flops.how})")
+        how = f"tokens/s/GPU x FLOP a token ({flops.how})"
+        rate = flops.map(lambda flop: per_gpu * flop * 1e-12, "TFLOP/s", how)
         found[f"model_tflops_{name}"] = rate
         found[f"mfu_{name}"] = quotient(rate, peak, "%", f"model TFLOP/s ({flops.how}) / {peak.how}", 100)
     measured = measured_rate(result)
@@ -162,7 +161,7 @@ def _memory(result: Result, device: Device | None) -> dict[str, Figure]:
     }
 
 
-def _energy(result: Result, per_gpu: Figure, device: Device | None) -> dict[str, Figure]:
+def _energy(result: Result, per_gpu: float, device: Device | None) -> dict[str, Figure]:
     energy = result["energy_metrics"]
     joules = energy["joules_per_token"]
     if joules:
@@ -174,16 +173,9 @@ def _energy(result: Result, per_gpu: Figure, device: Device | None) -> dict[str,
         how = (
             f"at least: tokens/s/GPU / board power {device.board_power_watts:g} W, which is a limit and no measurement"
         )
-        at_least = per_gpu.map(lambda value: value / device.board_power_watts, "tokens/J", how)
+        at_least = Figure(per_gpu / device.board_power_watts, "tokens/J", how)
     return {
         "tokens_per_joule": tokens,
         "tokens_per_watt_hour": tokens.map(lambda value: value * HOUR_SECONDS, "tokens/Wh", tokens.how),
         "tokens_per_joule_at_board_power": at_least,
     }
-
-
-def _product(a: Figure, b: Figure, factor: float, unit: str, how: str) -> Figure:
-    for figure in (a, b):
-        if figure.value is None:
-            return unknown(unit, figure.how)
-    return Figure((a.value or 0.0) * (b.value or 0.0) * factor, unit, how)
