@@ -110,20 +110,36 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--log-file", nargs="+", type=Path, metavar="F", help="log file, or its parts in any order")
     source.add_argument("--discover", type=Path, metavar="DIR", help="read every log below this folder")
-    parser.add_argument("--framework", default="auto", choices=("auto", *FRAMEWORKS), help="default: %(default)s")
+    parser.add_argument(
+        "--framework",
+        default="auto",
+        choices=("auto", *FRAMEWORKS),
+        help="framework that wrote the log (default: %(default)s)",
+    )
     parser.add_argument(
         "--output", type=Path, default=FOLDER, help="JSON file or folder to write (default: %(default)s)"
     )
     parser.add_argument("--model-name", choices=models.NAMES, help="model that was trained")
-    parser.add_argument("--model-size", choices=models.SIZES, default="full", help="default: %(default)s")
-    parser.add_argument("--platform", choices=PLATFORMS, help="default: from the log or its framework")
+    parser.add_argument(
+        "--model-size", choices=models.SIZES, default="full", help="size of the model (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--platform", choices=PLATFORMS, help="platform that trained (default: from the log or its framework)"
+    )
     parser.add_argument("--device-name", help="name of the GPU, which logs do not contain")
-    parser.add_argument("--precision", choices=("bf16", "fp8", "fp32"), help="default: from the log")
-    parser.add_argument("--method", choices=("equal", "best", UNKNOWN), default=UNKNOWN, help="default: %(default)s")
+    parser.add_argument(
+        "--precision", choices=("bf16", "fp8", "fp32"), help="precision of the training (default: from the log)"
+    )
+    parser.add_argument(
+        "--method",
+        choices=("equal", "best", UNKNOWN),
+        default=UNKNOWN,
+        help="method of the settings (default: %(default)s)",
+    )
     parser.add_argument(
         "--label", default="", help="label of the result (default with --discover: the path of the log)"
     )
-    parser.add_argument("--run", type=_count, default=1, help="number of the run, from 1")
+    parser.add_argument("--run", type=_count, default=1, help="number of the run, from 1 (default: %(default)s)")
     counts = {
         "--num-gpus": "GPUs over all nodes",
         "--global-batch-size": "sequences of one step over all GPUs",

@@ -97,7 +97,11 @@ def _config(options: argparse.Namespace) -> RunConfig | None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m evaluate.fingerprint", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m evaluate.fingerprint",
+        description=(__doc__ or "").splitlines()[0],
+        epilog="Exits 0; 1 if files and manifest disagree; 2 if the pair or a setting is missing or invalid.",
+    )
     parser.add_argument("prefix", type=Path, help="path of the pair without .bin / .idx")
     parser.add_argument(
         "--tokenizer", type=Path, help="folder of the tokenizer (default: take the digest from the manifest)"

@@ -107,7 +107,11 @@ def _rows(systems: Sequence[System]) -> Iterator[tuple[str, ...]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m evaluate.mlperf", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m evaluate.mlperf",
+        description=(__doc__ or "").splitlines()[0],
+        epilog="Exits 0 if the verdicts were made; 1 if a log is unusable; 2 for bad input.",
+    )
     parser.add_argument("folder", type=Path, help="folder of results as MLCommons publishes them")
     parser.add_argument(
         "--band",

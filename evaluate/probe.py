@@ -19,8 +19,12 @@ from utils.results import store
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m evaluate.probe", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("folders", nargs="+", type=Path, help="folders to search")
+    parser = argparse.ArgumentParser(
+        prog="python -m evaluate.probe",
+        description=(__doc__ or "").splitlines()[0],
+        epilog="Exits 0 if every probe was read; 1 if one cannot be read; 2 for bad input.",
+    )
+    parser.add_argument("folders", nargs="+", type=Path, help="folders to search for probes and results")
     options = parser.parse_args(arguments)
     missing = [folder for folder in options.folders if not folder.exists()]
     if missing:

@@ -68,7 +68,7 @@ class GivenFacts:
 
 def build(run: RunLog, given: GivenFacts, paths: list[Path], command: str) -> dict[str, Any]:
     """Return the result of a run; raise MissingError for a size that is neither in the log nor given."""
-    config = training_config(run, given)
+    config = _training_config(run, given)
     tokens = config["global_batch_size"] * config["sequence_length"]
     logs = [{"name": path.name, "sha256": sha256_file(path)} for path in paths]
     result = {
@@ -85,9 +85,9 @@ def build(run: RunLog, given: GivenFacts, paths: list[Path], command: str) -> di
         "resolved_config": _resolved(run, config),
         "energy_metrics": sections.filled("energy_metrics", {}, NO_ENERGY),
         "fingerprint": sections.filled("fingerprint", {}, "the log does not say what was read"),
-        **measured(run, tokens, config["num_gpus"]),
+        **_measured(run, tokens, config["num_gpus"]),
     }
-    result["platform"], how = platform_of(run, given)
+    result["platform"], how = _platform(run, given)
     result["gpu_info"] = _gpu_info(run, given, result["platform"], config["num_gpus"])
     result["provenance"] = _provenance(run, logs, command)
     result["warnings"] += [f"read from a log alone ({run.format})", *how]
@@ -95,10 +95,9 @@ def build(run: RunLog, given: GivenFacts, paths: list[Path], command: str) -> di
     return result
 
 
-def training_config(run: RunLog, given: GivenFacts) -> dict[str, Any]:
+def _training_config(run: RunLog, given: GivenFacts) -> dict[str, Any]:
     """Return the settings that were given or are in the log; DP and GA are computed if they follow from others."""
-    keys = store.SECTIONS["training_config"]
-    config: dict[str, Any] = {key: run.fact(_OF_LOG.get(key, key)) for key in keys}
+    config: dict[str, Any] = {key: run.fact(_OF_LOG.get(key, key)) for key in SECTIONS["training_config"]}
     config |= {key: value for key, value in asdict(given).items() if key in config and value is not None}
     for key in KNOWN_FROM_A_LOG:
         if not config[key]:
@@ -110,10 +109,10 @@ def training_config(run: RunLog, given: GivenFacts) -> dict[str, Any]:
     batch = (config["micro_batch_size"] or 0) * (config["dp"] or 0)
     if batch and config["global_batch_size"] % batch == 0:
         config["gradient_accumulation"] = config["global_batch_size"] // batch
-    return config | {"reasons": {key: NOT_IN_LOG for key in keys if config[key] is None}}
+    return sections.filled("training_config", config, NOT_IN_LOG)
 
 
-def platform_of(run: RunLog, given: GivenFacts) -> tuple[str, list[str]]:
+def _platform(run: RunLog, given: GivenFacts) -> tuple[str, list[str]]:
     """Return the platform, and a warning with the way it was inferred if the log does not name it."""
     if given.platform:
         return given.platform, []
@@ -165,7 +164,7 @@ def _check_model(result: dict[str, Any], given: GivenFacts) -> None:
     result["status"] = "failed" if result["status"] == "ok" else result["status"]
 
 
-def measured(run: RunLog, tokens_per_step: int, num_gpus: int) -> dict[str, Any]:
+def _measured(run: RunLog, tokens_per_step: int, num_gpus: int) -> dict[str, Any]:
     """Return source, status, reason, warnings, samples, `performance_metrics` and `memory_metrics` of a result.
 
     `tokens_per_step` is GBS x SL. The samples are the iterations whose time is known; `excluded_steps` lists the other

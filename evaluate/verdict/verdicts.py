@@ -146,7 +146,7 @@ def judge(pairs: Sequence[Pair], by: str, band: float = inference.BAND) -> list[
 
 
 def _estimated(pair: Pair, by: str, band: float) -> Judged:
-    """Return a pair with its estimate, its word still open, or without an estimate if it is not comparable."""
+    """Return a pair with its estimate and no verdict yet, or as not comparable with the reasons."""
     if missing := _missing(pair):
         return Judged(pair, NOT_COMPARABLE, missing, None, None)
     found = _relaxed(certificate(*pair.counted), by)
