@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from evaluate.fairness.certificate import ALLOWED, BLOCKING, SAME, UNKNOWN, Item
+from evaluate.fairness.items import ALLOWED, BLOCKING, SAME, UNKNOWN, Item
 from evaluate.report.axis import MARGIN, WIDTH, Axis, axis_of, ticks
 from evaluate.report.text import evidence, pair_title, verdict_word
 from evaluate.verdict.inference import FASTER, SLOWER, TIE, Estimate

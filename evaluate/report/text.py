@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
-from evaluate.fairness.certificate import SAME
+from evaluate.fairness.items import SAME
 from evaluate.metrics.metric_table import Metrics, combined, sections
 from evaluate.report import scaling
 from evaluate.report.comparison import Comparison
