@@ -3,7 +3,7 @@
 #
 # For a login node. OUTPUT_DIR, DATA_DIR and this checkout must be the same folders on the nodes. The data are prepared
 # here first, because nodes often have no way out. Jobs that have an ok result are skipped and those in the queue are
-# followed, so the same command goes on wherever it was left. Ctrl-C cancels what has not ended. More: docs/hpc.md.
+# followed, so the same command goes on wherever it was left. Ctrl-C cancels what has not ended. More: docs/clusters.md.
 #
 # Usage:  ./shell/run_slurm.sh [--dry-run] [--no-wait] [--requeue] [KEY=VALUE ...]
 #         --dry-run prints the script of each job and submits nothing; --no-wait submits and leaves, the same command

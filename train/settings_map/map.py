@@ -2,7 +2,7 @@
 
 One row a thing. A framework's entry is a `Say` (its keys, and our value in the form that each takes) or a `Fixed` (what
 it is there, and why it is not ours to set). From the rows come the overrides that the trainers hand to NeMo and Primus,
-the fair-comparison table of the README and the names under which a pair of results is compared. Keys: Class.argument of
+the tables of docs/fair.md and the names under which a pair of results is compared. Keys: Class.argument of
 Megatron-core 0.16 (mega) and of transformers 5 (hf), dotted paths in a recipe of nemo_toolkit 2.3 (nemo), trainer keys
 of Primus v25.10 to v26.5 (prim). Enums and classes stand as their names: the trainer that has the library translates.
 """

@@ -1,6 +1,6 @@
-"""The settings map as tables: the fair-comparison table of the README, and the keys and reasons of docs/fair.md.
+"""The settings map as the two tables of docs/fair.md: values, and keys with reasons.
 
-    python -m train.settings_map.tables --write README.md docs/fair.md
+    python -m train.settings_map.tables --write docs/fair.md
 
 Values are those of config.env on eight GPUs of one node. Where a run of a framework on a CPU is kept in
 docs/examples/fair, what it read back from its built objects stands beside them.
