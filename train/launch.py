@@ -18,9 +18,9 @@ from train.job.job import Job, log_path, utc_now
 from train.job.outcome import SIGNAL_EXIT_CODE, TIMEOUT_EXIT_CODE, Attempt, leave, settle
 from train.job.reserve import remove_leftovers, reserve
 from train.job.supervise import Ending, Limits, run
-from train.machine import owned
+from train.machine import job_processes
 from train.nemo import interpreter as nemo_python
-from train.preflight import job_checks as preflight_job
+from train.preflight import job_checks
 from train.prim import install as prim_install
 from train.prim import plan as prim_plan
 from train.runner.plan import has_result, resolve
@@ -61,7 +61,7 @@ def main() -> int:
         print(f"{job.name}: has an ok result of the same settings, data, code and machine; FORCE=1 runs it again")
         return 0
     try:
-        seen = preflight_job.before(job.config)
+        seen = job_checks.before(job.config)
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -75,7 +75,7 @@ def main() -> int:
             print(f"error: {job.result_path.parent}: {error}; make room or name another OUTPUT_DIR", file=sys.stderr)
             return 2
         code = _lead(attempt, environment, stop)
-        preflight_job.record(job.result_path, job.config, *seen, is_interrupted=bool(stop))
+        job_checks.record(job.result_path, job.config, *seen, is_interrupted=bool(stop))
         return code
 
 
@@ -202,7 +202,7 @@ def _environment(job: Job) -> dict[str, str]:
         "PYTHONFAULTHANDLER": "1",  # the stack of a rank that crashes is in its log
         "PYTHONWARNINGS": ",".join(f"ignore:{words}" for words in KNOWN_WARNINGS),
     }
-    marked = {owned.MARKER: owned.marker(job.name)}
+    marked = {job_processes.MARKER: job_processes.marker(job.name)}
     return ours | frameworks.environment(job.framework, job.config, job.spec) | without_hub_secrets(os.environ) | marked
 
 
