@@ -215,7 +215,7 @@ class Stage:
     @property
     def workspace(self) -> float:
         """Memory of the fullest of five moments beyond weights, gradients, states, activations and logits: the loss,
-        the backward passes of the output layer, of the last layer and of a tied embedding, and the optimizer's step.
+        the backward passes of output layer, last layer and tied embedding, and the optimizer's step.
         """
         after_backward = self.optimizer_step - self.activations - self.weight_copies
         in_layer = self.layer_backward + self.tied_gradient
@@ -250,10 +250,9 @@ class Stage:
 
     @property
     def tied_gradient(self) -> float:
-        """Gradient of a tied weight from the output layer, which autograd holds until the backward pass of the
-        embedding.
+        """Gradient of a tied weight from the output layer, which autograd holds until that of the embedding comes.
 
-        There the gradient from the embedding and the sum of both come on top.
+        Then the gradient of the embedding and the sum of both are in memory too.
         """
         width = self.width if self.is_mega else FP32_BYTES
         return width * self.vocabulary_matrix if self.is_tied_here else 0.0

@@ -78,10 +78,11 @@ def test_biases_of_qwen_are_counted_and_cut():
 
 def test_a_tied_weight_is_held_once_on_one_stage_and_twice_on_two():
     spec = tied_model.LLAMA_1B.spec
-    one = memory.Stage(config_of(), "mega", spec, 0, has_fused_adam=True)
+    one = memory.Stage(config_of("FRAMEWORK=mega"), "mega", spec, 0, has_fused_adam=True)
     assert one.parameters == 1_235_814_400
     first, last = (
-        memory.Stage(config_of("PP=2", gpus=2), "mega", spec, stage, has_fused_adam=True) for stage in (0, 1)
+        memory.Stage(config_of("FRAMEWORK=mega", "PP=2", gpus=2), "mega", spec, stage, has_fused_adam=True)
+        for stage in (0, 1)
     )
     assert first.parameters + last.parameters == 1_235_814_400 + 128_256 * 2048
 
