@@ -122,9 +122,9 @@ def _of_status(status: int, error: object, repo: str, endpoint: str) -> tuple[So
 def _gated(repo: str, kind: str, endpoint: str) -> str:
     page = f"{endpoint}/{'datasets/' if kind == 'dataset' else ''}{repo}"
     if _has_token():
-        return f"{repo}: gated, and the account of HF_TOKEN has no access; request it at {page}"
+        return f"{repo}: gated, and the account of HF_TOKEN has no access; ask for it at {page}"
     tokens = f"{endpoint}/{TOKENS_PAGE}"
-    return f"{repo}: gated; request access at {page} and set HF_TOKEN to a token of your account ({tokens})"
+    return f"{repo}: gated; ask for access at {page} and set HF_TOKEN to a token of your account ({tokens})"
 
 
 def _has_token() -> bool:

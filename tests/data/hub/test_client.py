@@ -109,10 +109,10 @@ def test_a_wait_without_bound_is_refused(hub, tmp_path):
 def test_a_gated_repository_says_where_to_ask_and_which_setting_takes_the_token(hub, tmp_path):
     hub.add("datasets", "some/gated", {"a.bin": CONTENT}, is_gated=True)
     printed, _ = fetch(hub, tmp_path, "a.bin", repo="some/gated")
-    assert re.search(rf"SourceError: some/gated: gated; request access at {hub.address}/datasets/some/gated ", printed)
+    assert re.search(rf"SourceError: some/gated: gated; ask for access at {hub.address}/datasets/some/gated ", printed)
     assert f"set HF_TOKEN to a token of your account ({hub.address}/settings/tokens)" in printed
     printed, _ = fetch(hub, tmp_path, "a.bin", repo="some/gated", HF_TOKEN="hf_OfSomebodyWithoutAccess")
-    assert "the account of HF_TOKEN has no access; request it at" in printed
+    assert "the account of HF_TOKEN has no access; ask for it at" in printed
     assert "OfSomebody" not in printed
     printed, _ = fetch(hub, tmp_path, "a.bin", repo="some/gated", HF_TOKEN=SECRET)
     assert content_of(printed) == CONTENT
