@@ -113,9 +113,9 @@ def _of_status(status: int, error: object, repo: str, endpoint: str) -> tuple[So
         return SourceError(f"{repo}: {endpoint} refuses access (status {status}); set HF_TOKEN"), False
     if status == 429:
         hint = "run again later" if _has_token() else "run again later, or set HF_TOKEN, which has a higher limit"
-        return FetchError(f"{endpoint}: status 429, too many requests, for {repo}; {hint}"), False
+        return FetchError(f"{endpoint}: answers 429, too many requests, for {repo}; {hint}"), False
     if status in _TEMPORARY_STATUSES:
-        return FetchError(f"{endpoint}: status {status} for {repo}, a fault of the server; run again later"), True
+        return FetchError(f"{endpoint}: answers {status} for {repo}, a fault of the server; run again later"), True
     return FetchError(f"{repo}: {endpoint} answers with status {status} ({scrubbed(error)}); run again"), False
 
 

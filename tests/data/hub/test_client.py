@@ -90,7 +90,7 @@ def test_a_server_error_is_said_and_tried_again(hub, tmp_path, where):
     printed, said = fetch(hub, tmp_path, "a.bin")
     assert content_of(printed) == CONTENT
     if not where.startswith("HEAD"):  # the library repeats this one by itself, at once
-        assert f"{hub.address}: status 500 for some/text, a fault of the server; run again later; trying again" in said
+        assert f"{hub.address}: answers 500 for some/text, a fault of the server; run again later; trying again" in said
 
 
 def test_too_many_requests_are_waited_out_as_told(hub, tmp_path):
