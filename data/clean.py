@@ -13,7 +13,8 @@ With --front-matter, used for BookCorpus, light and full also remove lines with 
 the reasons, and the setting that trains on the same documents as Megatron's own tools.
 The same input always gives the same bytes. Memory holds one record, and about 20 bytes per document to detect copies.
 
-Prints the counts as JSON. Exit codes: 0 success; 1 bad record or failed work; 2 bad arguments.
+Prints the counts as JSON.
+Exit codes: 0 success; 1 bad record or failed work; 2 bad arguments; 130 interrupted; 143 terminated.
 """
 
 from __future__ import annotations

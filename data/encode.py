@@ -22,7 +22,8 @@ from typing import Any
 from data.encoding.workers import WorkerError, one_thread_each, start_workers
 
 EXECUTORS = ("local", "datatrove", "slurm")
-EXIT_CODES = "Exit codes: 0 success; 1 the work failed; 2 bad input or arguments. Prints the manifest as JSON."
+EPILOG = """Prints the manifest as JSON.
+Exit codes: 0 success; 1 the work failed; 2 bad input or arguments; 130 interrupted; 143 terminated."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -75,9 +76,7 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m data.encode", description=__doc__.splitlines()[0], epilog=EXIT_CODES
-    )
+    parser = argparse.ArgumentParser(prog="python -m data.encode", description=__doc__.splitlines()[0], epilog=EPILOG)
     add = parser.add_argument
     add("--input", type=Path, required=True, nargs="+", help="JSONL files, one document a line, encoded in this order")
     add("--tokenizer", type=Path, required=True, help="folder that transformers.AutoTokenizer loads")

@@ -41,7 +41,8 @@ HUB_ID = r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?"
 """owner/name of a repository, with @revision if it is not main."""
 ATTEMPTS = 3
 """Attempts to take enough text for one epoch; the first estimate is short only if the text changes along the way."""
-EXIT_CODES = "Exit codes: 0 success; 1 the work failed; 2 bad settings or data. Prints the prefix of each pair."
+EPILOG = """Prints the prefix of each pair.
+Exit codes: 0 success; 1 the work failed; 2 bad settings or data; 130 interrupted; 143 terminated."""
 
 
 def prepare(
@@ -216,9 +217,7 @@ def _largest_id(prefix: Path) -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m data.prepare", description=__doc__.splitlines()[0], epilog=EXIT_CODES
-    )
+    parser = argparse.ArgumentParser(prog="python -m data.prepare", description=__doc__.splitlines()[0], epilog=EPILOG)
     parser.add_argument("--platform", required=True, choices=PLATFORMS, help="platform whose settings are used")
     parser.add_argument("--workers", type=int, default=1, help="number of processes that encode (default: %(default)s)")
     parser.add_argument(

@@ -24,7 +24,7 @@ from data.language.tokenizer import SAMPLE_BYTES, train_tokenizer
 from utils.errors import DataError, UnusableError
 from utils.files import written_whole
 
-EXIT_CODES = "Exit codes: 0 success; 1 the work failed; 2 bad input or arguments. Prints the counts as JSON."
+EPILOG = "Prints the counts as JSON. Exit codes: 0 success; 1 the work failed; 2 bad input or arguments."
 MIN_SENTENCES, SPREAD = 6, 54
 _BLOCK_DOCUMENTS = 256
 _BAR_DELAY_SECONDS = 2
@@ -120,9 +120,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _arguments(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m data.synth", description=__doc__.splitlines()[0], epilog=EXIT_CODES
-    )
+    parser = argparse.ArgumentParser(prog="python -m data.synth", description=__doc__.splitlines()[0], epilog=EPILOG)
     add = parser.add_argument
     add("--output", type=Path, required=True, help="JSONL file to write, key `text`")
     size = parser.add_mutually_exclusive_group(required=True)

@@ -26,7 +26,7 @@ from utils.errors import DataError, UnusableError
 from utils.provenance.digests import sha256_file
 from utils.results.store import write_json
 
-EXIT_CODES = "Exit codes: 0 the pair is correct; 1 it is not; 2 missing files or bad arguments."
+EPILOG = "Prints a summary. Exit codes: 0 the pair is correct; 1 it is not; 2 missing files or bad arguments."
 
 
 def verify(
@@ -132,9 +132,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _arguments(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m data.verify", description=__doc__.splitlines()[0], epilog=EXIT_CODES
-    )
+    parser = argparse.ArgumentParser(prog="python -m data.verify", description=__doc__.splitlines()[0], epilog=EPILOG)
     add = parser.add_argument
     add("prefix", type=Path, help="path of the pair without .bin / .idx")
     add("--tokenizer", type=Path, help="folder of the tokenizer; a sample of the documents is decoded too")

@@ -247,7 +247,7 @@ def _bounded_wait(response: Any) -> None:
     wait = response.headers.get("Retry-After", "")
     if response.status_code == 429 and wait.isdigit() and int(wait) > LONGEST_RETRY_AFTER_SECONDS:
         raise FetchError(
-            f"{endpoint()}: status 429, too many requests, retry after {int(wait):,} s, above the limit of "
+            f"{endpoint()}: answers 429, too many requests, retry after {int(wait):,} s, above the limit of "
             f"{LONGEST_RETRY_AFTER_SECONDS} s; run again later, or set HF_TOKEN, which has a higher request limit"
         )
 

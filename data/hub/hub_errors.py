@@ -113,18 +113,18 @@ def _of_status(status: int, error: object, repo: str, endpoint: str) -> tuple[So
         return SourceError(f"{repo}: {endpoint} refuses access (status {status}); set HF_TOKEN"), False
     if status == 429:
         hint = "run again later" if _has_token() else "run again later, or set HF_TOKEN, which has a higher limit"
-        return FetchError(f"{endpoint}: status 429, too many requests, for {repo}; {hint}"), False
+        return FetchError(f"{endpoint}: answers 429, too many requests, for {repo}; {hint}"), False
     if status in _TEMPORARY_STATUSES:
-        return FetchError(f"{endpoint}: status {status} for {repo}, a fault of the server; run again later"), True
+        return FetchError(f"{endpoint}: answers {status} for {repo}, a fault of the server; run again later"), True
     return FetchError(f"{repo}: {endpoint} answers with status {status} ({scrubbed(error)}); run again"), False
 
 
 def _gated(repo: str, kind: str, endpoint: str) -> str:
     page = f"{endpoint}/{'datasets/' if kind == 'dataset' else ''}{repo}"
     if _has_token():
-        return f"{repo}: gated, and the account of HF_TOKEN has no access; request it at {page}"
+        return f"{repo}: gated, and the account of HF_TOKEN has no access; ask for it at {page}"
     tokens = f"{endpoint}/{TOKENS_PAGE}"
-    return f"{repo}: gated; request access at {page} and set HF_TOKEN to a token of your account ({tokens})"
+    return f"{repo}: gated; ask for access at {page} and set HF_TOKEN to a token of your account ({tokens})"
 
 
 def _has_token() -> bool:

@@ -120,7 +120,7 @@ def test_a_pair_that_is_being_replaced_has_no_manifest_of_the_earlier_one(
 @pytest.mark.parametrize("content", [b"", b'{"text": ""}\n' * 3])
 def test_an_input_without_a_token_is_refused(tmp_path: Path, plain_tokenizer: Path, content: bytes) -> None:
     (tmp_path / "in.jsonl").write_bytes(content)
-    with pytest.raises(DataError, match=r"in\.jsonl: [03] documents and no token"):
+    with pytest.raises(DataError, match=r"in\.jsonl: the [03] documents contain no token"):
         encode(tmp_path / "in.jsonl", plain_tokenizer, tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 
@@ -135,7 +135,7 @@ def test_ids_with_gaps_are_refused_because_an_embedding_ends_at_their_number(
     content["model"]["vocab"]["<|far|>"] = 70_000
     (folder / "tokenizer.json").write_text(json.dumps(content))
     (folder / "tokenizer_config.json").write_text((plain_tokenizer / "tokenizer_config.json").read_text())
-    with pytest.raises(DataError, match="gives id 70000, but has 601 entries"):
+    with pytest.raises(DataError, match="produces id 70000, but has 601 entries"):
         encode(write_jsonl(tmp_path / "in.jsonl", ["a <|far|>"]), folder, tmp_path / "out")
 
 

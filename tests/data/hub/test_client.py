@@ -90,7 +90,7 @@ def test_a_server_error_is_said_and_tried_again(hub, tmp_path, where):
     printed, said = fetch(hub, tmp_path, "a.bin")
     assert content_of(printed) == CONTENT
     if not where.startswith("HEAD"):  # the library repeats this one by itself, at once
-        assert f"{hub.address}: status 500 for some/text, a fault of the server; run again later; trying again" in said
+        assert f"{hub.address}: answers 500 for some/text, a fault of the server; run again later; trying again" in said
 
 
 def test_too_many_requests_are_waited_out_as_told(hub, tmp_path):
@@ -109,10 +109,10 @@ def test_a_wait_without_bound_is_refused(hub, tmp_path):
 def test_a_gated_repository_says_where_to_ask_and_which_setting_takes_the_token(hub, tmp_path):
     hub.add("datasets", "some/gated", {"a.bin": CONTENT}, is_gated=True)
     printed, _ = fetch(hub, tmp_path, "a.bin", repo="some/gated")
-    assert re.search(rf"SourceError: some/gated: gated; request access at {hub.address}/datasets/some/gated ", printed)
+    assert re.search(rf"SourceError: some/gated: gated; ask for access at {hub.address}/datasets/some/gated ", printed)
     assert f"set HF_TOKEN to a token of your account ({hub.address}/settings/tokens)" in printed
     printed, _ = fetch(hub, tmp_path, "a.bin", repo="some/gated", HF_TOKEN="hf_OfSomebodyWithoutAccess")
-    assert "the account of HF_TOKEN has no access; request it at" in printed
+    assert "the account of HF_TOKEN has no access; ask for it at" in printed
     assert "OfSomebody" not in printed
     printed, _ = fetch(hub, tmp_path, "a.bin", repo="some/gated", HF_TOKEN=SECRET)
     assert content_of(printed) == CONTENT

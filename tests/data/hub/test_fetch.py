@@ -110,7 +110,7 @@ def test_a_gated_tokenizer_comes_from_a_copy_that_is_the_same_and_the_text_is_re
     hub.add("models", "Qwen/Qwen2.5-7B", stand_in(plain_tokenizer, **QWEN))
     settings = ("DATASET=c4", "SAMPLES=50", "TOKENIZER=auto", "MODEL=llama,qwen")
     (llama, qwen), said = run(hub, tmp_path, *settings)
-    assert "meta-llama/Llama-3.1-8B: gated; request access at" in said
+    assert "meta-llama/Llama-3.1-8B: gated; ask for access at" in said
     assert "unsloth/Meta-Llama-3.1-8B: its tokenizer has 128009 as end of text, wanted 128001" in said
     assert manifest_of(llama)["tokenizer_source"]["repo"] == "NousResearch/Meta-Llama-3.1-8B"
     assert manifest_of(qwen)["tokenizer_source"]["repo"] == "Qwen/Qwen2.5-7B"
