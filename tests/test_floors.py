@@ -14,8 +14,9 @@ from utils.settings.config import ROOT
 ROOMS = ("utils", "data", "train", "evaluate")
 FLOORS_OF_PACKAGES = {
     "utils": (
-        {"results", "hardware"},
-        {"settings", "logs"},
+        {"settings", "hardware"},
+        {"results"},
+        {"logs"},
         {"memory", "provenance"},
         {"housekeeping"},
         {"dataset"},

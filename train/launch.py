@@ -18,9 +18,9 @@ from train.job.job import Job, log_path, utc_now
 from train.job.outcome import Attempt, RankEnd, exit_code, finalize_result, settle
 from train.job.reserve import remove_leftovers, reserve
 from train.job.supervise import Ending, Limits, run
-from train.machine import owned
+from train.machine import job_processes
 from train.nemo import interpreter as nemo_python
-from train.preflight import job_checks as preflight_job
+from train.preflight import job_checks
 from train.prim import install as prim_install
 from train.prim import plan as prim_plan
 from train.runner.plan import has_result, resolve
@@ -35,7 +35,7 @@ from utils.results import store
 from utils.settings import handed_on
 from utils.settings.combinations import AVAILABLE_FRAMEWORKS
 from utils.settings.config import PLATFORMS, require_writable
-from utils.settings.keys import Value
+from utils.settings.layers import Value
 
 KNOWN_WARNINGS = (
     # resolved_config and framework_versions of the result record what is installed
@@ -61,7 +61,7 @@ def main() -> int:
         print(f"{job.name}: has an ok result of the same settings, data, code and machine; FORCE=1 runs it again")
         return 0
     try:
-        before = preflight_job.before(job.config)
+        before = job_checks.before(job.config)
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -75,7 +75,7 @@ def main() -> int:
             print(f"error: {job.result_path.parent}: {error}; make room or name another OUTPUT_DIR", file=sys.stderr)
             return 2
         code = _lead(attempt, environment, stop)
-        preflight_job.record(job.result_path, job.config, *before, is_interrupted=bool(stop))
+        job_checks.record(job.result_path, job.config, *before, is_interrupted=bool(stop))
         return code
 
 
@@ -200,7 +200,7 @@ def _environment(job: Job) -> dict[str, str]:
         "PYTHONFAULTHANDLER": "1",  # the stack of a rank that crashes is in its log
         "PYTHONWARNINGS": ",".join(f"ignore:{words}" for words in KNOWN_WARNINGS),
     }
-    marked = {owned.MARKER: owned.marker(job.name)}
+    marked = {job_processes.MARKER: job_processes.marker(job.name)}
     return ours | frameworks.environment(job.framework, job.config, job.spec) | without_hub_secrets(os.environ) | marked
 
 

@@ -1,4 +1,4 @@
-"""Encoded pairs are megatron-core's byte for byte, and a run that fails leaves nothing behind."""
+"""Encoded pairs have the bytes of megatron-core, and a failed run leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 from megatron_reference import TEXTS, megatron_pair, write_jsonl
 
-from data.encode import encode, main
+from data.encode import main
 from data.encoding import pair, parts
+from data.encoding.pair import encode
 from utils.dataset.indexed import check, load_manifest
 from utils.errors import DataError, UnusableError
 from utils.provenance.digests import sha256_file, sha256_tokenizer
@@ -94,7 +95,7 @@ def test_a_bad_line_leaves_the_earlier_pair_and_nothing_else(tmp_path: Path, pla
     encode(source, plain_tokenizer, prefix)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path != source}
     source.write_bytes(GOOD + b"oops\n" + GOOD)
-    with pytest.raises(DataError, match=r"in\.jsonl:2: got no JSON, 'oops'"):
+    with pytest.raises(DataError, match=r"in\.jsonl:2: got invalid JSON, 'oops'"):
         encode(source, plain_tokenizer, prefix)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path != source} == before
 

@@ -8,7 +8,7 @@ import pytest
 
 from utils import redact
 from utils.errors import ConfigError
-from utils.settings.keys import parse_assignment
+from utils.settings.layers import parse_assignment
 
 LETTERS = "aB3dE5gH7jK9" * 4
 HUB = "hf_" + LETTERS[:34]

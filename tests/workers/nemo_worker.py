@@ -116,7 +116,7 @@ def facts() -> dict[str, Any]:
     refused = {}
     for key in ("trainer.strategy.nonsense", "model.config.nonsense"):
         try:
-            nemo_recipe.say(recipe, key, 1)
+            nemo_recipe.set_argument(recipe, key, 1)
         except ConfigError as error:
             refused[key] = str(error)
     reporters = []

@@ -115,7 +115,7 @@ def _step(matrix: Matrix, job: Job) -> list[str]:
 
 
 def _launcher(job: Job, kind: str) -> list[str]:
-    script = "shell/job.sh" if kind == "enroot" else "shell/slurm_task.sh"
+    script = "shell/inside/job.sh" if kind == "enroot" else "shell/inside/slurm_task.sh"
     return [str(ROOT / script), job.config.platform, job.framework, job.model]
 
 

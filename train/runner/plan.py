@@ -15,7 +15,7 @@ from utils.results import store
 from utils.settings import handed_on
 from utils.settings.combinations import counterparts
 from utils.settings.config import ROOT, RunConfig, load, values_of
-from utils.settings.keys import Value
+from utils.settings.layers import Value
 
 
 @dataclass(frozen=True)

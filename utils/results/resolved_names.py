@@ -1,7 +1,7 @@
-"""The settings map's names of the keys of `resolved_config`, by which reports call a setting that differs.
+"""Names of the keys of `resolved_config` in reports, taken from the settings map.
 
-`train/settings_map` holds each of these settings with the keys of every framework; a test keeps both in step. A dot
-in a key leads into a mapping. The order is that of the map. Standard library only.
+`train/settings_map` holds each of these settings with the keys of every framework; a test keeps both equal. A dot in a
+key leads into a mapping. The order is that of the map. Standard library only.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ RESOLVED_NAMES = {
     "vocab_size": "vocabulary",
     "norm_eps": "norm epsilon",
     "qkv_bias": "QKV bias",
+    "tie_word_embeddings": "embedding shared with output",
     "rope_base": "rope base",
     "rope_scaling.factor": "rope scaling: factor",
     "rope_scaling.low_frequency_factor": "rope scaling: low frequency factor",

@@ -1,7 +1,7 @@
-"""From settings to one frozen RunConfig, and the rules that its values keep together.
+"""RunConfig: all settings of a matrix, typed, checked and frozen.
 
 Precedence: KEY=VALUE arguments, then the environment, then `config.<platform>-best.env` (METHOD=best), then
-`config.<platform>.env`, then `config.env`. `python -m utils.configure --help` prints what each key may be.
+`config.<platform>.env`, then `config.env`. `python -m utils.configure --help` lists every key with its allowed values.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from utils.models import ModelSpec, UnknownModelError
 from utils.models import get as get_model
 from utils.settings import handed_on
 from utils.settings.combinations import Rules, check_combinations, check_layout, frameworks, num_gpus
-from utils.settings.keys import Value, from_arguments, from_environment, parse_values, read_file
+from utils.settings.keys import in_results
+from utils.settings.layers import Value, from_arguments, from_environment, parse_values, read_file
 
 ROOT = Path(__file__).resolve().parents[2]
 PLATFORMS = ("amd", "nvd", "cpu")
@@ -26,7 +27,7 @@ PLATFORMS = ("amd", "nvd", "cpu")
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Every setting of a matrix, typed and checked, DP and GA worked out; utils/settings/keys.py has their meanings."""
+    """Every setting of a matrix, typed and checked, with DP and GA filled in (meanings: utils/settings/keys.py)."""
 
     platform: str
     num_gpus: int
@@ -124,7 +125,8 @@ class RunConfig:
     def jobs(self) -> list[tuple[str, str, int]]:
         """Return framework, model and run of every job, in the order in which they run.
 
-        ORDER=interleaved: every job once, then every job again, so that a machine that drifts drifts for all alike.
+        ORDER=interleaved runs every job once, then every job again, so that a drift of the machine affects all jobs
+        alike.
         """
         pairs = [(framework, model) for model in self.models for framework in self.frameworks]
         runs = range(1, self.runs + 1)
@@ -138,33 +140,7 @@ class RunConfig:
 
     def asked(self) -> dict[str, int | float | str | bool | None]:
         """Return the settings of one training as `training_config` of the result holds them."""
-        return {
-            "max_steps": self.train_iterations,
-            "global_batch_size": self.global_batch_size,
-            "micro_batch_size": self.micro_batch_size,
-            "sequence_length": self.sequence_length,
-            "num_gpus": self.num_gpus,
-            "gradient_accumulation": self.gradient_accumulation,
-            "tp": self.tensor_parallel_size,
-            "pp": self.pipeline_parallel_size,
-            "cp": self.context_parallel_size,
-            "dp": self.data_parallel_size,
-            "precision": self.precision,
-            "seed": self.seed,
-            "lr": self.learning_rate,
-            "min_lr": self.min_learning_rate,
-            "warmup_iters": self.warmup_iterations,
-            "weight_decay": self.weight_decay,
-            "beta1": self.beta1,
-            "beta2": self.beta2,
-            "adam_eps": self.adam_epsilon,
-            "clip_grad": self.clip_grad,
-            "init": self.init,
-            "init_std": self.init_std,
-            "dataset": self.dataset,
-            "samples": self.samples,
-            "allow_repeat": self.allow_repeat,
-        }
+        return {"num_gpus": self.num_gpus} | {place.key: getattr(self, field) for field, place in in_results().items()}
 
 
 def load(
@@ -177,17 +153,17 @@ def load(
 ) -> RunConfig:
     """Read all layers of settings and return the checked RunConfig.
 
-    `visible_gpus` is how many GPUs this machine shows; a job takes all of them, or GPUS_PER_NODE where that is set.
-    On a CPU a job has CPU_RANKS ranks. `environ` defaults to the process's own.
-    Raises ConfigError; its message names the origin of the value.
+    `visible_gpus` is the number of GPUs of this machine; a job uses all of them, or GPUS_PER_NODE where that is set.
+    On a CPU a job has CPU_RANKS ranks. `environ` defaults to that of this process.
+    Raises ConfigError, whose message names the origin of the bad value.
     """
     if platform not in PLATFORMS:
         raise ConfigError(f"platform: got {platform!r}, allowed: {', '.join(PLATFORMS)}")
     values = values_of(platform, arguments, environ, root)
     typed = parse_values(values)
     rules = Rules(values)
-    typed["frameworks"] = frameworks(rules, typed["frameworks"], platform)
     typed["models"] = MODEL_NAMES if typed["models"] == ("all",) else typed["models"]
+    typed["frameworks"] = frameworks(rules, typed["frameworks"], platform, typed["models"])
     typed["num_gpus"] = num_gpus(rules, typed, platform, visible_gpus)
     check_combinations(rules, typed)
     check_layout(rules, typed)
@@ -216,24 +192,24 @@ def values_of(
 def folders(
     platform: str, *, arguments: Sequence[str] = (), environ: Mapping[str, str] | None = None, root: Path = ROOT
 ) -> tuple[Path, Path]:
-    """Return OUTPUT_DIR and DATA_DIR, for work on files that are there already.
+    """Return OUTPUT_DIR and DATA_DIR, for work on existing files.
 
-    Every value is checked by itself, but not what they mean together: that is about a training, and needs to know how
-    many GPUs there are. Raises ConfigError as `load` does.
+    Every value is checked by itself. The rules between values are not checked, because they need the number of GPUs.
+    Raises ConfigError as `load` does.
     """
     typed = parse_values(values_of(platform, arguments=arguments, environ=environ, root=root))
     return _path(typed["output_dir"], root), _path(typed["data_dir"], root)
 
 
 def require_writable(folder: Path, key: str) -> None:
-    """Make `folder` and prove that a file can be written in it; raise ConfigError naming the setting `key`."""
+    """Create `folder` and check that a file can be written in it; raise ConfigError that names the setting `key`."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
         raise ConfigError(
-            f"{key}={folder}: cannot be written ({error.strerror}); name a folder of yours, e.g. {key}=output"
+            f"{key}={folder}: cannot be written ({error.strerror}); use another folder, e.g. {key}=output"
         ) from error
 
 
@@ -280,7 +256,7 @@ def _check_models(rules: Rules, config: RunConfig) -> None:
 
 
 def _derived_label(typed: Mapping[str, object], platform: str) -> str:
-    """Results of anything but a platform's default kind of run go to a folder of their own."""
+    """Return the name of the results folder for any but the default kind of run; empty for the default."""
     usual_size = "tiny" if platform == "cpu" else "full"
     parts = [str(typed["method"])] if typed["method"] != "equal" else []
     parts += [str(typed["model_size"])] if typed["model_size"] != usual_size else []

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 
 from utils.errors import ConfigError
-from utils.settings.keys import Value
+from utils.settings.layers import Value
 
 VARIABLE = "TPRIMAT_SETTINGS"
 

@@ -7,7 +7,7 @@ import pytest
 
 from utils.settings import combinations
 from utils.settings.config import ROOT, load
-from utils.settings.keys import read_file
+from utils.settings.layers import read_file
 
 OVERLAYS = {platform: f"config.{platform}-best.env" for platform in ("amd", "nvd")}
 

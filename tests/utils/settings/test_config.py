@@ -11,7 +11,7 @@ import pytest
 
 from utils import configure as command
 from utils.errors import ConfigError
-from utils.settings import combinations
+from utils.settings import combinations, layers
 from utils.settings import config as configure
 from utils.settings.config import ROOT, load
 from utils.settings.keys import KEYS
@@ -172,9 +172,9 @@ def test_context_parallel_without_transformer_engine_is_refused():
         cpu(ROOT, "CP=2", "CPU_RANKS=2", "FRAMEWORK=mega")
 
 
-def test_a_loop_that_does_not_share_out_a_sequence_is_refused_context_parallelism(monkeypatch, four_frameworks):
+def test_a_loop_that_does_not_divide_a_sequence_is_refused_context_parallelism(monkeypatch, four_frameworks):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: importlib.machinery.ModuleSpec(name, None))
-    with pytest.raises(ConfigError, match="CP=2 FRAMEWORK=mega: mega cannot share out a sequence"):
+    with pytest.raises(ConfigError, match="CP=2 FRAMEWORK=mega: mega cannot divide a sequence"):
         gpu("CP=2", "FRAMEWORK=mega")
     assert gpu("CP=2", "FRAMEWORK=nemo").data_parallel_size == 4
 
@@ -190,7 +190,7 @@ def test_a_loop_that_does_not_share_out_a_sequence_is_refused_context_parallelis
         (" MBS=1", "config.cpu.env:2"),
         ("mbs=1", "config.cpu.env:2"),
         ("MBSS=1", "config.cpu.env:2: unknown key MBSS=1"),
-        ("SL=128\nSL=256", "config.cpu.env:3: SL stands already in config.cpu.env:2"),
+        ("SL=128\nSL=256", "config.cpu.env:3: SL is already set in config.cpu.env:2"),
         ("MBS=-1", "config.cpu.env:2: MBS=-1"),
     ],
 )
@@ -213,13 +213,13 @@ def test_bash_reads_the_same_values_as_python(name):
     script = f'set -a; source "{ROOT / name}"; env'
     output = subprocess.run(["env", "-i", "bash", "-c", script], capture_output=True, text=True, check=True).stdout
     read_by_bash = dict(line.split("=", 1) for line in output.splitlines())
-    for key, value in configure.read_file(ROOT / name, name).items():
+    for key, value in layers.read_file(ROOT / name, name).items():
         assert read_by_bash[key] == value.text
 
 
 def test_every_known_key_has_its_default_in_config_env():
-    assert list(configure.read_file(ROOT / "config.env", "config.env")) and set(
-        configure.read_file(ROOT / "config.env", "config.env")
+    assert list(layers.read_file(ROOT / "config.env", "config.env")) and set(
+        layers.read_file(ROOT / "config.env", "config.env")
     ) == set(KEYS)
 
 

@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# Print the Python that runs NeMo's ranks. On a machine without a GPU, make or repair .venv-nemo for it first.
+#
+# NeMo 2.3 needs other versions of numpy, transformers and megatron-core than the suite, so it has a separate
+# environment. On NVIDIA GPUs its Python is that of the NeMo container, to which nothing is added.
+#
+# Usage:  shell/inside/setup_nemo.sh [PLATFORM=nvd|cpu] [KEY=VALUE ...]
+# Reads:  nemo-requirements.txt, PLATFORM, PATH; pip's own settings, proxies
+# Writes: .venv-nemo, .venv-nemo.lock; one path on stdout
+# Exits:  0; 1 no Python fits, or something could not be installed; 2 bad argument, or a platform without NeMo
+set -Eeuo pipefail
+
+# shellcheck source=shell/lib/environment.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/environment.sh"
+# shellcheck source=shell/lib/install.sh
+source "$ROOT/shell/lib/install.sh"
+
+VENV=$ROOT/.venv-nemo
+REQUIREMENTS=$ROOT/nemo-requirements.txt
+
+nemo_stamp() {
+  { "$VENV/bin/python" -V && cat -- "$REQUIREMENTS"; } 2>/dev/null | sha256sum
+}
+
+is_fresh() {
+  [[ -f $VENV/.stamp && -x $VENV/bin/python && $(<"$VENV/.stamp") == "$(nemo_stamp)" ]]
+}
+
+python_311() {
+  local path found=''
+  while read -r path; do
+    if [[ $path == "$ROOT"/.venv* ]]; then continue; fi
+    found=$("$path" -V 2>&1) || continue
+    if [[ $found == "Python 3.11."* ]] && "$path" -c 'import ensurepip, venv' 2>/dev/null; then
+      printf '%s\n' "$path"
+      return
+    fi
+  done < <(type -aP python3.11 python3)
+  die nemo "got ${found:-no python3} on PATH, wanted Python 3.11 with its venv module (megatron-core 0.12.3 has no wheel" \
+    "for 3.12 and later); install python3.11, or leave nemo out: FRAMEWORK=mega,hf"
+}
+
+# The stamp is written last, so an environment whose setup was interrupted is made anew.
+make_environment() {
+  local python extra=()
+  python=$(python_311) || exit
+  say "[1/3] making .venv-nemo with $("$python" -V) of $python (about 2.5 GB, once)"
+  "$python" -m venv --clear "$VENV" >&2 || die nemo "venv: could not make $VENV; the reason is above"
+  if has_cpu_wheels "$python"; then extra=(--extra-index-url "$CPU_WHEELS"); fi
+  say "[2/3] torch and numpy"
+  run_pip nemo "$VENV/bin/python" "$REQUIREMENTS" "${extra[@]}" torch numpy || exit
+  say "[3/3] packages of nemo-requirements.txt"
+  run_pip nemo "$VENV/bin/python" "$REQUIREMENTS" -r "$REQUIREMENTS" || exit
+  nemo_stamp >"$VENV/.stamp"
+}
+
+# The container's Python may have either name. .venv sees its packages (--system-site-packages) but is not that Python.
+container_python() {
+  local path
+  while read -r path; do
+    if [[ $path == "$ROOT"/.venv* ]]; then continue; fi
+    if "$path" -c 'import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ("nemo", "nemo_run"))))' \
+      2>/dev/null; then
+      printf '%s\n' "$path"
+      return
+    fi
+  done < <(type -aP python3 python)
+  die nemo "got no Python with NeMo on PATH, wanted that of NVIDIA's container; run inside nvcr.io/nvidia/nemo:25.04," \
+    "or leave nemo out: FRAMEWORK=mega,hf"
+}
+
+main() {
+  local argument
+  show_help_if_asked "$@"
+  for argument in "$@"; do
+    case $argument in
+      [A-Z]*=*) export "${argument?}" ;;
+      *) say "error: nemo: got argument '$argument', wanted KEY=VALUE or --help" && exit 2 ;;
+    esac
+  done
+  PLATFORM=$("$ROOT/shell/platform.sh")
+  case $PLATFORM in
+    cpu)
+      if ! is_fresh; then
+        if [[ -n ${TPRIMAT_IN_CONTAINER:-} ]]; then
+          die nemo "got the image tprimat:cpu, which has no NeMo; use RUNTIME=native, or leave nemo out: FRAMEWORK=mega,hf"
+        fi
+        take_lock "$VENV" "setup of NeMo"
+        is_fresh || make_environment
+      fi
+      printf '%s\n' "$VENV/bin/python"
+      ;;
+    nvd) container_python ;;
+    *) say "error: nemo: got PLATFORM=$PLATFORM, wanted nvd or cpu; FRAMEWORK=prim is AMD's" && exit 2 ;;
+  esac
+}
+
+main "$@"

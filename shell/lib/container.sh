@@ -1,0 +1,201 @@
+#!/usr/bin/env bash
+# The command that starts a script of ours in a container, with no more rights than it needs. Sourced.
+#
+# docs/containers.md explains each argument. The command contains only names of environment variables, no values: a secret
+# among them stays out of process lists, shell histories and the engine's logs.
+#
+# Usage:  source shell/lib/container.sh
+#         container_command <docker|podman|apptainer> <platform> <tools|jobs> <name> <command...>
+# Reads:  mounts of shell/lib/mounts.sh, CONTAINER_ARGS, CONTAINER_SHM_SIZE, the environment, TPRIMAT_SYSROOT (tests: prefix
+#         of /dev and /sys); the engine
+# Writes: COMMAND; for apptainer it exports APPTAINERENV_*, because apptainer has no option for a name without a value
+# Exits:  2 with one error line for bad CONTAINER_ARGS or TPRIMAT_HOME
+set -Eeuo pipefail
+
+# shellcheck source=shell/lib/mounts.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/mounts.sh"
+# shellcheck source=shell/lib/passed.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/passed.sh"
+
+COMMAND=()
+is_only_looking=false
+
+# --mount is a line of CSV in every engine, so paths may contain spaces and commas.
+_add_mounts() {
+  local i fields
+  while read -r _ i; do
+    # a dry run creates no folder, and reads only those that exist
+    if [[ $is_only_looking == true && ! -e ${MOUNT_SOURCES[i]} ]]; then continue; fi
+    fields="source=${MOUNT_SOURCES[i]}"$'\n'"target=${MOUNT_TARGETS[i]}"
+    if [[ $fields == *,* ]]; then fields=\"${fields/$'\n'/'","'}\"; else fields=${fields/$'\n'/,}; fi
+    if [[ ${MOUNT_MODES[i]} == ro ]]; then fields+=,ro; fi
+    COMMAND+=(--mount "type=bind,$fields")
+  done < <(for i in "${!MOUNT_TARGETS[@]}"; do printf '%d %d\n' "${#MOUNT_TARGETS[i]}" "$i"; done | sort -n)
+}
+
+# CONTAINER_ARGS is split into words as a shell does it, with quotes and backslashes. Nothing in it is run or expanded.
+_add_extra() {
+  local extra
+  if [[ -z ${CONTAINER_ARGS:-} ]]; then return; fi
+  if ! xargs printf '%s\0' <<<"$CONTAINER_ARGS" &>/dev/null; then
+    refuse "CONTAINER_ARGS=$CONTAINER_ARGS: has an unmatched quote; wanted words as a shell reads them"
+  fi
+  mapfile -d '' extra < <(xargs printf '%s\0' <<<"$CONTAINER_ARGS")
+  COMMAND+=("${extra[@]}")
+}
+
+# Two cases need the machine's network: several machines that talk over it, and a mirror of the hub or a proxy at an
+# address of this machine, which a separate network of the container cannot reach.
+_needs_host_network() {
+  local name
+  if [[ ${NNODES_ASKED:-1} != 1 ]]; then return 0; fi
+  for name in HF_ENDPOINT http_proxy https_proxy all_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY; do
+    if [[ ${!name:-} =~ ^([a-z0-9]+://)?([^/@]*@)?(localhost|127\.|\[::1\]) ]]; then return 0; fi
+  done
+  return 1
+}
+
+# Groups that own the devices on this machine. Their numbers may differ from those in the image.
+_device_groups() { # prints gids
+  local group gid device
+  for group in video render; do
+    if IFS=: read -r _ _ gid _ < <(getent group "$group"); then printf '%s\n' "$gid"; fi
+  done
+  for device in "${TPRIMAT_SYSROOT:-}"/dev/kfd "${TPRIMAT_SYSROOT:-}"/dev/dri/renderD*; do
+    if [[ -e $device ]]; then stat -c %g -- "$device"; fi
+  done
+}
+
+_add_amd() { # <engine>
+  local gid
+  COMMAND+=(--device /dev/kfd --device /dev/dri)
+  if [[ $1 == podman && $EUID != 0 ]]; then
+    # this machine's numbers mean nothing in a user namespace; crun can keep the groups of the user instead
+    COMMAND+=(--group-add keep-groups)
+  else
+    COMMAND+=(--group-add video --group-add render) # amd.Dockerfile makes sure that both exist
+    while read -r gid; do COMMAND+=(--group-add "$gid"); done < <(_device_groups | sort -nu)
+  fi
+  COMMAND+=(--security-opt seccomp=unconfined --cap-add SYS_PTRACE)
+}
+
+_add_nvidia() { # <engine>
+  case $1 in
+    docker) COMMAND+=(--gpus all) ;;
+    podman) COMMAND+=(--device nvidia.com/gpu=all) ;;
+  esac
+}
+
+# podman without root cannot raise a limit above that of the user.
+_add_limit() { # <engine> <name> <bytes, -1 for none> <highest allowed: `ulimit -H`, KiB or unlimited>
+  if [[ $1 == docker || $EUID == 0 || $4 == unlimited ]] || (($3 > 0 && $3 <= $4 * 1024)); then
+    COMMAND+=(--ulimit "$2=$3")
+  else
+    printf 'warning: runtime: the limit %s is %s KiB here and podman cannot raise it; RDMA and RCCL may need more\n' \
+      "$2" "$4" >&2
+  fi
+}
+
+# With --ipc host the container uses the machine's /dev/shm, which has a size of its own.
+_add_memory() { # <engine> <platform>
+  if [[ -n ${CONTAINER_SHM_SIZE:-} ]]; then
+    COMMAND+=(--shm-size "$CONTAINER_SHM_SIZE")
+  elif [[ $2 == cpu ]]; then
+    COMMAND+=(--shm-size 1g)
+  else
+    COMMAND+=(--ipc host)
+  fi
+  if [[ $2 != cpu ]]; then
+    _add_limit "$1" memlock -1 "$(ulimit -Hl)"
+    _add_limit "$1" stack 67108864 "$(ulimit -Hs)"
+  fi
+}
+
+_add_gpus() { # <engine> <platform>
+  case $2 in
+    amd) _add_amd "$1" ;;
+    nvd) _add_nvidia "$1" ;;
+    cpu) return ;;
+  esac
+  if [[ -d ${TPRIMAT_SYSROOT:-}/dev/infiniband ]]; then COMMAND+=(--device /dev/infiniband); fi
+}
+
+# The caller owns the results. In docker without root, the container's root is the caller.
+_add_user() { # <engine>
+  case $1 in
+    docker)
+      if [[ $ENGINE_INFO == *rootless* ]]; then
+        COMMAND+=(--user 0:0)
+      else
+        COMMAND+=(--user "$(id -u):$(id -g)")
+      fi
+      ;;
+    podman)
+      if ((EUID == 0)); then COMMAND+=(--user 0:0); else COMMAND+=(--userns keep-id); fi
+      ;;
+  esac
+}
+
+# podman needs catatonit for --init. Without it, shell/inside/init.sh is process 1. The folders are podman's own defaults.
+has_init() { # <engine>
+  local folder
+  if [[ $1 == docker ]] || type -P catatonit >/dev/null; then return 0; fi
+  for folder in /usr/libexec/podman /usr/lib/podman /usr/local/libexec/podman /usr/local/lib/podman; do
+    if [[ -x ${TPRIMAT_SYSROOT:-}$folder/catatonit ]]; then return 0; fi
+  done
+  return 1
+}
+
+_docker_command() { # <engine> <platform> <tools|jobs> <name>
+  COMMAND=("$1" run --rm --name "$4" --hostname "$(uname -n)" --workdir "$CODE")
+  if has_init "$1"; then COMMAND+=(--init); fi
+  _add_user "$1"
+  # SELinux labels would change the user's files
+  if [[ $(cat "${TPRIMAT_SYSROOT:-}/sys/fs/selinux/enforce" 2>/dev/null) == 1 ]]; then
+    COMMAND+=(--security-opt label=disable)
+  fi
+  case $3 in
+    tools) COMMAND+=(--network none) ;;
+    jobs)
+      if _needs_host_network; then COMMAND+=(--network host); fi
+      _add_gpus "$1" "$2"
+      _add_memory "$1" "$2"
+      ;;
+  esac
+  _add_mounts
+  local name
+  for name in "${PASSED_NAMES[@]}"; do COMMAND+=(--env "$name"); done
+  for name in "${PASSED_VALUES[@]}"; do COMMAND+=(--env "$name"); done
+}
+
+# In apptainer, /dev, /sys, /tmp and the network are those of this machine, and the user is the caller.
+_apptainer_command() { # <platform> <tools|jobs>
+  local home=${TPRIMAT_HOME:-${TMPDIR:-/tmp}/tprimat-home-$UID} name
+  _make_home "$home"
+  COMMAND=(apptainer exec --cleanenv --pid --no-mount cwd --home "$home:/workspace/home" --pwd "$CODE")
+  case $2-$1 in
+    jobs-amd) COMMAND+=(--rocm) ;;
+    jobs-nvd) COMMAND+=(--nv) ;;
+  esac
+  _add_mounts
+  for name in "${PASSED_NAMES[@]}"; do export "APPTAINERENV_$name=${!name}"; done
+  for name in "${PASSED_VALUES[@]}"; do export "APPTAINERENV_${name?}"; done
+}
+
+# A folder in /tmp that belongs to another user could be a trap.
+_make_home() { # <folder>
+  if [[ $is_dry_run == true ]]; then return; fi
+  if ! (umask 077 && mkdir -p -- "$1") || [[ ! -O $1 || -L $1 ]]; then
+    refuse "TPRIMAT_HOME=$1: wanted a folder of your own for the container's HOME; name another one"
+  fi
+}
+
+container_command() { # <engine> <platform> <tools|jobs> <name> <command...>
+  local engine=$1
+  case $engine in
+    docker | podman) _docker_command "${@:1:4}" ;;
+    apptainer) _apptainer_command "$2" "$3" ;;
+  esac
+  _add_extra
+  COMMAND+=("$(image_of "$engine" "$2")" "${@:5}")
+}

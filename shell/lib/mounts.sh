@@ -1,0 +1,169 @@
+#!/usr/bin/env bash
+# The files of this machine that a container sees, their paths there, and whether it may write to them. Sourced.
+#
+# The checkout is /workspace/code, read-only, and files in it keep their place below it. Everything else has the same path
+# in the container as here, so that settings, logs and messages mean the same on both sides.
+#
+# Usage:  source shell/lib/mounts.sh; mount_checkout; mount_folder OUTPUT_DIR "$@"; mount_dataset "$@"; mount_tokenizer "$@"
+# Reads:  settings through shell/lib/setting.sh, HF_HOME, HF_HUB_CACHE, PRIMUS_PATH; is_dry_run (true: no folder is made)
+# Writes: MOUNT_MODES, MOUNT_SOURCES, MOUNT_TARGETS, PATH_SETTINGS (KEY=VALUE as the container gets it); missing folders
+# Exits:  2 with one error line for a folder that cannot be mounted
+set -Eeuo pipefail
+
+CODE=/workspace/code
+is_dry_run=false
+MOUNT_MODES=() MOUNT_SOURCES=() MOUNT_TARGETS=() PATH_SETTINGS=()
+
+refuse() { # <problem, and what to do>
+  printf 'error: %s\n' "$1" >&2
+  exit 2
+}
+
+# As in Python: ~ is HOME, and a relative path starts at the checkout. Links are not resolved.
+_absolute() { # <path>
+  case $1 in
+    \~) realpath -ms -- "$HOME" ;;
+    \~/*) realpath -ms -- "$HOME/${1#??}" ;;
+    /*) realpath -ms -- "$1" ;;
+    *) realpath -ms -- "$ROOT/$1" ;;
+  esac
+}
+
+path_inside() { # <absolute path>
+  case $1 in
+    "$ROOT") printf '%s\n' "$CODE" ;;
+    "$ROOT"/*) printf '%s\n' "$CODE${1#"$ROOT"}" ;;
+    *) printf '%s\n' "$1" ;;
+  esac
+}
+
+# Engines split a path at a colon, a quote or a line break. A mount over a folder of the image would hide its programs.
+_check_path() { # <setting> <source> <target>
+  if [[ $2 == *[:\"$'\n']* ]]; then
+    refuse "$1: $2: a path with a colon, a quote or a line break cannot be mounted; rename it, or use RUNTIME=native"
+  fi
+  case $3 in
+    / | /bin | /bin/* | /dev | /dev/* | /etc | /etc/* | /home | /lib | /lib/* | /lib64 | /lib64/* | /opt | /proc | /proc/* | \
+      /root | /run | /sbin | /sbin/* | /sys | /sys/* | /tmp | /usr | /usr/* | /var | /workspace | /workspace/home | \
+      /opt/tprimat | /opt/tprimat/* | /opt/rocm*)
+      refuse "$1: $2: would hide a folder of the image; name another folder, or use RUNTIME=native"
+      ;;
+  esac
+}
+
+# A path inside a folder that is already mounted with sufficient rights needs no mount of its own.
+_is_mounted() { # <ro|rw> <target>
+  local i
+  for i in "${!MOUNT_TARGETS[@]}"; do
+    if [[ ($2 == "${MOUNT_TARGETS[i]}" || $2 == "${MOUNT_TARGETS[i]}"/*) && ($1 == ro || ${MOUNT_MODES[i]} == rw) ]]; then
+      return 0
+    fi
+  done
+  return 1
+}
+
+_mount() { # <ro|rw> <setting> <source> [target]
+  local target=${4:-}
+  if [[ -z $target ]]; then target=$(path_inside "$3"); fi
+  if _is_mounted "$1" "$target"; then return 0; fi
+  _check_path "$2" "$3" "$target"
+  MOUNT_MODES+=("$1") MOUNT_SOURCES+=("$3") MOUNT_TARGETS+=("$target")
+}
+
+# secrets.env is hidden: secrets are passed by name, and only to what needs them.
+mount_checkout() {
+  _mount ro checkout "$ROOT" "$CODE"
+  if [[ -e $ROOT/secrets.env ]]; then
+    MOUNT_MODES+=(rw) MOUNT_SOURCES+=(/dev/null) MOUNT_TARGETS+=("$CODE/secrets.env")
+  fi
+}
+
+# The engine would also create a missing folder, but owned by root.
+_make_folder() { # <setting> <folder>
+  if [[ $is_dry_run == true || -d $2 ]]; then return; fi
+  mkdir -p -- "$2" 2>/dev/null ||
+    refuse "$1=$2: cannot be created; name a folder of yours, e.g. $1=output"
+}
+
+mount_folder() { # <OUTPUT_DIR|DATA_DIR> <arguments of the script...>
+  local path
+  path=$(setting "$@")
+  path=$(_absolute "$path")
+  _make_folder "$1" "$path"
+  _mount rw "$1" "$path"
+  PATH_SETTINGS+=("$1=$(path_inside "$path")")
+}
+
+# purge removes the folder itself and refuses a mount point, so the container gets the parent folder. Links, mounts and the
+# home folder of this machine are checked here, because a container cannot see them.
+mount_parent() { # <OUTPUT_DIR|DATA_DIR> <arguments of the script...>
+  local path home
+  path=$(setting "$@")
+  path=$(_absolute "$path")
+  home=$(realpath -m -- "$HOME")
+  if [[ $(realpath -m -- "$path") != "$path" ]]; then
+    refuse "$1=$path: contains a symbolic link, which may lead anywhere; name the folder itself"
+  elif [[ $home == "$path" || $home == "$path"/* ]]; then
+    refuse "$1=$path: is or contains the home folder; name the folder that the results are in"
+  elif mountpoint -q -- "$path"; then
+    refuse "$1=$path: is a mount point; name a folder below it"
+  fi
+  PATH_SETTINGS+=("$1=$(path_inside "$path")")
+  if [[ -d $path ]]; then _mount rw "$1" "$(dirname -- "$path")"; fi
+}
+
+# A file may be a link to another folder, as in the hub's cache.
+_mount_place_of() { # <setting> <absolute path of a file, a prefix or a folder>
+  local place=$2
+  if [[ ! -d $place ]]; then place=$(dirname -- "$place"); fi
+  # the suite itself reports a missing path, with what it expects
+  if [[ -d $place ]]; then _mount ro "$1" "$place"; fi
+  if [[ -L $2 && -f $2 ]]; then _mount ro "$1" "$(dirname -- "$(realpath -- "$2")")"; fi
+}
+
+mount_dataset() { # <arguments of the script...>
+  local value path
+  value=$(setting DATASET "$@")
+  case $value in
+    bc | c4 | hub | synth) return ;;
+  esac
+  path=$(_absolute "$value")
+  PATH_SETTINGS+=("DATASET=$(path_inside "$path")")
+  if [[ ! -e $path && $path == *[*?[]* ]]; then # a glob: the last folder before its first special character
+    path=${path%%[*?[]*}
+    path=${path%/*}
+  fi
+  _mount_place_of DATASET "${path:-/}"
+}
+
+# TOKENIZER is a folder if one exists, else a name on the hub.
+mount_tokenizer() { # <arguments of the script...>
+  local value path
+  value=$(setting TOKENIZER "$@")
+  path=$(_absolute "$value")
+  if [[ $value == auto || ! -d $path ]]; then return; fi
+  PATH_SETTINGS+=("TOKENIZER=$(path_inside "$path")")
+  _mount ro TOKENIZER "$path"
+}
+
+# The same cache as without a container, so that nothing is downloaded twice.
+mount_hub_cache() {
+  local home=${HF_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/huggingface} key
+  for key in HF_HOME HF_HUB_CACHE HF_DATASETS_CACHE; do
+    if [[ $key != HF_HOME ]]; then home=${!key:-}; fi
+    if [[ -z $home ]]; then continue; fi
+    home=$(_absolute "$home")
+    _make_folder "$key" "$home"
+    _mount rw "$key" "$home"
+    PATH_SETTINGS+=("$key=$(path_inside "$home")")
+  done
+}
+
+# The user's own Primus, in place of the image's. It compiles parts of itself in its folders, hence writable.
+mount_primus() {
+  local path
+  if [[ -z ${PRIMUS_PATH:-} ]]; then return; fi
+  path=$(_absolute "$PRIMUS_PATH")
+  PATH_SETTINGS+=("PRIMUS_PATH=$path")
+  if [[ -d $path ]]; then _mount rw PRIMUS_PATH "$path"; fi # else it is a path in the image
+}

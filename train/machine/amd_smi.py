@@ -1,0 +1,172 @@
+"""Reader of AMD GPUs through `amd-smi`. Standard library only.
+
+Formats, all JSON: AMD SMI 24.5 to 24.7 (ROCm 6.1 to 6.3) prints a list of GPUs, 26 (ROCm 7) `{"gpu_data": [...]}` for
+`static` and `metric` and still a list for `process`; the power cap is `limit.socket_power` up to ROCm 7.1 and
+`limit.ppt0.socket_power_limit` from 7.2 on. Source: amdsmi_cli/amdsmi_commands.py of the tags rocm-6.0.0 to rocm-6.2.2,
+amdsmi_cli/subcommands/static.py of rocm-systems, AMD SMI's changelog for ROCm 6.3 to 7.2. Numbers are
+`{"value": 12, "unit": "W"}` or plain, and `"N/A"` where there is none. MB is 2**20 bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from train.machine.gpu_state import (
+    BYTES_PER_GB,
+    MIB,
+    GpuProcess,
+    GpuReading,
+    GpuState,
+    GpuToolError,
+    number,
+    output_of,
+    text,
+)
+
+TOOL = "amd-smi"
+SOURCES = {
+    "name": (("static", "asic", "market_name"),),
+    "identifier": (("static", "bus", "bdf"),),
+    "driver_version": (("static", "driver", "version"), ("static", "driver", "driver_version")),
+    "utilization_percent": (("metric", "usage", "gfx_activity"),),
+    "power_watts": (("metric", "power", "socket_power"), ("metric", "power", "current_socket_power")),
+    "power_cap_watts": (
+        *(("static", "limit", "ppt0", "socket_power_limit"), ("static", "limit", "socket_power")),
+        ("static", "limit", "current_power"),
+    ),
+    "max_power_cap_watts": (("static", "limit", "ppt0", "max_power_limit"), ("static", "limit", "max_power")),
+    "sm_clock_mhz": (("metric", "clock", "gfx_0", "clk"),),
+    "memory_clock_mhz": (("metric", "clock", "mem_0", "clk"),),
+    "max_sm_clock_mhz": (("metric", "clock", "gfx_0", "max_clk"),),
+    "max_memory_clock_mhz": (("metric", "clock", "mem_0", "max_clk"),),
+    "temperature_celsius": (("metric", "temperature", "hotspot"), ("metric", "temperature", "edge")),
+    "performance_level": (("metric", "perf_level"),),
+}
+"""Possible places of each field in the JSON; the first with a value counts."""
+TEXTS = ("name", "identifier", "driver_version", "performance_level")
+MEMORY = {"memory_total_gb": "total_vram", "memory_used_gb": "used_vram"}
+VIOLATIONS = ("prochot", "ppt", "socket_thermal", "vr_thermal", "hbm_thermal")
+"""`<name>_violation_status` ACTIVE or NOT ACTIVE, `<name>_accumulated` in samples (ROCm 6.3 on, MI300 on)."""
+NOT_OF_AMD = {
+    **dict.fromkeys(("persistence", "compute_mode"), "AMD's driver has no such mode"),
+    **dict.fromkeys(("clock_limit_mhz", "default_clock_limit_mhz"), "AMD's tools show the highest clock only"),
+}
+
+
+def read() -> GpuReading:
+    """Return all AMD GPUs that the driver shows here; raise GpuToolError if amd-smi does not answer."""
+    static, metric = _gpus("static"), _gpus("metric")
+    gpus = tuple(_state(index, {"static": static[index], "metric": metric.get(index, {})}) for index in sorted(static))
+    try:
+        return GpuReading(TOOL, gpus, tuple(_processes()))
+    except GpuToolError as error:
+        return GpuReading(TOOL, gpus, None, str(error))
+
+
+def default_power_cap_watts(address: str | None, root: Path | None = None) -> float | None:
+    """Return the default power cap of the board at a PCI address; None if the kernel does not show it.
+
+    No AMD tool prints it. Source: Linux, Documentation/gpu/amdgpu, hwmon: `power1_cap_default` in microwatts.
+    """
+    if address is None:
+        return None
+    top = root or Path(os.environ.get("TPRIMAT_SYSROOT") or "/")
+    for file in sorted(top.glob(f"sys/bus/pci/devices/{address.lower()}/hwmon/hwmon*/power1_cap_default")):
+        value = number(file.read_text().strip())
+        if value:
+            return value / 1e6
+    return None
+
+
+def _gpus(command: str) -> dict[int, Mapping[str, Any]]:
+    content = _json(command)
+    listed = content.get("gpu_data") if isinstance(content, dict) else content
+    if isinstance(content, dict) and listed is None and "gpu" in content:
+        listed = [content]
+    found: dict[int, Mapping[str, Any]] = {}
+    for one in listed if isinstance(listed, list) else []:
+        if isinstance(one, dict) and isinstance(one.get("gpu"), int):  # entries without it are CPUs of an APU machine
+            found[one["gpu"]] = one
+    if not found and listed != []:
+        raise GpuToolError(f"{TOOL} {command} --json: got {str(content)[:120]!r}, wanted a list of GPUs")
+    return found
+
+
+def _json(command: str) -> Any:
+    printed = output_of(TOOL, command, "--json")
+    try:
+        return json.loads(printed)
+    except ValueError as error:
+        raise GpuToolError(f"{TOOL} {command} --json: got {printed[:120]!r}, wanted JSON") from error
+
+
+def _state(index: int, content: Mapping[str, Mapping[str, Any]]) -> GpuState:
+    values: dict[str, Any] = {}
+    for name, places in SOURCES.items():
+        convert = text if name in TEXTS else number
+        values[name] = next((one for place in places if (one := convert(_at(content, *place))) is not None), None)
+    for name, key in MEMORY.items():
+        size = number(_at(content, "metric", "mem_usage", key))
+        values[name] = None if size is None else size * MIB / BYTES_PER_GB
+    values["default_power_cap_watts"] = default_power_cap_watts(values["identifier"])
+    values["ecc"] = _ecc(content)
+    values["partition"] = _partition(content)
+    values["throttle_reasons"], values["throttle_counters"] = _throttling(content)
+    reasons = {name: f"{TOOL} does not say it of this board" for name, value in values.items() if value is None}
+    if values["default_power_cap_watts"] is None:
+        reasons["default_power_cap_watts"] = "the kernel shows no power1_cap_default of this board"
+    return GpuState("amd", index, **values, reasons=reasons | NOT_OF_AMD)
+
+
+def _at(content: Any, *keys: str) -> Any:
+    for key in keys:
+        content = content.get(key) if isinstance(content, Mapping) else None
+    return content
+
+
+def _ecc(content: Mapping[str, Any]) -> str | None:
+    """Return `Enabled` if any block has ECC."""
+    blocks = _at(content, "static", "ras", "ecc_block_state")
+    if not isinstance(blocks, Mapping) or not blocks:
+        return None
+    return "Enabled" if "ENABLED" in blocks.values() else "Disabled"
+
+
+def _partition(content: Mapping[str, Any]) -> str | None:
+    where = _at(content, "static", "partition")
+    compute = text(_at(where, "compute_partition")) or text(_at(where, "accelerator_partition"))
+    memory = text(_at(where, "memory_partition"))
+    return "/".join(part for part in (compute, memory) if part) or None
+
+
+def _throttling(content: Mapping[str, Any]) -> tuple[tuple[str, ...] | None, dict[str, float] | None]:
+    throttle = _at(content, "metric", "throttle")
+    states = {name: text(_at(throttle, f"{name}_violation_status")) for name in VIOLATIONS}
+    old = text(_at(content, "metric", "power", "throttle_status"))
+    active: tuple[str, ...] | None = None
+    if any(states.values()):
+        active = tuple(name for name, state in states.items() if state == "ACTIVE")
+    elif old is not None:
+        active = ("throttled",) if old == "THROTTLED" else ()
+    counted = {name: number(_at(throttle, f"{name}_accumulated")) for name in VIOLATIONS}
+    counted["accumulation_counter"] = number(_at(throttle, "accumulation_counter"))
+    known = {name: value for name, value in counted.items() if value is not None}
+    return active, known if "accumulation_counter" in known and len(known) > 1 else None
+
+
+def _processes() -> list[GpuProcess]:
+    found = []
+    for index, gpu in _gpus("process").items():
+        for one in gpu.get("process_list") or []:
+            info = one.get("process_info") if isinstance(one, Mapping) else None
+            if not isinstance(info, Mapping) or number(info.get("pid")) is None:
+                continue  # "No running processes detected"
+            used = _at(info, "memory_usage", "vram_mem")
+            size = number(used) if number(used) is not None else number(info.get("mem_usage"))
+            memory_gb = None if size is None else size / BYTES_PER_GB
+            found.append(GpuProcess(int(number(info["pid"]) or 0), index, str(info.get("name")), memory_gb))
+    return found

@@ -1,0 +1,227 @@
+"""Show every GPU of this machine and the processes on it; end selected processes. Run by `shell/gpu.sh`.
+
+Only processes of the calling user are ended: those named by process id that hold a GPU or were left behind by the
+suite, and with --end-ours all that the suite left behind. Standard library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterable, Sequence
+
+from train.machine import gpus, job_processes
+from train.machine.gpu_state import GpuProcess, GpuReading, GpuState, GpuToolError
+from train.machine.job_processes import SuiteProcess
+
+VENDORS = {"nvd": "NVIDIA", "amd": "AMD"}
+GRACE_SECONDS, KILL_SECONDS = 10.0, 20.0
+"""Seconds from SIGTERM to SIGKILL, and from SIGKILL to giving up."""
+HEAD = ("GPU", "name", "memory GB", "use", "power W", "cap W", "clock MHz", "memory MHz", "C", "slowed by")
+UNKNOWN = "?"
+
+
+class EndError(ValueError):
+    """A process that must not be ended; the message contains the process, the reason and what to do."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return 0 if shown or ended, 1 if a driver or a process does not answer, 2 for bad input."""
+    options = _arguments(arguments)
+    readings, errors = read_all()
+    _show(readings, errors)
+    processes = [one for reading in readings for one in reading.processes or ()]
+    try:
+        wanted = _wanted(options, processes)
+    except EndError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    if wanted and not options.yes and not _agreed(wanted):
+        return 2
+    left = end(wanted)
+    for one in left:
+        print(
+            f"error: process {one.process_id} did not end after SIGKILL; it is waiting for its device", file=sys.stderr
+        )
+    return 1 if left or errors else 0
+
+
+def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="shell/gpu.sh", description=__doc__)
+    parser.add_argument(
+        "--end", nargs="+", type=int, default=[], metavar="PID", help="end these processes, which hold a GPU"
+    )
+    parser.add_argument("--end-ours", action="store_true", help="end processes that jobs of this suite left behind")
+    parser.add_argument("--yes", action="store_true", help="do not ask before ending processes")
+    return parser.parse_args(arguments)
+
+
+def read_all() -> tuple[list[GpuReading], list[str]]:
+    """Return the reading of each vendor whose tool is installed, and the errors of tools that do not answer."""
+    readings, errors = [], []
+    for platform in VENDORS:
+        if not gpus.installed(platform):
+            continue
+        try:
+            readings.append(gpus.read(platform))
+        except GpuToolError as error:
+            errors.append(str(error))
+    return readings, errors
+
+
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return lines with columns of equal width."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def gpu_row(gpu: GpuState) -> tuple[str, ...]:
+    """Return the row of one GPU; unknown values are question marks."""
+    cap = _number(gpu.power_cap_watts)
+    if gpu.default_power_cap_watts not in (None, gpu.power_cap_watts):
+        cap += f" (default {_number(gpu.default_power_cap_watts)})"
+    slowed = UNKNOWN if gpu.throttle_reasons is None else ", ".join(gpu.throttle_reasons) or "-"
+    return (
+        f"{VENDORS[gpu.vendor]} {gpu.index}",
+        gpu.name or UNKNOWN,
+        f"{_number(gpu.memory_used_gb, 1)} of {_number(gpu.memory_total_gb, 1)}",
+        f"{_number(gpu.utilization_percent)} %",
+        _number(gpu.power_watts),
+        cap,
+        f"{_number(gpu.sm_clock_mhz)} of {_number(gpu.max_sm_clock_mhz)}",
+        f"{_number(gpu.memory_clock_mhz)} of {_number(gpu.max_memory_clock_mhz)}",
+        _number(gpu.temperature_celsius),
+        slowed,
+    )
+
+
+def process_row(process: GpuProcess) -> tuple[str, ...]:
+    """Return the row of one process. Of a process in another container only the tool's data are known."""
+    found = job_processes.look_up(process.process_id)
+    return (
+        UNKNOWN if process.gpu is None else str(process.gpu),
+        str(process.process_id),
+        found.user if found else UNKNOWN,
+        _number(process.memory_gb, 1),
+        _whose(found),
+        found.command if found else f"{process.name} (not visible from here: in another container, or gone)",
+    )
+
+
+def _whose(found: SuiteProcess | None) -> str:
+    if found is None or found.job is None:
+        return "-"
+    return f"{found.job}, left behind" if found.is_left_behind else found.job
+
+
+def _number(value: float | None, decimals: int = 0) -> str:
+    return UNKNOWN if value is None else f"{value:.{decimals}f}"
+
+
+def _show(readings: Iterable[GpuReading], errors: Iterable[str]) -> None:
+    for error in errors:
+        print(f"error: {error}", file=sys.stderr)
+    states = [gpu for reading in readings for gpu in reading.gpus]
+    tools = ", ".join(tool for platform in VENDORS for tool in gpus.installed(platform))
+    if states:
+        print("\n".join(table([HEAD, *map(gpu_row, states)])))
+    elif not errors:
+        print(f"no GPU: {f'{tools} lists none' if tools else 'no nvidia-smi, amd-smi or rocm-smi is on PATH'}")
+    for reading in readings:
+        _show_processes(reading)
+    on_gpus = {one.process_id for reading in readings for one in reading.processes or ()}
+    for one in job_processes.left_behind():
+        if one.process_id not in on_gpus:
+            print(f"left behind by {one.job}, without a GPU: process {one.process_id}: {one.command}")
+
+
+def _show_processes(reading: GpuReading) -> None:
+    if not reading.gpus:
+        return
+    if reading.processes is None:
+        print(f"processes: unknown ({reading.why_no_processes})")
+    elif reading.processes:
+        head = ("GPU", "PID", "user", "memory GB", "job of this suite", "command")
+        print("\n".join(table([head, *map(process_row, reading.processes)])))
+    else:
+        print(f"processes: {reading.tool} lists none")
+
+
+def _wanted(options: argparse.Namespace, processes: Sequence[GpuProcess]) -> list[SuiteProcess]:
+    on_gpus = {one.process_id for one in processes}
+    found = {process_id: _may_end(process_id, on_gpus) for process_id in options.end}
+    if options.end_ours:
+        found |= {one.process_id: one for one in job_processes.left_behind()}
+        if not found:
+            print("nothing was left behind by jobs of this suite")
+    return list(found.values())
+
+
+def _may_end(process_id: int, on_gpus: set[int]) -> SuiteProcess:
+    found = job_processes.look_up(process_id)
+    if found is None:
+        raise EndError(
+            f"--end {process_id}: no such process here; end a process of another container from inside that container"
+        )
+    if found.user_id != os.getuid():
+        raise EndError(
+            f"--end {process_id}: belongs to {found.user}, and only your own processes can be ended; ask that user"
+        )
+    if process_id not in on_gpus and not found.is_left_behind:
+        raise EndError(
+            f"--end {process_id}: holds no GPU and was not left behind by this suite; use kill for other processes"
+        )
+    return found
+
+
+def _agreed(wanted: Sequence[SuiteProcess]) -> bool:
+    for one in wanted:
+        print(f"to be ended: process {one.process_id}: {one.command}")
+    if not sys.stdin.isatty():
+        print("error: standard input is no terminal, so nobody can be asked; add --yes to end them", file=sys.stderr)
+        return False
+    print("End them? [y/N] ", end="", flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def end(wanted: Sequence[SuiteProcess]) -> list[SuiteProcess]:
+    """End the processes with SIGTERM, then SIGKILL; return those that are still alive.
+
+    A process descriptor refers to one process, so a process id that was reused since is never signalled.
+    """
+    handles = {}
+    try:
+        for one in wanted:
+            try:
+                handles[one] = os.pidfd_open(one.process_id)
+            except ProcessLookupError:
+                continue
+        left = [one for one in handles if _is_same(one)]
+        for number, seconds in ((signal.SIGTERM, GRACE_SECONDS), (signal.SIGKILL, KILL_SECONDS)):
+            for one in left:
+                try:
+                    signal.pidfd_send_signal(handles[one], number)
+                except ProcessLookupError:
+                    continue
+            deadline = time.monotonic() + seconds
+            while (left := [one for one in left if _is_same(one)]) and time.monotonic() < deadline:
+                time.sleep(0.05)
+        for one in handles:
+            if one not in left:
+                print(f"ended: process {one.process_id}: {one.command}")
+        return left
+    finally:
+        for handle in handles.values():
+            os.close(handle)
+
+
+def _is_same(one: SuiteProcess) -> bool:
+    now = job_processes.look_up(one.process_id)
+    return now is not None and now.started == one.started
+
+
+if __name__ == "__main__":
+    sys.exit(main())

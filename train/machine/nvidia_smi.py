@@ -1,0 +1,175 @@
+"""Reader of NVIDIA GPUs through `nvidia-smi`. Standard library only.
+
+Formats: `nvidia-smi --help-query-gpu` of drivers 470 to 595. A driver refuses a query that contains an unknown field
+(exit code 2, `Field "x" is not a valid field to query.` on stdout); the query is then repeated without that field, or
+with its older name. A value that a board does not have is `[N/A]`, `[Not Supported]`, `[Unknown Error]` or
+`[Requested functionality has been deprecated]`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from train.machine.gpu_state import (
+    BYTES_PER_GB,
+    MIB,
+    GpuProcess,
+    GpuReading,
+    GpuState,
+    GpuToolError,
+    number,
+    output_of,
+    run_tool,
+    text,
+)
+
+TOOL = "nvidia-smi"
+FORMAT = "--format=csv,noheader,nounits"
+NUMBERS = {
+    "utilization.gpu": "utilization_percent",
+    "power.draw": "power_watts",
+    "enforced.power.limit": "power_cap_watts",  # the lowest limit in force, including one set from outside
+    "power.default_limit": "default_power_cap_watts",
+    "power.max_limit": "max_power_cap_watts",
+    "clocks.sm": "sm_clock_mhz",
+    "clocks.mem": "memory_clock_mhz",
+    "clocks.max.sm": "max_sm_clock_mhz",
+    "clocks.max.mem": "max_memory_clock_mhz",
+    "clocks.applications.graphics": "clock_limit_mhz",
+    "clocks.default_applications.graphics": "default_clock_limit_mhz",
+    "temperature.gpu": "temperature_celsius",
+}
+TEXTS = {
+    "uuid": "identifier",
+    "name": "name",
+    "driver_version": "driver_version",
+    "persistence_mode": "persistence",
+    "compute_mode": "compute_mode",
+    "ecc.mode.current": "ecc",
+    "mig.mode.current": "partition",
+}
+MEMORY = {"memory.total": "memory_total_gb", "memory.used": "memory_used_gb"}
+"""In MiB."""
+ACTIVE = "clocks_event_reasons.active"
+COUNTER = "clocks_event_reasons_counters."
+COUNTERS = tuple(
+    COUNTER + name
+    for name in (
+        *("sw_power_cap", "sync_boost", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"),
+    )
+)
+"""In microseconds since the driver was loaded."""
+OLDER_NAMES = {ACTIVE: "clocks_throttle_reasons.active", "enforced.power.limit": "power.limit"}
+"""Names of these fields in older drivers: before 535, and before the enforced limit was shown."""
+THROTTLE_BITS = {
+    0x1: "gpu_idle",
+    0x2: "applications_clocks_setting",
+    0x4: "sw_power_cap",
+    0x8: "hw_slowdown",
+    0x10: "sync_boost",
+    0x20: "sw_thermal_slowdown",
+    0x40: "hw_thermal_slowdown",
+    0x80: "hw_power_brake_slowdown",
+    0x100: "display_clock_setting",
+}
+"""Source: NVML API reference R550, NvmlClocksEventReasons."""
+_INVALID_FIELD = re.compile(r'Field "([^"]+)" is not a valid field to query')
+
+
+def read() -> GpuReading:
+    """Return all NVIDIA GPUs that the driver shows here; raise GpuToolError if nvidia-smi does not answer."""
+    wanted = ["index", *TEXTS, *MEMORY, *NUMBERS, ACTIVE, *COUNTERS]
+    lines, unknown = _query(wanted)
+    asked = [field for field in wanted if field not in unknown]
+    gpus = tuple(_state(asked, line, unknown) for line in lines)
+    try:
+        return GpuReading(TOOL, gpus, tuple(_processes(gpus)))
+    except GpuToolError as error:
+        return GpuReading(TOOL, gpus, None, str(error))
+
+
+def throttle_names(mask: str) -> tuple[str, ...] | None:
+    """Return the names of the bits of e.g. `0x0000000000000004`; unnamed bits are returned as one number."""
+    try:
+        bits = int(mask, 16)
+    except ValueError:
+        return None
+    known = [name for bit, name in THROTTLE_BITS.items() if bits & bit]
+    rest = bits & ~sum(THROTTLE_BITS)
+    return (*known, *([hex(rest)] if rest else []))
+
+
+def _query(wanted: Sequence[str]) -> tuple[list[str], set[str]]:
+    """Return one line per GPU, and the fields of `wanted` that this driver does not know."""
+    unknown: set[str] = set()
+    names = {field: field for field in wanted}
+    while True:
+        done = run_tool(TOOL, "--query-gpu=" + ",".join(names.values()), FORMAT)
+        refused = set(_INVALID_FIELD.findall(done.stdout + done.stderr)) & set(names.values())
+        if done.returncode == 0 and not refused:
+            return [line for line in done.stdout.splitlines() if line.strip()], unknown
+        if "No devices were found" in done.stdout + done.stderr:
+            return [], unknown
+        if not refused:
+            said = (done.stdout.strip() or done.stderr.strip() or "nothing").splitlines()[-1]
+            raise GpuToolError(f"{TOOL}: ended with exit code {done.returncode} and said: {said}")
+        for field, name in list(names.items()):
+            if name not in refused:
+                continue
+            if name == field and field in OLDER_NAMES:
+                names[field] = OLDER_NAMES[field]
+            elif field == COUNTERS[0]:  # a driver without the first has none of them, and each refusal costs a call
+                unknown |= set(COUNTERS)
+            else:
+                unknown.add(field)
+        names = {field: name for field, name in names.items() if field not in unknown}
+
+
+def _state(asked: Sequence[str], line: str, unknown: set[str]) -> GpuState:
+    cells = [cell.strip() for cell in line.split(",")]
+    if len(cells) != len(asked):
+        raise GpuToolError(f"{TOOL}: got {line!r}, wanted {len(asked)} values: {', '.join(asked)}")
+    row = dict(zip(asked, cells, strict=True))
+    values: dict[str, Any] = {}
+    values |= {name: number(row.get(field)) for field, name in NUMBERS.items()}
+    values |= {name: text(row.get(field)) for field, name in TEXTS.items()}
+    for field, name in MEMORY.items():
+        size = number(row.get(field))
+        values[name] = None if size is None else size * MIB / BYTES_PER_GB
+    active = throttle_names(row.get(ACTIVE, ""))
+    counted = {field.removeprefix(COUNTER): number(row.get(field)) for field in COUNTERS}
+    counters = {name: value for name, value in counted.items() if value is not None}
+    fields = {**NUMBERS, **TEXTS, **MEMORY, ACTIVE: "throttle_reasons"}
+    reasons = {
+        name: f"this driver's {TOOL} does not know {field}" if field in unknown else f"{TOOL} says {row[field]!r}"
+        for field, name in fields.items()
+        if (active if field == ACTIVE else values[name]) is None
+    }
+    if not counters:
+        reasons["throttle_counters"] = f"this driver's {TOOL} has no {COUNTER}*"
+    reasons["performance_level"] = "NVIDIA has none"
+    index = number(row["index"])
+    if index is None:
+        raise GpuToolError(f"{TOOL}: got {line!r}, wanted a number of the GPU first")
+    return GpuState(
+        "nvd", int(index), **values, throttle_reasons=active, throttle_counters=counters or None, reasons=reasons
+    )
+
+
+def _processes(gpus: Sequence[GpuState]) -> list[GpuProcess]:
+    """Return the processes with a compute context. Only the last column, the name, may contain commas."""
+    by_uuid = {gpu.identifier: gpu.index for gpu in gpus}
+    lines = output_of(TOOL, "--query-compute-apps=gpu_uuid,pid,used_memory,process_name", FORMAT).splitlines()
+    found = []
+    for line in lines:
+        if not line.strip() or "No running processes found" in line:
+            continue
+        cells = [cell.strip() for cell in line.split(",", 3)]
+        if len(cells) != 4 or not cells[1].isdecimal():
+            raise GpuToolError(f"{TOOL}: got {line!r}, wanted gpu_uuid, pid, used_memory, process_name")
+        size = number(cells[2])
+        memory_gb = None if size is None else size * MIB / BYTES_PER_GB
+        found.append(GpuProcess(int(cells[1]), by_uuid.get(cells[0]), cells[3], memory_gb))
+    return found

@@ -1,0 +1,83 @@
+"""Text of settings: the grammar of settings files, assignments on the command line, and typed values.
+
+A settings file holds `KEY=VALUE`, one a line, without quotes, spaces, `$` or `export`; comments are on lines of their
+own. So bash, `docker --env-file` and Python read the same values from it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from utils.errors import ConfigError
+from utils.settings.keys import KEYS
+
+_LINE = re.compile(r"([A-Z][A-Z0-9_]*)=(\S*)")
+
+
+@dataclass(frozen=True)
+class Value:
+    """The text of one setting and its origin: `config.env:12`, `environment` or `argument`."""
+
+    text: str
+    origin: str
+
+
+def read_file(path: Path, name: str) -> dict[str, Value]:
+    """Return the values of a settings file; `name` is its name in messages.
+
+    Raises ConfigError for a line outside the grammar, an unknown key, a repeated key and an unreadable file.
+    """
+    try:
+        lines = path.read_text(encoding="utf8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{name}: cannot be read: {error}") from error
+    values: dict[str, Value] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        key, value = parse_assignment(line, f"{name}:{number}")
+        if key in values:
+            raise ConfigError(f"{name}:{number}: {key} is already set in {values[key].origin}; keep one of the two")
+        values[key] = value
+    return values
+
+
+def parse_assignment(text: str, origin: str) -> tuple[str, Value]:
+    """Return key and value of one `KEY=VALUE`; raise ConfigError for another form or an unknown key."""
+    match = _LINE.fullmatch(text)
+    if match is None or re.search(r"[$'\"`\\]", text):
+        raise ConfigError(
+            f"{origin}: got {text!r}, wanted KEY=VALUE without quotes, spaces, $ or export, comments on their own line"
+        )
+    key, value = match.groups()
+    if key not in KEYS:
+        raise ConfigError(f"{origin}: unknown key {key}={value}; allowed: {', '.join(KEYS)}")
+    return key, Value(value, origin)
+
+
+def from_environment(environ: Mapping[str, str]) -> dict[str, Value]:
+    """Return the settings that the environment overrides."""
+    return {key: Value(environ[key], "environment") for key in KEYS if key in environ}
+
+
+def from_arguments(arguments: Iterable[str]) -> dict[str, Value]:
+    """Return the settings given as KEY=VALUE arguments; a later one replaces an earlier one."""
+    return dict(parse_assignment(argument, "argument") for argument in arguments)
+
+
+def parse_values(values: Mapping[str, Value]) -> dict[str, Any]:
+    """Return the typed values by field name; raise ConfigError for a bad value or a key that no layer sets."""
+    typed: dict[str, Any] = {}
+    for key, rule in KEYS.items():
+        if key not in values:
+            raise ConfigError(f"config.env: {key} is missing; wanted {rule.allowed}; add the line {key}=...")
+        value = values[key]
+        try:
+            typed[rule.field] = rule.parse(value.text)
+        except (ValueError, KeyError) as error:
+            raise ConfigError(f"{value.origin}: {key}={value.text}: wanted {rule.allowed}") from error
+    return typed
