@@ -75,7 +75,7 @@ class LauncherOutput(OutputReader):
     def take_text(self, text: str) -> None:
         """Keep a line; before the first step also as a warning, if it is one."""
         super().take_text(text)
-        if text.startswith(WARNING) and self.last_step is None:
+        if text.startswith(WARNING) and self._state.step is None:
             self.warnings.append(text)
 
 
