@@ -3,7 +3,7 @@
 #
 # Run it on a login node. OUTPUT_DIR, DATA_DIR and this checkout must be the same folders on the nodes. The data are
 # prepared here first, because nodes often have no internet access. Jobs with an ok result are skipped and jobs in the
-# queue are followed, so the same command continues where it stopped. Ctrl-C cancels what has not ended. See docs/hpc.md.
+# queue are followed, so the same command continues where it stopped. Ctrl-C cancels what has not ended. See docs/clusters.md.
 #
 # Usage:   ./shell/run_slurm.sh [--dry-run] [--no-wait] [--requeue] [KEY=VALUE ...]
 #          --dry-run prints the script of each job and submits nothing; --no-wait submits and exits, and the same command

@@ -93,7 +93,7 @@ def verdict_word(judged: Judged) -> str:
 
 def pair_title(pair: Pair) -> str:
     """Return model, framework and method of a pair."""
-    return f"{pair.model}, {pair.framework}, track {pair.track}"
+    return f"{pair.model}, {pair.framework}, track {pair.method}"
 
 
 def evidence(judged: Judged) -> list[str]:
