@@ -61,7 +61,7 @@ def main() -> int:
         print(f"{job.name}: has an ok result of the same settings, data, code and machine; FORCE=1 runs it again")
         return 0
     try:
-        seen = job_checks.before(job.config)
+        before = job_checks.before(job.config)
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -75,7 +75,7 @@ def main() -> int:
             print(f"error: {job.result_path.parent}: {error}; make room or name another OUTPUT_DIR", file=sys.stderr)
             return 2
         code = _lead(attempt, environment, stop)
-        job_checks.record(job.result_path, job.config, *seen, is_interrupted=bool(stop))
+        job_checks.record(job.result_path, job.config, *before, is_interrupted=bool(stop))
         return code
 
 

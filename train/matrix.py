@@ -17,8 +17,8 @@ from train.nemo.interpreter import without_nemo_if_missing
 from train.preflight import matrix_checks as preflight
 from train.runner import plan, worker_node
 from train.runner.run_job import LAUNCHER_GRACE_SECONDS, POLL_SECONDS, run_job
-from train.runner.state import JobState, MatrixState, StatusFile
-from train.runner.view import LiveView, View
+from train.runner.state import MatrixState, StatusFile
+from train.runner.view import view_of
 from utils import redact
 from utils.errors import ConfigError, DataError
 from utils.hardware.detect import HardwareError
@@ -77,11 +77,7 @@ def _run_all(matrices: Sequence[plan.Matrix], stop: processes.StopRequest, *, is
         if stop or not is_under_way:
             return code
     if is_compared:
-        folders = dict.fromkeys(str(matrix.config.results_dir) for matrix in matrices)
-        loss = matrices[0].config.target_loss
-        target = [] if loss is None else ["--target-loss", str(loss)]
-        code = _script([sys.executable, "-m", "evaluate.compare", *folders, *target], "comparison", stop)
-        codes.append(int(code not in (0, NOTHING_COMPARABLE)))
+        codes.append(compare(matrices, stop))
     return stop.exit_code(otherwise=next((code for code in codes if code), 0))
 
 
@@ -90,26 +86,38 @@ def _run(matrix: plan.Matrix, stop: processes.StopRequest) -> tuple[int, bool]:
     if code := _script(["shell/data.sh", *matrix.arguments], "data", stop, plan.environment(matrix)):
         return code, False
     digests = plan.data_digests(matrix.config)
-    state = MatrixState([JobState(number, job) for number, job in enumerate(matrix.jobs, 1)])
+    state = MatrixState.of(matrix.jobs)
     status = StatusFile(matrix.config.output_dir / "status.json", state)
-    kind = LiveView if sys.stdout.isatty() else View
     print("=== training", flush=True)
-    with kind(state, matrix.config.output_dir / "logs" / "matrix.log") as view:
+    with view_of(state, matrix.config.output_dir) as view:
         for job in state.jobs:
             _pause(matrix.config.cooldown_seconds if job.number > 1 else 0.0, state, status, stop)
             if stop:
                 break
             run_job(matrix, job, digests[job.job.model], view, status, stop)
-        state.state = "interrupted" if stop else "finished"
-        state.phase = state.state
+        state.state = state.phase = "interrupted" if stop else "finished"
         status.write()
+    return validate(state, stop), True
+
+
+def validate(state: MatrixState, stop: processes.StopRequest) -> int:
+    """Validate the results of a matrix that has ended; return 1 if a job or the validation failed, 128 + signal."""
     if stop.signal is not None:
         print(f"interrupted by {stop.signal.name}: {state.good}; {AGAIN}", file=sys.stderr)
-        return stop.exit_code(otherwise=1), True
+        return stop.exit_code(otherwise=1)
     print(f"=== validation: {state.counts}", flush=True)
     paths = [str(job.job.result_path) for job in state.jobs]
-    failed = bool(_script([sys.executable, "-m", "evaluate.validate", *paths], None, stop)) or state.failed > 0
-    return stop.exit_code(otherwise=int(failed)), True
+    code = _script([sys.executable, "-m", "evaluate.validate", *paths], None, stop)
+    return stop.exit_code(otherwise=int(code != 0 or state.failed > 0))
+
+
+def compare(matrices: Sequence[plan.Matrix], stop: processes.StopRequest) -> int:
+    """Compare the results of all matrices; return 0, also where there is nothing to compare, or 1."""
+    folders = dict.fromkeys(str(matrix.config.results_dir) for matrix in matrices)
+    loss = matrices[0].config.target_loss
+    target = [] if loss is None else ["--target-loss", str(loss)]
+    code = _script([sys.executable, "-m", "evaluate.compare", *folders, *target], "comparison", stop)
+    return int(code not in (0, NOTHING_COMPARABLE))
 
 
 def _script(

@@ -12,10 +12,9 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from train.cluster import script as slurm_script
 from train.cluster import slurm_commands
@@ -24,17 +23,17 @@ from train.cluster.slurm_commands import SlurmError
 from train.job import processes
 from train.job.job import utc_now
 from train.job.outcome import Attempt, stamp
-from train.matrix import AGAIN, BAD_INPUT, NOTHING_COMPARABLE
+from train.matrix import BAD_INPUT, compare, validate
 from train.preflight import matrix_checks as preflight
 from train.runner import plan
 from train.runner.run_job import conclude
-from train.runner.state import SKIPPED, JobState, MatrixState, StatusFile
-from train.runner.view import LiveView, View
+from train.runner.state import SKIPPED, MatrixState, StatusFile
+from train.runner.view import view_of
 from utils import redact
 from utils.errors import ConfigError, DataError
 from utils.hardware.detect import HardwareError
 from utils.housekeeping import footprint
-from utils.settings.config import PLATFORMS, ROOT, require_writable
+from utils.settings.config import PLATFORMS, require_writable
 
 
 def main() -> int:
@@ -57,7 +56,7 @@ def main() -> int:
         with footprint.lock(output), processes.stop_request() as stop:
             codes = [_run(matrix, options, stop) for matrix in matrices if not stop]
             if not (options.no_wait or stop):
-                codes.append(_compare(matrices))
+                codes.append(compare(matrices, stop))
     except (ConfigError, DataError, HardwareError) as error:
         print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT
@@ -80,31 +79,17 @@ def _arguments() -> argparse.Namespace:
 def _run(matrix: plan.Matrix, options: argparse.Namespace, stop: processes.StopRequest) -> int:
     os.environ["TPRIMAT_MACHINE"] = slurm_script.machine(matrix.config)
     digests = plan.data_digests(matrix.config)
-    state = MatrixState([JobState(number, job) for number, job in enumerate(matrix.jobs, 1)])
+    state = MatrixState.of(matrix.jobs)
     jobs = _submit(matrix, state, digests, is_requeued=options.requeue)
     if options.no_wait:
         print("submitted; the same command without --no-wait follows the jobs, `scancel <number>` cancels one")
         return 0
     status = StatusFile(matrix.config.output_dir / "status.json", state)
-    kind = LiveView if sys.stdout.isatty() else View
-    with kind(state, matrix.config.output_dir / "logs" / "matrix.log") as view:
+    with view_of(state, matrix.config.output_dir) as view:
         follow(jobs, view, status, stop)
         state.state = state.phase = "interrupted" if stop else "finished"
         status.write()
-    if stop.signal is not None:
-        print(f"interrupted by {stop.signal.name}: {state.good}; {AGAIN}", file=sys.stderr)
-        return stop.exit_code(otherwise=1)
-    print(f"=== validation: {state.counts}", flush=True)
-    paths = [str(job.job.result_path) for job in state.jobs]
-    validated = subprocess.run([sys.executable, "-m", "evaluate.validate", *paths], cwd=ROOT).returncode
-    return int(validated != 0 or state.failed > 0)
-
-
-def _compare(matrices: Sequence[plan.Matrix]) -> int:
-    print("=== comparison", flush=True)
-    folders = dict.fromkeys(str(matrix.config.results_dir) for matrix in matrices)
-    code = subprocess.run([sys.executable, "-m", "evaluate.compare", *folders], cwd=ROOT).returncode
-    return int(code not in (0, NOTHING_COMPARABLE))
+    return validate(state, stop)
 
 
 def _submit(

@@ -1,4 +1,4 @@
-"""Whatever strikes a job, the matrix ends with an honest account: a true result, a code that says so, nobody left.
+"""Whatever fault hits a job, it leaves a result and the matrix the right exit code, and no process is left.
 
 Real scripts, real trainers, two ranks. Each fault strikes the first of two jobs, and the second must still run.
 """
@@ -157,7 +157,7 @@ def test_loss_that_is_not_finite_ends_each_job_as_nan(start):
 
 @pytest.fixture
 def small_disk(output):
-    """The output folder on a disk of 2 MiB, still holding the older results."""
+    """The output folder on a disk of 2 MiB, with the older results in it."""
     if os.geteuid() != 0:
         pytest.skip("mounting a small disk needs root")
     kept = {path.relative_to(output): path.read_bytes() for path in output.rglob("*") if path.is_file()}

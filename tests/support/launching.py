@@ -1,4 +1,4 @@
-"""Starts real jobs through train.launch for the tests and gives back their results."""
+"""Start real jobs through train.launch for the tests and return their results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starts real matrices through the scripts for the tests, follows them, and finds every process that they started."""
+"""Start real matrices through the scripts for the tests, follow them, and find every process that they started."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MARK = "TPRIMAT_TEST_MATRIX"
 
 
 def _heed_signals() -> None:
-    """Undo what nohup or a shell's background job has made the tests ignore: a person's terminal ignores neither."""
+    """Undo that nohup or a shell's background job made the tests ignore these signals: a terminal ignores neither."""
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
 
@@ -74,7 +74,7 @@ class RunningMatrix:
         return self.process.wait(LIMIT_SECONDS)
 
     def wait_for(self, condition: Callable[[], Any]) -> Any:
-        """Return what the condition gives once that is true; fail when the matrix ends before."""
+        """Return the value of the condition once it is true; fail if the matrix ends before."""
         deadline = time.monotonic() + LIMIT_SECONDS
         while not (found := condition()):
             assert self.process.poll() is None and time.monotonic() < deadline, self.said

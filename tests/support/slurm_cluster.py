@@ -47,7 +47,7 @@ PartitionName={partition} Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP
 
 
 def missing() -> str | None:
-    """Return why there can be no cluster here, None where there can."""
+    """Return why no cluster can run here, None if one can."""
     absent = [name for name in PROGRAMS if shutil.which(name, path=PATH) is None]
     if absent:
         return f"no Slurm: {', '.join(absent)} not installed (apt-get install slurmctld slurmd slurm-client munge)"
@@ -56,7 +56,7 @@ def missing() -> str | None:
 
 @contextmanager
 def running(folder: Path) -> Iterator[dict[str, str]]:
-    """Yield the environment in which Slurm's commands find the cluster, whose files lie in `folder`.
+    """Yield the environment in which Slurm's commands find the cluster; its files are in `folder`.
 
     A node is lost when its slurmd (`node_process`) has not answered for 10 s, and is back when `node_back` starts it.
     """
@@ -95,7 +95,7 @@ def node_process(environment: dict[str, str], node: str) -> int:
 
 @contextmanager
 def node_back(environment: dict[str, str], node: str) -> Iterator[None]:
-    """Have the slurmd of a node run: where it does not, it is started, for as long as the block lasts."""
+    """Start the slurmd of a node, unless it runs already, for the duration of the block."""
     folder = Path(environment["SLURM_CONF"]).parent
     with ExitStack() as stack:
         if not _runs(environment, node):

@@ -1,4 +1,4 @@
-"""Every way a job can end leaves one true result, an exit code that says so, and earlier results as they were."""
+"""However a job ends, it leaves one result, the exit code that belongs to it, and earlier results as they were."""
 
 import json
 import sys

@@ -43,7 +43,7 @@ def test_a_single_method_is_one_matrix_with_the_arguments_as_they_were(rooted):
 
 @pytest.fixture
 def started(rooted, monkeypatch, tmp_path):
-    """The matrix of the command line with its steps replaced: which were started, and the code that each gives."""
+    """The matrix command with its steps replaced: the list of started steps, and the exit code of each."""
     steps = []
     codes = {"equal": 0, "best": 0, "compare": 0}
 

@@ -1,4 +1,4 @@
-"""A job of two nodes without Slurm: two launchers that meet in OUTPUT_DIR, one result, and one account of every end."""
+"""A job of two nodes without Slurm: two launchers that meet in OUTPUT_DIR, and one result for every end."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ from train.job.outcome import _verdict
 from train.job.processes import StopRequest
 from train.job.rank_output import RemoteLog
 from train.job.supervise import Ending
-from train.runner import plan
-from train.runner import worker_node as matrix_node
+from train.runner import plan, worker_node
 from utils.housekeeping.layout import OUTPUT_LAYOUT
 from utils.results import store
 from utils.settings.config import ROOT, load
@@ -99,7 +98,7 @@ def job_of(folder, node, *settings):
 
 
 def meet(*calls):
-    """Make the calls beside one another; return what each returns or raises."""
+    """Run the calls at the same time; return what each returns or raises."""
     with ThreadPoolExecutor() as pool:
         futures = [pool.submit(*call) for call in calls]
         return [future.exception() or future.result() for future in futures]
@@ -161,7 +160,7 @@ def meeting():
 
 
 def account(tmp_path, ending, **told):
-    """What node 0 makes of its own ending and of what node 1 tells."""
+    """The ending on node 0, merged with the report of node 1."""
     first = job_of(tmp_path, 0)
     if told:
         store.write_json({"x": 1}, nodes.folder(first) / "start.json")
@@ -237,10 +236,10 @@ def test_other_nodes_run_the_jobs_of_the_matrix_and_write_nothing(prefix, tmp_pa
     ran = tmp_path / "ran"
     command = f"echo $0 >> {ran}; test $0 = hf"
     monkeypatch.setattr(plan, "command", lambda matrix, job: ["sh", "-c", command, job.framework])
-    assert matrix_node.run([matrix], StopRequest()) == 1, "one of the launchers has failed"
+    assert worker_node.run([matrix], StopRequest()) == 1, "one of the launchers has failed"
     assert ran.read_text().split() == ["mega", "hf"]
     assert not (tmp_path / "output").exists()
     stop = StopRequest()
     stop.signal = signal.SIGTERM
-    assert matrix_node.run([matrix], stop) == 128 + signal.SIGTERM
+    assert worker_node.run([matrix], stop) == 128 + signal.SIGTERM
     assert ran.read_text().split() == ["mega", "hf"]

@@ -1,4 +1,4 @@
-"""What Slurm is asked for, whichever container a job runs in, checked without a cluster: the scripts, word by word."""
+"""The scripts for Slurm, in every container runtime, checked word by word without a cluster."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def options(script: str) -> list[str]:
 
 
 def step(script: str) -> list[str]:
-    """The words of `srun`, with the shell's variables as they stand."""
+    """The words of `srun`, with the shell's variables unexpanded."""
     return shlex.split(script[script.index("exec srun") :].replace("\\\n", " "))[1:]
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import shlex
 import time
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 
 from train.job import processes
 from train.job.child import Child
-from train.job.job import log_path, utc_now
+from train.job.job import Job, log_path, utc_now
 from train.job.outcome import Attempt, LauncherEnd, finalize_result, stamp
 from train.job.rank_output import OutputReader, progress
 from train.job.reserve import remove_leftovers
@@ -43,9 +45,9 @@ def run_job(
         state.state = RUNNING
         view.job_started(state)
         before, output = stamp(job.result_path), LauncherOutput(state)
-        child = Child(plan.command(matrix, job), output.take, plan.environment(matrix))
-        exit_code = _follow(child, output, view, status, stop)
+        exit_code = run_launcher(matrix, job, output.take, stop, partial(_refresh, output, view, status))
         after = stamp(job.result_path)
+        _show_warnings(output, view)
         try:
             if exit_code != 0:
                 finalize_result(attempt, LauncherEnd(before, _reason(exit_code, output, stop)))
@@ -73,12 +75,22 @@ class LauncherOutput(OutputReader):
     def take_text(self, text: str) -> None:
         """Keep a line; before the first step also as a warning, if it is one."""
         super().take_text(text)
-        if text.startswith(WARNING) and self.last_step is None:
+        if text.startswith(WARNING) and self._state.step is None:
             self.warnings.append(text)
 
 
-def _follow(child: Child, output: LauncherOutput, view: View, status: StatusFile, stop: processes.StopRequest) -> int:
-    """Wait for a launcher, show its progress, pass a request to stop on to it, and return its exit code."""
+def run_launcher(
+    matrix: plan.Matrix,
+    job: Job,
+    on_line: Callable[[str], None],
+    stop: processes.StopRequest,
+    refresh: Callable[[], None] | None = None,
+) -> int:
+    """Run the launcher of a job, pass a request to stop on to it, and return its exit code; see `Child` for `on_line`.
+
+    `refresh` is called every POLL_SECONDS.
+    """
+    child = Child(plan.command(matrix, job), on_line, plan.environment(matrix))
     asked_at = None
     while not child.has_ended():
         if stop.signal is not None and asked_at is None:
@@ -86,13 +98,16 @@ def _follow(child: Child, output: LauncherOutput, view: View, status: StatusFile
             asked_at = time.monotonic()
         if asked_at is not None and time.monotonic() - asked_at > LAUNCHER_GRACE_SECONDS:
             break
-        _show_warnings(output, view)
-        view.refresh()
-        status.write_sometimes()
+        if refresh is not None:
+            refresh()
         time.sleep(POLL_SECONDS)
-    exit_code = child.close(GRACE_SECONDS)
+    return child.close(GRACE_SECONDS)
+
+
+def _refresh(output: LauncherOutput, view: View, status: StatusFile) -> None:
     _show_warnings(output, view)
-    return exit_code
+    view.refresh()
+    status.write_sometimes()
 
 
 def _show_warnings(output: LauncherOutput, view: View) -> None:

@@ -9,6 +9,7 @@ import os
 import platform
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,11 @@ class MatrixState:
     started: float = field(default_factory=time.monotonic)
     started_utc: str = field(default_factory=utc_now)
 
+    @classmethod
+    def of(cls, jobs: Iterable[Job]) -> MatrixState:
+        """Return the state of a matrix before its first job."""
+        return cls([JobState(number, job) for number, job in enumerate(jobs, 1)])
+
     @property
     def current(self) -> JobState | None:
         """The job that runs now."""
@@ -131,14 +137,22 @@ class MatrixState:
     @property
     def counts(self) -> str:
         """Number of jobs and of failed jobs, in words."""
-        return f"{len(self.jobs)} job{'' if len(self.jobs) == 1 else 's'}, {self.failed} failed"
+        return f"{self._jobs}, {self.failed} failed"
 
     @property
     def good(self) -> str:
         """Share of the jobs that have an ok result, in words."""
         good = sum(job.is_good for job in self.jobs)
-        jobs = f"{len(self.jobs)} job{'' if len(self.jobs) == 1 else 's'}"
-        return f"{good} of {jobs} {'has' if len(self.jobs) == 1 else 'have'} an ok result"
+        return f"{good} of {self._jobs} {'has' if len(self.jobs) == 1 else 'have'} an ok result"
+
+    @property
+    def done(self) -> str:
+        """Share of the jobs that have ended, in words."""
+        return f"{sum(job.is_done for job in self.jobs)} of {self._jobs}"
+
+    @property
+    def _jobs(self) -> str:
+        return f"{len(self.jobs)} job{'' if len(self.jobs) == 1 else 's'}"
 
     @property
     def elapsed_seconds(self) -> float:

@@ -139,11 +139,17 @@ class LiveView(View):
         done = sum(one.is_done for one in state.jobs)
         failed = Text(f", {state.failed} failed", style="red") if state.failed else Text()
         left = state.remaining_seconds()
-        counts = Text(f"    {done} of {len(state.jobs)} job{'' if len(state.jobs) == 1 else 's'}") + failed
+        counts = Text(f"    {state.done}") + failed
         remaining = "remaining time unknown" if left is None else f"about {duration(left)} left"
         times = f"{duration(state.elapsed_seconds)} elapsed, {remaining}"
         grid.add_row(counts, ProgressBar(len(state.jobs), done), times)
         return Group(*([] if job else [Text(f"    {state.phase}")]), grid)
+
+
+def view_of(state: MatrixState, output_dir: Path) -> View:
+    """Return the view that fits the standard output."""
+    kind = LiveView if sys.stdout.isatty() else View
+    return kind(state, output_dir / "logs" / "matrix.log")
 
 
 def duration(seconds: float | None) -> str:

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from train.job import processes
-from train.job.child import Child
-from train.job.supervise import GRACE_SECONDS
 from train.runner import plan
-from train.runner.run_job import LAUNCHER_GRACE_SECONDS, POLL_SECONDS
+from train.runner.run_job import run_launcher
 from utils.errors import DataError
 from utils.settings.config import RunConfig
 
@@ -34,7 +32,7 @@ def run(matrices: Sequence[plan.Matrix], stop: processes.StopRequest) -> int:
             if stop:
                 break
             print(f"--- node {matrix.config.node_rank}, job {number} of {len(matrix.jobs)}: {job.name}", flush=True)
-            has_failed |= _run_job(plan.command(matrix, job), plan.environment(matrix), stop) != 0
+            has_failed |= run_launcher(matrix, job, _print, stop) != 0
     return stop.exit_code(otherwise=int(has_failed))
 
 
@@ -50,14 +48,5 @@ def _wait_for_data(config: RunConfig, stop: processes.StopRequest) -> None:
         time.sleep(DATA_POLL_SECONDS)
 
 
-def _run_job(command: Sequence[str], environment: Mapping[str, str], stop: processes.StopRequest) -> int:
-    child = Child(command, lambda line: print(line, end="", file=sys.stderr, flush=True), environment)
-    asked_at = None
-    while not child.has_ended():
-        if stop.signal is not None and asked_at is None:
-            child.process.send_signal(stop.signal)
-            asked_at = time.monotonic()
-        if asked_at is not None and time.monotonic() - asked_at > LAUNCHER_GRACE_SECONDS:
-            break
-        time.sleep(POLL_SECONDS)
-    return child.close(GRACE_SECONDS)
+def _print(line: str) -> None:
+    print(line, end="", file=sys.stderr, flush=True)

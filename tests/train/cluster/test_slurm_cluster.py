@@ -1,4 +1,4 @@
-"""The matrix on a real Slurm cluster, two nodes in this machine: trained, accounted for, taken up again, cancelled."""
+"""The matrix on a real Slurm cluster of two nodes in this machine: trained, followed, resumed, cancelled."""
 
 from __future__ import annotations
 

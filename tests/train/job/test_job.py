@@ -1,4 +1,4 @@
-"""Whatever happens in a training, one valid result says so; and a job is the same job only if all of it is the same."""
+"""A training leaves one valid result however it ends, and a job is the same job only if all of it is the same."""
 
 import dataclasses
 import io
@@ -41,7 +41,7 @@ def job(config):
 
 
 def known(report, losses=(8.3, 8.2, 8.1, 8.0, 7.9), is_reporter=True):
-    """Fill in what a trainer gets to know, and train as many steps as there are losses."""
+    """Fill in the report as a trainer does, and train as many steps as there are losses."""
     example = example_result()
     report.gpu_info, report.fingerprint = example["gpu_info"], example["fingerprint"]
     report.resolved = example["resolved_config"] | {"max_steps": 5}

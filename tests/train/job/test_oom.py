@@ -1,4 +1,4 @@
-"""A job that runs out of memory is told what it held and what should fit; what is unknown is said to be."""
+"""Advice for a job that ran out of memory: the memory it held and what should fit; unknown figures are called so."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""One place decides what the result of a job holds, whoever reports how the job ended."""
+"""One function decides what the result of a job holds, whichever party reports how the job ended."""
 
 from signal import SIGABRT, SIGINT, SIGKILL, SIGSEGV
 

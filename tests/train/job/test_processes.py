@@ -1,4 +1,4 @@
-"""Nobody outlives his purpose: not in a session of his own, not deaf to SIGTERM, not when his parent is killed."""
+"""No process outlives its job: not in its own session, not when it ignores SIGTERM, not when its parent is killed."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The raw samples of a training are kept in its log, and disturb nobody who watches it."""
+"""The raw samples of a training are kept in its log and not shown on the terminal."""
 
 from __future__ import annotations
 

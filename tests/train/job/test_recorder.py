@@ -1,4 +1,4 @@
-"""What a step is, what the recorder may do at its boundary and must not do inside it, for every trainer it serves."""
+"""The recorder measures whole steps, works at their boundaries and never inside them, in every trainer."""
 
 import inspect
 import io
@@ -16,7 +16,7 @@ from utils.settings.config import ROOT
 
 
 class Clock:
-    """Stands for time.perf_counter; moves only when a test or the fake parts below move it."""
+    """Replaces time.perf_counter; moves only when a test or the fake parts below move it."""
 
     def __init__(self):
         self.now = 100.0
@@ -331,7 +331,7 @@ os._exit(0)  # as train/common/trainer.py leaves: gloo's threads can abort the i
 
 @pytest.fixture(scope="module")
 def two_ranks(tmp_path_factory):
-    """What the two ranks print: losses, memory, norms and scope, then the waits of three recorders."""
+    """Output of the two ranks: losses, memory, norms and scope, then the waits of three recorders."""
     store = tmp_path_factory.mktemp("ranks") / "store"
     ranks = [
         subprocess.Popen(

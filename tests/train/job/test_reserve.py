@@ -1,4 +1,4 @@
-"""A job can still say that the disk is full, and a killed writer leaves no half file."""
+"""A job can write its result on a full disk, and the files of a killed writer are removed."""
 
 import errno
 import os

@@ -1,10 +1,11 @@
-"""What the ranks print is read right: steps, torchrun's report of who was killed, and the words before it."""
+"""The output of the ranks is read correctly: steps, torchrun's report of killed ranks, and the lines before it."""
 
 from signal import SIGKILL, SIGSEGV
 
 import pytest
 
-from train.job.supervise import Limits, Output, _overdue
+from train.job.rank_output import RankOutput
+from train.job.supervise import Limits, _overdue
 
 STEP = "[CPU] Step {}/30 | 0.174 s | avg 0.174 s | loss 8.3360 | 0.5 GB\n"
 # printed by torchrun of torch 2.13 when rank 1 of two was killed and rank 0 then lost its connection
@@ -34,7 +35,7 @@ Root Cause (first observed failure):
 
 
 def read(tmp_path, text):
-    output = Output(tmp_path / "log")
+    output = RankOutput(tmp_path / "log")
     for line in text.splitlines(keepends=True):
         output.take(line)
     output.close()
@@ -65,7 +66,7 @@ def test_last_words_are_those_of_the_ranks_without_steps_and_without_torchruns_r
 
 
 def test_log_on_a_full_disk_is_given_up_and_said(tmp_path, capsys):
-    output = Output(tmp_path / "log")
+    output = RankOutput(tmp_path / "log")
     output.close()
     output._log = open("/dev/full", "w")  # noqa: SIM115, PTH123
     output.take("one\n")

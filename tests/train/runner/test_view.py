@@ -1,4 +1,4 @@
-"""A matrix says where it is: jobs in order, time left, plain lines without a terminal, 80 columns with one."""
+"""A matrix shows its progress: jobs in order, time left, plain lines without a terminal, 80 columns with one."""
 
 import io
 import json
