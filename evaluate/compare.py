@@ -12,10 +12,8 @@ from __future__ import annotations
 import argparse
 import math
 import multiprocessing
-import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +29,7 @@ from evaluate.report.comparison_json import as_json
 from evaluate.verdict import inference, pairs, verdicts
 from evaluate.verdict.saving import BUDGET_TOKENS
 from utils import redact
+from utils.files import write_whole
 from utils.results import store
 
 FORMATS = ("md", "html", "json", "png")
@@ -85,34 +84,22 @@ def _write_json(comparison: Comparison, path: Path) -> None:
 
 
 def _write_markdown(comparison: Comparison, path: Path) -> None:
-    _write_whole(redact.text(report.markdown(comparison)).encode(), path)
+    write_whole(path, redact.text(report.markdown(comparison)))
 
 
 def _write_page(comparison: Comparison, path: Path) -> None:
     from evaluate.page.page import page
 
-    _write_whole(redact.text(page(comparison)).encode(), path)
+    write_whole(path, redact.text(page(comparison)))
 
 
 def _write_picture(comparison: Comparison, path: Path) -> None:
     from evaluate.report.plots import png  # matplotlib alone takes half a second
 
-    _write_whole(png(comparison), path)
+    write_whole(path, png(comparison))
 
 
 _WRITERS = {"json": _write_json, "md": _write_markdown, "html": _write_page, "png": _write_picture}
-
-
-def _write_whole(content: bytes, path: Path) -> None:
-    descriptor, temporary_name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    temporary = Path(temporary_name)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 class _Parser(argparse.ArgumentParser):

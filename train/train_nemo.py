@@ -33,7 +33,7 @@ from train.mega import weights as mega_weights
 from train.mega.resolved import gpt_of
 from train.nemo import recipe as nemo_recipe
 from train.nemo import resolved as nemo_resolved
-from utils.dataset.gpt_dataset import Vocabulary
+from utils.dataset.gpt_dataset import EncodedTokenizer
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
@@ -95,7 +95,7 @@ def run(
     config: RunConfig,
     spec: ModelSpec,
     source: WeightSource | None,
-    vocabulary: Vocabulary,
+    vocabulary: EncodedTokenizer,
     recorder: StepRecorder,
     check: TrainerFunction,
     ready: TrainerFunction = lambda training: None,
@@ -142,9 +142,9 @@ def train(job: Job, report: JobReport, prefix: Path, manifest: dict[str, Any]) -
     trainer.print_end(job, report)
 
 
-def tokenizer(manifest: dict[str, Any], spec: ModelSpec) -> Vocabulary:
+def tokenizer(manifest: dict[str, Any], spec: ModelSpec) -> EncodedTokenizer:
     """Return what NeMo asks of a tokenizer: it wants to say how many tokens the model has beyond it."""
-    vocabulary = Vocabulary(manifest)
+    vocabulary = EncodedTokenizer(manifest)
     if vocabulary.vocab_size is None:
         vocabulary.vocab_size = spec.vocab_size
     return vocabulary

@@ -6,9 +6,9 @@ from utils import redact
 
 
 class DataError(ValueError):
-    """Training data that is not what it should be; the message says where, what was got and wanted, what to do.
+    """Training data are not as required; the message states where, what was got and wanted, and what to do.
 
-    A secret in what was got, such as the password in an address, is not repeated.
+    A secret in the value, such as the password in an address, is replaced.
     """
 
     def __str__(self) -> str:
@@ -16,13 +16,13 @@ class DataError(ValueError):
 
 
 class UnusableError(DataError):
-    """What was named cannot be worked with at all: a missing file, a tokenizer without an end-of-text token."""
+    """An input cannot be used at all: a missing file, a tokenizer without an end-of-text token."""
 
 
 class ConfigError(ValueError):
-    """Settings that cannot be: the message names where, key, value, what is allowed and what to do.
+    """A setting is not allowed; the message states where, key, value, allowed values and what to do.
 
-    A secret in what was got is not repeated.
+    A secret in the value is replaced.
     """
 
     def __str__(self) -> str:

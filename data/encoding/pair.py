@@ -15,7 +15,7 @@ import numpy as np
 
 from data.encoding.join import Totals, join
 from data.encoding.manifest import manifest_of
-from data.encoding.parts import finished, folder_of, replace_file
+from data.encoding.parts import finished, folder_of
 from data.encoding.worker import Job
 from data.encoding.workers import WorkerError, start_workers
 from data.engines.backend import Backend, load_backend
@@ -23,7 +23,7 @@ from data.engines.engines import EngineSpec, choose
 from data.engines.guard import Guard
 from utils.dataset.indexed import bin_path, idx_path, manifest_path, write_index
 from utils.errors import DataError, UnusableError
-from utils.files import written_whole
+from utils.files import write_whole, written_whole
 from utils.provenance.digests import sha256_file, sha256_json, sha256_tokenizer
 from utils.results.store import write_json
 
@@ -91,7 +91,7 @@ def _job(
     path = backend.folder
     if backend.content is not None:
         path = folder / "tokenizer.json"
-        replace_file(path, backend.content)
+        write_whole(path, backend.content, fsync=False)
     identity = {
         "tokenizer": sha256_tokenizer(backend.folder),
         "content": hashlib.sha256(backend.content or b"").hexdigest(),

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from utils.files import temporary_beside
+from utils.files import write_whole
 
 PART_BYTES = 1 << 22
 """A part is the shortest run of whole lines of at least this size."""
@@ -153,26 +153,16 @@ def save_part(
         bin_digest=digest(tokens.data),
         lengths_digest=digest(content.data),
     )
-    replace_file(bin_of(folder, part.number), tokens.data)
-    replace_file(lengths_of(folder, part.number), content.data)
+    write_whole(bin_of(folder, part.number), tokens.data, fsync=False)
+    write_whole(lengths_of(folder, part.number), content.data, fsync=False)
     manifest = json.dumps({"made_from": made_from, "part": asdict(part)})
-    replace_file(_manifest_of(folder, part.number), manifest.encode("utf8"))
+    write_whole(_manifest_of(folder, part.number), manifest, fsync=False)
     return part
 
 
 def digest(content: bytes | memoryview) -> str:
     """Return the digest that parts are known by."""
     return xxhash.xxh3_128_hexdigest(content)
-
-
-def replace_file(path: Path, content: bytes | memoryview) -> None:
-    """Write a file of the working folder under its name at once or not at all."""
-    temporary = temporary_beside(path)
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def finished(folder: Path) -> int:

@@ -7,7 +7,6 @@ with its commit and the digest of every file, is returned for the manifest.
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from data.hub.hub_errors import FetchError, SourceError, scrubbed
 from data.hub.repositories import TEXTS, TOKENIZERS, UNGATED, VOCABULARIES, TextSource
 from data.reading.sources import WANTED, kind
 from utils.errors import UnusableError
-from utils.files import temporary_beside
+from utils.files import folder_written_whole
 from utils.provenance.digests import TOKENIZER_FILES
 from utils.results.store import write_json
 from utils.settings.config import RunConfig
@@ -119,9 +118,7 @@ def _fetch_tokenizer(named: str, folder: Path) -> dict[str, Any]:
         names = [name for name in names if name not in _SLOW_FILES]
     if not names:
         raise SourceError(f"{repo_id}: holds no tokenizer; name a repository with a tokenizer.json")
-    temporary = temporary_beside(folder)
-    temporary.mkdir()
-    try:
+    with folder_written_whole(folder) as temporary:
         files = hub.download_small(repo, names, temporary)
         _check_vocabulary(repo_id, temporary)
         source = {
@@ -131,10 +128,6 @@ def _fetch_tokenizer(named: str, folder: Path) -> dict[str, Any]:
             "files": [file.as_dict() for file in files],
         }
         write_json(source, temporary / SOURCE_FILE)
-        shutil.rmtree(folder, ignore_errors=True)  # left by a killed run, or not there
-        temporary.rename(folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)  # it has its name, unless something failed
     return source
 
 

@@ -7,8 +7,6 @@ document. It has no padding and no beginning-of-text token.
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +14,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 
 from data.reading.jsonl import text_of
 from utils.errors import DataError, UnusableError
-from utils.files import temporary_beside
+from utils.files import folder_written_whole, write_whole
 
 END_OF_TEXT = "<|endoftext|>"
 SAMPLE_BYTES = 2 << 20
@@ -70,27 +68,12 @@ def _sample(path: Path) -> Iterator[str]:
 
 
 def _save(tokenizer: Tokenizer, output: Path) -> None:
-    temporary, earlier = temporary_beside(output), temporary_beside(output)
-    temporary.mkdir()
-    try:
-        settings = {
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "eos_token": END_OF_TEXT,
-            "model_max_length": 1_000_000_000,  # documents are cut into samples later, never here
-            "clean_up_tokenization_spaces": False,
-        }
-        _write(temporary / FILES[0], tokenizer.to_str(pretty=True))
-        _write(temporary / FILES[1], json.dumps(settings, indent=1) + "\n")
-        if output.exists():
-            output.rename(earlier)
-        temporary.rename(output)
-        shutil.rmtree(earlier, ignore_errors=True)  # it may not exist
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)  # it has its name, unless something failed
-
-
-def _write(path: Path, text: str) -> None:
-    with path.open("w", encoding="utf8", newline="\n") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": END_OF_TEXT,
+        "model_max_length": 1_000_000_000,  # documents are cut into samples later, never here
+        "clean_up_tokenization_spaces": False,
+    }
+    with folder_written_whole(output) as temporary:
+        write_whole(temporary / FILES[0], tokenizer.to_str(pretty=True))
+        write_whole(temporary / FILES[1], json.dumps(settings, indent=1) + "\n")

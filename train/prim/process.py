@@ -17,7 +17,7 @@ from train.prim.environment import said_variable
 from train.prim.install import LAUNCHER
 from utils.logs.iterations import iterations
 from utils.logs.lines import Line
-from utils.logs.run_log import Seen
+from utils.logs.run_log import IterationLine
 from utils.results.step_line import format_step
 
 POLL_SECONDS = 0.2
@@ -67,7 +67,7 @@ class Follower:
         for seen in iterations(Line(line, Path(), 0, True)):
             self._take_step(seen)
 
-    def _take_step(self, seen: Seen) -> None:
+    def _take_step(self, seen: IterationLine) -> None:
         if seen.learning_rate is not None:
             self.learning_rates[seen.number] = seen.learning_rate.value
         if seen.number <= self._last_step or seen.step_time is None:

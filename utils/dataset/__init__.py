@@ -1,4 +1,4 @@
-"""Encoded training data: the `.bin/.idx` pair, where it lies, and Megatron-core's dataset over it.
+"""Encoded training data: the `.bin/.idx` pair, its path, and Megatron-core's dataset over it.
 
 Imports `utils.settings`, `utils.provenance` and `utils.housekeeping`. Begin with `indexed.py`.
 """

@@ -1,7 +1,8 @@
-"""The training data of a run: where its `.bin/.idx` lie, and megatron-core's own GPTDataset over them.
+"""The training data of a run: megatron-core's GPTDataset over the `.bin/.idx` pair, and checks of the pair.
 
-Every framework reads its samples through `build_train_dataset`, so that sample i is the same tokens everywhere; sample
-order is global: step s (from 0) holds samples s*GBS to s*GBS + GBS - 1. megatron-core and torch are imported on use.
+Every framework reads its samples through `build_train_dataset`, so sample i holds the same tokens everywhere. The order
+of samples is global: step s (from 0) holds samples s*GBS to s*GBS + GBS - 1. megatron-core and torch are imported on
+use.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ __all__ = [
 
 REPEAT_WARNING_EPOCHS = 1.0
 REPEAT_ERROR_EPOCHS = 4.0
-"""More passes than this and a small corpus is memorised; see ALLOW_REPEAT."""
+"""Above this number of passes a small corpus is memorised; see ALLOW_REPEAT."""
 
 
 def describe(prefix: Path, data_dir: Path | None = None, *, is_recorded: bool = True) -> dict[str, Any]:
-    """Return the manifest of a checked data set; for one that another program encoded, counts and digests of its files.
+    """Return the manifest of a checked data set; without a manifest, the sizes and digests of its files.
 
     With a `data_dir`, files that have not changed since their digests were recorded there are not read again;
     `is_recorded=False` writes no record (utils/dataset/digest_cache.py).
-    Raises DataError where the files are missing, damaged, or other files than the manifest was written for.
+    Raises DataError if the files are missing, damaged, or not those that the manifest was written for.
     """
     index = check(prefix)
     digest = sha256_file if data_dir is None else partial(sha256_once, data_dir=data_dir, is_recorded=is_recorded)
@@ -61,33 +62,33 @@ def describe(prefix: Path, data_dir: Path | None = None, *, is_recorded: bool = 
 
 
 def check_epochs(config: RunConfig, tokens: int) -> tuple[float, str | None]:
-    """Return how often the training passes over `tokens` tokens, and a warning when that is more than once.
+    """Return the number of passes of the training over `tokens` tokens, and a warning above one.
 
     Raises DataError above 4 passes unless ALLOW_REPEAT is true.
     """
     epochs = tokens_needed(config) / tokens
-    said = f"{tokens:,} tokens for a training of {tokens_needed(config):,}: {epochs:.1f} epochs"
+    passes = f"{tokens:,} tokens for a training of {tokens_needed(config):,}: {epochs:.1f} epochs"
     if epochs > REPEAT_ERROR_EPOCHS and not config.allow_repeat:
-        raise DataError(f"DATASET={config.dataset}: {said} is memorising; take more SAMPLES or say ALLOW_REPEAT=true")
-    return epochs, said if epochs > REPEAT_WARNING_EPOCHS else None
+        raise DataError(f"DATASET={config.dataset}: {passes} is memorising; take more SAMPLES or set ALLOW_REPEAT=true")
+    return epochs, passes if epochs > REPEAT_WARNING_EPOCHS else None
 
 
 def build_train_dataset(config: RunConfig, prefix: Path, manifest: dict[str, Any]) -> Any:
     """Return megatron-core's GPTDataset of the whole file (split 100,0,0), shuffled with SEED, with at least
     TRAIN_ITERS*GBS samples of SL tokens: dicts of int64 `tokens`, `labels` (already shifted), `loss_mask`,
-    `position_ids`. Rank 0 builds the index cache, the others wait, where torch.distributed is initialised.
+    `position_ids`. With torch.distributed initialised, rank 0 builds the index cache and the others wait.
     """
     from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
     from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
 
-    footprint.mark(config.data_dir, footprint.DATA)  # also where the data themselves lie elsewhere: the cache is ours
+    footprint.mark(config.data_dir, footprint.DATA)  # also if the data are elsewhere: the index cache is ours
     settings = GPTDatasetConfig(
         random_seed=config.seed,
         sequence_length=config.sequence_length,
         blend=([str(prefix)], None),
         split="100,0,0",
         path_to_cache=str(config.data_dir / "index_cache"),
-        tokenizer=Vocabulary(manifest),
+        tokenizer=EncodedTokenizer(manifest),
         reset_position_ids=False,
         reset_attention_mask=False,
         eod_mask_loss=False,
@@ -98,7 +99,7 @@ def build_train_dataset(config: RunConfig, prefix: Path, manifest: dict[str, Any
 
 
 def micro_batches(config: RunConfig, data_parallel_rank: int) -> Iterator[list[int]]:
-    """Yield the sample numbers of each micro batch of one data-parallel rank, in Megatron's order, to the end.
+    """Yield the sample numbers of every micro batch of one data-parallel rank, in Megatron's order.
 
     Micro batch m of a step starts at sample (m * DP + rank) * MBS of the step.
     """
@@ -107,8 +108,8 @@ def micro_batches(config: RunConfig, data_parallel_rank: int) -> Iterator[list[i
         yield list(range(start, start + config.micro_batch_size))
 
 
-class Vocabulary:
-    """What GPTDataset asks of a tokenizer when the data is encoded already: no pad id, so no token is masked."""
+class EncodedTokenizer:
+    """Tokenizer attributes that GPTDataset reads for encoded data: no pad id, so no token is masked."""
 
     def __init__(self, manifest: dict[str, Any]) -> None:
         self.vocab_size = manifest.get("vocab_size")

@@ -1,4 +1,4 @@
-"""The `.bin/.idx` pair that Megatron trains from, and the manifest beside it: read, checked and written with numpy.
+"""Reader, checks and writer of the `.bin/.idx` pair that Megatron trains from, and of the manifest beside it.
 
 The format is that of megatron/core/datasets/indexed_dataset.py in megatron-core 0.16.1, without its multimodal modes.
 `.bin` holds the token ids of all sequences back to back; `.idx`, little endian, holds
@@ -6,8 +6,8 @@ The format is that of megatron/core/datasets/indexed_dataset.py in megatron-core
     9 bytes magic, u64 version 1, u8 dtype code, u64 S sequences, u64 D + 1 (documents, plus one),
     int32[S] tokens of each sequence, int64[S] its first byte in .bin, int64[D + 1] sequences before each document.
 
-A prefix is the path without `.bin`, `.idx` or `.json` (the manifest, written last: a pair without one is not finished).
-megatron-core itself checks magic and version only; a cut `.bin` or a wrong dtype would be noticed late or never.
+A prefix is the path without `.bin`, `.idx` or `.json` (the manifest, written last: a pair without one is unfinished).
+megatron-core checks only magic and version; it would notice a cut `.bin` or a wrong dtype late or never.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DTYPES: dict[int, np.dtype[Any]] = {
 }
 """Codes of the integer types (`DType` of the source above); 6 and 7 are floats and hold no token ids."""
 SMALL_VOCABULARY = 65500
-"""From this many ids on, ids are int32 (`DType.optimal_dtype` of the source above)."""
+"""Smallest vocabulary whose ids are int32 (`DType.optimal_dtype` of the source above)."""
 MANIFEST_VERSION = 1
 MANIFEST_KEYS = (
     "format_version",
@@ -57,7 +57,7 @@ MANIFEST_KEYS = (
 )
 _HEADER = struct.Struct("<9sQBQQ")
 _CHUNK_ENTRIES = 1 << 20
-"""Of the index, looked at together: it can be larger than the memory."""
+"""Entries of the index that are checked together: the index can be larger than the memory."""
 _AGAIN = "encode the text again (python -m data.encode) or copy the files again"
 
 
@@ -66,7 +66,7 @@ class Index:
     """The content of an `.idx`; the arrays are views of the mapped file and read-only."""
 
     dtype: np.dtype[Any]
-    """Of the ids in `.bin`."""
+    """Type of the ids in `.bin`."""
     sequence_lengths: npt.NDArray[np.int32]
     """Tokens of each sequence."""
     sequence_pointers: npt.NDArray[np.int64]
@@ -76,12 +76,12 @@ class Index:
 
     @property
     def documents(self) -> int:
-        """Number of documents, the empty ones too."""
+        """Number of documents, including empty ones."""
         return len(self.document_indices) - 1
 
     @property
     def sequences(self) -> int:
-        """Number of sequences; one for each document that is not empty, where `data.encode` wrote the pair."""
+        """Number of sequences; `data.encode` writes one for each document that is not empty."""
         return len(self.sequence_lengths)
 
     @property
@@ -119,7 +119,7 @@ def pointers(sequence_lengths: npt.NDArray[np.int32], itemsize: int) -> npt.NDAr
 def write_index(
     path: Path, dtype: np.dtype[Any], sequence_lengths: npt.ArrayLike, document_indices: npt.ArrayLike
 ) -> None:
-    """Write an `.idx` to `path` and on to the disk; see `Index` for the arguments.
+    """Write an `.idx` to `path` and flush it to the disk; see `Index` for the arguments.
 
     Raises DataError for a dtype that holds no token ids or a sequence of more than 2^31 - 1 tokens.
     """
@@ -143,7 +143,7 @@ def write_index(
 def read_index(prefix: Path) -> Index:
     """Return the index of a pair, mapped and not copied.
 
-    Raises UnusableError where there is none, and DataError for a file that is no `.idx` or of the wrong size.
+    Raises UnusableError if there is none, and DataError for a file that is not an `.idx` or has the wrong size.
     """
     path = idx_path(prefix)
     _require(prefix, path)
@@ -175,10 +175,10 @@ def read_index(prefix: Path) -> Index:
 
 
 def check(prefix: Path) -> Index:
-    """Return the index of a pair whose structure is right: `.idx` agrees with itself and with the size of `.bin`.
+    """Check that the `.idx` of a pair agrees with itself and with the size of `.bin`, and return the index.
 
-    Reads no token, so it takes a moment even for a large file; `python -m data.verify` reads them all.
-    Raises UnusableError where a file is missing and DataError for everything that does not agree.
+    Reads no token, so it is fast even for a large file; `python -m data.verify` reads all tokens.
+    Raises UnusableError if a file is missing and DataError for every disagreement.
     """
     data, path = bin_path(prefix), idx_path(prefix)
     _require(prefix, data, path)
@@ -189,8 +189,8 @@ def check(prefix: Path) -> Index:
     if got != wanted:
         fault = "shorter" if got < wanted else "longer"
         raise DataError(
-            f"{data}: got {got:,} bytes, {fault} than the {wanted:,} that {path.name} says "
-            f"({index.tokens:,} tokens of {index.dtype}); the two are not of one run or one is damaged: {_AGAIN}"
+            f"{data}: got {got:,} bytes, {fault} than the {wanted:,} that {path.name} requires "
+            f"({index.tokens:,} tokens of {index.dtype}); they are not of one run or one is damaged: {_AGAIN}"
         )
     if not got:
         raise DataError(f"{data}: holds no token, and Megatron cannot open an empty file; take other text")
@@ -227,14 +227,14 @@ def _check_sequences(path: Path, index: Index) -> None:
 def load_manifest(prefix: Path) -> dict[str, Any]:
     """Return the manifest that `data.encode` wrote beside a pair.
 
-    Raises UnusableError where there is none and DataError for one that is damaged, incomplete or of another version.
+    Raises UnusableError if there is none and DataError for one that is damaged, incomplete or of another version.
     """
     path = manifest_path(prefix)
     _require(prefix, path)
     try:
         manifest = json.loads(path.read_text(encoding="utf8"))
     except ValueError as error:
-        raise DataError(f"{path}: is no JSON ({error}); {_AGAIN}") from error
+        raise DataError(f"{path}: is not JSON ({error}); {_AGAIN}") from error
     version = manifest.get("format_version") if isinstance(manifest, dict) else None
     if version != MANIFEST_VERSION:
         raise DataError(f"{path}: got format_version {version!r}, wanted {MANIFEST_VERSION}; {_AGAIN}")

@@ -1,7 +1,7 @@
-"""Where the prepared data of a configuration lie, whether or not they exist yet, and how much disk making them takes.
+"""Path of the prepared data of a configuration, and the disk space that preparing them takes.
 
-Computed from the settings and the files that they name alone: every process of a run, and every machine, finds the same
-place without asking anybody.
+Both are computed only from the settings and the files that they name, so every process and every machine computes the
+same path. The data need not exist yet.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from utils.settings.config import RunConfig
 from utils.settings.keys import KEYS
 
 HUB_DATASETS = ("bc", "c4", "hub")
-"""Fetched by data/hub/fetch.py; `hub` is whatever DATASET_REPO names."""
+"""Data sets that data/hub/fetch.py downloads; `hub` is the repository in DATASET_REPO."""
 TEXT_SETTINGS = tuple(key.field for key in KEYS.values() if key.decides_text)
-"""Fields of RunConfig that decide what a text becomes, whichever text it is."""
+"""Fields of RunConfig that change the data made from any text."""
 SYNTH_BYTES_PER_TOKEN = 16
 """Text, ids and indices of synthetic data: 10.7 measured at 245,761 tokens."""
 SYNTH_TOKENS_PER_DOCUMENT = 500
@@ -28,35 +28,35 @@ TEXT_BYTES_PER_DOCUMENT = {"c4": 2_271, "bc": 66}
 """Means of the data sets' cards, other columns included: 828,589,180,707 B of 364,868,892 pages, and 4,853,859,824 B of
 74,004,228 rows."""
 TEXT_BYTES_PER_TOKEN = (3.0, 5.5)
-"""Least and most of English in vocabularies of 32,000 to 152,000 entries; about 4.4 measured with one of 40,000."""
+"""Minimum and maximum for English with vocabularies of 32,000 to 152,000 entries; about 4.4 measured with 40,000."""
 ID_BYTES = 4
 PACKED_RATIO = {".gz": 4, ".zst": 4, ".parquet": 4}
-"""Most that a file of this ending unpacks to; C4's shards unpack to 2.5 times their size."""
+"""Upper bound of unpacked over packed size, by file ending; C4's shards unpack to 2.5 times their size."""
 
 
 def tokens_needed(config: RunConfig) -> int:
-    """Return the tokens that one training reads: its samples, and one more that the last label is taken from."""
+    """Return the number of tokens that one training reads: its samples, and one more for the last label."""
     return config.training_samples * config.sequence_length + 1
 
 
 def data_prefix(config: RunConfig, model: str) -> Path:
-    """Return the path without `.bin` / `.idx` of the data that `model` trains on, whether or not they exist yet.
+    """Return the path without `.bin` / `.idx` of the training data of `model`, whether or not they exist yet.
 
-    Models share it where they share the tokenizer: text that was made here, a named TOKENIZER, a ready pair. Two
-    configurations share it only where every setting that changes a byte of the data is the same. Asks no network.
+    Models with the same tokenizer share a path: synthetic text, a named TOKENIZER, a ready pair. Two configurations
+    share it only if every setting that changes a byte of the data is equal. No network access.
 
     Raises UnusableError for a data set that does not exist and cannot be made here.
     """
     if config.dataset not in HUB_DATASETS and (config.dataset_repo or config.dataset_config or config.dataset_revision):
         raise UnusableError(
-            f"DATASET={config.dataset}: does not come from a repository; take DATASET=hub, or leave DATASET_REPO, "
+            f"DATASET={config.dataset}: does not come from a repository; set DATASET=hub, or leave DATASET_REPO, "
             "DATASET_CONFIG and DATASET_REVISION at auto"
         )
     if config.dataset == "synth":
         return config.data_dir / _synth_name(config) / "text"
     if config.dataset in HUB_DATASETS:
         if config.dataset == "hub" and not config.dataset_repo:
-            raise UnusableError("DATASET=hub: which one? name it, DATASET_REPO=owner/name")
+            raise UnusableError("DATASET=hub: no repository given; set DATASET_REPO=owner/name")
         named = config.dataset if config.dataset != "hub" else str(config.dataset_repo).replace("/", "--")
         size = f"{config.samples}documents" if config.samples else f"{tokens_needed(config)}tokens"
         return _made_here(config, model, f"{named}_{_tokenizer_name(config, model)}_{size}", ())
@@ -69,20 +69,20 @@ def data_prefix(config: RunConfig, model: str) -> Path:
 
 
 def is_made_here(config: RunConfig) -> bool:
-    """Whether data.prepare makes the data; a ready pair is taken as it is, also one that lies in DATA_DIR."""
+    """Return True if data.prepare makes the data; a ready pair is used as it is, also one in DATA_DIR."""
     return config.dataset in ("synth", *HUB_DATASETS) or not is_pair(config.dataset)
 
 
 def is_pair(dataset: str) -> bool:
-    """Whether DATASET is the prefix of a `.bin/.idx` pair, or of half of one."""
+    """Return True if DATASET is the prefix of a `.bin/.idx` pair, or of one of its files."""
     path = _absolute(dataset)
     return bin_path(path).exists() or idx_path(path).exists()
 
 
 def text_paths(dataset: str) -> list[Path]:
-    """Return the files of a local text: the file itself, all below a folder, or what a glob matches, sorted.
+    """Return the files of a local text: the file itself, all files below a folder, or all matches of a glob, sorted.
 
-    Raises UnusableError where there is none.
+    Raises UnusableError if there is none.
     """
     path = _absolute(dataset)
     if path.is_dir():
@@ -120,11 +120,11 @@ def _made_here(config: RunConfig, model: str, name: str, files: tuple[object, ..
 
 
 def _tokenizer_name(config: RunConfig, model: str) -> str:
-    """A readable name; the digest behind it tells two of one name apart."""
+    """Return a readable name; the digest after it distinguishes equal names."""
     if config.tokenizer is None:
         return model
     parts = Path(config.tokenizer).parts
-    # owner/name is told in full; of a folder the last part says enough
+    # owner/name in full; of a folder only the last part
     return (
         re.sub(r"[^A-Za-z0-9._-]+", "_", "--".join(parts if len(parts) == 2 else parts[-1:])).strip("_") or "tokenizer"
     )
@@ -135,10 +135,10 @@ def _digest(identity: object) -> str:
 
 
 def bytes_needed(config: RunConfig, model: str) -> int | None:
-    """Return about what making the data of `model` takes in DATA_DIR at its peak; None where that is not known.
+    """Return the approximate peak size in DATA_DIR while the data of `model` are made; None if it is unknown.
 
-    At the peak there are the cleaned text, the parts of the encoder and the pair itself. What is downloaded lies in the
-    cache of huggingface_hub and is not counted. A pair that is taken as it is takes nothing.
+    At the peak DATA_DIR holds the cleaned text, the encoder's parts and the pair itself. Downloads are in the cache of
+    huggingface_hub and are not counted. A ready pair needs no space.
     """
     if config.dataset == "synth":
         tokens = config.samples * SYNTH_TOKENS_PER_DOCUMENT if config.samples else tokens_needed(config)

@@ -1,4 +1,4 @@
-"""The devices whose peak figures are known, and the detection of what this machine computes on.
+"""Table of devices with their peak figures, and detection of the devices of this machine.
 
 Imports nothing else of ours. Begin with `devices.py`.
 """

@@ -1,8 +1,8 @@
-"""Print what this machine computes on, or the devices whose peaks are known, as JSON.
+"""Print the devices of this machine, or the table of devices with known peaks, as JSON.
 
     python -m utils.hardware [--table]
 
-PLATFORM=amd, nvd or cpu in the environment says what the machine is meant to be. Exits 0, or 2 where it is not that.
+PLATFORM=amd, nvd or cpu in the environment sets the expected platform. Exits 0, or 2 if the machine is another one.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Print this machine's `gpu_info`, or the device table, as JSON; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m utils.hardware",
-        description="Print what this machine computes on as JSON: the gpu_info section that its results would have.",
-        epilog="PLATFORM=amd, nvd or cpu in the environment says what the machine is meant to be.",
+        description="Print the devices of this machine as JSON: the gpu_info section of its results.",
+        epilog="PLATFORM=amd, nvd or cpu in the environment sets the expected platform. Exits 0, or 2 for another one.",
     )
     parser.add_argument("--table", action="store_true", help="print the devices whose peaks are known, with sources")
     if parser.parse_args(arguments).table:

@@ -1,6 +1,6 @@
-"""What this process computes on: the platform, and the `gpu_info` section of its result.
+"""Detection of the platform of this process, and the `gpu_info` section of its result.
 
-torch is imported when a question needs it, and may be handed in by a caller that has it (tests hand in a fake).
+torch is imported only when it is needed; a caller may pass it in (tests pass a fake).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from utils.hardware.devices import find_device
 
 PLATFORMS = ("amd", "nvd", "cpu")
 TOOL_TIMEOUT_SECONDS = 60.0
-"""A driver in trouble can leave its tool hanging."""
+"""A driver failure can leave its tool hanging."""
 CUDA_CORES_PER_SM = {(8, 0): 64, (9, 0): 128, (10, 0): 128}
 """By compute capability, for the boards in DEVICES. Source: NVIDIA CUDA C++ Programming Guide (2025), Arithmetic
 Instructions: results a clock and SM for 32-bit floating-point add."""
@@ -28,18 +28,19 @@ STREAM_PROCESSORS_PER_CU = 64
 
 
 class HardwareError(RuntimeError):
-    """Hardware that this suite cannot measure, or that is not what PLATFORM says; the message says what to do."""
+    """The suite cannot measure this hardware, or it is not the one in PLATFORM; the message states what to do."""
 
 
 def detect_platform(environ: Mapping[str, str], torch_module: Any = None) -> str:
-    """Return `amd`, `nvd` or `cpu`: PLATFORM where it is set, and what torch can compute on otherwise.
+    """Return `amd`, `nvd` or `cpu`: PLATFORM if it is set, otherwise the platform that torch detects.
 
-    A CUDA or ROCm build of torch that sees no GPU is `cpu`. PLATFORM=cpu holds on any machine. Raises HardwareError for
-    a PLATFORM that is unknown or that torch contradicts, for an accelerator of another kind, and without torch.
+    A CUDA or ROCm build of torch that sees no GPU is `cpu`. PLATFORM=cpu is allowed on any machine. Raises
+    HardwareError for an unknown PLATFORM or one that torch contradicts, for another kind of accelerator, and without
+    torch.
     """
     wanted = environ.get("PLATFORM", "")
     if wanted and wanted not in PLATFORMS:
-        raise HardwareError(f"PLATFORM: got {wanted!r}, wanted {', '.join(PLATFORMS)}; unset it to have torch asked")
+        raise HardwareError(f"PLATFORM: got {wanted!r}, wanted {', '.join(PLATFORMS)}; unset it to detect the platform")
     if wanted == "cpu":
         return wanted
     found = _visible_platform(torch_module or _import_torch())
@@ -55,8 +56,8 @@ def gpu_info(platform: str, device_count: int, torch_module: Any = None) -> dict
     """Return the `gpu_info` section of a result, with a reason for each null.
 
     `device_count` is the number of devices (on a CPU: of ranks) of the whole job. `total_memory_gb` (1 GB = 1e9 bytes)
-    is of one device, on a CPU the RAM of the machine; `gpu_cores` are of one device. Raises HardwareError where this
-    process sees no GPU of the platform or GPUs that differ.
+    is of one device, on a CPU the RAM of the machine; `gpu_cores` are of one device. Raises HardwareError if this
+    process sees no GPU of the platform, or GPUs that differ.
     """
     torch = torch_module or _import_torch()
     values = _cpu_values() if platform == "cpu" else _gpu_values(platform, torch)
@@ -68,7 +69,7 @@ def gpu_info(platform: str, device_count: int, torch_module: Any = None) -> dict
 
 
 def visible_gpus(platform: str, torch_module: Any = None) -> int | None:
-    """Return how many GPUs torch may use here (the visibility variables are honoured); None on the cpu platform."""
+    """Return the number of GPUs that torch may use here (visibility variables apply); None on the cpu platform."""
     if platform == "cpu":
         return None
     return int((torch_module or _import_torch()).cuda.device_count())
@@ -76,7 +77,7 @@ def visible_gpus(platform: str, torch_module: Any = None) -> int | None:
 
 @dataclass(frozen=True)
 class _Unknown:
-    """In the place of a value that could not be found out."""
+    """Placeholder for a value that could not be determined."""
 
     reason: str
 

@@ -1,8 +1,8 @@
-"""The accelerators whose peaks this suite knows: datasheet numbers, each with its source, and the names they go by.
+"""Table of accelerators with known peaks: datasheet numbers, each with its source, and the names that drivers report.
 
 Peaks are dense. NVIDIA's datasheets since Hopper print the figure with 2:4 sparsity, twice the dense one; it is halved
-here and its source says so. Every row is one whole board; `find_device` gives what one torch device is.
-An unknown device has no row and no peak: another chip's peak would make its utilization look right and be wrong.
+here, as its source states. Every row is one whole board; `find_device` returns the part that is one torch device.
+An unknown device has no row and no peak: with the peak of another chip its utilization would look right and be wrong.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ NUMBERS = (
     "cores",
 )
 MEMORY_TOLERANCE = (0.95, 1.08)
-"""Reported over marketed memory: boards are sold in GB and built in GiB (1.0737 GB), and drivers keep some back."""
+"""Range of reported over marketed memory: boards are sold in GB, built in GiB (1.0737 GB), and drivers reserve some."""
 
 
 @dataclass(frozen=True)
 class Device:
-    """One board as its datasheet has it; `sources` names the datasheet of each of NUMBERS.
+    """One board by its datasheet; `sources` names the datasheet of each of NUMBERS.
 
-    `memory_gb` is the marketed number. `dense_fp8_tflops` is None where the hardware has no FP8. `board_power_watts` is
-    the highest the vendor states; a machine may be configured lower. `names` are what drivers call this board and
-    nothing else. `names_with_memory` are also given to a part of it, `names_with_cores` also to another board of equal
-    memory: these count only beside the number that tells them apart.
+    `memory_gb` is the marketed number. `dense_fp8_tflops` is None if the hardware has no FP8. `board_power_watts` is
+    the highest value that the vendor states; a machine may be configured lower. `names` are driver names of this board
+    only. Drivers use `names_with_memory` also for a part of it, and `names_with_cores` also for another board of equal
+    memory: these names match only together with the number that distinguishes them.
     """
 
     name: str
@@ -48,15 +48,15 @@ class Device:
 
 
 def find_device(name: str, total_memory_gb: float | None = None, cores: int | None = None) -> Device | None:
-    """Return what is known of the torch device that calls itself `name`, or None.
+    """Return the figures of the torch device that reports `name`, or None if it is unknown.
 
-    The whole name must match (a GH200 is no H200, a MIG slice no H100), and so must `total_memory_gb` (1 GB = 1e9
-    bytes) and `cores` where they are given: a partition of an MI300X keeps its name and has less of both.
+    The whole name must match (a GH200 is not an H200, a MIG slice not an H100), and so must `total_memory_gb` (1 GB =
+    1e9 bytes) and `cores` if they are given: a partition of an MI300X keeps its name and has less of both.
     "AMD Instinct MI300X VF" is a virtual function, which may be the whole board or part of one: memory must be given.
-    "AMD Instinct MI250X / MI250" is what drivers call both boards; their memory is equal and an MI250 has 104 compute
-    units a die instead of 110, so `cores` must be given.
-    The MI250X is two dies, and torch shows each as a device: what is returned is one die, half the board in every
-    number, its power being half of the board's as well.
+    "AMD Instinct MI250X / MI250" is the driver's name of both boards; their memory is equal and an MI250 has 104
+    compute units a die instead of 110, so `cores` must be given.
+    The MI250X is two dies, and torch shows each as a device: the function returns one die, with half of every number of
+    the board, also of its power.
     """
     wanted = " ".join(name.split()).casefold().removeprefix("nvidia ")
     for board in DEVICES:
@@ -75,7 +75,7 @@ def find_device(name: str, total_memory_gb: float | None = None, cores: int | No
 
 
 def _comparable(names: tuple[str, ...]) -> set[str]:
-    return {name.casefold().removeprefix("nvidia ") for name in names}  # drivers before 2021 leave the vendor out
+    return {name.casefold().removeprefix("nvidia ") for name in names}  # drivers before 2021 omit the vendor
 
 
 def _fits_memory(device: Device, total_memory_gb: float) -> bool:
@@ -185,7 +185,7 @@ _H100_NVL = Device(
     core_kind=_CUDA,
     sources=_sources(_H100_NVL_SHEET, **_peaks(f"{_H100_NVL_SHEET}, {_HALVED}"), cores=_HOPPER_SMS),
 )
-_H200_SXM = replace(  # the H100's chip with other memory; the datasheet rounds its peaks to 1,979 and 3,958
+_H200_SXM = replace(  # the chip of the H100 with other memory; the datasheet rounds its peaks to 1,979 and 3,958
     _H100_SXM,
     name="NVIDIA H200 SXM 141GB",
     names=("NVIDIA H200",),
@@ -206,8 +206,8 @@ _B200 = Device(
     name="NVIDIA B200 180GB",
     names=("NVIDIA B200",),
     memory_gb=180.0,
-    # The Blackwell datasheet has 7.7 TB/s, that of the DGX B200, with the same boards, 64 TB/s for eight. The higher
-    # one is kept, so that a share of the peak is never flattered.
+    # The Blackwell datasheet states 7.7 TB/s, that of the DGX B200, with the same boards, 64 TB/s for eight. The higher
+    # one is used, so that a share of the peak is never too high.
     memory_bandwidth_gb_per_second=8000.0,
     dense_bf16_tflops=2250.0,
     dense_fp8_tflops=4500.0,

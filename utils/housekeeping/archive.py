@@ -2,12 +2,12 @@
 
     python -m utils.housekeeping.archive --platform cpu [KEY=VALUE ...]
 
-In it are results (superseded ones and those of every label too), logs, comparisons, probes, plots, status.json, the two
-lists of `utils/housekeeping/archive_manifest.py`, and nothing else: no data, no profile, no link, no file that
-`utils/housekeeping/inventory.py` does not know as the suite's. The same files give the same bytes. A file that holds a
-secret ends it before anything is written. `python -m evaluate.validate --bundle output.zip` checks it. Files are read
-in pieces, whatever their size. Standard library only. Exits 0; 1 for a secret, or where the archive cannot be written;
-2 for bad input or a folder that holds nothing to pack.
+The archive holds results (also superseded ones and those of every label), logs, comparisons, probes, plots, status.json
+and the two lists of `utils/housekeeping/archive_manifest.py`. It holds no data, no profile, no link and no file that
+`utils/housekeeping/inventory.py` does not recognise as the suite's. The same files give the same bytes. If a file holds
+a secret, no archive is written. `python -m evaluate.validate --bundle output.zip` checks an archive. Files of any size
+are read in pieces. Standard library only. Exits 0; 1 for a secret or an archive that cannot be written; 2 for bad input
+or a folder that holds nothing to pack.
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import tempfile
 import time
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
 from utils import redact
 from utils.errors import ConfigError
+from utils.files import MODE, written_whole
 from utils.housekeeping import archive_manifest, inventory
 from utils.housekeeping.archive_manifest import Listed
 from utils.housekeeping.footprint import open_file
@@ -34,48 +33,49 @@ from utils.settings.config import PLATFORMS, ROOT, folders
 
 PACKED = ("result", "log", "comparison", "status", "probe", "plot")
 OLDEST_TIME = (1980, 1, 1, 0, 0, 0)
-"""The first that a zip file can hold; a real one would make every archive of the same files another one."""
+"""The earliest time of the zip format; with real times, the same files would give another archive each time."""
 CHUNK_BYTES = 1 << 20
 LONGEST_SECRET_BYTES = 4096
-"""Of two pieces of a file, so much is looked at together."""
+"""Overlap of two pieces of a file in the search for secrets."""
 _PROGRESS_DELAY_SECONDS = 2
 
 
 class ArchiveError(RuntimeError):
-    """An archive that must not or cannot be written; the message names the file."""
+    """The archive must not or cannot be written; the message names the file."""
 
 
 def write(folder: Path, environ: Mapping[str, str]) -> tuple[Path, list[str]]:
-    """Write the archive of OUTPUT_DIR, whole or not at all; return its path and the paths in it, the lists last.
+    """Write the archive of OUTPUT_DIR atomically; return its path and the paths in it, the two lists last.
 
-    Raises ConfigError for a folder that is missing or holds nothing to pack, ArchiveError for one that holds an access
-    token or an output.zip of somebody else, and OSError where the disk says no.
+    Raises ConfigError if the folder is missing or holds nothing to pack, ArchiveError if it holds an access token or
+    an output.zip that is not the suite's, and OSError if a file cannot be read or written.
     """
     try:
         directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
         raise ConfigError(f"OUTPUT_DIR={folder}: cannot be opened as a folder ({error.strerror})") from error
     try:
-        total = len(_packed(directory, is_talking=True))
+        total = len(_paths_to_pack(directory))
         if not total:
             raise ConfigError(f"OUTPUT_DIR={folder}: holds no result, log or comparison of the suite; train first")
-        with _written_whole(folder / ARCHIVE) as temporary:
+        with written_whole(folder / ARCHIVE) as (temporary,):
             paths = _pack(directory, temporary, total, environ)
             _verify(temporary, paths)
+            temporary.chmod(MODE)
     finally:
         os.close(directory)
     return folder / ARCHIVE, paths
 
 
-def _packed(directory: int, *, is_talking: bool) -> list[str]:
-    """Return the paths to pack; say what looks like one and is none."""
+def _paths_to_pack(directory: int) -> list[str]:
+    """Return the paths to pack; print those that have a name of ours and cannot be packed."""
     paths = []
     for entry in inventory.entries(directory, OUTPUT_LAYOUT):
         if entry.kind == "archive" and entry.foreign:
             raise ArchiveError(f"{ARCHIVE}: {entry.foreign}; move it elsewhere, it would be replaced")
         if _is_packed(entry):
             paths.append(entry.path)
-        elif entry.kind in PACKED and is_talking:
+        elif entry.kind in PACKED:
             print(f"left out {inventory.shown(entry.path)}: {entry.foreign}", file=sys.stderr)
     return paths
 
@@ -86,30 +86,30 @@ def _is_packed(entry: Entry) -> bool:
 
 def _pack(directory: int, path: Path, total: int, environ: Mapping[str, str]) -> list[str]:
     files: dict[str, Listed] = {}
-    told: list[str] = []
-    progress = _Progress(total)
+    with_secret: list[str] = []
+    started = time.monotonic()
     with zipfile.ZipFile(path, "w") as archive:
         archive.comment = ARCHIVE_COMMENT
         for entry in inventory.entries(directory, OUTPUT_LAYOUT):
             if not _is_packed(entry):
                 continue
             files[entry.path], has_secret = _add(archive, entry, environ)
-            told += [entry.path] if has_secret else []
-            progress.show(len(files))
+            with_secret += [entry.path] if has_secret else []
+            _show_progress(len(files), total, time.monotonic() - started)
         manifest = archive_manifest.write(files, ROOT)
         lists = {archive_manifest.MANIFEST: manifest, archive_manifest.SUMS: archive_manifest.sums(files, manifest)}
         for name, content in lists.items():
             archive.writestr(_member(name), content)
-    progress.end()
-    if told:
+    if with_secret:
         raise ArchiveError(
-            f"{', '.join(told)}: holds an access token; nothing was packed: revoke the token, then remove it from there"
+            f"{', '.join(with_secret)}: holds an access token; nothing was packed: revoke the token, then remove it "
+            "from there"
         )
     return [*files, *lists]
 
 
 def _add(archive: zipfile.ZipFile, entry: Entry, environ: Mapping[str, str]) -> tuple[Listed, bool]:
-    """Pack a file piece by piece; return what the manifest says of it, and whether a secret is in it."""
+    """Pack a file piece by piece; return its entry of the manifest, and whether it holds a secret."""
     member = _member(entry.path)
     member.file_size = entry.status.st_size  # decides whether the header has room for more than 4 GiB
     digest, size, has_secret, before = sha256(), 0, False, b""
@@ -138,37 +138,11 @@ def _verify(path: Path, paths: Sequence[str]) -> None:
             raise ArchiveError(f"{path}: reads back damaged ({damaged or 'names'}); look at the disk and try again")
 
 
-@contextmanager
-def _written_whole(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`, which gets its name when the block has ended without an error."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    temporary = Path(name)
-    try:
-        yield temporary
-        os.fsync(descriptor)
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    finally:
-        os.close(descriptor)
-        temporary.unlink(missing_ok=True)
-
-
-class _Progress:
-    """A count on the terminal, once packing takes a while. Not tqdm: this must run where nothing is installed."""
-
-    def __init__(self, total: int) -> None:
-        self._total = total
-        self._started = time.monotonic()
-        self._is_shown = False
-
-    def show(self, done: int) -> None:
-        if sys.stderr.isatty() and time.monotonic() > self._started + _PROGRESS_DELAY_SECONDS:
-            self._is_shown = True
-            print(f"\rpacking {done:,} of {self._total:,} files", end="", file=sys.stderr, flush=True)
-
-    def end(self) -> None:
-        if self._is_shown:
-            print(file=sys.stderr)
+def _show_progress(done: int, total: int, elapsed_seconds: float) -> None:
+    """Print a count on a terminal once packing takes a while. Not tqdm: this must run where nothing is installed."""
+    if sys.stderr.isatty() and elapsed_seconds > _PROGRESS_DELAY_SECONDS:
+        end = "\n" if done == total else ""
+        print(f"\rpacking {done:,} of {total:,} files", end=end, file=sys.stderr, flush=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -176,10 +150,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m utils.housekeeping.archive",
         description=f"Pack results, logs, comparisons and status.json of all jobs and labels into {ARCHIVE} there.",
-        epilog="Exits 0; 1: a file holds an access token, or the archive cannot be written; 2: bad input or nothing to "
-        "pack.",
+        epilog="Exits 0 on success; 1 if a file holds an access token or the archive cannot be written; 2 for bad "
+        "input or if there is nothing to pack.",
     )
-    parser.add_argument("--platform", required=True, choices=PLATFORMS, help="whose config.<platform>.env counts")
+    parser.add_argument(
+        "--platform", required=True, choices=PLATFORMS, help="read config.<platform>.env of this platform"
+    )
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
     options = parser.parse_args(argv)
     try:

@@ -1,9 +1,9 @@
-"""The two lists in output.zip of what else is in it: manifest.json for programs, SHA256SUMS for `sha256sum -c`.
+"""The two lists of the files in output.zip: manifest.json for programs, SHA256SUMS for `sha256sum -c`.
 
 manifest.json: `manifest_version`, `tool`, `git_commit` and `git_dirty` of the checkout that packed (null with a reason
 in `reasons`), `report_code_sha256` of its code that makes reports, and `files`: for each path its `bytes` and `sha256`.
-It does not list itself; SHA256SUMS lists it too.
-Nothing in either depends on when or where files were packed. Standard library only.
+manifest.json does not list itself; SHA256SUMS lists it too. Neither depends on when or where files were packed.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class ManifestError(ValueError):
-    """A manifest.json that is none; the message says what is wrong."""
+    """A manifest.json that cannot be used; the message states why."""
 
 
 class Listed(NamedTuple):
-    """What the manifest says of a file."""
+    """Entry of the manifest for one file."""
 
     bytes: int
     sha256: str
@@ -37,7 +37,7 @@ class Listed(NamedTuple):
 
 
 def write(files: Mapping[str, Listed], root: Path) -> bytes:
-    """Return manifest.json over `files`, by path, packed by the checkout `root`."""
+    """Return manifest.json of `files`, by path, packed by the checkout `root`."""
     commit, is_dirty = checkout.commit(root)
     content = {
         "manifest_version": MANIFEST_VERSION,
@@ -52,13 +52,13 @@ def write(files: Mapping[str, Listed], root: Path) -> bytes:
 
 
 def sums(files: Mapping[str, Listed], manifest: bytes) -> bytes:
-    """Return SHA256SUMS over `files` and the manifest, in the form that GNU coreutils' sha256sum reads."""
+    """Return SHA256SUMS of `files` and the manifest, in the form that GNU coreutils' sha256sum reads."""
     lines = [f"{files[path].sha256}  {path}\n" for path in sorted(files)]
     return "".join([*lines, f"{sha256(manifest).hexdigest()}  {MANIFEST}\n"]).encode()
 
 
 def read(content: bytes) -> tuple[dict[str, Any], dict[str, Listed]]:
-    """Return the content of a manifest.json and what it says of each file; raise ManifestError where it is none."""
+    """Return the content of a manifest.json and its entries by path; raise ManifestError if it is not one."""
     try:
         manifest = json.loads(content)
         version = manifest["manifest_version"]

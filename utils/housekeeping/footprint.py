@@ -1,8 +1,7 @@
-"""The marks that the suite leaves in OUTPUT_DIR and DATA_DIR: that it has used them, and that it is at work there.
+"""Marker and lock in OUTPUT_DIR and DATA_DIR: the suite has used the folder, and a process is using it now.
 
-Both may be folders that hold a user's other things too. A marker alone makes nothing in them the suite's: that is a
-matter of names (`utils/housekeeping/layout.py`) and of content (`utils/housekeeping/inventory.py`). Standard library
-only.
+Both folders may also hold other files of a user. The marker alone makes none of them the suite's: names
+(`utils/housekeeping/layout.py`) and content (`utils/housekeeping/inventory.py`) decide. Standard library only.
 """
 
 from __future__ import annotations
@@ -25,22 +24,21 @@ TOOL = "tprimat"
 MARKER = ".tprimat"
 MARKER_SCHEMA = 1
 OUTPUT, DATA = "output", "data"
-"""Kinds of a marker: what the folder was first used for. One folder may serve as both; its names tell them apart."""
+"""Kinds of a marker: the first use of the folder. One folder may be both; the names in it differ."""
 LOCK = ".lock"
 LARGEST_MARKER_BYTES = 4096
 _HELD_BY = re.compile(rb"(?:tprimat process (?P<process>[0-9]+) on (?P<host>[^\n]*)\n)?")
-"""Content of a lock file of ours; empty between its making and its first use."""
+"""Content of a lock file of ours; it is empty until its first use."""
 
 
 class FootprintError(ConfigError):
-    """A folder that cannot be used: its marker is not ours, or somebody is at work there; the message says which."""
+    """The folder cannot be used: its marker is not ours, or another process uses it; the message states which."""
 
 
 def mark(folder: Path, kind: str) -> None:
-    """Say in `folder`, which is made where it is missing, that the suite writes there as `kind`, OUTPUT or DATA.
+    """Mark `folder`, which is created if it is missing, as one that the suite uses as `kind`, OUTPUT or DATA.
 
-    A folder that is marked stays as it is. Raises FootprintError where it cannot be written, or where a file of the
-    marker's name is none of ours.
+    A marked folder stays as it is. Raises FootprintError if the folder cannot be written, or if its marker is not ours.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -56,9 +54,9 @@ def mark(folder: Path, kind: str) -> None:
 
 
 def read_marker(directory: int, where: str) -> str:
-    """Return the kind of the marked folder that the descriptor `directory` stands for; `where` names it in messages.
+    """Return the kind of the marked folder with the descriptor `directory`; messages name it `where`.
 
-    Raises FootprintError where it has no marker, or one that is damaged or not ours.
+    Raises FootprintError if it has no marker, or one that is damaged or not ours.
     """
     try:
         content = json.loads(read_file(directory, MARKER, LARGEST_MARKER_BYTES))
@@ -75,17 +73,17 @@ def read_marker(directory: int, where: str) -> str:
 
 
 def open_file(directory: int, name: str) -> BinaryIO:
-    """Open a regular file of an open folder; a link is not followed and a pipe not waited for: both raise OSError."""
-    # without O_NONBLOCK, opening a pipe waits for somebody who writes into it
-    file = os.fdopen(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory), "rb")
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
+    """Open a regular file of an open folder; a link or a pipe raises OSError at once."""
+    # without O_NONBLOCK, opening a pipe waits for a writer
+    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
         raise OSError(f"{name} is no regular file")
-    return file
+    return os.fdopen(descriptor, "rb")
 
 
 def read_file(directory: int, name: str, largest_bytes: int | None = None) -> bytes:
-    """Return the content of a regular file of an open folder; raises OSError as `open_file`, and for a larger one."""
+    """Return the content of a regular file of an open folder; raise OSError as `open_file`, or if it is larger."""
     with open_file(directory, name) as file:
         size = os.fstat(file.fileno()).st_size
         if largest_bytes is not None and size > largest_bytes:
@@ -95,16 +93,16 @@ def read_file(directory: int, name: str, largest_bytes: int | None = None) -> by
 
 @contextmanager
 def lock(folder: Path) -> Iterator[None]:
-    """Use `folder` as OUTPUT_DIR, alone: it is made, marked and locked until the block ends or the process dies.
+    """Create, mark and lock `folder` as OUTPUT_DIR until the block ends or the process dies.
 
-    The lock (flock) is not handed on to programs that the block starts. Raises FootprintError where another process
-    holds it, and where `mark` does.
+    Programs that the block starts do not inherit the lock (flock). Raises FootprintError if another process holds it,
+    and as `mark`.
     """
     mark(folder, OUTPUT)
     directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with locked(directory, str(folder)) as descriptor:
-            assert descriptor is not None  # it is made where it is missing
+            assert descriptor is not None  # it is created if it is missing
             _sign(descriptor, str(folder))
             yield
     finally:
@@ -113,9 +111,9 @@ def lock(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def locked(directory: int, where: str, *, create: bool = True) -> Iterator[int | None]:
-    """Hold the lock of an open folder and yield its descriptor; None where there is no lock and `create` is false.
+    """Hold the lock of an open folder and yield its descriptor; None if there is no lock file and `create` is false.
 
-    Raises FootprintError where another process holds it, and where the file is none of ours.
+    Raises FootprintError if another process holds it, or if the file is not ours.
     """
     try:
         descriptor = _take_lock(directory, where, create)
@@ -133,11 +131,11 @@ def _sign(descriptor: int, where: str) -> None:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"tprimat process {os.getpid()} on {platform.node()}\n".encode(), 0)
     except OSError as error:
-        raise FootprintError(f"{where}/{LOCK}: cannot be written ({error.strerror}); make room") from error
+        raise FootprintError(f"{where}/{LOCK}: cannot be written ({error.strerror}); free disk space") from error
 
 
 def _take_lock(directory: int, where: str, create: bool) -> int | None:
-    # for writing, because NFS locks nothing else; purge removes the file, so it must still be there when it is locked
+    # opened for writing, as NFS requires for a lock; purge removes the file, so check that it is still there
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | (os.O_CREAT if create else 0)
     while True:
         try:

@@ -1,8 +1,8 @@
-"""Look through a folder that the suite writes into, and tell its own files from everybody else's, with the reason.
+"""List the content of a folder that the suite writes into: which entries are the suite's, and why the others are not.
 
-A file is the suite's when its name is one that the suite writes at that place (`utils/housekeeping/layout.py`), it is
-a regular file, and what is in it agrees: a result is the one that its name and its folder say. Links are never
-followed, and no folder is entered that has a marker of its own or lies on another file system. Standard library only.
+A file is the suite's if the suite writes its name at that place (`utils/housekeeping/layout.py`), it is a regular file,
+and its content agrees: a result must match its name and its folder. Links are never followed, and no folder is entered
+that has a marker of its own or is on another file system. Standard library only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from utils.results.store import SCHEMA_VERSION, result_name
 FOLDER = "folder"
 ARCHIVE_COMMENT = b"tprimat 1"
 LARGEST_JSON_BYTES = 1 << 28
-"""A result of a million steps stays below."""
+"""A result of a million steps is smaller."""
 _IDENTITY = {"platform": str, "framework": str, "model": str, "run": int, "label": str, "identity_sha256": str}
 
 
@@ -31,23 +31,23 @@ class Entry:
     """One file or folder below a folder of the suite."""
 
     path: str
-    """From that folder; it may hold any character that a name can."""
+    """Relative to that folder; it may hold any character that a file name can."""
     directory: int
-    """Descriptor of the folder that it stands in; open while the entry is looked at."""
+    """Descriptor of its parent folder, open until the next entry is taken."""
     name: str
     kind: str | None
-    """FOLDER, a kind of `Layout.files`, or None for what the suite does not write."""
+    """FOLDER, a kind of `Layout.files`, or None if the suite does not write it."""
     status: os.stat_result
     foreign: str | None
-    """Why it is not the suite's; None where it is."""
+    """Reason why it is not the suite's; None if it is."""
 
     @property
     def is_folder(self) -> bool:
-        """Whether it is one of the suite's folders; it comes after all that is in it."""
+        """True for a folder of the suite; it comes after its content."""
         return self.kind == FOLDER
 
     def is_unchanged(self) -> bool:
-        """Whether its name still stands for the same file or folder."""
+        """Check that the name still belongs to the same file or folder."""
         try:
             now = os.stat(self.name, dir_fd=self.directory, follow_symlinks=False)
         except FileNotFoundError:
@@ -56,10 +56,10 @@ class Entry:
 
 
 def entries(directory: int, layout: Layout, path: str = "", label: str = "") -> Iterator[Entry]:
-    """Yield everything in the open folder `directory`, sorted by path, a folder after what is in it.
+    """Yield everything in the open folder `directory`, sorted by path, a folder after its content.
 
-    A folder that is not the suite's is one entry, and nothing in it is looked at. `path` ends with a slash or is empty;
-    `label` is the label that results at this place have.
+    A folder that is not the suite's is one entry and is not entered. `path` ends with a slash or is empty; `label` is
+    the label that results must have at this place.
     """
     files = {}
     folders = {}
@@ -67,7 +67,7 @@ def entries(directory: int, layout: Layout, path: str = "", label: str = "") -> 
         try:
             status = os.stat(name, dir_fd=directory, follow_symlinks=False)
         except FileNotFoundError:
-            continue  # gone since
+            continue  # removed meanwhile
         if stat.S_ISDIR(status.st_mode):
             folders[name + "/"] = (name, status)
         else:
@@ -87,7 +87,7 @@ def names(directory: int) -> list[str]:
 
 
 def shown(path: str) -> str:
-    """Return a path on one line, whatever characters its names have."""
+    """Return a path on one line; unusual characters are escaped."""
     return path if path.isascii() and path.isprintable() else ascii(path)
 
 
@@ -116,9 +116,10 @@ def _folder(
 
 
 def _content(inside: int, layout: Layout, path: str, label: str) -> Generator[Entry, None, str | None]:
-    """Yield what is in a folder; return why the folder itself is not the suite's, None where it is.
+    """Yield the content of a folder; return why the folder itself is not the suite's, None if it is.
 
-    One that a user may have named is ours by the results in it; in any other, only what looks like ours is shown.
+    A folder with a name of the user's is the suite's only if a result is in it; if not, only files with a name of ours
+    are yielded.
     """
     if layout.is_named_by_user:
         found = list(entries(inside, layout, path, label))
@@ -156,7 +157,7 @@ def _why_foreign(directory: int, name: str, mode: int, kind: str | None, label: 
         if kind == "result":
             return _result_fault(_json(directory, name), name, label)
         if kind == "comparison":
-            # they are written together, and only one of them can be asked
+            # all are written together, and only the JSON can be checked
             _require(_json(directory, "compare.json"), "comparison_version", int)
         elif kind == "probe":
             _require(_json(directory, name), "probe_version", int)
@@ -183,7 +184,7 @@ def _require(content: dict[str, Any], key: str, kind: type) -> None:
 
 
 def _result_fault(result: dict[str, Any], name: str, label: str) -> str | None:
-    """Results of an earlier schema are ours too; whether one obeys every rule is not asked here."""
+    """Return why a result is not ours; any earlier schema is, and its other rules are not checked here."""
     version = result.get("schema_version")
     if not isinstance(version, int) or not 1 <= version <= SCHEMA_VERSION:
         return f"no result of ours: schema_version is {version!r}"
@@ -199,7 +200,7 @@ def _result_fault(result: dict[str, Any], name: str, label: str) -> str | None:
 
 
 def _archive_fault(directory: int, name: str) -> str | None:
-    """The comment stands last, behind a record of 22 bytes. Source: PKWARE APPNOTE.TXT 6.3.10, 4.3.16."""
+    """Check the comment, at the end behind a record of 22 bytes. Source: PKWARE APPNOTE.TXT 6.3.10, 4.3.16."""
     with open_file(directory, name) as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - 22 - len(ARCHIVE_COMMENT)))
         end = file.read()

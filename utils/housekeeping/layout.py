@@ -1,7 +1,7 @@
-"""The names of everything that the suite writes into OUTPUT_DIR and DATA_DIR, folder by folder.
+"""Names of everything that the suite writes into OUTPUT_DIR and DATA_DIR, folder by folder.
 
-What purge removes and wrap packs must have its name here: whoever writes something new adds a line. Standard library
-only.
+Purge removes and wrap packs only files whose names are listed here: add a line for every new file that the suite
+writes. Temporary files of `utils/files.py` beside them need no line. Standard library only.
 """
 
 from __future__ import annotations
@@ -15,35 +15,41 @@ from utils.results.probe_file import NAME as PROBE
 from utils.results.store import SUPERSEDED
 
 ARCHIVE = "output.zip"
+LOCK_KINDS = ("lock", "data lock")
+_UNIQUE = r"(?:[0-9a-f]{12}\.tmp|[a-z0-9_]{8})"  # of utils/files.py; earlier versions used 8 characters
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What the suite writes into one sort of folder; everything else in it is somebody else's."""
+    """Files and folders that the suite writes into one sort of folder; everything else in it belongs to others."""
 
-    files: tuple[tuple[str, re.Pattern[str]], ...]
-    """Kind and names of its files."""
-    folders: tuple[tuple[re.Pattern[str], Layout], ...] = ()
+    files: tuple[tuple[str, str], ...]
+    """Kind of its files, and a regular expression for their names."""
+    folders: tuple[tuple[str, Layout], ...] = ()
+    """Regular expression for the names of folders in it, and the layout of these folders."""
     is_named_by_user: bool = False
-    """A label can be any word, so a folder is one of ours only where something of ours is in it."""
+    """A label can be any word, so such a folder is the suite's only if it holds a file of the suite."""
 
     def kind_of(self, name: str) -> str | None:
-        """Return the kind of a file by its name, None for one that the suite does not write here."""
-        return next((kind for kind, names in self.files if names.fullmatch(name)), None)
+        """Return the kind of a file by its name, None if the suite does not write it here."""
+        if (kind := self._kind(name)) is not None:
+            return kind
+        unfinished = re.fullmatch(rf"\.(.+)\.{_UNIQUE}", name, re.DOTALL)
+        kind = self._kind(unfinished[1]) if unfinished else None
+        return None if kind is None or kind in LOCK_KINDS else "temporary"
 
     def layout_of(self, name: str) -> Layout | None:
-        """Return what belongs into the folder `name`, None for one that the suite does not make here."""
-        return next((layout for names, layout in self.folders if names.fullmatch(name)), None)
+        """Return the layout of the folder `name`, None if the suite does not make it here."""
+        return next((layout for names, layout in self.folders if re.fullmatch(names, name)), None)
+
+    def _kind(self, name: str) -> str | None:
+        return next((kind for kind, names in self.files if re.fullmatch(names, name)), None)
 
 
-def _names(*patterns: str) -> re.Pattern[str]:
-    return re.compile("|".join(patterns))
-
-
-def _below(names: tuple[str, ...], layout: Layout) -> Layout:
-    """Return what holds folders of these names, one in the other, with `layout` in the innermost."""
+def _nested(names: tuple[str, ...], layout: Layout) -> Layout:
+    """Return the layout of folders with these names, each in the one before, with `layout` in the innermost."""
     for name in reversed(names):
-        layout = Layout((), ((_names(name), layout),))
+        layout = Layout((), ((name, layout),))
     return layout
 
 
@@ -52,119 +58,78 @@ _ATTEMPT = rf"{_JOB}_attempt[1-9][0-9]*"
 _LABEL = r"[A-Za-z0-9._-]+"
 _OF_LABEL = rf"(?:{_LABEL}_)?"
 _OF_NODE = r"(?:_node[1-9][0-9]*)?"
-_DATA_PLOT = r"data_[A-Za-z0-9._-]+\.png"
-_COMPARE = r"compare\.(?:png|md|html|json)"
-_RANDOM = "[a-z0-9_]{8}"  # of Python's tempfile
-_UNIQUE = r"[0-9a-f]{12}\.tmp"  # of utils/files.py
 _RESULTS = (
-    ("result", _names(rf"{_JOB}\.json")),
-    ("comparison", _names(_COMPARE)),
-    ("temporary", _names(rf"\.{_JOB}\.json\.(?:{_RANDOM}|reserve)", rf"\.{_COMPARE}\.{_RANDOM}")),
+    ("result", rf"{_JOB}\.json"),
+    ("comparison", r"compare\.(?:png|md|html|json)"),
+    ("temporary", rf"\.{_JOB}\.json\.reserve"),
 )
-_SUPERSEDED = (
-    _names(SUPERSEDED),
-    Layout((("result", _names(rf"{_ATTEMPT}\.json")), ("temporary", _names(rf"\.{_ATTEMPT}\.json\.{_RANDOM}")))),
-)
-_PRIMUS_LOGS = Layout((("log", _names(r"(?:debug|info|warning|error|master-\S+)(?:\.\S+)?\.log")),))
-_PRIMUS = _below(  # work_group, user_name and exp_name of train/prim/yaml_config.py, then primus/core/utils/logger.py
+_SUPERSEDED = (SUPERSEDED, Layout((("result", rf"{_ATTEMPT}\.json"),)))
+_PRIMUS_LOGS = Layout((("log", r"(?:debug|info|warning|error|master-\S+)(?:\.\S+)?\.log"),))
+_PRIMUS = _nested(  # work_group, user_name and exp_name of train/prim/yaml_config.py, then primus/core/utils/logger.py
     ("tprimat", "tprimat", rf"{_OF_LABEL}{_ATTEMPT}{_OF_NODE}", "logs"),
-    Layout((), ((_names("pre_trainer"), _below(("rank-[0-9]+",), _PRIMUS_LOGS)), (_names("master"), _PRIMUS_LOGS))),
+    Layout((), (("pre_trainer", _nested(("rank-[0-9]+",), _PRIMUS_LOGS)), ("master", _PRIMUS_LOGS))),
 )
-_NODES = Layout(  # train/job/nodes.py, gone when a job of several nodes has ended as it should
-    (
-        ("temporary", _names(r"(?:start|(?:node|ended)[0-9]+)\.json")),
-        ("temporary", _names(rf"\.(?:start|(?:node|ended)[0-9]+)\.json\.{_RANDOM}")),
-    )
-)
+_NODES = Layout((("temporary", r"(?:start|(?:node|ended)[0-9]+)\.json"),))
+"""Of train/job/nodes.py; removed when a job of several nodes ends normally."""
 _LOGS = Layout(
     (
-        (
-            "log",
-            _names(
-                rf"{_OF_LABEL}{_ATTEMPT}{_OF_NODE}\.(?:log|primus\.log|yaml)",
-                rf"{_OF_LABEL}{_JOB}_slurm[0-9]+\.log",
-                r"matrix\.log",
-            ),
-        ),
+        ("log", rf"{_OF_LABEL}{_ATTEMPT}{_OF_NODE}\.(?:log|primus\.log|yaml)"),
+        ("log", rf"{_OF_LABEL}{_JOB}_slurm[0-9]+\.log|matrix\.log"),
     ),
     (
-        (_names(rf"\.{_OF_LABEL}{_JOB}\.nodes"), _NODES),
-        (_names("hf_trainer"), Layout(())),  # the Trainer wants a folder and is told to write nothing into it
-        (_names(rf"{_OF_LABEL}{_ATTEMPT}{_OF_NODE}\.primus"), _PRIMUS),
+        (rf"\.{_OF_LABEL}{_JOB}\.nodes", _NODES),
+        ("hf_trainer", Layout(())),  # the Trainer requires a folder and is configured to write nothing into it
+        (rf"{_OF_LABEL}{_ATTEMPT}{_OF_NODE}\.primus", _PRIMUS),
     ),
 )
-_PROFILES = Layout((("profile", _names(rf"{_OF_LABEL}{_ATTEMPT}(?:_rank[0-9]+)?\.(?:json|json\.gz|html|txt)")),))
+_PROFILES = Layout((("profile", rf"{_OF_LABEL}{_ATTEMPT}(?:_rank[0-9]+)?\.(?:json|json\.gz|html|txt)"),))
+_MARKS = (("marker", re.escape(MARKER)), ("lock", re.escape(LOCK)))
 OUTPUT_LAYOUT = Layout(
     (
         *_RESULTS,
-        ("marker", _names(re.escape(MARKER))),
-        ("lock", _names(re.escape(LOCK))),
-        ("status", _names(r"status\.json")),
-        ("probe", _names(PROBE.pattern)),
-        ("plot", _names(_DATA_PLOT)),  # data/prepare.py
-        ("archive", _names(re.escape(ARCHIVE))),
-        (
-            "temporary",
-            _names(
-                rf"\.(?:\.tprimat|status\.json|output\.zip|{PROBE.pattern})\.{_RANDOM}", rf"\.{_DATA_PLOT}\.{_UNIQUE}"
-            ),
-        ),
+        *_MARKS,
+        ("status", r"status\.json"),
+        ("probe", PROBE.pattern),
+        ("plot", r"data_[A-Za-z0-9._-]+\.png"),  # data/prepare.py
+        ("archive", re.escape(ARCHIVE)),
     ),
     (
         _SUPERSEDED,
-        (_names("logs"), _LOGS),
-        (_names("profiles"), _PROFILES),
-        (_names(_LABEL), Layout(_RESULTS, (_SUPERSEDED,), is_named_by_user=True)),
+        ("logs", _LOGS),
+        ("profiles", _PROFILES),
+        (_LABEL, Layout(_RESULTS, (_SUPERSEDED,), is_named_by_user=True)),
     ),
 )
-_TOKENIZER = Layout(
+_TOKENIZER = Layout(  # TOKENIZER_FILES of utils/provenance/digests.py, and source.json of data/hub/fetch.py
     (
-        (  # utils/provenance/digests.py, TOKENIZER_FILES, and where they came from
+        (
             "data",
-            _names(
-                r"(?:tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab|tekken|source)\.json",
-                r"(?:vocab|merges)\.txt",
-                r"(?:tokenizer|spiece|sentencepiece\.bpe)\.model",
-            ),
+            r"(?:tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab|tekken|source)\.json"
+            r"|(?:vocab|merges)\.txt|(?:tokenizer|spiece|sentencepiece\.bpe)\.model",
         ),
-        ("temporary", _names(rf"\.source\.json\.{_RANDOM}")),
     )
 )
-_PARTS = Layout(  # data/encoding/parts.py, and data/encode.py for the lock and the tokenizer
-    (
-        ("data", _names(r"[0-9]{6,}\.(?:bin|lengths|json)", r"tokenizer\.json")),
-        ("data lock", _names("lock")),
-        ("temporary", _names(rf"\.(?:[0-9]{{6,}}\.(?:bin|lengths|json)|tokenizer\.json)\.{_UNIQUE}")),
-    )
+_PARTS = Layout(  # of data/encoding/parts.py; the lock and the tokenizer are of data/encoding/pair.py
+    (("data", r"[0-9]{6,}\.(?:bin|lengths|json)|tokenizer\.json"), ("data lock", "lock"))
 )
 _DATA_SET = Layout(
-    (
-        ("data", _names(r"text\.(?:bin|idx|json|jsonl|source\.json)")),
-        ("temporary", _names(rf"\.text\.(?:bin|idx|jsonl|source\.json)\.{_UNIQUE}", rf"\.text\.json\.{_RANDOM}")),
-    ),
-    ((_names("tokenizer", rf"\.tokenizer\.{_UNIQUE}"), _TOKENIZER), (_names(r"\.text\.parts"), _PARTS)),
+    (("data", r"text\.(?:bin|idx|json|jsonl|source\.json)"),),
+    ((rf"tokenizer|\.tokenizer\.{_UNIQUE}", _TOKENIZER), (r"\.text\.parts", _PARTS)),
 )
 _INDEX_CACHE = Layout(  # megatron-core 0.16.1, GPTDataset._build_document_sample_shuffle_indices
     (
         (
             "data",
-            _names(
-                "[0-9a-f]{32}-GPTDataset-(?:train|valid|test)-"
-                r"(?:description\.txt|(?:document|sample|shuffle)_index\.npy)"
-            ),
+            "[0-9a-f]{32}-GPTDataset-(?:train|valid|test)-"
+            r"(?:description\.txt|(?:document|sample|shuffle)_index\.npy)",
         ),
     )
 )
 DATA_LAYOUT = Layout(
+    (*_MARKS, ("data", r"digests\.json")),  # utils/dataset/digest_cache.py
     (
-        ("marker", _names(re.escape(MARKER))),
-        ("lock", _names(re.escape(LOCK))),
-        ("data", _names(r"digests\.json")),  # utils/dataset/digest_cache.py
-        ("temporary", _names(rf"\.(?:\.tprimat|digests\.json)\.{_RANDOM}")),
-    ),
-    (
-        (_names("index_cache"), _INDEX_CACHE),
-        # utils/dataset/gpt_dataset.py: seed and size of generated text, or the stem of a file and 12 digits of its hash
-        (_names(r"synth_seed[0-9]+_[0-9]+(?:tokens|documents)", r"(?s:.+)_[0-9a-f]{12}"), _DATA_SET),
+        ("index_cache", _INDEX_CACHE),
+        # utils/dataset/place.py: seed and size of generated text, or the stem of a file and 12 digits of its hash
+        (r"synth_seed[0-9]+_[0-9]+(?:tokens|documents)|(?s:.+)_[0-9a-f]{12}", _DATA_SET),
     ),
 )

@@ -2,10 +2,9 @@
 
     python -m utils.housekeeping.purge --platform cpu [--with-data] [--dry-run] [OUTPUT_DIR=...] [DATA_DIR=...]
 
-What is the suite's is decided by `utils/housekeeping/inventory.py`, where it may be removed by
-`utils/housekeeping/refusals.py`. A file with several
-hard links goes like any other: what is removed is a name of ours, and the bytes stay under the other names. Standard
-library only. Exits 0; 1 where something of ours could not be removed; 2 where nothing may be, before anything was.
+`utils/housekeeping/inventory.py` decides which files are the suite's, `utils/housekeeping/refusals.py` from which
+folders they may be removed. Of a file with several hard links only the name in the folder is removed. Standard library
+only. Exits 0; 1 if a file of the suite could not be removed; 2 if the folder is refused, with nothing removed.
 """
 
 from __future__ import annotations
@@ -35,25 +34,25 @@ _LAST = ("marker", "lock")
 
 @dataclass
 class Tally:
-    """What became of a folder's content."""
+    """Counts of what was removed from a folder, and what was left in it."""
 
     is_dry_run: bool
     files: int = 0
     folders: int = 0
     bytes: int = 0
-    """Sum of the sizes of the files; less comes free where one has other hard links."""
+    """Sum of the file sizes; less space is freed if a file has other hard links."""
     left: list[tuple[str, str]] = field(default_factory=list)
     """Path and reason."""
     failures: int = 0
-    """How many of these are the suite's."""
+    """Number of entries of `left` that are the suite's."""
 
     @property
     def verb(self) -> str:
-        """What is done to files of the suite."""
+        """Verb of the report, for a dry run or a real one."""
         return "would remove" if self.is_dry_run else "removed"
 
     def removed(self, path: str, size_bytes: int | None) -> None:
-        """Count and name a file, or a folder where the size is None."""
+        """Count and print a file, or a folder if the size is None."""
         print(f"{self.verb} {inventory.shown(path)}{'/' if size_bytes is None else ''}")
         if size_bytes is None:
             self.folders += 1
@@ -61,19 +60,19 @@ class Tally:
             self.files, self.bytes = self.files + 1, self.bytes + size_bytes
 
     def keeps(self, folder: str) -> bool:
-        """Whether something below `folder` (empty: anywhere) stays where it is."""
+        """Return True if something below `folder` (empty: anywhere) is left."""
         return any(path.startswith(folder + "/" if folder else "") for path, _ in self.left)
 
     def failed(self, path: str, reason: str) -> None:
-        """Note something of ours that stays."""
+        """Record something of the suite that could not be removed."""
         self.left.append((path, reason))
         self.failures += 1
 
 
 def purge(folder: Guarded, layout: Layout, gone: list[os.stat_result], *, is_dry_run: bool) -> Tally:
-    """Remove what is the suite's below an open and locked folder, then the folder where nothing else is in it.
+    """Remove the suite's files below an open and locked folder, then the folder itself if nothing else is in it.
 
-    `gone` are the folders that were purged before and whole: a dry run finds them still there.
+    `gone` lists the folders that were removed completely before: a dry run still finds them.
     """
     tally = Tally(is_dry_run)
     for entry in inventory.entries(folder.directory, layout):
@@ -88,7 +87,7 @@ def purge(folder: Guarded, layout: Layout, gone: list[os.stat_result], *, is_dry
 
 
 def refuse_in_use(folder: Guarded, layout: Layout) -> None:
-    """Raise FootprintError where somebody is preparing data in the folder, under a lock of data/encode.py."""
+    """Raise FootprintError if data are being prepared in the folder, which data/encoding/pair.py locks meanwhile."""
     for entry in inventory.entries(folder.directory, layout):
         if entry.kind == "data lock" and entry.foreign is None:
             with footprint.open_file(entry.directory, entry.name) as lock:
@@ -96,7 +95,7 @@ def refuse_in_use(folder: Guarded, layout: Layout) -> None:
                     fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 except BlockingIOError as error:
                     raise footprint.FootprintError(
-                        f"{folder.path}/{entry.path}: data are being prepared there; wait for it to end"
+                        f"{folder.path}/{entry.path}: data are being prepared there; wait for that to end"
                     ) from error
 
 
@@ -114,7 +113,7 @@ def _remove(entry: Entry, tally: Tally) -> None:
 
 
 def _finish(folder: Guarded, tally: Tally, gone: list[os.stat_result]) -> None:
-    """The marker goes last and only with the folder: while it is there, the rest can be purged another time."""
+    """Remove the lock, and the marker with the folder: while the marker is there, purge can be run again."""
     status = os.fstat(folder.directory)
     try:
         if not tally.is_dry_run:
@@ -143,37 +142,43 @@ def _remove_emptied(folder: Guarded, status: os.stat_result) -> None:
 def _report(folder: Guarded, tally: Tally) -> None:
     for path, reason in tally.left:
         print(f"left {inventory.shown(path)}: {reason}")
+    files, folders = _counted(tally.files, "file"), _counted(tally.folders, "folder")
     left = f", left {len(tally.left):,}" if tally.left else ""
-    print(
-        f"{folder.path}: {tally.verb} {tally.files:,} files ({tally.bytes:,} bytes) and {tally.folders:,} folders{left}"
-    )
+    print(f"{folder.path}: {tally.verb} {files} ({tally.bytes:,} bytes) and {folders}{left}")
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m utils.housekeeping.purge",
-        description="Remove what the suite has written: results of all jobs and labels, logs, comparisons, archive.",
-        epilog="All else in these folders is left and named. Exits 0; 1: something could not be removed; 2: refused.",
+        description="Remove all that the suite wrote: results of all jobs and labels, logs, comparisons, archive.",
+        epilog="Everything else in these folders is left and listed. Exits 0 on success; 1 if a file could not be "
+        "removed; 2 if the folder is refused.",
     )
-    parser.add_argument("--platform", required=True, choices=PLATFORMS, help="whose config.<platform>.env counts")
-    parser.add_argument("--with-data", action="store_true", help="remove prepared data too, from DATA_DIR")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be removed, and remove nothing")
+    parser.add_argument(
+        "--platform", required=True, choices=PLATFORMS, help="read config.<platform>.env of this platform"
+    )
+    parser.add_argument("--with-data", action="store_true", help="also remove prepared data from DATA_DIR")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be removed; remove nothing")
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help=" or ".join(FOLDERS))
     return parser.parse_intermixed_args(argv)
 
 
 def _check(settings: Sequence[str]) -> None:
-    """`MODEL=llama` reads like a choice of what to remove, which it would not be."""
+    """Refuse settings that look like a choice of files: `MODEL=llama` would not limit what is removed."""
     for setting in settings:
         if setting.partition("=")[0] not in FOLDERS:
             raise ConfigError(
-                f"{setting}: everything that the suite has written goes, of all jobs and labels; "
-                f"leave it out (allowed here: {', '.join(FOLDERS)})"
+                f"{setting}: files of all jobs and labels are removed; leave this setting out "
+                f"(allowed here: {', '.join(FOLDERS)})"
             )
 
 
 def _purge_all(output_dir: Path, data_dir: Path | None, *, is_dry_run: bool) -> int:
-    """Purge the folders and return how much could not be; nothing is touched before all are known to be fit for it."""
+    """Purge the folders and return the number of failures; nothing is removed before all folders are accepted."""
     opened = []
     with ExitStack() as stack:
         for key, path, layout in _named(output_dir, data_dir):
@@ -196,7 +201,7 @@ def _purge_all(output_dir: Path, data_dir: Path | None, *, is_dry_run: bool) -> 
 
 
 def _named(output_dir: Path, data_dir: Path | None) -> list[tuple[str, Path, Layout]]:
-    """Setting, path and layout of each folder to purge; one that lies in the other comes first."""
+    """Return setting, path and layout of each folder to purge; a folder inside the other comes first."""
     output, data = OUTPUT_LAYOUT, DATA_LAYOUT
     if data_dir is None:
         return [("OUTPUT_DIR", output_dir, output)]
@@ -220,7 +225,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("error: interrupted; what is named above is gone", file=sys.stderr)
+        print("error: interrupted; the files listed above are removed", file=sys.stderr)
         return 128 + signal.SIGINT
     return 1 if failures else 0
 

@@ -1,8 +1,8 @@
-"""Open a folder to remove things from, and refuse every one that a slip of the keyboard could name.
+"""Open a folder for purge, and refuse every folder that could be named by a typing error.
 
-The folder is opened once, from the root down and without following a link, and everything that is done to it later
-goes through its descriptor: who swaps a folder of the path for a link afterwards cannot lead purge elsewhere.
-Standard library only, Linux only.
+The folder is opened once, from the root down and without following a link. Everything later goes through its
+descriptor, so replacing a folder of the path by a link afterwards cannot lead purge elsewhere. Standard library only,
+Linux only.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ MOUNTS = Path("/proc/self/mountinfo")
 
 
 class RefusedError(ConfigError):
-    """A folder that nothing may be removed from; the message says why."""
+    """Nothing may be removed from the folder; the message states why."""
 
 
 @dataclass(frozen=True)
 class Guarded:
-    """An open folder that the suite has marked, and the one that it stands in."""
+    """An open folder that the suite has marked, and its parent."""
 
     path: Path
     directory: int
@@ -35,14 +35,14 @@ class Guarded:
 
 
 def open_guarded(stack: ExitStack, path: Path, key: str, root: Path) -> Guarded | None:
-    """Open the absolute `path` that the setting `key` names, to be closed with `stack`; None where it does not exist.
+    """Open the absolute `path` of the setting `key`, to be closed with `stack`; return None if it does not exist.
 
-    Raises RefusedError for `/`, the home folder, the checkout `root` and what they stand in, a mount point, anything
-    but a folder, and a path with a symbolic link in it; FootprintError for a folder without a marker of ours.
+    Raises RefusedError for `/`, the home folder, the checkout `root` and every folder above them, a mount point,
+    anything but a folder, and a path with a symbolic link in it; FootprintError for a folder without our marker.
     """
     where = f"{key}={path}"
     _refuse_links(path, key)
-    path = Path("/", os.path.normpath(path).lstrip("/"))  # no link in it, so `..` means what it says
+    path = Path("/", os.path.normpath(path).lstrip("/"))  # without links, `..` is the parent folder
     parent = directory = _opened(stack, "/", os.O_PATH, None)
     try:
         for name in path.parts[1:-1]:
@@ -70,26 +70,25 @@ def _refuse_links(path: Path, key: str) -> None:
     for place in [*reversed(path.parents), path]:
         if place.is_symlink():
             raise RefusedError(
-                f"{key}={path}: {place} is a symbolic link, which may lead anywhere; if its target is what you mean, "
-                f"say {key}={os.path.realpath(path)}"
+                f"{key}={path}: {place} is a symbolic link; to purge its target, set {key}={os.path.realpath(path)}"
             )
 
 
 def _refuse_places(directory: int, where: str, root: Path) -> None:
-    """Compare the folders themselves and not their names, of which there can be several."""
+    """Compare the folders themselves and not their paths: one folder can have several paths."""
     status = os.fstat(directory)
     for place, what in _protected(root):
         try:
             is_same = os.path.samestat(status, place.stat())
         except OSError:
-            continue  # what is not there cannot be the open folder
+            continue  # a missing folder cannot be the open one
         if is_same:
-            raise RefusedError(f"{where}: is {what}; name the folder that the results are in")
+            raise RefusedError(f"{where}: is {what}; name the folder that holds the results")
 
 
 def _protected(root: Path) -> Iterator[tuple[Path, str]]:
     homes = {os.environ.get("HOME", "")}
-    with suppress(KeyError):  # a container may run as a user that it does not know
+    with suppress(KeyError):  # in a container the user may have no entry
         homes.add(pwd.getpwuid(os.getuid()).pw_dir)
     places = [(Path(home), "the home folder") for home in sorted(homes) if home.startswith("/")]
     for place, what in [(Path("/"), "the root of the file system"), *places, (root, "the checkout")]:
@@ -99,12 +98,12 @@ def _protected(root: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _is_mount_point(path: Path) -> bool:
-    """A bind mount from the same file system looks like any folder; only the kernel's list has it, proc(5)."""
+    """Look also in the kernel's list, proc(5): a bind mount of the same file system looks like any folder."""
     if path.is_mount():
         return True
     try:
         lines = MOUNTS.read_bytes().splitlines()
     except OSError:
-        return False  # without /proc
+        return False  # there is no /proc
     points = (re.sub(rb"\\([0-7]{3})", lambda octal: bytes([int(octal[1], 8)]), line.split()[4]) for line in lines)
     return os.fsencode(path) in points

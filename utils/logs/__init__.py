@@ -1,4 +1,4 @@
-"""A reader of training logs of other frameworks: lines in, one run with its steps out.
+"""Reader of training logs of all frameworks: log files in, one run with its steps out.
 
 Imports `utils.results`. Begin with `reader.py`.
 """

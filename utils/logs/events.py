@@ -2,7 +2,7 @@
 
 Framing: records of length (8 bytes), its checksum (4), data, checksum (4), little-endian (TensorFlow, TFRecord). The
 data is an `Event` (event.proto: step = 2, summary = 5; summary.proto: value = 1, tag = 1, simple_value = 2). Checksums
-are not looked at; a file that ends within a record ends before it. No event file says how many steps were to come.
+are not verified; an incomplete last record is ignored. No event file holds the planned number of steps.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from utils.logs.lines import Printed
-from utils.logs.run_log import Seen
+from utils.logs.run_log import IterationLine
 
 FILE_NAME = "events.out.tfevents."
-"""What every event file's name begins with."""
+"""Prefix of the name of every event file."""
 FLOAT32_DIGITS = 7
 LARGEST_RECORD = 1 << 26
-_FIELDS = {  # tag of the step time, by which a framework is known: framework, and what its other tags are
+_FIELDS = {  # tag of the step time, which identifies the framework: framework, and its other tags
     "iteration-time": (
         "mega",
         {"lm loss": "loss", "learning-rate": "learning_rate", "grad-norm": "grad_norm", "throughput": "tflops"},
@@ -36,11 +36,11 @@ _FIELDS = {  # tag of the step time, by which a framework is known: framework, a
 
 
 class _BrokenError(ValueError):
-    """Bytes that are no protocol buffer."""
+    """The bytes are not a protocol buffer."""
 
 
-def event_steps(path: Path) -> Iterator[Seen]:
-    """Yield every step of an event file that has a time; raises OSError where the file cannot be read."""
+def event_steps(path: Path) -> Iterator[IterationLine]:
+    """Yield every step of an event file that has a time; raise OSError if the file cannot be read."""
     by_step: dict[int, dict[str, float]] = {}
     for record in _records(path):
         try:
@@ -53,21 +53,25 @@ def event_steps(path: Path) -> Iterator[Seen]:
         steps = {step: scalars for step, scalars in by_step.items() if timing in scalars}
         first = min(steps, default=1)
         for step, scalars in steps.items():
-            yield _seen(path, framework, step + (first == 0), {timing: "step_time"} | tags, scalars)
+            yield _iteration(path, framework, step + (first == 0), {timing: "step_time"} | tags, scalars)
 
 
-def _seen(path: Path, framework: str, number: int, tags: dict[str, str], scalars: dict[str, float]) -> Seen:
+def _iteration(
+    path: Path, framework: str, number: int, tags: dict[str, str], scalars: dict[str, float]
+) -> IterationLine:
     known = {name: scalars[tag] for tag, name in tags.items() if tag in scalars}
-    seen = Seen(framework, f"TensorBoard events of {framework}", number, None, f"{path.name}, step {number}")
+    iteration = IterationLine(
+        framework, f"TensorBoard events of {framework}", number, None, f"{path.name}, step {number}"
+    )
     for name, value in known.items():
         if math.isfinite(value):
             shortened = float(f"{value:.{FLOAT32_DIGITS}g}")
-            setattr(seen, name, Printed(shortened, abs(value) * 2**-24, FLOAT32_DIGITS))
+            setattr(iteration, name, Printed(shortened, abs(value) * 2**-24, FLOAT32_DIGITS))
         else:
-            seen.not_finite.append(f"{name.replace('_', ' ')} is {value}")
-    # an event file does not say which version wrote it; see utils/logs/iterations.py
-    seen.is_mean_of_two = framework == "mega" and number == 2
-    return seen
+            iteration.not_finite.append(f"{name.replace('_', ' ')} is {value}")
+    # an event file does not record the version that wrote it; see utils/logs/iterations.py
+    iteration.is_mean_of_two = framework == "mega" and number == 2
+    return iteration
 
 
 def _records(path: Path) -> Iterator[bytes]:
@@ -99,7 +103,7 @@ def _scalars(record: bytes) -> tuple[int, dict[str, float]]:
 
 
 def _protobuf(data: bytes) -> Iterator[tuple[int, int | float | bytes]]:
-    """Yield number and value of each field: whole numbers, floats of 4 and 8 bytes, bytes."""
+    """Yield number and value of each field: integers, floats of 4 and 8 bytes, bytes."""
     at = 0
     while at < len(data):
         key, at = _varint(data, at)

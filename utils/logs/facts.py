@@ -1,4 +1,4 @@
-"""What a log says of the whole run: GPUs, batch, sequence length, parameters, memory, how it ended.
+"""Facts of the whole run in the lines of a log: GPUs, batch, sequence length, parameters, memory, how it ended.
 
 Names of the facts: those of `training_config` in utils/results/schema.py where there is one (`sequence_length`, `tp`
 ...), and `world_size`, `total_steps`, `padded_vocab_size`, `parameter_count`, `exit_code`, `out_of_memory`, `host`,
@@ -83,7 +83,7 @@ _ALLOCATOR_KEYS = {
 
 
 def facts(line: Line) -> Iterator[tuple[str, Value]]:
-    """Yield every fact in a line, by name; of a line that the file ends in, only what cannot have lost a digit."""
+    """Yield every fact in a line, by name; of an unfinished last line, only facts that cannot have lost a digit."""
     text = line.text
     if "exited with code" in text and (match := _EXIT.search(text)):
         yield "exit_code", int(match[1])
@@ -108,7 +108,7 @@ def facts(line: Line) -> Iterator[tuple[str, Value]]:
 
 
 def allocator_memory(line: Line) -> Iterator[Memory]:
-    """Yield what Megatron's allocator report says of one rank.
+    """Yield the memory of one rank in a line of Megatron's allocator report.
 
     Its "MB" are 2^20 bytes (Megatron-LM, training/utils.py report_memory); Megatron Bridge's "gigabytes" are 1e9.
     """
@@ -126,12 +126,12 @@ def allocator_memory(line: Line) -> Iterator[Memory]:
 
 
 def is_bridge(line: Line) -> bool:
-    """Tell whether a line is one that only Megatron Bridge prints."""
+    """Return True for a line that only Megatron Bridge prints."""
     return "mem-max-allocated-gigabytes" in line.text or "MODEL_TFLOP/s/GPU" in line.text
 
 
 def parameter_count(known: Mapping[str, Fact]) -> Fact | None:
-    """Return the parameters of the model where the ranks that were printed add up to the total in billions."""
+    """Return the number of parameters, if those of the printed ranks add up to the printed total in billions."""
     ranks = [fact for name, fact in known.items() if name.startswith("parameters_of_rank_")]
     total = known.get("parameters_in_billions")
     billions = number(str(total.value)) if total else None
@@ -173,7 +173,7 @@ def _parameters(text: str) -> Iterator[tuple[str, Value]]:
 
 
 def _mesh(axes: str) -> Iterator[tuple[str, Value]]:
-    """Yield the GPUs of a torchtitan run and how they are divided."""
+    """Yield the number of GPUs of a torchtitan run and its parallel sizes."""
     sizes = {name: int(size) for name, size in (pair.split("=") for pair in axes.split(", "))}
     if all(axis in sizes for axis in _MESH_AXES):
         yield "world_size", math.prod(sizes[axis] for axis in _MESH_AXES)
@@ -181,7 +181,7 @@ def _mesh(axes: str) -> Iterator[tuple[str, Value]]:
 
 
 def _summary(match: re.Match[str]) -> Iterator[tuple[str, Value]]:
-    """Yield what the Hugging Face Trainer says at the end; its steps a second are all steps over all seconds."""
+    """Yield the facts of the Hugging Face Trainer's summary; its steps per second are all steps over all seconds."""
     seconds, rate = number(match[1]), number(match[2])
     if seconds is None or rate is None:
         return

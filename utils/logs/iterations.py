@@ -1,7 +1,7 @@
 """Iteration lines of the Megatron family: Megatron-LM, Primus in four generations, Megatron Bridge, and NeMo.
 
-All print `iteration I/N | key: value | key: value ...`. A value counts only up to the bar that closes it, so that a
-line that was cut off, or that another line was written into, gives fewer values and no wrong ones.
+All print `iteration I/N | key: value | key: value ...`. A value counts only if a bar closes it, so that a line that was
+cut off or mixed with another gives fewer values and no wrong ones.
 
 Formats read in AMD-AGI/Primus v25.9 to v26.5 (trainer.py, print_rank_last_patches.py, training_log_patches.py),
 NVIDIA/Megatron-LM core 0.8 to 0.16 (training.py), nemo_toolkit 2.3 (progress_printer.py), megatron-bridge 0.3.
@@ -13,10 +13,10 @@ import re
 from collections.abc import Iterator
 
 from utils.logs.lines import Line, Printed, number, rounded_to, whole_number
-from utils.logs.run_log import GIBIBYTE_IN_GB, Memory, Seen
+from utils.logs.run_log import GIBIBYTE_IN_GB, IterationLine, Memory
 
 NEMO_DIGITS = 4
-"""NeMo prints its floats as `{:.4}`: 4 significant digits, trailing zeros left out."""
+"""NeMo prints its floats as `{:.4}`: 4 significant digits, without trailing zeros."""
 
 _WORD = "iteration"
 _START = re.compile(r"iteration\s+(\d{1,12})\s*/\s*(\d{1,12})\s*\|")
@@ -35,8 +35,8 @@ _HIP = "hip mem usage/free/total/usage_ratio"
 _ROCM = "rocm mem usage/free/total/usage_ratio"
 
 
-def iterations(line: Line) -> Iterator[Seen]:
-    """Yield every iteration that a line tells of; there may be several where lines were glued together."""
+def iterations(line: Line) -> Iterator[IterationLine]:
+    """Yield every iteration in a line; there may be several if lines were joined without a newline."""
     starts = list(_starts(line.text))
     for index, start in enumerate(starts):
         is_last = index + 1 == len(starts)
@@ -49,7 +49,7 @@ def iterations(line: Line) -> Iterator[Seen]:
 
 
 def _starts(text: str) -> Iterator[re.Match[str]]:
-    """Yield where iterations begin; looking for the word first is many times as fast as the pattern alone."""
+    """Yield the starts of iterations; searching the word first is many times as fast as the pattern alone."""
     at = text.find(_WORD)
     while at >= 0:
         if match := _START.match(text, at):
@@ -58,7 +58,7 @@ def _starts(text: str) -> Iterator[re.Match[str]]:
 
 
 class _Fields:
-    """The `key: value` pieces between bars; the last one counts only where the line is known to end there."""
+    """The `key: value` pieces between bars; the last one counts only if the line is known to end there."""
 
     def __init__(self, body: str, *, is_closed: bool) -> None:
         pieces = body.split("|")
@@ -72,7 +72,7 @@ class _Fields:
                 self.twice.append(key)
 
     def first(self, *keys: str, power: int = 0) -> Printed | None:
-        """Return the instantaneous value of the first key there is, times ten to the `power`.
+        """Return the instantaneous value of the first key that is present, times ten to the `power`.
 
         That is X of `X/Y` and of `X (avg Y)`.
         """
@@ -82,20 +82,20 @@ class _Fields:
         return None
 
     def not_finite(self, *keys: str) -> list[str]:
-        """Return `key is nan` for each of the keys that is no finite number."""
+        """Return `key is nan` for each key whose value is not finite."""
         return [f"{key} is {self.values[key]}" for key in keys if _NAN.fullmatch(self.values.get(key, ""))]
 
     def whole(self, key: str) -> int | None:
-        """Return the whole number under a key."""
+        """Return the integer of a key."""
         return whole_number(self.values.get(key))
 
 
-def _megatron(line: Line, head: str, start: re.Match[str], fields: _Fields) -> Seen:
+def _megatron(line: Line, head: str, start: re.Match[str], fields: _Fields) -> IterationLine:
     rank, time = _RANK.search(head), _TIME_HEAD.search(head)
     memory = tuple(_device_memory(fields, line.where))
     is_primus = bool(rank or memory or {_TOKENS, _TOKENS_D} & fields.values.keys())
     has_microseconds = bool(time and time[1])
-    seen = Seen(
+    iteration = IterationLine(
         framework="prim" if is_primus else "mega",
         format=_primus_format(fields, bool(time)) if is_primus else _megatron_format(time),
         number=int(start[1]),
@@ -115,11 +115,11 @@ def _megatron(line: Line, head: str, start: re.Match[str], fields: _Fields) -> S
         memory=memory,
     )
     if fields.whole("number of nan iterations"):
-        seen.not_finite.append(f"number of nan iterations: {fields.values['number of nan iterations']}")
+        iteration.not_finite.append(f"number of nan iterations: {fields.values['number of nan iterations']}")
     if fields.whole("number of skipped iterations"):
-        seen.troubles.append(f"number of skipped iterations: {fields.values['number of skipped iterations']}")
-    seen.troubles += [f"{key} stands twice in one line, with other values" for key in fields.twice]
-    return seen
+        iteration.troubles.append(f"number of skipped iterations: {fields.values['number of skipped iterations']}")
+    iteration.troubles += [f"{key} stands twice in one line, with other values" for key in fields.twice]
+    return iteration
 
 
 def _primus_format(fields: _Fields, has_time: bool) -> str:
@@ -140,7 +140,7 @@ def _megatron_format(time: re.Match[str] | None) -> str:
 
 
 def _device_memory(fields: _Fields, where: str) -> Iterator[Memory]:
-    """Yield what a rank saw of its device. "GB" in these lines is bytes / 1024^3 as "GiB" is (191.69 of an MI300X)."""
+    """Yield the memory of a rank's device. "GB" in these lines is bytes / 1024^3, as "GiB" is (191.69 of an MI300X)."""
     pieces = dict(fields.values)
     key, _, value = fields.last.partition(":")
     pieces.setdefault(" ".join(key.split()), value)
@@ -154,12 +154,12 @@ def _device_memory(fields: _Fields, where: str) -> Iterator[Memory]:
                 yield Memory(f"device {what} ({meaning})", printed.value * GIBIBYTE_IN_GB, f"{text}{unit}", where)
 
 
-def _nemo(line: Line, start: re.Match[str], fields: _Fields) -> Seen:
+def _nemo(line: Line, start: re.Match[str], fields: _Fields) -> IterationLine:
     def value(key: str) -> Printed | None:
         return rounded_to(NEMO_DIGITS, fields.first(key))
 
     step = fields.whole("global_step")
-    seen = Seen(
+    iteration = IterationLine(
         framework="nemo",
         format="NeMo / Lightning, 4 significant digits",
         number=(int(start[1]) if step is None else step) + 1,
@@ -176,8 +176,8 @@ def _nemo(line: Line, start: re.Match[str], fields: _Fields) -> Seen:
         not_finite=fields.not_finite("reduced_train_loss", "grad_norm"),
         memory=tuple(_nemo_memory(fields, line.where)),
     )
-    seen.troubles += [f"{key} stands twice in one line, with other values" for key in fields.twice]
-    return seen
+    iteration.troubles += [f"{key} stands twice in one line, with other values" for key in fields.twice]
+    return iteration
 
 
 def _nemo_memory(fields: _Fields, where: str) -> Iterator[Memory]:

@@ -1,6 +1,6 @@
-"""From what single lines say to one run: no duplicates, in order, each line checked against itself and its neighbours.
+"""Join iteration lines: remove duplicates, sort, check each line against itself and its neighbours.
 
-Whatever does not fit is a problem in words with the line where it stands; nothing is repaired.
+Each contradiction becomes a problem in words with its line; nothing is repaired.
 """
 
 from __future__ import annotations
@@ -10,38 +10,38 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from utils.logs.lines import Printed
-from utils.logs.run_log import Fact, Seen, Step, value_of
+from utils.logs.run_log import Fact, IterationLine, Step, value_of
 
 MEAN_OF_TWO = "its time and loss are means over iterations 1 and 2, which core 0.16 and later does not reset between"
 SHOWN = 3
-"""Problems of one kind that are written out; of more, the number is said."""
+"""Problems of one kind that are written out; the others are counted."""
 _MAY_DIFFER = ("host", "out_of_memory")
 _SAME_ON_EVERY_RANK = ("step_time", "loss", "grad_norm", "learning_rate")
 
 
 class Joined:
-    """The iterations seen so far, by number, and what speaks against them."""
+    """The iterations read so far, by number, and their contradictions."""
 
     def __init__(self) -> None:
-        self.by_number: dict[int, Seen] = {}
+        self.by_number: dict[int, IterationLine] = {}
         self.conflicts: list[str] = []
         self.facts: dict[str, Fact] = {}
 
-    def add(self, seen: Seen) -> None:
-        """Take one more line: another iteration, or what is missing of one that is known."""
+    def add(self, line: IterationLine) -> None:
+        """Add one more line: another iteration, or missing values of a known one."""
         for name, value in (
-            ("world_size", seen.world_size),
-            ("total_steps", seen.total),
-            ("global_batch_size", seen.global_batch_size),
+            ("world_size", line.world_size),
+            ("total_steps", line.total),
+            ("global_batch_size", line.global_batch_size),
         ):
             if value is not None:
-                self.note(name, value, seen.where)
-        known = self.by_number.setdefault(seen.number, seen)
-        if known is not seen:
-            self._merge(known, seen)
+                self.note(name, value, line.where)
+        known = self.by_number.setdefault(line.number, line)
+        if known is not line:
+            self._merge(known, line)
 
     def note(self, name: str, value: int | float | str, where: str) -> None:
-        """Keep a figure of the whole run; another value of it later is a conflict."""
+        """Keep a figure of the whole run; a different value later is a conflict."""
         known = self.facts.setdefault(name, Fact(value, where))
         if known.value != value and name not in _MAY_DIFFER:
             words = name.replace("_", " ")
@@ -49,30 +49,30 @@ class Joined:
                 f"{words} is {known.value} at {known.where} and {value} at {where}: is this the log of one run?"
             )
 
-    def _merge(self, known: Seen, seen: Seen) -> None:
-        names = _SAME_ON_EVERY_RANK if seen.is_from_any_rank else (*_SAME_ON_EVERY_RANK, "tokens")
+    def _merge(self, known: IterationLine, line: IterationLine) -> None:
+        names = _SAME_ON_EVERY_RANK if line.is_from_any_rank else (*_SAME_ON_EVERY_RANK, "tokens")
         for name in names:
-            old, new = getattr(known, name), getattr(seen, name)
+            old, new = getattr(known, name), getattr(line, name)
             if old is None:
                 setattr(known, name, new)
             elif new is not None and new.value != old.value:
                 self.conflicts.append(
-                    f"iteration {seen.number}: {name.replace('_', ' ')} is {old.value:g} at {known.where} and "
-                    f"{new.value:g} at {seen.where}: is this the log of one run?"
+                    f"iteration {line.number}: {name.replace('_', ' ')} is {old.value:g} at {known.where} and "
+                    f"{new.value:g} at {line.where}: is this the log of one run?"
                 )
-        if seen.is_from_any_rank and known.tokens and seen.tokens and seen.tokens.value < known.tokens.value:
-            known.tokens = seen.tokens  # every rank prints its own clock; a step takes as long as on the slowest
-        known.not_finite = known.not_finite or seen.not_finite
-        known.troubles = known.troubles or seen.troubles
+        if line.is_from_any_rank and known.tokens and line.tokens and line.tokens.value < known.tokens.value:
+            known.tokens = line.tokens  # every rank uses its own clock; the slowest rank determines the step
+        known.not_finite = known.not_finite or line.not_finite
+        known.troubles = known.troubles or line.troubles
 
-    def seen(self) -> list[Seen]:
-        """Return the iterations in order."""
+    def in_order(self) -> list[IterationLine]:
+        """Return the iterations, sorted by number."""
         return [self.by_number[number] for number in sorted(self.by_number)]
 
 
-def to_steps(seen: Sequence[Seen]) -> tuple[tuple[Step, ...], dict[int, str]]:
-    """Return the steps, and the iterations that are left out with the reason."""
-    excluded = {one.number: MEAN_OF_TWO for one in seen if one.is_mean_of_two}
+def to_steps(iterations: Sequence[IterationLine]) -> tuple[tuple[Step, ...], dict[int, str]]:
+    """Return the steps, and the excluded iterations with the reason."""
+    excluded = {one.number: MEAN_OF_TWO for one in iterations if one.is_mean_of_two}
     steps = tuple(
         Step(
             number=one.number,
@@ -86,16 +86,16 @@ def to_steps(seen: Sequence[Seen]) -> tuple[tuple[Step, ...], dict[int, str]]:
             step_time_rounding=one.step_time.half_unit if one.step_time else 0.0,
             tokens_rounding=one.tokens.half_unit if one.tokens else 0.0,
         )
-        for one in seen
+        for one in iterations
         if one.number not in excluded
     )
     return steps, excluded
 
 
-def not_finite(seen: Sequence[Seen]) -> list[str]:
-    """Return a problem for each iteration whose loss or gradient norm is no finite number, or whose loss is missing."""
+def not_finite(iterations: Sequence[IterationLine]) -> list[str]:
+    """Return a problem for each iteration whose loss or gradient norm is not finite, or whose loss is missing."""
     found = []
-    for one in seen:
+    for one in iterations:
         words = [*one.not_finite]
         if one.loss is None and not any("loss" in text for text in words):
             words.insert(0, "it has no loss, which is how NaN is printed")
@@ -104,17 +104,17 @@ def not_finite(seen: Sequence[Seen]) -> list[str]:
     return _few(found)
 
 
-def troubles(seen: Sequence[Seen]) -> list[str]:
-    """Return what single iterations say against themselves, and against those beside them."""
-    found = [f"iteration {one.number} ({one.where}): {text}" for one in seen for text in one.troubles]
-    empty = [one for one in seen if 0 in (one.global_batch_size, one.consumed_samples)]
+def troubles(iterations: Sequence[IterationLine]) -> list[str]:
+    """Return contradictions within iterations and between neighbours."""
+    found = [f"iteration {one.number} ({one.where}): {text}" for one in iterations for text in one.troubles]
+    empty = [one for one in iterations if 0 in (one.global_batch_size, one.consumed_samples)]
     found += [f"iteration {one.number} ({one.where}): it has trained on zero samples" for one in empty]
     found += [
         f"iteration {one.number} ({one.where}): it took {one.step_time.value:g} s, wanted more than 0"
-        for one in seen
+        for one in iterations
         if one.step_time and not one.step_time.value > 0
     ]
-    for one, two in pairwise(seen):
+    for one, two in pairwise(iterations):
         size = two.global_batch_size
         if size is None or one.global_batch_size != size or None in (one.consumed_samples, two.consumed_samples):
             continue
@@ -127,9 +127,9 @@ def troubles(seen: Sequence[Seen]) -> list[str]:
     return _few(found)
 
 
-def gaps(seen: Sequence[Seen], total: int | None) -> list[str]:
-    """Return what is missing of iterations 1 to `total`, in words."""
-    numbers = [one.number for one in seen]
+def gaps(iterations: Sequence[IterationLine], total: int | None) -> list[str]:
+    """Return in words which of the iterations 1 to `total` are missing."""
+    numbers = [one.number for one in iterations]
     if not numbers:
         return []
     last = numbers[-1]
@@ -150,19 +150,19 @@ def gaps(seen: Sequence[Seen], total: int | None) -> list[str]:
 
 
 def without_time(steps: Sequence[Step]) -> list[str]:
-    """Return a problem for iterations that do not say how long they took."""
+    """Return a problem for each iteration without a time."""
     found = [
         f"iteration {step.number} ({step.where}): it has no time" for step in steps if step.step_time_seconds is None
     ]
     return _few(found)
 
 
-def fill_times(seen: Sequence[Seen], tokens_of_a_step: float) -> bool:
-    """Work out the time of iterations that print their tokens/s/GPU only; tell whether there was one.
+def fill_times(iterations: Sequence[IterationLine], tokens_of_a_step: float) -> bool:
+    """Derive the time of iterations that print only tokens/s/GPU; return True if there was one.
 
-    `tokens_of_a_step` are SL x GBS / GPUs.
+    `tokens_of_a_step` is SL x GBS / GPUs.
     """
-    found = [one for one in seen if one.step_time is None and one.tokens and one.tokens.value > 0]
+    found = [one for one in iterations if one.step_time is None and one.tokens and one.tokens.value > 0]
     for one in found:
         tokens, half_unit, digits = one.tokens or (1.0, 0.0, 1)
         seconds = tokens_of_a_step / tokens
@@ -171,17 +171,17 @@ def fill_times(seen: Sequence[Seen], tokens_of_a_step: float) -> bool:
 
 
 def tokens_of_a_step(steps: Sequence[Step]) -> tuple[tuple[float, float] | None, list[str]]:
-    """Work out the tokens of a step and GPU (SL x GBS / GPUs), as smallest and largest value that the rounding allows.
+    """Derive the tokens per step and GPU (SL x GBS / GPUs), as smallest and largest value that the rounding allows.
 
-    tokens/s/GPU x seconds of each line that says both (Primus, trainer.py: tokens per GPU = SL x batch / elapsed /
-    world). Returns None where no line does, and a problem for each line that disagrees with most.
+    They are tokens/s/GPU x seconds of each line that holds both (Primus, trainer.py: tokens per GPU = SL x batch /
+    elapsed / world). Returns None if no line holds both, and a problem for each line that disagrees with most others.
     """
-    said = [(step, *_bounds(step)) for step in steps if step.step_time_seconds and step.tokens_per_second_per_gpu]
-    if not said:
+    known = [(step, *_bounds(step)) for step in steps if step.step_time_seconds and step.tokens_per_second_per_gpu]
+    if not known:
         return None, []
-    middle = statistics.median_low(sorted((low + high) / 2 for _, low, high in said))
-    base = next((low, high) for _, low, high in said if low <= middle <= high)
-    agreeing = [(low, high) for _, low, high in said if low <= base[1] and high >= base[0]]
+    middle = statistics.median_low(sorted((low + high) / 2 for _, low, high in known))
+    base = next((low, high) for _, low, high in known if low <= middle <= high)
+    agreeing = [(low, high) for _, low, high in known if low <= base[1] and high >= base[0]]
     low, high = max(low for low, _ in agreeing), min(high for _, high in agreeing)
     low, high = (low, high) if low <= high else base
     return (low, high), disagreements(steps, low, high)
@@ -204,7 +204,7 @@ def disagreements(steps: Sequence[Step], low: float, high: float) -> list[str]:
 
 
 def whole_between(low: float, high: float) -> int | None:
-    """Return the one whole number from low to high; None where there is none or several."""
+    """Return the only integer from low to high; None if there is none or several."""
     candidate = round((low + high) / 2)
     slack = 1e-9 * candidate
     is_only = low - slack <= candidate <= high + slack and candidate - 1 < low and candidate + 1 > high
@@ -212,7 +212,7 @@ def whole_between(low: float, high: float) -> int | None:
 
 
 def derived_sequence_length(facts: Mapping[str, Fact], tokens: tuple[float, float] | None) -> Fact | None:
-    """Return SL where the lines' tokens/s, times, batch and GPUs allow one whole number only."""
+    """Return SL if tokens/s, times, batch and GPUs of the lines allow only one integer."""
     size, gpus = facts.get("global_batch_size"), facts.get("world_size")
     if tokens is None or size is None or gpus is None or not size.value:
         return None
@@ -228,7 +228,7 @@ def _bounds(step: Step) -> tuple[float, float]:
 
 
 def _interval(numbers: Sequence[int]) -> int | None:
-    """Return n where every n-th iteration is there (and perhaps the first), at least two of them; else None."""
+    """Return n if exactly every n-th iteration is present (and perhaps the first), at least two of them; else None."""
     regular = numbers[1:] if numbers[0] == 1 and len(numbers) > 2 else numbers
     if len(regular) < 2:
         return None
@@ -238,7 +238,7 @@ def _interval(numbers: Sequence[int]) -> int | None:
 
 
 def _ranges(numbers: Sequence[int]) -> Iterator[str]:
-    """Yield what is missing from 1 on, as `4` or `5 to 11`."""
+    """Yield the missing iterations from 1 on, as `4` or `5 to 11`."""
     for one, two in pairwise([0, *numbers]):
         if two - one == 2:
             yield str(one + 1)

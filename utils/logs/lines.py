@@ -1,7 +1,7 @@
-"""Lines of a log that may say something about a training: found quickly, cleaned, with the place where they stand.
+"""Lines of a log that may describe a training: found quickly, cleaned, with their position; and the numbers in them.
 
-A file is read in small pieces, so that memory does not grow with the log. Most lines of a training log are no
-iteration lines; a few words are looked for in a whole piece, and only lines that hold one of them are taken apart.
+A file is read in small pieces, so that memory does not grow with the log. Most lines of a training log are not
+iteration lines: a few words are searched in a whole piece, and only lines that hold one of them are parsed.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ WORDS = (
     b"device mesh",
     b"_TFLOP/s/GPU",
 )
-"""One of these stands in every line that any format of `utils/logs/reader.py` takes something from."""
+"""Every line that a format of `utils/logs/reader.py` uses holds one of these."""
 PIECE_BYTES = 1 << 17
-"""Read at once: a size that stays in the cache of a core while each of WORDS is looked for."""
+"""Read at once: a size that stays in the cache of a core during the search for WORDS."""
 LONGEST_LINE_BYTES = 1 << 20
-"""A longer one is looked at in parts; no line of a trainer comes near."""
+"""A longer line is read in parts; no line of a trainer is nearly as long."""
 _ANSI = re.compile(r"\x1b?\[[0-9;]*m")
-"""Colours; some that ship logs lose the ESC and leave the rest."""
+"""Colours; some log shippers remove only the ESC."""
 _NUMBER = re.compile(r"(-?)(\d{1,3}(?:,\d{3})+|\d+)(?:\.(\d*))?(?:[eE]([-+]?\d+))?")
 _LARGEST_EXPONENT = 300
 
 
 class Line(NamedTuple):
-    """One line of a log without colours; `is_whole` is false where the file ends in it."""
+    """One line of a log without colours; `is_whole` is false if the file ends before the line does."""
 
     text: str
     path: Path
@@ -52,7 +52,7 @@ class Line(NamedTuple):
 
 
 class Printed(NamedTuple):
-    """A number as it was printed: it stands for anything from `value - half_unit` to `value + half_unit`."""
+    """A number as printed: the true value is from `value - half_unit` to `value + half_unit`."""
 
     value: float
     half_unit: float
@@ -63,7 +63,7 @@ class Printed(NamedTuple):
 def lines(path: Path) -> Iterator[Line]:
     """Yield the lines of a file that hold one of WORDS; a carriage return ends a line as well.
 
-    Bytes that are no UTF-8 are replaced. Raises OSError where the file cannot be read.
+    Bytes that are not UTF-8 are replaced. Raises OSError if the file cannot be read.
     """
     with path.open("rb") as file:
         first = 1
@@ -73,7 +73,7 @@ def lines(path: Path) -> Iterator[Line]:
 
 
 def _pieces(file: BinaryIO) -> Iterator[tuple[bytes, bool]]:
-    """Yield the file in pieces that end with a line; the last one says so and may end within a line."""
+    """Yield pieces that end with a line, and whether it is the last piece, which may end within a line."""
     rest = b""
     while read := file.read(PIECE_BYTES):
         piece = rest + read
@@ -101,7 +101,7 @@ def _chosen(piece: bytes, path: Path, first: int, is_last: bool) -> Iterator[Lin
 
 
 def _starts(piece: bytes) -> set[int]:
-    """Return where the lines begin that hold one of WORDS."""
+    """Return the starts of the lines that hold one of WORDS."""
     starts = set()
     for word in WORDS:
         at = piece.find(word)
@@ -118,9 +118,9 @@ def _clean(line: bytes) -> str:
 
 
 def number(text: str | None, power: int = 0) -> Printed | None:
-    """Return the number that `text` is, times ten to the `power`; thousands commas are allowed.
+    """Return the number in `text`, times ten to the `power`; thousands commas are allowed.
 
-    None where it is anything else, NaN included.
+    Returns None for anything else, also for NaN.
     """
     match = _NUMBER.fullmatch(text.strip()) if text else None
     if match is None:
@@ -137,7 +137,7 @@ def number(text: str | None, power: int = 0) -> Printed | None:
 
 
 def rounded_to(digits: int, printed: Printed | None) -> Printed | None:
-    """Return a number that was printed with so many significant digits and without trailing zeros (`{:.4}`)."""
+    """Return a number that was printed with `digits` significant digits and without trailing zeros (`{:.4}`)."""
     if printed is None or printed.value == 0:
         return printed
     magnitude = math.floor(math.log10(abs(printed.value)))
@@ -145,6 +145,6 @@ def rounded_to(digits: int, printed: Printed | None) -> Printed | None:
 
 
 def whole_number(text: str | None) -> int | None:
-    """Return the whole number that `text` is, thousands commas allowed; None where it is anything else."""
+    """Return the integer in `text`, thousands commas allowed; None for anything else."""
     printed = number(text)
     return int(printed.value) if printed and "." not in (text or "") and printed.value < 2**53 else None

@@ -1,6 +1,6 @@
-"""Logs of other people's trainings, read into one form: `read_log` knows every format that docs/logs.md names.
+"""Reader of training logs: `read_log` reads every format that docs/logs.md names into one form.
 
-A log is read once, line by line, in memory that does not grow with it. Standard library only.
+A log is read once, line by line; memory use does not grow with its size. Standard library only.
 """
 
 from __future__ import annotations
@@ -8,15 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from utils.logs.assemble import ASKED, NO_ITERATION, ContradictionError, LogFormatError, assemble_run
 from utils.logs.events import FILE_NAME, event_steps
 from utils.logs.facts import allocator_memory, facts, is_bridge
 from utils.logs.iterations import iterations
 from utils.logs.join import Joined
 from utils.logs.lines import Line, lines
-from utils.logs.run_log import Fact, Memory, RunLog, Seen, Step
-from utils.logs.titan import titan_steps
-from utils.logs.trainers import HuggingFaceDicts, our_steps
-from utils.logs.whole import ASKED, NO_ITERATION, ContradictionError, LogFormatError, whole_run
+from utils.logs.run_log import Fact, IterationLine, Memory, RunLog, Step
+from utils.logs.trainers import HuggingFaceDicts, our_steps, titan_steps
 
 __all__ = [
     "ASKED",
@@ -35,10 +34,10 @@ FRAMEWORKS = ("prim", "nemo", "mega", "bridge", "torchtitan", "hf", "ours")
 
 
 class _Reading:
-    """All that the lines of the files have said so far, by the family of their format."""
+    """Iterations by the family of their format, facts and memory of all lines read so far."""
 
     def __init__(self) -> None:
-        self._formats: tuple[Callable[[Line], Iterator[Seen]], ...] = (
+        self._formats: tuple[Callable[[Line], Iterator[IterationLine]], ...] = (
             iterations,
             titan_steps,
             HuggingFaceDicts(),
@@ -51,34 +50,34 @@ class _Reading:
         self._before = ""
 
     def take(self, line: Line) -> None:
-        """Take what a line says; one that says the same as the line before is passed over (Primus prints twice)."""
-        said = line.text[max(0, line.text.find("iteration")) :]
-        if said == self._before and line.is_whole:
+        """Parse a line; one with the same content as the line before is skipped (Primus prints twice)."""
+        content = line.text[max(0, line.text.find("iteration")) :]
+        if content == self._before and line.is_whole:
             return
-        self._before = said
+        self._before = content
         for read in self._formats:
-            for seen in read(line):
-                self.add(seen)
+            for iteration in read(line):
+                self.add(iteration)
         for name, value in facts(line):
             self.facts.setdefault((name, value), Fact(value, line.where))
         self._keep_largest(allocator_memory(line))
         self.is_bridge = self.is_bridge or is_bridge(line)
 
-    def add(self, seen: Seen) -> None:
-        """Take an iteration."""
-        self.joined.setdefault(_family(seen), Joined()).add(seen)
-        self._keep_largest(seen.memory)
-        seen.memory = ()
+    def add(self, iteration: IterationLine) -> None:
+        """Add an iteration to its family."""
+        self.joined.setdefault(_family(iteration), Joined()).add(iteration)
+        self._keep_largest(iteration.memory)
+        iteration.memory = ()
 
-    def read(self, path: Path, *, only_look: bool = False) -> None:
-        """Take what a file says; with `only_look` up to its first iteration."""
+    def read(self, path: Path, *, stop_early: bool = False) -> None:
+        """Parse a file; with `stop_early` up to its first iteration."""
         if path.name.startswith(FILE_NAME):
-            for seen in event_steps(path):
-                self.add(seen)
+            for iteration in event_steps(path):
+                self.add(iteration)
             return
         for line in lines(path):
             self.take(line)
-            if only_look and self.joined:
+            if stop_early and self.joined:
                 return
 
     def _keep_largest(self, found: Iterable[Memory]) -> None:
@@ -88,23 +87,23 @@ class _Reading:
                 self.memory[one.meaning] = one
 
     def framework(self, family: str) -> str:
-        """Return the framework whose lines a family are."""
-        named = {seen.framework for seen in self.joined[family].by_number.values()}
-        if "prim" in named:  # of a line that lost its prefix and has no field of Primus, nobody can tell
+        """Return the framework that printed the lines of a family."""
+        named = {iteration.framework for iteration in self.joined[family].by_number.values()}
+        if "prim" in named:  # a line that lost its prefix and has no field of Primus looks like Megatron's
             return "prim"
         return "bridge" if named == {"mega"} and self.is_bridge else named.pop()
 
 
 def read_log(paths: Sequence[Path], framework: str = "auto", known: Mapping[str, int | None] | None = None) -> RunLog:
-    """Return the training that the log files tell of; they may be parts (rotated, one a node) in any order.
+    """Return the training in the log files, which may be parts of one log (rotated, one per node) in any order.
 
-    `framework` is one of FRAMEWORKS, or `auto`: told from the lines. `known` is what the caller knows of the run:
-    `world_size`, `global_batch_size`, `sequence_length`, `total_steps`; it fills in what the log does not say.
-    Iterations keep the instantaneous value of an `X/Y` pair. Lines that are printed twice count once. What speaks
-    against the run is in `problems`: an iteration without a loss, values that contradict each other, a run that stops
-    early. With a `framework` that was said, a log without any iteration is such a run too.
-    Raises LogFormatError where it cannot be told whose log it is, ContradictionError where the log says otherwise than
-    `known`, and OSError where a file cannot be read.
+    `framework` is one of FRAMEWORKS, or `auto`: detected from the lines. `known` holds figures from elsewhere, used if
+    the log does not contain them: `world_size`, `global_batch_size`, `sequence_length`, `total_steps`.
+    Iterations keep the instantaneous value of an `X/Y` pair. Lines that are printed twice count once. `problems` lists
+    the faults of the run: an iteration without a loss, values that contradict each other, a run that stops early. With
+    a named `framework`, a log without any iteration is such a run too.
+    Raises LogFormatError if the framework cannot be detected, ContradictionError if the log contradicts `known`, and
+    OSError if a file cannot be read.
     """
     if framework not in ("auto", *FRAMEWORKS):
         raise LogFormatError(f"framework: got {framework!r}, wanted auto or one of {', '.join(FRAMEWORKS)}")
@@ -117,20 +116,20 @@ def read_log(paths: Sequence[Path], framework: str = "auto", known: Mapping[str,
     for name, value in reading.facts:
         joined.note(name, value, reading.facts[name, value].where)
     chosen = framework if framework != "auto" else reading.framework(family)
-    return whole_run(chosen, joined, reading.memory, {name: value for name, value in (known or {}).items() if value})
+    return assemble_run(chosen, joined, reading.memory, {name: value for name, value in (known or {}).items() if value})
 
 
 def holds_iterations(path: Path) -> bool:
-    """Tell whether a file holds an iteration of any format; raises OSError where it cannot be read."""
+    """Return True if a file holds an iteration of any format; raise OSError if it cannot be read."""
     reading = _Reading()
-    reading.read(path, only_look=True)
+    reading.read(path, stop_early=True)
     return bool(reading.joined)
 
 
-def _family(seen: Seen) -> str:
-    if seen.is_from_any_rank:
+def _family(iteration: IterationLine) -> str:
+    if iteration.is_from_any_rank:
         return "torchtitan"
-    return "megatron" if seen.framework in ("mega", "prim") else seen.framework
+    return "megatron" if iteration.framework in ("mega", "prim") else iteration.framework
 
 
 def _choose(framework: str, reading: _Reading, names: str) -> str:

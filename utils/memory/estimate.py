@@ -1,18 +1,18 @@
-"""How much memory a job needs on one device, and the micro batch that should fit. Standard library only.
+"""Estimate of the memory that a job needs on one device, and of the micro batch that fits. Standard library only.
 
-`estimate` adds up what stands at the fullest moment of a step on the fullest pipeline stage: weights, gradients and
-optimizer states; what the forward pass keeps for the backward pass, of every micro batch in flight (nothing is
-recomputed in train/); the logits; and what is short-lived at that moment. The terms are in utils/memory/terms.py.
+`estimate` adds up the memory at the fullest moment of a step on the fullest pipeline stage: weights, gradients and
+optimizer states; what the forward pass keeps for the backward pass, for every micro batch in flight (nothing is
+recomputed in train/); the logits; and temporary tensors at that moment. The terms are in utils/memory/terms.py.
 
-How far off it is, on a CPU (docs/memory.md: what was compared with what):
+Errors measured on a CPU (docs/memory.md describes the comparison):
 
 - kept for the backward pass: up to 0.1 % below what both frameworks really keep, for every model;
 - largest amount of live tensors of a rank: 2 % below to 4 % above; threads of gloo may hold the weights once more;
-- resident set of a rank: 8 % below to 2 % above, but up to 26 % below where tensors are under 32 MiB each, because the
-  C library keeps what they leave.
+- resident set of a rank: 8 % below to 2 % above, but up to 26 % below for tensors under 32 MiB each, because the C
+  library keeps their freed memory.
 
-**No GPU has confirmed any of it.** What stands there outside torch's tensors (context, communication buffers,
-workspaces of libraries, fragmentation) is not counted: `process_gb` is None, and a device needs more than the total.
+**No GPU has confirmed any of it.** Memory of a GPU outside torch's tensors (context, communication buffers, workspaces
+of libraries, fragmentation) is not counted: `process_gb` is None, and a device needs more than the total.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from utils.settings.config import RunConfig
 
 BYTES_PER_GB = 1e9
 FORMULA = "live_tensors/v1"
-"""Id of the formula in utils/memory/terms.py; a change of any term gets a new one."""
+"""Id of the formula in utils/memory/terms.py; change it with every change of a term."""
 FRAMEWORKS = ("mega", "hf")
 PROCESS_GB = {"mega": 0.43, "hf": 0.53}
 """Resident set of a rank beside its tensors: Python, torch, the framework, gloo. Measured: jobs of the tiny Llama with
@@ -44,24 +44,24 @@ class MemoryEstimate:
 
     weights_gb: float
     gradients_gb: float
-    """Those that stand at that moment, with DDP's buckets."""
+    """Gradients held at that moment, with DDP's buckets."""
     optimizer_gb: float
     activations_gb: float
     """Kept by the layers for the backward pass, over all micro batches in flight."""
     logits_gb: float
     """Logits and their gradients; 0 on a stage without the output layer."""
     workspace_gb: float
-    """bf16 copies of weights (hf), and what the fullest moment has beyond all other terms."""
+    """bf16 copies of weights (hf), and memory of the fullest moment beyond all other terms."""
     process_gb: float | None
-    """The process itself, on a CPU; None on a GPU, where nobody has measured it."""
+    """The process itself, on a CPU; None on a GPU, where it has not been measured."""
     stage: int
-    """The fullest pipeline stage, from 0; all fields are of it."""
+    """Number of the fullest pipeline stage, from 0; all fields describe it."""
     formula: str
-    """Id of the formula, and what it took for granted: bytes a parameter, micro batches in flight."""
+    """Id of the formula and its assumptions: bytes per parameter, micro batches in flight."""
 
     @property
     def total_gb(self) -> float:
-        """Sum of all that is known."""
+        """Sum of all known terms."""
         terms = [getattr(self, field.name) for field in fields(self) if field.name.endswith("_gb")]
         return float(sum(term for term in terms if term is not None))
 
@@ -71,8 +71,8 @@ def estimate(
 ) -> MemoryEstimate:
     """Return the estimate for one device of a job of `framework` (`mega` or `hf`).
 
-    `has_fused_adam`: whether megatron-core has an Adam that updates in place (TransformerEngine's or Apex's); None
-    looks for them here. Without one it takes torch's, which on a GPU copies a whole state. PRECISION=fp8 is counted as
+    `has_fused_adam`: True if megatron-core has an Adam that updates in place (TransformerEngine's or Apex's); None
+    looks for them here. Without one it uses torch's, which on a GPU copies a whole state. PRECISION=fp8 is counted as
     bf16 with fp8 copies of the layers' weights. Raises ValueError for any other framework.
     """
     if framework not in FRAMEWORKS:
@@ -91,9 +91,9 @@ def largest_micro_batch(
     below: int | None = None,
     has_fused_adam: bool | None = None,
 ) -> int | None:
-    """Return the largest micro batch, up to MBS, that fits in `capacity_gb` of one device; None where not even 1 does.
+    """Return the largest micro batch, up to MBS, that fits in `capacity_gb` of one device; None if not even 1 fits.
 
-    It divides GBS / DP, so that GA stays whole. After an out-of-memory error `below=MBS` asks for a smaller one.
+    It divides GBS / DP, so that GA is an integer. After an out-of-memory error, `below=MBS` returns a smaller one.
     """
     share = config.global_batch_size // config.data_parallel_size
     largest = config.micro_batch_size if below is None else min(config.micro_batch_size, below - 1)
@@ -107,11 +107,11 @@ def largest_micro_batch(
 
 
 def cpu_capacity_gb(ranks: int, root: Path = Path("/")) -> tuple[float, str]:
-    """Return the memory that one of `ranks` ranks may use on this machine, GB (1e9 bytes), and what limits it.
+    """Return the memory that one of `ranks` ranks may use on this machine, GB (1e9 bytes), and the name of the limit.
 
-    The ranks share the physical memory, or the smallest limit of the control groups they are in (v2 `memory.max`, v1
-    `memory.limit_in_bytes`); RLIMIT_AS holds for each process by itself, and for address space, of which a process has
-    more than it has resident. What other processes use is not taken off. `root` is where /proc and /sys are (tests).
+    The ranks share the physical memory, or the smallest limit of their control groups (v2 `memory.max`, v1
+    `memory.limit_in_bytes`). RLIMIT_AS applies to each process by itself, and to address space, which is larger than
+    the resident set. Memory of other processes is not subtracted. `root` is the parent of /proc and /sys (for tests).
     """
     limits = {"physical memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), **_cgroup_limits(root)}
     source = min(limits, key=lambda name: limits[name])
@@ -142,12 +142,12 @@ def _add_up(stage: Stage) -> MemoryEstimate:
 
 
 def _finds_fused_adam() -> bool:
-    """As megatron/core/optimizer/__init__.py looks for one."""
+    """Search as megatron/core/optimizer/__init__.py does."""
     return any(importlib.util.find_spec(name) is not None for name in ("transformer_engine", "apex"))
 
 
 def _cgroup_limits(root: Path) -> dict[str, int]:
-    """Limits of this process's memory control group and of all that it is in, by file; a container may hide some."""
+    """Return the limits of this process's memory control group and its parents, by file; a container may hide some."""
     listing = root / "proc" / "self" / "cgroup"
     limits: dict[str, int] = {}
     for line in listing.read_text().splitlines() if listing.exists() else []:

@@ -1,9 +1,9 @@
-"""What one device holds while a job trains, term by term. `utils/memory/estimate.py` adds it up. Standard library only.
+"""Terms of the memory of one device during training; `utils/memory/estimate.py` adds them up. Standard library only.
 
-Each formula was read from the code that allocates (megatron-core 0.16.1, transformers 5.23.0, accelerate 1.15.0, torch
-2.13.0) and is compared with what it really keeps by tests/utils/memory/test_estimate.py; docs/memory.md has the
-derivation. Not covered: a window shorter than the sequence for mega on a GPU without TransformerEngine, where mask and
-grouped queries together may leave torch only the backend that stores all attention weights.
+Each formula follows the code that allocates (megatron-core 0.16.1, transformers 5.23.0, accelerate 1.15.0, torch
+2.13.0); tests/utils/memory/test_estimate.py compares it with real allocations, and docs/memory.md has the derivation.
+Not covered: a window shorter than the sequence for mega on a GPU without TransformerEngine, where mask and grouped
+queries together may leave torch only the backend that stores all attention weights.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FP32_BYTES = 4
 
 @dataclass(frozen=True)
 class Stage:
-    """One device of one pipeline stage; every property is in bytes unless it says otherwise."""
+    """One device of one pipeline stage; every property is in bytes unless stated otherwise."""
 
     config: RunConfig
     framework: str
@@ -27,26 +27,26 @@ class Stage:
     stage: int
     """From 0."""
     has_fused_adam: bool
-    """Whether megatron-core has an Adam that updates in place (TransformerEngine's or Apex's)."""
+    """True if megatron-core has an Adam that updates in place (TransformerEngine's or Apex's)."""
 
     @property
     def is_cpu(self) -> bool:
-        """Whether the device is a CPU."""
+        """True if the device is a CPU."""
         return self.config.platform == "cpu"
 
     @property
     def is_mega(self) -> bool:
-        """Whether the framework is megatron-core."""
+        """True if the framework is megatron-core."""
         return self.framework == "mega"
 
     @property
     def is_windowed(self) -> bool:
-        """Whether attention is given a mask; without one it is causal by a flag, and nothing grows with SL squared."""
+        """True if attention has a mask; without one a flag makes it causal, and nothing grows with SL squared."""
         return (self.spec.sliding_window or self.config.sequence_length) < self.config.sequence_length
 
     @property
     def has_output(self) -> bool:
-        """Whether this is the last stage: final norm, output layer and loss."""
+        """True for the last stage: final norm, output layer and loss."""
         return self.stage == self.config.pipeline_parallel_size - 1
 
     @property
@@ -56,12 +56,12 @@ class Stage:
 
     @property
     def optimizer_ranks(self) -> int:
-        """Ranks over which mega's optimizer is cut and hf's gradients are averaged."""
+        """Ranks over which mega's optimizer is split and hf's gradients are averaged."""
         return self.config.data_parallel_size * self.config.context_parallel_size
 
     @property
     def key_value_size(self) -> int:
-        """Channels of all keys (or all values) of one layer, before tensor parallelism cuts them."""
+        """Channels of all keys (or all values) of one layer, before tensor parallelism splits them."""
         return self.spec.num_query_groups * self.spec.head_dim
 
     @property
@@ -78,7 +78,7 @@ class Stage:
 
     @property
     def vocabulary_matrix(self) -> float:
-        """Number of weights of the embedding, and of the output layer; tensor parallelism cuts the vocabulary."""
+        """Number of weights of the embedding, and of the output layer; tensor parallelism splits the vocabulary."""
         return self.spec.vocab_size * self.spec.hidden_size / self.config.tensor_parallel_size
 
     @property
@@ -92,10 +92,10 @@ class Stage:
 
     @property
     def bytes_per_parameter(self) -> tuple[float, float, float]:
-        """Weights, gradients, optimizer.
+        """Bytes per parameter of weights, gradients and optimizer.
 
         mega: `param_data` and `grad_data` of megatron/core/distributed/param_and_grad_buffer.py with
-        grad_reduce_in_fp32; Adam's two states, and of bf16 weights a float32 copy, cut over the data-parallel ranks
+        grad_reduce_in_fp32; Adam's two states, and of bf16 weights a float32 copy, split over the data-parallel ranks
         (optimizer/distrib_optimizer.py). hf: float32 weights, .grad, Adam's two states, and DDP's buckets beside .grad
         (gradient_as_bucket_view is off). accelerate wraps the model in DDP for several ranks, on a CPU also for one.
         """
@@ -107,8 +107,8 @@ class Stage:
 
     @property
     def gradients(self) -> float:
-        """mega's buffer stands all the time. hf's .grad begins with the first backward pass, while activations go: with
-        one micro batch a step only what outgrows them is counted.
+        """Gradients. mega's buffer is always allocated. hf's .grad grows during the first backward pass while
+        activations are freed: with one micro batch per step only the excess over them is counted.
         """
         whole = self.bytes_per_parameter[1] * self.parameters
         if self.is_mega or self.config.gradient_accumulation > 1:
@@ -127,9 +127,9 @@ class Stage:
 
     @property
     def activations(self) -> float:
-        """What the layers and the final norm keep for the backward pass, over all micro batches in flight.
+        """Memory that layers and final norm keep for the backward pass, over all micro batches in flight.
 
-        In the manner of Korthikanti et al., arXiv 2205.05198, section 4.1, for the layers that are built here.
+        The method is that of Korthikanti et al., arXiv 2205.05198, section 4.1, for the layers that are built here.
         """
         one = self.layers * (self.tokens * self.layer_bytes_per_token + self.layer_bytes_per_sequence)
         if self.has_output:
@@ -141,7 +141,7 @@ class Stage:
         return one * self.in_flight
 
     def norm_bytes_per_token(self, readers: int) -> float:
-        """Return what one RMSNorm and the `readers` linear layers after it keep; under autocast each has its own copy.
+        """Return the bytes that one RMSNorm and its `readers` linear layers keep; under autocast each has its own copy.
 
         torch's fused kernel (mega on a GPU) keeps its input and 1 / rms; composed of torch operations (mega on a CPU,
         transformers everywhere), the norm keeps its input and the normalised input, both float32.
@@ -153,7 +153,7 @@ class Stage:
 
     @property
     def layer_bytes_per_token(self) -> float:
-        """Kept by one layer. Norms are whole on each tensor-parallel rank (no sequence parallelism), the rest is cut.
+        """Memory kept by one layer. Tensor parallelism splits all but the norms (there is no sequence parallelism).
 
         Attention is flash or memory-efficient: inputs, result and log-sum-exp of each head, no attention weights.
         """
@@ -162,10 +162,10 @@ class Stage:
         if self.is_mega:
             # QKV as one (the value is a view into it), rotated query and key, result
             attention = (hidden + 2 * keys) + hidden + keys + hidden
-            # gate and up as one, their product; where SwiGLU is not fused also SiLU of the gate, and up + 0
+            # gate and up as one, their product; without a fused SwiGLU also SiLU of the gate, and up + 0
             mlp = (2 + 1) * ffn + (2 * ffn if self.is_cpu else 0)
         else:
-            # rotated query and key, value, result; transformers repeats keys and values where there is a mask
+            # rotated query and key, value, result; transformers repeats keys and values if there is a mask
             attention = hidden + 2 * (hidden if self.is_windowed else keys) + hidden
             mlp = 4 * ffn  # gate, its SiLU, up, their product
         log_sum_exp = FP32_BYTES * self.spec.num_attention_heads
@@ -173,8 +173,8 @@ class Stage:
 
     @property
     def layer_bytes_per_sequence(self) -> float:
-        """Kept by one layer whatever MBS: mega's cosine and sine (of query and key each), the mask as numbers (hf: for
-        each sequence of the micro batch).
+        """Memory kept by one layer for any MBS: mega's cosine and sine (of query and key each), the mask as numbers
+        (hf: for each sequence of the micro batch).
         """
         length = self.config.sequence_length
         rotary = 4 * self.width * length * self.spec.head_dim if self.is_mega else 0
@@ -183,7 +183,7 @@ class Stage:
 
     @property
     def logits(self) -> float:
-        """At the fullest moment of the loss, 4 to 12 bytes a logit.
+        """Logits at the fullest moment of the loss, 4 to 12 bytes each.
 
         mega turns the softmax into the gradient in place and casts it (megatron/core/tensor_parallel/cross_entropy.py;
         fusions/fused_cross_entropy.py makes it bf16 whatever the precision, so train/mega/model.py leaves it out of
@@ -202,8 +202,8 @@ class Stage:
 
     @property
     def workspace(self) -> float:
-        """What the fullest of four moments has beyond weights, gradients, states, activations and logits: the loss, the
-        backward pass of the output layer, that of the last layer, and the optimizer's step.
+        """Memory beyond weights, gradients, states, activations and logits at the fullest of four moments: the loss,
+        the backward pass of the output layer, that of the last layer, and the optimizer's step.
         """
         after_backward = self.optimizer_step - self.activations - self.weight_copies
         fullest = max(self.logits, self.output_backward, self.layer_backward, after_backward)
@@ -211,8 +211,8 @@ class Stage:
 
     @property
     def weight_copies(self) -> float:
-        """Of hf, bf16 copies that autocast makes of every linear weight and the backward pass needs; of mega in fp8,
-        an fp8 copy of every layer's and its transpose (TransformerEngine; nobody has measured it here).
+        """Copies of weights. hf: bf16 copies of every linear weight, made by autocast and needed by the backward pass.
+        mega in fp8: an fp8 copy of every layer's weights and its transpose (TransformerEngine; not measured here).
         """
         if self.config.precision == "fp32":
             return 0.0
@@ -222,7 +222,7 @@ class Stage:
 
     @property
     def gradient_width(self) -> int:
-        """Bytes of one number of a weight's gradient before it is added up; under autocast it is there twice."""
+        """Bytes of one number of a weight's gradient before accumulation; under autocast it exists twice."""
         return self.width if self.is_mega or self.config.precision == "fp32" else self.width + FP32_BYTES
 
     @property
@@ -243,8 +243,9 @@ class Stage:
 
     @property
     def optimizer_step(self) -> float:
-        """torch's AdamW, mega's without a fused one, makes the square root of a whole state (torch/optim/adam.py,
-        `_multi_tensor_adam`); on a CPU it is less, but gloo gathers the new weights in a copy. hf's is fused.
+        """Temporary memory of the optimizer's step. torch's AdamW, which mega uses without a fused one, computes the
+        square root of a whole state (torch/optim/adam.py, `_multi_tensor_adam`); on a CPU it needs less, but gloo
+        gathers the new weights in a copy. hf's is fused.
         """
         if not self.is_mega or (self.has_fused_adam and not self.is_cpu):
             return 0.0

@@ -1,4 +1,4 @@
-"""Which commit a checkout stands at, and which code it is. Standard library only."""
+"""Commit of a checkout, and digest of its code that makes reports. Standard library only."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from hashlib import sha256
 from pathlib import Path
 
 REPORT_FOLDERS = ("utils", "evaluate")
-"""The code that makes a report of results."""
+"""Folders of the code that makes a report of results."""
 NO_COMMIT = "not a git checkout, or git cannot be asked"
 
 
 def commit(root: Path, environ: Mapping[str, str] = os.environ) -> tuple[str | None, bool | None]:
-    """Return the commit of the checkout `root`, and whether tracked files differ from it; None, None without git.
+    """Return the commit of the checkout `root`, and True if tracked files differ from it; None, None without git.
 
-    In a container neither git nor the whole repository may be there: what was asked outside comes first
-    (TPRIMAT_GIT_COMMIT and TPRIMAT_GIT_DIRTY of shell/lib/passed.sh).
+    A container may have neither git nor the whole repository, so values determined outside come first
+    (TPRIMAT_GIT_COMMIT and TPRIMAT_GIT_DIRTY, which the scripts in shell/ pass on).
     """
     if "TPRIMAT_GIT_COMMIT" in environ:
         is_dirty = {"true": True, "false": False}.get(environ.get("TPRIMAT_GIT_DIRTY", ""))
@@ -29,7 +29,7 @@ def commit(root: Path, environ: Mapping[str, str] = os.environ) -> tuple[str | N
         ).stdout.strip()
 
     try:
-        if git("rev-parse", "--show-prefix"):  # a copy inside somebody else's checkout has no commit of its own
+        if git("rev-parse", "--show-prefix"):  # a copy inside another checkout has no commit of its own
             return None, None
         return git("rev-parse", "HEAD"), bool(git("status", "--porcelain", "--untracked-files=no"))
     except (OSError, subprocess.SubprocessError):
@@ -37,7 +37,7 @@ def commit(root: Path, environ: Mapping[str, str] = os.environ) -> tuple[str | N
 
 
 def sha256_report_code(root: Path) -> str:
-    """Return one digest over names and contents of the code that makes reports; it needs no git."""
+    """Return one digest of names and contents of the code that makes reports; git is not needed."""
     digest = sha256()
     paths = [path for folder in REPORT_FOLDERS for path in (root / folder).rglob("*") if path.is_file()]
     for path in sorted(paths, key=lambda path: path.relative_to(root).as_posix()):

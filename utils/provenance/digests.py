@@ -1,6 +1,6 @@
-"""SHA-256 of what must be equal for two runs to be comparable: files, tokenizer, settings, code, order of the tokens.
+"""SHA-256 digests that must be equal for two runs to be comparable: files, tokenizer, settings, code, token order.
 
-Nothing here imports torch: fingerprints are also taken where results are analysed.
+Nothing here imports torch: digests are also computed on machines that only analyse results.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ TOKENIZER_FILES = (
     "sentencepiece.bpe.model",
     "tekken.json",
 )
-"""The files that decide how `transformers` turns text into ids; weights, cards and chat templates do not."""
+"""Files that determine how `transformers` turns text into ids; weights, cards and chat templates do not."""
 CODE_FOLDERS = ("utils", "train")
 TOKEN_STREAM_BATCHES = 2
-"""Global batches whose tokens are hashed, from the first."""
+"""Number of global batches whose tokens are hashed, from the first."""
 _CHUNK_BYTES = 1 << 20
 _BAR_BYTES = 1 << 30
 """A smaller file is read in about two seconds and needs no progress bar."""
 
 
 def sha256_file(path: Path) -> str:
-    """Return the digest of a file's bytes, read in pieces; raises UnusableError where there is no such file."""
+    """Return the digest of a file's bytes, read in pieces; raise UnusableError if there is no such file."""
     if not path.is_file():
         raise UnusableError(f"{path}: no such file; check the path")
     digest = hashlib.sha256()
@@ -52,7 +52,7 @@ def sha256_file(path: Path) -> str:
 
 
 class _NoBar:
-    """The progress bar of a file that is read in a moment, or where tqdm is not installed."""
+    """Progress bar that shows nothing, for small files or without tqdm."""
 
     def update(self, size_bytes: int) -> None:
         """Do nothing."""
@@ -71,9 +71,9 @@ def _progress_bar(path: Path) -> AbstractContextManager[Any]:
 
 
 def sha256_tokenizer(folder: Path) -> str:
-    """Return one digest over the names and contents of the tokenizer files in `folder` (`TOKENIZER_FILES`).
+    """Return one digest of the names and contents of the tokenizer files in `folder` (`TOKENIZER_FILES`).
 
-    Raises UnusableError where the folder holds none of them.
+    Raises UnusableError if the folder holds none of them.
     """
     paths = sorted(folder / name for name in TOKENIZER_FILES if (folder / name).is_file())
     if not paths:
@@ -82,25 +82,25 @@ def sha256_tokenizer(folder: Path) -> str:
 
 
 def sha256_json(mapping: Mapping[str, Any]) -> str:
-    """Return the digest of a mapping as canonical JSON: keys sorted, no spaces, UTF-8; order of keys is irrelevant.
+    """Return the digest of a mapping as canonical JSON: keys sorted, no spaces, UTF-8; the order of keys is irrelevant.
 
-    Raises TypeError or ValueError for a value that JSON does not have, such as NaN.
+    Raises TypeError or ValueError for a value that JSON cannot represent, such as NaN.
     """
     text = json.dumps(dict(mapping), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return hashlib.sha256(text.encode("utf8")).hexdigest()
 
 
 def sha256_code(root: Path) -> str:
-    """Return one digest over names and contents of the code that trains: `*.py` and `*.sh` below utils/ and train/,
-    and the `*-requirements.txt` files. It needs no git, so it is the same in a container and in a checkout.
+    """Return one digest of names and contents of the training code: `*.py` and `*.sh` below utils/ and train/, and the
+    `*-requirements.txt` files. It needs no git, so it is the same in a container and in a checkout.
 
-    Raises UnusableError where there is none of it.
+    Raises UnusableError if there are no such files.
     """
     paths = list(root.glob("*-requirements.txt"))
     for folder in CODE_FOLDERS:
         paths += [path for ending in ("*.py", "*.sh") for path in (root / folder).rglob(ending)]
     if not paths:
-        raise UnusableError(f"{root}: none of our code in it; name the root of a checkout")
+        raise UnusableError(f"{root}: holds none of our code; name the root of a checkout")
     return _sha256_files(root, sorted(paths, key=lambda path: path.relative_to(root).as_posix()))
 
 
@@ -108,7 +108,7 @@ def sha256_token_stream(dataset: Any, global_batch_size: int, batches: int) -> s
     """Return the digest of the input tokens of the first `batches` global batches, in the order of training.
 
     `dataset[i]["tokens"]` is sample i of the training as a torch tensor on the CPU or an array. The ids are hashed as
-    little-endian int64, sample after sample, so the digest depends on neither framework nor integer type.
+    little-endian int64, sample after sample, so the digest does not depend on framework or integer type.
     Raises DataError for a data set with fewer samples.
     """
     samples = global_batch_size * batches
@@ -121,6 +121,6 @@ def sha256_token_stream(dataset: Any, global_batch_size: int, batches: int) -> s
 
 
 def _sha256_files(root: Path, paths: Iterable[Path]) -> str:
-    # the digest of a content has a fixed length, so no other set of names and contents makes the same text
+    # digests have a fixed length, so no other set of names and contents gives the same text
     lines = [f"{sha256_file(path)} {path.relative_to(root).as_posix()}\n" for path in paths]
     return hashlib.sha256("".join(lines).encode("utf8")).hexdigest()

@@ -1,4 +1,4 @@
-"""Where a result comes from: commit, host, image, versions, and the environment variables that change speed."""
+"""Origin of a result: commit, host, image, versions, and the environment variables that change speed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def describe(command: str, started_utc: str, finished_utc: str) -> dict[str, Any
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python and of the installed packages that decide speed and numerics."""
+    """Return the versions of Python and of the installed packages that affect speed and numerics."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -64,7 +64,7 @@ def versions() -> dict[str, str]:
 
 
 def speed_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that can speed up or handicap a run; never one that holds a secret."""
+    """Return the variables that can change the speed of a run; never one that may hold a secret."""
     return {
         name: value
         for name, value in sorted(environ.items())

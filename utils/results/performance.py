@@ -1,4 +1,4 @@
-"""From raw step times to the summary of a run. Standard library only."""
+"""Summary of a run from its raw step times. Standard library only."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import statistics
 from collections.abc import Sequence
 
 MAX_DATA_WAIT_FRACTION = 0.01
-"""Above this share of a step the figures are also those of the data loader, and the result warns of it."""
+"""Above this share of a step the data loader limits the speed, and the result has a warning."""
 DATA_WAIT = "data: waiting for samples took"
 """First words of that warning."""
 
 
 def warmup_steps(total_steps: int) -> int:
-    """Return how many first steps the summary leaves out: a tenth, at least 3, and never all of them.
+    """Return the number of first steps that the summary excludes: a tenth, at least 3, and never all of them.
 
     Iteration 1 compiles and allocates, and newer frameworks print iteration 2 as a mean of 1 and 2.
     """
@@ -22,9 +22,9 @@ def warmup_steps(total_steps: int) -> int:
 def summarize(step_times: Sequence[float], tokens_per_step: int, num_gpus: int) -> dict[str, float | int | None]:
     """Return the `performance_metrics` of a result: seconds, tokens/s over all GPUs and per GPU, steps/s.
 
-    Throughput is tokens of a step over the mean steady step time, which equals all steady tokens over all steady
-    seconds. The standard deviation is that of a sample (n - 1), and None for a single steady step. Without a finished
-    step every value is None; the caller says why.
+    Throughput is the tokens of a step divided by the mean steady step time, which equals all steady tokens divided by
+    all steady seconds. The standard deviation is that of a sample (n - 1), and None for a single steady step. Without a
+    finished step every value is None; the caller adds the reason.
     """
     excluded = warmup_steps(len(step_times))
     steady = list(step_times[excluded:])
@@ -47,10 +47,10 @@ def summarize(step_times: Sequence[float], tokens_per_step: int, num_gpus: int) 
 
 
 def data_wait_fraction(step_times: Sequence[float], data_waits: Sequence[float | None]) -> float | None:
-    """Return the share (0 to 1) of the steps' seconds spent waiting for samples; None where a step does not know.
+    """Return the share (0 to 1) of the steps' seconds spent waiting for samples; None if a step has no wait.
 
-    Both lists hold the steady steps only, at least one. The waits are those of the slowest rank of each step and the
-    times those of one rank, whose clocks differ a little, so that a run that does nothing but wait is cut off at 1.
+    Both lists hold only the steady steps, at least one. The waits are of the slowest rank of each step and the times of
+    one rank. Their clocks differ slightly, so the share of a run that only waits is limited to 1.
     """
     known = [wait for wait in data_waits if wait is not None]
     if len(known) < len(step_times):
@@ -59,7 +59,7 @@ def data_wait_fraction(step_times: Sequence[float], data_waits: Sequence[float |
 
 
 def data_wait_warning(fraction: float | None) -> str | None:
-    """Return the warning that a result with this share holds, or None up to the limit and where it is unknown."""
+    """Return the warning for a share above the limit; None up to the limit or if the share is unknown."""
     if fraction is None or fraction <= MAX_DATA_WAIT_FRACTION:
         return None
     return (

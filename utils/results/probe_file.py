@@ -1,6 +1,7 @@
 """The file of a probe, `probe_<platform>_<host>.json`: the matrix-multiply rates measured on a machine's device.
 
-`python -m train.probe` writes it into OUTPUT_DIR, evaluate/probe.py holds results against it. Standard library only.
+`python -m train.probe` writes it into OUTPUT_DIR; evaluate/metrics/measured_rate.py compares results with it. Standard
+library only.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ VERSION = 1
 PRECISIONS = ("bf16", "fp8", "fp32")
 IDENTITY = ("platform", "host", "device_name", "started_utc", "pytorch_version")
 MAX_BUSY_PERCENT = 20.0
-"""As train/preflight/machine_warnings.py warns."""
+"""The limit of train/preflight/machine_warnings.py."""
 NAME = re.compile(r"probe_(?:amd|nvd|cpu)_[A-Za-z0-9._-]+\.json")
 
 
 class ProbeError(ValueError):
-    """A file that is no probe; the message names file, key, value and what was wanted."""
+    """The file is not a valid probe; the message names file, key, value and what was wanted."""
 
 
 @dataclass(frozen=True)
 class Rate:
-    """Of one precision, in TFLOP/s."""
+    """Measured rates of one precision, in TFLOP/s."""
 
     best_tflops: float
     """Highest of all rounds of all sizes."""
@@ -40,7 +41,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class Probe:
-    """What was measured on one device; on the cpu platform the device is the whole machine."""
+    """Measurements of one device; on the cpu platform the device is the whole machine."""
 
     path: Path
     platform: str
@@ -51,13 +52,13 @@ class Probe:
     rates: Mapping[str, Rate]
     """By precision; those that could not be measured are missing."""
     reasons: Mapping[str, str]
-    """Why a precision is missing."""
+    """Reason of each missing precision."""
     other_work: str = ""
-    """What else went on while it was measured, which makes the rate a low one; empty for nothing."""
+    """Other work during the measurement, which makes the rate too low; empty if there was none."""
 
 
 def name(platform: str, host: str) -> str:
-    """Return the name of the file; what a host's name may hold and a file's of ours may not becomes a dash."""
+    """Return the name of the file; characters of a host name that a file name may not hold become dashes."""
     return f"probe_{platform}_{re.sub(r'[^A-Za-z0-9._-]', '-', host)}.json"
 
 
@@ -71,7 +72,7 @@ def read(path: Path) -> Probe:
 
 
 def parse(content: Any, path: Path) -> Probe:
-    """Return the probe that the content of a file is; raise ProbeError."""
+    """Return the probe in the content of a file; raise ProbeError for anything else."""
     if not isinstance(content, dict) or content.get("probe_version") != VERSION:
         raise ProbeError(f"{path}: no probe of version {VERSION}; measure again: python -m train.probe")
     for key in IDENTITY:
@@ -100,11 +101,11 @@ def parse(content: Any, path: Path) -> Probe:
     )
 
 
-def _other_work(platform: str, seen: Any) -> str:
-    """Read the conditions (train/machine/conditions.py); the cores' work matters where they do the measuring."""
-    if not isinstance(seen, dict):
+def _other_work(platform: str, conditions: Any) -> str:
+    """Read the conditions (train/machine/conditions.py); load of the cores matters on the cpu platform only."""
+    if not isinstance(conditions, dict):
         return ""
-    processes, busy = seen.get("other_processes"), seen.get("busy_before_percent")
+    processes, busy = conditions.get("other_processes"), conditions.get("busy_before_percent")
     if isinstance(processes, int) and processes > 0:
         return f"{processes} other processes on the GPU"
     if platform == "cpu" and isinstance(busy, int | float) and busy > MAX_BUSY_PERCENT:

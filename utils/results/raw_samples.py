@@ -1,8 +1,8 @@
-"""What a trainer puts into its log when a training has ended: its raw samples, and what they are samples of.
+"""Raw samples that a trainer writes into its log at the end of a training, with the identity of the job.
 
-One JSON object a line behind `raw: `: first the identity, then a section of the result each, then one line a step with
-all digits. They are for whoever checks a result against its log (evaluate/bundle/raw_logs.py); a terminal does not show
-them. Standard library only.
+Each line is `raw: ` and one JSON object: first the identity, then one line per section of the result, then one line per
+step with all digits. evaluate/bundle/raw_logs.py checks results against them; a terminal does not show them. Standard
+library only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SECTIONS = ("gpu_info", "training_config", "resolved_config", "memory_metrics", 
 def lines(result: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines, with newline, for a result whose samples are not rounded yet.
 
-    Each is written at once, so that those of other ranks do not come between.
+    Write each line with one call, so that lines of other ranks do not mix with it.
     """
     yield _line({key: result[key] for key in IDENTITY})
     for section in SECTIONS:
@@ -31,12 +31,12 @@ def lines(result: Mapping[str, Any]) -> Iterator[str]:
 
 
 def is_raw(line: str) -> bool:
-    """Whether a line of a log is one of these."""
+    """Return True if a line of a log is one of these."""
     return line.startswith(PREFIX)
 
 
 def parse(line: str) -> dict[str, Any] | None:
-    """Return what a line of these says, None for one that is damaged."""
+    """Return the content of such a line, None if it is damaged."""
     try:
         content = json.loads(line.removeprefix(PREFIX))
     except (ValueError, RecursionError):

@@ -1,7 +1,7 @@
-"""The settings map's names of the keys of `resolved_config`, by which reports call a setting that differs.
+"""Names of the keys of `resolved_config` in reports, taken from the settings map.
 
-`train/settings_map` holds each of these settings with the keys of every framework; a test keeps both in step. A dot
-in a key leads into a mapping. The order is that of the map. Standard library only.
+`train/settings_map` holds each of these settings with the keys of every framework; a test keeps both equal. A dot in a
+key leads into a mapping. The order is that of the map. Standard library only.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a result holds: its sections and keys, the type of each, and the rules between them.
+"""Schema of a result: its sections and keys, the type of each, and the rules between them.
 
 Standard library only, so that a result can be checked on any machine. A JSON-Schema package is not used for that
-reason, and because half of the rules span several keys (equal lengths, a reason beside every null). A measurement
-that does not exist is `null` and has its reason in the `reasons` map of its section.
+reason, and because half of the rules span several keys (equal lengths, a reason beside every null). A missing
+measurement is `null`, with its reason in the `reasons` map of its section.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ STATUSES = ("ok", "oom", "failed", "timeout", "nan")
 _SETTINGS: dict[str, type | tuple[type, ...]] = {"num_gpus": int} | {
     place.key: place.kind for place in in_results().values() if place.kind is not None
 }
-"""Asked in `training_config`, read back from the running framework in `resolved_config`."""
-# One row a section: the keys it must have and the type of each. Every value in a section may be null with a reason,
+"""Requested in `training_config`, read back from the running framework in `resolved_config`."""
+# One row per section: its required keys and the type of each. Every value of a section may be null with a reason,
 # except those of `training_config`, which are settings and therefore known.
 SECTIONS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "gpu_info": {
@@ -142,8 +142,8 @@ OPTIONAL_SECTIONS: dict[str, dict[str, type | tuple[type, ...]]] = {
         "locked_memory_gb": Number,
     }
 }
-"""train/machine/conditions.py. Results of earlier versions and those read from logs do not have it; one that has it
-has it whole."""
+"""Written by train/machine/conditions.py. Results of earlier versions and those read from logs lack the section;
+where it is present, it is complete."""
 IDENTITY: dict[str, type | tuple[type, ...]] = {
     "platform": str,
     "framework": str,
@@ -156,18 +156,17 @@ IDENTITY: dict[str, type | tuple[type, ...]] = {
     "identity_sha256": str,
 }
 SAMPLE_DIGITS = {"step_times": 6, "data_wait_seconds": 6, "loss_values": 9, "grad_norms": 9, "learning_rates": 9}
-"""Significant digits of the raw samples. A float32 needs 9 to be read back exactly, which parity to 1e-6 relies on."""
+"""Significant digits of the raw samples. A float32 needs 9 to be read back exactly; parity to 1e-6 requires that."""
 SAMPLES = ("steps", *SAMPLE_DIGITS)
 SOURCES = ("recorder", "log", "earlier", "mlperf")
-"""What `source` of a result may be, `recorder` where it is left out. A result that was read from a framework's log may
-leave out more, each with its reason: what no log says (KNOWN_FROM_A_LOG must be known), and iterations whose printed
-time is no time of theirs (`excluded_steps`, reasons by step number). So may one of an `earlier` format of this kind of
-suite (evaluate/inputs/earlier.py) or of MLPerf (evaluate/inputs/mlperf_results.py), and these may lack their losses
-too."""
+"""Allowed values of `source`; the default is `recorder`. A result read from a framework's log may leave out more, each
+with its reason: values that no log contains (KNOWN_FROM_A_LOG must be known), and iterations whose printed time is not
+their own (`excluded_steps`, reasons by step number). The same holds for an `earlier` format of this kind of suite
+(evaluate/inputs/earlier.py) and for MLPerf (evaluate/inputs/mlperf_results.py); these may also lack their losses."""
 KNOWN_FROM_A_LOG = ("global_batch_size", "sequence_length", "num_gpus")
-"""Settings without which the throughput in a log cannot be worked out; an ok result knows `max_steps` as well."""
+"""Settings that are needed to derive the throughput from a log; an ok result also has `max_steps`."""
 LARGEST_INTEGER = 2**63 - 1
-"""JSON has no limit, but whoever else reads the file has one, and no count here comes near."""
+"""JSON has no limit, but other readers of the file have this one; every count here is far below it."""
 MEASURED_WHEN_OK = (
     ("performance_metrics", "avg_step_time_seconds"),
     ("performance_metrics", "tokens_per_second_per_gpu"),
@@ -178,7 +177,7 @@ MEASURED_WHEN_OK = (
 
 
 def with_later_settings(result: dict[str, Any]) -> dict[str, Any]:
-    """Return a result with the settings that did not exist yet when it was written, at the value that ran then."""
+    """Return a result with each setting that is newer than the result, at the value that was used then."""
     for place in in_results().values():
         if place.before is not None:
             for section in ("training_config", "resolved_config"):
@@ -188,7 +187,7 @@ def with_later_settings(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def problems(result: Mapping[str, Any]) -> list[str]:
-    """Return every way in which `result` breaks the schema, one line each; an empty list means that it is valid."""
+    """Return every violation of the schema in `result`, one line each; an empty list means that it is valid."""
     if result.get("schema_version") != SCHEMA_VERSION:
         return [f"schema_version: got {result.get('schema_version')!r}, this version reads {SCHEMA_VERSION}"]
     found: list[str] = []
@@ -280,9 +279,9 @@ def _sample_problems(result: Mapping[str, Any]) -> list[str]:
         if key == "loss_values" and result.get("source") in ("earlier", "mlperf"):
             allowed_null = True
         if key == "data_wait_seconds":
-            allowed_null = _data_wait_fraction(result) is None  # a framework that cannot tell
+            allowed_null = _data_wait_fraction(result) is None  # the framework cannot measure it
         if set(map(type, lists[key] or [])) <= {float} and all(map(math.isfinite, lists[key] or [])):
-            continue  # what nearly every list is, told in a tenth of the time
+            continue  # nearly every list, checked in a tenth of the time
         for value in lists[key] or []:
             if (value is None and not allowed_null) or (value is not None and not _is_instance(value, Number)):
                 found.append(f"{key}: got {value!r}, wanted finite numbers" + (" or null" if allowed_null else ""))
@@ -317,5 +316,5 @@ SLOWDOWNS = frozenset(
         *("prochot", "socket_thermal", "vr_thermal", "hbm_thermal", "throttled"),
     )
 )
-"""Reasons to run slower that a healthy, cooled GPU never gives. A power cap that is reached is none of them: a GPU at
-full work stands at its cap. First row NVIDIA's (NVML, nvmlClocksEventReasons), second AMD's (amd-smi metric)."""
+"""Throttle reasons that a healthy, cooled GPU never reports. A reached power cap is not among them: a fully loaded GPU
+runs at its cap. First row NVIDIA's (NVML, nvmlClocksEventReasons), second AMD's (amd-smi metric)."""

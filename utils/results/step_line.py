@@ -1,7 +1,7 @@
-"""The line that a trainer prints for each finished step, written and read in one place.
+"""Writer and parser of the line that a trainer prints for each finished step.
 
-The launcher's watchdog and the matrix's view follow a job by these lines alone, so that whatever prints them - our own
-recorder or, translated, a vendor's log - can be watched. Standard library only.
+The launcher's watchdog and the matrix's view follow a job only by these lines. Our recorder prints them; lines of a
+vendor's log are translated into them. Standard library only.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Step:
-    """One finished optimizer step as its line tells it: rounded figures, for people and for the watchdog."""
+    """One finished optimizer step, with the rounded figures of its line, for people and for the watchdog."""
 
     number: int
     """From 1."""
@@ -21,9 +21,9 @@ class Step:
     average_seconds: float
     """Mean of the steps so far without the first."""
     loss: float
-    """Nats per token; NaN where it is."""
+    """Nats per token; may be NaN."""
     memory_gb: float
-    """NaN where a vendor's log does not say it."""
+    """NaN if a vendor's log does not contain it."""
 
 
 _STEP = re.compile(
@@ -35,9 +35,9 @@ _STEP = re.compile(
 def format_step(
     title: str, number: int, total: int, seconds: float, average_seconds: float, loss: float, memory_gb: float
 ) -> str:
-    """Return the line, with its newline, of one step (see Step); `title` (a word) says what it runs on.
+    """Return the line of one step, with newline (see Step); `title` is one word for the platform.
 
-    Takes numbers and no Step: making one costs a tenth of what the recorder may take at the boundary of a step.
+    It takes numbers instead of a Step, which would cost a tenth of the recorder's time budget between two steps.
     """
     return (
         f"[{title}] Step {number}/{total} | {seconds:.3f} s | avg {average_seconds:.3f} s | loss {loss:.4f} | "
@@ -46,7 +46,7 @@ def format_step(
 
 
 def parse_step(line: str) -> Step | None:
-    """Return the step that a line of a trainer's output reports, or None where it reports none."""
+    """Return the step in a line of a trainer's output, or None for any other line."""
     match = _STEP.match(line)
     if match is None:
         return None

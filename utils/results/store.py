@@ -1,19 +1,18 @@
-"""The unified result of one job on the disk: written whole or not at all, read only when valid, found, set aside.
+"""Result files: written atomically, read only if valid, found in folders, and set aside before a new attempt.
 
-What a result holds and which rules it obeys is utils/results/schema.py's. Standard library only.
+utils/results/schema.py defines the content of a result and its rules. Standard library only.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
 import re
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from utils.files import write_whole
 from utils.redact import json_value
 from utils.results.schema import (
     OPTIONAL_SECTIONS,
@@ -45,14 +44,14 @@ __all__ = [
 ]
 
 SUPERSEDED = "superseded"
-"""Folder beside the results that keeps earlier attempts; readers do not look into it."""
+"""Folder beside the results that keeps earlier attempts; readers skip it."""
 SUMMARY_DECIMALS = 3
 SUMMARY_DIGITS = 3
 """Floats of a summary keep 3 decimals and never fewer than 3 significant digits: 0.0004 J a token is not 0.0."""
 
 
 class ResultError(ValueError):
-    """A file that is no result or breaks the schema; the message names file, key, value and what is allowed."""
+    """The file is not a result or breaks the schema; the message names file, key, value and what is allowed."""
 
 
 def validate(result: Mapping[str, Any], where: str) -> None:
@@ -63,15 +62,15 @@ def validate(result: Mapping[str, Any], where: str) -> None:
 
 
 def result_name(platform: str, framework: str, model: str, run: int) -> str:
-    """Return the file name of a result. It is for people; identity is in the JSON."""
+    """Return the file name of a result. It is for people; the JSON holds the identity."""
     return f"train_{platform}_{framework}_{model}_run{run}.json"
 
 
 def write(result: Mapping[str, Any], path: Path, *, replace: bool = True) -> bool:
-    """Write a validated result so that `path` holds all of it or nothing of it.
+    """Validate a result and write it to `path` atomically.
 
-    With `replace=False` an existing file stays as it is and False is returned: of several ranks that fail, the first
-    one's reason is kept. Raises ResultError for an invalid result and OSError where the disk says no.
+    With `replace=False` an existing file is kept and False returned: if several ranks fail, the reason of the first is
+    kept. Raises ResultError for an invalid result and OSError if it cannot be written.
     """
     content = rounded(result)
     validate(content, str(path))
@@ -79,39 +78,21 @@ def write(result: Mapping[str, Any], path: Path, *, replace: bool = True) -> boo
 
 
 def write_json(content: Mapping[str, Any], path: Path, *, replace: bool = True) -> bool:
-    """Write JSON without secrets through a temporary name, fsync and rename; see `write` for `replace`.
+    """Write JSON without secrets atomically; see `write` for `replace`.
 
-    Raises ResultError, with nothing written, for what JSON does not have (NaN, an object of some library).
+    Raises ResultError, with nothing written, for a value that JSON cannot represent (NaN, an object of some library).
     """
     try:
         text = json.dumps(json_value(content), indent=1, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise ResultError(f"{path}: cannot be written as JSON: {error}") from error
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary_name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    temporary = Path(temporary_name)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf8") as file:
-            file.write(text + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.chmod(0o644)
-        if replace:
-            temporary.replace(path)
-            return True
-        try:
-            os.link(temporary, path)
-        except FileExistsError:
-            return False
-        return True
-    finally:
-        temporary.unlink(missing_ok=True)
+    return write_whole(path, text + "\n", replace=replace)
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Return the validated result in `path`, with null for each key that it leaves out with a reason.
+    """Return the validated result in `path`, with null for each key that is missing with a reason.
 
-    Raises ResultError where it is no result.
+    Raises ResultError if it is not a result.
     """
     try:
         text = path.read_text(encoding="utf8")
@@ -128,9 +109,9 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def find(folders: Iterable[Path]) -> Iterator[Path]:
-    """Yield every result file (`train_*.json`) below the folders, sorted; superseded attempts are passed over.
+    """Yield every result file (`train_*.json`) below the folders, sorted; superseded attempts are skipped.
 
-    A path that is itself a file is yielded as it is. Raises ResultError where a path does not exist.
+    A path that is itself a file is yielded as it is. Raises ResultError if a path does not exist.
     """
     seen: set[Path] = set()
     for folder in folders:
@@ -147,8 +128,8 @@ def find(folders: Iterable[Path]) -> Iterator[Path]:
 def set_aside(path: Path) -> int:
     """Move an existing result to the superseded attempts beside it; return the number of the next attempt (from 1).
 
-    It keeps the number that it says it has. Numbers go on from the largest one there, so that no attempt is lost where
-    somebody has removed an earlier one.
+    The result keeps its own attempt number. Numbers continue from the largest existing one, so that no attempt is
+    overwritten after somebody removed an earlier one.
     """
     kept = path.parent / SUPERSEDED
     numbered = (re.fullmatch(r".*_attempt(\d+)", old.stem) for old in kept.glob(f"{path.stem}_attempt*.json"))
@@ -162,7 +143,7 @@ def set_aside(path: Path) -> int:
 
 
 def _attempt_of(path: Path) -> int:
-    """Return the number of the attempt that a result stands for; 0 for a file that is no result."""
+    """Return the attempt number of a result; 0 for a file that is not a result."""
     try:
         return int(read(path)["attempt"])
     except ResultError:

@@ -143,7 +143,7 @@ def test_more_than_one_epoch_warns(tmp_path):
 
 def test_more_than_four_epochs_is_an_error_unless_allowed(tmp_path):
     assert check_epochs(config_of(tmp_path, "SL=2", "GBS=2", "TRAIN_ITERS=1"), 2)[0] == 2.5
-    with pytest.raises(DataError, match="5.0 epochs is memorising; take more SAMPLES or say ALLOW_REPEAT=true"):
+    with pytest.raises(DataError, match="5.0 epochs is memorising; take more SAMPLES or set ALLOW_REPEAT=true"):
         check_epochs(config_of(tmp_path), 13)
     assert check_epochs(config_of(tmp_path, "ALLOW_REPEAT=true"), 13)[0] == 5.0
 

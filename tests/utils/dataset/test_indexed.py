@@ -85,7 +85,7 @@ def overwrite(offset: int, content: bytes) -> Callable[[bytes], bytes]:
 @pytest.mark.parametrize(
     ("ending", "damage", "message"),
     [
-        ("bin", lambda old: old[:-2], r"text\.v1\.bin: got 14 bytes, shorter than the 16 that text\.v1\.idx says"),
+        ("bin", lambda old: old[:-2], r"text\.v1\.bin: got 14 bytes, shorter than the 16 that text\.v1\.idx requires"),
         ("bin", lambda old: old + b"\0\0", r"text\.v1\.bin: got 18 bytes, longer than the 16"),
         ("bin", lambda old: b"", "got 0 bytes, shorter"),
         ("idx", lambda old: b"", r"text\.v1\.idx: got 0 bytes, wanted at least the 34"),
@@ -149,7 +149,7 @@ def test_manifest_comes_back_as_written(prefix: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "is no JSON"),
+        ("{", "is not JSON"),
         ("[]", "got format_version None, wanted 1"),
         ('{"format_version": 2}', "got format_version 2, wanted 1"),
         ('{"format_version": 1, "documents": 1}', "lacks sequences, tokens"),

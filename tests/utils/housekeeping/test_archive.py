@@ -254,14 +254,8 @@ def test_the_standard_library_is_enough(output):
 
 
 def test_packing_that_takes_a_while_is_counted_on_a_terminal_only(monkeypatch, capsys):
-    times = iter([0.0, 1.0, 3.0])
-    monkeypatch.setattr(archive.time, "monotonic", lambda: next(times))
-    monkeypatch.setattr(archive.sys.stderr, "isatty", lambda: True)
-    progress = archive._Progress(1200)
-    for done in (1, 1100):
-        progress.show(done)
-    progress.end()
-    assert capsys.readouterr().err == "\rpacking 1,100 of 1,200 files\n"
-    monkeypatch.setattr(archive.sys.stderr, "isatty", lambda: False)
-    archive._Progress.show(progress, 1200)
-    assert capsys.readouterr().err == ""
+    for is_terminal, wanted in ((True, "\rpacking 1,100 of 1,200 files\rpacking 1,200 of 1,200 files\n"), (False, "")):
+        monkeypatch.setattr(archive.sys.stderr, "isatty", lambda is_terminal=is_terminal: is_terminal)
+        for done, elapsed_seconds in ((1, 1.0), (1100, 3.0), (1200, 4.0)):
+            archive._show_progress(done, 1200, elapsed_seconds)
+        assert capsys.readouterr().err == wanted

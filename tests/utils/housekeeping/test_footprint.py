@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -106,13 +105,17 @@ def test_a_marker_that_is_not_ours_stays_and_the_folder_is_not_used(fault, folde
     assert (folder / MARKER).read_bytes() == before
 
 
-def test_a_marker_that_is_a_link_or_a_pipe_is_not_ours(folder, tmp_path):
+def test_a_marker_that_is_a_link_a_pipe_or_a_folder_is_not_ours(folder, tmp_path):
     mark(tmp_path / "other", "output")
     (folder / MARKER).symlink_to(tmp_path / "other" / MARKER)
     with pytest.raises(FootprintError, match=MARKER):
         mark(folder, "output")
     (folder / MARKER).unlink()
     os.mkfifo(folder / MARKER)  # must not wait for a writer
+    with pytest.raises(FootprintError, match="no regular file"):
+        mark(folder, "output")
+    (folder / MARKER).unlink()
+    (folder / MARKER).mkdir()
     with pytest.raises(FootprintError, match="no regular file"):
         mark(folder, "output")
 
@@ -210,9 +213,7 @@ def test_results_and_logs_of_every_job_are_known(framework, model, label, tmp_pa
     job = Job(load("cpu", arguments=[f"OUTPUT_DIR={tmp_path}", f"LABEL={label}"], environ={}), framework, model, 12, 3)
     store.write_json({}, job.result_path)
     assert (layout_at(label) if label else OUTPUT_LAYOUT).kind_of(job.result_path.name) == "result"
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{job.result_path.name}.", dir=tmp_path)
-    os.close(descriptor)
-    assert OUTPUT_LAYOUT.kind_of(Path(temporary).name) == "temporary"
+    assert OUTPUT_LAYOUT.kind_of(temporary_beside(job.result_path).name) == "temporary"
     store.set_aside(job.result_path)
     (kept,) = (job.result_path.parent / store.SUPERSEDED).iterdir()
     assert layout_at(f"{label}/superseded".lstrip("/")).kind_of(kept.name) == "result"

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 from pathlib import Path
 
 import pytest
@@ -268,31 +267,6 @@ def test_raw_samples_keep_six_digits_of_times_and_nine_of_the_rest(tmp_path):
     stored = read(tmp_path / "train_x.json")
     assert {stored[key][0] for key in ("step_times", "data_wait_seconds")} == {0.333333}
     assert {stored[key][0] for key in ("loss_values", "grad_norms", "learning_rates")} == {0.333333333}
-
-
-@pytest.mark.parametrize("breaking", ["fsync", "replace"])
-def test_a_write_that_breaks_off_leaves_the_old_file_and_no_other(tmp_path, monkeypatch, breaking):
-    path = tmp_path / "train_x.json"
-    write(example_result(), path)
-    before = path.read_bytes()
-
-    def no_space(*arguments):
-        raise OSError("no space left on device")
-
-    monkeypatch.setattr(*((os, "fsync") if breaking == "fsync" else (Path, "replace")), no_space)
-    with pytest.raises(OSError, match="no space"):
-        write(example_result(run=2), path)
-    assert list(tmp_path.iterdir()) == [path]
-    assert path.read_bytes() == before
-
-
-def test_a_result_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
-    path = tmp_path / "train_x.json"
-    seen = []
-    sync = os.fsync
-    monkeypatch.setattr(os, "fsync", lambda file: (seen.append(path.exists()), sync(file)))
-    write(example_result(), path)
-    assert seen == [False]
 
 
 def test_of_several_failures_the_first_stays(tmp_path):

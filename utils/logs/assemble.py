@@ -1,32 +1,32 @@
-"""From what the lines of a log have said to one run: what was known beside them, what speaks against it, its status."""
+"""Assemble the iterations and facts of a log into one run: figures known from elsewhere, problems, status."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from utils.logs import join as log_join
+from utils.logs import join
 from utils.logs.facts import parameter_count
 from utils.logs.join import Joined
-from utils.logs.run_log import Fact, Memory, RunLog, Seen, Step
+from utils.logs.run_log import Fact, IterationLine, Memory, RunLog, Step
 
 ASKED = "asked"
-"""Where a fact stands that the caller knew and the log does not say."""
+"""`where` of a fact that the caller knew and the log does not contain."""
 FEW_DIGITS = 4
 NO_ITERATION = "no line tells of an iteration"
 _OF_TOKENS = ("sequence_length", "global_batch_size", "world_size")
 
 
 class LogFormatError(ValueError):
-    """Files that hold no training, or not one of the framework that was asked for; the message says what they hold."""
+    """The files hold no training of the requested framework; the message states what they hold."""
 
 
 class ContradictionError(LogFormatError):
-    """A log that says otherwise than its reader; the message shows both, with the line."""
+    """The log contradicts the figures that the caller gave; the message shows both, with the line."""
 
 
-def whole_run(framework: str, joined: Joined, memory: dict[str, Memory], known: Mapping[str, int]) -> RunLog:
-    """Return the run; raise ContradictionError where the log says otherwise than `known`."""
-    seen = joined.seen()
+def assemble_run(framework: str, joined: Joined, memory: dict[str, Memory], known: Mapping[str, int]) -> RunLog:
+    """Return the run; raise ContradictionError if the log contradicts `known`."""
+    iterations = joined.in_order()
     found, notes = dict(joined.facts), []
     if (count := parameter_count(found)) is not None:
         found["parameter_count"] = count
@@ -34,40 +34,40 @@ def whole_run(framework: str, joined: Joined, memory: dict[str, Memory], known: 
     for name, value in known.items():
         found.setdefault(name, Fact(value, ASKED))
     per_gpu = _tokens_per_gpu(found)
-    if per_gpu and log_join.fill_times(seen, per_gpu):
+    if per_gpu and join.fill_times(iterations, per_gpu):
         notes.append("step times are worked out from the printed tokens/s/GPU: SL x GBS / GPUs / tokens/s/GPU")
-    steps, excluded = log_join.to_steps(seen)
-    bounds, disagreeing = log_join.tokens_of_a_step(steps)
-    if derived := log_join.derived_sequence_length(joined.facts, bounds):
+    steps, excluded = join.to_steps(iterations)
+    bounds, disagreeing = join.tokens_of_a_step(steps)
+    if derived := join.derived_sequence_length(joined.facts, bounds):
         _contradict({"sequence_length": derived}, known)
         found.setdefault("sequence_length", derived)
     per_gpu = _tokens_per_gpu(found)
     if per_gpu and bounds:
         _check_tokens(bounds, per_gpu, found, steps)
-        disagreeing = log_join.disagreements(steps, per_gpu, per_gpu)
-    nan = log_join.not_finite(seen)
+        disagreeing = join.disagreements(steps, per_gpu, per_gpu)
+    nan = join.not_finite(iterations)
     total = found.get("total_steps")
     problems = [
         *nan,
         *_ends(found),
         *(
-            _hugging_face(seen, total)
+            _hugging_face(iterations, total)
             if framework == "hf"
-            else log_join.gaps(seen, int(total.value) if total else None)
+            else join.gaps(iterations, int(total.value) if total else None)
         ),
-        *([] if seen else [NO_ITERATION]),
+        *([] if iterations else [NO_ITERATION]),
         *joined.conflicts,
-        *log_join.troubles(seen),
-        *log_join.without_time(steps),
+        *join.troubles(iterations),
+        *join.without_time(steps),
         *disagreeing,
     ]
-    digits = min((one.step_time.digits for one in seen if one.step_time), default=None)
+    digits = min((one.step_time.digits for one in iterations if one.step_time), default=None)
     notes += [f"iteration {number} is left out: {why}" for number, why in excluded.items()]
     if digits is not None and digits <= FEW_DIGITS:
         notes.append(f"step times are known to {digits} significant digits, as the log prints them")
     return RunLog(
         framework=framework,
-        format=_format(framework, seen),
+        format=_format(framework, iterations),
         steps=steps,
         excluded=excluded,
         facts=found,
@@ -79,8 +79,8 @@ def whole_run(framework: str, joined: Joined, memory: dict[str, Memory], known: 
     )
 
 
-def _format(framework: str, seen: Sequence[Seen]) -> str:
-    names = " + ".join(dict.fromkeys(one.format for one in seen))
+def _format(framework: str, iterations: Sequence[IterationLine]) -> str:
+    names = " + ".join(dict.fromkeys(one.format for one in iterations))
     return names.replace("Megatron-LM", "Megatron Bridge") if framework == "bridge" else names
 
 
@@ -95,7 +95,7 @@ def _contradict(found: Mapping[str, Fact], known: Mapping[str, int]) -> None:
 
 
 def _tokens_per_gpu(found: Mapping[str, Fact]) -> float | None:
-    """Return SL x GBS / GPUs where all three are known."""
+    """Return SL x GBS / GPUs if all three are known."""
     facts_of_it = [found.get(name) for name in ("sequence_length", "global_batch_size", "world_size")]
     length, size, gpus = (float(fact.value) if fact else 0.0 for fact in facts_of_it)
     return length * size / gpus if length and size and gpus else None
@@ -104,7 +104,7 @@ def _tokens_per_gpu(found: Mapping[str, Fact]) -> float | None:
 def _check_tokens(
     bounds: tuple[float, float], per_gpu: float, found: Mapping[str, Fact], steps: Sequence[Step]
 ) -> None:
-    """Raise ContradictionError where the lines agree with each other, but not with what was said beside them."""
+    """Raise ContradictionError if the lines agree with each other, but not with the figures that the caller gave."""
     if bounds[0] <= per_gpu <= bounds[1] or ASKED not in {found[name].where for name in _OF_TOKENS}:
         return
     first = next(step for step in steps if step.step_time_seconds and step.tokens_per_second_per_gpu)
@@ -116,7 +116,7 @@ def _check_tokens(
 
 
 def _ends(found: Mapping[str, Fact]) -> list[str]:
-    """Return what the log says of a bad end."""
+    """Return the problems of a run that ended with an error."""
     problems = []
     if out := found.get("out_of_memory"):
         problems.append(f"{out.value} ({out.where})")
@@ -125,8 +125,8 @@ def _ends(found: Mapping[str, Fact]) -> list[str]:
     return problems
 
 
-def _hugging_face(seen: Sequence[Seen], total: Fact | None) -> list[str]:
+def _hugging_face(iterations: Sequence[IterationLine], total: Fact | None) -> list[str]:
     problems = ["the Hugging Face Trainer prints no time of a step; run it with our train_hf for that"]
-    if total is not None and total.value != len(seen):
-        problems.append(f"{len(seen)} losses of {total.value} steps: it does not print of which")
+    if total is not None and total.value != len(iterations):
+        problems.append(f"{len(iterations)} losses of {total.value} steps: it does not print of which")
     return problems
