@@ -1,4 +1,4 @@
-"""What speaks against a job is said before it and stands in its result; STRICT=1 refuses the job instead."""
+"""Warnings about a job are printed before it and recorded in its result; with STRICT=1 they refuse the job."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 def job(platform: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *settings: str) -> int:
-    """Launch a job whose trainer does nothing but print the job that it belongs to."""
+    """Launch a job whose trainer only prints the name of its job."""
     prefix = write_toy_data(tmp_path / "text")
     script = f"import os; print('belongs to', os.environ[{job_processes.MARKER!r}].split(':')[3])"
     monkeypatch.setattr(launch, "_command", lambda job, settings: [sys.executable, "-c", script])
