@@ -1,4 +1,4 @@
-"""shell/build.sh with stand-ins for the engines: the commands that it runs, and the values that they must not contain."""
+"""shell/build.sh with stand-ins for the engines: the commands that it runs, and values that they must not contain."""
 
 from __future__ import annotations
 
