@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from example import example_result
 from train import launch, matrix
 from train.job.job import Job
 from train.machine import conditions, job_processes, machine_state
-from train.machine.gpu_state import GpuState
+from train.machine.gpu_state import GpuProcess, GpuState
 from train.machine.machine_state import MachineState
 from train.preflight import job_checks, machine_warnings
 from train.runner import plan, run_job
@@ -158,6 +159,15 @@ def test_gpus_that_differ_are_said_once() -> None:
     )
     (line,) = machine_warnings.warnings("amd", seen("amd", QUIET, slower))
     assert line == "gpu: power caps differ, 600 to 750 W; the slowest holds up all others"
+
+
+@pytest.mark.parametrize(("more", "words"), [(1, "1 more process holds"), (2, "2 more processes hold")])
+def test_only_the_first_processes_are_listed_and_the_others_counted(more: int, words: str) -> None:
+    count = machine_warnings.MOST_PROCESSES + more
+    processes = tuple(GpuProcess(99_000_000 + number, 0, "python", 1.0) for number in range(count))
+    lines = machine_warnings.warnings("nvd", replace(seen("nvd"), processes=processes))
+    assert len(lines) == machine_warnings.MOST_PROCESSES + 1
+    assert lines[-1] == f"gpu: {words} GPUs; see ./shell/gpu.sh"
 
 
 def test_gpus_that_nobody_answers_for_are_a_warning_with_the_reason() -> None:
