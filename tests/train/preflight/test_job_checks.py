@@ -284,7 +284,7 @@ def test_a_result_that_cannot_be_written_again_keeps_its_numbers(
 
 def test_the_matrix_shows_a_warning_when_the_job_begins_and_not_what_comes_later() -> None:
     state = JobState(1, Job(load("cpu", None, arguments=["FRAMEWORK=hf", "MODEL=llama"]), "hf", "llama"))
-    output = run_job.Output(state)
+    output = run_job.LauncherOutput(state)
     for line in ("warning: gpu 0: is 97 % busy\n", "a line\n", "  warning: indented\n"):
         output.take(line)
     state.take_step(Step(1, 6, 1.0, 1.0, 8.0, 1.0))
