@@ -1,23 +1,23 @@
 # The image for machines without a GPU: Python and the suite's own environment. ./shell/build.sh builds it.
 #
-# PyTorch is the build for CPUs. NeMo is not in the image: shell/inside/setup_nemo.sh makes its environment (2.5 GB) on the
-# machine itself.
+# PyTorch is the build for CPUs. The image does not contain NeMo: shell/inside/setup_nemo.sh makes its environment (2.5 GB)
+# on the machine itself.
 ARG BASE_IMAGE=docker.io/library/python:3.11-slim
 FROM ${BASE_IMAGE}
 
-# Any user may run the image: HOME is open to all, and the environment is readable to all.
+# Any user may run the image: HOME is writable for all, and the environment is readable for all.
 ENV HOME=/workspace/home \
     USER=tprimat \
     TPRIMAT_VENV=/opt/tprimat/venv
 RUN mkdir -p /workspace/code /workspace/home && chmod 1777 /workspace/home
 WORKDIR /workspace/code
 
-# Only what decides the environment, so that a change elsewhere in the checkout does not make it anew.
+# Only the files that determine the environment, so that other changes in the checkout do not rebuild it.
 COPY --chmod=0755 cpu-requirements.txt ./
 COPY --chmod=0755 shell/platform.sh shell/setup.sh shell/
 COPY --chmod=0755 shell/lib/environment.sh shell/lib/install.sh shell/lib/torch_source.py shell/lib/
 COPY --chmod=0755 shell/inside/setup_image.sh shell/inside/
-# pip's settings and the proxies of the machine that builds are mounted for this one step, and are not in the image.
+# pip's settings and the proxies of the building machine are mounted for this step only and are not stored in the image.
 RUN --mount=type=secret,id=settings,target=/run/tprimat/settings \
     --mount=type=secret,id=pip_global,target=/run/tprimat/global/pip/pip.conf \
     --mount=type=secret,id=pip_user,target=/run/tprimat/user/pip/pip.conf \
@@ -27,7 +27,7 @@ RUN --mount=type=secret,id=settings,target=/run/tprimat/settings \
 
 COPY --chmod=0755 . ./
 ENV TPRIMAT_IN_CONTAINER=1
-# The entry point of a base image prints a banner where the results of our scripts belong.
+# The entry point of a base image prints a banner to stdout, where the output of our scripts belongs.
 ENTRYPOINT []
 CMD ["bash"]
 ARG BASE_IMAGE

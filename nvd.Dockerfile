@@ -1,22 +1,22 @@
 # The image for NVIDIA GPUs: NVIDIA's NeMo image and, beside it, the suite's own environment. ./shell/build.sh builds it.
 #
-# PyTorch, numpy and TransformerEngine are NVIDIA's, and so is NeMo with its own Python; none of them is replaced.
+# PyTorch, numpy, TransformerEngine and NeMo (with its own Python) are those of NVIDIA's image; none of them is replaced.
 ARG BASE_IMAGE=nvcr.io/nvidia/nemo:25.04
 FROM ${BASE_IMAGE}
 
-# Any user may run the image: HOME is open to all, and the environment is readable to all.
+# Any user may run the image: HOME is writable for all, and the environment is readable for all.
 ENV HOME=/workspace/home \
     USER=tprimat \
     TPRIMAT_VENV=/opt/tprimat/venv
 RUN mkdir -p /workspace/code /workspace/home && chmod 1777 /workspace/home
 WORKDIR /workspace/code
 
-# Only what decides the environment, so that a change elsewhere in the checkout does not make it anew.
+# Only the files that determine the environment, so that other changes in the checkout do not rebuild it.
 COPY --chmod=0755 cpu-requirements.txt nvd-requirements.txt ./
 COPY --chmod=0755 shell/platform.sh shell/setup.sh shell/
 COPY --chmod=0755 shell/lib/environment.sh shell/lib/install.sh shell/lib/torch_source.py shell/lib/
 COPY --chmod=0755 shell/inside/setup_image.sh shell/inside/
-# pip's settings and the proxies of the machine that builds are mounted for this one step, and are not in the image.
+# pip's settings and the proxies of the building machine are mounted for this step only and are not stored in the image.
 RUN --mount=type=secret,id=settings,target=/run/tprimat/settings \
     --mount=type=secret,id=pip_global,target=/run/tprimat/global/pip/pip.conf \
     --mount=type=secret,id=pip_user,target=/run/tprimat/user/pip/pip.conf \
@@ -26,7 +26,7 @@ RUN --mount=type=secret,id=settings,target=/run/tprimat/settings \
 
 COPY --chmod=0755 . ./
 ENV TPRIMAT_IN_CONTAINER=1
-# The entry point of a base image prints a banner where the results of our scripts belong.
+# The entry point of a base image prints a banner to stdout, where the output of our scripts belongs.
 ENTRYPOINT []
 CMD ["bash"]
 ARG BASE_IMAGE

@@ -1,4 +1,4 @@
-"""shell/build.sh with stand-ins for the engines: what they are asked to do, and what is kept out of their arguments."""
+"""shell/build.sh with stand-ins for the engines: the commands that it runs, and values that they must not contain."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ TOOLS = (
 
 
 class Machine:
-    """A copy of what build.sh reads below a folder with a space in its name, and a PATH of stand-ins."""
+    """A copy of the files that build.sh reads, below a folder with a space in its name, and a PATH of stand-ins."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "a checkout"

@@ -1,6 +1,6 @@
-"""The commands that start containers: every engine on every platform, judged by stand-ins that refuse what they do.
+"""The commands that start containers: every engine on every platform, run by stand-ins that reject what engines reject.
 
-The checkout lies in a folder with spaces and a comma in its name.
+The checkout is in a folder with spaces and a comma in its name.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def machine(tmp_path):
 
 
 def run(machine, script, *arguments, engine="docker", platform="cpu", code=0, **changes):
-    """Run a script and return the one container that it has started."""
+    """Run a script and return the one container that it started."""
     before = len(machine.started)
     done = machine.run(script, f"PLATFORM={platform}", *arguments, RUNTIME=engine, **changes)
     assert done.returncode == code, done.stderr

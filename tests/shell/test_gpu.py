@@ -63,7 +63,7 @@ def start(sleepers: list[int], program: str = SLEEP, **environment: str) -> subp
 
 
 def left_behind(sleepers: list[int], job: str = "train_cpu_mega_llama_run1") -> int:
-    """Start a launcher that starts a marked process and dies; return the id of what it leaves behind."""
+    """Start a launcher that starts a marked process and dies; return the id of that process."""
     launcher = (
         "import os, subprocess, sys; from train.machine import job_processes\n"
         f"environment = dict(os.environ, {job_processes.MARKER}=job_processes.marker({job!r}))\n"

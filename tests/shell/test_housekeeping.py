@@ -15,7 +15,7 @@ from utils.settings.config import ROOT
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """Return a copy of the checkout without .venv, in a folder whose name has a space."""
+    """Return a copy of the checkout without .venv, in a folder whose name contains a space."""
     root = tmp_path / "a checkout"
     for folder in ("shell", "utils", "evaluate", "train"):
         shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
@@ -27,7 +27,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def run(script: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    """Run a script of a machine without a GPU, from a folder that is not the checkout."""
+    """Run a script as on a machine without a GPU, from outside the checkout."""
     environ = {"HOME": os.environ["HOME"], "PATH": os.environ["PATH"], "PLATFORM": "cpu", **environ}
     command = [str(script), *arguments]
     return subprocess.run(command, cwd="/", env=environ, capture_output=True, text=True, timeout=60)
@@ -48,7 +48,7 @@ def test_bad_settings_end_with_2_and_one_line(script, checkout):
 
 
 def test_wrap_and_purge_work_without_the_suites_environment(checkout):
-    """Neither makes it; the settings of the machine without a GPU have the data inside OUTPUT_DIR."""
+    """Neither creates it. On a machine without a GPU, DATA_DIR is inside OUTPUT_DIR."""
     wrapped = run(checkout / "shell" / "wrap.sh")
     assert (wrapped.returncode, wrapped.stderr) == (0, "")
     assert wrapped.stdout.startswith(f"{checkout}/output/output.zip: 20 files, ")
@@ -83,7 +83,7 @@ def test_a_job_without_its_names_is_bad_input():
 
 
 def stand_in(checkout: Path, *programs: str) -> None:
-    """Put programs in the place of others that print their arguments, one a line."""
+    """Replace programs with stand-ins that print their arguments, one per line."""
     for name in programs:
         path = checkout / name
         path.parent.mkdir(parents=True, exist_ok=True)

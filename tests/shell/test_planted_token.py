@@ -1,4 +1,4 @@
-"""A token in secrets.env goes through a whole run, from the data to the archive, and is found nowhere afterwards.
+"""A token in secrets.env is used in a whole run, from the data to the archive, and is found nowhere afterwards.
 
 The ranks print it in every way that a library does, and one fails with it in the reason.
 """
@@ -22,7 +22,7 @@ from utils.results import store
 from utils.settings.config import ROOT
 
 TOKEN = "hf_" + "".join(chr(ord("A") + (7 * place) % 26) for place in range(34))
-"""In the form of a token of the hub, and none; it stands in no file of this checkout."""
+"""Shaped like a token of the hub, but invalid; no file of this checkout contains it."""
 MARK = "TPRIMAT_TEST_PLANTED"
 SETTINGS = ("FRAMEWORK=mega", "MODEL=llama", "RUNS=2", "TRAIN_ITERS=2", "WARMUP_ITERS=0", "CPU_RANKS=1")
 SMALL = ("GBS=2", "MBS=2", "SL=64", "RUNTIME=native")
@@ -48,7 +48,7 @@ if "train.train_mega" in " ".join(sys.orig_argv) and "RANK" in os.environ:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
-    """A copy of the checkout, because secrets.env lies in it; the environment is the same."""
+    """Return a copy of the checkout for its own secrets.env; the environment is shared."""
     root = tmp_path_factory.mktemp("planted") / "checkout"
     for folder in ("shell", "utils", "evaluate", "train", "data"):
         shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
@@ -61,7 +61,7 @@ def checkout(tmp_path_factory):
 
 
 class Ran:
-    """What a whole run said, and what could be seen of its processes meanwhile."""
+    """Output of a whole run, and the data of its processes that were visible meanwhile."""
 
     def __init__(self, checkout: Path) -> None:
         folder = checkout.parent

@@ -1,4 +1,4 @@
-"""shell/platform.sh on fake device trees and fake driver tools: it tells the vendor, or says what to do; no guess."""
+"""shell/platform.sh on fake device trees and driver tools: it prints the vendor or an instruction, never a guess."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""shell/platform.sh and the pre-flight agree on one machine: the same stand-ins of the drivers' tools drive both."""
+"""shell/platform.sh and the pre-flight checks agree on a machine: both read the same stand-ins of driver tools."""
 
 from __future__ import annotations
 

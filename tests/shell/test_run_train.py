@@ -1,4 +1,4 @@
-"""The one command: bad input ends it with 2 and one line before anything is written, whatever layer it comes from.
+"""run_train.sh: bad input from any layer ends it with exit code 2 and one line, before anything is written.
 
 Run by shell/test.sh, which has set up the environment that the scripts use.
 """

@@ -1,4 +1,4 @@
-"""Which engine is taken: the first that really works, and it is said which and why the others were not."""
+"""The choice of the engine: the first that works, with the reason why the others were passed over."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ALL = "docker podman apptainer"
 
 @pytest.fixture
 def machine(tmp_path):
-    """Return a maker of the machine."""
+    """Return a function that makes a machine."""
 
     def make(engines=ALL, *, faults="", images="cpu amd nvd"):
         made = Machine(tmp_path / "m", engines, faults=faults)

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 LIBRARIES = sorted(ROOT.glob("shell/lib/*.sh"))
 COMMANDS = sorted(ROOT.glob("shell/*.sh"))
-"""What a person calls."""
+"""Scripts that a person calls."""
 JOBS = [*sorted(ROOT.glob("shell/inside/*.sh")), *sorted(ROOT.glob("train/*.sh"))]
 SCRIPTS = [*LIBRARIES, *COMMANDS, *JOBS, ROOT / ".ci" / "run"]
 each_script = pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: str(path.relative_to(ROOT)))

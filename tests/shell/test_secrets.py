@@ -1,4 +1,4 @@
-"""secrets.env: read by name into the environment, judged, never repeated in a message."""
+"""secrets.env: exported by name, checked, never repeated in a message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from utils.settings.config import ROOT
 
 TOKEN = "hf_" + "aB3" * 11 + "x"
-"""In the form of a token of the hub, and none."""
+"""Shaped like a token of the hub, but invalid."""
 SHOW = 'load_secrets; printf "[%s]" "${HF_TOKEN-unset}"; env | grep -c "^HF_TOKEN=" || true'
 
 

@@ -1,4 +1,4 @@
-"""`setting KEY` in bash gives what utils.configure gives, for every key and from every layer."""
+"""`setting KEY` in bash returns the same value as utils.configure, for every key and from every layer."""
 
 import os
 import shutil
@@ -21,7 +21,7 @@ ARGUMENTS = ["GBS=32", "MODEL=qwen", "GBS=128", "TARGET_LOSS=", "OUTPUT_DIR=~/x=
 
 @pytest.fixture
 def root(tmp_path):
-    """A checkout of settings, with a line of each odd kind that the grammar allows."""
+    """Return a checkout with settings that contain each unusual line that the grammar allows."""
     root = tmp_path / "a checkout"
     shutil.copytree(configure.ROOT / "shell", root / "shell")
     for path in configure.ROOT.glob("config*.env"):

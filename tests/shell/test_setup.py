@@ -31,7 +31,7 @@ esac
 
 
 class Checkout:
-    """A copy of what setup.sh reads, below a folder with a space in its name, and a PATH of stand-ins."""
+    """A copy of the files that setup.sh reads, below a folder with a space in its name, and a PATH of stand-ins."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "a checkout"
@@ -82,7 +82,7 @@ def requirements(name: str) -> list[Requirement]:
 
 
 def pins(name: str, python: str) -> dict[str, str]:
-    """Return the version by package that a file asks of one Python; fails where two lines speak of one package."""
+    """Return the versions that a file pins for one Python; fail if two lines pin one package."""
     found: dict[str, str] = {}
     for requirement in requirements(name):
         if requirement.marker is None or requirement.marker.evaluate({"python_version": python}):

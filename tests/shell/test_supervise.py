@@ -1,4 +1,4 @@
-"""Signals reach what runs in the container, no container stays behind, and the exit code is the job's."""
+"""Signals reach the job in the container, no container is left behind, and the exit code is the job's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ for name in INT TERM HUP; do trap "echo got-$name >>$STANDIN_OUT; sleep 0.2; exi
 echo started >>$STANDIN_OUT
 while :; do sleep 0.05; done
 """
-"""A job that ends in good order some time after it is told."""
+"""A job that ends cleanly some time after a signal."""
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def kill_client(machine):
 
 
 def ended(machine, process):
-    """Return the exit code, after seeing that no container is left."""
+    """Check that no container is left, and return the exit code."""
     _, stderr = process.communicate(timeout=LIMIT_SECONDS)
     assert not list(machine.state.iterdir()), stderr
     return process.returncode

@@ -1,4 +1,4 @@
-"""shell/test.sh and .ci/run in a copy of the checkout, with stand-ins for the tools: what runs, and the verdict."""
+"""shell/test.sh and .ci/run in a copy of the checkout, with stand-ins for the tools: commands and verdict."""
 
 from __future__ import annotations
 

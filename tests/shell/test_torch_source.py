@@ -1,4 +1,4 @@
-"""Which PyTorch a Python brings, and whether an index answers: real Pythons, a real local server."""
+"""shell/lib/torch_source.py with real Pythons and a real local server as the index."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCRIPT = Path(__file__).parents[2] / "shell" / "lib" / "torch_source.py"
 
 
 def ask(*arguments: str, packages: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the script with no packages but those in the folder."""
+    """Run the script with only the packages in the folder."""
     # -S: without site-packages, where the real torch lies; -E is left out because PYTHONPATH brings the stand-ins
     command = [sys.executable, "-S", str(SCRIPT), *arguments]
     environment = {"PYTHONPATH": str(packages)} | environment if packages else environment
@@ -75,14 +75,14 @@ def test_a_torch_that_cannot_be_imported_is_named_and_does_not_count(tmp_path: P
 
 
 class Index(BaseHTTPRequestHandler):
-    """An index that has torch and nothing else."""
+    """A package index with torch only."""
 
     def do_GET(self) -> None:  # noqa: N802
         self.send_response(200 if self.path.endswith("/whl/cpu/torch/") else 403)  # a proxy is asked for the whole URL
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture

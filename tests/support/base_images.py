@@ -1,4 +1,4 @@
-"""Stand-ins for the base images of the Dockerfiles: a Debian made here, and on it a PyTorch under a vendor's name.
+"""Stand-ins for the base images of the Dockerfiles: a Debian made here, with a PyTorch under a vendor's name.
 
 Nothing of a vendor is in them. What they prove is that the instructions and the requirement files install on an image
 with a Python and a PyTorch of its own, and leave both as they were.
@@ -20,9 +20,9 @@ DEBOOTSTRAP = ("--variant=minbase", "--include=python3,python3-venv,ca-certifica
 DEBIAN = "localhost/stand-in:debian"
 CPU_WHEELS = "https://download.pytorch.org/whl/cpu"
 PACKAGES = "/usr/local/lib/python3.11/dist-packages"
-"""Where Debian 12's own Python looks for what its administrator installs."""
+"""Folder of administrator-installed packages of Debian 12's own Python."""
 NUMPY = "numpy==1.26.4"
-"""What NeMo 2.3 runs with: packages that want numpy 2 (pyarrow from 26.0 on) must not get in."""
+"""The numpy of NeMo 2.3: packages that require numpy 2 (pyarrow from 26.0 on) must not be installed."""
 CLAIMS = {"nvd": ("cuda", "12.8"), "amd": ("hip", "7.0.51831")}
 CONTAINERFILE = f"""
 FROM {DEBIAN}
@@ -40,7 +40,7 @@ def base_name(platform: str) -> str:
 
 
 def make_debian(podman: Podman) -> None:
-    """Make Debian 12 with its Python, which is a 3.11 as that of the CPU image, under the name of that base image."""
+    """Make Debian 12 with its Python 3.11, the version of the CPU image, under the name of that base image."""
     folder = podman.folder / "debian"
     _succeed(["debootstrap", *DEBOOTSTRAP, "bookworm", str(folder)])
     archive = podman.folder / "debian.tar"

@@ -22,7 +22,7 @@ TOOLS = (
 GROUPS = {"video": 44, "render": 109}
 TOKEN = "hf_" + "Ab1" * 11 + "z"
 LIMIT_SECONDS = 60
-"""For anything that is started here, on a busy machine; nothing measures time with it."""
+"""Time limit of any process here, generous for a busy machine; no test measures time with it."""
 
 
 class Machine:
@@ -64,7 +64,7 @@ class Machine:
         }
 
     def add_tool(self, name: str, script: str) -> None:
-        """Put an executable on the PATH, before the real ones; never through a link to one."""
+        """Put an executable on the PATH before the real ones; replace a link instead of writing through it."""
         (self.bin / name).unlink(missing_ok=True)
         (self.bin / name).write_text(f"#!/usr/bin/env bash\n{script}\n")
         (self.bin / name).chmod(0o755)
@@ -88,7 +88,7 @@ class Machine:
         )
 
     def start(self, script: str, *arguments: str, **changes: str) -> subprocess.Popen[str]:
-        """Start a script in a session of its own, with the signals of a terminal."""
+        """Start a script in its own session, with the signals of a terminal."""
         return subprocess.Popen(
             [self.checkout / "shell" / script, *arguments],
             env=self.environment | changes,
@@ -101,8 +101,8 @@ class Machine:
         )
 
     def sourced(self, commands: str, *arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
-        """Run commands after sourcing what the run scripts source."""
-        script = f"set -Eeuo pipefail; source shell/lib/environment.sh; source shell/lib/run.sh; {commands}"
+        """Run commands after sourcing the libraries of the run scripts."""
+        script = f"set -Eeuo pipefail; source shell/lib/run.sh; {commands}"
         return subprocess.run(
             ["bash", "-c", script, "bash", *arguments],
             env=self.environment | changes,
@@ -114,7 +114,7 @@ class Machine:
 
     @property
     def started(self) -> list[dict[str, Any]]:
-        """Every container that a stand-in has run."""
+        """All containers that stand-ins have run."""
         return [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
 
     def wait_for(self, text: str) -> None:
@@ -126,16 +126,16 @@ class Machine:
 
 
 def heed_signals() -> None:
-    """Undo what a background job of a shell, or nohup, has made the tests ignore."""
+    """Restore signals that a shell's background job, or nohup, made the tests ignore."""
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
 
 
 def options_of(container: dict[str, Any], name: str) -> list[str]:
-    """Values of an option of a container, in their order."""
+    """Return the values of an option of a container, in their order."""
     return [value for option, value in container["options"] if option == name]
 
 
 def user() -> str:
-    """The caller, as --user has him."""
+    """Return the caller in the form of --user."""
     return f"{os.getuid()}:{os.getgid()}"

@@ -1,4 +1,4 @@
-"""The tests' own Podman: its images, containers and settings lie in one folder; this machine's stay as they are."""
+"""The tests' own Podman: its images, containers and settings are in one folder, apart from this machine's."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROGRAMS = {**{name: name for name in ("podman", "buildah", "crun", "debootstrap")}, "newuidmap": "uidmap"}
-"""Package of Debian by program."""
-# A kernel with cgroups of both versions at once makes crun refuse: without the second, in a mount namespace of its own,
-# it starts. Mounts of one command are gone with it.
+"""Debian package by program."""
+# crun refuses a kernel with cgroups of both versions. It starts in its own mount namespace without the second version.
+# The mounts of a command end with it.
 OWN_MOUNTS = 'umount /sys/fs/cgroup/unified 2>/dev/null; exec "$@"'
 USER = 65534
-"""Number of `nobody`, whom every Debian has: the ordinary user of the tests."""
-# Numbers that he may give to processes of his containers; this machine's own lists stay as they are.
+"""User id of `nobody` on every Debian: the ordinary user of the tests."""
+# User ids for the processes of that user's containers; this machine's own lists are not changed.
 USERS_MOUNTS = """
 umount /sys/fs/cgroup/unified 2>/dev/null
 mount --bind {folder}/numbers /etc/subuid && mount --bind {folder}/numbers /etc/subgid && mount --make-rshared / || exit
@@ -43,7 +43,7 @@ tmp_dir = "{folder}/engine"
 
 
 def install() -> str | None:
-    """Install what is missing where SYSTEM_TESTS=1 asks for it; return why there can be no Podman, else None."""
+    """Install missing programs if SYSTEM_TESTS=1; return the reason if Podman cannot be used, else None."""
     if os.environ.get("SYSTEM_TESTS") != "1":
         return "installs packages into the system; SYSTEM_TESTS=1 asks for it"
     absent = [package for program, package in PROGRAMS.items() if shutil.which(program) is None]
@@ -55,7 +55,7 @@ def install() -> str | None:
 
 
 def _apt_install(packages: Sequence[str]) -> str | None:
-    """Install packages, after an update where the lists are old; return why they could not be had, else None."""
+    """Install packages, with an update of the lists if needed; return the reason for a failure, else None."""
     if not packages:
         return None
     # another test may be installing at the same time
@@ -88,7 +88,7 @@ class Podman:
     mounts: str = OWN_MOUNTS
 
     def wrapped(self, *command: str | Path) -> list[str]:
-        """Return the command as it has to be started here; its process is the command itself, so signals reach it."""
+        """Return the command wrapped for this machine; its process is the command itself, so signals reach it."""
         return ["unshare", "--mount", "bash", "-c", self.mounts, "-", *map(str, command)]
 
     def run(
@@ -106,7 +106,7 @@ class Podman:
         )
 
     def ask(self, *arguments: str | Path, timeout: float = 600) -> str:
-        """Run podman itself, which has to succeed, and return what it prints."""
+        """Run podman, which must succeed, and return its output."""
         done = self.run("podman", *arguments, timeout=timeout)
         assert done.returncode == 0, f"podman {arguments[0]}: {done.stderr[-3000:]}"
         return done.stdout.strip()
@@ -119,12 +119,12 @@ class Podman:
         """Remove containers, images and the folder."""
         self.run("podman", "rm", "--all", "--force")
         self.run("podman", "rmi", "--all", "--force")
-        self.run("podman", "system", "migrate")  # ends the process that keeps an ordinary user's namespace
+        self.run("podman", "system", "migrate")  # ends the process that holds an ordinary user's namespace
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def make(folder: Path) -> Podman:
-    """Return a Podman without images, whose files all lie in `folder`."""
+    """Return a Podman without images, with all its files in `folder`."""
     for name in ("images", "run", "engine", "tmp"):
         (folder / name).mkdir(parents=True)
     (folder / "containers.conf").write_text(CONTAINERS.format(folder=folder), encoding="utf8")
@@ -135,13 +135,13 @@ def make(folder: Path) -> Podman:
         "CONTAINERS_STORAGE_CONF": str(folder / "storage.conf"),
         "BUILDAH_ISOLATION": "chroot",
         "TMPDIR": str(folder / "tmp"),
-        # the scripts look for a Python themselves, and need not find that of the tests
+        # the scripts search for a Python and must not find that of the tests
         "PATH": os.pathsep.join(
             p for p in os.environ["PATH"].split(os.pathsep) if p != str(Path(sys.executable).parent)
         ),
     }
     podman = Podman(folder, environment)
-    # overlay on overlay is forbidden; plain copies are not
+    # overlay on overlay is not possible; plain copies are
     if podman.run("podman", "info").returncode:
         shutil.rmtree(folder / "images")
         (folder / "storage.conf").write_text(STORAGE.format(folder=folder, driver="vfs"), encoding="utf8")
@@ -151,7 +151,7 @@ def make(folder: Path) -> Podman:
 
 
 def of_user(podman: Podman, folder: Path) -> Podman:
-    """Return the Podman of an ordinary user, without images; he may write in `folder`, which all others can read."""
+    """Return the Podman of an ordinary user, without images; the user can write to `folder`, all others can read it."""
     for name in ("images", "run", "engine", "tmp", "home"):
         (folder / name).mkdir(parents=True)
         os.chown(folder / name, USER, USER)

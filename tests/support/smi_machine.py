@@ -1,4 +1,4 @@
-"""Machines with GPUs for the tests: the stand-ins of tests/shell/smi on a PATH of their own, and what they answer."""
+"""Machines with GPUs for the tests: the stand-ins of tests/shell/smi on their own PATH, and their answers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FIELDS = [
     *("clocks.max.mem", "clocks.applications.graphics", "clocks.default_applications.graphics", "temperature.gpu"),
     OLD,
 ]
-"""What nvidia-smi of a driver 470 knows of what is asked here; 550 and 580 know EVENTS as well."""
+"""Fields that nvidia-smi of driver 470 knows; those of 550 and 580 also know EVENTS."""
 H100 = {
     "index": "0",
     "uuid": "GPU-0f3c5a52-3a1e-4c1c-9a77-0d6a1f6f0001",
@@ -107,7 +107,7 @@ def amd_process(process_id: int, used_bytes: int, name: str = "python3") -> dict
 
 
 class Machine:
-    """A folder that is all of PATH, and the answers of the tools that are put into it."""
+    """A folder that is the whole PATH, and the answers of the tools in it."""
 
     def __init__(self, folder: Path) -> None:
         self.bin, self.answers, self.root = folder / "bin", folder / "answers", folder / "root"

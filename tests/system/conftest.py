@@ -1,4 +1,4 @@
-"""What the tests with real containers share, made once: Podman, a checkout with a secret in it, our images."""
+"""Session fixtures of the tests with real containers: Podman, a checkout with a secret, our images."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NEEDED_GB = 15
 
 @dataclass(frozen=True)
 class Built:
-    """What build.sh printed, and the image as Podman knows it."""
+    """Output of build.sh, and the name of the image in Podman."""
 
     stdout: str
     stderr: str
@@ -35,7 +35,7 @@ def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
     folder = tmp_path_factory.mktemp("podman")
     free_gb = shutil.disk_usage(folder).free / 1e9
     if reason is None and free_gb < NEEDED_GB:
-        reason = f"{free_gb:.0f} GB free in {folder}, the images want {NEEDED_GB}"
+        reason = f"{free_gb:.0f} GB free in {folder}, the images need {NEEDED_GB}"
     if reason:
         pytest.skip(f"no containers: {reason}")
     engine = podman_engine.make(folder)
@@ -51,8 +51,8 @@ def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
 
 @pytest.fixture(scope="session")
 def users_podman(podman: Podman) -> Iterator[Podman]:
-    """Podman of an ordinary user, whose image for CPUs is a stand-in: a Debian with the Python that archives need."""
-    folder = Path(tempfile.mkdtemp(prefix="tprimat-user-"))  # pytest's own folders are closed to him
+    """Podman of an ordinary user, whose CPU image is a stand-in: a Debian with the Python that archiving needs."""
+    folder = Path(tempfile.mkdtemp(prefix="tprimat-user-"))  # the user cannot enter pytest's own folders
     folder.chmod(0o755)
     engine = podman_engine.of_user(podman, folder)
     try:
@@ -69,13 +69,13 @@ def users_podman(podman: Podman) -> Iterator[Podman]:
 
 @pytest.fixture(scope="session")
 def token() -> str:
-    """Shaped like a token of the hub, and made here: a literal one would be found in the sources."""
+    """Return a random token shaped like one of the hub: a literal one would be found in the sources."""
     return "hf_" + "".join(random.choices(string.ascii_letters, k=34))
 
 
 @pytest.fixture(scope="session")
 def checkout(tmp_path_factory: pytest.TempPathFactory, token: str) -> Path:
-    """Return a copy of what git does not ignore, with the token in secrets.env and other things nobody should copy."""
+    """Return a copy of what git does not ignore, plus secrets.env and other files that must not get into an image."""
     folder = tmp_path_factory.mktemp("work") / "a checkout"
     git = ["git", "-c", "user.name=test", "-c", "user.email=test@example.org", "-c", "commit.gpgsign=false"]
     listed = subprocess.run(

@@ -1,6 +1,6 @@
-"""The three images, built by build.sh, and the whole road in the one for CPUs: real containers, started by Podman.
+"""The three images, built by build.sh, and a whole run in the CPU image: real containers, started by Podman.
 
-`amd` and `nvd` are built on stand-ins (base_images.py): their instructions run, and no GPU is in sight.
+`amd` and `nvd` are built on stand-ins (base_images.py): their instructions run, without a GPU.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def python(podman, image: str, program: str, options: tuple[str, ...] = ()) -> s
 
 
 def run_script(podman, checkout: Path, name: str, *arguments: str, timeout: float = 900, **changes: str):
-    """Run one of the user's commands, its token nowhere but in secrets.env."""
+    """Run one of the user's commands with the token only in secrets.env."""
     command = [checkout / "shell" / name, "PLATFORM=cpu", *arguments]
     return podman.run(*command, timeout=timeout, **{"RUNTIME": "podman", "HF_TOKEN_PATH": "", **changes})
 
@@ -145,7 +145,7 @@ def test_an_image_older_than_the_checkout_is_not_used(podman, checkout, built, t
 
 @contextmanager
 def watched_processes() -> Iterator[set[bytes]]:
-    """Collect the arguments of every process of the machine, about thirty times a second, while the block runs."""
+    """Collect the arguments of all processes of the machine, about thirty times a second, during the block."""
     seen: set[bytes] = set()
     is_over = threading.Event()
 
@@ -168,7 +168,7 @@ def watched_processes() -> Iterator[set[bytes]]:
 
 @pytest.fixture(scope="module")
 def road(podman, checkout, built, tmp_path_factory):
-    """Data, training and archive in containers; yields the output folder, what was printed, and all arguments seen."""
+    """Run data, training and archive in containers; return the output folder, the output, and all arguments seen."""
     built("cpu")
     folder = tmp_path_factory.mktemp("road")
     folders = (f"OUTPUT_DIR={folder}/output", f"DATA_DIR={folder}/data")
@@ -204,7 +204,7 @@ def test_the_token_reaches_the_container(podman, checkout, built, token):
 
 @each_platform
 def test_the_token_and_lent_settings_are_in_no_image(podman, built, token, platform, tmp_path):
-    """Layers, history and configuration: all that is in the archive of an image."""
+    """The archive of an image contains its layers, history and configuration."""
     image = built(platform).image
     assert token not in podman.ask("image", "inspect", image) + podman.ask("history", "--no-trunc", image)
     archive = tmp_path / "image.tar"
@@ -238,7 +238,7 @@ def test_the_token_is_nowhere_after_the_road(podman, token, road):
 
 
 def test_results_are_the_callers(podman, checkout, built, tmp_path):
-    """As docker starts it for an ordinary user: with his numbers, in a folder of his."""
+    """As docker starts it for an ordinary user: with the ids and a folder of that user."""
     built("cpu")
     folders = [tmp_path / "output", tmp_path / "data", tmp_path / "cache"]
     for folder in folders:
@@ -254,7 +254,7 @@ def test_results_are_the_callers(podman, checkout, built, tmp_path):
 
 
 def test_an_ordinary_user_without_a_daemon_gets_files_of_his_own(users_podman, checkout, road):
-    """His own Podman, which has no root behind it."""
+    """With the user's own Podman, which runs without root."""
     folder = users_podman.folder
     shutil.copytree(checkout, folder / "code", ignore=shutil.ignore_patterns(".git", "secrets.env"))
     output = folder / "home" / "output"
@@ -279,7 +279,7 @@ def test_the_exit_code_is_the_jobs(podman, checkout, built, tmp_path):
 
 
 def living(marker: str) -> list[str]:
-    """Return the arguments of the processes, this one aside, that speak of the marker."""
+    """Return the arguments of all other processes that contain the marker."""
     found = []
     for place in Path("/proc").glob("[0-9]*/cmdline"):
         try:

@@ -1,4 +1,4 @@
-"""The probe really measures this CPU; its file is found by evaluate, packed by wrap and removed by purge."""
+"""The probe measures this CPU; evaluate finds its file, wrap packs it and purge removes it."""
 
 from __future__ import annotations
 

@@ -60,8 +60,9 @@ def _processes(processes: Sequence[GpuProcess]) -> Iterator[str]:
         )
         name = one.name.rsplit("/", 1)[-1]
         yield f"gpu: process {one.process_id} ({name}{whose}) holds {size} of {where}{left}"
-    if len(processes) > MOST_PROCESSES:
-        yield f"gpu: {len(processes) - MOST_PROCESSES} more processes hold GPUs; see ./shell/gpu.sh"
+    more = len(processes) - MOST_PROCESSES
+    if more > 0:
+        yield f"gpu: {more} more {'process holds' if more == 1 else 'processes hold'} GPUs; see ./shell/gpu.sh"
 
 
 def _memory(gpu: GpuState) -> Iterator[str]:

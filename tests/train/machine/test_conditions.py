@@ -1,4 +1,4 @@
-"""What is seen of GPUs and machine before and after a job becomes a valid section, every null with its reason."""
+"""The snapshots before and after a job become a valid section of the result, every null with its reason."""
 
 from __future__ import annotations
 

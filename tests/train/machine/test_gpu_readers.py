@@ -1,4 +1,4 @@
-"""What nvidia-smi, amd-smi and rocm-smi say, in the formats of several versions, becomes the same few numbers."""
+"""The output of nvidia-smi, amd-smi and rocm-smi, in the formats of several versions, becomes the same fields."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""What speaks against a job is said before it and stands in its result; STRICT=1 refuses the job instead."""
+"""Warnings about a job are printed before it and recorded in its result; with STRICT=1 they refuse the job."""
 
 from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from example import example_result
 from train import launch, matrix
 from train.job.job import Job
 from train.machine import conditions, job_processes, machine_state
-from train.machine.gpu_state import GpuState
+from train.machine.gpu_state import GpuProcess, GpuState
 from train.machine.machine_state import MachineState
 from train.preflight import job_checks, machine_warnings
 from train.runner import plan, run_job
@@ -160,6 +161,15 @@ def test_gpus_that_differ_are_said_once() -> None:
     assert line == "gpu: power caps differ, 600 to 750 W; the slowest holds up all others"
 
 
+@pytest.mark.parametrize(("more", "words"), [(1, "1 more process holds"), (2, "2 more processes hold")])
+def test_only_the_first_processes_are_listed_and_the_others_counted(more: int, words: str) -> None:
+    count = machine_warnings.MOST_PROCESSES + more
+    processes = tuple(GpuProcess(99_000_000 + number, 0, "python", 1.0) for number in range(count))
+    lines = machine_warnings.warnings("nvd", replace(seen("nvd"), processes=processes))
+    assert len(lines) == machine_warnings.MOST_PROCESSES + 1
+    assert lines[-1] == f"gpu: {words} GPUs; see ./shell/gpu.sh"
+
+
 def test_gpus_that_nobody_answers_for_are_a_warning_with_the_reason() -> None:
     unknown = conditions.Snapshot(0.0, QUIET, why_no_gpus="nvidia-smi is not installed")
     (line,) = machine_warnings.warnings("nvd", unknown)
@@ -187,7 +197,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 def job(platform: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *settings: str) -> int:
-    """Launch a job whose trainer does nothing but print the job that it belongs to."""
+    """Launch a job whose trainer only prints the name of its job."""
     prefix = write_toy_data(tmp_path / "text")
     script = f"import os; print('belongs to', os.environ[{job_processes.MARKER!r}].split(':')[3])"
     monkeypatch.setattr(launch, "_command", lambda job, settings: [sys.executable, "-c", script])
