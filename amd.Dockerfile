@@ -17,15 +17,16 @@ WORKDIR /workspace/code
 
 # Only what decides the environment, so that a change elsewhere in the checkout does not make it anew.
 COPY --chmod=0755 cpu-requirements.txt amd-requirements.txt ./
-COPY --chmod=0755 shell/environment.sh shell/find_python.sh shell/platform.sh shell/setup.sh shell/setup_image.sh \
-    shell/torch_source.py shell/
+COPY --chmod=0755 shell/platform.sh shell/setup.sh shell/
+COPY --chmod=0755 shell/lib/environment.sh shell/lib/find_python.sh shell/lib/torch_source.py shell/lib/
+COPY --chmod=0755 shell/inside/setup_image.sh shell/inside/
 # pip's settings and the proxies of the machine that builds are mounted for this one step, and are not in the image.
 RUN --mount=type=secret,id=settings,target=/run/tprimat/settings \
     --mount=type=secret,id=pip_global,target=/run/tprimat/global/pip/pip.conf \
     --mount=type=secret,id=pip_user,target=/run/tprimat/user/pip/pip.conf \
     --mount=type=secret,id=pip_cert,target=/run/tprimat/cert.pem \
     --mount=type=cache,target=/var/cache/tprimat-pip \
-    HOME=/tmp PIP_CACHE_DIR=/var/cache/tprimat-pip PLATFORM=amd ./shell/setup_image.sh
+    HOME=/tmp PIP_CACHE_DIR=/var/cache/tprimat-pip PLATFORM=amd ./shell/inside/setup_image.sh
 
 COPY --chmod=0755 . ./
 ENV TPRIMAT_IN_CONTAINER=1

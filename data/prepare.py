@@ -23,6 +23,7 @@ from data.encoding.workers import WorkerError, one_thread_each
 from data.engines.encoder import Encoder
 from data.hub.fetch import FetchError, fetch_tokenizer
 from data.hub.repositories import TOKENIZERS, VOCABULARIES
+from utils.dataset.digest_cache import record_pair
 from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe, tokens_needed
 from utils.dataset.indexed import bin_path, load_manifest, manifest_path, read_index
 from utils.dataset.place import HUB_DATASETS, is_made_here
@@ -54,6 +55,7 @@ def prepare(
         if is_for_training:
             _check_expected_vocabulary(config, model)
         summary = _make(config, model, prefix, workers)
+        record_pair(prefix, config.data_dir, load_manifest(prefix))
         _remove_texts(config)
     else:
         summary = None if is_for_training else _verify_again(config, prefix)
@@ -61,7 +63,7 @@ def prepare(
         print(summary, file=sys.stderr)
     if summary and not is_for_training:
         _draw(config, prefix, summary)
-    manifest = describe(prefix)
+    manifest = describe(prefix, config.data_dir)
     _check(config, model, prefix, manifest, is_for_training)
     return prefix, manifest
 

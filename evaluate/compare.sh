@@ -10,8 +10,8 @@
 set -Eeuo pipefail
 
 main() {
-  # shellcheck source=shell/environment.sh
-  source "$(dirname "${BASH_SOURCE[0]}")/../shell/environment.sh"
+  # shellcheck source=shell/lib/environment.sh
+  source "$(dirname "${BASH_SOURCE[0]}")/../shell/lib/environment.sh"
   show_help_if_asked "$@"
   local argument settings=() rest=() platform folder
   [[ -x $PYTHON ]] || PYTHON=python3

@@ -18,14 +18,14 @@ child=''
 leftovers=()
 
 main() {
-  # shellcheck source=shell/environment.sh
-  source "$(dirname -- "${BASH_SOURCE[0]}")/environment.sh"
-  # shellcheck source=shell/runtime.sh
-  source "$ROOT/shell/runtime.sh"
-  # shellcheck source=shell/setting.sh
-  source "$ROOT/shell/setting.sh"
-  # shellcheck source=shell/build_settings.sh
-  source "$ROOT/shell/build_settings.sh"
+  # shellcheck source=shell/lib/environment.sh
+  source "$(dirname -- "${BASH_SOURCE[0]}")/lib/environment.sh"
+  # shellcheck source=shell/lib/runtime.sh
+  source "$ROOT/shell/lib/runtime.sh"
+  # shellcheck source=shell/lib/setting.sh
+  source "$ROOT/shell/lib/setting.sh"
+  # shellcheck source=shell/lib/build_settings.sh
+  source "$ROOT/shell/lib/build_settings.sh"
   show_help_if_asked "$@"
   local platform engine base lent
   take_arguments "$@"

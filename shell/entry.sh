@@ -10,11 +10,11 @@
 set -Eeuo pipefail
 
 main() {
-  # shellcheck source=shell/environment.sh
-  source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+  # shellcheck source=shell/lib/environment.sh
+  source "$(dirname "${BASH_SOURCE[0]}")/lib/environment.sh"
   if [[ ${1:-} != -- ]]; then show_help_if_asked "${1:-}"; fi
-  # shellcheck source=shell/inside.sh
-  source "$ROOT/shell/inside.sh"
+  # shellcheck source=shell/lib/run.sh
+  source "$ROOT/shell/lib/run.sh"
   local settings=() argument
   while (($#)) && [[ $1 != -- ]]; do
     settings+=("$1")

@@ -14,8 +14,8 @@
 set -Eeuo pipefail
 
 main() {
-  # shellcheck source=shell/environment.sh
-  source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+  # shellcheck source=shell/lib/environment.sh
+  source "$(dirname "${BASH_SOURCE[0]}")/lib/environment.sh"
   show_help_if_asked "$@"
   use_any_python
   cd "$ROOT"

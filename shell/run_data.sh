@@ -14,11 +14,11 @@
 set -Eeuo pipefail
 
 main() {
-  # shellcheck source=shell/environment.sh
-  source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+  # shellcheck source=shell/lib/environment.sh
+  source "$(dirname "${BASH_SOURCE[0]}")/lib/environment.sh"
   show_help_if_asked "$@"
-  # shellcheck source=shell/inside.sh
-  source "$ROOT/shell/inside.sh"
+  # shellcheck source=shell/lib/run.sh
+  source "$ROOT/shell/lib/run.sh"
   take_run_arguments "$@"
   load_secrets
   choose_runtime run

@@ -16,18 +16,18 @@ set -Eeuo pipefail
 
 # Only this step may know the token of the hub.
 prepare_data() { # <platform> <settings...>
-  # shellcheck source=shell/secrets.sh
-  source "$ROOT/shell/secrets.sh"
+  # shellcheck source=shell/lib/secrets.sh
+  source "$ROOT/shell/lib/secrets.sh"
   load_secrets
   "$PYTHON" -m data.prepare --platform "$1" --workers "$(nproc)" "${@:2}" >/dev/null
 }
 
 main() {
-  # shellcheck source=shell/environment.sh
-  source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+  # shellcheck source=shell/lib/environment.sh
+  source "$(dirname "${BASH_SOURCE[0]}")/lib/environment.sh"
   show_help_if_asked "$@"
-  # shellcheck source=shell/setting.sh
-  source "$ROOT/shell/setting.sh"
+  # shellcheck source=shell/lib/setting.sh
+  source "$ROOT/shell/lib/setting.sh"
   take_settings "$@"
   local platform argument is_dry_run=false settings=()
   platform=$("$ROOT/shell/platform.sh")

@@ -6,8 +6,8 @@
 # Exits:  0 ready, 1 something could not be installed, 2 bad argument or platform
 set -Eeuo pipefail
 
-# shellcheck source=shell/environment.sh
-source "$(dirname -- "${BASH_SOURCE[0]}")/environment.sh"
+# shellcheck source=shell/lib/environment.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/lib/environment.sh"
 
 CPU_WHEELS=https://download.pytorch.org/whl/cpu
 MACHINE_TORCH=$VENV/.machine-torch.txt
@@ -42,9 +42,9 @@ is_sound() {
 
 make_venv() {
   local system_python machine=() options=()
-  system_python=$("$ROOT/shell/find_python.sh")
+  system_python=$("$ROOT/shell/lib/find_python.sh")
   if [[ $PLATFORM != cpu ]]; then
-    mapfile -t machine < <("$system_python" "$ROOT/shell/torch_source.py" machine "$PLATFORM")
+    mapfile -t machine < <("$system_python" "$ROOT/shell/lib/torch_source.py" machine "$PLATFORM")
   fi
   if ((${#machine[@]})); then
     options=(--system-site-packages)
@@ -83,7 +83,7 @@ install_torch() { # sets pins
   elif [[ $PLATFORM == nvd ]]; then
     step "torch and numpy: from pip's index (the CUDA build, several GB)"
     pip_install torch numpy
-  elif "$PYTHON" "$ROOT/shell/torch_source.py" answers "$CPU_WHEELS/torch/"; then
+  elif "$PYTHON" "$ROOT/shell/lib/torch_source.py" answers "$CPU_WHEELS/torch/"; then
     step "torch and numpy: from $CPU_WHEELS"
     pip_install --extra-index-url "$CPU_WHEELS" torch numpy
   else

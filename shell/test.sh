@@ -7,8 +7,8 @@
 # Exits:  0 all passed, 1 a check failed or could not be set up
 set -Eeuo pipefail
 
-# shellcheck source=shell/environment.sh
-source "$(dirname -- "${BASH_SOURCE[0]}")/environment.sh"
+# shellcheck source=shell/lib/environment.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/lib/environment.sh"
 
 failed=()
 

@@ -11,7 +11,7 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from train.job import nodes, processes
 from train.job.job import Job, log_path, utc_now
@@ -23,17 +23,19 @@ from train.nemo import interpreter as nemo_python
 from train.preflight import job_checks as preflight_job
 from train.prim import install as prim_install
 from train.prim import plan as prim_plan
-from train.runner.plan import has_result
+from train.runner.plan import has_result, resolve
 from train.settings_map import map as frameworks
 from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe
 from utils.errors import ConfigError, DataError
-from utils.hardware.detect import HardwareError, visible_gpus
+from utils.hardware.detect import HardwareError
 from utils.housekeeping import footprint
 from utils.models import NAMES as MODELS
 from utils.redact import without_hub_secrets
 from utils.results import store
+from utils.settings import handed_on
 from utils.settings.combinations import AVAILABLE_FRAMEWORKS
-from utils.settings.config import PLATFORMS, load, require_writable
+from utils.settings.config import PLATFORMS, require_writable
+from utils.settings.layers import Value
 
 KNOWN_WARNINGS = (
     # what is not installed stands in resolved_config and framework_versions of the result
@@ -51,7 +53,7 @@ def main() -> int:
     """Run the job named on the command line."""
     options = _arguments()
     try:
-        job, identity = _plan(options)
+        job, identity, values = _plan(options)
     except (ConfigError, DataError, HardwareError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -63,15 +65,16 @@ def main() -> int:
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    environment = _environment(job) | handed_on.variable(values)
     with processes.stop_request() as stop:
         if job.config.node_rank > 0:
-            return _follow(job, identity, options.settings, stop)
+            return _follow(job, identity, options.settings, environment, stop)
         try:
             attempt = _begin(job, identity, options.settings)
         except (footprint.FootprintError, OSError) as error:
             print(f"error: {job.result_path.parent}: {error}; make room or name another OUTPUT_DIR", file=sys.stderr)
             return 2
-        code = _lead(attempt, stop)
+        code = _lead(attempt, environment, stop)
         preflight_job.record(job.result_path, job.config, *seen, is_interrupted=bool(stop))
         return code
 
@@ -86,21 +89,21 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_intermixed_args()
 
 
-def _plan(options: argparse.Namespace) -> tuple[Job, str]:
+def _plan(options: argparse.Namespace) -> tuple[Job, str, dict[str, Value]]:
     for key, name, known in (("framework", options.framework, AVAILABLE_FRAMEWORKS), ("model", options.model, MODELS)):
         if name not in known:
             raise ConfigError(f"{key}: got {name!r}, allowed: {', '.join(known)}")
     settings = [*options.settings, f"FRAMEWORK={options.framework}", f"MODEL={options.model}"]
-    config = load(options.platform, visible_gpus(options.platform), arguments=settings)
+    config, values = resolve(options.platform, settings)
     require_writable(config.results_dir, "OUTPUT_DIR")
     require_writable(config.output_dir / "logs", "OUTPUT_DIR")
-    manifest = describe(data_prefix(config, options.model))
+    manifest = describe(data_prefix(config, options.model), config.data_dir)
     check_epochs(config, manifest["tokens"])
     job = Job(config, options.framework, options.model, options.run)
     if job.framework == "prim":
         prim_plan.make(job, prim_install.DEFAULT_GPU, log_path(job))
     _python(job)  # before anything is started
-    return job, job.identity(manifest["bin_sha256"])
+    return job, job.identity(manifest["bin_sha256"]), values
 
 
 def _begin(job: Job, identity: str, settings: Sequence[str]) -> Attempt:
@@ -115,14 +118,14 @@ def _begin(job: Job, identity: str, settings: Sequence[str]) -> Attempt:
     return Attempt(job, identity, shlex.join(_command(job, settings)), utc_now())
 
 
-def _lead(attempt: Attempt, stop: processes.StopRequest) -> int:
+def _lead(attempt: Attempt, environment: Mapping[str, str], stop: processes.StopRequest) -> int:
     """Run the ranks of this node, which is the only one or number 0, and account for the whole job."""
     job = attempt.job
     if job.config.nodes == 1:
-        return settle(attempt, _run(job, attempt.command, stop))
+        return settle(attempt, _run(job, attempt.command, environment, stop))
     try:
         meeting = nodes.gather(job, attempt.identity, job.config.start_timeout_seconds, stop)
-        ending = _run(job, attempt.command, stop, meeting)
+        ending = _run(job, attempt.command, {**environment, **nodes.environment(job, meeting)}, stop)
         return settle(attempt, nodes.account(job, meeting, ending, stop))
     except nodes.NodesError as error:
         remove_leftovers(job.result_path)
@@ -133,7 +136,9 @@ def _lead(attempt: Attempt, stop: processes.StopRequest) -> int:
         nodes.close(job)
 
 
-def _follow(job: Job, identity: str, settings: Sequence[str], stop: processes.StopRequest) -> int:
+def _follow(
+    job: Job, identity: str, settings: Sequence[str], environment: Mapping[str, str], stop: processes.StopRequest
+) -> int:
     """Run the ranks of a node other than 0; node 0 leaves the result."""
     try:
         meeting = nodes.join(job, identity, job.config.start_timeout_seconds, stop)
@@ -141,7 +146,7 @@ def _follow(job: Job, identity: str, settings: Sequence[str], stop: processes.St
         print(f"{job.name}: node {job.config.node_rank}: {error}", file=sys.stderr)
         return SIGNAL_EXIT_CODE + stop.signal if stop.signal is not None else 1
     job = job.numbered(meeting.attempt)
-    ending = _run(job, shlex.join(_command(job, settings)), stop, meeting)
+    ending = _run(job, shlex.join(_command(job, settings)), {**environment, **nodes.environment(job, meeting)}, stop)
     nodes.tell(job, meeting, ending)
     if ending.stopped_by is not None:
         return SIGNAL_EXIT_CODE + ending.stopped_by
@@ -151,10 +156,9 @@ def _follow(job: Job, identity: str, settings: Sequence[str], stop: processes.St
     return ending.exit_code if ending.exit_code >= 0 else 1
 
 
-def _run(job: Job, command: str, stop: processes.StopRequest, meeting: nodes.Meeting | None = None) -> Ending:
+def _run(job: Job, command: str, environment: Mapping[str, str], stop: processes.StopRequest) -> Ending:
     config = job.config
     limits = Limits(config.start_timeout_seconds, config.step_timeout_seconds)
-    environment = _environment(job) | (nodes.environment(job, meeting) if meeting else {})
     elsewhere = [log_path(job, node) for node in range(config.nodes) if node != config.node_rank]
     return run(shlex.split(command), environment, log_path(job), limits, stop, elsewhere)
 

@@ -10,7 +10,7 @@ import argparse
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from train.job import processes
 from train.job.outcome import SIGNAL_EXIT_CODE
@@ -37,7 +37,7 @@ def main() -> int:
     options = _arguments()
     try:
         asked = without_nemo_if_missing(options.platform, options.settings, is_dry_run=options.dry_run)
-        matrices = [plan.make(options.platform, settings) for settings in plan.tracks(options.platform, asked)]
+        matrices = [plan.make(options.platform, settings) for settings in plan.by_method(options.platform, asked)]
         for matrix in matrices:
             preflight.check(matrix)
             if options.dry_run:
@@ -88,7 +88,7 @@ def _run_all(matrices: Sequence[plan.Matrix], stop: processes.StopRequest, *, is
 
 def _run(matrix: plan.Matrix, stop: processes.StopRequest) -> tuple[int, bool]:
     """Data, jobs, validation; the exit code, and whether it came as far as the jobs."""
-    if code := _script(["shell/data.sh", *matrix.arguments], "data", stop):
+    if code := _script(["shell/data.sh", *matrix.arguments], "data", stop, plan.environment(matrix)):
         return code, False
     digests = plan.data_digests(matrix.config)
     state = MatrixState([JobState(number, job) for number, job in enumerate(matrix.jobs, 1)])
@@ -114,11 +114,18 @@ def _run(matrix: plan.Matrix, stop: processes.StopRequest) -> tuple[int, bool]:
     return (SIGNAL_EXIT_CODE + stop.signal if stop.signal is not None else int(failed)), True
 
 
-def _script(command: Sequence[str], title: str | None, stop: processes.StopRequest) -> int:
+def _script(
+    command: Sequence[str],
+    title: str | None,
+    stop: processes.StopRequest,
+    environment: Mapping[str, str] | None = None,
+) -> int:
     """Run a step of the road on this terminal; return its exit code, or that of an interrupt."""
     if title:
         print(f"=== {title}", flush=True)
-    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, preexec_fn=processes.tied())
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, preexec_fn=processes.tied()
+    )
     while process.poll() is None and not stop:
         time.sleep(POLL_SECONDS / 4)
     if stop.signal is not None:

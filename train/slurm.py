@@ -41,8 +41,8 @@ def main() -> int:
     """Run the matrix that the command line selects; with METHOD=both the two that it means, one after the other."""
     options = _arguments()
     try:
-        tracks = plan.tracks(options.platform, [*options.settings, "LAUNCHER=slurm"])
-        matrices = [plan.make(options.platform, settings) for settings in tracks]
+        methods = plan.by_method(options.platform, [*options.settings, "LAUNCHER=slurm"])
+        matrices = [plan.make(options.platform, settings) for settings in methods]
         for matrix in matrices:
             os.environ["TPRIMAT_MACHINE"] = slurm_script.machine(matrix.config)
             preflight.check(matrix)

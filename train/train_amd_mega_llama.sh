@@ -2,8 +2,8 @@
 # Train llama with mega on amd, one run.
 #
 # Usage:  bash train/train_amd_mega_llama.sh [--run N] [KEY=VALUE ...]
-# Reads, writes, exits: as shell/job.sh
+# Reads, writes, exits: as shell/inside/job.sh
 set -Eeuo pipefail
 
-# shellcheck source=shell/job.sh
-source "$(dirname "${BASH_SOURCE[0]}")/../shell/job.sh" amd mega llama "$@"
+# shellcheck source=shell/inside/job.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../shell/inside/job.sh" amd mega llama "$@"

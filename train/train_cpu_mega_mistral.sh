@@ -2,8 +2,8 @@
 # Train mistral with mega on cpu, one run.
 #
 # Usage:  bash train/train_cpu_mega_mistral.sh [--run N] [KEY=VALUE ...]
-# Reads, writes, exits: as shell/job.sh
+# Reads, writes, exits: as shell/inside/job.sh
 set -Eeuo pipefail
 
-# shellcheck source=shell/job.sh
-source "$(dirname "${BASH_SOURCE[0]}")/../shell/job.sh" cpu mega mistral "$@"
+# shellcheck source=shell/inside/job.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../shell/inside/job.sh" cpu mega mistral "$@"

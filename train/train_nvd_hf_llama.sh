@@ -2,8 +2,8 @@
 # Train llama with hf on nvd, one run.
 #
 # Usage:  bash train/train_nvd_hf_llama.sh [--run N] [KEY=VALUE ...]
-# Reads, writes, exits: as shell/job.sh
+# Reads, writes, exits: as shell/inside/job.sh
 set -Eeuo pipefail
 
-# shellcheck source=shell/job.sh
-source "$(dirname "${BASH_SOURCE[0]}")/../shell/job.sh" nvd hf llama "$@"
+# shellcheck source=shell/inside/job.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../shell/inside/job.sh" nvd hf llama "$@"

@@ -1,8 +1,8 @@
-"""Check the settings and print them, or what a script asks of them.
+"""Check the settings and print them, or the part that a script needs.
 
     python -m utils.configure --platform cpu [--jobs | --get FIELD] [KEY=VALUE ...]
 
-`--help` lists every setting with its meaning and the values it may take. Exits 0, or 2 for settings that cannot be.
+`--help` lists every setting with its meaning and the values it may take. Exits 0, or 2 for bad settings.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from utils.settings.keys import KEYS
 
 
 def _print_jobs(config: RunConfig) -> None:
-    """One line a job, in their order: framework, model, run and where its result goes."""
+    """Print one line for each job in order: framework, model, run, and the path of its result."""
     for framework, model, run in config.jobs():
         print(framework, model, run, config.results_dir / result_name(config.platform, framework, model, run))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Check the settings and print what a script asks of them."""
+    """Run the command line; return its exit code."""
     table = "\n".join(f"  {key:18} {rule.meaning} [{rule.allowed}]" for key, rule in KEYS.items())
     parser = argparse.ArgumentParser(
         prog="python -m utils.configure",
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--jobs",
         action="store_true",
-        help="print `framework model run result`, a line a job; proves that results can be written",
+        help="print `framework model run result`, one line for each job; checks that results can be written",
     )
     parser.add_argument("--get", metavar="FIELD", help="print one field of RunConfig, e.g. output_dir")
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")

@@ -1,4 +1,4 @@
-"""One line of a JSONL file to its text, strictly: what cannot be read is said with file and line, never passed over."""
+"""Strict reading of one line of a JSONL file: return its text, or raise an error with file and line."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ _SHOWN_CHARACTERS = 60
 def text_of(line: bytes, path: Path, number: int, text_key: str = "text") -> str:
     """Return the text under `text_key` of line `number` (from 1) of `path`; it may be empty.
 
-    Raises DataError for a line that is blank, no UTF-8, no JSON object, without the key, or whose text is no string or
-    holds half of a surrogate pair (JSON can spell one, no tokenizer takes it).
+    Raises DataError for a line that is blank, not UTF-8, not a JSON object or without the key, and for a text that is
+    not a string or contains half a surrogate pair (valid in JSON, rejected by every tokenizer).
     """
     try:
-        # many times as fast, and stricter than json: what it takes, json takes with the same result
+        # many times as fast as json, and stricter: json accepts whatever it accepts, with the same result
         record = orjson.loads(line)
         if isinstance(record, dict) and isinstance(record.get(text_key), str):
             return str(record[text_key])
     except ValueError:
-        pass  # json says what is wrong, or takes it (NaN, half a surrogate pair under another key)
+        pass  # json names the fault, or accepts the line (NaN, half a surrogate pair under another key)
     return _text_by_json(line, path, number, text_key)
 
 
 def _text_by_json(line: bytes, path: Path, number: int, text_key: str) -> str:
     def wrong(got: str) -> DataError:
         return DataError(
-            f"{path}:{number}: got {got}, wanted a JSON object with a text under {text_key!r}; mend or remove the line"
+            f"{path}:{number}: got {got}, wanted a JSON object with a text under {text_key!r}; fix or remove the line"
         )
 
     try:
         record = json.loads(line.decode("utf8"))
     except UnicodeDecodeError as error:
-        raise wrong(f"bytes that are no UTF-8 at byte {error.start} of the line") from error
+        raise wrong(f"bytes that are not UTF-8 at byte {error.start} of the line") from error
     except (ValueError, RecursionError) as error:
         shown = line[:_SHOWN_CHARACTERS].decode("utf8", "replace").strip()
-        raise wrong(f"no JSON, {shown!r} ({error})" if shown else "a blank line") from error
+        raise wrong(f"invalid JSON, {shown!r} ({error})" if shown else "a blank line") from error
     if not isinstance(record, dict):
         raise wrong(f"a JSON {type(record).__name__}")
     if text_key not in record:

@@ -1,12 +1,12 @@
 """Records of text from files: `.jsonl` or `.json` (an object a line) and `.txt`, each also `.gz` or `.zst`; `.parquet`.
 
-One record at a time, so that memory does not grow with the files. Nothing is guessed and nothing is passed over in
-silence: bytes that are no UTF-8, a line that is no JSON object, a text that is missing, no string or half a surrogate
-pair is an error with file and line, or is counted where that is asked for. A compressed file that is cut is always an
-error. A byte order mark at the start of a file and `\r` before the end of a line are no part of the text.
+Records are read one at a time, so memory does not grow with the files. Reading is strict. A record is bad if its bytes
+are not UTF-8, its line is not a JSON object, or its text is missing, not a string, or contains half a surrogate pair.
+A bad record is an error with file and line, or is counted and skipped on request. A compressed file that was cut short
+is always an error. A byte order mark at the start of a file and `\r` before a line end are not part of the text.
 
-A `.txt` is one document as a whole, as in a folder of books. Where a file holds many, `text_unit` says how: each line,
-or each paragraph, which blank lines separate.
+A `.txt` file is one document, as in a folder of books. With `text_unit`, each line or each paragraph (separated by
+blank lines) is a document.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data.reading.decompress import opened
+from data.reading.decompress import open_decompressed
 from data.reading.jsonl import text_of
 from data.reading.sources import PARQUET, TEXT, kind
 from utils.errors import DataError, UnusableError
 
 MAX_RECORD_BYTES = 1 << 30
-"""Of one line, or of a `.txt` that is one document. A file without line ends would otherwise fill the memory."""
+"""Limit of one line, or of a `.txt` that is one document. A file without line ends would otherwise fill the memory."""
 TEXT_UNITS = ("file", "line", "paragraph")
 ON_BAD = ("error", "skip")
-_MEND = "mend or remove it"
+_FIX = "fix or remove it"
 _BOM = b"\xef\xbb\xbf"
 _PARQUET_ROWS = 128
 _PROGRESS_RECORDS = 256
@@ -38,14 +38,14 @@ _REASONS = {
 
 
 class Record(NamedTuple):
-    """A text and where it comes from: `file:line`, or `file:row` of a Parquet file, from 1."""
+    """A text and its place: `file:line`, or `file:row` of a Parquet file, counted from 1."""
 
     where: str
     text: str
 
 
 class Dropped(NamedTuple):
-    """A record that was left out, for people to look at."""
+    """A record that was left out, kept for people to look at."""
 
     where: str
     reason: str
@@ -64,9 +64,9 @@ def records(
 ) -> Iterator[Record]:
     """Yield the records of `paths`, file after file; the text is under `column` and may be empty.
 
-    With `on_bad="skip"` a bad record is counted in `counts` under `unreadable: <reason>`, told to `dropped`, and the
-    next one is read. `progress` is called with the bytes of files that were read since its last call.
-    Raises DataError for a bad record and for a damaged file, UnusableError for arguments that cannot be.
+    With `on_bad="skip"` a bad record is counted in `counts` under `unreadable: <reason>` and passed to `dropped`, and
+    reading continues. `progress` is called with the number of bytes of files read since its last call.
+    Raises DataError for a bad record and for a damaged file, UnusableError for invalid arguments.
     """
     if on_bad not in ON_BAD or text_unit not in TEXT_UNITS:
         raise UnusableError(
@@ -89,7 +89,7 @@ def records(
 def _items(path: Path, column: str, text_unit: str, progress: Callable[[int], object]) -> Iterator[Record | DataError]:
     found = kind(path)
     if found is None or not path.is_file():
-        raise UnusableError(f"{path}: no file of a kind that can be read; see python -m data.clean --help")
+        raise UnusableError(f"{path}: not a file of a supported kind; see python -m data.clean --help")
     if found == PARQUET:
         return _parquet_rows(path, column, progress)
     if found == TEXT and text_unit == "file":
@@ -101,9 +101,9 @@ def _items(path: Path, column: str, text_unit: str, progress: Callable[[int], ob
 
 
 def _lines(path: Path, progress: Callable[[int], object]) -> Iterator[tuple[int, bytes]]:
-    """Yield number and bytes of each line; one that is too long comes cut, one byte above the limit."""
+    """Yield number and bytes of each line; a line that is too long is cut one byte above the limit."""
     done = number = 0
-    with opened(path) as (file, position):
+    with open_decompressed(path) as (file, position):
         while line := file.readline(MAX_RECORD_BYTES + 1):
             number += 1
             if number == 1:
@@ -153,7 +153,7 @@ def _paragraphs(path: Path, lines: Iterator[tuple[int, bytes]]) -> Iterator[Reco
 
 
 def _whole_file(path: Path, progress: Callable[[int], object]) -> Iterator[Record | DataError]:
-    with opened(path) as (file, position):
+    with open_decompressed(path) as (file, position):
         content = file.read(MAX_RECORD_BYTES + 1)
         progress(position())
     yield _decoded(path, 1, content.removeprefix(_BOM).replace(b"\r\n", b"\n"))
@@ -167,12 +167,12 @@ def _decoded(path: Path, number: int, content: bytes) -> Record | DataError:
     except UnicodeDecodeError as error:
         line = number + content.count(b"\n", 0, error.start)
         return _error(
-            error, f"{path}:{line}: got bytes that are no UTF-8, {content[error.start : error.end]!r}; {_MEND}"
+            error, f"{path}:{line}: got bytes that are not UTF-8, {content[error.start : error.end]!r}; {_FIX}"
         )
 
 
 def _parquet_rows(path: Path, column: str, progress: Callable[[int], object]) -> Iterator[Record | DataError]:
-    # imported on use: it takes a moment, and most sources are JSON lines
+    # imported on use: the import takes a moment, and most sources are JSON lines
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -206,9 +206,9 @@ def _parquet_value(path: Path, number: int, value: Any, column: str) -> Record |
     try:
         text = value.as_py()
     except UnicodeDecodeError as error:
-        return _error(error, f"{path}:{number}: got bytes that are no UTF-8 at byte {error.start} of the text; {_MEND}")
+        return _error(error, f"{path}:{number}: got bytes that are not UTF-8 at byte {error.start} of the text; {_FIX}")
     if text is None:
-        return _error(LookupError(), f"{path}:{number}: got null, wanted a text in column {column!r}; {_MEND}")
+        return _error(LookupError(), f"{path}:{number}: got null, wanted a text in column {column!r}; {_FIX}")
     return Record(f"{path}:{number}", text)
 
 
@@ -225,7 +225,7 @@ def _error(cause: Exception, message: str) -> DataError:
 
 
 def _reason(error: DataError) -> str:
-    """A few words that are the same for all errors of one sort."""
+    """Return the reason as counted in the manifest, the same for all errors of one kind."""
     cause = error.__cause__
     if cause is None:
         return "no text in the column"

@@ -1,4 +1,4 @@
-"""Which files a local source means: one file, a folder of them, or a glob."""
+"""Files of a local source: one file, all files of a folder, or the matches of a glob."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from utils.errors import UnusableError
 
 JSON_LINES, PARQUET, TEXT = "JSON lines", "Parquet", "plain text"
 KINDS = {".jsonl": JSON_LINES, ".json": JSON_LINES, ".ndjson": JSON_LINES, ".txt": TEXT, ".parquet": PARQUET}
-"""What an ending says about the content. C4 names its shards of JSON lines `.json.gz`."""
+"""Content by file ending. C4 names its shards of JSON lines `.json.gz`."""
 COMPRESSIONS = (".gz", ".zst")
-WANTED = ".jsonl, .json or .txt, also with .gz or .zst behind it, or .parquet"
+WANTED = ".jsonl, .json or .txt, also followed by .gz or .zst, or .parquet"
 
 
 def find(source: Path) -> list[Path]:
-    """Return the files that `source` means, sorted by path: itself, all below a folder, or what a glob matches.
+    """Return the files of `source`, sorted by path: the file itself, all files below a folder, or a glob's matches.
 
-    A folder is searched with everything below it; hidden files and files with other endings are passed over there.
-    Raises UnusableError where nothing is found, where a named or matched file has another ending, and where it is not
-    clear what is meant: a folder that holds several kinds of files, or a file and its compressed copy.
+    A folder is searched recursively; its hidden files and files with other endings are ignored.
+    Raises UnusableError if nothing is found, if a named or matched file has another ending, and if the choice is
+    ambiguous: a folder with several kinds of files, or a file beside its compressed copy.
     """
     if source.is_dir():
         paths = [path for path in source.rglob("*") if path.is_file() and not _is_hidden(path, source) and kind(path)]
@@ -30,10 +30,10 @@ def find(source: Path) -> list[Path]:
     else:
         raise UnusableError(f"{source}: no such file or folder; name a file, a folder or a glob of {WANTED}")
     if not paths:
-        raise UnusableError(f"{source}: holds no file that can be read, wanted {WANTED}")
+        raise UnusableError(f"{source}: contains no file that can be read, wanted {WANTED}")
     for path in paths:
         if kind(path) is None:
-            raise UnusableError(f"{path}: got a file with another ending, wanted {WANTED}; rename or convert it")
+            raise UnusableError(f"{path}: unknown file ending, wanted {WANTED}; rename or convert the file")
     paths.sort()
     if source.is_dir():
         _require_one_kind(source, paths)
@@ -42,13 +42,13 @@ def find(source: Path) -> list[Path]:
 
 
 def kind(path: Path) -> str | None:
-    """Return what a file holds by its ending, or None for an ending that is not known."""
+    """Return the kind of a file by its ending, None for an unknown ending."""
     found = KINDS.get(Path(_without_compression(path)).suffix)
     return None if found == PARQUET and compression(path) else found
 
 
 def compression(path: Path) -> str | None:
-    """Return the last ending where it is one of a compression."""
+    """Return the last ending if it names a compression, else None."""
     return path.suffix if path.suffix in COMPRESSIONS else None
 
 
@@ -66,7 +66,7 @@ def _require_one_kind(folder: Path, paths: list[Path]) -> None:
         first.setdefault(kind(path), path)
     if len(first) > 1:
         found = " and ".join(f"{name} ({path.relative_to(folder)})" for name, path in first.items())
-        raise UnusableError(f"{folder}: holds {found}; name one kind by a glob, such as {folder}/*{paths[0].suffix}")
+        raise UnusableError(f"{folder}: contains {found}; choose one kind with a glob, {folder}/*{paths[0].suffix}")
 
 
 def _require_no_copies(paths: list[Path]) -> None:
@@ -74,4 +74,4 @@ def _require_no_copies(paths: list[Path]) -> None:
     for path in paths:
         other = first.setdefault(_without_compression(path), path)
         if other != path:
-            raise UnusableError(f"{path}: {other.name} lies beside it and would be read too; remove one or use a glob")
+            raise UnusableError(f"{path}: {other.name} beside it would be read too; remove one or use a glob")

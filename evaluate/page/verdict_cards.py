@@ -3,121 +3,110 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from evaluate.fairness.certificate import ALLOWED, BLOCKING, SAME, UNKNOWN, Item
-from evaluate.page.forest_strip import strip
-from evaluate.page.markup import Html, element, items, joined, table
-from evaluate.report.axis import Axis, axis_of
-from evaluate.report.comparison import Comparison
-from evaluate.verdict.inference import FASTER, SLOWER, TIE
+from evaluate.report.axis import MARGIN, WIDTH, Axis, axis_of, ticks
+from evaluate.report.text import evidence, pair_title, verdict_word
+from evaluate.verdict.inference import FASTER, SLOWER, TIE, Estimate
 from evaluate.verdict.verdicts import NOT_COMPARABLE, Judged, times
 
 WORDS = {FASTER: "\u25b2 faster", SLOWER: "\u25bc slower", TIE: "= tie", NOT_COMPARABLE: "\u2715 not comparable"}
 UNDECIDED = "? tie, undecided"
 STATES = {BLOCKING: "blocking", UNKNOWN: "unknown", ALLOWED: "allowed", SAME: "same"}
+"""Class in page.css of each state of a certificate item."""
 FULL_CERTIFICATES = 50
-"""Of more pairs than this only what differs is shown; compare.json has all."""
+"""Most pairs whose certificates are shown in full; of more, only what differs is shown. compare.json has all."""
 FEW_REMARKS = 3
 
 
 def tally(judged: Sequence[Judged]) -> str:
-    """Return how many verdicts there are of each word; ties that are not decided apart."""
-    found = [one.word.replace("_", " ") if one.is_decided else "undecided" for one in judged]
+    """Return the number of verdicts of each word; undecided ties count apart."""
+    found = [verdict_word(one) for one in judged]
     order = [*(word.replace("_", " ") for word in WORDS), "undecided"]
-    said = ", ".join(f"{found.count(word)} {word}" for word in order if word in found)
-    return f"{len(judged)} {'pair' if len(judged) == 1 else 'pairs'}: {said}."
+    counts = ", ".join(f"{found.count(word)} {word}" for word in order if word in found)
+    return f"{len(judged)} {'pair' if len(judged) == 1 else 'pairs'}: {counts}."
 
 
-def cards(comparison: Comparison) -> Html:
-    """Return one card for each verdict, on one axis."""
-    if not comparison.judged:
-        return element("p", comparison.headline)
-    estimates = [judged.estimate for judged in comparison.judged if judged.estimate]
-    axis = axis_of(estimates, comparison.band)
-    found = [_card(judged, number, axis) for number, judged in enumerate(comparison.judged, start=1)]
-    key = (
-        f"A square is the ratio of tokens/s/GPU, second side over first, its bar the 95 % interval. The axis is "
-        f"logarithmic and the same in all cards; differences inside the shaded band, {comparison.band:.1%}, count as "
-        "none."
-    )
-    return joined([*found, element("p", key, class_="hint") if estimates else ""])
+def cards(judged: Sequence[Judged], band: float) -> list[dict[str, Any]]:
+    """Return the content of one card for each verdict; all share one axis."""
+    axis = axis_of([one.estimate for one in judged if one.estimate], band)
+    return [_card(one, axis) for one in judged]
 
 
-def certificates(comparison: Comparison) -> Html:
-    """Return the certificate of each pair, what differs first."""
-    is_full = len(comparison.judged) <= FULL_CERTIFICATES
-    found = [_certificate(judged, number, is_full) for number, judged in enumerate(comparison.judged, start=1)]
-    if not is_full:
-        found.insert(0, element("p", "Items that are the same are left out here; compare.json has all.", class_="hint"))
-    return joined(found)
+def certificates(judged: Sequence[Judged], *, are_full: bool) -> list[dict[str, Any]]:
+    """Return the content of the certificate of each pair, what differs first."""
+    return [_certificate(one, are_full) for one in judged]
 
 
-def _card(judged: Judged, number: int, axis: Axis) -> Html:
-    pair, found = judged.pair, judged.estimate
-    title = f"{pair.model}, {pair.framework}, track {pair.track}"
-    reasons = judged.reasons[1:] if judged.word == NOT_COMPARABLE else judged.reasons
-    word = WORDS[judged.word] if judged.is_decided else UNDECIDED
-    head = [element("span", word, class_="word")]
+def _card(judged: Judged, axis: Axis) -> dict[str, Any]:
+    found = judged.estimate
+    content = {
+        "judged": judged,
+        "title": pair_title(judged.pair),
+        "word": WORDS[judged.word] if judged.is_decided else UNDECIDED,
+        "evidence": evidence(judged),
+        "are_remarks_folded": len(judged.remarks) > FEW_REMARKS,
+        "plot": None,
+    }
     if found:
-        head.append(element("span", f"{times(found.ratio)}\u00d7", class_="figure-large"))
-        head.append(element("span", f"95 %: {times(found.low)} to {times(found.high)}", class_="interval-text"))
-    link = element("a", "Certificate", href=f"#certificate-{number}", aria_label=f"Certificate of {title}")
-    words = element(
-        "div",
-        element("h3", title, id=f"verdict-{number}"),
-        element("p", *head, class_="head"),
-        element("p", f"{judged.sentence}."),
-        items([*reasons, *judged.tuning_lines, *judged.money_lines]),
-        _remarks(judged.remarks),
-        element("p", link, class_="hint") if judged.certificate else "",
-    )
-    drawing = strip(found, axis, _platform(judged)) if found else element("p", "No ratio is given.", class_="none")
-    inside = (words, element("div", drawing, class_="strip"))
-    return element("article", *inside, class_=f"card w-{judged.word}", aria_labelledby=f"verdict-{number}")
+        ratios = {"ratio": times(found.ratio), "low": times(found.low), "high": times(found.high)}
+        content |= ratios | {"plot": _plot(found, axis, str(judged.pair.b[0].result["platform"]))}
+    return content
 
 
-def _remarks(remarks: Sequence[str]) -> Html:
-    if len(remarks) <= FEW_REMARKS:
-        return items(remarks)
-    return element("details", element("summary", f"{len(remarks)} remarks on the runs"), items(remarks))
+def _plot(found: Estimate, axis: Axis, platform: str) -> dict[str, Any]:
+    """Return the coordinates of one strip of the forest plot; `platform` selects the colour."""
+    start, end = axis.place(1 / (1 + axis.band)), axis.place(1 + axis.band)
+    return {
+        "label": f"Ratio {found.ratio:.3f}, 95 % interval {found.low:.3f} to {found.high:.3f}; "
+        f"differences up to {axis.band:.1%} do not matter",
+        "platform": platform,
+        "width": WIDTH,
+        "margin": MARGIN,
+        "band_start": _at(start),
+        "band_width": _at(end - start),
+        "one": _at(axis.place(1)),
+        "square": _at(axis.place(found.ratio) - 5),
+        "ticks": [(_at(axis.place(tick)), f"{tick:g}\u00d7") for tick in ticks(axis)],
+        "ends": [_interval_end(found.low, axis), _interval_end(found.high, axis)],
+    }
 
 
-def _certificate(judged: Judged, number: int, is_full: bool) -> Html:
-    pair = judged.pair
-    title = f"{pair.b_name} against {pair.a_name}"
-    what = f"{pair.model}, {pair.framework}, track {pair.track}"
-    heading = element("h3", title, element("small", f" {what}"), id=f"certificate-{number}")
-    if judged.certificate is None:
-        return joined([heading, element("p", "; ".join(judged.reasons))])
-    differing = [item for item in judged.certificate if item.state != SAME]
-    same = [item for item in judged.certificate if item.state == SAME]
-    parts = [heading]
-    if differing:
-        parts.append(_items_table(f"What is not the same: {title}", differing, judged))
-    if same and is_full:
-        summary = element("summary", f"{len(same)} items are the same on both sides")
-        inside = _items_table(f"What is the same: {title}", same, judged)
-        parts.append(element("details", summary, inside))
-    elif same:
-        parts.append(element("p", f"{len(same)} items are the same on both sides.", class_="hint"))
-    return joined(parts)
+def _interval_end(ratio: float, axis: Axis) -> dict[str, Any]:
+    """Return the end of an interval: a bar, or an arrow to `tip` if the interval continues beyond the axis."""
+    place = axis.place(ratio)
+    return {
+        "x": _at(place),
+        "tip": _at(place + (6 if ratio > 1 else -6)),
+        "is_on_axis": axis.holds(max(ratio, 1e-300)),
+    }
 
 
-def _items_table(caption: str, found: Sequence[Item], judged: Judged) -> Html:
-    rows = [
-        (
-            item.name,
-            element("span", item.state, class_=f"state s-{STATES[item.state]}"),
-            item.a,
-            item.b,
-            "" if item.state == SAME else item.note,
-        )
-        for item in found
-    ]
-    header = ("Item", "State", judged.pair.a_name, judged.pair.b_name, "Note")
-    columns = len(header) if any(row[-1] for row in rows) else len(header) - 1
-    return table(caption, header[:columns], [row[:columns] for row in rows])
+def _at(value: float) -> str:
+    return f"{value:.1f}"
 
 
-def _platform(judged: Judged) -> str:
-    return str(judged.pair.b[0].result["platform"])
+def _certificate(judged: Judged, is_full: bool) -> dict[str, Any]:
+    pair, found = judged.pair, judged.certificate
+    return {
+        "title": f"{pair.b_name} against {pair.a_name}",
+        "pair_title": pair_title(pair),
+        "names": (pair.a_name, pair.b_name),
+        "missing": "; ".join(judged.reasons) if found is None else "",
+        "differing": [_item(item) for item in found or () if item.state != SAME],
+        "same": [_item(item) for item in found or () if item.state == SAME],
+        "is_full": is_full,
+    }
+
+
+def _item(item: Item) -> dict[str, str]:
+    note = "" if item.state == SAME else item.note
+    return {
+        "name": item.name,
+        "state": item.state,
+        "kind": STATES[item.state],
+        "a": item.a,
+        "b": item.b,
+        "note": note,
+    }

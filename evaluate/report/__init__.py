@@ -1,4 +1,4 @@
-"""A comparison as text, JSON and picture.
+"""Comparisons of results, as text, JSON and a picture.
 
-Imports `evaluate.verdict` and what that stands on. Begin with `comparison.py`.
+Imports `evaluate.verdict` and the packages below it. Begin with `comparison.py`.
 """

@@ -1,4 +1,4 @@
-"""A comparison of results: groups that may share a table, a verdict on each pair, and the metrics of each run."""
+"""A comparison of results: groups of comparable runs, a verdict on each pair, and the metrics of each run."""
 
 from __future__ import annotations
 
@@ -19,6 +19,46 @@ from evaluate.verdict.saving import BUDGET_TOKENS, saving
 from evaluate.verdict.verdicts import Judged
 
 
+@dataclass(frozen=True)
+class Comparison:
+    """Everything that a report shows."""
+
+    folders: tuple[Path, ...]
+    groups: tuple[Group, ...]
+    copies: tuple[tuple[Entry, Entry], ...]
+    """Each copy with the entry that it repeats."""
+    unreadable: tuple[tuple[Path, str], ...]
+    """Files that are not results, each with the error."""
+    judged: tuple[Judged, ...]
+    by: str
+    """The property in which the two sides of each pair differ."""
+    band: float
+    """Largest relative difference that does not matter in practice."""
+    figures: Mapping[int, Metrics] = field(default_factory=dict)
+    """Metrics of each counted entry, by the `id()` of the entry."""
+    target_loss: float | None = None
+    """Loss in nats per token that the metric `time_to_target_loss` refers to."""
+    baseline: str | None = None
+    """Side that is `a` in every pair that has it, if the user named one."""
+    price_table: Mapping[str, Price] = field(default_factory=dict)
+    """Prices behind the costs among the metrics."""
+    token_budget: float = BUDGET_TOKENS
+    """Tokens for which savings are calculated."""
+
+    @property
+    def question(self) -> str:
+        """The terms of the comparison, as fixed before any number was seen."""
+        return f"by {self.by}, differences up to {self.band:.1%} count as none"
+
+    @property
+    def headline(self) -> str:
+        """The first verdict, and the number of further ones."""
+        if not self.judged:
+            return f"No verdict: there are no two sides to compare {self.question}."
+        more = f" ({len(self.judged) - 1} more)" if len(self.judged) > 1 else ""
+        return plain(f"{self.judged[0].sentence}.{more}")
+
+
 def compare(
     loaded: Loaded,
     folders: Sequence[Path],
@@ -29,16 +69,16 @@ def compare(
     target_loss: float | None = None,
     token_budget: float = BUDGET_TOKENS,
 ) -> Comparison:
-    """Return the comparison of everything that was loaded from `folders`.
+    """Return the comparison of all results in `loaded`, which came from `folders`.
 
-    `by` is what the two sides of a pair differ in (None: platform where there are two, else framework), `baseline` the
-    side that is `a` in each pair, `band` the largest difference that does not matter, stated beforehand. Costs come
-    from `price_table` (None: the suite's own), times to a loss from `target_loss` in nats per token, savings are of
-    `token_budget` tokens.
+    `by` is the property in which the two sides of a pair differ (None: platform if there are two, else framework).
+    `baseline` is the side that becomes `a` in each pair, `band` the largest relative difference that does not matter.
+    Costs use `price_table` (None: the suite's own prices). `target_loss` is in nats per token, `token_budget` is a
+    number of tokens.
     """
     groups, copies = grouped(loaded.entries)
-    doubled = {id(copy) for copy, _ in copies}
-    entries = [entry for entry in loaded.entries if id(entry) not in doubled]
+    repeated = {id(copy) for copy, _ in copies}
+    entries = [entry for entry in loaded.entries if id(entry) not in repeated]
     by = by or pairs.default_by(entries)
     judged = verdicts.judge(pairs.pairs(entries, by, baseline), by, band)
     table = prices.load() if price_table is None else price_table
@@ -61,41 +101,3 @@ def compare(
         table,
         token_budget,
     )
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """All that a report shows."""
-
-    folders: tuple[Path, ...]
-    groups: tuple[Group, ...]
-    copies: tuple[tuple[Entry, Entry], ...]
-    unreadable: tuple[tuple[Path, str], ...]
-    judged: tuple[Judged, ...]
-    by: str
-    """What the two sides of each pair differ in."""
-    band: float
-    """Differences up to this do not matter in practice."""
-    figures: Mapping[int, Metrics] = field(default_factory=dict)
-    """Metrics of each counted entry, by its id."""
-    target_loss: float | None = None
-    """Nats per token; the time to it is among the metrics."""
-    baseline: str | None = None
-    """The side that is `a` wherever it can be, if one was named."""
-    price_table: Mapping[str, Price] = field(default_factory=dict)
-    """What the costs among the metrics come from."""
-    token_budget: float = BUDGET_TOKENS
-    """Tokens that the savings are of."""
-
-    @property
-    def question(self) -> str:
-        """What was asked, before any number."""
-        return f"by {self.by}, differences up to {self.band:.1%} count as none"
-
-    @property
-    def headline(self) -> str:
-        """The first verdict, and how many more there are."""
-        if not self.judged:
-            return f"No verdict: there are no two sides to compare {self.question}."
-        more = f" ({len(self.judged) - 1} more)" if len(self.judged) > 1 else ""
-        return plain(f"{self.judged[0].sentence}.{more}")

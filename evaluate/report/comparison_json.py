@@ -1,7 +1,7 @@
 """compare.json: verdicts, tables and metrics, every number with its inputs.
 
-`definitions` says of each kind of number by which formula and from which key of a result it comes; metrics carry their
-own formula (`how`), and what is unknown is null and carries the reason there.
+`definitions` gives the formula and the source key of each kind of number. Metrics carry their own formula (`how`);
+where a value is unknown it is null, and `how` gives the reason.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ DEFINITIONS = {
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
-    """Return the content of compare.json; the ratio of a verdict is b over a."""
+    """Return the content of compare.json. The ratio of a verdict is b over a."""
     return {
         "comparison_version": COMPARISON_VERSION,
         "by": comparison.by,

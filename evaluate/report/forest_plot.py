@@ -1,6 +1,6 @@
-"""The verdicts of compare.png as a forest plot: each ratio with its interval on one axis, the band shaded.
+"""The forest plot of compare.png: the ratio of each verdict with its interval on one axis, the band shaded.
 
-The axis is that of compare.html's cards (evaluate/page/forest_strip.py): logarithmic, with 1 and the band always on it.
+The axis (evaluate/report/axis.py) is the one of the verdict cards in compare.html.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from evaluate.verdict.inference import TIE
 from evaluate.verdict.verdicts import NOT_COMPARABLE, Judged, times
 
 MOST_VERDICTS = 40
-"""More lines than these nobody reads in a picture; compare.md and compare.json have all."""
+"""Largest number of lines that is still readable in a picture; compare.md and compare.json have all verdicts."""
 ROW_HEIGHT, FOOTING = 0.36, 0.55
+"""Inches of one verdict, and of the axis below all of them."""
 NAME_CHARACTERS, REASON_CHARACTERS, REASON_LINES = 76, 88, 2
 
 
 def height(judged: Sequence[Judged]) -> float:
-    """Return the inches that the plot takes with what stands below it."""
+    """Return the height of the plot and its axis in inches."""
     return ROW_HEIGHT * len(judged[:MOST_VERDICTS]) + FOOTING if judged else 0.0
 
 
 def draw(axes: Any, judged: Sequence[Judged], band: float, colours: Sequence[str], ink: str) -> None:
-    """Draw verdicts from top to bottom, each with the colour of its second side."""
+    """Draw the verdicts from top to bottom, each in the colour of its second side."""
     shown = judged[:MOST_VERDICTS]
     axis = axis_of([one.estimate for one in shown if one.estimate], band)
     axes.set_xlim(axis.low, axis.high)
@@ -38,7 +39,9 @@ def draw(axes: Any, judged: Sequence[Judged], band: float, colours: Sequence[str
     axes.axvline(0, color=ink, linestyle=":", linewidth=1)
     for y, (one, colour) in enumerate(zip(shown, colours, strict=False)):
         _interval(axes, y, one, axis, colour, ink)
-        axes.annotate(_said(one), (1.01, y), xycoords=("axes fraction", "data"), va="center", fontsize=8, color=ink)
+        axes.annotate(
+            _verdict_text(one), (1.01, y), xycoords=("axes fraction", "data"), va="center", fontsize=8, color=ink
+        )
     axes.xaxis.set_major_locator(FixedLocator([math.log(tick) for tick in ticks(axis)]))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{math.exp(value):g}x"))
@@ -67,7 +70,7 @@ def _name(one: Judged) -> str:
     return f"{textwrap.shorten(name, NAME_CHARACTERS, placeholder=' ...')}\n{work}"
 
 
-def _said(one: Judged) -> str:
+def _verdict_text(one: Judged) -> str:
     found = one.estimate
     if one.word == NOT_COMPARABLE or found is None:
         return "\n".join(

@@ -1,4 +1,4 @@
-"""Which results stand in one table, and which of them in one row.
+"""Grouping of results: those of equal work share a table, and those of one system share a row of it.
 
 Model, size, method, sequence length, global batch, precision and data are never mixed: each combination is a group.
 """
@@ -17,10 +17,10 @@ _Key = TypeVar("_Key", bound=tuple[Any, ...])
 
 
 def grouped(entries: Iterable[Entry]) -> tuple[list[Group], list[tuple[Entry, Entry]]]:
-    """Return the groups, sorted, and the copies: pairs of a file and an earlier file with the same content.
+    """Return the sorted groups, and the copies: each entry whose content repeats an earlier one, with that one.
 
-    A copy is one measurement and is not counted again. A result that failed before it knew its data, device or host
-    stands with the one group and row that it can belong to, or by itself where that is not clear.
+    A copy is not a second measurement and does not count. A result that failed before it recorded its data, device or
+    host joins the only group and row that match it. If several match, it forms its own.
     """
     unique, copies = _without_copies(entries)
     groups = []
@@ -29,7 +29,7 @@ def grouped(entries: Iterable[Entry]) -> tuple[list[Group], list[tuple[Entry, En
         rows.sort(key=lambda row: str(row.key))
         for number, row in enumerate(rows):
             row.letter = _letter(number)
-        _tell_apart(rows)
+        _distinguish(rows)
         groups.append(Group(key, rows))
     return groups, copies
 
@@ -69,7 +69,7 @@ def _by_key(entries: Sequence[Entry], key_of: Callable[[Entry], _Key]) -> dict[_
     found: dict[_Key, list[Entry]] = {}
     for entry in entries:
         key = key_of(entry)
-        # Only a result that is not ok may stand with others on incomplete evidence: it enters no average.
+        # Only a result that is not ok may join others on incomplete evidence: it enters no average.
         if None in key and entry.result["status"] != "ok":
             complete = [k for k in keys if None not in k]
             homes = [k for k in complete if all(a is None or a == b for a, b in zip(key, k, strict=True))]
@@ -79,7 +79,7 @@ def _by_key(entries: Sequence[Entry], key_of: Callable[[Entry], _Key]) -> dict[_
 
 
 def _without_copies(entries: Iterable[Entry]) -> tuple[list[Entry], list[tuple[Entry, Entry]]]:
-    """Return the entries with content of their own, and each other one with the first that has the same content."""
+    """Return the entries of distinct content, and each further entry with the first of the same content."""
     unique, copies = [], []
     alike: dict[tuple[Any, ...], list[Entry]] = {}
     for entry in entries:
@@ -93,7 +93,8 @@ def _without_copies(entries: Iterable[Entry]) -> tuple[list[Entry], list[tuple[E
     return unique, copies
 
 
-def _tell_apart(rows: Sequence[Row]) -> None:
+def _distinguish(rows: Sequence[Row]) -> None:
+    """Set the detail of each row to the properties that not all rows share."""
     for name, words in (("host", "host {}"), ("label", "label {}"), ("layout", "{}")):
         values = {getattr(row.key, name) for row in rows}
         if len(values) > 1:

@@ -1,7 +1,7 @@
-"""What a comparison shows: groups that may be compared, a row for each system in them, spreads and ratios.
+"""Groups of comparable results, a row for each system in a group, spreads and ratios.
 
-The unit of every spread is the run (one process restart), not the step. `evaluate/report/grouping.py` makes groups of
-results.
+The unit of every spread is the run (one start of the process), not the step. `evaluate/report/grouping.py` sorts
+results into groups.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from evaluate.report.tables import plain
 from utils.results.schema import Result
 
 ENOUGH_RUNS = 5
-"""Below this many runs the smallest and the largest say little about the next one."""
+"""With fewer runs, the smallest and the largest predict little about the next one."""
 LAST_PART = 10
-"""The last loss is the mean over the last 1/LAST_PART of the steps: that of one step is mostly noise of its batch."""
+"""The last loss is the mean over the last 1/LAST_PART of the steps: a single loss is mostly noise of its batch."""
 
 
 class GroupKey(NamedTuple):
-    """What must be equal for two results to stand in one table."""
+    """Properties that must be equal for two results to share a table."""
 
     model: str
     model_size: str
@@ -33,7 +33,7 @@ class GroupKey(NamedTuple):
     global_batch_size: int
     precision: str
     dataset: str | None
-    """sha256 of the .bin; a text starting with `unknown` where the result does not know it, which equals no other."""
+    """sha256 of the .bin. Where a result does not record it: a text that starts with `unknown` and equals no other."""
 
     @property
     def title(self) -> str:
@@ -50,7 +50,7 @@ class GroupKey(NamedTuple):
 
 
 class RowKey(NamedTuple):
-    """One system: results that differ in any of these are never averaged."""
+    """Properties of one system; results that differ in any of them are never averaged."""
 
     platform: str
     framework: str
@@ -62,7 +62,7 @@ class RowKey(NamedTuple):
 
 @dataclass(frozen=True)
 class Spread:
-    """The values of several runs, at least one."""
+    """Values of one or more runs."""
 
     values: tuple[float, ...]
 
@@ -89,14 +89,14 @@ class Spread:
 
 @dataclass(eq=False)
 class Row:
-    """One system of a group with all its results, counted or not; once made they stay as they are."""
+    """One system of a group with all its results, counted or not; its figures are cached, so it must not change."""
 
     key: RowKey
     entries: list[Entry]
     letter: str = ""
     """Short name of the row in its group: A, B, ..."""
     detail: str = ""
-    """Whatever tells this row from the others of its group, beside platform, framework and device."""
+    """Properties beside platform, framework and device that distinguish this row from others of its group."""
 
     @property
     def name(self) -> str:
@@ -105,24 +105,24 @@ class Row:
 
     @property
     def device(self) -> str:
-        """Device name, and the detail where there is one."""
+        """Device name, followed by the detail if there is one."""
         device = plain(self.key.device or "unknown device")
         return f"{device}, {self.detail}" if self.detail else device
 
     @cached_property
     def counted(self) -> list[Entry]:
-        """The results that enter averages."""
+        """Results that enter averages."""
         return [entry for entry in self.entries if entry.is_counted]
 
     def _spread(self, section: str, key: str) -> Spread | None:
-        """Return the spread of one measured value over the counted runs; None where no run has it."""
+        """Return the spread of a measured value over the counted runs; None if no run has it."""
         values = [entry.result[section][key] for entry in self.counted]
         known = tuple(float(value) for value in values if value is not None)
         return Spread(known) if known else None
 
     @cached_property
     def throughput(self) -> Spread | None:
-        """tokens/s/GPU of each run (a rank on a machine without GPUs)."""
+        """tokens/s per GPU of each run (per rank on a machine without GPUs)."""
         return self._spread("performance_metrics", "tokens_per_second_per_gpu")
 
     @cached_property
@@ -133,7 +133,7 @@ class Row:
 
     @cached_property
     def memory(self) -> Spread | None:
-        """Peak allocated memory of each run in GB, the largest rank."""
+        """Peak allocated memory of each run in GB, of the largest rank."""
         return self._spread("memory_metrics", "peak_memory_allocated_gb")
 
     @cached_property
@@ -148,28 +148,52 @@ class Row:
         losses = tuple(_tail_mean(values) for values in self._losses())
         return Spread(losses) if losses else None
 
+    @property
+    def spreads(self) -> tuple[Spread | None, ...]:
+        """Throughput, step time, memory, first and last loss, in the order of the table of a group."""
+        return self.throughput, self.step_time, self.memory, self.first_loss, self.last_loss
+
     def _losses(self) -> list[list[float]]:
-        """Return the losses of each counted run that has them all; one of an earlier format may have none."""
+        """Return the losses of each counted run that has all of them; a result of an earlier format may have none."""
         curves = [entry.result["loss_values"] for entry in self.counted]
         return [values for values in curves if None not in values]
 
 
 @dataclass(eq=False)
 class Group:
-    """Results that may stand in one table, by row; one that is made is not changed, and what follows is kept."""
+    """Results that may share a table, by row; `counted` is cached, so the rows must not change."""
 
     key: GroupKey
     rows: list[Row]
 
     @cached_property
     def counted(self) -> list[Entry]:
-        """All results that enter averages."""
+        """All results of the group that enter averages."""
         return [entry for row in self.rows for entry in row.counted]
+
+    @property
+    def not_counted(self) -> list[tuple[Row, Entry]]:
+        """Results that enter no average, each with its row."""
+        return [(row, entry) for row in self.rows for entry in row.entries if not entry.is_counted]
+
+    @property
+    def conditions(self) -> str:
+        """Layouts, versions of the software, and first and last date of the counted runs."""
+        provenance = [entry.result["provenance"] for entry in self.counted]
+        versions = {f"{name} {v}" for one in provenance for name, v in (one["framework_versions"] or {}).items()}
+        dates = sorted({one["started_utc"][:10] for one in provenance if one["started_utc"]})
+        return "; ".join(
+            (
+                " | ".join(sorted({row.key.layout for row in self.rows})),
+                ", ".join(sorted(versions)) or "versions unknown",
+                " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else "date unknown",
+            )
+        )
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """Mean throughput of `row` over that of `base`, with the smallest and largest quotient of two of their runs."""
+    """Mean throughput of `row` over that of `base`; `low` and `high` are the extreme quotients of one run of each."""
 
     row: Row
     base: Row
@@ -179,7 +203,7 @@ class Ratio:
 
 
 def ratios(group: Group) -> list[Ratio]:
-    """Return the throughput of every row with counted runs over that of the first such row."""
+    """Return the ratio of every row with counted runs to the first such row."""
     rows = [(row, row.throughput) for row in group.rows]
     measured = [(row, spread) for row, spread in rows if spread is not None]
     if not measured:
@@ -196,5 +220,5 @@ def _tail_mean(losses: Sequence[float]) -> float:
 
 
 def run_label(result: Result) -> str:
-    """Return `run 3`, or `run 3, attempt 2` where it was repeated."""
+    """Return `run 3`, or `run 3, attempt 2` if the run was repeated."""
     return f"run {result['run']}" + (f", attempt {result['attempt']}" if result["attempt"] > 1 else "")

@@ -1,6 +1,7 @@
-"""What a reader of a group must know before believing its numbers. Notes are no verdict: they say what was seen.
+"""Notes on a group: observations that a reader needs before trusting its numbers. They are not verdicts.
 
-The thresholds only decide what is worth a line; whether two systems did the same work is judged elsewhere.
+The thresholds only decide which observation deserves a line. The certificate (`evaluate/fairness/`) decides whether two
+systems did the same work.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from utils.results.resolved_names import RESOLVED_NAMES
 from utils.settings.keys import names_of
 
 INITIAL_LOSS_RELATIVE = 1e-3
-"""Equal weights and an equal first batch give an equal first loss up to rounding, which is far below a thousandth."""
+"""Equal weights and an equal first batch give an equal first loss, up to rounding far below a thousandth."""
 FINAL_LOSS_RELATIVE = 0.02
-"""A coarse screen for loss curves that went elsewhere; the band of an equivalence test is much narrower."""
+"""A coarse screen for loss curves that diverged; the band of an equivalence test is much narrower."""
 _BY_OTHER_MEANS = (
     *("micro_batch_size", "gradient_accumulation", "global_batch_size", "sequence_length", "precision", "seed"),
     *("tp", "pp", "cp", "dp"),
 )
-"""Rows of the settings map that stand in the name of a group or of a row already, or that results are told apart by."""
+"""Rows of the settings map that the name of a group or row already shows, or that distinguish results."""
 _ASKED = tuple(key for key in names_of("work") if key not in _BY_OTHER_MEANS)
 MUST_MATCH = {
     "training_config": (*_ASKED, "init", "init_std"),
@@ -39,12 +40,12 @@ MUST_MATCH = {
     ),
     "memory_metrics": ("source",),
 }
-"""Work that should be the same in every row of a group, and the source of its memory figures; a dot goes into a map."""
+"""The work, and the source of the memory figures: equal in every row of a group; a dot leads into a nested object."""
 
 
 @lru_cache(maxsize=256)
 def notes(group: Group) -> list[str]:
-    """Return one line for each thing to know about `group`; every report asks for them."""
+    """Return one line for each observation about `group`. Cached: several reports show them."""
     return [
         *_few_runs(group),
         *_loss_notes(group),
@@ -60,11 +61,11 @@ def _few_runs(group: Group) -> Iterator[str]:
 
 
 def _loss_notes(group: Group) -> Iterator[str]:
-    questions: tuple[tuple[str, Callable[[Row], Spread | None], float], ...] = (
+    screens: tuple[tuple[str, Callable[[Row], Spread | None], float], ...] = (
         ("initial losses", lambda row: row.first_loss, INITIAL_LOSS_RELATIVE),
         ("final losses", lambda row: row.last_loss, FINAL_LOSS_RELATIVE),
     )
-    for name, loss_of, allowed in questions:
+    for name, loss_of, allowed in screens:
         means = [(loss.mean, row.name) for row in group.rows if (loss := loss_of(row)) is not None]
         (low, low_name), (high, high_name) = min(means, default=(1.0, "")), max(means, default=(1.0, ""))
         if (high - low) / low > allowed:
@@ -73,7 +74,7 @@ def _loss_notes(group: Group) -> Iterator[str]:
 
 
 def _differences(group: Group) -> Iterator[str]:
-    """Yield what differs between results of one seed: another seed rightly draws other weights and another order."""
+    """Yield what differs between results of one seed; another seed draws other weights and another order by design."""
     for section, keys in MUST_MATCH.items():
         for key in keys:
             by_seed: dict[int, dict[str, dict[str, None]]] = {}
@@ -85,12 +86,12 @@ def _differences(group: Group) -> Iterator[str]:
             for values in by_seed.values():
                 if len(values) > 1:
                     sides = "; ".join(f"{value} ({', '.join(names)})" for value, names in values.items())
-                    called = (
+                    in_map = (
                         f" (settings map: {RESOLVED_NAMES[key]})"
                         if section == "resolved_config" and key in RESOLVED_NAMES
                         else ""
                     )
-                    yield f"{section}.{key} differs: {sides}{called}"
+                    yield f"{section}.{key} differs: {sides}{in_map}"
                     break
 
 

@@ -1,9 +1,9 @@
 """compare.png: the verdicts as a forest plot, then one strip of panels for each group of a comparison.
 
-Bars start at 0 and carry a dot for each run and a line from the smallest run to the largest. The colour says the
-platform and nothing else; the framework is told by shade and hatch, the row by its letter, line style and marker, so
-that nothing depends on seeing colour. Lengths are in inches and panels are placed by hand: the proportions are the
-same for one result as for forty.
+Bars start at 0 and carry a dot for each run and a line from the smallest run to the largest. Colour shows only the
+platform. Shade and hatch show the framework; letter, line style and marker show the row. So the figure is readable
+without colour. Lengths are in inches and panels have fixed sizes: the proportions are the same for one result as for
+forty.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from evaluate.metrics.metric_table import Metrics
 from evaluate.metrics.steady import steady_step_times
-from evaluate.report import forest_plot as plots_forest
+from evaluate.report import forest_plot
 from evaluate.report.comparison import Comparison
 from evaluate.report.groups import ENOUGH_RUNS, Group, Row, Spread, run_label
 from evaluate.report.tables import plain
-from evaluate.report.text import not_counted, spread_text
+from evaluate.report.text import spread_text
 
-# The palette of Okabe and Ito (2008), told apart with any common colour blindness.
+# The palette of Okabe and Ito (2008), distinguishable with any common colour blindness.
 PLATFORM_COLOURS = {"nvd": "#009E73", "amd": "#D55E00", "cpu": "#0072B2"}
 OTHER_COLOUR = "#7F7F7F"
 FRAMEWORK_LOOKS = {"mega": (0.1, ""), "hf": (0.6, "///"), "nemo": (0.35, "xxx"), "prim": (0.45, "...")}
@@ -46,7 +46,7 @@ ROW_HEIGHT, FEWEST_ROWS = 0.56, 3
 HEADLINE_LINES = 3
 CAPTION_CHARACTERS, NAME_CHARACTERS, LEGEND_CHARACTERS = 240, 34, 18
 DPI, LARGEST_PIXELS = 110, 60_000
-"""Agg draws fewer than 2**16 pixels a side; a taller figure gets a lower resolution."""
+"""Agg draws fewer than 2**16 pixels per side; a taller figure gets a lower resolution."""
 LEGEND = (
     "Bars: mean over runs; dots: the runs; line: smallest to largest run. Boxes: quartiles of the steady steps of all "
     "runs, whiskers from 5 to 95 %. Colour: platform; shade and hatch: framework."
@@ -55,7 +55,7 @@ LEGEND = (
 
 def png(comparison: Comparison) -> bytes:
     """Return the figure of all verdicts and groups as a PNG."""
-    # Names come from strangers: a dollar sign in one is a dollar sign and no formula.
+    # Names are untrusted text: a dollar sign in one must not start a formula.
     with mpl.rc_context({"text.parse_math": False, "font.size": 9, "hatch.linewidth": 0.6}):
         figure = draw(comparison)
         stream = io.BytesIO()
@@ -65,21 +65,21 @@ def png(comparison: Comparison) -> bytes:
 
 
 def draw(comparison: Comparison) -> Figure:
-    """Return the figure; `png` draws it with the settings that it is made for."""
+    """Return the figure. `png` renders it with the matplotlib settings that it assumes."""
     groups, judged = comparison.groups, comparison.judged
     captions = [caption(group) for group in groups]
     heights = [LINE * (len(lines) + 3) + _panels(group) for group, lines in zip(groups, captions, strict=True)]
     lines = _wrapped(comparison.headline, HEADLINE_LINES)
-    forest = plots_forest.height(judged) + FOREST_GAP * bool(judged)
+    forest = forest_plot.height(judged) + FOREST_GAP * bool(judged)
     title = TITLE + LINE * (len(lines) - 1)
     figure = Figure(figsize=(WIDTH, title + forest + sum(heights)))
     _text(figure, 0.12, "\n".join(lines), size=10, weight="bold")
     _text(figure, 0.42 + LINE * (len(lines) - 1), LEGEND if groups else "No result could be read.", size=9)
     if judged:
-        size = plots_forest.height(judged) - plots_forest.FOOTING
+        size = forest_plot.height(judged) - forest_plot.FOOTING
         axes = _axes(figure, MARGIN + FOREST_NAMES, title, FOREST_WIDTH, size, "", "")
         colours = [PLATFORM_COLOURS.get(one.pair.b[0].result["platform"], OTHER_COLOUR) for one in judged]
-        plots_forest.draw(axes, judged, comparison.band, colours, INK)
+        forest_plot.draw(axes, judged, comparison.band, colours, INK)
     top = title + forest
     for group, captioned, height in zip(groups, captions, heights, strict=True):
         _text(figure, top, group.key.title, size=12, weight="bold")
@@ -91,20 +91,14 @@ def draw(comparison: Comparison) -> Figure:
 
 
 def caption(group: Group) -> list[str]:
-    """Return the lines over the panels of `group`: settings, machines, versions, dates, and what is missing."""
-    counted = [entry.result for entry in group.counted]
-    versions = {f"{k} {v}" for r in counted for k, v in (r["provenance"]["framework_versions"] or {}).items()}
-    dates = sorted({r["provenance"]["started_utc"][:10] for r in counted if r["provenance"]["started_utc"]})
-    layouts = sorted({row.key.layout for row in group.rows})
-    facts = [group.key.setting, " | ".join(layouts), ", ".join(sorted(versions)) or "versions unknown"]
-    facts.append(" to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else "date unknown")
+    """Return the lines above the panels of `group`: settings, layouts, versions, dates, and missing runs."""
+    counted, refused = len(group.counted), group.not_counted
     few = [f"{row.letter} has {len(row.counted)}" for row in group.rows if 0 < len(row.counted) < ENOUGH_RUNS]
     warnings = [f"Fewer than five runs: {', '.join(few)}."] if few else []
-    refused = not_counted(group)
     if refused and counted:
-        warnings.append(f"Not counted: {len(refused)} of {len(refused) + len(counted)}, see compare.md.")
-    lines = _wrapped("; ".join(facts), 4) + _wrapped(" ".join(warnings), 2)
-    if not counted:  # there is nothing to draw, so the reasons are all that there is to show
+        warnings.append(f"Not counted: {len(refused)} of {len(refused) + counted}, see compare.md.")
+    lines = _wrapped(f"{group.key.setting}; {group.conditions}", 4) + _wrapped(" ".join(warnings), 2)
+    if not counted:  # without a panel, the reasons are all that there is to show
         for row, entry in refused:
             lines += _wrapped(plain(f"Not counted: {row.name} {run_label(entry.result)}: {entry.why_not_counted}"), 1)
     return lines
@@ -138,7 +132,7 @@ def _draw_group(figure: Figure, group: Group, figures: Mapping[int, Metrics], to
 
 
 def utilisation(row: Row, figures: Mapping[int, Metrics]) -> Spread | None:
-    """Return MFU of each counted run in percent; None where no run knows its device's peak."""
+    """Return the MFU of the counted runs in percent; None if the peak of the device is unknown."""
     known = (figures[id(entry)].get("mfu_causal") for entry in row.counted)
     values = tuple(figure.value for figure in known if figure is not None and figure.value is not None)
     return Spread(values) if values else None
@@ -150,8 +144,8 @@ def _bar_panel(axes: Any, rows: Sequence[Row], spread_of: Callable[[Row], Spread
     axes.set_xlim(0, 1.7 * largest)  # room for the numbers after the longest bar
     for y, (row, spread) in enumerate(zip(rows, spreads, strict=True)):
         if spread is None:
-            said = "unknown" if row.counted else "no counted run"
-            axes.text(0.02 * largest, y, said, va="center", color=INK, style="italic")
+            reason = "unknown" if row.counted else "no counted run"
+            axes.text(0.02 * largest, y, reason, va="center", color=INK, style="italic")
             continue
         axes.barh(y, spread.mean, height=0.62, **look(row))
         axes.plot([spread.low, spread.high], [y, y], color=INK, linewidth=1.6)
@@ -203,7 +197,7 @@ def _loss_panel(axes: Any, rows: Sequence[Row]) -> None:
 
 
 def _end_to_end(row: Row) -> tuple[list[float], list[float]]:
-    """Return steps and losses of all runs of a row as one line with gaps: a line for each would take much longer."""
+    """Return steps and losses of all runs of a row as one line with gaps, which draws much faster than many lines."""
     steps: list[float] = []
     losses: list[float] = []
     for entry in row.counted:
@@ -245,7 +239,7 @@ def _panels(group: Group) -> float:
 
 
 def _scattered(y: int, count: int) -> list[float]:
-    """Heights that keep runs of nearly equal value apart."""
+    """Return heights around `y` that separate runs of nearly equal value."""
     return [y + 0.3 * ((index + 1) / (count + 1) - 0.5) for index in range(count)]
 
 

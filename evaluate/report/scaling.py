@@ -1,8 +1,9 @@
-"""What more nodes are worth: tokens/s and tokens/s/GPU by number of GPUs, and the efficiency against one node.
+"""Strong scaling: tokens/s and tokens/s/GPU by number of GPUs, and the efficiency against one node.
 
-The global batch is the same on every number of GPUs (GBS is the contract), so this is strong scaling: with more GPUs
-each of them does less between two exchanges of gradients. Efficiency is tokens/s/GPU over that of the base, the
-smallest number of GPUs of the same system on one node that fills a node as far as the larger one fills each of its own.
+The global batch is the same on every number of GPUs, so each GPU of a larger number does less work between two
+exchanges of gradients. Efficiency is tokens/s/GPU over that of the base: one node of the same system that uses as many
+GPUs of the node as the larger run uses of each of its nodes. Among runs on one node, the base is the run with the
+fewest GPUs.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from utils.results.schema import Result
 
 HEADER = ("System", "GPUs", "Nodes", "Runs", "tokens/s", "tokens/s/GPU", "Speed-up", "Efficiency")
 NO_BASE = "no counted result of one node with as many GPUs on it"
-METHOD = (
+EXPLANATION = (
     "Efficiency is the mean tokens/s/GPU over that of the base, one node with as many GPUs on it, at the same global "
     "batch (strong scaling); brackets hold the smallest and the largest quotient of two runs. Speed-up is the same of "
     "tokens/s."
@@ -26,7 +27,7 @@ METHOD = (
 
 @dataclass(frozen=True)
 class Scale:
-    """One number of GPUs of one system."""
+    """The runs of one system on one number of GPUs."""
 
     group: str
     system: str
@@ -35,16 +36,16 @@ class Scale:
     per_gpu: Spread
     """tokens/s/GPU of each counted run."""
     base: Scale | None
-    """What it is compared with; None where it is a base itself, or where nothing fits."""
+    """Reference of speed-up and efficiency; None for a base itself, or if none fits."""
 
     @property
     def tokens_per_second(self) -> float:
-        """Mean over the runs."""
+        """Mean over the runs, of all GPUs together."""
         return self.per_gpu.mean * self.gpus
 
     @property
     def efficiency(self) -> tuple[float, float, float] | None:
-        """Mean, smallest and largest quotient of tokens/s/GPU, 1.0 = nothing lost; None without a base."""
+        """Mean, smallest and largest quotient of tokens/s/GPU, 1.0 = no loss; None without a base."""
         if self.base is None:
             return (1.0, 1.0, 1.0) if self.nodes == 1 else None
         base, own = self.base.per_gpu, self.per_gpu
@@ -52,13 +53,13 @@ class Scale:
 
     @property
     def speedup(self) -> float | None:
-        """tokens/s over that of the base, 1.0 of a base itself; None without one."""
+        """tokens/s over that of the base, 1.0 for a base itself; None without one."""
         if self.base is None:
             return 1.0 if self.nodes == 1 else None
         return self.tokens_per_second / self.base.tokens_per_second
 
     def as_json(self) -> dict[str, Any]:
-        """Return its part of compare.json."""
+        """Return the entry of `scaling` in compare.json."""
         efficiency = self.efficiency
         names = ("efficiency", "efficiency_min", "efficiency_max")
         return {
@@ -76,7 +77,7 @@ class Scale:
         }
 
     def cells(self) -> tuple[str, ...]:
-        """Return its row of a table with HEADER."""
+        """Return the row of a table with HEADER."""
         efficiency, speedup = self.efficiency, self.speedup
         share = "-" if efficiency is None else f"{efficiency[0]:.1%}"
         if efficiency is not None and efficiency[1] != efficiency[2]:
@@ -94,12 +95,12 @@ class Scale:
 
 
 def scaling(groups: Sequence[Group]) -> list[Scale]:
-    """Return every number of GPUs of every system that was measured with several; empty where there is none."""
+    """Return one entry for each number of GPUs of every system that was measured on several."""
     return [scale for group in groups for scale in _of_group(group)]
 
 
 def nodes_of(result: Result) -> int:
-    """Return how many machines a result comes from."""
+    """Return the number of machines that a result was measured on."""
     return len(result["provenance"].get("hosts") or [0])
 
 

@@ -1,4 +1,4 @@
-"""Tables for the terminal and for markdown, and text from strangers made harmless for both. Standard library only."""
+"""Tables for the terminal and for markdown, with untrusted text made harmless for both. Standard library only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from utils import redact
 
 _GAP = "  "
 _UNBROKEN = 20
-"""A word of up to this length, such as a number, is never broken to make a table narrower."""
+"""Longest word, such as a number, that is never broken to make a table narrower."""
 _COLOURS = {"REJECTED": "31", "valid": "32", "ok": "32", "oom": "31", "failed": "31", "timeout": "31", "nan": "31"}
 _COLOURS |= {
     "NOT COMPARABLE": "31",
@@ -26,15 +26,16 @@ _COLOURS |= {
 
 
 def plain(text: object) -> str:
-    """Return `text` on one line, without secrets; control and invisible characters are written out as escapes
-    (`\\n`, `\\x1b`).
+    """Return `text` on one line, without secrets.
+
+    Control and invisible characters become escapes such as `\\n` and `\\x1b`.
     """
     return _plain(str(text))
 
 
 @lru_cache(maxsize=1 << 15)
 def _plain(text: str) -> str:
-    """A report shows the same names and reasons many times, and looking for secrets takes 20 microseconds."""
+    """Cached: a report repeats names and reasons many times, and a search for secrets takes 20 microseconds."""
     shown = redact.text(text)
     if shown.isprintable():
         return shown
@@ -42,22 +43,22 @@ def _plain(text: str) -> str:
 
 
 def markdown_text(text: object) -> str:
-    """Return `text` so that markdown, its tables and HTML show it and do not act on it."""
+    """Return `text` escaped, so that markdown, its tables and HTML show it literally."""
     shown = re.sub(r"([\\`*\[\]~$])|(?<!\w)_|_(?!\w)", lambda match: "\\" + match[0], plain(text))
-    # A backslash before a pipe is read differently by different renderers; a character reference is not.
+    # Renderers disagree on a backslash before a pipe, and agree on a character reference.
     for character, reference in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "&#124;")):
         shown = shown.replace(character, reference)
     return shown
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Return a markdown table; every cell is shown as text."""
+    """Return a markdown table; every cell is escaped."""
     lines = [header, ["---"] * len(header), *([markdown_text(cell) for cell in row] for row in rows)]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[object]], width: int) -> str:
-    """Return a table of `width` columns, more where numbers need it; wide cells are wrapped."""
+    """Return a table `width` characters wide, or wider where numbers need it; long cells are wrapped."""
     cells = [[plain(cell) for cell in row] for row in (header, *rows)]
     widths = _fitted(list(zip(*cells, strict=True)), width)
     lines: list[str] = []
@@ -72,12 +73,12 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[object]], width: i
 
 
 def wants_colour(stream: TextIO) -> bool:
-    """Return whether `stream` is a terminal whose user did not set NO_COLOR (no-color.org)."""
+    """Return whether `stream` is a terminal that shows colour, and NO_COLOR (no-color.org) is not set."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def coloured(text: str) -> str:
-    """Return `text` with the words of status and verdict in colour."""
+    """Return `text` with its status and verdict words in colour."""
     words = "|".join(_COLOURS)
     return re.sub(rf"(?<![\w/])({words})(?![\w/])", lambda m: f"\x1b[{_COLOURS[m[0]]}m{m[0]}\x1b[0m", text)
 
@@ -90,7 +91,7 @@ def _fitted(columns: Sequence[Sequence[str]], total: int) -> list[int]:
         slack = [width - least for width, least in zip(widths, narrowest, strict=True)]
         if max(slack) <= 0:
             break
-        # The widest column that may still shrink gives way first.
+        # The widest column that can still shrink is narrowed first.
         widest = max((i for i, spare in enumerate(slack) if spare > 0), key=lambda i: widths[i])
         widths[widest] -= 1
     return widths

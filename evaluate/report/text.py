@@ -5,7 +5,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
-from evaluate.checks.entries import Entry
 from evaluate.fairness.certificate import SAME
 from evaluate.metrics.metric_table import Metrics, combined, sections
 from evaluate.report import scaling
@@ -13,9 +12,10 @@ from evaluate.report.comparison import Comparison
 from evaluate.report.groups import Group, Ratio, Row, Spread, ratios, run_label
 from evaluate.report.notes import notes
 from evaluate.report.tables import markdown_table, markdown_text, plain, text_table
+from evaluate.verdict.pairs import Pair
 from evaluate.verdict.verdicts import NOT_COMPARABLE, Judged
 
-METHOD = (
+METHODOLOGY = (
     "Throughput is the tokens of a step (global batch x sequence length) over the mean time of the steady steps, over "
     "the number of GPUs (of ranks on a machine without GPUs). The first steps, a tenth and at least 3, compile and "
     "allocate and are left out; each result says how many.",
@@ -43,19 +43,21 @@ SYSTEMS = (
     "First loss (nats/token)",
     "Last loss (nats/token)",
 )
-"""Columns of the table of a group."""
+"""Header of the table of a group."""
+NOT_COUNTED = ("System", "Run", "Status", "Reason", "File")
+"""Header of the table of results that enter no average."""
 MOST_SYSTEMS = 6
-"""Columns of the table of metrics; compare.json has all systems."""
+"""Most systems in the table of metrics; compare.json has all."""
 _NONE = "-"
 
 
 def number(value: float) -> str:
-    """Return `value` with four significant digits, or whole and with thousands separators."""
+    """Return `value` with four significant digits; from 1000 on as a whole number with thousands separators."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def spread_text(spread: Spread | None) -> str:
-    """Return `mean (smallest-largest)`; without brackets for a single run."""
+    """Return `mean (smallest-largest)`, or only the mean for a single run."""
     if spread is None:
         return _NONE
     text = number(spread.mean)
@@ -63,21 +65,52 @@ def spread_text(spread: Spread | None) -> str:
 
 
 def ratio_text(ratio: Ratio) -> str:
-    """Return one line about a ratio of throughputs, without a judgement."""
+    """Return one line about a ratio of throughputs, without a verdict."""
     line = f"{ratio.row.name} over {ratio.base.name}: {ratio.value:.3f}"
     if len(ratio.row.counted) == len(ratio.base.counted) == 1:
         return f"{line} (one run a side: no spread)"
     return f"{line} ({ratio.low:.3f}-{ratio.high:.3f})"
 
 
-def not_counted(group: Group) -> list[tuple[Row, Entry]]:
-    """Return the results of `group` that enter no average."""
-    return [(row, entry) for row in group.rows for entry in row.entries if not entry.is_counted]
+def not_counted_rows(group: Group) -> list[tuple[str, ...]]:
+    """Return the rows of the table with the header NOT_COUNTED."""
+    return [
+        (
+            row.name,
+            run_label(entry.result),
+            "REJECTED" if entry.findings.rejections else str(entry.result["status"]),
+            entry.why_not_counted,
+            str(entry.path),
+        )
+        for row, entry in group.not_counted
+    ]
 
 
-def verdict_of(entry: Entry) -> str:
-    """Return the status of a result, or REJECTED where a rule refuses it."""
-    return "REJECTED" if entry.findings.rejections else str(entry.result["status"])
+def verdict_word(judged: Judged) -> str:
+    """Return the verdict in words; a tie that shows neither a difference nor its absence is `undecided`."""
+    return judged.word.replace("_", " ") if judged.is_decided else "undecided"
+
+
+def pair_title(pair: Pair) -> str:
+    """Return model, framework and method of a pair."""
+    return f"{pair.model}, {pair.framework}, track {pair.track}"
+
+
+def evidence(judged: Judged) -> list[str]:
+    """Return the lines that support a verdict, without the remarks on its runs; its sentence has the first reason."""
+    reasons = judged.reasons[1:] if judged.word == NOT_COMPARABLE else judged.reasons
+    return [*reasons, *judged.tuning_lines, *judged.money_lines]
+
+
+def scaling_rows(comparison: Comparison) -> list[tuple[str, ...]]:
+    """Return the rows of the scaling table; none unless the comparison is by nodes."""
+    return [scale.cells() for scale in scaling.scaling(comparison.groups)] if comparison.by == "nodes" else []
+
+
+def file_notes(comparison: Comparison) -> list[str]:
+    """Return one line for each file that is a copy or not a result."""
+    copies = [f"{copy.path}: same content as {first.path}, counted once" for copy, first in comparison.copies]
+    return [plain(line) for line in copies + [f"REJECTED {error}" for _, error in comparison.unreadable]]
 
 
 def markdown(comparison: Comparison) -> str:
@@ -88,47 +121,40 @@ def markdown(comparison: Comparison) -> str:
         *_markdown_scaling(comparison),
         *(part for group in comparison.groups for part in _markdown_group(group, comparison.figures)),
     ]
-    if general := _general_notes(comparison):
-        parts += ["## Files", _bullets(general)]
-    return "\n\n".join([*parts, "## Method", _bullets(METHOD, escape=False)]) + "\n"
+    if files := file_notes(comparison):
+        parts += ["## Files", _bullets(files)]
+    return "\n\n".join([*parts, "## Method", _bullets(METHODOLOGY, escape=False)]) + "\n"
 
 
 def terminal(comparison: Comparison, width: int) -> str:
-    """Return the comparison as plain text of about `width` columns; the spread of the throughput stands for all."""
+    """Return the comparison as plain text, about `width` characters wide; only the throughput shows its spread."""
     header = ("system", "runs", "tokens/s/GPU", "step s", "peak GB", "first loss", "last loss")
     parts = [*_terminal_verdicts(comparison, width)]
     if found := scaling_rows(comparison):
-        parts += [text_table(scaling.HEADER, found, width), textwrap.fill(scaling.METHOD, width)]
+        parts += [text_table(scaling.HEADER, found, width), textwrap.fill(scaling.EXPLANATION, width)]
     for group in comparison.groups:
         rows = [(f"{row.name} {row.device}", *_short_figures(row)) for row in group.rows]
         parts.append(f"{group.key.title}\n{group.key.setting}\n\n{text_table(header, rows, width)}")
-        if refused := not_counted(group):
-            cells = [(row.name, run_label(e.result), verdict_of(e), e.why_not_counted) for row, e in refused]
+        if refused := not_counted_rows(group):
+            cells = [row[:-1] for row in refused]
             parts.append(text_table(("not counted", "run", "status", "reason"), cells, width))
         lines = [ratio_text(ratio) for ratio in ratios(group)] + [f"note: {note}" for note in notes(group)]
         parts.append(_filled(lines, width))
-    parts.append(_filled(_general_notes(comparison), width))
+    parts.append(_filled(file_notes(comparison), width))
     return "\n\n".join(part for part in parts if part)
-
-
-def scaling_rows(comparison: Comparison) -> list[tuple[str, ...]]:
-    """Return the rows of the scaling table; none where nobody asked for nodes."""
-    return [scale.cells() for scale in scaling.scaling(comparison.groups)] if comparison.by == "nodes" else []
 
 
 def _markdown_scaling(comparison: Comparison) -> Iterator[str]:
     if found := scaling_rows(comparison):
-        yield f"## Scaling\n\n{markdown_table(scaling.HEADER, found)}\n\n{scaling.METHOD}"
+        yield f"## Scaling\n\n{markdown_table(scaling.HEADER, found)}\n\n{scaling.EXPLANATION}"
 
 
 def _figures(row: Row) -> tuple[str, ...]:
-    spreads = (row.throughput, row.step_time, row.memory, row.first_loss, row.last_loss)
-    return (f"{len(row.counted)} of {len(row.entries)}", *map(spread_text, spreads))
+    return (f"{len(row.counted)} of {len(row.entries)}", *map(spread_text, row.spreads))
 
 
 def _short_figures(row: Row) -> tuple[str, ...]:
-    spreads = (row.step_time, row.memory, row.first_loss, row.last_loss)
-    means = [_NONE if spread is None else number(spread.mean) for spread in spreads]
+    means = [_NONE if spread is None else number(spread.mean) for spread in row.spreads[1:]]
     return (f"{len(row.counted)} of {len(row.entries)}", spread_text(row.throughput), *means)
 
 
@@ -141,13 +167,12 @@ def _markdown_group(group: Group, figures: Mapping[int, Metrics]) -> Iterator[st
     yield from _markdown_metrics(group, figures)
     if lines := notes(group):
         yield "Notes:\n\n" + _bullets(lines)
-    if refused := not_counted(group):
-        cells = [(r.name, run_label(e.result), verdict_of(e), e.why_not_counted, e.path) for r, e in refused]
-        yield "Not counted:\n\n" + markdown_table(("System", "Run", "Status", "Reason", "File"), cells)
+    if refused := not_counted_rows(group):
+        yield "Not counted:\n\n" + markdown_table(NOT_COUNTED, refused)
 
 
 def _markdown_metrics(group: Group, figures: Mapping[int, Metrics]) -> Iterator[str]:
-    """Yield the metrics that are known, median over runs, each with its formula; then why the others are not."""
+    """Yield the known metrics, median over the runs, each with its formula; then the reasons why others are unknown."""
     rows = [row for row in group.rows if row.counted][:MOST_SYSTEMS]
     runs = [[figures[id(entry)] for entry in row.counted] for row in rows]
     known: list[tuple[str, ...]] = []
@@ -169,23 +194,17 @@ def _markdown_metrics(group: Group, figures: Mapping[int, Metrics]) -> Iterator[
 
 
 def _terminal_verdicts(comparison: Comparison, width: int) -> Iterator[str]:
-    """Yield a block for each verdict: its word, what it is about, the sentence, and what stands behind it."""
+    """Yield a block for each verdict: its word and pair, the sentence, and the evidence."""
     if not comparison.judged:
         yield textwrap.fill(comparison.headline, width)
         return
     yield textwrap.fill(f"Verdicts {comparison.question}:", width)
     for judged in comparison.judged:
-        word = judged.word.replace("_", " ") if judged.is_decided else "undecided"
-        head = f"{word}  {judged.pair.model}, {judged.pair.framework}, track {judged.pair.track}"
+        head = f"{verdict_word(judged)}  {pair_title(judged.pair)}"
         lines = [plain(head), textwrap.fill(plain(judged.sentence), width, initial_indent="  ", subsequent_indent="  ")]
-        for reason in _behind(judged):
-            lines.append(textwrap.fill(plain(reason), width, initial_indent="  - ", subsequent_indent="    "))
+        for line in (*evidence(judged), *judged.remarks):
+            lines.append(textwrap.fill(plain(line), width, initial_indent="  - ", subsequent_indent="    "))
         yield "\n".join(lines)
-
-
-def _behind(judged: Judged) -> list[str]:
-    reasons = judged.reasons[1:] if judged.word == NOT_COMPARABLE else judged.reasons
-    return [*reasons, *judged.tuning_lines, *judged.money_lines, *judged.remarks]
 
 
 def _markdown_verdicts(comparison: Comparison) -> Iterator[str]:
@@ -193,20 +212,14 @@ def _markdown_verdicts(comparison: Comparison) -> Iterator[str]:
     if not comparison.judged:
         yield markdown_text(comparison.headline)
     for judged in comparison.judged:
-        title = f"{judged.pair.model}, {judged.pair.framework}, track {judged.pair.track}"
-        yield f"**{markdown_text(title)}:** {markdown_text(judged.sentence)}."
-        if lines := _behind(judged):
+        yield f"**{markdown_text(pair_title(judged.pair))}:** {markdown_text(judged.sentence)}."
+        if lines := [*evidence(judged), *judged.remarks]:
             yield _bullets(lines)
         if differing := [item for item in judged.certificate or () if item.state != SAME]:
             cells = [(item.name, item.state, item.a, item.b) for item in differing]
             same = sum(1 for item in judged.certificate or () if item.state == SAME)
             yield markdown_table(("Certificate", "State", judged.pair.a_name, judged.pair.b_name), cells)
             yield f"{same} more items are the same on both sides (compare.json has all)."
-
-
-def _general_notes(comparison: Comparison) -> list[str]:
-    copies = [f"{copy.path}: same content as {first.path}, counted once" for copy, first in comparison.copies]
-    return [plain(line) for line in copies + [f"REJECTED {error}" for _, error in comparison.unreadable]]
 
 
 def _bullets(lines: Sequence[str], *, escape: bool = True) -> str:

@@ -94,7 +94,7 @@ def test_a_bad_line_leaves_the_earlier_pair_and_nothing_else(tmp_path: Path, pla
     encode(source, plain_tokenizer, prefix)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path != source}
     source.write_bytes(GOOD + b"oops\n" + GOOD)
-    with pytest.raises(DataError, match=r"in\.jsonl:2: got no JSON, 'oops'"):
+    with pytest.raises(DataError, match=r"in\.jsonl:2: got invalid JSON, 'oops'"):
         encode(source, plain_tokenizer, prefix)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path != source} == before
 

@@ -12,7 +12,7 @@ from housekeeping import tree, write_data, write_output
 
 from utils.settings.config import ROOT
 
-SCRIPTS = [*sorted(ROOT.glob("shell/*.sh")), *sorted(ROOT.glob("train/*.sh")), ROOT / "evaluate" / "compare.sh"]
+SCRIPTS = [*sorted(ROOT.glob("shell/**/*.sh")), *sorted(ROOT.glob("train/*.sh")), ROOT / "evaluate" / "compare.sh"]
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_help_is_the_scripts_own_header(script, flag, tmp_path):
     assert any(line.startswith("Usage:") and script.name in line for line in header)
 
 
-@pytest.mark.parametrize("name", ["shell/find_python.sh", "shell/platform.sh"])
+@pytest.mark.parametrize("name", ["shell/lib/find_python.sh", "shell/platform.sh"])
 def test_a_setting_that_changes_nothing_is_taken(name, checkout):
     assert run(checkout / name, "MODEL=llama", "OUTPUT_DIR=x").stdout == run(checkout / name).stdout != ""
     assert run(checkout / name, "nonsense").returncode == 2
@@ -91,7 +91,7 @@ def test_settings_and_options_come_in_any_order(arguments, checkout):
 
 
 def test_a_job_without_its_names_is_bad_input():
-    ran = run(ROOT / "shell" / "job.sh", "cpu", "hf")
+    ran = run(ROOT / "shell" / "inside" / "job.sh", "cpu", "hf")
     assert (ran.returncode, ran.stdout) == (2, "") and ran.stderr.count("\n") == 1
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SCRIPTS = [*sorted(ROOT.glob("shell/*.sh")), *sorted(ROOT.glob("train/*.sh")), ROOT / ".ci" / "run"]
+SCRIPTS = [*sorted(ROOT.glob("shell/**/*.sh")), *sorted(ROOT.glob("train/*.sh")), ROOT / ".ci" / "run"]
 each_script = pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: str(path.relative_to(ROOT)))
 
 

@@ -19,13 +19,13 @@ SHOW = 'load_secrets; printf "[%s]" "${HF_TOKEN-unset}"; env | grep -c "^HF_TOKE
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     root = tmp_path / "a checkout"
-    (root / "shell").mkdir(parents=True)
-    shutil.copy(ROOT / "shell" / "secrets.sh", root / "shell")
+    (root / "shell" / "lib").mkdir(parents=True)
+    shutil.copy(ROOT / "shell" / "lib" / "secrets.sh", root / "shell" / "lib")
     return root
 
 
 def load(checkout: Path, what: str = SHOW, options: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
-    script = f"set -Eeuo pipefail; source shell/secrets.sh; {what}"
+    script = f"set -Eeuo pipefail; source shell/lib/secrets.sh; {what}"
     environ = {"PATH": os.environ["PATH"], **environ}
     command = ["bash", *options.split(), "-c", script]
     return subprocess.run(command, cwd=checkout, env=environ, capture_output=True, text=True, timeout=60)
@@ -71,7 +71,7 @@ def test_a_file_that_others_can_read_is_one_warning_with_the_command(checkout, m
 
 def test_scripts_that_start_one_another_warn_once(checkout):
     write(checkout, f"HF_TOKEN={TOKEN}\n", 0o644)
-    ran = load(checkout, "load_secrets; bash -c 'source shell/secrets.sh; load_secrets; printf %s \"$HF_TOKEN\"'")
+    ran = load(checkout, "load_secrets; bash -c 'source shell/lib/secrets.sh; load_secrets; printf %s \"$HF_TOKEN\"'")
     assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (0, TOKEN, 1)
 
 

@@ -38,9 +38,9 @@ class Checkout:
         self.programs = folder / "programs"
         self.calls_file = folder / "calls.txt"
         self.venv = self.root / ".venv"
-        (self.root / "shell").mkdir(parents=True)
+        (self.root / "shell" / "lib").mkdir(parents=True)
         self.programs.mkdir()
-        for name in ("setup.sh", "environment.sh", "find_python.sh", "platform.sh"):
+        for name in ("setup.sh", "lib/environment.sh", "lib/find_python.sh", "platform.sh"):
             shutil.copy(ROOT / "shell" / name, self.root / "shell" / name)
         for path in ROOT.glob("*-requirements.txt"):
             shutil.copy(path, self.root)
@@ -322,7 +322,7 @@ def test_dev_and_runtime_have_stamps_of_their_own(checkout: Checkout) -> None:
 
 def test_use_environment_sets_up_only_what_is_missing(checkout: Checkout) -> None:
     checkout.add_python()
-    script = f'source "{checkout.root}/shell/environment.sh"; use_environment; printf "%s|%s" "$ROOT" "$PYTHON"'
+    script = f'source "{checkout.root}/shell/lib/environment.sh"; use_environment; printf "%s|%s" "$ROOT" "$PYTHON"'
     for is_first in (True, False):
         checkout.calls_file.unlink(missing_ok=True)
         done = subprocess.run(

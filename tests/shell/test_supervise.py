@@ -135,20 +135,24 @@ def test_an_init_reaps_and_hands_on_where_the_engine_has_one(engine, machine):
     container = machine.started[-1]
     brings_its_own = engine == "docker"
     assert options_of(container, "--init") == (["true"] if brings_its_own else [])
-    assert container["command"] == [*([] if brings_its_own else ["shell/init.sh"]), "shell/train.sh", "--compare"]
+    assert container["command"] == [
+        *([] if brings_its_own else ["shell/inside/init.sh"]),
+        "shell/train.sh",
+        "--compare",
+    ]
 
 
 @pytest.mark.parametrize("name", ["TERM", "INT", "HUP"])
 def test_our_own_init_hands_on_signals_once_and_returns_the_exit_code(name, machine):
-    command = [machine.checkout / "shell" / "init.sh", "bash", "-c", PATIENT]
+    command = [machine.checkout / "shell" / "inside" / "init.sh", "bash", "-c", PATIENT]
     process = subprocess.Popen(command, env=machine.environment, start_new_session=True, preexec_fn=heed_signals)
     machine.wait_for("started")
     process.send_signal(signal.Signals[f"SIG{name}"])
     assert process.wait(LIMIT_SECONDS) == 7
     assert machine.out.read_text().split() == ["started", f"got-{name}"]
-    assert machine.run("init.sh", "bash", "-c", "cat; exit 3", popen={"input": "x"}).returncode == 3
-    assert machine.run("init.sh", "bash", "-c", "kill -9 $$").returncode == 128 + signal.SIGKILL
-    assert machine.run("init.sh").returncode == 2
+    assert machine.run("inside/init.sh", "bash", "-c", "cat; exit 3", popen={"input": "x"}).returncode == 3
+    assert machine.run("inside/init.sh", "bash", "-c", "kill -9 $$").returncode == 128 + signal.SIGKILL
+    assert machine.run("inside/init.sh").returncode == 2
 
 
 @every_engine

@@ -21,7 +21,7 @@ case "${0##*/} $*" in $FAILS_ON) exit 3 ;; esac
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     root = tmp_path / "a checkout"
-    for name in ("shell/test.sh", "shell/environment.sh", ".ci/run"):
+    for name in ("shell/test.sh", "shell/lib/environment.sh", ".ci/run"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, root / name)
     add_program(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "shell" / "torch_source.py"
+SCRIPT = Path(__file__).parents[2] / "shell" / "lib" / "torch_source.py"
 
 
 def ask(*arguments: str, packages: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:

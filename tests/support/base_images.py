@@ -55,7 +55,7 @@ def make_vendors(podman: Podman) -> None:
     """Make the two bases with a PyTorch in them, under the names of the vendors' images."""
     context = podman.folder / "context"
     (torch,) = re.findall(r"^torch==.+$", (ROOT / "cpu-requirements.txt").read_text(), re.MULTILINE)
-    source = [sys.executable, str(ROOT / "shell" / "torch_source.py"), "answers", f"{CPU_WHEELS}/torch/"]
+    source = [sys.executable, str(ROOT / "shell" / "lib" / "torch_source.py"), "answers", f"{CPU_WHEELS}/torch/"]
     extra = [] if subprocess.run(source, timeout=60).returncode else ["--extra-index-url", CPU_WHEELS]
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--only-binary=:all:", "--python-version=3.11", *extra]
     _succeed([*pip, f"--target={context / 'torch'}", torch, NUMPY])

@@ -33,7 +33,15 @@ def _heed_signals() -> None:
 class RunningMatrix:
     """`shell/train.sh` over mega and hf llama, 30 short steps on two ranks each, in a session of its own."""
 
-    def __init__(self, output: Path, prefix: Path, *settings: str, fault: str = "", script: str = "train.sh") -> None:
+    def __init__(
+        self,
+        output: Path,
+        prefix: Path,
+        *settings: str,
+        fault: str = "",
+        script: str = "train.sh",
+        root: Path = ROOT,
+    ) -> None:
         self.output = output
         self._mark = uuid.uuid4().hex
         self.said_path = output.parent / f"said_{self._mark}.txt"
@@ -47,7 +55,7 @@ class RunningMatrix:
         }
         with self.said_path.open("w") as said:
             self.process = subprocess.Popen(
-                [ROOT / "shell" / script, *SHORT, "MODEL=llama", "FRAMEWORK=mega,hf", *where, *settings],
+                [root / "shell" / script, *SHORT, "MODEL=llama", "FRAMEWORK=mega,hf", *where, *settings],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=said,

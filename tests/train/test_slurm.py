@@ -16,6 +16,7 @@ from train.cluster.slurm_commands import SlurmError
 from train.runner import plan
 from utils.errors import ConfigError
 from utils.settings.config import ROOT
+from utils.settings.keys import KEYS
 
 NODES = ("LAUNCHER=slurm", "NNODES=2", "GPUS_PER_NODE=8", "MODEL=llama", "FRAMEWORK=mega", "RUNS=1")
 SITE = (
@@ -79,7 +80,7 @@ def test_every_node_starts_one_launcher_that_finds_its_own_runtime(runtime: tupl
     assert words[0] == "srun" and {"--nodes=2", "--ntasks=2", "--ntasks-per-node=1"} <= set(words)
     assert not [word for word in words if word.startswith("--container")]
     task = words[words.index("node") + 1 :]
-    assert task[:6] == [str(ROOT / "shell" / "slurm_task.sh"), "nvd", "mega", "llama", "--run", "1"]
+    assert task[:6] == [str(ROOT / "shell" / "inside" / "slurm_task.sh"), "nvd", "mega", "llama", "--run", "1"]
     assert {runtime[0], "LAUNCHER=torchrun", "SEED=7", "NNODES=2", "OUTPUT_DIR=/results", "DATA_DIR=/data"} <= set(task)
     assert task[-2:] == ["MASTER_ADDR=$MASTER_ADDR", "MASTER_PORT=$MASTER_PORT"]
     assert words[words.index("node") - 2 : words.index("node")] == ["-c", 'exec "$@" "NODE_RANK=$SLURM_NODEID"']
@@ -103,7 +104,7 @@ def test_pyxis_gets_the_image_and_the_same_paths_with_the_checkout_read_only(run
     assert {f"{ROOT}:{ROOT}:ro", "/results:/results", "/data:/data"} <= set(folders)
     assert "--container-image=/images/tprimat.sqsh" in words and f"--container-workdir={ROOT}" in words
     task = words[words.index("node") + 1 :]
-    assert task[0] == str(ROOT / "shell" / "job.sh") and "RUNTIME=native" in task
+    assert task[0] == str(ROOT / "shell" / "inside" / "job.sh") and "RUNTIME=native" in task
 
 
 def test_folder_inside_the_checkout_is_mounted_over_it() -> None:
@@ -131,6 +132,13 @@ def test_settings_of_the_environment_reach_the_nodes_and_secrets_do_not(monkeypa
     monkeypatch.setenv("SEED", "9")
     monkeypatch.setenv("HF_TOKEN", "hf_" + "x" * 34)
     assert "SEED=9" in step(script_of()) and "hf_x" not in script_of()
+
+
+def test_every_resolved_setting_is_in_the_script() -> None:
+    """A settings file that is edited while a job waits in the queue changes nothing in the job."""
+    words = step(script_of())
+    keys = {word.split("=")[0] for word in words[words.index("node") + 1 :] if "=" in word}
+    assert keys == set(KEYS) - {"FRAMEWORK", "MODEL", "NODE_RANK"}
 
 
 @pytest.mark.parametrize("settings", [NATIVE, ENROOT, APPTAINER, ("COOLDOWN_SECONDS=5", *SITE)], ids=" ".join)

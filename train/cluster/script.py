@@ -115,20 +115,16 @@ def _step(matrix: Matrix, job: Job) -> list[str]:
 
 
 def _launcher(job: Job, kind: str) -> list[str]:
-    script = "shell/job.sh" if kind == "enroot" else "shell/slurm_task.sh"
+    script = "shell/inside/job.sh" if kind == "enroot" else "shell/inside/slurm_task.sh"
     return [str(ROOT / script), job.config.platform, job.framework, job.model]
 
 
 def _settings(matrix: Matrix, kind: str) -> list[str]:
-    """Return every setting that does not stand in a file of the checkout, and those that are decided here."""
-    said = [
-        f"{key}={value.text}"
-        for key, value in matrix.values.items()
-        if not value.origin.startswith(DEFAULT_ORIGIN) and key not in DECIDED_HERE
-    ]
+    """Return every resolved setting: a settings file that is edited while the job waits changes nothing in it."""
+    resolved = [f"{key}={value.text}" for key, value in matrix.values.items() if key not in DECIDED_HERE]
     config = matrix.config
     folders = (f"OUTPUT_DIR={config.output_dir}", f"DATA_DIR={config.data_dir}")
-    return [*said, f"RUNTIME={'native' if kind == 'enroot' else kind}", "LAUNCHER=torchrun", *folders]
+    return [*resolved, f"RUNTIME={'native' if kind == 'enroot' else kind}", "LAUNCHER=torchrun", *folders]
 
 
 def _container(config: RunConfig) -> list[str]:

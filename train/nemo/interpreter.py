@@ -12,7 +12,7 @@ from utils.errors import ConfigError
 from utils.settings.combinations import OF_PLATFORM
 from utils.settings.config import ROOT, values_of
 
-SETUP = ROOT / "shell" / "setup_nemo.sh"
+SETUP = ROOT / "shell" / "inside" / "setup_nemo.sh"
 ERROR = "error: "
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe
 from utils.errors import DataError
 from utils.hardware.detect import visible_gpus
 from utils.results import store
+from utils.settings import handed_on
 from utils.settings.combinations import counterparts
 from utils.settings.config import ROOT, RunConfig, load, values_of
 from utils.settings.layers import Value
@@ -26,8 +28,8 @@ class Matrix:
     arguments: tuple[str, ...]
 
 
-def tracks(platform: str, arguments: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return the arguments of each matrix that the settings mean: METHOD=both is one of equal and one of best settings.
+def by_method(platform: str, arguments: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the arguments of each matrix to run: METHOD=both means one of equal and one of best settings.
 
     Each has a label of its own, so that neither writes into the other's folder: without a LABEL the derived ones, else
     LABEL and `<LABEL>_best`. Raises ConfigError.
@@ -40,11 +42,25 @@ def tracks(platform: str, arguments: Sequence[str]) -> list[tuple[str, ...]]:
     return [(*arguments, "METHOD=equal"), (*arguments, *best)]
 
 
+def resolve(platform: str, arguments: Sequence[str]) -> tuple[RunConfig, dict[str, Value]]:
+    """Return the checked settings, and text and origin of each; raise ConfigError or HardwareError.
+
+    The files are read once: both are the same whenever a file is edited.
+    """
+    values = values_of(platform, arguments)
+    return load(platform, visible_gpus(platform), environ=handed_on.variable(values)), values
+
+
 def make(platform: str, arguments: Sequence[str]) -> Matrix:
     """Return the matrix that the settings select; raise ConfigError or HardwareError."""
-    config = load(platform, visible_gpus(platform), arguments=arguments)
+    config, values = resolve(platform, arguments)
     jobs = tuple(Job(config, framework, model, run) for framework, model, run in config.jobs())
-    return Matrix(config, jobs, values_of(platform, arguments), tuple(arguments))
+    return Matrix(config, jobs, values, tuple(arguments))
+
+
+def environment(matrix: Matrix) -> dict[str, str]:
+    """Return the environment of every process that the matrix starts: this one's, and the resolved settings."""
+    return os.environ | handed_on.variable(matrix.values)
 
 
 def notes(matrix: Matrix) -> list[str]:
@@ -82,7 +98,7 @@ def finished(matrix: Matrix) -> set[str]:
 def data_digests(config: RunConfig) -> dict[str, str]:
     """Return the hash of the data of each model, after checking them; raise DataError."""
     prefixes = {model: data_prefix(config, model) for model in config.models}
-    manifests = {prefix: describe(prefix) for prefix in set(prefixes.values())}
+    manifests = {prefix: describe(prefix, config.data_dir) for prefix in set(prefixes.values())}
     for manifest in manifests.values():
         check_epochs(config, manifest["tokens"])
     return {model: str(manifests[prefix]["bin_sha256"]) for model, prefix in prefixes.items()}
@@ -91,7 +107,7 @@ def data_digests(config: RunConfig) -> dict[str, str]:
 def _known_digest(config: RunConfig, model: str) -> str | None:
     """The hash of data that are there and sound; None for others, which are the data step's to make or report."""
     try:
-        return str(describe(data_prefix(config, model))["bin_sha256"])
+        return str(describe(data_prefix(config, model), config.data_dir, is_recorded=False)["bin_sha256"])
     except DataError:
         return None
 

@@ -44,7 +44,8 @@ def run_job(
         state.state = RUNNING
         view.job_started(state)
         before, output = stamp(job.result_path), Output(state)
-        exit_code = _follow(Child(plan.command(matrix, job), output.take), output, view, status, stop)
+        child = Child(plan.command(matrix, job), output.take, plan.environment(matrix))
+        exit_code = _follow(child, output, view, status, stop)
         after = stamp(job.result_path)
         try:
             if exit_code != 0 and after in (None, before):

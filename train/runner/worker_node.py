@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from train.job import processes
 from train.job.child import Child
@@ -35,7 +35,7 @@ def run(matrices: Sequence[plan.Matrix], stop: processes.StopRequest) -> int:
             if stop:
                 break
             print(f"--- node {matrix.config.node_rank}, job {number} of {len(matrix.jobs)}: {job.name}", flush=True)
-            has_failed |= _run_job(plan.command(matrix, job), stop) != 0
+            has_failed |= _run_job(plan.command(matrix, job), plan.environment(matrix), stop) != 0
     return SIGNAL_EXIT_CODE + stop.signal if stop.signal is not None else int(has_failed)
 
 
@@ -51,8 +51,8 @@ def _wait_for_data(config: RunConfig, stop: processes.StopRequest) -> None:
         time.sleep(DATA_POLL_SECONDS)
 
 
-def _run_job(command: Sequence[str], stop: processes.StopRequest) -> int:
-    child = Child(command, lambda line: print(line, end="", file=sys.stderr, flush=True))
+def _run_job(command: Sequence[str], environment: Mapping[str, str], stop: processes.StopRequest) -> int:
+    child = Child(command, lambda line: print(line, end="", file=sys.stderr, flush=True), environment)
     asked_at = None
     while not child.has_ended():
         if stop.signal is not None and asked_at is None:

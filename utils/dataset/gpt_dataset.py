@@ -8,9 +8,11 @@ use.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from utils.dataset.digest_cache import sha256_once
 from utils.dataset.indexed import bin_path, check, idx_path, load_manifest, manifest_path
 from utils.dataset.place import bytes_needed, data_prefix, tokens_needed
 from utils.errors import DataError
@@ -33,17 +35,20 @@ REPEAT_ERROR_EPOCHS = 4.0
 """Above this number of passes a small corpus is memorised; see ALLOW_REPEAT."""
 
 
-def describe(prefix: Path) -> dict[str, Any]:
+def describe(prefix: Path, data_dir: Path | None = None, *, is_recorded: bool = True) -> dict[str, Any]:
     """Return the manifest of a checked data set; without a manifest, the sizes and digests of its files.
 
+    With a `data_dir`, files that have not changed since their digests were recorded there are not read again;
+    `is_recorded=False` writes no record (utils/dataset/digest_cache.py).
     Raises DataError if the files are missing, damaged, or not those that the manifest was written for.
     """
     index = check(prefix)
+    digest = sha256_file if data_dir is None else partial(sha256_once, data_dir=data_dir, is_recorded=is_recorded)
     found = {
         "tokens": index.tokens,
         "documents": index.documents,
-        "bin_sha256": sha256_file(bin_path(prefix)),
-        "idx_sha256": sha256_file(idx_path(prefix)),
+        "bin_sha256": digest(bin_path(prefix)),
+        "idx_sha256": digest(idx_path(prefix)),
     }
     if not manifest_path(prefix).exists():
         return found

@@ -1,4 +1,4 @@
-"""The rules that settings keep together: which frameworks a platform has, the GBS contract, what excludes what."""
+"""Rules between settings: the frameworks of a platform, the GBS contract, and settings that exclude one another."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from utils.settings.keys import KEYS
 from utils.settings.layers import Value
 
 AVAILABLE_FRAMEWORKS = ("mega", "hf", "nemo", "prim")
-"""What this version can start."""
+"""Frameworks that this version can start."""
 OF_PLATFORM = {"nvd": ("mega", "nemo", "hf"), "amd": ("mega", "prim", "hf"), "cpu": ("mega", "hf", "nemo")}
-"""What runs on a platform, in the order of FRAMEWORK=all: everything but the other vendor's own framework."""
+"""Frameworks of a platform, in the order of FRAMEWORK=all: all but the other vendor's own."""
 COUNTERPART = {("nvd", "prim"): "nemo", ("amd", "nemo"): "prim"}
-"""A vendor's own framework where the other vendor's was asked for."""
+"""The framework that runs in place of the other vendor's own."""
 
 
 class Rules:
-    """Makes the error of a broken rule, with origin and text of the keys that are in it."""
+    """Maker of errors for broken rules; each error names the keys with their origins and texts."""
 
     def __init__(self, values: Mapping[str, Value]) -> None:
         self._values = values
 
     def broken(self, keys: str, why: str) -> ConfigError:
         """Return the error that the settings in `keys` (space separated) break a rule."""
-        said = " ".join(f"{key}={self._values[key].text}" for key in keys.split())
+        settings = " ".join(f"{key}={self._values[key].text}" for key in keys.split())
         origins = ", ".join(dict.fromkeys(self._values[key].origin for key in keys.split()))
-        return ConfigError(f"{origins}: {said}: {why}")
+        return ConfigError(f"{origins}: {settings}: {why}")
 
 
 def frameworks(rules: Rules, asked: tuple[str, ...], platform: str) -> tuple[str, ...]:
-    """Return the frameworks to run, each vendor's own in the place of the other's (`counterparts` says which).
+    """Return the frameworks to run; a vendor's own framework replaces that of the other vendor (see `counterparts`).
 
-    Raises ConfigError for one that the platform or this version does not have.
+    Raises ConfigError for a framework that the platform or this version does not have.
     """
     startable = tuple(name for name in OF_PLATFORM[platform] if name in AVAILABLE_FRAMEWORKS)
     if asked == ("all",):
@@ -50,7 +50,7 @@ def frameworks(rules: Rules, asked: tuple[str, ...], platform: str) -> tuple[str
 
 
 def counterparts(asked: tuple[str, ...], platform: str) -> list[str]:
-    """Return a sentence for each framework that was asked for and whose counterpart runs instead."""
+    """Return a sentence for each requested framework whose counterpart runs instead."""
     stacks = {"nemo": "NVIDIA's own framework", "prim": "AMD's own framework"}
     return [
         f"FRAMEWORK={name}: is {stacks[name]}; on this machine {other}, {stacks[other]}, runs in its place"
@@ -62,7 +62,7 @@ def counterparts(asked: tuple[str, ...], platform: str) -> list[str]:
 def num_gpus(rules: Rules, typed: Mapping[str, Any], platform: str, visible: int | None) -> int:
     """Return the GPUs of one job: NNODES times CPU_RANKS, GPUS_PER_NODE, or all that are visible.
 
-    With LAUNCHER=slurm the job does not run on the machine that asks, so what is visible here says nothing.
+    With LAUNCHER=slurm the job runs on another machine, so the number of GPUs visible here does not matter.
     """
     nodes = int(typed["nodes"])
     if platform == "cpu":
@@ -70,11 +70,11 @@ def num_gpus(rules: Rules, typed: Mapping[str, Any], platform: str, visible: int
     asked = typed["gpus_per_node"]
     if typed["launcher"] == "slurm":
         if asked is None:
-            raise rules.broken("GPUS_PER_NODE LAUNCHER", "say how many GPUs a node has, e.g. GPUS_PER_NODE=8")
+            raise rules.broken("GPUS_PER_NODE LAUNCHER", "set the number of GPUs of a node, e.g. GPUS_PER_NODE=8")
         return nodes * int(asked)
     if asked is None and not visible:
         raise rules.broken(
-            "GPUS_PER_NODE", f"no GPU is visible on platform {platform}; check the driver, or say how many"
+            "GPUS_PER_NODE", f"no GPU is visible on platform {platform}; check the driver, or set the number"
         )
     if visible is not None and isinstance(asked, int) and asked > visible:
         raise rules.broken("GPUS_PER_NODE", f"this machine shows {visible} GPUs")
@@ -82,29 +82,36 @@ def num_gpus(rules: Rules, typed: Mapping[str, Any], platform: str, visible: int
 
 
 def check_layout(rules: Rules, typed: dict[str, Any]) -> None:
-    """Work out DP and GA: num_gpus = TP PP CP DP and GBS = MBS DP GA, all whole (the GBS contract)."""
+    """Fill in DP and GA, so that num_gpus = TP * PP * CP * DP and GBS = MBS * DP * GA (the GBS contract).
+
+    Raises ConfigError where a number does not divide, or where DP or GA is set to another value.
+    """
     gpus, gbs, mbs = (typed[key] for key in ("num_gpus", "global_batch_size", "micro_batch_size"))
     tp, pp, cp = (typed[f"{name}_parallel_size"] for name in ("tensor", "pipeline", "context"))
     if gpus % (tp * pp * cp):
         raise rules.broken("TP PP CP", f"{gpus} GPUs do not divide by TP*PP*CP = {tp * pp * cp}")
     dp = gpus // (tp * pp * cp)
     if typed["data_parallel_size"] not in (None, dp):
-        raise rules.broken("DP", f"{gpus} GPUs / (TP {tp} * PP {pp} * CP {cp}) is DP={dp}; say so or leave DP=auto")
+        raise rules.broken(
+            "DP", f"{gpus} GPUs / (TP {tp} * PP {pp} * CP {cp}) is DP={dp}; set DP={dp} or leave DP=auto"
+        )
     if gbs % (mbs * dp):
         raise rules.broken("GBS MBS", f"GBS must divide by MBS*DP = {mbs}*{dp} = {mbs * dp}")
     ga = gbs // (mbs * dp)
     if typed["gradient_accumulation"] not in (None, ga):
-        raise rules.broken("GA", f"GBS {gbs} / (MBS {mbs} * DP {dp}) is GA={ga}; say so or leave GA=auto")
+        raise rules.broken("GA", f"GBS {gbs} / (MBS {mbs} * DP {dp}) is GA={ga}; set GA={ga} or leave GA=auto")
     typed["data_parallel_size"], typed["gradient_accumulation"] = dp, ga
 
 
 def check_combinations(rules: Rules, typed: Mapping[str, Any]) -> None:
-    """Raise ConfigError for settings that exclude one another, or that this version cannot do."""
+    """Raise ConfigError for settings that exclude one another, or that this version does not support."""
     if typed["context_parallel_size"] != 1 and importlib.util.find_spec("transformer_engine") is None:
         raise rules.broken("CP", "context parallelism without TransformerEngine would be silently wrong; use CP=1")
     if typed["context_parallel_size"] != 1 and "mega" in typed["frameworks"]:
-        # its loop hands every rank whole sequences, where each should get its own share of one
-        raise rules.broken("CP FRAMEWORK", "mega cannot share out a sequence in this version; use CP=1 or nemo or prim")
+        # the loop of mega gives every rank whole sequences, while each rank needs its own share of one
+        raise rules.broken(
+            "CP FRAMEWORK", "mega cannot divide a sequence between ranks in this version; use CP=1, or nemo or prim"
+        )
     parallel = [key for key in ("TP", "PP", "CP") if typed[KEYS[key].field] != 1]
     if "hf" in typed["frameworks"] and parallel:
         raise rules.broken(" ".join(parallel), "hf has no tensor, pipeline or context parallelism: all must be 1")
@@ -113,11 +120,11 @@ def check_combinations(rules: Rules, typed: Mapping[str, Any]) -> None:
     if typed["min_learning_rate"] > typed["learning_rate"]:
         raise rules.broken("MIN_LR LR", "the minimum is above the peak")
     if typed["precision"] == "fp8" and "hf" in typed["frameworks"]:
-        raise rules.broken("PRECISION", "hf runs bf16 or fp32; name FRAMEWORK=mega for fp8")
+        raise rules.broken("PRECISION", "hf runs bf16 or fp32; use FRAMEWORK=mega for fp8")
     if typed["precision"] == "fp8" and importlib.util.find_spec("transformer_engine") is None:
         raise rules.broken("PRECISION", "fp8 needs TransformerEngine and a GPU; use bf16 or fp32")
     if typed["method"] == "both":
-        raise rules.broken("METHOD", "means two trainings, which run_train.sh starts; name equal or best here")
+        raise rules.broken("METHOD", "means two trainings, which run_train.sh starts; set equal or best here")
     if typed["launcher"] != "slurm" and typed["runtime"] not in ("auto", "native"):
         raise rules.broken("RUNTIME", "run_data.sh, run_train.sh and entry.sh start containers; here use native")
     check_nodes(rules, typed)
@@ -128,11 +135,11 @@ def check_combinations(rules: Rules, typed: Mapping[str, Any]) -> None:
 def check_nodes(rules: Rules, typed: Mapping[str, Any]) -> None:
     """Raise ConfigError where several machines cannot find one another."""
     if typed["launcher"] == "slurm":
-        return  # each job is told by Slurm
+        return  # Slurm sets rank and address of each job
     if typed["node_rank"] >= typed["nodes"]:
         raise rules.broken("NODE_RANK NNODES", "machines are numbered from 0, so NODE_RANK must be below NNODES")
     if typed["nodes"] > 1 and typed["master_addr"] is None:
         raise rules.broken(
             "NNODES MASTER_ADDR",
-            "name machine 0, MASTER_ADDR=<host>, the same on every machine, or take LAUNCHER=slurm",
+            "set the address of machine 0 on every machine, MASTER_ADDR=<host>, or use LAUNCHER=slurm",
         )

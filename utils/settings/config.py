@@ -1,7 +1,7 @@
-"""From settings to one frozen RunConfig, and the rules that its values keep together.
+"""RunConfig: all settings of a matrix, typed, checked and frozen.
 
 Precedence: KEY=VALUE arguments, then the environment, then `config.<platform>-best.env` (METHOD=best), then
-`config.<platform>.env`, then `config.env`. `python -m utils.configure --help` prints what each key may be.
+`config.<platform>.env`, then `config.env`. `python -m utils.configure --help` lists every key with its allowed values.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from utils.errors import ConfigError
 from utils.models import NAMES as MODEL_NAMES
 from utils.models import ModelSpec, UnknownModelError
 from utils.models import get as get_model
+from utils.settings import handed_on
 from utils.settings.combinations import Rules, check_combinations, check_layout, frameworks, num_gpus
 from utils.settings.keys import in_results
 from utils.settings.layers import Value, from_arguments, from_environment, parse_values, read_file
@@ -26,7 +27,7 @@ PLATFORMS = ("amd", "nvd", "cpu")
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Every setting of a matrix, typed and checked, DP and GA worked out; utils/settings/keys.py has their meanings."""
+    """Every setting of a matrix, typed and checked, with DP and GA filled in (meanings: utils/settings/keys.py)."""
 
     platform: str
     num_gpus: int
@@ -124,7 +125,8 @@ class RunConfig:
     def jobs(self) -> list[tuple[str, str, int]]:
         """Return framework, model and run of every job, in the order in which they run.
 
-        ORDER=interleaved: every job once, then every job again, so that a machine that drifts drifts for all alike.
+        ORDER=interleaved runs every job once, then every job again, so that a drift of the machine affects all jobs
+        alike.
         """
         pairs = [(framework, model) for model in self.models for framework in self.frameworks]
         runs = range(1, self.runs + 1)
@@ -151,9 +153,9 @@ def load(
 ) -> RunConfig:
     """Read all layers of settings and return the checked RunConfig.
 
-    `visible_gpus` is how many GPUs this machine shows; a job takes all of them, or GPUS_PER_NODE where that is set.
-    On a CPU a job has CPU_RANKS ranks. `environ` defaults to the process's own.
-    Raises ConfigError; its message names the origin of the value.
+    `visible_gpus` is the number of GPUs of this machine; a job uses all of them, or GPUS_PER_NODE where that is set.
+    On a CPU a job has CPU_RANKS ranks. `environ` defaults to that of this process.
+    Raises ConfigError, whose message names the origin of the bad value.
     """
     if platform not in PLATFORMS:
         raise ConfigError(f"platform: got {platform!r}, allowed: {', '.join(PLATFORMS)}")
@@ -176,31 +178,38 @@ def load(
 def values_of(
     platform: str, arguments: Sequence[str] = (), environ: Mapping[str, str] | None = None, root: Path = ROOT
 ) -> dict[str, Value]:
-    """Return text and origin of every setting after all layers, unchecked; raise ConfigError for bad grammar."""
-    return _layers(platform, from_environment(os.environ if environ is None else environ), arguments, root)
+    """Return text and origin of every setting after all layers, unchecked; raise ConfigError for bad grammar.
+
+    Settings that the parent process handed on replace the files and the environment (utils/settings/handed_on.py).
+    """
+    environ = os.environ if environ is None else environ
+    received = handed_on.received(environ)
+    if received is not None:
+        return received | from_arguments(arguments)
+    return _layers(platform, from_environment(environ), arguments, root)
 
 
 def folders(
     platform: str, *, arguments: Sequence[str] = (), environ: Mapping[str, str] | None = None, root: Path = ROOT
 ) -> tuple[Path, Path]:
-    """Return OUTPUT_DIR and DATA_DIR, for work on files that are there already.
+    """Return OUTPUT_DIR and DATA_DIR, for work on existing files.
 
-    Every value is checked by itself, but not what they mean together: that is about a training, and needs to know how
-    many GPUs there are. Raises ConfigError as `load` does.
+    Every value is checked by itself. The rules between values are not checked, because they need the number of GPUs.
+    Raises ConfigError as `load` does.
     """
     typed = parse_values(values_of(platform, arguments=arguments, environ=environ, root=root))
     return _path(typed["output_dir"], root), _path(typed["data_dir"], root)
 
 
 def require_writable(folder: Path, key: str) -> None:
-    """Make `folder` and prove that a file can be written in it; raise ConfigError naming the setting `key`."""
+    """Create `folder` and check that a file can be written in it; raise ConfigError that names the setting `key`."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
         raise ConfigError(
-            f"{key}={folder}: cannot be written ({error.strerror}); name a folder of yours, e.g. {key}=output"
+            f"{key}={folder}: cannot be written ({error.strerror}); use another folder, e.g. {key}=output"
         ) from error
 
 
@@ -247,7 +256,7 @@ def _check_models(rules: Rules, config: RunConfig) -> None:
 
 
 def _derived_label(typed: Mapping[str, object], platform: str) -> str:
-    """Results of anything but a platform's default kind of run go to a folder of their own."""
+    """Return the name of the results folder for any but the default kind of run; empty for the default."""
     usual_size = "tiny" if platform == "cpu" else "full"
     parts = [str(typed["method"])] if typed["method"] != "equal" else []
     parts += [str(typed["model_size"])] if typed["model_size"] != usual_size else []

@@ -12,7 +12,22 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from utils.models import NAMES
-from utils.settings import parsers
+from utils.settings.parsers import (
+    HOST,
+    NAME,
+    PATH,
+    REPO,
+    TIME,
+    WORD,
+    choice,
+    flag,
+    flags,
+    integer,
+    list_of,
+    matching,
+    number,
+    or_none,
+)
 
 Number = (int, float)
 Part = Literal["work", "seed", "layout", "means", "model"]
@@ -54,277 +69,220 @@ class Key:
 KEYS: dict[str, Key] = {
     "DATASET": Key(
         "dataset",
-        *parsers.PATH,
-        "bc (BookCorpus), c4, hub (what DATASET_REPO names), synth (generated), text (a file, a folder, a glob of "
+        *PATH,
+        "bc (BookCorpus), c4, hub (the repository DATASET_REPO), synth (generated), text (a file, a folder, a glob of "
         ".jsonl, .jsonl.gz, .jsonl.zst, .parquet, .txt), or a Megatron .bin/.idx prefix",
-        in_results=InResults("dataset"),
+        InResults("dataset"),
     ),
     "DATASET_REPO": Key(
-        "dataset_repo",
-        *parsers.or_none("auto", parsers.REPO),
-        "repository of a hub data set; auto = the first that can be had",
+        "dataset_repo", *or_none("auto", REPO), "repository of a hub data set; auto = the first that can be downloaded"
     ),
-    "DATASET_CONFIG": Key(
-        "dataset_config", *parsers.or_none("auto", parsers.NAME), "its configuration (subset); auto = the usual one"
-    ),
+    "DATASET_CONFIG": Key("dataset_config", *or_none("auto", NAME), "its configuration (subset); auto = the usual one"),
     "DATASET_REVISION": Key(
-        "dataset_revision",
-        *parsers.or_none("auto", parsers.NAME),
-        "its branch, tag or commit; auto = main",
-        decides_text=True,
+        "dataset_revision", *or_none("auto", NAME), "its branch, tag or commit; auto = main", decides_text=True
     ),
     "TEXT_COLUMN": Key(
-        "text_column",
-        *parsers.or_none("auto", parsers.NAME),
-        "key or column of the text; auto = text",
-        decides_text=True,
+        "text_column", *or_none("auto", NAME), "key or column of the text; auto = text", decides_text=True
     ),
     "TOKENIZER": Key(
         "tokenizer",
-        *parsers.or_none("auto", parsers.PATH),
+        *or_none("auto", PATH),
         "folder of a Hugging Face tokenizer, or its hub id; auto = the model's own (synth: made with the text)",
         decides_text=True,
     ),
-    "FRAMEWORK": Key("frameworks", *parsers.list_of("mega", "prim", "nemo", "hf", "all"), "frameworks to run"),
-    "MODEL": Key("models", *parsers.list_of(*NAMES, "all"), "models to train"),
-    "MODEL_SIZE": Key(
-        "model_size", *parsers.choice("full", "proxy", "tiny"), "published size, fewer layers, or CPU size"
-    ),
-    "PROXY_LAYERS": Key("proxy_layers", *parsers.integer(1), "layers of MODEL_SIZE=proxy"),
+    "FRAMEWORK": Key("frameworks", *list_of("mega", "prim", "nemo", "hf", "all"), "frameworks to run"),
+    "MODEL": Key("models", *list_of(*NAMES, "all"), "models to train"),
+    "MODEL_SIZE": Key("model_size", *choice("full", "proxy", "tiny"), "published size, fewer layers, or CPU size"),
+    "PROXY_LAYERS": Key("proxy_layers", *integer(1), "layers of MODEL_SIZE=proxy"),
     "PRECISION": Key(
         "precision",
-        *parsers.choice("bf16", "fp8", "fp32"),
+        *choice("bf16", "fp8", "fp32"),
         "precision of the matrix multiplies",
-        in_results=InResults("precision", str, "precision", "work"),
+        InResults("precision", str, "precision", "work"),
     ),
     "SL": Key(
         "sequence_length",
-        *parsers.integer(2),
+        *integer(2),
         "tokens of one sequence",
-        in_results=InResults("sequence_length", int, "sequence length", "work"),
+        InResults("sequence_length", int, "sequence length", "work"),
     ),
     "GBS": Key(
         "global_batch_size",
-        *parsers.integer(1),
+        *integer(1),
         "sequences of one optimizer step over all GPUs",
-        in_results=InResults("global_batch_size", int, "global batch", "work"),
+        InResults("global_batch_size", int, "global batch", "work"),
     ),
     "TRAIN_ITERS": Key(
-        "train_iterations",
-        *parsers.integer(1),
-        "optimizer steps",
-        in_results=InResults("max_steps", int, "number of steps", "work"),
+        "train_iterations", *integer(1), "optimizer steps", InResults("max_steps", int, "number of steps", "work")
     ),
     "LR": Key(
-        "learning_rate",
-        *parsers.number(0, above=True),
-        "peak learning rate",
-        in_results=InResults("lr", Number, "learning rate", "work"),
+        "learning_rate", *number(0, above=True), "peak learning rate", InResults("lr", Number, "learning rate", "work")
     ),
     "MIN_LR": Key(
         "min_learning_rate",
-        *parsers.number(0),
-        "learning rate that the cosine ends at",
-        in_results=InResults("min_lr", Number, "last learning rate", "work"),
+        *number(0),
+        "learning rate at the end of the cosine",
+        InResults("min_lr", Number, "last learning rate", "work"),
     ),
     "WARMUP_ITERS": Key(
         "warmup_iterations",
-        *parsers.integer(0),
+        *integer(0),
         "steps of linear warm-up: LR n / (W + 1) at step n",
-        in_results=InResults("warmup_iters", int, "warm-up steps", "work"),
+        InResults("warmup_iters", int, "warm-up steps", "work"),
     ),
     "WEIGHT_DECAY": Key(
         "weight_decay",
-        *parsers.number(0),
+        *number(0),
         "AdamW weight decay of matrices (not of norms and biases)",
-        in_results=InResults("weight_decay", Number, "weight decay", "work"),
+        InResults("weight_decay", Number, "weight decay", "work"),
     ),
-    "BETA1": Key(
-        "beta1",
-        *parsers.number(0, below=1),
-        "Adam beta 1",
-        in_results=InResults("beta1", Number, "Adam beta 1", "work"),
-    ),
-    "BETA2": Key(
-        "beta2",
-        *parsers.number(0, below=1),
-        "Adam beta 2",
-        in_results=InResults("beta2", Number, "Adam beta 2", "work"),
-    ),
+    "BETA1": Key("beta1", *number(0, below=1), "Adam beta 1", InResults("beta1", Number, "Adam beta 1", "work")),
+    "BETA2": Key("beta2", *number(0, below=1), "Adam beta 2", InResults("beta2", Number, "Adam beta 2", "work")),
     "ADAM_EPS": Key(
-        "adam_epsilon",
-        *parsers.number(0, above=True),
-        "Adam epsilon",
-        in_results=InResults("adam_eps", Number, "Adam epsilon", "work"),
+        "adam_epsilon", *number(0, above=True), "Adam epsilon", InResults("adam_eps", Number, "Adam epsilon", "work")
     ),
     "CLIP_GRAD": Key(
         "clip_grad",
-        *parsers.number(0, above=True),
+        *number(0, above=True),
         "L2 norm that gradients are clipped to",
-        in_results=InResults("clip_grad", Number, "gradient clipping", "work"),
+        InResults("clip_grad", Number, "gradient clipping", "work"),
     ),
     "SEED": Key(
-        "seed",
-        *parsers.integer(0),
-        "seed of weights and of the order of samples",
-        in_results=InResults("seed", int, "seed", "seed"),
+        "seed", *integer(0), "seed of weights and of the order of samples", InResults("seed", int, "seed", "seed")
     ),
     "INIT": Key(
         "init",
-        *parsers.choice("equal", "native"),
+        *choice("equal", "native"),
         "equal = the same weights in every framework",
-        in_results=InResults("init", str, "source of initial weights", "means"),
+        InResults("init", str, "source of initial weights", "means"),
     ),
     "INIT_STD": Key(
         "init_std",
-        *parsers.number(0, above=True),
+        *number(0, above=True),
         "standard deviation of initial weights",
-        in_results=InResults("init_std", Number, "standard deviation of initial weights", "model"),
+        InResults("init_std", Number, "standard deviation of initial weights", "model"),
     ),
     "TP": Key(
         "tensor_parallel_size",
-        *parsers.integer(1),
+        *integer(1),
         "GPUs that share each layer",
-        in_results=InResults("tp", int, "tensor parallel size", "layout"),
+        InResults("tp", int, "tensor parallel size", "layout"),
     ),
     "PP": Key(
         "pipeline_parallel_size",
-        *parsers.integer(1),
-        "GPUs that share the layers between them",
-        in_results=InResults("pp", int, "pipeline parallel size", "layout"),
+        *integer(1),
+        "GPUs that divide the layers between them",
+        InResults("pp", int, "pipeline parallel size", "layout"),
     ),
     "CP": Key(
         "context_parallel_size",
-        *parsers.integer(1),
+        *integer(1),
         "GPUs that share a sequence (needs TransformerEngine)",
-        in_results=InResults("cp", int, "context parallel size", "layout"),
+        InResults("cp", int, "context parallel size", "layout"),
     ),
     "DP": Key(
         "data_parallel_size",
-        *parsers.or_none("auto", parsers.integer(1)),
+        *or_none("auto", integer(1)),
         "GPUs / (TP PP CP)",
-        in_results=InResults("dp", int, "data parallel size", "layout"),
+        InResults("dp", int, "data parallel size", "layout"),
     ),
     "MBS": Key(
         "micro_batch_size",
-        *parsers.integer(1),
-        "sequences a GPU works on at once",
-        in_results=InResults("micro_batch_size", int, "micro batch", "layout"),
+        *integer(1),
+        "sequences of one micro batch on each GPU",
+        InResults("micro_batch_size", int, "micro batch", "layout"),
     ),
     "GA": Key(
         "gradient_accumulation",
-        *parsers.or_none("auto", parsers.integer(1)),
+        *or_none("auto", integer(1)),
         "micro batches of one step: GBS / (MBS DP)",
-        in_results=InResults("gradient_accumulation", int, "gradient accumulation", "layout"),
+        InResults("gradient_accumulation", int, "gradient accumulation", "layout"),
     ),
-    "CPU_RANKS": Key("cpu_ranks", *parsers.integer(1), "gloo ranks on a machine without a GPU"),
-    "GPUS_PER_NODE": Key(
-        "gpus_per_node", *parsers.or_none("auto", parsers.integer(1)), "GPUs to use; auto = all that are visible"
-    ),
+    "CPU_RANKS": Key("cpu_ranks", *integer(1), "gloo ranks on a machine without a GPU"),
+    "GPUS_PER_NODE": Key("gpus_per_node", *or_none("auto", integer(1)), "GPUs to use; auto = all that are visible"),
     "SAMPLES": Key(
         "samples",
-        *parsers.or_none("auto", parsers.integer(1)),
+        *or_none("auto", integer(1)),
         "documents taken; auto = enough for one epoch of TRAIN_ITERS GBS SL",
-        in_results=InResults("samples"),
+        InResults("samples"),
     ),
     "ENCODER": Key(
         "encoder",
-        *parsers.choice("auto", "hf", "gigatoken"),
-        "what makes tokens of text; auto = gigatoken where proven",
+        *choice("auto", "hf", "gigatoken"),
+        "encoder of text into tokens; auto = gigatoken where it is proven",
     ),
-    "ALLOW_REPEAT": Key(
-        "allow_repeat",
-        *parsers.flag(),
-        "allow more than 4 epochs of the data",
-        in_results=InResults("allow_repeat"),
-    ),
+    "ALLOW_REPEAT": Key("allow_repeat", *flag(), "allow more than 4 epochs of the data", InResults("allow_repeat")),
     "TEXT_UNIT": Key(
-        "text_unit",
-        *parsers.choice("file", "paragraph", "line"),
-        "what is one document in a .txt",
-        decides_text=True,
+        "text_unit", *choice("file", "paragraph", "line"), "unit of a .txt file that is one document", decides_text=True
     ),
     "ON_BAD_RECORD": Key(
-        "on_bad_record",
-        *parsers.choice("error", "skip"),
-        "a record that cannot be read: stop, or count it",
-        decides_text=True,
+        "on_bad_record", *choice("error", "skip"), "a record that cannot be read: stop, or count it", decides_text=True
     ),
     "CLEAN": Key(
         "clean",
-        *parsers.choice("light", "none", "full"),
-        "how text is cleaned, docs/cleaning.md; none = as it is",
+        *choice("light", "none", "full"),
+        "cleaning of text, docs/cleaning.md; none = unchanged",
         decides_text=True,
     ),
     "GROUP_ROWS": Key(
-        "group_rows",
-        *parsers.integer(1),
-        "rows joined to one document (BookCorpus: one sentence a row)",
-        decides_text=True,
+        "group_rows", *integer(1), "rows joined to one document (BookCorpus: one sentence a row)", decides_text=True
     ),
     "MIN_CHARS": Key(
         "min_characters",
-        *parsers.or_none("auto", parsers.integer(0)),
+        *or_none("auto", integer(0)),
         "shortest document that is kept; auto = 1, with CLEAN=none 0",
         decides_text=True,
     ),
     "MAX_CHARS": Key(
-        "max_characters",
-        *parsers.or_none("none", parsers.integer(1)),
-        "longest document that is kept",
-        decides_text=True,
+        "max_characters", *or_none("none", integer(1)), "longest document that is kept", decides_text=True
     ),
-    "RUNS": Key("runs", *parsers.integer(1), "process restarts per job"),
-    "COOLDOWN_SECONDS": Key("cooldown_seconds", *parsers.number(0), "pause before each job"),
-    "METHOD": Key(
-        "method", *parsers.choice("equal", "best", "both"), "equal settings, or each platform's best overlay"
-    ),
+    "RUNS": Key("runs", *integer(1), "process restarts of each job"),
+    "COOLDOWN_SECONDS": Key("cooldown_seconds", *number(0), "pause in seconds before each job"),
+    "METHOD": Key("method", *choice("equal", "best", "both"), "equal settings, or each platform's best overlay"),
     "LABEL": Key(
         "label",
-        *parsers.matching(
+        *matching(
             r"(?!(\.+|data|logs|profiles|superseded)$)[A-Za-z0-9._-]*",
             "letters, digits, . _ -, and no other folder of OUTPUT_DIR",
         ),
         "subfolder of OUTPUT_DIR",
     ),
-    "ORDER": Key("order", *parsers.choice("interleaved", "grouped"), "run 1 of every job first, or all runs of a job"),
+    "ORDER": Key("order", *choice("interleaved", "grouped"), "run 1 of every job first, or all runs of a job"),
     "START_TIMEOUT_SECONDS": Key(
-        "start_timeout_seconds", *parsers.number(0, above=True), "longest time to a job's first finished step"
+        "start_timeout_seconds", *number(0, above=True), "longest time in seconds to the first finished step of a job"
     ),
     "STEP_TIMEOUT_SECONDS": Key(
-        "step_timeout_seconds", *parsers.number(0, above=True), "longest time from one finished step to the next"
+        "step_timeout_seconds", *number(0, above=True), "longest time in seconds between two finished steps"
     ),
-    "FORCE": Key("force", *parsers.flag(), "run jobs again whose result is already there"),
+    "FORCE": Key("force", *flag(), "run jobs again that already have a result"),
     "STRICT": Key(
-        "strict", *parsers.flag(), "refuse a job that the pre-flight warns of, instead of noting it in the result"
+        "strict",
+        *flag(),
+        "refuse a job after a warning of the pre-flight check, instead of recording the warning in the result",
     ),
-    "DATA_DIR": Key("data_dir", *parsers.PATH, "folder of prepared data"),
-    "OUTPUT_DIR": Key("output_dir", *parsers.PATH, "folder of results, logs and plots"),
+    "DATA_DIR": Key("data_dir", *PATH, "folder of prepared data"),
+    "OUTPUT_DIR": Key("output_dir", *PATH, "folder of results, logs and plots"),
     "RUNTIME": Key(
         "runtime",
-        *parsers.choice("auto", "docker", "podman", "apptainer", "enroot", "native"),
-        "how jobs are contained",
+        *choice("auto", "docker", "podman", "apptainer", "enroot", "native"),
+        "container engine of jobs; native = none",
     ),
-    "NNODES": Key("nodes", *parsers.integer(1), "machines of one job"),
-    "LAUNCHER": Key("launcher", *parsers.choice("torchrun", "slurm"), "what starts the ranks; docs/hpc.md"),
-    "NODE_RANK": Key("node_rank", *parsers.integer(0), "number of this machine in a job of several, from 0"),
-    "MASTER_ADDR": Key(
-        "master_addr", *parsers.or_none("", parsers.HOST), "machine 0 of a job of several, as the others reach it"
-    ),
-    "MASTER_PORT": Key("master_port", *parsers.integer(1), "port on machine 0 where the machines of a job meet"),
-    "SLURM_ACCOUNT": Key("slurm_account", *parsers.or_none("", parsers.WORD), "account of Slurm jobs"),
-    "SLURM_PARTITION": Key("slurm_partition", *parsers.or_none("", parsers.WORD), "partition of Slurm jobs"),
-    "SLURM_TIME": Key("slurm_time", *parsers.TIME, "time limit of each Slurm job"),
-    "SLURM_GPUS": Key("slurm_gpus", *parsers.choice("gpus-per-node", "gres", "none"), "how Slurm is asked for GPUs"),
-    "SLURM_EXTRA": Key("slurm_extra", *parsers.flags(), "more options of sbatch for each job"),
-    "SLURM_IMAGE": Key(
-        "slurm_image", *parsers.or_none("", parsers.PATH), "image for enroot: a .sqsh file, or [registry#]name:tag"
-    ),
-    "PROFILING": Key("profiling", *parsers.flag(), "write a profile of some steps"),
-    "PROFILE_STEP_START": Key("profile_step_start", *parsers.integer(1), "first profiled step"),
-    "PROFILE_STEP_END": Key("profile_step_end", *parsers.integer(1), "last profiled step"),
+    "NNODES": Key("nodes", *integer(1), "machines of one job"),
+    "LAUNCHER": Key("launcher", *choice("torchrun", "slurm"), "launcher of the ranks; docs/clusters.md"),
+    "NODE_RANK": Key("node_rank", *integer(0), "number of this machine in a job of several machines, from 0"),
+    "MASTER_ADDR": Key("master_addr", *or_none("", HOST), "address of machine 0 in a job of several machines"),
+    "MASTER_PORT": Key("master_port", *integer(1), "port on machine 0 for the rendezvous of a job"),
+    "SLURM_ACCOUNT": Key("slurm_account", *or_none("", WORD), "account of Slurm jobs"),
+    "SLURM_PARTITION": Key("slurm_partition", *or_none("", WORD), "partition of Slurm jobs"),
+    "SLURM_TIME": Key("slurm_time", *TIME, "time limit of each Slurm job"),
+    "SLURM_GPUS": Key("slurm_gpus", *choice("gpus-per-node", "gres", "none"), "option of sbatch that requests GPUs"),
+    "SLURM_EXTRA": Key("slurm_extra", *flags(), "more options of sbatch for each job"),
+    "SLURM_IMAGE": Key("slurm_image", *or_none("", PATH), "image for enroot: a .sqsh file, or [registry#]name:tag"),
+    "PROFILING": Key("profiling", *flag(), "write a profile of some steps"),
+    "PROFILE_STEP_START": Key("profile_step_start", *integer(1), "first profiled step"),
+    "PROFILE_STEP_END": Key("profile_step_end", *integer(1), "last profiled step"),
     "TARGET_LOSS": Key(
-        "target_loss", *parsers.or_none("", parsers.number(0, above=True)), "report the time to this loss"
+        "target_loss", *or_none("", number(0, above=True)), "loss in nats per token; results report the time to it"
     ),
 }
 

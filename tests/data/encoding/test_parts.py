@@ -236,7 +236,7 @@ def test_bad_lines_are_counted_and_said_where_that_is_asked_for(
     assert pair(tmp_path / "out") == pair(tmp_path / "wanted")
     assert (manifest["bad_lines"], manifest["documents"]) == (3, 497)
     assert "3 bad lines skipped, the first: " in (said := capsys.readouterr().err)
-    assert "in.jsonl:151: got no JSON, 'oops'" in said
+    assert "in.jsonl:151: got invalid JSON, 'oops'" in said
 
 
 def test_a_killed_worker_is_an_error_and_finished_parts_stay(

@@ -78,7 +78,7 @@ def test_a_bad_line_in_a_task_is_named_as_it_is_in_the_file(
     source = tmp_path / "in.jsonl"
     source.write_bytes(b'{"text": "fine"}\n' * 100 + b"oops\n")
     given = {"input": [source], "tokenizer": plain_tokenizer, "output_prefix": tmp_path / "out"}
-    with pytest.raises(DataError, match=r"in\.jsonl:101: got no JSON"):
+    with pytest.raises(DataError, match=r"in\.jsonl:101: got invalid JSON"):
         for rank in range(3):
             list(scale_out.EncodeParts(given)(None, rank, 3))
 

@@ -1,4 +1,4 @@
-"""A line is its text or an error that names file and line; nothing is guessed and nothing is passed over."""
+"""A line gives its text or an error with file and line; nothing is guessed, nothing is skipped silently."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_another_key_can_be_asked_for() -> None:
 
 BAD_LINES = [
     (b"\n", "a blank line"),
-    (b"{", "no JSON, '{'"),
+    (b"{", "invalid JSON, '{'"),
     (b'{"text": "a"} {"text": "b"}', "Extra data"),
     (b'["text"]', "a JSON list"),
     (b"{}", "an object without keys"),
@@ -42,11 +42,11 @@ BAD_LINES = [
     (b'{"text": null}', r"text = None \(NoneType\)"),
     (b'{"text": 12}', r"text = 12 \(int\)"),
     (b'{"text": ["a"]}', r"text = \['a'\] \(list\)"),
-    (b'{"text": "\xff"}', "bytes that are no UTF-8 at byte 10"),
+    (b'{"text": "\xff"}', "bytes that are not UTF-8 at byte 10"),
     (b'{"text": "ab\\ud800"}', "half a surrogate pair at character 2"),
-    (b'\xef\xbb\xbf{"text": "a"}', "no JSON"),
-    (b"\x1f\x8b\x08\x00", "no UTF-8"),
-    (b"[" * 100_000, "no JSON"),
+    (b'\xef\xbb\xbf{"text": "a"}', "invalid JSON"),
+    (b"\x1f\x8b\x08\x00", "not UTF-8"),
+    (b"[" * 100_000, "invalid JSON"),
 ]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-import zstandard
+from backports import zstd
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
@@ -22,7 +22,7 @@ from data.reading.records import Dropped, Record, records
 from utils.errors import DataError, UnusableError
 
 FUZZ_EXAMPLES = int(os.environ.get("TPRIMAT_FUZZ_EXAMPLES", "300"))
-PACK: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.compress}
+PACK: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress, ".zst": zstd.compress}
 TEXTS = ["first", "", "Grüße 東京 🙂", "nul \x00 and \u2028 line", 'quote " and \\', "x" * 100_000]
 
 
@@ -84,7 +84,7 @@ def test_a_last_line_without_an_end_counts(tmp_path: Path) -> None:
 def test_line_ends_of_dos_and_a_byte_order_mark_are_no_part_of_the_text(tmp_path: Path) -> None:
     content = b"\xef\xbb\xbf" + b'{"text": "a"}\r\n{"text": "b\\r\\n"}\r\n'
     assert texts_of(write(tmp_path / "a.jsonl", content)) == ["a", "b\r\n"]
-    with pytest.raises(DataError, match=r"a\.jsonl:2: got no JSON"):  # only the start of a file can have the mark
+    with pytest.raises(DataError, match=r"a\.jsonl:2: got invalid JSON"):  # only the start of a file can have the mark
         texts_of(write(tmp_path / "a.jsonl", b'{"text": "a"}\n' + content))
 
 
@@ -117,7 +117,7 @@ def test_what_json_accepts_is_read_as_json_reads_it(tmp_path: Path, line: str) -
 
 BAD_LINES = [
     (b"\n", "got a blank line", "no JSON"),
-    (b"{\n", "got no JSON", "no JSON"),
+    (b"{\n", "got invalid JSON", "no JSON"),
     (b'{"text": "a"} {"text": "b"}\n', "Extra data", "no JSON"),
     (b'{"text": "tab\tand nul\x00"}\n', "Invalid control character", "no JSON"),
     (b'["text"]\n', "got a JSON list", "no text in the column"),
@@ -126,10 +126,10 @@ BAD_LINES = [
     (b'{"text": null}\n', "got text = None", "no text in the column"),
     (b'{"text": 12}\n', "got text = 12", "no text in the column"),
     (b'{"text": {"text": "a"}}\n', "got text = ", "no text in the column"),
-    (b'{"text": "\xff"}\n', "no UTF-8 at byte 10", "no UTF-8"),
-    (b'{"text": "cut \xe6\x9d\n', "no UTF-8 at byte 14", "no UTF-8"),
+    (b'{"text": "\xff"}\n', "not UTF-8 at byte 10", "no UTF-8"),
+    (b'{"text": "cut \xe6\x9d\n', "not UTF-8 at byte 14", "no UTF-8"),
     (b'{"text": "ab\\ud800"}\n', "half a surrogate pair at character 2", "half a surrogate pair"),
-    (b"[" * 100_000 + b"\n", "got no JSON", "no JSON"),
+    (b"[" * 100_000 + b"\n", "got invalid JSON", "no JSON"),
 ]
 
 
@@ -150,7 +150,7 @@ def test_a_bad_line_is_an_error_with_file_and_line_or_counted(
 def test_bytes_of_a_text_file_that_are_no_utf8_are_named_with_their_line(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", b"one\ntwo \xff\n\nthree\n")
     for unit in ("file", "line", "paragraph"):
-        with pytest.raises(DataError, match=r"a\.txt:2: got bytes that are no UTF-8"):
+        with pytest.raises(DataError, match=r"a\.txt:2: got bytes that are not UTF-8"):
             texts_of(path, text_unit=unit)
     counts: Counter[str] = Counter()
     assert texts_of(path, text_unit="line", on_bad="skip", counts=counts) == ["one", "", "three"]
@@ -164,7 +164,7 @@ def test_bad_rows_of_parquet_are_named_with_their_row(tmp_path: Path) -> None:
     broken = pa.Array.from_buffers(
         pa.string(), 2, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0"), pa.py_buffer(b"a\xff")]
     )
-    with pytest.raises(DataError, match=r"b\.parquet:2: got bytes that are no UTF-8"):
+    with pytest.raises(DataError, match=r"b\.parquet:2: got bytes that are not UTF-8"):
         texts_of(write_parquet(tmp_path / "b.parquet", broken))
     counts: Counter[str] = Counter()
     assert [r.text for r in records([path, tmp_path / "b.parquet"], on_bad="skip", counts=counts)] == ["a", "c", "a"]
@@ -186,7 +186,7 @@ def test_a_damaged_file_is_an_error_even_where_bad_records_are_skipped(tmp_path:
         write(tmp_path / "cut.parquet", whole[:-5]),
         write(tmp_path / "empty.parquet", b""),
         write(tmp_path / "a.jsonl.gz", gzip.compress(json_lines(TEXTS))[:-9]),
-        write(tmp_path / "a.txt.zst", zstandard.compress(json_lines(TEXTS))[:-1]),
+        write(tmp_path / "a.txt.zst", zstd.compress(json_lines(TEXTS))[:-1]),
     ):
         with pytest.raises(DataError, match=f"{path.name}: .*download or copy"):
             texts_of(path, on_bad="skip")
@@ -233,7 +233,7 @@ def test_what_cannot_be_asked_for_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnusableError, match="text_unit='word'"):
         list(records([], text_unit="word"))
     for name in ("gone.jsonl", "a.md"):
-        with pytest.raises(UnusableError, match=f"{name}: no file of a kind"):
+        with pytest.raises(UnusableError, match=f"{name}: not a file of a supported kind"):
             list(records([tmp_path / name]))
 
 

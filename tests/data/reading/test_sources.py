@@ -32,7 +32,7 @@ def make(folder: Path, *names: str) -> list[Path]:
         ("jsonl", (None, None)),
     ],
 )
-def test_the_ending_says_what_a_file_holds(name: str, expected: tuple[str | None, str | None]) -> None:
+def test_the_ending_gives_the_kind_of_a_file(name: str, expected: tuple[str | None, str | None]) -> None:
     assert (kind(Path(name)), compression(Path(name))) == expected
 
 
@@ -60,13 +60,17 @@ def test_a_file_whose_name_looks_like_a_glob_is_that_file(tmp_path: Path) -> Non
     ("names", "source", "message"),
     [
         ([], "gone.jsonl", "gone.jsonl: no such file or folder"),
-        ([], "*.jsonl", r"\*.jsonl: holds no file"),
-        (["README.md"], ".", "holds no file that can be read"),
-        (["a.md"], "a.md", "a.md: got a file with another ending"),
-        (["a.md", "b.jsonl"], "*", "a.md: got a file with another ending"),
-        (["a.jsonl", "README.txt"], ".", r"holds plain text \(README.txt\) and JSON lines \(a.jsonl\); name one kind"),
-        (["a.jsonl", "a.jsonl.gz"], ".", "a.jsonl.gz: a.jsonl lies beside it and would be read too"),
-        (["a.jsonl", "a.jsonl.zst"], "*", "a.jsonl.zst: a.jsonl lies beside it"),
+        ([], "*.jsonl", r"\*.jsonl: contains no file"),
+        (["README.md"], ".", "contains no file that can be read"),
+        (["a.md"], "a.md", "a.md: unknown file ending"),
+        (["a.md", "b.jsonl"], "*", "a.md: unknown file ending"),
+        (
+            ["a.jsonl", "README.txt"],
+            ".",
+            r"contains plain text \(README.txt\) and JSON lines \(a.jsonl\); choose one kind",
+        ),
+        (["a.jsonl", "a.jsonl.gz"], ".", "a.jsonl.gz: a.jsonl beside it would be read too"),
+        (["a.jsonl", "a.jsonl.zst"], "*", "a.jsonl.zst: a.jsonl beside it would"),
     ],
 )
 def test_what_is_not_there_or_not_plain_is_refused(tmp_path: Path, names: list[str], source: str, message: str) -> None:

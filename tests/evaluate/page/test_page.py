@@ -1,4 +1,4 @@
-"""compare.html in a real browser: no request, no complaint, and usable by keyboard and on a phone."""
+"""compare.html in a real browser: no request, no console message, and usable by keyboard and on a phone."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 
 import browser
 import pytest
+from markupsafe import Markup
 from sides import STEPS, entry, run, side
 
 from evaluate.checks.entries import Entry, Loaded
 from evaluate.metrics.figures import Figure, unknown
 from evaluate.metrics.metric_table import NOT_WORKED_OUT, combined
 from evaluate.page.embedded import MOST_SAMPLES, embedded, thinned
-from evaluate.page.markup import element, json_block
-from evaluate.page.page import ASSETS, page
+from evaluate.page.page import ASSETS, environment, page
 from evaluate.report import plots
 from evaluate.report.axis import axis_of
 from evaluate.report.comparison import Comparison, compare
@@ -35,7 +35,7 @@ def compared(entries: list[Entry]) -> Comparison:
 
 
 def hostile_page() -> str:
-    """A faster pair with a hostile device name, a pair that is not comparable, and a result that does not count."""
+    """Return a page: a faster pair with a hostile device name, a pair that is not comparable, an uncounted result."""
     entries = [*side("nvd", 1.0, runs=3), *side("amd", 0.9, runs=3, gpu_info__device_name=HOSTILE)]
     entries += side("nvd", 1.0, runs=2, model="qwen")
     entries += side("amd", 0.9, runs=2, model="qwen", resolved_config__qkv_bias=True)
@@ -45,7 +45,7 @@ def hostile_page() -> str:
 
 
 class Elements(HTMLParser):
-    """Start tags and texts of a page, as a parser that is not ours sees them."""
+    """Start tags and texts of a page, as the parser of the standard library reads them."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -79,15 +79,15 @@ def tab(chromium: tuple[browser.Browser, Path]) -> browser.Browser:
     return opened
 
 
-def test_it_asks_for_nothing_and_complains_of_nothing(tab: browser.Browser, chromium: Any) -> None:
+def test_the_page_makes_no_request_and_logs_nothing(tab: browser.Browser, chromium: Any) -> None:
     tab.value(FRAMES)
     assert tab.requests == [chromium[1].resolve().as_uri()]
     assert tab.complaints == []
-    # the policy is in force: what it does not name does not run, and nothing is fetched
+    # The policy is in force: an unlisted script does not run, and nothing is fetched.
     tab.value("document.body.append(Object.assign(document.createElement('script'), {textContent: 'window.ran = 1'}))")
     assert tab.value("fetch('http://127.0.0.1:9/').then(() => 'sent', error => String(error))").startswith("TypeError")
     assert tab.value("typeof window.ran") == "undefined"
-    assert len(tab.complaints) >= 2 and all("Content Security Policy" in said for said in tab.complaints)
+    assert len(tab.complaints) >= 2 and all("Content Security Policy" in line for line in tab.complaints)
 
 
 def test_tables_and_charts_are_there(tab: browser.Browser) -> None:
@@ -105,11 +105,11 @@ def test_tables_and_charts_are_there(tab: browser.Browser) -> None:
     assert "QKV biasdiffers, not comparablefalsetrue" in first.replace("\n", "")
 
 
-def test_names_of_strangers_are_text(tab: browser.Browser) -> None:
+def test_untrusted_names_are_shown_as_text(tab: browser.Browser) -> None:
     assert HOSTILE in tab.value("document.querySelector('.card').innerText")
     assert HOSTILE in tab.value("document.querySelector('#group-0').innerText")
     scripts = tab.value("[...document.scripts].map(script => script.id)")
-    assert scripts == ["data", ""], "the two of the page and no more"
+    assert scripts == ["data", ""], "only the two scripts of the page"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -123,7 +123,7 @@ def test_the_page_never_scrolls_sideways(chromium: Any, width: int, scheme: str)
     assert (brightness < 64) == (scheme == "dark")
 
 
-def test_it_prints_on_paper_in_dark_ink_and_nothing_is_cut_off(tab: browser.Browser) -> None:
+def test_it_prints_dark_on_white_and_nothing_is_cut_off(tab: browser.Browser) -> None:
     tab.resize(700)  # pixels of 1/96 inch: a sheet of A4 between its margins
     tab.call("Emulation.setEmulatedMedia", media="print", features=[{"name": "prefers-color-scheme", "value": "dark"}])
     assert tab.value("document.documentElement.scrollWidth") <= 700
@@ -156,13 +156,13 @@ CONTRAST = """(() => {
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_texts_can_be_read(chromium: Any, scheme: str) -> None:
+def test_text_has_enough_contrast(chromium: Any, scheme: str) -> None:
     opened, path = chromium
     opened.open(path, scheme=scheme)
     assert opened.value(CONTRAST) == []
 
 
-def test_each_figure_tells_how_it_was_made_by_keyboard(tab: browser.Browser) -> None:
+def test_each_figure_shows_its_formula_by_keyboard(tab: browser.Browser) -> None:
     tab.value("document.querySelector('.metrics .figure').focus()")
     tab.value(FRAMES)  # in which the page scrolls to the figure
     assert tab.value("document.getElementById('tip').innerText") == "GBS x SL / mean steady step time / GPUs"
@@ -174,7 +174,9 @@ def test_each_figure_tells_how_it_was_made_by_keyboard(tab: browser.Browser) -> 
     tab.press("Escape")
     assert tab.value("document.getElementById('tip').hidden")
     assert tab.value("document.activeElement.title") == "GBS x SL / mean steady step time"
-    assert tab.value("document.querySelectorAll('.metrics [tabindex=\"0\"]').length") == 2, "one stop a table"
+    assert tab.value("document.querySelectorAll('.metrics [tabindex=\"0\"]').length") == 2, (
+        "one tab stop for each table"
+    )
     assert tab.value("[...document.querySelectorAll('.figure')].every(figure => figure.title)")
     silent = "[...document.querySelectorAll('.figure.unknown')].filter(f => f.title === '' || f.title === 'unknown')"
     assert tab.value(f"{silent}.length") == 0
@@ -200,11 +202,11 @@ def test_the_slider_reads_all_runs_at_a_step(tab: browser.Browser) -> None:
     tab.press("Home")
     assert tab.value(READ) == read_out([one[0] for one in times])
     wait = "new Promise(done => { const live = document.querySelector('[aria-live]'); const look = () => "
-    said = tab.value(f"{wait}live.textContent ? done(live.textContent) : setTimeout(look, 20); look(); }})")
-    assert said.startswith("Step 1. A amd/mega") and "nats/token" in said
+    announced = tab.value(f"{wait}live.textContent ? done(live.textContent) : setTimeout(look, 20); look(); }})")
+    assert announced.startswith("Step 1. A amd/mega") and "nats/token" in announced
 
 
-def test_the_mouse_reads_zooms_and_runs_can_be_hidden(tab: browser.Browser) -> None:
+def test_the_mouse_reads_and_zooms_and_runs_can_be_hidden(tab: browser.Browser) -> None:
     tab.value("document.querySelector('.chart').scrollIntoView({block: 'center'})")
     box = tab.value(
         "(b => [b.left, b.top, b.width, b.height])(document.querySelector('.chart').getBoundingClientRect())"
@@ -214,8 +216,8 @@ def test_the_mouse_reads_zooms_and_runs_can_be_hidden(tab: browser.Browser) -> N
     step = tab.value("Number(document.querySelector('.curves input[type=range]').value)")
     assert 15 < step < 35, "a quarter of the chart, which has an axis on its left"
     assert tab.value(READ)[0] == f"{run('amd', 1, 0.9)['step_times'][step - 1]:.4g}"
-    said = "new Promise(done => setTimeout(() => done(document.querySelector('[aria-live]').textContent), 400))"
-    assert tab.value(said) == "", "who moves the mouse sees the values; only the slider is read aloud"
+    live = "new Promise(done => setTimeout(() => done(document.querySelector('[aria-live]').textContent), 400))"
+    assert tab.value(live) == "", "only the slider is announced, not the mouse"
     tab.mouse("mousePressed", x, y)
     tab.mouse("mouseMoved", box[0] + box[2] / 2, y)
     tab.mouse("mouseReleased", box[0] + box[2] / 2, y)
@@ -239,7 +241,7 @@ def test_the_button_saves_the_embedded_data(tab: browser.Browser) -> None:
     assert first["step_time_seconds"]["value"] == run("amd", 1, 0.9)["step_times"]
 
 
-def test_markup_has_labels_for_those_who_do_not_see_it() -> None:
+def test_markup_has_labels_for_screen_readers() -> None:
     found = Elements(hostile_page())
     assert all(attributes.get("scope") for tag, attributes in found.tags if tag == "th")
     assert all(attributes.get("aria-label") for tag, attributes in found.tags if tag == "svg")
@@ -253,7 +255,7 @@ def test_markup_has_labels_for_those_who_do_not_see_it() -> None:
     assert not any(name.startswith("on") or name == "style" for _, attributes in found.tags for name in attributes)
 
 
-def test_without_a_pair_there_is_no_way_to_certificates_and_like_titles_are_numbered() -> None:
+def test_without_a_pair_there_is_no_link_to_certificates_and_equal_titles_are_numbered() -> None:
     lone = [*side("nvd", 1.0, runs=1), *side("nvd", 1.0, runs=1, fingerprint__dataset_bin_sha256="7" * 64)]
     found = Elements(page(compared(lone)))
     targets = {str(attributes["href"])[1:] for tag, attributes in found.tags if tag == "a"}
@@ -262,17 +264,18 @@ def test_without_a_pair_there_is_no_way_to_certificates_and_like_titles_are_numb
     assert any(text.startswith("No verdict: ") for text in found.texts)
 
 
-def test_what_more_nodes_are_worth_stands_in_the_page_where_it_was_asked_for() -> None:
+def test_the_page_shows_scaling_if_the_comparison_is_by_nodes() -> None:
     entries = [*nodes(1, 1.0), *nodes(2, 0.5)]
     asked = page(compare(Loaded(tuple(entries), ()), [Path("output")], "nodes"))
     assert "Scaling over nodes" in Elements(asked).texts and 'href="#scaling"' in asked
     assert "Scaling over nodes" not in page(compared(entries))
 
 
-def test_text_is_escaped_by_its_type() -> None:
-    assert element("p", "<b>&", class_='"x') == '<p class="&quot;x">&lt;b&gt;&amp;</p>'
-    assert element("p", element("b", "x")) == "<p><b>x</b></p>"
-    block = json_block({"name": "</script><!--"})
+def test_text_is_escaped_unless_it_is_markup() -> None:
+    template = environment().from_string('<p class="{{ name }}">{{ text }}</p>')
+    assert template.render(name='"x', text="<b>&\n") == '<p class="&#34;x">&lt;b&gt;&amp;\\n</p>'
+    assert template.render(name="x", text=Markup("<b>x</b>")) == '<p class="x"><b>x</b></p>'
+    block = environment().from_string("{{ data | tojson }}").render(data={"name": "</script><!--"})
     assert "<" not in block and json.loads(block) == {"name": "</script><!--"}
 
 
@@ -304,7 +307,7 @@ def test_thinning_keeps_the_extremes() -> None:
     assert thinned([1, 2, 3], [3.0, None, 1.0], 100) == {"step": [1, 3], "value": [3.0, 1.0]}
 
 
-def test_too_many_samples_are_thinned_and_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_samples_are_thinned_with_a_notice(monkeypatch: pytest.MonkeyPatch) -> None:
     comparison = compared([*side("nvd", 1.0, runs=2), *side("amd", 0.9, runs=2)])
     assert "too many samples" not in page(comparison)
     monkeypatch.setattr("evaluate.page.embedded.MOST_SAMPLES", 2 * 4 * 50)

@@ -36,9 +36,9 @@ class Checkout:
         self.root = folder / "a checkout"
         self.programs = folder / "programs"
         self.calls_file = folder / "calls.txt"
-        (self.root / "shell").mkdir(parents=True)
         self.programs.mkdir()
-        for name in ("setup_nemo.sh", "environment.sh", "platform.sh"):
+        for name in ("inside/setup_nemo.sh", "lib/environment.sh", "platform.sh"):
+            (self.root / "shell" / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / "shell" / name, self.root / "shell" / name)
         shutil.copy(ROOT / "nemo-requirements.txt", self.root)
         for name in TOOLS:
@@ -54,7 +54,7 @@ class Checkout:
         """Run it, forgetting the calls of earlier runs."""
         self.calls_file.unlink(missing_ok=True)
         environment = {"PATH": str(self.programs), "PLATFORM": platform, "CALLS": str(self.calls_file), **changes}
-        script = str(self.root / "shell" / "setup_nemo.sh")
+        script = str(self.root / "shell" / "inside" / "setup_nemo.sh")
         return subprocess.run([script], env=environment, capture_output=True, text=True, timeout=60)
 
     def installs(self) -> list[str]:

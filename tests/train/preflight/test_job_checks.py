@@ -21,7 +21,7 @@ from train.machine.gpu_state import GpuState
 from train.machine.machine_state import MachineState
 from train.preflight import job_checks as preflight_job
 from train.preflight import machine_warnings as preflight_rules
-from train.runner import run_job
+from train.runner import plan, run_job
 from train.runner.state import JobState, MatrixState
 from train.runner.view import View
 from utils.results import store
@@ -193,7 +193,7 @@ def job(platform: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *setting
     prefix = write_toy_data(tmp_path / "text")
     script = f"import os; print('belongs to', os.environ[{owned.MARKER!r}].split(':')[3])"
     monkeypatch.setattr(launch, "_command", lambda job, settings: [sys.executable, "-c", script])
-    monkeypatch.setattr(launch, "visible_gpus", lambda platform: None if platform == "cpu" else 1)
+    monkeypatch.setattr(plan, "visible_gpus", lambda platform: None if platform == "cpu" else 1)
     where = [f"OUTPUT_DIR={tmp_path / 'output'}", f"DATA_DIR={tmp_path}", f"DATASET={prefix}", "TRAIN_ITERS=6"]
     command = ["launch", "--platform", platform, "--framework", "hf", "--model", "llama", *where, "MODEL_SIZE=tiny"]
     shape = ("GBS=8", "MBS=2", "SL=128", "WARMUP_ITERS=2")

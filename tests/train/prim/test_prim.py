@@ -20,6 +20,7 @@ from toydata import write_toy_data
 from evaluate.checks.entries import check_result
 from train import launch as launcher
 from train.prim import training as prim_job
+from train.runner import plan
 from utils.housekeeping.layout import OUTPUT_LAYOUT
 from utils.results import store
 from utils.settings.config import ROOT
@@ -102,7 +103,7 @@ def pretend(monkeypatch):
     pretended = {**dict.fromkeys(unknown), "device_name": "pretended device", "device_count": GPUS}
     pretended |= {"software_stack": "rocm", "reasons": dict.fromkeys(unknown, "pretended")}
     monkeypatch.setattr(prim_job, "_gpu_info", lambda job: dict(pretended))
-    for module in (prim_job, launcher):
+    for module in (prim_job, plan):
         monkeypatch.setattr(module, "visible_gpus", lambda platform: GPUS)
 
 

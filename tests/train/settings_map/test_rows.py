@@ -129,7 +129,7 @@ def test_every_key_of_primus_is_one_that_was_looked_up_in_its_release():
 
 def test_every_key_of_nemo_is_one_that_its_classes_have():
     if not NEMO_PYTHON.exists():
-        pytest.skip("no .venv-nemo here; shell/setup_nemo.sh makes it")
+        pytest.skip("no .venv-nemo here; shell/inside/setup_nemo.sh makes it")
     asked = {model: list(overrides("nemo", *made(model=model))) for model in models.NAMES}
     worker = ROOT / "tests" / "workers" / "nemo_keys_worker.py"
     ran = subprocess.run([NEMO_PYTHON, worker], input=json.dumps(asked), capture_output=True, text=True, cwd="/")

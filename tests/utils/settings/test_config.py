@@ -172,9 +172,9 @@ def test_context_parallel_without_transformer_engine_is_refused():
         cpu(ROOT, "CP=2", "CPU_RANKS=2", "FRAMEWORK=mega")
 
 
-def test_a_loop_that_does_not_share_out_a_sequence_is_refused_context_parallelism(monkeypatch, four_frameworks):
+def test_a_loop_that_does_not_divide_a_sequence_is_refused_context_parallelism(monkeypatch, four_frameworks):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: importlib.machinery.ModuleSpec(name, None))
-    with pytest.raises(ConfigError, match="CP=2 FRAMEWORK=mega: mega cannot share out a sequence"):
+    with pytest.raises(ConfigError, match="CP=2 FRAMEWORK=mega: mega cannot divide a sequence"):
         gpu("CP=2", "FRAMEWORK=mega")
     assert gpu("CP=2", "FRAMEWORK=nemo").data_parallel_size == 4
 

@@ -4,14 +4,14 @@
 # What the base image brings stays as it is: setup.sh takes its PyTorch and numpy for constraints. Added are only the tools
 # that the scripts need and the base has not, and a folder for the environment.
 #
-# Usage:  PLATFORM=amd|nvd|cpu TPRIMAT_VENV=FOLDER shell/setup_image.sh
+# Usage:  PLATFORM=amd|nvd|cpu TPRIMAT_VENV=FOLDER shell/inside/setup_image.sh
 # Reads:  <platform>-requirements.txt; /run/tprimat/settings (exports of pip's variables and proxies), which the build mounts
 # Writes: TPRIMAT_VENV; packages of Debian or Ubuntu
 # Exits:  0 made, 1 something could not be installed, 2 bad argument or platform
 set -Eeuo pipefail
 
-# shellcheck source=shell/environment.sh
-source "$(dirname -- "${BASH_SOURCE[0]}")/environment.sh"
+# shellcheck source=shell/lib/environment.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/environment.sh"
 
 SETTINGS_FILE=/run/tprimat/settings
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Read one setting in bash, with the precedence of utils/settings/config.py, where there may be no Python that fits. Sourced.
 #
-# Usage:  source shell/environment.sh; source shell/setting.sh; setting OUTPUT_DIR "$@"
+# Usage:  source shell/lib/environment.sh; source shell/lib/setting.sh; setting OUTPUT_DIR "$@"
 # Reads:  KEY=VALUE arguments, then the environment, then config.<platform>-best.env (METHOD=best), config.<platform>.env
 #         and config.env; PLATFORM
 # Writes: the value on stdout; nothing is checked, which is Python's part

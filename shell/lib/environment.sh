@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Where the checkout and its Python are, and whether that Python is ready. Sourced by the other scripts.
-# Usage:  source shell/environment.sh; use_environment; "$PYTHON" -m utils.configure
+# Usage:  source shell/lib/environment.sh; use_environment; "$PYTHON" -m utils.configure
 # Reads:  *-requirements.txt, .venv/.stamp-*, PLATFORM; in our images TPRIMAT_VENV (in place of .venv), TPRIMAT_IN_CONTAINER
 # Writes: ROOT, VENV and PYTHON (not exported); TOKENIZERS_PARALLELISM (exported)
 # Exits:  0 after showing help; else not itself: its functions return what the scripts that they call returned
 set -Eeuo pipefail
 
-ROOT=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
+ROOT=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
 VENV=${TPRIMAT_VENV:-$ROOT/.venv}
 PYTHON=$VENV/bin/python
 
@@ -47,7 +47,7 @@ use_environment() {
 # For what needs the standard library only, and must run where nothing is installed.
 use_any_python() {
   if "$PYTHON" -V &>/dev/null; then return; fi
-  PYTHON=$("$ROOT/shell/find_python.sh")
+  PYTHON=$("$ROOT/shell/lib/find_python.sh")
 }
 
 # Settings as a script got them, without PLATFORM=, which every process takes from the environment.

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
 # Run one job of the matrix in the suite's own environment. The scripts in train/ source it, so that their help is theirs.
 #
-# Usage:  shell/job.sh PLATFORM FRAMEWORK MODEL [--run N] [KEY=VALUE ...]
+# Usage:  shell/inside/job.sh PLATFORM FRAMEWORK MODEL [--run N] [KEY=VALUE ...]
 # Reads:  config.env and its overlays, the environment, the prepared data
 # Writes: OUTPUT_DIR/[label/]train_*.json, OUTPUT_DIR/logs/
 # Exits:  0 ok, 2 bad input, otherwise the trainer's exit code
 set -Eeuo pipefail
 
 main() {
-  # shellcheck source=shell/environment.sh
-  source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+  # shellcheck source=shell/lib/environment.sh
+  source "$(dirname "${BASH_SOURCE[0]}")/../lib/environment.sh"
   show_help_if_asked "$@"
   if (($# < 3)); then
-    echo "error: job: got $# arguments, wanted PLATFORM FRAMEWORK MODEL at least; see shell/job.sh --help" >&2
+    echo "error: job: got $# arguments, wanted PLATFORM FRAMEWORK MODEL at least; see shell/inside/job.sh --help" >&2
     exit 2
   fi
   local platform=$1 framework=$2 model=$3

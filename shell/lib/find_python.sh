@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Print the Python that .venv is made with: python3 where its version fits, else python3.13 to python3.10.
-# Usage:  shell/find_python.sh [KEY=VALUE ...]        no setting changes what it finds
+# Usage:  shell/lib/find_python.sh [KEY=VALUE ...]        no setting changes what it finds
 # Reads:  PATH; a Python inside our own .venv does not count
 # Writes: one path on stdout
 # Exits:  0; 1 with one error line that says what was found instead; 2 bad argument
 set -Eeuo pipefail
 
-# shellcheck source=shell/environment.sh
+# shellcheck source=shell/lib/environment.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/environment.sh"
 
 # Sets `verdict` to what stands in the way of this Python.

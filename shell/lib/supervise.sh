@@ -4,13 +4,13 @@
 # The engine's client runs in a process group of its own and forwards nothing by itself, so that each signal arrives in
 # the container once: from here. What ends the client alone (a kill -9) ends the container too.
 #
-# Usage:  source shell/supervise.sh; run_in_container <tools|jobs> <title> <command...>; open_in_container <title> <command...>
-# Reads:  RUNTIME, PLATFORM; mounts of shell/mounts.sh; is_dry_run
+# Usage:  source shell/lib/supervise.sh; run_in_container <tools|jobs> <title> <command...>; open_in_container <title> <command...>
+# Reads:  RUNTIME, PLATFORM; mounts of shell/lib/mounts.sh; is_dry_run
 # Writes: nothing of its own; with a dry run the command on stdout
 # Exits:  not itself; its functions return the exit code of the job, 128 + signal where one ended it
 set -Eeuo pipefail
 
-# shellcheck source=shell/container.sh
+# shellcheck source=shell/lib/container.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/container.sh"
 
 GRACE_SECONDS=${GRACE_SECONDS:-90}
@@ -113,7 +113,7 @@ run_in_container() { # <tools|jobs> <title> <command...>
     _measure_terminal
   fi
   local init=()
-  if [[ $RUNTIME == podman ]] && ! has_init podman; then init=(shell/init.sh); fi
+  if [[ $RUNTIME == podman ]] && ! has_init podman; then init=(shell/inside/init.sh); fi
   _compose "$1" "$2" "$terminal" "${init[@]}" "${@:3}"
   if [[ $is_dry_run == true ]]; then print_command "${COMMAND[@]}"; else _supervise "${COMMAND[@]}"; fi
 }

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# What of this machine's files a container sees, where, and whether it may write there. Sourced by shell/container.sh.
+# What of this machine's files a container sees, where, and whether it may write there. Sourced by shell/lib/container.sh.
 #
 # The checkout is /workspace/code, read-only; what lies in it keeps its place there. Everything else has the path in the
 # container that it has here, so that settings, logs and messages mean the same on both sides.
 #
-# Usage:  source shell/mounts.sh; mount_checkout; mount_folder rw OUTPUT_DIR "$@"; mount_dataset "$@"; mount_tokenizer "$@"
-# Reads:  settings through shell/setting.sh, HF_HOME, HF_HUB_CACHE, PRIMUS_PATH; is_dry_run (true: no folder is made)
+# Usage:  source shell/lib/mounts.sh; mount_checkout; mount_folder rw OUTPUT_DIR "$@"; mount_dataset "$@"; mount_tokenizer "$@"
+# Reads:  settings through shell/lib/setting.sh, HF_HOME, HF_HUB_CACHE, PRIMUS_PATH; is_dry_run (true: no folder is made)
 # Writes: MOUNT_MODES, MOUNT_SOURCES, MOUNT_TARGETS, PATH_SETTINGS (KEY=VALUE as the container has it); missing folders
 # Exits:  not itself; a folder that cannot be mounted ends the script with 2 and one error line
 set -Eeuo pipefail

@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
 # What the run_*.sh and entry.sh share: their arguments, the choice of the runtime, and what their containers see.
 #
-# Usage:  source shell/environment.sh; source shell/inside.sh; take_run_arguments "$@"; choose_runtime run
+# Usage:  source shell/lib/environment.sh; source shell/lib/run.sh; take_run_arguments "$@"; choose_runtime run
 # Reads:  settings; --dry-run, CONTAINER_ARGS=, CONTAINER_SHM_SIZE= and PLATFORM= among the arguments
 # Writes: ARGUMENTS (all others), INNER (these, without what a container gets in its environment), is_dry_run, RUNTIME,
 #         can_start; PLATFORM, CONTAINER_ARGS and CONTAINER_SHM_SIZE (exported)
 # Exits:  not itself; bad input ends the script with 2 and one error line
 set -Eeuo pipefail
 
-# shellcheck source=shell/setting.sh
+# shellcheck source=shell/lib/setting.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/setting.sh"
-# shellcheck source=shell/runtime.sh
+# shellcheck source=shell/lib/runtime.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/runtime.sh"
-# shellcheck source=shell/secrets.sh
+# shellcheck source=shell/lib/secrets.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/secrets.sh"
-# shellcheck source=shell/supervise.sh
+# shellcheck source=shell/lib/supervise.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/supervise.sh"
 
 ARGUMENTS=() INNER=()

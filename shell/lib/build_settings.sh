@@ -4,9 +4,9 @@
 # They go as secrets, which are files for the time of the build: an address with a password in it is then in no command
 # line and in no layer. Folders of packages that they name are mounted with podman; docker build cannot.
 #
-# Usage:  source shell/build_settings.sh; lend_settings <folder> <docker|podman>
+# Usage:  source shell/lib/build_settings.sh; lend_settings <folder> <docker|podman>
 # Reads:  PIP_*, *_proxy, REQUESTS_CA_BUNDLE, SSL_CERT_FILE, pip.conf of the machine and of the user
-# Writes: <folder>/settings, which shell/setup_image.sh reads inside; options (a variable: arguments for the build)
+# Writes: <folder>/settings, which shell/inside/setup_image.sh reads inside; options (a variable: arguments for the build)
 # Exits:  not itself; where a folder cannot be mounted it warns
 set -Eeuo pipefail
 

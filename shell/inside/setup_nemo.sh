@@ -4,14 +4,14 @@
 # NeMo 2.3 wants other versions of numpy, transformers and megatron-core than the suite, so it has an environment of its
 # own, and the two never mix. On NVIDIA it is the NeMo container's own Python, to which nothing is added.
 #
-# Usage:  shell/setup_nemo.sh [PLATFORM=nvd|cpu] [KEY=VALUE ...]
+# Usage:  shell/inside/setup_nemo.sh [PLATFORM=nvd|cpu] [KEY=VALUE ...]
 # Reads:  nemo-requirements.txt, PLATFORM, PATH; pip's own settings, proxies
 # Writes: .venv-nemo, .venv-nemo.lock; one path on stdout
 # Exits:  0; 1 no Python that fits, or something could not be installed; 2 bad argument, or a platform without NeMo
 set -Eeuo pipefail
 
-# shellcheck source=shell/environment.sh
-source "$(dirname -- "${BASH_SOURCE[0]}")/environment.sh"
+# shellcheck source=shell/lib/environment.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/environment.sh"
 
 CPU_WHEELS=https://download.pytorch.org/whl/cpu
 VENV=$ROOT/.venv-nemo
@@ -69,7 +69,7 @@ make_environment() {
   python=$(python_311) || exit
   say "[1/3] making .venv-nemo with $("$python" -V) of $python (about 2.5 GB, once)"
   "$python" -m venv --clear "$VENV" >&2 || die "venv: could not make $VENV; the reason is above"
-  if "$python" "$ROOT/shell/torch_source.py" answers "$CPU_WHEELS/torch/"; then extra=(--extra-index-url "$CPU_WHEELS"); fi
+  if "$python" "$ROOT/shell/lib/torch_source.py" answers "$CPU_WHEELS/torch/"; then extra=(--extra-index-url "$CPU_WHEELS"); fi
   say "[2/3] torch and numpy"
   pip_install "${extra[@]}" torch numpy
   say "[3/3] packages of nemo-requirements.txt"

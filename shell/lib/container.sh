@@ -4,16 +4,16 @@
 # What each argument is for: docs/containers.md. No value of the environment is in the command, only names: a secret
 # among them stays out of process lists, shell histories and the engine's logs.
 #
-# Usage:  source shell/container.sh; container_command <docker|podman|apptainer> <platform> <tools|jobs> <name> <command...>
-# Reads:  mounts of shell/mounts.sh, CONTAINER_ARGS, CONTAINER_SHM_SIZE, the environment, TPRIMAT_SYSROOT (tests: prefix of
+# Usage:  source shell/lib/container.sh; container_command <docker|podman|apptainer> <platform> <tools|jobs> <name> <command...>
+# Reads:  mounts of shell/lib/mounts.sh, CONTAINER_ARGS, CONTAINER_SHM_SIZE, the environment, TPRIMAT_SYSROOT (tests: prefix of
 #         /dev, /sys); the engine
 # Writes: COMMAND; for apptainer it exports APPTAINERENV_*, which is how apptainer takes names alone
 # Exits:  not itself; bad CONTAINER_ARGS or TPRIMAT_HOME end the script with 2 and one error line
 set -Eeuo pipefail
 
-# shellcheck source=shell/mounts.sh
+# shellcheck source=shell/lib/mounts.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/mounts.sh"
-# shellcheck source=shell/passed.sh
+# shellcheck source=shell/lib/passed.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/passed.sh"
 
 COMMAND=()
@@ -137,7 +137,7 @@ _add_user() { # <engine>
   esac
 }
 
-# podman brings no init of its own: without catatonit, shell/init.sh is process 1.
+# podman brings no init of its own: without catatonit, shell/inside/init.sh is process 1.
 has_init() { # <engine>
   local folder
   if [[ $1 == docker ]] || type -P catatonit >/dev/null; then return 0; fi

@@ -3,7 +3,7 @@
 #
 # The kernel drops a signal to process 1 that it has no handler for: a TERM while our scripts start would be lost.
 #
-# Usage:  shell/init.sh COMMAND [ARGUMENT ...]
+# Usage:  shell/inside/init.sh COMMAND [ARGUMENT ...]
 # Reads:  nothing
 # Writes: what the command writes
 # Exits:  with the exit code of the command, 128 + signal where one ended it; 2 without a command
@@ -28,7 +28,7 @@ main() {
   trap 'hand_on TERM' TERM
   trap 'hand_on HUP' HUP
   if (($# == 0)); then
-    echo "error: init: got no command; see shell/init.sh" >&2
+    echo "error: init: got no command; see shell/inside/init.sh" >&2
     exit 2
   fi
   # job control gives Ctrl-C its meaning there: a shell's background has it ignored

@@ -4,8 +4,8 @@
 # A variable that names a place of this machine (..._PATH, ..._HOME, ..._DIR) stays here, as does LD_PRELOAD: in the image
 # that place is another or none. CONTAINER_ARGS='--env NAME' passes anything else.
 #
-# Usage:  source shell/passed.sh; pass_environment <docker|podman|apptainer> <platform>
-# Reads:  the environment, keys of config.env, PATH_SETTINGS of shell/mounts.sh, git, the engine (id of the image)
+# Usage:  source shell/lib/passed.sh; pass_environment <docker|podman|apptainer> <platform>
+# Reads:  the environment, keys of config.env, PATH_SETTINGS of shell/lib/mounts.sh, git, the engine (id of the image)
 # Writes: PASSED_NAMES (names of variables), PASSED_VALUES (NAME=VALUE: no secrets)
 # Exits:  not itself
 set -Eeuo pipefail

@@ -4,14 +4,14 @@
 # Sourced by what talks to the hub, and by what must know a secret to keep it out of a file. The environment comes first,
 # also with an empty value. Without the file nothing changes. A link is followed; what it leads to is judged.
 #
-# Usage:  source shell/secrets.sh; load_secrets
+# Usage:  source shell/lib/secrets.sh; load_secrets
 # Reads:  secrets.env beside config.env: KEY=VALUE as there, of the keys in SECRET_KEYS
 # Writes: the exported variables of SECRET_KEYS and TPRIMAT_SECRETS_TAKEN; one warning where others can read the file
 # Exits:  0 after showing help; load_secrets returns 2 with one error line, without the value, for a bad file
 set -Eeuo pipefail
 
 SECRET_KEYS=(HF_TOKEN)
-SECRETS_FILE=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)/secrets.env
+SECRETS_FILE=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)/secrets.env
 
 # No message repeats a line of the file: it may be a secret with a slip of the finger beside it.
 refuse_secrets() { # <what is wrong, what to do>

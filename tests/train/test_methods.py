@@ -24,21 +24,21 @@ def rooted(tmp_path, monkeypatch):
 
 
 def made(*arguments):
-    return [plan.make("cpu", track).config for track in plan.tracks("cpu", arguments)]
+    return [plan.make("cpu", method).config for method in plan.by_method("cpu", arguments)]
 
 
 @pytest.mark.parametrize(
     ("label", "folders"), [((), ["output", "output/best"]), (("LABEL=x",), ["output/x", "output/x_best"])]
 )
-def test_both_is_an_equal_and_a_best_track_in_folders_of_their_own(rooted, label, folders):
+def test_both_is_an_equal_and_a_best_matrix_in_folders_of_their_own(rooted, label, folders):
     equal, best = made("METHOD=both", *label)
     assert (equal.method, equal.micro_batch_size) == ("equal", 8)
     assert (best.method, best.micro_batch_size) == ("best", 4)
     assert [str(config.results_dir.relative_to(rooted)) for config in (equal, best)] == folders
 
 
-def test_a_single_method_is_one_track_with_the_arguments_as_they_were(rooted):
-    assert plan.tracks("cpu", ["METHOD=best", "MBS=2"]) == [("METHOD=best", "MBS=2")]
+def test_a_single_method_is_one_matrix_with_the_arguments_as_they_were(rooted):
+    assert plan.by_method("cpu", ["METHOD=best", "MBS=2"]) == [("METHOD=best", "MBS=2")]
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def started(rooted, monkeypatch, tmp_path):
         steps.append(one.config.method)
         return codes[one.config.method], codes[one.config.method] != 2
 
-    def script(command, title, stop):
+    def script(command, title, stop, environment=None):
         steps.append((title, [part.removeprefix(str(rooted)) for part in command[3:]]))
         return codes["compare"]
 
@@ -66,13 +66,13 @@ def main(monkeypatch, *arguments):
     return matrix.main()
 
 
-def test_tracks_run_one_after_the_other_and_are_compared_together(started, monkeypatch):
+def test_methods_run_one_after_the_other_and_are_compared_together(started, monkeypatch):
     steps, _ = started
     assert main(monkeypatch, "--compare", "METHOD=both") == 0
     assert steps == ["equal", "best", ("comparison", ["/output", "/output/best"])]
 
 
-def test_a_failed_track_stops_neither_the_other_nor_the_comparison_and_is_in_the_exit_code(started, monkeypatch):
+def test_a_failed_method_stops_neither_the_other_nor_the_comparison_and_is_in_the_exit_code(started, monkeypatch):
     steps, codes = started
     codes["equal"] = 1
     assert main(monkeypatch, "--compare", "METHOD=both") == 1

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Find the container engine that jobs run in, and say why that one. Sourced by the run_*.sh, entry.sh and build.sh.
 #
-# Usage:  source shell/environment.sh; source shell/runtime.sh; pick_runtime <wanted> <platform> [run|tools|build]
+# Usage:  source shell/lib/environment.sh; source shell/lib/runtime.sh; pick_runtime <wanted> <platform> [run|tools|build]
 #         wanted: auto, docker, podman, apptainer or native. run wants an engine that starts our image, tools too, but
 #         goes without one on every platform; build wants the engine alone
 # Reads:  PATH, the engines, TPRIMAT_IN_CONTAINER, TPRIMAT_SIF_DIR (folder of tprimat_<platform>.sif, default: checkout)
@@ -34,7 +34,7 @@ _last_line() { # <text>
   printf '%s\n' "${last#"${last%%[![:space:]]*}"}"
 }
 
-# Sets `why` to what stands in the way, and ENGINE_INFO to what docker says of itself, for shell/container.sh.
+# Sets `why` to what stands in the way, and ENGINE_INFO to what docker says of itself, for shell/lib/container.sh.
 # shellcheck disable=SC2034
 engine_works() { # <engine>
   local said code=0

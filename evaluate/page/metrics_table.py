@@ -1,0 +1,74 @@
+"""The table of metrics of a group: the median over the runs of each system, and the formula of each figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from evaluate.metrics.figures import Figure
+from evaluate.metrics.metric_table import Metrics, combined, sections
+from evaluate.report.groups import Group, Row
+from evaluate.report.text import number
+
+MOST_SYSTEMS = 24
+"""Most systems that a reader can follow in one table; compare.json has all."""
+
+
+def metrics_table(group: Group, found: Mapping[int, Metrics]) -> dict[str, Any] | None:
+    """Return hint, columns and sections of the table; `found` has the metrics of each counted entry by its `id()`.
+
+    Returns None if no result of the group counts.
+    """
+    rows = [row for row in group.rows if row.counted]
+    if not rows:
+        return None
+    shown = rows[:MOST_SYSTEMS]
+    runs = [[found[id(entry)] for entry in row.counted] for row in shown]
+    hint = "Median over the runs (smallest to largest run). Point at a figure or go to it with Tab and the arrow keys: "
+    hint += "it says by which formula and from which source it comes, or why it is unknown."
+    if len(rows) > len(shown):
+        hint += f" The first {MOST_SYSTEMS} of {len(rows)} systems are shown."
+    parts = [
+        {"name": name, "metrics": [_metric(key, text, shown, runs) for key, text in keys.items()]}
+        for name, keys in sections(runs).items()
+    ]
+    return {"hint": hint, "columns": shown, "sections": parts}
+
+
+def with_range(middle: float, values: Sequence[float]) -> Markup | str:
+    """Return `middle` followed by a small `(smallest-largest)`, which is left out if all values print alike."""
+    spread = _range(values)
+    return Markup("{}<small> {}</small>").format(number(middle), spread) if spread else number(middle)
+
+
+def _range(values: Sequence[float]) -> str:
+    low, high = number(min(values)), number(max(values))
+    return "" if low == high else f"({low}\u2013{high})"
+
+
+def _metric(key: str, name: str, rows: Sequence[Row], runs: Sequence[Sequence[Metrics]]) -> dict[str, Any]:
+    figures = [[one.get(key) for one in side] for side in runs]
+    unit = next((f.unit for side in figures for f in side if f is not None and f.unit), "")
+    cells = [_cell(f"{name}, {row.name}", side) for row, side in zip(rows, figures, strict=True)]
+    return {"name": name, "unit": unit, "cells": cells}
+
+
+def _cell(label: str, figures: Sequence[Figure | None]) -> dict[str, Any]:
+    found = combined(figures)
+    if found.value is None:
+        return {
+            "value": "unknown",
+            "kind": "figure unknown",
+            "how": found.how,
+            "label": f"{label}: unknown {found.unit}",
+        }
+    known = [figure.value for figure in figures if figure is not None and figure.value is not None]
+    text = " ".join(filter(None, (number(found.value), _range(known))))
+    return {
+        "value": with_range(found.value, known),
+        "kind": "figure",
+        "how": found.how,
+        "label": f"{label}: {text} {found.unit}",
+    }

@@ -1,0 +1,63 @@
+"""Settings are resolved once and data are hashed once; every process of a matrix takes both as they were found."""
+
+import os
+import shutil
+
+import pytest
+from toydata import write_toy_data
+
+from tests.support.matrices import RunningMatrix
+from train.runner import plan
+from utils.dataset import digest_cache
+from utils.errors import ConfigError
+from utils.settings import handed_on
+from utils.settings.config import ROOT, load, values_of
+from utils.settings.keys import read_file
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A copy of the checkout whose settings a test can edit."""
+    copy = tmp_path / "checkout"
+    for folder in ("utils", "data", "train", "evaluate", "shell"):
+        shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in (*ROOT.glob("config*.env"), *ROOT.glob("*-requirements.txt")):
+        shutil.copy(path, copy)
+    (copy / ".venv").symlink_to(ROOT / ".venv")
+    return copy
+
+
+def test_edited_settings_file_and_a_recorded_digest_are_not_read_again_while_a_matrix_runs(checkout, tmp_path):
+    prefix = write_toy_data(tmp_path / "text")
+    asked = read_file(checkout / "config.env", "config.env")
+    digest = "0" * 64
+    for path in (prefix.with_suffix(".bin"), prefix.with_suffix(".idx")):
+        digest_cache._record(tmp_path / "cache", {str(path): digest_cache._state(path) | {"sha256": digest}})
+    one_rank = ("CPU_RANKS=1", "TRAIN_ITERS=6", "FRAMEWORK=mega")
+    matrix = RunningMatrix(tmp_path / "output", prefix, *one_rank, root=checkout)
+    matrix.wait_for(lambda: "=== data" in matrix.said)
+    (checkout / "config.env").write_text("NONSENSE=1\n")  # whoever reads it from here on ends with an error
+    assert matrix.wait() == 0, matrix.said
+    result = matrix.result("mega")
+    assert result["training_config"]["seed"] == int(asked["SEED"].text)
+    assert result["fingerprint"]["dataset_bin_sha256"] == digest  # recorded as of an unchanged file: nobody has read it
+
+
+def test_job_that_is_started_by_hand_reads_the_files(checkout):
+    (checkout / "config.env").write_text((checkout / "config.env").read_text().replace("SEED=", "SEED=7"))
+    assert values_of("cpu", [], {}, checkout)["SEED"].text.startswith("7")
+
+
+def test_settings_that_are_handed_on_replace_files_and_environment_and_yield_to_arguments():
+    matrix = plan.make("cpu", ["SEED=5", "MBS=2"])
+    environment = plan.environment(matrix) | {"SEED": "6"}
+    assert load("cpu", arguments=[], environ=environment) == matrix.config
+    assert load("cpu", arguments=["SEED=8"], environ=environment).seed == 8
+    assert values_of("cpu", [], environment) == matrix.values
+    assert environment.keys() - os.environ.keys() - {"SEED"} == {handed_on.VARIABLE}
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"SEED": 1}', '{"SEED": ["1"]}'])
+def test_variable_that_is_not_ours_is_refused(text):
+    with pytest.raises(ConfigError, match="TPRIMAT_SETTINGS: cannot be read"):
+        values_of("cpu", [], {handed_on.VARIABLE: text})
