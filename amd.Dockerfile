@@ -18,7 +18,7 @@ WORKDIR /workspace/code
 # Only what decides the environment, so that a change elsewhere in the checkout does not make it anew.
 COPY --chmod=0755 cpu-requirements.txt amd-requirements.txt ./
 COPY --chmod=0755 shell/platform.sh shell/setup.sh shell/
-COPY --chmod=0755 shell/lib/environment.sh shell/lib/find_python.sh shell/lib/torch_source.py shell/lib/
+COPY --chmod=0755 shell/lib/environment.sh shell/lib/install.sh shell/lib/torch_source.py shell/lib/
 COPY --chmod=0755 shell/inside/setup_image.sh shell/inside/
 # pip's settings and the proxies of the machine that builds are mounted for this one step, and are not in the image.
 RUN --mount=type=secret,id=settings,target=/run/tprimat/settings \

@@ -1,11 +1,11 @@
-"""Speed of reading and cleaning on one core: MB of text a second of CPU time, and the largest memory.
+"""Benchmark of reading and cleaning on one core: MB of text per second of CPU time, and peak memory.
 
     OMP_NUM_THREADS=1 python -m benchmarks.clean [--megabytes 100] [--repetitions 5]
 
-Three texts are made (data/synth.py, English letters only, unless said): documents of about 1,250 bytes; the same with
-half of them in other scripts; single sentences, as BookCorpus has them, with its rules. Each is read alone, and read,
-cleaned and written at each level. Every run is a process of its own. CPU time and not wall time: the disk is not what
-is measured, and a machine that is shared disturbs it less.
+Three texts are generated with data/synth.py: documents of about 1,250 bytes in English letters; the same with half of
+them in other scripts; single sentences like BookCorpus's, with its rules. Each text is only read, and read, cleaned and
+written at each level. Every run is a separate process. CPU time is measured instead of wall time, to exclude the disk
+and reduce the influence of other work on a shared machine.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ OTHER_SCRIPTS = (
 )
 SENTENCES_OF_A_GROUP = 32
 BYTES_OF_FULL = 10_000_000
-"""ftfy is slow on text that is not ASCII: there `full` gets this much."""
+"""Amount of mixed text for the level full, because ftfy is slow on text that is not ASCII."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -90,10 +90,10 @@ def _write(path: Path, texts: Iterator[str], size: int) -> None:
 
 
 def _measure(path: Path, what: str) -> tuple[float, float]:
-    """Return MB of text a second of CPU time, and the peak of memory in MB, of one run in a process of its own."""
+    """Return MB of text per second of CPU time, and peak memory in MB, of one run in a separate process."""
     command = [sys.executable, "-m", "benchmarks.clean", "--run", str(path), what]
-    said = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    return said["bytes"] / 1e6 / said["seconds"], said["peak_mb"]
+    figures = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return figures["bytes"] / 1e6 / figures["seconds"], figures["peak_mb"]
 
 
 def _run(path: Path, what: str) -> None:
@@ -119,8 +119,8 @@ def _run(path: Path, what: str) -> None:
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.clean", description=__doc__.splitlines()[0])
-    parser.add_argument("--megabytes", type=int, default=100, help="text of each kind (default: %(default)s)")
-    parser.add_argument("--repetitions", type=int, default=5, help="runs of each (default: %(default)s)")
+    parser.add_argument("--megabytes", type=int, default=100, help="size of each text in MB (default: %(default)s)")
+    parser.add_argument("--repetitions", type=int, default=5, help="runs per text and level (default: %(default)s)")
     parser.add_argument("--run", nargs=2, help=argparse.SUPPRESS)
     return parser.parse_args(argv)
 

@@ -1,11 +1,11 @@
-"""Time and memory of the command `evaluate.compare` over many results, from its start to its end, all four outputs.
+"""Time and memory of the command `evaluate.compare` over many results, with all four outputs, from start to exit.
 
     python -m benchmarks.compare [--results 1000] [--steps 500] [--repetitions 5]
 
-The results are made from a seed: two vendors, two models, two frameworks, machines of their own and runs of their own,
-noise that follows itself from step to step. In turn with each run of the command a peer is measured that does what
-nobody can leave out with the standard library: `json.load` of every file, in one process. So the ratio of both holds
-where the machine is shared; processor time is that of all processes, peak memory the sum over those that live at once.
+The results are generated from a seed: two vendors, two models, two frameworks, several machines and runs, and noise
+that is correlated from step to step. After each run of the command, a peer is measured that does the least any
+comparison must do: `json.load` of every file in one process, with the standard library. So the ratio of the two is
+valid on a shared machine too. CPU time is that of all processes; peak memory is the sum over processes alive together.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ CONFIG = {"num_gpus": 8, "global_batch_size": 64, "micro_batch_size": 1, "dp": 8
 PEER = (
     "import json, pathlib, sys; print(sum(len(json.load(open(p))) for p in pathlib.Path(sys.argv[1]).rglob('*.json')))"
 )
-LOOK_SECONDS = 0.02
+SAMPLE_SECONDS = 0.02
 
 
 @dataclass(frozen=True)
-class Measured:
-    """One run of a command: seconds by the clock, seconds of processor, MB of memory over all its processes."""
+class CommandCost:
+    """One run of a command: wall-clock seconds, CPU seconds, and peak MB of memory, over all its processes."""
 
     wall: float
     cpu: float
@@ -54,7 +54,7 @@ class Measured:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure and print the table; exit 1 where the command fails."""
+    """Measure and print the table; return 1 if a command fails."""
     options = _arguments(argv)
     with tempfile.TemporaryDirectory(prefix="tprimat-compare-") as name:
         folder = Path(name) / "results"
@@ -84,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def write(folder: Path, count: int, steps: int, seed: int) -> int:
-    """Write `count` ok and valid results below `folder`; return their bytes."""
+    """Write `count` ok and valid results below `folder`; return their size in bytes."""
     random = np.random.default_rng(seed)
     jobs = _jobs()
     size = 0
@@ -133,18 +133,18 @@ def _result(
     return result
 
 
-def _measure(command: Sequence[str]) -> Measured:
-    """Run a command; memory is looked at every LOOK_SECONDS, processor time is what the system says at the end."""
+def _measure(command: Sequence[str]) -> CommandCost:
+    """Run a command; sample its memory every SAMPLE_SECONDS and read its CPU time from the system at the end."""
     before = os.times()
     started = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         root, peak = psutil.Process(process.pid), 0
         while process.poll() is None:
             peak = max(peak, _memory(root))
-            time.sleep(LOOK_SECONDS)
+            time.sleep(SAMPLE_SECONDS)
     wall, after = time.perf_counter() - started, os.times()
     cpu = after.children_user + after.children_system - before.children_user - before.children_system
-    return Measured(wall, cpu, peak / 1e6, process.returncode)
+    return CommandCost(wall, cpu, peak / 1e6, process.returncode)
 
 
 def _memory(root: psutil.Process) -> int:
@@ -170,10 +170,12 @@ def _line(title: str, values: Sequence[float]) -> str:
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.compare", description=__doc__.splitlines()[0])
-    parser.add_argument("--results", type=int, default=1000, help="how many (default: %(default)s)")
-    parser.add_argument("--steps", type=int, default=500, help="of each (default: %(default)s)")
-    parser.add_argument("--repetitions", type=int, default=5, help="of command and peer (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of the made-up results (default: %(default)s)")
+    parser.add_argument("--results", type=int, default=1000, help="number of results (default: %(default)s)")
+    parser.add_argument("--steps", type=int, default=500, help="steps of each result (default: %(default)s)")
+    parser.add_argument(
+        "--repetitions", type=int, default=5, help="runs of the command and of the peer (default: %(default)s)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the generated results (default: %(default)s)")
     parser.add_argument("rest", nargs="*", help="options for compare, after --")
     return parser.parse_args(argv)
 

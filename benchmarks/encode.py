@@ -1,20 +1,20 @@
-"""How fast text becomes tokens: our two engines, the bare tokenizers, and Megatron's scripts, in turn within one run.
+"""Benchmark of encoding: both engines of data.encode, the bare tokenizers, and Megatron's scripts, in one run.
 
     python -m benchmarks.encode --input FILE.jsonl --tokenizer FOLDER [--processes 1 2] [--repetitions 3]
     MEGATRON_LM_PATH=CHECKOUT MEGATRON_LM_PYTHON=PYTHON python -m benchmarks.encode ...
 
-Every figure is of a whole process tree from start to end, so starting counts: MB/s of text in UTF-8 (10^6 bytes) and
-documents/s. Repetitions alternate between the rows, so that a machine that drifts drifts for all; the table has medians
-with smallest and largest, and each row as a ratio to preprocess_data.py with as many processes, where there is a
-checkout of Megatron-LM (Python 3.12 or later, with torch and triton), else to one bare `tokenizers` process. Memory is
-looked at in one more run of each row, which is not timed: the largest sum of resident memory of all its processes,
-sampled ten times a second (pages that processes share count once for each).
+Every figure covers a whole process tree from start to end, start-up included: MB/s of text in UTF-8 (10^6 bytes) and
+documents/s. Repetitions alternate between the rows, so a drift of the machine affects all rows alike. The table has
+medians with minimum and maximum. Each row also has its ratio to preprocess_data.py with the same number of processes if
+there is a checkout of Megatron-LM (Python 3.12 or later, with torch and triton), else to one bare `tokenizers` process.
+Memory is measured in one additional, untimed run of each row: the largest sum of the resident memory of all processes,
+sampled ten times a second (shared pages count once per process).
 
-- bare gigatoken, bare tokenizers: read the file, take the texts, encode them, throw the ids away; as many processes,
-  each with its share of the lines. Nothing that writes can be faster.
+- bare gigatoken, bare tokenizers: read the file, take the texts, encode them, discard the ids; with several processes,
+  each has a share of the lines. They are an upper bound for anything that writes.
 - preprocess_data.py and preprocess_data_fast.py: tools of Megatron-LM, with --append-eod.
-- `--slow-input` is a shorter file of the same kind for the rows that take minutes; rates can be compared, start-up
-  weighs more in it.
+- `--slow-input` is a shorter file of the same kind for the rows that take minutes; its rates are comparable, but
+  start-up has a larger share.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ MEGABYTE = 1e6
 
 
 @dataclass(frozen=True)
-class Row:
-    """One way to encode a file, as a command."""
+class EncodeCommand:
+    """One row of the table: a command that encodes a file."""
 
     name: str
     processes: int
@@ -56,24 +56,24 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Figure:
-    """What one run of a row took."""
+class EncodeRun:
+    """Measurements of one run of a row."""
 
     seconds: float
     sha256: str | None
-    """Of `.bin` and `.idx`; None where nothing is written."""
+    """Digest of `.bin` and `.idx`; None if nothing is written."""
     peak_rss_bytes: int | None = None
-    """None where it was not looked for: looking takes a tenth of a core from the work."""
+    """None if it was not sampled: sampling takes a tenth of a core."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure all rows in turn and print the table; return 1 where a row of ours has other bytes than the reference."""
+    """Measure all rows and print the table; return 1 if a row of data.encode has other bytes than the reference."""
     options = _parser().parse_args(arguments)
     if options.bare:
         return bare(options.bare, options.input, options.tokenizer, options.processes[0])
     slow = options.slow_input or options.input
     sizes = {path: _size(path) for path in {options.input, slow}}
-    figures: dict[Row, list[Figure]] = {row: [] for row in _rows(options, slow)}
+    figures: dict[EncodeCommand, list[EncodeRun]] = {row: [] for row in _rows(options, slow)}
     for _ in tqdm(range(options.repetitions), "repetitions", disable=None):
         for row in figures:
             figures[row].append(_measure(row))
@@ -106,7 +106,7 @@ def _encode_share(engine: str, path: Path, tokenizer: Path, rank: int, processes
         file.seek(size * rank // processes)
         data = file.read(size * (rank + 1) // processes - file.tell())
     texts = []
-    for line in data.split(b"\n")[1 if rank else 0 : -1]:  # what the border cuts is left out: a line or two
+    for line in data.split(b"\n")[1 if rank else 0 : -1]:  # the one or two lines cut by the borders are left out
         texts.append(orjson.loads(line)["text"])
     if engine == "gigatoken":
         from gigatoken.gigatoken_rs import load_hf_json
@@ -122,28 +122,34 @@ def _encode_share(engine: str, path: Path, tokenizer: Path, rank: int, processes
             rust.encode_batch_fast(texts[start : start + 512])
 
 
-def _rows(options: argparse.Namespace, slow: Path) -> list[Row]:
+def _rows(options: argparse.Namespace, slow: Path) -> list[EncodeCommand]:
     rows = []
     tokenizer = str(options.tokenizer)
     for count in options.processes:
         for engine, path in (("gigatoken", options.input), ("hf", slow)):
             ours = ("-m", "data.encode", "--input", str(path), "--tokenizer", tokenizer, "--engine", engine)
             more = ("--workers", str(count), "--output-prefix", "{output}")
-            rows.append(Row(f"data.encode, {engine}", count, (sys.executable, *ours, *more), path))
+            rows.append(EncodeCommand(f"data.encode, {engine}", count, (sys.executable, *ours, *more), path))
         for engine, path in (("gigatoken", options.input), ("tokenizers", slow)):
             bare_ = ("-m", "benchmarks.encode", "--bare", engine, "--input", str(path), "--tokenizer", tokenizer)
             command = (sys.executable, *bare_, "--processes", str(count))
-            rows.append(Row(f"bare {engine}", count, command, path, writes=False))
+            rows.append(EncodeCommand(f"bare {engine}", count, command, path, writes=False))
         rows += _megatron_rows(options, slow, count)
     return [row for row in rows if not options.only or any(word in row.name for word in options.only)]
 
 
-def _megatron_rows(options: argparse.Namespace, slow: Path, count: int) -> list[Row]:
+def _megatron_rows(options: argparse.Namespace, slow: Path, count: int) -> list[EncodeCommand]:
     checkout = os.environ.get("MEGATRON_LM_PATH")
     if not checkout:
         return []
     python = os.environ.get("MEGATRON_LM_PYTHON", sys.executable)
-    common = ("--output-prefix", "{output}", "--tokenizer-type", "HuggingFaceTokenizer", "--append-eod")
+    common: tuple[str, ...] = (
+        "--output-prefix",
+        "{output}",
+        "--tokenizer-type",
+        "HuggingFaceTokenizer",
+        "--append-eod",
+    )
     common = (*common, "--tokenizer-model", str(options.tokenizer))
     rows = []
     for script, path, more in (
@@ -151,15 +157,15 @@ def _megatron_rows(options: argparse.Namespace, slow: Path, count: int) -> list[
         ("preprocess_data_fast.py", options.input, ("--use-gigatoken",)),
     ):
         command = (python, str(Path(checkout, "tools", script)), "--input", str(path), *common, *more)
-        rows.append(Row(script, count, command, path))
+        rows.append(EncodeCommand(script, count, command, path))
     return rows
 
 
-def _measure(row: Row, *, samples_memory: bool = False) -> Figure:
+def _measure(row: EncodeCommand, *, samples_memory: bool = False) -> EncodeRun:
     environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
     environment |= {"RAYON_NUM_THREADS": str(row.processes), "PYTHONPATH": str(ROOT)}
     if row.name.startswith("preprocess"):
-        del environment["PYTHONPATH"]  # our `utils` is not Megatron's
+        del environment["PYTHONPATH"]  # this project's `utils` would hide Megatron's
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder, "out")
         command = [part.format(output=output) if part == "{output}" else part for part in row.command]
@@ -174,11 +180,11 @@ def _measure(row: Row, *, samples_memory: bool = False) -> Figure:
         if code != 0:
             raise RuntimeError(f"{row.name}: exit {code}: {Path(folder, 'log').read_text()[-2000:]}")
         digest = _digest(Path(folder)) if row.writes else None
-        return Figure(seconds, digest, peak.bytes if peak else None)
+        return EncodeRun(seconds, digest, peak.bytes if peak else None)
 
 
 class _Peak(threading.Thread):
-    """The largest sum of resident memory of a process and all below it."""
+    """A thread that records the largest sum of resident memory of a process and its descendants."""
 
     def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)
@@ -188,7 +194,7 @@ class _Peak(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Sample until told to stop."""
+        """Sample until `stop` is called."""
         while not self._done.wait(SAMPLE_SECONDS):
             try:
                 root = psutil.Process(self._pid)
@@ -226,7 +232,9 @@ def _size(path: Path) -> tuple[int, int]:
 
 
 def _print_table(
-    figures: dict[Row, list[Figure]], peaks: dict[Row, int | None], sizes: dict[Path, tuple[int, int]]
+    figures: dict[EncodeCommand, list[EncodeRun]],
+    peaks: dict[EncodeCommand, int | None],
+    sizes: dict[Path, tuple[int, int]],
 ) -> None:
     rates = {
         row: [sizes[row.input][1] / MEGABYTE / figure.seconds for figure in repeated]
@@ -244,7 +252,7 @@ def _print_table(
         print(f"| {row.name} | {row.processes} | {spread} | {per_second} | {rss:.0f} | {ratio} |")
 
 
-def _base(row: Row, rows: list[Row]) -> Row | None:
+def _base(row: EncodeCommand, rows: list[EncodeCommand]) -> EncodeCommand | None:
     """Return the row that ratios are to."""
     for name in ("preprocess_data.py", "bare tokenizers"):
         for other in rows:
@@ -253,8 +261,8 @@ def _base(row: Row, rows: list[Row]) -> Row | None:
     return None
 
 
-def _report_digests(figures: dict[Row, list[Figure]]) -> int:
-    """Say which rows wrote the same bytes; return 1 where ours differ among themselves or from preprocess_data.py."""
+def _report_digests(figures: dict[EncodeCommand, list[EncodeRun]]) -> int:
+    """Print which rows wrote the same bytes; return 1 if data.encode's differ from each other or preprocess_data.py."""
     differs = 0
     for path in {row.input for row in figures}:
         found: dict[str, set[str]] = {}
@@ -280,11 +288,11 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m benchmarks.encode", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--input", type=Path, required=True, help="JSONL file, key `text`")
-    parser.add_argument("--slow-input", type=Path, help="shorter file for the rows that are slow (default: --input)")
+    parser.add_argument("--slow-input", type=Path, help="shorter file for the slow rows (default: --input)")
     parser.add_argument("--tokenizer", type=Path, required=True, help="folder that transformers.AutoTokenizer loads")
-    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2], help="process counts (default: 1 2)")
-    parser.add_argument("--only", nargs="+", help="rows whose name holds one of these words (default: all)")
-    parser.add_argument("--repetitions", type=int, default=3, help="of each row (default: %(default)s)")
+    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2], help="numbers of processes (default: 1 2)")
+    parser.add_argument("--only", nargs="+", help="words; only rows whose name contains one are run (default: all)")
+    parser.add_argument("--repetitions", type=int, default=3, help="runs of each row (default: %(default)s)")
     parser.add_argument("--bare", choices=("gigatoken", "tokenizers"), help=argparse.SUPPRESS)
     return parser
 

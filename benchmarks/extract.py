@@ -1,10 +1,10 @@
-"""Speed of reading a log on one core: MB a second of CPU time, and the largest memory.
+"""Benchmark of reading a log on one core: MB per second of CPU time, and peak memory.
 
     python -m benchmarks.extract [--megabytes 500] [--repetitions 5]
 
-Three logs of Primus's shape are made: `usual` has an iteration line (printed twice) for each 200 lines of other ranks'
-talk; `talk` has one in 10,000; `iterations` has nothing else. Every run is a process of its own, which reads the file
-from the cache of the disk. CPU time and not wall time: a machine that is shared disturbs it less.
+It writes three logs in Primus's format: `usual` has an iteration line (printed twice) in every 200 lines, the rest is
+output of other ranks; `talk` has one in 10,000 lines; `iterations` has iteration lines only. Every run is a process of
+its own and reads the file from the page cache. CPU time is less affected by a shared machine than wall time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from utils.logs.reader import read_log
 
 KINDS = {"usual": 200, "talk": 10_000, "iterations": 1}
 MEMORY_MB = (10, 100)
-"""Sizes of the second and third log, which show whether the memory grows with it."""
+"""Sizes of the smaller logs, which show whether memory grows with the size."""
 PREFIX = "[20260511 02:18:01][rank-{rank}/8][DEBUG]    [---------------{file}] : "
 TALK = (
     "fetching micro batch {n} of the global batch took 0.{n:06d} ms, queue depth 2, no rank is waiting",
@@ -94,8 +94,8 @@ def _iteration(number: int) -> str:
 
 def _measure(path: Path) -> dict[str, float]:
     command = [sys.executable, "-m", "benchmarks.extract", "--run", str(path)]
-    said: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    return said
+    found: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return found
 
 
 def _run(path: Path) -> None:

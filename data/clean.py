@@ -1,18 +1,19 @@
-"""Clean text: records in, one JSONL file of documents out, and how many records each rule dropped or changed.
+"""Clean text files into one JSONL file of documents, and count the records that each rule dropped or changed.
 
     python -m data.clean IN [IN ...] --output OUT.jsonl [--clean light|none|full] [--group-rows N] [--show-dropped N]
 
-An IN is a file, a folder or a glob; data/reading/records.py says what is read. The rules of each level, in their order:
+IN is a file, a folder or a glob; data/reading/records.py describes the formats. The rules of each level, in order:
 
-    none    nothing: every record is a document as it is, the empty ones too
-    light   control characters are removed; documents without text and exact copies of earlier ones are dropped
-    full    light, and before it ftfy (wrong encodings, HTML entities), behind it Unicode's normal form C
+    none    no rule: every record is a document unchanged, including empty ones
+    light   remove control characters; drop documents without text and exact copies of earlier ones
+    full    light, with ftfy before it (wrong encodings, HTML entities) and Unicode's normal form C after it
 
-For BookCorpus light and full also remove lines of imprint (ISBN, copyright). `--group-rows` joins so many rows into
-one document, which BookCorpus needs: its rows are sentences. docs/cleaning.md gives the reasons, and the setting that
-trains on the same documents as Megatron's own tools would. The same input gives the same bytes, every time; one record
-is in memory at a time, and about 20 bytes for each document, which copies are known by.
-Prints the counts as JSON. Exits 0; 1 for bad records and failed work; 2 for bad arguments.
+With --front-matter, used for BookCorpus, light and full also remove lines with an ISBN or a copyright notice.
+--group-rows joins N rows into one document; BookCorpus needs it because its rows are sentences. docs/cleaning.md gives
+the reasons, and the setting that trains on the same documents as Megatron's own tools.
+The same input always gives the same bytes. Memory holds one record, and about 20 bytes per document to detect copies.
+
+Prints the counts as JSON. Exit codes: 0 success; 1 bad record or failed work; 2 bad arguments.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
         min_characters=options.min_chars,
         max_characters=options.max_chars,
     )
-    # an ordinary `kill` ends the run like any error: nothing half-written
+    # SIGTERM ends the run like an error: no file is left half-written
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         paths = list(chain.from_iterable(map(find, options.input)))
@@ -72,7 +73,7 @@ def _clean_files(
     paths: list[Path], options: argparse.Namespace, rules: CleanRules, counts: Counter[str], sample: list[Dropped]
 ) -> None:
     if options.output.resolve() in {path.resolve() for path in paths}:
-        raise UnusableError(f"{options.output}: is one of the inputs; name another output")
+        raise UnusableError(f"{options.output}: is also an input; name another output")
 
     def show(dropped: Dropped) -> None:
         if counts[dropped.reason] <= options.show_dropped:
@@ -106,19 +107,18 @@ def _arguments(arguments: list[str] | None) -> argparse.Namespace:
         epilog="\n\n".join(__doc__.split("\n\n")[2:]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("input", nargs="+", type=Path, metavar="IN", help="file, folder or glob")
-    parser.add_argument("--output", type=Path, required=True, help="JSONL file to write, whole or not at all")
-    parser.add_argument("--column", default="text", help="key or column of the text (default: text)")
-    parser.add_argument(
-        "--text-unit", choices=TEXT_UNITS, default="file", help="one document of a .txt (default: file)"
-    )
-    parser.add_argument("--on-bad", choices=ON_BAD, default="error", help="for a bad record (default: error)")
-    parser.add_argument("--clean", choices=LEVELS, default="light", help="what is done (default: light)")
-    parser.add_argument("--front-matter", action="store_true", help="remove lines of imprint, as for BookCorpus")
-    parser.add_argument("--group-rows", type=_positive, default=1, help="rows joined to one document (default: 1)")
-    parser.add_argument("--min-chars", type=_positive, help="shortest document (default: 1, with --clean none 0)")
-    parser.add_argument("--max-chars", type=_positive, help="longest document (default: no limit)")
-    parser.add_argument("--show-dropped", type=_positive, default=0, help="dropped records to print for each reason")
+    add = parser.add_argument
+    add("input", nargs="+", type=Path, metavar="IN", help="file, folder or glob")
+    add("--output", type=Path, required=True, help="JSONL file to write, whole or not at all")
+    add("--column", default="text", help="key or column of the text (default: %(default)s)")
+    add("--text-unit", choices=TEXT_UNITS, default="file", help="a document of a .txt file (default: %(default)s)")
+    add("--on-bad", choices=ON_BAD, default="error", help="end at a bad record, or skip it (default: %(default)s)")
+    add("--clean", choices=LEVELS, default="light", help="level of cleaning (default: %(default)s)")
+    add("--front-matter", action="store_true", help="remove lines with an ISBN or a copyright notice, for BookCorpus")
+    add("--group-rows", type=_positive, default=1, help="number of rows joined to a document (default: %(default)s)")
+    add("--min-chars", type=_positive, help="shortest document, in characters (default: 1, with --clean none 0)")
+    add("--max-chars", type=_positive, help="longest document, in characters (default: no limit)")
+    add("--show-dropped", type=_positive, default=0, help="dropped records printed per reason (default: %(default)s)")
     return parser.parse_args(arguments)
 
 

@@ -1,7 +1,8 @@
-"""Prepare the data that the settings name, if they are not there yet: fetch, clean, encode, verify.
+"""Prepare the data set of the settings, if it does not exist yet: fetch, clean, encode, verify.
 
-`python -m data.prepare --platform cpu [KEY=VALUE ...]` prints the prefix of each `.bin/.idx` pair. Each step leaves its
-work whole: after an interrupt the same command goes on with what is missing.
+`python -m data.prepare --platform cpu [KEY=VALUE ...]` prints the prefix of each `.bin/.idx` pair. Each step writes
+complete files: after an interrupt the same command continues with the missing ones. A new `.bin` is hashed while it is
+written and read whole once, by `verify`, which checks its tokens and its digest in one pass.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from typing import Any
 import numpy as np
 
 from data import synth, verify
-from data.checking.pair_summary import Summary
+from data.checking.pair_summary import PairSummary
 from data.cleaning import text
 from data.encoding import pair
 from data.encoding.workers import WorkerError, one_thread_each
 from data.engines.encoder import Encoder
-from data.hub.fetch import FetchError, fetch_tokenizer
+from data.hub.fetch import fetch_tokenizer
+from data.hub.hub_errors import FetchError
 from data.hub.repositories import TOKENIZERS, VOCABULARIES
 from utils.dataset.digest_cache import record_pair
 from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe, tokens_needed
@@ -33,24 +35,25 @@ from utils.housekeeping import footprint
 from utils.settings.config import PLATFORMS, RunConfig, load, require_writable
 
 SYNTH_VOCABULARY_SIZE = 4096
-"""Fits every model: the tiny ones have exactly this vocabulary."""
+"""Small enough for every model: the tiny models have exactly this vocabulary."""
 IDS_AT_ONCE = 1 << 24
 HUB_ID = r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?"
-"""owner/name of a repository, with @revision where it is not main."""
+"""owner/name of a repository, with @revision if it is not main."""
 ATTEMPTS = 3
-"""At taking enough text for one epoch: the first estimate is short only where the text changes its character."""
+"""Attempts to take enough text for one epoch; the first estimate is short only if the text changes along the way."""
+EXIT_CODES = "Exit codes: 0 success; 1 the work failed; 2 bad settings or data. Prints the prefix of each pair."
 
 
 def prepare(
     config: RunConfig, model: str, workers: int = 1, is_for_training: bool = True
 ) -> tuple[Path, dict[str, Any]]:
-    """Return prefix and manifest of the data that `model` trains on, after making what is missing.
+    """Return prefix and manifest of the data that `model` trains on, after preparing missing data.
 
     Raises DataError for a data set that is missing, damaged, too small, or does not fit the model; the last two are
-    only said where the data are not `is_for_training` of these settings. Raises FetchError where the hub fails.
+    only warnings if the data are not `is_for_training` with these settings. Raises FetchError if the hub fails.
     """
     prefix = data_prefix(config, model)
-    summary: Summary | None
+    summary: PairSummary | None
     if is_made_here(config) and (not manifest_path(prefix).exists() or text.load(prefix.with_suffix(".jsonl"))):
         if is_for_training:
             _check_expected_vocabulary(config, model)
@@ -69,21 +72,21 @@ def prepare(
 
 
 def prepare_all(config: RunConfig, workers: int = 1, is_for_training: bool = True) -> list[tuple[Path, dict[str, Any]]]:
-    """Return prefix and manifest of the data of every model, one where models share them; raises as `prepare` does."""
+    """Return prefix and manifest of every model's data, once if models share them; raises as `prepare` does."""
     first_model = {data_prefix(config, model): model for model in reversed(config.models)}
     return [prepare(config, model, workers, is_for_training) for model in reversed(first_model.values())]
 
 
 def _remove_texts(config: RunConfig) -> None:
-    """Remove the cleaned text when every model has its data: it takes as much disk, and can be made again."""
+    """Remove the cleaned text once every model has its data; it is as large as they are and can be made again."""
     prefixes = {data_prefix(config, model) for model in config.models}
     if config.dataset != "synth" and all(manifest_path(prefix).exists() for prefix in prefixes):
         for prefix in prefixes:
             text.remove(prefix.with_suffix(".jsonl"))
 
 
-def _make(config: RunConfig, model: str, prefix: Path, workers: int) -> Summary:
-    """Make text, tokenizer and pair, and return what verifying it showed."""
+def _make(config: RunConfig, model: str, prefix: Path, workers: int) -> PairSummary:
+    """Make text, tokenizer and pair, verify the pair and return its summary."""
     require_writable(prefix.parent, "DATA_DIR")
     footprint.mark(config.data_dir, footprint.DATA)
     if config.dataset == "synth":
@@ -94,7 +97,7 @@ def _make(config: RunConfig, model: str, prefix: Path, workers: int) -> Summary:
     for attempt in range(1, ATTEMPTS + 1):
         known = text.load(path) or _text(config, path, Encoder(tokenizer), margin)
         about = {"source": known["source"], "cleaning": known["cleaning"], "tokenizer_source": about_tokenizer}
-        # a text that is still there beside a manifest is of a run that was killed before it had verified
+        # a text beside a manifest is left from a run that was killed before it had verified the pair
         manifest = (
             load_manifest(prefix)
             if manifest_path(prefix).exists()
@@ -104,24 +107,24 @@ def _make(config: RunConfig, model: str, prefix: Path, workers: int) -> Summary:
         if known["is_all"] or config.samples or short <= 1 or attempt == ATTEMPTS:
             break
         margin *= short * text.MARGIN
-        print(f"data: {manifest['tokens']:,} tokens are less than one epoch; taking more text", file=sys.stderr)
+        print(f"data: {manifest['tokens']:,} tokens are fewer than one epoch; taking more text", file=sys.stderr)
         manifest_path(prefix).unlink()
         text.remove(path)
     return verify.verify(prefix, tokenizer, path)
 
 
 def _text(config: RunConfig, path: Path, encoder: Encoder, margin: float) -> dict[str, Any]:
-    """Make the text, or take that of another model where the same documents are wanted whatever the tokenizer."""
+    """Make the text, or share another model's text if the wanted documents do not depend on the tokenizer."""
     if config.dataset in HUB_DATASETS and not config.samples:
-        enough = text.Enough(tokens=tokens_needed(config), encoder=encoder, margin=margin)
-        return text.make(config, path, enough)
+        quota = text.Quota(tokens=tokens_needed(config), encoder=encoder, margin=margin)
+        return text.make(config, path, quota)
     others = (data_prefix(config, model).with_suffix(".jsonl") for model in config.models)
-    return text.share(others, path) or text.make(config, path, text.Enough(documents=config.samples))
+    return text.share(others, path) or text.make(config, path, text.Quota(documents=config.samples))
 
 
-def _make_synthetic(config: RunConfig, model: str, prefix: Path, workers: int) -> Summary:
+def _make_synthetic(config: RunConfig, model: str, prefix: Path, workers: int) -> PairSummary:
     path = prefix.with_suffix(".jsonl")
-    # every word is at least one token, so as many words as tokens are needed make one epoch
+    # every word is at least one token, so this many words give at least the tokens of one epoch
     words = None if config.samples else tokens_needed(config)
     synth.write_documents(path, seed=config.seed, documents=config.samples, words=words)
     if config.tokenizer:
@@ -134,39 +137,40 @@ def _make_synthetic(config: RunConfig, model: str, prefix: Path, workers: int) -
 
 
 def _tokenizer(config: RunConfig, model: str, folder: Path) -> tuple[Path, dict[str, Any]]:
-    """Return the folder of the tokenizer and where it came from; one of the hub is put below `folder`."""
+    """Return the folder of the tokenizer and its origin; a tokenizer from the hub is put into `folder`."""
     named = config.tokenizer
     if named and Path(named).expanduser().is_dir():
         return Path(named).expanduser(), {"folder": Path(named).name}
     if named and not re.fullmatch(HUB_ID, named):
         raise DataError(
-            f"TOKENIZER={named}: no such folder, and no owner/name of the hub; name a folder that AutoTokenizer loads"
+            f"TOKENIZER={named}: no such folder, and not the owner/name of a repository; name a folder that "
+            "AutoTokenizer loads"
         )
     fetched = folder / "tokenizer"
     return fetched, fetch_tokenizer(config, model, fetched)
 
 
-def _verify_again(config: RunConfig, prefix: Path) -> Summary | None:
+def _verify_again(config: RunConfig, prefix: Path) -> PairSummary | None:
     folders = (Path(config.tokenizer or "").expanduser(), prefix.parent / "tokenizer")
     tokenizer = next((folder for folder in folders if folder.name and folder.is_dir()), None)
     if tokenizer or manifest_path(prefix).exists():
         return verify.verify(prefix, tokenizer)
-    print(f"data: {prefix}: no manifest and no TOKENIZER=FOLDER, so only the structure is checked", file=sys.stderr)
+    print(f"data: {prefix}: no manifest and no TOKENIZER=FOLDER, only the structure is checked", file=sys.stderr)
     return None
 
 
-def _draw(config: RunConfig, prefix: Path, summary: Summary) -> None:
-    from data.checking.plot import write_plot  # matplotlib takes a second
+def _draw(config: RunConfig, prefix: Path, summary: PairSummary) -> None:
+    from data.checking.plot import write_plot  # imported on use: the import of matplotlib takes a second
 
     require_writable(config.output_dir, "OUTPUT_DIR")
     footprint.mark(config.output_dir, footprint.OUTPUT)
     path = config.output_dir / f"data_{prefix.parent.name}.png"
     write_plot(path, summary, f"{prefix.parent.name}/{prefix.name}")
-    print(f"data: {path}: lengths of the documents", file=sys.stderr)
+    print(f"data: {path}: plot of the document lengths", file=sys.stderr)
 
 
 def _check_expected_vocabulary(config: RunConfig, model: str) -> None:
-    """Raise DataError before anything is fetched where the model's own tokenizer will not fit this size of it."""
+    """Raise DataError, before anything is fetched, if the model's own tokenizer does not fit this model size."""
     if config.tokenizer or config.dataset == "synth":
         return
     size = VOCABULARIES[TOKENIZERS[model][0]].size
@@ -174,24 +178,24 @@ def _check_expected_vocabulary(config: RunConfig, model: str) -> None:
         raise DataError(
             f"TOKENIZER=auto: {size:,} token ids of {model} do not fit the {config.spec(model).vocab_size:,} of "
             f"{model} {config.model_size}; name a smaller TOKENIZER or a larger MODEL_SIZE "
-            "(./shell/run_data.sh makes data for other machines)"
+            "(./shell/run_data.sh prepares data for other machines)"
         )
 
 
 def _check(config: RunConfig, model: str, prefix: Path, manifest: dict[str, Any], is_for_training: bool) -> None:
-    """Say what the data are to the training, and raise DataError where they cannot be used for it."""
-    said = f"data: {prefix}: {manifest['documents']:,} documents, {manifest['tokens']:,} tokens"
+    """Print size and epochs of the data; raise DataError if they cannot be used for training."""
+    size = f"data: {prefix}: {manifest['documents']:,} documents, {manifest['tokens']:,} tokens"
     try:
         _check_vocabulary(config, model, prefix, manifest)
         epochs, warning = check_epochs(config, manifest["tokens"])
     except DataError as error:
         if is_for_training:
             raise
-        print(said, f"warning: not for a training with these settings: {error}", sep="\n", file=sys.stderr)
+        print(size, f"warning: unusable for training with these settings: {error}", sep="\n", file=sys.stderr)
         return
-    print(f"{said}, {epochs:.2f} epochs", file=sys.stderr)
+    print(f"{size}, {epochs:.2f} epochs", file=sys.stderr)
     if warning:
-        print(f"warning: DATASET={config.dataset}: {warning}; a result of more than one epoch says so", file=sys.stderr)
+        print(f"warning: DATASET={config.dataset}: {warning}; the result records this", file=sys.stderr)
 
 
 def _check_vocabulary(config: RunConfig, model: str, prefix: Path, manifest: dict[str, Any]) -> None:
@@ -206,25 +210,31 @@ def _check_vocabulary(config: RunConfig, model: str, prefix: Path, manifest: dic
 
 
 def _largest_id(prefix: Path) -> int:
-    """Read the ids of a pair that has no manifest to say how many there can be."""
+    """Return the largest id of a pair without a manifest, which would record the vocabulary size."""
     ids = np.memmap(bin_path(prefix), dtype=read_index(prefix).dtype, mode="r")
     return max(int(ids[start : start + IDS_AT_ONCE].max()) for start in range(0, len(ids), IDS_AT_ONCE))
 
 
-def main() -> int:
-    """Prepare the configured data set."""
-    parser = argparse.ArgumentParser(prog="python -m data.prepare", description=__doc__)
-    parser.add_argument("--platform", required=True, choices=PLATFORMS)
-    parser.add_argument("--workers", type=int, default=1, help="processes that encode (default: %(default)s)")
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m data.prepare", description=__doc__.splitlines()[0], epilog=EXIT_CODES
+    )
+    parser.add_argument("--platform", required=True, choices=PLATFORMS, help="platform whose settings are used")
+    parser.add_argument("--workers", type=int, default=1, help="number of processes that encode (default: %(default)s)")
     parser.add_argument(
         "--for-any-training",
         action="store_true",
-        help="data that this machine's model size or number of steps has no use for are made too, with a warning",
+        help="prepare data that do not fit this machine's model size or number of steps too, with a warning",
     )
-    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
-    options = parser.parse_args()
+    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="settings that override config.env")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Run the command line; return its exit code."""
+    options = _arguments()
     one_thread_each()
-    # an ordinary `kill` ends the run like any error: workers stopped, nothing half-written
+    # SIGTERM ends the run like an error: workers are stopped, no file is left half-written
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         config = load(options.platform, visible_gpus(options.platform), arguments=options.settings)
@@ -236,7 +246,7 @@ def main() -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("error: interrupted; the same command goes on from here", file=sys.stderr)
+        print("error: interrupted; run the same command to continue", file=sys.stderr)
         return 128 + signal.SIGINT
     print(*(prefix for prefix, _ in prepared), sep="\n")
     return 0

@@ -1,9 +1,9 @@
-"""Generate text to train on without a network: the same bytes on every machine for a seed and a size.
+"""Generate text for training without a network: the same bytes on every machine for the same seed and size.
 
     python -m data.synth --output FILE.jsonl --words N --seed S [--tokenizer-output FOLDER]
 
-Documents of a seed are numbered: the first n are the same whatever size is asked for. See data/language/language.py
-for what there is to learn in them. Exits 0; 1 when the work fails; 2 for bad input.
+The documents of a seed are numbered: the first n are the same for every size. data/language/language.py describes the
+structure that a model can learn from them.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from data.language.tokenizer import SAMPLE_BYTES, train_tokenizer
 from utils.errors import DataError, UnusableError
 from utils.files import written_whole
 
-__all__ = ["Counts", "generate", "train_tokenizer", "write_documents", "write_tokenizer"]
-
+EXIT_CODES = "Exit codes: 0 success; 1 the work failed; 2 bad input or arguments. Prints the counts as JSON."
 MIN_SENTENCES, SPREAD = 6, 54
 _BLOCK_DOCUMENTS = 256
 _BAR_DELAY_SECONDS = 2
@@ -33,17 +32,17 @@ _BAR_DELAY_SECONDS = 2
 
 @dataclass(frozen=True)
 class Counts:
-    """How much was written."""
+    """Size of the generated text."""
 
     documents: int
     words: int
-    """Separated by spaces; each is at least one token for a tokenizer that joins no words."""
+    """Words separated by spaces; each is at least one token for a tokenizer that never joins words."""
     bytes: int
-    """Of text, in UTF-8, without the JSON around it."""
+    """Bytes of text in UTF-8, without the JSON syntax."""
 
 
 def generate(seed: int) -> Iterator[tuple[str, int]]:
-    """Yield text and number of words of one document after the other, without end; `seed` is 0 or more."""
+    """Yield text and number of words of each document, without end; `seed` is 0 or more."""
     block = 0
     while True:
         yield from _block(seed, block)
@@ -53,8 +52,8 @@ def generate(seed: int) -> Iterator[tuple[str, int]]:
 def write_documents(path: Path, *, seed: int, documents: int | None = None, words: int | None = None) -> Counts:
     """Write a JSONL file with the key `text`, whole or not at all; exactly one of `documents` and `words` is given.
 
-    With `words` the last document is the one in which the running total reaches it, so that a training that needs
-    this many tokens sees no document twice. Raises UnusableError for a size or a seed that cannot be.
+    With `words`, writing ends after the document in which the running total reaches it, so a training run that needs
+    this many tokens sees no document twice. Raises UnusableError for an invalid size or seed.
     """
     if (documents is None) == (words is None):
         raise UnusableError(f"size: got documents={documents} and words={words}, wanted exactly one of them")
@@ -81,16 +80,16 @@ def write_documents(path: Path, *, seed: int, documents: int | None = None, word
 
 
 def write_tokenizer(folder: Path, *, seed: int, vocabulary_size: int = 4096) -> None:
-    """Train the tokenizer of a seed's text; it depends on seed and vocabulary size, not on how much text is used."""
+    """Train the tokenizer of a seed's text; it depends only on seed and vocabulary size, not on the amount of text."""
     with tempfile.TemporaryDirectory() as temporary:
         sample = Path(temporary) / "sample.jsonl"
-        # a word and its space are 4 bytes or more on average, so this fills the sample that the training reads
+        # a word with its space has at least 4 bytes on average, so this fills the sample that the training reads
         write_documents(sample, seed=seed, words=SAMPLE_BYTES // 4)
         train_tokenizer(sample, folder, vocabulary_size)
 
 
 def _block(seed: int, number: int) -> Iterator[tuple[str, int]]:
-    # each block has a stream of its own, so that a document depends on its number and not on what was asked for
+    # each block has its own random stream, so a document depends on its number and not on the requested size
     generator = np.random.PCG64([seed, number])
     draws = draws_of(generator, _BLOCK_DOCUMENTS, DRAWS_PER_DOCUMENT)
     lengths = MIN_SENTENCES + np.minimum(draws[:, 0] % SPREAD, draws[:, 1] % SPREAD)
@@ -105,20 +104,7 @@ def _block(seed: int, number: int) -> Iterator[tuple[str, int]]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m data.synth", description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=Path, required=True, help="JSONL file to write, key `text`")
-    size = parser.add_mutually_exclusive_group(required=True)
-    size.add_argument("--words", type=int, help="least number of words; each is at least one token")
-    size.add_argument("--documents", type=int, help="number of documents, of about 50 to 500 words each")
-    parser.add_argument("--seed", type=int, default=42, help="0 or more; another seed, other text (default: 42)")
-    parser.add_argument("--tokenizer-output", type=Path, help="folder for a byte-level BPE tokenizer of this text")
-    parser.add_argument(
-        "--vocabulary-size",
-        type=int,
-        default=4096,
-        help="tokens of that tokenizer, with its one special (default: 4096)",
-    )
-    options = parser.parse_args(arguments)
+    options = _arguments(arguments)
     try:
         counts = write_documents(options.output, seed=options.seed, documents=options.documents, words=options.words)
         if options.tokenizer_output is not None:
@@ -131,6 +117,26 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     print(json.dumps(asdict(counts)))
     return 0
+
+
+def _arguments(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m data.synth", description=__doc__.splitlines()[0], epilog=EXIT_CODES
+    )
+    add = parser.add_argument
+    add("--output", type=Path, required=True, help="JSONL file to write, key `text`")
+    size = parser.add_mutually_exclusive_group(required=True)
+    size.add_argument("--words", type=int, help="minimum number of words; each is at least one token")
+    size.add_argument("--documents", type=int, help="number of documents, of about 50 to 500 words each")
+    add("--seed", type=int, default=42, help="seed of the text, 0 or more (default: %(default)s)")
+    add("--tokenizer-output", type=Path, help="folder to write a byte-level BPE tokenizer of this text to")
+    add(
+        "--vocabulary-size",
+        type=int,
+        default=4096,
+        help="number of tokens of that tokenizer, its one special token included (default: %(default)s)",
+    )
+    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

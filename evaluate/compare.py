@@ -2,9 +2,9 @@
 
     python -m evaluate.compare output/ [more folders] [--output DIR]
 
-Writes compare.{html,md,json,png} (`--format` picks some) and prints verdicts and tables. Exits 0 when a verdict was
-made, 3 when nothing could be compared, 1 when no single result is ok and valid or an output cannot be written, 2 for
-bad input or when no result was found.
+Writes compare.{html,md,json,png}, or those of `--format`, and prints verdicts and tables. Results of another model,
+size, method, sequence length, global batch, precision or data never share a table. Results that are not ok or break a
+rule are listed with their reason and enter no average. Exit codes: see EXIT_CODES.
 """
 
 from __future__ import annotations
@@ -33,13 +33,20 @@ from utils.files import write_whole
 from utils.results import store
 
 FORMATS = ("md", "html", "json", "png")
+EXIT_CODES = (
+    "Exit codes: 0 at least one pair has a verdict; 3 no pair could be compared; 1 no result is ok and valid, or an "
+    "output cannot be written; 2 bad input, or no result found."
+)
 NOTHING_COMPARABLE = 3
 MANY_RUNS = 200
-"""From as many on the picture is drawn beside the other files, by a second process."""
+"""Number of runs at which a second process starts to draw the picture while the first writes the other files."""
 
 
 def write(comparison: Comparison, folder: Path, formats: Sequence[str] = FORMATS) -> None:
-    """Write compare.{json,md,html,png}, or those of `formats`, into `folder`, each whole; raise OSError on failure."""
+    """Write compare.{json,md,html,png}, or those of `formats`, into `folder`, each atomically.
+
+    Raises OSError if a file cannot be written.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     if "png" not in formats or len(formats) == 1 or len(comparison.figures) < MANY_RUNS:
         for name in formats:
@@ -53,27 +60,27 @@ def write(comparison: Comparison, folder: Path, formats: Sequence[str] = FORMATS
 
 @contextmanager
 def _beside(work: Callable[[], None]) -> Iterator[None]:
-    """Do something in a second process meanwhile; it sees all that this one has, and an OSError there is one here."""
-    ours, its = multiprocessing.Pipe(duplex=False)
+    """Do `work` in a forked process meanwhile; an OSError there is raised here."""
+    receiver, sender = multiprocessing.Pipe(duplex=False)
 
     def run() -> None:
         try:
             work()
         except OSError as error:
-            its.send(str(error))
+            sender.send(str(error))
         else:
-            its.send("")
+            sender.send("")
 
     process = multiprocessing.get_context("fork").Process(target=run)
     process.start()
-    its.close()
+    sender.close()
     try:
         yield
     finally:
         try:
-            failure = ours.recv()
+            failure = receiver.recv()
         except EOFError:
-            failure = "the process that draws it ended early"
+            failure = "the process that draws compare.png ended early"
         process.join()
     if failure:
         raise OSError(failure)
@@ -103,56 +110,22 @@ _WRITERS = {"json": _write_json, "md": _write_markdown, "html": _write_page, "pn
 
 
 class _Parser(argparse.ArgumentParser):
-    """Bad input is one line, here as everywhere."""
+    """An argument parser that reports bad input in one line."""
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong and end with 2."""
+        """Print the error and exit with 2."""
         self.exit(2, f"error: {tables.plain(message)}; see --help\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    parser = _Parser(
-        prog="python -m evaluate.compare",
-        description="Compare every train_*.json below the folders. Results of another model, size, method, sequence "
-        "length, global batch, precision or data never share a table; results that are not ok or break a rule are "
-        "listed with their reason and enter no average.",
-        epilog="Exits 0: a verdict was made. 3: nothing could be compared. 1: no result is ok and valid, or writing "
-        "failed. 2: bad input, or no result found.",
-    )
-    parser.add_argument("folders", nargs="+", type=Path, help="folders to search, or single result files")
-    parser.add_argument("--output", type=Path, help="folder for compare.{html,md,json,png} (default: the first folder)")
-    parser.add_argument(
-        "--by",
-        choices=tuple(pairs.BY),
-        help="what the two sides of a pair differ in (default: platform where there are two, else framework)",
-    )
-    parser.add_argument("--baseline", help="the side that the others are compared with, e.g. nvd (default: the first)")
-    parser.add_argument("--band", type=_band, default=inference.BAND, help="largest difference that does not matter, "
-                        "stated before looking (default: %(default)s)")  # fmt: skip
-    parser.add_argument(
-        "--format",
-        type=_formats,
-        default=FORMATS,
-        help=f"which files to write: any of {','.join(FORMATS)} (default: all)",
-    )
-    parser.add_argument("--prices", type=Path, help="price table of your own, a file like evaluate/prices.json")
-    parser.add_argument("--target-loss", type=_target_loss, help="nats per token: how long each run took to get there")
-    parser.add_argument("--token-budget", type=_token_budget, default=BUDGET_TOKENS, help="tokens that one side's "
-                        "saving over the other is worked out for (default: %(default)g)")  # fmt: skip
-    options = parser.parse_args(arguments)
+    options = _arguments(arguments)
     first: Path = options.folders[0]
     output: Path = options.output or (first.parent if first.is_file() else first)
     try:
         if output.exists() and not output.is_dir():
             raise store.ResultError(f"--output: got {output}, which is a file, wanted a folder; name another")
-        table = prices.load(options.prices or prices.PRICES_PATH)
-        found = load_results(options.folders)
-        comparison = compare(
-            *(found, options.folders, options.by, options.baseline, options.band, table, options.target_loss),
-            token_budget=options.token_budget,
-        )
-        _require_baseline(comparison, options.baseline)
+        comparison = _compared(options)
     except (store.ResultError, PriceError) as error:
         print(f"error: {tables.plain(error)}", file=sys.stderr)
         return 2
@@ -170,11 +143,44 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if any(judged.word != verdicts.NOT_COMPARABLE for judged in comparison.judged) else NOTHING_COMPARABLE
 
 
-def _require_baseline(comparison: Comparison, baseline: str | None) -> None:
+def _compared(options: argparse.Namespace) -> Comparison:
+    """Return the comparison that the options ask for; raise ResultError or PriceError for bad input."""
+    table = prices.load(options.prices or prices.PRICES_PATH)
+    found = load_results(options.folders)
+    comparison = compare(
+        *(found, options.folders, options.by, options.baseline, options.band, table, options.target_loss),
+        token_budget=options.token_budget,
+    )
     results_found = [entry.result for group in comparison.groups for row in group.rows for entry in row.entries]
     known = sorted({pairs.BY[comparison.by](result) for result in results_found})
-    if baseline is not None and baseline not in known:
-        raise store.ResultError(f"--baseline: got {baseline}, wanted one of {', '.join(known)}")
+    if options.baseline is not None and options.baseline not in known:
+        raise store.ResultError(f"--baseline: got {options.baseline}, wanted one of {', '.join(known)}")
+    return comparison
+
+
+def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = _Parser(
+        prog="python -m evaluate.compare",
+        description="Compare the results below one or more folders: verdicts, tables and metrics.",
+        epilog=EXIT_CODES,
+    )
+    add = parser.add_argument
+    add("folders", nargs="+", type=Path, help="folders to search for train_*.json (and benchmark_*.json of earlier "
+        "formats), or single result files")  # fmt: skip
+    add("--output", type=Path, metavar="DIR", help="folder for compare.{html,md,json,png} (default: the first folder)")
+    add("--by", choices=tuple(pairs.BY), help="property in which the two sides of a pair differ (default: platform if "
+        "there are two, else framework)")  # fmt: skip
+    add("--baseline", metavar="SIDE", help="side that the others are compared with, e.g. nvd (default: the first)")
+    add("--band", type=_band, default=inference.BAND, metavar="SHARE", help="largest relative difference that counts "
+        "as none, from 0 to below 1 (default: %(default)s)")  # fmt: skip
+    add("--format", type=_formats, default=FORMATS, metavar="NAMES", help=f"files to write, any of {','.join(FORMATS)} "
+        "(default: all)")  # fmt: skip
+    add("--prices", type=Path, metavar="FILE", help="your own price table (default: evaluate/prices.json)")
+    add("--target-loss", type=_target_loss, metavar="NATS", help="loss in nats per token; adds the time in seconds to "
+        "reach it (default: none)")  # fmt: skip
+    add("--token-budget", type=_token_budget, default=BUDGET_TOKENS, metavar="TOKENS", help="tokens for which the "
+        "saving of one side over the other is calculated (default: %(default)g)")  # fmt: skip
+    return parser.parse_args(arguments)
 
 
 def _band(text: str) -> float:

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Compare the results in one or more folders.
+# Compare the results below one or more folders: verdicts, tables and metrics.
 #
-# Usage:  evaluate/compare.sh [FOLDER ... [--by WHAT] [--format md,html,json,png] [--prices FILE] [--target-loss NATS] ...]
-#         evaluate/compare.sh [KEY=VALUE ...]       all options: python -m evaluate.compare --help
-#         without a folder: the one that the settings name (OUTPUT_DIR, LABEL); a folder and settings exclude each other
-# Reads:  train_*.json (and benchmark_*.json of earlier suites) below the folders
-# Writes: compare.html, compare.md, compare.json, compare.png into the folder of --output (default: the first folder)
-# Exits:  0 a verdict was made; 3 nothing could be compared; 1 no result is ok and valid, or writing failed; 2 bad input
+# Usage:   evaluate/compare.sh [FOLDER ...] [OPTION ...]   options: python -m evaluate.compare --help
+#          evaluate/compare.sh [KEY=VALUE ...]             the folder of these settings (OUTPUT_DIR, LABEL)
+# Reads:   train_*.json (and benchmark_*.json of earlier formats) below the folders
+# Writes:  compare.{html,md,json,png} into the folder of --output (default: the first folder)
+# Exits:   0 at least one pair has a verdict; 3 no pair could be compared; 1 no result is ok and valid, or an output
+#          cannot be written; 2 bad input, or no result found
+# Example: evaluate/compare.sh output-amd output-nvd --output report --by platform
 set -Eeuo pipefail
 
 main() {
@@ -15,8 +16,8 @@ main() {
   show_help_if_asked "$@"
   local argument settings=() rest=() platform folder
   [[ -x $PYTHON ]] || PYTHON=python3
-  # The folders on the command line are relative to the caller, so the working folder stays as it is.
-  # Safe path: a `utils` folder that happens to be there is not ours (Python 3.11 and later).
+  # The folders on the command line are relative to the caller, so the working directory does not change.
+  # Safe path (Python 3.11 and later): a `utils` folder in the working directory must not shadow ours.
   export PYTHONPATH=$ROOT${PYTHONPATH:+:$PYTHONPATH} PYTHONSAFEPATH=1
   for argument in "$@"; do
     if [[ $argument == [A-Z]*=* ]]; then settings+=("$argument"); else rest+=("$argument"); fi

@@ -1,12 +1,12 @@
-"""Turn the log of somebody's training into a unified result.
+"""Convert the log of a training to a result.
 
     python -m evaluate.extract --log-file F [F ...] --model-name llama --num-gpus 8 --global-batch-size 128 \\
         --sequence-length 2048 --output R.json
-    python -m evaluate.extract --model-name llama ...       the log is found: LLAMA_LOG, then known names and folders
+    python -m evaluate.extract --model-name llama ...       searches the log: LLAMA_LOG, then known names and folders
     python -m evaluate.extract --discover DIR --output FOLDER    every log below DIR
 
-What the log says need not be said again; where it says otherwise, nothing is written. docs/logs.md names the formats.
-Exits 0 when every result is ok, 1 when one is not (it is written, with the reason), 2 for bad input.
+Facts that the log contains need no option; if the log contradicts an option, nothing is written. docs/logs.md lists
+the formats. Exits 0 if every result is ok; 1 if one is not (it is written with its reason); 2 for bad input.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluate.inputs.discover import DiscoverError, discover, log_of
-from evaluate.inputs.from_log import UNKNOWN, MissingError, Said, build
+from evaluate.inputs.from_log import UNKNOWN, GivenFacts, MissingError, build
 from evaluate.report.tables import plain
 from utils import models
 from utils.logs.reader import FRAMEWORKS, LogFormatError, read_log
@@ -32,13 +32,13 @@ PLATFORMS = ("amd", "nvd", "cpu")
 BAD_INPUT = (DiscoverError, LogFormatError, MissingError, models.UnknownModelError, OSError)
 
 
-def extract(paths: Sequence[Path], framework: str, said: Said, command: str) -> dict[str, Any]:
-    """Return the result of the training that the files are the log of.
+def extract(paths: Sequence[Path], framework: str, given: GivenFacts, command: str) -> dict[str, Any]:
+    """Return the result of the training whose log the files contain.
 
-    Raises LogFormatError where they are no such log or contradict what was said, MissingError where a size is missing.
+    Raises LogFormatError if the files are no such log or contradict `given`, MissingError if a size is missing.
     """
-    run = read_log(paths, framework, said.known())
-    return build(run, said, list(dict.fromkeys(paths)), command)
+    run = read_log(paths, framework, given.known())
+    return build(run, given, list(dict.fromkeys(paths)), command)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -49,9 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.discover:
             return _extract_all(options, command)
         if options.model_name is None:
-            raise MissingError(f"--model-name: missing; which of {', '.join(models.NAMES)} was trained?")
+            raise MissingError(f"--model-name: missing; name the trained model: {', '.join(models.NAMES)}")
         paths = options.log_file or log_of(options.model_name, os.environ)
-        result = extract(paths, options.framework, _said(options), command)
+        result = extract(paths, options.framework, _given(options), command)
         path = options.output if options.output.suffix == ".json" else options.output / _name(result)
         store.write(result, path)
     except BAD_INPUT as error:
@@ -64,30 +64,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _extract_all(options: argparse.Namespace, command: str) -> int:
-    """Write a result for each log below a folder; one that cannot be one is told, and is no success."""
+    """Write a result for each log below a folder; print an error for each log without a result, and return 1."""
     statuses = []
     for found in discover(options.discover):
-        said = dataclasses.replace(
-            _said(options), model=options.model_name or found.model or UNKNOWN, label=options.label or found.label
+        given = dataclasses.replace(
+            _given(options), model=options.model_name or found.model or UNKNOWN, label=options.label or found.label
         )
         where = f"{found.name}: "
         try:
             if found.refused:
                 raise DiscoverError(found.refused)
-            if said.model == UNKNOWN:
-                raise MissingError(f"no part of its path names {', '.join(models.NAMES)}; say --model-name")
-            result = extract(found.paths, options.framework, said, command)
+            if given.model == UNKNOWN:
+                raise MissingError(f"no part of its path names {', '.join(models.NAMES)}; add --model-name")
+            result = extract(found.paths, options.framework, given, command)
         except BAD_INPUT as error:
             print(f"{where}no result: {plain(str(error))}")
             statuses.append("none")
             continue
-        path = options.output / said.label / _name(result)
+        path = options.output / given.label / _name(result)
         store.write(result, path)
         reason = f": {plain(result['reason'])}" if result["reason"] else ""
         print(f"{where}{result['status']}{reason} -> {path}")
         statuses.append(result["status"])
     if not statuses:
-        raise DiscoverError(f"{options.discover}: got no log of a training below it, wanted .log or .txt files")
+        raise DiscoverError(f"{options.discover}: found no log of a training, wanted .log or .txt files")
     return 0 if set(statuses) == {"ok"} else 1
 
 
@@ -95,42 +95,63 @@ def _name(result: dict[str, Any]) -> str:
     return store.result_name(result["platform"], result["framework"], result["model"], result["run"])
 
 
-def _said(options: argparse.Namespace) -> Said:
-    names = {field.name for field in dataclasses.fields(Said)} - {"model"}
-    return Said(model=options.model_name or UNKNOWN, **{name: getattr(options, name) for name in names})
+def _given(options: argparse.Namespace) -> GivenFacts:
+    names = {field.name for field in dataclasses.fields(GivenFacts)} - {"model"}
+    return GivenFacts(model=options.model_name or UNKNOWN, **{name: getattr(options, name) for name in names})
 
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m evaluate.extract",
-        description="Turn the log of a training into a unified result.",
-        epilog="Exits 0: ok. 1: a result was written that is not ok. 2: bad input, or the log contradicts an option.",
+        description=(__doc__ or "").splitlines()[0],
+        epilog="Exits 0 if every result is ok; 1 if one is not (it is written with its reason); 2 for bad input, also "
+        "if the log contradicts an option.",
     )
     source = parser.add_mutually_exclusive_group()
-    source.add_argument("--log-file", nargs="+", type=Path, metavar="F", help="the log, or its parts in any order")
-    source.add_argument("--discover", type=Path, metavar="DIR", help="every log below this folder")
-    parser.add_argument("--framework", default="auto", choices=("auto", *FRAMEWORKS), help="default: %(default)s")
-    parser.add_argument("--output", type=Path, default=FOLDER, help="a .json, or a folder (default: %(default)s)")
-    parser.add_argument("--model-name", choices=models.NAMES)
-    parser.add_argument("--model-size", choices=models.SIZES, default="full", help="default: %(default)s")
-    parser.add_argument("--platform", choices=PLATFORMS, help="default: what the log or its framework tells")
-    parser.add_argument("--device-name", help="name of the GPU, which logs do not tell")
-    parser.add_argument("--precision", choices=("bf16", "fp8", "fp32"))
-    parser.add_argument("--method", choices=("equal", "best", UNKNOWN), default=UNKNOWN, help="default: %(default)s")
-    parser.add_argument("--label", default="", help="label of the result (default with --discover: path of the log)")
-    parser.add_argument("--run", type=_count, default=1, help="number of the run, from 1")
+    source.add_argument("--log-file", nargs="+", type=Path, metavar="F", help="log file, or its parts in any order")
+    source.add_argument("--discover", type=Path, metavar="DIR", help="read every log below this folder")
+    parser.add_argument(
+        "--framework",
+        default="auto",
+        choices=("auto", *FRAMEWORKS),
+        help="framework that wrote the log (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--output", type=Path, default=FOLDER, help="JSON file or folder to write (default: %(default)s)"
+    )
+    parser.add_argument("--model-name", choices=models.NAMES, help="model that was trained")
+    parser.add_argument(
+        "--model-size", choices=models.SIZES, default="full", help="size of the model (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--platform", choices=PLATFORMS, help="platform that trained (default: from the log or its framework)"
+    )
+    parser.add_argument("--device-name", help="name of the GPU, which logs do not contain")
+    parser.add_argument(
+        "--precision", choices=("bf16", "fp8", "fp32"), help="precision of the training (default: from the log)"
+    )
+    parser.add_argument(
+        "--method",
+        choices=("equal", "best", UNKNOWN),
+        default=UNKNOWN,
+        help="method of the settings (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--label", default="", help="label of the result (default with --discover: the path of the log)"
+    )
+    parser.add_argument("--run", type=_count, default=1, help="number of the run, from 1 (default: %(default)s)")
     counts = {
         "--num-gpus": "GPUs over all nodes",
-        "--global-batch-size": "sequences of a step over all GPUs",
+        "--global-batch-size": "sequences of one step over all GPUs",
         "--sequence-length": "tokens",
-        "--max-steps": "iterations that the training was to have",
-        "--micro-batch-size": "sequences of a pass on one GPU",
+        "--max-steps": "planned iterations of the training",
+        "--micro-batch-size": "sequences of one pass on one GPU",
         "--tp": "tensor-parallel size",
         "--pp": "pipeline-parallel size",
         "--cp": "context-parallel size",
     }
     for option, meaning in counts.items():
-        parser.add_argument(option, type=_count, metavar="N", help=f"{meaning} (default: what the log says)")
+        parser.add_argument(option, type=_count, metavar="N", help=f"{meaning} (default: from the log)")
     return parser.parse_args(arguments)
 
 

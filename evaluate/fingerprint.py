@@ -1,11 +1,11 @@
-"""Print what a data set is, as JSON: digests and counts of a `.bin/.idx` pair, its tokenizer, the order of its tokens.
+"""Print the fingerprint of a data set as JSON: digests and counts of a `.bin/.idx` pair, its tokenizer and token order.
 
     python -m evaluate.fingerprint PREFIX [--tokenizer FOLDER] [--platform cpu [--batches K] [KEY=VALUE ...]]
 
-With --platform the settings are read as the trainers read them, and `token_stream_sha256` is the digest of
-the input tokens of its first K global batches: what every framework puts into its result. That needs megatron-core.
-What is not known is null, with the reason beside it. Exits 0; 1 where files and manifest disagree; 2 where the pair is
-missing or broken, or the settings are.
+With --platform the settings are read as the trainers read them, and `token_stream_sha256` is the digest of the input
+tokens of the first K global batches, which every framework records in its result. It needs megatron-core.
+An unknown value is null and has a reason. Exits 0; 1 if files and manifest disagree; 2 if the pair or a setting is
+missing or invalid.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from utils.settings.config import PLATFORMS, RunConfig, load
 def fingerprint(
     prefix: Path, tokenizer: Path | None = None, config: RunConfig | None = None, batches: int = TOKEN_STREAM_BATCHES
 ) -> dict[str, Any]:
-    """Return digests and counts of a pair, and under `manifest_differs` the keys in which its manifest says otherwise.
+    """Return digests and counts of a pair, and under `manifest_differs` the keys in which its manifest differs.
 
-    `manifest_differs` is None where there is no manifest. `tokenizer` is the folder of the tokenizer; without it the
-    manifest says its digest. `config` is the training whose first `batches` global batches are digested (fewer where it
-    is shorter). `reasons` says why a digest is None.
-    Raises DataError for a pair that is missing or broken, or holds too little for the training.
+    `manifest_differs` is None if there is no manifest. `tokenizer` is the folder of the tokenizer; without it the
+    digest comes from the manifest. `config` is the training whose first `batches` global batches are digested (fewer if
+    it is shorter). `reasons` holds the reason for each digest that is None.
+    Raises DataError for a pair that is missing or broken, or too short for the training.
     """
     index = check(prefix)
     found = _of_files(prefix, index)
     manifest = load_manifest(prefix) if manifest_path(prefix).exists() else None
     reasons: dict[str, str] = {}
-    told = manifest["tokenizer"]["sha256"] if manifest and manifest["tokenizer"] else None
-    found["tokenizer_sha256"] = sha256_tokenizer(tokenizer) if tokenizer else told
+    recorded = manifest["tokenizer"]["sha256"] if manifest and manifest["tokenizer"] else None
+    found["tokenizer_sha256"] = sha256_tokenizer(tokenizer) if tokenizer else recorded
     if found["tokenizer_sha256"] is None:
         reasons["tokenizer_sha256"] = "no manifest beside the pair; name the folder with --tokenizer"
     count = min(batches, config.train_iterations) if config else None
@@ -49,7 +49,7 @@ def fingerprint(
     differs = None
     if manifest:
         differs = [key for key in found if key in manifest and manifest[key] != found[key]]
-        differs += ["tokenizer_sha256"] if told not in (None, found["tokenizer_sha256"]) else []
+        differs += ["tokenizer_sha256"] if recorded not in (None, found["tokenizer_sha256"]) else []
     return {
         "prefix": str(prefix),
         **found,
@@ -86,9 +86,7 @@ def _token_stream(
 def _config(options: argparse.Namespace) -> RunConfig | None:
     if options.platform is None:
         if options.settings:
-            raise ConfigError(
-                f"{options.settings[0]}: settings need the platform that they are for; add --platform cpu"
-            )
+            raise ConfigError(f"{options.settings[0]}: settings depend on the platform; add --platform cpu")
         return None
     try:
         visible = options.visible_gpus or visible_gpus(options.platform) or 1
@@ -99,16 +97,24 @@ def _config(options: argparse.Namespace) -> RunConfig | None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m evaluate.fingerprint", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m evaluate.fingerprint",
+        description=(__doc__ or "").splitlines()[0],
+        epilog="Exits 0; 1 if files and manifest disagree; 2 if the pair or a setting is missing or invalid.",
+    )
     parser.add_argument("prefix", type=Path, help="path of the pair without .bin / .idx")
-    parser.add_argument("--tokenizer", type=Path, help="folder of the tokenizer (default: what the manifest says)")
+    parser.add_argument(
+        "--tokenizer", type=Path, help="folder of the tokenizer (default: take the digest from the manifest)"
+    )
     parser.add_argument("--platform", choices=PLATFORMS, help="digest the token stream of a training on this platform")
-    parser.add_argument("--visible-gpus", type=int, help="GPUs of the machine that trains (default: ask torch, else 1)")
+    parser.add_argument(
+        "--visible-gpus", type=int, help="GPUs of the training machine (default: as torch reports, else 1)"
+    )
     parser.add_argument(
         "--batches", type=int, default=TOKEN_STREAM_BATCHES, help="global batches to digest (default: %(default)s)"
     )
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="settings of the training")
-    options = parser.parse_intermixed_args(arguments)  # settings may stand behind options
+    options = parser.parse_intermixed_args(arguments)  # settings may follow options
     if options.batches < 1:
         parser.error(f"--batches: got {options.batches}, wanted at least 1")
     try:
@@ -120,7 +126,7 @@ def main(arguments: list[str] | None = None) -> int:
     if found["manifest_differs"]:
         where = manifest_path(options.prefix)
         keys = ", ".join(found["manifest_differs"])
-        print(f"error: {where}: says otherwise about {keys}; encode again, the pair is not its own", file=sys.stderr)
+        print(f"error: {where}: differs from the files in {keys}; encode the data again", file=sys.stderr)
         return 1
     return 0
 

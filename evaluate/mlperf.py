@@ -1,15 +1,14 @@
-"""MLPerf Training logs: minutes to the quality target and tokens/s/GPU of each system, and verdicts between systems.
+"""Compare MLPerf Training logs: minutes to the quality target and tokens/s/GPU of each system, with verdicts.
 
     python -m evaluate.mlperf FOLDER [--band 0.03] [--output mlperf.json]
 
 FOLDER holds results as MLCommons publishes them: `<submitter>/<system>/{system.json,<benchmark>/result_<n>.txt}` with
-`:::MLLOG` lines, and a scaling.json where the reference convergence points ask for one. How minutes and throughput
-come from them is evaluate/inputs/mlperf_logs.py's. What is computed here is not verified by MLCommons, and every
-output says so.
+`:::MLLOG` lines, and a scaling.json if the reference convergence points require one. evaluate/inputs/mlperf_logs.py
+computes minutes and throughput. MLCommons has not verified these figures, and every output contains that note.
 
-Precision and batch are free in MLPerf, so a verdict is between systems, and says their batch sizes. Accelerators are
+Precision and batch are free in MLPerf, so a verdict compares systems and names their batch sizes. Accelerators are
 compared over their machines, and the machines of one accelerator with one another.
-Exits 0; 1 when a log cannot be believed, 2 for bad input.
+Exits 0; 1 if a log is unusable; 2 for bad input.
 """
 
 from __future__ import annotations
@@ -22,27 +21,30 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from evaluate.inputs.mlperf_logs import DISCLAIMER, LogError, System, load
+from evaluate.inputs.mlperf_logs import DISCLAIMER, MlperfLogError, System, load
 from evaluate.report.tables import plain, text_table
 from evaluate.verdict import inference
-from evaluate.verdict.inference import between_machines
 from utils import redact
 
 
 def verdicts(systems: Sequence[System], band: float = inference.BAND) -> list[dict[str, Any]]:
     """Return the verdicts on tokens/s/GPU: each accelerator against the first, then machines of one accelerator.
 
-    An accelerator's systems are its machines, and all verdicts are corrected for their number together. Raises LogError
-    for a system with a single run, whose spread between runs nobody knows.
+    The systems of an accelerator count as its machines, and all verdicts are corrected together for their number.
+    Raises MlperfLogError for a system with a single run, whose spread between runs is unknown.
     """
     pairs = list(_pairs(systems))
     estimates = [inference.estimate(_runs(a), _runs(b)) for _, a, _, b in pairs]
     adjusted = inference.holm([found.p_value for found in estimates])
     entries = []
     for (a_name, a, b_name, b), found, p_value in zip(pairs, estimates, adjusted, strict=True):
-        verdict = inference.judge(found, p_value, band)
+        verdict = inference.decide(found, p_value, band)
         free = f"{_setting(a)} against {_setting(b)}, precision free: each submitter's best, not equal settings"
-        reasons = [verdict.reason, free, *(between_machines(side[0].accelerator, _runs(side)) for side in (a, b))]
+        reasons = [
+            verdict.reason,
+            free,
+            *(inference.remark_on_machines(side[0].accelerator, _runs(side)) for side in (a, b)),
+        ]
         entries.append(
             {
                 "benchmark": b[0].benchmark,
@@ -82,7 +84,7 @@ def _setting(side: Sequence[System]) -> str:
 def _runs(side: Sequence[System]) -> list[inference.Run]:
     alone = [system.name for system in side if len(system.runs) < 2]
     if alone:
-        raise LogError(f"{alone[0]}: got a single run, wanted two or more, since one has no spread")
+        raise MlperfLogError(f"{alone[0]}: got a single run, wanted two or more, since one has no spread")
     return [
         inference.Run(system.name, math.log(system.tokens_per_second_per_gpu(run)))
         for system in side
@@ -105,15 +107,24 @@ def _rows(systems: Sequence[System]) -> Iterator[tuple[str, ...]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m evaluate.mlperf", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("folder", type=Path, help="results as MLCommons publishes them")
-    parser.add_argument("--band", type=float, default=inference.BAND, help="difference that does not matter")
-    parser.add_argument("--output", type=Path, help="JSON file to write")
+    parser = argparse.ArgumentParser(
+        prog="python -m evaluate.mlperf",
+        description=(__doc__ or "").splitlines()[0],
+        epilog="Exits 0 if the verdicts were made; 1 if a log is unusable; 2 for bad input.",
+    )
+    parser.add_argument("folder", type=Path, help="folder of results as MLCommons publishes them")
+    parser.add_argument(
+        "--band",
+        type=float,
+        default=inference.BAND,
+        help="largest relative difference that does not matter (default: %(default)s)",
+    )
+    parser.add_argument("--output", type=Path, help="JSON file to write (default: none)")
     options = parser.parse_args(arguments)
     try:
         systems = load(options.folder)
         found = verdicts(systems, options.band)
-    except LogError as error:
+    except MlperfLogError as error:
         print(f"error: {plain(error)}", file=sys.stderr)
         return 1 if options.folder.is_dir() else 2
     header = ("system", "accelerators", "GBS", "runs", "minutes", "tokens/s/GPU", "between runs")
@@ -122,10 +133,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         low, high = entry["interval"]
         interval = f"{entry['ratio']:.3f}x ({low:.3f} to {high:.3f})"
         reasons = "; ".join(entry["reasons"])
-        said = (
+        line = (
             f"{entry['b']} against {entry['a']}: {entry['verdict']}, {interval}, holds for {entry['scope']}; {reasons}"
         )
-        print(plain(said))
+        print(plain(line))
     print(DISCLAIMER)
     if options.output:
         content = {"disclaimer": DISCLAIMER, "verdicts": found, "systems": [_as_json(system) for system in systems]}

@@ -1,9 +1,9 @@
-"""Show measured matrix-multiply rates, and the results that each is held against.
+"""Show the measured matrix-multiply rates and the results that each one applies to.
 
     python -m evaluate.probe output/ [more folders]
 
-Prints every probe (`python -m train.probe` makes them) and the results that it is held against. Without torch. Exits 0,
-1 where a probe cannot be read, 2 for bad input.
+Prints every probe (written by `python -m train.probe`), then each result with its rate or the reason why it has none.
+Needs no torch. Exits 0; 1 if a probe cannot be read; 2 for bad input.
 """
 
 from __future__ import annotations
@@ -19,8 +19,12 @@ from utils.results import store
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m evaluate.probe", description="Show probes and whose they are.")
-    parser.add_argument("folders", nargs="+", type=Path, help="folders to search")
+    parser = argparse.ArgumentParser(
+        prog="python -m evaluate.probe",
+        description=(__doc__ or "").splitlines()[0],
+        epilog="Exits 0 if every probe was read; 1 if one cannot be read; 2 for bad input.",
+    )
+    parser.add_argument("folders", nargs="+", type=Path, help="folders to search for probes and results")
     options = parser.parse_args(arguments)
     missing = [folder for folder in options.folders if not folder.exists()]
     if missing:
@@ -36,9 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             result = store.read(path)
         except store.ResultError:
-            continue  # evaluate.validate names it
+            continue  # evaluate.validate reports it
         rate = probes.rate_of(result)
-        print(f"  {path}: {'not held against any: ' if rate.value is None else ''}{rate.how}")
+        print(f"  {path}: {'no measured rate: ' if rate.value is None else ''}{rate.how}")
     for error in probes.errors:
         print(f"error: {error}", file=sys.stderr)
     return 1 if probes.errors else 0

@@ -1,4 +1,4 @@
-"""Check results beyond their schema: do the numbers follow from the raw samples, and did what was asked run?
+"""Check results beyond their schema: numbers against the raw samples, requested settings against those that ran.
 
     python -m evaluate.validate output/ [more folders]
     python -m evaluate.validate --bundle output.zip [more archives of shell/wrap.sh]
@@ -10,39 +10,98 @@ The rules are in `evaluate/checks/consistency.py`, `evaluate/checks/limits.py` a
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from evaluate.checks.entries import load_results
-from evaluate.report import tables
-from evaluate.report.validation_table import show_validation
+from evaluate.bundle.archive import BundleError
+from evaluate.checks.entries import Loaded, job_name, load_results
+from evaluate.report.tables import coloured, plain, text_table, wants_colour
+from utils.housekeeping.archive_manifest import MANIFEST
 from utils.results import store
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
+    options = _arguments(arguments)
+    try:
+        if options.bundle:
+            return max([_check_bundle(path, has_title=len(options.bundle) > 1) for path in options.bundle])
+        return 0 if _show(load_results(options.folders)) else 1
+    except (store.ResultError, BundleError) as error:
+        print(f"error: {plain(error)}", file=sys.stderr)
+        return 2
+
+
+def _check_bundle(path: Path, *, has_title: bool) -> int:
+    """Check an archive and print its results, faults and notes; return the exit code."""
+    from evaluate.bundle.check import check  # imports every report
+
+    checked = check(path)
+    if has_title:
+        print(f"== {plain(path)}")
+    is_good = _show(checked.loaded)
+    for line in checked.faults:
+        print(f"{plain(path.name)}: {plain(line)}")
+    for line in checked.notes:
+        print(f"note: {plain(line)}", file=sys.stderr)
+    count = len(checked.faults)
+    summary = f"{checked.files} files match {MANIFEST}, and every figure follows from the raw logs"
+    if count:
+        summary = f"{count} fault{'' if count == 1 else 's'}"
+    print(f"{plain(path)}: {summary}", file=sys.stderr)
+    return 0 if is_good and not count else 1
+
+
+def _show(loaded: Loaded) -> bool:
+    """Print the table of results and the number that count; return whether all do."""
+    header = ("job", "run", "status", "verdict", "reason")
+    width = min(100, shutil.get_terminal_size((100, 24)).columns)
+    table = text_table(header, list(_rows(loaded)), width)
+    print(coloured(table) if wants_colour(sys.stdout) else table)
+    counted = sum(entry.is_counted for entry in loaded.entries)
+    total = len(loaded.entries) + len(loaded.unreadable)
+    print(f"{counted} of {total} result{'' if total == 1 else 's'} ok and valid", file=sys.stderr)
+    return counted == total
+
+
+def _rows(loaded: Loaded) -> Iterator[tuple[str, str, str, str, str]]:
+    has_hosts = len({entry.result["provenance"]["host"] for entry in loaded.entries}) > 1
+    for entry in loaded.entries:
+        verdict = "REJECTED" if entry.findings.rejections else "valid"
+        reasons = [entry.why_not_counted] if entry.why_not_counted else []
+        reasons += [f"warning: {line}" for line in entry.findings.warnings]
+        name = job_name(entry.result, with_host=has_hosts)
+        yield name, str(entry.result["run"]), entry.result["status"], verdict, "; ".join(reasons)
+    for path, error in loaded.unreadable:
+        yield path.name, "-", "-", "REJECTED", error
+
+
+def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m evaluate.validate",
-        description="Check every train_*.json (and benchmark_*.json of earlier formats) below the folders: schema, "
-        "numbers against samples, asked against ran.",
-        epilog="Exits 0: all ok and valid. 1: any rejected or not ok. 2: bad input, or no result found.",
+        description="Check every result below the folders: schema, numbers against raw samples, requested settings "
+        "against those that ran.",
+        epilog="Exit codes: 0 all results are ok and valid (and the archives unchanged); 1 any is not; 2 bad input, or "
+        "no result found.",
     )
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("folders", nargs="*", type=Path, default=[], help="folders to search, or single result files")
-    source.add_argument("--bundle", nargs="+", type=Path, metavar="ZIP", help="archives of shell/wrap.sh, against "
-                        "their manifest, raw logs and reports")  # fmt: skip
-    options = parser.parse_args(arguments)
-    if options.bundle:
-        from evaluate.bundle import check as bundle  # which stands on this file
-
-        return bundle.main(options.bundle)
-    try:
-        loaded = load_results(options.folders)
-    except store.ResultError as error:
-        print(f"error: {tables.plain(error)}", file=sys.stderr)
-        return 2
-    return 0 if show_validation(loaded) else 1
+    source.add_argument(
+        "folders",
+        nargs="*",
+        type=Path,
+        default=[],
+        help="folders to search for train_*.json (and benchmark_*.json of earlier formats), or single result files",
+    )
+    source.add_argument(
+        "--bundle",
+        nargs="+",
+        type=Path,
+        metavar="ZIP",
+        help="archives of shell/wrap.sh to check against their manifests, raw logs and reports",
+    )
+    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

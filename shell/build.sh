@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
-# Build the image of this machine's platform: tprimat:amd, tprimat:nvd or tprimat:cpu. Its id is the only line on stdout.
+# Build the image of this machine's platform: tprimat:amd, tprimat:nvd or tprimat:cpu. stdout is one line: name and id.
 #
-# For Apptainer (RUNTIME=apptainer) the same image, built with docker or podman, is turned into a file.
-# pip's settings of this machine (PIP_*, pip.conf, its certificates) and the proxies are lent to the build as secrets and
-# are not in the image; podman also mounts the folders of packages that they name.
+# For Apptainer (RUNTIME=apptainer), the same image is built with docker or podman and converted to a file.
+# The build gets pip's settings of this machine (PIP_*, pip.conf, certificates) and the proxies as secrets, which are not
+# stored in the image. podman also mounts the folders of packages that these settings name.
 #
-# Usage:  [BUILD_ARGS='--no-cache ...'] ./shell/build.sh [--dry-run] [PLATFORM=amd|nvd|cpu] [RUNTIME=auto|docker|podman|
-#         apptainer] [BASE_IMAGE=...] [KEY=VALUE ...]
-#         --dry-run prints the commands and starts none of them; BUILD_ARGS are words for docker build or podman build
-# Reads:  <platform>.Dockerfile, the checkout as far as .dockerignore lets it, TPRIMAT_SIF_DIR; pip's settings, proxies
-# Writes: the image; for apptainer tprimat_<platform>.sif and .sif.sha256 in TPRIMAT_SIF_DIR (default: the checkout)
-# Exits:  0 built, 1 failed, 2 bad argument or no engine that works, 128 + signal interrupted
+# Usage:   [BUILD_ARGS='--no-cache ...'] ./shell/build.sh [--dry-run] [PLATFORM=amd|nvd|cpu] [RUNTIME=auto|docker|podman|
+#          apptainer] [BASE_IMAGE=...] [KEY=VALUE ...]
+#          --dry-run prints the commands and starts none; BUILD_ARGS are words for docker build or podman build
+# Reads:   <platform>.Dockerfile, the files that .dockerignore admits, TPRIMAT_SIF_DIR; pip's settings, proxies
+# Writes:  the image; for apptainer tprimat_<platform>.sif and .sif.sha256 in TPRIMAT_SIF_DIR (default: the checkout)
+# Exits:   0 built, 1 failed, 2 bad argument or no engine that works, 128 + signal interrupted
+# Example: ./shell/build.sh PLATFORM=nvd RUNTIME=podman
 set -Eeuo pipefail
 
 dry_run=false
@@ -32,7 +33,7 @@ main() {
   cd -- "$ROOT"
   platform=$("$ROOT/shell/platform.sh")
   pick_engine "$platform"
-  lent=$(mktemp -d) # readable to nobody else
+  lent=$(mktemp -d) # readable by this user only
   leftovers+=("$lent")
   trap 'rm -rf -- "${leftovers[@]}"' EXIT
   trap 'stop TERM 143' TERM
@@ -61,9 +62,9 @@ take_arguments() { # <arguments of the script...>; sets dry_run, exports setting
   done
 }
 
-# A dry run prints its commands on any machine, and says what stands in their way here.
+# A dry run prints its commands on any machine, with a note if they cannot be started here.
 pick_engine() { # <platform>; sets RUNTIME (what the image is for) and engine (what builds it)
-  local wanted said
+  local wanted reason
   wanted=$(setting RUNTIME)
   engine=$wanted
   case $wanted in
@@ -73,8 +74,8 @@ pick_engine() { # <platform>; sets RUNTIME (what the image is for) and engine (w
   if [[ $wanted == apptainer && $dry_run == false ]] && ! type -P apptainer >/dev/null; then
     die 2 "RUNTIME=apptainer: apptainer is not on PATH"
   fi
-  if [[ $dry_run == true && $engine == @(docker|podman) ]] && ! said=$(pick_runtime "$engine" "$1" build 2>&1); then
-    printf 'note: cannot be started here: %s\n' "${said#error: }" >&2
+  if [[ $dry_run == true && $engine == @(docker|podman) ]] && ! reason=$(pick_runtime "$engine" "$1" build 2>&1); then
+    printf 'note: cannot be started here: %s\n' "${reason#error: }" >&2
     RUNTIME=$engine
   else
     pick_runtime "$engine" "$1" build || exit
@@ -83,8 +84,8 @@ pick_engine() { # <platform>; sets RUNTIME (what the image is for) and engine (w
   if [[ $wanted == apptainer ]]; then RUNTIME=apptainer; fi
 }
 
-# Waited for in the background: bash takes a signal only between commands. In a process group of its own, so that the
-# signal reaches what podman has started for a step of the build too.
+# The command runs in the background, because bash handles a signal only between commands. It has its own process group,
+# so that the signal also reaches what podman started for a step of the build.
 run() { # <command...>
   local line
   if [[ $dry_run == true ]]; then
@@ -102,13 +103,13 @@ run() { # <command...>
 
 stop() { # <signal> <exit code>
   if [[ -n $child ]]; then
-    kill -s "$1" -- "-$child" 2>/dev/null || true # it may have ended by itself
+    kill -s "$1" -- "-$child" 2>/dev/null || true # it may have ended already
     wait "$child" || true                         # its exit code is that of the signal
   fi
   exit "$2"
 }
 
-# What a tag means changes; the digest says which base it was. An image that no registry has seen has only its id.
+# A tag can move; the digest identifies the base. An image that was never in a registry has only its id.
 base_digest() {
   local digest
   digest=$("$engine" image inspect --format '{{range .RepoDigests}}{{.}} {{end}}{{.Id}}' "$base" 2>/dev/null) || return 0
@@ -131,19 +132,19 @@ build() { # <platform>
   read -ra extra <<<"${BUILD_ARGS:-}"
   lend_settings "$lent" "$engine" # sets options
   printf '%s: building %s on %s\n' "$engine" "tprimat:$1" "$base" >&2
-  export DOCKER_BUILDKIT=1
+  export DOCKER_BUILDKIT=1 # without buildx, docker then says so instead of rejecting the secrets
   run "$engine" build --tag "$(image_of "$engine" "$1")" --file "$1.Dockerfile" --build-arg "BASE_IMAGE=$base" \
     --build-arg "BASE_DIGEST=${digest:-unknown}" --build-arg "REVISION=${commit:-unknown}" "${options[@]}" "${extra[@]}" .
   if [[ $dry_run == false ]]; then printf 'built in %s s\n' "$((SECONDS - started))" >&2; fi
 }
 
-# Written under another name first: a file that an interrupt left half done would be taken for an image.
+# The file gets its name last: an interrupt must not leave a partial file that looks like an image.
 convert() { # <platform>
   local sif archive
   sif=$(image_of apptainer "$1")
   archive=$(dirname -- "$sif")/.tprimat_$1.tar
   leftovers+=("$archive" "$sif.new")
-  rm -f -- "$archive" # podman does not write over one
+  rm -f -- "$archive" # podman refuses to overwrite it
   case $engine in
     docker) run docker save --output "$archive" "$(image_of docker "$1")" ;;
     podman) run podman save --format docker-archive --output "$archive" "$(image_of podman "$1")" ;;

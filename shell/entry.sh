@@ -1,32 +1,30 @@
 #!/usr/bin/env bash
 # Open a shell in the container that jobs run in, or run one command there, e.g. a single job.
 #
-# Usage:  ./shell/entry.sh [--dry-run] [KEY=VALUE ...] [-- COMMAND ...]
-#         e.g. ./shell/entry.sh -- bash train/train_amd_prim_llama.sh RUNS=1
-#         KEY=VALUE counts for all that is run inside; --dry-run prints the command of the container
-# Reads:  as shell/run_train.sh; standard input
-# Writes: what is run inside writes: OUTPUT_DIR, DATA_DIR and the hub's cache, nothing else of this machine
-# Exits:  with the exit code of the shell or the command; 2 bad input, or the RUNTIME that is named does not work
+# Usage:   ./shell/entry.sh [--dry-run] [KEY=VALUE ...] [-- COMMAND ...]
+#          KEY=VALUE applies to everything that is run inside; --dry-run prints the command of the container
+# Reads:   as shell/run_train.sh; standard input
+# Writes:  what is run inside can write to OUTPUT_DIR, DATA_DIR and the hub's cache, and nowhere else on this machine
+# Exits:   with the exit code of the shell or the command; 2 for bad input, or if the RUNTIME that is named does not work
+# Example: ./shell/entry.sh -- bash train/train_amd_prim_llama.sh RUNS=1
 set -Eeuo pipefail
 
 main() {
-  # shellcheck source=shell/lib/environment.sh
-  source "$(dirname "${BASH_SOURCE[0]}")/lib/environment.sh"
-  if [[ ${1:-} != -- ]]; then show_help_if_asked "${1:-}"; fi
   # shellcheck source=shell/lib/run.sh
-  source "$ROOT/shell/lib/run.sh"
+  source "$(dirname "${BASH_SOURCE[0]}")/lib/run.sh"
+  if [[ ${1:-} != -- ]]; then show_help_if_asked "${1:-}"; fi
   local settings=() argument
   while (($#)) && [[ $1 != -- ]]; do
     settings+=("$1")
     shift
   done
-  shift || true # without -- there is nothing left
+  shift || true # nothing is left if there was no --
   if ((! $#)); then set -- bash; fi
   take_run_arguments "${settings[@]}"
   for argument in "${ARGUMENTS[@]}"; do
-    if [[ $argument != [A-Z]*=* ]]; then _refuse "entry: got '$argument', wanted KEY=VALUE, or -- before a command"; fi
+    if [[ $argument != [A-Z]*=* ]]; then refuse "entry: got '$argument', wanted KEY=VALUE, or -- before a command"; fi
     if ! is_setting "${argument%%=*}" && ! is_passed "${argument%%=*}"; then
-      _refuse "entry: $argument: no setting, and nothing that changes speed; CONTAINER_ARGS='--env $argument' passes it"
+      refuse "entry: $argument: neither a setting nor a variable that affects speed; use CONTAINER_ARGS='--env $argument'"
     fi
     export "${argument?}"
   done

@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
-# Print what this machine computes on: amd, nvd or cpu. It needs no Python, so it can choose the image to build.
-# Usage:  shell/platform.sh [PLATFORM=amd|nvd|cpu] [KEY=VALUE ...]        other settings change nothing here
-# Reads:  PLATFORM (taken as it is, nothing is looked for), TPRIMAT_SYSROOT (tests: prefix of /dev, /proc and /sys),
-#         nvidia-smi, rocm-smi, amd-smi, xpu-smi where they are on PATH
-# Writes: one word on stdout
-# Exits:  0, or 2 with one error line where the machine cannot be told without guessing
+# Print the platform of this machine: amd, nvd or cpu.
+#
+# It needs no Python, so it can select the image to build. Settings other than PLATFORM have no effect.
+#
+# Usage:   ./shell/platform.sh [PLATFORM=amd|nvd|cpu] [KEY=VALUE ...]
+# Reads:   PLATFORM (if it is set, nothing is detected), TPRIMAT_SYSROOT (tests: prefix of /dev, /proc and /sys),
+#          nvidia-smi, rocm-smi, amd-smi, xpu-smi as far as they are on PATH
+# Writes:  one word on stdout
+# Exits:   0; 2 with one error line if the platform cannot be determined without guessing
+# Example: ./shell/platform.sh
 set -Eeuo pipefail
 
 root=${TPRIMAT_SYSROOT:-}
@@ -14,7 +18,7 @@ die() {
   exit 2
 }
 
-# A driver in trouble can leave its tool hanging, hence the time limit; what the tool says about it is not our output.
+# The tool of a faulty driver can hang, hence the time limit. Its own error messages are not our output.
 lists_device() { # <extended regex of one listed device> <command...>
   local pattern=$1 listing
   shift
@@ -51,16 +55,16 @@ has_amd() {
     fi
     return 1
   fi
-  # A kernel node with SIMD units is a GPU, one without is a CPU; a node barred from this container is unreadable.
+  # A kernel node with SIMD units is a GPU, one without is a CPU. A node that this container may not use is unreadable.
   topology=$(cat "$root"/sys/class/kfd/kfd/topology/nodes/*/properties 2>/dev/null) || is_topology_read=false
   if grep -Eq '^simd_count [1-9]' <<<"$topology" || amd_tool_lists_gpu; then return 0; fi
-  # The driver makes /dev/kfd when it is loaded, GPU or not: only the kernel's own list can say that there is none.
+  # The driver creates /dev/kfd even without a GPU: only the kernel's own list shows that there is none.
   if [[ $is_topology_read == true ]]; then return 1; fi
   die "got /dev/kfd, wanted a GPU in the kernel's topology, 'rocm-smi' or 'amd-smi list' too; repair the driver, \
 or set PLATFORM=amd or PLATFORM=cpu"
 }
 
-# Integrated graphics (/dev/dri alone) only draw the screen; the devices here compute.
+# Integrated graphics (/dev/dri alone) only draw the screen and do not count. These devices compute.
 has_other_accelerator() {
   any_exists '/dev/accel/*' '/dev/habanalabs*' '/dev/davinci[0-9]*' '/dev/neuron[0-9]*' ||
     lists_device 'Device Name' xpu-smi discovery
@@ -84,7 +88,7 @@ main() {
   local argument
   for argument in "$@"; do
     case $argument in
-      -h | --help) sed -n '2,7s/^# //p' "${BASH_SOURCE[0]}" && return ;;
+      -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" && return ;;
       PLATFORM=*) PLATFORM=${argument#PLATFORM=} ;;
       [A-Z]*=*) ;;
       *) die "got argument '$argument', wanted PLATFORM=amd, PLATFORM=nvd or PLATFORM=cpu" ;;
@@ -93,7 +97,7 @@ main() {
   case ${PLATFORM:-} in
     '') detect ;;
     amd | nvd | cpu) printf '%s\n' "$PLATFORM" ;;
-    *) die "got PLATFORM=$PLATFORM, wanted amd, nvd or cpu; unset it to have the machine looked at" ;;
+    *) die "got PLATFORM=$PLATFORM, wanted amd, nvd or cpu; unset it to have the platform detected" ;;
   esac
 }
 

@@ -1,24 +1,23 @@
 #!/usr/bin/env bash
-# Prepare training data for any machine: set up, fetch, clean, encode, verify; print what is in them and where they lie.
+# Prepare training data for any machine: set up, download, clean, encode, verify; print the contents and the location.
 #
-# What is there already is kept and verified again; after an interrupt the same command goes on where it was. Data that
-# do not fit this machine's own model size or number of steps are made too, with a warning: they may be for another one.
-# On a GPU machine it runs in the image that ./shell/build.sh has made; RUNTIME says with which engine (docs/containers.md).
+# Data that exist are kept and verified again. After an interrupt, the same command continues where it stopped. Data that
+# do not fit the model size or number of steps of this machine are prepared with a warning: they may be for another one.
+# On a GPU machine it runs in the image that ./shell/build.sh makes; RUNTIME selects the engine (docs/containers.md).
 #
-# Usage:  ./shell/run_data.sh [--dry-run] [KEY=VALUE ...]          e.g. ./shell/run_data.sh DATASET=c4 SAMPLES=50000
-#         --dry-run prints the command that it would start
-# Reads:  config.env and its overlays, the environment, secrets.env; CONTAINER_ARGS, CONTAINER_SHM_SIZE; the hub, with
-#         HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE, HF_HOME
-# Writes: .venv, DATA_DIR/<data set>/text.{bin,idx,json}, tokenizer/; the cache of huggingface_hub; prefixes on stdout
-# Exits:  0 prepared and verified, 2 bad input, 128 + signal interrupted, 1 failed
+# Usage:   ./shell/run_data.sh [--dry-run] [KEY=VALUE ...]
+#          --dry-run prints the command that it would start
+# Reads:   config.env and its overlays, the environment, secrets.env; CONTAINER_ARGS, CONTAINER_SHM_SIZE; the hub, with
+#          HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE, HF_HOME
+# Writes:  .venv, DATA_DIR/<data set>/text.{bin,idx,json}, tokenizer/; the cache of huggingface_hub; prefixes on stdout
+# Exits:   0 prepared and verified, 2 bad input, 128 + signal interrupted, 1 failed
+# Example: ./shell/run_data.sh DATASET=c4 SAMPLES=50000
 set -Eeuo pipefail
 
 main() {
-  # shellcheck source=shell/lib/environment.sh
-  source "$(dirname "${BASH_SOURCE[0]}")/lib/environment.sh"
-  show_help_if_asked "$@"
   # shellcheck source=shell/lib/run.sh
-  source "$ROOT/shell/lib/run.sh"
+  source "$(dirname "${BASH_SOURCE[0]}")/lib/run.sh"
+  show_help_if_asked "$@"
   take_run_arguments "$@"
   load_secrets
   choose_runtime run

@@ -1,21 +1,22 @@
 #!/usr/bin/env bash
-# Remove what the suite has written, and nothing else, with shell/purge.sh, in the image where there is one.
+# Remove what the suite wrote, and nothing else: shell/purge.sh in the image, or directly where there is no image.
 #
-# The container may write in the folders that OUTPUT_DIR and, with --with-data, DATA_DIR stand in: they go themselves too.
+# The container may write to the parent folders of OUTPUT_DIR and, with --with-data, DATA_DIR, because these two folders
+# are removed as well.
 #
-# Usage:  ./shell/run_purge.sh [--with-data] [--dry-run] [KEY=VALUE ...]
-#         --dry-run prints the command of the container, if there is one, and what would be removed
-# Reads:  config.env and its overlays, the environment, OUTPUT_DIR, DATA_DIR
-# Writes: nothing; removes files and folders in OUTPUT_DIR and, with --with-data, DATA_DIR
-# Exits:  as shell/purge.sh; 2 also where the RUNTIME that is named does not work
+# Usage:   ./shell/run_purge.sh [--with-data] [--dry-run] [KEY=VALUE ...]
+#          --with-data also removes prepared data; --dry-run prints the command of the container, if there is one, and
+#          what would be removed
+# Reads:   config.env and its overlays, the environment, OUTPUT_DIR, DATA_DIR
+# Writes:  nothing; removes files and folders in OUTPUT_DIR and, with --with-data, DATA_DIR
+# Exits:   as shell/purge.sh; also 2 if the RUNTIME that is named does not work
+# Example: ./shell/run_purge.sh --dry-run
 set -Eeuo pipefail
 
 main() {
-  # shellcheck source=shell/lib/environment.sh
-  source "$(dirname "${BASH_SOURCE[0]}")/lib/environment.sh"
-  show_help_if_asked "$@"
   # shellcheck source=shell/lib/run.sh
-  source "$ROOT/shell/lib/run.sh"
+  source "$(dirname "${BASH_SOURCE[0]}")/lib/run.sh"
+  show_help_if_asked "$@"
   take_run_arguments "$@"
   choose_runtime tools
   local dry_run=()

@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# Train every job of the matrix on a Slurm cluster: one job of Slurm each, followed to its end, the results in OUTPUT_DIR.
+# Train every job of the matrix on a Slurm cluster: submit one Slurm job each, follow them, collect the results.
 #
-# For a login node. OUTPUT_DIR, DATA_DIR and this checkout must be the same folders on the nodes. The data are prepared
-# here first, because nodes often have no way out. Jobs that have an ok result are skipped and those in the queue are
-# followed, so the same command goes on wherever it was left. Ctrl-C cancels what has not ended. More: docs/hpc.md.
+# Run it on a login node. OUTPUT_DIR, DATA_DIR and this checkout must be the same folders on the nodes. The data are
+# prepared here first, because nodes often have no internet access. Jobs with an ok result are skipped and jobs in the
+# queue are followed, so the same command continues where it stopped. Ctrl-C cancels what has not ended. See docs/clusters.md.
 #
-# Usage:  ./shell/run_slurm.sh [--dry-run] [--no-wait] [--requeue] [KEY=VALUE ...]
-#         --dry-run prints the script of each job and submits nothing; --no-wait submits and leaves, the same command
-#         follows later; --requeue lets Slurm start a job again whose node has failed.
-#         e.g. ./shell/run_slurm.sh PLATFORM=nvd NNODES=4 GPUS_PER_NODE=8 SLURM_PARTITION=gpu SLURM_ACCOUNT=mine
-# Reads:  config.env and its overlays, the environment, secrets.env; SLURM_*, RUNTIME
-# Writes: DATA_DIR, OUTPUT_DIR/[label/]train_*.json, OUTPUT_DIR/logs/, OUTPUT_DIR/status.json
-# Exits:  0 every job has a valid ok result, 2 bad input, 128 + signal interrupted, 1 otherwise
+# Usage:   ./shell/run_slurm.sh [--dry-run] [--no-wait] [--requeue] [KEY=VALUE ...]
+#          --dry-run prints the script of each job and submits nothing; --no-wait submits and exits, and the same command
+#          follows the jobs later; --requeue lets Slurm start a job again after its node has failed
+# Reads:   config.env and its overlays, the environment, secrets.env; SLURM_*, RUNTIME
+# Writes:  DATA_DIR, OUTPUT_DIR/[label/]train_*.json, OUTPUT_DIR/logs/, OUTPUT_DIR/status.json
+# Exits:   0 every job has a valid ok result, 2 bad input, 128 + signal interrupted, 1 otherwise
+# Example: ./shell/run_slurm.sh PLATFORM=nvd NNODES=4 GPUS_PER_NODE=8 SLURM_PARTITION=gpu SLURM_ACCOUNT=mine
 set -Eeuo pipefail
 
-# Only this step may know the token of the hub.
+# Only this step gets the hub's token.
 prepare_data() { # <platform> <settings...>
   # shellcheck source=shell/lib/secrets.sh
   source "$ROOT/shell/lib/secrets.sh"
@@ -41,12 +41,12 @@ main() {
   done
   if [[ $(setting RUNTIME "${settings[@]}") == native ]]; then
     use_environment
-  else # to prepare data, to submit and to follow takes no more than the smallest set
+  else # preparing data, submitting and following need only the smallest set of packages
     PLATFORM=cpu use_environment
   fi
   cd "$ROOT"
   if [[ $is_dry_run == false ]]; then (prepare_data "$platform" "${settings[@]}" LAUNCHER=slurm); fi
-  exec "$PYTHON" -m train.slurm --platform "$platform" "${SETTINGS[@]}"
+  start_module train.slurm
 }
 
 main "$@"

@@ -1,23 +1,22 @@
 #!/usr/bin/env bash
-# The whole road: set up, prepare the data, train every job of the matrix, validate the results, compare them.
+# Set up, prepare the data, train every job of the matrix, validate the results and compare them: the main command.
 #
-# On a GPU machine it runs in the image that ./shell/build.sh has made; RUNTIME says with which engine (docs/containers.md).
-# What is there already is kept: the environment, the data, and jobs that have an ok result of the same settings, data,
-# code and machine (FORCE=1 trains them again). After an interrupt the same command goes on where it was.
+# On a GPU machine it runs in the image that ./shell/build.sh makes; RUNTIME selects the engine (docs/containers.md).
+# It keeps what exists: the environment, the data, and jobs with an ok result of the same settings, data, code and
+# machine (FORCE=1 trains them again). After an interrupt, the same command continues where it stopped.
 #
-# Usage:  ./shell/run_train.sh [--dry-run] [KEY=VALUE ...]          e.g. ./shell/run_train.sh MODEL=mistral RUNS=5
-#         --dry-run starts no job: it prints the command of the container, if there is one, and the plan of the matrix
-# Reads:  config.env and its overlays, the environment, secrets.env; CONTAINER_ARGS, CONTAINER_SHM_SIZE
-# Writes: .venv, DATA_DIR, OUTPUT_DIR/[label/]train_*.json, logs/, status.json, compare.{html,md,png,json}
-# Exits:  0 every job ended well and the results are valid, 2 bad input, 128 + signal interrupted, 1 otherwise
+# Usage:   ./shell/run_train.sh [--dry-run] [KEY=VALUE ...]
+#          --dry-run starts no job: it prints the command of the container, if there is one, and the plan of the matrix
+# Reads:   config.env and its overlays, the environment, secrets.env; CONTAINER_ARGS, CONTAINER_SHM_SIZE
+# Writes:  .venv, DATA_DIR, OUTPUT_DIR/[label/]train_*.json, logs/, status.json, compare.{html,md,png,json}
+# Exits:   0 every job succeeded and the results are valid, 2 bad input, 128 + signal interrupted, 1 otherwise
+# Example: ./shell/run_train.sh MODEL=mistral RUNS=5
 set -Eeuo pipefail
 
 main() {
-  # shellcheck source=shell/lib/environment.sh
-  source "$(dirname "${BASH_SOURCE[0]}")/lib/environment.sh"
-  show_help_if_asked "$@"
   # shellcheck source=shell/lib/run.sh
-  source "$ROOT/shell/lib/run.sh"
+  source "$(dirname "${BASH_SOURCE[0]}")/lib/run.sh"
+  show_help_if_asked "$@"
   take_run_arguments "$@"
   local launcher dry_run=()
   if [[ $is_dry_run == true ]]; then dry_run=(--dry-run); fi

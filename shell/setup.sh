@@ -1,39 +1,26 @@
 #!/usr/bin/env bash
-# Make or repair .venv with the pinned packages of this machine's platform; does nothing when it is as it should be.
-# Usage:  shell/setup.sh [--dev] [PLATFORM=amd|nvd|cpu] [KEY=VALUE ...]        --dev adds what shell/test.sh needs
-# Reads:  <platform>-requirements.txt, dev-requirements.txt, PLATFORM; pip's own settings, proxies
-# Writes: .venv, .venv.lock (in our images TPRIMAT_VENV in their place)
-# Exits:  0 ready, 1 something could not be installed, 2 bad argument or platform
+# Make or repair .venv with the pinned packages of this machine's platform; do nothing if it is up to date.
+#
+# Usage:   ./shell/setup.sh [--dev] [PLATFORM=amd|nvd|cpu] [KEY=VALUE ...]
+#          --dev adds what shell/test.sh needs
+# Reads:   <platform>-requirements.txt, dev-requirements.txt, PLATFORM; pip's own settings, proxies
+# Writes:  .venv, .venv.lock (in our images TPRIMAT_VENV in place of .venv)
+# Exits:   0 ready, 1 something could not be installed, 2 bad argument or platform
+# Example: ./shell/setup.sh PLATFORM=cpu
 set -Eeuo pipefail
 
 # shellcheck source=shell/lib/environment.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib/environment.sh"
+# shellcheck source=shell/lib/install.sh
+source "$ROOT/shell/lib/install.sh"
 
-CPU_WHEELS=https://download.pytorch.org/whl/cpu
 MACHINE_TORCH=$VENV/.machine-torch.txt
 steps=3
 current_step=0
 
-say() { printf '%s\n' "$*" >&2; }
-
 step() {
   current_step=$((current_step + 1))
   say "[$current_step/$steps] $*"
-}
-
-die() {
-  say "error: setup: $*"
-  exit 1
-}
-
-# Two at once would write into each other's .venv. The lock lies outside of it, because .venv may be made anew.
-take_lock() {
-  type -P flock >/dev/null || return 0
-  mkdir -p -- "$VENV.lock"
-  exec 9>"$VENV.lock/held"
-  flock -n 9 && return
-  say "another setup is at work on this checkout; waiting for it"
-  flock 9
 }
 
 is_sound() {
@@ -42,17 +29,18 @@ is_sound() {
 
 make_venv() {
   local system_python machine=() options=()
-  system_python=$("$ROOT/shell/lib/find_python.sh")
+  system_python=$(find_python)
   if [[ $PLATFORM != cpu ]]; then
     mapfile -t machine < <("$system_python" "$ROOT/shell/lib/torch_source.py" machine "$PLATFORM")
   fi
   if ((${#machine[@]})); then
     options=(--system-site-packages)
   elif [[ $PLATFORM == amd ]]; then
-    die "torch: got none for ROCm from $system_python, wanted one; install PyTorch for ROCm first or use AMD's image"
+    die setup "torch: got none for ROCm from $system_python, wanted one; install PyTorch for ROCm first or use AMD's image"
   fi
   step "making .venv with $("$system_python" -V) of $system_python"
-  "$system_python" -m venv --clear "${options[@]}" "$VENV" >&2 || die "venv: could not make $VENV; the reason is above"
+  "$system_python" -m venv --clear "${options[@]}" "$VENV" >&2 ||
+    die setup "venv: could not make $VENV; the reason is above"
   if ((${#machine[@]})); then
     # An image may keep its PyTorch in a virtual environment of its own, which --system-site-packages does not show.
     printf '%s\n' "${machine[0]}" >"$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/machine.pth"
@@ -61,20 +49,17 @@ make_venv() {
   printf '%s\n' "$PLATFORM" >"$VENV/.made-for"
 }
 
-# An install that is killed leaves .installing behind, and the next setup makes .venv anew; pip undoes its own failures.
+# An install that is killed leaves .installing behind, and the next setup makes .venv anew. pip undoes its own failures.
 pip_install() { # <pip arguments...>
-  local quiet=()
-  if [[ ! -t 2 ]]; then quiet=(--quiet); fi
+  local code=0
   : >"$VENV/.installing"
-  "$PYTHON" -m pip install --no-input --disable-pip-version-check "${quiet[@]}" -c "$pins" "$@" >&2 || {
-    rm -- "$VENV/.installing"
-    die "pip: could not install '$*', its reason is above; check network, proxy and PIP_INDEX_URL, then run again"
-  }
+  run_pip setup "$PYTHON" "$pins" "$@" || code=$?
   rm -- "$VENV/.installing"
+  if ((code != 0)); then exit 1; fi
 }
 
-# A plain install of torch on Linux brings several GB of CUDA packages, of no use to a machine without a GPU. Where both
-# indexes are in view pip takes the CPU build: 2.13.0+cpu counts as later than 2.13.0.
+# A plain install of torch on Linux brings several GB of CUDA packages, which a machine without a GPU does not need. If
+# pip sees both indexes, it takes the CPU build: 2.13.0+cpu counts as later than 2.13.0.
 install_torch() { # sets pins
   pins=$ROOT/cpu-requirements.txt
   if [[ -f $MACHINE_TORCH ]]; then
@@ -83,11 +68,11 @@ install_torch() { # sets pins
   elif [[ $PLATFORM == nvd ]]; then
     step "torch and numpy: from pip's index (the CUDA build, several GB)"
     pip_install torch numpy
-  elif "$PYTHON" "$ROOT/shell/lib/torch_source.py" answers "$CPU_WHEELS/torch/"; then
+  elif has_cpu_wheels "$PYTHON"; then
     step "torch and numpy: from $CPU_WHEELS"
     pip_install --extra-index-url "$CPU_WHEELS" torch numpy
   else
-    step "torch and numpy: from pip's index, as $CPU_WHEELS does not answer (may be the CUDA build, several GB)"
+    step "torch and numpy: from pip's index, because $CPU_WHEELS does not answer (may be the CUDA build, several GB)"
     pip_install torch numpy
   fi
 }
@@ -110,7 +95,7 @@ main() {
   done
   PLATFORM=$("$ROOT/shell/platform.sh")
   export PLATFORM
-  take_lock
+  take_lock "$VENV" setup
   if environment_is_fresh runtime && { [[ $is_dev == false ]] || environment_is_fresh dev; }; then return; fi
   if is_sound; then step "keeping .venv ($("$PYTHON" -V))"; else make_venv; fi
   rm -f -- "$VENV"/.stamp-*

@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
-# Run every check: linters first, then the tests. All of them run, whatever fails; the last line says what did.
-# Usage:  shell/test.sh [KEY=VALUE ...] [pytest arguments]        e.g. shell/test.sh tests/utils -k schema
-# Reads:  the checkout; settings of ruff, mypy and pytest in pyproject.toml; KEY=VALUE, e.g. PLATFORM=cpu, as environment
-#         SYSTEM_TESTS=1 also runs what installs packages of Debian: real containers (tests/system), about 15 minutes
-# Writes: .venv through shell/setup.sh --dev; caches of the tools
-# Exits:  0 all passed, 1 a check failed or could not be set up
+# Run every check: linters first, then the tests. A failure does not stop the others; the last line lists what failed.
+#
+# Usage:   ./shell/test.sh [KEY=VALUE ...] [pytest arguments]
+#          KEY=VALUE, e.g. PLATFORM=cpu, goes into the environment; SYSTEM_TESTS=1 also runs the tests that install
+#          packages of Debian and start real containers (tests/system), about 15 minutes
+# Reads:   the checkout; settings of ruff, mypy and pytest in pyproject.toml
+# Writes:  .venv through shell/setup.sh --dev; caches of the tools
+# Exits:   0 all passed, 1 a check failed or could not be set up
+# Example: ./shell/test.sh tests/utils -k schema
 set -Eeuo pipefail
 
 # shellcheck source=shell/lib/environment.sh
@@ -27,8 +30,8 @@ main() {
   done
   "$ROOT/shell/setup.sh" --dev || exit 1
   cd -- "$ROOT"
-  # Two workers, each with one thread: more would fight over the cores of a small machine. A file stays with one worker,
-  # because what it builds once (trained curves) is costly; tests/conftest.py has the long files first.
+  # Two workers with one thread each: more would compete for the cores of a small machine. A file stays with one worker,
+  # because its module fixtures (trained curves) are expensive. tests/conftest.py puts the long files first.
   export OMP_NUM_THREADS=1
   mapfile -t -d '' scripts < <(find . -path './.venv*' -prune -o -path ./output -prune -o -name '*.sh' -print0)
   scripts+=(.ci/run)

@@ -1,8 +1,8 @@
 """Turn a published Hugging Face checkpoint into NeMo's format: `python -m train.convert llama`.
 
-NeMo (`llm.import_ckpt` of nemo_toolkit 2.3) takes any folder that is there for a finished one, also the half of one
-that an interrupted import has left. Here NeMo writes under another name, and what is whole gets its own. It builds the
-model with TransformerEngine's layers and so needs NVIDIA's container, though the weights never go to a GPU.
+NeMo (`llm.import_ckpt` of nemo_toolkit 2.3) takes any existing folder for a finished checkpoint, also an incomplete one
+that an interrupted import has left. Here NeMo writes under a temporary name, and only a complete checkpoint is renamed.
+The import builds TransformerEngine layers and so needs NVIDIA's container, though the weights never go to a GPU.
 """
 
 from __future__ import annotations
@@ -20,31 +20,24 @@ from pathlib import Path
 from train.nemo import interpreter as nemo_python
 from utils.errors import ConfigError
 from utils.hardware.detect import HardwareError, detect_platform
-from utils.models import NAMES
+from utils.models import MODELS, can_train
 from utils.settings.config import folders
 
-SOURCES = {
-    "llama": "meta-llama/Llama-3.1-8B",
-    "qwen": "Qwen/Qwen2.5-7B",
-    "mistral": "mistralai/Mistral-7B-v0.1",
-}
-"""The releases that the specs of utils/models.py are taken from."""
 PARTS = ("context", "weights")
 """Folders of a finished NeMo 2 checkpoint."""
-READ_BESIDE_THE_WEIGHTS = {"llama": ("config.json",), "qwen": ("config.json", "generation_config.json")}
-READ_BESIDE_THE_WEIGHTS["mistral"] = READ_BESIDE_THE_WEIGHTS["qwen"]
-"""Files of a local source that NeMo's importers read and do not look for beforehand."""
+READ_BESIDE_THE_WEIGHTS = ("config.json", "generation_config.json")
+"""Files of a local source that NeMo's importers read without a check that they exist; Llama's reads only the first."""
 
 
 class ConversionError(RuntimeError):
-    """A checkpoint that is not whole, or was not made; the message says what to remove or do."""
+    """An incomplete or missing checkpoint; the message names the folder to remove or the next step."""
 
 
 def convert(output: Path, write: Callable[[Path], object]) -> bool:
-    """Have `write` make a checkpoint in a folder beside `output`, and rename it when it is whole.
+    """Make a checkpoint with `write` in a folder beside `output`, and rename it when it is complete.
 
-    Returns False where `output` is there already. Two at once: the second waits, and finds the first one's. Raises
-    ConversionError where `output` is there but not whole, or where `write` returns without having made it whole.
+    Returns False where `output` exists already. Of two processes at once the second waits and finds the checkpoint of
+    the first. Raises ConversionError where `output` exists but is incomplete, or where `write` leaves it incomplete.
     """
     output.parent.mkdir(parents=True, exist_ok=True)
     with _lock(output.with_name(f".{output.name}.lock")):
@@ -55,7 +48,7 @@ def convert(output: Path, write: Callable[[Path], object]) -> bool:
         if partial.exists():
             shutil.rmtree(partial)
         write(partial)
-        _require_whole(partial, "NeMo said that it was; look at what it printed")
+        _require_whole(partial, "NeMo reported success; read its output above")
         partial.rename(output)
     return True
 
@@ -63,19 +56,20 @@ def convert(output: Path, write: Callable[[Path], object]) -> bool:
 def check_source(model: str, source: str) -> str:
     """Return the source in NeMo's notation: `hf://` before the name of a repository or an absolute path.
 
-    Raises ConfigError for a local folder without a file that NeMo will read.
+    Raises ConfigError for a local folder that lacks a file which NeMo reads.
     """
     folder = Path(source).expanduser()
     if not folder.is_dir():
         return f"hf://{source}"
-    missing = [name for name in READ_BESIDE_THE_WEIGHTS[model] if not (folder / name).is_file()]
+    wanted = READ_BESIDE_THE_WEIGHTS[:1] if MODELS[model].transformers == "Llama" else READ_BESIDE_THE_WEIGHTS
+    missing = [name for name in wanted if not (folder / name).is_file()]
     if missing:
         raise ConfigError(f"--source {source}: no {', '.join(missing)}; copy the whole repository there")
     return f"hf://{folder.resolve()}"
 
 
 def main() -> int:
-    """Convert the model of the command line; 0 also where its checkpoint is there already."""
+    """Convert the model of the command line; return 0 also where its checkpoint exists already."""
     options = _arguments()
     try:
         platform = detect_platform(os.environ)
@@ -89,7 +83,7 @@ def main() -> int:
             os.execv(python, [python, "-m", "train.convert", *sys.argv[1:]])
         if importlib.util.find_spec("transformer_engine") is None:
             raise ConfigError(f"convert: {sys.executable} has no transformer_engine; use nvcr.io/nvidia/nemo:25.04")
-        source = check_source(options.model, options.source or SOURCES[options.model])
+        source = check_source(options.model, options.source or MODELS[options.model].release)
         output = options.output or folders(platform, arguments=options.settings)[1] / f"nemo_{options.model}"
         is_new = convert(output, lambda folder: _import(options.model, source, folder))
     except (ConfigError, HardwareError) as error:
@@ -98,13 +92,13 @@ def main() -> int:
     except (ConversionError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    print(f"{output}: {'converted from ' + source if is_new else 'is there already'}")
+    print(f"{output}: {'converted from ' + source if is_new else 'exists already'}")
     return 0
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m train.convert", description=__doc__)
-    parser.add_argument("model", choices=NAMES)
+    parser.add_argument("model", choices=[name for name in MODELS if can_train("nemo", name)])
     parser.add_argument("--source", help="Hugging Face repository or local folder (default: the release of the model)")
     parser.add_argument("--output", type=Path, help="folder of the checkpoint (default: DATA_DIR/nemo_<model>)")
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
@@ -112,12 +106,12 @@ def _arguments() -> argparse.Namespace:
 
 
 def _import(model: str, source: str, folder: Path) -> None:
-    """The only lines that need NeMo with TransformerEngine; one process, before any torchrun."""
+    """Import the checkpoint: the only lines that need NeMo with TransformerEngine, in one process without torchrun."""
     import fiddle
     from nemo.collections import llm
 
-    recipes = {"llama": llm.llama31_8b, "qwen": llm.qwen25_7b, "mistral": llm.mistral_7b}
-    llm.import_ckpt(model=fiddle.build(recipes[model].model()), source=source, output_path=folder)
+    recipe = getattr(llm, str(MODELS[model].nemo_recipe))
+    llm.import_ckpt(model=fiddle.build(recipe.model()), source=source, output_path=folder)
 
 
 @contextmanager
@@ -130,7 +124,7 @@ def _lock(path: Path) -> Iterator[None]:
 def _require_whole(folder: Path, advice: str) -> None:
     missing = [part for part in PARTS if not any((folder / part).glob("*"))]
     if missing:
-        raise ConversionError(f"{folder}: not a whole checkpoint, no {' and no '.join(missing)}; {advice}")
+        raise ConversionError(f"{folder}: incomplete checkpoint, no {' and no '.join(missing)}; {advice}")
 
 
 if __name__ == "__main__":

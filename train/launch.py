@@ -1,7 +1,7 @@
-"""Start one job: check everything first, run its ranks under the watchdog, and see that a true result is left behind.
+"""Run one job: check everything first, run its ranks under the watchdog, and write exactly one result.
 
 Called by train/train_<platform>_<framework>_<model>.sh. Exits 0 for an ok result (also one that was there already),
-2 for bad input before anything was started, 124 after a timeout, 128 + signal when it was interrupted, otherwise with
+2 for bad input before anything is started, 124 after a timeout, 128 + signal after an interrupt, otherwise with
 torchrun's exit code, never 0.
 """
 
@@ -15,12 +15,12 @@ from collections.abc import Mapping, Sequence
 
 from train.job import nodes, processes
 from train.job.job import Job, log_path, utc_now
-from train.job.outcome import SIGNAL_EXIT_CODE, TIMEOUT_EXIT_CODE, Attempt, leave, settle
+from train.job.outcome import Attempt, RankEnd, exit_code, finalize_result, settle
 from train.job.reserve import remove_leftovers, reserve
 from train.job.supervise import Ending, Limits, run
-from train.machine import owned
+from train.machine import job_processes
 from train.nemo import interpreter as nemo_python
-from train.preflight import job_checks as preflight_job
+from train.preflight import job_checks
 from train.prim import install as prim_install
 from train.prim import plan as prim_plan
 from train.runner.plan import has_result, resolve
@@ -38,7 +38,7 @@ from utils.settings.config import PLATFORMS, require_writable
 from utils.settings.layers import Value
 
 KNOWN_WARNINGS = (
-    # what is not installed stands in resolved_config and framework_versions of the result
+    # resolved_config and framework_versions of the result record what is installed
     "Transformer Engine and Apex are not installed",
     "Apex is not installed",
     # of megatron-core 0.16.1 about its own defaults and calls
@@ -46,7 +46,7 @@ KNOWN_WARNINGS = (
     "`torch.distributed",
     "The .grad attribute of a Tensor that is not a leaf",
 )
-"""First words of library warnings that say nothing about a run."""
+"""Beginnings of library warnings that mean nothing for a run."""
 
 
 def main() -> int:
@@ -61,7 +61,7 @@ def main() -> int:
         print(f"{job.name}: has an ok result of the same settings, data, code and machine; FORCE=1 runs it again")
         return 0
     try:
-        seen = preflight_job.before(job.config)
+        seen = job_checks.before(job.config)
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -75,7 +75,7 @@ def main() -> int:
             print(f"error: {job.result_path.parent}: {error}; make room or name another OUTPUT_DIR", file=sys.stderr)
             return 2
         code = _lead(attempt, environment, stop)
-        preflight_job.record(job.result_path, job.config, *seen, is_interrupted=bool(stop))
+        job_checks.record(job.result_path, job.config, *seen, is_interrupted=bool(stop))
         return code
 
 
@@ -107,7 +107,7 @@ def _plan(options: argparse.Namespace) -> tuple[Job, str, dict[str, Value]]:
 
 
 def _begin(job: Job, identity: str, settings: Sequence[str]) -> Attempt:
-    """Make way for the result: keep an earlier one under its attempt's number, and take room on the disk."""
+    """Move an earlier result to the superseded attempts, reserve disk space, and return the new attempt."""
     footprint.mark(job.config.output_dir, footprint.OUTPUT)
     remove_leftovers(job.result_path)
     reserve(job.result_path)
@@ -119,19 +119,19 @@ def _begin(job: Job, identity: str, settings: Sequence[str]) -> Attempt:
 
 
 def _lead(attempt: Attempt, environment: Mapping[str, str], stop: processes.StopRequest) -> int:
-    """Run the ranks of this node, which is the only one or number 0, and account for the whole job."""
+    """Run the ranks of this node, which is the only one or number 0, and finalize the result of the job."""
     job = attempt.job
     if job.config.nodes == 1:
         return settle(attempt, _run(job, attempt.command, environment, stop))
     try:
         meeting = nodes.gather(job, attempt.identity, job.config.start_timeout_seconds, stop)
         ending = _run(job, attempt.command, {**environment, **nodes.environment(job, meeting)}, stop)
-        return settle(attempt, nodes.account(job, meeting, ending, stop))
+        return settle(attempt, nodes.collect_endings(job, meeting, ending, stop))
     except nodes.NodesError as error:
         remove_leftovers(job.result_path)
-        leave(attempt, "failed", str(error))
+        finalize_result(attempt, RankEnd(attempt.empty_result("failed", str(error))))
         print(f"{job.name}: failed: {error}", file=sys.stderr)
-        return SIGNAL_EXIT_CODE + stop.signal if stop.signal is not None else 1
+        return stop.exit_code(otherwise=1)
     finally:
         nodes.close(job)
 
@@ -139,21 +139,18 @@ def _lead(attempt: Attempt, environment: Mapping[str, str], stop: processes.Stop
 def _follow(
     job: Job, identity: str, settings: Sequence[str], environment: Mapping[str, str], stop: processes.StopRequest
 ) -> int:
-    """Run the ranks of a node other than 0; node 0 leaves the result."""
+    """Run the ranks of a node other than 0; node 0 finalizes the result."""
     try:
         meeting = nodes.join(job, identity, job.config.start_timeout_seconds, stop)
     except (nodes.NodesError, OSError) as error:
         print(f"{job.name}: node {job.config.node_rank}: {error}", file=sys.stderr)
-        return SIGNAL_EXIT_CODE + stop.signal if stop.signal is not None else 1
+        return stop.exit_code(otherwise=1)
     job = job.numbered(meeting.attempt)
     ending = _run(job, shlex.join(_command(job, settings)), {**environment, **nodes.environment(job, meeting)}, stop)
-    nodes.tell(job, meeting, ending)
-    if ending.stopped_by is not None:
-        return SIGNAL_EXIT_CODE + ending.stopped_by
-    if ending.overdue is not None:
+    nodes.report_ending(job, meeting, ending)
+    if ending.overdue is not None and ending.stopped_by is None:
         print(f"{job.name}: node {job.config.node_rank}: timeout: {ending.overdue}", file=sys.stderr)
-        return TIMEOUT_EXIT_CODE
-    return ending.exit_code if ending.exit_code >= 0 else 1
+    return exit_code(ending, "timeout" if ending.overdue else "failed" if ending.exit_code else "ok")
 
 
 def _run(job: Job, command: str, environment: Mapping[str, str], stop: processes.StopRequest) -> Ending:
@@ -164,10 +161,10 @@ def _run(job: Job, command: str, environment: Mapping[str, str], stop: processes
 
 
 def _command(job: Job, settings: Sequence[str]) -> list[str]:
-    """torchrun with a rendezvous of its own on a free port, so that jobs beside one another do not collide; of several
-    nodes with one on node 0, by which each notices when another is gone.
+    """Return the command of the ranks: torchrun with a rendezvous on a free port, so that two jobs do not collide.
 
-    Primus is started once: it starts its ranks itself.
+    The rendezvous of several nodes is on node 0, and shows each node when another one is gone. Primus is started once
+    and starts its ranks itself.
     """
     per_node = ("--nproc-per-node", str(job.config.ranks_per_node), "-m")
     ranks = ("torch.distributed.run", *(_rendezvous(job) if job.config.nodes > 1 else ("--standalone",)), *per_node)
@@ -189,20 +186,21 @@ def _rendezvous(job: Job) -> tuple[str, ...]:
 
 
 def _python(job: Job) -> str:
-    """NeMo has a Python of its own, made here where it is missing; raises ConfigError where it cannot be."""
+    """Return the Python of a job; NeMo has its own, which is made if missing. Raises ConfigError if that fails."""
     return nemo_python.interpreter(job.config.platform) if job.framework == "nemo" else sys.executable
 
 
 def _environment(job: Job) -> dict[str, str]:
-    """Return the user's environment, and what it leaves open: the variables of the settings map, the cores shared out
-    over the ranks, no known warning. Ranks read files only, and get no token of the hub.
+    """Return the environment of the ranks: the user's, the settings map's, cores per rank and warning filters.
+
+    Ranks read local files only and get no token of the hub.
     """
     ours = {
         "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // job.config.ranks_per_node)),
         "PYTHONFAULTHANDLER": "1",  # the stack of a rank that crashes is in its log
         "PYTHONWARNINGS": ",".join(f"ignore:{words}" for words in KNOWN_WARNINGS),
     }
-    marked = {owned.MARKER: owned.marker(job.name)}
+    marked = {job_processes.MARKER: job_processes.marker(job.name)}
     return ours | frameworks.environment(job.framework, job.config, job.spec) | without_hub_secrets(os.environ) | marked
 
 

@@ -1,7 +1,7 @@
-"""Train every job of the matrix, one after another, to its end or to a true result of how it failed.
+"""Train every job of the matrix, one after another; each leaves a result, also when it fails.
 
 Called by shell/train.sh: plan -> pre-flight -> data -> jobs -> validation (-> comparison). Exits 0 when every job has a
-valid ok result, 2 for bad input before anything was started, 128 + signal when it was interrupted, 1 otherwise.
+valid ok result, 2 for bad input before anything is started, 128 + signal after an interrupt, 1 otherwise.
 """
 
 from __future__ import annotations
@@ -13,11 +13,9 @@ import time
 from collections.abc import Mapping, Sequence
 
 from train.job import processes
-from train.job.outcome import SIGNAL_EXIT_CODE
 from train.nemo.interpreter import without_nemo_if_missing
 from train.preflight import matrix_checks as preflight
-from train.runner import plan
-from train.runner import worker_node as matrix_node
+from train.runner import plan, worker_node
 from train.runner.run_job import LAUNCHER_GRACE_SECONDS, POLL_SECONDS, run_job
 from train.runner.state import JobState, MatrixState, StatusFile
 from train.runner.view import LiveView, View
@@ -28,12 +26,13 @@ from utils.housekeeping import footprint
 from utils.settings.config import PLATFORMS, ROOT, require_writable
 
 BAD_INPUT = 2
+AGAIN = "run the same command again to continue"
 NOTHING_COMPARABLE = 3
-"""What evaluate.compare ends with where the results hold no two sides: no failure of a matrix of one job."""
+"""Exit code of evaluate.compare for results without two sides, which is no failure of a matrix of one job."""
 
 
 def main() -> int:
-    """Run the matrix that the command line selects; with METHOD=both the two that it means, one after the other."""
+    """Run the matrix that the command line selects; with METHOD=both the matrices of both methods in turn."""
     options = _arguments()
     try:
         asked = without_nemo_if_missing(options.platform, options.settings, is_dry_run=options.dry_run)
@@ -49,7 +48,7 @@ def main() -> int:
             require_writable(folder, "OUTPUT_DIR")
         if matrices[0].config.node_rank > 0:
             with processes.stop_request() as stop:
-                return matrix_node.run(matrices, stop)
+                return worker_node.run(matrices, stop)
         with footprint.lock(output), processes.stop_request() as stop:
             return _run_all(matrices, stop, is_compared=options.compare)
     except (ConfigError, DataError, HardwareError) as error:
@@ -67,7 +66,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _run_all(matrices: Sequence[plan.Matrix], stop: processes.StopRequest, *, is_compared: bool) -> int:
-    """Every matrix, then the comparison of their results; the exit code of the whole, the first that is not 0."""
+    """Run every matrix, then the comparison of their results; return the first exit code that is not 0."""
     processes.adopt_orphans()
     codes = []
     for matrix in matrices:
@@ -83,11 +82,11 @@ def _run_all(matrices: Sequence[plan.Matrix], stop: processes.StopRequest, *, is
         target = [] if loss is None else ["--target-loss", str(loss)]
         code = _script([sys.executable, "-m", "evaluate.compare", *folders, *target], "comparison", stop)
         codes.append(int(code not in (0, NOTHING_COMPARABLE)))
-    return SIGNAL_EXIT_CODE + stop.signal if stop.signal is not None else next((code for code in codes if code), 0)
+    return stop.exit_code(otherwise=next((code for code in codes if code), 0))
 
 
 def _run(matrix: plan.Matrix, stop: processes.StopRequest) -> tuple[int, bool]:
-    """Data, jobs, validation; the exit code, and whether it came as far as the jobs."""
+    """Prepare the data, run the jobs and validate them; return the exit code, and whether the jobs were reached."""
     if code := _script(["shell/data.sh", *matrix.arguments], "data", stop, plan.environment(matrix)):
         return code, False
     digests = plan.data_digests(matrix.config)
@@ -105,13 +104,12 @@ def _run(matrix: plan.Matrix, stop: processes.StopRequest) -> tuple[int, bool]:
         state.phase = state.state
         status.write()
     if stop.signal is not None:
-        good = f"{sum(job.is_good for job in state.jobs)} of {len(state.jobs)} jobs have an ok result"
-        print(f"interrupted by {stop.signal.name}: {good}; the same command goes on from there", file=sys.stderr)
-        return SIGNAL_EXIT_CODE + stop.signal, True
-    print(f"=== validation: {len(state.jobs)} jobs, {state.failed} failed", flush=True)
+        print(f"interrupted by {stop.signal.name}: {state.good}; {AGAIN}", file=sys.stderr)
+        return stop.exit_code(otherwise=1), True
+    print(f"=== validation: {state.counts}", flush=True)
     paths = [str(job.job.result_path) for job in state.jobs]
     failed = bool(_script([sys.executable, "-m", "evaluate.validate", *paths], None, stop)) or state.failed > 0
-    return (SIGNAL_EXIT_CODE + stop.signal if stop.signal is not None else int(failed)), True
+    return stop.exit_code(otherwise=int(failed)), True
 
 
 def _script(
@@ -120,7 +118,7 @@ def _script(
     stop: processes.StopRequest,
     environment: Mapping[str, str] | None = None,
 ) -> int:
-    """Run a step of the road on this terminal; return its exit code, or that of an interrupt."""
+    """Run a step with this terminal's output; return its exit code, or that of an interrupt."""
     if title:
         print(f"=== {title}", flush=True)
     process = subprocess.Popen(
@@ -128,9 +126,9 @@ def _script(
     )
     while process.poll() is None and not stop:
         time.sleep(POLL_SECONDS / 4)
-    if stop.signal is not None:
+    if stop:
         processes.end_descendants(LAUNCHER_GRACE_SECONDS)
-        return SIGNAL_EXIT_CODE + stop.signal
+        return stop.exit_code(otherwise=1)
     return process.returncode
 
 

@@ -1,12 +1,13 @@
-"""Measure how fast this device multiplies matrices, by torch alone, and write it into OUTPUT_DIR.
+"""Measure the rate at which this device multiplies matrices, with torch alone, and write it to OUTPUT_DIR.
 
     python -m train.probe --platform cpu|nvd|amd [--seconds 10] [KEY=VALUE ...]
 
-No training of the same precision on this device can be faster: a result above the rate is rejected, and its share of it
-is shown (evaluate/probe.py). The product of an (m, k) and a (k, n) matrix counts as 2 m n k floating-point operations.
-Measure on the day of the runs, and while nothing else runs: beside other work the rate does not count. The power cap,
-clocks and temperatures are in the file. On the cpu platform the device is the machine, with all threads that torch
-takes. Of several GPUs the first is measured. Exits 0; 1 where no rate could be measured or written, 2 for bad input.
+No training of the same precision can be faster on this device: evaluate/probe.py rejects a result above the rate, and
+shows each result's share of it. The product of an (m, k) and a (k, n) matrix counts as 2 m n k floating-point
+operations. Measure on the day of the runs and stop all other work before: a rate measured beside other work is invalid.
+The file records power cap, clocks and temperatures. On the cpu platform the device is the whole machine, with all
+threads that torch uses. With several GPUs, the first is measured. Exits 0; 1 if no rate could be measured or written, 2
+for bad input.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import torch
 
 from train.job.job import utc_now
 from train.machine import conditions
-from train.preflight import machine_warnings as preflight_rules
+from train.preflight import machine_warnings
 from utils.errors import ConfigError
 from utils.hardware.detect import HardwareError, detect_platform, gpu_info
 from utils.housekeeping import footprint
@@ -32,18 +33,18 @@ from utils.results import probe_file, store
 from utils.settings.config import PLATFORMS, folders, require_writable
 
 SIZES = {"cpu": (512, 1024, 2048), "gpu": (4096, 8192, 16384)}
-"""Edges of square matrices: the smallest fill the units, the largest the memory's lead."""
+"""Edges of square matrices: large enough to fill the compute units, the largest to be limited by them alone."""
 LLAMA_8B = (8192, 14336, 4096)
 """m, n, k of the widest linear layer of Llama 3.1 8B for 8,192 tokens, on GPUs."""
 ROUND_SECONDS = 0.05
-"""A round is as many products in a row as take about this long, so that waiting for the device does not count."""
+"""Duration of a round of products in a row, long enough that waiting for the device does not count."""
 LEAST_ROUNDS = 4
 DIGITS = 4
 Multiply = Callable[[], Any]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, write the file and say what is in it."""
+    """Measure, write the file and print its rates."""
     options = _arguments(arguments)
     try:
         found = detect_platform({**os.environ, "PLATFORM": options.platform}, torch)
@@ -79,7 +80,10 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m train.probe", description=__doc__.split("\n")[0])
     parser.add_argument("--platform", required=True, choices=PLATFORMS)
     parser.add_argument(
-        "--seconds", type=_seconds, default=10.0, help="time for each precision, half of it warm (default: %(default)g)"
+        "--seconds",
+        type=_seconds,
+        default=10.0,
+        help="seconds for each precision (default: %(default)g)",
     )
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="e.g. OUTPUT_DIR=output")
     return parser.parse_intermixed_args(arguments)
@@ -94,8 +98,8 @@ def _seconds(text: str) -> float:
 
 def measure(platform: str, seconds: float) -> dict[str, Any]:
     """Return the content of the file, for every precision that the device has."""
-    started, before = utc_now(), conditions.look(platform)
-    for line in preflight_rules.warnings(platform, before):
+    started, before = utc_now(), conditions.take_snapshot(platform)
+    for line in machine_warnings.warnings(platform, before):
         print(f"warning: {line}", file=sys.stderr)
     device = torch.device("cpu" if platform == "cpu" else "cuda:0")
     rates: dict[str, Any] = {}
@@ -103,7 +107,7 @@ def measure(platform: str, seconds: float) -> dict[str, Any]:
     for precision in probe_file.PRECISIONS:
         try:
             rates[precision] = _rate(platform, device, precision, seconds)
-        except (RuntimeError, AttributeError) as error:  # device or torch cannot do it
+        except (RuntimeError, AttributeError) as error:  # device or torch does not support it
             reasons[precision] = str(error).strip().splitlines()[0][:200] or type(error).__name__
     info = gpu_info(platform, 1, torch)
     return {
@@ -117,13 +121,13 @@ def measure(platform: str, seconds: float) -> dict[str, Any]:
         "started_utc": started,
         "finished_utc": utc_now(),
         "rates": rates,
-        "conditions": conditions.section(before, conditions.look(platform, is_before=False)),
+        "conditions": conditions.section(before, conditions.take_snapshot(platform, is_before=False)),
         "reasons": reasons,
     }
 
 
 def _rate(platform: str, device: torch.device, precision: str, seconds: float) -> dict[str, Any]:
-    """Find the fastest shape in half of the time, stay with it for the other half."""
+    """Find the fastest shape in half of the time, and measure it in the other half."""
     shapes = [(edge, edge, edge) for edge in SIZES["cpu" if platform == "cpu" else "gpu"]]
     shapes += [] if platform == "cpu" else [LLAMA_8B]
     tried: dict[tuple[int, int, int], list[float]] = {}
@@ -150,7 +154,7 @@ def _short(rate: float) -> float:
 
 
 def _multiplication(shape: Sequence[int], device: torch.device, precision: str) -> Multiply:
-    """Return the product of two random matrices; they are made once, and lie as the device's library likes them."""
+    """Return a function that multiplies two random matrices, which are made once, in the library's fastest layout."""
     m, n, k = shape
     left, right = torch.randn(m, k, device=device), torch.randn(n, k, device=device)
     if precision == "fp8":
@@ -164,7 +168,7 @@ def _multiplication(shape: Sequence[int], device: torch.device, precision: str) 
 
 
 def _fp8_type(device: torch.device) -> torch.dtype:
-    """CDNA 3 (gfx94x) has the fnuz kind, everything else the OCP one."""
+    """Return the fp8 type of the device: fnuz on CDNA 3 (gfx94x), OCP on all others."""
     if device.type == "cpu":
         raise NotImplementedError("a CPU has no fp8 matrix multiply here")
     name = getattr(torch.cuda.get_device_properties(device), "gcnArchName", "")
@@ -172,7 +176,7 @@ def _fp8_type(device: torch.device) -> torch.dtype:
 
 
 def _rounds(multiply: Multiply, shape: Sequence[int], device: torch.device, seconds: float) -> list[float]:
-    """Return TFLOP/s of each round, at least LEAST_ROUNDS; the first products are not counted."""
+    """Return the TFLOP/s of each round, at least LEAST_ROUNDS, after uncounted warm-up products."""
     flops = 2.0 * shape[0] * shape[1] * shape[2]
     _timed(multiply, 2, device)
     count = max(1, round(ROUND_SECONDS / _timed(multiply, 1, device)))
@@ -184,7 +188,7 @@ def _rounds(multiply: Multiply, shape: Sequence[int], device: torch.device, seco
 
 
 def _timed(multiply: Multiply, count: int, device: torch.device) -> float:
-    """Return the seconds that `count` products take, to their very end."""
+    """Return the seconds that `count` products take, until the device has finished."""
     _synchronize(device)
     start = time.perf_counter()
     for _ in range(count):

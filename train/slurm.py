@@ -1,10 +1,10 @@
-"""Train every job of the matrix on a Slurm cluster: one job of Slurm each, followed to its end, the results in place.
+"""Train every job of the matrix on a Slurm cluster: submit one Slurm job for each, and follow them until they end.
 
-Called by shell/run_slurm.sh on a login node. A job that waits or runs in Slurm's queue already is followed and not
-submitted again, and one that has an ok result is skipped, so the same command goes on wherever it was left. Jobs run
-one after another: what a neighbour does on the network or the file system is in every measurement. Exits 0 when every
-job has a valid ok result, 2 for bad input before anything was submitted, 128 + signal when it was interrupted (what was
-submitted is cancelled), 1 otherwise.
+Called by shell/run_slurm.sh on a login node. A job that is in Slurm's queue already is followed and not submitted
+again, and one that has an ok result is skipped, so the same command continues an interrupted matrix. Jobs run one after
+another, because traffic of a neighbour on the network or the file system would be in every measurement. Exits 0 when
+every job has a valid ok result, 2 for bad input before anything is submitted, 128 + signal after an interrupt
+(submitted jobs are cancelled), 1 otherwise.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ import time
 from collections.abc import Mapping, Sequence
 
 from train.cluster import script as slurm_script
-from train.cluster import slurm_commands as slurm_queue
+from train.cluster import slurm_commands
 from train.cluster.follow import SlurmJob, follow
 from train.cluster.slurm_commands import SlurmError
 from train.job import processes
 from train.job.job import utc_now
-from train.job.outcome import SIGNAL_EXIT_CODE, Attempt
-from train.matrix import BAD_INPUT, NOTHING_COMPARABLE
+from train.job.outcome import Attempt, stamp
+from train.matrix import AGAIN, BAD_INPUT, NOTHING_COMPARABLE
 from train.preflight import matrix_checks as preflight
 from train.runner import plan
-from train.runner.run_job import conclude, stamp
+from train.runner.run_job import conclude
 from train.runner.state import SKIPPED, JobState, MatrixState, StatusFile
 from train.runner.view import LiveView, View
 from utils import redact
@@ -38,7 +38,7 @@ from utils.settings.config import PLATFORMS, ROOT, require_writable
 
 
 def main() -> int:
-    """Run the matrix that the command line selects; with METHOD=both the two that it means, one after the other."""
+    """Run the matrix that the command line selects; with METHOD=both the matrices of both methods in turn."""
     options = _arguments()
     try:
         methods = plan.by_method(options.platform, [*options.settings, "LAUNCHER=slurm"])
@@ -71,8 +71,8 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m train.slurm", description=__doc__)
     parser.add_argument("--platform", required=True, choices=PLATFORMS)
     parser.add_argument("--dry-run", action="store_true", help="print the script of each job and submit nothing")
-    parser.add_argument("--no-wait", action="store_true", help="submit and leave; the same command follows them later")
-    parser.add_argument("--requeue", action="store_true", help="let Slurm start a job again whose node has failed")
+    parser.add_argument("--no-wait", action="store_true", help="submit the jobs and exit; without it they are followed")
+    parser.add_argument("--requeue", action="store_true", help="let Slurm restart a job whose node has failed")
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
     return parser.parse_intermixed_args()
 
@@ -83,7 +83,7 @@ def _run(matrix: plan.Matrix, options: argparse.Namespace, stop: processes.StopR
     state = MatrixState([JobState(number, job) for number, job in enumerate(matrix.jobs, 1)])
     jobs = _submit(matrix, state, digests, is_requeued=options.requeue)
     if options.no_wait:
-        print("submitted; the same command without --no-wait follows them, `scancel <number>` ends one")
+        print("submitted; the same command without --no-wait follows the jobs, `scancel <number>` cancels one")
         return 0
     status = StatusFile(matrix.config.output_dir / "status.json", state)
     kind = LiveView if sys.stdout.isatty() else View
@@ -92,10 +92,9 @@ def _run(matrix: plan.Matrix, options: argparse.Namespace, stop: processes.StopR
         state.state = state.phase = "interrupted" if stop else "finished"
         status.write()
     if stop.signal is not None:
-        good = f"{sum(job.is_good for job in state.jobs)} of {len(state.jobs)} jobs have an ok result"
-        print(f"interrupted by {stop.signal.name}: {good}; the same command goes on from there", file=sys.stderr)
-        return SIGNAL_EXIT_CODE + stop.signal
-    print(f"=== validation: {len(state.jobs)} jobs, {state.failed} failed", flush=True)
+        print(f"interrupted by {stop.signal.name}: {state.good}; {AGAIN}", file=sys.stderr)
+        return stop.exit_code(otherwise=1)
+    print(f"=== validation: {state.counts}", flush=True)
     paths = [str(job.job.result_path) for job in state.jobs]
     validated = subprocess.run([sys.executable, "-m", "evaluate.validate", *paths], cwd=ROOT).returncode
     return int(validated != 0 or state.failed > 0)
@@ -111,8 +110,8 @@ def _compare(matrices: Sequence[plan.Matrix]) -> int:
 def _submit(
     matrix: plan.Matrix, state: MatrixState, digests: Mapping[str, str], *, is_requeued: bool
 ) -> list[SlurmJob]:
-    """Give Slurm every job that has no ok result and is not in its queue; each waits for the one before it."""
-    queued = slurm_queue.queued([slurm_script.job_name(job) for job in matrix.jobs])
+    """Submit every job that has no ok result and is not in the queue; each waits for the one before it."""
+    queued = slurm_commands.queued([slurm_script.job_name(job) for job in matrix.jobs])
     jobs: list[SlurmJob] = []
     for one in state.jobs:
         job = one.job
@@ -123,11 +122,11 @@ def _submit(
             print(f"{one.title}: has an ok result already; FORCE=1 runs it again", flush=True)
             continue
         number = queued.get(slurm_script.job_name(job))
-        word = "is in the queue already, as" if number else "submitted as"
+        how = "is in the queue already, as" if number else "submitted as"
         if number is None:
             script = slurm_script.render(matrix, job, is_requeued=is_requeued)
-            number = slurm_queue.submit(script, after=jobs[-1].number if jobs else None)
-        print(f"{one.title}: {word} Slurm job {number}", flush=True)
+            number = slurm_commands.submit(script, after=jobs[-1].number if jobs else None)
+        print(f"{one.title}: {how} Slurm job {number}", flush=True)
         attempt = Attempt(job, identity, shlex.join(plan.command(matrix, job)), utc_now())
         jobs.append(SlurmJob(number, one, attempt, stamp(job.result_path)))
     return jobs

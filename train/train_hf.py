@@ -23,18 +23,19 @@ from train.common.loading import loader_arguments, tie_workers
 from train.common.weights import EqualWeights, WeightSource, combined_digest
 from train.hf import resolved as hf_resolved
 from train.hf.model import build_model
-from train.job.job import Job, JobReport
+from train.job.job import Job
 from train.job.recorder import StepRecorder, hf_callback
+from train.job.report import JobReport
 from utils.dataset.gpt_dataset import build_train_dataset
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
 
 class LabelledSamples(Dataset[dict[str, torch.Tensor]]):
-    """GPTDataset's samples under the names that transformers wants.
+    """GPTDataset's samples under the names that transformers uses.
 
-    GPTDataset's labels are shifted already, so they are given as `shift_labels` too: transformers shifts `labels`
-    itself when it has no other. A masked token gets label -100, which its loss leaves out.
+    GPTDataset's labels are shifted already, so they are also given as `shift_labels`: without these transformers would
+    shift `labels` again. A masked token gets label -100, which the loss ignores.
     """
 
     def __init__(self, dataset: Any, count: int) -> None:
@@ -56,8 +57,8 @@ class LabelledSamples(Dataset[dict[str, torch.Tensor]]):
 class WarmupCosine:
     """The learning-rate rule of every framework here, as the factor of LambdaLR: step n from 1, W warm-up steps.
 
-    n <= W: n / (W + 1); then a cosine from 1 to `floor` over the remaining steps, as megatron-core's scheduler and
-    NeMo's CosineAnnealing have it.
+    n <= W: n / (W + 1); then a cosine from 1 to `floor` over the remaining steps, the same as megatron-core's scheduler
+    and NeMo's CosineAnnealing.
     """
 
     warmup_iterations: int
@@ -74,10 +75,10 @@ class WarmupCosine:
 
 
 class BenchmarkTrainer(Trainer):
-    """The Trainer, keeping what the recorder reads at the end of a step; nothing of the training is changed."""
+    """The Trainer, which keeps values for the recorder; the training itself is unchanged."""
 
     timed: Callable[[Iterator[Any]], Iterator[Any]] = iter
-    """What times the taking of micro batches: `StepRecorder.timed`."""
+    """Measures the wait for micro batches: `StepRecorder.timed`."""
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
         super().__init__(*args, **keywords)
@@ -92,11 +93,11 @@ class BenchmarkTrainer(Trainer):
         return loader
 
     def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device) -> Any:
-        """Take a step's micro batches from the loader, timed; counting their tokens over the ranks is not."""
+        """Take the micro batches of a step from the loader; only this is timed, not the count of tokens over ranks."""
         return super().get_batch_samples(self.timed(epoch_iterator), num_batches, device)
 
     def training_step(self, *args: Any, **keywords: Any) -> torch.Tensor:
-        """Keep the micro batch's share of the loss; the Trainer has divided it by the step's tokens already."""
+        """Keep the micro batch's share of the loss, which the Trainer has divided by the tokens of the step."""
         loss = super().training_step(*args, **keywords)
         self._losses.append(loss.detach())
         return loss
@@ -124,7 +125,7 @@ def build(config: RunConfig, spec: ModelSpec, source: WeightSource | None, datas
         args=training_arguments(config),
         train_dataset=LabelledSamples(dataset, config.training_samples),
     )
-    training.remove_callback(PrinterCallback)  # its closing summary would stand between our own lines
+    training.remove_callback(PrinterCallback)  # its closing summary would come between our own lines
     optimizer = training.create_optimizer()
     rule = WarmupCosine(
         config.warmup_iterations, config.train_iterations, config.min_learning_rate / config.learning_rate
@@ -143,15 +144,15 @@ def fill(model: PreTrainedModel, source: WeightSource) -> None:
 def training_arguments(config: RunConfig) -> TrainingArguments:
     """Return the Trainer's settings: the same work as train_mega, nothing saved, evaluated, shuffled or logged.
 
-    Logging is off because each log gathers the loss over ranks; the nan filter because it waits for the device after
-    every micro batch. The recorder sees both at the boundary of a step.
+    Logging is off because each log gathers the loss over ranks, and the NaN filter because it waits for the device
+    after every micro batch. The recorder reads both at the end of a step.
     """
     loading = loader_arguments(config)
     return TrainingArguments(
         output_dir=str(config.output_dir / "logs" / "hf_trainer"),
         use_cpu=config.platform == "cpu",
         ddp_backend="gloo" if config.platform == "cpu" else "nccl",
-        ddp_find_unused_parameters=False,  # all are used; looking for others would slow this side
+        ddp_find_unused_parameters=False,  # all are used; a search for others would slow this framework
         max_steps=config.train_iterations,
         per_device_train_batch_size=config.micro_batch_size,
         gradient_accumulation_steps=config.gradient_accumulation,
@@ -195,6 +196,7 @@ def train(job: Job, report: JobReport, prefix: Path, manifest: dict[str, Any]) -
     digest = None if source is None else combined_digest(source.digests)
     report.fingerprint = trainer.fingerprint(job, prefix, manifest, dataset, digest)
     report.check_resolved()
+    trainer.check_model(job.spec, report.resolved)
     report.recorder = trainer.recorder(job, is_reporter())
     trainer.print_start(job, report)
     run(training, report.recorder)
@@ -202,13 +204,13 @@ def train(job: Job, report: JobReport, prefix: Path, manifest: dict[str, Any]) -
 
 
 def initialize(config: RunConfig) -> None:
-    """Start torch.distributed; the Trainer finds it running."""
+    """Start torch.distributed, which the Trainer then uses."""
     torch.distributed.init_process_group("gloo" if config.platform == "cpu" else "nccl")
     torch.manual_seed(config.seed)
 
 
 def is_reporter() -> bool:
-    """The rank that prints and writes."""
+    """Return whether this is the rank that prints and writes the result."""
     return torch.distributed.get_rank() == 0
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-if not torch.cuda.is_available():  # before megatron-core is imported: it asks for the device then
+if not torch.cuda.is_available():  # before the import of megatron-core, which reads the device
     from train.mega.cpu import redirect
 
     redirect()
@@ -35,8 +35,9 @@ from megatron.core.utils import get_model_config
 from train.common import trainer
 from train.common.loading import loader_arguments, tie_workers
 from train.common.weights import EqualWeights, WeightSource, combined_digest
-from train.job.job import Job, JobReport
+from train.job.job import Job
 from train.job.recorder import StepRecorder
+from train.job.report import JobReport
 from train.mega import resolved as mega_resolved
 from train.mega import weights as mega_weights
 from train.mega.model import build_model, initialize_parallel
@@ -47,7 +48,7 @@ from utils.settings.config import RunConfig
 
 @dataclass
 class Training:
-    """What was built on this rank."""
+    """The objects that one rank trains with."""
 
     model: DistributedDataParallel
     optimizer: MegatronOptimizer
@@ -56,9 +57,9 @@ class Training:
 
 
 def build(config: RunConfig, spec: ModelSpec, source: WeightSource | None, dataset: Any) -> Training:
-    """Build all that this rank trains with; weights from `source`, or megatron-core's own if None.
+    """Build the objects that this rank trains with; weights from `source`, or megatron-core's own if None.
 
-    torch.distributed and megatron-core's groups must be up (`initialize_parallel`).
+    torch.distributed and megatron-core's groups must be initialized (`initialize_parallel`).
     """
     model = build_model(config, spec)
     if source is not None:
@@ -77,7 +78,7 @@ def build(config: RunConfig, spec: ModelSpec, source: WeightSource | None, datas
 
 
 def _ddp_config(config: RunConfig) -> DistributedDataParallelConfig:
-    # overlapping communication with the backward pass has a point only where there are other ranks and a GPU
+    # communication overlaps with the backward pass only where there are other ranks and a GPU
     overlap = config.platform != "cpu" and config.data_parallel_size > 1
     return DistributedDataParallelConfig(
         use_distributed_optimizer=True,
@@ -107,7 +108,7 @@ def _optimizer_config(config: RunConfig) -> OptimizerConfig:
 
 
 def _scheduler(config: RunConfig, optimizer: MegatronOptimizer) -> OptimizerParamScheduler:
-    """Warm-up from LR/(W+1) makes megatron-core's step n (from 1) LR*n/(W+1), the rule of every framework here."""
+    """Return the schedule; warm-up from LR/(W+1) gives step n (from 1) LR*n/(W+1), the rule of every framework here."""
     return OptimizerParamScheduler(
         optimizer,
         init_lr=config.learning_rate / (config.warmup_iterations + 1),
@@ -126,7 +127,7 @@ def _scheduler(config: RunConfig, optimizer: MegatronOptimizer) -> OptimizerPara
 def loss_of(losses: torch.Tensor, loss_mask: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Return the mean loss of a micro batch, nats per token, and the same for the report.
 
-    megatron-core divides the first in place by the number of micro batches, so the report needs storage of its own.
+    megatron-core divides the first in place by the number of micro batches, so the second is a copy.
     """
     mean = (losses.float() * loss_mask).sum() / loss_mask.sum()
     return mean, {"lm_loss": mean.detach().clone()}
@@ -186,6 +187,7 @@ def train(job: Job, report: JobReport, prefix: Path, manifest: dict[str, Any]) -
     digest = None if source is None else combined_digest(source.digests)
     report.fingerprint = trainer.fingerprint(job, prefix, manifest, dataset, digest)
     report.check_resolved()
+    trainer.check_model(job.spec, report.resolved)
     report.recorder = trainer.recorder(job, is_reporter())
     trainer.print_start(job, report)
     run(config, training, report.recorder)
@@ -193,7 +195,7 @@ def train(job: Job, report: JobReport, prefix: Path, manifest: dict[str, Any]) -
 
 
 def is_reporter() -> bool:
-    """The rank that holds the loss and so prints and writes: last pipeline stage, first of everything else."""
+    """Return whether this rank has the loss and writes the result: last pipeline stage, first of all other groups."""
     return (
         parallel_state.is_pipeline_last_stage()
         and parallel_state.get_tensor_model_parallel_rank() == 0

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-if not torch.cuda.is_available():  # before NeMo is imported: it asks for the device then
+if not torch.cuda.is_available():  # before the import of NeMo, which reads the device
     from train.nemo import cpu as nemo_cpu
 
     nemo_cpu.redirect()
@@ -27,8 +27,9 @@ from megatron.core import parallel_state
 
 from train.common import trainer
 from train.common.weights import EqualWeights, WeightSource, combined_digest
-from train.job.job import Job, JobReport
+from train.job.job import Job
 from train.job.recorder import StepRecorder, lightning_callback
+from train.job.report import JobReport
 from train.mega import weights as mega_weights
 from train.mega.resolved import gpt_of
 from train.nemo import recipe as nemo_recipe
@@ -38,16 +39,16 @@ from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
 TrainerFunction = Callable[[Any], None]
-"""Is given Lightning's trainer when all is built, before the first step."""
+"""Called with Lightning's trainer after everything is built, before the first step."""
 
 
 class Benchmark(Callback):
-    """What is ours in NeMo's loop: weights before the first step, a look at what was built, and the recorder's eyes."""
+    """Our callback in NeMo's loop: checks the built objects, fills in the weights, reads each step for the recorder."""
 
     def __init__(
         self, spec: ModelSpec, source: WeightSource | None, check: TrainerFunction, ready: TrainerFunction
     ) -> None:
-        """`check` raises where what was built is not what was asked; `ready` comes after the weights."""
+        """`check` raises where the built objects differ from the settings; `ready` is called after the weights."""
         self._spec = spec
         self._source = source
         self._check = check
@@ -56,7 +57,7 @@ class Benchmark(Callback):
         self._training: Any = None
 
     def on_train_start(self, training: Any, module: Any) -> None:
-        """Check what was built and fill in the weights, on every rank, before the first step."""
+        """Check the built objects and fill in the weights, on every rank, before the first step."""
         self._training = training
         self._check(training)
         if self._source is not None:
@@ -65,7 +66,7 @@ class Benchmark(Callback):
         self._ready(training)
 
     def on_train_batch_start(self, training: Any, module: Any, batch: Any, batch_idx: int) -> None:
-        """Note the learning rate of the step, which Lightning replaces before the step's end is told."""
+        """Keep the learning rate of the step, which Lightning replaces before it reports the end of the step."""
         self._learning_rate = training.optimizers[0].param_groups[0]["lr"]
 
     def read_step(self) -> tuple[Any, Any, float]:
@@ -76,7 +77,7 @@ class Benchmark(Callback):
 
 
 class TimedDataStep:
-    """A model's `data_step_fn` whose taking of micro batches the recorder times."""
+    """A model's `data_step_fn` in which the recorder times the wait for micro batches."""
 
     def __init__(self, data_step: Callable[[Iterator[Any]], Any], recorder: StepRecorder) -> None:
         self._data_step = data_step
@@ -102,14 +103,14 @@ def run(
 ) -> None:
     """Train all steps on this rank and record each; ends with the losses averaged over ranks.
 
-    `check` and `ready` as `Benchmark` has them.
+    `check` and `ready` are those of `Benchmark`.
     """
 
     def timed(training: Any) -> None:
         settings = training.lightning_module.config
         settings.data_step_fn = TimedDataStep(settings.data_step_fn, recorder)
         if torch.cuda.is_available():
-            torch.cuda.reset_peak_memory_stats()  # the peak of the steps, not of building
+            torch.cuda.reset_peak_memory_stats()  # the peak of the steps, not of the building
         ready(training)
 
     nemo_recipe.set_weight_seed(config.seed)
@@ -143,7 +144,7 @@ def train(job: Job, report: JobReport, prefix: Path, manifest: dict[str, Any]) -
 
 
 def tokenizer(manifest: dict[str, Any], spec: ModelSpec) -> EncodedTokenizer:
-    """Return what NeMo asks of a tokenizer: it wants to say how many tokens the model has beyond it."""
+    """Return NeMo's tokenizer: it needs only a vocabulary size, from which NeMo counts the padding tokens."""
     vocabulary = EncodedTokenizer(manifest)
     if vocabulary.vocab_size is None:
         vocabulary.vocab_size = spec.vocab_size
@@ -151,9 +152,9 @@ def tokenizer(manifest: dict[str, Any], spec: ModelSpec) -> EncodedTokenizer:
 
 
 def is_reporter(config: RunConfig) -> bool:
-    """The rank that holds the loss and so prints and writes: last pipeline stage, first of everything else.
+    """Return whether this rank has the loss and writes the result: last pipeline stage, first of all other groups.
 
-    Asked before NeMo has made its groups; megatron-core numbers the stages outermost (order tp-cp-ep-dp-pp).
+    NeMo has not made its groups yet when this is called; megatron-core numbers the stages outermost (tp-cp-ep-dp-pp).
     """
     stages = config.pipeline_parallel_size
     return int(os.environ["RANK"]) == int(os.environ["WORLD_SIZE"]) // stages * (stages - 1)

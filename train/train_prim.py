@@ -10,7 +10,7 @@ import sys
 
 
 def main() -> int:
-    """Run one job, or the check, which needs neither torch nor a GPU."""
+    """Run one job, or with --check the comparison of YAMLs, which needs neither torch nor a GPU."""
     if "--check" in sys.argv[1:]:
         from train.prim import yaml_check as prim_check
 

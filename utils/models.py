@@ -1,7 +1,9 @@
-"""What the models are: shapes, parameter counts and floating-point operations per token. Standard library only.
+"""The models: everything that the suite knows of each, declared once in `MODELS`. Standard library only.
 
-`get(name, size)` is the one place that knows a model; every trainer builds from its `ModelSpec`. Sizes:
-`full` is the published model, `proxy` has the same widths and fewer layers (fits one GPU), `tiny` trains on a CPU.
+Shape, tokenizer and its copies, transformers classes, NeMo recipe and Primus YAML are facts of one `Model` entry, from
+which every other module reads. `get(name, size)` returns the shape that trainers build. Sizes: `full` is the published
+model, `proxy` has the same widths and fewer layers (fits one GPU), `tiny` trains on a CPU. docs/extending.md describes
+how to add a model.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ class RopeScaling:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A decoder-only transformer with RMSNorm, SwiGLU, rotary embedding and untied output layer."""
+    """A decoder-only transformer with RMSNorm, SwiGLU and rotary embedding."""
 
     name: str
     size: str
@@ -48,6 +50,8 @@ class ModelSpec:
     rope_scaling: RopeScaling | None = None
     sliding_window: int | None = None
     """Tokens a position attends to, itself included; None = all earlier ones."""
+    tie_word_embeddings: bool = False
+    """The output layer multiplies by the weight of the input embedding instead of one of its own."""
 
     @property
     def head_dim(self) -> int:
@@ -56,7 +60,9 @@ class ModelSpec:
 
     @property
     def matmul_parameter_count(self) -> int:
-        """Parameters that multiply every token: all linear weights with the output layer, without the embedding."""
+        """Parameters that multiply every token: all linear weights with the output layer, without the lookup of the
+        embedding. A tied output layer counts as well: its matrix multiplication is the same.
+        """
         key_value_size = self.num_query_groups * self.head_dim
         attention = 2 * self.hidden_size * self.hidden_size + 2 * self.hidden_size * key_value_size
         mlp = 3 * self.hidden_size * self.ffn_hidden_size
@@ -64,8 +70,8 @@ class ModelSpec:
 
     @property
     def parameter_count(self) -> int:
-        """All parameters: linear weights, embedding, norms (two a layer and the last) and QKV biases."""
-        embedding = self.vocab_size * self.hidden_size
+        """All parameters, a tied weight once: linear weights, embedding, norms (two a layer, one last), QKV biases."""
+        embedding = 0 if self.tie_word_embeddings else self.vocab_size * self.hidden_size
         norms = (2 * self.num_layers + 1) * self.hidden_size
         biases = self.num_layers * (self.hidden_size + 2 * self.num_query_groups * self.head_dim)
         return self.matmul_parameter_count + embedding + norms + (biases if self.qkv_bias else 0)
@@ -87,13 +93,69 @@ class ModelSpec:
         return 6 * self.matmul_parameter_count + attention
 
     def as_dict(self) -> dict[str, object]:
-        """Return all fields as plain values, for fingerprints and results."""
-        return asdict(self)
+        """Return all fields as plain values, for fingerprints and results.
+
+        `tie_word_embeddings` is left out of an untied model, so that fingerprints from before this field stay equal.
+        """
+        fields = asdict(self)
+        if not self.tie_word_embeddings:
+            del fields["tie_word_embeddings"]
+        return fields
 
 
-# Published configurations: the config.json of each model's own release on the Hugging Face Hub.
-_FULL = {
-    "llama": ModelSpec(  # meta-llama/Llama-3.1-8B
+@dataclass(frozen=True)
+class ModelTokenizer:
+    """Identity of a model's tokenizer: a copy that differs in one of the three numbers is another tokenizer."""
+
+    size: int
+    """Entries with added tokens, `len(tokenizer)`."""
+    eos_token_id: int
+    bos_token_id: int | None
+    """The token that begins every document; None where none does."""
+    copies: tuple[str, ...] = ()
+    """Repositories on the hub that hold the same tokenizer, in the order in which they are tried."""
+    is_gated: bool = False
+    """Whether the model's own release needs an access request; then the first copy must not need one."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """All facts of one model."""
+
+    spec: ModelSpec
+    """The published shape, from the config.json of the release."""
+    tiny: dict[str, int]
+    """Fields of the spec that the size `tiny` replaces, beside the vocabulary."""
+    release: str
+    """Repository of the model's own release on the Hugging Face Hub."""
+    tokenizer: ModelTokenizer
+    transformers: str
+    """Family of classes in transformers: `Llama` stands for LlamaConfig and LlamaForCausalLM."""
+    nemo_recipe: str | None = None
+    """Module in nemo.collections.llm that holds the recipe (nemo_toolkit 2.3); None where NeMo has none."""
+    primus_preset: str | None = None
+    """Name of Primus's model preset and shipped YAMLs (v25.10); None where Primus has none to start from."""
+    is_own_primus_preset: bool = True
+    """False where the preset is of another model, whose shape the settings map replaces."""
+
+    @property
+    def repositories(self) -> tuple[str, ...]:
+        """Repositories that hold the tokenizer: the release first, then its copies."""
+        return (self.release, *self.tokenizer.copies)
+
+
+# Tiny shapes keep what distinguishes each model (query heads per group, bias, rope, a window shorter than the
+# sequence) and divide by a tensor-parallel size of 2.
+_TINY_LLAMA = {
+    "num_layers": 4,
+    "hidden_size": 128,
+    "ffn_hidden_size": 448,
+    "num_attention_heads": 8,
+    "num_query_groups": 2,
+}
+
+_LLAMA = Model(
+    spec=ModelSpec(
         name="llama",
         size="full",
         num_layers=32,
@@ -107,7 +169,21 @@ _FULL = {
         max_position_embeddings=131072,
         rope_scaling=RopeScaling(),
     ),
-    "qwen": ModelSpec(  # Qwen/Qwen2.5-7B
+    tiny=_TINY_LLAMA,
+    release="meta-llama/Llama-3.1-8B",
+    tokenizer=ModelTokenizer(
+        size=128_256,
+        eos_token_id=128_001,
+        bos_token_id=128_000,
+        copies=("unsloth/Meta-Llama-3.1-8B", "NousResearch/Meta-Llama-3.1-8B"),
+        is_gated=True,
+    ),
+    transformers="Llama",
+    nemo_recipe="llama31_8b",
+    primus_preset="llama3.1_8B",
+)
+_QWEN = Model(
+    spec=ModelSpec(
         name="qwen",
         size="full",
         num_layers=28,
@@ -121,7 +197,21 @@ _FULL = {
         max_position_embeddings=131072,
         qkv_bias=True,
     ),
-    "mistral": ModelSpec(  # mistralai/Mistral-7B-v0.1
+    tiny={
+        "num_layers": 4,
+        "hidden_size": 112,
+        "ffn_hidden_size": 592,
+        "num_attention_heads": 14,
+        "num_query_groups": 2,
+    },
+    release="Qwen/Qwen2.5-7B",
+    tokenizer=ModelTokenizer(size=151_665, eos_token_id=151_643, bos_token_id=None),
+    transformers="Qwen2",
+    nemo_recipe="qwen25_7b",
+    primus_preset="qwen2.5_7B",
+)
+_MISTRAL = Model(
+    spec=ModelSpec(
         name="mistral",
         size="full",
         num_layers=32,
@@ -135,25 +225,21 @@ _FULL = {
         max_position_embeddings=32768,
         sliding_window=4096,
     ),
-}
-
-# Tiny shapes keep what distinguishes each model (query heads per group, bias, rope, a window shorter than the
-# sequence) and divide by a tensor-parallel size of 2.
-_TINY_LLAMA = {"num_layers": 4, "hidden_size": 128, "ffn_hidden_size": 448, "num_attention_heads": 8}
-_TINY: dict[str, dict[str, int]] = {
-    "llama": _TINY_LLAMA | {"num_query_groups": 2},
-    "qwen": {
-        "num_layers": 4,
-        "hidden_size": 112,
-        "ffn_hidden_size": 592,
-        "num_attention_heads": 14,
-        "num_query_groups": 2,
-    },
-    "mistral": _TINY_LLAMA | {"num_query_groups": 2, "sliding_window": 64},
-}
+    tiny=_TINY_LLAMA | {"sliding_window": 64},
+    release="mistralai/Mistral-7B-v0.1",
+    tokenizer=ModelTokenizer(
+        size=32_000, eos_token_id=2, bos_token_id=1, copies=("unsloth/mistral-7b",), is_gated=True
+    ),
+    transformers="Mistral",
+    nemo_recipe="mistral_7b",
+    primus_preset="llama3.1_8B",  # no release has Mistral 7B, whose layers and widths are those of Llama
+    is_own_primus_preset=False,
+)
+MODELS = {model.spec.name: model for model in (_LLAMA, _QWEN, _MISTRAL)}
+"""All models by name, in the order of MODEL=all."""
 TINY_VOCAB_SIZE = 4096
 
-NAMES = tuple(_FULL)
+NAMES = tuple(MODELS)
 SIZES = ("full", "proxy", "tiny")
 
 
@@ -162,15 +248,27 @@ def get(name: str, size: str = "full", *, proxy_layers: int = 4) -> ModelSpec:
 
     Raises UnknownModelError for an unknown name or size, and for a proxy that is not smaller than the model.
     """
-    if name not in _FULL:
+    if name not in MODELS:
         raise UnknownModelError(f"model: got {name!r}, allowed: {', '.join(NAMES)}")
     if size not in SIZES:
         raise UnknownModelError(f"model size: got {size!r}, allowed: {', '.join(SIZES)}")
-    full = _FULL[name]
+    full = MODELS[name].spec
     if size == "full":
         return full
     if size == "tiny":
-        return replace(full, size="tiny", vocab_size=TINY_VOCAB_SIZE, **_TINY[name])  # type: ignore[arg-type]
+        return replace(full, size="tiny", vocab_size=TINY_VOCAB_SIZE, **MODELS[name].tiny)  # type: ignore[arg-type]
     if not 1 <= proxy_layers < full.num_layers:
         raise UnknownModelError(f"PROXY_LAYERS: got {proxy_layers}, allowed: 1 to {full.num_layers - 1} for {name}")
     return replace(full, size="proxy", num_layers=proxy_layers)
+
+
+def can_train(framework: str, name: str) -> bool:
+    """Return whether a framework (`mega`, `hf`, `nemo`, `prim`) has what it needs to build the model."""
+    needed = {"nemo": MODELS[name].nemo_recipe, "prim": MODELS[name].primus_preset}
+    return framework not in needed or needed[framework] is not None
+
+
+def named_in(text: str) -> list[str]:
+    """Return the models whose names occur in `text`, without a name that is a part of another one that occurs."""
+    found = [name for name in NAMES if name in text.lower()]
+    return [name for name in found if not any(name != other and name in other for other in found)]

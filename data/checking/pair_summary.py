@@ -1,66 +1,140 @@
-"""What verifying a pair found, for people."""
+"""Findings of verifying a pair: counts, lengths of the documents, and what was checked."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from data.checking.lengths import LONGEST_COUNTED, Lengths
-from data.checking.samples import TextCheck
+import numpy as np
+import numpy.typing as npt
+
+LONGEST_COUNTED = 1 << 20
+"""Tokens; all longer documents are counted as one length."""
+
+
+class Bin(NamedTuple):
+    """Number of documents of `low` tokens or more and fewer than `high`."""
+
+    low: int
+    high: int
+    documents: int
+
+
+class Lengths:
+    """Number of documents of each length in tokens, the end-of-document token included; empty documents have 0.
+
+    Lengths are exact up to a million tokens; memory is constant.
+    """
+
+    def __init__(self) -> None:
+        self._counts = np.zeros(LONGEST_COUNTED + 1, dtype=np.int64)
+        self.longest = 0
+
+    def add(self, lengths: npt.NDArray[np.int64]) -> None:
+        """Count the lengths of more documents."""
+        if lengths.size:
+            # without minlength, which would allocate a million entries on each call
+            counts = np.bincount(np.minimum(lengths, LONGEST_COUNTED))
+            self._counts[: len(counts)] += counts
+            self.longest = max(self.longest, int(lengths.max()))
+
+    @property
+    def documents(self) -> int:
+        """Number of documents, including empty ones."""
+        return int(self._counts.sum())
+
+    @property
+    def empty(self) -> int:
+        """Number of documents without a token."""
+        return int(self._counts[0])
+
+    def quantile(self, share: float) -> int | None:
+        """Return the smallest length that at least `share` (above 0, up to 1) of the filled documents do not exceed.
+
+        None if no document is filled, and if the quantile is above a million tokens.
+        """
+        filled = np.cumsum(self._counts[1:])
+        if not filled[-1]:
+            return None
+        length = 1 + int(np.searchsorted(filled, share * filled[-1]))
+        return length if length < LONGEST_COUNTED or self.longest == length else None
+
+    def bins(self) -> list[Bin]:
+        """Return the filled documents in bins of half an octave: 1, 2, 3, 4-5, 6-7, 8-10, 11-15, 16-22, ...
+
+        The list runs from the first to the last bin with a document. The bin of a million tokens and more is open.
+        """
+        exponents = np.arange(0, 2 * int(np.log2(LONGEST_COUNTED)) + 1)
+        edges = np.unique(np.rint(2 ** (exponents / 2)).astype(np.int64)).tolist()
+        bins = [
+            Bin(low, high, int(self._counts[low:high].sum()))
+            for low, high in zip(edges, [*edges[1:], LONGEST_COUNTED + 1], strict=True)
+        ]
+        filled = [number for number, found in enumerate(bins) if found.documents]
+        return bins[filled[0] : filled[-1] + 1] if filled else []
+
+    def as_text(self, tokens: int) -> str:
+        """Return mean, median, 99th percentile and maximum of the filled documents, which have `tokens` in all."""
+        quantiles = (self.quantile(share) for share in (0.5, 0.99))
+        median, high = (f"above {LONGEST_COUNTED:,}" if found is None else f"{found:,}" for found in quantiles)
+        mean = tokens / (self.documents - self.empty)
+        return f"mean {mean:,.1f}, median {median}, 99th percentile {high}, longest {self.longest:,}"
 
 
 @dataclass(frozen=True)
-class Summary:
-    """What a pair holds and what was checked; None for what was not, for want of manifest, tokenizer or input."""
+class TextCheck:
+    """Result of decoding a sample of documents and encoding it again."""
+
+    sampled: int
+    kept: int
+    """Documents with the same ids after decoding and encoding; normalised text need not have them."""
+    excerpt: str
+    """Start of the first sampled document."""
+
+
+@dataclass(frozen=True)
+class PairSummary:
+    """Content and checks of a pair; None for a check that was not done, for lack of manifest, tokenizer or input."""
 
     documents: int
     empty_documents: int
     tokens: int
     bytes_of_text: int | None
-    """In UTF-8; None where the program that read the text did not say."""
+    """Bytes in UTF-8; None if the program that encoded the text did not record them."""
     dtype: str
     vocabulary_size: int
     largest_id: int
     eod: int
     lengths: Lengths
+    bin_sha256: str
     has_manifest: bool
-    """Its digests and counts have been checked; one that differs is an error."""
+    """True if the digests and counts of a manifest were checked; a difference is an error."""
     text: TextCheck | None
     lines_encoded_again: int | None
-    """Sampled lines of the input whose ids are those of the pair; one that differs is an error."""
+    """Number of sampled input lines whose ids equal those of the pair; a difference is an error."""
 
     @property
     def bytes_per_token(self) -> float | None:
-        """Text in UTF-8 for each token; what the tokenizer or the end of a document adds counts as tokens."""
+        """UTF-8 bytes of text per token; special and end-of-document tokens count as tokens."""
         return self.bytes_of_text / self.tokens if self.bytes_of_text is not None else None
 
     def __str__(self) -> str:
         """Return the summary for people."""
         text, again = self.text, self.lines_encoded_again
         density = (
-            "unknown: no manifest says how much text"
+            "unknown: no manifest records the bytes of text"
             if self.bytes_per_token is None
-            else (f"{self.bytes_of_text:,} bytes in UTF-8, {self.bytes_per_token:.3f} a token")
+            else f"{self.bytes_of_text:,} bytes in UTF-8, {self.bytes_per_token:.3f} per token"
         )
         lines = (
             f"documents   {self.documents:,} ({self.empty_documents:,} empty)",
             f"tokens      {self.tokens:,} of {self.dtype}",
             f"text        {density}",
-            f"lengths     {lengths_text(self.lengths, self.tokens)} tokens",
-            f"ids         up to {self.largest_id:,}, below the {self.vocabulary_size:,} of the vocabulary",
+            f"lengths     {self.lengths.as_text(self.tokens)} tokens",
+            f"ids         largest {self.largest_id:,}, vocabulary {self.vocabulary_size:,}",
             f"ends        every document that has tokens ends with {self.eod}",
             f"manifest    {'agrees, digests too' if self.has_manifest else 'none; digests not checked'}",
             f"round trip  {f'{text.kept} of {text.sampled} documents' if text else 'not checked: no --tokenizer'}",
             f"input       {'not checked: no --input' if again is None else f'{again} sampled lines have these ids'}",
         )
         return "\n".join(lines) + (f"\nexcerpt     {text.excerpt!r}" if text else "")
-
-
-def lengths_text(lengths: Lengths, tokens: int) -> str:
-    """Return mean, median, 99th percentile and maximum of the documents that are not empty, in tokens."""
-    filled = lengths.documents - lengths.empty
-    median, high = (_quantile_text(lengths.quantile(share)) for share in (0.5, 0.99))
-    return f"mean {tokens / filled:,.1f}, median {median}, 99th percentile {high}, longest {lengths.longest:,}"
-
-
-def _quantile_text(length: int | None) -> str:
-    return f"{length:,}" if length is not None else f"above {LONGEST_COUNTED:,}"

@@ -1,4 +1,4 @@
-"""The picture of a data set, `output/data_<dataset>.png`: how long its documents are."""
+"""Plot of the document lengths of a data set, `output/data_<dataset>.png`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
-from data.checking.lengths import LONGEST_COUNTED, Bin
-from data.checking.pair_summary import Summary, lengths_text
+from data.checking.pair_summary import LONGEST_COUNTED, Bin, PairSummary
 from utils.files import written_whole
 
 # Blue of the palette of Okabe and Ito (2008), as in evaluate/report/plots.py
@@ -21,15 +20,15 @@ CAPTION_CHARACTERS, NAME_CHARACTERS, MOST_TICKS = 108, 60, 9
 HALF_OCTAVE = 2**0.5
 
 
-def write_plot(path: Path, summary: Summary, name: str) -> None:
-    """Write a PNG of the lengths that `data.verify` found; `name` is what the data set is called."""
-    # Names come from strangers: a dollar sign in one is a dollar sign and no formula.
+def write_plot(path: Path, summary: PairSummary, name: str) -> None:
+    """Write a PNG of the document lengths; `name` is the name of the data set."""
+    # the name is user input: a dollar sign in it must not start a formula
     with mpl.rc_context({"text.parse_math": False, "font.size": 9}), written_whole(path) as (temporary,):
         draw(summary, name).savefig(temporary, format="png", dpi=DPI, metadata={"Software": None})
 
 
-def draw(summary: Summary, name: str) -> Figure:
-    """Return the figure: documents by length in tokens, on a logarithmic axis, in bins of half an octave."""
+def draw(summary: PairSummary, name: str) -> Figure:
+    """Return a histogram of the documents by length in tokens, in bins of half an octave on a logarithmic axis."""
     figure = Figure(figsize=(WIDTH_INCHES, HEIGHT_INCHES))
     axes = figure.add_axes((0.14, 0.29, 0.81, 0.6))
     bins = summary.lengths.bins()
@@ -44,7 +43,7 @@ def draw(summary: Summary, name: str) -> Figure:
     )
     shown = name if len(name) <= NAME_CHARACTERS else f"...{name[3 - NAME_CHARACTERS :]}"
     axes.set_title(f"Document lengths of {shown}", fontsize=10)
-    axes.set_xlabel("tokens of a document, its end included (logarithmic, bins of half an octave)")
+    axes.set_xlabel("tokens per document with its end token (logarithmic, bins of half an octave)")
     axes.set_ylabel("documents")
     axes.set_ylim(0, 1.15 * max(found.documents for found in bins))  # room for the name of the median
     axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
@@ -58,19 +57,19 @@ def draw(summary: Summary, name: str) -> Figure:
     return figure
 
 
-def caption(summary: Summary) -> str:
-    """Return the line under the figure: how much there is, and what the lengths come to."""
-    density = "" if summary.bytes_per_token is None else f", {summary.bytes_per_token:.2f} bytes of text a token"
+def caption(summary: PairSummary) -> str:
+    """Return the text under the figure: size of the data set, and statistics of the lengths."""
+    density = "" if summary.bytes_per_token is None else f", {summary.bytes_per_token:.2f} bytes of text per token"
     lines = (
         f"{summary.documents:,} documents ({summary.empty_documents:,} empty, not drawn), {summary.tokens:,} tokens"
         f"{density}, vocabulary {summary.vocabulary_size:,}",
-        f"Tokens of a document: {lengths_text(summary.lengths, summary.tokens)}",
+        f"Tokens per document: {summary.lengths.as_text(summary.tokens)}",
     )
     return "\n".join(wrapped for line in lines for wrapped in textwrap.wrap(line, CAPTION_CHARACTERS))
 
 
 def _end(found: Bin) -> float:
-    # the bin of a million tokens and more has no end: it is drawn as wide as the others
+    # the bin of a million tokens and more is open: it is drawn as wide as the others
     return found.high if found.low < LONGEST_COUNTED else HALF_OCTAVE * found.low
 
 
@@ -84,7 +83,7 @@ def _logarithmic(axes: Any, low: float, high: float) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
 
 
-def _mark_median(axes: Any, summary: Summary) -> None:
+def _mark_median(axes: Any, summary: PairSummary) -> None:
     median = summary.lengths.quantile(0.5)
     if median is None:
         return

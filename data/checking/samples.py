@@ -1,16 +1,16 @@
-"""Whether the tokens of a pair are the text: a sample decoded, and a sample of the input encoded again."""
+"""Compare the tokens of a pair with its text: decode a sample of documents, and encode a sample of the input again."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from data.checking.checks import AGAIN
+from data.checking.pair_summary import TextCheck
 from data.engines.encoder import Encoder
 from data.reading.jsonl import text_of
 from utils.dataset.indexed import Index, bin_path, manifest_path
@@ -20,36 +20,25 @@ from utils.provenance.digests import sha256_file
 SAMPLE_DOCUMENTS = 64
 SAMPLE_SEED = 0
 LEAST_KEPT_SHARE = 0.01
-"""Of the sampled tokens. A tokenizer that loses something (case, unknown characters) keeps more, a wrong one less."""
+"""Share of the sampled tokens. A lossy tokenizer (case, unknown characters) keeps more than this, a wrong one less."""
 EXCERPT_CHARACTERS = 200
-
-
-@dataclass(frozen=True)
-class TextCheck:
-    """What decoding a sample of documents showed."""
-
-    sampled: int
-    kept: int
-    """Documents that give the same ids after decoding and encoding. Text that a tokenizer normalises need not."""
-    excerpt: str
-    """Start of the first sampled document."""
 
 
 def decode_sample(prefix: Path, index: Index, encoder: Encoder) -> TextCheck:
     """Decode a random sample of documents and encode the text again.
 
-    Raises DataError where hardly a token comes back: that tokenizer is not the one of the pair.
+    Raises DataError if hardly any token is kept: then the pair was encoded with another tokenizer.
     """
     sample = random.Random(SAMPLE_SEED).sample(range(index.documents), min(index.documents, 4 * SAMPLE_DOCUMENTS))
     documents = [ids for number in sample if (ids := document(prefix, index, number))][:SAMPLE_DOCUMENTS]
     texts = [encoder.tokenizer.decode(ids[:-1], skip_special_tokens=True) for ids in documents]
     kept = [ids for again, ids in zip(encoder.ids(texts), documents, strict=True) if again == ids]
-    # a document of a token or two survives any tokenizer, so tokens are counted and not documents
+    # tokens are counted, not documents, because a document of a token or two keeps its ids with any tokenizer
     kept_tokens, sampled_tokens = sum(map(len, kept)), sum(map(len, documents))
     if kept_tokens < LEAST_KEPT_SHARE * sampled_tokens:
         raise DataError(
-            f"{prefix}: of {sampled_tokens:,} sampled tokens {kept_tokens:,} are in documents that keep their ids when "
-            f"decoded and encoded with {encoder.folder}; that is not its tokenizer: name the right one or {AGAIN}"
+            f"{prefix}: {kept_tokens:,} of {sampled_tokens:,} sampled tokens are in documents that keep their ids when "
+            f"decoded and encoded with {encoder.folder}; the pair has another tokenizer: name that one or {AGAIN}"
         )
     return TextCheck(sampled=len(documents), kept=len(kept), excerpt=texts[0][:EXCERPT_CHARACTERS] if texts else "")
 
@@ -57,14 +46,14 @@ def decode_sample(prefix: Path, index: Index, encoder: Encoder) -> TextCheck:
 def encode_sample(
     prefix: Path, index: Index, manifest: dict[str, Any] | None, encoder: Encoder, sources: Sequence[Path]
 ) -> int:
-    """Encode a random sample of the lines of the input with transformers; return how many, which all have these ids.
+    """Encode a random sample of the input's lines with transformers and compare all ids; return the number of lines.
 
-    `sources` are the JSONL files in the order in which they were encoded. Raises UnusableError for one that is not
-    there and DataError for other files than the manifest's, another number of lines, and a line with other ids.
+    `sources` are the JSONL files in the order of encoding. Raises UnusableError for a missing file, and DataError for
+    other files than the manifest's, another number of lines, or a line with other ids.
     """
     for path in sources:
         if not path.is_file():
-            raise UnusableError(f"{path}: no such file; name the .jsonl file that {prefix.name} was encoded from")
+            raise UnusableError(f"{path}: no such file; name the .jsonl file from which {prefix.name} was encoded")
     if manifest and manifest["input"]:
         _check_digests(prefix, manifest["input"], sources)
     skips = bool(manifest and manifest.get("bad_lines"))
@@ -77,7 +66,7 @@ def encode_sample(
         count += 1
     if count != index.documents:
         named = " ".join(map(str, sources))
-        raise DataError(f"{named}: got {count:,} lines, {prefix} has {index.documents:,} documents; name its own input")
+        raise DataError(f"{named}: got {count:,} lines, {prefix} has {index.documents:,} documents; name its input")
     texts = [text for _, text in lines.values()]
     for (found, (where, _)), ids in zip(lines.items(), encoder.ids(texts), strict=True):
         if ids != document(prefix, index, found):
@@ -99,13 +88,13 @@ def _check_digests(prefix: Path, known: dict[str, Any], sources: Sequence[Path])
     files = known.get("files", [known])
     if len(files) != len(sources):
         raise DataError(
-            f"{manifest_path(prefix)}: was encoded from {len(files)} files, got {len(sources)}; name all in order"
+            f"{manifest_path(prefix)}: number of input files is {len(files)}, got {len(sources)}; name all in order"
         )
     for path, file in zip(sources, files, strict=True):
         if (digest := sha256_file(path)) != file["sha256"]:
             raise DataError(
                 f"{path}: sha256 is {digest}, {prefix} was encoded from {file['name']} with {file['sha256']}; name its "
-                f"own input or {AGAIN}"
+                f"input or {AGAIN}"
             )
 
 

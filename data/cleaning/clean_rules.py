@@ -1,4 +1,4 @@
-"""Which rules text is cleaned by: the levels none, light and full, and what else the settings ask for."""
+"""Rules of cleaning: the levels none, light and full, and the rules of single settings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEVELS = ("light", "none", "full")
 
 @dataclass(frozen=True)
 class CleanRules:
-    """What is done; `rules_of` makes it from settings, docs/cleaning.md says why each rule exists."""
+    """Rules to apply; `rules_of` builds them from settings. docs/cleaning.md gives the reason of each rule."""
 
     ftfy: bool = False
     """Repair text that was decoded with the wrong encoding, and HTML entities."""
@@ -26,17 +26,17 @@ class CleanRules:
     front_matter: bool = False
     """Remove lines with an ISBN, a copyright notice, "all rights reserved"."""
     duplicates: bool = False
-    """Drop a document whose text was there before."""
+    """Drop a document whose text occurred before."""
     min_characters: int = 0
-    """Drop a shorter document; white space around it does not count."""
+    """Drop a shorter document; surrounding white space does not count."""
     max_characters: int | None = None
-    """Drop a longer one."""
+    """Drop a longer document."""
     group_rows: int = 1
-    """Rows joined by a space to one document, before lengths and duplicates are looked at."""
+    """Number of rows joined by a space to one document, before lengths and duplicates are checked."""
 
 
 def rules_of(config: RunConfig) -> CleanRules:
-    """Return the rules that the settings CLEAN, GROUP_ROWS, MIN_CHARS and MAX_CHARS ask for."""
+    """Return the rules of the settings CLEAN, GROUP_ROWS, MIN_CHARS and MAX_CHARS."""
     return level(
         config.clean,
         is_bookcorpus=config.dataset == "bc",
@@ -54,7 +54,7 @@ def level(
     min_characters: int | None = None,
     max_characters: int | None = None,
 ) -> CleanRules:
-    """Return the rules of `none`, `light` or `full`; without `min_characters` empty documents stay with `none` only."""
+    """Return the rules of `none`, `light` or `full`; without `min_characters`, only `none` keeps empty documents."""
     is_cleaned = name != "none"
     return CleanRules(
         ftfy=name == "full",
@@ -69,7 +69,7 @@ def level(
 
 
 def described(rules: CleanRules, counts: Counter[str]) -> dict[str, Any]:
-    """Return rules and counts for the manifest, with the versions of what changes text."""
+    """Return rules and counts for the manifest, with the versions of ftfy and Unicode if they were applied."""
     versions = {"ftfy": metadata.version("ftfy")} if rules.ftfy else {}
     versions |= {"unicode": unicodedata.unidata_version} if rules.nfc else {}
     return {"rules": asdict(rules), "counts": dict(sorted(counts.items())), "versions": versions}

@@ -1,6 +1,6 @@
-"""Cleaning of a stream of records: documents out, and a count of what each rule dropped or changed.
+"""Cleaning of a stream of records into documents, with counts of the records that each rule dropped or changed.
 
-One record is in memory at a time, and about 20 bytes for each document, by which copies are recognised.
+Memory holds one record, and about 20 bytes per document to detect copies.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 import orjson
 
 from data.cleaning.clean_rules import CleanRules
-from data.cleaning.steps import Seen, composed, repaired, without_controls, without_front_matter
+from data.cleaning.steps import DigestSet, composed, repaired, without_controls, without_front_matter
 from data.reading.records import Dropped, Record
 from utils.errors import DataError
 from utils.files import written_whole
@@ -28,10 +28,10 @@ def clean(
     sample: list[Dropped] | None = None,
     sample_size: int = SAMPLE_OF_EACH_REASON,
 ) -> Iterator[str]:
-    """Yield the text of each document that is left, in the order of the records.
+    """Yield the text of each document that no rule drops, in the order of the records.
 
-    `counts` has, at every moment, `records` read, `documents` yielded, `dropped: <reason>` and `changed: <rule>`.
-    `sample` gets the first `sample_size` dropped records of each reason.
+    `counts` always has the current numbers of `records` read and `documents` yielded, and of each `dropped: <reason>`
+    and `changed: <rule>`. The first `sample_size` dropped records of each reason are appended to `sample`.
     """
 
     def drop(record: Record, reason: str) -> None:
@@ -39,7 +39,7 @@ def clean(
         if sample is not None and counts[f"dropped: {reason}"] <= sample_size:
             sample.append(Dropped(record.where, reason, record.text[:EXCERPT_CHARACTERS]))
 
-    seen = Seen() if rules.duplicates else None
+    seen = DigestSet() if rules.duplicates else None
     for document in _grouped(_rows(records, rules, counts, drop), rules.group_rows, drop):
         reason = _why_dropped(document.text, rules, seen)
         if reason is None:
@@ -50,18 +50,18 @@ def clean(
 
 
 def write_documents(texts: Iterable[str], path: Path) -> None:
-    """Write a JSONL file of `{"text": ...}` in UTF-8, whole or not at all; raise DataError where there is no text."""
+    """Write a JSONL file of `{"text": ...}` in UTF-8, whole or not at all; raise DataError if there is no document."""
     with written_whole(path) as (temporary,), temporary.open("wb") as file:
         for text in texts:
             file.write(orjson.dumps({"text": text}, option=orjson.OPT_APPEND_NEWLINE))
         if not file.tell():
-            raise DataError(f"{path}: no document is left to write; see what was dropped, or name other files")
+            raise DataError(f"{path}: no document is left to write; see --show-dropped, or name other files")
 
 
 def _rows(
     records: Iterable[Record], rules: CleanRules, counts: Counter[str], drop: Callable[[Record, str], None]
 ) -> Iterator[Record]:
-    """Apply the rules that look at one row alone."""
+    """Apply the rules that depend on a single row."""
     steps: list[tuple[str, Callable[[str], str | None]]] = [
         (name, step)
         for is_on, name, step in (
@@ -88,7 +88,7 @@ def _rows(
 
 
 def _grouped(rows: Iterator[Record], size: int, drop: Callable[[Record, str], None]) -> Iterator[Record]:
-    """Join each `size` rows that hold text by a space; a document is where its first row is."""
+    """Join every `size` rows that contain text by a space; a document has the place of its first row."""
     if size == 1:
         yield from rows
         return
@@ -107,7 +107,7 @@ def _grouped(rows: Iterator[Record], size: int, drop: Callable[[Record, str], No
         yield Record(where, " ".join(group))
 
 
-def _why_dropped(text: str, rules: CleanRules, seen: Seen | None) -> str | None:
+def _why_dropped(text: str, rules: CleanRules, seen: DigestSet | None) -> str | None:
     if rules.min_characters and len(text.strip()) < rules.min_characters:
         return "too short"
     if rules.max_characters is not None and len(text) > rules.max_characters:

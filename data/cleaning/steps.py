@@ -1,4 +1,4 @@
-"""What cleaning does to one text: functions from text to text that give the same everywhere and every time."""
+"""Steps of cleaning one text: deterministic functions from text to text, and the detection of copies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 _ASCII_CONTROLS = bytes(set(range(32)) - set(b"\t\n\r")) + b"\x7f"
 _C1_LEAD_BYTE = b"\xc2"
-"""U+0080 to U+009F are this and another byte in UTF-8, and so are some letters and signs."""
+"""First byte of U+0080 to U+009F in UTF-8, and also of some letters and signs."""
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _PARTING_LINES = "\v\f\x85"
 _FRONT_MATTER = re.compile(
@@ -20,12 +20,13 @@ _FRONT_MATTER = re.compile(
 
 
 def without_controls(text: str) -> str:
-    """Remove control characters but tab, line feed, carriage return; those that part lines become a line feed.
+    """Remove control characters except tab, line feed and carriage return; other line separators become line feeds.
 
-    They are U+0000 to U+001F, U+007F and U+0080 to U+009F (category Cc); vertical tab, form feed, U+0085 part lines.
+    Control characters are U+0000 to U+001F, U+007F and U+0080 to U+009F (category Cc); the other line separators among
+    them are vertical tab, form feed and U+0085.
     """
     encoded = text.encode("utf8")
-    # bytes.translate is the fastest search for any of several characters that Python has
+    # bytes.translate is Python's fastest search for any of several characters
     if len(encoded.translate(None, _ASCII_CONTROLS)) == len(encoded) and _C1_LEAD_BYTE not in encoded:
         return text
     return _CONTROLS.sub(lambda match: "\n" if match[0] in _PARTING_LINES else "", text)
@@ -42,19 +43,19 @@ def repaired(text: str) -> str:
     Quotes, ligatures, widths, line ends and normal form stay as they are.
     """
     if text.isascii() and "&" not in text and "\x1b" not in text:
-        return text  # nothing that ftfy looks at, with the settings below
+        return text  # ftfy changes nothing here, with the settings below
     fix, config = _ftfy()
     return str(fix(text, config))
 
 
 def without_front_matter(text: str) -> str | None:
-    """Remove the lines of a book's imprint; None where nothing but white space is left of a text that had some.
+    """Remove the imprint lines of a book; return None if a text had some and only white space is left.
 
-    A line with an ISBN, the sign or a notice of copyright (the word before a year, `by` or `(c)`), or "all rights
-    reserved". The word alone stands in many a novel and is no reason.
+    An imprint line contains an ISBN, the copyright sign, a copyright notice (the word before a year, `by` or `(c)`) or
+    "all rights reserved". The word copyright alone is not enough: it occurs in many novels.
     """
     lowered = text.lower()
-    # spelled out: this is asked of every row, and a loop takes four times as long
+    # spelled out: this runs on every row, and a loop takes four times as long
     if not ("isbn" in lowered or "copyright" in lowered or "all rights reserved" in lowered or "\u00a9" in lowered):
         return text
     lines = text.split("\n")
@@ -67,7 +68,7 @@ def without_front_matter(text: str) -> str | None:
 
 @cache
 def _ftfy() -> tuple[Any, Any]:
-    # imported on use: most cleaning does without, and it takes a moment
+    # imported on use: the import takes a moment, and only the level full needs it
     import ftfy
 
     return ftfy.fix_text, ftfy.TextFixerConfig(
@@ -82,20 +83,20 @@ def _ftfy() -> tuple[Any, Any]:
     )
 
 
-class Seen:
-    """The texts that were added, by 128 bits of their BLAKE2b hash.
+class DigestSet:
+    """A set of texts, stored as 128 bits of their BLAKE2b hash.
 
-    That two different ones of a thousand million share them has a chance of 1 in 10^21. The hashes lie in one array of
-    bytes for each value of their first two, so that a text takes 14 bytes and the slack of a growing array: 26 bytes
-    each at a million texts, 19 at eight million, measured, where a Python set takes 98. Adding one takes 1.5
-    microseconds at a million texts, 2.7 at eight million.
+    The probability that any two of 10^9 different texts share a hash is about 1 in 10^21. The hashes are stored in one
+    byte array per value of their first two bytes, so a text takes 14 bytes and the slack of a growing array. Measured:
+    26 bytes per text at one million texts, 19 at eight million, where a Python set takes 98. Adding a text takes 1.5
+    microseconds at one million texts and 2.7 at eight million.
     """
 
     def __init__(self) -> None:
         self._buckets: list[bytearray | None] = [None] * (1 << 8 * _PREFIX_BYTES)
 
     def add(self, text: bytes) -> bool:
-        """Remember a text; return whether it was there already."""
+        """Add a text; return True if the set contained it already."""
         digest = hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest()
         number, suffix = digest[0] | digest[1] << 8, digest[_PREFIX_BYTES:]
         bucket = self._buckets[number]
@@ -103,7 +104,7 @@ class Seen:
             self._buckets[number] = bytearray(suffix)
             return False
         place = bucket.find(suffix)
-        while place > 0 and place % _SUFFIX_BYTES:  # the end of one and the start of the next look like it
+        while place > 0 and place % _SUFFIX_BYTES:  # a match across the border of two hashes
             place = bucket.find(suffix, place + 1)
         if place < 0:
             bucket += suffix

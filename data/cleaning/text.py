@@ -1,7 +1,8 @@
-"""The cleaned text of a data set as one JSONL file, `{"text": ...}` a line, with what it is made of beside it.
+"""The cleaned text of a data set as one JSONL file, `{"text": ...}` a line, with a file beside it that records its
+origin.
 
-Shards of the hub are fetched as they are read, and no further than the documents that are wanted. Both files appear
-whole or not at all, so that a run that was killed finds them or makes them again.
+Shards from the hub are fetched while they are read, only as many as the wanted documents need. Both files appear whole
+or not at all: after a kill, the next run finds them or makes them again.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ from utils.provenance.digests import sha256_file
 from utils.settings.config import RunConfig
 
 MEASURED_BYTES = 1 << 20
-"""Of the first documents, encoded to learn how many bytes of this text make a token."""
+"""Size of the first documents that are encoded to measure the bytes per token of this text."""
 MARGIN = 1.1
-"""Text taken beyond the estimate: the first documents may be denser than the rest."""
+"""Factor on the estimated amount of text: the first documents may have fewer bytes per token than the rest."""
 _BAR_DELAY_SECONDS = 2
 
 
 class LocalFiles:
-    """Files of this machine, noted as they are read."""
+    """Files of this machine, recorded as they are read."""
 
     def __init__(self, paths: list[Path], column: str) -> None:
         self.column = column
@@ -53,13 +54,13 @@ class LocalFiles:
             yield path
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what the manifest says about the source: the files that were read, without their folders."""
+        """Return the source for the manifest: the files that were read, without their folders."""
         files = [{"name": path.name, "bytes": path.stat().st_size, "sha256": sha256_file(path)} for path in self._used]
         return {"column": self.column, "files": files}
 
 
-class Enough:
-    """Says when as many documents have come as are wanted: a number of them, or of tokens by estimate, or all."""
+class Quota:
+    """The wanted amount of text: a number of documents, an estimated number of tokens, or everything."""
 
     def __init__(
         self,
@@ -75,15 +76,15 @@ class Enough:
         self._first: list[str] = []
         self._wanted_bytes: float | None = None
 
-    def __call__(self, documents: int, bytes_of_text: int, text: str) -> bool:
-        """Whether `text`, the last of so many documents and bytes, was the last that is needed."""
+    def is_met(self, documents: int, bytes_of_text: int, text: str) -> bool:
+        """Return True if `documents` with `bytes_of_text` are enough; `text` is the last of them."""
         if self._documents is not None:
             return documents >= self._documents
         if self._tokens is None:
             return False
         if self._wanted_bytes is None:
             self._first.append(text)
-            # no token is shorter than a byte, so with less text than this there cannot be enough
+            # a token has at least one byte, so less text than this cannot be enough
             if bytes_of_text < min(MEASURED_BYTES, self._tokens):
                 return False
             self._wanted_bytes = self._tokens * self._margin * self._bytes_per_token(bytes_of_text)
@@ -96,21 +97,22 @@ class Enough:
 
 
 def sidecar(text: Path) -> Path:
-    """Return the path of what is known about a text."""
+    """Return the path of the file that records the origin of a text."""
     return text.with_name(f"{text.stem}.source.json")
 
 
 def load(text: Path) -> dict[str, Any] | None:
-    """Return what is known about a text that was made earlier; None where it is not there or not finished."""
+    """Return the record of a text that was made earlier; None if the text does not exist or is not finished."""
     if not (text.is_file() and sidecar(text).is_file()):
         return None
     return dict(json.loads(sidecar(text).read_text(encoding="utf8")))
 
 
-def make(config: RunConfig, text: Path, enough: Enough) -> dict[str, Any]:
-    """Write the cleaned text of the data set that the settings name and return what is known about it.
+def make(config: RunConfig, text: Path, quota: Quota) -> dict[str, Any]:
+    """Write the cleaned text of the configured data set and return its record.
 
-    Raises DataError for text that cannot be read or is less than SAMPLES, and SourceError or FetchError of `data.hub`.
+    Raises DataError for text that cannot be read or has fewer documents than SAMPLES, and SourceError or FetchError of
+    `data.hub`.
     """
     counts: Counter[str] = Counter()
     files = _files(config)
@@ -120,11 +122,11 @@ def make(config: RunConfig, text: Path, enough: Enough) -> dict[str, Any]:
         for path in files
     )
     with written_whole(sidecar(text), text) as (about, temporary):
-        known = _write(temporary, config.dataset, clean(read, rules, counts), enough, config.samples)
+        known = _write(temporary, config.dataset, clean(read, rules, counts), quota, config.samples)
         if config.samples and known["documents"] < config.samples:
             raise DataError(
                 f"SAMPLES={config.samples}: {config.dataset} has only {known['documents']:,} documents; "
-                "say SAMPLES=auto"
+                "use SAMPLES=auto"
             )
         known |= {"source": files.as_dict(), "cleaning": described(rules, counts)}
         about.write_text(json.dumps(redact.json_value(known), indent=1) + "\n", encoding="utf8")
@@ -132,7 +134,7 @@ def make(config: RunConfig, text: Path, enough: Enough) -> dict[str, Any]:
 
 
 def share(texts: Iterable[Path], text: Path) -> dict[str, Any] | None:
-    """Put the first of `texts` that is finished in the place of `text` too; None where none is."""
+    """Link the first finished one of `texts` as `text` and return its record; None if none is finished."""
     for other in texts:
         if other != text and (known := load(other)):
             with written_whole(sidecar(text), text) as (about, temporary):
@@ -143,7 +145,7 @@ def share(texts: Iterable[Path], text: Path) -> dict[str, Any] | None:
 
 
 def remove(text: Path) -> None:
-    """Remove a text and what is known about it; both may be gone already."""
+    """Remove a text and its record, if they exist."""
     for path in (sidecar(text), text):
         path.unlink(missing_ok=True)
 
@@ -154,7 +156,7 @@ def _files(config: RunConfig) -> LocalFiles | Shards:
     return LocalFiles(find(Path(config.dataset).expanduser()), config.text_column or "text")
 
 
-def _write(path: Path, name: str, texts: Iterator[str], enough: Enough, total: int | None) -> dict[str, Any]:
+def _write(path: Path, name: str, texts: Iterator[str], quota: Quota, total: int | None) -> dict[str, Any]:
     documents = size = 0
     is_all = True
     print(f"text: {name}: reading and cleaning", file=sys.stderr)
@@ -166,7 +168,7 @@ def _write(path: Path, name: str, texts: Iterator[str], enough: Enough, total: i
             file.write(orjson.dumps({"text": text}) + b"\n")
             documents, size = documents + 1, size + len(text.encode("utf8"))
             bar.update()
-            if enough(documents, size, text):
+            if quota.is_met(documents, size, text):
                 is_all = False
                 break
     print(f"text: {name}: {documents:,} documents, {size / 1e6:,.1f} MB", file=sys.stderr)
@@ -176,5 +178,5 @@ def _write(path: Path, name: str, texts: Iterator[str], enough: Enough, total: i
 def _link(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
-    except OSError:  # a file system without links, or another one
+    except OSError:  # a file system without hard links, or source and target on different file systems
         shutil.copyfile(source, target)

@@ -1,4 +1,4 @@
-"""All parts of a run joined, in input order, into the ids of the pair, while the workers make the next ones."""
+"""Join the parts of a run, in input order, into the `.bin` of the pair, while workers encode the next parts."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ import numpy.typing as npt
 from tqdm import tqdm
 
 from data.encoding.parts import Part, Span, bin_of, lines_before, read_lengths, spans
-from data.encoding.worker import BadLineError, Job
-from data.encoding.workers import in_order
-from data.engines.fast import PRELOAD
+from data.encoding.worker import BadLineError, EncodeJob
+from data.encoding.workers import PRELOAD, in_order
 from utils.errors import DataError
 
 _BAR_DELAY_SECONDS = 2
@@ -25,11 +24,12 @@ _BAR_DELAY_SECONDS = 2
 
 @dataclass
 class Totals:
-    """What the parts of a run come to."""
+    """Sums and digests over the parts of a run."""
 
     read: list[Any]
-    """A digest of each input."""
+    """Running SHA-256 of each input."""
     written: Any = field(default_factory=hashlib.sha256)
+    """Running SHA-256 of `.bin`, so that it needs no second reading."""
     lengths: list[npt.NDArray[np.int64]] = field(default_factory=lambda: [np.zeros(0, dtype=np.int64)])
     bytes_of_text: int = 0
     bad_lines: int = 0
@@ -45,13 +45,13 @@ class Totals:
 
 
 class Scratch:
-    """Memory that is read into again and again: new memory for every part costs as much as reading it."""
+    """Reusable memory for reading parts; allocating new memory for each part takes as long as reading it."""
 
     def __init__(self) -> None:
         self._memory = bytearray()
 
     def read(self, path: Path, start: int, size: int) -> memoryview:
-        """Return so many bytes of a file, or as many as there are; they stay until the next call."""
+        """Return up to `size` bytes of a file; the view is valid until the next call."""
         if len(self._memory) < size:
             self._memory = bytearray(size)
         view = memoryview(self._memory)[:size]
@@ -63,11 +63,11 @@ class Scratch:
         return view[:found]
 
 
-def join(path: Path, inputs: list[Path], job: Job, workers: int) -> Totals:
-    """Encode all parts of `inputs`, in `workers` processes, and join them, in input order, into `path`.
+def join(path: Path, inputs: list[Path], job: EncodeJob, workers: int) -> Totals:
+    """Encode all parts of `inputs` in `workers` processes and join them, in input order, into `path`.
 
-    Raises DataError with file and line for one that cannot be read, and for an input that changed meanwhile, and
-    WorkerError where a worker process died.
+    Raises DataError with file and line for a bad line, DataError for an input that changed during the run, and
+    WorkerError if a worker process died.
     """
     totals = Totals([hashlib.sha256() for _ in inputs])
     scratch = Scratch()
@@ -76,7 +76,7 @@ def join(path: Path, inputs: list[Path], job: Job, workers: int) -> Totals:
         desc="encode", total=sum(size for size, _ in before), unit="B", unit_scale=True, delay=_BAR_DELAY_SECONDS,
         disable=None,
     )  # fmt: skip
-    # closed here and now when writing fails, which ends the workers
+    # closed at once if writing fails, which ends the workers
     results = closing(_results(inputs, job, workers))
     with path.open("wb") as file, bar, results as parts:
         for span, part in parts:
@@ -86,14 +86,15 @@ def join(path: Path, inputs: list[Path], job: Job, workers: int) -> Totals:
                 totals.first_bad = f"{span.path}:{lines_before(span) + int(number)}: {reason}"
             bar.update(span.end - span.start)
     if [_state(path) for path in inputs] != before:
-        raise DataError(f"{' '.join(map(str, inputs))}: changed while it was read; encode it again")
+        raise DataError(f"{' '.join(map(str, inputs))}: changed while being read; encode it again")
     if totals.bad_lines:
-        print(f"encode: {totals.bad_lines:,} bad lines skipped, the first: {totals.first_bad}", file=sys.stderr)
+        lines = "bad line" if totals.bad_lines == 1 else "bad lines"
+        print(f"encode: {totals.bad_lines:,} {lines} skipped, the first: {totals.first_bad}", file=sys.stderr)
     return totals
 
 
-def _results(inputs: list[Path], job: Job, workers: int) -> Generator[tuple[Span, Part], None, None]:
-    """Yield each part in order; a bad line is raised with its number in the file."""
+def _results(inputs: list[Path], job: EncodeJob, workers: int) -> Generator[tuple[Span, Part], None, None]:
+    """Yield the parts in order; raise DataError for a bad line, with its number in the file."""
     with closing(in_order(job, spans(inputs), workers, PRELOAD)) as parts:
         for span in spans(inputs):
             try:
@@ -103,7 +104,7 @@ def _results(inputs: list[Path], job: Job, workers: int) -> Generator[tuple[Span
 
 
 def _take(
-    file: BinaryIO, span: Span, part: Part, job: Job, totals: Totals, inputs: list[Path], scratch: Scratch
+    file: BinaryIO, span: Span, part: Part, job: EncodeJob, totals: Totals, inputs: list[Path], scratch: Scratch
 ) -> None:
     totals.read[inputs.index(span.path)].update(scratch.read(span.path, span.start, span.end - span.start))
     tokens = scratch.read(bin_of(job.folder, part.number), 0, bin_of(job.folder, part.number).stat().st_size)

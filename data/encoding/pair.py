@@ -1,4 +1,4 @@
-"""A pair `.bin/.idx` from JSONL files, with a manifest beside it: each whole or not at all, the manifest last."""
+"""Write a `.bin/.idx` pair from JSONL files, with a manifest beside it: each whole or not at all, the manifest last."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy as np
 from data.encoding.join import Totals, join
 from data.encoding.manifest import manifest_of
 from data.encoding.parts import finished, folder_of
-from data.encoding.worker import Job
+from data.encoding.worker import EncodeJob
 from data.encoding.workers import WorkerError, start_workers
 from data.engines.backend import Backend, load_backend
 from data.engines.engines import EngineSpec, choose
@@ -42,13 +42,13 @@ def encode(
     on_bad_line: str = "error",
     extra_manifest: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Write `.bin`, `.idx` and `.json` (the manifest, last) at `output_prefix`, each whole or not at all; return it.
+    """Write `.bin`, `.idx` and `.json` (the manifest, last) at `output_prefix`, each whole or not at all.
 
-    `tokenizer` is a folder that AutoTokenizer loads. An earlier pair there is replaced, its manifest goes first.
-    `extra_manifest` is added to the manifest. Parts that an earlier run of the same work finished are taken.
-    Raises UnusableError for an input, a tokenizer, an engine or a number of workers that cannot be used, DataError for
-    a line that cannot be read, an input that changed meanwhile or one without any token, and WorkerError where a worker
-    process died.
+    Returns the manifest. `tokenizer` is a folder that AutoTokenizer loads. An earlier pair is replaced; its manifest is
+    removed first. `extra_manifest` is added to the manifest. Parts that an earlier run of the same work finished are
+    reused. SHA-256 of `.bin` is computed while it is written.
+    Raises UnusableError for an unusable input, tokenizer, engine or number of workers, DataError for a bad line, an
+    input that changed during the run or one without any token, and WorkerError if a worker process died.
     """
     inputs = [input] if isinstance(input, Path) else list(input)
     _check_arguments(inputs, workers, on_bad_line)
@@ -62,7 +62,7 @@ def encode(
             totals = join(data, inputs, job, workers)
             _write_documents(index, inputs, backend, totals)
             manifest = _manifest(backend, name, inputs, totals, sha256_file(index)) | dict(extra_manifest or {})
-            # from here to the new manifest the pair counts as unfinished
+            # until the new manifest is written, the pair counts as unfinished
             manifest_path(output_prefix).unlink(missing_ok=True)
         write_json(manifest, manifest_path(output_prefix))
     return manifest
@@ -76,8 +76,8 @@ def job_of(
     *,
     engine: str = "auto",
     on_bad_line: str = "error",
-) -> Job:
-    """Return what `encode` with these arguments does to each part, for a task that makes some of them."""
+) -> EncodeJob:
+    """Return the job that `encode` with these arguments runs on each part, for a task that encodes some of them."""
     _check_arguments(list(input), 1, on_bad_line)
     backend = load_backend(tokenizer)
     name, guard = choose(engine, backend)
@@ -86,8 +86,8 @@ def job_of(
 
 def _job(
     folder: Path, backend: Backend, engine: str, guard: Guard | None, text_key: str, *, skips_bad_lines: bool
-) -> Job:
-    """Return the job of a run, after laying its tokenizer.json into the folder of its part files."""
+) -> EncodeJob:
+    """Return the job of a run, after copying its tokenizer.json into the folder of the part files."""
     path = backend.folder
     if backend.content is not None:
         path = folder / "tokenizer.json"
@@ -101,7 +101,7 @@ def _job(
         "on_bad_line": skips_bad_lines,
         "versions": {name: metadata.version(name) for name in LIBRARIES if name != "gigatoken" or engine == name},
     }
-    return Job(
+    return EncodeJob(
         folder=folder,
         engine=EngineSpec(engine, path, guard),
         tokenizer_folder=backend.folder,
@@ -117,7 +117,7 @@ def _write_documents(path: Path, inputs: list[Path], backend: Backend, totals: T
     lengths = np.concatenate(totals.lengths)
     if not lengths.any():
         raise DataError(
-            f"{' '.join(map(str, inputs))}: {len(lengths):,} documents and no token in any; name a file that holds text"
+            f"{' '.join(map(str, inputs))}: the {len(lengths):,} documents contain no token; name a file with text"
         )
     is_sequence = lengths > 0
     write_index(path, backend.dtype, lengths[is_sequence], np.append(0, np.cumsum(is_sequence)))
@@ -155,7 +155,7 @@ def _check_arguments(inputs: list[Path], workers: int, on_bad_line: str) -> None
     if on_bad_line not in ON_BAD_LINE:
         raise UnusableError(f"on bad line: got {on_bad_line!r}, wanted one of {', '.join(ON_BAD_LINE)}")
     if len(set(inputs)) != len(inputs) or not inputs:
-        raise UnusableError(f"input: got {len(inputs)} files, one of them twice; name each once")
+        raise UnusableError(f"input: got {len(inputs)} files, wanted at least one and each only once")
     for path in inputs:
         if not path.is_file():
             raise UnusableError(f"{path}: no such file; name a .jsonl file")
@@ -163,10 +163,10 @@ def _check_arguments(inputs: list[Path], workers: int, on_bad_line: str) -> None
 
 @contextmanager
 def _working_folder(prefix: Path) -> Iterator[Path]:
-    """Yield the folder of the part files, locked; it goes when the work is done or cannot be done.
+    """Yield the locked folder of the part files; it is removed when the work is done or cannot succeed.
 
-    Finished parts stay where the run was interrupted or a worker or the disk failed: the next run takes them.
-    Raises UnusableError where another run is writing the same pair.
+    Finished parts are kept if the run was interrupted or if a worker or the disk failed; the next run reuses them.
+    Raises UnusableError while another run is writing the same pair.
     """
     folder = folder_of(prefix)
     folder.mkdir(parents=True, exist_ok=True)
@@ -174,12 +174,14 @@ def _working_folder(prefix: Path) -> Iterator[Path]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise UnusableError(f"{prefix}: another run is writing it; wait for it or name another prefix") from error
+            raise UnusableError(
+                f"{prefix}: another run is writing this pair; wait for it or name another prefix"
+            ) from error
         try:
             yield folder
         except (WorkerError, OSError, KeyboardInterrupt, SystemExit):
             if not finished(folder):
-                shutil.rmtree(folder, ignore_errors=True)  # what is left says nothing and costs nothing
+                shutil.rmtree(folder, ignore_errors=True)  # anything left behind is harmless
             raise
         except DataError:
             shutil.rmtree(folder, ignore_errors=True)

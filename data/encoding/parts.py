@@ -1,9 +1,9 @@
-"""A JSONL file in parts: where each begins and ends, and the files that an encoded part leaves for a later run.
+"""Parts of JSONL files: their borders, and the files of an encoded part, which a later run can reuse.
 
-Part files stand in a folder of their own beside the output, `.<name>.parts/`: `<number>.bin` (ids as in the pair),
-`<number>.lengths` (int64 tokens of each document, 0 for an empty one) and `<number>.json`, written last, which says
-what the part was made from and the digests of the two. A part is taken only where all of that is as it would be made
-now; so it does not matter what else lies there.
+Part files are in a folder beside the output, `.<name>.parts/`: `<number>.bin` (ids as in the pair), `<number>.lengths`
+(int64 tokens of each document, 0 for an empty one) and `<number>.json`. The last is written last and records the
+origin of the part and the digests of the other two. A part is reused only if its recorded origin equals the current
+one and the digests match, so other files in the folder do no harm.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Span:
 
     path: Path
     number: int
-    """Of the part, over all files, from 0."""
+    """Number of the part, over all files, from 0."""
     start: int
     end: int
 
@@ -45,26 +45,26 @@ class Span:
 
 @dataclass(frozen=True)
 class Part:
-    """What was found in a part, and where its ids lie."""
+    """Counts of an encoded part and digests of its files."""
 
     number: int
     lines: int
     documents: int
-    """As many as lines, unless bad ones were skipped."""
+    """Equal to `lines` unless bad lines were skipped."""
     bad_lines: int
     first_bad: str | None
-    """What is wrong with the first bad line, after its number in the part: "3: got ..."."""
+    """Fault of the first bad line, after its number in the part: "3: got ..."."""
     guarded: int
-    """Documents that the fast engine was kept from."""
+    """Documents that the guard sent to the reference engine."""
     bytes_of_text: int
     tokens: int
     bin_digest: str
-    """XXH3 of 128 bits: against damage and mixed-up files, not against forgery, and a hundredth of a SHA-256's time."""
+    """XXH3 of 128 bits. It detects damage and mixed-up files, not forgery, in a hundredth of the time of SHA-256."""
     lengths_digest: str
 
 
 def spans(paths: list[Path]) -> Iterator[Span]:
-    """Yield the parts of the files, in order. Where they lie depends on the content and PART_BYTES alone."""
+    """Yield the parts of the files, in order. Their borders depend only on the content and PART_BYTES."""
     number = 0
     for path in paths:
         size = path.stat().st_size
@@ -77,7 +77,7 @@ def spans(paths: list[Path]) -> Iterator[Span]:
 
 
 def _line_end(file: Any, position: int, size: int) -> int:
-    """Return where the line ends that holds the byte at `position`."""
+    """Return the end of the line that contains the byte at `position`."""
     file.seek(position)
     while chunk := file.read(_SCAN_BYTES):
         found = chunk.find(b"\n")
@@ -88,7 +88,7 @@ def _line_end(file: Any, position: int, size: int) -> int:
 
 
 def lines_before(span: Span) -> int:
-    """Return how many lines of its file stand before a part."""
+    """Return the number of lines before a part in its file."""
     found = 0
     with span.path.open("rb") as file:
         left = span.start
@@ -120,7 +120,7 @@ def read_lengths(folder: Path, number: int) -> npt.NDArray[np.int64]:
 
 
 def load_part(folder: Path, number: int, made_from: dict[str, Any]) -> Part | None:
-    """Return a part that an earlier run finished from exactly `made_from`, else None."""
+    """Return a part that an earlier run finished with exactly the origin `made_from`, else None."""
     try:
         content = json.loads(_manifest_of(folder, number).read_bytes())
         if content["made_from"] != made_from:
@@ -142,9 +142,9 @@ def save_part(
     lengths: npt.NDArray[np.int64],
     made_from: dict[str, Any],
 ) -> Part:
-    """Write the files of a part, each whole or not at all, the manifest last; `found` is the rest of `Part`.
+    """Write the files of a part, each whole or not at all, `<number>.json` last; `found` has the other fields of Part.
 
-    They are not forced to the disk: what a power failure takes from them, the digests show, and it is made anew.
+    They are not flushed to the disk. After a power failure the digests detect damaged parts, which are encoded again.
     """
     content = lengths.astype("<i8")
     part = Part(
@@ -161,12 +161,12 @@ def save_part(
 
 
 def digest(content: bytes | memoryview) -> str:
-    """Return the digest that parts are known by."""
+    """Return the digest by which parts are recognised (XXH3, 128 bits)."""
     return xxhash.xxh3_128_hexdigest(content)
 
 
 def finished(folder: Path) -> int:
-    """Return how many parts in a folder have been finished."""
+    """Return the number of finished parts in a folder."""
     return sum(1 for _ in folder.glob("[0-9]*.json"))
 
 

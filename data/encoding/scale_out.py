@@ -1,12 +1,12 @@
-"""Parts encoded by many machines: datatrove starts the tasks, each leaves part files, one process joins them.
+"""Encoding by many machines: datatrove starts tasks, each task writes part files, and one process joins them.
 
     python -m data.encode ... --executor datatrove --tasks 8 --workers 4
     python -m data.encode ... --executor slurm --tasks 64 --slurm-partition cpu --slurm-time 04:00:00
 
-Task r of n takes every n-th part, from r on, so no list of files has to be cut first. Joining is the ordinary run of
-data.encode, which finds all parts made. On Slurm that is a second job which waits for the first; input, tokenizer,
-output and this checkout must be at the same path on every machine.
-datatrove is optional and imported here alone.
+Task r of n encodes every n-th part, starting with part r, so the list of files need not be divided first. Joining is an
+ordinary run of data.encode, which finds all parts finished. On Slurm it is a second job that depends on the first;
+input, tokenizer, output and this checkout must have the same path on every machine.
+datatrove is optional and imported only here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DATATROVE = "datatrove==0.10.1"
 
 @dataclass(frozen=True)
 class SlurmOptions:
-    """Where and how long tasks run; `more` are options of sbatch, NAME=VALUE."""
+    """Partition and time limit of the tasks; `more` are options of sbatch, NAME=VALUE."""
 
     partition: str
     time: str = "04:00:00"
@@ -42,12 +42,12 @@ class SlurmOptions:
 
 @dataclass(frozen=True)
 class EncodeParts:
-    """A step of a datatrove pipeline: the parts of one task; `arguments` are those of `data.encoding.pair.encode`."""
+    """A datatrove pipeline step that encodes the parts of a task; `arguments` are those of `encode`."""
 
     arguments: dict[str, Any]
 
     def __call__(self, data: Any, rank: int = 0, world_size: int = 1) -> Iterator[Any]:
-        """Encode the parts of a task, and pass on `data`; raises DataError as `data.encoding.pair.encode` does."""
+        """Encode the parts of a task and pass on `data`; raises DataError as `data.encoding.pair.encode` does."""
         one_thread_each()
         job = pair.job_of(**self.arguments)
         for span in islice(spans(self.arguments["input"]), rank, None, world_size):
@@ -60,12 +60,12 @@ class EncodeParts:
 
 @dataclass(frozen=True)
 class JoinParts:
-    """A step of a datatrove pipeline: the pair from the parts that all tasks have left."""
+    """A datatrove pipeline step that joins the parts of all tasks into the pair."""
 
     arguments: dict[str, Any]
 
     def __call__(self, data: Any, rank: int = 0, world_size: int = 1) -> Iterator[Any]:
-        """Write the pair and its manifest, and pass on `data`."""
+        """Write the pair and its manifest and pass on `data`."""
         pair.encode(**self.arguments)
         yield from data or ()
 
@@ -86,10 +86,10 @@ def run_tasks(arguments: dict[str, Any], tasks: int, workers: int) -> dict[str, 
 
 
 def submit(arguments: dict[str, Any], tasks: int, options: SlurmOptions) -> str:
-    """Submit `tasks` tasks to Slurm and a job that joins their parts; return the id of the latter.
+    """Submit `tasks` tasks to Slurm and a job that joins their parts; return the id of the joining job.
 
-    Raises UnusableError where datatrove or Slurm is missing, or an option of sbatch is no NAME=VALUE, and DataError
-    where Slurm refuses a job.
+    Raises UnusableError if datatrove or Slurm is missing or an option of sbatch is not NAME=VALUE, and DataError if
+    Slurm refuses a job.
     """
     if not all("=" in option for option in options.more):
         raise UnusableError(f"--slurm-option: got {' '.join(options.more)}, wanted NAME=VALUE, e.g. account=research")
@@ -98,7 +98,7 @@ def submit(arguments: dict[str, Any], tasks: int, options: SlurmOptions) -> str:
         "time": options.time,
         "partition": options.partition,
         "qos": more.pop("qos", None),
-        # the first job may fail for good (a bad line); then the second must not wait for ever
+        # the first job may fail permanently (a bad line); then the second must not wait forever
         "sbatch_args": {"kill-on-invalid-dep": "yes", **more},
         "env_command": _environment(),
         "skip_completed": False,
@@ -114,10 +114,10 @@ def submit(arguments: dict[str, Any], tasks: int, options: SlurmOptions) -> str:
     try:
         join.run()
     except FileNotFoundError as error:
-        raise UnusableError("--executor slurm: sbatch is not on this machine; run it on a login node") from error
+        raise UnusableError("--executor slurm: no sbatch on this machine; run the command on a login node") from error
     except subprocess.CalledProcessError as error:
         raise DataError(
-            f"--executor slurm: sbatch refuses the job (exit code {error.returncode}), its reason stands above"
+            f"--executor slurm: sbatch refused the job (exit code {error.returncode}); see its message above"
         ) from error
     return str(join.job_id)
 
@@ -127,17 +127,17 @@ def _datatrove() -> Any:
         from datatrove import executor
     except ImportError as error:
         raise UnusableError(
-            f"--executor datatrove and slurm need datatrove ({error}); python -m pip install {DATATROVE}"
+            f"--executor datatrove and slurm need datatrove ({error}); run python -m pip install {DATATROVE}"
         ) from error
     return executor
 
 
 def logs_of(prefix: Path) -> Path:
-    """Return the folder of datatrove's logs of a pair; those of Slurm jobs stay, they are written when the pair is."""
+    """Return the folder of datatrove's logs of a pair; Slurm jobs write theirs until they end, so those are kept."""
     return prefix.with_name(f".{prefix.name}.datatrove")
 
 
 def _environment() -> str:
-    """Return the shell line that makes a task find this checkout and this Python's commands."""
+    """Return the shell commands that make a task find this checkout and this Python."""
     path, root = shlex.quote(str(Path(sys.executable).parent)), shlex.quote(str(ROOT))
     return f"cd {root}; export PATH={path}:$PATH PYTHONPATH={root}"

@@ -1,4 +1,4 @@
-"""The work on one part: its lines to ids, in whichever process; the result lies in files, only counts are returned."""
+"""Encoding of one part in any process: the ids go into part files, and only counts are returned."""
 
 from __future__ import annotations
 
@@ -17,37 +17,36 @@ from utils.dataset.indexed import dtype_for
 from utils.errors import DataError
 
 BATCH_BYTES = 1 << 20
-"""Texts are given to an engine in batches of about this size."""
+"""Approximate size of the batches of text that an engine gets."""
 
 
 @dataclass(frozen=True)
-class Job:
-    """All that the parts of one run share; small, because it goes along with each of them."""
+class EncodeJob:
+    """Settings that all parts of one run share; small, because they are sent with every part."""
 
     folder: Path
-    """Of the part files."""
+    """Folder of the part files."""
     engine: EngineSpec
     tokenizer_folder: Path
-    """For messages."""
+    """Named in error messages."""
     vocabulary_size: int
     eod: int
     text_key: str
     skips_bad_lines: bool
     identity: str
-    """Digest of the tokenizer and everything else that decides the bytes, see `data.encode`."""
+    """Digest of the tokenizer and everything else that determines the bytes; see `data.encoding.pair`."""
 
     def __call__(self, span: Span) -> Part:
-        """Encode a part, or take it from an earlier run.
+        """Encode a part, or reuse it from an earlier run.
 
-        Raises DataError with file and number, counted from the start of the part, for the first line that cannot be
-        read, and for ids that the vocabulary does not have.
+        Raises BadLineError for the first bad line, and DataError for ids that the vocabulary does not have.
         """
         data = span.read()
         made_from = self._made_from(span, digest(data))
         return load_part(self.folder, span.number, made_from) or self._encode(span, data, made_from)
 
     def _made_from(self, span: Span, text_digest: str) -> dict[str, Any]:
-        """Return what a part must have been made from to be this one; the number of workers is not in it."""
+        """Return the origin of a part, which identifies it; the number of workers is not included."""
         return {
             "version": PART_VERSION,
             "number": span.number,
@@ -79,20 +78,20 @@ class Job:
         return save_part(self.folder, found, self._checked(buffer.ids), np.array(lengths, dtype=np.int64), made_from)
 
     def _checked(self, tokens: Ids) -> npt.NDArray[Any]:
-        """Return ids in the type that they have in `.bin`."""
+        """Return the ids in the integer type of `.bin`."""
         wanted = dtype_for(self.vocabulary_size).newbyteorder("<")
         largest = int(tokens.max(initial=0))
         if largest >= self.vocabulary_size:
             raise DataError(
-                f"{self.tokenizer_folder}: gives id {largest}, but has {self.vocabulary_size} entries; its ids have "
-                "gaps, which no embedding of that size can hold: use a repaired tokenizer"
+                f"{self.tokenizer_folder}: produces id {largest}, but has {self.vocabulary_size} entries; its ids have "
+                "gaps, and an embedding of that size cannot hold them: use a repaired tokenizer"
             )
         # ids of 32 bits are below 2^31 here, so they need no conversion
         return tokens.view(wanted) if wanted.itemsize == tokens.itemsize else tokens.astype(wanted)
 
 
 class BadLineError(DataError):
-    """A line that cannot be read; `number` counts from 1 at the start of its part."""
+    """A bad line; `number` counts from 1 at the start of its part."""
 
     def __init__(self, number: int, reason: str) -> None:
         super().__init__(number, reason)
@@ -103,7 +102,7 @@ class BadLineError(DataError):
 class _Reader:
     """The texts of a part, a batch at a time."""
 
-    def __init__(self, job: Job, span: Span, data: bytes) -> None:
+    def __init__(self, job: EncodeJob, span: Span, data: bytes) -> None:
         self._job = job
         self._span = span
         lines = data.split(b"\n")
@@ -142,21 +141,21 @@ class _Reader:
 
 
 class _Buffer:
-    """Ids of a part back to back, in memory that is used again for the next part."""
+    """Ids of a part back to back, in memory that is reused for the next part."""
 
     def __init__(self) -> None:
         self._memory = np.empty(1 << 20, dtype=np.uint32)
         self._size = 0
 
     def start(self, engine: Engine, eod: int) -> None:
-        """Forget what is in it; from now on each document is put between what `engine` wants around it and `eod`."""
+        """Empty the buffer; from now on documents are added with the special tokens of `engine` and then `eod`."""
         self._size = 0
         self._before = engine.before
         self._behind = np.append(engine.behind, np.uint32(eod))
         self._around = len(engine.before) + len(engine.behind)
 
     def add(self, row: Ids) -> int:
-        """Add a document; return its tokens with the end of document, 0 for one without tokens."""
+        """Add a document; return its number of tokens with the end-of-document token, 0 for one without tokens."""
         if not len(row) and not self._around:
             return 0
         first = self._size + len(self._before)
@@ -172,7 +171,7 @@ class _Buffer:
 
     @property
     def ids(self) -> Ids:
-        """All that was added."""
+        """The ids of all documents since `start`."""
         return self._memory[: self._size]
 
 
@@ -183,5 +182,5 @@ def _buffer() -> _Buffer:
 
 @lru_cache(maxsize=1)
 def _engine(spec: EngineSpec) -> Engine:
-    """Keep the engine from one part to the next."""
+    """Return the engine, built once per process."""
     return spec.build()

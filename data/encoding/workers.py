@@ -1,4 +1,4 @@
-"""A function over many parts in several processes: results in order, memory bounded, nobody left behind."""
+"""Map a function over many parts in several processes: results in order, bounded memory, no process left behind."""
 
 from __future__ import annotations
 
@@ -15,27 +15,29 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import TypeVar
 
-from data.engines.fast import PRELOAD, VARIABLE
+from data.engines.fast import VARIABLE
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
 
+PRELOAD = ("data.encoding.worker", "data.engines.fast", "tokenizers")
+"""Modules that the fork server imports once for all workers."""
 PARTS_AHEAD = 3
-"""Parts given out for each worker and not yet taken back; so many are in memory."""
+"""Parts submitted per worker whose results are not yet consumed; this bounds the memory."""
 
 
 class WorkerError(RuntimeError):
-    """A worker died without a word, which is nearly always the kernel that ends a process for memory."""
+    """A worker process died without an error, nearly always because the kernel killed it for lack of memory."""
 
 
 def in_order(
     function: Callable[[Part], Result], parts: Iterable[Part], workers: int, preload: tuple[str, ...] = ()
 ) -> Generator[Result, None, None]:
-    """Yield `function(part)` for each part, in order; one worker means this process.
+    """Yield `function(part)` for each part, in order; with one worker, in this process.
 
-    `function` and parts go to the workers by pickle. An error that it raises is raised here, the earliest part's first.
-    Workers start from a server process that has imported `preload`, so that each does not import it again.
-    Raises WorkerError for a worker that died. Workers end when this ends, also when this process is killed.
+    `function` and parts are pickled. An error of a worker is raised here, that of the earliest part first. Workers are
+    forked from a fork server that has imported `preload`, so they need not import it again.
+    Raises WorkerError if a worker died. The workers end with this generator, and also if this process is killed.
     """
     if workers == 1:
         yield from map(function, parts)
@@ -55,16 +57,16 @@ def in_order(
             yield result
     except BrokenProcessPool as error:
         raise WorkerError(
-            f"workers: one of {workers} was killed, perhaps for lack of memory; try again with fewer"
+            f"workers: one of {workers} was killed, perhaps for lack of memory; try again with fewer workers"
         ) from error
     finally:
         executor.shutdown(wait=True, cancel_futures=True)
 
 
 def start_early(preload: tuple[str, ...], environment: Mapping[str, str] | None = None) -> None:
-    """Start the server process that workers come from, which imports `preload` while this one does something else.
+    """Start the fork server of the workers, which imports `preload` while this process does something else.
 
-    `environment` is added to the server's. Where a server is running already, it stays as it is.
+    `environment` is added to the server's environment. A server that is already running is not changed.
     """
     multiprocessing.get_context("forkserver").set_forkserver_preload(["__main__", *preload])
     before = dict(os.environ)
@@ -78,7 +80,7 @@ def start_early(preload: tuple[str, ...], environment: Mapping[str, str] | None 
 
 
 def _start_worker() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends the work in order
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the parent ends the work
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
@@ -91,11 +93,11 @@ def _end_with_parent() -> None:
 
 
 def one_thread_each() -> None:
-    """Make tokenizers single-threaded in this process, and in those it starts: the parallelism here is processes."""
+    """Make `tokenizers` single-threaded in this process and its children; they are already parallel by process."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 
 def start_workers(tokenizer: Path, engine: str) -> None:
-    """Start the server that workers come from; it builds what `engine` is likely to need for a folder's tokenizer."""
+    """Start the fork server early; unless `engine` is hf, it also builds the fast tokenizer of a folder."""
     environment = {} if engine == "hf" else {VARIABLE: str(tokenizer / "tokenizer.json")}
     start_early(PRELOAD, environment)

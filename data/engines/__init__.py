@@ -1,4 +1,4 @@
-"""Two engines that turn text into token ids: the reference, and a fast one that gives the same ids.
+"""Two engines that encode text into token ids: the reference, and a fast one that gives the same ids.
 
-Imports `utils` only. Begin with `engines.py`; `guard.py` decides which texts the fast engine may take.
+Imports `utils` only. Begin with `engines.py`; `guard.py` decides which documents the fast engine may encode.
 """

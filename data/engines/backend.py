@@ -1,7 +1,7 @@
-"""A tokenizer as the encoders need it: its tokenizer.json, the number of its entries, the end of a document.
+"""A tokenizer as the engines use it: its tokenizer.json, the number of its entries, its end-of-document token.
 
-What `transformers.AutoTokenizer` makes of a folder is the truth. Importing it takes seconds, so a folder of which it is
-certain that AutoTokenizer takes its tokenizer.json as it is, is read without it.
+`transformers.AutoTokenizer` is the reference, but importing it takes seconds. A folder is read without transformers if
+AutoTokenizer is certain to use its tokenizer.json unchanged.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ PLAIN_CLASSES = {
     "Qwen2Tokenizer": "Qwen2Tokenizer",
     "Qwen2TokenizerFast": "Qwen2Tokenizer",
 }
-"""Classes of tokenizer_config.json that take tokenizer.json as it is (the second only for scheme qwen2), and the class
-that transformers makes of them. Read in the source of transformers 5.20 and 5.23; a test compares with the real one."""
-PLAIN_FILES = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "generation_config.json"}
-"""Beside these, only files without influence (cards, chat templates, weights) may stand in the folder."""
+"""Classes of tokenizer_config.json that use tokenizer.json unchanged (Qwen2's only for scheme qwen2), and the class
+that transformers creates for each. From the source of transformers 5.20 and 5.23; a test compares with the library."""
 OTHER_TOKENIZER_FILES = {
     *("config.json", "added_tokens.json", "vocab.json", "merges.txt", "vocab.txt", "tokenizer.model", "spiece.model"),
     *("sentencepiece.bpe.model", "tekken.json", "processor_config.json", "preprocessor_config.json"),
 }
+"""Files that can change the ids; a folder with one of them is read by transformers. Others (cards, chat templates,
+weights) have no influence."""
 WITHOUT_INFLUENCE = {
     *("tokenizer_class", "model_max_length", "clean_up_tokenization_spaces", "chat_template", "model_input_names"),
     *("errors", "padding_side", "added_tokens_decoder", "bos_token", "eos_token", "pad_token", "unk_token"),
     *("additional_special_tokens", "add_prefix_space", "split_special_tokens", "add_bos_token", "add_eos_token"),
 }
-"""Keys of tokenizer_config.json that are known; what the last seven may say is checked."""
+"""Known keys of tokenizer_config.json; the values of the last seven are checked."""
 SPECIAL_KEYS = ("bos_token", "eos_token", "pad_token", "unk_token")
 TOKEN_FLAGS = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
 
 
 @dataclass(frozen=True)
 class Backend:
-    """A tokenizer that has been loaded once; see `load_backend`."""
+    """A loaded tokenizer; see `load_backend`."""
 
     folder: Path
     content: bytes | None
-    """The tokenizer.json that the library `tokenizers` loads; None for one that only transformers can run."""
+    """The tokenizer.json that the library `tokenizers` loads; None for a tokenizer that only transformers can run."""
     vocabulary_size: int
-    """`len(tokenizer)` of transformers: entries with added tokens."""
+    """`len(tokenizer)` of transformers: number of entries, added tokens included."""
     eod: int
-    """Id of the end-of-document token, which is the tokenizer's eos_token."""
+    """Id of the end-of-document token: the tokenizer's eos_token."""
     class_name: str
 
     @property
@@ -63,7 +63,7 @@ class Backend:
 
     @cached_property
     def parsed(self) -> dict[str, Any]:
-        """The parsed tokenizer.json; empty where there is none."""
+        """The parsed tokenizer.json; empty if there is none."""
         return dict(orjson.loads(self.content)) if self.content is not None else {}
 
 
@@ -75,7 +75,7 @@ def load_backend(folder: Path) -> Backend:
 def _through_transformers(encoder: Encoder) -> Backend:
     tokenizer = encoder.tokenizer
     rust = getattr(tokenizer, "backend_tokenizer", None)
-    # the one setting of the Rust side that its file does not hold
+    # the one setting of the Rust tokenizer that tokenizer.json does not contain
     is_whole = not getattr(tokenizer, "split_special_tokens", False)
     return Backend(
         encoder.folder,
@@ -87,7 +87,7 @@ def _through_transformers(encoder: Encoder) -> Backend:
 
 
 def _read_plain(folder: Path) -> Backend | None:
-    """Return the tokenizer of a folder that AutoTokenizer is certain to take as it is, else None."""
+    """Return the tokenizer of a folder whose tokenizer.json AutoTokenizer is certain to use unchanged, else None."""
     try:
         content = (folder / "tokenizer.json").read_bytes()
         config = json.loads((folder / "tokenizer_config.json").read_bytes())
@@ -98,13 +98,13 @@ def _read_plain(folder: Path) -> Backend | None:
         if names & OTHER_TOKENIZER_FILES or not _is_plain(config, parsed):
             return None
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return None  # whatever is wrong with it, transformers says
+        return None  # transformers then reports the fault
     vocabulary, added = parsed["model"]["vocab"], parsed["added_tokens"]
     ids = {**vocabulary, **{token["content"]: token["id"] for token in added}}
     backend = Backend(
         folder, content, len(ids), ids[_text(config["eos_token"])], PLAIN_CLASSES[config["tokenizer_class"]]
     )
-    backend.__dict__["parsed"] = parsed  # what the cached property would parse again
+    backend.__dict__["parsed"] = parsed  # fill the cached property, so that it is not parsed again
     return backend
 
 
@@ -130,7 +130,7 @@ def _is_plain(config: dict[str, Any], parsed: dict[str, Any]) -> bool:
 
 
 def _is_as_qwen2_builds_it(config: dict[str, Any], parsed: dict[str, Any]) -> bool:
-    """Whether the class, which builds a tokenizer of its own around the vocabulary, builds this one."""
+    """Check that the class Qwen2Tokenizer, which rebuilds a tokenizer around the vocabulary, rebuilds this one."""
     scheme, model = scheme_of(parsed), parsed["model"]
     decoder = config.get("added_tokens_decoder") or {}
     return (
@@ -142,7 +142,7 @@ def _is_as_qwen2_builds_it(config: dict[str, Any], parsed: dict[str, Any]) -> bo
 
 
 def _keeps_post_processor(config: dict[str, Any], parsed: dict[str, Any]) -> bool:
-    """Whether transformers leaves what is put around a text as tokenizer.json has it."""
+    """Check that transformers does not change the special tokens that tokenizer.json puts around a text."""
     if not {"add_bos_token", "add_eos_token"} & set(config):
         return True
     post = parsed.get("post_processor") or {"type": "ByteLevel"}
@@ -150,7 +150,7 @@ def _keeps_post_processor(config: dict[str, Any], parsed: dict[str, Any]) -> boo
 
 
 def _is_known(token: Any, added: dict[str, dict[str, Any]]) -> bool:
-    """Whether a token of the settings is an added token already, so that transformers adds and changes nothing."""
+    """Check that a token of the settings is already an added token, so that transformers changes nothing."""
     if isinstance(token, str):
         return token in added
     known = added.get(token["content"])

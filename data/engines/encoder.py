@@ -1,4 +1,4 @@
-"""From text to token ids exactly as Megatron's preprocess_data.py does it, through transformers: the reference."""
+"""The reference encoder: text to token ids exactly as in Megatron's preprocess_data.py, through transformers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from utils.errors import UnusableError
 
 
 class Encoder:
-    """A Hugging Face tokenizer with Megatron's rules around it.
+    """A Hugging Face tokenizer with Megatron's rules for documents.
 
-    Raises UnusableError, when first used, for a folder that holds no tokenizer or one without an end-of-text token.
+    On first use, raises UnusableError for a folder without a tokenizer and for a tokenizer without an eos_token.
     """
 
     def __init__(self, folder: Path, text_key: str = "text") -> None:
@@ -24,10 +24,10 @@ class Encoder:
 
     @cached_property
     def tokenizer(self) -> Any:
-        """The tokenizer as `transformers.AutoTokenizer` gives it."""
+        """The tokenizer that `transformers.AutoTokenizer` loads."""
         if not self.folder.is_dir():
-            raise UnusableError(f"{self.folder}: no such folder; name the folder that holds the tokenizer's files")
-        # imported on use: it takes seconds, and --help and a wrong path should not wait for it
+            raise UnusableError(f"{self.folder}: no such folder; name the folder with the tokenizer's files")
+        # imported on use: the import takes seconds, and neither --help nor a wrong path should wait for it
         from transformers import AutoTokenizer
 
         try:
@@ -39,7 +39,7 @@ class Encoder:
             ) from error
         if tokenizer.eos_token_id is None:
             raise UnusableError(
-                f"{self.folder}: the tokenizer has no eos_token, which ends each document; "
+                f"{self.folder}: the tokenizer has no eos_token, which must end each document; "
                 "set eos_token in tokenizer_config.json"
             )
         return tokenizer
@@ -61,11 +61,11 @@ class Encoder:
 
     @property
     def class_name(self) -> str:
-        """Name of the class that transformers chose."""
+        """Name of the class that transformers created."""
         return type(self.tokenizer).__name__
 
     def rows(self, texts: list[str]) -> list[list[int]]:
-        """Return the ids of each text, with what the tokenizer puts around it and without an end of document."""
+        """Return the ids of each text with the tokenizer's special tokens, without an end-of-document token."""
         if not texts:
             return []
         rows: list[list[int]] = self.tokenizer(
@@ -74,5 +74,5 @@ class Encoder:
         return rows
 
     def ids(self, texts: list[str]) -> list[list[int]]:
-        """Return the ids of each text with the end of document; a text without tokens has none."""
+        """Return the ids of each text with an end-of-document token; a text without tokens gives an empty list."""
         return [[*ids, self.eod] if ids else [] for ids in self.rows(texts)]

@@ -1,7 +1,7 @@
-"""Two engines that turn texts into the same ids: `hf`, the reference, and `gigatoken`, many times as fast.
+"""Two engines that encode texts into the same ids: `hf`, the reference, and `gigatoken`, many times as fast.
 
-The fast engine is used where it is installed in the version that was compared, for a tokenizer of a proven shape, and
-in it for the documents that the guard lets pass; every other document goes to the reference.
+The fast engine is used if the installed version was compared with the reference and the tokenizer has a proven scheme.
+Even then the guard sends some documents to the reference.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ from utils.errors import UnusableError
 
 ENGINES = ("auto", "hf", "gigatoken")
 RENEW_BYTES = 1 << 28
-"""gigatoken 0.10.0 keeps every piece of text that it ever saw; it is made anew after this much text."""
+"""gigatoken 0.10.0 caches every piece of text it encodes without limit; it is rebuilt after this much text."""
 
 Ids = npt.NDArray[np.uint32]
 
 
 class Engine(Protocol):
-    """Turns texts into ids."""
+    """An encoder of texts into ids."""
 
     guarded: int
-    """Documents that the fast engine was kept from, so far."""
+    """Number of documents so far that the guard sent to the reference."""
     before: Ids
     behind: Ids
-    """What the tokenizer puts around each text, where `rows` has not done so."""
+    """Special tokens to put before and after each row; empty if `rows` includes them already."""
 
     def rows(self, texts: list[bytes]) -> Iterator[Ids]:
-        """Yield the ids of each text (UTF-8), without an end of document; take them away one by one, and memory stays
-        small."""
+        """Yield the ids of each text (UTF-8), without an end-of-document token; consume them one by one to save
+        memory."""
 
 
 @dataclass(frozen=True)
 class EngineSpec:
-    """What a process needs to make an engine: small, so that it goes along with every piece of work."""
+    """Everything a process needs to build an engine; small, because it is sent with every part."""
 
     name: str
     tokenizer: Path
-    """The tokenizer.json; for a tokenizer that only transformers can run, its folder."""
+    """Path of the tokenizer.json; for a tokenizer that only transformers can run, of its folder."""
     guard: Guard | None = None
 
     def build(self) -> Engine:
@@ -59,9 +59,9 @@ class EngineSpec:
 
 
 def choose(name: str, backend: Backend) -> tuple[str, Guard | None]:
-    """Return the engine to use for `--engine name`, and its guard; say on stderr why, where it is the slow one.
+    """Return the engine to use for `--engine name`, and its guard; if `auto` falls back to hf, print why on stderr.
 
-    Raises UnusableError for a name that does not exist, and for gigatoken by name where it cannot be used.
+    Raises UnusableError for an unknown name, and for an explicit gigatoken that cannot be used.
     """
     if name not in ENGINES:
         raise UnusableError(f"engine: got {name!r}, wanted one of {', '.join(ENGINES)}")
@@ -71,13 +71,13 @@ def choose(name: str, backend: Backend) -> tuple[str, Guard | None]:
     if isinstance(guard, Guard):
         return "gigatoken", guard
     if name == "gigatoken":
-        raise UnusableError(f"engine gigatoken: {guard}; say --engine auto or hf")
-    print(f"encode: engine hf, many times slower than gigatoken: {guard}", file=sys.stderr)
+        raise UnusableError(f"engine gigatoken: {guard}; use --engine auto or hf")
+    print(f"encode: using engine hf, many times slower than gigatoken: {guard}", file=sys.stderr)
     return "hf", None
 
 
 class HfEngine:
-    """The reference: the library `tokenizers`, or transformers for a tokenizer that only it can run."""
+    """The reference: the library `tokenizers`, or transformers for a tokenizer that only transformers can run."""
 
     def __init__(self, tokenizer: Path) -> None:
         self._path = tokenizer
@@ -111,7 +111,7 @@ class HfEngine:
 
 
 class GigatokenEngine:
-    """The fast engine, and the reference for what the guard keeps from it."""
+    """The fast engine, with the reference for the documents that its guard refuses."""
 
     def __init__(self, tokenizer: Path, guard: Guard, reference: Engine) -> None:
         self.guarded = 0
@@ -131,7 +131,7 @@ class GigatokenEngine:
         rows = self._reference.rows([texts[number] for number in guarded])
         by_reference = dict(zip(guarded, rows, strict=True))
         to_cut = self._guard.to_cut(texts)
-        encode = self._fast.encode  # one text at a time, on this thread: faster than its batches, which make an Array
+        encode = self._fast.encode  # one text at a time on this thread is faster than batches, which build an Array
         for number, text in enumerate(texts):
             if number in by_reference:
                 row = by_reference[number]
@@ -142,7 +142,7 @@ class GigatokenEngine:
                 yield encode(text)
 
     def _joined(self, text: bytes) -> Ids:
-        """Return the ids of a text with tokens to cut out."""
+        """Return the ids of a text that contains added tokens to cut out."""
         rows = []
         for piece, token in self._guard.pieces(text):
             rows.append(self._fast.encode(piece))
@@ -154,5 +154,5 @@ class GigatokenEngine:
         self._bytes += size_bytes
         if self._bytes > RENEW_BYTES:
             self._bytes = size_bytes
-            del self._fast  # before the next one is made, so that there is never room for two
+            del self._fast  # first, so that two are never in memory
             self._fast = build(self._content)

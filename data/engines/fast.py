@@ -1,7 +1,8 @@
-"""The fast tokenizer, which takes half a second to build: workers take one that the server they come from has built.
+"""Construction of the fast tokenizer, which takes half a second: the fork server builds it once for all its workers.
 
-The server imports this module before the first worker is forked, while the process that starts it is still looking at
-the tokenizer; all workers then share its memory until they change it.
+The fork server imports this module before the first worker is forked, while the main process still examines the
+tokenizer. All workers share the memory of the tokenizer until they write to it. The module imports nothing heavy, so
+that starting the server does not wait for numpy.
 """
 
 from __future__ import annotations
@@ -12,26 +13,23 @@ from pathlib import Path
 from typing import Any
 
 VARIABLE = "TPRIMAT_PREBUILT_TOKENIZER"
-"""Names the tokenizer.json, in the environment of the server alone."""
-
-PRELOAD = ("data.encoding.worker", "data.engines.fast", "tokenizers")
-"""What the server imports once for all workers."""
+"""Path of the tokenizer.json, set in the environment of the fork server only."""
 
 _prebuilt: dict[str, Any] = {}
 
 
 def build(content: bytes) -> Any:
-    """Return a fast tokenizer that nothing else uses, from the content of a tokenizer.json.
+    """Return a new fast tokenizer from the content of a tokenizer.json.
 
     Raises RuntimeError for one that gigatoken cannot run.
     """
     prebuilt = _prebuilt.pop(hashlib.sha256(content).hexdigest(), None)
-    _prebuilt.clear()  # what was built for another tokenizer is in the way
+    _prebuilt.clear()  # a tokenizer that was built for other content only takes memory
     return prebuilt or _load(content)
 
 
 def _load(content: bytes) -> Any:
-    from gigatoken.gigatoken_rs import load_hf_json  # the package around it imports for a third of a second
+    from gigatoken.gigatoken_rs import load_hf_json  # importing the whole package takes a third of a second
 
     return load_hf_json(content)
 
@@ -41,7 +39,7 @@ def _prebuild(path: Path) -> None:
         content = path.read_bytes()
         _prebuilt[hashlib.sha256(content).hexdigest()] = _load(content)
     except (OSError, ImportError, RuntimeError):
-        pass  # whoever needs it tries again, and says what is wrong
+        pass  # `build` tries again and reports the fault
 
 
 if VARIABLE in os.environ:

@@ -1,7 +1,7 @@
-"""Which documents the fast engine must not see, and whether the libraries here are those that this was worked out for.
+"""Guard of the fast engine: documents that it may not encode, and library versions that it was compared with.
 
-data/engines/guard.json is written by `python -m data.engines.make_guard`. It belongs to one version of each library:
-with any other nothing is known, and nothing is guessed.
+`python -m data.engines.make_guard` writes data/engines/guard.json for one version of each library. The fast engine is
+not used with any other version.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from data.engines.schemes import SCHEMES, byte_letters, scheme_of
 
 GUARD_PATH = Path(__file__).with_name("guard.json")
 RARE = b"|"
-"""Stands in most special tokens and in little text."""
+"""A byte of most special tokens that is rare in text."""
 INSTALL = "python -m pip install gigatoken=={}"
 FIRST_OF_MANY = 0xC2
 """Smallest first byte of a character of more than one byte in UTF-8 (RFC 3629)."""
@@ -32,32 +32,32 @@ FIRST_OF_MANY = 0xC2
 
 @dataclass(frozen=True)
 class Guard:
-    """What sends a document to the reference engine: a code point of a table, or the text of an added token that the
-    tokenizer does not simply cut out of the text."""
+    """Conditions that send a document to the reference engine: a guarded code point, or the text of an added token
+    that the tokenizer does not simply cut out of the text."""
 
     scheme: str
     cut_out: tuple[tuple[str, int], ...]
-    """Added tokens, with their ids, that stand for their text wherever it is, whatever is beside it."""
+    """Added tokens, with their ids, that replace their text wherever it occurs, whatever is next to it."""
     others: tuple[str, ...]
-    """Texts of the added tokens that are not so."""
+    """Texts of the other added tokens."""
     wraps: tuple[tuple[int, ...], tuple[int, ...]]
-    """Ids that the tokenizer puts before and behind each text."""
+    """Ids that the tokenizer puts before and after each text."""
 
     def risky(self, texts: list[bytes]) -> list[int]:
-        """Return the numbers of the texts (UTF-8), in order, that the fast engine could get wrong."""
+        """Return the numbers of the texts (UTF-8), in order, that the fast engine could encode differently."""
         beyond_ascii = [number for number, text in enumerate(texts) if not text.isascii()]
         found = set(_with_guarded_characters(texts, beyond_ascii, self.scheme))
         return sorted(found | _holding(texts, self._others_by_start))
 
     def to_cut(self, texts: list[bytes]) -> set[int]:
-        """Return the numbers of the texts that hold the text of a token to cut out."""
+        """Return the numbers of the texts that contain the text of a token to cut out."""
         return _holding(texts, self._cut_by_start)
 
     def pieces(self, text: bytes) -> Iterator[tuple[bytes, int | None]]:
-        """Yield a text in pieces: what stands before each token to cut out, and its id; None behind the last.
+        """Yield a text in pieces: the text before each token to cut out with the token's id, then the rest with None.
 
-        The leftmost token is taken, of those that begin at one place the longest, as the library `tokenizers` does
-        (`AddedVocabulary`, MatchKind::LeftmostLongest), which then treats every piece as a text of its own.
+        The leftmost token wins, and of those that begin at one place the longest, as in the library `tokenizers`
+        (`AddedVocabulary`, MatchKind::LeftmostLongest), which then encodes every piece as a separate text.
         """
         start = 0
         for found in self._pattern.finditer(text):
@@ -83,19 +83,19 @@ class Guard:
 
 
 def guard_of(backend: Backend) -> Guard | str:
-    """Return the guard of a tokenizer, or why the fast engine cannot be used for it or here."""
+    """Return the guard of a tokenizer, or the reason why the fast engine cannot be used for it."""
     reason = why_unusable()
     if reason is not None:
         return reason
     if backend.content is None:
-        return f"{backend.folder} is run by {backend.class_name} of transformers, which no other engine follows"
+        return f"{backend.folder} needs {backend.class_name} of transformers, which gigatoken does not implement"
     scheme = scheme_of(backend.parsed)
     if scheme is None:
         known = ", ".join(scheme.name for scheme in SCHEMES)
-        return f"{backend.folder} normalises or splits text in none of the ways that were compared ({known})"
+        return f"{backend.folder} does not normalise and split text in one of the compared ways ({known})"
     reason, around = _why_unproven(backend.parsed), wraps(backend.parsed)
     if reason is not None or around is None:
-        return f"{backend.folder}: {reason or 'its post-processor is unknown here'}"
+        return f"{backend.folder}: {reason or 'its post-processor is not supported'}"
     vocabulary, added = backend.parsed["model"]["vocab"], backend.parsed["added_tokens"]
     cut_out = {token["content"]: token["id"] for token in added if _is_cut_out(token, vocabulary)}
     others = tuple(token["content"] for token in added if token["content"] not in cut_out)
@@ -103,7 +103,7 @@ def guard_of(backend: Backend) -> Guard | str:
 
 
 def why_unusable() -> str | None:
-    """Return why gigatoken cannot be used on this machine, None where it can."""
+    """Return the reason why gigatoken cannot be used on this machine, None if it can."""
     wanted = stored()["versions"]
     for name, version in wanted.items():
         try:
@@ -111,15 +111,15 @@ def why_unusable() -> str | None:
         except metadata.PackageNotFoundError:
             return f"{name} is not installed ({INSTALL.format(wanted['gigatoken'])})"
         if found != version:
-            return f"{name} is {found}, compared was {version} (python -m data.engines.make_guard compares anew)"
+            return f"{name} is {found}, but {version} was compared (python -m data.engines.make_guard compares again)"
     return None
 
 
 def wraps(parsed: dict[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Return the ids that a tokenizer puts before and behind each text, None for a post-processor unknown here."""
+    """Return the ids that a tokenizer puts before and after each text, None for an unsupported post-processor."""
     post = parsed.get("post_processor")
     steps = post["processors"] if post and post["type"] == "Sequence" else [post] if post else []
-    templates = [step for step in steps if step["type"] != "ByteLevel"]  # that one moves offsets only
+    templates = [step for step in steps if step["type"] != "ByteLevel"]  # ByteLevel changes offsets only
     if not templates:
         return (), ()
     if len(templates) > 1 or templates[0]["type"] != "TemplateProcessing":
@@ -142,12 +142,12 @@ def stored(path: Path = GUARD_PATH) -> dict[str, Any]:
 
 
 def _why_unproven(parsed: dict[str, Any]) -> str | None:
-    """Return what in the vocabulary is not as the comparison of the engines takes it to be, None where all is.
+    """Return the first assumption of the engine comparison that a vocabulary breaks, None if it meets all of them.
 
-    That BPE merges alike needs no more than this. Of two merges that make the same token only one is ever possible:
-    the steps inside a piece of text are those of that piece alone, whatever stands around it, and they pass through
-    one pair at the end. So a priority by list (reference) and one by id of the product (gigatoken, which takes the list
-    where ids do not follow it) choose alike.
+    These assumptions are enough for both engines to merge alike. Of two merges that produce the same token only one
+    can ever occur: the merges inside a piece of text depend on that piece alone, whatever is around it, and end with
+    one pair. So priority by position in the list (reference) and priority by id of the product (gigatoken, which uses
+    the list if the ids do not follow it) choose the same merges.
     """
     vocabulary, merges = parsed["model"]["vocab"], parsed["model"]["merges"]
     letters = set(byte_letters())
@@ -155,18 +155,18 @@ def _why_unproven(parsed: dict[str, Any]) -> str | None:
     if not letters <= vocabulary.keys():
         return "a byte has no token of its own"
     if not set("".join(token for token in vocabulary if token not in added)) <= letters:
-        return "a token of its vocabulary is no sequence of bytes"
+        return "a token of its vocabulary is not a sequence of bytes"
     if len(set(vocabulary.values())) != len(vocabulary):
         return "two tokens share an id"
     if len({tuple(merge) if isinstance(merge, list) else merge for merge in merges}) != len(merges):
-        return "a merge stands there twice"
+        return "a merge is listed twice"
     if any(len(text) < 2 or not text.isascii() or token["single_word"] for text, token in added.items()):
         return "an added token is a single character, not ASCII, or for whole words only"
     return None
 
 
 def _is_cut_out(token: dict[str, Any], vocabulary: dict[str, int]) -> bool:
-    """Whether a token is looked for in the text as it came, and takes nothing of what stands beside it."""
+    """Check that a token is searched for in the original text and absorbs nothing next to it."""
     is_plain = not any(token[flag] for flag in ("normalized", "single_word", "lstrip", "rstrip"))
     return is_plain and vocabulary.get(token["content"], token["id"]) == token["id"]
 
@@ -179,10 +179,10 @@ def _by_start(tokens: Iterable[bytes]) -> dict[bytes, list[bytes]]:
 
 
 def _holding(texts: list[bytes], by_start: dict[bytes, list[bytes]]) -> set[int]:
-    """Return the numbers of the texts that hold one of the tokens.
+    """Return the numbers of the texts that contain one of the tokens.
 
-    Few hold a start (`<|`), so few are looked through for each token; and fewer a single rare byte, which is found many
-    times as fast.
+    Few texts contain the first two bytes of a token (`<|`), so few are searched for each token. Fewer still contain a
+    single rare byte, and searching for one byte is many times as fast.
     """
     found: set[int] = set()
     for start, tokens in by_start.items():
@@ -194,7 +194,7 @@ def _holding(texts: list[bytes], by_start: dict[bytes, list[bytes]]) -> set[int]
 
 @lru_cache(maxsize=len(SCHEMES))
 def _table(scheme: str) -> npt.NDArray[np.bool_]:
-    """Return for each code point whether it is guarded."""
+    """Return a table of all code points, true for the guarded ones."""
     table = np.zeros(sys.maxunicode + 1, dtype=bool)
     for first, last in stored()["schemes"][scheme]:
         table[first : last + 1] = True
@@ -203,10 +203,10 @@ def _table(scheme: str) -> npt.NDArray[np.bool_]:
 
 @lru_cache(maxsize=len(SCHEMES))
 def _beginnings(scheme: str) -> npt.NDArray[np.bool_]:
-    """Return for each two bytes (the first times 256, and the second) whether a guarded code point begins with them."""
+    """Return a table by two bytes (first * 256 + second), true if a guarded code point begins with them."""
     found = np.zeros(1 << 16, dtype=bool)
     points = np.flatnonzero(_table(scheme))
-    # those of three bytes share the first two with 63 others, those of four bytes with 4,095
+    # a code point of three bytes shares its first two with 63 others, one of four bytes with 4,095 others
     blocks = np.where(points < 0x800, points, np.where(points < 0x10000, points >> 6 << 6, points >> 12 << 12))
     for point in np.unique(blocks).tolist():
         encoded = chr(point).encode("utf8", "surrogatepass")
@@ -215,7 +215,10 @@ def _beginnings(scheme: str) -> npt.NDArray[np.bool_]:
 
 
 def _with_guarded_characters(texts: list[bytes], numbers: list[int], scheme: str) -> list[int]:
-    """Return those of `numbers` whose text holds a guarded code point; all others are passed over by two bytes each."""
+    """Return those of `numbers` whose text contains a guarded code point.
+
+    The first two bytes of each character rule out nearly all of them; the rest are decoded.
+    """
     if not numbers:
         return []
     chosen = [texts[number] for number in numbers]

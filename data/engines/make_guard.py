@@ -1,14 +1,13 @@
-"""Find every code point that the two engines could treat differently; store them and the versions:
-data/engines/guard.json.
+"""Find every code point that the two engines could encode differently, and write data/engines/guard.json.
 
     python -m data.engines.make_guard [--output FILE]
 
-Run it when `tokenizers` or `gigatoken` changes; it takes a few minutes. For each scheme of data/engines/schemes.py
-every code point stands in many contexts (beside letters, digits, spaces, line ends, quotes, itself), and both engines
-encode them with a vocabulary in which any two adjoining bytes of a piece have a token, so that each border between
-pieces shows. A code point with any difference is guarded. Where text is normalised (NFC) it is also guarded when
-anything about its normal form could depend on the version of Unicode: a combining class, no certain "yes" to the quick
-check, or no assignment yet in the version of this Python.
+Run it when `tokenizers` or `gigatoken` changes; it takes a few minutes. For each scheme of data/engines/schemes.py,
+both engines encode every code point in many contexts (next to letters, digits, spaces, line ends, quotes, itself). The
+vocabulary has a token for every two adjacent bytes of a piece, so the ids show each border between pieces. A code point
+with any difference is guarded. If the scheme normalises text (NFC), a code point is also guarded if its normal form
+could depend on the version of Unicode: it has a combining class, does not certainly pass NFC's quick check, or is
+unassigned in the Unicode version of this Python.
 """
 
 from __future__ import annotations
@@ -53,22 +52,22 @@ CONTEXTS = (
     ),
     *("'X", "'Xa", "a'X", "'rX", "'Xe", "'lX", "'Xl", "\u00e9X", "X\u00e9", "\u0663X", "X\u3000", "X\u2019"),
 )
-"""X is the code point; an "a" and a line end stand between one context and the next."""
+"""X is the code point; an "a" and a line end separate two contexts."""
 FAR_CONTEXTS = ("aXa", "1X1", " X !X\n")
-"""For the planes where nothing is assigned, or only for private use."""
+"""Contexts for the planes that are unassigned or for private use only."""
 NEAR = (range(0x34000), range(0xE0000, 0xE0200))
 SURROGATES = range(0xD800, 0xE000)
 HANGUL_VOWELS_AND_FINALS = range(0x1161, 0x1200)
-"""Second and third parts of syllables, which compose with what stands before them."""
+"""Second and third parts of syllables, which compose with the preceding characters."""
 _BATCH = 1024
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m data.engines.make_guard", description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--output", type=Path, default=GUARD_PATH, help="file to write (default: data/engines/guard.json)"
+    parser = argparse.ArgumentParser(
+        prog="python -m data.engines.make_guard", description=__doc__.splitlines()[0], epilog="Exit codes: 0 success."
     )
+    parser.add_argument("--output", type=Path, default=GUARD_PATH, help="JSON file to write (default: %(default)s)")
     options = parser.parse_args(arguments)
     schemes = {scheme.name: ranges(guarded(scheme)) for scheme in SCHEMES}
     content = {
@@ -84,13 +83,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def guarded(scheme: Scheme) -> list[int]:
-    """Return the code points, in order, that texts for the fast engine must not hold."""
+    """Return the code points, in order, that texts for the fast engine must not contain."""
     normalized = set(unstable_under_nfc()) if scheme.normalizes else set()
     return sorted(normalized | set(different(scheme)))
 
 
 def different(scheme: Scheme, code_points: range = range(sys.maxunicode + 1)) -> Iterator[int]:
-    """Yield the code points of which some context has other ids in one engine than in the other."""
+    """Yield the code points with a context whose ids differ between the engines."""
     import gigatoken
 
     reference = Tokenizer.from_str(json.dumps(probe(scheme)))
@@ -114,9 +113,9 @@ def text_of(point: int) -> str:
 def probe(scheme: Scheme) -> dict[str, Any]:
     """Return a tokenizer.json of `scheme` whose ids show where pieces begin and end.
 
-    Its vocabulary is the 256 bytes and every pair of bytes. A pair that can stand on a border of characters comes
+    Its vocabulary is the 256 bytes and every pair of bytes. Pairs that can span a border between characters come
     first: an ASCII byte beside another, then the last byte of one character and the first of the next. So the two
-    bytes on both sides of a border are one token unless the border is one of pieces.
+    bytes at a border of characters are one token unless a border of pieces separates them.
     """
     letters = byte_letters()
     pairs = [(first, second) for first in range(256) for second in range(256)]
@@ -135,12 +134,12 @@ def probe(scheme: Scheme) -> dict[str, Any]:
 
 
 def _is_border(first: int, second: int) -> bool:
-    """Whether a character can end with one byte and the next begin with the other, one of them beyond ASCII."""
+    """Return True if one character can end with the first byte and another begin with the second, not both ASCII."""
     return (first < 0xC0) and (second < 0x80 or second >= 0xC2) and not (first < 0x80 and second < 0x80)
 
 
 def unstable_under_nfc() -> Iterator[int]:
-    """Yield the code points whose part in NFC is not certain in every version of Unicode."""
+    """Yield the code points whose normal form C could differ between versions of Unicode."""
     composing = set(HANGUL_VOWELS_AND_FINALS)
     for point in range(sys.maxunicode + 1):
         parts = unicodedata.decomposition(chr(point)).split()
@@ -170,7 +169,7 @@ def ranges(points: list[int]) -> list[list[int]]:
 
 
 def dumps(content: dict[str, Any]) -> str:
-    """Return the JSON of the guard, ten ranges a line."""
+    """Return the JSON of the guard, eight ranges a line."""
     text = json.dumps({**content, "schemes": {}}, indent=1)[: -len("{}\n}")]
     blocks = []
     for name, found in content["schemes"].items():

@@ -1,8 +1,7 @@
-"""The shapes of tokenizer that the fast engine is proven for: all around the vocabulary, as tokenizer.json has it.
+"""Tokenizer schemes that the fast engine is proven for: normalizer, pre-tokenizer and BPE switches of tokenizer.json.
 
-A tokenizer is of a scheme when its normalizer, its pre-tokenizer and the switches of its BPE model are these to the
-letter. What differs in vocabulary, merges and added tokens is looked at by `data/merges.py` and
-`data/engines/engines.py`.
+A tokenizer has a scheme only if these three match it exactly. `data/engines/guard.py` checks vocabulary, merges and
+added tokens.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ QWEN2_SPLIT = CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]
 
 @dataclass(frozen=True)
 class Scheme:
-    """How text is normalised and split before BPE merges it."""
+    """Normalisation and splitting of text before BPE merges."""
 
     name: str
     normalizer: dict[str, Any] | None
@@ -27,7 +26,7 @@ class Scheme:
 
     @property
     def normalizes(self) -> bool:
-        """Whether text changes before it is split."""
+        """True if the text is changed before it is split."""
         return self.normalizer is not None
 
 
@@ -55,11 +54,11 @@ MODEL_SWITCHES = {
     "unk_token": (None, "<|endoftext|>"),
     "ignore_merges": (None, False, True),
 }
-"""Allowed values of the switches of the BPE model; any other key but vocab and merges is unknown to us."""
+"""Allowed values of the BPE model's switches; a model with any other key besides vocab and merges is not supported."""
 
 
 def scheme_of(tokenizer: dict[str, Any]) -> Scheme | None:
-    """Return the scheme of a parsed tokenizer.json, or None where it is of none."""
+    """Return the scheme of a parsed tokenizer.json, None if it has none."""
     model = tokenizer.get("model") or {}
     for key, value in model.items():
         if key not in ("vocab", "merges") and value not in MODEL_SWITCHES.get(key, ()):
@@ -81,7 +80,7 @@ def byte_letters() -> list[str]:
 
 
 def _without_offsets(node: Any) -> Any:
-    """Leave out what moves only the offsets of tokens in the text, which nobody asks for here."""
+    """Remove the option that changes only the offsets of tokens in the text, which are not used here."""
     if isinstance(node, dict):
         return {key: _without_offsets(value) for key, value in node.items() if key != "trim_offsets"}
     return [_without_offsets(child) for child in node] if isinstance(node, list) else node

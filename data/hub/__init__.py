@@ -1,4 +1,4 @@
-"""Downloads from the Hugging Face Hub: verified, resumed, retried, with errors in one line.
+"""Downloads from the Hugging Face Hub: verified, resumed, retried, with one-line errors.
 
-Imports `utils` only. Begin with `client.py`.
+Imports `data.engines`, `data.reading` and `utils`. Begin with `client.py`.
 """

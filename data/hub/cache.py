@@ -1,7 +1,9 @@
-"""What the hub's cache on this machine holds, for HF_HUB_OFFLINE: the same files, commits and digests, nobody asked.
+"""Repositories in the local cache of huggingface_hub, for HF_HUB_OFFLINE: the files, commits and digests of a download.
 
-The layout is huggingface_hub's: `refs/<revision>` names a commit, `snapshots/<commit>/` its files as links into
-`blobs/`, where each file is named by its sha256 (large files) or git blob id.
+huggingface_hub's own offline mode finds single files only. This module adds the commit of a revision, the names of the
+cached files, the train split of a data set, and the refusal of a split with a gap.
+In the cache, `refs/<revision>` contains a commit and `snapshots/<commit>/` its files, as links into `blobs/`, where the
+name of each file is its sha256 (large files) or git blob id.
 """
 
 from __future__ import annotations
@@ -13,20 +15,13 @@ from data.hub.hub_errors import SourceError
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _PLACE_IN_SPLIT = re.compile(r"[-.](\d{5})-of-\d{5}\b")
-"""How shards are numbered on the hub, from 0: `c4-train.00003-of-01024.json.gz`, `train-00003-of-00010.parquet`."""
-
-
-def is_offline() -> bool:
-    """Whether HF_HUB_OFFLINE was set when huggingface_hub was imported."""
-    from huggingface_hub import constants
-
-    return bool(constants.HF_HUB_OFFLINE)
+"""Number of a shard on the hub, from 0: `c4-train.00003-of-01024.json.gz`, `train-00003-of-00010.parquet`."""
 
 
 def commit_of(repo_id: str, kind: str, revision: str) -> str:
-    """Return the commit that `revision` was when it was downloaded; raises SourceError where it was not.
+    """Return the commit of `revision` at the time of its download; raises SourceError if it was not downloaded.
 
-    What was downloaded by its commit, as this suite does, has no name there; where it is the only one, it is meant.
+    A download by commit, as this suite makes, records no revision; the only commit in the cache is then taken for it.
     """
     folder = _folder(repo_id, kind)
     commits = sorted(path.name for path in folder.glob("snapshots/*"))
@@ -35,30 +30,30 @@ def commit_of(repo_id: str, kind: str, revision: str) -> str:
     if wanted in commits:
         return wanted
     if _COMMIT.fullmatch(wanted) or not commits:
-        raise _missing(repo_id, kind, f"revision {revision}")
+        raise missing(repo_id, kind, f"revision {revision}")
     if len(commits) > 1:
         raise SourceError(
-            f"{repo_id}: HF_HUB_OFFLINE is set, and which of the {len(commits)} commits in the cache is {revision} is "
-            f"not known there; name one, e.g. revision {commits[-1]}"
+            f"{repo_id}: HF_HUB_OFFLINE is set, and the cache does not record which of its {len(commits)} commits is "
+            f"{revision}; name a commit as the revision, e.g. {commits[-1]}"
         )
     return commits[0]
 
 
 def snapshot(repo_id: str, kind: str, commit: str) -> Path:
-    """Return the folder of the files of a commit that were downloaded."""
+    """Return the folder of the downloaded files of a commit."""
     return _folder(repo_id, kind) / "snapshots" / commit
 
 
 def names(repo_id: str, kind: str, commit: str) -> list[str]:
-    """Return the names of these files, sorted."""
+    """Return the names of the downloaded files of a commit, sorted."""
     folder = snapshot(repo_id, kind, commit)
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
 def train_patterns(repo_id: str, commit: str, config: str | None) -> dict[str, list[str]] | None:
-    """Return the train split of a data set as `datasets` takes `data_files`, by its card; None where that says nothing.
+    """Return the train split in a data set's card as `data_files` of `datasets`; None if the card has no splits.
 
-    A card that names other splits too cannot be followed as it is, because their files were not downloaded.
+    `datasets` cannot use the card itself if it names other splits too, because their files were not downloaded.
     Raises SourceError for a configuration or a split that the card does not have.
     """
     from datasets.data_files import sanitize_patterns
@@ -80,20 +75,20 @@ def train_patterns(repo_id: str, commit: str, config: str | None) -> dict[str, l
 
 
 def require_no_gap(repo_id: str, kind: str, files: list[str]) -> None:
-    """Raise SourceError where a numbered shard is not there before one that is: other text than with a network."""
+    """Raise SourceError if a numbered shard is missing before an existing one: the text would differ from online."""
     for place, name in enumerate(files):
         number = _PLACE_IN_SPLIT.search(name)
         if number and int(number[1]) != place:
             before = name[: number.start(1)] + f"{place:05}" + name[number.end(1) :]
-            raise _missing(repo_id, kind, before)
+            raise missing(repo_id, kind, before)
 
 
-def file(repo_id: str, kind: str, commit: str, name: str) -> tuple[Path, int, str]:
-    """Return path, size in bytes and digest of a file; raises SourceError for one that was not downloaded."""
-    path = snapshot(repo_id, kind, commit) / name
-    if not path.is_file():
-        raise _missing(repo_id, kind, name)
-    return path, path.stat().st_size, path.resolve().name
+def file(repo_id: str, kind: str, commit: str, name: str) -> Path | None:
+    """Return the path of a downloaded file, None if it was not downloaded."""
+    from huggingface_hub import try_to_load_from_cache
+
+    found = try_to_load_from_cache(repo_id, name, repo_type=kind, revision=commit)
+    return Path(found) if isinstance(found, str) else None
 
 
 def _folder(repo_id: str, kind: str) -> Path:
@@ -103,9 +98,10 @@ def _folder(repo_id: str, kind: str) -> Path:
     return Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=repo_id, repo_type=kind)
 
 
-def _missing(repo_id: str, kind: str, what: str) -> SourceError:
+def missing(repo_id: str, kind: str, name: str) -> SourceError:
+    """Return the error for a file or revision that is not in the cache."""
     option = " --repo-type dataset" if kind == "dataset" else ""
     return SourceError(
-        f"{repo_id}: HF_HUB_OFFLINE is set and {what} is not in the cache; unset it, or take along the cache of a "
-        f"machine with a network (hf download {repo_id}{option}), or its DATA_DIR"
+        f"{repo_id}: HF_HUB_OFFLINE is set and {name} is not in the cache; unset it, or copy the cache of a machine "
+        f"with a network (hf download {repo_id}{option}), or its DATA_DIR"
     )

@@ -1,8 +1,8 @@
-"""The Hugging Face Hub for this suite: one file at a time, retried aloud, verified, and errors in one line.
+"""Client of the Hugging Face Hub: one file at a time, verified by digest, with logged retries and one-line errors.
 
-HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE and HF_HOME mean what they mean to huggingface_hub, whose cache holds the files:
-a file that is there is not downloaded again. A connection that breaks is taken up again where it broke; a process that
-is killed loses the one file it was at. huggingface_hub reads its variables when it is imported, which is on first use.
+HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE and HF_HOME have the meaning that huggingface_hub gives them. Its cache holds the
+files, so a cached file is not downloaded again. A broken connection is resumed at the same byte; a killed process loses
+only the file it was downloading. huggingface_hub reads these variables when it is imported, on first use.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from utils.provenance.digests import sha256_file
 T = TypeVar("T")
 
 RETRY_WAITS_SECONDS = (1, 2, 4)
-"""Pauses of ours after a failure that may pass; huggingface_hub makes up to five of its own within one attempt."""
-LONGEST_TOLD_WAIT_SECONDS = 300
-"""The hub counts requests in windows of 5 minutes, so a longer Retry-After is not about us alone."""
+"""Pauses after a temporary failure; within one attempt, huggingface_hub makes up to five pauses of its own."""
+LONGEST_RETRY_AFTER_SECONDS = 300
+"""The hub counts requests in windows of 5 minutes, so a longer Retry-After has another cause."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -40,16 +40,16 @@ class Repo:
     kind: str
     """`model` or `dataset`."""
     revision: str
-    """What was asked for: branch, tag or commit."""
+    """Requested branch, tag or commit."""
     commit: str
-    """The commit that it was; everything is read at this one."""
+    """Commit of the revision; every file is read at this commit."""
     files: tuple[str, ...] = ()
-    """Names of the files of a model (offline: those in the cache); empty for a data set, which may have 100,000."""
+    """File names of a model (offline: of the cached files); empty for a data set, which may have 100,000 files."""
 
 
 @dataclass(frozen=True)
 class HubFile:
-    """A downloaded file and what identifies its content."""
+    """A downloaded file and the identity of its content."""
 
     name: str
     path: Path
@@ -58,25 +58,25 @@ class HubFile:
     """sha256 of a large file, git's blob id of a small one."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return name, size and digest as the manifest holds them."""
+        """Return name, size and digest for the manifest."""
         digest = "sha256" if _SHA256.fullmatch(self.etag) else "git_blob"
         return {"name": self.name, "bytes": self.size, digest: self.etag}
 
 
 def resolve(repo_id: str, kind: str, revision: str | None) -> Repo:
-    """Return the repository at the commit that `revision` (None = main) is now.
+    """Return the repository at the current commit of `revision` (None = main).
 
-    Raises SourceError where there is none to be had, FetchError where the hub cannot be asked.
+    Raises SourceError if the repository or revision is not available, FetchError if the hub cannot be reached.
     """
     api = _api()
     named = revision or "main"
-    if hub_cache.is_offline():
+    if _is_offline():
         commit = hub_cache.commit_of(repo_id, kind, named)
-        say(f"{repo_id}: offline, {named} is {commit[:12]} in the cache")
+        log(f"{repo_id}: offline, {named} is {commit[:12]} in the cache")
         return Repo(
             repo_id, kind, named, commit, tuple(hub_cache.names(repo_id, kind, commit) if kind == "model" else ())
         )
-    say(f"{repo_id}: looking up {named} at {endpoint()}")
+    log(f"{repo_id}: looking up {named} at {endpoint()}")
     if kind == "model":
         model = _ask(repo_id, kind, lambda: api.model_info(repo_id, revision=named))
         names = tuple(sorted(sibling.rfilename for sibling in model.siblings or ()))
@@ -86,15 +86,15 @@ def resolve(repo_id: str, kind: str, revision: str | None) -> Repo:
 
 
 def train_files(repo: Repo, config: str | None) -> list[str]:
-    """Return the names of the files of the train split of a data set, in order; no data are downloaded.
+    """Return the file names of the train split of a data set, in order; no data are downloaded.
 
-    What a configuration holds is `datasets`' rule: the card of the repository, or else the names of its files.
-    Raises SourceError for a data set that is a script, or has no such configuration or no train split.
+    `datasets` determines the files of a configuration: from the card of the repository, else from the file names.
+    Raises SourceError for a data set that is a script, or without this configuration or a train split.
     """
     import datasets
 
     datasets.disable_progress_bars()
-    is_offline = hub_cache.is_offline()
+    is_offline = _is_offline()
     folder = hub_cache.snapshot(repo.id, repo.kind, repo.commit)
 
     def build() -> Any:
@@ -103,7 +103,7 @@ def train_files(repo: Repo, config: str | None) -> list[str]:
                 patterns = hub_cache.train_patterns(repo.id, repo.commit, config)
                 return datasets.load_dataset_builder(str(folder), None if patterns else config, data_files=patterns)
             return datasets.load_dataset_builder(repo.id, config, revision=repo.commit)
-        # a script, an unknown configuration, no data files: RuntimeError, ValueError and FileNotFoundError by turns
+        # raised for a script, an unknown configuration, or no data files
         except (RuntimeError, ValueError, FileNotFoundError) as error:
             if isinstance(error, OSError) and error.__cause__ is not None:
                 raise
@@ -112,7 +112,7 @@ def train_files(repo: Repo, config: str | None) -> list[str]:
 
     files = (_ask(repo.id, repo.kind, build).config.data_files or {}).get("train")
     if not files:
-        raise SourceError(f"{repo.id}: has no files of a train split; name another repository or DATASET_CONFIG")
+        raise SourceError(f"{repo.id}: no files of a train split; name another repository or DATASET_CONFIG")
     start = f"{folder}/" if is_offline else f"hf://datasets/{repo.id}@{repo.commit}/"
     names = [str(file).removeprefix(start) for file in files]
     if is_offline:
@@ -121,18 +121,20 @@ def train_files(repo: Repo, config: str | None) -> list[str]:
 
 
 def download(repo: Repo, name: str) -> HubFile:
-    """Return one file of the repository, from the cache or from the hub; a large one is checked by its sha256.
+    """Return one file of the repository, from the cache or from the hub; a large file is checked by its sha256.
 
-    Raises SourceError for a file that does not exist or may not be had, FetchError where the transfer fails.
+    Raises SourceError for a missing or inaccessible file, FetchError if the transfer fails.
     """
     import huggingface_hub
 
     api = _api()
-    if hub_cache.is_offline():
-        file = HubFile(name, *hub_cache.file(repo.id, repo.kind, repo.commit, name))
-        _require_sound(repo, file)
+    cached = hub_cache.file(repo.id, repo.kind, repo.commit, name)
+    if _is_offline():
+        if cached is None:
+            raise hub_cache.missing(repo.id, repo.kind, name)
+        file = HubFile(name, cached, cached.stat().st_size, cached.resolve().name)
+        _require_intact(repo, file)
         return file
-    cached = _cached(repo, name)
     found = _ask(
         repo.id, repo.kind, lambda: api.get_paths_info(repo.id, [name], repo_type=repo.kind, revision=repo.commit)
     )
@@ -142,7 +144,7 @@ def download(repo: Repo, name: str) -> HubFile:
     etag = info.lfs.sha256 if info.lfs else info.blob_id
     if cached is None:
         _require_space(repo, info.size)
-        say(f"{repo.id}: {name}: downloading {_megabytes(info.size)}")
+        log(f"{repo.id}: {name}: downloading {_megabytes(info.size)}")
     started = time.monotonic()
     path = _ask(
         repo.id,
@@ -150,14 +152,14 @@ def download(repo: Repo, name: str) -> HubFile:
         lambda: huggingface_hub.hf_hub_download(repo.id, name, repo_type=repo.kind, revision=repo.commit),
     )
     file = HubFile(name, Path(path), int(info.size), str(etag))
-    _require_sound(repo, file)
+    _require_intact(repo, file)
     if cached is None:
-        say(f"{repo.id}: {name}: done after {time.monotonic() - started:,.1f} s")
+        log(f"{repo.id}: {name}: done after {time.monotonic() - started:,.1f} s")
     return file
 
 
 def download_small(repo: Repo, names: Sequence[str], folder: Path) -> list[HubFile]:
-    """Copy some small files of the repository into `folder`, which exists; return them as they lie there."""
+    """Copy some small files of the repository into the existing `folder`; return the copies."""
     files = []
     for name in names:
         file = download(repo, name)
@@ -167,35 +169,41 @@ def download_small(repo: Repo, names: Sequence[str], folder: Path) -> list[HubFi
 
 
 def endpoint() -> str:
-    """Return the address that is asked, without a password that may stand in it."""
+    """Return the address of the hub, without a password that it may contain."""
     from huggingface_hub import constants
 
     return re.sub(r"//[^/@]*@", "//", constants.ENDPOINT)
 
 
-def say(text: str) -> None:
-    """Print a line about what is being done."""
+def log(text: str) -> None:
+    """Print a line about the progress of the work on stderr."""
     print(f"hub: {redact.text(text)}", file=sys.stderr)
 
 
+def _is_offline() -> bool:
+    from huggingface_hub import is_offline_mode
+
+    return bool(is_offline_mode())
+
+
 def _ask(repo_id: str, kind: str, call: Callable[[], T]) -> T:
-    """Return what `call` returns; a failure that may pass is said and tried again."""
+    """Return the result of `call`; log a temporary failure and try again."""
     for wait in (*RETRY_WAITS_SECONDS, None):
         try:
             return call()
         except (SourceError, FetchError):
             raise
         except _failures() as error:
-            fault, may_pass = explain(error, repo_id, kind, endpoint())
-            if wait is None or not may_pass:
+            fault, is_temporary = explain(error, repo_id, kind, endpoint())
+            if wait is None or not is_temporary:
                 raise fault from error
-            say(f"{fault}; trying again in {wait} s")
+            log(f"{fault}; trying again in {wait} s")
             time.sleep(wait)
     raise AssertionError("the last attempt returns or raises")
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    """Whatever huggingface_hub, datasets and the HTTP client below them raise: there is no common base."""
+    """Return the errors of huggingface_hub, datasets and their HTTP client, which have no common base class."""
     import httpx2
     from huggingface_hub.errors import XetDownloadError
 
@@ -204,27 +212,27 @@ def _failures() -> tuple[type[Exception], ...]:
 
 @cache
 def _api() -> Any:
-    """Set huggingface_hub up for us once: its own messages through ours, waits that it is told bounded."""
+    """Return the API of huggingface_hub, set up once: its messages go through `log`, and its waits are bounded."""
     import huggingface_hub
     from huggingface_hub.utils import logging as hub_logging
 
     token = huggingface_hub.get_token()
     if token is not None and not re.fullmatch(r"[!-~]+", token):
-        raise SourceError("HF_TOKEN: holds characters that no token has; copy it again from your account's settings")
+        raise SourceError("HF_TOKEN: contains characters that no token has; copy it again from your account's settings")
     logger = hub_logging.get_logger("huggingface_hub")
     for handler in list(logger.handlers):
         logger.removeHandler(handler)
-    logger.addHandler(_Lines())
+    logger.addHandler(_OneLineHandler())
     logger.propagate = False
     huggingface_hub.set_client_factory(_client)
     return huggingface_hub.HfApi()
 
 
-class _Lines(logging.Handler):
-    """What the library says while it waits and retries, as one line of ours each."""
+class _OneLineHandler(logging.Handler):
+    """A handler that prints each message of the library as one line without secrets."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        say(scrubbed(record.getMessage()))
+        log(scrubbed(record.getMessage()))
 
 
 def _client() -> Any:
@@ -236,19 +244,12 @@ def _client() -> Any:
 
 
 def _bounded_wait(response: Any) -> None:
-    told = response.headers.get("Retry-After", "")
-    if response.status_code == 429 and told.isdigit() and int(told) > LONGEST_TOLD_WAIT_SECONDS:
+    wait = response.headers.get("Retry-After", "")
+    if response.status_code == 429 and wait.isdigit() and int(wait) > LONGEST_RETRY_AFTER_SECONDS:
         raise FetchError(
-            f"{endpoint()}: answers 429, too many requests, and to wait {int(told):,} s, longer than the "
-            f"{LONGEST_TOLD_WAIT_SECONDS} s that are waited; run again later, with HF_TOKEN set the limit is higher"
+            f"{endpoint()}: status 429, too many requests, retry after {int(wait):,} s, above the limit of "
+            f"{LONGEST_RETRY_AFTER_SECONDS} s; run again later, or set HF_TOKEN, which has a higher request limit"
         )
-
-
-def _cached(repo: Repo, name: str) -> Path | None:
-    from huggingface_hub import try_to_load_from_cache
-
-    found = try_to_load_from_cache(repo.id, name, repo_type=repo.kind, revision=repo.commit)
-    return Path(found) if isinstance(found, str) else None
 
 
 def _require_space(repo: Repo, size: int) -> None:
@@ -259,8 +260,8 @@ def _require_space(repo: Repo, size: int) -> None:
     free = shutil.disk_usage(there).free
     if free < size:
         raise FetchError(
-            f"{folder}: {_megabytes(free)} are free, {_megabytes(size)} of {repo.id} are to come; make room, or name "
-            "another folder for the cache with HF_HOME"
+            f"{folder}: {_megabytes(free)} are free, {repo.id} needs {_megabytes(size)}; free space, or move the cache "
+            "with HF_HOME"
         )
 
 
@@ -268,8 +269,8 @@ def _megabytes(size: int) -> str:
     return f"{size / 1e6:,.1f} MB" if size >= 100_000 else f"{size / 1e3:,.1f} kB"
 
 
-def _require_sound(repo: Repo, file: HubFile) -> None:
+def _require_intact(repo: Repo, file: HubFile) -> None:
     if _SHA256.fullmatch(file.etag) and (got := sha256_file(file.path)) != file.etag:
         raise FetchError(
-            f"{file.path}: sha256 is {got}, {repo.id} says {file.etag}; the file is damaged: remove it and run again"
+            f"{file.path}: sha256 is {got}, {repo.id} has {file.etag}; the file is damaged: remove it and run again"
         )

@@ -1,6 +1,6 @@
-"""Fetch what a run needs from the hub: the shards of a text, one at a time, and the tokenizer of a model.
+"""Fetch the data of a run from the hub: the shards of a text, one at a time, and the tokenizer of a model.
 
-What can be had is tried in the order of data/hub/repositories.py; why one was passed over is said. What was taken,
+Repositories are tried in the order of data/hub/repositories.py, and the reason for skipping one is logged. The origin,
 with its commit and the digest of every file, is returned for the manifest.
 """
 
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from data.engines.encoder import Encoder
 from data.hub import client as hub
-from data.hub.hub_errors import FetchError, SourceError, scrubbed
+from data.hub.hub_errors import SourceError, scrubbed
 from data.hub.repositories import TEXTS, TOKENIZERS, UNGATED, VOCABULARIES, TextSource
 from data.reading.sources import WANTED, kind
 from utils.errors import UnusableError
@@ -23,18 +23,16 @@ from utils.provenance.digests import TOKENIZER_FILES
 from utils.results.store import write_json
 from utils.settings.config import RunConfig
 
-__all__ = ["FetchError", "Shards", "SourceError", "fetch_tokenizer", "open_shards"]
-
 Candidate = TypeVar("Candidate")
 Found = TypeVar("Found")
 SOURCE_FILE = "source.json"
-"""Beside a fetched tokenizer: where it came from."""
+"""File beside a fetched tokenizer that records its origin."""
 _SLOW_FILES = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "vocab.txt", "tekken.json")
-"""Not needed beside a tokenizer.json, which holds the same and is what the encoder loads."""
+"""Not needed beside a tokenizer.json, which has the same content and is the file that the encoder loads."""
 
 
 class Shards:
-    """The files of a text on the hub, downloaded as they are asked for and not before."""
+    """The files of a text on the hub, each downloaded when it is requested."""
 
     def __init__(self, source: TextSource, repo: hub.Repo, names: Sequence[str]) -> None:
         self.column = source.column
@@ -54,7 +52,7 @@ class Shards:
         self.used.append(hub.download(self._repo, self._names[len(self.used)]))
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what the manifest says about the source: where from, at which commit, which files."""
+        """Return the source for the manifest: repository, commit and files."""
         return {
             "repo": self._repo.id,
             "config": self._source.config,
@@ -68,9 +66,9 @@ class Shards:
 
 
 def open_shards(config: RunConfig) -> Shards:
-    """Return the shards of the hub data set that the settings name, the first of them downloaded.
+    """Return the shards of the configured hub data set, the first of them downloaded.
 
-    Raises SourceError where none of its repositories can be had, FetchError where the hub cannot be reached.
+    Raises SourceError if none of its repositories is available, FetchError if the hub cannot be reached.
     """
     return _first_that_works(
         f"DATASET={config.dataset} DATASET_REPO=auto", _text_sources(config), lambda source: _open(config, source)
@@ -92,17 +90,17 @@ def _open(config: RunConfig, source: TextSource) -> Shards:
     repo = hub.resolve(source.repo, "dataset", config.dataset_revision)
     names = hub.train_files(repo, source.config)
     if kind(Path(names[0])) is None:
-        raise SourceError(f"{source.repo}: holds {names[0]}, wanted {WANTED}; name another repository")
+        raise SourceError(f"{source.repo}: contains {names[0]}, wanted {WANTED}; name another repository")
     shards = Shards(source, repo, names)
-    shards.fetch_next()  # a gated repository lists its files to everybody, and gives them to those with access
+    shards.fetch_next()  # a gated repository lists its files to everybody, but only a download needs access
     return shards
 
 
 def fetch_tokenizer(config: RunConfig, model: str, folder: Path) -> dict[str, Any]:
     """Put the tokenizer of `model`, or the one that TOKENIZER names, into `folder`, whole or not at all.
 
-    Returns where it came from; a folder that is there already is kept. Raises SourceError where no repository gives it
-    or what it gives is another tokenizer, FetchError where the hub cannot be reached.
+    Returns its origin; an existing folder is kept. Raises SourceError if no repository is available or its tokenizer is
+    a different one, FetchError if the hub cannot be reached.
     """
     if (folder / SOURCE_FILE).is_file():
         return dict(json.loads((folder / SOURCE_FILE).read_text(encoding="utf8")))
@@ -117,7 +115,7 @@ def _fetch_tokenizer(named: str, folder: Path) -> dict[str, Any]:
     if "tokenizer.json" in names:
         names = [name for name in names if name not in _SLOW_FILES]
     if not names:
-        raise SourceError(f"{repo_id}: holds no tokenizer; name a repository with a tokenizer.json")
+        raise SourceError(f"{repo_id}: contains no tokenizer; name a repository with a tokenizer.json")
     with folder_written_whole(folder) as temporary:
         files = hub.download_small(repo, names, temporary)
         _check_vocabulary(repo_id, temporary)
@@ -147,7 +145,7 @@ def _check_vocabulary(repo_id: str, folder: Path) -> None:
         ("before each document", begins, wanted.bos_token_id),
     ):
         if got != want:
-            raise SourceError(f"{repo_id}: its tokenizer has {got} {what}, wanted {want}; it is another tokenizer")
+            raise SourceError(f"{repo_id}: its tokenizer has {got} {what}, wanted {want}; it is a different tokenizer")
 
 
 def _first_that_works(what: str, candidates: Sequence[Candidate], fetch: Callable[[Candidate], Found]) -> Found:
@@ -158,9 +156,9 @@ def _first_that_works(what: str, candidates: Sequence[Candidate], fetch: Callabl
         except SourceError as error:
             refused.append(str(error))
             if len(candidates) == 1 and (copy := UNGATED.get(str(candidate))) and "gated" in str(error):
-                raise SourceError(f"{error}; or take an ungated copy, TOKENIZER={copy}") from error
-            if len(refused) == len(candidates) == 1:
+                raise SourceError(f"{error}; or use an ungated copy, TOKENIZER={copy}") from error
+            if len(candidates) == 1:
                 raise
             if len(refused) < len(candidates):
-                hub.say(f"{error}; trying the next repository")
-    raise SourceError(f"{what}: none of its repositories can be had: {' | '.join(refused)}")
+                hub.log(f"{error}; trying the next repository")
+    raise SourceError(f"{what}: none of its repositories is available: {' | '.join(refused)}")

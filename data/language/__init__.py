@@ -1,4 +1,4 @@
-"""Generated text for training without a network: a made-up language and a small tokenizer for it.
+"""Generated text for training without a network: an artificial language and a small tokenizer for it.
 
 Imports `data.reading` and `utils`. Begin with `language.py`.
 """

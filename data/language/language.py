@@ -1,12 +1,12 @@
-"""A made-up language that a model can learn: a lexicon, which words go together, and how a sentence is built.
+"""An artificial language that a model can learn: a lexicon, associations between words, and sentence templates.
 
-Frequencies fall with the rank of a word as in Zipf's law. What is beyond frequencies, from near to far: the verb agrees
-with its subject and the determiner with its noun; a noun has its own adjectives and verbs, a verb its own objects,
-adverbs and prepositions; a sentence may go on about the noun of the one before; a document keeps to one tense, one
-topic and two names. Words are invented, function words are English.
+Word frequencies follow Zipf's law. The structure beyond frequencies, from short to long range: the verb agrees with its
+subject and the determiner with its noun; a noun has its own adjectives and verbs, a verb its own objects, adverbs and
+prepositions; a sentence may continue about the noun of the previous one; a document keeps one tense, one topic and two
+names. Content words are invented, function words are English.
 
-Only integers and numpy's raw PCG64 stream are used: both are the same on every machine and in every numpy version,
-which the methods of `numpy.random.Generator` do not promise.
+Only integers and numpy's raw PCG64 stream are used: both are the same on every machine and in every numpy version.
+`numpy.random.Generator` does not guarantee that for its methods.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ TOPICS, TOPIC_NOUNS = 64, 256
 SHORT_WORDS = 200
 """The most frequent words of a class are shorter than the others."""
 COMPANIONS = 16
-"""Words that go with a word."""
+"""Number of words associated with a word."""
 IS_USUAL = 57344
-"""Of 65,536 draws so many (7 of 8) take a companion, the others any word of the class."""
+"""Of 65,536 draws this many (7 of 8) take a companion, the others any word of the class."""
 
-# One letter a slot of the longest sentence; a template names the letters whose slots it fills:
+# One letter per slot of the longest sentence; a template lists the letters of the slots that it fills:
 #   o: opener and comma; s: determiner, noun, verb, end; A and B: adjectives; D: adverb; O: object; P: place; C: clause
 SLOTS = "oosAsDsOBOPPPCCCCCCs"
 TEMPLATES = (
@@ -54,10 +54,10 @@ _LEXICON_SEED = 20
 
 @dataclass(frozen=True)
 class Language:
-    """Spellings, where each word class begins among them, and the companions of each word."""
+    """Spellings by id, the first id of each word class, and the companions of each word."""
 
     spellings: npt.NDArray[np.object_]
-    """By id, with the space before a word; id 0 is no word; the second half is the same with a capital."""
+    """By id, with the space before a word; id 0 is an empty slot; the second half has the same words capitalised."""
     first: dict[str, int]
     """First id of each list of forms."""
     topic_nouns: Ids
@@ -68,14 +68,14 @@ class Language:
 
 
 def draws_of(generator: np.random.PCG64, rows: int, columns: int) -> Ids:
-    """Return numbers from 0 to 65,535, independent and uniform, as int64 (rows, columns); columns divide by 4."""
+    """Return independent uniform numbers from 0 to 65,535 as int64 (rows, columns); columns is a multiple of 4."""
     raw = generator.random_raw(rows * columns // 4).astype("<u8", copy=False)
     return raw.view("<u2").reshape(rows, columns).astype(np.int64)
 
 
 @cache
 def zipf_table(words: int) -> Ids:
-    """Return 65,536 ranks below `words`; a uniform draw from it takes rank r with a weight of about 1 / (r + 2)."""
+    """Return a table of 65,536 ranks below `words`; a uniform draw gives rank r with a weight of about 1 / (r + 2)."""
     weights = (1 << 30) // (np.arange(words, dtype=np.int64) + 2)
     counts = np.maximum(weights * 65536 // weights.sum(), 1)
     counts[0] += 65536 - counts.sum()
@@ -84,7 +84,7 @@ def zipf_table(words: int) -> Ids:
 
 @lru_cache(maxsize=1)
 def language() -> Language:
-    """Return the language; there is one, whatever the seed of the documents."""
+    """Return the language; it is the same for every seed of the documents."""
     generator = np.random.PCG64(_LEXICON_SEED)
     seen = {*OPENERS, *SINGULAR, *PLURAL, *PREPOSITIONS, *CONJUNCTIONS, *PRONOUNS}
     nouns, verbs, adjectives, adverbs, names = (
@@ -127,10 +127,10 @@ def language() -> Language:
 
 
 def sentences(generator: np.random.PCG64, lengths: Ids, documents: Ids) -> Ids:
-    """Return the sentences of some documents as ids (sentences, slots), 0 where a slot is empty.
+    """Return the sentences of some documents as ids (sentences, slots), 0 for an empty slot.
 
-    `lengths` are the sentences of each document, `documents` its DRAWS_PER_DOCUMENT draws, of which the last four
-    decide topic, tense and names.
+    `lengths` has the number of sentences of each document, `documents` its DRAWS_PER_DOCUMENT draws; the last four of
+    them determine topic, tense and names.
     """
     known = language()
     at = known.first
@@ -180,12 +180,12 @@ def sentences(generator: np.random.PCG64, lengths: Ids, documents: Ids) -> Ids:
 
 
 def is_word(ids: Ids) -> npt.NDArray[np.bool_]:
-    """Say of each id whether it is a word: neither an empty slot nor punctuation."""
+    """Return a mask of the ids that are words, not empty slots or punctuation."""
     return ids > len(PUNCTUATION)
 
 
 def _usual(companions: Ids, of: Ids, draw: Ids, any_word: Ids) -> Ids:
-    # the low bits of a draw choose, its three high bits decide whether the choice counts: the two are independent
+    # the low bits of a draw select a companion, its three high bits decide if it is used: they are independent
     return np.where(draw < IS_USUAL, companions[of, draw % companions.shape[1]], any_word)
 
 

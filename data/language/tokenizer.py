@@ -1,7 +1,7 @@
-"""Train a small byte-level BPE tokenizer, for data that is made here and has none of its own.
+"""Train a small byte-level BPE tokenizer for generated text, which has no published one.
 
-The same input gives the same bytes in every process. `<|endoftext|>` is its one special token: end of text and end of
-document. It has no padding and no beginning-of-text token.
+The same input gives the same bytes in every process. The only special token is `<|endoftext|>`, for end of text and end
+of document. There is no padding token and no beginning-of-text token.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from utils.files import folder_written_whole, write_whole
 
 END_OF_TEXT = "<|endoftext|>"
 SAMPLE_BYTES = 2 << 20
-"""Text from the start of the input that is learnt from; more changes little and takes longer."""
+"""Amount of text, from the start of the input, to train on; more changes little and takes longer."""
 SMALLEST_VOCABULARY = 257
 """The 256 bytes and the special token."""
 FILES = ("tokenizer.json", "tokenizer_config.json")
@@ -27,16 +27,16 @@ FILES = ("tokenizer.json", "tokenizer_config.json")
 def train_tokenizer(input: Path, output: Path, vocabulary_size: int = 4096) -> None:
     """Train on the first 2 MiB of text (key `text`) of a JSONL file; `transformers.AutoTokenizer` loads the folder.
 
-    `output` appears whole or not at all; an earlier tokenizer of ours there is replaced.
-    Raises UnusableError for a vocabulary below 257, a missing input, or an output folder that holds anything else, and
-    DataError for text too poor for the vocabulary.
+    `output` appears whole or not at all; an earlier tokenizer written by this function is replaced.
+    Raises UnusableError for a vocabulary below 257, a missing input, or an output folder with any other file, and
+    DataError if the text is too small or uniform for the vocabulary.
     """
     if vocabulary_size < SMALLEST_VOCABULARY:
         raise UnusableError(f"vocabulary size: got {vocabulary_size}, wanted at least {SMALLEST_VOCABULARY}")
     if not input.is_file():
         raise UnusableError(f"{input}: no such file; name a .jsonl file")
     if output.exists() and not (output.is_dir() and {path.name for path in output.iterdir()} <= set(FILES)):
-        raise UnusableError(f"{output}: exists and is no tokenizer of ours; remove it or name another folder")
+        raise UnusableError(f"{output}: exists and was not written by this command; remove it or name another folder")
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -51,7 +51,7 @@ def train_tokenizer(input: Path, output: Path, vocabulary_size: int = 4096) -> N
     if tokenizer.get_vocab_size() != vocabulary_size:
         raise DataError(
             f"{input}: its text gives {tokenizer.get_vocab_size()} tokens, wanted {vocabulary_size}; "
-            "take more text or a smaller vocabulary"
+            "use more text or a smaller vocabulary"
         )
     _save(tokenizer, output)
 
@@ -71,7 +71,7 @@ def _save(tokenizer: Tokenizer, output: Path) -> None:
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "eos_token": END_OF_TEXT,
-        "model_max_length": 1_000_000_000,  # documents are cut into samples later, never here
+        "model_max_length": 1_000_000_000,  # no limit: documents are cut into samples later
         "clean_up_tokenization_spaces": False,
     }
     with folder_written_whole(output) as temporary:

@@ -1,4 +1,4 @@
-"""Checks of an output.zip: hashes, rules, and every figure worked out again from raw logs and results.
+"""Checks of an output.zip: hashes, rules, and every figure recalculated from raw logs and results.
 
 Imports every other package of `evaluate`. Begin with `check.py`.
 """

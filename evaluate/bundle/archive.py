@@ -1,6 +1,6 @@
-"""An output.zip that somebody sent: opened with distrust, and held against its own manifest.
+"""An output.zip from an untrusted source, checked against its own manifest.
 
-Nothing is unpacked before its name and size are known to be harmless, and nothing is held in memory that may be large.
+No file is unpacked before its name and size are known to be harmless, and no large file is held in memory.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from utils.housekeeping.layout import OUTPUT_LAYOUT
 CHUNK_BYTES = 1 << 20
 MOST_FILES = 100_000
 SMALL_BYTES = 1 << 30
+"""Unpacked size up to which any compression ratio is accepted."""
 LARGEST_RATIO = 100
-"""Unpacked over packed, beyond SMALL_BYTES. Logs are packed some 10 times; what is packed 1,000 times is made to be."""
+"""Largest unpacked over packed size, above SMALL_BYTES. Logs reach about 10; a ratio of 1,000 is made on purpose."""
 UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError)
-"""What zipfile raises for damaged, encrypted and unknown content."""
+"""Exceptions that zipfile raises for damaged, encrypted and unknown content."""
 
 
 class BundleError(ValueError):
-    """A file that is no archive of ours; the message names it and says why."""
+    """A file that is not an archive of shell/wrap.sh; the message names the file and the reason."""
 
 
 @dataclass(frozen=True)
@@ -44,16 +45,14 @@ class Bundle:
     manifest: dict[str, Any]
     listed: dict[str, Listed]
     kinds: dict[str, str]
-    """Kind (utils/housekeeping/layout.py) of every file that the suite may have written; the two lists are not among
-    them.
-    """
+    """Kind (utils/housekeeping/layout.py) of each file that the suite can have written, without the two lists."""
 
     def of_kind(self, kind: str) -> list[str]:
-        """Return the paths of a kind, sorted."""
+        """Return the sorted paths of a kind."""
         return sorted(path for path, found in self.kinds.items() if found == kind)
 
     def extract(self, name: str, folder: Path) -> Path:
-        """Write a file of the archive into `folder` under its last name; raise one of UNREADABLE for a damaged one."""
+        """Write a file of the archive into `folder` under its base name; raise one of UNREADABLE if it is damaged."""
         path = folder / Path(name).name
         with self.archive.open(name) as source, path.open("wb") as target:
             while piece := source.read(CHUNK_BYTES):
@@ -63,20 +62,22 @@ class Bundle:
 
 @contextmanager
 def opened(path: Path) -> Iterator[tuple[Bundle | None, list[str]]]:
-    """Yield the archive and what is wrong with names and sizes in it; None for it where it had better not be read.
+    """Yield the archive and the faults of its names and sizes; None instead of the archive if there are such faults.
 
-    Raises BundleError for what is no zip file, holds no manifest.json, or one that is none.
+    Raises BundleError if the file is not a zip file or its manifest.json is missing or malformed.
     """
     try:
         archive = zipfile.ZipFile(path)
     except (*UNREADABLE, ValueError) as error:
         raise BundleError(
-            f"{path}: no zip file that can be read ({error}); wanted an output.zip of shell/wrap.sh"
+            f"{path}: cannot be read as a zip file ({error}); wanted an output.zip of shell/wrap.sh"
         ) from error
     with archive:
         members = archive.infolist()
         if MANIFEST not in archive.namelist():
-            raise BundleError(f"{path}: holds no {MANIFEST}; pack the results again with this version's shell/wrap.sh")
+            raise BundleError(
+                f"{path}: contains no {MANIFEST}; pack the results again with this version's shell/wrap.sh"
+            )
         faults = [*_unsafe(members), *_too_large(members, path.stat().st_size)]
         if faults:
             yield None, faults
@@ -90,7 +91,7 @@ def opened(path: Path) -> Iterator[tuple[Bundle | None, list[str]]]:
 
 
 def kind_of(name: str) -> str | None:
-    """Return the kind of a path in an archive, None for one that shell/wrap.sh does not pack."""
+    """Return the kind of a path in an archive; None for a path that shell/wrap.sh never packs."""
     *folders, file = name.split("/")
     layout = OUTPUT_LAYOUT
     for folder in folders:
@@ -103,17 +104,17 @@ def kind_of(name: str) -> str | None:
 
 
 def disagreements(bundle: Bundle) -> Iterator[str]:
-    """Yield what is not as the manifest lists it: a file changed, missing, added, or one that the suite never packs."""
-    there = [name for name in bundle.archive.namelist() if name not in (MANIFEST, SUMS)]
-    for name in sorted({*there, *bundle.listed}):
+    """Yield each file that was changed, removed or added since the manifest was made, or that the suite never packs."""
+    present = [name for name in bundle.archive.namelist() if name not in (MANIFEST, SUMS)]
+    for name in sorted({*present, *bundle.listed}):
         if name not in bundle.listed:
             yield f"{name}: is not in {MANIFEST}: it was added"
-        elif name not in there:
-            yield f"{name}: is in {MANIFEST} and not in the archive: it was taken out"
+        elif name not in present:
+            yield f"{name}: is in {MANIFEST} but not in the archive: it was removed"
         else:
             yield from _changed(bundle, name)
-        if name in there and name not in bundle.kinds:
-            yield f"{name}: the suite packs no file of this name"
+        if name in present and name not in bundle.kinds:
+            yield f"{name}: the suite never packs a file of this name"
     yield from _sums(bundle)
 
 
@@ -130,41 +131,41 @@ def _changed(bundle: Bundle, name: str) -> Iterator[str]:
     wanted = bundle.listed[name]
     if (size, digest.hexdigest()) != wanted:
         yield (
-            f"{name}: has {size:,} bytes and sha256 {digest.hexdigest()}, {MANIFEST} says {wanted.bytes:,} and "
+            f"{name}: has {size:,} bytes and sha256 {digest.hexdigest()}, {MANIFEST} lists {wanted.bytes:,} and "
             f"{wanted.sha256}: it was changed"
         )
 
 
 def _sums(bundle: Bundle) -> Iterator[str]:
     try:
-        said = bundle.archive.read(SUMS)
+        stored = bundle.archive.read(SUMS)
         wanted = archive_manifest.sums(bundle.listed, bundle.archive.read(MANIFEST))
     except KeyError:
         yield f"{SUMS}: is missing"
     except UNREADABLE as error:
         yield f"{SUMS}: cannot be read ({error})"
     else:
-        if said != wanted:
-            yield f"{SUMS}: does not say what {MANIFEST} says: one of them was changed"
+        if stored != wanted:
+            yield f"{SUMS}: disagrees with {MANIFEST}: one of them was changed"
 
 
 def _unsafe(members: list[zipfile.ZipInfo]) -> list[str]:
-    """Return what could write somewhere else when it is unpacked, or be read as two things."""
+    """Return the members that could be written outside the folder when unpacked, or that are ambiguous."""
     faults = []
     seen: set[str] = set()
     for member in members:
         name, kind = member.orig_filename, stat.S_IFMT(member.external_attr >> 16)
         why = None
         if name != member.filename or not name.isprintable() or re.search(r'[\\:*?"<>|]', name):
-            why = "characters that file systems read differently"
+            why = "characters that file systems interpret differently"
         elif name.startswith("/") or any(part in ("", ".", "..") for part in name.split("/")):
-            why = "a path that may lead out of the folder that it is unpacked in"
+            why = "a path that may lead out of the folder of the archive"
         elif kind not in (0, stat.S_IFREG):
-            why = "no regular file"
+            why = "not a regular file"
         elif member.flag_bits & 1:
             why = "encrypted"
         elif name.casefold() in seen:
-            why = "stands there twice"
+            why = "a second file of this name"
         seen.add(name.casefold())
         if why:
             faults.append(f"{ascii(name)}: refused: {why}")
@@ -177,13 +178,12 @@ def _too_large(members: list[zipfile.ZipInfo], packed_bytes: int) -> list[str]:
     if len(members) > MOST_FILES:
         faults.append(f"{len(members):,} files: refused: more than {MOST_FILES:,}")
     if sum(member.compress_size for member in members) > packed_bytes:
-        faults.append(f"{packed_bytes:,} bytes: refused: its files overlap, as in an archive made to fill a disk")
+        faults.append(f"{packed_bytes:,} bytes: refused: its files overlap, as in a zip bomb")
     if unpacked > SMALL_BYTES and unpacked > LARGEST_RATIO * packed_bytes:
         faults.append(
-            f"{unpacked:,} bytes packed in {packed_bytes:,}: refused: more than {LARGEST_RATIO} times, as in "
-            "one made to fill a disk"
+            f"{unpacked:,} bytes packed in {packed_bytes:,}: refused: more than {LARGEST_RATIO} times, as in a zip bomb"
         )
     for member in members:
-        if member.file_size > LARGEST_JSON_BYTES and not member.filename.startswith("logs/"):  # which are streamed
-            faults.append(f"{member.filename}: refused: {member.file_size:,} bytes, more than any of ours")
+        if member.file_size > LARGEST_JSON_BYTES and not member.filename.startswith("logs/"):  # logs are streamed
+            faults.append(f"{member.filename}: refused: {member.file_size:,} bytes, more than any file of the suite")
     return faults

@@ -1,8 +1,8 @@
-"""A result of an archive held against its raw log: every sample, setting and summary is worked out again.
+"""A result of an archive compared with its raw log: every sample, setting and summary is recalculated.
 
-Our own trainers end their log with their raw samples (utils/results/raw_samples.py), which must be those of the result
-to the last digit, and those of the progress lines as far as these are printed. Primus's own log is read as
-train/prim/log_report.py reads it. What no log holds - energy, the clock on the wall, the host - is not looked at.
+The suite's trainers end their log with their raw samples (utils/results/raw_samples.py). These must equal those of the
+result to the last digit, and agree with the progress lines to the digits printed there. The log of Primus is read as
+train/prim/log_report.py reads it. Values that are in no log (energy, dates, the host) are not checked.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from utils.results.step_line import Step, parse_step
 
 LONGEST_LINE = 1 << 20
 SECONDS_ROUNDING, LOSS_ROUNDING = 0.5e-3, 0.5e-4
-"""Half a unit of the last digit of a progress line."""
+"""Half a unit of the last digit in a progress line."""
 _PROGRESS = re.compile(r"\[\w+\] Step \d")
 
 
 @dataclass
-class Said:
-    """What the logs of one job say."""
+class LoggedRun:
+    """Everything read from the logs of one job."""
 
     progress: dict[int, Step] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
@@ -40,52 +40,52 @@ class Said:
 
     @property
     def is_whole(self) -> bool:
-        """Whether there are raw samples and what they are samples of."""
+        """True if the logs hold raw samples, and the identity and sections of the run that they belong to."""
         sections = [self.facts.get(section) for section in raw_samples.SECTIONS]
         has_all = self.facts.keys() >= {*raw_samples.IDENTITY} and all(
             isinstance(section, dict) for section in sections
         )
         return has_all and bool(self.samples["steps"])
 
-    def take(self, line: str, where: str) -> None:
-        """Take one line; those of other ranks may stand before it on the same line."""
+    def read(self, line: str, where: str) -> None:
+        """Read one line, which may begin with output of other ranks."""
         start = line.find(raw_samples.PREFIX + "{")
         if start >= 0:
-            self._take_raw(raw_samples.parse(line[start:]), where)
+            self._read_raw(raw_samples.parse(line[start:]), where)
         elif match := _PROGRESS.search(line):
             step = parse_step(line[match.start() :])
             if step is not None:
                 self.progress[step.number] = step
 
-    def _take_raw(self, content: dict[str, Any] | None, where: str) -> None:
+    def _read_raw(self, content: dict[str, Any] | None, where: str) -> None:
         if content is None:
-            self.faults.append(f"{where}: a damaged line of raw samples")
+            self.faults.append(f"{where}: damaged line of raw samples")
         elif content.keys() == self.samples.keys():
             for key, value in content.items():
                 self.samples[key].append(value)
         elif self.facts.keys() & content.keys():
-            self.faults.append(f"{where}: {', '.join(content)} once more: is this the log of one run?")
+            self.faults.append(f"{where}: {', '.join(content)} a second time; wanted the log of one run")
         else:
             self.facts |= content
 
 
 def check(bundle: Bundle, result: Mapping[str, Any]) -> list[str]:
-    """Return what speaks against a result in its logs, which must be there for an ok one."""
+    """Return the faults of a result against its logs; an ok result must have logs."""
     names = logs_of(bundle, result)
     if result["provenance"].get("logs"):
-        return ["was read from a log that is not in the archive: no figure of it can be worked out"]
+        return ["was extracted from a log that is not in the archive: no figure can be recalculated"]
     if not names:
-        missing = f"logs/{_stem(result)}{_ending(result)}: is missing: no figure of this result can be worked out"
+        missing = f"logs/{_stem(result)}{_ending(result)}: is missing: no figure of this result can be recalculated"
         return [missing] if result["status"] == "ok" else []
     try:
-        found = _of_primus(bundle, result, names) if result["framework"] == "prim" else _of_ours(bundle, result, names)
-        return list(found)
+        check_log = _check_primus_log if result["framework"] == "prim" else _check_own_log
+        return list(check_log(bundle, result, names))
     except UNREADABLE as error:
         return [f"{', '.join(names)}: cannot be read ({error})"]
 
 
 def logs_of(bundle: Bundle, result: Mapping[str, Any]) -> list[str]:
-    """Return the logs of a result, one a node; for Primus its own."""
+    """Return the logs of a result, one for each node; for Primus, those that Primus writes."""
     names = re.compile(rf"logs/{re.escape(_stem(result))}(_node[0-9]+)?{re.escape(_ending(result))}")
     return [name for name in bundle.of_kind("log") if names.fullmatch(name)]
 
@@ -100,43 +100,43 @@ def _ending(result: Mapping[str, Any]) -> str:
     return ".primus.log" if result["framework"] == "prim" else ".log"
 
 
-def _of_ours(bundle: Bundle, result: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
-    said = Said()
+def _check_own_log(bundle: Bundle, result: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
+    run = LoggedRun()
     for name in names:
         with bundle.archive.open(name) as raw:
             text = io.TextIOWrapper(raw, encoding="utf8", errors="replace")
             for number, line in enumerate(iter(lambda text=text: text.readline(LONGEST_LINE), ""), 1):  # type: ignore[misc]
-                said.take(line, f"{name}:{number}")
-    where = names[0] if len(names) == 1 else f"{names[0]} and those of other nodes"
-    yield from said.faults
-    if said.is_whole:
-        differences = [*_facts(said, result, where), *_samples(store.rounded(said.samples), result, where)]
+                run.read(line, f"{name}:{number}")
+    where = names[0] if len(names) == 1 else f"{names[0]} and those of the other nodes"
+    yield from run.faults
+    if run.is_whole:
+        differences = [*_facts(run, result, where), *_samples(store.rounded(run.samples), result, where)]
         yield from differences
         if differences:
-            return  # what follows relies on numbers where the result, whose form is known, has numbers
-        yield from _summary(said, result, where)
-        yield from _progress(said.progress, said.samples, result["training_config"]["dp"] == 1, where, exact=True)
+            return  # the log can hold anything; only where it equals the result, its values are known to be numbers
+        yield from _summary(run, result, where)
+        yield from _progress(run.progress, run.samples, result["training_config"]["dp"] == 1, where, exact=True)
     elif result["status"] == "ok":
-        yield f"{where}: holds no raw samples of this run, or not all: no figure can be worked out"
+        yield f"{where}: no complete raw samples of this run: no figure can be recalculated"
     else:
         of_one_rank = result["training_config"]["dp"] == 1
-        yield from _progress(said.progress, result, of_one_rank, where, exact=False)
+        yield from _progress(run.progress, result, of_one_rank, where, exact=False)
 
 
-def _facts(said: Said, result: Mapping[str, Any], where: str) -> Iterator[str]:
+def _facts(run: LoggedRun, result: Mapping[str, Any], where: str) -> Iterator[str]:
     for key in raw_samples.IDENTITY:
-        yield from _difference(key, result.get(key), said.facts[key], where)
+        yield from _difference(key, result.get(key), run.facts[key], where)
     for section in raw_samples.SECTIONS:
-        logged = store.rounded({section: said.facts[section]})[section]
+        logged = store.rounded({section: run.facts[section]})[section]
         for key, value in logged.items():
             yield from _difference(f"{section}.{key}", result[section].get(key), value, where)
-    if missing := result["training_config"].keys() - {"reasons"} - said.facts["training_config"].keys():
-        yield f"training_config: the log does not say {', '.join(sorted(missing))} ({where})"
+    if missing := result["training_config"].keys() - {"reasons"} - run.facts["training_config"].keys():
+        yield f"training_config: the log lacks {', '.join(sorted(missing))} ({where})"
 
 
-def _summary(said: Said, result: Mapping[str, Any], where: str) -> Iterator[str]:
-    """Work out tokens/s and step times again, from the log's own samples and settings."""
-    config, times, waits = said.facts["training_config"], said.samples["step_times"], said.samples["data_wait_seconds"]
+def _summary(run: LoggedRun, result: Mapping[str, Any], where: str) -> Iterator[str]:
+    """Recalculate tokens/s and step times from the samples and settings of the log."""
+    config, times, waits = run.facts["training_config"], run.samples["step_times"], run.samples["data_wait_seconds"]
     tokens, excluded = config["global_batch_size"] * config["sequence_length"], warmup_steps(len(times))
     waiting = {"data_wait_fraction": data_wait_fraction(times[excluded:], waits[excluded:])}
     yield from _performance(summarize(times, tokens, config["num_gpus"]) | waiting, result, where)
@@ -159,7 +159,7 @@ def _samples(logged: Mapping[str, Any], result: Mapping[str, Any], where: str) -
             more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
             first = wrong[0]
             yield (
-                f"{key}: step {result['steps'][first]}: the result says {stored[first]}, the log {values[first]}{more} "
+                f"{key}: step {result['steps'][first]}: the result has {stored[first]}, the log {values[first]}{more} "
                 f"({where})"
             )
 
@@ -167,24 +167,25 @@ def _samples(logged: Mapping[str, Any], result: Mapping[str, Any], where: str) -
 def _progress(
     progress: Mapping[int, Step], samples: Mapping[str, Any], is_one_rank: bool, where: str, *, exact: bool
 ) -> Iterator[str]:
-    """Hold the samples against the lines printed while it ran; the loss there is the reporting rank's own."""
+    """Compare the samples with the progress lines, whose loss is that of the reporting rank only."""
     for step, seconds, loss in zip(samples["steps"], samples["step_times"], samples["loss_values"], strict=True):
         line = progress.get(step)
         if line is None:
             if exact:
-                yield f"{where}: has no line of step {step} from while it ran"
+                yield f"{where}: has no progress line of step {step}"
                 return
             continue
         wrong = abs(line.seconds - seconds) > SECONDS_ROUNDING + 1e-5 * seconds
         if is_one_rank and loss is not None and math.isfinite(line.loss):
             wrong = wrong or abs(line.loss - loss) > LOSS_ROUNDING + 1e-6 * abs(loss)
         if wrong:
-            was = f"{line.seconds:.3f} s, loss {line.loss:.4f}"
-            yield f"{where}: step {step} was {was} while it ran; the samples say {seconds:.6g} s, loss {loss}"
+            printed = f"{line.seconds:.3f} s, loss {line.loss:.4f}"
+            sampled = f"{seconds:.6g} s, loss {loss}"
+            yield f"{where}: step {step}: the progress line has {printed}; the samples have {sampled}"
             return
 
 
-def _of_primus(bundle: Bundle, result: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
+def _check_primus_log(bundle: Bundle, result: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
     config = result["training_config"]
     with tempfile.TemporaryDirectory() as folder:
         paths = [bundle.extract(name, Path(folder)) for name in names]
@@ -213,7 +214,7 @@ def _of_primus(bundle: Bundle, result: Mapping[str, Any], names: Sequence[str]) 
 
 def _difference(key: str, stored: Any, logged: Any, where: str) -> Iterator[str]:
     if not _is_same(stored, logged):
-        yield f"{key}: the result says {json.dumps(stored)}, the log {json.dumps(logged)} ({where})"
+        yield f"{key}: the result has {json.dumps(stored)}, the log {json.dumps(logged)} ({where})"
 
 
 def _is_same(stored: Any, logged: Any) -> bool:

@@ -1,8 +1,7 @@
-"""The comparisons of an archive made again from the results in it, and held against what they say.
+"""The comparisons of an archive, checked against new ones made from the results in the archive.
 
-Every number of compare.json is worked out again. Where the same code has packed the archive, compare.md and
-compare.html are made again as well and must be the same to the letter; compare.png depends on fonts and libraries, and
-is held against the manifest only.
+Every number of compare.json is recalculated. If this same code packed the archive, compare.md and compare.html are
+made again too and must have the same lines. compare.png depends on fonts and libraries, so only the manifest covers it.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from evaluate.checks.entries import Loaded, load_results
 from evaluate.metrics import prices
 from evaluate.metrics.prices import Price
 from evaluate.page.page import page
-from evaluate.report import comparison_json as report_json
-from evaluate.report import text as report
 from evaluate.report.comparison import Comparison, compare
+from evaluate.report.comparison_json import COMPARISON_VERSION, as_json
+from evaluate.report.text import markdown
 from evaluate.verdict import pairs
 from utils import redact
 from utils.housekeeping.archive_manifest import MANIFEST
@@ -32,18 +31,18 @@ from utils.results import store
 from utils.settings.config import ROOT
 
 SHOWN = 10
-"""Differences of one comparison that are named; of more, the number is said."""
+"""Largest number of differences of one comparison that are listed; the rest is counted."""
 RELATIVE = 1e-6
-"""Beyond any difference between libraries, and below any that a report shows."""
+"""Relative tolerance: above any difference between libraries, below any that a report shows."""
 
 
 @dataclass(frozen=True)
-class Stored:
-    """What a compare.json says of how it was made."""
+class StoredComparison:
+    """The content of a compare.json, and the options it was made with."""
 
     content: dict[str, Any]
     folders: tuple[str, ...]
-    """As they were named when it was made, the first being the one that it stands in."""
+    """Folders as named on the command line; the first is the one that holds the compare.json."""
     by: str
     baseline: str | None
     band: float
@@ -53,24 +52,24 @@ class Stored:
 
 
 def check(bundle: Bundle, root: Path) -> Iterator[str]:
-    """Yield what speaks against the comparisons in an archive, whose results and probes are extracted to `root`."""
+    """Yield the faults of the comparisons in an archive, whose results and probes are extracted to `root`."""
     for name in bundle.of_kind("comparison"):
         if Path(name).name == "compare.json":
-            yield from (f"{name}: {line}" for line in _of_one(bundle, name, root))
+            yield from (f"{name}: {line}" for line in _check_one(bundle, name, root))
     for place in {str(Path(name).parent) for name in bundle.of_kind("comparison")}:
         if _at(place, "compare.json") not in bundle.kinds:
-            yield f"{_at(place, 'compare.json')}: is missing: the comparison beside it cannot be worked out again"
+            yield f"{_at(place, 'compare.json')}: is missing: the comparison beside it cannot be recalculated"
 
 
 def notes(bundle: Bundle) -> list[str]:
-    """Return what is not looked at."""
+    """Return one line for each check that is left out."""
     if not bundle.of_kind("comparison") or _is_same_code(bundle):
         return []
     commit = bundle.manifest.get("git_commit") or "unknown"
-    return [f"packed by other code (commit {commit}): compare.md and compare.html were held against {MANIFEST} only"]
+    return [f"packed by other code (commit {commit}): compare.md and compare.html were checked against {MANIFEST} only"]
 
 
-def _of_one(bundle: Bundle, name: str, root: Path) -> Iterator[str]:
+def _check_one(bundle: Bundle, name: str, root: Path) -> Iterator[str]:
     try:
         stored = _stored(bundle, name)
         place = Path(name).parent
@@ -81,30 +80,30 @@ def _of_one(bundle: Bundle, name: str, root: Path) -> Iterator[str]:
     except (*UNREADABLE, RecursionError) as error:
         yield f"cannot be read ({error})"
         return
-    again = _made_again(found, stored)
-    wanted = json.loads(json.dumps(report_json.as_json(again)))
+    again = _recalculated(found, stored)
+    wanted = json.loads(json.dumps(as_json(again)))
     differences = list(_differences("", stored.content, wanted))
     yield from islice(differences, SHOWN)
     if len(differences) > SHOWN:
-        yield f"and {len(differences) - SHOWN} more differences"
+        yield f"and {len(differences) - SHOWN} more"
     if _is_same_code(bundle) and not differences:
         yield from _pages(bundle, place, again)
 
 
-def _stored(bundle: Bundle, name: str) -> Stored:
-    """Read a compare.json; raise ValueError for one of another version, or that is none."""
+def _stored(bundle: Bundle, name: str) -> StoredComparison:
+    """Read a compare.json; raise ValueError if it is malformed or of another version."""
     content = json.loads(bundle.archive.read(name))
     try:
         version = content["comparison_version"]
-        if version != report_json.COMPARISON_VERSION:
-            made = report_json.COMPARISON_VERSION
-            raise ValueError(f"comparison_version {version!r}, this code makes {made}: compare again, then pack again")
+        if version != COMPARISON_VERSION:
+            wanted = f"wanted {COMPARISON_VERSION}; compare again, then pack again"
+            raise ValueError(f"comparison_version: got {version!r}, {wanted}")
         folders = tuple(str(folder) for folder in content["folders"])
         by, band, target_loss = content["by"], float(content["band"]), content.get("target_loss")
         if by not in pairs.BY or not folders or not 0 <= band < 1:
-            raise ValueError(f"by {by!r}, band {band!r} and folders {folders!r} are no way to compare")
+            raise ValueError(f"by {by!r}, band {band!r}, folders {folders!r}: not options of a comparison")
         table = content["price_table"]
-        return Stored(
+        return StoredComparison(
             content,
             folders,
             by,
@@ -115,11 +114,11 @@ def _stored(bundle: Bundle, name: str) -> Stored:
             float(content["token_budget"]),
         )
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"is no comparison of ours ({type(error).__name__}: {error})") from error
+        raise ValueError(f"is not a comparison of the suite ({type(error).__name__}: {error})") from error
 
 
 def load(folders: Sequence[Path], names: Sequence[str]) -> Loaded:
-    """Return what `load_results` finds in folders, with the paths that it has by other names of these."""
+    """Return the results in `folders`, with each folder in their paths replaced by its entry in `names`."""
     try:
         found = load_results(folders)
     except store.ResultError:  # nothing in them
@@ -135,25 +134,25 @@ def load(folders: Sequence[Path], names: Sequence[str]) -> Loaded:
 
 
 def _places(root: Path, place: Path, folders: Sequence[str]) -> list[Path]:
-    """Return where the folders that were compared are below `root`; raise ValueError where one is not there."""
+    """Return the compared folders below `root`; raise ValueError if one is not in the archive."""
     first = Path(folders[0]).parent if folders[0].endswith(".json") else Path(folders[0])
     found = []
     for folder in folders:
         inside = root / os.path.normpath(place / os.path.relpath(folder, first))
         if not inside.is_relative_to(root) or ".." in inside.relative_to(root).parts or not inside.exists():
-            raise ValueError(f"compares {folder}, which is not in the archive: cannot be worked out again")
+            raise ValueError(f"compares {folder}, which is not in the archive: cannot be recalculated")
         found.append(inside)
     return found
 
 
-def _made_again(loaded: Loaded, stored: Stored) -> Comparison:
+def _recalculated(loaded: Loaded, stored: StoredComparison) -> Comparison:
     folders = [Path(folder) for folder in stored.folders]
     asked = (stored.by, stored.baseline, stored.band, stored.price_table, stored.target_loss, stored.token_budget)
     return compare(loaded, folders, *asked)
 
 
 def _pages(bundle: Bundle, place: Path, again: Comparison) -> Iterator[str]:
-    makers: Mapping[str, Callable[[Comparison], str]] = {"compare.md": report.markdown, "compare.html": page}
+    makers: Mapping[str, Callable[[Comparison], str]] = {"compare.md": markdown, "compare.html": page}
     for file, make in makers.items():
         name = _at(str(place), file)
         if name not in bundle.kinds:
@@ -162,7 +161,7 @@ def _pages(bundle: Bundle, place: Path, again: Comparison) -> Iterator[str]:
         wanted = redact.text(make(again)).splitlines()
         for number, (one, other) in enumerate(zip(stored, wanted, strict=False), 1):
             if one != other:
-                yield f"{name}:{number}: says {_excerpt(one, other)}, the results give {_excerpt(other, one)}"
+                yield f"{name}:{number}: has {_excerpt(one, other)}, the results give {_excerpt(other, one)}"
                 break
         else:
             if len(stored) != len(wanted):
@@ -174,7 +173,7 @@ def _differences(where: str, stored: Any, wanted: Any) -> Iterator[str]:
         for key in sorted({*stored, *wanted}, key=str):
             inner = f"{where}.{key}" if where else str(key)
             if key not in wanted:
-                yield f"{inner}: is nothing that the results give"
+                yield f"{inner}: does not follow from the results"
             elif key not in stored:
                 yield f"{inner}: is missing"
             else:
@@ -186,7 +185,7 @@ def _differences(where: str, stored: Any, wanted: Any) -> Iterator[str]:
         for index, (one, other) in enumerate(zip(stored, wanted, strict=True)):
             yield from _differences(f"{where}[{index}]", one, other)
     elif not _is_same(stored, wanted):
-        yield f"{where}: says {_shown(stored)}, the results give {_shown(wanted)}"
+        yield f"{where}: has {_shown(stored)}, the results give {_shown(wanted)}"
 
 
 def _is_same(stored: Any, wanted: Any) -> bool:
@@ -205,7 +204,7 @@ def _at(place: str, file: str) -> str:
 
 
 def _excerpt(line: str, other: str) -> str:
-    """The part of a line where it begins to be another."""
+    """Return the part of `line` around its first difference from `other`."""
     start = next((index for index, pair in enumerate(zip(line, other, strict=False)) if pair[0] != pair[1]), 0)
     return repr(line[max(0, start - 20) : start + 40])
 

@@ -1,8 +1,8 @@
-"""The rules of a believable result: its numbers follow from its raw samples, and what was asked is what ran.
+"""Rules of consistency: a result's numbers follow from its raw samples, and the requested settings are those that ran.
 
-Each rule is one small function of a result that satisfies the schema; it returns what it found as lines for a person.
-Most also look at results that are not ok, as far as those have values. Energy, utilisation and matrix-multiply rates
-are not judged here.
+Each rule is one small function. It takes a result that satisfies the schema and returns its findings as lines of text.
+Most rules also check results that are not ok, as far as those have values. evaluate/checks/limits.py checks memory,
+energy and utilisation.
 """
 
 from __future__ import annotations
@@ -13,31 +13,37 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
-from evaluate.metrics.steady import steady_step_times, steps_take_time
+from evaluate.metrics.steady import SHORTEST_STEP_SECONDS, steady_step_times
 from utils.results.performance import DATA_WAIT, data_wait_fraction, data_wait_warning, warmup_steps
-from utils.results.schema import Result
+from utils.results.schema import KNOWN_FROM_A_LOG, Result
 from utils.results.store import SAMPLE_ROUNDING, SHARE_ROUNDING, SUMMARY_ROUNDING
 
 Rule = Callable[[Result], list[str]]
 
 FLOAT32_RELATIVE = 1e-6
-"""A setting that passed through a float32 in its framework (2**-24 = 6e-8 relative) is still the same setting."""
+"""Tolerance for a setting that its framework keeps as float32 (2**-24 = 6e-8 relative)."""
 WARN_EPOCHS, MAX_EPOCHS = 1, 4
-"""Above the first a loss is no longer one of unseen data; above the second a small corpus is being memorised."""
+"""Above the first the loss is no longer that of unseen data; above the second a small corpus is being memorised."""
 OWN_WEIGHTS_ONLY = ("prim",)
-"""Frameworks that draw their own initial weights whatever INIT says (settings map, row `initial weights`)."""
+"""Frameworks that draw their own initial weights and ignore INIT (settings map, row `initial weights`)."""
 REPEATS_IN_A_ROW = 3
 LARGEST_NUMBER = 1e18
-"""No quantity of a result comes near; beyond it arithmetic overflows."""
+"""Far above every quantity of a result; arithmetic beyond it overflows."""
 
 
 def steps_are_complete(result: Result) -> list[str]:
-    """An ok result has each step from 1 to max_steps, but for those that a log has no time of (`excluded_steps`)."""
+    """An ok result has each step from 1 to max_steps, except those whose time the log lacks (`excluded_steps`)."""
     wanted = result["training_config"]["max_steps"]
     excluded = {int(step) for step in result.get("excluded_steps", {})}
     if result["status"] != "ok" or (sorted({*result["steps"], *excluded}) == list(range(1, wanted + 1)) and wanted > 0):
         return []
     return [f"steps: got {len(result['steps'])} steps, wanted each of 1 to {wanted}"]
+
+
+def steps_take_time(result: Result) -> list[str]:
+    """Every step time is above zero."""
+    wrong = [time for time in result["step_times"] if time < SHORTEST_STEP_SECONDS]
+    return [f"step_times: got {wrong[0]} s, wanted more than 0"] if wrong else []
 
 
 def losses_are_positive(result: Result) -> list[str]:
@@ -47,7 +53,7 @@ def losses_are_positive(result: Result) -> list[str]:
 
 
 def warmup_is_excluded(result: Result) -> list[str]:
-    """The summary leaves out at least the steps of `utils.results.performance.warmup_steps`, and not all."""
+    """The summary excludes at least the steps of `utils.results.performance.warmup_steps`, but not all steps."""
     excluded, count = result["performance_metrics"]["warmup_steps_excluded"], len(result["steps"])
     if excluded is None:
         return ["warmup_steps_excluded: missing in a result that says ok"] if result["status"] == "ok" else []
@@ -68,7 +74,7 @@ def step_times_agree(result: Result) -> list[str]:
         key = f"{name}_step_time_seconds"
         found += _disagreement(key, stored[key], value, _summary_tolerance(value))
     deviation = math.dist(times, [mean] * len(times)) / math.sqrt(len(times) - 1) if len(times) > 1 else 0.0
-    tolerance = _summary_tolerance(max(times))  # the rounding of the samples, not of their much smaller deviation
+    tolerance = _summary_tolerance(max(times))  # rounding follows the size of a sample, not the smaller deviation
     return found + _disagreement("std_step_time_seconds", stored["std_step_time_seconds"], deviation, tolerance)
 
 
@@ -89,7 +95,7 @@ def throughput_agrees(result: Result) -> list[str]:
 
 
 def data_wait_agrees(result: Result) -> list[str]:
-    """The share of a step spent waiting for samples follows from the raw waits; None where one is unknown."""
+    """The share of a step spent waiting for samples follows from the raw waits; it is None if a wait is unknown."""
     waits, stored = result["data_wait_seconds"], result["performance_metrics"]["data_wait_fraction"]
     negative = [wait for wait in waits if wait is not None and wait < 0]
     if negative:
@@ -104,8 +110,8 @@ def data_wait_agrees(result: Result) -> list[str]:
     return _disagreement("data_wait_fraction", stored, expected, tolerance)
 
 
-def long_data_wait_is_said(result: Result) -> list[str]:
-    """A result whose steps waited for samples longer than the limit holds the warning."""
+def long_data_wait_has_warning(result: Result) -> list[str]:
+    """A result whose steps waited for samples longer than the limit has the warning."""
     waiting = result["performance_metrics"]["data_wait_fraction"]
     if data_wait_warning(waiting) is None or any(text.startswith(DATA_WAIT) for text in result["warnings"]):
         return []
@@ -113,7 +119,7 @@ def long_data_wait_is_said(result: Result) -> list[str]:
 
 
 def batch_adds_up(result: Result) -> list[str]:
-    """GBS = MBS x DP x GA and GPUs = DP x TP x PP x CP, all above zero; not judged where a log leaves one unknown."""
+    """GBS = MBS x DP x GA and GPUs = DP x TP x PP x CP, all above zero; not checked if a log leaves one unknown."""
     c = result["training_config"]
     found = []
     if any(c[key] is None for key in ("micro_batch_size", "gradient_accumulation", "dp", "tp", "pp", "cp")):
@@ -129,8 +135,8 @@ def batch_adds_up(result: Result) -> list[str]:
     return found
 
 
-def asked_is_what_ran(result: Result) -> list[str]:
-    """Every setting that was read back from the framework is the one that was asked for."""
+def requested_settings_ran(result: Result) -> list[str]:
+    """Every setting that was read back from the framework has the requested value."""
     asked, ran = result["training_config"], result["resolved_config"]
     cannot = {"reasons", "init"} if result["framework"] in OWN_WEIGHTS_ONLY else {"reasons"}
     return [
@@ -141,7 +147,7 @@ def asked_is_what_ran(result: Result) -> list[str]:
 
 
 def data_is_not_memorised(result: Result) -> list[str]:
-    """At most MAX_EPOCHS passes over the data, unless allow_repeat was asked for."""
+    """A training passes over its data MAX_EPOCHS times at most, unless allow_repeat is set."""
     epochs = result["fingerprint"]["epochs"]
     if epochs is None or epochs <= MAX_EPOCHS or result["training_config"].get("allow_repeat") is True:
         return []
@@ -149,7 +155,7 @@ def data_is_not_memorised(result: Result) -> list[str]:
 
 
 def data_is_seen_once(result: Result) -> list[str]:
-    """More than one pass, or an unknown number of them, is worth a warning."""
+    """A training passes over its data once; more passes, or an unknown number, give a warning."""
     epochs = result["fingerprint"]["epochs"]
     if epochs is None:
         return ["epochs: unknown; repeated data cannot be ruled out"] if result["status"] == "ok" else []
@@ -158,13 +164,13 @@ def data_is_seen_once(result: Result) -> list[str]:
     return [f"epochs: {epochs:g} passes over the data; the loss is not one of unseen data"]
 
 
-def trainer_warned(result: Result) -> list[str]:
-    """Whatever the trainer warned of."""
+def trainer_warnings(result: Result) -> list[str]:
+    """Return the warnings of the trainer."""
     return list(result["warnings"])
 
 
 def settings_were_read_back(result: Result) -> list[str]:
-    """A setting that the framework did not give back may not be the one that ran."""
+    """Every setting was read back from the framework; one that was not may differ from the one that ran."""
     asked, ran = result["training_config"], result["resolved_config"]
     readable = [key for key in asked if key in ran and key != "reasons"]
     unknown = [key for key in readable if ran[key] is None]
@@ -174,7 +180,7 @@ def settings_were_read_back(result: Result) -> list[str]:
 
 
 def step_times_vary(result: Result) -> list[str]:
-    """Measured times hardly ever repeat to the last digit; a copied or averaged one does."""
+    """Step times do not repeat to the last digit, as copied or averaged times do and measured ones hardly ever."""
     longest = max((len(list(same)) for _, same in groupby(result["step_times"])), default=0)
     return [f"step times repeat exactly, {longest} in a row"] if longest >= REPEATS_IN_A_ROW else []
 
@@ -187,36 +193,41 @@ REJECTING_RULES: tuple[Rule, ...] = (
     step_times_agree,
     throughput_agrees,
     data_wait_agrees,
-    long_data_wait_is_said,
+    long_data_wait_has_warning,
     batch_adds_up,
-    asked_is_what_ran,
+    requested_settings_ran,
     data_is_not_memorised,
 )
-WARNING_RULES: tuple[Rule, ...] = (trainer_warned, data_is_seen_once, settings_were_read_back, step_times_vary)
+WARNING_RULES: tuple[Rule, ...] = (trainer_warnings, data_is_seen_once, settings_were_read_back, step_times_vary)
 
 
-def absurd_numbers(value: Any, where: str = "") -> Iterator[str]:
-    """Yield a line for every number that is beyond LARGEST_NUMBER; the other rules rely on there being none."""
+def impossible_numbers(result: Result) -> list[str]:
+    """Return a line for every number that the other rules cannot handle: too large, or a size of 0 in an ok result."""
+    zero = [key for key in KNOWN_FROM_A_LOG if result["status"] == "ok" and result["training_config"][key] == 0]
+    return [*(f"{key}: got 0, wanted more than 0" for key in zero), *_too_large(result)]
+
+
+def _too_large(value: Any, where: str = "") -> Iterator[str]:
     if isinstance(value, Mapping):
         for key, inner in value.items():
-            yield from absurd_numbers(inner, f"{where}.{key}" if where else str(key))
+            yield from _too_large(inner, f"{where}.{key}" if where else str(key))
     elif isinstance(value, list) and not _are_all_small(value):
         for inner in value:
-            yield from absurd_numbers(inner, where)
+            yield from _too_large(inner, where)
     elif isinstance(value, (int, float)) and abs(value) > LARGEST_NUMBER:
         yield f"{where}: got a number beyond {LARGEST_NUMBER:g}, which no measurement or setting is"
 
 
 def _are_all_small(values: list[Any]) -> bool:
-    """Whether a list is of numbers alone, none of them absurd; the samples of a run, so that it must be quick."""
+    """Return whether a list has numbers only, none too large. Fast, because it runs on all samples of a run."""
     try:
         return not values or -LARGEST_NUMBER <= min(values) <= max(values) <= LARGEST_NUMBER
-    except TypeError:  # there is something else among them
+    except TypeError:  # not all are numbers
         return False
 
 
 def _summary_tolerance(value: float) -> float:
-    """Both roundings; twice that of the samples because a standard deviation can move by up to that much."""
+    """Return the sum of both roundings; that of the samples counts twice, as a standard deviation can move that far."""
     return SUMMARY_ROUNDING + 2 * SAMPLE_ROUNDING * abs(value)
 
 

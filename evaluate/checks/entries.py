@@ -1,4 +1,4 @@
-"""Read results of every known format and check them: each becomes an entry with the findings of all rules."""
+"""Results of every known format, read and checked: each becomes an entry with the findings of all rules."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from evaluate.checks import identity
-from evaluate.checks.consistency import REJECTING_RULES, WARNING_RULES, absurd_numbers
+from evaluate.checks.consistency import REJECTING_RULES, WARNING_RULES, impossible_numbers
 from evaluate.checks.limits import LIMITS, energy_has_two_sources
 from evaluate.inputs import earlier, mlperf_results
 from evaluate.metrics.measured_rate import attach, load_probes
 from utils.results import store
 from utils.results.schema import Result
 
-REJECTING = (*REJECTING_RULES, *LIMITS, identity.framework_is_what_ran, earlier.summary_agrees)
+REJECTING = (*REJECTING_RULES, *LIMITS, identity.framework_matches_layers, earlier.summary_agrees)
 WARNING = (
     *WARNING_RULES,
-    identity.model_is_what_it_is_called,
+    identity.model_matches_name,
     identity.loss_is_of_unseen_data,
     energy_has_two_sources,
 )
@@ -26,7 +26,7 @@ WARNING = (
 
 @dataclass(frozen=True)
 class Findings:
-    """What the rules found in one result: any rejection makes it unfit for a comparison, a warning does not."""
+    """Findings of the rules in one result; a rejection excludes it from comparisons, a warning does not."""
 
     rejections: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -38,7 +38,7 @@ class Findings:
 
 @dataclass(frozen=True)
 class Entry:
-    """A result that could be read, with its file and findings."""
+    """A readable result with its file and findings."""
 
     path: Path
     result: Result
@@ -46,30 +46,28 @@ class Entry:
 
     @property
     def is_counted(self) -> bool:
-        """Whether the result takes part in averages: status ok and not rejected."""
+        """True if the result enters averages: its status is ok and no rule rejects it."""
         return self.result["status"] == "ok" and not self.findings.rejections
 
     @property
     def why_not_counted(self) -> str:
-        """The reason of the trainer and those of the rules; empty for a counted result."""
+        """The reasons given by the trainer and the rules; empty for a counted result."""
         reason = self.result["reason"]
         return "; ".join(([reason] if reason else []) + list(self.findings.rejections))
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """Everything found in the folders; `unreadable` are files that are no results, with the error of each."""
+    """Everything found in the folders; `unreadable` holds the files that could not be read, with their errors."""
 
     entries: tuple[Entry, ...]
     unreadable: tuple[tuple[Path, str], ...]
 
 
 def check_result(result: Result) -> Findings:
-    """Return what all rules find in `result`, which must satisfy the schema (`utils.results.store.read` saw to
-    that).
-    """
-    if absurd := list(absurd_numbers(result)):
-        return Findings(rejections=tuple(absurd))
+    """Return the findings of all rules in `result`, which must satisfy the schema (`utils.results.store.read`)."""
+    if impossible := impossible_numbers(result):
+        return Findings(rejections=tuple(impossible))
     return Findings(
         rejections=tuple(line for rule in REJECTING for line in rule(result)),
         warnings=tuple(line for rule in WARNING for line in rule(result)),
@@ -77,9 +75,9 @@ def check_result(result: Result) -> Findings:
 
 
 def load_results(paths: Sequence[Path]) -> Loaded:
-    """Read and check every result below `paths`, those of earlier formats and of MLPerf's logs too.
+    """Read and check every result below `paths`, including earlier formats and MLPerf logs.
 
-    Raises ResultError where a path is missing or nothing was found.
+    Raises ResultError if a path is missing or nothing was found.
     """
     found: list[tuple[Path, dict[str, Any]]] = []
     unreadable = []
@@ -91,13 +89,13 @@ def load_results(paths: Sequence[Path]) -> Loaded:
     of_mlperf, unbelievable = mlperf_results.load(paths)
     found += of_mlperf
     unreadable += unbelievable
-    earlier.numbered([one for one in found if earlier.is_named(one[0])])
+    earlier.number_runs([one for one in found if earlier.is_named(one[0])])
     probes = load_probes(paths)
     for _, result in found:
         attach(result, probes)
     entries = [
-        Entry(path, result, check_result(result).with_rejections(twins))
-        for (path, result), twins in zip(found, identity.same_times(found), strict=True)
+        Entry(path, result, check_result(result).with_rejections(copies))
+        for (path, result), copies in zip(found, identity.copied_step_times(found), strict=True)
     ]
     if not entries and not unreadable:
         searched = ", ".join(str(path) for path in paths)

@@ -1,7 +1,7 @@
-"""Is a result of what it is called? The framework by the layers that ran, the model by its shape, the loss by its text.
+"""Rules of identity: the layers that ran, the shape of the model and the loss fit the name of the result.
 
-A framework's name says which code trained. A job called Megatron that trained a model of transformers measures
-transformers, whatever its launcher was.
+The name of a framework names the code that trained. A job named Megatron that trained a transformers model measures
+transformers, whichever launcher started it.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from evaluate.checks.consistency import FLOAT32_RELATIVE
-from evaluate.metrics.curves import MEMORISED_NATS, last_loss
+from evaluate.metrics.metrics import MEMORISED_NATS, last_loss
 from utils.models import UnknownModelError, get
 from utils.results.schema import Result
 
 ENOUGH_TIMES = 8
-"""So many different step times of six digits are never measured twice."""
+"""This many different step times of six digits are never measured twice."""
 MEGATRON = ("mega", "nemo", "prim")
 """Frameworks whose layers are megatron-core's, its own or TransformerEngine's."""
 _OF_TRANSFORMERS = ("forcausallm", "transformers", "huggingface", "hf_")
 _OF_MEGATRON = ("megatron", "mcore", "transformer_engine")
 _SHAPE = {"qkv_bias": "qkv_bias", "norm_eps": "norm_epsilon", "rope_base": "rope_base"}
-"""Key of `resolved_config` and field of ModelSpec: what is the same in every size of a model."""
+"""Properties that are the same in every size of a model: key of `resolved_config` and field of ModelSpec."""
 
 
-def framework_is_what_ran(result: Result) -> list[str]:
-    """Return a line where the layers that trained are those of another framework than the result names."""
+def framework_matches_layers(result: Result) -> list[str]:
+    """Return a line if the layers that trained belong to another framework than the result names."""
     framework, layers = result["framework"], result["resolved_config"]["layer_implementation"]
     if layers is None:
         return []
@@ -36,8 +36,8 @@ def framework_is_what_ran(result: Result) -> list[str]:
     return [f"framework: says {framework}, and the layers that ran are {layers}; it is another framework's result"]
 
 
-def model_is_what_it_is_called(result: Result) -> list[str]:
-    """Return a line for each property that every size of the named model has and the one that ran has not."""
+def model_matches_name(result: Result) -> list[str]:
+    """Return a line for each property in which the model that ran differs from every size of the named model."""
     try:
         spec = get(result["model"])
     except UnknownModelError:
@@ -51,7 +51,7 @@ def model_is_what_it_is_called(result: Result) -> list[str]:
 
 
 def loss_is_of_unseen_data(result: Result) -> list[str]:
-    """Return a line where the last losses are so small that the data was seen before."""
+    """Return a line if the last losses are so small that the data must have been seen before."""
     if result["status"] != "ok" or not result["loss_values"] or None in result["loss_values"]:
         return []
     last = last_loss(result)
@@ -60,10 +60,10 @@ def loss_is_of_unseen_data(result: Result) -> list[str]:
     return [f"loss: {last:.3g} nats a token at the end, under {MEMORISED_NATS}, is that of memorised data"]
 
 
-def same_times(found: Sequence[tuple[Path, Result]]) -> Iterator[list[str]]:
-    """Yield for each result, in order, a line where another run before it has the same step times to the last digit.
+def copied_step_times(found: Sequence[tuple[Path, Result]]) -> Iterator[list[str]]:
+    """Yield for each result, in order, a line if an earlier run has the same step times to the last digit.
 
-    A file that is there twice under another name is no other run; `evaluate.report.grouping` leaves it out.
+    A copy of a file under another name is the same run and gives no line; `evaluate.report.grouping` leaves it out.
     """
     first: dict[tuple[float, ...], tuple[Path, Result]] = {}
     for path, result in found:

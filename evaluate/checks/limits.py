@@ -1,6 +1,6 @@
-"""What no device can do: more arithmetic than it has, more memory than it has, energy that disagrees with itself.
+"""Rules of physical limits: no more arithmetic and memory than the device has, and energy that agrees with itself.
 
-And what a result says of its own utilisation: it has to follow from the formula and the peak that are used here.
+A utilisation that a result claims for itself has to follow from the formula and the peak that are used here.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from utils.results.schema import Result
 
 FULL_PERCENT = 100.0
 ENERGY_RELATIVE = 0.05
-"""Two sources of one energy agree at least this well, or one of them counts something else, such as one die of two."""
+"""Largest difference of two sources of one energy. Beyond it, one counts something else, such as one die of two."""
 CLAIM_RELATIVE = 0.02
-"""A utilisation from other steps of the same run differs by less; one of another formula by more (3.5 % at 2,048
-tokens, 12.5 % at 8,192: Llama 3.1 8B, attention counted in full)."""
+"""A utilisation over other steps of the same run differs by less; one by another formula by more (attention counted in
+full, Llama 3.1 8B: 3.5 % at 2,048 tokens, 12.5 % at 8,192)."""
 
 
 def utilisation_is_possible(result: Result) -> list[str]:
-    """Return a line where model FLOP/s, attention counted causally, exceed the dense peak or the measured rate."""
+    """Return a line if model FLOP/s, with causal attention, exceed the dense peak or the measured rate."""
     if result["status"] != "ok":
         return []
     found = metrics(result)
@@ -35,7 +35,7 @@ def utilisation_is_possible(result: Result) -> list[str]:
 
 
 def claimed_utilisation_agrees(result: Result) -> list[str]:
-    """Return a line for each utilisation that a result states of itself and that does not follow from its samples."""
+    """Return a line for each utilisation that a result claims and that does not follow from its samples."""
     stored = result["performance_metrics"]
     claims = [key for key in (*MFU_CLAIMS, *TFLOPS_CLAIMS) if isinstance(stored.get(key), (int, float))]
     if not claims or result["status"] != "ok":
@@ -49,8 +49,8 @@ def _claim(key: str, value: float, found: Mapping[str, Figure], result: Result) 
     right = found.get(f"{kind}_causal")
     if right is None or right.value is None:
         return f"{key}: says {value:g}, which nothing stands behind: {right.how if right else 'no steady step'}"
-    says = value * FULL_PERCENT if kind == "mfu" and _is_near(value * FULL_PERCENT, right.value) else value
-    if _is_near(says, right.value):
+    claimed = value * FULL_PERCENT if kind == "mfu" and _is_near(value * FULL_PERCENT, right.value) else value
+    if _is_near(claimed, right.value):
         return ""
     full, text = found[f"{kind}_full"], f"{key}: says {value:g}, attention counted causally makes it {right.value:.1f}"
     if full.value is not None and (_is_near(value, full.value) or _is_near(value * FULL_PERCENT, full.value)):
@@ -61,7 +61,7 @@ def _claim(key: str, value: float, found: Mapping[str, Figure], result: Result) 
 
 
 def _is_over_another_peak(value: float, result: Result, found: Mapping[str, Figure]) -> bool:
-    """Whether an 8-bit run was divided by the peak of 16 bits, by either formula."""
+    """Return whether the rate of an 8-bit run was divided by the 16-bit peak, by either formula."""
     device, rate = device_of(result), found["tokens_per_second_per_gpu"].value
     if device is None or rate is None or result["training_config"]["precision"] == "bf16":
         return False
@@ -74,7 +74,7 @@ def _is_over_another_peak(value: float, result: Result, found: Mapping[str, Figu
 
 
 def memory_fits(result: Result) -> list[str]:
-    """The peak of a rank is no larger than the memory of its device."""
+    """Return a line if the peak memory of a rank exceeds the memory of its device."""
     peak, total = result["memory_metrics"]["peak_memory_allocated_gb"], result["gpu_info"]["total_memory_gb"]
     if peak is None or total is None or peak <= total:
         return []
@@ -82,10 +82,10 @@ def memory_fits(result: Result) -> list[str]:
 
 
 def energy_agrees(result: Result) -> list[str]:
-    """Joules are watts times the seconds of the steps that they were measured over, and joules a token are of those.
+    """Return a line if joules are not watts times the seconds of the measured steps, or do not fit joules per token.
 
-    The measured steps are the last ones that make joules / joules_per_token tokens; without joules_per_token, all or
-    the steady ones. `avg_watts` is that of all GPUs together, or of one on average.
+    The measured steps are the last ones, as many as hold joules / joules_per_token tokens; without joules_per_token,
+    all steps or the steady ones. `avg_watts` is the sum over all GPUs or the average of one GPU; both are accepted.
     """
     energy, times = result["energy_metrics"], result["step_times"]
     joules, watts = energy["joules"], energy["avg_watts"]
@@ -116,7 +116,7 @@ def energy_agrees(result: Result) -> list[str]:
 
 
 def energy_has_two_sources(result: Result) -> list[str]:
-    """Energy from a counter alone, or from power alone, is confirmed by nothing."""
+    """Return a line if energy comes from a counter alone or from power alone, so that no second source confirms it."""
     joules, watts = result["energy_metrics"]["joules"], result["energy_metrics"]["avg_watts"]
     if (joules is None) == (watts is None):
         return []

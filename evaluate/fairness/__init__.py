@@ -1,4 +1,4 @@
-"""The certificate of a pair: did both sides do the same work under the same conditions?
+"""The certificate of a pair, which shows whether both sides did the same work under the same conditions.
 
 Imports `evaluate.metrics` and `utils`. Begin with `certificate.py`.
 """

@@ -1,8 +1,9 @@
-"""The certificate of a pair: did both sides do the same work under the same conditions? Item by item, with both values.
+"""The certificate of a pair: a list of items that shows whether both sides did the same work under the same conditions.
 
-An item is the same, differs as this track allows, differs so that the pair cannot be compared, or is unknown.
-What both sides must share is work: model, data in one order, arithmetic, optimizer, schedule. How they do it (kernels,
-overlap, library versions) is what is being measured, and is shown. In the track `equal` the layout is part of the work.
+Each item holds the values of both sides. It is the same, differs as the method allows, differs so that the pair cannot
+be compared, or is unknown. Both sides must share the work: model, data in one order, arithmetic, optimizer, schedule.
+The way they do it (kernels, overlap, library versions) is the object of a comparison, and is only shown. With the
+method `equal` the layout is part of the work.
 """
 
 from __future__ import annotations
@@ -12,19 +13,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evaluate.fairness import pair_conditions as conditions
+from evaluate.fairness import pair_conditions, pair_losses
 from evaluate.fairness.handicaps import handicap, remark
-from evaluate.metrics import curves
+from evaluate.fairness.items import ALLOWED, BLOCKING, NOT_KNOWN, SAME, UNKNOWN, Item
 from utils.results.schema import Result
 from utils.settings.keys import names_of
 
-SAME, ALLOWED, BLOCKING, UNKNOWN = "same", "differs, allowed", "differs, not comparable", "unknown"
-CONDITION_STATES = {
-    conditions.SAME: SAME,
-    conditions.ALLOWED: ALLOWED,
-    conditions.BLOCKING: BLOCKING,
-    conditions.UNKNOWN: UNKNOWN,
-}
 MODEL = {
     "parameter_count": "number of parameters",
     "vocab_size": "vocabulary",
@@ -64,91 +58,71 @@ DATA = {
 }
 
 
-@dataclass(frozen=True)
-class Item:
-    """One line of a certificate."""
-
-    name: str
-    state: str
-    a: str
-    b: str
-    note: str = ""
-
-    @property
-    def is_unproven(self) -> bool:
-        """Whether a result should hold the item and one side's does not, so that it is not shown to be the same."""
-        return self.state == UNKNOWN and (self.a != self.b or self.a == _shown(None))
-
-    @property
-    def sentence(self) -> str:
-        """The item as a reason: what differs, or is unknown, and the two values."""
-        said = self.note or f"{self.name} differs" if self.state != UNKNOWN else f"{self.name} is unknown"
-        return f"{said}: {self.a} against {self.b}"
+MAY_BE_NONE = ("rope_scaling", "sliding_window")
+"""Properties that a model may lack."""
+NOT_STATED, EARLIER = "unknown", "earlier"
+FOLLOW_THE_SEED = ("token_stream_sha256", "initial_weights_sha256")
+LOW_PRECISION_STATES = ("8bit", "bnb", "bitsandbytes", "adafactor", "lion", "sgd")
+"""Words in the class name of an optimizer that does less work than AdamW with 32-bit states."""
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """All items of a pair, those that forbid a comparison first."""
+    """All items of a pair; those that forbid a comparison come first."""
 
     items: tuple[Item, ...]
 
     @property
     def is_comparable(self) -> bool:
-        """Whether nothing forbids a comparison."""
+        """True if no item forbids a comparison."""
         return not self.blocking
 
     @property
     def blocking(self) -> list[Item]:
-        """What forbids it."""
+        """The items that forbid a comparison."""
         return [item for item in self.items if item.state == BLOCKING]
 
     def __iter__(self) -> Iterator[Item]:
         return iter(self.items)
 
 
-MAY_BE_NONE = ("rope_scaling", "sliding_window")
-"""What a model may have none of."""
-NOT_SAID, EARLIER = "unknown", "earlier"
-FOLLOW_THE_SEED = ("token_stream_sha256", "initial_weights_sha256")
-LOW_PRECISION_STATES = ("8bit", "bnb", "bitsandbytes", "adafactor", "lion", "sgd")
-"""Words in the class of an optimizer that does less work than AdamW with 32-bit states."""
-
-
 def certificate(a: Sequence[Result], b: Sequence[Result]) -> Certificate:
     """Return the certificate of two sides, each at least one ok result of one system."""
     items = [
-        *(_proof(a, b) + list(_identity(a, b))),
+        *_proof(a, b),
+        *_identity(a, b),
         *_resolved(a, b),
         *_data(a, b),
-        *curves_items(a, b),
+        *pair_losses.items(a, b),
         *_surroundings(a, b),
     ]
     order = (BLOCKING, UNKNOWN, ALLOWED, SAME)
     return Certificate(tuple(sorted(items, key=lambda item: order.index(item.state))))
 
 
-def _proof(a: Sequence[Result], b: Sequence[Result]) -> list[Item]:
-    """Return what forbids sides of an earlier format: nothing in it says which model was trained on which data."""
+def _proof(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
+    """Yield a blocking item if a side has an earlier format, which records neither the model nor the data."""
     is_earlier = [any(one.get("source") == EARLIER for one in side) for side in (a, b)]
-    shown = ["an earlier format" if one else "read back" for one in is_earlier]
-    note = "neither model nor data is proven to be the same"
-    return [Item("proof of model and data", BLOCKING, shown[0], shown[1], note)] if any(is_earlier) else []
+    if any(is_earlier):
+        shown = ["an earlier format" if one else "read back" for one in is_earlier]
+        note = "neither model nor data is proven to be the same"
+        yield Item("proof of model and data", BLOCKING, shown[0], shown[1], note)
 
 
 def _identity(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
     for key, name in (("model", "model"), ("model_size", "model size"), ("method", "track")):
-        left, right = ([None if one[key] == NOT_SAID else one[key] for one in side] for side in (a, b))
+        left, right = ([None if one[key] == NOT_STATED else one[key] for one in side] for side in (a, b))
         yield _item(name, left, right, BLOCKING)
 
 
 def _resolved(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
-    is_equal_track = a[0]["method"] == "equal"
+    is_equal_method = a[0]["method"] == "equal"
     is_one_framework = {one["framework"] for one in a} == {one["framework"] for one in b}
     groups = (
         (MODEL, BLOCKING),
         (WORK, BLOCKING),
-        (LAYOUT, BLOCKING if is_equal_track else ALLOWED),
-        (MEANS, BLOCKING if is_equal_track and is_one_framework else ALLOWED),
+        (LAYOUT, BLOCKING if is_equal_method else ALLOWED),
+        (MEANS, BLOCKING if is_equal_method and is_one_framework else ALLOWED),
     )
     for keys, state in groups:
         for key, name in keys.items():
@@ -165,12 +139,12 @@ def _resolved(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
 
 
 def _as_one(values: list[Any]) -> list[Any]:
-    """Return what follows the seed as one value: runs of a side rightly have several, and both sides the same ones."""
+    """Return values that follow the seed as one value: a side may have several seeds if both sides have the same."""
     return values if None in values else [sorted(set(values))]
 
 
 def _with_none(side: Sequence[Result], values: list[Any]) -> list[Any]:
-    """Return the values with `none` for a null that was read back: a model of which nothing is known has no layers."""
+    """Return the values with `none` for a null that was read back; without layers, nothing of the model was."""
     has_layers = [one["resolved_config"].get("num_layers") is not None for one in side]
     return ["none" if value is None and known else value for value, known in zip(values, has_layers, strict=True)]
 
@@ -187,25 +161,13 @@ def _data(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
         if key in FOLLOW_THE_SEED:
             left, right = _as_one(left), _as_one(right)
         if key == "tokenizer_sha256" and set(left + right) == {None} and _has_equal_data(a, b):
-            state = ALLOWED  # the tokens are equal, whoever made them
+            state = ALLOWED  # the tokens are equal, so the tokenizer does not matter
         yield _item(name, left, right, state)
 
 
 def _has_equal_data(a: Sequence[Result], b: Sequence[Result]) -> bool:
     known = {value for side in (a, b) for value in _values(side, "fingerprint", "dataset_bin_sha256")}
     return len(known) == 1 and None not in known
-
-
-def curves_items(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
-    """Yield what the loss curves say: equal at the start, in a band at the end, nothing memorised, nothing diverged."""
-    for finding in curves.findings(a, b):
-        yield Item(
-            finding.name,
-            {True: SAME, False: BLOCKING, None: UNKNOWN}[finding.is_fine],
-            finding.a,
-            finding.b,
-            finding.note,
-        )
 
 
 def _surroundings(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
@@ -223,8 +185,7 @@ def _surroundings(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
             yield Item(f"environment {name}", BLOCKING, left, right, note)
     for key in ("framework_versions", "code_sha256", "image_digest"):
         yield _item(key.replace("_", " "), _values(a, "provenance", key), _values(b, "provenance", key), ALLOWED)
-    for found in conditions.findings(a, b):
-        yield Item(found.name, CONDITION_STATES[found.state], found.a, found.b, found.note)
+    yield from pair_conditions.items(a, b)
 
 
 def _environment(result: Result) -> tuple[str, dict[str, str]]:
@@ -244,11 +205,11 @@ def _values(side: Sequence[Result], section: str, key: str) -> list[Any]:
 
 
 def _item(name: str, a: Sequence[Any], b: Sequence[Any], state_if_different: str) -> Item:
-    """Compare the values of all runs of both sides; inside a side they must agree too."""
+    """Return the item for the values of all runs of both sides; the runs of one side must agree too."""
     left, right = _distinct(a), _distinct(b)
     shown = [" or ".join(_shown(json.loads(value)) for value in side) for side in (left, right)]
     if left == right == ["null"] and state_if_different == ALLOWED:
-        return Item(name, SAME, "none", "none")  # nothing that matters here
+        return Item(name, SAME, "none", "none")  # an unknown value that may differ does not matter
     if "null" in left + right:
         return Item(name, UNKNOWN, shown[0], shown[1])
     state = SAME if left == right and len(left) == 1 else state_if_different
@@ -261,7 +222,7 @@ def _distinct(values: Sequence[Any]) -> list[str]:
 
 def _shown(value: Any) -> str:
     if value is None:
-        return "unknown"
+        return NOT_KNOWN
     if isinstance(value, list):
         return ", ".join(map(_shown, value))
     if isinstance(value, dict):
@@ -271,7 +232,7 @@ def _shown(value: Any) -> str:
 
 
 def _shown_map(value: dict[str, Any]) -> str:
-    """Return a map in words: what is on, what is off, and the value of everything else."""
+    """Return a map in words: the keys that are on, those that are off, and the value of each other key."""
     on, off = ([key for key in sorted(value) if value[key] is state] for state in (True, False))
     parts = [f"{key} {_shown(value[key])}" for key in sorted(value) if not isinstance(value[key], bool)]
     parts += [f"{word}: {', '.join(keys)}" for word, keys in (("on", on), ("off", off)) if keys]

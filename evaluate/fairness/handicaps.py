@@ -1,4 +1,4 @@
-"""Environment variables that slow a side down, so that one side alone must not have them."""
+"""Environment variables that slow a side down or speed it up; a slowing one must not be set on one side alone."""
 
 from __future__ import annotations
 
@@ -29,38 +29,36 @@ HANDICAPS = {
     ("TORCH_NCCL_BLOCKING_WAIT", "1"): "every collective is waited for (PyTorch documentation)",
     ("NVIDIA_TF32_OVERRIDE", "1"): "32-bit matrix products are made with fewer bits (cuBLAS documentation)",
 }
-"""By variable and value: what it takes from a side, or spares it of the work."""
+"""Effect of a variable and its value on a side: time that it costs, or work that it skips."""
 SPEED_UPS = {
     ("PYTORCH_TUNABLEOP_ENABLED", "1"): "the fastest kernel is looked for, by shape (PyTorch documentation, TunableOp)",
     ("TORCH_BLAS_PREFER_HIPBLASLT", "1"): "hipBLASLt is taken where there is a choice (PyTorch documentation)",
     ("NVTE_FUSED_ATTN", "1"): "TransformerEngine may take fused attention",
     ("NVTE_FLASH_ATTN", "1"): "TransformerEngine may take FlashAttention",
 }
-"""A vendor's own means, as kernels and compilers are: they may differ, and are shown with what they do."""
-
-
+"""Means of a vendor, like its kernels and compilers: they may differ, and are shown with their effect."""
 RECIPES = {
     ("nvd", "NCCL_NVLS_ENABLE", "0"): (
         ("TORCH_NCCL_AVOID_RECORD_STREAMS", "1"),
         "NVIDIA's own recipe has it (NeMo 2.3, scripts/performance), with TORCH_NCCL_AVOID_RECORD_STREAMS=1",
     ),
 }
-"""Values that a vendor itself sets for speed on its platform, each with another of the same recipe that stands beside
-it: alone, it is no recipe but a feature that was switched off."""
+"""Values that a vendor sets for speed on its platform, by platform, variable and value: another variable of the same
+recipe, and the source. Without that other variable the value does not follow the recipe; it switches a feature off."""
 
 
 def handicap(platform: str, environment: Mapping[str, str], name: str) -> str:
-    """Return what a variable of this environment takes from a platform's speed, empty where nothing is known of it."""
+    """Return how a variable of this environment slows a platform down; empty if no such effect is known."""
     value = environment.get(name, "")
-    return "" if recipe(platform, environment, name) else HANDICAPS.get((name, value), "")
+    return "" if _recipe(platform, environment, name) else HANDICAPS.get((name, value), "")
 
 
 def remark(platform: str, environment: Mapping[str, str], name: str) -> str:
-    """Return what is to be said of a variable that may differ: whose recipe it is of, or what it does for speed."""
-    return recipe(platform, environment, name) or SPEED_UPS.get((name, environment.get(name, "")), "")
+    """Return the note on a variable that may differ: the recipe that sets it, or its effect on speed."""
+    return _recipe(platform, environment, name) or SPEED_UPS.get((name, environment.get(name, "")), "")
 
 
-def recipe(platform: str, environment: Mapping[str, str], name: str) -> str:
-    """Return whose recipe a variable of this environment is part of, empty where it is of none."""
+def _recipe(platform: str, environment: Mapping[str, str], name: str) -> str:
+    """Return the vendor recipe that a variable of this environment belongs to; empty if there is none."""
     (beside, needed), source = RECIPES.get((platform, name, environment.get(name, "")), (("", ""), ""))
     return source if source and environment.get(beside) == needed else ""

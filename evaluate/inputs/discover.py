@@ -1,7 +1,7 @@
-"""Find the logs of trainings: by the environment, by name, in known folders, and by what is in them.
+"""Search for the logs of trainings: by environment variable, by name, in known folders, and by content.
 
-Files of one training stand together: rotated parts of a log, and the per-rank tree that Primus writes,
-`{work_group}/{user}/{exp}/logs/pre_trainer/rank-N/*.log`, of which each rank's fullest level is taken.
+Files of one training form one log: rotated parts of a log, and the per-rank tree that Primus writes,
+`{work_group}/{user}/{exp}/logs/pre_trainer/rank-N/*.log`, from which the most complete level of each rank is taken.
 """
 
 from __future__ import annotations
@@ -13,43 +13,43 @@ from pathlib import Path
 
 from utils.logs.events import FILE_NAME as EVENTS
 from utils.logs.reader import holds_iterations
-from utils.models import NAMES
+from utils.models import named_in
 
 PRIMUS_PATH = "/workspace/Primus"
-"""Where AMD's images keep Primus, unless PRIMUS_PATH says otherwise."""
+"""Folder of Primus in AMD's images; the environment variable PRIMUS_PATH overrides it."""
 TRACE_REPORT = "a report on traces of some steps (TraceLens and the like); it holds times of kernels and none of steps"
 _ROTATED = re.compile(r"\.(?:\d+|\d{4}-\d\d-\d\d_[\d_-]+)(?=\.(?:log|txt)$)|(?<=\.log)\.\d+$|(?<=\.txt)\.\d+$")
 _TEXTS = (".log", ".txt")
 _LEVELS = ("debug", "info", "warning", "error")
-"""Names of Primus's files; each level holds those after it as well."""
+"""Names of Primus's files; each level also contains the lines of the levels after it."""
 
 
 class DiscoverError(ValueError):
-    """No log was found, or more than one; the message says where was looked."""
+    """No log was found, or more than one; the message names the searched folders."""
 
 
 @dataclass(frozen=True)
-class Found:
-    """The files of one training."""
+class FoundLog:
+    """The log files of one training."""
 
     name: str
-    """Path below the folder that was searched, for messages."""
+    """Path below the searched folder, for messages."""
     paths: tuple[Path, ...]
     model: str | None
-    """Told by the nearest part of the path that names one model; None where none does."""
+    """The model named by the innermost part of the path that names one; None if no part does."""
     refused: str | None = None
-    """Why no result can come of it."""
+    """Reason why the files cannot give a result."""
 
     @property
     def label(self) -> str:
-        """The name as a folder's name, so that different trainings never share a row."""
+        """The name in a form for folders, different for each training so that no two share a row."""
         return re.sub(r"[^A-Za-z0-9._-]+", "_", self.name).strip("._") or "log"
 
 
-def discover(folder: Path) -> list[Found]:
-    """Return every training whose log stands below `folder`, sorted by path; raise DiscoverError for no folder."""
+def discover(folder: Path) -> list[FoundLog]:
+    """Return every training with a log below `folder`, sorted by path; raise DiscoverError if it is not a folder."""
     if not folder.is_dir():
-        raise DiscoverError(f"{folder}: no such folder; name the one that the logs are in")
+        raise DiscoverError(f"{folder}: no such folder; name the folder that holds the logs")
     groups: dict[Path, list[Path]] = {}
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         key = _training_of(path)
@@ -59,24 +59,26 @@ def discover(folder: Path) -> list[Found]:
 
 
 def log_of(model: str, environ: Mapping[str, str], here: Path | None = None) -> list[Path]:
-    """Return the files of the one log of `model`: those that `<MODEL>_LOG` names, else the only one in a known folder.
+    """Return the files of the log of `model`: those that `<MODEL>_LOG` names, else the only log in a known folder.
 
-    Folders are asked in order: the current one, its logs/ and output/ (and output/logs/), PRIMUS_WORKSPACE, and output/
-    of PRIMUS_PATH. Raises DiscoverError where none has one, or the first that has any has several.
+    Folders are searched in order: the current one, its logs/ and output/ (and output/logs/), PRIMUS_WORKSPACE, and
+    output/ of PRIMUS_PATH. Raises DiscoverError if no folder has a log, or the first that has any has several.
     """
     variable = f"{model.upper()}_LOG"
     if named := environ.get(variable):
         paths = [Path(text) for text in named.split(":")]
         for path in paths:
             if not path.is_file():
-                raise DiscoverError(f"{variable}={named}: {path} is no file; name the log, parts apart by `:`")
+                raise DiscoverError(
+                    f"{variable}={named}: {path} is not a file; name the log, its parts separated by `:`"
+                )
         return paths
     folders = known_folders(environ, here or Path())
     for folder in folders:
         found = [one for one in _in_folder(folder) if one.model == model]
         if len(found) > 1:
             names = ", ".join(str(one.paths[0]) for one in found)
-            raise DiscoverError(f"{folder}: several logs of {model} ({names}); say which with --log-file")
+            raise DiscoverError(f"{folder}: several logs of {model} ({names}); choose one with --log-file")
         if found:
             return list(found[0].paths)
     looked = ", ".join(str(folder) for folder in folders)
@@ -84,7 +86,7 @@ def log_of(model: str, environ: Mapping[str, str], here: Path | None = None) -> 
 
 
 def known_folders(environ: Mapping[str, str], here: Path) -> list[Path]:
-    """Return the folders in which a log is looked for, those that exist."""
+    """Return the existing folders in which logs are searched."""
     folders = [here, here / "logs", here / "output", here / "output" / "logs"]
     if workspace := environ.get("PRIMUS_WORKSPACE"):
         folders.append(Path(workspace))
@@ -92,8 +94,8 @@ def known_folders(environ: Mapping[str, str], here: Path) -> list[Path]:
     return [folder for folder in dict.fromkeys(folders) if folder.is_dir()]
 
 
-def _in_folder(folder: Path) -> list[Found]:
-    """Return the trainings of a folder itself and of the Primus tree below it; nothing of deeper folders."""
+def _in_folder(folder: Path) -> list[FoundLog]:
+    """Return the trainings directly in a folder and in the Primus tree below it, but in no deeper folder."""
     paths = [path for path in folder.iterdir() if path.is_file()]
     paths += folder.glob("*/*/*/logs/pre_trainer/rank-*/*")
     groups: dict[Path, list[Path]] = {}
@@ -106,7 +108,7 @@ def _in_folder(folder: Path) -> list[Found]:
 
 
 def _training_of(path: Path) -> Path | None:
-    """Return what the files of one training have in common; None for a file that is no log by its name."""
+    """Return the path that the files of one training share; None for a file whose name is not that of a log."""
     if path.parent.name.startswith("rank-") and path.parent.parent.name == "pre_trainer" and path.suffix == ".log":
         return path.parents[3]
     if path.name.startswith(EVENTS) or path.suffix == ".xlsx":
@@ -115,18 +117,18 @@ def _training_of(path: Path) -> Path | None:
     return path.with_name(plain) if plain.endswith(_TEXTS) else None
 
 
-def _found(folder: Path, key: Path, paths: Sequence[Path]) -> Found | None:
+def _found(folder: Path, key: Path, paths: Sequence[Path]) -> FoundLog | None:
     name = str(key.relative_to(folder))
     if key.suffix == ".xlsx":
-        return Found(name, tuple(paths), _model_of(name), TRACE_REPORT)
+        return FoundLog(name, tuple(paths), _model_of(name), TRACE_REPORT)
     chosen = tuple(_fullest_levels(paths))
     if not any(holds_iterations(path) for path in chosen):
         return None
-    return Found(name, chosen, _model_of(name))
+    return FoundLog(name, chosen, _model_of(name))
 
 
 def _fullest_levels(paths: Iterable[Path]) -> Iterable[Path]:
-    """Yield of each rank's folder the files of its fullest level, and every file that is no level of Primus."""
+    """Yield the files of the most complete level of each rank's folder, and every file without a level of Primus."""
     by_folder: dict[Path, list[Path]] = {}
     for path in paths:
         by_folder.setdefault(path.parent, []).append(path)
@@ -139,7 +141,6 @@ def _fullest_levels(paths: Iterable[Path]) -> Iterable[Path]:
 
 def _model_of(name: str) -> str | None:
     for part in reversed(Path(name).parts):
-        named = [model for model in NAMES if model in part.lower()]
-        if named:
+        if named := named_in(part):
             return named[0] if len(named) == 1 else None
     return None

@@ -1,9 +1,10 @@
-"""Results of the earlier formats of this kind of suite, turned into results of our schema.
+"""Results of earlier formats of this kind of suite, converted to our schema.
 
-`benchmark_<platform>_<model>.json`, also with a time behind the model (`benchmark_cuda_llama_20250101_120000.json`):
-sections gpu_info, training_config, performance_metrics and memory_metrics, and the list raw_step_times. The speed is
-worked out again from the raw step times; what the file says of it is kept under `earlier` and held against them. What
-such a file cannot prove (data, model, settings that ran, versions) is null with NOT_THERE as the reason.
+The files are `benchmark_<platform>_<model>.json`, also with a time after the model
+(`benchmark_cuda_llama_20250101_120000.json`). They hold the sections gpu_info, training_config, performance_metrics
+and memory_metrics, and the list raw_step_times. The speed is computed again from the raw step times; the summary in
+the file is kept under `earlier` and checked against them. Everything that such a file cannot prove (data, model,
+settings that ran, versions) is null with NOT_THERE as the reason.
 """
 
 from __future__ import annotations
@@ -12,15 +13,14 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from evaluate.inputs import earlier_names as names
-from evaluate.inputs.earlier_names import MFU_CLAIMS, TFLOPS_CLAIMS
+from evaluate.inputs import sections
 from utils.results import store
 from utils.results.performance import summarize, warmup_steps
-from utils.results.schema import KNOWN_FROM_A_LOG, SAMPLES, SECTIONS
+from utils.results.schema import KNOWN_FROM_A_LOG, SAMPLES
 from utils.results.store import SUMMARY_ROUNDING
 
 NOT_THERE = "not in the earlier format"
@@ -28,36 +28,20 @@ UNKNOWN = "unknown"
 PATTERN = "benchmark_*.json"
 _NAME = re.compile(r"benchmark_(?P<platform>[a-z]+)_(?P<model>.+?)(?P<time>_\d{8}[_-]?\d{6})?(?:_run(?P<run>\d+))?")
 SUMMARY_RELATIVE = 0.005
-"""Their summaries are rounded (by SUMMARY_ROUNDING seconds too), and leave out 0 to a fifth of the steps as warm-up:
-one of these means must be it."""
+"""Tolerance for earlier summaries: they are rounded (by SUMMARY_ROUNDING seconds too), and exclude between none and a
+fifth of the steps as warm-up, so one of these means must match."""
 CORE_RATIO = re.compile(r"per_(gpu_)?core|per_cuda_core|per_stream_processor")
 
 Content = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class _Section:
-    """What is known of a section, by our names."""
-
-    name: str
-    known: dict[str, Any]
-
-    def filled(self, reason: str = NOT_THERE, **more: Any) -> dict[str, Any]:
-        """Return the whole section, null with a reason where nothing is known."""
-        keys, known = (
-            SECTIONS[self.name],
-            {key: value for key, value in (self.known | more).items() if value is not None},
-        )
-        return dict.fromkeys(keys) | known | {"reasons": {key: reason for key in keys if key not in known}}
-
-
 def is_named(path: Path) -> bool:
-    """Whether a file has the name of an earlier result."""
+    """Return whether a file has the name of an earlier result."""
     return path.match(PATTERN)
 
 
 def find(paths: Iterable[Path]) -> Iterator[Path]:
-    """Yield the earlier results below the folders among `paths`, sorted; superseded ones are passed over."""
+    """Yield the earlier results below the folders among `paths`, sorted, without superseded ones."""
     seen: set[Path] = set()
     for folder in (path for path in paths if path.is_dir()):
         for path in sorted(folder.rglob(PATTERN)):
@@ -67,7 +51,7 @@ def find(paths: Iterable[Path]) -> Iterator[Path]:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Return the result in `path`; raise ResultError, in one line, for what is no earlier format either."""
+    """Return the result in `path`; raise ResultError, in one line, for a file of no earlier format."""
     try:
         data = path.read_bytes()
         content = json.loads(data)
@@ -80,10 +64,10 @@ def read(path: Path) -> dict[str, Any]:
     return result
 
 
-def numbered(found: Sequence[tuple[Path, dict[str, Any]]]) -> None:
-    """Number the runs of equal jobs that have no number of their own, in the order of their paths, in place.
+def number_runs(found: Sequence[tuple[Path, dict[str, Any]]]) -> None:
+    """Number the runs of equal jobs that have no number, in place and in the order of their paths.
 
-    A file that is there twice under two names is one run.
+    Two copies of a file under different names are one run.
     """
     runs: dict[tuple[Any, ...], dict[str, int]] = {}
     for path, result in found:
@@ -94,7 +78,7 @@ def numbered(found: Sequence[tuple[Path, dict[str, Any]]]) -> None:
 
 
 def summary_agrees(result: Mapping[str, Any]) -> list[str]:
-    """Return a line for each figure of an earlier summary that follows from no part of its own raw step times."""
+    """Return a line for each figure of an earlier summary that does not follow from its raw step times."""
     stored: Content = result.get("earlier", {}).get("performance_metrics", {})
     times, config = result["step_times"], result["training_config"]
     if not stored or not times or min(times) <= 0:
@@ -135,13 +119,13 @@ def _result(path: Path, content: Content, times: list[Any], digest: str) -> dict
         "run": int(named["run"]) if named and named["run"] else 0,
         "attempt": 1,
         "identity_sha256": digest,
-        "gpu_info": _Section("gpu_info", names.picked(content.get("gpu_info"), names.GPU_INFO, "gpu_info")).filled(),
+        "gpu_info": _section("gpu_info", names.picked(content.get("gpu_info"), names.GPU_INFO, "gpu_info")),
         "training_config": config,
-        "resolved_config": _Section("resolved_config", {}).filled(),
+        "resolved_config": _section("resolved_config", {}),
         "memory_metrics": _memory(content),
-        "energy_metrics": _Section("energy_metrics", {}).filled(),
-        "fingerprint": _Section("fingerprint", {}).filled(),
-        "provenance": _Section("provenance", {}).filled(host=names.text(content.get("hostname", content.get("host")))),
+        "energy_metrics": _section("energy_metrics", {}),
+        "fingerprint": _section("fingerprint", {}),
+        "provenance": _section("provenance", {"host": names.text(content.get("hostname", content.get("host")))}),
         "earlier": {"file": path.name, "timestamp": content.get("timestamp"), "performance_metrics": _summary(content)},
     }
     result |= _samples(path, content, times, config["max_steps"])
@@ -167,18 +151,18 @@ def _training_config(path: Path, content: Content) -> dict[str, Any]:
                 "no throughput"
             )
     known["precision"] = names.precision(known.get("precision"))
-    return _Section("training_config", known).filled()
+    return _section("training_config", known)
 
 
 def _platform(path: Path, content: Content, named: str | None) -> str:
-    """Return the platform that file and name agree on; nothing stands for one of the vendors by default."""
+    """Return the platform on which file and name agree; there is no default. Raises ResultError otherwise."""
     gpu_info = content.get("gpu_info") or {}
-    said = [content.get("platform"), gpu_info.get("software_stack") if isinstance(gpu_info, dict) else None, named]
+    stated = [content.get("platform"), gpu_info.get("software_stack") if isinstance(gpu_info, dict) else None, named]
     known = {
-        names.PLATFORMS[text.lower()] for text in said if isinstance(text, str) and text.lower() in names.PLATFORMS
+        names.PLATFORMS[text.lower()] for text in stated if isinstance(text, str) and text.lower() in names.PLATFORMS
     }
     if len(known) != 1:
-        got = ", ".join(map(repr, said))
+        got = ", ".join(map(repr, stated))
         raise store.ResultError(
             f"{path}: platform: got {got} (file, software stack, name), wanted one of {', '.join(names.PLATFORMS)}"
         )
@@ -186,7 +170,7 @@ def _platform(path: Path, content: Content, named: str | None) -> str:
 
 
 def _samples(path: Path, content: Content, times: list[Any], max_steps: int | None) -> dict[str, Any]:
-    """Return steps and samples; one time less than steps is the first step left out, as these suites did."""
+    """Return steps and samples. If one time is missing, it is that of the first step, which these suites left out."""
     first = 2 if max_steps == len(times) + 1 else 1
     samples: dict[str, Any] = {"steps": list(range(first, first + len(times))), "step_times": times}
     for key, alternatives in (("loss_values", names.LOSSES), ("grad_norms", ()), ("learning_rates", names.RATES)):
@@ -210,14 +194,14 @@ def _performance(result: dict[str, Any]) -> dict[str, Any]:
         summary = dict(summarize(times, tokens, config["num_gpus"]))
     summary["warmup_steps_excluded"] = warmup_steps(len(times)) if times else None
     stored = result["earlier"]["performance_metrics"]
-    claims = {key: stored[key] for key in (*MFU_CLAIMS, *TFLOPS_CLAIMS) if names.is_number(stored.get(key))}
-    return _Section("performance_metrics", summary).filled() | claims
+    claims = {key: stored[key] for key in (*names.MFU_CLAIMS, *names.TFLOPS_CLAIMS) if names.is_number(stored.get(key))}
+    return _section("performance_metrics", summary) | claims
 
 
 def _memory(content: Content) -> dict[str, Any]:
     known = names.picked(content.get("memory_metrics"), names.MEMORY, "memory_metrics")
     source = "memory_metrics of the earlier format, which does not say what was read" if known else None
-    return _Section("memory_metrics", known).filled(source=source)
+    return _section("memory_metrics", known | {"source": source})
 
 
 def _summary(content: Content) -> dict[str, Any]:
@@ -231,3 +215,7 @@ def _warnings(content: Content) -> list[str]:
     if left_out:
         found.append(f"{', '.join(left_out)}: left out; cores of different vendors are different things")
     return found
+
+
+def _section(name: str, known: Mapping[str, Any]) -> dict[str, Any]:
+    return sections.filled(name, known, NOT_THERE)

@@ -1,6 +1,6 @@
-"""What the earlier formats call things: our key first, then the other names under which the same is found.
+"""Names that the earlier formats use: our key, then the names under which its value is found, in order.
 
-A value of another type ("N/A" for a number) is not known. No other names are tried.
+A value of another type ("N/A" for a number) is unknown. No other names are tried.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from utils.models import NAMES
+from utils.models import named_in
 from utils.results.schema import SECTIONS
 
 TIMES = ("raw_step_times", "step_times")
@@ -58,6 +58,9 @@ SUMMARY = {
     "tokens_per_second": ("tokens_per_second", "throughput_tokens_per_second"),
     "tokens_per_second_per_gpu": ("tokens_per_second_per_gpu",),
 }
+MFU_CLAIMS = ("mfu", "mfu_percent", "model_flops_utilization", "model_flops_utilization_percent")
+TFLOPS_CLAIMS = ("tflops_per_gpu", "tflops_per_second_per_gpu", "model_tflops_per_gpu", "achieved_tflops_per_gpu")
+"""Keys of a utilisation (as a share or in %) and of model TFLOP/s in `performance_metrics`."""
 PLATFORMS = {"cuda": "nvd", "nvidia": "nvd", "nvd": "nvd", "rocm": "amd", "hip": "amd", "amd": "amd", "cpu": "cpu"}
 FRAMEWORKS = {
     **{"nemo": "nemo", "primus": "prim", "prim": "prim", "megatron": "mega", "megatron-core": "mega", "mega": "mega"},
@@ -67,17 +70,17 @@ PRECISIONS = {"bfloat16": "bf16", "bf16-mixed": "bf16", "float16": "fp16", "fp16
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a finite number and no truth value."""
+    """Return whether a value is a finite number and not a boolean."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < float("inf")
 
 
 def first(content: Mapping[str, Any], alternatives: Sequence[str]) -> Any:
-    """Return the value under the first of these names that is there, None where none is."""
+    """Return the value under the first of these names that exists; None if none does."""
     return next((content[name] for name in alternatives if name in content), None)
 
 
 def picked(given: Any, table: Mapping[str, Sequence[str]], section: str) -> dict[str, Any]:
-    """Return what a section of theirs says, by our keys and of our types."""
+    """Return the values of an earlier section that have our types, by our keys."""
     found = {}
     for key, alternatives in table.items() if isinstance(given, dict) else ():
         value, kind = first(given, alternatives), SECTIONS[section][key]
@@ -89,29 +92,24 @@ def picked(given: Any, table: Mapping[str, Sequence[str]], section: str) -> dict
 
 
 def text(value: Any) -> str | None:
-    """Return a text that says something, else None."""
+    """Return a text that is not empty, otherwise None."""
     return value if isinstance(value, str) and value else None
 
 
-def framework(said: Any) -> str:
-    """Return our name of a framework; `unknown` where nothing is said."""
-    name = text(said)
+def framework(given: Any) -> str:
+    """Return our name of a framework; `unknown` if none is given."""
+    name = text(given)
     return FRAMEWORKS.get(name.lower(), name) if name else "unknown"
 
 
-def model(said: Any, named: str | None) -> str:
-    """Return our name of the model that the file or its name says; theirs where it is none of ours."""
-    name = text(said) or text(named) or "unknown"
-    ours = [one for one in NAMES if one in name.lower()]
+def model(given: Any, named: str | None) -> str:
+    """Return our name of the model in the file or the file name; the name itself if it is none of our models."""
+    name = text(given) or text(named) or "unknown"
+    ours = named_in(name)
     return ours[0] if len(ours) == 1 else name
 
 
-def precision(said: Any) -> str | None:
+def precision(given: Any) -> str | None:
     """Return our name of a precision."""
-    name = text(said)
+    name = text(given)
     return PRECISIONS.get(name.lower(), name.lower()) if name else None
-
-
-MFU_CLAIMS = ("mfu", "mfu_percent", "model_flops_utilization", "model_flops_utilization_percent")
-TFLOPS_CLAIMS = ("tflops_per_gpu", "tflops_per_second_per_gpu", "model_tflops_per_gpu", "achieved_tflops_per_gpu")
-"""Keys under which suites keep a utilisation (as a share or in %) and model TFLOP/s, in `performance_metrics`."""

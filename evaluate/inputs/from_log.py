@@ -1,4 +1,4 @@
-"""The unified result of a training that only its log tells of: measured values from it, the rest null with a reason."""
+"""The result of a training of which only a log exists: measured values from the log, the rest null with a reason."""
 
 from __future__ import annotations
 
@@ -7,30 +7,40 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from evaluate.inputs import sections
 from utils.logs.reader import ASKED, RunLog
 from utils.models import get as get_model
 from utils.provenance import origin
 from utils.provenance.digests import sha256_file, sha256_json
 from utils.results import store
 from utils.results.performance import summarize, warmup_steps
-from utils.results.schema import KNOWN_FROM_A_LOG, NO_ENERGY
+from utils.results.schema import KNOWN_FROM_A_LOG, NO_ENERGY, SECTIONS
 
 PARAMETERS_RELATIVE = 0.02
-"""A padded vocabulary changes the parameter count of a model by far less, another model by far more."""
+"""A padded vocabulary changes the parameter count by far less than this, another model by far more."""
 UNKNOWN = "unknown"
 _PLATFORM_OF = {"prim": "amd", "nemo": "nvd", "bridge": "nvd"}
 _STACKS = {"amd": "rocm", "nvd": "cuda", "cpu": "cpu"}
 _OF_LOG = {"max_steps": "total_steps", "num_gpus": "world_size"}
-"""Facts whose name in a log's reading is another than in `training_config`."""
+"""Keys of `training_config` whose facts have another name in a RunLog."""
+
+
+NOT_IN_LOG = "the log does not say it"
+NO_DATA_WAIT = "the log does not tell how long it waits for samples"
+ONE_STEADY_STEP = "one steady step has no spread"
+NO_TIMED_STEP = "the log has no step with a time"
+FEW_STEPS = 3
+"""Up to this count all steps belong to the warm-up that a summary excludes (utils/results/performance.py)."""
+DEVICE_USED = "device used"
 
 
 class MissingError(ValueError):
-    """Neither the log nor the command line says something that a result needs."""
+    """A value that a result needs is neither in the log nor on the command line."""
 
 
 @dataclass(frozen=True)
-class Said:
-    """What is said of a run beside its log; None leaves it to the log."""
+class GivenFacts:
+    """Facts that the user gives on a run; None means that the log has to contain the fact."""
 
     model: str
     model_size: str = "full"
@@ -50,63 +60,62 @@ class Said:
     device_name: str | None = None
 
     def known(self) -> dict[str, int | None]:
-        """Return what the reading of the log is checked against."""
+        """Return the facts that the log must not contradict, by their names in a RunLog."""
         names = ("global_batch_size", "sequence_length", "micro_batch_size", "tp", "pp", "cp")
         known = {name: getattr(self, name) for name in names}
         return known | {_OF_LOG[name]: getattr(self, name) for name in _OF_LOG}
 
 
-def build(run: RunLog, said: Said, paths: list[Path], command: str) -> dict[str, Any]:
-    """Return the result of a run; raise MissingError for a size that nobody says."""
-    config = training_config(run, said)
+def build(run: RunLog, given: GivenFacts, paths: list[Path], command: str) -> dict[str, Any]:
+    """Return the result of a run; raise MissingError for a size that is neither in the log nor given."""
+    config = _training_config(run, given)
     tokens = config["global_batch_size"] * config["sequence_length"]
     logs = [{"name": path.name, "sha256": sha256_file(path)} for path in paths]
     result = {
         "schema_version": store.SCHEMA_VERSION,
         "framework": run.framework,
-        "model": said.model,
-        "model_size": said.model_size,
-        "method": said.method,
-        "label": said.label,
-        "run": said.run,
+        "model": given.model,
+        "model_size": given.model_size,
+        "method": given.method,
+        "label": given.label,
+        "run": given.run,
         "attempt": 1,
-        "identity_sha256": sha256_json({"logs": sorted(log["sha256"] for log in logs), "said": asdict(said)}),
+        "identity_sha256": sha256_json({"logs": sorted(log["sha256"] for log in logs), "said": asdict(given)}),
         "training_config": config,
         "resolved_config": _resolved(run, config),
-        "energy_metrics": _nothing("energy_metrics", NO_ENERGY),
-        "fingerprint": _nothing("fingerprint", "the log does not say what was read"),
-        **measured(run, tokens, config["num_gpus"]),
+        "energy_metrics": sections.filled("energy_metrics", {}, NO_ENERGY),
+        "fingerprint": sections.filled("fingerprint", {}, "the log does not say what was read"),
+        **_measured(run, tokens, config["num_gpus"]),
     }
-    result["platform"], how = platform_of(run, said)
-    result["gpu_info"] = _gpu_info(run, said, result["platform"], config["num_gpus"])
+    result["platform"], how = _platform(run, given)
+    result["gpu_info"] = _gpu_info(run, given, result["platform"], config["num_gpus"])
     result["provenance"] = _provenance(run, logs, command)
     result["warnings"] += [f"read from a log alone ({run.format})", *how]
-    _check_model(result, said)
+    _check_model(result, given)
     return result
 
 
-def training_config(run: RunLog, said: Said) -> dict[str, Any]:
-    """Return the settings that were said or that the log says, DP and GA worked out where they follow."""
-    keys = store.SECTIONS["training_config"]
-    config: dict[str, Any] = {key: run.fact(_OF_LOG.get(key, key)) for key in keys}
-    config |= {key: value for key, value in asdict(said).items() if key in config and value is not None}
+def _training_config(run: RunLog, given: GivenFacts) -> dict[str, Any]:
+    """Return the settings that were given or are in the log; DP and GA are computed if they follow from others."""
+    config: dict[str, Any] = {key: run.fact(_OF_LOG.get(key, key)) for key in SECTIONS["training_config"]}
+    config |= {key: value for key, value in asdict(given).items() if key in config and value is not None}
     for key in KNOWN_FROM_A_LOG:
         if not config[key]:
             option = f"--{key.replace('_', '-')}"
-            raise MissingError(f"{key.replace('_', ' ')}: neither the log nor the command line says it; add {option}")
+            raise MissingError(f"{key.replace('_', ' ')}: neither in the log nor on the command line; add {option}")
     shares = [config[key] for key in ("tp", "pp", "cp")]
     if config["dp"] is None and None not in shares and config["num_gpus"] % math.prod(shares) == 0:
         config["dp"] = config["num_gpus"] // math.prod(shares)
     batch = (config["micro_batch_size"] or 0) * (config["dp"] or 0)
     if batch and config["global_batch_size"] % batch == 0:
         config["gradient_accumulation"] = config["global_batch_size"] // batch
-    return config | {"reasons": {key: NOT_IN_LOG for key in keys if config[key] is None}}
+    return sections.filled("training_config", config, NOT_IN_LOG)
 
 
-def platform_of(run: RunLog, said: Said) -> tuple[str, list[str]]:
-    """Return the platform and, where the log does not name it, a warning that says how it was told."""
-    if said.platform:
-        return said.platform, []
+def _platform(run: RunLog, given: GivenFacts) -> tuple[str, list[str]]:
+    """Return the platform, and a warning with the way it was inferred if the log does not name it."""
+    if given.platform:
+        return given.platform, []
     if named := run.fact("platform"):
         return str(named), []
     if any("hip" in name or "rocm" in name for name in run.memory):
@@ -118,76 +127,48 @@ def platform_of(run: RunLog, said: Said) -> tuple[str, list[str]]:
 
 
 def _resolved(run: RunLog, config: dict[str, Any]) -> dict[str, Any]:
-    """Return what the log itself says of the settings that ran."""
-    section = _nothing("resolved_config", NOT_IN_LOG)
-    stated = {key: run.facts.get(_OF_LOG.get(key, key)) for key in section}
-    stated |= {"vocab_size": run.facts.get("padded_vocab_size")}
-    known = {key: fact.value for key, fact in stated.items() if fact and fact.where != ASKED and key in config}
-    known |= {key: stated[key].value for key in ("vocab_size", "parameter_count") if stated[key]}  # type: ignore[union-attr]
-    for key in known:
-        del section["reasons"][key]
-    return section | known
+    """Return the settings that ran, as far as the log itself records them."""
+    recorded = {key: run.facts.get(_OF_LOG.get(key, key)) for key in SECTIONS["resolved_config"] if key in config}
+    known = {key: fact.value for key, fact in recorded.items() if fact and fact.where != ASKED}
+    counted = {"vocab_size": run.facts.get("padded_vocab_size"), "parameter_count": run.facts.get("parameter_count")}
+    known |= {key: fact.value for key, fact in counted.items() if fact}
+    return sections.filled("resolved_config", known, NOT_IN_LOG)
 
 
-def _gpu_info(run: RunLog, said: Said, platform: str, num_gpus: int) -> dict[str, Any]:
-    section = _nothing("gpu_info", NOT_IN_LOG)
+def _gpu_info(run: RunLog, given: GivenFacts, platform: str, num_gpus: int) -> dict[str, Any]:
     total = run.memory.get("device total (hip)") or run.memory.get("device total (rocm-smi)")
     known = {
-        "device_name": said.device_name,
+        "device_name": given.device_name,
         "device_count": num_gpus,
         "total_memory_gb": round(total.gb, 3) if total else None,
         "software_stack": _STACKS.get(platform),
     }
-    for key, value in known.items():
-        if value is not None:
-            section[key] = value
-            del section["reasons"][key]
-    return section
+    return sections.filled("gpu_info", known, NOT_IN_LOG)
 
 
 def _provenance(run: RunLog, logs: list[dict[str, str]], command: str) -> dict[str, Any]:
-    """Return whose log it is, and which code of ours read it; the machine that reads it is not told."""
-    section = _nothing("provenance", NOT_IN_LOG)
+    """Return the host and the digests of the logs, and the code that read them; not the machine that read them."""
     own = origin.describe(command, "", "")
     known = {key: own[key] for key in ("git_commit", "git_dirty", "code_sha256", "command")}
-    known["host"] = run.fact("host")
-    for key, value in known.items():
-        if value is not None:
-            section[key] = value
-            del section["reasons"][key]
-    return section | {"logs": logs}
+    return sections.filled("provenance", known | {"host": run.fact("host")}, NOT_IN_LOG) | {"logs": logs}
 
 
-def _check_model(result: dict[str, Any], said: Said) -> None:
-    """Fail a result whose log counts the parameters of another model than was said."""
+def _check_model(result: dict[str, Any], given: GivenFacts) -> None:
+    """Set a result to failed if its log counts the parameters of another model than the given one."""
     counted = result["resolved_config"]["parameter_count"]
-    wanted = get_model(said.model, said.model_size).parameter_count
+    wanted = get_model(given.model, given.model_size).parameter_count
     if counted is None or abs(counted - wanted) <= PARAMETERS_RELATIVE * wanted:
         return
-    text = f"the log counts {counted} parameters, and {said.model} {said.model_size} has {wanted}"
+    text = f"the log counts {counted} parameters, and {given.model} {given.model_size} has {wanted}"
     result["reason"] = f"{result['reason']}; {text}" if result["reason"] else text
     result["status"] = "failed" if result["status"] == "ok" else result["status"]
 
 
-def _nothing(section: str, reason: str) -> dict[str, Any]:
-    keys = store.SECTIONS[section]
-    return dict.fromkeys(keys) | {"reasons": dict.fromkeys(keys, reason)}
-
-
-NOT_IN_LOG = "the log does not say it"
-NO_DATA_WAIT = "the log does not tell how long it waits for samples"
-ONE_STEADY_STEP = "one steady step has no spread"
-FEW_STEPS = 3
-"""Up to here all steps are of the warm-up that a summary leaves out where it can (utils/results/performance.py)."""
-NO_TIMED_STEP = "the log has no step with a time"
-DEVICE_USED = "device used"
-
-
-def measured(run: RunLog, tokens_per_step: int, num_gpus: int) -> dict[str, Any]:
+def _measured(run: RunLog, tokens_per_step: int, num_gpus: int) -> dict[str, Any]:
     """Return source, status, reason, warnings, samples, `performance_metrics` and `memory_metrics` of a result.
 
-    `tokens_per_step` are GBS x SL. The samples are the iterations whose time is known; `excluded_steps` says which
-    others were printed and why they are left out.
+    `tokens_per_step` is GBS x SL. The samples are the iterations whose time is known; `excluded_steps` lists the other
+    printed iterations with the reason why each is left out.
     """
     timed = [step for step in run.steps if step.step_time_seconds is not None]
     return {
@@ -203,15 +184,15 @@ def measured(run: RunLog, tokens_per_step: int, num_gpus: int) -> dict[str, Any]
         "grad_norms": [step.grad_norm for step in timed],
         "learning_rates": [step.learning_rate for step in timed],
         "performance_metrics": _performance(run, tokens_per_step, num_gpus),
-        "memory_metrics": memory(run),
+        "memory_metrics": _memory(run),
     }
 
 
-def memory(run: RunLog) -> dict[str, Any]:
-    """Return `memory_metrics`; what the log says in its own words is under `as_logged`.
+def _memory(run: RunLog) -> dict[str, Any]:
+    """Return `memory_metrics`, with the values as the log prints them under `as_logged`.
 
-    The peak is the framework's own (`max allocated`). What a driver counts as used holds other processes, caches and
-    communication buffers as well, and is not taken for it.
+    The peak is that of the framework (`max allocated`). Memory that a driver counts as used also holds other
+    processes, caches and communication buffers, and is not taken for the peak.
     """
     allocated, reserved = run.memory.get("max allocated"), run.memory.get("max reserved")
     used = [one.printed for name, one in run.memory.items() if name.startswith(DEVICE_USED)]

@@ -1,54 +1,55 @@
-"""Reads results of MLPerf Training as MLCommons publishes them, `:::MLLOG` lines, into systems with their runs.
+"""Reader of MLPerf Training results as MLCommons publishes them: `:::MLLOG` lines, read into systems with their runs.
 
-Minutes are the Olympic mean over the runs (fastest and slowest left out, each once) of run_stop - run_start, times the
-scaling factor (training_policies, training_rules.adoc). Throughput is of training alone: what the run itself tracked in
-its blocks (`tracked_stats`: samples/s of each block, or the time of each 32nd step), the median within a run, times the
+Minutes are the Olympic mean over the runs (without the fastest and the slowest one) of run_stop - run_start, times the
+scaling factor (training_policies, training_rules.adoc). Throughput is that of training alone: the median of the speeds
+that a run tracked in its blocks (`tracked_stats`: samples/s of each block, or the time of each 32nd step), times the
 sequence length; a system has the median over its runs. It must agree with the time between block_start and block_stop,
-and is that where a log tracks nothing.
+which gives the throughput of a log without tracked speeds.
 """
 
 from __future__ import annotations
 
 import json
-import statistics as descriptive
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+DISCLAIMER = "Computed here from published logs; not verified by MLCommons Association."
 MARK = ":::MLLOG "
 MINUTE_MS = 60_000.0
 TRACKED_RELATIVE = 0.05
-"""What a run tracked and the time of its blocks agree at least this well: a block also holds pauses between steps."""
+"""Largest difference of tracked speed and time of the blocks: a block also contains pauses between steps."""
 
 
-class LogError(ValueError):
-    """A log or system description that cannot be used; the message names the file."""
+class MlperfLogError(ValueError):
+    """A log or system description is unusable; the message names the file."""
 
 
 @dataclass(frozen=True)
-class Tracked:
-    """What a run tracked of its own speed at one moment: the mean over the steps since the last one."""
+class TrackedSpeed:
+    """A speed that a run tracked: the mean over the steps since the speed before."""
 
     step: int | None
-    """The last of those steps; None for the mean of a whole block, and where the log does not say it."""
+    """The last of those steps; None for the mean of a whole block, and if the log does not contain it."""
     samples_per_second: float
     loss: float | None
 
 
 @dataclass(frozen=True)
-class LogRun:
+class MlperfRun:
     """One run of a system."""
 
     minutes: float
-    """From run_start to run_stop."""
+    """Minutes from run_start to run_stop."""
     samples: int
     block_seconds: float
     """Time inside training blocks."""
     samples_per_second: float
-    """Median of what the run tracked while it trained; samples / block_seconds where it tracked nothing."""
+    """Median of the tracked speeds; samples / block_seconds if the run tracked none."""
     path: Path
-    tracked: tuple[Tracked, ...] = ()
+    tracked: tuple[TrackedSpeed, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -62,63 +63,63 @@ class System:
     global_batch_size: int
     sequence_length: int
     scaling: float
-    runs: tuple[LogRun, ...]
+    runs: tuple[MlperfRun, ...]
 
     @property
     def minutes(self) -> float:
         """Olympic mean of the runs times the scaling factor."""
         values = sorted(run.minutes for run in self.runs)
         kept = values[1:-1] if len(values) > 2 else values
-        return descriptive.fmean(kept) * self.scaling
+        return statistics.fmean(kept) * self.scaling
 
-    def tokens_per_second_per_gpu(self, run: LogRun) -> float:
+    def tokens_per_second_per_gpu(self, run: MlperfRun) -> float:
         """Return the training throughput of a run."""
         return run.samples_per_second * self.sequence_length / self.gpus
 
     @property
     def throughput(self) -> float:
         """Median over the runs."""
-        return descriptive.median(map(self.tokens_per_second_per_gpu, self.runs))
+        return statistics.median(map(self.tokens_per_second_per_gpu, self.runs))
 
     @property
     def spread(self) -> float:
         """Standard deviation between the runs over their mean; 0 for a single run."""
         rates = [self.tokens_per_second_per_gpu(run) for run in self.runs]
-        return descriptive.stdev(rates) / descriptive.fmean(rates) if len(rates) > 1 else 0.0
+        return statistics.stdev(rates) / statistics.fmean(rates) if len(rates) > 1 else 0.0
 
 
 def load(folder: Path) -> list[System]:
-    """Return every system below `folder`, by name; raise LogError for what cannot be read or believed."""
+    """Return every system below `folder`, by name; raise MlperfLogError for an unreadable or inconsistent log."""
     found = [
         system(path.parent, logs) for path in sorted(folder.rglob("system.json")) for logs in benchmarks(path.parent)
     ]
     if not found:
-        raise LogError(f"{folder}: got no system.json with result_*.txt below it, wanted MLPerf Training results")
+        raise MlperfLogError(f"{folder}: got no system.json with result_*.txt below it, wanted MLPerf Training results")
     return found
 
 
 def benchmarks(system: Path) -> Iterator[list[Path]]:
-    """Yield the logs of each benchmark of a system's folder."""
+    """Yield the logs of each benchmark in the folder of a system."""
     for folder in sorted(path for path in system.iterdir() if path.is_dir()):
         if logs := sorted(folder.glob("result_*.txt")):
             yield logs
 
 
 def system(folder: Path, logs: list[Path]) -> System:
-    """Return the system of a folder with its logs of one benchmark; raises LogError like `load`."""
+    """Return the system of a folder with its logs of one benchmark; raise MlperfLogError as `load` does."""
     description = _json(folder / "system.json")
     scaling = logs[0].parent / "scaling.json"
     parsed = [_run(path) for path in logs]
     constants = {(batch, length) for _, batch, length in parsed}
     if len(constants) != 1:
-        raise LogError(f"{logs[0].parent}: its runs differ in batch or sequence length: {sorted(constants)}")
+        raise MlperfLogError(f"{logs[0].parent}: its runs differ in batch or sequence length: {sorted(constants)}")
     ((batch, length),) = constants
     try:
         gpus = int(description["number_of_nodes"]) * int(description["accelerators_per_node"])
         accelerator = str(description["accelerator_model_name"])
         factor = float(_json(scaling)["scaling_factor"]) if scaling.is_file() else 1.0
     except (KeyError, ValueError, TypeError) as error:
-        raise LogError(
+        raise MlperfLogError(
             f"{folder}: system.json or scaling.json: {error!r}; wanted nodes, accelerators and a factor"
         ) from error
     runs = tuple(run for run, _, _ in parsed)
@@ -126,7 +127,7 @@ def system(folder: Path, logs: list[Path]) -> System:
     return System(name, benchmark, accelerator, gpus, batch, length, factor, runs)
 
 
-def _run(path: Path) -> tuple[LogRun, int, int]:
+def _run(path: Path) -> tuple[MlperfRun, int, int]:
     """Return a run, its global batch and its sequence length."""
     events = list(_events(path))
     first = {event["key"]: event for event in reversed(events)}
@@ -142,23 +143,26 @@ def _run(path: Path) -> tuple[LogRun, int, int]:
                 block_ms, opened = block_ms + event["time_ms"] - opened, None
         tracked = tuple(_tracked(events, batch))
     except (KeyError, ValueError, TypeError, ZeroDivisionError) as error:
-        raise LogError(
+        raise MlperfLogError(
             f"{path}: has no complete run ({error!r}); wanted run_start, run_stop, batch and blocks"
         ) from error
     if status != "success" or samples <= 0 or block_ms <= 0 or stop["time_ms"] <= start:
-        raise LogError(f"{path}: the run is no success with samples and time: status {status}, {samples} samples")
+        raise MlperfLogError(f"{path}: the run is no success with samples and time: status {status}, {samples} samples")
     in_blocks = samples / block_ms * 1000
-    rate = descriptive.median(one.samples_per_second for one in tracked) if tracked else in_blocks
+    rate = statistics.median(one.samples_per_second for one in tracked) if tracked else in_blocks
     if abs(rate / in_blocks - 1) > TRACKED_RELATIVE:
-        raise LogError(f"{path}: it tracked {rate:.4g} samples/s, and its blocks hold {in_blocks:.4g}; one is wrong")
-    run = LogRun((stop["time_ms"] - start) / MINUTE_MS, samples, block_ms / 1000, rate, path, tracked)
+        raise MlperfLogError(
+            f"{path}: it tracked {rate:.4g} samples/s, and its blocks hold {in_blocks:.4g}; one is wrong"
+        )
+    run = MlperfRun((stop["time_ms"] - start) / MINUTE_MS, samples, block_ms / 1000, rate, path, tracked)
     return run, batch, length
 
 
-def _tracked(events: Sequence[dict[str, Any]], batch: int) -> Iterator[Tracked]:
-    """Yield what a run tracked while it trained: samples/s of a block, or the time of a step of `batch`.
+def _tracked(events: Sequence[dict[str, Any]], batch: int) -> Iterator[TrackedSpeed]:
+    """Yield the speeds that a run tracked: samples/s of a block, or the time of a step of `batch` samples.
 
-    Where it stands is in samples: `step` beside a throughput, `samples_count` (and a `step`) beside a step time.
+    The log gives their positions in samples: `step` beside a throughput, `samples_count` (and a `step`) beside a step
+    time.
     """
     for event in events:
         value = event["value"] if event["key"] == "tracked_stats" else None
@@ -167,7 +171,7 @@ def _tracked(events: Sequence[dict[str, Any]], batch: int) -> Iterator[Tracked]:
             rate = float(value["throughput"]) if is_block else batch / float(value["train_step_time"])
             step = event["metadata"].get("step")
             done = step if step is None or is_block else event["metadata"].get("samples_count")
-            yield Tracked(None if done is None else round(done / batch), rate, value.get("reduced_train_loss"))
+            yield TrackedSpeed(None if done is None else round(done / batch), rate, value.get("reduced_train_loss"))
 
 
 def _events(path: Path) -> Iterator[dict[str, Any]]:
@@ -178,14 +182,11 @@ def _events(path: Path) -> Iterator[dict[str, Any]]:
                 try:
                     yield json.loads(text)
                 except ValueError as error:
-                    raise LogError(f"{path}:{number}: no JSON behind {MARK.strip()} ({error})") from error
+                    raise MlperfLogError(f"{path}:{number}: no JSON behind {MARK.strip()} ({error})") from error
 
 
 def _json(path: Path) -> dict[str, Any]:
     try:
         return dict(json.loads(path.read_text(encoding="utf8")))
     except (OSError, ValueError, TypeError) as error:
-        raise LogError(f"{path}: cannot be read as a JSON object ({error})") from error
-
-
-DISCLAIMER = "Computed here from published logs; not verified by MLCommons Association."
+        raise MlperfLogError(f"{path}: cannot be read as a JSON object ({error})") from error

@@ -1,7 +1,8 @@
-"""Runs of MLPerf Training as results of our schema, so that they stand beside others and are judged like them.
+"""Runs of MLPerf Training as results of our schema, which are shown and judged like all others.
 
-A log tracks the mean speed of several steps at a time; each mean stands at the last of its steps, and the others are
-left out with that reason. What MLPerf leaves free (precision, parallel sizes, software) no log holds: null.
+A log tracks the mean speed of several steps at a time. Each mean counts for the last of its steps; the other steps are
+excluded with that reason. Settings that MLPerf leaves free (precision, parallel sizes, software) are null, because no
+log holds them.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from evaluate.inputs.mlperf_logs import DISCLAIMER, LogError, LogRun, System, benchmarks, system
+from evaluate.inputs import sections
+from evaluate.inputs.mlperf_logs import DISCLAIMER, MlperfLogError, MlperfRun, System, benchmarks, system
 from utils.results import store
 from utils.results.performance import summarize
-from utils.results.schema import SAMPLES, SECTIONS
+from utils.results.schema import SAMPLES
 
 NOT_IN_LOG = "an MLPerf log does not say it"
 OF_SEVERAL = "tracked in the mean of several steps only"
@@ -24,7 +26,7 @@ VENDORS = {"amd": "amd", "nvidia": "nvd"}
 
 
 def load(paths: Sequence[Path]) -> tuple[list[tuple[Path, dict[str, Any]]], list[tuple[Path, str]]]:
-    """Return the results of all MLPerf logs below the folders among `paths`, and what cannot be believed, with why."""
+    """Return the results of all MLPerf logs below the folders among `paths`, and unusable logs with their errors."""
     found: list[tuple[Path, dict[str, Any]]] = []
     unreadable = []
     described = sorted({path.resolve(): path for one in paths for path in one.rglob("system.json")}.values())
@@ -33,20 +35,22 @@ def load(paths: Sequence[Path]) -> tuple[list[tuple[Path, dict[str, Any]]], list
             try:
                 one = system(path.parent, logs)
                 found += [(run.path, result(one, run, number)) for number, run in enumerate(one.runs, 1)]
-            except (LogError, store.ResultError) as error:
+            except (MlperfLogError, store.ResultError) as error:
                 unreadable.append((logs[0].parent, str(error)))
     return found, unreadable
 
 
-def result(one: System, run: LogRun, number: int) -> dict[str, Any]:
-    """Return a run of a system as a result; raise LogError where it cannot be one."""
+def result(one: System, run: MlperfRun, number: int) -> dict[str, Any]:
+    """Return a run of a system as a result; raise MlperfLogError if the log lacks tracked speeds or a known vendor."""
     tracked = [(item.step, item) for item in run.tracked if item.step is not None]
     steps = [step for step, _ in tracked]
     if not steps or sorted(set(steps)) != steps:
-        raise LogError(f"{run.path}: got {len(run.tracked)} tracked speeds, wanted some with rising numbers of samples")
+        raise MlperfLogError(
+            f"{run.path}: got {len(run.tracked)} tracked speeds, wanted some with rising numbers of samples"
+        )
     vendor = one.accelerator.split()[0].lower()
     if vendor not in VENDORS:
-        raise LogError(f"{run.path}: accelerator {one.accelerator!r}, wanted one of AMD or NVIDIA")
+        raise MlperfLogError(f"{run.path}: accelerator {one.accelerator!r}, wanted one of AMD or NVIDIA")
     times = [one.global_batch_size / item.samples_per_second for _, item in tracked]
     tokens = one.global_batch_size * one.sequence_length
     model, size = BENCHMARKS.get(one.benchmark, (one.benchmark, "unknown"))
@@ -76,20 +80,18 @@ def result(one: System, run: LogRun, number: int) -> dict[str, Any]:
         "run": number,
         "attempt": 1,
         "identity_sha256": hashlib.sha256(run.path.read_bytes()).hexdigest(),
-        "gpu_info": _section("gpu_info", device_name=one.accelerator, device_count=one.gpus),
-        "training_config": _section("training_config", **config),
-        "resolved_config": _section("resolved_config", **(config | {"max_steps": None})),  # it ends at its target
-        "performance_metrics": _section("performance_metrics", NO_DATA_WAIT, **summarize(times, tokens, one.gpus)),
+        "gpu_info": _section("gpu_info", {"device_name": one.accelerator, "device_count": one.gpus}),
+        "training_config": _section("training_config", config),
+        "resolved_config": _section("resolved_config", config | {"max_steps": None}),  # it ends at its target
+        "performance_metrics": sections.filled("performance_metrics", summarize(times, tokens, one.gpus), NO_DATA_WAIT),
         "excluded_steps": {str(step): OF_SEVERAL for step in range(1, last + 1) if step not in known},
-        "provenance": _section("provenance", host=one.name),
-        **{name: _section(name) for name in ("memory_metrics", "energy_metrics", "fingerprint")},
+        "provenance": _section("provenance", {"host": one.name}),
+        **{name: _section(name, {}) for name in ("memory_metrics", "energy_metrics", "fingerprint")},
         **samples,
     }
     store.validate(content, str(run.path))
     return content
 
 
-def _section(name: str, reason: str = NOT_IN_LOG, /, **known: Any) -> dict[str, Any]:
-    keys = SECTIONS[name]
-    values = {key: known.get(key) for key in keys}
-    return values | {"reasons": {key: reason for key in keys if values[key] is None}}
+def _section(name: str, known: dict[str, Any]) -> dict[str, Any]:
+    return sections.filled(name, known, NOT_IN_LOG)

@@ -1,8 +1,8 @@
-"""What fits a device: the largest model by its weights and states, and the micro batch of a run that was measured.
+"""Memory capacity: the largest model that fits a device, and the largest micro batch that would fit a measured run.
 
-The second is an estimate from one point. Weights, gradients and optimizer states are as large as
-utils/memory/estimate.py says; what the measured peak has beyond them is taken to grow with the micro batch. No GPU has
-confirmed the formula.
+The micro batch is an estimate from one measured peak. The sizes of weights, gradients and optimizer states come from
+utils/memory/estimate.py; the rest of the peak is taken to grow with the micro batch. The formula has not been confirmed
+on a GPU.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BYTES_A_PARAMETER = {"bf16 training": 18, "fp8 training": 19, "bf16 weights": 2,
 arXiv 1910.02054, section 3.1, with fp32 gradients), 1 more for an fp8 copy. Activations come on top."""
 MODELS, SEQUENCES = "1e9 parameters", "sequences"
 USABLE = 0.95
-"""Share of a device's memory for tensors; the rest is the driver's, the libraries' and lost between blocks."""
+"""Share of a device's memory for tensors; driver, libraries and fragmentation take the rest."""
 CONFIG = {
     "micro_batch_size": "micro_batch_size",
     "global_batch_size": "global_batch_size",
@@ -36,14 +36,13 @@ CONFIG = {
     "num_gpus": "num_gpus",
     "precision": "precision",
 }
-"""Fields of RunConfig that the memory of a rank depends on, and what results call them."""
+"""Fields of RunConfig that the memory of a rank depends on, with their keys in results."""
 
 
 def capacity(device: Device | None, name: str | None = None) -> dict[str, Figure]:
-    """Return the largest model, in 1e9 parameters, that fits one device by its weights (and optimizer states) alone.
+    """Return the largest model, in 1e9 parameters, whose weights (and optimizer states) alone fit one device.
 
-    Unknown, with the reason, for a device that is not known (`name` is what it calls itself) and for fp8 on one that
-    has none.
+    Unknown, with the reason, if the device is not known (`name` is its own name) or has no fp8.
     """
     if device is None:
         why = f"{name or 'the device'} is not known here, so its memory for a model is not"
@@ -58,7 +57,7 @@ def _largest_model(device: Device, use: str, size: int) -> Figure:
 
 
 def micro_batch_that_would_fit(result: Result) -> Figure:
-    """Return the largest micro batch that probably fits, at most all sequences of a rank; never below what ran."""
+    """Return the largest micro batch that probably fits: at least the one that ran, at most all sequences of a rank."""
     peak, total = result["memory_metrics"]["peak_memory_allocated_gb"], result["gpu_info"]["total_memory_gb"]
     config, precision = result["training_config"], result["training_config"].get("precision")
     missing = [name for name in CONFIG.values() if config.get(name) is None]
@@ -87,7 +86,7 @@ def micro_batch_that_would_fit(result: Result) -> Figure:
 
 
 def _states_gb(result: Result) -> float:
-    """What does not grow with the micro batch, GB: weights, gradients, optimizer, on a CPU the process itself."""
+    """Return the GB that do not grow with the micro batch: weights, gradients, optimizer, and on a CPU the process."""
     found = estimate(_config(result), result["framework"], spec_of(result), has_fused_adam=False)
     return found.weights_gb + found.gradients_gb + found.optimizer_gb + (found.process_gb or 0.0)
 
@@ -105,5 +104,5 @@ def _config(result: Result) -> RunConfig:
 
 @cache
 def _any_config() -> RunConfig:
-    """A valid configuration for `replace`; none of its values counts."""
+    """Return a valid configuration for `replace`; none of its values is used."""
     return load("cpu", environ={})

@@ -1,4 +1,4 @@
-"""A number that says what it is: value, unit, how it was worked out; or that it is unknown, and why."""
+"""A number with its unit and formula, or an unknown with its reason."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Figure:
-    """One metric. `value` is None where it is unknown; then `how` is the reason, else the formula and its sources."""
+    """One metric. `how` is its formula with sources; `value` is None if it is unknown, and `how` is then the reason."""
 
     value: float | None
     unit: str
     how: str
 
     def map(self, function: Callable[[float], float], unit: str, how: str) -> Figure:
-        """Return what `function` makes of the value; an unknown stays unknown for its own reason."""
+        """Return the figure of `function(value)`; an unknown figure stays unknown for its own reason."""
         return unknown(unit, self.how) if self.value is None else Figure(function(self.value), unit, how)
 
 
 def unknown(unit: str, reason: str) -> Figure:
-    """Return a figure that is not known."""
+    """Return an unknown figure with its reason."""
     return Figure(None, unit, reason)
 
 
 def quotient(above: Figure, below: Figure, unit: str, how: str, factor: float = 1.0) -> Figure:
-    """Return `factor` times `above` over `below`; unknown where one of them is, or where `below` is 0."""
+    """Return `factor` * `above` / `below`; unknown if one of them is unknown or `below` is 0."""
     for figure in (above, below):
         if figure.value is None:
             return unknown(unit, figure.how)

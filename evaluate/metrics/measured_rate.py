@@ -1,4 +1,4 @@
-"""The measured matrix-multiply rate that belongs to a result: of the same machine, device and precision."""
+"""The measured matrix-multiply rate for a result: of the same machine, device and precision."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from utils.results.schema import Result
 
 UNIT = "TFLOP/s"
 LONGEST_APART = timedelta(days=7)
-"""Drivers, clocks and caps change; a rate of another week says little about a run."""
+"""A rate of another week does not apply to a run, because drivers, clocks and caps change."""
 MEMORY_TOLERANCE = 0.01
 NONE_MEASURED = "no matrix-multiply rate was measured on this device; measure it: python -m train.probe"
 
 
 @dataclass(frozen=True)
 class Probes:
-    """All probes that were found, and the errors of files that are none."""
+    """All probes that were found, and the errors of files that could not be read as probes."""
 
     found: tuple[Probe, ...] = ()
     errors: tuple[str, ...] = ()
 
     def rate_of(self, result: Result) -> Figure:
-        """Return the best measured rate for one rank of a result, in TFLOP/s; unknown with the reason."""
-        fitting = [(probe, why_not(probe, result)) for probe in self.found]
+        """Return the best measured rate for one rank of a result, in TFLOP/s, or unknown with the reason."""
+        fitting = [(probe, mismatch(probe, result)) for probe in self.found]
         good = [probe for probe, why in fitting if why is None]
         if not good:
             of_host = [str(why) for probe, why in fitting if probe.host == result["provenance"]["host"]]
@@ -45,19 +45,19 @@ class Probes:
 
 
 def attach(result: dict[str, Any], probes: Probes) -> None:
-    """Note in a result that was read which measured rate it is held against; `measured_rate` finds it there."""
+    """Store the measured rate that a result is compared with in the result, where `measured_rate` reads it."""
     rate = probes.rate_of(result)
     result["probe"] = {"matmul_tflops": rate.value, "how": rate.how}
 
 
 def measured_rate(result: Result) -> Figure:
-    """Return the measured matrix-multiply rate for a rank of a result, in TFLOP/s; unknown with the reason."""
+    """Return the measured rate that `attach` stored, in TFLOP/s for one rank, or unknown with the reason."""
     attached = result.get("probe") or {}
     return Figure(attached.get("matmul_tflops"), UNIT, attached.get("how") or NONE_MEASURED)
 
 
 def load_probes(paths: Iterable[Path]) -> Probes:
-    """Return the probes in these folders and in those above that are OUTPUT_DIRs of the same results."""
+    """Return the probes below these folders and directly in their parents, which may be the OUTPUT_DIR."""
     found, errors, seen = [], [], set()
     for path in paths:
         folder = path if path.is_dir() else path.parent
@@ -72,8 +72,8 @@ def load_probes(paths: Iterable[Path]) -> Probes:
     return Probes(tuple(found), tuple(errors))
 
 
-def why_not(probe: Probe, result: Result) -> str | None:
-    """Return why a probe says nothing about a result; None where it does."""
+def mismatch(probe: Probe, result: Result) -> str | None:
+    """Return the reason why a probe does not apply to a result; None if it applies."""
     info, precision = result["gpu_info"], result["training_config"]["precision"]
     apart = [
         f"{what} {ours!r}, the result's is {theirs!r}"

@@ -1,4 +1,4 @@
-"""The metrics of a system in the order of the reports: their names in words, and the median over its runs."""
+"""The table of metrics for the reports: their order, their names in words, and the median over the runs of a system."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ NAMES = {
 OTHER = "Other"
 _NUMBER = re.compile(r"(?<![\w.,-])[1-9]\d{0,8}(?![\w]|[.,-]\d)")
 WHERE_IT_APPLIES = ("time_to_mlperf_target",)
-"""Left out of tables where it is known of no run: it is about one training and not about results in general."""
+"""Metrics of one specific training, left out of tables if no run has a value."""
 NOT_WORKED_OUT = "not worked out: the device is not known here, or cannot do it"
 
 
 def sections(runs: Sequence[Sequence[Metrics]]) -> dict[str, dict[str, str]]:
-    """Return the metrics that any run of any system has: names in words by key, under the title of their section."""
+    """Return the metrics that any run of any system has: section title -> key -> name in words."""
     present = dict.fromkeys(key for side in runs for one in side for key in one)
     if "step_time_mean" in present:
         present.pop("step_time", None)
@@ -80,7 +80,7 @@ def sections(runs: Sequence[Sequence[Metrics]]) -> dict[str, dict[str, str]]:
 
 
 def combined(figures: Sequence[Figure | None]) -> Figure:
-    """Return the median over runs with all the ways it was worked out; unknown where no run has a value."""
+    """Return the median over runs with all its formulas; unknown if no run has a value."""
     known = [figure for figure in figures if figure is not None and figure.value is not None]
     ways = _alike(figure.how for figure in known)
     missing = _alike(
@@ -96,7 +96,7 @@ def combined(figures: Sequence[Figure | None]) -> Figure:
 
 
 def _alike(texts: Iterable[str]) -> list[str]:
-    """Return the different texts; of those that differ in whole numbers only, one with `smallest to largest`."""
+    """Return the distinct texts; texts that differ in whole numbers only become one with `smallest to largest`."""
     found: dict[tuple[str, ...], list[tuple[int, ...]]] = {}
     for text in dict.fromkeys(texts):
         found.setdefault(tuple(_NUMBER.split(text)), []).append(tuple(map(int, _NUMBER.findall(text))))

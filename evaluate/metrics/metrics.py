@@ -1,7 +1,7 @@
-"""What a result comes to, each number with its formula: speed, utilisation, memory, energy, cost, time to a goal.
+"""All metrics of a result, each with its formula: speed, utilisation, memory, energy, cost, time to a goal.
 
-From the result alone, without torch. What cannot be known is None and says why; no default stands in for it. Numbers
-of cores are never compared: the vendors count different things.
+They need the result alone and no torch. A metric that cannot be known is None with a reason, never a default. Numbers
+of cores are never compared, because the vendors count different things.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import replace
 
-from evaluate.metrics import outlook, steady
+from evaluate.metrics import cost_and_time, steady
 from evaluate.metrics.capacity import capacity, micro_batch_that_would_fit, spec_of
 from evaluate.metrics.figures import Figure, quotient, unknown
 from evaluate.metrics.measured_rate import measured_rate
@@ -23,39 +23,41 @@ from utils.results.schema import Result
 
 HOUR_SECONDS = 3600.0
 SPREADS = {"std": "s", "cv": "%"}
-"""Units of what needs two steps."""
+"""Units of the figures that need two steps."""
+LAST_PART = 10
+MEMORISED_NATS = 0.5
+"""Nats per token. No text of a usable size is predicted this well unless the model has seen it before: a model of 8e9
+parameters reaches about 2."""
 
 
 def metrics(
     result: Result, prices: Mapping[str, Price] | None = None, target_loss: float | None = None
 ) -> dict[str, Figure]:
-    """Return all metrics of a result by name; `prices` by device name of utils/hardware/devices.py."""
+    """Return all metrics of a result by name; `prices` has the device names of utils/hardware/devices.py as keys."""
     times = step_times(result)
     if not times:
         return {"step_time": unknown("s", f"the run is {result['status']}: {result['reason'] or 'no steady step'}")}
     config = result["training_config"]
-    tokens = config["global_batch_size"] * config["sequence_length"]
     seconds = statistics.fmean(times)
-    rate = Figure(tokens / seconds, "tokens/s", "GBS x SL / mean steady step time")
-    per_gpu = rate.map(
-        lambda value: value / config["num_gpus"], "tokens/s/GPU", "GBS x SL / mean steady step time / GPUs"
-    )
+    rate = config["global_batch_size"] * config["sequence_length"] / seconds
+    per_gpu = rate / config["num_gpus"]
+    how = "GBS x SL / mean steady step time"
     device = device_of(result)
     return {
         **_step_time_figures(times, seconds),
-        "tokens_per_second": rate,
-        "tokens_per_second_per_gpu": per_gpu,
+        "tokens_per_second": Figure(rate, "tokens/s", how),
+        "tokens_per_second_per_gpu": Figure(per_gpu, "tokens/s/GPU", f"{how} / GPUs"),
         **_utilisation(result, per_gpu, device),
         **_memory(result, device),
         **_energy(result, per_gpu, device),
-        **outlook.cost(tokens / seconds, config["num_gpus"], device, prices or {}),
-        "time_to_target_loss": outlook.time_to_loss(result, target_loss),
-        "time_to_mlperf_target": outlook.time_to_mlperf_target(result, tokens / seconds),
+        **cost_and_time.cost(rate, config["num_gpus"], device, prices or {}),
+        "time_to_target_loss": cost_and_time.time_to_loss(result, target_loss),
+        "time_to_mlperf_target": cost_and_time.time_to_mlperf_target(result, rate),
     }
 
 
 def step_times(result: Result) -> list[float]:
-    """Return the steady step times in seconds (evaluate/metrics/steady.py); empty for a run without any."""
+    """Return the steady step times in seconds (evaluate/metrics/steady.py); empty for a run without steady steps."""
     times = result["step_times"]
     least = max(warmup_steps(len(times)), result["performance_metrics"]["warmup_steps_excluded"] or 0)
     if len(times) <= least or min(times) <= 0:
@@ -64,13 +66,19 @@ def step_times(result: Result) -> list[float]:
 
 
 def device_of(result: Result) -> Device | None:
-    """Return what is known of the device that a result names, None where it is not known for certain."""
+    """Return the known device that a result names; None if it cannot be identified for certain."""
     gpu = result["gpu_info"]
     return find_device(gpu["device_name"], gpu["total_memory_gb"], gpu["gpu_cores"]) if gpu["device_name"] else None
 
 
+def last_loss(result: Result) -> float:
+    """Return the mean loss over the last tenth of the steps, nats per token."""
+    losses = result["loss_values"]
+    return statistics.fmean(losses[-max(1, len(losses) // LAST_PART) :])
+
+
 def flops_per_token(result: Result, *, causal: bool) -> Figure:
-    """Return the model's floating-point operations for one token, forward and backward, in FLOP."""
+    """Return the floating-point operations of the model for one token, forward and backward, in FLOP."""
     resolved, formula = result["resolved_config"], FORMULA_CAUSAL if causal else FORMULA_FULL
     try:
         spec = spec_of(result)
@@ -106,12 +114,13 @@ def _step_time_figures(times: list[float], mean: float) -> dict[str, Figure]:
     return found
 
 
-def _utilisation(result: Result, per_gpu: Figure, device: Device | None) -> dict[str, Figure]:
+def _utilisation(result: Result, per_gpu: float, device: Device | None) -> dict[str, Figure]:
     peak = _peak(result, device)
     found: dict[str, Figure] = {}
     for name, causal in (("causal", True), ("full", False)):
         flops = flops_per_token(result, causal=causal)
-        rate = _product(per_gpu, flops, 1e-12, "TFLOP/s", f"tokens/s/GPU x FLOP a token ({flops.how})")
+        how = f"tokens/s/GPU x FLOP a token ({flops.how})"
+        rate = flops.map(lambda flop: per_gpu * flop * 1e-12, "TFLOP/s", how)
         found[f"model_tflops_{name}"] = rate
         found[f"mfu_{name}"] = quotient(rate, peak, "%", f"model TFLOP/s ({flops.how}) / {peak.how}", 100)
     measured = measured_rate(result)
@@ -152,7 +161,7 @@ def _memory(result: Result, device: Device | None) -> dict[str, Figure]:
     }
 
 
-def _energy(result: Result, per_gpu: Figure, device: Device | None) -> dict[str, Figure]:
+def _energy(result: Result, per_gpu: float, device: Device | None) -> dict[str, Figure]:
     energy = result["energy_metrics"]
     joules = energy["joules_per_token"]
     if joules:
@@ -164,16 +173,9 @@ def _energy(result: Result, per_gpu: Figure, device: Device | None) -> dict[str,
         how = (
             f"at least: tokens/s/GPU / board power {device.board_power_watts:g} W, which is a limit and no measurement"
         )
-        at_least = per_gpu.map(lambda value: value / device.board_power_watts, "tokens/J", how)
+        at_least = Figure(per_gpu / device.board_power_watts, "tokens/J", how)
     return {
         "tokens_per_joule": tokens,
         "tokens_per_watt_hour": tokens.map(lambda value: value * HOUR_SECONDS, "tokens/Wh", tokens.how),
         "tokens_per_joule_at_board_power": at_least,
     }
-
-
-def _product(a: Figure, b: Figure, factor: float, unit: str, how: str) -> Figure:
-    for figure in (a, b):
-        if figure.value is None:
-            return unknown(unit, figure.how)
-    return Figure((a.value or 0.0) * (b.value or 0.0) * factor, unit, how)

@@ -1,7 +1,7 @@
-"""What a GPU costs for an hour: evaluate/prices.json, or a file of the same form that the user names.
+"""Prices of GPU hours from evaluate/prices.json, or from a file of the same form that the user names.
 
-Prices are those of others on a day, and move by more than most differences between GPUs; every figure made from one
-names its date and source and is shown with SENSITIVITY on both sides.
+Prices are third-party prices of one day, and change by more than most differences between GPUs. Every figure that uses
+a price names its date and source, and is shown with the price SENSITIVITY higher and lower.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SENSITIVITY = 0.25
 
 
 class PriceError(ValueError):
-    """A price table that cannot be used; the message names the file and what is wrong."""
+    """A price table is unusable; the message names the file and the defect."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,7 @@ class Price:
 
 
 def load(path: Path = PRICES_PATH) -> dict[str, Price]:
-    """Return the prices by device name as utils/hardware/devices.py has it; raise PriceError for a table of another
-    form.
-    """
+    """Return the prices by device name of utils/hardware/devices.py; raise PriceError for an unusable table."""
     try:
         return table_of(json.loads(path.read_text(encoding="utf8")))
     except OSError as error:
@@ -50,13 +48,13 @@ def load(path: Path = PRICES_PATH) -> dict[str, Price]:
 
 
 def table_of(content: Any) -> dict[str, Price]:
-    """Return the prices of a table's content; raise ValueError, KeyError, TypeError or AttributeError for others."""
+    """Return the prices in a table; raise ValueError, KeyError, TypeError or AttributeError for another form."""
     currency = str(content["currency"])
     return {name: _price(name, entry, currency) for name, entry in content["prices"].items()}
 
 
 def as_json(table: Mapping[str, Price]) -> dict[str, Any] | None:
-    """Return the content of a table that holds these prices, which are of one currency; None for no prices."""
+    """Return the content of a table with these prices, all of one currency; None if there are no prices."""
     if not table:
         return None
     entries = {name: {"price": one.amount, "date": one.date, "source": one.source} for name, one in table.items()}

@@ -1,7 +1,8 @@
-"""How near a side comes to the best figure that was ever published for its own device: who is far off is untuned.
+"""The throughput of a side as a share of the best published figure for its device; a side far below is marked untuned.
 
-A figure counts only where model, precision, sequence length and number of GPUs are those of the runs (the batch is
-free, as it is for whoever published). `evaluate/published.json` has them, each with source, date and how it was read.
+A figure is used only if its model, precision, sequence length and number of GPUs are those of the runs. The batch is
+free, as it was for the publisher. `evaluate/published.json` holds the figures with source, date and the way each was
+read.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from utils.results.schema import Result
 
 PUBLISHED_PATH = Path(__file__).parents[1] / "published.json"
 LEAST_PERCENT = 95.0
-"""Below this share of the best published figure a side is called untuned."""
+"""A side below this share of the best published figure is marked untuned."""
 MODEL = ("llama", "full")
 
 
 @dataclass(frozen=True)
 class Published:
-    """One published figure; without `tokens_per_second_per_gpu` it cannot be used, and `grade` says why."""
+    """One published figure; one without `tokens_per_second_per_gpu` is unusable, and `grade` holds the reason."""
 
     device: str
     precision: str
@@ -43,7 +44,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Tuning:
-    """The share of a side in the best published figure, in percent."""
+    """The throughput of a side in percent of the best published figure."""
 
     share: Figure
     tokens_per_second_per_gpu: float | None
@@ -51,7 +52,7 @@ class Tuning:
 
     @property
     def is_untuned(self) -> bool | None:
-        """Whether the share is below LEAST_PERCENT; None where there is no figure to tell by."""
+        """True if the share is below LEAST_PERCENT; None if there is no figure to compare with."""
         return None if self.share.value is None else self.share.value < LEAST_PERCENT
 
 
@@ -62,7 +63,7 @@ def table() -> tuple[Published, ...]:
 
 
 def tuning(side: Sequence[Result]) -> Tuning:
-    """Return how near the runs of a side, at least one, come to the best figure for their device and work."""
+    """Compare the runs of a side, at least one, with the best published figure for their device and work."""
     works = {_work(result) for result in side}
     if len(works) > 1:
         return Tuning(unknown("%", "the runs of this side are not of one device, work and number of GPUs"), None, None)

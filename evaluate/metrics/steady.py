@@ -1,8 +1,8 @@
-"""Where a run is steady: the last level of its step times, found by change points, and what went before it.
+"""The steady part of a run: the last level of its step times, found by change points.
 
-Method of Barrett et al., "Virtual Machine Warmup Blows Hot and Cold" (OOPSLA 2017), on the logarithm of step times:
-change points by PELT (Killick et al. 2012, `ruptures`), segments whose means hardly differ from the last one joined to
-it, and a label. Single odd steps do not move a change point, and are flagged, never taken out.
+The method is that of Barrett et al., "Virtual Machine Warmup Blows Hot and Cold" (OOPSLA 2017), on the logarithm of
+step times: find change points by PELT (Killick et al. 2012, `ruptures`), join segments whose means hardly differ from
+the last one to it, and label the run. A single odd step does not move a change point; it is flagged and never removed.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ LEAST_SHARE = 0.25
 PENALTY = 15.0
 """Times log(n) and the variance of a step: Barrett et al., section 4.1."""
 SHORTEST_SEGMENT = 5
+SHORTEST_STEP_SECONDS = 1e-6
 FENCE = 3.0
 """Interquartile ranges beyond the quartiles: Tukey's "far out" values."""
 DRIFT_BLOCKS = 50
 DRIFT_LIMIT = 0.01
-"""Relative change of the step time over the steady part, above which a run is said to drift."""
+"""Relative change of the step time over the steady part, above which a run is drifting."""
 NORMAL_MAD = 1.4826
 """Standard deviation of a normal distribution over its median absolute deviation."""
 
@@ -41,29 +42,37 @@ class Steady:
     """The steady part of a run, as indices of its step times."""
 
     first: int
-    """The steady steps are those from here on; without a steady state, all after the first ones that never count."""
+    """Index of the first steady step; without a steady state, of the first step after those that never count."""
     label: str
     changes: tuple[int, ...]
-    """Where the level changes."""
+    """Indices at which the level changes."""
     outliers: tuple[int, ...]
-    """Steady steps that are far from the others; they count like the others."""
+    """Indices of steady steps far from the others; they count like the others."""
     drift: float | None
     """Relative change from the first steady step to the last; None for fewer than LEAST_STEPS steps."""
 
     @property
     def is_drifting(self) -> bool:
-        """Whether the steps of the steady part become slower or faster all along, as under a hot chip."""
+        """True if the steady steps keep becoming slower or faster, as on a chip that heats up."""
         return self.drift is not None and abs(self.drift) > DRIFT_LIMIT
 
 
 def find(step_times: Sequence[float], least: int) -> Steady:
-    """Return the steady part of a run's step times (seconds, above 0) behind the first `least`, which never count."""
+    """Return the steady part of a run's step times (seconds, above 0); the first `least` steps never count."""
     return _find(tuple(step_times), least)
+
+
+def steady_step_times(result: Result) -> list[float]:
+    """Return the step times in seconds without the first `warmup_steps_excluded`; empty if that is impossible."""
+    times, excluded = result["step_times"], result["performance_metrics"]["warmup_steps_excluded"]
+    if excluded is None or not 0 <= excluded < len(times) or min(times) < SHORTEST_STEP_SECONDS:
+        return []
+    return list(times[excluded:])
 
 
 @lru_cache(maxsize=4096)
 def _find(step_times: tuple[float, ...], least: int) -> Steady:
-    """Validation, verdict and report all ask for the same run."""
+    """Cached, because validation, verdict and report all need the same run."""
     times = np.asarray(step_times, dtype=np.float64)
     logs = np.log(times[least:])
     if len(logs) < 2 * SHORTEST_SEGMENT:
@@ -88,7 +97,7 @@ def _find(step_times: tuple[float, ...], least: int) -> Steady:
 
 
 def _clipped(logs: Floats) -> Floats:
-    """Bring single odd steps, not levels, near to their neighbours: within 5 deviations of a running median."""
+    """Clip single odd steps, but no levels, to within 5 deviations of a running median."""
     from scipy.ndimage import median_filter
 
     centre = median_filter(logs, size=2 * SHORTEST_SEGMENT + 1, mode="nearest")
@@ -97,7 +106,7 @@ def _clipped(logs: Floats) -> Floats:
 
 
 def _segments(logs: Floats) -> list[int]:
-    """Return where segments of equal mean end. Noise that follows itself from step to step asks for more evidence."""
+    """Return the ends of segments of equal mean. Noise that is correlated from step to step needs more evidence."""
     from ruptures import KernelCPD
 
     search = KernelCPD(kernel="linear", min_size=SHORTEST_SEGMENT).fit(logs[:, None])
@@ -119,7 +128,7 @@ def _far_out(logs: Floats) -> list[int]:
 
 
 def _drift(logs: Floats) -> float | None:
-    """Return the change over the part by the median of the slopes between all pairs of blocks (Theil and Sen)."""
+    """Return the relative change over the part, by the median slope between all pairs of blocks (Theil and Sen)."""
     if len(logs) < LEAST_STEPS:
         return None
     count = min(DRIFT_BLOCKS, len(logs))
@@ -132,20 +141,3 @@ def _drift(logs: Floats) -> float | None:
     before, after = np.triu_indices(count, 1)
     slope = float(np.median((medians[after] - medians[before]) / (places[after] - places[before])))
     return float(np.expm1(slope * len(logs)))
-
-
-SHORTEST_STEP_SECONDS = 1e-6
-
-
-def steady_step_times(result: Result) -> list[float]:
-    """Return the step times in seconds without the first `warmup_steps_excluded`; empty where that cannot be done."""
-    times, excluded = result["step_times"], result["performance_metrics"]["warmup_steps_excluded"]
-    if excluded is None or not 0 <= excluded < len(times) or steps_take_time(result):
-        return []
-    return list(times[excluded:])
-
-
-def steps_take_time(result: Result) -> list[str]:
-    """Every step time is above zero."""
-    wrong = [time for time in result["step_times"] if not time >= SHORTEST_STEP_SECONDS]
-    return [f"step_times: got {wrong[0]} s, wanted more than 0"] if wrong else []

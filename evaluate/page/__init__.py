@@ -1,4 +1,4 @@
-"""compare.html: one self-contained file.
+"""compare.html: one self-contained file, made from Jinja2 templates.
 
-Imports `evaluate.report` and what that stands on. Begin with `page.py`.
+Imports `evaluate.report` and the packages below it. Begin with `page.py` and `templates/page.html`.
 """

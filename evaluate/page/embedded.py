@@ -1,4 +1,4 @@
-"""The data inside compare.html: verdicts, metrics and the curves, thinned out where there are too many samples."""
+"""The data embedded in compare.html: verdicts, metrics and curves, which are thinned if there are too many samples."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from evaluate.report.groups import Group, Row, run_label
 from evaluate.report.tables import plain
 
 MOST_SAMPLES = 200_000
-"""Of all curves together: about 3 MB of text, which a browser opens and draws without a pause."""
+"""Largest number of samples of all curves: about 3 MB of text, which a browser opens and draws without a pause."""
 FEWEST_SAMPLES = 40
+"""Least number of samples that are kept of a longer curve, even if the total is then above MOST_SAMPLES."""
 CURVES = {"step_time_seconds": "step_times", "loss_nats_per_token": "loss_values"}
 
 
 def embedded(comparison: Comparison) -> dict[str, Any]:
-    """Return what goes into the page, and into the file that its button saves."""
+    """Return the data for the page, and for the file that its download button saves."""
     most = samples_a_curve(comparison)
     return {
         "by": comparison.by,
@@ -31,16 +32,16 @@ def embedded(comparison: Comparison) -> dict[str, Any]:
 
 
 def samples_a_curve(comparison: Comparison) -> int | None:
-    """Return how many samples are kept of each curve; None where there are few enough to keep all."""
+    """Return the number of samples to keep of each curve; None to keep all."""
     runs = [entry for group in comparison.groups for entry in group.counted]
     most = max(FEWEST_SAMPLES, MOST_SAMPLES // max(1, len(CURVES) * len(runs)))
     return most if any(len(entry.result["steps"]) > most for entry in runs) else None
 
 
 def thinned(steps: Sequence[int], values: Sequence[float | None], most: int | None) -> dict[str, list[Any]]:
-    """Return at most `most` samples (None: all): of each stretch of steps the smallest and the largest, in their order.
+    """Return at most `most` samples (None: all): the smallest and the largest of each stretch of steps, in order.
 
-    Extremes survive, so that a single slow step is still seen. Unknown values are left out.
+    Extremes survive, so a single slow step stays visible. Unknown values are left out.
     """
     known = [(step, value) for step, value in zip(steps, values, strict=True) if value is not None]
     if most is not None and len(known) > most:

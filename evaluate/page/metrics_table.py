@@ -13,7 +13,7 @@ from evaluate.report.groups import Group, Row
 from evaluate.report.text import number
 
 MOST_SYSTEMS = 24
-"""Most systems that a reader can follow in one table; compare.json has all."""
+"""Largest number of systems in the table; compare.json has all."""
 
 
 def metrics_table(group: Group, found: Mapping[int, Metrics]) -> dict[str, Any] | None:

@@ -30,7 +30,7 @@ SCRIPTS = ("curves.js", "chart.js", "view.js", "page.js")
 
 
 def environment() -> Environment:
-    """Return the settings of the templates: a text is shown on one line and without secrets, then escaped."""
+    """Return the template environment; it puts every text on one line, redacts secrets, and escapes it."""
     made = Environment(
         loader=FileSystemLoader(Path(__file__).with_name("templates")),
         autoescape=True,
@@ -50,30 +50,27 @@ def page(comparison: Comparison) -> str:
     judged = comparison.judged
     is_thinned = samples_a_curve(comparison) is not None
     are_full = len(judged) <= FULL_CERTIFICATES
-    return (
-        environment()
-        .get_template("page.html")
-        .render(
-            policy=_policy(style, script),
-            style=Markup(style),
-            script=Markup(script),
-            data=embedded(comparison),
-            comparison=comparison,
-            band=f"{comparison.band:.1%}",
-            tally=tally(judged),
-            cards=cards(judged, comparison.band),
-            has_ratio=any(one.estimate for one in judged),
-            certificates=certificates(judged, are_full=are_full),
-            are_certificates_full=are_full,
-            scaling=scaling,
-            scaling_rows=text.scaling_rows(comparison),
-            groups=[
-                _group(group, title, comparison.figures, is_thinned)
-                for group, title in zip(comparison.groups, _titles(comparison), strict=True)
-            ],
-            files=text.file_notes(comparison),
-            methodology=text.METHODOLOGY,
-        )
+    template = environment().get_template("page.html")
+    return template.render(
+        policy=_policy(style, script),
+        style=Markup(style),
+        script=Markup(script),
+        data=embedded(comparison),
+        comparison=comparison,
+        band=f"{comparison.band:.1%}",
+        tally=tally(judged),
+        cards=cards(judged, comparison.band),
+        has_ratio=any(one.estimate for one in judged),
+        certificates=certificates(judged, are_full=are_full),
+        are_certificates_full=are_full,
+        scaling=scaling,
+        scaling_rows=text.scaling_rows(comparison),
+        groups=[
+            _group(group, title, comparison.figures, is_thinned)
+            for group, title in zip(comparison.groups, _titles(comparison), strict=True)
+        ],
+        files=text.file_notes(comparison),
+        methodology=text.METHODOLOGY,
     )
 
 

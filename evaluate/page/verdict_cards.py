@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from evaluate.fairness.certificate import ALLOWED, BLOCKING, SAME, UNKNOWN, Item
+from evaluate.fairness.items import ALLOWED, BLOCKING, SAME, UNKNOWN, Item
 from evaluate.report.axis import MARGIN, WIDTH, Axis, axis_of, ticks
 from evaluate.report.text import evidence, pair_title, verdict_word
 from evaluate.verdict.inference import FASTER, SLOWER, TIE, Estimate
@@ -16,7 +16,7 @@ UNDECIDED = "? tie, undecided"
 STATES = {BLOCKING: "blocking", UNKNOWN: "unknown", ALLOWED: "allowed", SAME: "same"}
 """Class in page.css of each state of a certificate item."""
 FULL_CERTIFICATES = 50
-"""Most pairs whose certificates are shown in full; of more, only what differs is shown. compare.json has all."""
+"""Largest number of pairs with full certificates; with more, only what differs is shown. compare.json has all."""
 FEW_REMARKS = 3
 
 

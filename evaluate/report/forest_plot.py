@@ -66,7 +66,7 @@ def _interval(axes: Any, y: int, one: Judged, axis: Axis, colour: str, ink: str)
 def _name(one: Judged) -> str:
     pair = one.pair
     name = plain(f"{pair.b_name} / {pair.a_name}")
-    work = plain(f"{pair.model}, {pair.framework}, {pair.track}")
+    work = plain(f"{pair.model}, {pair.framework}, {pair.method}")
     return f"{textwrap.shorten(name, NAME_CHARACTERS, placeholder=' ...')}\n{work}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
-from evaluate.fairness.certificate import SAME
+from evaluate.fairness.items import SAME
 from evaluate.metrics.metric_table import Metrics, combined, sections
 from evaluate.report import scaling
 from evaluate.report.comparison import Comparison
@@ -47,7 +47,7 @@ SYSTEMS = (
 NOT_COUNTED = ("System", "Run", "Status", "Reason", "File")
 """Header of the table of results that enter no average."""
 MOST_SYSTEMS = 6
-"""Most systems in the table of metrics; compare.json has all."""
+"""Largest number of systems in the table of metrics; compare.json has all."""
 _NONE = "-"
 
 
@@ -93,7 +93,7 @@ def verdict_word(judged: Judged) -> str:
 
 def pair_title(pair: Pair) -> str:
     """Return model, framework and method of a pair."""
-    return f"{pair.model}, {pair.framework}, track {pair.track}"
+    return f"{pair.model}, {pair.framework}, track {pair.method}"
 
 
 def evidence(judged: Judged) -> list[str]:

@@ -1,4 +1,4 @@
-"""The verdict on a pair of sides: which results form a pair, the ratio with its interval, and the word.
+"""The verdict on a pair of sides: the choice of pairs, the ratio with its interval, and the word for it.
 
 Imports `evaluate.fairness`, `evaluate.checks`, `evaluate.metrics` and `utils`. Begin with `verdicts.py`.
 """

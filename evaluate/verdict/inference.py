@@ -1,19 +1,20 @@
-"""Is one side faster? A ratio of throughputs with an interval that holds with few runs, and what may be said of it.
+"""Statistical inference: the ratio of two throughputs, an interval that is valid with few runs, and the verdict.
 
-The unit is the run (one process restart), or the machine where both sides have several: the steps of one run follow
-one another and are never counted as independent. Everything is done on the logarithm of throughput, so that the ratio
-a to b is the inverse of b to a.
+The unit is the run (one process restart), or the machine if both sides have several. The steps of one run depend on
+one another and are never counted as independent. All computations use the logarithm of throughput, so that the ratio
+of a to b is the inverse of that of b to a.
 
 With few values a percentile bootstrap over runs covers the truth too seldom (0.69 for two machines a side, nominal
-0.95), so the interval is Welch's (Biometrika 34, 1947), and a verdict asks for a little more than the interval shows;
-tests/evaluate/verdict/test_inference.py simulates both. A side with a single run has no spread between runs: its
-interval comes from blocks of steps (circular block bootstrap, Politis and Romano 1992) and is about that run alone.
+0.95). The interval is therefore Welch's (Biometrika 34, 1947), and a verdict requires slightly more evidence than the
+interval; tests/evaluate/verdict/test_inference.py simulates both. A side with a single run has no spread between runs:
+its interval comes from blocks of steps (circular block bootstrap, Politis and Romano 1992) and applies to that run
+alone.
 """
 
 from __future__ import annotations
 
 import math
-import statistics as descriptive
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -21,13 +22,15 @@ import numpy as np
 
 CONFIDENCE = 0.95
 LEVEL = 0.035
-"""A verdict of faster or slower asks for a smaller p-value than this. Not 0.05: Welch's test is an approximation, and
-equal sides shall be called different in at most 5 % of 1,000 trials, not in 5 % on average."""
+"""A verdict of faster or slower requires a smaller p-value than this. It is below 0.05, because Welch's test is an
+approximation and equal sides must be called different in at most 5 % of 1,000 trials, not in 5 % on average."""
 BAND = 0.03
-"""Differences up to this, relative, do not matter in practice; to be stated before anything is measured."""
+"""Largest relative difference that does not matter in practice; to be chosen before the measurement."""
 RESTARTS = 0.013
-"""Two runs of one machine differ by less, 997 times of 1,000: three deviations of the difference of two, at the 0.3 %
-between restarts that most systems of MLPerf Training v5.1 stay under. A single run a side knows nothing better."""
+"""Two runs of one machine differ by less in 997 of 1,000 cases: three standard deviations of the difference of two
+runs, at the 0.3 % between restarts that most systems of MLPerf Training v5.1 stay below. For a side with one run."""
+NOISE = 3.0
+"""Machines that are further apart than this many standard deviations of a run are different."""
 FASTER, SLOWER, TIE = "faster", "slower", "tie"
 PRODUCTS, THESE_MACHINES, THESE_RUNS = "these products", "these machines", "these two runs"
 RESAMPLES = 1000
@@ -40,7 +43,7 @@ class Run:
     machine: str
     log_throughput: float
     step_times: tuple[float, ...] = ()
-    """Needed where a machine has this run only."""
+    """Needed if this is the only run of its machine."""
 
 
 @dataclass(frozen=True)
@@ -51,22 +54,22 @@ class Estimate:
     low: float
     high: float
     p_value: float
-    """Two-sided, of no difference."""
+    """Two-sided p-value of no difference."""
     degrees_of_freedom: float
     scope: str
-    """What the interval is about: products, these machines, or these two runs."""
+    """Population of the interval: products, these machines, or these two runs."""
     runs: tuple[int, int]
     machines: tuple[int, int]
 
     @property
     def is_one_run(self) -> bool:
-        """Whether a side has a single run, so that nothing is known of the spread between runs."""
+        """True if a side has a single run, so that the spread between runs is unknown."""
         return 1 in self.runs
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What may be said: the word and, in words, why not more."""
+    """The word, and the reason why the evidence allows no more."""
 
     word: str
     reason: str
@@ -81,10 +84,10 @@ class _Part:
 
 
 def estimate(a: Sequence[Run], b: Sequence[Run], confidence: float = CONFIDENCE) -> Estimate:
-    """Return throughput of `b` over that of `a`; raises ValueError for a side without runs.
+    """Return the throughput of `b` over that of `a`; raise ValueError for a side without runs.
 
-    With two machines or more on both sides the unit is the machine, and the interval is about such machines in
-    general; otherwise it is the run, and the interval is about the machines at hand.
+    With two machines or more on both sides, the unit is the machine and the interval applies to such machines in
+    general. Otherwise the unit is the run and the interval applies to these machines.
     """
     sides = [_by_machine(a), _by_machine(b)]
     if not all(sides):
@@ -109,10 +112,10 @@ def estimate(a: Sequence[Run], b: Sequence[Run], confidence: float = CONFIDENCE)
     )
 
 
-def judge(found: Estimate, adjusted_p: float, band: float = BAND) -> Verdict:
-    """Return the verdict of b against a: beyond the band and not by chance, or a tie.
+def decide(found: Estimate, adjusted_p: float, band: float = BAND) -> Verdict:
+    """Return the verdict on b against a: a difference beyond the band and not by chance, or a tie.
 
-    `adjusted_p` is `found.p_value` after `holm` over all comparisons that were made.
+    `adjusted_p` is `found.p_value` after `holm` over all comparisons.
     """
     least = max(band, RESTARTS) if found.is_one_run else band
     is_beyond = abs(math.log(found.ratio)) > math.log1p(least) or (least == 0 and found.ratio != 1)
@@ -128,7 +131,7 @@ def judge(found: Estimate, adjusted_p: float, band: float = BAND) -> Verdict:
 
 
 def is_within(found: Estimate, band: float) -> bool:
-    """Return whether the whole interval lies in the band, so that a difference that matters is ruled out."""
+    """Return whether the whole interval lies in the band, which rules out a difference that matters."""
     return 1 / (1 + band) <= found.low and found.high <= 1 + band
 
 
@@ -143,11 +146,29 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
+def remark_on_machines(name: str, runs: Sequence[Run]) -> str:
+    """Return a remark if the machines of a side differ by more than their runs; empty otherwise.
+
+    A machine counts by the median of its runs. Its noise is unknown if it has a single run.
+    """
+    logs = [[run.log_throughput for run in machine] for machine in _by_machine(runs)]
+    middles = [statistics.median(one) for one in logs]
+    spreads = [statistics.stdev(one) for one in logs if len(one) > 1]
+    widest = max(middles) - min(middles)
+    if not spreads or widest <= NOISE * max(spreads):
+        return ""
+    return (
+        f"{name}: its {len(logs)} machines differ by {math.expm1(widest):.1%} and the runs of one by "
+        f"{max(spreads):.2%} at most, so a claim about the product needs several machines on both sides"
+    )
+
+
 def variance_within(step_times: Sequence[float], seed: int = 0) -> tuple[float, float]:
     """Return the variance of the logarithm of a run's mean step time, and its degrees of freedom.
 
-    Circular block bootstrap in blocks of sqrt(n) steps, so that what a step has from the one before stays together; as
-    many degrees of freedom as whole blocks, less one. The generator has a fixed seed: the same run, the same answer.
+    Circular block bootstrap in blocks of sqrt(n) steps, which keep the correlation of neighbouring steps. The degrees
+    of freedom are the number of blocks less one. The generator has a fixed seed, so that a run always gives the same
+    answer. Raises ValueError for fewer than 3 steps.
     """
     times = np.asarray(step_times, dtype=np.float64)
     length = max(1, math.ceil(math.sqrt(len(times))))
@@ -190,11 +211,11 @@ def _within_machines(side: list[list[Run]]) -> list[_Part]:
 def _degrees_of_freedom(parts: Sequence[_Part], variance: float) -> float:
     """Return the degrees of freedom of a sum of independent variances.
 
-    Satterthwaite's (sum v)^2 / sum(v^2 / f) (Biometrics Bulletin 2, 1946) takes squares of estimates for squares of
+    Satterthwaite's (sum v)^2 / sum(v^2 / f) (Biometrics Bulletin 2, 1946) uses squares of estimates as squares of
     variances, which are too large by a factor of (f + 2) / f; with one degree of freedom each, as for two machines a
-    side, the interval then covers too much. Without that bias it is (sum v)^2 / sum(v^2 / (f + 2)) - 2, Welch's formula
-    of 1947 (that of Stata's `ttest, welch`). It is taken where all parts know equally much; elsewhere the part that
-    knows least may vary most, and the smaller number of Satterthwaite is the safe one.
+    side, the interval then covers too much. Without that bias the formula is (sum v)^2 / sum(v^2 / (f + 2)) - 2,
+    Welch's of 1947 (that of Stata's `ttest, welch`). It is used if all parts have equal degrees of freedom. Otherwise
+    the part with the fewest may vary most, and Satterthwaite's smaller number is the safe one.
     """
     degrees = [part.degrees_of_freedom for part in parts]
     if variance == 0:
@@ -216,26 +237,3 @@ def _p_value(difference: float, variance: float, degrees: float) -> float:
     if variance == 0:
         return 1.0 if difference == 0 else 0.0
     return float(2 * stdtr(degrees, -abs(difference) / math.sqrt(variance)))
-
-
-def between_machines(name: str, runs: Sequence[Run]) -> str:
-    """Return what is to be said of the machines of a side; empty for one machine, and where they hardly differ.
-
-    A machine counts by the median of its runs. With a single run a machine nothing is known of its noise.
-    """
-    by_machine: dict[str, list[float]] = {}
-    for run in runs:
-        by_machine.setdefault(run.machine, []).append(run.log_throughput)
-    middles = [descriptive.median(logs) for logs in by_machine.values()]
-    spreads = [descriptive.stdev(logs) for logs in by_machine.values() if len(logs) > 1]
-    widest = max(middles) - min(middles)
-    if not spreads or widest <= NOISE * max(spreads):
-        return ""
-    return (
-        f"{name}: its {len(by_machine)} machines differ by {math.expm1(widest):.1%} and the runs of one by "
-        f"{max(spreads):.2%} at most, so a claim about the product needs several machines on both sides"
-    )
-
-
-NOISE = 3.0
-"""Machines that are further apart than this many standard deviations of a run are different ones."""

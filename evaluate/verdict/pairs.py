@@ -1,4 +1,4 @@
-"""Which results are put against which: two sides that differ in one thing, everything else as equal as there is."""
+"""The pairs of a comparison: two sides that differ in one thing and are as equal as possible in everything else."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from utils.results.schema import Result
 
 PLATFORMS = {"nvd": "NVIDIA", "amd": "AMD", "cpu": "CPU"}
 VENDOR_FRAMEWORKS = ("nemo", "prim")
-"""Each vendor's own: they meet in a comparison of platforms."""
+"""Frameworks of one vendor each; a comparison of platforms pairs them with each other."""
 
 BY: dict[str, Callable[[Result], str]] = {
     "platform": lambda result: str(result["platform"]),
@@ -20,18 +20,18 @@ BY: dict[str, Callable[[Result], str]] = {
     "nodes": lambda result: f"{result['training_config']['num_gpus']} GPUs",
     "label": lambda result: str(result["label"] or "no label"),
 }
-"""What the two sides differ in, and how it is read from a result."""
+"""The property in which the two sides differ, and the function that reads it from a result."""
 MAY_DIFFER = {"nodes": frozenset({"number of GPUs", "data parallel size", "gradient accumulation"})}
-"""Items of the certificate that are the difference itself."""
+"""Certificate items that differ by the choice of the property."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two sides of one comparison; a side may have no result that counts, and then says why."""
+    """Two sides of one comparison; a side may have no counted result."""
 
     model: str
     framework: str
-    track: str
+    method: str
     a_name: str
     b_name: str
     a: tuple[Entry, ...]
@@ -39,19 +39,19 @@ class Pair:
 
     @property
     def counted(self) -> tuple[list[Result], list[Result]]:
-        """The results of both sides that enter averages."""
+        """The counted results of both sides."""
         return [e.result for e in self.a if e.is_counted], [e.result for e in self.b if e.is_counted]
 
 
 def default_by(entries: Sequence[Entry]) -> str:
-    """Return what most people ask: the vendors where there are two, else the frameworks."""
+    """Return the usual property: the platform if there are two, otherwise the framework."""
     return "platform" if len({entry.result["platform"] for entry in entries}) > 1 else "framework"
 
 
 def pairs(entries: Sequence[Entry], by: str, baseline: str | None = None) -> list[Pair]:
-    """Return all pairs of the baseline's side with another, by model, track and what else they share."""
+    """Return all pairs of the baseline's side with another, by model, method and the other shared properties."""
     found = []
-    for (model, track, _), members in _grouped(
+    for (model, method, _), members in _grouped(
         entries, lambda result: (result["model"], result["method"], _shared(result, by))
     ):
         sides = dict(_grouped(members, BY[by]))
@@ -61,12 +61,12 @@ def pairs(entries: Sequence[Entry], by: str, baseline: str | None = None) -> lis
         for name in names[1:]:
             for a, b in _variants(sides[names[0]], sides[name]):
                 framework = " and ".join(dict.fromkeys(entry.result["framework"] for entry in (a[0], b[0])))
-                found.append(Pair(model, framework, track, _name(a, by), _name(b, by), tuple(a), tuple(b)))
+                found.append(Pair(model, framework, method, _name(a, by), _name(b, by), tuple(a), tuple(b)))
     return found
 
 
 def _shared(result: Result, by: str) -> tuple[Any, ...]:
-    """What both sides have in common beside model and track."""
+    """Return the properties that both sides share besides model and method."""
     framework = "vendor" if by == "platform" and result["framework"] in VENDOR_FRAMEWORKS else result["framework"]
     platform, device = result["platform"], result["gpu_info"]["device_name"]
     return {
@@ -79,7 +79,7 @@ def _shared(result: Result, by: str) -> tuple[Any, ...]:
 
 
 def _variants(a: Sequence[Entry], b: Sequence[Entry]) -> list[tuple[list[Entry], list[Entry]]]:
-    """Put equal settings of both sides together; where none are equal, the first of each, to say what differs."""
+    """Pair equal settings of both sides; if none are equal, the first of each, to report the difference."""
 
     def setting(result: Result) -> tuple[Any, ...]:
         config = result["training_config"]
@@ -105,7 +105,7 @@ def _rank(name: str, by: str) -> int:
 
 
 def _name(side: Sequence[Entry], by: str) -> str:
-    """Return what a side is called in a sentence."""
+    """Return the name of a side for a sentence."""
     result = side[0].result
     device = str(result["gpu_info"]["device_name"] or f"unknown {PLATFORMS[result['platform']]} device")
     if by == "platform":

@@ -1,4 +1,4 @@
-"""What one side of a pair saves over the other on a stated number of tokens, by measured rates and prices of GPUs."""
+"""The saving of one side of a pair over the other on a number of tokens, by measured rates and prices of GPUs."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from evaluate.verdict.pairs import Pair
 
 BUDGET_TOKENS = 1e12
 COST, COST_TOKENS = "cost_of_1T_tokens", 1e12
-"""The metric that a side's cost is scaled from, and the tokens that it is of."""
+"""The metric from which the cost of a side is scaled, and its number of tokens."""
 
 
 @dataclass(frozen=True)
 class Saving:
-    """Costs of both sides for `tokens` tokens, and what b saves over a: negative where b costs more."""
+    """Costs of both sides for `tokens` tokens, and the saving of b over a, negative if b costs more."""
 
     tokens: float
     cost_a: Figure
     cost_b: Figure
     saved: Figure
-    """In the currency of the prices."""
+    """Money in the currency of the prices."""
     percent: Figure
-    """Of the cost of a."""
+    """Percent of the cost of a."""
     percent_range: tuple[float, float] | None
-    """With one price SENSITIVITY higher and the other as much lower, either way."""
+    """Range of `percent` if one price is SENSITIVITY higher and the other as much lower."""
 
     def sentence(self, a: str, b: str) -> str:
-        """Return what is saved in words; empty where a cost is unknown."""
+        """Return the saving in words; empty if a cost is unknown."""
         if self.saved.value is None or self.percent.value is None or self.percent_range is None:
             return ""
         low, high = self.percent_range
@@ -52,7 +52,7 @@ class Saving:
 
 
 def saving(pair: Pair, figures: Mapping[int, Metrics], tokens: float) -> Saving:
-    """Return what b saves over a; `figures` are the metrics of each counted entry by its id."""
+    """Return the saving of b over a; `figures` holds the metrics of each counted entry by its id."""
     cost_a, cost_b = (_cost(side, figures, tokens) for side in (pair.a, pair.b))
     for figure in (cost_a, cost_b):
         if figure.value is None:
@@ -74,7 +74,7 @@ def _spoken(tokens: float) -> str:
 
 
 def _cost(side: Sequence[Entry], figures: Mapping[int, Metrics], tokens: float) -> Figure:
-    """The median over the counted runs, scaled to the tokens."""
+    """Return the median cost over the counted runs, scaled to `tokens`."""
     found = combined([figures[id(entry)].get(COST) for entry in side if entry.is_counted])
     how = f"{COST} (median over runs: {found.how}) x {tokens:g} / {COST_TOKENS:g}"
     return found.map(lambda value: value * tokens / COST_TOKENS, found.unit, how)

@@ -1,19 +1,19 @@
-"""The verdict on each pair: faster, slower, tie or not comparable, in one sentence, with the evidence behind it."""
+"""The verdict on each pair: faster, slower, tie or not comparable, as a sentence with its evidence."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from evaluate.checks.entries import Entry
-from evaluate.fairness.certificate import ALLOWED, BLOCKING, Certificate, Item, certificate
+from evaluate.fairness.certificate import Certificate, certificate
+from evaluate.fairness.items import ALLOWED, BLOCKING
 from evaluate.metrics import steady
 from evaluate.metrics.metrics import step_times
 from evaluate.metrics.published import Tuning, tuning
 from evaluate.verdict import inference
-from evaluate.verdict.inference import between_machines
 from evaluate.verdict.pairs import MAY_DIFFER, Pair
 from evaluate.verdict.saving import Saving
 from utils.results.performance import warmup_steps
@@ -22,9 +22,9 @@ from utils.results.schema import Result
 NOT_COMPARABLE = "not_comparable"
 ALL_SHARED = "same model, data, settings and loss"
 MOST_NAMED = 8
-"""Of what is not proven; the certificate has them all."""
+"""Largest number of unproven items that a sentence names; the certificate has all."""
 BEST = "best"
-"""The track in which each side is tuned by its own vendor's means."""
+"""The method that tunes each side by the means of its vendor."""
 
 
 @dataclass(frozen=True)
@@ -37,15 +37,15 @@ class Judged:
     certificate: Certificate | None
     estimate: inference.Estimate | None
     remarks: tuple[str, ...] = ()
-    """What was seen in the runs and does not forbid a comparison."""
+    """Observations on the runs that do not forbid a comparison."""
     is_decided: bool = True
-    """False for a tie that is one only because nothing was shown: neither a difference nor that there is none."""
+    """False for a tie by lack of evidence, which shows neither a difference nor that there is none."""
     adjusted_p_value: float | None = None
     band: float = inference.BAND
     tunings: tuple[Tuning, ...] = ()
-    """In the track `best`: how near each side comes to the best published figure of its device."""
+    """With the method `best`: each side's share of the best published figure for its device."""
     saving: Saving | None = None
-    """What b saves over a on a number of tokens; None where the two may not be compared."""
+    """The saving of b over a on a number of tokens; None if the two are not comparable."""
 
     @property
     def sentence(self) -> str:
@@ -55,39 +55,39 @@ class Judged:
             return f"NOT COMPARABLE: {pair.a_name} and {pair.b_name}: {self.reasons[0]}"
         found = self.estimate
         if self.word == inference.TIE and self.is_decided:
-            said = f"{pair.b_name} and {pair.a_name} tie within {self.band:.1%}: {times(found.ratio)}x"
+            outcome = f"{pair.b_name} and {pair.a_name} tie within {self.band:.1%}: {times(found.ratio)}x"
         elif self.word == inference.TIE:
-            said = f"{pair.b_name} against {pair.a_name} is undecided, a tie for now: {times(found.ratio)}x"
+            outcome = f"{pair.b_name} against {pair.a_name} is undecided, a tie for now: {times(found.ratio)}x"
         elif self.word == inference.FASTER:
-            said = f"{pair.b_name} is {found.ratio:.2f}x as fast as {pair.a_name}: faster"
+            outcome = f"{pair.b_name} is {found.ratio:.2f}x as fast as {pair.a_name}: faster"
         else:
-            said = f"{pair.b_name} is {found.ratio:.2f}x as fast as {pair.a_name}: slower"
+            outcome = f"{pair.b_name} is {found.ratio:.2f}x as fast as {pair.a_name}: slower"
         interval = f"95 % interval {times(found.low)} to {times(found.high)}"
-        return f"{said} ({interval}, {_count(found.runs, 'run')}, {_count(found.machines, 'machine')}), {self.claim}"
+        return f"{outcome} ({interval}, {_count(found.runs, 'run')}, {_count(found.machines, 'machine')}), {self.claim}"
 
     @property
     def claim(self) -> str:
-        """For what the verdict holds, and what both sides were shown to share."""
+        """The scope of the verdict, and the properties that both sides were shown to share."""
         unproven = [item.name for item in self.certificate or () if item.is_unproven]
         more = f" and {len(unproven) - MOST_NAMED} more" if len(unproven) > MOST_NAMED else ""
         shared = f"not proven: {', '.join(unproven[:MOST_NAMED])}{more}" if unproven else ALL_SHARED
         scope = self.estimate.scope if self.estimate else ""
-        return f"{shared}; holds for {scope}{self._said_of_tuning()}"
+        return f"{shared}; holds for {scope}{self._tuning_clause()}"
 
-    def _said_of_tuning(self) -> str:
-        said = ""
+    def _tuning_clause(self) -> str:
+        clause = ""
         for name, found in zip((self.pair.a_name, self.pair.b_name), self.tunings, strict=False):
             share = found.share.value
             if share is None:
-                said += f"; no published figure to tell whether {name} is tuned"
+                clause += f"; no published figure to tell whether {name} is tuned"
             else:
                 word = "untuned, " if found.is_untuned else ""
-                said += f"; {name}: {word}{share:.0f} % of the best published figure"
-        return said
+                clause += f"; {name}: {word}{share:.0f} % of the best published figure"
+        return clause
 
     @property
     def tuning_lines(self) -> list[str]:
-        """How near each side comes to the best published figure, with its source, or why that is not known."""
+        """Each side's share of the best published figure with its source, or the reason why it is unknown."""
         names = (self.pair.a_name, self.pair.b_name)
         return [
             f"{name}: {'tuning unknown' if one.share.value is None else f'{one.share.value:.1f} %'}, {one.share.how}"
@@ -96,9 +96,9 @@ class Judged:
 
     @property
     def money_lines(self) -> list[str]:
-        """What one side saves; empty where a price is unknown."""
-        said = self.saving.sentence(self.pair.a_name, self.pair.b_name) if self.saving else ""
-        return [said] if said else []
+        """The saving of one side in words; empty if a price is unknown."""
+        sentence = self.saving.sentence(self.pair.a_name, self.pair.b_name) if self.saving else ""
+        return [sentence] if sentence else []
 
     def as_json(self) -> dict[str, Any]:
         """Return the entry of `verdicts` in compare.json."""
@@ -106,7 +106,7 @@ class Judged:
         return {
             "model": pair.model,
             "framework": pair.framework,
-            "track": pair.track,
+            "track": pair.method,
             "a": pair.a_name,
             "b": pair.b_name,
             "verdict": self.word,
@@ -131,43 +131,47 @@ class Judged:
 
 
 def times(ratio: float) -> str:
-    """Return a ratio to be read: three decimals near 1, three significant digits where it is far from it."""
+    """Return a ratio as text: three decimals near 1, three significant digits far from it."""
     return f"{ratio:.3f}" if 0.1 <= ratio < 10 else f"{ratio:.3g}"
 
 
 def judge(pairs: Sequence[Pair], by: str, band: float = inference.BAND) -> list[Judged]:
-    """Return the verdicts of all pairs, each after correction for their number (Holm)."""
-    open_questions: list[tuple[Judged, inference.Estimate]] = []
-    judged: dict[int, Judged] = {}
-    for pair in pairs:
-        missing = _missing(pair)
-        if missing:
-            judged[id(pair)] = Judged(pair, NOT_COMPARABLE, missing, None, None)
-            continue
-        tunings = tuple(map(tuning, pair.counted)) if pair.track == BEST else ()
-        found = _relaxed(certificate(*pair.counted), by)
-        if not found.is_comparable:
-            reasons = tuple(item.sentence for item in found.blocking)
-            judged[id(pair)] = Judged(pair, NOT_COMPARABLE, reasons, found, None, tunings=tunings)
-            continue
-        try:
-            estimate = _estimate(pair)
-        except ValueError as error:
-            judged[id(pair)] = Judged(pair, NOT_COMPARABLE, (str(error),), found, None, tunings=tunings)
-            continue
-        question = Judged(pair, inference.TIE, (), found, estimate, _remarks(pair), band=band, tunings=tunings)
-        open_questions.append((question, estimate))
-    adjusted = inference.holm([estimate.p_value for _, estimate in open_questions])
-    for (question, estimate), p_value in zip(open_questions, adjusted, strict=True):
-        verdict = inference.judge(estimate, p_value, band)
-        judged[id(question.pair)] = replace(
-            question,
-            word=verdict.word,
-            reasons=(verdict.reason,) if verdict.reason else (),
-            is_decided=verdict.word != inference.TIE or inference.is_within(estimate, band),
-            adjusted_p_value=p_value,
-        )
-    return [judged[id(pair)] for pair in pairs]
+    """Return the verdicts on all pairs; their p-values are corrected together for the number of pairs (Holm)."""
+    judged = [_estimated(pair, by, band) for pair in pairs]
+    places = [place for place, one in enumerate(judged) if one.estimate]
+    adjusted = inference.holm([one.estimate.p_value for one in judged if one.estimate])
+    for place, p_value in zip(places, adjusted, strict=True):
+        judged[place] = _decided(judged[place], p_value)
+    return judged
+
+
+def _estimated(pair: Pair, by: str, band: float) -> Judged:
+    """Return a pair with its estimate and no verdict yet, or as not comparable with the reasons."""
+    if missing := _missing(pair):
+        return Judged(pair, NOT_COMPARABLE, missing, None, None)
+    found = _relaxed(certificate(*pair.counted), by)
+    tunings = tuple(map(tuning, pair.counted)) if pair.method == BEST else ()
+    refused = Judged(pair, NOT_COMPARABLE, (), found, None, tunings=tunings)
+    if not found.is_comparable:
+        return replace(refused, reasons=tuple(item.sentence for item in found.blocking))
+    try:
+        estimate = _estimate(pair)
+    except ValueError as error:
+        return replace(refused, reasons=(str(error),))
+    return Judged(pair, inference.TIE, (), found, estimate, _remarks(pair), band=band, tunings=tunings)
+
+
+def _decided(judged: Judged, p_value: float) -> Judged:
+    """Return a pair with the verdict that its estimate and its adjusted p-value allow."""
+    assert judged.estimate is not None
+    verdict = inference.decide(judged.estimate, p_value, judged.band)
+    return replace(
+        judged,
+        word=verdict.word,
+        reasons=(verdict.reason,) if verdict.reason else (),
+        is_decided=verdict.word != inference.TIE or inference.is_within(judged.estimate, judged.band),
+        adjusted_p_value=p_value,
+    )
 
 
 def _missing(pair: Pair) -> tuple[str, ...]:
@@ -180,14 +184,11 @@ def _missing(pair: Pair) -> tuple[str, ...]:
 
 
 def _relaxed(found: Certificate, by: str) -> Certificate:
-    """Allow the items that are what the two sides differ in by choice."""
+    """Allow the items in which the two sides differ by choice."""
     expected = MAY_DIFFER.get(by, frozenset())
     return Certificate(
         tuple(
-            Item(item.name, ALLOWED, item.a, item.b, item.note)
-            if item.state == BLOCKING and item.name in expected
-            else item
-            for item in found
+            replace(item, state=ALLOWED) if item.state == BLOCKING and item.name in expected else item for item in found
         )
     )
 
@@ -209,7 +210,7 @@ def _machine(result: Result) -> str:
 
 
 def _input(entry: Entry) -> dict[str, Any]:
-    """Return what a run gives to the ratio; without a steady step it gives nothing."""
+    """Return the input of a run to the ratio; its rate is None if it has no steady step."""
     count = len(step_times(entry.result))
     return {
         "file": str(entry.path),
@@ -230,24 +231,26 @@ def _tuning_json(found: Tuning) -> dict[str, Any]:
 
 
 def _remarks(pair: Pair) -> tuple[str, ...]:
-    found: dict[str, None] = {}
+    found: list[str] = []
     for name, side in zip((pair.a_name, pair.b_name), pair.counted, strict=True):
         for result in side:
-            least = max(
-                warmup_steps(len(result["step_times"])), result["performance_metrics"]["warmup_steps_excluded"] or 0
-            )
-            part = steady.find(result["step_times"], least)
-            run = f"{name}, run {result['run']}"
-            if part.label in (steady.SLOW_DOWN, steady.NO_STEADY_STATE):
-                found[f"{run}: {part.label}"] = None
-            if part.is_drifting and part.drift is not None:
-                much = f"by {part.drift:+.1%}" if part.drift < 1 else "to more than twice as much"
-                found[f"{run}: step times drift {much} over the steady part"] = None
-            if part.outliers:
-                found[f"{run}: {len(part.outliers)} steady steps far from the others, which count"] = None
-        if said := between_machines(name, [_run(result) for result in side]):
-            found[said] = None
-    return tuple(found)
+            found += (f"{name}, run {result['run']}: {remark}" for remark in _remarks_on_steps(result))
+        if remark := inference.remark_on_machines(name, [_run(result) for result in side]):
+            found.append(remark)
+    return tuple(dict.fromkeys(found))
+
+
+def _remarks_on_steps(result: Result) -> Iterator[str]:
+    times = result["step_times"]
+    least = max(warmup_steps(len(times)), result["performance_metrics"]["warmup_steps_excluded"] or 0)
+    part = steady.find(times, least)
+    if part.label in (steady.SLOW_DOWN, steady.NO_STEADY_STATE):
+        yield part.label
+    if part.is_drifting and part.drift is not None:
+        much = f"by {part.drift:+.1%}" if part.drift < 1 else "to more than twice as much"
+        yield f"step times drift {much} over the steady part"
+    if part.outliers:
+        yield f"{len(part.outliers)} steady steps far from the others, which count"
 
 
 def _count(numbers: tuple[int, int], word: str) -> str:

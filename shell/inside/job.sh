@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Run one job of the matrix in the suite's own environment. The scripts in train/ source it, so that their help is theirs.
+# Run one job of the matrix in the suite's own environment. The scripts train/train_*.sh source it, so --help prints theirs.
 #
 # Usage:  shell/inside/job.sh PLATFORM FRAMEWORK MODEL [--run N] [KEY=VALUE ...]
 # Reads:  config.env and its overlays, the environment, the prepared data
@@ -12,7 +12,7 @@ main() {
   source "$(dirname "${BASH_SOURCE[0]}")/../lib/environment.sh"
   show_help_if_asked "$@"
   if (($# < 3)); then
-    echo "error: job: got $# arguments, wanted PLATFORM FRAMEWORK MODEL at least; see shell/inside/job.sh --help" >&2
+    echo "error: job: got $# arguments, wanted at least PLATFORM FRAMEWORK MODEL; see shell/inside/job.sh --help" >&2
     exit 2
   fi
   local platform=$1 framework=$2 model=$3

@@ -1,40 +1,40 @@
 #!/usr/bin/env bash
-# Make the environment of one of our images; the Dockerfiles run it, and nothing else does.
+# Make the environment of one of our images. Only the Dockerfiles run it.
 #
-# What the base image brings stays as it is: setup.sh takes its PyTorch and numpy for constraints. Added are only the tools
-# that the scripts need and the base has not, and a folder for the environment.
+# What the base image brings stays as it is: setup.sh constrains all other packages to its PyTorch and numpy. It adds only
+# the environment and the tools that our scripts need and the base image lacks.
 #
 # Usage:  PLATFORM=amd|nvd|cpu TPRIMAT_VENV=FOLDER shell/inside/setup_image.sh
-# Reads:  <platform>-requirements.txt; /run/tprimat/settings (exports of pip's variables and proxies), which the build mounts
+# Reads:  <platform>-requirements.txt; /run/tprimat/settings (exports of pip's variables and proxies), mounted by the build
 # Writes: TPRIMAT_VENV; packages of Debian or Ubuntu
 # Exits:  0 made, 1 something could not be installed, 2 bad argument or platform
 set -Eeuo pipefail
 
 # shellcheck source=shell/lib/environment.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/environment.sh"
+# shellcheck source=shell/lib/install.sh
+source "$ROOT/shell/lib/install.sh"
 
 SETTINGS_FILE=/run/tprimat/settings
 
-say() { printf '%s\n' "$*" >&2; }
-
-# What is in the way of a package is in apt's own last lines.
+# If a package cannot be installed, apt's own last lines give the reason.
 apt_install() { # <package...>
   type -P apt-get >/dev/null || return
   export DEBIAN_FRONTEND=noninteractive
   apt-get update -qq && apt-get install -y -qq --no-install-recommends "$@" >/dev/null
 }
 
-# Debian and Ubuntu keep Python's venv module in a package of its own.
+# Debian and Ubuntu keep Python's venv module in a separate package.
 add_venv_module() {
   if python3 -c 'import ensurepip, venv' 2>/dev/null; then return; fi
-  say "python3-venv: the base image has none; from its distribution"
+  say "python3-venv: missing in the base image; installing it from the distribution"
   apt_install python3-venv || say "warning: python3-venv could not be installed"
 }
 
-# AMD's profiler comes with most images of ROCm; without it a profile has no counters of the GPU, and everything else works.
+# Most ROCm images contain AMD's profiler. Without it a profile lacks the GPU's counters; everything else works.
 add_rocm_profiler() {
   if [[ -x /opt/rocm/bin/rocprofv3 ]]; then return; fi
-  say "rocprofiler-sdk: the base image has none; from its package sources"
+  say "rocprofiler-sdk: missing in the base image; installing it from the image's package sources"
   apt_install rocprofiler-sdk || say "warning: rocprofiler-sdk could not be installed: this image has no rocprofv3"
 }
 

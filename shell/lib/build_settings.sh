@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# What the build of an image may borrow from this machine to reach its packages: pip's settings, certificates, proxies.
+# Settings of this machine with which the build of an image reaches packages: pip's, certificates, proxies. Sourced.
 #
-# They go as secrets, which are files for the time of the build: an address with a password in it is then in no command
-# line and in no layer. Folders of packages that they name are mounted with podman; docker build cannot.
+# They are passed as secrets, which are files that exist only during the build: an address that contains a password is
+# then in no command line and in no layer. podman mounts the folders of packages that they name; docker build cannot.
 #
 # Usage:  source shell/lib/build_settings.sh; lend_settings <folder> <docker|podman>
 # Reads:  PIP_*, *_proxy, REQUESTS_CA_BUNDLE, SSL_CERT_FILE, pip.conf of the machine and of the user
-# Writes: <folder>/settings, which shell/inside/setup_image.sh reads inside; options (a variable: arguments for the build)
-# Exits:  not itself; where a folder cannot be mounted it warns
+# Writes: <folder>/settings, which shell/inside/setup_image.sh reads; the variable `options`, arguments for the build
+# Exits:  never; warns if a folder cannot be mounted
 set -Eeuo pipefail
 
 lend_settings() { # <folder> <engine>; adds to options
@@ -18,7 +18,7 @@ lend_settings() { # <folder> <engine>; adds to options
   for file in /etc/xdg/pip/pip.conf /etc/pip.conf; do
     if [[ -f $file ]]; then global=$file; fi
   done
-  if [[ ${PIP_CONFIG_FILE:-} == /dev/null ]]; then user='' global=''; fi # pip's way to say: no file at all
+  if [[ ${PIP_CONFIG_FILE:-} == /dev/null ]]; then user='' global=''; fi # pip reads no file then
   cert=$(_certificates "$user" "$global")
   (umask 077 && _write_settings "$cert" >"$1/settings")
   options+=(--secret "id=settings,src=$1/settings")
@@ -47,7 +47,7 @@ _write_settings() { # <certificates>
   if [[ -f $1 ]]; then printf 'export PIP_CERT=/run/tprimat/cert.pem\n'; fi
 }
 
-# The first that pip itself would take.
+# Print the first that pip itself would use.
 _certificates() { # <pip.conf...>
   local found=${PIP_CERT:-} file name value
   for file in "$@"; do
@@ -58,7 +58,7 @@ _certificates() { # <pip.conf...>
   printf '%s\n' "${found:-${REQUESTS_CA_BUNDLE:-${SSL_CERT_FILE:-}}}"
 }
 
-# An index of files keeps its packages beside its pages, so that the folder above it is what is needed.
+# Print the folders of packages. An index of files keeps its packages beside its pages, so its parent folder is needed.
 _folders() { # <pip.conf...>
   local word file
   for file in "$@"; do if [[ -f $file ]]; then cat -- "$file"; fi; done |
@@ -73,6 +73,3 @@ _folders() { # <pip.conf...>
       if [[ -d $word && $word != / ]]; then printf '%s\n' "$word"; fi
     done | sort -u
 }
-
-# Started and not sourced, there is nothing else that it could do.
-if [[ ${BASH_SOURCE[0]} == "$0" ]]; then sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; fi

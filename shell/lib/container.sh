@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# The command that starts a script of ours in a container: the engine's arguments, with no more rights than the job needs.
+# The command that starts a script of ours in a container, with no more rights than it needs. Sourced.
 #
-# What each argument is for: docs/containers.md. No value of the environment is in the command, only names: a secret
+# docs/containers.md explains each argument. The command contains only names of environment variables, no values: a secret
 # among them stays out of process lists, shell histories and the engine's logs.
 #
-# Usage:  source shell/lib/container.sh; container_command <docker|podman|apptainer> <platform> <tools|jobs> <name> <command...>
-# Reads:  mounts of shell/lib/mounts.sh, CONTAINER_ARGS, CONTAINER_SHM_SIZE, the environment, TPRIMAT_SYSROOT (tests: prefix of
-#         /dev, /sys); the engine
-# Writes: COMMAND; for apptainer it exports APPTAINERENV_*, which is how apptainer takes names alone
-# Exits:  not itself; bad CONTAINER_ARGS or TPRIMAT_HOME end the script with 2 and one error line
+# Usage:  source shell/lib/container.sh
+#         container_command <docker|podman|apptainer> <platform> <tools|jobs> <name> <command...>
+# Reads:  mounts of shell/lib/mounts.sh, CONTAINER_ARGS, CONTAINER_SHM_SIZE, the environment, TPRIMAT_SYSROOT (tests: prefix
+#         of /dev and /sys); the engine
+# Writes: COMMAND; for apptainer it exports APPTAINERENV_*, because apptainer has no option for a name without a value
+# Exits:  2 with one error line for bad CONTAINER_ARGS or TPRIMAT_HOME
 set -Eeuo pipefail
 
 # shellcheck source=shell/lib/mounts.sh
@@ -19,11 +20,11 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/passed.sh"
 COMMAND=()
 is_only_looking=false
 
-# --mount is a line of CSV in every engine, so that spaces and commas in a path are no matter (podman from 4.1).
+# --mount is a line of CSV in every engine, so paths may contain spaces and commas.
 _add_mounts() {
   local i fields
   while read -r _ i; do
-    # a plan is made of what is there
+    # a dry run creates no folder, and reads only those that exist
     if [[ $is_only_looking == true && ! -e ${MOUNT_SOURCES[i]} ]]; then continue; fi
     fields="source=${MOUNT_SOURCES[i]}"$'\n'"target=${MOUNT_TARGETS[i]}"
     if [[ $fields == *,* ]]; then fields=\"${fields/$'\n'/'","'}\"; else fields=${fields/$'\n'/,}; fi
@@ -32,19 +33,19 @@ _add_mounts() {
   done < <(for i in "${!MOUNT_TARGETS[@]}"; do printf '%d %d\n' "${#MOUNT_TARGETS[i]}" "$i"; done | sort -n)
 }
 
-# CONTAINER_ARGS are words as a shell reads them, with quotes and backslashes, but nothing in them is run or expanded.
+# CONTAINER_ARGS is split into words as a shell does it, with quotes and backslashes. Nothing in it is run or expanded.
 _add_extra() {
   local extra
   if [[ -z ${CONTAINER_ARGS:-} ]]; then return; fi
   if ! xargs printf '%s\0' <<<"$CONTAINER_ARGS" &>/dev/null; then
-    _refuse "CONTAINER_ARGS=$CONTAINER_ARGS: has a quote without its other half; wanted words as a shell reads them"
+    refuse "CONTAINER_ARGS=$CONTAINER_ARGS: has an unmatched quote; wanted words as a shell reads them"
   fi
   mapfile -d '' extra < <(xargs printf '%s\0' <<<"$CONTAINER_ARGS")
   COMMAND+=("${extra[@]}")
 }
 
-# Several machines talk over their own network, and an address of this machine (a mirror of the hub, a proxy) is
-# elsewhere in a network of the container's own. Nothing else needs the machine's network.
+# Two cases need the machine's network: several machines that talk over it, and a mirror of the hub or a proxy at an
+# address of this machine, which a separate network of the container cannot reach.
 _needs_host_network() {
   local name
   if [[ ${NNODES_ASKED:-1} != 1 ]]; then return 0; fi
@@ -54,7 +55,7 @@ _needs_host_network() {
   return 1
 }
 
-# The numbers that own the devices here, which may be others than those that the image gives the names.
+# Groups that own the devices on this machine. Their numbers may differ from those in the image.
 _device_groups() { # prints gids
   local group gid device
   for group in video render; do
@@ -69,10 +70,10 @@ _add_amd() { # <engine>
   local gid
   COMMAND+=(--device /dev/kfd --device /dev/dri)
   if [[ $1 == podman && $EUID != 0 ]]; then
-    # numbers of this machine mean nothing in a user's own namespace; his own groups can be kept whole (crun)
+    # this machine's numbers mean nothing in a user namespace; crun can keep the groups of the user instead
     COMMAND+=(--group-add keep-groups)
   else
-    COMMAND+=(--group-add video --group-add render) # amd.Dockerfile sees that there are both
+    COMMAND+=(--group-add video --group-add render) # amd.Dockerfile makes sure that both exist
     while read -r gid; do COMMAND+=(--group-add "$gid"); done < <(_device_groups | sort -nu)
   fi
   COMMAND+=(--security-opt seccomp=unconfined --cap-add SYS_PTRACE)
@@ -85,18 +86,17 @@ _add_nvidia() { # <engine>
   esac
 }
 
-# A user's own podman cannot raise a limit above his.
-_add_limit() { # <engine> <name> <bytes, -1 for none> <most that may be had: `ulimit -H`, KiB or unlimited>
+# podman without root cannot raise a limit above that of the user.
+_add_limit() { # <engine> <name> <bytes, -1 for none> <highest allowed: `ulimit -H`, KiB or unlimited>
   if [[ $1 == docker || $EUID == 0 || $4 == unlimited ]] || (($3 > 0 && $3 <= $4 * 1024)); then
     COMMAND+=(--ulimit "$2=$3")
   else
-    printf 'warning: runtime: the limit %s is %s KiB here and podman cannot raise it; RDMA and RCCL may want more\n' \
+    printf 'warning: runtime: the limit %s is %s KiB here and podman cannot raise it; RDMA and RCCL may need more\n' \
       "$2" "$4" >&2
   fi
 }
 
-# With --ipc host the container has the machine's /dev/shm. podman refuses a size beside it; docker takes it, as AMD's
-# instructions give it, and has no use for it.
+# With --ipc host the container uses the machine's /dev/shm, which has a size of its own.
 _add_memory() { # <engine> <platform>
   if [[ -n ${CONTAINER_SHM_SIZE:-} ]]; then
     COMMAND+=(--shm-size "$CONTAINER_SHM_SIZE")
@@ -104,7 +104,6 @@ _add_memory() { # <engine> <platform>
     COMMAND+=(--shm-size 1g)
   else
     COMMAND+=(--ipc host)
-    if [[ $1 == docker ]]; then COMMAND+=(--shm-size 64g); fi
   fi
   if [[ $2 != cpu ]]; then
     _add_limit "$1" memlock -1 "$(ulimit -Hl)"
@@ -121,7 +120,7 @@ _add_gpus() { # <engine> <platform>
   if [[ -d ${TPRIMAT_SYSROOT:-}/dev/infiniband ]]; then COMMAND+=(--device /dev/infiniband); fi
 }
 
-# Results are the caller's. Of a docker or podman without root, the container's root is the caller himself.
+# The caller owns the results. In docker without root, the container's root is the caller.
 _add_user() { # <engine>
   case $1 in
     docker)
@@ -137,11 +136,11 @@ _add_user() { # <engine>
   esac
 }
 
-# podman brings no init of its own: without catatonit, shell/inside/init.sh is process 1.
+# podman needs catatonit for --init. Without it, shell/inside/init.sh is process 1. The folders are podman's own defaults.
 has_init() { # <engine>
   local folder
   if [[ $1 == docker ]] || type -P catatonit >/dev/null; then return 0; fi
-  for folder in /usr/libexec/podman /usr/lib/podman /usr/local/libexec/podman /usr/local/lib/podman /usr/libexec/catatonit; do
+  for folder in /usr/libexec/podman /usr/lib/podman /usr/local/libexec/podman /usr/local/lib/podman; do
     if [[ -x ${TPRIMAT_SYSROOT:-}$folder/catatonit ]]; then return 0; fi
   done
   return 1
@@ -151,7 +150,7 @@ _docker_command() { # <engine> <platform> <tools|jobs> <name>
   COMMAND=("$1" run --rm --name "$4" --hostname "$(uname -n)" --workdir "$CODE")
   if has_init "$1"; then COMMAND+=(--init); fi
   _add_user "$1"
-  # labels would change the user's files
+  # SELinux labels would change the user's files
   if [[ $(cat "${TPRIMAT_SYSROOT:-}/sys/fs/selinux/enforce" 2>/dev/null) == 1 ]]; then
     COMMAND+=(--security-opt label=disable)
   fi
@@ -169,7 +168,7 @@ _docker_command() { # <engine> <platform> <tools|jobs> <name>
   for name in "${PASSED_VALUES[@]}"; do COMMAND+=(--env "$name"); done
 }
 
-# /dev, /proc, /sys, /tmp and the network are this machine's in apptainer, and the user is himself.
+# In apptainer, /dev, /sys, /tmp and the network are those of this machine, and the user is the caller.
 _apptainer_command() { # <platform> <tools|jobs>
   local home=${TPRIMAT_HOME:-${TMPDIR:-/tmp}/tprimat-home-$UID} name
   _make_home "$home"
@@ -183,11 +182,11 @@ _apptainer_command() { # <platform> <tools|jobs>
   for name in "${PASSED_VALUES[@]}"; do export "APPTAINERENV_${name?}"; done
 }
 
-# Of others, a folder in /tmp could be a trap.
+# A folder in /tmp that belongs to another user could be a trap.
 _make_home() { # <folder>
   if [[ $is_dry_run == true ]]; then return; fi
   if ! (umask 077 && mkdir -p -- "$1") || [[ ! -O $1 || -L $1 ]]; then
-    _refuse "TPRIMAT_HOME=$1: wanted a folder of your own for the container's HOME; name another one"
+    refuse "TPRIMAT_HOME=$1: wanted a folder of your own for the container's HOME; name another one"
   fi
 }
 
@@ -200,6 +199,3 @@ container_command() { # <engine> <platform> <tools|jobs> <name> <command...>
   _add_extra
   COMMAND+=("$(image_of "$engine" "$2")" "${@:5}")
 }
-
-# Started and not sourced, there is nothing else that it could do.
-if [[ ${BASH_SOURCE[0]} == "$0" ]]; then sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; fi

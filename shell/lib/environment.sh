@@ -1,20 +1,22 @@
 #!/usr/bin/env bash
-# Where the checkout and its Python are, and whether that Python is ready. Sourced by the other scripts.
+# The folder of the checkout, its Python environment, and the arguments and help that all scripts share. Sourced.
+#
 # Usage:  source shell/lib/environment.sh; use_environment; "$PYTHON" -m utils.configure
-# Reads:  *-requirements.txt, .venv/.stamp-*, PLATFORM; in our images TPRIMAT_VENV (in place of .venv), TPRIMAT_IN_CONTAINER
+# Reads:  *-requirements.txt, .venv/.stamp-*, PLATFORM, PATH; in our images TPRIMAT_VENV (in place of .venv) and
+#         TPRIMAT_IN_CONTAINER
 # Writes: ROOT, VENV and PYTHON (not exported); TOKENIZERS_PARALLELISM (exported)
-# Exits:  0 after showing help; else not itself: its functions return what the scripts that they call returned
+# Exits:  show_help_if_asked exits with 0; the functions return the exit codes of the scripts that they call
 set -Eeuo pipefail
 
 ROOT=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
 VENV=${TPRIMAT_VENV:-$ROOT/.venv}
 PYTHON=$VENV/bin/python
 
-# The data loaders fork; a tokenizer's threads do not survive that, and warn about it in every worker.
+# The data loaders fork. A tokenizer's threads do not survive a fork and print a warning in every worker.
 export TOKENIZERS_PARALLELISM=false
 
-# A stamp holds the hash of all that decides what an installed set is. cpu-requirements.txt is always a part: its torch
-# and numpy lines serve every platform.
+# Print the hash of everything that determines a set of installed packages. cpu-requirements.txt is always part of it,
+# because its pins of torch and numpy serve every platform.
 wanted_stamp() { # <runtime|dev>
   local platform version files
   platform=$("$ROOT/shell/platform.sh") && version=$("$PYTHON" -V) || return
@@ -23,31 +25,56 @@ wanted_stamp() { # <runtime|dev>
   { printf '%s\n' "$platform" "$version" && cat -- "${files[@]}"; } | sha256sum
 }
 
-# Quiet: where something is wrong with the platform or the Python, setup.sh says so.
+# Prints nothing: setup.sh reports what is wrong with the platform or the Python.
 environment_is_fresh() { # <runtime|dev>
   local wanted stamp=$VENV/.stamp-$1
   [[ -f $stamp && ! -e $VENV/.installing ]] || return 1
   wanted=$(wanted_stamp "$1" 2>/dev/null) && [[ $(<"$stamp") == "$wanted" ]]
 }
 
-# Make .venv what the requirement files say; at once when it is so already. That of an image is never changed: what ran
-# would no longer be the image that the result names.
+# Make .venv match the requirement files; return at once if it does. The environment of an image is never changed,
+# because the software that ran would then differ from the image that the result names.
 use_environment() {
   if environment_is_fresh runtime; then return; fi
   if [[ -n ${TPRIMAT_IN_CONTAINER:-} ]]; then
     local platform
     platform=$("$ROOT/shell/platform.sh") || return
-    printf 'error: environment: the image is older than %s-requirements.txt or cpu-requirements.txt (it was made for %s); %s\n' \
-      "$platform" "$(cat "$VENV/.made-for" 2>/dev/null || printf 'nothing')" "run ./shell/build.sh" >&2
+    printf 'error: environment: the image is older than %s-requirements.txt or cpu-requirements.txt %s\n' "$platform" \
+      "(it was made for $(cat "$VENV/.made-for" 2>/dev/null || printf 'nothing')); run ./shell/build.sh" >&2
     exit 1
   fi
   "$ROOT/shell/setup.sh"
 }
 
-# For what needs the standard library only, and must run where nothing is installed.
+# For commands that need only the standard library and must run where nothing is installed.
 use_any_python() {
   if "$PYTHON" -V &>/dev/null; then return; fi
-  PYTHON=$("$ROOT/shell/lib/find_python.sh")
+  PYTHON=$(find_python)
+}
+
+# Print the Python that .venv is made with: python3 if its version fits, else the newest of python3.13 to python3.10.
+# A Python of our own .venv does not count.
+find_python() {
+  local path problem found=''
+  while read -r path; do
+    if [[ $path == "$VENV"/* ]]; then continue; fi
+    if _python_fits "$path"; then
+      printf '%s\n' "$path"
+      return
+    fi
+    found+="$path is $problem; "
+  done < <(type -aP python3 python3.13 python3.12 python3.11 python3.10)
+  printf 'error: python: got %swanted Python 3.10 to 3.13 with its venv module; install one and run again\n' \
+    "${found:-none on PATH; }" >&2
+  return 1
+}
+
+# Sets `problem` if this Python does not fit.
+_python_fits() { # <path>
+  problem=$("$1" -V 2>&1) || problem="not running (${problem%%$'\n'*})"
+  [[ $problem =~ ^Python\ 3\.1[0-3]\. ]] || return 1
+  problem+=" without its venv module (Debian, Ubuntu: apt install python3-venv)"
+  "$1" -c 'import ensurepip, venv' 2>/dev/null
 }
 
 # Settings as a script got them, without PLATFORM=, which every process takes from the environment.
@@ -62,7 +89,16 @@ take_settings() { # <arguments of the script...>; sets SETTINGS, may export PLAT
   done
 }
 
-# A script's help is its header: one text, which cannot fall behind.
+# Replace this shell with a module of ours, so that signals reach it.
+start_module() { # <module> <arguments...>; SETTINGS follow them
+  local platform
+  cd -- "$ROOT"
+  platform=$("$ROOT/shell/platform.sh")
+  export PLATFORM=$platform
+  exec "$PYTHON" -m "$1" --platform "$platform" "${@:2}" "${SETTINGS[@]}"
+}
+
+# The help of a script is its header.
 show_help_if_asked() { # <arguments of the script...>
   local argument
   for argument in "$@"; do
@@ -74,6 +110,3 @@ show_help_if_asked() { # <arguments of the script...>
     esac
   done
 }
-
-# Started and not sourced, there is nothing else that it could do.
-if [[ ${BASH_SOURCE[0]} == "$0" ]]; then show_help_if_asked --help; fi

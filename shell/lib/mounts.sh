@@ -1,25 +1,25 @@
 #!/usr/bin/env bash
-# What of this machine's files a container sees, where, and whether it may write there. Sourced by shell/lib/container.sh.
+# The files of this machine that a container sees, their paths there, and whether it may write to them. Sourced.
 #
-# The checkout is /workspace/code, read-only; what lies in it keeps its place there. Everything else has the path in the
-# container that it has here, so that settings, logs and messages mean the same on both sides.
+# The checkout is /workspace/code, read-only, and files in it keep their place below it. Everything else has the same path
+# in the container as here, so that settings, logs and messages mean the same on both sides.
 #
-# Usage:  source shell/lib/mounts.sh; mount_checkout; mount_folder rw OUTPUT_DIR "$@"; mount_dataset "$@"; mount_tokenizer "$@"
+# Usage:  source shell/lib/mounts.sh; mount_checkout; mount_folder OUTPUT_DIR "$@"; mount_dataset "$@"; mount_tokenizer "$@"
 # Reads:  settings through shell/lib/setting.sh, HF_HOME, HF_HUB_CACHE, PRIMUS_PATH; is_dry_run (true: no folder is made)
-# Writes: MOUNT_MODES, MOUNT_SOURCES, MOUNT_TARGETS, PATH_SETTINGS (KEY=VALUE as the container has it); missing folders
-# Exits:  not itself; a folder that cannot be mounted ends the script with 2 and one error line
+# Writes: MOUNT_MODES, MOUNT_SOURCES, MOUNT_TARGETS, PATH_SETTINGS (KEY=VALUE as the container gets it); missing folders
+# Exits:  2 with one error line for a folder that cannot be mounted
 set -Eeuo pipefail
 
 CODE=/workspace/code
 is_dry_run=false
 MOUNT_MODES=() MOUNT_SOURCES=() MOUNT_TARGETS=() PATH_SETTINGS=()
 
-_refuse() { # <what, and what to do>
+refuse() { # <problem, and what to do>
   printf 'error: %s\n' "$1" >&2
   exit 2
 }
 
-# As Python reads it: ~ is HOME, and a relative path starts at the checkout. Links stay.
+# As in Python: ~ is HOME, and a relative path starts at the checkout. Links are not resolved.
 _absolute() { # <path>
   case $1 in
     \~) realpath -ms -- "$HOME" ;;
@@ -37,22 +37,21 @@ path_inside() { # <absolute path>
   esac
 }
 
-# A colon separates, and a quote or a line break ends, what an engine reads as one path. A place that the image has its
-# own programs in would be hidden by the mount.
-_check_path() { # <what names it> <source> <target>
+# Engines split a path at a colon, a quote or a line break. A mount over a folder of the image would hide its programs.
+_check_path() { # <setting> <source> <target>
   if [[ $2 == *[:\"$'\n']* ]]; then
-    _refuse "$1: $2: a path with a colon, a quote or a line break cannot be mounted; rename it, or use RUNTIME=native"
+    refuse "$1: $2: a path with a colon, a quote or a line break cannot be mounted; rename it, or use RUNTIME=native"
   fi
   case $3 in
     / | /bin | /bin/* | /dev | /dev/* | /etc | /etc/* | /home | /lib | /lib/* | /lib64 | /lib64/* | /opt | /proc | /proc/* | \
       /root | /run | /sbin | /sbin/* | /sys | /sys/* | /tmp | /usr | /usr/* | /var | /workspace | /workspace/home | \
       /opt/tprimat | /opt/tprimat/* | /opt/rocm*)
-      _refuse "$1: $2: would hide a folder of the image; name another folder, or use RUNTIME=native"
+      refuse "$1: $2: would hide a folder of the image; name another folder, or use RUNTIME=native"
       ;;
   esac
 }
 
-# What lies in a folder that is mounted already, and may be written there as it should, needs no mount of its own.
+# A path inside a folder that is already mounted with sufficient rights needs no mount of its own.
 _is_mounted() { # <ro|rw> <target>
   local i
   for i in "${!MOUNT_TARGETS[@]}"; do
@@ -63,7 +62,7 @@ _is_mounted() { # <ro|rw> <target>
   return 1
 }
 
-_mount() { # <ro|rw> <what names it> <source> [target]
+_mount() { # <ro|rw> <setting> <source> [target]
   local target=${4:-}
   if [[ -z $target ]]; then target=$(path_inside "$3"); fi
   if _is_mounted "$1" "$target"; then return 0; fi
@@ -71,7 +70,7 @@ _mount() { # <ro|rw> <what names it> <source> [target]
   MOUNT_MODES+=("$1") MOUNT_SOURCES+=("$3") MOUNT_TARGETS+=("$target")
 }
 
-# Without the secrets: they go by name, and only to what needs them.
+# secrets.env is hidden: secrets are passed by name, and only to what needs them.
 mount_checkout() {
   _mount ro checkout "$ROOT" "$CODE"
   if [[ -e $ROOT/secrets.env ]]; then
@@ -79,11 +78,11 @@ mount_checkout() {
   fi
 }
 
-# The engine would make a missing folder too, but as root.
-_make_folder() { # <what names it> <folder>
+# The engine would also create a missing folder, but owned by root.
+_make_folder() { # <setting> <folder>
   if [[ $is_dry_run == true || -d $2 ]]; then return; fi
   mkdir -p -- "$2" 2>/dev/null ||
-    _refuse "$1=$2: cannot be made as a folder; name a folder of yours, e.g. $1=output"
+    refuse "$1=$2: cannot be created; name a folder of yours, e.g. $1=output"
 }
 
 mount_folder() { # <OUTPUT_DIR|DATA_DIR> <arguments of the script...>
@@ -95,29 +94,29 @@ mount_folder() { # <OUTPUT_DIR|DATA_DIR> <arguments of the script...>
   PATH_SETTINGS+=("$1=$(path_inside "$path")")
 }
 
-# purge removes the folder itself too, and refuses a mount point: it gets the folder that this one stands in.
-# What a container cannot see - links, mounts and the home of this machine - is judged here.
+# purge removes the folder itself and refuses a mount point, so the container gets the parent folder. Links, mounts and the
+# home folder of this machine are checked here, because a container cannot see them.
 mount_parent() { # <OUTPUT_DIR|DATA_DIR> <arguments of the script...>
   local path home
   path=$(setting "$@")
   path=$(_absolute "$path")
   home=$(realpath -m -- "$HOME")
   if [[ $(realpath -m -- "$path") != "$path" ]]; then
-    _refuse "$1=$path: has a symbolic link in it, which may lead anywhere; name the folder itself"
+    refuse "$1=$path: contains a symbolic link, which may lead anywhere; name the folder itself"
   elif [[ $home == "$path" || $home == "$path"/* ]]; then
-    _refuse "$1=$path: is, or holds, the home folder; name the folder that the results are in"
+    refuse "$1=$path: is or contains the home folder; name the folder that the results are in"
   elif mountpoint -q -- "$path"; then
-    _refuse "$1=$path: is a mount point; name a folder below it"
+    refuse "$1=$path: is a mount point; name a folder below it"
   fi
   PATH_SETTINGS+=("$1=$(path_inside "$path")")
   if [[ -d $path ]]; then _mount rw "$1" "$(dirname -- "$path")"; fi
 }
 
-# A file of a folder full of links (as the hub's cache is) leads elsewhere.
-_mount_place_of() { # <what names it> <absolute path of a file, a prefix or a folder>
+# A file may be a link to another folder, as in the hub's cache.
+_mount_place_of() { # <setting> <absolute path of a file, a prefix or a folder>
   local place=$2
   if [[ ! -d $place ]]; then place=$(dirname -- "$place"); fi
-  # what is not there is the suite's to say, with what would be right
+  # the suite itself reports a missing path, with what it expects
   if [[ -d $place ]]; then _mount ro "$1" "$place"; fi
   if [[ -L $2 && -f $2 ]]; then _mount ro "$1" "$(dirname -- "$(realpath -- "$2")")"; fi
 }
@@ -130,14 +129,14 @@ mount_dataset() { # <arguments of the script...>
   esac
   path=$(_absolute "$value")
   PATH_SETTINGS+=("DATASET=$(path_inside "$path")")
-  if [[ ! -e $path && $path == *[*?[]* ]]; then # a glob: the last folder before its first sign
+  if [[ ! -e $path && $path == *[*?[]* ]]; then # a glob: the last folder before its first special character
     path=${path%%[*?[]*}
     path=${path%/*}
   fi
   _mount_place_of DATASET "${path:-/}"
 }
 
-# A folder where there is one, else a name on the hub.
+# TOKENIZER is a folder if one exists, else a name on the hub.
 mount_tokenizer() { # <arguments of the script...>
   local value path
   value=$(setting TOKENIZER "$@")
@@ -147,7 +146,7 @@ mount_tokenizer() { # <arguments of the script...>
   _mount ro TOKENIZER "$path"
 }
 
-# The same cache as without a container: nothing is fetched twice.
+# The same cache as without a container, so that nothing is downloaded twice.
 mount_hub_cache() {
   local home=${HF_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/huggingface} key
   for key in HF_HOME HF_HUB_CACHE HF_DATASETS_CACHE; do
@@ -160,14 +159,11 @@ mount_hub_cache() {
   done
 }
 
-# A Primus of the user's own, in place of the image's. It compiles parts of itself in its folders.
+# The user's own Primus, in place of the image's. It compiles parts of itself in its folders, hence writable.
 mount_primus() {
   local path
   if [[ -z ${PRIMUS_PATH:-} ]]; then return; fi
   path=$(_absolute "$PRIMUS_PATH")
   PATH_SETTINGS+=("PRIMUS_PATH=$path")
-  if [[ -d $path ]]; then _mount rw PRIMUS_PATH "$path"; fi # else it is the image's
+  if [[ -d $path ]]; then _mount rw PRIMUS_PATH "$path"; fi # else it is a path in the image
 }
-
-# Started and not sourced, there is nothing else that it could do.
-if [[ ${BASH_SOURCE[0]} == "$0" ]]; then sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; fi

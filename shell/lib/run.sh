@@ -1,21 +1,23 @@
 #!/usr/bin/env bash
-# What the run_*.sh and entry.sh share: their arguments, the choice of the runtime, and what their containers see.
+# What the run_*.sh and entry.sh share: their arguments, the choice of the runtime, and the mounts of each kind. Sourced.
 #
-# Usage:  source shell/lib/environment.sh; source shell/lib/run.sh; take_run_arguments "$@"; choose_runtime run
+# Usage:  source shell/lib/run.sh; take_run_arguments "$@"; choose_runtime run
 # Reads:  settings; --dry-run, CONTAINER_ARGS=, CONTAINER_SHM_SIZE= and PLATFORM= among the arguments
-# Writes: ARGUMENTS (all others), INNER (these, without what a container gets in its environment), is_dry_run, RUNTIME,
+# Writes: ARGUMENTS (all others), INNER (ARGUMENTS without what a container gets in its environment), is_dry_run, RUNTIME,
 #         can_start; PLATFORM, CONTAINER_ARGS and CONTAINER_SHM_SIZE (exported)
-# Exits:  not itself; bad input ends the script with 2 and one error line
+# Exits:  2 with one error line for bad input
 set -Eeuo pipefail
 
+# shellcheck source=shell/lib/environment.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/environment.sh"
 # shellcheck source=shell/lib/setting.sh
-source "$(dirname -- "${BASH_SOURCE[0]}")/setting.sh"
+source "$ROOT/shell/lib/setting.sh"
 # shellcheck source=shell/lib/runtime.sh
-source "$(dirname -- "${BASH_SOURCE[0]}")/runtime.sh"
+source "$ROOT/shell/lib/runtime.sh"
 # shellcheck source=shell/lib/secrets.sh
-source "$(dirname -- "${BASH_SOURCE[0]}")/secrets.sh"
+source "$ROOT/shell/lib/secrets.sh"
 # shellcheck source=shell/lib/supervise.sh
-source "$(dirname -- "${BASH_SOURCE[0]}")/supervise.sh"
+source "$ROOT/shell/lib/supervise.sh"
 
 ARGUMENTS=() INNER=()
 can_start=true
@@ -33,7 +35,7 @@ take_run_arguments() { # <arguments of the script...>
   export PLATFORM
 }
 
-# A dry run with an engine by name prints its command on any machine; can_start says whether it would work here.
+# A dry run with a named engine prints its command on any machine. can_start records whether the command would work here.
 # shellcheck disable=SC2034 # for the scripts that source this
 choose_runtime() { # <run|tools>
   local wanted why has_engine
@@ -50,13 +52,12 @@ choose_runtime() { # <run|tools>
 }
 
 _take_inner() {
-  local argument setting is_inside
+  local argument
   for argument in "${ARGUMENTS[@]}"; do
-    is_inside=true
-    for setting in RUNTIME= LAUNCHER= "${PATH_SETTINGS[@]}"; do
-      if [[ $argument == "${setting%%=*}="* ]]; then is_inside=false; fi
-    done
-    if [[ $is_inside == true ]]; then INNER+=("$argument"); fi
+    case $argument in
+      RUNTIME=* | LAUNCHER=*) ;;
+      *) if ! is_path_setting "${argument%%=*}"; then INNER+=("$argument"); fi ;;
+    esac
   done
 }
 
@@ -99,6 +100,3 @@ mount_for_purge() {
   mount_checkout
   _take_inner
 }
-
-# Started and not sourced, there is nothing else that it could do.
-if [[ ${BASH_SOURCE[0]} == "$0" ]]; then sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; fi

@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
-# Find the container engine that jobs run in, and say why that one. Sourced by the run_*.sh, entry.sh and build.sh.
+# The choice of the container engine, with the reason for it. Sourced.
 #
 # Usage:  source shell/lib/environment.sh; source shell/lib/runtime.sh; pick_runtime <wanted> <platform> [run|tools|build]
-#         wanted: auto, docker, podman, apptainer or native. run wants an engine that starts our image, tools too, but
-#         goes without one on every platform; build wants the engine alone
+#         wanted: auto, docker, podman, apptainer or native. run and tools require an engine that starts our image;
+#         with auto, tools run natively without one, on every platform. build requires only the engine
 # Reads:  PATH, the engines, TPRIMAT_IN_CONTAINER, TPRIMAT_SIF_DIR (folder of tprimat_<platform>.sif, default: checkout)
 # Writes: RUNTIME, ENGINE_INFO (not exported); one line on stderr
-# Exits:  0; its functions return 2 with one error line where what is wanted cannot be had
+# Exits:  never; pick_runtime returns 2 with one error line if the wanted engine does not work
 set -Eeuo pipefail
 
-# How long an engine may take to say that it works, and to start a container that ends at once. The first start of an
-# image of 40 GB may have to unpack it.
+# Seconds that an engine may take to answer, and to start a container that ends at once. The first start of an image of
+# 40 GB may have to unpack it.
 ENGINE_TIMEOUT=${ENGINE_TIMEOUT:-60}
 START_TIMEOUT=${START_TIMEOUT:-600}
 
 ENGINE_INFO=''
 
-# Name and tag of our image as the engine knows it; for apptainer the file.
+# Name and tag of our image in the engine; for apptainer its file.
 image_of() { # <engine> <platform>
   case $1 in
     docker) printf 'tprimat:%s\n' "$2" ;;
@@ -25,46 +25,46 @@ image_of() { # <engine> <platform>
   esac
 }
 
-# The last line says it in every engine, but for the hint at help after it; the lines before are warnings and versions.
+# Print the engine's error: the last line, without hints at --help. The lines before it are warnings and versions.
 _last_line() { # <text>
-  local line last='it says nothing'
+  local line last='no message'
   while IFS= read -r line; do
     if [[ $line == *[![:space:]]* && $line != "Run '"* && $line != "See '"* ]]; then last=$line; fi
   done <<<"$1"
   printf '%s\n' "${last#"${last%%[![:space:]]*}"}"
 }
 
-# Sets `why` to what stands in the way, and ENGINE_INFO to what docker says of itself, for shell/lib/container.sh.
+# Sets `why` to the problem, and ENGINE_INFO to the output of `docker info` for shell/lib/container.sh.
 # shellcheck disable=SC2034
 engine_works() { # <engine>
-  local said code=0
+  local printed code=0
   if ! type -P "$1" >/dev/null; then
     why="not on PATH"
     return 1
   fi
   case $1 in
     docker)
-      # Debian's and Fedora's podman-docker put podman there under docker's name; its options are podman's.
-      said=$(timeout "$ENGINE_TIMEOUT" docker --version 2>/dev/null </dev/null) || said=''
-      if [[ $said == *odman* ]]; then
+      # The package podman-docker of Debian and Fedora installs podman under docker's name, with podman's options.
+      printed=$(timeout "$ENGINE_TIMEOUT" docker --version 2>/dev/null </dev/null) || printed=''
+      if [[ $printed == *odman* ]]; then
         why="is podman under another name"
         return 1
       fi
-      said=$(timeout "$ENGINE_TIMEOUT" docker info 2>&1 </dev/null) || code=$?
-      ENGINE_INFO=$said
+      printed=$(timeout "$ENGINE_TIMEOUT" docker info 2>&1 </dev/null) || code=$?
+      ENGINE_INFO=$printed
       ;;
-    podman) said=$(timeout "$ENGINE_TIMEOUT" podman info 2>&1 </dev/null) || code=$? ;;
-    apptainer) said=$(timeout "$ENGINE_TIMEOUT" apptainer version 2>&1 </dev/null) || code=$? ;;
+    podman) printed=$(timeout "$ENGINE_TIMEOUT" podman info 2>&1 </dev/null) || code=$? ;;
+    apptainer) printed=$(timeout "$ENGINE_TIMEOUT" apptainer version 2>&1 </dev/null) || code=$? ;;
   esac
   case $code in
     0) return ;;
     124) why="does not answer within $ENGINE_TIMEOUT s" ;;
-    *) why=$(_last_line "$said") ;;
+    *) why=$(_last_line "$printed") ;;
   esac
   return 1
 }
 
-# Sets `why` where it has not.
+# Sets `why` to the problem.
 has_image() { # <engine> <platform>
   local image
   image=$(image_of "$1" "$2")
@@ -76,23 +76,23 @@ has_image() { # <engine> <platform>
   esac
 }
 
-# An engine that answers may still be forbidden to start anything: by the kernel, by limits, by a full disk.
-# Sets `why` where it does not.
+# An engine that answers may still be unable to start a container: the kernel, a limit or a full disk prevents it.
+# Sets `why` to the problem.
 starts_container() { # <engine> <platform>
-  local image said code=0 command
+  local image printed code=0 command
   image=$(image_of "$1" "$2")
   case $1 in
     docker | podman) command=("$1" run --rm --network none --entrypoint /bin/true "$image") ;;
     apptainer) command=(apptainer exec --cleanenv "$image" /bin/true) ;;
   esac
-  said=$(timeout "$START_TIMEOUT" "${command[@]}" 2>&1 </dev/null) || code=$?
+  printed=$(timeout "$START_TIMEOUT" "${command[@]}" 2>&1 </dev/null) || code=$?
   if ((code == 0)); then return; fi
-  why="starts no container: $(_last_line "$said")"
+  why="starts no container: $(_last_line "$printed")"
   if ((code == 124)); then why="starts no container within $START_TIMEOUT s"; fi
   return 1
 }
 
-# Sets `why` where it is not, and `has_engine` where only the image is missing.
+# Sets `why` to the problem, and `has_engine` to true if the engine works.
 is_fit() { # <engine> <platform> <run|tools|build>
   engine_works "$1" || return
   has_engine=true
@@ -102,7 +102,7 @@ is_fit() { # <engine> <platform> <run|tools|build>
 
 _pick_automatically() { # <platform> <run|tools|build>
   local engine why has_engine=false refused='' candidates=(docker podman)
-  # apptainer makes its image from one that docker or podman have built
+  # apptainer converts an image that docker or podman built
   if [[ $2 != build ]]; then candidates+=(apptainer); fi
   for engine in "${candidates[@]}"; do
     if is_fit "$engine" "$1" "$2"; then
@@ -121,15 +121,15 @@ _pick_automatically() { # <platform> <run|tools|build>
   if [[ $1 == cpu || $2 == tools ]]; then
     printf 'runtime: native (%s)\n' "$refused" >&2
   elif [[ $has_engine == true ]]; then
-    printf 'error: RUNTIME=auto: no container can be had (%s); run ./shell/build.sh, or use RUNTIME=native\n' \
+    printf 'error: RUNTIME=auto: no container can be started (%s); run ./shell/build.sh, or use RUNTIME=native\n' \
       "$refused" >&2
     return 2
   else
-    printf 'warning: runtime: native, on the software of this machine and not of the image (%s)\n' "$refused" >&2
+    printf 'warning: runtime: native, with the software of this machine instead of the image (%s)\n' "$refused" >&2
   fi
 }
 
-# Sets RUNTIME, which those who source this file read.
+# Sets RUNTIME for the scripts that source this file.
 # shellcheck disable=SC2034
 pick_runtime() { # <wanted> <platform> [run|tools|build]
   local wanted=$1 why has_engine
@@ -154,7 +154,7 @@ pick_runtime() { # <wanted> <platform> [run|tools|build]
   esac
 }
 
-# The id of the image for the results: what ran, whatever its tag comes to mean.
+# The id of the image, recorded in the results: it identifies the image even after its tag has moved.
 image_digest() { # <engine> <platform>
   local image digest
   image=$(image_of "$1" "$2")
@@ -167,7 +167,7 @@ image_digest() { # <engine> <platform>
   esac
 }
 
-# build.sh leaves the digest beside the file; without it, or with an older one, 20 GB have to be read.
+# build.sh writes the digest beside the file. If it is missing or older than the file, 20 GB have to be read.
 _digest_of_file() { # <sif>
   local digest
   [[ -f $1 ]] || return 1
@@ -178,6 +178,3 @@ _digest_of_file() { # <sif>
   fi
   printf 'sha256:%s\n' "$digest"
 }
-
-# Started and not sourced, there is nothing else that it could do.
-if [[ ${BASH_SOURCE[0]} == "$0" ]]; then sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; fi

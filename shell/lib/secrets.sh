@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# Take secrets from secrets.env into the environment of the calling script, by name, so that no command line holds one.
+# Secrets from secrets.env, exported to the environment of the calling script, so that no command line contains one. Sourced.
 #
-# Sourced by what talks to the hub, and by what must know a secret to keep it out of a file. The environment comes first,
-# also with an empty value. Without the file nothing changes. A link is followed; what it leads to is judged.
+# For scripts that access the hub, and for those that must know a secret to keep it out of a file. A variable of the
+# environment takes precedence, even if it is empty. Without the file nothing changes. Links are followed.
 #
 # Usage:  source shell/lib/secrets.sh; load_secrets
 # Reads:  secrets.env beside config.env: KEY=VALUE as there, of the keys in SECRET_KEYS
-# Writes: the exported variables of SECRET_KEYS and TPRIMAT_SECRETS_TAKEN; one warning where others can read the file
-# Exits:  0 after showing help; load_secrets returns 2 with one error line, without the value, for a bad file
+# Writes: the exported variables of SECRET_KEYS and TPRIMAT_SECRETS_TAKEN; one warning if others can read the file
+# Exits:  never; load_secrets returns 2 with one error line, without the value, for a bad file
 set -Eeuo pipefail
 
 SECRET_KEYS=(HF_TOKEN)
 SECRETS_FILE=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)/secrets.env
 
-# No message repeats a line of the file: it may be a secret with a slip of the finger beside it.
-refuse_secrets() { # <what is wrong, what to do>
+# No message repeats a line of the file: it may be a secret with a typing error beside it.
+refuse_secrets() { # <problem, and what to do>
   printf 'error: secrets.env:%s\n' "$1" >&2
   return 2
 }
@@ -47,12 +47,12 @@ take_secret() { # <number of the line> <line> <keys so far...>; sets KEY
   fi
   KEY=${BASH_REMATCH[1]} value=${BASH_REMATCH[2]}
   if ! is_secret_key "$KEY"; then
-    # nor is the key named: it may be the end of a secret that was broken in two
-    refuse_secrets "$1: unknown key; known: ${SECRET_KEYS[*]}; settings belong into config.env"
+    # the key is not printed either: it may be the end of a secret that was split over two lines
+    refuse_secrets "$1: unknown key; known: ${SECRET_KEYS[*]}; settings belong in config.env"
     return
   fi
   if [[ " ${*:3} " == *" $KEY "* ]]; then
-    refuse_secrets "$1: $KEY stands there twice; keep one of the two"
+    refuse_secrets "$1: $KEY is there twice; keep one of the two"
     return
   fi
   if [[ -n $value && -z ${!KEY+set} ]]; then export "$KEY=$value"; fi
@@ -62,10 +62,10 @@ load_secrets() {
   # a trace (bash -x) would print the values
   local - number=0 line KEY keys=()
   set +x
-  # a script that another has started has nothing more to take, and need not warn again
+  # the script that started this one has loaded them, and has warned
   if [[ -n ${TPRIMAT_SECRETS_TAKEN:-} ]]; then return 0; fi
   export TPRIMAT_SECRETS_TAKEN=1
-  # in our containers /dev/null hides the file: the script outside has read it
+  # in our containers /dev/null hides the file: the script outside has loaded it
   if [[ -c $SECRETS_FILE || (! -e $SECRETS_FILE && ! -L $SECRETS_FILE) ]]; then return 0; fi
   if [[ ! -f $SECRETS_FILE || ! -r $SECRETS_FILE ]]; then
     refuse_secrets " cannot be read as a file; see secrets.env.example, or remove it"
@@ -79,6 +79,3 @@ load_secrets() {
     keys+=("$KEY")
   done <"$SECRETS_FILE"
 }
-
-# Started and not sourced, there is nothing else that it could do.
-if [[ ${BASH_SOURCE[0]} == "$0" ]]; then sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; fi

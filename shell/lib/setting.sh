@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Read one setting in bash, with the precedence of utils/settings/config.py, where there may be no Python that fits. Sourced.
+# One setting, read without Python, with the precedence of utils/settings/config.py. Sourced.
 #
 # Usage:  source shell/lib/environment.sh; source shell/lib/setting.sh; setting OUTPUT_DIR "$@"
 # Reads:  KEY=VALUE arguments, then the environment, then config.<platform>-best.env (METHOD=best), config.<platform>.env
 #         and config.env; PLATFORM
-# Writes: the value on stdout; nothing is checked, which is Python's part
-# Exits:  0; its function returns 1 with an error line where no layer has the key
+# Writes: the value on stdout; only Python checks it
+# Exits:  never; setting returns 1 with an error line if no layer has the key
 set -Eeuo pipefail
 
-# Sets `value`; a key stands at most once in a file.
+# Sets `value`. A file has a key at most once.
 _value_in_file() { # <key> <file>
   local line
   [[ -r $2 ]] || return 1
@@ -22,7 +22,7 @@ _value_in_file() { # <key> <file>
   return 1
 }
 
-# Sets `value`; of several arguments the last counts.
+# Sets `value`. The last of several arguments counts.
 _value_asked() { # <key> <arguments...>
   local key=$1 argument is_asked=false
   shift
@@ -51,6 +51,3 @@ setting() { # <key> [arguments of the script...]
   printf 'error: config.env: %s is missing; add the line %s=...\n' "$key" "$key" >&2
   return 1
 }
-
-# Started and not sourced, there is nothing else that it could do.
-if [[ ${BASH_SOURCE[0]} == "$0" ]]; then sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; fi

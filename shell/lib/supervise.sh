@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# Start a container, hand on signals, leave no container behind, return the exit code of the job. Sourced.
+# A container from start to end: signals are forwarded, no container is left behind, the exit code is the job's. Sourced.
 #
-# The engine's client runs in a process group of its own and forwards nothing by itself, so that each signal arrives in
-# the container once: from here. What ends the client alone (a kill -9) ends the container too.
+# The engine's client runs in its own process group and forwards no signals, so that each signal reaches the container
+# once: from here. If only the client ends (kill -9), the container is stopped too.
 #
-# Usage:  source shell/lib/supervise.sh; run_in_container <tools|jobs> <title> <command...>; open_in_container <title> <command...>
+# Usage:  source shell/lib/supervise.sh
+#         run_in_container <tools|jobs> <title> <command...>; open_in_container <title> <command...>
 # Reads:  RUNTIME, PLATFORM; mounts of shell/lib/mounts.sh; is_dry_run
-# Writes: nothing of its own; with a dry run the command on stdout
-# Exits:  not itself; its functions return the exit code of the job, 128 + signal where one ended it
+# Writes: nothing; with a dry run the command on stdout
+# Exits:  run_in_container returns the exit code of the job, 128 + signal if a signal ended it; open_in_container replaces
+#         this shell
 set -Eeuo pipefail
 
 # shellcheck source=shell/lib/container.sh
@@ -17,32 +19,32 @@ GRACE_SECONDS=${GRACE_SECONDS:-90}
 
 _container='' _client='' _signal=''
 
-# A container that is not there yet, or no more, cannot be told; then its client can. apptainer, outside of the
-# terminal's group as it is here, hands on each signal to what it runs (starter, SetSignalPropagation).
-_hand_on() { # <signal>
+# If the container does not exist yet, or no longer, its client gets the signal. apptainer, which is here outside the
+# terminal's process group, forwards each signal to what it runs (starter, SetSignalPropagation).
+_forward() { # <signal>
   _signal=$1
   if [[ -z $_client ]]; then return; fi
   if [[ $RUNTIME == apptainer ]] || ! "$RUNTIME" kill --signal "$1" "$_container" &>/dev/null; then
-    kill -s "$1" "$_client" 2>/dev/null || true # it may have ended by itself
+    kill -s "$1" "$_client" 2>/dev/null || true # it may have ended already
   fi
 }
 
 _group_lives() { kill -0 -- "-$_client" 2>/dev/null; }
 
-# Does nothing after a good end: --rm has removed the container, and apptainer's processes are gone.
+# Does nothing after a normal end: --rm has removed the container, and apptainer's processes are gone.
 _leave_nothing() {
   local waited=0
   if [[ $RUNTIME == apptainer ]]; then
     if [[ -z $_client ]] || ! _group_lives; then return; fi
-    kill -s TERM -- "-$_client" 2>/dev/null || true # it may end by itself meanwhile
+    kill -s TERM -- "-$_client" 2>/dev/null || true # it may have ended already
     while _group_lives && ((waited < GRACE_SECONDS)); do
       sleep 1
       waited=$((waited + 1))
     done
-    kill -s KILL -- "-$_client" 2>/dev/null || true # gone, as it should be
+    kill -s KILL -- "-$_client" 2>/dev/null || true # normally it is gone
   elif "$RUNTIME" container inspect "$_container" &>/dev/null; then
-    "$RUNTIME" stop -t "$GRACE_SECONDS" "$_container" &>/dev/null || true # it may end, and be removed, by itself
-    "$RUNTIME" rm --force "$_container" &>/dev/null || true               # --rm may have been quicker
+    "$RUNTIME" stop -t "$GRACE_SECONDS" "$_container" &>/dev/null || true # it may have ended, and --rm removed it
+    "$RUNTIME" rm --force "$_container" &>/dev/null || true               # --rm may have removed it
   fi
 }
 
@@ -50,19 +52,19 @@ _supervise() { # <command...>
   local code=0 name
   trap _leave_nothing EXIT
   for name in INT TERM HUP; do
-    # shellcheck disable=SC2064 # now, while `name` is this one
-    trap "_hand_on $name" "$name" # stays ignored where it is (nohup)
+    # shellcheck disable=SC2064 # expand `name` now
+    trap "_forward $name" "$name" # an ignored signal (nohup) stays ignored
   done
-  # job control gives the client its own group, and Ctrl-C its meaning there: a shell's background has it ignored
+  # job control gives the client its own process group; without it, background jobs start with Ctrl-C ignored
   set -m
   "$@" </dev/null &
   _client=$!
   set +m
-  if [[ -n $_signal ]]; then _hand_on "$_signal"; fi
+  if [[ -n $_signal ]]; then _forward "$_signal"; fi
   while true; do
     _signal='' code=0
     wait "$_client" || code=$?
-    if [[ -z $_signal ]]; then break; fi # else it was the signal that ended the waiting
+    if [[ -z $_signal ]]; then break; fi # else the signal only ended the wait
   done
   trap '' INT TERM HUP
   _leave_nothing
@@ -70,7 +72,7 @@ _supervise() { # <command...>
   return "$code"
 }
 
-# Lines of the terminal, which an engine without its own input does not know.
+# The size of the terminal, which an engine without standard input cannot determine.
 _measure_terminal() {
   local size
   if size=$(stty size 2>/dev/null </dev/tty) && [[ $size =~ ^([1-9][0-9]*)\ ([1-9][0-9]*)$ ]]; then
@@ -93,7 +95,7 @@ _quoted() { # <word>
   if [[ $1 =~ ^[A-Za-z0-9_./:=,@%+-]+$ ]]; then printf '%s' "$1"; else printf '%s' "${1@Q}"; fi
 }
 
-# To be copied into a shell: the values that the names stand for must be in its environment.
+# The printed command can be copied into a shell whose environment has the values of the names.
 print_command() { # <command...>
   local word
   if [[ $RUNTIME == apptainer ]]; then
@@ -105,7 +107,7 @@ print_command() { # <command...>
   printf '\n'
 }
 
-# A job of ours, which reads nothing.
+# A job of ours. It reads no input.
 run_in_container() { # <tools|jobs> <title> <command...>
   local terminal=--sig-proxy=false
   if [[ -t 1 && -t 2 ]]; then
@@ -118,13 +120,10 @@ run_in_container() { # <tools|jobs> <title> <command...>
   if [[ $is_dry_run == true ]]; then print_command "${COMMAND[@]}"; else _supervise "${COMMAND[@]}"; fi
 }
 
-# A person's shell, or his command with what is piped into it: his terminal is the container's, and signals come from it.
+# A person's shell, or a command with piped input. The terminal is attached to the container, and signals come from it.
 open_in_container() { # <title> <command...>
   local terminal='--interactive'
   if [[ -t 0 && -t 1 ]]; then terminal+=' --tty'; fi
   _compose jobs "$1" "$terminal" "${@:2}"
   if [[ $is_dry_run == true ]]; then print_command "${COMMAND[@]}"; else exec "${COMMAND[@]}"; fi
 }
-
-# Started and not sourced, there is nothing else that it could do.
-if [[ ${BASH_SOURCE[0]} == "$0" ]]; then sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; fi

@@ -1,4 +1,4 @@
-"""Encoded pairs are megatron-core's byte for byte, and a run that fails leaves nothing behind."""
+"""Encoded pairs have the bytes of megatron-core, and a failed run leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 from megatron_reference import TEXTS, megatron_pair, write_jsonl
 
-from data.encode import encode, main
+from data.encode import main
 from data.encoding import pair, parts
+from data.encoding.pair import encode
 from utils.dataset.indexed import check, load_manifest
 from utils.errors import DataError, UnusableError
 from utils.provenance.digests import sha256_file, sha256_tokenizer

@@ -1,5 +1,6 @@
-"""What `shell/data.sh` does: make what is missing, keep what is there, refuse what does not fit, before training."""
+"""Preparation before training: make missing data, keep existing data, refuse data that do not fit."""
 
+import hashlib
 import json
 
 import pytest
@@ -9,6 +10,7 @@ from data.prepare import prepare
 from utils.dataset.gpt_dataset import tokens_needed
 from utils.dataset.indexed import bin_path, load_manifest, manifest_path
 from utils.errors import DataError
+from utils.provenance.digests import sha256_file
 from utils.settings.config import load
 
 
@@ -97,3 +99,13 @@ def test_data_changed_after_it_was_encoded_is_refused(tmp_path):
     with pytest.raises(DataError, match="bin_sha256"):
         prepare(config_for(tmp_path), "llama")
     assert manifest_path(prefix).exists()
+
+
+def test_new_data_is_hashed_while_it_is_written_and_read_whole_only_to_verify_it(tmp_path, monkeypatch):
+    """`check_tokens` reads and hashes `.bin` in one pass, so no other step of the preparation may hash the file."""
+    hashed = []
+    for module in ("data.verify", "data.checking.checks", "data.encoding.pair", "utils.dataset.gpt_dataset"):
+        monkeypatch.setattr(f"{module}.sha256_file", lambda path: hashed.append(path) or sha256_file(path))
+    prefix, manifest = prepare(config_for(tmp_path), "llama")
+    assert bin_path(prefix) not in hashed and hashed
+    assert manifest["bin_sha256"] == hashlib.sha256(bin_path(prefix).read_bytes()).hexdigest()

@@ -1,4 +1,4 @@
-"""Generated text: the same bytes everywhere, and more to learn in it than how often a word comes."""
+"""Generated text: the same bytes everywhere, and more structure to learn than word frequencies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever is wrong with a pair is found and explained; what could not be checked is said to be unchecked."""
+"""Every fault of a pair is found and explained; checks that were not done are reported as not done."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 from megatron_reference import TEXTS, megatron_pair, write_jsonl
 
-from data.encode import encode
+from data.encoding.pair import encode
 from data.verify import main, verify, write_manifest
 from utils.dataset.indexed import load_manifest
 from utils.errors import DataError, UnusableError
+from utils.provenance.digests import sha256_file
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +69,7 @@ def test_the_summary_is_readable(prefix: Path, plain_tokenizer: Path, capsys: py
     assert "documents   9 (3 empty)" in said
     text_bytes = sum(len(text.encode()) for text in TEXTS)
     assert f"tokens      {tokens:,} of uint16\n" in said
-    assert f"text        {text_bytes:,} bytes in UTF-8, {text_bytes / tokens:.3f} a token\n" in said
+    assert f"text        {text_bytes:,} bytes in UTF-8, {text_bytes / tokens:.3f} per token\n" in said
     assert f"lengths     mean {tokens / 6:,.1f}, median " in said
     assert "manifest    agrees, digests too" in said and "9 sampled lines have these ids" in said
 
@@ -109,7 +110,7 @@ def test_what_the_manifest_contradicts_is_exit_1(
     [
         (3, 600, r"out\.bin: token 3 is 600, wanted below 600"),
         (-2, 65535, "is 65535, wanted below 600"),
-        (-1, 7, "document 7 ends with 7, wanted the end of document 0; encoded without --append-eod"),
+        (-1, 7, "document 7 ends with 7, wanted the end-of-document token 0; it was encoded without --append-eod"),
     ],
 )
 def test_ids_that_cannot_be_are_found_without_a_manifest(
@@ -148,7 +149,7 @@ def test_a_wrong_tokenizer_of_the_same_size_is_found_without_a_manifest(
     content["model"]["vocab"] |= {piece: 257 - number for number, piece in spelled}
     content["model"]["merges"] = []
     (other / "tokenizer.json").write_text(json.dumps(content))
-    with pytest.raises(DataError, match="that is not its tokenizer"):
+    with pytest.raises(DataError, match="the pair has another tokenizer"):
         verify(prefix, other)
 
 
@@ -191,7 +192,7 @@ def test_a_manifest_keeps_the_dtype_of_the_files(tmp_path: Path, plain_tokenizer
     from utils.dataset.indexed import write_index
 
     write_index(tmp_path / "wide.idx", np.dtype(np.int32), [3], [0, 1])
-    manifest = write_manifest(tmp_path / "wide", plain_tokenizer)
+    manifest = write_manifest(tmp_path / "wide", plain_tokenizer, sha256_file(tmp_path / "wide.bin"))
     assert (manifest["dtype"], manifest["bin_bytes"]) == ("int32", 12)
     assert verify(tmp_path / "wide").tokens == 3
 
@@ -261,9 +262,9 @@ DAMAGES: list[tuple[Callable[[Path], Any], str | None, str | None]] = [
     (lambda p: cut(p.with_suffix(".idx"), 0), r"out\.idx: got 0 bytes", None),
     (take_index_of_a_longer_pair, r"out\.bin: got .* bytes, shorter than", None),
     (lambda p: change_token(p, 5, 600), "token 5 is 600, wanted below 600", "bin_sha256 is"),
-    (lambda p: change_token(p, -1, 9), "document 7 ends with 9, wanted the end of document 0", "bin_sha256 is"),
+    (lambda p: change_token(p, -1, 9), "document 7 ends with 9, wanted the end-of-document token 0", "bin_sha256 is"),
     (lambda p: change_token(p, 5, 7), None, "bin_sha256 is"),
-    (take_manifest_of_another_pair, None, "idx_sha256 is .* it is the manifest of another pair"),
+    (take_manifest_of_another_pair, None, "idx_sha256 is .* the manifest belongs to another pair"),
 ]
 
 
@@ -302,7 +303,7 @@ def test_several_inputs_are_compared_in_their_order(tmp_path: Path, plain_tokeni
     assert verify(tmp_path / "out", plain_tokenizer, sources).lines_encoded_again == len(TEXTS)
     with pytest.raises(DataError, match=r"2\.jsonl: sha256 is .* was encoded from 1\.jsonl"):
         verify(tmp_path / "out", plain_tokenizer, sources[::-1])
-    with pytest.raises(DataError, match="was encoded from 2 files, got 1"):
+    with pytest.raises(DataError, match="number of input files is 2, got 1"):
         verify(tmp_path / "out", plain_tokenizer, sources[0])
 
 

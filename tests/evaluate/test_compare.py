@@ -30,7 +30,7 @@ HOSTILE = "<script>alert(1)</script> | `x` *y* $\\frac{1\nend"
 
 
 def save(folder: Path, step: float = 0.5, **changes: Any) -> Path:
-    """Write a result whose steady steps all take `step` seconds: 8192 / step tokens/s on one device."""
+    """Write a result whose steady steps take `step` seconds each: 8192 / step tokens/s on one device."""
     seconds: dict[str, Any] = {f"performance_metrics__{key}_step_time_seconds": step for key in ("avg", "min", "max")}
     rates = {f"performance_metrics__tokens_per_second{end}": 8192 / step for end in ("", "_per_gpu")}
     times = [2.0, 0.6, 0.55, *[step] * 7]
@@ -47,7 +47,7 @@ def save_both(folder: Path, key: str, value: Any, **changes: Any) -> Path:
 
 
 def save_failed(folder: Path, **changes: Any) -> Path:
-    """Write a run that died before it knew its data, device and host."""
+    """Write the result of a run that failed before it recorded its data, device and host."""
     nothing = {"reasons": {"*": "the run ended before"}}
     empty = {
         section: nothing | dict.fromkeys(store.SECTIONS[section])
@@ -125,7 +125,7 @@ def test_result_that_is_not_ok_is_shown_and_not_averaged(tmp_path: Path) -> None
     assert all("stopped after 3600 s" in text for text in as_text(tmp_path))
 
 
-def test_run_that_died_early_stands_with_the_one_row_it_can_belong_to(tmp_path: Path) -> None:
+def test_run_that_failed_early_joins_the_only_row_that_matches(tmp_path: Path) -> None:
     save(tmp_path)
     save_failed(tmp_path, run=2)
     (group,) = compared(tmp_path)["groups"]
@@ -133,7 +133,7 @@ def test_run_that_died_early_stands_with_the_one_row_it_can_belong_to(tmp_path: 
     assert (row["runs_counted"], row["runs_found"]) == (1, 2)
 
 
-def test_run_that_died_early_stands_alone_where_its_place_is_unclear(tmp_path: Path) -> None:
+def test_run_that_failed_early_forms_its_own_group_if_several_match(tmp_path: Path) -> None:
     save(tmp_path)
     save(tmp_path, fingerprint__dataset_bin_sha256="7" * 64)
     save_failed(tmp_path, run=2)
@@ -166,7 +166,7 @@ def test_other_systems_are_rows_of_their_own(tmp_path: Path, other: dict[str, An
     (group,) = compared(tmp_path / "one", tmp_path / "two")["groups"]
     assert [row["runs_counted"] for row in group["rows"]] == [1, 1]
     names = re.findall(r"^\| ([AB] .*?\|.*?)\|", as_text(tmp_path)[0], re.MULTILINE)
-    assert len({name[2:] for name in names}) == 2, "the table must tell the rows apart"
+    assert len({name[2:] for name in names}) == 2, "the table must distinguish the rows"
 
 
 def test_copy_of_a_result_is_not_another_run(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_ratio_of_a_group_has_the_spread_of_its_runs(tmp_path: Path) -> None:
         assert "B cpu/mega over A cpu/hf: 0.632 (0.500-0.800)" in text
 
 
-def test_without_two_sides_there_is_no_verdict_and_it_is_said_first(tmp_path: Path) -> None:
+def test_without_two_sides_the_report_begins_with_no_verdict(tmp_path: Path) -> None:
     save(tmp_path)
     found = compared(tmp_path)
     assert (found["verdicts"], found["by"], found["band"]) == ([], "framework", 0.03)
@@ -205,7 +205,7 @@ def save_pair(folder: Path, **changes: Any) -> None:
             store.write(result, folder / f"train_{platform}_{number}.json")
 
 
-def test_verdicts_stand_first_in_every_form_and_the_exit_code_is_theirs(
+def test_verdicts_come_first_in_every_format_and_set_the_exit_code(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     save_pair(tmp_path)
@@ -220,16 +220,18 @@ def test_verdicts_stand_first_in_every_form_and_the_exit_code_is_theirs(
     assert sentence in (tmp_path / "compare.md").read_text()
 
 
-def test_where_nothing_is_comparable_the_exit_code_is_3_and_the_reason_stands_first(
+def test_if_nothing_is_comparable_the_exit_code_is_3_and_the_reason_comes_first(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     save_pair(tmp_path, resolved_config__qkv_bias=True)
     assert main([str(tmp_path)]) == 3
-    said = " ".join(capsys.readouterr().out.split())
-    assert "NOT COMPARABLE: NVIDIA H100 80GB HBM3 and AMD Instinct MI300X: QKV bias differs: false against true" in said
+    printed = " ".join(capsys.readouterr().out.split())
+    assert (
+        "NOT COMPARABLE: NVIDIA H100 80GB HBM3 and AMD Instinct MI300X: QKV bias differs: false against true" in printed
+    )
 
 
-def test_baseline_and_band_are_the_users(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_user_chooses_baseline_and_band(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save_pair(tmp_path)
     assert main([str(tmp_path), "--baseline", "amd", "--band", "0.2"]) == 0
     (found,) = json.loads((tmp_path / "compare.json").read_text())["verdicts"]
@@ -238,11 +240,11 @@ def test_baseline_and_band_are_the_users(tmp_path: Path, capsys: pytest.CaptureF
     assert "--baseline: got intel, wanted one of amd, nvd" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("runs", "is_said"), [(4, True), (5, False)])
-def test_fewer_than_five_runs_is_said(tmp_path: Path, runs: int, is_said: bool) -> None:
+@pytest.mark.parametrize(("runs", "is_noted"), [(4, True), (5, False)])
+def test_fewer_than_five_runs_are_noted(tmp_path: Path, runs: int, is_noted: bool) -> None:
     for run in range(1, runs + 1):
         save(tmp_path, run=run)
-    assert all(("fewer than five runs" in text) == is_said for text in as_text(tmp_path))
+    assert all(("fewer than five runs" in text) == is_noted for text in as_text(tmp_path))
 
 
 @pytest.mark.parametrize(("first_loss", "is_noted"), [(8.3 * 1.0005, False), (8.3 * 1.0015, True)])
@@ -280,7 +282,7 @@ def test_other_seeds_may_have_other_weights(tmp_path: Path) -> None:
     assert not any("differs" in note for note in compared(tmp_path)["groups"][0]["notes"])
 
 
-def test_hostile_names_stay_text_inside_their_cell(tmp_path: Path) -> None:
+def test_hostile_names_remain_text_inside_their_cell(tmp_path: Path) -> None:
     save(tmp_path, gpu_info__device_name=HOSTILE)
     save_failed(tmp_path, framework="hf")
     page, screen = as_text(tmp_path)
@@ -293,7 +295,7 @@ def test_hostile_names_stay_text_inside_their_cell(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("width", [80, 100])
-def test_tables_keep_to_the_width_of_the_terminal(tmp_path: Path, width: int) -> None:
+def test_tables_fit_the_width_of_the_terminal(tmp_path: Path, width: int) -> None:
     for run in (1, 2):
         save(tmp_path, 0.25 * run, run=run, gpu_info__device_name="A device with quite a long name " * 3)
         save(tmp_path, 0.25 * run, run=run, framework="hf", resolved_config__tp=4)
@@ -302,24 +304,24 @@ def test_tables_keep_to_the_width_of_the_terminal(tmp_path: Path, width: int) ->
 
 
 @pytest.mark.parametrize("no_color", ["", "1"])
-def test_a_terminal_of_80_columns_is_kept_to_and_has_colour_unless_it_is_not_wanted(
+def test_output_fits_a_terminal_of_80_columns_and_has_colour_unless_no_color_is_set(
     tmp_path: Path, no_color: str
 ) -> None:
     save_pair(tmp_path, gpu_info__device_name="A device with quite a long name that no table has room for")
-    ours, its = pty.openpty()
-    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    ours, terminal_end = pty.openpty()
+    fcntl.ioctl(terminal_end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
     environment |= {"TERM": "xterm"} | ({"NO_COLOR": no_color} if no_color else {})
     command = [sys.executable, "-m", "evaluate.compare", str(tmp_path), "--format", "json"]
-    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=its, stderr=subprocess.DEVNULL)
-    os.close(its)
-    said = b""
-    with contextlib.suppress(OSError):  # what Linux says at the end of a terminal
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=terminal_end, stderr=subprocess.DEVNULL)
+    os.close(terminal_end)
+    output = b""
+    with contextlib.suppress(OSError):  # Linux reports the end of a terminal as an error
         while part := os.read(ours, 65536):
-            said += part
+            output += part
     os.close(ours)
     assert process.wait() == 0
-    text = said.decode()
+    text = output.decode()
     assert ("\x1b[1mfaster\x1b[0m" in text) != bool(no_color)
     plain_text = re.sub(r"\x1b\[\d*m", "", text)
     assert "faster  llama, mega, track equal" in plain_text
@@ -353,8 +355,8 @@ def test_only_the_wanted_files_are_written(tmp_path: Path, names: str, capsys: p
     assert main([str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--format", names]) == 3
     wanted = {f"compare.{name}" for name in names.split(",")}
     assert {path.name for path in (tmp_path / "out").iterdir()} == wanted
-    said = capsys.readouterr().err
-    assert {word.rstrip(",").split("/")[-1] for word in said.split()[1:]} == wanted
+    printed = capsys.readouterr().err
+    assert {word.rstrip(",").split("/")[-1] for word in printed.split()[1:]} == wanted
 
 
 def test_a_format_imports_only_what_it_needs(tmp_path: Path) -> None:
@@ -370,11 +372,11 @@ def test_a_format_imports_only_what_it_needs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_broken", [False, True])
-def test_of_many_runs_the_picture_is_drawn_beside_the_rest_and_its_failure_is_one(
+def test_with_many_runs_a_second_process_draws_the_picture_and_its_failure_is_reported(
     tmp_path: Path, is_broken: bool
 ) -> None:
     save(tmp_path / "in")
-    if is_broken:  # a folder where the file is to go
+    if is_broken:  # a folder in the place of the file
         (tmp_path / "out" / "compare.png" / "full").mkdir(parents=True)
     program = "import sys; from evaluate import compare; compare.MANY_RUNS = 1; sys.exit(compare.main(sys.argv[1:]))"
     command = [sys.executable, "-c", program, str(tmp_path / "in"), "--output", str(tmp_path / "out")]
@@ -390,7 +392,7 @@ def test_of_many_runs_the_picture_is_drawn_beside_the_rest_and_its_failure_is_on
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "said"),
+    ("option", "value", "message"),
     [
         ("--format", "md,pdf", "got 'pdf', wanted any of md,html,json,png"),
         ("--format", "", "wanted any of md,html,json,png"),
@@ -401,18 +403,18 @@ def test_of_many_runs_the_picture_is_drawn_beside_the_rest_and_its_failure_is_on
     ],
 )
 def test_a_bad_option_is_one_line_and_2(
-    tmp_path: Path, option: str, value: str, said: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, option: str, value: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     save(tmp_path)
     with pytest.raises(SystemExit) as ended:
         main([str(tmp_path), f"{option}={value}"])
     assert ended.value.code == 2
     line = capsys.readouterr().err
-    assert line.startswith("error: ") and line.count("\n") == 1 and said in line
+    assert line.startswith("error: ") and line.count("\n") == 1 and message in line
     assert not list(tmp_path.glob("compare.*"))
 
 
-def test_the_users_own_prices_are_taken_and_named(tmp_path: Path) -> None:
+def test_the_users_own_prices_are_used_and_cited(tmp_path: Path) -> None:
     table = tmp_path / "prices.json"
     entry = {"price": 3.6, "date": "2026-11-20", "source": "our contract"}
     table.write_text(json.dumps({"currency": "EUR", "prices": {"NVIDIA H100 SXM 80GB": entry}}))
@@ -437,11 +439,11 @@ def test_a_bad_price_table_is_one_line_and_2(
     if content is not None:
         table.write_text(content)
     assert main([str(tmp_path), "--prices", str(table)]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith(f"error: {table}: ") and said.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"error: {table}: ") and printed.count("\n") == 1
 
 
-def test_time_to_a_target_loss_is_that_of_each_runs_own_curve(tmp_path: Path) -> None:
+def test_time_to_a_target_loss_comes_from_the_curve_of_each_run(tmp_path: Path) -> None:
     losses = [9.0] * 5 + [4.0] * 15
     times = {"step_times": [1.0] * 20} | {key: [0.0] * 20 for key in ("grad_norms", "learning_rates")}
     summary = {f"performance_metrics__{name}_step_time_seconds": 1.0 for name in ("avg", "min", "max")}
@@ -485,7 +487,9 @@ def test_every_number_of_the_json_has_its_inputs(tmp_path: Path) -> None:
         ("label", {"label": "sweep_mbs4"}, ["no label on Example CPU", "sweep_mbs4 on Example CPU"]),
     ],
 )
-def test_sides_are_what_was_asked_for(tmp_path: Path, by: str, changes: dict[str, Any], names: list[str]) -> None:
+def test_sides_differ_in_the_requested_property(
+    tmp_path: Path, by: str, changes: dict[str, Any], names: list[str]
+) -> None:
     save(tmp_path)
     save(tmp_path, **changes)
     main([str(tmp_path), "--by", by, "--format", "json"])
@@ -494,7 +498,7 @@ def test_sides_are_what_was_asked_for(tmp_path: Path, by: str, changes: dict[str
     assert all(name.startswith(wanted) for name, wanted in zip(found, sorted(names), strict=True))
 
 
-def test_output_goes_where_it_was_sent(tmp_path: Path) -> None:
+def test_output_goes_to_the_requested_folder(tmp_path: Path) -> None:
     save(tmp_path / "in")
     assert main([str(tmp_path / "in"), "--output", str(tmp_path / "deep" / "out")]) == 3
     assert (tmp_path / "deep" / "out" / "compare.md").exists()
@@ -515,8 +519,8 @@ def test_no_single_ok_result_exits_1_and_still_shows_the_reasons(
 def test_only_unreadable_files_exit_1_and_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "train_x.json").write_text("[]")
     assert main([str(tmp_path)]) == 1
-    said = " ".join(capsys.readouterr().out.split())  # the terminal wraps it where the path happens to end
-    assert "wanted an object" in said
+    printed = " ".join(capsys.readouterr().out.split())  # the line breaks depend on the length of the path
+    assert "wanted an object" in printed
     assert "train_x.json" in (tmp_path / "compare.md").read_text()
 
 
@@ -561,7 +565,7 @@ def test_shell_entry_finds_the_suite_from_anywhere_and_keeps_the_exit_code(tmp_p
     assert done.stderr.startswith("error: empty: got no result")
 
 
-def test_what_a_trainer_warned_of_is_a_note_with_its_run(tmp_path: Path) -> None:
+def test_a_warning_of_a_trainer_is_a_note_with_its_run(tmp_path: Path) -> None:
     save(tmp_path, run=1)
     save(tmp_path, run=2, warnings=["data: waiting for samples took 2 % of a step"])
     wanted = "A cpu/mega, run 2: data: waiting for samples took 2 % of a step"

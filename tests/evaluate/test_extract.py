@@ -1,4 +1,4 @@
-"""A log becomes a valid result whose numbers follow from its lines; what contradicts it is refused."""
+"""A log becomes a valid result whose numbers follow from its lines; a contradiction is refused."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_speed_of_a_log_follows_from_its_steady_steps(tmp_path: Path) -> None:
     assert validate.main([str(tmp_path)]) == 0
 
 
-def test_an_iteration_whose_time_is_a_mean_is_left_out_and_said(tmp_path: Path) -> None:
+def test_an_iteration_whose_time_is_a_mean_is_left_out_with_a_warning(tmp_path: Path) -> None:
     result = extracted(tmp_path, "primus_cd")
     assert result["steps"] == [1, 3, 4, 5, 6]
     assert list(result["excluded_steps"]) == ["2"]
@@ -68,7 +68,7 @@ def test_memory_of_the_whole_device_is_not_taken_for_what_the_framework_allocate
     assert memory["as_logged"]["device used (hip)"] == "150.50GB"
 
 
-def test_settings_that_the_log_says_need_not_be_said(tmp_path: Path) -> None:
+def test_settings_in_the_log_need_no_option(tmp_path: Path) -> None:
     config = extracted(tmp_path, "megatron_old", "--platform", "nvd")["training_config"]
     known = ("num_gpus", "tp", "dp", "micro_batch_size", "gradient_accumulation", "seed", "precision", "max_steps")
     assert [config[key] for key in known] == [8, 2, 4, 2, 8, 1234, "bf16", 6]
@@ -78,7 +78,7 @@ def test_settings_that_the_log_says_need_not_be_said(tmp_path: Path) -> None:
     }
 
 
-def test_what_was_said_and_the_log_does_not_say_is_not_read_back(tmp_path: Path) -> None:
+def test_options_that_the_log_does_not_contain_are_not_read_back(tmp_path: Path) -> None:
     result = extracted(tmp_path, "nemo", "--num-gpus", 8, "--sequence-length", 4096)
     assert (result["training_config"]["num_gpus"], result["training_config"]["sequence_length"]) == (8, 4096)
     assert (result["resolved_config"]["num_gpus"], result["resolved_config"]["sequence_length"]) == (None, None)
@@ -168,7 +168,7 @@ def test_an_argument_that_the_log_contradicts_is_an_error_that_shows_both(
     [
         (("--log-file", "nowhere.log", "--model-name", "llama"), "nowhere.log"),
         (("--log-file", LOGS / "nemo.log", "--model-name", "llama"), "add --sequence-length"),
-        (("--log-file", LOGS / "nemo.log"), "--model-name: missing; which of llama, qwen, mistral"),
+        (("--log-file", LOGS / "nemo.log"), "--model-name: missing; name the trained model: llama, qwen, mistral"),
         (("--log-file", ROOT / "README.md", "--model-name", "llama"), "no line tells of an iteration"),
         (("--discover", "nowhere"), "nowhere: no such folder"),
     ],
@@ -183,7 +183,7 @@ def test_bad_input_is_one_line_and_exits_2(
 
 
 def tree(root: Path) -> Path:
-    """A folder as people leave it: Primus's per-rank tree, a log with its rotated part, a note, a trace report."""
+    """Fill a typical folder: Primus's per-rank tree, a log with its rotated part, a note, a trace report."""
     rows = (LOGS / "primus_c.log").read_text().splitlines(keepends=True)
     exp = root / "amd" / "root" / "llama3.1_8B-pretrain" / "logs"
     for rank, part in (
@@ -218,17 +218,17 @@ def test_files_of_one_training_are_found_together(tmp_path: Path) -> None:
     assert found["perf_report.xlsx"].refused
 
 
-def test_a_whole_folder_becomes_results_and_what_does_not_is_told(
+def test_a_whole_folder_becomes_results_and_failures_are_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "results"
     assert (
         run("--discover", tree(tmp_path / "logs"), "--output", output, "--sequence-length", 4096, "--num-gpus", 8) == 1
     )
-    told = [line.partition(": ")[2] for line in capsys.readouterr().out.splitlines()]
-    assert [text.partition(" -> ")[0].partition(": ")[0] for text in told] == ["ok", "no result", "ok", "no result"]
-    assert "holds times of kernels and none of steps" in told[1]
-    assert "no part of its path names llama, qwen, mistral" in told[3]
+    printed = [line.partition(": ")[2] for line in capsys.readouterr().out.splitlines()]
+    assert [text.partition(" -> ")[0].partition(": ")[0] for text in printed] == ["ok", "no result", "ok", "no result"]
+    assert "holds times of kernels and none of steps" in printed[1]
+    assert "no part of its path names llama, qwen, mistral" in printed[3]
     written = {path.parent.name: store.read(path) for path in store.find([output])}
     assert {label: (one["label"], one["model"], one["status"]) for label, one in written.items()} == {
         "amd_root_llama3.1_8B-pretrain": ("amd_root_llama3.1_8B-pretrain", "llama", "ok"),
@@ -242,11 +242,11 @@ def test_the_environment_names_the_log_of_a_model(tmp_path: Path) -> None:
     log = LOGS / "primus_a.log"
     assert log_of("llama", {"LLAMA_LOG": str(log)}, tmp_path) == [log]
     assert log_of("qwen", {"QWEN_LOG": f"{log}:{log}"}, tmp_path) == [log, log]
-    with pytest.raises(DiscoverError, match=r"MISTRAL_LOG=gone.log: gone.log is no file"):
+    with pytest.raises(DiscoverError, match=r"MISTRAL_LOG=gone.log: gone.log is not a file"):
         log_of("mistral", {"MISTRAL_LOG": "gone.log"}, tmp_path)
 
 
-def test_a_log_is_found_in_the_folders_where_logs_stand(tmp_path: Path) -> None:
+def test_a_log_is_found_in_the_known_folders(tmp_path: Path) -> None:
     with pytest.raises(DiscoverError, match="no log of llama in .*; name it with --log-file or LLAMA_LOG"):
         log_of("llama", {}, tmp_path)
     tree(tmp_path / "primus" / "output")
@@ -269,7 +269,7 @@ def test_the_same_log_has_the_same_identity_and_another_has_another(tmp_path: Pa
     assert extracted(tmp_path, "primus_a")["identity_sha256"] == one
 
 
-def test_the_command_says_how_it_was_called(tmp_path: Path) -> None:
+def test_the_command_line_is_recorded(tmp_path: Path) -> None:
     path = tmp_path / "train_x.json"
     run("--log-file", LOGS / "primus_a.log", "--model-name", "llama", "--output", path)
     command = json.loads(path.read_text())["provenance"]["command"]

@@ -1,4 +1,4 @@
-"""`python -m evaluate.fingerprint`: what a pair is, and whether its manifest says the same."""
+"""`python -m evaluate.fingerprint` prints digests and counts of a pair, and compares them with its manifest."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_digests_and_counts_are_printed(prefix: Path, capsys: pytest.CaptureFixt
     assert found["manifest_differs"] == []
 
 
-def test_a_pair_without_manifest_is_not_said_to_agree(prefix: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pair_without_manifest_is_not_reported_as_equal(prefix: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(prefix)]) == 0
     assert json.loads(capsys.readouterr().out)["manifest_differs"] is None
 
@@ -96,7 +96,7 @@ def config_for(folder: Path, *more: str) -> RunConfig:
 
 
 def stream_by_hand(prefix: Path, samples: int, sequence_length: int, seed: int) -> str:
-    """The order of GPTDataset, for less than one epoch: documents shuffled, cut into samples, samples shuffled."""
+    """Digest the order of GPTDataset for less than one epoch: shuffled documents, cut into samples, shuffled again."""
     index = check(prefix)
     tokens = np.fromfile(bin_path(prefix), dtype=index.dtype).astype("<i8")
     documents = np.split(tokens, np.cumsum(index.sequence_lengths)[:-1])
@@ -141,7 +141,7 @@ def test_the_command_takes_the_settings_of_a_training(tmp_path: Path, capsys: py
     assert "SEED=x" in capsys.readouterr().err
 
 
-def test_without_megatron_core_the_rest_is_still_told(
+def test_without_megatron_core_the_rest_is_still_printed(
     tmp_path: Path, prefix: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "megatron.core.datasets.gpt_dataset", None)

@@ -1,4 +1,4 @@
-"""MLPerf logs give the published minutes; what is no complete successful run is refused with its file."""
+"""MLPerf logs give the published minutes; an incomplete or unsuccessful run is refused with its file."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import pytest
 
 from evaluate import compare
 from evaluate.checks.entries import load_results
-from evaluate.inputs.mlperf_logs import DISCLAIMER, LogError, load
+from evaluate.inputs.mlperf_logs import DISCLAIMER, MlperfLogError, load
 from evaluate.mlperf import main, verdicts
-from evaluate.verdict.inference import Run, between_machines
+from evaluate.verdict.inference import Run, remark_on_machines
 
 ARCHIVE = Path(__file__).parents[3] / "shared/reference/mlperf/v5.1_llama31_8b_six_systems.tar.xz"
 
 
 def log(seconds: float, blocks: int = 4, **changes: Any) -> str:
-    """A run of 16 x 64 samples in equal blocks of so many seconds, 10 s of evaluation after each."""
+    """Return the log of a run of 16 x 64 samples in equal blocks of `seconds`, with 10 s of evaluation after each."""
     values = {"global_batch_size": 16, "max_sequence_length": 8192} | changes
     now, lines = 1_000_000, []
 
@@ -97,17 +97,17 @@ def test_a_broken_line_and_a_cut_log_are_refused(tmp_path: Path) -> None:
     path = next(tmp_path.rglob("result_0.txt"))
     whole = path.read_text()
     path.write_text(whole.replace('"key": "block_stop"', '"key": ', 1))
-    with pytest.raises(LogError, match=r"result_0\.txt:5: no JSON"):
+    with pytest.raises(MlperfLogError, match=r"result_0\.txt:5: no JSON"):
         load(tmp_path)
     path.write_text("".join(whole.splitlines(keepends=True)[:-1]))
-    with pytest.raises(LogError, match="has no complete run"):
+    with pytest.raises(MlperfLogError, match="has no complete run"):
         load(tmp_path)
 
 
 def test_runs_of_other_batches_are_not_mixed(tmp_path: Path) -> None:
     system(tmp_path, "a", "A", [100.0, 100.0])
     next(tmp_path.rglob("result_1.txt")).write_text(log(100.0, global_batch_size=32))
-    with pytest.raises(LogError, match="differ in batch"):
+    with pytest.raises(MlperfLogError, match="differ in batch"):
         load(tmp_path)
 
 
@@ -120,19 +120,17 @@ def test_no_results_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[s
     ("tracked", "samples_per_second"),
     [({"throughput": 2.6}, 2.6), ({"train_step_time": 6.2}, 16 / 6.2), ({"validation_time": 3.0}, 1024 / 400)],
 )
-def test_throughput_is_what_the_run_tracked_while_it_trained(
-    tmp_path: Path, tracked: dict[str, float], samples_per_second: float
-) -> None:
+def test_throughput_is_the_tracked_speed(tmp_path: Path, tracked: dict[str, float], samples_per_second: float) -> None:
     system(tmp_path, "a", "A", [100.0], tracked=tracked)
     (found,) = load(tmp_path)
     assert found.throughput == pytest.approx(samples_per_second * 8192 / 8)
 
 
 @pytest.mark.parametrize("tracked", [{"throughput": 10.4}, {"train_step_time": 1.55}, {"train_step_time": 0}])
-def test_tracked_throughput_that_the_blocks_deny_is_refused(tmp_path: Path, tracked: dict[str, float]) -> None:
+def test_tracked_throughput_that_contradicts_the_blocks_is_refused(tmp_path: Path, tracked: dict[str, float]) -> None:
     system(tmp_path, "a", "A", [100.0], tracked=tracked)  # 2.56 samples/s by its blocks
     with pytest.raises(
-        LogError, match=r"result_0\.txt: (it tracked 10\.\d+ samples/s, and its blocks hold 2\.56|has no)"
+        MlperfLogError, match=r"result_0\.txt: (it tracked 10\.\d+ samples/s, and its blocks hold 2\.56|has no)"
     ):
         load(tmp_path)
 
@@ -155,7 +153,7 @@ def test_machines_of_one_product_that_differ_cap_the_claim(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("tracked", [{"throughput": 2.5}, {"train_step_time": 6.4, "reduced_train_loss": 4.0}])
-def test_a_run_is_a_result_whose_untold_steps_are_left_out_with_their_reason(
+def test_a_run_is_a_result_whose_untracked_steps_are_left_out_with_a_reason(
     tmp_path: Path, tracked: dict[str, float]
 ) -> None:
     system(tmp_path, "a", "NVIDIA B200", [100.0], tracked=tracked)
@@ -172,7 +170,7 @@ def test_a_run_is_a_result_whose_untold_steps_are_left_out_with_their_reason(
     assert DISCLAIMER in entry.findings.warnings
 
 
-def test_logs_that_are_no_results_are_said(tmp_path: Path) -> None:
+def test_unusable_logs_are_reported(tmp_path: Path) -> None:
     system(tmp_path, "a", "NVIDIA B200", [100.0])
     system(tmp_path, "b", "Somebody's X1", [100.0], tracked={"throughput": 2.5})
     system(tmp_path, "c", "NVIDIA B200", [100.0], tracked={"throughput": 2.5}, status="aborted")
@@ -188,9 +186,9 @@ def test_machines_are_different_when_they_are_further_apart_than_their_runs() ->
         return [Run(f"{level}", level + noise) for level in levels for noise in (-0.01, 0.0, 0.01)]
 
     # 0.01 is the deviation of -0.01, 0 and 0.01
-    assert between_machines("X", runs(1.0, 1.029)) == between_machines("X", runs(1.0)) == ""
-    assert between_machines("X", runs(1.0, 1.02, 1.05)).startswith("X: its 3 machines differ by 5.1% and the runs of")
-    assert between_machines("X", [Run("a", 1.0), Run("b", 2.0)]) == ""
+    assert remark_on_machines("X", runs(1.0, 1.029)) == remark_on_machines("X", runs(1.0)) == ""
+    assert remark_on_machines("X", runs(1.0, 1.02, 1.05)).startswith("X: its 3 machines differ by 5.1% and the runs of")
+    assert remark_on_machines("X", [Run("a", 1.0), Run("b", 2.0)]) == ""
 
 
 # minutes and tokens/s/GPU, recomputed by others from the same logs (MLPerf Training v5.1, llama31_8b)
@@ -229,7 +227,7 @@ def test_real_logs_give_the_published_figures(tmp_path: Path, capsys: pytest.Cap
 
 
 @pytest.mark.skipif(not ARCHIVE.is_file(), reason="the published logs are not beside this checkout")
-def test_real_logs_stand_in_a_comparison_like_other_results(tmp_path: Path) -> None:
+def test_real_logs_are_compared_like_other_results(tmp_path: Path) -> None:
     with tarfile.open(ARCHIVE) as archive:
         archive.extractall(tmp_path / "logs", filter="data")
     assert compare.main([str(tmp_path / "logs"), "--output", str(tmp_path), "--format", "json"]) == 0

@@ -1,4 +1,4 @@
-"""Every failure that public comparisons of this kind have shown is refused, or marked, with its reason.
+"""Every fault known from public comparisons of this kind is refused, or marked, with its reason.
 
 Each fault is planted in a result or pair that passes without it, so that nothing else can be what is refused. All of
 them go through the command lines, as a user's results do.
@@ -26,7 +26,7 @@ BOTH = ("training_config", "resolved_config")
 
 
 def honest(platform: str = "nvd", model: str = "llama", seconds: float = 6.2, length: int = 8192) -> dict[str, Any]:
-    """A run of Llama 3.1 8B on eight GPUs, 64 sequences of 8,192 tokens in 6.2 s: 544 TFLOP/s, 55 % of an H100."""
+    """Return a run of Llama 3.1 8B on eight GPUs, 64 x 8,192 tokens in 6.2 s: 544 TFLOP/s, 55 % of an H100."""
     result = run(platform, seconds=seconds if platform == "nvd" else 0.9 * seconds, model=model, model_size="full")
     result["resolved_config"] |= {"num_layers": 32, "vocab_size": 128256}
     settings(sequence_length=length)(result)
@@ -41,7 +41,7 @@ def summarise(result: dict[str, Any], length: int | None = None) -> None:
 
 
 def settings(**values: Any) -> Change:
-    """Asked, and ran so."""
+    """Return a change of settings that were requested and ran."""
 
     def change(result: dict[str, Any]) -> None:
         for section in BOTH:
@@ -60,7 +60,7 @@ def environment(**values: str) -> Change:
 
 
 def losses(*ends: float) -> Change:
-    """From 8 to each of these in equal parts."""
+    """Return a change to losses that start at 8 and take each of these values for an equal part of the steps."""
 
     def change(result: dict[str, Any]) -> None:
         part = STEPS // len(ends)
@@ -70,7 +70,7 @@ def losses(*ends: float) -> Change:
 
 
 def energy(joules_of_steps: float, watts: Any, per_token: float = 1.0) -> Change:
-    """Joules as a share of what 4,800 W make in the steady steps."""
+    """Return a change to joules that are a share of 4,800 W times the steady steps."""
 
     def change(result: dict[str, Any]) -> None:
         joules = 4800 * sum(result["step_times"][10:])
@@ -91,7 +91,7 @@ def claims(**values: float) -> Change:
 
 
 def nothing(result: dict[str, Any]) -> None:
-    """The honest twin of most faults."""
+    """Change nothing: the honest twin of most faults."""
 
 
 def each(*changes: Change) -> Change:
@@ -106,7 +106,7 @@ def each(*changes: Change) -> Change:
 
 
 def metadata_of_another_length(result: dict[str, Any]) -> None:
-    """2,048 in the metadata, 8,192 in the tokens: four times the throughput."""
+    """Record 2,048 tokens and compute throughput with 8,192, four times the true one."""
     settings(sequence_length=2048)(result)
     summarise(result, 8192)
 
@@ -120,7 +120,7 @@ def faster(factor: float) -> Change:
 
 
 def without_samples(result: dict[str, Any]) -> None:
-    """What a pipe leaves that swallowed the trainer's exit code: a figure of nothing, and ok."""
+    """Remove all samples and keep status ok, as a pipe that lost the exit code of the trainer leaves it."""
     for key in ("steps", "step_times", "data_wait_seconds", "loss_values", "grad_norms", "learning_rates"):
         result[key] = []
 
@@ -143,7 +143,7 @@ def lost_iteration(result: dict[str, Any]) -> None:
 
 
 def only_the_first_step_left_out(result: dict[str, Any]) -> None:
-    """Iteration 2 is printed as the mean of 1 and 2: 40 s and 6 s make 23 s, and it counts."""
+    """Count iteration 2, printed as the mean of 1 and 2: 23 s for 40 s and 6 s."""
     times = result["step_times"]
     times[:2] = [40.0, 23.0]
     steady = times[1:]
@@ -170,7 +170,7 @@ def unknown_device(result: dict[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class InResult:
-    """A fault that one result shows."""
+    """A fault in one result."""
 
     change: Change
     said: str
@@ -193,7 +193,7 @@ REJECTED = {
         "it is over the bf16 peak, and this ran in fp8",
         each(settings(precision="fp8"), claims(mfu=0.275)),
     ),
-    "MFU of a device that nobody knows": InResult(
+    "MFU of an unknown device": InResult(
         each(unknown_device, claims(mfu=0.55)), "which nothing stands behind: NVIDIA H900 is not known", unknown_device
     ),
     "swallowed exit, no samples": InResult(without_samples, "steps: got 0 steps, wanted each of 1 to 100"),
@@ -259,9 +259,7 @@ def test_a_result_that_cannot_be_true_is_rejected_for_its_reason(
 
 
 @pytest.mark.parametrize("fault", MARKED)
-def test_what_a_result_shows_and_may_be_is_marked(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], fault: str
-) -> None:
+def test_a_suspicious_result_is_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str], fault: str) -> None:
     code, printed, reasons = validated(tmp_path, MARKED[fault].change, capsys)
     assert code == 0 and "warning" in printed
     assert MARKED[fault].said in reasons
@@ -280,13 +278,13 @@ def test_the_honest_twin_of_a_result_passes(tmp_path: Path, capsys: pytest.Captu
 
 @dataclass(frozen=True)
 class InPair:
-    """A fault that two sides show together; the changes are those of the NVIDIA and of the AMD side."""
+    """A fault of two sides together, as changes of the NVIDIA and of the AMD side."""
 
     nvd: Change
     amd: Change
     said: tuple[str, ...]
     twin: Change = nothing
-    """On both sides."""
+    """Change on both sides of the honest twin."""
 
 
 TP4_FP8 = each(settings(tp=4, dp=2, gradient_accumulation=32), settings(precision="fp8"))
@@ -349,7 +347,7 @@ PAIRS = {
 
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, dict[str, Any]], Path]:
-    """The verdicts of one `evaluate.compare` over all pairs and their twins, by model, and the folder."""
+    """Return the verdicts of one `evaluate.compare` over all pairs and their twins, by model, and the folder."""
     folder = tmp_path_factory.mktemp("planted")
     for name, pair in PAIRS.items():
         for prefix, changes in (("", (pair.nvd, pair.amd)), ("honest-", (pair.twin, pair.twin))):
@@ -387,7 +385,7 @@ def test_no_figure_divides_cores_of_different_vendors(compared: tuple[dict[str, 
         assert not [name for name in metrics(honest(platform)) if "core" in name]
 
 
-def test_a_device_that_nobody_knows_has_no_peak() -> None:
+def test_an_unknown_device_has_no_peak() -> None:
     result = honest()
     assert metrics(result)["mfu_causal"].value == pytest.approx(55.0, abs=0.3)
     unknown_device(result)

@@ -63,7 +63,9 @@ def test_inconsistent_result_is_rejected(changes: dict[str, Any], finding: str) 
 
 
 @pytest.mark.parametrize(("framework", "is_rejected"), [("mega", True), ("prim", False)])
-def test_own_weights_are_a_fault_only_where_others_can_be_given(framework: str, is_rejected: bool) -> None:
+def test_native_weights_are_rejected_only_for_frameworks_that_accept_given_ones(
+    framework: str, is_rejected: bool
+) -> None:
     found = check_result(example_result(framework=framework, resolved_config__init="native")).rejections
     assert any("init: asked 'equal', ran 'native'" in line for line in found) == is_rejected
 
@@ -106,13 +108,13 @@ def test_throughput_from_the_rounded_average_is_rejected() -> None:
     assert len(check_result(example_result(**changes, **bad)).rejections) == 2
 
 
-def test_setting_that_passed_through_float32_is_the_same() -> None:
+def test_setting_rounded_to_float32_is_equal() -> None:
     as_float32 = struct.unpack("f", struct.pack("f", 1e-3))[0]
     assert as_float32 != 1e-3
     assert check_result(example_result(resolved_config__lr=as_float32)).rejections == ()
 
 
-def test_repeated_data_is_allowed_only_when_asked_for() -> None:
+def test_repeated_data_is_allowed_only_on_request() -> None:
     findings = check_result(example_result(fingerprint__epochs=82.0, training_config__allow_repeat=True))
     assert findings.rejections == ()
     assert any("82 passes" in line for line in findings.warnings)
@@ -131,7 +133,7 @@ def test_exactly_repeated_step_times_are_a_warning_from_three_on() -> None:
 
 
 def waiting(share: float, *warnings: str) -> dict[str, Any]:
-    """The example with waits of `share` of each steady step of 0.5 s, and in the warm-up of a whole second each."""
+    """Return the example with waits of `share` of each steady step of 0.5 s, and of 1 s in each warm-up step."""
     waits = [1.0] * 3 + [0.5 * share] * 7
     changes = {"data_wait_seconds": waits, "performance_metrics__data_wait_fraction": share}
     return example_result(warnings=list(warnings), **changes)
@@ -146,7 +148,7 @@ def test_waiting_for_data_up_to_one_percent_is_no_finding() -> None:
     assert not any("data" in line for line in findings.warnings)
 
 
-def test_what_the_trainer_warned_of_is_among_the_warnings() -> None:
+def test_warnings_of_the_trainer_are_among_the_warnings() -> None:
     findings = check_result(waiting(0.0234, SLOW_DATA, "another"))
     assert findings.rejections == ()
     assert findings.warnings[:2] == (SLOW_DATA, "another")
@@ -179,7 +181,7 @@ def test_share_that_does_not_follow_from_the_waits_is_rejected(changes: dict[str
     assert any(finding in line for line in check_result(result).rejections)
 
 
-def test_rounding_of_the_share_is_allowed_and_an_unknown_one_is_no_finding(tmp_path: Path) -> None:
+def test_rounding_of_the_share_is_allowed_and_an_unknown_share_is_no_finding(tmp_path: Path) -> None:
     # waits of 1/3 and 1/7 ms in turn: 4/3 + 3/7 = 37/21 ms of 3.5 s
     waits = [0.001 / 3 if place % 2 else 0.001 / 7 for place in range(10)]
     share = (4 * 0.001 / 3 + 3 * 0.001 / 7) / 3.5
@@ -200,7 +202,7 @@ def test_setting_that_was_not_read_back_is_a_warning() -> None:
 
 
 @pytest.mark.parametrize("status", ["oom", "failed", "timeout", "nan"])
-def test_result_of_a_run_that_died_early_is_a_valid_record(status: str) -> None:
+def test_result_of_a_run_that_failed_early_is_valid(status: str) -> None:
     result = without_measurements(status)
     assert store.problems(result) == []
     assert check_result(result) == Findings()
@@ -237,7 +239,7 @@ def test_command_exits_1_when_a_run_is_not_ok(tmp_path: Path, capsys: pytest.Cap
     assert "out of memory" in capsys.readouterr().out
 
 
-def test_file_that_is_no_result_is_a_rejected_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_file_that_is_not_a_result_is_a_rejected_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path)
     (tmp_path / "train_half.json").write_text('{"schema_version": 1,')
     assert main([str(tmp_path)]) == 1
@@ -265,7 +267,7 @@ def test_control_characters_of_a_result_do_not_reach_the_terminal(
     assert "\x1b" not in output
 
 
-def test_colour_is_for_terminals_and_not_with_no_color(
+def test_colour_is_only_for_terminals_without_no_color(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path)
@@ -279,19 +281,19 @@ def test_colour_is_for_terminals_and_not_with_no_color(
     assert "\x1b" not in capsys.readouterr().out
 
 
-def test_result_is_not_changed_by_its_check() -> None:
+def test_check_does_not_change_the_result() -> None:
     result = example_result()
     before = json.dumps(result)
     check_result(result)
     assert json.dumps(result) == before
 
 
-def test_a_copied_run_is_rejected_and_another_one_is_not(tmp_path: Path) -> None:
+def test_a_copied_run_is_rejected(tmp_path: Path) -> None:
     times = [2.0, 0.6, 0.55, *[0.5 + 0.001 * number for number in range(-3, 4)]]
     summary = {"max": 0.503, "min": 0.497, "std": 0.0021602}
     changes: dict[str, Any] = {f"performance_metrics__{key}_step_time_seconds": value for key, value in summary.items()}
     for run, last in ((1, 0.503), (2, 0.503), (3, 0.5031)):
         write(tmp_path, run=run, step_times=[*times[:-1], last], **changes)
     found = [entry.findings.rejections for entry in load_results([tmp_path]).entries]
-    said = "step_times: those of train_cpu_mega_llama_run1.json to the last digit; a copied run is no second run"
-    assert [said in rejections for rejections in found] == [False, True, False]
+    copied = "step_times: those of train_cpu_mega_llama_run1.json to the last digit; a copied run is no second run"
+    assert [copied in rejections for rejections in found] == [False, True, False]

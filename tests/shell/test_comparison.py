@@ -1,4 +1,4 @@
-"""A report of real runs: the one command trains mega and hf several times, and what it says of them holds together."""
+"""A report of real runs: run_train.sh trains mega and hf several times, and all parts of its report agree."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from utils.settings.config import ROOT
 RUNS = 3
 SETTINGS = (f"RUNS={RUNS}", "CPU_RANKS=2", "TRAIN_ITERS=16", "GBS=4", "MBS=2", "SL=64", "TARGET_LOSS=20")
 LIMIT_SECONDS = 900
-"""For a machine with other work; undisturbed it takes less than one minute and a half."""
+"""Limit for a machine with other work; an idle one takes less than 90 seconds."""
 KEYS = {"model", "framework", "track", "a", "b", "verdict", "ratio", "interval", "runs", "machines", "reasons"}
 
 
@@ -41,7 +41,7 @@ def verdict(trained: RunningMatrix) -> dict[str, Any]:
     return dict(found)
 
 
-def test_two_frameworks_on_one_machine_are_comparable_and_the_verdict_is_that_of_their_runs(
+def test_two_frameworks_on_one_machine_are_comparable_and_the_verdict_follows_from_their_runs(
     trained: RunningMatrix, verdict: dict[str, Any]
 ) -> None:
     assert set(verdict) >= KEYS
@@ -52,14 +52,14 @@ def test_two_frameworks_on_one_machine_are_comparable_and_the_verdict_is_that_of
     states = {item["name"]: item["state"] for item in verdict["certificate"]}
     same = ("data", "tokens of the first batches in order", "initial weights", "initial loss", "number of parameters")
     assert {name: states[name] for name in same} == dict.fromkeys(same, "same")
-    # the ratio by hand, from the steps that the results say are steady: 4 x 64 tokens each, on two ranks
+    # The ratio by hand, from the steady steps of the results: 4 x 64 tokens each, on two ranks.
     logs = []
     for framework, side in zip(("hf", "mega"), verdict["inputs"], strict=True):
         rates = []
-        for run, said in enumerate(side, start=1):
-            times = trained.result(framework, run)["step_times"][-said["steady_steps"] :]
+        for run, used in enumerate(side, start=1):
+            times = trained.result(framework, run)["step_times"][-used["steady_steps"] :]
             rates.append(4 * 64 / 2 * len(times) / sum(times))
-            assert said["tokens_per_second_per_gpu"] == pytest.approx(rates[-1])
+            assert used["tokens_per_second_per_gpu"] == pytest.approx(rates[-1])
         logs.append(sum(map(math.log, rates)) / len(rates))
     assert verdict["ratio"] == pytest.approx(math.exp(logs[1] - logs[0]))
     low, high = verdict["interval"]
@@ -70,19 +70,19 @@ def test_the_target_loss_of_the_settings_is_reported_from_each_runs_curve(traine
     found = json.loads((trained.output / "compare.json").read_text())
     assert found["target_loss"] == 20
     for row in found["groups"][0]["rows"]:
-        # every loss is below 20, so that the first window of 10 steps is there
+        # Every loss is below 20, so the first window of 10 steps reaches it.
         times = [sum(trained.result(row["framework"], run)["step_times"][:10]) for run in range(1, RUNS + 1)]
         assert row["metrics"]["time_to_target_loss"]["runs"] == pytest.approx(times)
 
 
-def test_the_sentence_stands_first_wherever_it_is_read(trained: RunningMatrix, verdict: dict[str, Any]) -> None:
+def test_the_verdict_comes_first_in_every_report(trained: RunningMatrix, verdict: dict[str, Any]) -> None:
     assert verdict["sentence"].startswith(verdict["b"])
     assert verdict["sentence"] in (trained.output / "compare.md").read_text().split("## ")[0].replace("\\", "")
     assert verdict["sentence"] in " ".join(trained.said.split("Verdicts by framework", 1)[1].split())
     assert (trained.output / "compare.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_other_way_round_it_is_the_inverse_and_the_exit_code_says_that_there_is_a_verdict(
+def test_with_the_other_baseline_the_ratio_is_the_inverse(
     trained: RunningMatrix, verdict: dict[str, Any], tmp_path: Path
 ) -> None:
     command = [sys.executable, "-m", "evaluate.compare", trained.output, "--baseline", "mega", "--format", "json"]
@@ -94,7 +94,7 @@ def test_the_other_way_round_it_is_the_inverse_and_the_exit_code_says_that_there
     assert other["ratio"] == pytest.approx(1 / verdict["ratio"])
 
 
-def test_the_page_opens_in_a_browser_without_a_request_or_a_complaint(
+def test_the_page_opens_in_a_browser_without_a_request_or_a_console_message(
     trained: RunningMatrix, verdict: dict[str, Any], tmp_path: Path
 ) -> None:
     program = browser.find()

@@ -55,13 +55,11 @@ GPU = {
         "--security-opt": ["seccomp=unconfined"],
         "--cap-add": ["SYS_PTRACE"],
         "--ipc": ["host"],
-        "--shm-size": ["64g"],
         "--ulimit": ["memlock=-1", "stack=67108864"],
     },
     ("docker", "nvd"): {
         "--gpus": ["all"],
         "--ipc": ["host"],
-        "--shm-size": ["64g"],
         "--ulimit": ["memlock=-1", "stack=67108864"],
     },
     ("podman", "nvd"): {
@@ -75,7 +73,7 @@ GPU = {
     ("apptainer", "nvd"): {"--nv": ["true"]},
     ("apptainer", "cpu"): {},
 }
-GPU["podman", "amd"] = {name: given for name, given in GPU["docker", "amd"].items() if name != "--shm-size"}
+GPU["podman", "amd"] = GPU["docker", "amd"]
 RIGHTS = (
     *(
         "--device",
@@ -370,7 +368,7 @@ def test_extra_arguments_stand_before_the_image_in_words_of_a_shell(engine, mach
     else:
         assert options_of(container, "--nv") == ["true"]
     done = machine.run("run_train.sh", "PLATFORM=cpu", RUNTIME=engine, CONTAINER_ARGS="--label 'a")
-    assert done.returncode == 2 and done.stderr.startswith("error: CONTAINER_ARGS=--label 'a: has a quote")
+    assert done.returncode == 2 and done.stderr.startswith("error: CONTAINER_ARGS=--label 'a: has an unmatched quote")
     done = machine.run("run_train.sh", "PLATFORM=cpu", RUNTIME="docker", CONTAINER_ARGS="$(touch /tmp/x) --label a")
     assert "unknown flag" in done.stderr or "no such image" in done.stderr
 
@@ -411,7 +409,7 @@ def test_a_folder_that_cannot_be_made_is_named(machine):
     done = machine.run("run_train.sh", "PLATFORM=cpu", "DATA_DIR=/proc/nowhere", RUNTIME="docker")
     assert done.returncode == 2
     assert done.stderr == (
-        "error: DATA_DIR=/proc/nowhere: cannot be made as a folder; name a folder of yours, e.g. DATA_DIR=output\n"
+        "error: DATA_DIR=/proc/nowhere: cannot be created; name a folder of yours, e.g. DATA_DIR=output\n"
     )
 
 
@@ -429,7 +427,7 @@ def test_a_command_of_entry_is_run_as_it_is(machine):
     done = machine.run("entry.sh", "train/x.sh", PLATFORM="cpu", RUNTIME="docker")
     assert done.returncode == 2 and "wanted KEY=VALUE, or -- before a command" in done.stderr
     done = machine.run("entry.sh", "MODLE=qwen", PLATFORM="cpu", RUNTIME="docker")
-    assert done.returncode == 2 and done.stderr.startswith("error: entry: MODLE=qwen: no setting")
+    assert done.returncode == 2 and done.stderr.startswith("error: entry: MODLE=qwen: neither a setting")
     assert run(machine, "entry.sh", "NCCL_DEBUG=INFO")["environment"]["NCCL_DEBUG"] == "INFO"
 
 

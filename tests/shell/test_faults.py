@@ -103,7 +103,7 @@ def test_interrupt_leaves_a_result_for_the_job_in_flight_and_starts_no_other(sta
     assert result["status"] == "failed"
     assert f"interrupted by {number.name} after step" in result["reason"]
     assert not (matrix.output / store.result_name("cpu", "hf", "llama", 1)).exists()
-    assert "the same command goes on from there" in matrix.said
+    assert "run the same command again to continue" in matrix.said
 
 
 @pytest.mark.parametrize("fault", ["sleep_for_ever", "ignore_sigterm_and_sleep"])

@@ -1,4 +1,4 @@
-"""shell/gpu.sh: what it shows of either vendor, and that it ends only what it may."""
+"""shell/gpu.sh: its tables for either vendor, and the rule that it ends only permitted processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from smi_machine import H100, Machine, amd_process, mi300x_metric, mi300x_static
 
-from train.machine import gpu_table, owned
+from train.machine import gpu_command, job_processes
 
 ROOT = Path(__file__).parents[2]
 NEEDED = ("bash", "dirname", "sed")
@@ -65,8 +65,8 @@ def start(sleepers: list[int], program: str = SLEEP, **environment: str) -> subp
 def left_behind(sleepers: list[int], job: str = "train_cpu_mega_llama_run1") -> int:
     """Start a launcher that starts a marked process and dies; return the id of what it leaves behind."""
     launcher = (
-        "import os, subprocess, sys; from train.machine import owned\n"
-        f"environment = dict(os.environ, {owned.MARKER}=owned.marker({job!r}))\n"
+        "import os, subprocess, sys; from train.machine import job_processes\n"
+        f"environment = dict(os.environ, {job_processes.MARKER}=job_processes.marker({job!r}))\n"
         f"print(subprocess.Popen([sys.executable, '-c', {SLEEP!r}], env=environment, "
         "stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).pid)"
     )
@@ -76,7 +76,7 @@ def left_behind(sleepers: list[int], job: str = "train_cpu_mega_llama_run1") -> 
 
 
 def is_alive(process_id: int) -> bool:
-    return owned.look_up(process_id) is not None
+    return job_processes.look_up(process_id) is not None
 
 
 def test_a_machine_without_a_gpu_says_so(machine: Machine) -> None:
@@ -106,7 +106,7 @@ def test_both_vendors_are_shown_with_their_processes(machine: Machine) -> None:
     assert "AMD Instinct MI300X" in amd and "0.3 of 206.1" in amd and "132 of 2100" in amd and amd.endswith("?")
     (row,) = (line for line in done.stdout.splitlines() if f" {os.getpid()} " in line)
     assert Path(sys.executable).name in row  # the command of this process, whoever runs the tests
-    assert "/opt/train (not to be seen from here: another container's, or gone)" in done.stdout
+    assert "/opt/train (not visible from here: in another container, or gone)" in done.stdout
 
 
 def test_a_driver_in_trouble_is_an_error_and_the_other_vendor_is_shown(machine: Machine) -> None:
@@ -132,18 +132,18 @@ def test_a_named_process_on_a_gpu_is_ended_after_agreement_only(machine: Machine
 def test_a_process_that_ignores_the_first_signal_is_ended_too(
     machine: Machine, sleepers: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu_table, "GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(gpu_command, "GRACE_SECONDS", 0.2)
     process = start(sleepers, DEAF)
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
-    found = owned.look_up(process.pid)
-    assert found is not None and gpu_table.end([found]) == []
+    found = job_processes.look_up(process.pid)
+    assert found is not None and gpu_command.end([found]) == []
     assert process.wait(timeout=10) == -signal.SIGKILL
 
 
 def test_a_number_that_another_process_has_by_now_is_never_signalled(sleepers: list[int]) -> None:
     process = start(sleepers)
-    found = owned.look_up(process.pid)
-    assert found is not None and gpu_table.end([replace(found, started="1")]) == []
+    found = job_processes.look_up(process.pid)
+    assert found is not None and gpu_command.end([replace(found, started="1")]) == []
     time.sleep(0.2)
     assert process.poll() is None
 
@@ -163,7 +163,7 @@ def test_another_users_process_is_never_ended_not_even_by_root(machine: Machine,
         H100, processes=[{"gpu_uuid": "x", "pid": str(process.pid), "used_memory": "1", "process_name": "y"}]
     )
     done = gpu_sh(machine, "--end", str(process.pid), "--yes")
-    assert done.returncode == 2 and "only your own processes are ended" in done.stderr and process.poll() is None
+    assert done.returncode == 2 and "only your own processes can be ended" in done.stderr and process.poll() is None
 
 
 @pytest.mark.parametrize("arguments", [("--end", "0"), ("--end", "999999999"), ("--end", "x"), ("--kill",)])
@@ -175,22 +175,24 @@ def test_what_the_suite_left_behind_is_found_and_ended_and_nothing_else(
     machine: Machine, sleepers: list[int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     orphan = left_behind(sleepers)
-    running = start(sleepers, **{owned.MARKER: owned.marker("train_cpu_hf_llama_run1")})
-    stranger = start(sleepers, **{owned.MARKER: "1:2:3:of another container"})
+    running = start(sleepers, **{job_processes.MARKER: job_processes.marker("train_cpu_hf_llama_run1")})
+    stranger = start(sleepers, **{job_processes.MARKER: "1:2:3:of another container"})
     for _ in range(100):  # until exec, a child's environment is still its parent's
-        if all((found := owned.look_up(one.pid)) and found.marker for one in (running, stranger)):
+        if all((found := job_processes.look_up(one.pid)) and found.marker for one in (running, stranger)):
             break
         time.sleep(0.05)
     done = gpu_sh(machine)
-    assert f"left behind by train_cpu_mega_llama_run1, on no GPU: process {orphan}:" in done.stdout
+    assert f"left behind by train_cpu_mega_llama_run1, without a GPU: process {orphan}:" in done.stdout
     assert str(running.pid) not in done.stdout and str(stranger.pid) not in done.stdout
 
     # what other tests may have left behind on this machine at this moment is theirs
-    every, started_here = owned.left_behind, {orphan, running.pid, stranger.pid}
-    monkeypatch.setattr(owned, "left_behind", lambda: [one for one in every() if one.process_id in started_here])
+    every, started_here = job_processes.left_behind, {orphan, running.pid, stranger.pid}
+    monkeypatch.setattr(
+        job_processes, "left_behind", lambda: [one for one in every() if one.process_id in started_here]
+    )
     monkeypatch.setenv("PATH", str(machine.bin))
-    assert gpu_table.main(["--end-ours", "--yes"]) == 0
+    assert gpu_command.main(["--end-ours", "--yes"]) == 0
     assert f"ended: process {orphan}:" in capsys.readouterr().out
     assert not is_alive(orphan) and running.poll() is None and stranger.poll() is None
-    assert gpu_table.main(["--end-ours"]) == 0
+    assert gpu_command.main(["--end-ours"]) == 0
     assert "nothing was left behind" in capsys.readouterr().out

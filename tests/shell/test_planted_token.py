@@ -17,7 +17,7 @@ import psutil
 import pytest
 from toydata import write_toy_data
 
-from evaluate.bundle import check as bundle
+from evaluate.bundle.check import check
 from utils.results import store
 from utils.settings.config import ROOT
 
@@ -132,7 +132,7 @@ def test_the_archive_is_packed_without_it_and_holds_what_was_measured(ran, check
     assert (wrapped.returncode, wrapped.stderr) == (0, "")
     with zipfile.ZipFile(ran.output / "output.zip") as opened:
         assert not [name for name in opened.namelist() if TOKEN[:20].encode() in opened.read(name)]
-    assert bundle.check(ran.output / "output.zip").faults == (), "redacted alike in the log and in the result"
+    assert check(ran.output / "output.zip").faults == (), "redacted alike in the log and in the result"
 
 
 def test_an_archive_is_refused_where_somebody_else_has_written_it_down(ran, checkout):

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 from smi_machine import FIELDS, H100, OLD, Machine, mi300x_metric, mi300x_static
 
-from train.machine import conditions
-from train.machine import machine_state as machine
-from train.preflight import machine_warnings as preflight_rules
+from train.machine import conditions, machine_state
+from train.preflight import machine_warnings
 from utils.hardware.devices import find_device
 
 SCRIPT = Path(__file__).parents[2] / "shell" / "platform.sh"
@@ -28,7 +27,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
         (made.bin / tool).symlink_to(shutil.which(tool) or tool)
     for name, value in made.environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(machine, "BUSY_SAMPLE_SECONDS", 0.0)
+    monkeypatch.setattr(machine_state, "BUSY_SAMPLE_SECONDS", 0.0)
     return made
 
 
@@ -78,9 +77,9 @@ def test_the_platform_that_is_detected_is_the_one_whose_gpus_are_looked_at(
     add(host)
     done = platform(host)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{name}\n", "")
-    seen = conditions.look(name, {})
+    seen = conditions.take_snapshot(name, {})
     assert seen.tool == tool and [gpu.power_cap_watts for gpu in seen.gpus] == [cap]
-    assert [line for line in preflight_rules.warnings(name, seen) if line.startswith("gpu")] == []
+    assert [line for line in machine_warnings.warnings(name, seen) if line.startswith("gpu")] == []
 
 
 def test_both_vendors_are_an_error_until_one_is_named_and_then_only_its_gpus_count(host: Machine) -> None:
@@ -89,15 +88,17 @@ def test_both_vendors_are_an_error_until_one_is_named_and_then_only_its_gpus_cou
     done = platform(host)
     assert done.returncode == 2 and "PLATFORM=amd or PLATFORM=nvd" in done.stderr
     for name, gpu in (("nvd", "NVIDIA H100 80GB HBM3"), ("amd", "AMD Instinct MI300X")):
-        assert [one.name for one in conditions.look(name, {}).gpus] == [gpu]
+        assert [one.name for one in conditions.take_snapshot(name, {}).gpus] == [gpu]
 
 
 def test_a_gpu_that_no_table_knows_has_its_conditions_and_no_peak(host: Machine) -> None:
     host.nvidia(H100 | {"name": "NVIDIA H900", "power.default_limit": "1100.00", "enforced.power.limit": "900.00"})
     assert platform(host).stdout == "nvd\n"
-    (gpu,) = conditions.look("nvd", {}).gpus
+    (gpu,) = conditions.take_snapshot("nvd", {}).gpus
     assert find_device(gpu.name or "") is None
-    (line,) = [one for one in preflight_rules.warnings("nvd", conditions.look("nvd", {})) if one.startswith("gpu")]
+    (line,) = [
+        one for one in machine_warnings.warnings("nvd", conditions.take_snapshot("nvd", {})) if one.startswith("gpu")
+    ]
     assert line.startswith("gpu 0: power cap 900 W, below the default of 1100 W")
 
 
@@ -106,5 +107,7 @@ def test_a_driver_in_trouble_is_not_guessed_away_by_either(host: Machine) -> Non
     (host.root / "dev").mkdir()
     (host.root / "dev" / "nvidia0").touch()
     assert platform(host).returncode == 2
-    (line,) = [one for one in preflight_rules.warnings("nvd", conditions.look("nvd", {})) if one.startswith("gpu")]
+    (line,) = [
+        one for one in machine_warnings.warnings("nvd", conditions.take_snapshot("nvd", {})) if one.startswith("gpu")
+    ]
     assert "the conditions are unknown: nvidia-smi: ended with exit code 18" in line

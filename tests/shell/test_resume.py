@@ -77,7 +77,7 @@ def test_interrupted_and_resumed_matrix_has_the_results_of_an_undisturbed_one(se
         assert result["status"] == "ok" and result["loss_values"] == wanted["loss_values"]
         assert result["identity_sha256"] == wanted["identity_sha256"]
     dry = RunningMatrix(output, prefix, *SETTINGS, "--dry-run")
-    assert dry.wait() == 0 and "4 jobs, 4 of them have an ok result already" in dry.said
+    assert dry.wait() == 0 and "4 jobs, 4 with an ok result already" in dry.said
     assert dry.said.count("has an ok result, is skipped") == 4
     names = sorted(path.name for path in output.glob("train_*.json"))
     assert names == sorted(path.name for path in undisturbed.output.glob("train_*.json"))

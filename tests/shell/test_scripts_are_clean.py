@@ -1,4 +1,4 @@
-"""What every shell script of ours has: a header that says what it does, the strict mode, the right to run."""
+"""Rules for every shell script of ours: a header in one form, which is its --help, strict mode, the executable bit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SCRIPTS = [*sorted(ROOT.glob("shell/**/*.sh")), *sorted(ROOT.glob("train/*.sh")), ROOT / ".ci" / "run"]
+LIBRARIES = sorted(ROOT.glob("shell/lib/*.sh"))
+COMMANDS = sorted(ROOT.glob("shell/*.sh"))
+"""What a person calls."""
+JOBS = [*sorted(ROOT.glob("shell/inside/*.sh")), *sorted(ROOT.glob("train/*.sh"))]
+SCRIPTS = [*LIBRARIES, *COMMANDS, *JOBS, ROOT / ".ci" / "run"]
 each_script = pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: str(path.relative_to(ROOT)))
 
 
@@ -41,8 +45,8 @@ def test_it_stops_at_the_first_error(script: Path) -> None:
 
 
 @each_script
-def test_it_may_be_executed(script: Path) -> None:
-    assert os.access(script, os.X_OK)
+def test_it_can_be_executed_unless_it_is_sourced(script: Path) -> None:
+    assert os.access(script, os.X_OK) == (script not in LIBRARIES)
 
 
 @each_script
@@ -51,8 +55,27 @@ def test_it_parses(script: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("name", ["setup.sh", "test.sh"])
-def test_help_is_the_header(name: str) -> None:
-    script = ROOT / "shell" / name
-    done = subprocess.run([str(script), "--help"], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.splitlines() == [line.removeprefix("# ") for line in header(script)]
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+@pytest.mark.parametrize(
+    "script",
+    [*COMMANDS, *sorted(ROOT.glob("train/*.sh")), ROOT / "evaluate" / "compare.sh"],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_help_is_the_header_and_needs_no_environment(script: Path, flag: str) -> None:
+    environment = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]}
+    done = subprocess.run([script, flag], cwd="/", env=environment, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [line.removeprefix("#").removeprefix(" ") for line in header(script)]
+
+
+@pytest.mark.parametrize("script", COMMANDS, ids=lambda path: path.name)
+def test_the_help_of_commands_has_one_form(script: Path) -> None:
+    """One sentence on what the command is for; then Usage, Reads, Writes, Exits and Example, in columns."""
+    first, *lines = [line.removeprefix("#").removeprefix(" ") for line in header(script)]
+    assert first.endswith(".") and len(first) <= 120
+    block = lines[next(number for number, line in enumerate(lines) if line.startswith("Usage:")) :]
+    labels = [line[:9].strip() for line in block if line[:9].strip()]
+    assert labels == ["Usage:", "Reads:", "Writes:", "Exits:", "Example:"]
+    assert all(line[8] == " " and line[9] != " " for line in block if line[:9].strip())
+    assert f"./shell/{script.name}" in block[0]
+    assert block[-1].startswith(f"Example: ./shell/{script.name}")

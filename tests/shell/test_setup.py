@@ -40,7 +40,7 @@ class Checkout:
         self.venv = self.root / ".venv"
         (self.root / "shell" / "lib").mkdir(parents=True)
         self.programs.mkdir()
-        for name in ("setup.sh", "lib/environment.sh", "lib/find_python.sh", "platform.sh"):
+        for name in ("setup.sh", "lib/environment.sh", "lib/install.sh", "platform.sh"):
             shutil.copy(ROOT / "shell" / name, self.root / "shell" / name)
         for path in ROOT.glob("*-requirements.txt"):
             shutil.copy(path, self.root)

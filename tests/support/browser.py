@@ -1,7 +1,7 @@
-"""A real headless Chromium for the tests, over the pipe of its DevTools protocol, with the standard library alone.
+"""A real headless Chromium for the tests, driven through the pipe of its DevTools protocol. Standard library only.
 
-Protocol: https://chromedevtools.github.io/devtools-protocol/; messages are JSON that ends in a zero byte, read by the
-browser from its file descriptor 3 and written to 4.
+Protocol: https://chromedevtools.github.io/devtools-protocol/. A message is JSON followed by a zero byte; the browser
+reads from its file descriptor 3 and writes to 4.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 TIMEOUT_SECONDS = 60.0
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-# Key codes: https://www.w3.org/TR/uievents-code/ and the Windows codes that the protocol wants beside them.
+# Key codes: https://www.w3.org/TR/uievents-code/ and the Windows codes that the protocol also requires.
 KEYS = {
     "Tab": 9,
     "Escape": 27,
@@ -34,16 +34,16 @@ KEYS = {
 
 
 class BrowserError(RuntimeError):
-    """The browser ended, took too long, or refused a command."""
+    """The browser exited, timed out, or rejected a command."""
 
 
 def find() -> str | None:
-    """Return the path of a Chromium, None where there is none."""
+    """Return the path of a Chromium; None if none is installed."""
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
 class Browser:
-    """One page of a running Chromium; what it asks for and complains of is kept in `requests` and `complaints`."""
+    """One page of a running Chromium, with the addresses it requested and its console messages (`complaints`)."""
 
     def __init__(self, process: subprocess.Popen[bytes], to_browser: int, from_browser: int) -> None:
         self._process, self._out, self._in = process, to_browser, from_browser
@@ -57,7 +57,7 @@ class Browser:
             self.call(f"{domain}.enable")
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """Send a command and return its answer; events that come before it are kept."""
+        """Send a command and return its answer; events that arrive first are recorded."""
         self._number += 1
         message: dict[str, Any] = {"id": self._number, "method": method, "params": parameters}
         if self._session:
@@ -87,7 +87,7 @@ class Browser:
         self.call("Emulation.setEmulatedMedia", media="", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def value(self, expression: str) -> Any:
-        """Return the value of a JavaScript expression; promises are waited for."""
+        """Return the value of a JavaScript expression, after promises have resolved."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in answer:
             raise BrowserError(f"{expression}: {answer['exceptionDetails']}")
@@ -99,7 +99,7 @@ class Browser:
             self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=KEYS[key])
 
     def mouse(self, kind: str, x: float, y: float) -> None:
-        """Send mouseMoved, mousePressed or mouseReleased at a place of the window, with the left button."""
+        """Send mouseMoved, mousePressed or mouseReleased at a position in the window, with the left button."""
         button = {"button": "left", "clickCount": 1} if kind != "mouseMoved" else {"button": "none"}
         self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **button)
 
@@ -111,17 +111,17 @@ class Browser:
         end = time.monotonic() + TIMEOUT_SECONDS
         while b"\0" not in self._pending:
             if not select.select([self._in], [], [], max(0.0, end - time.monotonic()))[0]:
-                raise BrowserError(f"no answer in {TIMEOUT_SECONDS:g} s")
+                raise BrowserError(f"no answer within {TIMEOUT_SECONDS:g} s")
             if not (chunk := os.read(self._in, 1 << 20)):
-                raise BrowserError(f"the browser ended with exit code {self._process.wait()}")
+                raise BrowserError(f"the browser exited with code {self._process.wait()}")
             self._pending += chunk
         text, _, self._pending = self._pending.partition(b"\0")
         message: dict[str, Any] = json.loads(text)
         if "method" in message:
-            self._keep(message["method"], message["params"])
+            self._record(message["method"], message["params"])
         return message
 
-    def _keep(self, method: str, event: dict[str, Any]) -> None:
+    def _record(self, method: str, event: dict[str, Any]) -> None:
         self.events.append(method)
         if method == "Network.requestWillBeSent":
             self.requests.append(event["request"]["url"])
@@ -135,7 +135,7 @@ class Browser:
 
 @contextmanager
 def running(program: str, profile: Path) -> Iterator[Browser]:
-    """Start Chromium with an empty profile and no network of its own; stop it at the end."""
+    """Start Chromium with an empty profile and no background network traffic; stop it at the end."""
     to_read, to_browser = os.pipe()
     from_browser, to_write = os.pipe()
     options = [
@@ -159,7 +159,7 @@ def running(program: str, profile: Path) -> Iterator[Browser]:
     try:
         yield Browser(process, to_browser, from_browser)
     finally:
-        os.close(to_browser)  # Chromium ends when its pipe does
+        os.close(to_browser)  # Chromium exits when its pipe closes
         try:
             process.wait(10)
         except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""Archives for the tests: a folder as a matrix leaves it, packed, and packed again after somebody has been at it."""
+"""Archives for the tests: a packed folder as a matrix leaves it, and the same archive after tampering."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from utils.results.step_line import format_step
 from utils.settings.config import ROOT
 
 Files = dict[str, bytes]
-"""What is in an archive, by name."""
+"""Contents of the files in an archive, by name."""
 
 
 def write_run(folder: Path, result: Mapping[str, Any]) -> Path:
-    """Write a result and the log that its trainer would have left."""
+    """Write a result and the log of its trainer."""
     name = store.result_name(*(result[key] for key in ("platform", "framework", "model", "run")))
     stem = f"{result['label'] + '_' if result['label'] else ''}{name.removesuffix('.json')}_attempt{result['attempt']}"
     path = folder / result["label"] / name
@@ -32,7 +32,7 @@ def write_run(folder: Path, result: Mapping[str, Any]) -> Path:
     log = folder / "logs" / f"{stem}.log"
     log.parent.mkdir(exist_ok=True)
     lines = [*_progress(result), *(raw_samples.lines(result) if result["status"] == "ok" else ())]
-    log.write_text("=== what a trainer says first\n" + "".join(lines))
+    log.write_text("=== banner of a trainer\n" + "".join(lines))
     return log
 
 
@@ -42,7 +42,7 @@ def _progress(result: Mapping[str, Any]) -> Iterator[str]:
 
 
 def sides(seconds: Mapping[str, float], runs: int = 2, **changes: Any) -> list[dict[str, Any]]:
-    """Return runs of some platforms with digits that no result keeps; `seconds` a step each."""
+    """Return runs of each platform at `seconds` per step, with more digits of loss than a result stores."""
     found = [run(platform, number, s, **changes) for platform, s in seconds.items() for number in range(1, runs + 1)]
     for result in found:
         result["loss_values"] = [loss + math.pi * 1e-9 for loss in result["loss_values"]]
@@ -51,7 +51,7 @@ def sides(seconds: Mapping[str, float], runs: int = 2, **changes: Any) -> list[d
 
 
 def write_folder(folder: Path) -> None:
-    """Write results of two platforms, one that failed, logs, and their comparison."""
+    """Write results of two platforms, a failed one, logs, and the comparison."""
     footprint.mark(folder, footprint.OUTPUT)
     for result in sides({"nvd": 1.0, "amd": 0.9}):
         write_run(folder, result)
@@ -62,19 +62,19 @@ def write_folder(folder: Path) -> None:
 
 
 def pack(folder: Path) -> Path:
-    """Return the archive of a folder."""
+    """Pack a folder and return the archive."""
     path, _ = archive.write(folder, {})
     return path
 
 
 def files_of(path: Path) -> Files:
-    """Return what is in an archive, without the two lists."""
+    """Return the files in an archive, without manifest and sums."""
     with zipfile.ZipFile(path) as opened:
         return {name: opened.read(name) for name in opened.namelist() if name not in (MANIFEST, SUMS)}
 
 
 def packed_again(path: Path, change: Callable[[Files], None], *, is_listed: bool) -> Path:
-    """Write a changed archive over another; with `is_listed` the forger has thought of the manifest too."""
+    """Rewrite an archive with a change; with `is_listed`, manifest and sums are adapted to it."""
     with zipfile.ZipFile(path) as opened:
         lists = {name: opened.read(name) for name in (MANIFEST, SUMS)}
     files = files_of(path)
@@ -90,7 +90,7 @@ def packed_again(path: Path, change: Callable[[Files], None], *, is_listed: bool
 
 
 def sha(data: bytes) -> str:
-    """Return the hash as the manifest has it."""
+    """Return the hash in the form of the manifest."""
     from hashlib import sha256
 
     return sha256(data).hexdigest()

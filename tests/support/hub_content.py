@@ -1,4 +1,4 @@
-"""What a test puts on its hub: shards in C4's layout, rows in BookCorpus's, tokenizers with the real ones' numbers."""
+"""Content for a test hub: shards in C4's layout, rows in BookCorpus's, tokenizers with the ids of the real ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ configs:
 
 
 def documents(count: int, seed: int = 3) -> list[str]:
-    """Return generated documents, none of them twice."""
+    """Return different generated documents."""
     return [text for text, _ in islice(synth.generate(seed), count)]
 
 
@@ -42,7 +42,7 @@ def shard(number: int) -> str:
 
 
 def c4(texts: list[str]) -> dict[str, bytes]:
-    """Return the files of a repository like allenai/c4 that holds `texts` in shards of 100."""
+    """Return the files of a repository like allenai/c4 with `texts` in shards of 100."""
     parts = [texts[start : start + SHARD_DOCUMENTS] for start in range(0, len(texts), SHARD_DOCUMENTS)]
     files = {shard(number): _json_lines(part) for number, part in enumerate(parts)}
     files |= {name: _json_lines(["never read"]) for name in _OTHERS}
@@ -60,14 +60,14 @@ def _json_lines(texts: list[str]) -> bytes:
 
 
 def rows(texts: list[str]) -> bytes:
-    """Return a Parquet file with one text a row."""
+    """Return a Parquet file with one text per row."""
     sink = io.BytesIO()
     parquet.write_table(pa.table({"text": texts}), sink)
     return sink.getvalue()
 
 
 def tokenizer_files(folder: Path) -> dict[str, bytes]:
-    """Return the files of a model's repository: a tokenizer, and what is not to be downloaded with it."""
+    """Return the files of a model's repository: a tokenizer, and other files that must not be downloaded with it."""
     return {path.name: path.read_bytes() for path in folder.iterdir()} | {
         "config.json": b"{}",
         "model-00001-of-00004.safetensors": bytes(4096),
@@ -75,7 +75,7 @@ def tokenizer_files(folder: Path) -> dict[str, bytes]:
 
 
 def stand_in(folder: Path, size: int, eos: int, bos: int | None = None) -> dict[str, bytes]:
-    """Return a tokenizer grown from the small one in `folder` to these numbers; it splits text as that one does."""
+    """Return the small tokenizer in `folder` extended to this size and these ids; it splits text in the same way."""
     content = json.loads((folder / "tokenizer.json").read_text())
     vocabulary = content["model"]["vocab"]
     base = min(eos, size if bos is None else bos)

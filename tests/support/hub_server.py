@@ -1,8 +1,8 @@
-"""A Hugging Face Hub on the loopback interface, for the real huggingface_hub and datasets to talk to.
+"""A Hugging Face Hub on the loopback interface, for tests with the real huggingface_hub and datasets.
 
-It serves files that a test puts into it by the routes that the libraries use (huggingface_hub 2.4.0, datasets 5.2.0):
-resolve with Range, ETag and X-Repo-Commit; revision, tree and paths-info of the API; gating; X-Error-Code. It notes
-every request and commits the faults that it is told to. `with HubServer() as hub:` starts it and stops it.
+It serves the files of a test by the routes that the libraries use (huggingface_hub 2.4.0, datasets 5.2.0): resolve with
+Range, ETag and X-Repo-Commit; revision, tree and paths-info of the API; gating; X-Error-Code. It records every request
+and produces the faults that a test sets. `with HubServer() as hub:` starts and stops it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 LARGE_BYTES = 512
-"""From this size on a file is kept as the hub keeps large ones, under its sha256."""
+"""From this size on, a file is stored like a large file of the hub, under its sha256."""
 
 
 @dataclass
-class Repo:
+class ServedRepo:
     """The files of one repository at each of its commits."""
 
     commits: list[dict[str, bytes]] = field(default_factory=list)
@@ -36,7 +36,7 @@ class Repo:
         return hashlib.sha1(f"{number}{names}".encode()).hexdigest()
 
     def files(self, revision: str) -> dict[str, bytes] | None:
-        """Return the files at a revision, None where there is no such revision."""
+        """Return the files at a revision, None for an unknown revision."""
         if revision == "main":
             return self.commits[-1]
         return next((files for n, files in enumerate(self.commits) if self.commit_id(n) == revision), None)
@@ -44,7 +44,7 @@ class Repo:
 
 @dataclass
 class Fault:
-    """What goes wrong with the next `times` requests whose `METHOD path` matches."""
+    """A fault of the next `times` requests whose `METHOD path` matches the pattern."""
 
     pattern: str
     kind: str
@@ -56,7 +56,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Request:
-    """One request as it came, and the status it got."""
+    """One received request and its status."""
 
     method: str
     path: str
@@ -66,16 +66,16 @@ class Request:
 
 
 class HubServer:
-    """Repositories, faults to commit, and requests that came."""
+    """A server with its repositories, the faults to produce, and the received requests."""
 
     def __init__(self, allowed_token: str = "hf_allowed") -> None:
-        self.repos: dict[tuple[str, str], Repo] = {}
+        self.repos: dict[tuple[str, str], ServedRepo] = {}
         self.faults: list[Fault] = []
         self.requests: list[Request] = []
         self.allowed_token = allowed_token
         self.on_request: Any = None
         self.sizes: dict[str, int] = {}
-        """Sizes to announce by paths-info instead of the true ones."""
+        """Sizes that paths-info reports instead of the true ones."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
 
@@ -92,20 +92,20 @@ class HubServer:
         self._server.shutdown()
         self._server.server_close()
 
-    def add(self, kind: str, name: str, files: Mapping[str, bytes], *, is_gated: bool = False) -> Repo:
+    def add(self, kind: str, name: str, files: Mapping[str, bytes], *, is_gated: bool = False) -> ServedRepo:
         """Commit `files` to a repository; `kind` is `models` or `datasets`."""
-        repo = self.repos.setdefault((kind, name), Repo())
+        repo = self.repos.setdefault((kind, name), ServedRepo())
         repo.commits.append(dict(files))
         repo.is_gated = is_gated
         return repo
 
     def fail(self, pattern: str, kind: str, times: int = 1, status: int = 500, **headers: str) -> None:
-        """Commit a fault; `Retry_After="1"` is the header Retry-After."""
+        """Set a fault; `Retry_After="1"` is the header Retry-After."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         self.faults.append(Fault(pattern, kind, times, status, named))
 
     def fault_for(self, request: str) -> Fault | None:
-        """Return the fault that this request meets, and count it."""
+        """Return the fault of this request, if any, and count it."""
         for fault in self.faults:
             if fault.times and re.search(fault.pattern, request):
                 fault.times -= 1
@@ -113,13 +113,13 @@ class HubServer:
         return None
 
     def downloads(self) -> list[str]:
-        """Return the names of the files whose content was asked for, in order."""
+        """Return the names of the files whose content was requested, in order."""
         found = [request.path for request in self.requests if request.method == "GET" and "/resolve/" in request.path]
         return [path.partition("/resolve/")[2].partition("/")[2] for path in found]
 
 
 def etag(content: bytes) -> str:
-    """Return what identifies a content: sha256 of a large file, git's blob id of a small one."""
+    """Return the identity of a content: sha256 of a large file, git blob id of a small one."""
     if len(content) >= LARGE_BYTES:
         return hashlib.sha256(content).hexdigest()
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()

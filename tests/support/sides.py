@@ -1,4 +1,4 @@
-"""Sides of a comparison for the tests: results of made-up runs with known speed, machine and loss."""
+"""Sides of a comparison for the tests: synthetic results with known speed, machine and loss."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ def run(
 
 
 def entry(result: dict[str, Any]) -> Entry:
-    """Return what loading a result gives."""
+    """Return the entry that loading a result gives."""
     name = f"train_{result['platform']}_{result['framework']}_{result['model']}_run{result['run']}.json"
     return Entry(Path(name), result, check_result(result))
 
 
 def side(platform: str, seconds: float, runs: int = 5, **changes: Any) -> list[Entry]:
-    """Return some runs of one side."""
+    """Return `runs` runs of one side."""
     return [entry(run(platform, number, seconds, **changes)) for number in range(1, runs + 1)]

@@ -12,7 +12,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from tokenizers import Regex as Pattern
 
-# written out here, not taken from data/engines/schemes.py: these are the published ones
+# written out here, not imported from data/engines/schemes.py: these are the published patterns
 LLAMA3_SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
     r"|\s+(?!\S)|\s+"
@@ -22,8 +22,8 @@ BLOCK = 64
 
 
 def scripts(step: int = BLOCK) -> Iterator[str]:
-    """Yield texts that together hold every code point but surrogates up to the last assigned block, `step` in each,
-    alone, among letters, spaces, digits and punctuation."""
+    """Yield texts with every code point except surrogates up to the last assigned block, `step` code points in each,
+    alone and among letters, spaces, digits and punctuation."""
     for start in (*range(0, 0x34000, step), *range(0xE0000, 0xE0200, step)):
         characters = [chr(point) for point in range(start, start + step) if not 0xD800 <= point < 0xE000]
         yield "".join(characters)
@@ -93,7 +93,7 @@ def _training_texts() -> Iterator[str]:
 
 
 def argparse_words() -> str:
-    """Return some English that is on every machine."""
+    """Return some English text that every machine has."""
     import argparse
     import textwrap
 

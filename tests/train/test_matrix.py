@@ -36,16 +36,17 @@ def test_edited_settings_file_and_a_recorded_digest_are_not_read_again_while_a_m
     one_rank = ("CPU_RANKS=1", "TRAIN_ITERS=6", "FRAMEWORK=mega")
     matrix = RunningMatrix(tmp_path / "output", prefix, *one_rank, root=checkout)
     matrix.wait_for(lambda: "=== data" in matrix.said)
-    (checkout / "config.env").write_text("NONSENSE=1\n")  # whoever reads it from here on ends with an error
+    text = (checkout / "config.env").read_text()
+    edited = text.replace(f"SEED={asked['SEED'].text}", "SEED=4321").replace(
+        f"BETA1={asked['BETA1'].text}", "BETA1=0.5"
+    )
+    (checkout / "config.env").write_text(edited)
     assert matrix.wait() == 0, matrix.said
     result = matrix.result("mega")
-    assert result["training_config"]["seed"] == int(asked["SEED"].text)
+    used = result["training_config"]
+    assert (used["seed"], used["beta1"]) == (int(asked["SEED"].text), float(asked["BETA1"].text))
+    assert values_of("cpu", [], {}, checkout)["SEED"].text == "4321", "a job that is started by hand reads the files"
     assert result["fingerprint"]["dataset_bin_sha256"] == digest  # recorded as of an unchanged file: nobody has read it
-
-
-def test_job_that_is_started_by_hand_reads_the_files(checkout):
-    (checkout / "config.env").write_text((checkout / "config.env").read_text().replace("SEED=", "SEED=7"))
-    assert values_of("cpu", [], {}, checkout)["SEED"].text.startswith("7")
 
 
 def test_settings_that_are_handed_on_replace_files_and_environment_and_yield_to_arguments():

@@ -19,7 +19,7 @@ from train.job import nodes
 from train.job.job import Job
 from train.job.outcome import _verdict
 from train.job.processes import StopRequest
-from train.job.rank_output import Elsewhere
+from train.job.rank_output import RemoteLog
 from train.job.supervise import Ending
 from train.runner import plan
 from train.runner import worker_node as matrix_node
@@ -165,8 +165,8 @@ def account(tmp_path, ending, **told):
     first = job_of(tmp_path, 0)
     if told:
         store.write_json({"x": 1}, nodes.folder(first) / "start.json")
-        nodes.tell(job_of(tmp_path, 1), meeting(), Ending(**told))
-    return nodes.account(first, meeting(), ending, StopRequest())
+        nodes.report_ending(job_of(tmp_path, 1), meeting(), Ending(**told))
+    return nodes.collect_endings(first, meeting(), ending, StopRequest())
 
 
 def test_end_of_another_node_is_in_the_reason(tmp_path):
@@ -198,7 +198,7 @@ def test_node_that_was_interrupted_or_failed_after_the_result_makes_it_a_failed_
 
 def test_steps_in_the_log_of_another_node_count_also_when_a_line_comes_in_two_pieces(tmp_path):
     shown: list[str] = []
-    other = Elsewhere(tmp_path / "log", shown.append)
+    other = RemoteLog(tmp_path / "log", lambda _, line: shown.append(line))
     other.read()
     assert other.last_step is None, "the log is not there yet"
     line = "[CPU] Step 4/6 | 0.174 s | avg 0.174 s | loss 8.3360 | 0.5 GB\n"

@@ -12,11 +12,12 @@ import sys
 import pytest
 from toydata import write_toy_data
 
+from tests.support import tied_model
 from utils.settings.config import ROOT
 
 LOSS_BOUND = 2e-6
 GRAD_NORM_BOUND = 2e-4
-MODELS = ("llama", "qwen", "mistral")
+MODELS = ("llama", "qwen", "mistral", tied_model.NAME)
 FAULTS = (
     "llama:rope_base",
     "llama:no_rope_scaling",
@@ -28,6 +29,7 @@ FAULTS = (
     "qwen:no_qkv_bias",
     "mistral:window_one_more",
     "mistral:window_one_less",
+    f"{tied_model.NAME}:untied",
 )
 
 
@@ -36,14 +38,35 @@ def curves(tmp_path_factory):
     scratch = tmp_path_factory.mktemp("parity")
     prefix = write_toy_data(scratch / "toy" / "text")
 
-    def train(framework, port, *cases):
-        command = [sys.executable, "-m", "tests.workers.parity_worker", framework, str(prefix), str(scratch), *cases]
-        environment = {"OMP_NUM_THREADS": "1", "MASTER_PORT": str(port), "PATH": "/usr/bin:/bin", "HOME": str(scratch)}
-        ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
-        assert ran.returncode == 0, ran.stderr[-3000:]
-        return json.loads(ran.stdout.strip().splitlines()[-1])
+    return {
+        "hf": train("hf", prefix, scratch, *MODELS),
+        "mega": train("mega", prefix, scratch, *MODELS, *FAULTS),
+        "TP=2": train("mega", prefix, scratch, tied_model.NAME, parallel="TP=2"),
+        "PP=2": train("mega", prefix, scratch, tied_model.NAME, parallel="PP=2"),
+    }
 
-    return {"hf": train("hf", free_port(), *MODELS), "mega": train("mega", free_port(), *MODELS, *FAULTS)}
+
+def train(framework, prefix, scratch, *cases, parallel=""):
+    """Return the curves that the last rank prints, which has the loss also as a pipeline stage."""
+    command = [sys.executable, "-m", "tests.workers.parity_worker", framework, str(prefix), str(scratch), *cases]
+    environment = {"OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin", "HOME": str(scratch), "PARALLEL": parallel}
+    ranks = 2 if parallel else 1
+    environment |= {"MASTER_PORT": str(free_port()), "WORLD_SIZE": str(ranks)}
+    started = [
+        subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(ranks)
+    ]
+    printed = [process.communicate() for process in started]
+    for process, (_, errors) in zip(started, printed, strict=True):
+        assert process.returncode == 0, errors[-3000:]
+    return json.loads(printed[-1][0].strip().splitlines()[-1])
 
 
 def free_port() -> int:
@@ -64,6 +87,13 @@ def test_mega_and_hf_have_the_same_loss_and_gradient_norm_at_every_step(curves, 
     mega, hf = curves["mega"][model], curves["hf"][model]
     assert largest_difference(mega["loss"], hf["loss"]) < LOSS_BOUND
     assert largest_difference(mega["grad_norm"], hf["grad_norm"]) < GRAD_NORM_BOUND
+
+
+@pytest.mark.parametrize("parallel", ["TP=2", "PP=2"])
+def test_a_tied_embedding_on_two_ranks_trains_as_on_one(curves, parallel):
+    one, two = curves["mega"][tied_model.NAME], curves[parallel][tied_model.NAME]
+    assert largest_difference(two["loss"], one["loss"]) < LOSS_BOUND
+    assert largest_difference(two["grad_norm"], one["grad_norm"]) < GRAD_NORM_BOUND
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -1,8 +1,12 @@
 """Parameter counts and FLOPs against transformers' own models, published figures and a count by hand."""
 
+from dataclasses import replace
+
 import pytest
 
+from tests.support import tied_model
 from utils import models
+from utils.provenance.digests import sha256_json
 
 PUBLISHED = {"llama": 8_030_261_248, "qwen": 7_615_616_512, "mistral": 7_241_732_096}
 
@@ -20,6 +24,34 @@ def test_parameter_count_equals_transformers_on_the_meta_device(name, size):
     assert spec.parameter_count == sum(parameter.numel() for parameter in model.parameters())
     if size == "full":
         assert spec.parameter_count == PUBLISHED[name]
+
+
+def test_a_tied_embedding_counts_once_in_parameters_and_fully_in_flops(monkeypatch):
+    import torch
+
+    from train.hf.model import build_model
+
+    monkeypatch.setitem(models.MODELS, tied_model.NAME, tied_model.LLAMA_1B)
+    spec = models.get(tied_model.NAME)
+    with torch.device("meta"):
+        counted = sum(parameter.numel() for parameter in build_model(spec).parameters())
+    assert spec.parameter_count == counted == 1_235_814_400  # model card of Llama 3.2 1B: 1.23 billion
+    untied = replace(spec, tie_word_embeddings=False)
+    assert spec.flops_per_token(8192) == untied.flops_per_token(8192)
+    # by hand: 6 x (16 layers x (2 x 2048^2 + 2 x 2048 x 512 + 3 x 2048 x 8192) + 128256 x 2048) + 6 x 16 x 2048 x 8192
+    assert spec.flops_per_token(8192) == 6 * (16 * 60_817_408 + 262_668_288) + 1_610_612_736
+
+
+def test_an_untied_model_has_the_fingerprint_of_results_from_before_tied_ones():
+    # model_config_sha256 of a result of the tiny Llama that was written before the field existed
+    wanted = "4f3ad3948a9bf5dc0c3df9870b59647d45958201f7d93a0222362a391a2ea412"
+    assert sha256_json(models.get("llama", "tiny").as_dict()) == wanted
+
+
+@pytest.mark.parametrize(("text", "found"), [("Llama3.1_8B", ["llama"]), ("big-llama", ["big-llama"]), ("gpt", [])])
+def test_a_name_that_holds_another_name_is_found_alone(monkeypatch, text, found):
+    monkeypatch.setattr(models, "NAMES", ("llama", "big-llama"))
+    assert models.named_in(text) == found
 
 
 @pytest.mark.parametrize(

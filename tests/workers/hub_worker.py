@@ -1,8 +1,8 @@
-"""What the tests of the hub run in a process of its own, because huggingface_hub reads its settings when imported.
+"""Worker process of the hub tests; it is separate because huggingface_hub reads its settings when imported.
 
     python hub_worker.py KIND REPO FILE [FILE ...]
 
-prints the commit and the path of each file, or the class of the error with its message.
+It prints the commit and the path of each file, or the class of the error with its message.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from data.hub import client as hub  # noqa: E402 the path comes first
+from data.hub import client as hub  # noqa: E402 the path must be set first
 from data.hub.hub_errors import FetchError, SourceError  # noqa: E402
 
 

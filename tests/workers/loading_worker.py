@@ -27,8 +27,9 @@ from tests.workers.parity_worker import SETTINGS
 from train.common import loading
 from train.common.trainer import print_end
 from train.common.weights import EqualWeights
-from train.job.job import Job, JobReport
+from train.job.job import Job
 from train.job.recorder import StepRecorder
+from train.job.report import JobReport
 from utils.dataset.gpt_dataset import build_train_dataset, describe
 from utils.settings.config import load
 

@@ -21,8 +21,8 @@ from typing import Any
 
 from parity_worker import SETTINGS, RandomWeights, train_mega
 
-from train.job.job import MismatchError
 from train.job.recorder import StepRecorder
+from train.job.report import MismatchError
 from utils import models
 from utils.dataset.gpt_dataset import build_train_dataset, describe
 from utils.settings.config import RunConfig, load
@@ -116,7 +116,7 @@ def facts() -> dict[str, Any]:
     refused = {}
     for key in ("trainer.strategy.nonsense", "model.config.nonsense"):
         try:
-            nemo_recipe.say(recipe, key, 1)
+            nemo_recipe.set_argument(recipe, key, 1)
         except ConfigError as error:
             refused[key] = str(error)
     reporters = []

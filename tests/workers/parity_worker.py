@@ -1,7 +1,8 @@
 """Trains the named cases in one process through the trainers' own functions and prints their curves as JSON.
 
 Run by test_parity.py: `python -m tests.workers.parity_worker FRAMEWORK PREFIX SCRATCH CASE [CASE ...]`; a case is
-`model` or `model:fault`. Faults are planted on this side only, so that the pair must differ.
+`model` or `model:fault`. Faults are planted on this side only, so that the pair must differ. RANK and WORLD_SIZE make
+it one rank of several; PARALLEL (`TP=2`) holds more settings.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 
 import torch
 
+from tests.support import tied_model
 from train.common.weights import EqualWeights
 from train.job.recorder import Samples, StepRecorder
 from utils import models
@@ -34,6 +36,10 @@ SETTINGS = (
 
 class RandomWeights(EqualWeights):
     """Biases that are not 0 and norms that are not 1, so that a wrong layout or a missing term shows."""
+
+    def __call__(self, name: str) -> torch.Tensor:
+        """Give an output layer that should have been tied the embedding's weight: both sides start equal."""
+        return super().__call__(name if name in self._shapes else "model.embed_tokens.weight")
 
     def _draw(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
         tensor = super()._draw(name, shape)
@@ -51,6 +57,7 @@ SPEC_FAULTS = {
     "no_qkv_bias": lambda spec: replace(spec, qkv_bias=False),
     "window_one_more": lambda spec: replace(spec, sliding_window=spec.sliding_window + 1),
     "window_one_less": lambda spec: replace(spec, sliding_window=spec.sliding_window - 1),
+    "untied": lambda spec: replace(spec, tie_word_embeddings=False),
 }
 
 
@@ -97,9 +104,12 @@ def train_hf(config: RunConfig, spec: ModelSpec, source: EqualWeights, dataset: 
 def main() -> None:
     """Train the cases of the command line."""
     framework, prefix, scratch, *cases = sys.argv[1:]
-    os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+    os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"} | os.environ
     settings = [*SETTINGS, f"DATASET={prefix}", f"DATA_DIR={scratch}", f"OUTPUT_DIR={scratch}"]
+    settings += [f"FRAMEWORK={framework}", f"CPU_RANKS={os.environ['WORLD_SIZE']}"]
+    settings += os.environ.get("PARALLEL", "").split()
     config = load("cpu", arguments=settings, environ={})
+    tied_model.register()
     train_case = {"mega": train_mega, "hf": train_hf}[framework]
     importlib.import_module(f"train.train_{framework}")  # first: train_mega sends megatron-core to the CPU
     dataset = build_train_dataset(config, Path(prefix), describe(Path(prefix)))

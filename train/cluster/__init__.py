@@ -1,4 +1,4 @@
-"""Slurm: the script of a job, Slurm's commands, and jobs in its queue followed to their end.
+"""Slurm: the script of a job, Slurm's commands, and following jobs in its queue.
 
 Imports `train.runner`, `train.job` and `utils`. Begin with `script.py`.
 """

@@ -1,32 +1,33 @@
-"""Jobs in Slurm's queue, followed to their end; what Slurm says of an end stands in the result."""
+"""Follow jobs in Slurm's queue until they end, and record in their results how Slurm ended them."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from train.cluster import script as slurm_script
-from train.cluster import slurm_commands as slurm_queue
-from train.cluster.slurm_commands import Seen, SlurmError
+from train.cluster import slurm_commands
+from train.cluster.slurm_commands import QueueEntry, SlurmError
 from train.job import processes
-from train.job.outcome import Attempt, leave
-from train.job.rank_output import Elsewhere
-from train.runner.run_job import conclude, leave_failure, stamp
+from train.job.outcome import Attempt, LauncherEnd, finalize_result, stamp
+from train.job.rank_output import RemoteLog, progress
+from train.runner.run_job import conclude
 from train.runner.state import RUNNING, JobState, StatusFile
 from train.runner.view import View
-from utils.results import store
+from utils.results.step_line import Step
 
 POLL_SECONDS = 3.0
 SHOW_SECONDS = 0.5
 RESULT_SECONDS = 45.0
-"""How long the result of a job that has ended may take to show here: a network file system looks for new names once
-in 30 s, and a launcher that Slurm has told to end has KillWait, 30 s as a rule, for its last words."""
+"""Longest time until the result of an ended job is visible here: a network file system looks for new names every 30 s,
+and a launcher that Slurm has asked to end has KillWait, usually 30 s, to write."""
 STATUS = {"TIMEOUT": "timeout", "DEADLINE": "timeout", "OUT_OF_MEMORY": "oom"}
 """Status of a result by Slurm's state; every other end without a result is `failed`."""
-ABNORMAL = tuple(state for state in slurm_queue.ENDED if state not in ("COMPLETED", "FAILED"))
-"""Ends that come from outside of the job: Slurm's word says more than what its launcher could see of it."""
+ABNORMAL = tuple(state for state in slurm_commands.ENDED if state not in ("COMPLETED", "FAILED"))
+"""Ends that come from outside of the job, whose cause its launcher cannot know."""
 
 
 @dataclass
@@ -38,28 +39,28 @@ class SlurmJob:
     attempt: Attempt
     before: tuple[int, int] | None
     """`stamp` of the result when the job was submitted."""
-    seen: Seen = field(default_factory=lambda: Seen("PENDING"))
-    log: Elsewhere | None = None
+    entry: QueueEntry = field(default_factory=lambda: QueueEntry("PENDING"))
+    log: RemoteLog | None = None
 
     @property
     def log_path(self) -> Path:
-        """What the job prints."""
+        """Path of the job's output."""
         return Path(str(slurm_script.log_pattern(self.attempt.job)).replace("%j", self.number))
 
 
 def follow(jobs: Sequence[SlurmJob], view: View, status: StatusFile, stop: processes.StopRequest) -> None:
-    """Wait for the end of all jobs, show where each is, and see that a true result of each stands.
+    """Wait until all jobs have ended, show the progress of each, and finalize their results.
 
-    A request to stop cancels what has not ended. Raises SlurmError where what is asked then fails.
+    A request to stop cancels the jobs that have not ended. Raises SlurmError if that fails.
     """
-    asked_at, is_cancelled, trouble = 0.0, False, ""
+    asked_at, is_cancelled, error = 0.0, False, ""
     while left := [job for job in jobs if not job.state.is_done]:
         if stop and not is_cancelled:
-            slurm_queue.cancel([job.number for job in left])
+            slurm_commands.cancel([job.number for job in left])
             is_cancelled, asked_at = True, 0.0
         if time.monotonic() - asked_at >= POLL_SECONDS:
             asked_at = time.monotonic()
-            trouble = _look(left, view, stop, trouble)
+            error = _update(left, view, stop, error)
         for job in left:
             if job.log is not None:
                 job.log.read()
@@ -68,81 +69,76 @@ def follow(jobs: Sequence[SlurmJob], view: View, status: StatusFile, stop: proce
         time.sleep(SHOW_SECONDS)
 
 
-def _look(jobs: Sequence[SlurmJob], view: View, stop: processes.StopRequest, trouble: str) -> str:
-    """Take in what Slurm says now; return what it complains of, which is said once."""
+def _update(jobs: Sequence[SlurmJob], view: View, stop: processes.StopRequest, last_error: str) -> str:
+    """Read the state of the jobs from Slurm; return Slurm's error, which is shown once, or nothing."""
     try:
-        found = slurm_queue.look([job.number for job in jobs])
+        found = slurm_commands.entries([job.number for job in jobs])
     except SlurmError as error:  # its controller may be away for a while, and the jobs run on
-        if str(error) != trouble:
-            view.say(f"warning: {error}; asked again every {POLL_SECONDS:g} s")
+        if str(error) != last_error:
+            view.print(f"warning: {error}; trying again every {POLL_SECONDS:g} s")
         return str(error)
     for job in jobs:
-        seen = found[job.number]
-        if (seen.state, seen.nodes) != (job.seen.state, job.seen.nodes):
-            view.say(f"    Slurm job {job.number}, {job.state.title}: {_said(seen)}")
-        job.seen = seen if seen.state != slurm_queue.GONE else Seen(seen.state, nodes=job.seen.nodes)
-        if seen.state == "RUNNING" and job.state.state != RUNNING:
+        entry = found[job.number]
+        if (entry.state, entry.nodes) != (job.entry.state, job.entry.nodes):
+            view.print(f"    Slurm job {job.number}, {job.state.title}: {_state(entry)}")
+        job.entry = entry if entry.state != slurm_commands.GONE else QueueEntry(entry.state, nodes=job.entry.nodes)
+        if entry.state == "RUNNING" and job.state.state != RUNNING:
             job.state.state, job.state.started = RUNNING, time.monotonic()
-            job.log = Elsewhere(job.log_path, lambda line: None, job.state.take_step)
+            job.log = RemoteLog(job.log_path, partial(_take_step, job.state))
             view.job_started(job.state)
-        if seen.is_ended:
+        if entry.is_ended:
             _end(job, stop)
             view.job_ended(job.state)
     return ""
 
 
+def _take_step(state: JobState, step: Step, line: str) -> None:
+    state.take_step(step)
+
+
 def _end(job: SlurmJob, stop: processes.StopRequest) -> None:
     path = job.attempt.job.result_path
-    patience = RESULT_SECONDS if job.state.state == RUNNING else 0.0  # what never ran has left nothing
-    deadline = time.monotonic() + patience
+    wait_seconds = RESULT_SECONDS if job.state.state == RUNNING else 0.0  # a job that never ran has left nothing
+    deadline = time.monotonic() + wait_seconds
     while stamp(path) in (None, job.before) and time.monotonic() < deadline:
         next(path.parent.iterdir(), None)  # makes a network file system look again
         time.sleep(SHOW_SECONDS)
     if job.state.started is None:
         job.state.started = time.monotonic()
-    if stamp(path) in (None, job.before):
-        leave_failure(job.attempt, _reason(job, stop), STATUS.get(job.seen.state, "failed"))
-    else:
-        _add_reason(job, stop)
+    cause = _cause(job, stop)
+    state = job.entry.state
+    end = LauncherEnd(job.before, _reason(job, cause), STATUS.get(state), cause if state in ABNORMAL else None)
+    finalize_result(job.attempt, end)
     conclude(job.state, None)
     if job.state.log is None and job.log_path.exists():
         job.state.log = job.log_path
 
 
-def _add_reason(job: SlurmJob, stop: processes.StopRequest) -> None:
-    """What the launcher says of a job that Slurm has ended is what it saw: that it was told to end."""
-    written = store.read(job.attempt.job.result_path)
-    if written["status"] != "ok" and job.seen.state in ABNORMAL:
-        status = STATUS.get(job.seen.state, written["status"])
-        leave(job.attempt, status, f"{_ending(job, stop)}; its launcher says: {written['reason']}", written)
-
-
-def _reason(job: SlurmJob, stop: processes.StopRequest) -> str:
-    said = _ending(job, stop)
-    if job.seen.state == "COMPLETED":
+def _reason(job: SlurmJob, cause: str) -> str:
+    if job.entry.state == "COMPLETED":
         return (
-            f"{said} and left no result here: OUTPUT_DIR={job.attempt.job.config.output_dir} must be the same folder "
+            f"{cause} and left no result here: OUTPUT_DIR={job.attempt.job.config.output_dir} must be the same folder "
             f"on the nodes and on this machine; see {job.log_path}"
         )
     last = list(job.log.last_lines) if job.log is not None else []
-    where = f" after step {job.state.step.number} of {job.state.step.total}" if job.state.step else ""
-    return f"{said}{where} and left no result; last lines of {job.log_path}:\n" + "\n".join(last or ["(none)"])
+    where = f" {progress(job.state.step)}" if job.state.step else ""
+    return f"{cause}{where} and left no result; last lines of {job.log_path}:\n" + "\n".join(last or ["(none)"])
 
 
-def _ending(job: SlurmJob, stop: processes.StopRequest) -> str:
-    """Say how Slurm ended the job, and which of its nodes are not well."""
-    said = f"Slurm job {job.number}: {_said(job.seen)}"
+def _cause(job: SlurmJob, stop: processes.StopRequest) -> str:
+    """Return how Slurm ended the job, and which of its nodes have a problem."""
+    state = f"Slurm job {job.number}: {_state(job.entry)}"
     if stop.signal is not None:
-        return f"{said}: cancelled here after {stop.signal.name}"
+        return f"{state}: cancelled here after {stop.signal.name}"
     try:
-        troubled = slurm_queue.troubled_nodes(job.seen.nodes) if job.seen.nodes else []
+        troubled = slurm_commands.troubled_nodes(job.entry.nodes) if job.entry.nodes else []
     except SlurmError as error:
         troubled = [str(error)]
-    return "; ".join([said, *troubled])
+    return "; ".join([state, *troubled])
 
 
-def _said(seen: Seen) -> str:
-    if seen.state == slurm_queue.GONE:
+def _state(entry: QueueEntry) -> str:
+    if entry.state == slurm_commands.GONE:
         return "Slurm does not know it any more"
-    reason = f" ({seen.reason})" if seen.reason not in ("", "None", "NonZeroExitCode") else ""
-    return f"{seen.state}{reason}" + (f" on {seen.nodes}" if seen.nodes else "")
+    reason = f" ({entry.reason})" if entry.reason not in ("", "None", "NonZeroExitCode") else ""
+    return f"{entry.state}{reason}" + (f" on {entry.nodes}" if entry.nodes else "")

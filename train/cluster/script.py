@@ -1,4 +1,4 @@
-"""The script that Slurm runs for one job: what it asks for, and the launcher once on every node, in its container."""
+"""The script that Slurm runs for one job: its requests, and one launcher on every node, in its container."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from utils.errors import ConfigError
 from utils.settings.config import ROOT, RunConfig
 
 FIRST_PORT, PORTS = 20_000, 20_000
-"""MASTER_PORT that is not said follows from the number of the Slurm job, so that two jobs on a node do not meet."""
+"""Without MASTER_PORT the port follows from the number of the Slurm job, so that two jobs on a node do not collide."""
 DECIDED_HERE = (
     *("LAUNCHER", "RUNTIME", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT"),
     *("FRAMEWORK", "MODEL", "OUTPUT_DIR", "DATA_DIR"),
 )
-"""Settings that the script itself says."""
+"""Settings that the script sets itself."""
 DEFAULT_ORIGIN = "config."
-"""A setting that stands in a file of the checkout is found there on the nodes too."""
+"""Beginning of the origin of a setting from a settings file of the checkout."""
 
 
 def machine(config: RunConfig) -> str:
-    """Return what stands for the machine in the identity of a job: any nodes that Slurm picks from the partition."""
+    """Return the name of the machine in the identity of a job: any nodes that Slurm picks from the partition."""
     return f"{config.nodes} nodes of Slurm, partition {config.slurm_partition or 'default'}"
 
 
 def job_name(job: Job) -> str:
-    """Return the name of a job in Slurm's queue: another folder of results is another job."""
+    """Return the name of a job in Slurm's queue; the same job with another folder of results has another name."""
     return f"tprimat-{job.name}-{hashlib.sha256(str(job.result_path).encode()).hexdigest()[:8]}"
 
 
 def log_pattern(job: Job) -> Path:
-    """Return where Slurm keeps what a job prints; `%j` stands for the number of the job."""
+    """Return the path of a job's output; Slurm replaces `%j` by the number of the job."""
     label = f"{job.config.label}_" if job.config.label else ""
     return job.config.output_dir / "logs" / f"{label}{job.name}_slurm%j.log"
 
 
 def runtime(config: RunConfig) -> str:
-    """Return what the job is contained in; `auto` is left to each node, unless an image for enroot is named."""
+    """Return the container runtime of a job; with `auto` each node chooses, unless SLURM_IMAGE is set."""
     return "enroot" if config.runtime == "auto" and config.slurm_image else config.runtime
 
 
@@ -81,7 +81,7 @@ def _gpus(config: RunConfig) -> list[str]:
 
 
 def _addresses(matrix: Matrix) -> list[str]:
-    """The batch script runs on node 0 of the job, whose address Slurm itself uses."""
+    """Return the lines that set MASTER_ADDR and MASTER_PORT; the batch script runs on node 0 of the job."""
     config = matrix.config
     lines = [
         f"export PLATFORM={config.platform} TPRIMAT_MACHINE={shlex.quote(machine(config))}",
@@ -128,7 +128,7 @@ def _settings(matrix: Matrix, kind: str) -> list[str]:
 
 
 def _container(config: RunConfig) -> list[str]:
-    """The options that pyxis adds to srun: every path is the same inside, and the checkout cannot be written."""
+    """Return the options that pyxis adds to srun: every path is the same inside, and the checkout is read-only."""
     if config.slurm_image is None:
         raise ConfigError("SLURM_IMAGE=: RUNTIME=enroot needs an image: a .sqsh file, or [registry#]name:tag")
     mounts = {ROOT: "ro", config.output_dir: "rw", config.data_dir: "rw"}

@@ -1,4 +1,4 @@
-"""What is asked of Slurm: to take a job, to say how its jobs are, to end them. Slurm's own commands, no library."""
+"""Slurm's commands: submit a job, read the state of jobs and nodes, cancel jobs. No library."""
 
 from __future__ import annotations
 
@@ -14,49 +14,49 @@ ENDED = (
     *("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL"),
     *("OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE", "PREEMPTED"),
 )
-"""States in which nothing of a job runs any more (squeue(1), JOB STATE CODES)."""
+"""States in which no process of a job runs any more (squeue(1), JOB STATE CODES)."""
 GONE = "GONE"
-"""Of a job that Slurm no longer knows: it forgets one MinJobAge after its end, 300 s as a rule."""
+"""State of a job that Slurm no longer knows: it forgets a job MinJobAge, usually 300 s, after its end."""
 
 
 class SlurmError(RuntimeError):
-    """Slurm is missing, cannot be reached, or refuses; the message holds its own words."""
+    """Slurm is missing, cannot be reached, or refuses; the message contains Slurm's own."""
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A job as Slurm shows it."""
+class QueueEntry:
+    """State of a job as squeue shows it."""
 
     state: str
-    """Slurm's own word, or GONE."""
+    """Slurm's state code, or GONE."""
     reason: str = ""
     nodes: str = ""
 
     @property
     def is_ended(self) -> bool:
-        """Whether nothing of it runs any more."""
+        """True if no process of the job runs any more."""
         return self.state in (*ENDED, GONE)
 
 
 def submit(script: str, after: str | None = None) -> str:
-    """Give a script to Slurm and return the number of the job, which waits for the end of job `after`.
+    """Submit a script and return the number of the job, which waits for the end of job `after`.
 
-    No variable that holds a secret goes with it: Slurm would keep its value. Raises SlurmError.
+    Variables that hold secrets are left out, because Slurm would store them. Raises SlurmError.
     """
     dependency = [f"--dependency=afterany:{after}"] if after else []
     environment = {name: value for name, value in os.environ.items() if not SECRET.search(name)}
-    said = _ask(["sbatch", "--parsable", *dependency], script, environment)
-    return said.strip().splitlines()[-1].split(";")[0]
+    output = _ask(["sbatch", "--parsable", *dependency], script, environment)
+    return output.strip().splitlines()[-1].split(";")[0]
 
 
 def queued(names: Sequence[str]) -> dict[str, str]:
-    """Return the numbers of this user's jobs that wait or run, by their names; raise SlurmError."""
+    """Return the numbers of this user's waiting and running jobs by their names; raise SlurmError."""
     lines = _ask(["squeue", "--noheader", "--me", "--name", ",".join(names), "--format", "%i %j"]).splitlines()
     return {name: number for number, name in (line.split(maxsplit=1) for line in lines)}
 
 
-def look(numbers: Sequence[str]) -> dict[str, Seen]:
-    """Return how each job is; raise SlurmError where Slurm does not answer."""
+def entries(numbers: Sequence[str]) -> dict[str, QueueEntry]:
+    """Return the state of each job by its number; raise SlurmError if Slurm does not answer."""
     command = ["squeue", "--noheader", "--states=all", "--jobs", ",".join(numbers), "--format", "%i|%T|%r|%N"]
     try:
         lines = _ask(command).splitlines()
@@ -64,12 +64,12 @@ def look(numbers: Sequence[str]) -> dict[str, Seen]:
         if "Invalid job id" not in str(error):
             raise
         lines = []
-    found = {number: Seen(*rest) for number, *rest in (line.split("|", 3) for line in lines)}
-    return {number: found.get(number) or Seen(GONE) for number in numbers}
+    found = {number: QueueEntry(*rest) for number, *rest in (line.split("|", 3) for line in lines)}
+    return {number: found.get(number) or QueueEntry(GONE) for number in numbers}
 
 
 def troubled_nodes(nodes: str) -> list[str]:
-    """Return a sentence for each node of a job that is not well, as far as Slurm says; raise SlurmError."""
+    """Return a sentence for each node of a job that is down, drained or failing; raise SlurmError."""
     lines = _ask(["sinfo", "--noheader", "--Node", "--nodes", nodes, "--format", "%N|%T|%E"]).splitlines()
     found = [line.split("|", 2) for line in dict.fromkeys(lines)]
     sick = ("down", "drain", "fail", "unk", "err")
@@ -77,7 +77,7 @@ def troubled_nodes(nodes: str) -> list[str]:
 
 
 def cancel(numbers: Sequence[str]) -> None:
-    """End jobs, whether they wait or run; raise SlurmError."""
+    """Cancel waiting and running jobs; raise SlurmError."""
     _ask(["scancel", *numbers])
 
 

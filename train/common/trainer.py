@@ -1,42 +1,45 @@
-"""What every trainer of ours shares: its command line, fingerprint, recorder and banners, and its exit codes."""
+"""Code that every trainer of ours shares: command line, fingerprint, recorder, checks, banners and exit codes."""
 
 from __future__ import annotations
 
 import argparse
 import faulthandler
+import math
 import os
 import shlex
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from train.job.job import Job, JobReport
+from train.job.job import Job
 from train.job.processes import end_with_parent
 from train.job.recorder import CpuDevice, CudaDevice, StepRecorder
+from train.job.report import JobReport, MismatchError
 from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe
 from utils.errors import ConfigError, DataError
 from utils.hardware import detect as hardware
+from utils.models import ModelSpec
 from utils.provenance import origin
 from utils.provenance.digests import TOKEN_STREAM_BATCHES, sha256_json, sha256_token_stream
 from utils.results import raw_samples
 from utils.settings.config import RunConfig, load
 
+FLOAT32_RELATIVE = 1e-6
 TrainFunction = Callable[[Job, JobReport, Path, dict[str, Any]], None]
 
 
 def main(
     framework: str, initialize: Callable[[RunConfig], None], is_reporter: Callable[[], bool], train: TrainFunction
 ) -> int:
-    """Run one rank of one job: 0 for an ok result, 2 for bad input; any other error leaves a result and goes on."""
+    """Run one rank of one job; 0 for an ok result, 2 for bad input. Other errors write a result and propagate."""
     options = arguments(framework)
     end_with_parent()  # torchrun
-    faulthandler.register(
-        signal.SIGUSR1, all_threads=True
-    )  # train/job/hang_report.py asks for the stack of a rank that hangs
+    # train/job/hang_report.py requests the stack of a rank that hangs
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
     try:
         config = load(
             options.platform,
@@ -66,11 +69,11 @@ def main(
 
 
 def leave_at_once() -> None:
-    """End this rank, whose work is done and whose result is written, without taking the libraries apart.
+    """End this rank after its result is written, without the interpreter's shutdown.
 
     Seen once in some hundred jobs of two gloo ranks on a busy machine: a library's thread still runs when its object
-    is destroyed at the end of the interpreter, which aborts the process (`terminate called without an active
-    exception`) and would make a failure of a complete measurement.
+    is destroyed at the end of the interpreter. That aborts the process (`terminate called without an active
+    exception`) and would turn a complete measurement into a failure.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -78,7 +81,7 @@ def leave_at_once() -> None:
 
 
 def arguments(framework: str) -> argparse.Namespace:
-    """Parse the command line that train/launch.py writes."""
+    """Parse the command line that train/launch.py passes."""
     parser = argparse.ArgumentParser(prog=f"python -m train.train_{framework}", description=__doc__)
     parser.add_argument("--platform", required=True, choices=("amd", "nvd", "cpu"))
     parser.add_argument("--model", required=True)
@@ -98,7 +101,7 @@ def recorder(job: Job, is_reporter: bool) -> StepRecorder:
 def fingerprint(
     job: Job, prefix: Path, manifest: dict[str, Any], dataset: Any, weights_sha256: str | None
 ) -> dict[str, Any]:
-    """Return the `fingerprint` section: what was read, in which order, by which model, from which weights."""
+    """Return the `fingerprint` section: digests of data, order of samples, model and initial weights."""
     reasons = {}
     tokenizer = manifest.get("tokenizer") or {}
     if not tokenizer.get("sha256"):
@@ -121,7 +124,7 @@ def fingerprint(
 
 
 def absent(resolved: dict[str, Any]) -> dict[str, str]:
-    """Return the reasons for what a model does not have, for the `reasons` of its resolved configuration."""
+    """Return a reason for each trait that a model lacks, for the `reasons` of its resolved configuration."""
     why = {
         "rope_scaling": "this model has plain rotary frequencies",
         "sliding_window": "this model attends to every earlier token",
@@ -129,8 +132,49 @@ def absent(resolved: dict[str, Any]) -> dict[str, str]:
     return {key: reason for key, reason in why.items() if resolved[key] is None}
 
 
+def model_differences(spec: ModelSpec, resolved: Mapping[str, Any]) -> list[str]:
+    """Return the differences between the resolved configuration and the model, as `key: asked ..., built ...`.
+
+    Floats are compared with float32 precision, because rope's base is computed from frequencies of that precision.
+    """
+    wanted: dict[str, Any] = {
+        "num_layers": spec.num_layers,
+        "hidden_size": spec.hidden_size,
+        "ffn_hidden_size": spec.ffn_hidden_size,
+        "num_attention_heads": spec.num_attention_heads,
+        "num_query_groups": spec.num_query_groups,
+        "vocab_size": spec.vocab_size,
+        "norm_eps": spec.norm_epsilon,
+        "qkv_bias": spec.qkv_bias,
+        "rope_base": spec.rope_base,
+        "parameter_count": spec.parameter_count,
+    }
+    found = {key: (value, resolved[key]) for key, value in wanted.items() if resolved[key] is not None}
+    if resolved["num_layers"] is not None:  # the configuration is known
+        found["rope_scaling"] = (spec.rope_scaling and spec.rope_scaling.__dict__, resolved["rope_scaling"])
+        found["tie_word_embeddings"] = (spec.tie_word_embeddings, resolved.get("tie_word_embeddings", False))
+    return [
+        f"{key}: asked {value!r}, built {built!r}" for key, (value, built) in found.items() if not _same(value, built)
+    ]
+
+
+def check_model(spec: ModelSpec, resolved: Mapping[str, Any]) -> None:
+    """Raise MismatchError where the framework has built another model than the spec."""
+    wrong = model_differences(spec, resolved)
+    if resolved["sliding_window"] != spec.sliding_window:
+        wrong.append(f"sliding_window: asked {spec.sliding_window!r}, built {resolved['sliding_window']!r}")
+    if wrong:
+        raise MismatchError(f"the framework built another model than {spec.name}: " + "; ".join(wrong))
+
+
+def _same(value: Any, built: Any) -> bool:
+    if isinstance(value, float) and isinstance(built, float):
+        return math.isclose(value, built, rel_tol=FLOAT32_RELATIVE)
+    return bool(value == built)
+
+
 def print_start(job: Job, report: JobReport) -> None:
-    """Say, on the reporting rank, what is about to be trained on what."""
+    """Print, on the reporting rank, the model, machine and settings of the training."""
     if not (report.recorder and report.recorder.is_reporter):
         return
     config, resolved = job.config, report.resolved
@@ -151,7 +195,7 @@ def print_start(job: Job, report: JobReport) -> None:
 
 
 def print_end(job: Job, report: JobReport) -> None:
-    """Say, on the reporting rank, what was measured."""
+    """Print, on the reporting rank, the measurements."""
     if not (report.recorder and report.recorder.is_reporter):
         return
     result = report.result("ok", None)

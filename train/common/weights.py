@@ -1,7 +1,7 @@
 """INIT=equal: initial weights that are the same in every framework and on every vendor.
 
-Each parameter is drawn by its transformers name on torch's CPU generator, so that neither the order in which a
-framework builds its layers, nor how it shards them, nor a vendor's random generator changes a single weight.
+Each parameter is drawn on torch's CPU generator with a seed made from its transformers name. So the order in which a
+framework builds its layers, its sharding and the vendor's random generator do not change any weight.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ from utils.models import ModelSpec
 from utils.provenance.digests import sha256_json
 
 WeightSource = Callable[[str], torch.Tensor]
-"""Returns the float32 tensor of a parameter, whole, by its transformers name."""
+"""Returns the whole float32 tensor of a parameter by its transformers name."""
 
 
 def shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
-    """Return the shape of every parameter of the spec by transformers name, [output, input] for linear weights."""
+    """Return the shape of every parameter of the spec by transformers name, [output, input] for linear weights.
+
+    A tied output layer has no parameter of its own.
+    """
     hidden, ffn = spec.hidden_size, spec.ffn_hidden_size
     key_value = spec.num_query_groups * spec.head_dim
     named: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (spec.vocab_size, hidden)}
@@ -35,13 +38,14 @@ def shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
         named[f"{prefix}mlp.down_proj.weight"] = (hidden, ffn)
         named[f"{prefix}input_layernorm.weight"] = (hidden,)
         named[f"{prefix}post_attention_layernorm.weight"] = (hidden,)
-    return named | {"model.norm.weight": (hidden,), "lm_head.weight": (spec.vocab_size, hidden)}
+    named["model.norm.weight"] = (hidden,)
+    return named if spec.tie_word_embeddings else named | {"lm_head.weight": (spec.vocab_size, hidden)}
 
 
 class EqualWeights:
     """A WeightSource: matrices from a normal distribution of mean 0 and `std`, norms 1, biases 0.
 
-    It remembers the sha256 of every tensor it gave, for the fingerprint.
+    `digests` holds the sha256 of every tensor returned so far, for the fingerprint.
     """
 
     def __init__(self, spec: ModelSpec, seed: int, std: float) -> None:
@@ -67,7 +71,7 @@ class EqualWeights:
 
 
 def combined_digest(digests: dict[str, str]) -> str:
-    """Return one sha256 over the digests of all parameters; every rank may have given a part of them."""
+    """Return one sha256 over the digests of all parameters, gathered from the ranks, each of which may hold a part."""
     everything: dict[str, str] = dict(digests)
     if torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
         parts: list[dict[str, str]] = [{}] * torch.distributed.get_world_size()

@@ -2,37 +2,27 @@
 
 from __future__ import annotations
 
-from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    PretrainedConfig,
-    PreTrainedModel,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-)
+from typing import Any
 
-from utils.models import ModelSpec
+import transformers
+from transformers import PretrainedConfig, PreTrainedModel
 
-_CLASSES = {
-    "llama": (LlamaConfig, LlamaForCausalLM),
-    "qwen": (Qwen2Config, Qwen2ForCausalLM),
-    "mistral": (MistralConfig, MistralForCausalLM),
-}
+from utils.models import MODELS, ModelSpec
 
 
 def build_model(spec: ModelSpec, init_std: float = 0.02) -> PreTrainedModel:
     """Return the untrained model with torch's scaled-dot-product attention, in torch's default dtype (float32)."""
-    return _CLASSES[spec.name][1](build_config(spec, init_std))
+    model: PreTrainedModel = _class_of(spec, "ForCausalLM")(build_config(spec, init_std))
+    return model
 
 
 def build_config(spec: ModelSpec, init_std: float = 0.02) -> PretrainedConfig:
     """Return transformers' configuration of the spec.
 
-    transformers 5 wants rope's base inside `rope_parameters`; Mistral's `sliding_window` of W lets a token see W
-    tokens with itself, as `ModelSpec.sliding_window` means it.
+    transformers 5 wants rope's base inside `rope_parameters`. A `sliding_window` of W lets a token see W tokens with
+    itself, as in `ModelSpec.sliding_window`; a class that has this field uses a window unless it is set to None.
     """
+    config_class = _class_of(spec, "Config")
     settings = {
         "vocab_size": spec.vocab_size,
         "hidden_size": spec.hidden_size,
@@ -44,14 +34,19 @@ def build_config(spec: ModelSpec, init_std: float = 0.02) -> PretrainedConfig:
         "max_position_embeddings": spec.max_position_embeddings,
         "initializer_range": init_std,
         "rope_parameters": _rope_parameters(spec),
-        "tie_word_embeddings": False,
+        "tie_word_embeddings": spec.tie_word_embeddings,
         "attention_dropout": 0.0,
         "attn_implementation": "sdpa",
         "use_cache": False,
     }
-    if spec.name == "mistral":
+    if hasattr(config_class, "sliding_window"):
         settings["sliding_window"] = spec.sliding_window
-    return _CLASSES[spec.name][0](**settings)
+    config: PretrainedConfig = config_class(**settings)
+    return config
+
+
+def _class_of(spec: ModelSpec, ending: str) -> Any:
+    return getattr(transformers, MODELS[spec.name].transformers + ending)
 
 
 def _rope_parameters(spec: ModelSpec) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""What the transformers Trainer really runs: `resolved_config` read back from its model, optimizer and arguments."""
+"""`resolved_config` of the transformers Trainer, read back from its model, optimizer and arguments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from utils.models import RopeScaling
 
 
 def read(training: Trainer) -> dict[str, Any]:
-    """Return the `resolved_config` section of a built Trainer (`init` is the caller's to say)."""
+    """Return the `resolved_config` section of a built Trainer; the caller adds `init`."""
     resolved = _batch(training) | _model(training) | _optimizer(training)
     return resolved | {"reasons": trainer.absent(resolved)}
 
@@ -59,6 +59,7 @@ def _model(training: Trainer) -> dict[str, Any]:
         "rope_scaling": _rope_scaling(model, rope),
         # the model's forward builds the mask from its configuration, not from the attention layer
         "sliding_window": getattr(model.model.config, "sliding_window", None),
+        **({"tie_word_embeddings": True} if model.lm_head.weight is model.model.embed_tokens.weight else {}),
         "attention_backend": f"torch_{settings._attn_implementation}",
         "layer_implementation": type(model).__name__,
         "init_std": settings.initializer_range,

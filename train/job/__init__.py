@@ -1,4 +1,4 @@
-"""One job: its ranks under a watchdog, the step recorder, and the one result that it leaves however it ends.
+"""One job: its ranks under a watchdog, the step recorder, and its one result, however it ends.
 
-Imports `utils` only. Begin with `job.py`, then `supervise.py` and `outcome.py`.
+Imports `utils` only. Begin with `job.py`, then `report.py`, `supervise.py` and `outcome.py`.
 """

@@ -1,4 +1,4 @@
-"""A child process whose output is read line by line while something else is waited for."""
+"""A child process whose output is read line by line in the background."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from train.job import processes
 from utils import redact
 from utils.settings.config import ROOT
 
-LAST_WORDS_SECONDS = 5.0
+LAST_OUTPUT_SECONDS = 5.0
 
 
 class Child:
-    """A running command, tied to this process, in a process group of its own; each line goes to `on_line`.
+    """A running command that ends with this process, in a process group of its own; each line goes to `on_line`.
 
-    Start it from the main thread. `on_line` is called from another one, with the newline and without secrets, and must
+    Start it from the main thread. `on_line` is called in another thread, with the newline and without secrets, and must
     not raise.
     """
 
@@ -29,7 +29,7 @@ class Child:
         environment: Mapping[str, str] | None = None,
         folder: Path = ROOT,
     ) -> None:
-        """Start it in `folder`."""
+        """Start the command in `folder`."""
         self.process = subprocess.Popen(
             command,
             cwd=folder,
@@ -47,14 +47,14 @@ class Child:
         self._reader.start()
 
     def has_ended(self) -> bool:
-        """Whether the command itself has ended; processes that it started may still run."""
+        """True if the command itself has ended; processes that it started may still run."""
         return self.process.poll() is not None
 
     def close(self, grace_seconds: float) -> int:
-        """End what is left of the command and all below this process, read its last words, return its exit code."""
+        """End all processes below this one, read the last output, and return the exit code of the command."""
         processes.end_descendants(grace_seconds)
         exit_code = self.process.wait()
-        self._reader.join(LAST_WORDS_SECONDS)
+        self._reader.join(LAST_OUTPUT_SECONDS)
         return exit_code
 
 

@@ -1,6 +1,7 @@
-"""What the ranks of a hanging job are doing: use of cores and GPUs, memory, and the stack of every rank.
+"""Report of a hanging job: use of cores and GPUs, memory, and the stack of every rank.
 
-100 % utilisation means nothing here: ranks that wait for one another in a collective show it too. The stacks tell.
+100 % utilisation proves nothing here: ranks that wait for one another in a collective show it too. The stacks show the
+cause.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from train.job import processes
 
 SAMPLE_SECONDS = 1.0
 STACK_SECONDS = 1.0
-"""Time for a rank to print its stack before the next one is asked."""
+"""Time for a rank to print its stack before the next rank is signalled."""
 TOOL_TIMEOUT_SECONDS = 20
 GPU_TOOLS = (
     ["nvidia-smi", "--query-gpu=index,utilization.gpu,memory.used,memory.total", "--format=csv,noheader"],
@@ -27,7 +28,7 @@ GPU_TOOLS = (
 
 
 def kernel_oom_kills() -> int:
-    """Return how many processes the kernel has ended for want of memory since it was started (/proc/vmstat)."""
+    """Return how many processes the kernel has ended since boot because memory ran out (/proc/vmstat)."""
     for line in Path("/proc/vmstat").read_text().splitlines():
         name, count = line.split()
         if name == "oom_kill":
@@ -35,25 +36,25 @@ def kernel_oom_kills() -> int:
     return 0
 
 
-def describe_ranks(say: Callable[[str], None]) -> str:
-    """Return use and memory of each rank in one line; stacks and the GPU tools' tables go to `say`, line by line."""
+def describe_ranks(write: Callable[[str], None]) -> str:
+    """Return use and memory of each rank in one line; write stacks and the GPU tools' tables, line by line."""
     ranks = _ranks()
     if not ranks:
         return "no rank was running"
     use = _use(ranks)
     for rank, process in sorted(ranks.items()):
-        say(f"--- stack of rank {rank} (process {process.pid}), the newest call first\n")
-        _print_stack(process, say)
+        write(f"--- stack of rank {rank} (process {process.pid}), the newest call first\n")
+        _print_stack(process, write)
     for command in GPU_TOOLS:
         if shutil.which(command[0]):
-            say(f"--- {' '.join(command)}\n")
-            _print_output(command, say)
+            write(f"--- {' '.join(command)}\n")
+            _print_output(command, write)
             use += f"; use of the GPUs ({command[0]}) is in the log"
     return use + "; the stack of every rank is in the log"
 
 
 def _ranks() -> dict[int, psutil.Process]:
-    """Return the processes that torchrun started, by their RANK (its children's children have it as well)."""
+    """Return the processes that torchrun started, by RANK; their own children, which inherit RANK, are left out."""
     found: dict[int, psutil.Process] = {}
     for process in processes.descendants():
         try:
@@ -74,25 +75,25 @@ def _use(ranks: dict[int, psutil.Process]) -> str:
 
 
 def _cpu_percent(process: psutil.Process) -> str:
-    """What the process used since the last call of this: 100 % is one core."""
+    """Return the use since the last call, where 100 % is one core, and the memory."""
     try:
         return f"{process.cpu_percent():.0f} % of a core, {process.memory_info().rss / 1e9:.1f} GB resident"
     except psutil.Error:
         return "ended"
 
 
-def _print_stack(process: psutil.Process, say: Callable[[str], None]) -> None:
+def _print_stack(process: psutil.Process, write: Callable[[str], None]) -> None:
     if _catches(process, signal.SIGUSR1):  # train/common/trainer.py has faulthandler print to the log on it
         processes.send(process, signal.SIGUSR1)
         time.sleep(STACK_SECONDS)
     elif shutil.which("py-spy"):
-        _print_output(["py-spy", "dump", "--pid", str(process.pid)], say)
+        _print_output(["py-spy", "dump", "--pid", str(process.pid)], write)
     else:
-        say("not to be had: the rank was still importing, and py-spy is not installed\n")
+        write("not available: the rank was still importing, and py-spy is not installed\n")
 
 
 def _catches(process: psutil.Process, number: signal.Signals) -> bool:
-    """Whether the process has a handler for the signal; without one it would die of it (proc(5): SigCgt)."""
+    """Return True if the process has a handler for the signal; without one it would end (proc(5): SigCgt)."""
     try:
         status = Path(f"/proc/{process.pid}/status").read_text()
     except OSError:
@@ -101,13 +102,13 @@ def _catches(process: psutil.Process, number: signal.Signals) -> bool:
     return bool(int(caught, 16) >> (number - 1) & 1)
 
 
-def _print_output(command: list[str], say: Callable[[str], None]) -> None:
+def _print_output(command: list[str], write: Callable[[str], None]) -> None:
     try:
         ran = subprocess.run(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=TOOL_TIMEOUT_SECONDS
         )
     except subprocess.TimeoutExpired:
-        say(f"{command[0]} did not answer in {TOOL_TIMEOUT_SECONDS} s\n")
+        write(f"{command[0]} did not answer in {TOOL_TIMEOUT_SECONDS} s\n")
         return
     for line in ran.stdout.splitlines():
-        say(line + "\n")
+        write(line + "\n")

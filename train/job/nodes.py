@@ -1,8 +1,8 @@
-"""The nodes of one job: they meet in OUTPUT_DIR, agree on the attempt, and tell node 0 how each of them ended.
+"""The nodes of one job: they meet in OUTPUT_DIR, agree on the attempt, and report to node 0 how each of them ended.
 
-They meet in files, because OUTPUT_DIR has to be the same folder on all of them anyway: the rank that holds the result
-may run on any node, and node 0 accounts for all. Each node says again and again that it is there, so what an earlier
-job left behind is not taken for one that waits. When nobody is missing, node 0 answers with what holds for all.
+They exchange files, because OUTPUT_DIR must be the same folder on all of them anyway: the rank that writes the result
+may run on any node, and node 0 finalizes it. Each node rewrites its file again and again, so that a file of an earlier
+job is not taken for a waiting node. When all nodes are there, node 0 writes what applies to all of them.
 """
 
 from __future__ import annotations
@@ -24,50 +24,50 @@ from utils.results.store import write_json
 
 POLL_SECONDS = 0.5
 ENDINGS_SECONDS = 20.0
-"""How long node 0 waits, when its own ranks have ended, to hear how the others did: the time that torchrun gives its
-ranks to end by themselves, and what a network file system takes to show a new file."""
-TOLD = ("exit_code", "last_lines", "stopped_by", "overdue", "signals", "kernel_oom_kills")
-"""What a node tells of its ending."""
+"""Longest time that node 0, after the end of its own ranks, waits for the reports of the others: the time that torchrun
+gives its ranks to end by themselves, and the delay of a network file system."""
+REPORTED = ("exit_code", "last_lines", "stopped_by", "overdue", "signals", "kernel_oom_kills")
+"""Fields of `Ending` that a node reports."""
 
 
 class NodesError(RuntimeError):
-    """The nodes of a job have not come together; the message says who is missing and what to do."""
+    """The nodes of a job did not come together; the message names the missing ones and what to do."""
 
 
 @dataclass(frozen=True)
 class Meeting:
-    """What holds for all nodes of a job."""
+    """Attempt, session and hosts, which are the same for all nodes of a job."""
 
     attempt: int
     session: str
     hosts: tuple[str, ...]
-    """By number of the node."""
+    """In the order of NODE_RANK."""
 
 
 def folder(job: Job) -> Path:
-    """Return where the nodes of a job meet; it is gone when none of them runs."""
+    """Return the folder in which the nodes of a job meet; it exists only while they run."""
     label = f"{job.config.label}_" if job.config.label else ""
     return job.config.output_dir / "logs" / f".{label}{job.name}.nodes"
 
 
 def environment(job: Job, meeting: Meeting) -> dict[str, str]:
-    """Return what the ranks of each node have to know for a result that says where it comes from."""
+    """Return the environment variables from which the ranks of each node take machine and hosts for the result."""
     return {"TPRIMAT_MACHINE": machine(job.config), "TPRIMAT_HOSTS": ",".join(meeting.hosts)}
 
 
 def gather(job: Job, identity: str, limit_seconds: float, stop: processes.StopRequest) -> Meeting:
-    """Wait, on node 0, until every other node is there, and tell them to start; raise NodesError.
+    """On node 0, wait until every other node is there and let them start; raise NodesError.
 
-    `identity` is the job's on this node: a node with other settings, data or code is not let in.
+    `identity` is the job's identity on this node; a node with other settings, data or code is refused.
     """
     place = folder(job)
     for stale in (place / "start.json", *place.glob("ended*.json")):
         stale.unlink(missing_ok=True)
     here = _wait_for_all(job, limit_seconds, stop)
-    meeting = Meeting(job.attempt, secrets.token_hex(6), (platform.node(), *(said["host"] for said in here.values())))
-    strangers = [f"node {node} ({said['host']})" for node, said in here.items() if said["identity"] != identity]
-    error = f"{', '.join(strangers)}: not the settings, data or code of node 0; make them equal" if strangers else None
-    nonces = {str(node): said["nonce"] for node, said in here.items()}
+    meeting = Meeting(job.attempt, secrets.token_hex(6), (platform.node(), *(node["host"] for node in here.values())))
+    others = [f"node {node} ({one['host']})" for node, one in here.items() if one["identity"] != identity]
+    error = f"{', '.join(others)}: not the settings, data or code of node 0; make them equal" if others else None
+    nonces = {str(node): one["nonce"] for node, one in here.items()}
     write_json(asdict(meeting) | {"nonces": nonces, "error": error}, place / "start.json")
     if error is not None:
         raise NodesError(error)
@@ -75,15 +75,15 @@ def gather(job: Job, identity: str, limit_seconds: float, stop: processes.StopRe
 
 
 def _wait_for_all(job: Job, limit_seconds: float, stop: processes.StopRequest) -> dict[int, dict[str, Any]]:
-    """Return what each of the other nodes says of itself, by its number; one counts once it is seen to say it again."""
+    """Return the file of each other node, by its number; a node counts once its file has been seen to change."""
     first: dict[int, dict[str, Any]] = {}
     here: dict[int, dict[str, Any]] = {}
     deadline = time.monotonic() + limit_seconds
     while missing := [node for node in range(1, job.config.nodes) if node not in here]:
         for node in missing:
-            said = _read(folder(job) / f"node{node}.json")
-            if said is not None and said != first.setdefault(node, said):
-                here[node] = said
+            current = _read(folder(job) / f"node{node}.json")
+            if current is not None and current != first.setdefault(node, current):
+                here[node] = current
         if stop.signal is not None:
             raise NodesError(f"interrupted by {stop.signal.name} while waiting for {_numbers(missing)}")
         if time.monotonic() > deadline:
@@ -97,7 +97,7 @@ def _wait_for_all(job: Job, limit_seconds: float, stop: processes.StopRequest) -
 
 
 def join(job: Job, identity: str, limit_seconds: float, stop: processes.StopRequest) -> Meeting:
-    """Say, on another node than 0, that this one is there, until node 0 says start; raise NodesError."""
+    """On a node other than 0, announce this node until node 0 lets it start; raise NodesError."""
     place, node, nonce, beat = folder(job), job.config.node_rank, secrets.token_hex(6), 0
     deadline = time.monotonic() + limit_seconds
     while True:
@@ -121,55 +121,57 @@ def join(job: Job, identity: str, limit_seconds: float, stop: processes.StopRequ
     return Meeting(start["attempt"], start["session"], tuple(start["hosts"]))
 
 
-def tell(job: Job, meeting: Meeting, ending: Ending) -> None:
-    """Let node 0 know how this node's ranks ended; does nothing where node 0 waits no longer."""
+def report_ending(job: Job, meeting: Meeting, ending: Ending) -> None:
+    """Report to node 0 how this node's ranks ended; do nothing if node 0 does not wait any more."""
     place = folder(job)
     if place.is_dir():
-        said = {key: getattr(ending, key) for key in TOLD} | {"session": meeting.session}
-        write_json(said, place / f"ended{job.config.node_rank}.json")
+        report = {key: getattr(ending, key) for key in REPORTED} | {"session": meeting.session}
+        write_json(report, place / f"ended{job.config.node_rank}.json")
 
 
-def account(job: Job, meeting: Meeting, ending: Ending, stop: processes.StopRequest) -> Ending:
-    """Return, on node 0, the ending with what the other nodes tell of theirs, once all have or the wait is over."""
-    told: dict[int, dict[str, Any]] = {}
+def collect_endings(job: Job, meeting: Meeting, ending: Ending, stop: processes.StopRequest) -> Ending:
+    """On node 0, return the ending together with the reports of the other nodes, once all are there or time is up."""
+    reports: dict[int, dict[str, Any]] = {}
     deadline = time.monotonic() + ENDINGS_SECONDS
     others = range(1, job.config.nodes)
-    while len(told) < len(others) and time.monotonic() < deadline and not stop:
+    while len(reports) < len(others) and time.monotonic() < deadline and not stop:
         for node in others:
-            said = _read(folder(job) / f"ended{node}.json")
-            if said is not None and said["session"] == meeting.session:
-                told[node] = said
+            report = _read(folder(job) / f"ended{node}.json")
+            if report is not None and report["session"] == meeting.session:
+                reports[node] = report
         time.sleep(POLL_SECONDS / 2)
     overdue = (
-        f"node {node} ({meeting.hosts[node]}): {said['overdue']}" for node, said in told.items() if said["overdue"]
+        f"node {node} ({meeting.hosts[node]}): {one['overdue']}" for node, one in reports.items() if one["overdue"]
     )
-    signals = {int(rank): Signals(number) for said in told.values() for rank, number in said["signals"].items()}
+    signals = {int(rank): Signals(number) for one in reports.values() for rank, number in one["signals"].items()}
     return replace(
         ending,
-        last_lines=ending.last_lines + [f"node {node}: {line}" for node in told for line in told[node]["last_lines"]],
+        last_lines=ending.last_lines
+        + [f"node {node}: {line}" for node in reports for line in reports[node]["last_lines"]],
         overdue=ending.overdue or next(overdue, None),
         signals=signals | ending.signals,
-        kernel_oom_kills=ending.kernel_oom_kills + sum(said["kernel_oom_kills"] for said in told.values()),
-        nodes=[line for node in others if (line := _bad_news(node, meeting, told.get(node), ending)) is not None],
+        kernel_oom_kills=ending.kernel_oom_kills + sum(one["kernel_oom_kills"] for one in reports.values()),
+        nodes=[line for node in others if (line := _failure(node, meeting, reports.get(node), ending)) is not None],
     )
 
 
 def close(job: Job) -> None:
-    """Take the meeting place away; node 0 does it last."""
+    """Remove the meeting folder; node 0 does this last."""
     shutil.rmtree(folder(job), ignore_errors=True)
 
 
-def _bad_news(node: int, meeting: Meeting, said: dict[str, Any] | None, ending: Ending) -> str | None:
+def _failure(node: int, meeting: Meeting, report: dict[str, Any] | None, ending: Ending) -> str | None:
     who = f"node {node} ({meeting.hosts[node]})"
-    if said is None:
+    if report is None:
         if ending.exit_code == 0 or ending.stopped_by is not None:
             return None
         return f"{who} did not say how it ended: the machine, its launcher or the network is gone"
-    if said["stopped_by"] is not None:
-        return f"{who} was interrupted by {Signals(said['stopped_by']).name}"
-    if said["exit_code"] < 0:
-        return f"the launcher of the ranks on {who} was ended by {Signals(-said['exit_code']).name}"
-    return f"{who} ended with exit code {said['exit_code']}" if said["exit_code"] else None
+    if report["stopped_by"] is not None:
+        return f"{who} was interrupted by {Signals(report['stopped_by']).name}"
+    code = int(report["exit_code"])
+    if code == 0:
+        return None
+    return f"{'the launcher of the ranks on ' if code < 0 else ''}{who} {processes.how_ended(code)}"
 
 
 def _numbers(nodes: list[int]) -> str:
@@ -177,7 +179,7 @@ def _numbers(nodes: list[int]) -> str:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """Return what a file of a meeting says, None where it is not there (yet)."""
+    """Return the content of a file of a meeting, None if it is not there yet or is being written."""
     try:
         return dict(json.loads(path.read_text(encoding="utf8")))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What to say of a job that ran out of memory: how much it held, and the micro batch that should fit instead."""
+"""Advice for a job that ran out of memory: how much it held, and the micro batch that should fit instead."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from utils.settings.config import RunConfig
 
 
 def memory_at(device: Device | None) -> str:
-    """Return what the device held when it ran out, in GB; `device` is None where the job had not asked it yet."""
+    """Return how much the device held when it ran out, in GB; `device` is None before the first step."""
     if device is None:
         return "the memory at that point is unknown: it was before the first step"
     reserved = device.peak_reserved_gb()
@@ -18,7 +18,7 @@ def memory_at(device: Device | None) -> str:
 
 
 def advice(config: RunConfig, framework: str, spec: ModelSpec, capacity_gb: float | None) -> str:
-    """Return which smaller micro batch should fit by the estimate (utils/memory/estimate.py), or what else to do.
+    """Return the smaller micro batch that should fit by the estimate (utils/memory/estimate.py), or another remedy.
 
     `capacity_gb` is the memory of one device (on a CPU: of one rank); None where it is unknown.
     """

@@ -1,7 +1,7 @@
-"""What the end of a job means: see that one true result stands, whatever killed the job, and say what it is.
+"""The one result of a job, however it ended, and the exit code that follows from it.
 
-A trainer writes its own result and knows most. It is overruled where the launcher knows better: a rank that loses its
-neighbour reports a broken connection, and only the launcher has seen that the neighbour was killed.
+Up to four parties see how a job ends: a rank, the launcher of the ranks, the process that started the launcher (the
+matrix) and Slurm. Each gives its account to `finalize_result`, the only place that decides what the result holds.
 """
 
 from __future__ import annotations
@@ -12,36 +12,119 @@ from pathlib import Path
 from signal import Signals
 from typing import Any
 
-from train.job.job import Job
+from train.job.job import Job, log_path
 from train.job.oom import advice
+from train.job.processes import SIGNAL_EXIT_CODE, TIMEOUT_EXIT_CODE, how_ended
+from train.job.rank_output import progress
 from train.job.reserve import release_reserve, remove_leftovers
 from train.job.supervise import Ending
 from utils.memory.estimate import cpu_capacity_gb
 from utils.results import store
 
-TIMEOUT_EXIT_CODE = 124
-"""As timeout(1) has it."""
-SIGNAL_EXIT_CODE = 128
-"""Plus the number of the signal, as shells have it."""
 CRASHES = (Signals.SIGKILL, Signals.SIGSEGV, Signals.SIGBUS, Signals.SIGILL, Signals.SIGFPE)
-"""Ends of a rank that explain the errors of the others. SIGABRT does not: collective libraries abort on such errors."""
+"""Signals that explain the errors of the other ranks. SIGABRT does not: collective libraries abort on such errors."""
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """What a result says of the attempt that it stands for, when the launcher has to write it."""
+    """One attempt at a job, with what its result records of it."""
 
     job: Job
     identity: str
     command: str
     started_utc: str
 
+    def empty_result(self, status: str, reason: str | None) -> dict[str, Any]:
+        """Return a result of this attempt without measurements."""
+        return self.job.empty_result(status, reason, self.identity, self.command, self.started_utc)
+
+
+@dataclass(frozen=True)
+class RankEnd:
+    """Account of a rank, or of a launcher that could start none: its result."""
+
+    result: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class LauncherEnd:
+    """Account of the process that started the launcher (the matrix), or of Slurm, after the launcher has ended."""
+
+    before: tuple[int, int] | None
+    """`stamp` of the result before the launcher was started; a file that still has it belongs to an earlier attempt."""
+    reason: str
+    """For a launcher that left no result."""
+    status: str | None = None
+    """None: `failed` for a launcher that left no result, else the launcher's own status."""
+    cause: str | None = None
+    """The end from outside, which the launcher cannot know; None if there was none."""
+
+
+def finalize_result(attempt: Attempt, account: RankEnd | Ending | LauncherEnd) -> bool:
+    """Write the result that follows from an account, where it overrules the file; return whether it was written.
+
+    | account | no result of this attempt | an ok result | any other result |
+    |---|---|---|---|
+    | `RankEnd` | is written | stays | stays: the first rank that fails knows the cause |
+    | `Ending` (launcher): interrupted by a signal | failed | stays: all was measured before | failed |
+    | ... overdue (watchdog) | timeout | timeout | timeout |
+    | ... a rank crashed (CRASHES) | failed; oom if memory ran out | the same | the same; oom, nan stay |
+    | ... another node failed, or the exit code is not 0 | failed | failed | its reason and the nodes'; oom, nan stay |
+    | ... exit code 0, nothing else known | failed | stays | stays |
+    | `LauncherEnd` of the matrix | failed | stays | stays |
+    | `LauncherEnd` of Slurm | status by Slurm's state | stays | where Slurm ended the job: its cause, then the reason |
+
+    Measurements that are in the file stay in it. A `LauncherEnd` keeps the result of an earlier attempt among the
+    superseded ones. Raises OSError where the disk refuses and ResultError for a damaged file.
+    """
+    if isinstance(account, RankEnd):
+        return _finalize_rank(attempt.job.result_path, account.result)
+    if isinstance(account, LauncherEnd):
+        return _finalize_launcher(attempt, account)
+    return _finalize_ranks(attempt, account)
+
 
 def settle(attempt: Attempt, ending: Ending) -> int:
-    """Make sure that a true result stands, say on stderr what it is unless it is ok, and return the exit code."""
+    """Finalize the result of a job whose ranks have ended, print it on stderr unless it is ok, return the exit code."""
+    finalize_result(attempt, ending)
+    result = store.read(attempt.job.result_path)
+    if result["status"] != "ok":
+        print(f"{attempt.job.name}: {result['status']}: {result['reason']}", file=sys.stderr)
+    return exit_code(ending, result["status"])
+
+
+def exit_code(ending: Ending, status: str) -> int:
+    """Return the exit code of a launcher whose job ended with `status`; 0 only for ok."""
+    if ending.stopped_by is not None:
+        return SIGNAL_EXIT_CODE + ending.stopped_by
+    if status == "timeout":
+        return TIMEOUT_EXIT_CODE
+    if status == "ok":
+        return ending.exit_code
+    return ending.exit_code if ending.exit_code > 0 else 1
+
+
+def stamp(path: Path) -> tuple[int, int] | None:
+    """Return inode and modification time, of which one changes when a file is replaced; None for a missing file."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
+def _finalize_rank(path: Path, result: dict[str, Any]) -> bool:
+    if result["status"] != "ok":
+        release_reserve(path)
+    is_written = store.write(result, path, replace=False)
+    release_reserve(path)
+    return is_written
+
+
+def _finalize_ranks(attempt: Attempt, ending: Ending) -> bool:
     path = attempt.job.result_path
     release_reserve(path)
-    written = _written(path)
+    written = store.read(path) if path.exists() else None
     verdict = _verdict(ending, written)
     if verdict is not None:
         status, reason = verdict
@@ -49,33 +132,41 @@ def settle(attempt: Attempt, ending: Ending) -> int:
             reason += f"; {_advice(attempt.job, written)}"
         if ending.log_error:
             reason += f"\nthe log is incomplete: {ending.log_error}"
-        leave(attempt, status, reason, written)
-        written = store.read(path)
+        _write(attempt, status, reason, written)
     remove_leftovers(path)
-    assert written is not None
-    if written["status"] != "ok":
-        print(f"{attempt.job.name}: {written['status']}: {written['reason']}", file=sys.stderr)
-    return _exit_code(ending, written["status"])
+    return verdict is not None
 
 
-def leave(attempt: Attempt, status: str, reason: str, written: dict[str, Any] | None = None) -> None:
-    """Write a result with this status; what the trainer had `written` of the same attempt is kept in it."""
-    if written is None:
-        written = attempt.job.empty_result(status, reason, attempt.identity, attempt.command, attempt.started_utc)
-    store.write(written | {"status": status, "reason": reason}, attempt.job.result_path)
+def _finalize_launcher(attempt: Attempt, end: LauncherEnd) -> bool:
+    path = attempt.job.result_path
+    if stamp(path) in (None, end.before):
+        remove_leftovers(path)
+        _write(_renumbered(attempt), end.status or "failed", end.reason)
+        return True
+    if end.cause is None or (written := store.read(path))["status"] == "ok":
+        return False
+    _write(attempt, end.status or written["status"], f"{end.cause}; its launcher says: {written['reason']}", written)
+    return True
 
 
-def _written(path: Path) -> dict[str, Any] | None:
-    return store.read(path) if path.exists() else None
+def _renumbered(attempt: Attempt) -> Attempt:
+    """Return the attempt under its own number, with the result of an earlier one set aside."""
+    number = store.set_aside(attempt.job.result_path)
+    while log_path(attempt.job.numbered(number + 1)).exists():
+        number += 1
+    return Attempt(attempt.job.numbered(number), attempt.identity, attempt.command, attempt.started_utc)
+
+
+def _write(attempt: Attempt, status: str, reason: str, written: dict[str, Any] | None = None) -> None:
+    result = written or attempt.empty_result(status, reason)
+    store.write(result | {"status": status, "reason": reason}, attempt.job.result_path)
 
 
 def _verdict(ending: Ending, written: dict[str, Any] | None) -> tuple[str, str] | None:
-    """Return status and reason where the launcher's word counts, None where the trainer's own result stands."""
+    """Return status and reason where the launcher overrules the ranks, None where their result stays."""
     status = written["status"] if written else None
     if ending.stopped_by is not None:
-        if status == "ok":
-            return None  # all was measured and written before the interrupt
-        return "failed", f"interrupted by {ending.stopped_by.name} {_where(ending)}"
+        return None if status == "ok" else ("failed", f"interrupted by {ending.stopped_by.name} {_where(ending)}")
     if ending.overdue is not None:
         done = "the result was written, but the ranks did not end; " if status == "ok" else ""
         return "timeout", done + ending.overdue
@@ -84,14 +175,11 @@ def _verdict(ending: Ending, written: dict[str, Any] | None) -> tuple[str, str] 
     crashed = {rank: number for rank, number in ending.signals.items() if number in CRASHES}
     if crashed:
         return _crash(ending, crashed, written)
+    last_lines = "; last lines of its log:\n" + "\n".join(ending.last_lines)
     if status is None:
-        return "failed", f"{_how(ending)} {_where(ending)} and left no result; last lines of its log:\n" + "\n".join(
-            ending.last_lines
-        )
+        return "failed", f"{_how(ending)} {_where(ending)} and left no result{last_lines}"
     if status == "ok" and ending.exit_code != 0:
-        return "failed", f"the result was complete, then {_how(ending)}; last lines of its log:\n" + "\n".join(
-            ending.last_lines
-        )
+        return "failed", f"the result was complete, then {_how(ending)}{last_lines}"
     if ending.nodes and written:
         before = "the result was complete, then " if status == "ok" else f"{written['reason'].strip()}\n"
         return "failed", before + "; ".join(ending.nodes)
@@ -99,8 +187,8 @@ def _verdict(ending: Ending, written: dict[str, Any] | None) -> tuple[str, str] 
 
 
 def _crash(ending: Ending, crashed: dict[int, Signals], written: dict[str, Any] | None) -> tuple[str, str]:
-    who = ", ".join(f"rank {rank} was ended by {number.name}" for rank, number in sorted(crashed.items()))
-    reason = f"{who} {_where(ending)}"
+    ranks = ", ".join(f"rank {rank} {how_ended(-number)}" for rank, number in sorted(crashed.items()))
+    reason = f"{ranks} {_where(ending)}"
     is_oom = ending.kernel_oom_kills > 0 and Signals.SIGKILL in crashed.values()
     if is_oom:
         reason += f"; the kernel ended {ending.kernel_oom_kills} process(es) for want of memory meanwhile"
@@ -118,25 +206,10 @@ def _advice(job: Job, written: dict[str, Any] | None) -> str:
 
 
 def _how(ending: Ending) -> str:
-    if ending.exit_code < 0:
-        how = f"the launcher of the ranks was ended by {Signals(-ending.exit_code).name}"
-    else:
-        how = f"the trainer ended with exit code {ending.exit_code}"
-    return "; ".join([*ending.nodes, how])
+    process = "the launcher of the ranks" if ending.exit_code < 0 else "the trainer"
+    return "; ".join([*ending.nodes, f"{process} {how_ended(ending.exit_code)}"])
 
 
 def _where(ending: Ending) -> str:
     step = ending.last_step
-    if step is None:
-        return "before the first step was finished"
-    return f"after step {step.number} of {step.total} (loss {step.loss:.4f}, {step.memory_gb:.1f} GB)"
-
-
-def _exit_code(ending: Ending, status: str) -> int:
-    if ending.stopped_by is not None:
-        return SIGNAL_EXIT_CODE + ending.stopped_by
-    if status == "timeout":
-        return TIMEOUT_EXIT_CODE
-    if status == "ok":
-        return ending.exit_code
-    return ending.exit_code if ending.exit_code > 0 else 1
+    return progress(step) + (f" (loss {step.loss:.4f}, {step.memory_gb:.1f} GB)" if step else "")

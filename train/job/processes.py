@@ -1,9 +1,9 @@
-"""Processes that never outlive their purpose: tied to their parent, found wherever they went, ended in order.
+"""Supervision of processes: none outlives its parent, all descendants are found, and all are ended in order.
 
-A process group alone does not hold a job together: torchrun puts each rank into a session of its own. So whoever starts
-a job adopts what its children leave behind (PR_SET_CHILD_SUBREAPER) and can then find every process of the job below
-itself; and the kernel signals a child when its parent dies (PR_SET_PDEATHSIG), so that a launcher that is killed takes
-its job along. Linux only; see prctl(2).
+A process group does not hold a job together, because torchrun puts each rank into a session of its own. So a process
+that starts a job adopts its orphaned descendants (PR_SET_CHILD_SUBREAPER) and finds every process of the job below
+itself. The kernel signals a child when its parent dies (PR_SET_PDEATHSIG), so a killed launcher takes its job along.
+Linux only; see prctl(2).
 """
 
 from __future__ import annotations
@@ -23,12 +23,21 @@ PR_SET_CHILD_SUBREAPER = 36
 _LIBC = ctypes.CDLL(None, use_errno=True)  # now: between fork and exec nothing may be loaded
 KILL_WAIT_SECONDS = 20.0
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNAL_EXIT_CODE = 128
+"""Plus the number of the signal, as in shells."""
+TIMEOUT_EXIT_CODE = 124
+"""As in timeout(1)."""
+
+
+def how_ended(exit_code: int) -> str:
+    """Return how a process ended, in words; a negative exit code means a signal, as in subprocess."""
+    return f"was ended by {signal.Signals(-exit_code).name}" if exit_code < 0 else f"ended with exit code {exit_code}"
 
 
 def end_with_parent(number: signal.Signals = signal.SIGKILL, parent: int | None = None) -> None:
-    """Have the kernel send `number` to this process when its parent dies; send it now where `parent` is dead already.
+    """Make the kernel send `number` to this process when its parent dies; send it now if `parent` is dead already.
 
-    It holds across exec, not across fork.
+    This holds across exec, not across fork.
     """
     _prctl(PR_SET_PDEATHSIG, number)
     if parent is not None and os.getppid() != parent:
@@ -38,7 +47,7 @@ def end_with_parent(number: signal.Signals = signal.SIGKILL, parent: int | None 
 def tied() -> Callable[[], None]:
     """Return a `preexec_fn` for subprocess.Popen: the child gets SIGTERM when this process dies.
 
-    Start such a child from the main thread: what the kernel watches is the thread.
+    Start such a child from the main thread: the kernel watches the thread that started it.
     """
     parent = os.getpid()
     return lambda: end_with_parent(signal.SIGTERM, parent)
@@ -50,15 +59,15 @@ def adopt_orphans() -> None:
 
 
 def descendants() -> list[psutil.Process]:
-    """Return all living processes below this one (zombies are none)."""
+    """Return all living processes below this one, without zombies."""
     return [process for process in psutil.Process().children(recursive=True) if _is_alive(process)]
 
 
 def end_descendants(grace_seconds: float) -> list[psutil.Process]:
-    """End everything below this process: SIGTERM to all, SIGKILL to what is left after `grace_seconds`.
+    """End all processes below this one: SIGTERM to all, SIGKILL to those that still run after `grace_seconds`.
 
-    Returns the processes that were found. Raises TimeoutError where one survives SIGKILL (it waits in the kernel, as
-    on a broken device or network file system).
+    Returns the processes that were found. Raises TimeoutError if one survives SIGKILL, because it waits in the kernel
+    for a broken device or network file system.
     """
     found = descendants()
     for number, seconds in ((signal.SIGTERM, grace_seconds), (signal.SIGKILL, KILL_WAIT_SECONDS)):
@@ -79,13 +88,13 @@ def end_descendants(grace_seconds: float) -> list[psutil.Process]:
 
 
 def send(process: psutil.Process, number: signal.Signals) -> None:
-    """Send a signal to a process that may have ended by itself."""
+    """Send a signal to a process; do nothing if it has ended."""
     with suppress(psutil.NoSuchProcess):
         process.send_signal(number)
 
 
 class StopRequest:
-    """The signal that asked this program to stop, once there was one; false until then."""
+    """The first signal that asked this program to stop; false until it arrives."""
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
@@ -93,10 +102,14 @@ class StopRequest:
     def __bool__(self) -> bool:
         return self.signal is not None
 
+    def exit_code(self, otherwise: int) -> int:
+        """Return 128 + the number of the signal, `otherwise` without one."""
+        return otherwise if self.signal is None else SIGNAL_EXIT_CODE + self.signal
+
 
 @contextmanager
 def stop_request() -> Iterator[StopRequest]:
-    """Note SIGINT, SIGTERM and SIGHUP instead of dying of them; a signal that is ignored (nohup) stays ignored."""
+    """Record SIGINT, SIGTERM and SIGHUP instead of ending on them; a signal that is ignored (nohup) stays ignored."""
     request = StopRequest()
 
     def note(number: int, frame: object) -> None:

@@ -1,4 +1,4 @@
-"""What the ranks of a job print: kept, shown, and read for steps and for torchrun's own report of who was killed."""
+"""The output of a job: kept in the log, shown, and read for finished steps and torchrun's report of failed ranks."""
 
 from __future__ import annotations
 
@@ -18,35 +18,60 @@ LAST_LINES = 12
 _FAILED_RANK = re.compile(r"^\s*rank\s*: (?P<rank>\d+) ")
 _FAILED_EXIT = re.compile(r"^\s*exitcode\s*: (?P<code>-?\d+) ")
 _REPORT = re.compile(r"[EW]\d{4} .*(failed \(exitcode|Sending process|Unable to shutdown)")
-"""Where torchrun's own report of a failed rank begins; what the ranks said stands before it."""
+"""Beginning of torchrun's report of a failed rank; the output of the ranks comes before it."""
 _FORCED = "forcefully exiting via"
-"""torchrun says so when it ends by SIGKILL a rank that did not heed SIGTERM."""
+"""torchrun prints this when it ends a rank by SIGKILL that did not end on SIGTERM."""
 
 
-class Said:
-    """What the ranks of a node print, read for steps and for torchrun's own report."""
+def progress(step: Step | None) -> str:
+    """Return how far a job came, in words."""
+    return f"after step {step.number} of {step.total}" if step else "before the first step was finished"
 
-    def __init__(self) -> None:
-        self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
+
+class OutputReader:
+    """Reader of a job's output: the last step, and the last lines that report none."""
+
+    def __init__(self, last_lines: int = LAST_LINES) -> None:
+        self.last_lines: deque[str] = deque(maxlen=last_lines)
         self.last_step: Step | None = None
         self.last_step_at: float | None = None
-        """time.monotonic() of the last step's line."""
+        """time.monotonic() when its line came."""
+
+    def take(self, line: str) -> None:
+        """Read one line, with its newline."""
+        step = parse_step(line)
+        if step is not None:
+            self.take_step(step, line)
+        elif line.strip() and not is_raw(line):
+            self.take_text(line.rstrip())
+
+    def take_step(self, step: Step, line: str) -> None:
+        """Note a finished step and when its line came."""
+        self.last_step, self.last_step_at = step, time.monotonic()
+
+    def take_text(self, text: str) -> None:
+        """Keep a line that reports no step and holds no raw samples."""
+        self.last_lines.append(text)
+
+
+class RankReader(OutputReader):
+    """Reader of the output of a node's ranks, with torchrun's report of failed ranks."""
+
+    def __init__(self) -> None:
+        super().__init__()
         self.signals: dict[int, Signals] = {}
+        """Signal that ended a rank, by rank, without those that torchrun sent itself."""
         self._failed_rank: int | None = None
         self._is_report = False
         self._is_forced = False
 
-    def take(self, line: str) -> None:
-        """Take one line, with its newline."""
-        step = parse_step(line)
-        if step is not None:
-            self.last_step, self.last_step_at = step, time.monotonic()
-        elif line.strip() and not is_raw(line):
-            self._is_report = self._is_report or _REPORT.match(line) is not None
-            if self._is_report:
-                self._read_report(line)
-            else:
-                self.last_lines.append(line.rstrip())
+    def take_text(self, text: str) -> None:
+        """Read torchrun's report; keep other lines."""
+        self._is_report = self._is_report or _REPORT.match(text) is not None
+        if self._is_report:
+            self._read_report(text)
+        else:
+            super().take_text(text)
 
     def _read_report(self, line: str) -> None:
         self._is_forced = self._is_forced or _FORCED in line
@@ -59,8 +84,8 @@ class Said:
                 self.signals[self._failed_rank] = Signals(number)
 
 
-class Output(Said):
-    """Everything that the ranks of this node print: read, and kept in the log and on the terminal."""
+class RankOutput(RankReader):
+    """Output of the ranks of this node: read, kept in the log, and shown on the terminal without raw samples."""
 
     def __init__(self, log_path: Path) -> None:
         super().__init__()
@@ -69,7 +94,7 @@ class Output(Said):
         self._terminal: TextIO | None = sys.stdout
 
     def take(self, line: str) -> None:
-        """Take one line, with its newline."""
+        """Read, keep and show one line, with its newline."""
         self._keep(line)
         if not is_raw(line):
             self.show(line)
@@ -82,53 +107,51 @@ class Output(Said):
             self._log = None
 
     def _keep(self, line: str) -> None:
-        """A full disk must not end the job that is being watched."""
         if self._log is not None:
-            try:
+            try:  # a full disk must not end the job
                 self._log.write(line)
                 self._log.flush()
             except OSError as error:
                 self.log_error, self._log = str(error), None
 
     def show(self, line: str) -> None:
-        """Print a line; a closed terminal must not end the job that is being watched."""
+        """Print a line."""
         if self._terminal is not None:
-            try:
+            try:  # a closed terminal must not end the job
                 self._terminal.write(line)
                 self._terminal.flush()
             except OSError:
                 self._terminal = None
 
 
-class Elsewhere(Said):
-    """What another node's launcher has put into its log, as far as it shows here.
+class RemoteLog(RankReader):
+    """The log of a launcher on another node, read as it grows.
 
-    A network file system shows it late, some seconds as a rule, which no limit of a step comes near.
+    A network file system shows new lines some seconds late, which is far below the limits for a step.
     """
 
-    def __init__(self, log_path: Path, show: Callable[[str], None], note: Callable[[Step], None] | None = None) -> None:
-        """`show` is given the lines that tell of steps, `note` the steps."""
+    def __init__(self, log_path: Path, on_step: Callable[[Step, str], None]) -> None:
+        """`on_step` is called with each finished step and its line."""
         super().__init__()
         self._path = log_path
-        self._show = show
-        self._note = note
+        self._on_step = on_step
         self._place = 0
         self._rest = b""
 
     def read(self) -> None:
-        """Take the whole lines that have come since the last time."""
+        """Read the whole lines that were added since the last call."""
         try:
             with self._path.open("rb") as log:
                 log.seek(self._place)
                 new = log.read()
         except OSError:
-            return  # not there yet, or not to be seen at the moment
+            return  # not there yet, or not visible at the moment
         self._place += len(new)
         *lines, self._rest = (self._rest + new).split(b"\n")
         for line in lines:
-            text = line.decode(errors="replace") + "\n"
-            self.take(text)
-            if (step := parse_step(text)) is not None:
-                self._show(text)
-                if self._note is not None:
-                    self._note(step)
+            self.take(line.decode(errors="replace") + "\n")
+
+    def take_step(self, step: Step, line: str) -> None:
+        """Note a finished step and report it."""
+        super().take_step(step, line)
+        self._on_step(step, line)

@@ -1,10 +1,9 @@
 """The step recorder: one stopwatch for every framework, called by our own loop or through a trainer's callback.
 
-A step is one optimizer step from boundary to boundary, with everything the framework does in it. The recorder waits
-for the device at the boundary only, reads the loss there once, and stops the clock while it notes and prints; inside a
-step it only reads the clock before and after each micro batch is fetched (`timed`), and no collective ever: losses are
-averaged over ranks after the last step (`merge_ranks`).
-torch is imported on use.
+A step is one optimizer step from boundary to boundary, with everything that the framework does in it. The recorder
+waits for the device at the boundary only, reads the loss there once, and stops the clock while it records and prints.
+Inside a step it only reads the clock before and after each micro batch is fetched (`timed`). It runs no collective
+during training: losses are averaged over ranks after the last step (`merge_ranks`). torch is imported on use.
 """
 
 from __future__ import annotations
@@ -25,24 +24,24 @@ Batch = TypeVar("Batch")
 
 BYTES_PER_GB = 1e9
 MEMORY_EVERY_STEPS = 10
-"""Memory in use is read at step 1, 11, 21, ...: asking for it is a third of what a boundary costs, more on a GPU. The
-peak is the device's own and misses nothing."""
+"""Memory in use is read at step 1, 11, 21, ...: reading it is a third of the cost of a boundary, more on a GPU. The
+peak is the device's own figure and misses nothing."""
 UNKNOWN = -1.0
-"""In the reduction over ranks: below any wait, so that a rank that fetches no data (a pipeline stage) takes no part."""
+"""Wait of a rank that fetches no data (a pipeline stage); the maximum over ranks ignores it, as any wait is larger."""
 
 
 class NonFiniteError(RuntimeError):
-    """The loss or the gradient norm is not a finite number; training on would measure nothing."""
+    """The loss or the gradient norm is not a finite number; further training would measure nothing."""
 
 
 class Device(Protocol):
-    """What the recorder asks of the device that it waits for."""
+    """Interface of the device that the recorder waits for."""
 
     source: str
-    """Where the memory figures come from."""
+    """Origin of the memory figures."""
 
     def synchronize(self) -> None:
-        """Return when all work given to the device is done."""
+        """Wait until all work of the device is done."""
 
     def allocated_gb(self) -> float:
         """Memory in use now, GB (1e9 bytes)."""
@@ -55,17 +54,17 @@ class Device(Protocol):
 
 
 class CpuDevice:
-    """A process on the CPU: its resident set stands for device memory."""
+    """A process on the CPU; its resident set counts as device memory."""
 
     source = "resident set of the process (/proc/self/statm, getrusage)"
 
     def __init__(self) -> None:
         self._page_bytes = resource.getpagesize()
-        # kept open, because opening it would be four fifths of what a boundary costs (docs/performance.md)
+        # kept open, because opening it would be four fifths of the cost of a boundary (docs/performance.md)
         self._statm = os.open("/proc/self/statm", os.O_RDONLY)
 
     def synchronize(self) -> None:
-        """CPU work is done when the call returns."""
+        """Do nothing: CPU work is done when its call returns."""
 
     def allocated_gb(self) -> float:
         """Resident set now, GB."""
@@ -116,7 +115,7 @@ class Samples:
     steps: list[int] = field(default_factory=list)
     step_times: list[float] = field(default_factory=list)
     data_wait_seconds: list[float | None] = field(default_factory=list)
-    """Of each step, what went by in fetching its micro batches; None where nobody has timed it."""
+    """Time of each step for fetching its micro batches; None if it was not timed."""
     loss_values: list[float] = field(default_factory=list)
     grad_norms: list[float] = field(default_factory=list)
     learning_rates: list[float] = field(default_factory=list)
@@ -135,7 +134,7 @@ class StepRecorder:
         is_reporter: bool = True,
         stream: TextIO | None = None,
     ) -> None:
-        """`title` stands at the head of each progress line; only the rank with `is_reporter` prints."""
+        """`title` begins each progress line; only the rank with `is_reporter` prints."""
         self.total_steps = total_steps
         self.device = device or CpuDevice()
         self.samples = Samples()
@@ -157,9 +156,9 @@ class StepRecorder:
         self._step_started = time.perf_counter()
 
     def timed(self, batches: Iterable[Batch]) -> Iterator[Batch]:
-        """Return an iterator over `batches` for the training to take its micro batches from.
+        """Return an iterator over `batches` from which the training takes its micro batches.
 
-        What each `next` takes is what its step waits for data. Loader workers start here and not inside the first step.
+        The time of each `next` counts as the step's wait for data. Loader workers start here, not in the first step.
         """
         self._is_timed = True
         return self._timed(iter(batches))
@@ -172,14 +171,14 @@ class StepRecorder:
             asked = time.perf_counter()
 
     def end_step(self, *, loss: Any, grad_norm: Any, learning_rate: float) -> None:
-        """Note one finished optimizer step and start the clock of the next.
+        """Record one finished optimizer step and start the clock of the next.
 
         `loss` (nats per token) and `grad_norm` (L2, before clipping) are numbers or one-element tensors; a rank that
-        holds no loss (an early pipeline stage) gives None and has NaN noted. Raises NonFiniteError after noting a loss
-        or norm that is not finite; whatever else is raised, nothing of the step is noted.
+        has no loss (an early pipeline stage) passes None, recorded as NaN. Raises NonFiniteError after recording a
+        loss or norm that is not finite; if anything else is raised, nothing of the step is recorded.
         """
         if self._step_started is None:
-            raise RuntimeError("end_step before start: the first step has no beginning")
+            raise RuntimeError("end_step was called before start; call start before the first step")
         self.device.synchronize()
         seconds = time.perf_counter() - self._step_started
         loss_value, norm = math.nan if loss is None else float(loss), float(grad_norm)
@@ -204,7 +203,7 @@ class StepRecorder:
         """After the last step: average losses over `loss_group` (data-parallel ranks), take the largest memory figures
         and, step by step, the longest wait for data over all ranks.
 
-        Every rank calls it. Without torch.distributed it only notes the memory.
+        Every rank calls it. Without torch.distributed it only records the memory.
         """
         self.note_memory()
         import torch
@@ -226,7 +225,7 @@ class StepRecorder:
         self.memory_scope = "largest over ranks"
 
     def note_memory(self) -> None:
-        """Take this rank's memory figures as they stand."""
+        """Read this rank's memory figures."""
         allocated = self.samples.allocated_gb
         self.avg_allocated_gb = statistics.fmean(allocated) if allocated else None
         self.peak_allocated_gb = self.device.peak_allocated_gb()
@@ -241,7 +240,7 @@ class StepRecorder:
 
 
 StepReader = Callable[[], tuple[Any, Any, float]]
-"""Returns (loss, gradient norm, learning rate) of the step that has just ended."""
+"""Function that returns (loss, gradient norm, learning rate) of the step that has just ended."""
 
 
 def hf_callback(recorder: StepRecorder, read_step: StepReader) -> Any:
@@ -263,7 +262,7 @@ def lightning_callback(recorder: StepRecorder, read_step: StepReader) -> Any:
     """Return a `BenchmarkCallback` for Lightning (and so NeMo) that feeds the recorder.
 
     Lightning's batch is one optimizer step when NeMo's data step holds all its micro batches; with Lightning's own
-    accumulation, batches that end no optimizer step are passed over by `global_step`.
+    accumulation, `global_step` shows which batches end an optimizer step, and the others are skipped.
     """
     from lightning.pytorch import Callback
 

@@ -1,4 +1,4 @@
-"""Room on the disk for the result of a job that finds the disk full, and no half file left of one that was killed.
+"""Disk space reserved for a job's result, in case the disk fills up, and removal of the files of a killed writer.
 
 Standard library only.
 """
@@ -13,7 +13,7 @@ RESERVE_BYTES = 1 << 18
 
 
 def reserve(result_path: Path) -> None:
-    """Take room for a result beside where it will stand; raise OSError where the disk has none."""
+    """Reserve space for a result beside its path; raise OSError if the disk has none."""
     path = _reserve_path(result_path)
     with path.open("wb") as file:
         try:
@@ -24,14 +24,14 @@ def reserve(result_path: Path) -> None:
 
 
 def release_reserve(result_path: Path) -> None:
-    """Give the room back, to be written into at once; does nothing where none was taken."""
+    """Free the reserved space just before the result is written; do nothing if none was reserved."""
     _reserve_path(result_path).unlink(missing_ok=True)
 
 
 def remove_leftovers(result_path: Path) -> None:
-    """Remove what a writer of this result that was killed has left: its temporary files and the reserve.
+    """Remove the temporary files and the reserve that a killed writer of this result has left.
 
-    Only for when nobody can be writing it.
+    Call it only when no process can be writing the result.
     """
     release_reserve(result_path)
     for path in result_path.parent.glob(f".{result_path.name}.*"):

@@ -1,6 +1,6 @@
-"""Run one job's ranks under a watchdog: the output kept, hangs and interrupts ended, nothing left running.
+"""The watchdog: it runs the ranks of a job, keeps their output, ends hangs and leaves no process behind.
 
-`run` returns an `Ending`; what it means for the result is `train/job/outcome.py`'s.
+`run` returns an `Ending`; `train/job/outcome.py` decides what it means for the result.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from signal import Signals
 
 from train.job import hang_report, processes
 from train.job.child import Child
-from train.job.rank_output import Elsewhere, Output, Said
+from train.job.rank_output import OutputReader, RankOutput, RemoteLog
 from utils.results.step_line import Step
 
 GRACE_SECONDS = 10.0
-"""From SIGTERM to SIGKILL."""
+"""Time between SIGTERM and SIGKILL."""
 POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Seconds that may pass: to the first finished step and from the last one to the end, and between two steps."""
+    """Longest times in seconds: to the first finished step and from the last step to the end, and between two steps."""
 
     start_seconds: float
     step_seconds: float
@@ -32,24 +32,24 @@ class Limits:
 
 @dataclass
 class Ending:
-    """How the ranks of a job ended, and what was known of them."""
+    """The end of a job's ranks, as their launcher saw it."""
 
     exit_code: int
-    """Of torchrun; negative for a signal, as subprocess has it."""
+    """Of torchrun; negative for a signal, as in subprocess."""
     last_step: Step | None = None
     last_lines: list[str] = field(default_factory=list)
     stopped_by: Signals | None = None
     """The signal that asked the launcher to stop."""
     overdue: str | None = None
-    """For a job that the watchdog ended: what it waited for, and what the ranks were doing."""
+    """For a job that the watchdog ended: the limit that it broke, and the state of its ranks."""
     signals: dict[int, Signals] = field(default_factory=dict)
     """Signal by rank, as torchrun reports them, without those that torchrun sent itself."""
     kernel_oom_kills: int = 0
-    """Processes that the kernel ended for want of memory meanwhile, on the whole machine."""
+    """Processes that the kernel ended on the whole machine meanwhile because memory ran out."""
     log_error: str | None = None
-    """Why the log is incomplete, where it is."""
+    """Why the log is incomplete; None if it is complete."""
     nodes: list[str] = field(default_factory=list)
-    """What is known of other nodes that did not end well, a sentence each."""
+    """One sentence for each other node that did not end well."""
 
 
 def run(
@@ -60,14 +60,14 @@ def run(
     stop: processes.StopRequest,
     elsewhere: Iterable[Path] = (),
 ) -> Ending:
-    """Run the command to its end, or to the end of patience; no process of it is left when this returns.
+    """Run the command until it exits or times out; none of its processes is left when this returns.
 
-    `elsewhere` are the logs of the other nodes: the steps may be told in one of them.
+    `elsewhere` are the logs of the other nodes: the steps may be printed in one of them.
     """
     processes.adopt_orphans()
     oom_kills = hang_report.kernel_oom_kills()
-    output = Output(log_path)
-    others = [Elsewhere(path, output.show) for path in elsewhere]
+    output = RankOutput(log_path)
+    others = [RemoteLog(path, lambda _, line: output.show(line)) for path in elsewhere]
     started = time.monotonic()
     child = Child(command, output.take, environment)
     overdue = None
@@ -94,13 +94,13 @@ def run(
     )
 
 
-def _furthest(output: Said, others: Sequence[Said]) -> Said:
-    """Return what knows of the latest step: one node tells of them, whichever it is."""
-    return max((output, *others), key=lambda said: said.last_step_at or -math.inf)
+def _furthest(output: OutputReader, others: Sequence[OutputReader]) -> OutputReader:
+    """Return the output with the latest step: only one node prints steps."""
+    return max((output, *others), key=lambda reader: reader.last_step_at or -math.inf)
 
 
-def _overdue(output: Said, limits: Limits, started: float) -> str | None:
-    """Return what was waited for too long; to end takes a rank as it takes it to start, and has the same limit."""
+def _overdue(output: OutputReader, limits: Limits, started: float) -> str | None:
+    """Return which limit the job broke, None if it broke none; the end has the same limit as the start."""
     now, step = time.monotonic(), output.last_step
     waited = now - (output.last_step_at or started)
     is_between_steps = step is not None and step.number < step.total

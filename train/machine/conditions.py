@@ -1,8 +1,8 @@
-"""Under which conditions a job ran: what was seen of GPUs and machine before and after it, as a section of its result.
+"""Conditions of a job: the state of GPUs and machine before and after it, as a section of its result.
 
-Of several GPUs the section has the worst: the lowest cap, the highest temperature, every reason to slow down. What is
-None has its reason. The rules that judge it are in train/preflight/machine_warnings.py (before the job) and
-evaluate/fairness/pair_conditions.py (of a pair).
+For several GPUs the section contains the worst value: the lowest cap, the highest temperature, every throttle reason. A
+value that is None has a reason. The rules that judge the section are in train/preflight/machine_warnings.py (before the
+job) and evaluate/fairness/pair_conditions.py (of a pair).
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from train.machine import gpus, owned
-from train.machine import machine_state as machine
+from train.machine import gpus, job_processes, machine_state
 from train.machine.gpu_state import GpuProcess, GpuState, GpuToolError, throttled_percent
 from train.machine.machine_state import MachineState
 
@@ -31,7 +30,7 @@ DECIMALS = 3
 
 
 @dataclass(frozen=True)
-class Look:
+class Snapshot:
     """GPUs and machine at one moment."""
 
     seconds: float
@@ -41,35 +40,35 @@ class Look:
     gpus: tuple[GpuState, ...] = ()
     processes: tuple[GpuProcess, ...] | None = None
     why_no_gpus: str = NO_GPU
-    """Where `gpus` is empty."""
+    """Reason, if `gpus` is empty."""
     why_no_processes: str = NO_GPU
 
 
-def look(platform: str, environ: Mapping[str, str] = os.environ, *, is_before: bool = True) -> Look:
-    """Return what is to be seen now of the machine and of the GPUs that a job may use.
+def take_snapshot(platform: str, environ: Mapping[str, str] = os.environ, *, is_before: bool = True) -> Snapshot:
+    """Return the current state of the machine and of the GPUs that a job may use.
 
-    How busy the cores are is asked before a job only: afterwards it says nothing about it.
+    The load of the cores is sampled only before a job: after it, the load has no meaning for the job.
     """
-    state = machine.read(is_use_sampled=is_before)
+    state = machine_state.read(is_use_sampled=is_before)
     if platform == "cpu":
-        return Look(time.monotonic(), state)
+        return Snapshot(time.monotonic(), state)
     try:
         reading = gpus.read(platform)
     except GpuToolError as error:
-        return Look(time.monotonic(), state, why_no_gpus=str(error), why_no_processes=str(error))
+        return Snapshot(time.monotonic(), state, why_no_gpus=str(error), why_no_processes=str(error))
     chosen = gpus.visible(reading, platform, environ)
     ours = {gpu.index for gpu in chosen}
     processes = reading.processes
     if processes is not None:
-        ourselves = owned.ancestors()  # whoever started this may have asked the GPU for its name
+        ourselves = job_processes.ancestors()  # the process that started this one may have opened the GPU
         on_ours = (one for one in processes if one.gpu is None or one.gpu in ours)
         processes = tuple(one for one in on_ours if one.process_id not in ourselves)
     why = f"{reading.tool} lists none" if not chosen else ""
-    return Look(time.monotonic(), state, reading.tool, chosen, processes, why, reading.why_no_processes)
+    return Snapshot(time.monotonic(), state, reading.tool, chosen, processes, why, reading.why_no_processes)
 
 
-def section(before: Look, after: Look | None) -> dict[str, Any]:
-    """Return the `conditions` section; `after` is None for a job after which nobody could look."""
+def section(before: Snapshot, after: Snapshot | None) -> dict[str, Any]:
+    """Return the `conditions` section; `after` is None if there is no snapshot after the job."""
     values: dict[str, Any] = {}
     reasons: dict[str, str] = {}
 
@@ -103,11 +102,11 @@ def section(before: Look, after: Look | None) -> dict[str, Any]:
     return values | {"reasons": reasons}
 
 
-def _gpus(seen: Look | None) -> Sequence[GpuState]:
+def _gpus(seen: Snapshot | None) -> Sequence[GpuState]:
     return seen.gpus if seen else ()
 
 
-def _why(seen: Look | None, name: str) -> str:
+def _why(seen: Snapshot | None, name: str) -> str:
     if seen is None:
         return "nobody looked after the job"
     if not seen.gpus:
@@ -116,7 +115,7 @@ def _why(seen: Look | None, name: str) -> str:
 
 
 def _lowest(states: Sequence[GpuState], name: str) -> GpuState | None:
-    """The GPU whose value is the lowest; None where any does not know it."""
+    """Return the GPU with the lowest value; None if any GPU lacks it."""
     return _extreme(states, name, min)
 
 
@@ -137,8 +136,8 @@ def _throttling(states: Sequence[GpuState]) -> list[str] | None:
     return sorted({reason for gpu in states for reason in gpu.throttle_reasons or ()})
 
 
-def _throttled(before: Look, after: Look | None) -> dict[str, float] | None:
-    """By reason, the share of the time between the looks on the GPU that had it longest."""
+def _throttled(before: Snapshot, after: Snapshot | None) -> dict[str, float] | None:
+    """Return for each reason its share of the time between the snapshots, on the GPU with the highest share."""
     if after is None or not before.gpus or [gpu.index for gpu in before.gpus] != [gpu.index for gpu in after.gpus]:
         return None
     seconds = after.seconds - before.seconds

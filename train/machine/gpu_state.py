@@ -1,7 +1,7 @@
-"""What one GPU says of itself at one moment, in one form for both vendors. Standard library only.
+"""State of one GPU at one moment, in one form for both vendors. Standard library only.
 
-`train/machine/nvidia.py`, `train/machine/amd.py` and `train/machine/rocm.py` fill it in, each from its vendor's tool.
-What a tool does not say is None and has its reason in `reasons`; nothing is taken from a table of devices.
+`nvidia_smi.py`, `amd_smi.py` and `rocm_smi.py` fill it in, each from its vendor's tool. A value that a tool does not
+report is None, with the reason in `reasons`; no value comes from a table of devices.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 TOOL_TIMEOUT_SECONDS = 60.0
-"""A driver in trouble can leave its tool hanging."""
+"""The tool of a faulty driver can hang."""
 BYTES_PER_GB, MIB = 1e9, 1 << 20
 _NUMBER = re.compile(r"\(?\s*(-?\d+(?:\.\d+)?)\s*[^\d\s]*\)?")
 
 
 class GpuToolError(RuntimeError):
-    """A vendor's tool that is there and does not answer; the message says what it said."""
+    """A vendor's tool that is installed and does not answer; the message contains its output."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class GpuState:
     vendor: str
     """`nvd` or `amd`."""
     index: int
-    """As the tool counts them."""
+    """Number of the GPU in the tool."""
     name: str | None = None
     identifier: str | None = None
     """UUID (NVIDIA) or PCI address (AMD)."""
@@ -46,15 +46,15 @@ class GpuState:
     max_sm_clock_mhz: float | None = None
     max_memory_clock_mhz: float | None = None
     clock_limit_mhz: float | None = None
-    """What an operator has limited the clock of the compute units to; equal to `default_clock_limit_mhz` where not."""
+    """Clock limit of the compute units that an operator set; equal to `default_clock_limit_mhz` if none is set."""
     default_clock_limit_mhz: float | None = None
     temperature_celsius: float | None = None
     throttle_reasons: tuple[str, ...] | None = None
-    """Why the clocks are lower than they could be, just now."""
+    """Current reasons for reduced clocks."""
     throttle_counters: Mapping[str, float] | None = None
-    """By reason: how much there was of it since the driver was loaded; see `throttled_percent`."""
+    """Amount of throttling by reason since the driver was loaded; see `throttled_percent`."""
     performance_level: str | None = None
-    """AMD: `auto` unless somebody has set it."""
+    """AMD: `auto` unless an operator changed it."""
     persistence: str | None = None
     compute_mode: str | None = None
     ecc: str | None = None
@@ -69,7 +69,7 @@ class GpuState:
 
 @dataclass(frozen=True)
 class GpuProcess:
-    """A process that holds a GPU; `gpu` is None where the tool does not say which one."""
+    """A process that holds a GPU; `gpu` is None if the tool does not report which one."""
 
     process_id: int
     gpu: int | None
@@ -79,20 +79,20 @@ class GpuProcess:
 
 @dataclass(frozen=True)
 class GpuReading:
-    """What a vendor's tool says of its GPUs and of the processes on them."""
+    """GPUs and the processes on them, as a vendor's tool reports them."""
 
     tool: str
     gpus: tuple[GpuState, ...]
     processes: tuple[GpuProcess, ...] | None = ()
     why_no_processes: str = ""
-    """Where `processes` is None."""
+    """Reason, if `processes` is None."""
 
 
 FIELDS = tuple(one.name for one in fields(GpuState) if one.name not in ("vendor", "index", "reasons"))
 
 
 def run_tool(*command: str) -> subprocess.CompletedProcess[str]:
-    """Run a vendor's tool, whatever its exit code; raise GpuToolError where it cannot be run or does not end."""
+    """Run a vendor's tool, whatever its exit code; raise GpuToolError if it cannot be run or does not end."""
     try:
         return subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=TOOL_TIMEOUT_SECONDS, check=False
@@ -106,7 +106,7 @@ def run_tool(*command: str) -> subprocess.CompletedProcess[str]:
 
 
 def output_of(*command: str) -> str:
-    """Return what a tool prints; raise GpuToolError, with its last words, where it ends with an error."""
+    """Return the output of a tool; raise GpuToolError with its last line if it ends with an error."""
     done = run_tool(*command)
     if done.returncode != 0:
         said = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()[-1]
@@ -115,7 +115,7 @@ def output_of(*command: str) -> str:
 
 
 def number(value: Any) -> float | None:
-    """Return the number in what a tool gives: 12, "12.0", "12 W", "(2105Mhz)" or {"value": 12, "unit": "W"}.
+    """Return the number in a value of a tool: 12, "12.0", "12 W", "(2105Mhz)" or {"value": 12, "unit": "W"}.
 
     None for everything else: "N/A", "[Not Supported]", a list, a truth value.
     """
@@ -130,17 +130,17 @@ def number(value: Any) -> float | None:
 
 
 def text(value: Any) -> str | None:
-    """Return a text that says something; None for "", "N/A", "[N/A]" and what is no text."""
+    """Return a non-empty string; None for "", "N/A", "[N/A]" and everything that is not a string."""
     if not isinstance(value, str) or value.strip().strip("[]").casefold() in ("", "n/a", "none", "unknown"):
         return None
     return value.strip()
 
 
 def throttled_percent(before: GpuState, after: GpuState, seconds: float) -> dict[str, float] | None:
-    """Return by reason the share of the `seconds` between two readings in which it held, in percent of that time.
+    """Return the share of the `seconds` between two readings in which each throttle reason was active, in percent.
 
-    NVIDIA counts microseconds. AMD counts samples, and all samples as `accumulation_counter`. None where a reading has
-    no counters, or where they went backwards because the driver was loaded anew.
+    NVIDIA counts microseconds. AMD counts samples, and all samples as `accumulation_counter`. None if a reading has no
+    counters, or if they decreased because the driver was reloaded.
     """
     first, last = before.throttle_counters, after.throttle_counters
     if first is None or last is None or seconds <= 0:

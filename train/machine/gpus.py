@@ -1,4 +1,4 @@
-"""The GPUs of this machine, by whichever tool of their vendor answers. Standard library only."""
+"""The GPUs of this machine, read with the first tool of their vendor that answers. Standard library only."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import re
 import shutil
 from collections.abc import Mapping
 
-from train.machine import amd as gpu_amd
-from train.machine import nvidia as gpu_nvidia
-from train.machine import rocm as gpu_rocm
+from train.machine import amd_smi, nvidia_smi, rocm_smi
 from train.machine.gpu_state import GpuReading, GpuState, GpuToolError
 
-READERS = {"nvd": (gpu_nvidia,), "amd": (gpu_amd, gpu_rocm)}
-"""Modules by platform; the first whose tool is there and answers counts."""
+READERS = {"nvd": (nvidia_smi,), "amd": (amd_smi, rocm_smi)}
+"""Readers by platform; the first whose tool is installed and answers is used."""
 VISIBLE = {"nvd": ("CUDA_VISIBLE_DEVICES",), "amd": ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")}
 
 
@@ -22,25 +20,25 @@ def installed(platform: str) -> list[str]:
 
 
 def read(platform: str) -> GpuReading:
-    """Return what the vendor's tool says; `platform` is `nvd` or `amd`. Raises GpuToolError where none answers."""
-    said = []
+    """Return the reading of the vendor's tool; `platform` is `nvd` or `amd`. Raises GpuToolError if none answers."""
+    problems = []
     for module in READERS[platform]:
         if not shutil.which(module.TOOL):
-            said.append(f"{module.TOOL} is not installed")
+            problems.append(f"{module.TOOL} is not installed")
             continue
         try:
             reading: GpuReading = module.read()
         except GpuToolError as error:
-            said.append(str(error))
+            problems.append(str(error))
         else:
             return reading
-    raise GpuToolError("; ".join(said))
+    raise GpuToolError("; ".join(problems))
 
 
 def visible(reading: GpuReading, platform: str, environ: Mapping[str, str]) -> tuple[GpuState, ...]:
-    """Return the GPUs that a job started with `environ` may use, by number or by the beginning of the UUID.
+    """Return the GPUs that a job started with `environ` may use, selected by number or by the beginning of the UUID.
 
-    All of them where no variable narrows them, and where one says what cannot be told apart here (a MIG slice).
+    Return all of them if no variable restricts them, or if one names something unknown here (a MIG slice).
     """
     chosen = reading.gpus
     for name in VISIBLE[platform]:

@@ -1,7 +1,7 @@
-"""What Linux says of this machine that changes how fast a job runs on it. Standard library only.
+"""State of this machine that affects the speed of a job, read from Linux. Standard library only.
 
-What cannot be read is None and has its reason. Sources: proc(5); Linux, Documentation/admin-guide/sysctl/kernel.rst
-(numa_balancing) and admin-guide/pm/cpufreq.rst (scaling_governor).
+A value that cannot be read is None and has a reason. Sources: proc(5); Linux, Documentation/admin-guide:
+sysctl/kernel.rst (numa_balancing) and pm/cpufreq.rst (scaling_governor).
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ class MachineState:
     """The machine at one moment, in GB (1e9 bytes) and percent."""
 
     numa_balancing: bool | None = None
-    """Whether the kernel moves memory after the threads that use it, at a cost."""
+    """True if the kernel moves memory to the threads that use it, which costs time."""
     numa_nodes: int | None = None
     cpu_governor: str | None = None
-    """What sets the clock of the cores; several are joined by `or`."""
+    """Governor of the cores' clock; several are joined by `or`."""
     busy_percent: float | None = None
-    """Share of all cores' time that was used meanwhile; this process only waited."""
+    """Share of all cores' time that other processes used while this one waited."""
     swap_used_gb: float | None = None
     shared_memory_gb: float | None = None
     """Size of /dev/shm."""
     open_files_limit: int | None = None
-    """Soft limit of one process; None where there is none."""
+    """Soft limit of one process; None if unlimited."""
     locked_memory_gb: float | None = None
-    """Soft limit of one process; None where there is none."""
+    """Soft limit of one process; None if unlimited."""
     has_infiniband: bool = False
     reasons: Mapping[str, str] = field(default_factory=dict)
 
@@ -42,7 +42,7 @@ class MachineState:
 def read(root: Path | None = None, *, is_use_sampled: bool = True) -> MachineState:
     """Return the state of this machine; sampling the use of the cores takes half a second.
 
-    `root` is where /proc, /sys and /dev are (tests), by default TPRIMAT_SYSROOT or the real one.
+    `root` is the parent of /proc, /sys and /dev (tests); default: TPRIMAT_SYSROOT or the real root.
     """
     top = root or Path(os.environ.get("TPRIMAT_SYSROOT") or "/")
     balancing = _text(top / "proc/sys/kernel/numa_balancing")
@@ -98,7 +98,7 @@ def _busy_percent(file: Path) -> float | None:
 
 
 def _cpu_times(file: Path) -> tuple[int, int] | None:
-    """Return busy and all ticks: user nice system idle iowait irq softirq steal; guests are in user already."""
+    """Return busy and total ticks of user nice system idle iowait irq softirq steal. `user` includes guests."""
     line = _text(file)
     if line is None or not line.startswith("cpu "):
         return None

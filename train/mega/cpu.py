@@ -1,7 +1,7 @@
-"""megatron-core on a machine without a GPU: what it hard-codes to CUDA is sent to the CPU. Nothing else knows of this.
+"""megatron-core on a machine without a GPU: its hard-coded CUDA calls are redirected to the CPU, in this module only.
 
-megatron-core 0.16.1 asks `torch.cuda` for the current device, its random state and synchronisation, names
-`device="cuda"` in its buffers, and compares the tensor type strings of CUDA. Each of these has one line here.
+megatron-core 0.16.1 calls `torch.cuda` for the current device, its random state and synchronisation, passes
+`device="cuda"` for its buffers, and compares the tensor type strings of CUDA. Each of these has one line here.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _CudaMeansCpu(TorchFunctionMode):
 def redirect() -> None:
     """Send megatron-core's CUDA calls to the CPU for the rest of this process; once, and only without a GPU."""
     if torch.cuda.is_available():
-        raise RuntimeError("there is a GPU: the CPU redirection would hide it")
+        raise RuntimeError("a GPU is visible: the CPU redirection would hide it")
     if _active:
         return
     for name, stand_in in _CUDA_ON_CPU.items():
@@ -57,11 +57,11 @@ def _is_cuda(value: object) -> bool:
 
 
 def _type_as_on_cuda(original: Any) -> Any:
-    """`tensor.type()` answers `torch.cuda.FloatTensor`, which the distributed optimizer compares with."""
+    """Return a `Tensor.type` that reports `torch.cuda.FloatTensor`, which the distributed optimizer expects."""
 
     def tensor_type(self: torch.Tensor, *args: Any, **keywords: Any) -> Any:
         answer = original(self, *args, **keywords)
-        # torch looks the method up again for the mode above, so the answer can have been here before
+        # with the mode above torch calls this method again inside itself, so the name may be replaced already
         is_new = isinstance(answer, str) and not answer.startswith("torch.cuda.")
         return answer.replace("torch.", "torch.cuda.", 1) if is_new else answer
 

@@ -1,4 +1,4 @@
-"""The Megatron-core GPTModel of a spec: process groups, layers, attention. The CPU redirection comes before this."""
+"""The Megatron-core GPTModel of a spec: process groups, layers, attention. Import it after the CPU redirection."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
 LLAMA3_ROPE = (1.0, 4.0, 8192)
-"""What megatron-core's `rope_scaling` has fixed: frequency factors and original length; only the factor is given."""
+"""Constants of its `rope_scaling`: frequency factors and original length. Only the factor is an argument."""
 
 
 class SdpaCoreAttention(torch.nn.Module):
     """Core attention by torch's scaled_dot_product_attention: causal, grouped queries, sliding window.
 
-    Takes and gives megatron-core's layout: query [sequence, batch, heads, head_dim], key and value with the groups of
-    this rank in place of heads; returns [sequence, batch, heads * head_dim].
+    Inputs and output have megatron-core's layout: query [sequence, batch, heads, head_dim], key and value with the
+    groups of this rank in place of heads; output [sequence, batch, heads * head_dim].
     """
 
     def __init__(self, config: TransformerConfig, softmax_scale: float | None = None, **_: Any) -> None:
@@ -40,7 +40,7 @@ class SdpaCoreAttention(torch.nn.Module):
         self.window_size = config.window_size
 
     def forward(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
-        """Attend; the mask argument of megatron-core is not read, the mask is causal by construction."""
+        """Return the attended values; megatron-core's mask argument is ignored, the mask is causal by construction."""
         length, batch = query.shape[:2]
         mask = self._window_mask(length, query.device)
         attended = F.scaled_dot_product_attention(
@@ -64,7 +64,7 @@ class SdpaCoreAttention(torch.nn.Module):
 
 
 def transformer_engine_version() -> str | None:
-    """Return the installed TransformerEngine's version if this megatron-core names it as fit, else None.
+    """Return the version of the installed TransformerEngine if this megatron-core supports it, else None.
 
     The range is read from megatron-core's own package metadata (its `dev` extra).
     """
@@ -96,8 +96,8 @@ def initialize_parallel(config: RunConfig) -> None:
 def build_model(config: RunConfig, spec: ModelSpec) -> GPTModel:
     """Return this rank's part of the model, on its device, in the precision of the configuration.
 
-    Its weights are megatron-core's own draw; with INIT=equal train/mega/weights.py replaces them. Raises ConfigError
-    for what megatron-core cannot do without TransformerEngine.
+    megatron-core draws the weights; with INIT=equal train/mega/weights.py replaces them. Raises ConfigError for
+    settings that need TransformerEngine where it is missing.
     """
     has_engine = transformer_engine_version() is not None
     if config.context_parallel_size > 1 and not has_engine:
@@ -116,7 +116,7 @@ def build_model(config: RunConfig, spec: ModelSpec) -> GPTModel:
         rotary_base=spec.rope_base,
         rope_scaling=spec.rope_scaling is not None,
         rope_scaling_factor=_rope_factor(spec),
-        share_embeddings_and_output_weights=False,
+        share_embeddings_and_output_weights=spec.tie_word_embeddings,
     )
     return model if config.platform == "cpu" else model.cuda()
 
@@ -124,8 +124,8 @@ def build_model(config: RunConfig, spec: ModelSpec) -> GPTModel:
 def transformer_config(config: RunConfig, spec: ModelSpec, *, fused: bool) -> TransformerConfig:
     """Return megatron-core's configuration of the spec.
 
-    `fused` turns on what only TransformerEngine can fuse. What torch.compile fuses is on wherever there is a GPU, of
-    either vendor, and off on a CPU, where it needs a C++ compiler.
+    `fused` switches on the operations that only TransformerEngine fuses. Those that torch.compile fuses are on with a
+    GPU of either vendor and off on a CPU, where they need a C++ compiler.
     """
     has_gpu = config.platform != "cpu"
     dtype = torch.float32 if config.precision == "fp32" else torch.bfloat16
@@ -146,7 +146,7 @@ def transformer_config(config: RunConfig, spec: ModelSpec, *, fused: bool) -> Tr
         attention_dropout=0.0,
         hidden_dropout=0.0,
         init_method_std=config.init_std,
-        # also where the weights are replaced: it marks which parameters are shards, and the gradient norm needs that
+        # also where the weights are replaced: it marks the sharded parameters, which the gradient norm needs
         perform_initialization=True,
         use_cpu_initialization=not has_gpu,
         tensor_model_parallel_size=config.tensor_parallel_size,

@@ -1,4 +1,4 @@
-"""What Megatron-core really runs: `resolved_config` read back from the built model, DDP, optimizer and schedule."""
+"""`resolved_config` of Megatron-core, read back from the built model, DDP, optimizer and schedule."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from megatron.core.distributed import DistributedDataParallel
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.optimizer import MegatronOptimizer
 from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
+from megatron.core.transformer.module import param_is_not_shared
 from torch.utils.data import DataLoader
 
 from train.common import trainer
@@ -35,9 +36,9 @@ def read(
     optimizer: MegatronOptimizer,
     scheduler: OptimizerParamScheduler,
 ) -> dict[str, Any]:
-    """Return the `resolved_config` section; only what no object holds is taken from `config` (batch and steps).
+    """Return the `resolved_config` section; only values that no object holds come from `config` (batch and steps).
 
-    `init` is the caller's to say.
+    The caller adds `init`.
     """
     resolved = _batch(config) | model_facts(model) | _optimizer(optimizer, scheduler) | distributed_facts(model)
     samples: Any = loader.dataset
@@ -63,7 +64,7 @@ def _batch(config: RunConfig) -> dict[str, Any]:
 
 
 def model_facts(model: DistributedDataParallel) -> dict[str, Any]:
-    """Return what a built GPTModel is, also one that NeMo has built."""
+    """Return the facts of a built GPTModel, also of one that NeMo has built."""
     gpt = gpt_of(model)
     settings, layer = gpt.config, gpt.decoder.layers[0]
     attention = layer.self_attention
@@ -86,6 +87,7 @@ def model_facts(model: DistributedDataParallel) -> dict[str, Any]:
         "rope_base": _rope_base(gpt),
         "rope_scaling": _rope_scaling(gpt),
         "sliding_window": None if window is None else window[0] + 1,
+        **({"tie_word_embeddings": True} if gpt.share_embeddings_and_output_weights else {}),
         "attention_backend": "torch_sdpa" if is_local else f"transformer_engine:{settings.attention_backend.name}",
         "layer_implementation": "megatron_core_local" if is_local else "transformer_engine",
         "init_std": settings.init_method_std,
@@ -113,7 +115,7 @@ def _optimizer(optimizer: MegatronOptimizer, scheduler: OptimizerParamScheduler)
 
 
 def distributed_facts(model: DistributedDataParallel) -> dict[str, Any]:
-    """Return how gradients and parameters travel between data-parallel ranks."""
+    """Return the settings of the communication between data-parallel ranks."""
     settings = model.ddp_config
     return {
         "distributed_optimizer": settings.use_distributed_optimizer,
@@ -124,7 +126,7 @@ def distributed_facts(model: DistributedDataParallel) -> dict[str, Any]:
 
 
 def gpt_of(model: Any) -> GPTModel:
-    """Return the GPTModel inside its wrappers; by its class, because NeMo's DDP answers for what it wraps."""
+    """Return the GPTModel inside its wrappers, found by class: NeMo's DDP forwards attributes of its content."""
     while not isinstance(model, GPTModel):
         model = model.module
     return model
@@ -145,9 +147,16 @@ def _parameter_count(gpt: GPTModel) -> int:
 
 
 def _count_once(parameters: Iterable[torch.Tensor]) -> int:
-    """Count elements over tensor- and pipeline-parallel ranks, the copies that each tensor rank holds only once."""
+    """Count elements over tensor- and pipeline-parallel ranks; a weight that several ranks hold counts once.
+
+    Each tensor rank holds a copy of the norms; of a tied embedding the last pipeline stage holds a copy (`shared`).
+    """
     is_first = parallel_state.get_tensor_model_parallel_rank() == 0
-    count = sum(p.numel() for p in parameters if is_first or getattr(p, "tensor_model_parallel", False))
+    count = sum(
+        parameter.numel()
+        for parameter in parameters
+        if (is_first or getattr(parameter, "tensor_model_parallel", False)) and param_is_not_shared(parameter)
+    )
     total = torch.tensor(count, dtype=torch.int64, device="cuda")
     torch.distributed.all_reduce(total, group=parallel_state.get_model_parallel_group())
     return int(total)
@@ -166,7 +175,7 @@ def _has_bias(linear: torch.nn.Module) -> bool:
 
 
 def _rope_base(gpt: GPTModel) -> float:
-    """Work the base out of the highest pair of frequencies: 1 / inv_freq[i] = base ** (2 i / dim)."""
+    """Compute the base from the slowest frequency: 1 / inv_freq[i] = base ** (2 i / dim)."""
     inverse = gpt.rotary_pos_emb.inv_freq.double().cpu()
     dim = 2 * inverse.numel()
     scaled = _rope_scaling(gpt)
@@ -175,9 +184,9 @@ def _rope_base(gpt: GPTModel) -> float:
 
 
 def _rope_scaling(gpt: GPTModel) -> dict[str, float] | None:
-    """The factor between the slowest frequency and an unscaled one in geometric progression; None where it is 1.
+    """Return the scaling, its factor computed from the slowest frequency and its unscaled value; None where it is 1.
 
-    The first frequencies are never scaled, so their ratio gives the progression.
+    The first two frequencies are never scaled, so their ratio gives the unscaled geometric progression.
     """
     inverse = gpt.rotary_pos_emb.inv_freq.double().cpu()
     ratio = inverse[1] / inverse[0]
@@ -201,7 +210,7 @@ def inner_optimizer(optimizer: MegatronOptimizer) -> torch.optim.Optimizer:
 
 
 def parameters_in(groups: Iterable[dict[str, Any]]) -> int:
-    """Return how many parameters are in an optimizer's groups; the distributed optimizer gives each rank a share."""
+    """Return the number of parameters in an optimizer's groups; of a distributed optimizer each rank has a share."""
     share = torch.tensor(_count_once(p for group in groups for p in group["params"]), dtype=torch.int64, device="cuda")
     torch.distributed.all_reduce(share, group=parallel_state.get_data_parallel_group())
     return int(share)

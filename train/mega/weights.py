@@ -1,4 +1,4 @@
-"""From transformers' parameter names and layouts to megatron-core's, whole or cut for one tensor-parallel rank.
+"""Conversion of weights from transformers' names and layouts to megatron-core's, whole or for one tensor-parallel rank.
 
 Layouts of megatron-core 0.16.1: `linear_qkv` holds, group by group, the group's query heads, its key, its value
 (megatron/core/transformer/attention.py, SelfAttention.get_query_key_value_tensors); `linear_fc1` holds gate above up.
@@ -15,13 +15,15 @@ from megatron.core.models.gpt.gpt_model import GPTModel
 from train.common.weights import WeightSource
 from utils.models import ModelSpec
 
+_EMBEDDING = "embedding.word_embeddings.weight"
+_OUTPUT_LAYER = "output_layer.weight"
 _OUTSIDE_LAYERS = {
-    "embedding.word_embeddings.weight": "model.embed_tokens.weight",
+    _EMBEDDING: "model.embed_tokens.weight",
     "decoder.final_layernorm.weight": "model.norm.weight",
-    "output_layer.weight": "lm_head.weight",
+    _OUTPUT_LAYER: "lm_head.weight",
 }
 _SIMPLE_IN_LAYER = {
-    # local layers have the norm as a module of its own; TransformerEngine fuses it into the linear layer after it
+    # in local layers the norm is a module of its own; TransformerEngine fuses it into the linear layer after it
     "input_layernorm.weight": "input_layernorm.weight",
     "self_attention.linear_qkv.layer_norm_weight": "input_layernorm.weight",
     "pre_mlp_layernorm.weight": "post_attention_layernorm.weight",
@@ -49,7 +51,7 @@ def fill(model: GPTModel, spec: ModelSpec, source: WeightSource) -> None:
 
 
 def _global_name(model: GPTModel, name: str) -> str:
-    """Number the layer within the whole model: a pipeline stage counts its own from 0."""
+    """Return the name with the layer numbered within the whole model; a pipeline stage counts its own from 0."""
     match = re.match(r"decoder\.layers\.(\d+)\.(.+)", name)
     if match is None:
         return name
@@ -59,7 +61,9 @@ def _global_name(model: GPTModel, name: str) -> str:
 
 def _whole(name: str, spec: ModelSpec, source: WeightSource) -> torch.Tensor:
     if name in _OUTSIDE_LAYERS:
-        return source(_OUTSIDE_LAYERS[name])
+        # of a tied model only a last pipeline stage of its own has an output layer, a copy of the embedding
+        is_tied_output = spec.tie_word_embeddings and name == _OUTPUT_LAYER
+        return source(_OUTSIDE_LAYERS[_EMBEDDING if is_tied_output else name])
     match = re.fullmatch(r"decoder\.layers\.(\d+)\.(.+)", name)
     if match is None:
         raise KeyError(f"{name}: no such parameter in {spec.name}")

@@ -1,9 +1,9 @@
-"""NeMo on a machine without a GPU: what it takes for granted of one is answered by the CPU. Nothing else knows of this.
+"""NeMo on a machine without a GPU: its CUDA calls are redirected to the CPU, in this module only.
 
-A stand-in for the device, never for NeMo: recipe, Lightning loop, Megatron strategy, optimizer and schedule are NeMo's
-own. Beside what train/mega/cpu.py redirects, nemo_toolkit 2.3 with megatron-core 0.12 marks ranges for a profiler,
-moves modules to the device, and has its layers from TransformerEngine, which needs CUDA. The layers here are
-megatron-core's own with the core attention of train/mega/model.py, which `mega` has on a CPU too.
+Only the device is replaced: recipe, Lightning loop, Megatron strategy, optimizer and schedule are NeMo's own. Beside
+the calls that train/mega/cpu.py redirects, nemo_toolkit 2.3 with megatron-core 0.12 marks ranges for a profiler, moves
+modules to the device, and takes its layers from TransformerEngine, which needs CUDA. The layers here are those of
+megatron-core with the core attention of train/mega/model.py, the same as those of `mega` on a CPU.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def redirect() -> None:
 
 
 def _no_fp8_parameters(model_params: list[Any], *_: Any) -> None:
-    """megatron-core 0.12 asks TransformerEngine here, also where there is no fp8 parameter to be quantized."""
+    """Replace a call of TransformerEngine that megatron-core 0.12 makes even where no parameter is fp8."""
     if model_params:
         raise RuntimeError(f"fp8: got {len(model_params)} parameters, wanted none without TransformerEngine")
 
@@ -44,7 +44,7 @@ def layer_spec(_: Any) -> Any:
 
 
 def adapt(recipe: Any) -> None:
-    """Change in a recipe what a CPU cannot have: the accelerator, where weights are drawn, and the layers."""
+    """Replace in a recipe what a CPU lacks: the accelerator, the device of the initial weights, and the layers."""
     recipe.trainer.accelerator = "cpu"
     recipe.model.config.use_cpu_initialization = True
     recipe.model.config.transformer_layer_spec = layer_spec

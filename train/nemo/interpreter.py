@@ -1,4 +1,4 @@
-"""Which Python runs NeMo's ranks: one that has NeMo, never the suite's own, whose packages are others."""
+"""The Python that runs NeMo's ranks: one with NeMo, never the suite's own, which has other package versions."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ ERROR = "error: "
 def interpreter(platform: str, setup: Path = SETUP) -> str:
     """Return the Python that has NeMo; on a CPU its environment is made on first use, which takes minutes.
 
-    What the setup says goes on to stderr. Raises ConfigError with the reason where there is no such Python and none can
-    be made.
+    The setup's output is passed on to stderr. Raises ConfigError with the reason where there is no such Python and it
+    cannot be made.
     """
     environment = {**os.environ, "PLATFORM": platform}
     pipe = subprocess.PIPE
@@ -39,9 +39,9 @@ def interpreter(platform: str, setup: Path = SETUP) -> str:
 
 
 def without_nemo_if_missing(platform: str, settings: Sequence[str], *, is_dry_run: bool = False) -> list[str]:
-    """Return the settings of a matrix, with FRAMEWORK=all narrowed where NeMo has no Python; it is said on stderr.
+    """Return the settings of a matrix; FRAMEWORK=all loses nemo, with a line on stderr, where NeMo has no Python.
 
-    On a CPU its environment is made here; a dry run makes nothing and takes for granted that it can be made.
+    On a CPU its environment is made here; a dry run makes nothing and assumes that it can be made.
     """
     is_everything = values_of(platform, settings)["FRAMEWORK"].text == "all"
     if not is_everything or "nemo" not in OF_PLATFORM[platform] or (is_dry_run and platform == "cpu"):

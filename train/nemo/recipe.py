@@ -1,7 +1,7 @@
-"""NeMo's own recipe of a model, told our settings: every override comes from the settings map or is named here.
+"""NeMo's own recipe of a model with our settings: every override comes from the settings map or is named here.
 
-nemo_toolkit 2.3: `nemo/collections/llm/recipes/{llama31_8b,qwen25_7b,mistral_7b}.py`. A recipe is a description that
-`fiddle.build` turns into objects; nothing is built here.
+nemo_toolkit 2.3: `nemo/collections/llm/recipes/{llama31_8b,qwen25_7b,mistral_7b}.py`. A recipe is a description from
+which `fiddle.build` makes objects; nothing is built here.
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ from nemo.lightning import _strategy_lib
 from train.nemo import cpu as nemo_cpu
 from train.settings_map.map import overrides
 from utils.errors import ConfigError
-from utils.models import ModelSpec
+from utils.models import MODELS, ModelSpec
 from utils.settings.config import RunConfig
 
-RECIPES = {"llama": llm.llama31_8b, "qwen": llm.qwen25_7b, "mistral": llm.mistral_7b}
 SEED_ARGUMENTS = {"seed": 1234, "fp8": False}
-"""Defaults of `init_parallel_ranks`, which its only caller does not set: NeMo's weights have seed 1234 otherwise."""
+"""Defaults of `init_parallel_ranks`. Its only caller does not set them, so NeMo's weights would have seed 1234."""
 
 
 def make(
@@ -40,7 +39,7 @@ def make(
 
     Raises ConfigError for a setting of the map that the recipe's objects do not have.
     """
-    recipe = RECIPES[spec.name].pretrain_recipe(
+    recipe = module_of(spec.name).pretrain_recipe(
         dir=str(log_dir), name=spec.name, num_nodes=config.nodes, num_gpus_per_node=config.num_gpus // config.nodes
     )
     recipe.data = nemo_run.Config(
@@ -50,23 +49,28 @@ def make(
         pin_memory=config.platform != "cpu",
     )
     recipe.trainer.strategy.ddp = nemo_run.Config(DistributedDataParallelConfig)
-    recipe.trainer.callbacks = list(callbacks)  # without NeMo's TimingCallback: our recorder has the stopwatch
+    recipe.trainer.callbacks = list(callbacks)  # without NeMo's TimingCallback: our recorder measures times
     for path, value in overrides("nemo", config, spec).items():
-        say(recipe, path, LIVE.get(path, lambda word: word)(value))
-    recipe.model.config.cp_comm_type = None  # megatron-core's own way, where Mistral's recipe has another
+        set_argument(recipe, path, LIVE.get(path, lambda same: same)(value))
+    recipe.model.config.cp_comm_type = None  # megatron-core's default; Mistral's recipe has another
     recipe.trainer.val_check_interval = config.train_iterations
     recipe.trainer.strategy.replace_progress_bar = False
-    recipe.trainer.enable_progress_bar = False  # a line of ours for each step
+    recipe.trainer.enable_progress_bar = False  # our recorder prints a line for each step
     recipe.trainer.enable_model_summary = False
     if config.platform == "cpu":
         nemo_cpu.adapt(recipe)
     return recipe
 
 
-def say(recipe: Any, path: str, value: Any) -> None:
-    """Set the dotted `path` of a recipe; raise ConfigError where what stands there has no such argument.
+def module_of(model: str) -> Any:
+    """Return NeMo's recipe module of a model."""
+    return getattr(llm, str(MODELS[model].nemo_recipe))
 
-    Asked of the signature, because MegatronStrategy takes any keyword and passes over those that it does not know.
+
+def set_argument(recipe: Any, path: str, value: Any) -> None:
+    """Set the dotted `path` of a recipe; raise ConfigError where the class at that place has no such argument.
+
+    The signature decides, because MegatronStrategy accepts any keyword and ignores those that it does not know.
     """
     *parents, name = path.split(".")
     holder = functools.reduce(getattr, parents, recipe)
@@ -76,7 +80,7 @@ def say(recipe: Any, path: str, value: Any) -> None:
 
 
 def set_weight_seed(seed: int) -> None:
-    """Have NeMo draw its weights from `seed`; raise ConfigError where this NeMo is not the one that is known here."""
+    """Make NeMo draw its weights from `seed`; raise ConfigError for a NeMo whose function has other arguments."""
     function = _strategy_lib.init_parallel_ranks
     found = {
         name: parameter.default
@@ -89,7 +93,7 @@ def set_weight_seed(seed: int) -> None:
 
 
 def _precision(name: str) -> nemo_run.Config:
-    """The plugin of a precision; NeMo copies its fields over those of model, optimizer and DDP."""
+    """Return the plugin of a precision, whose fields NeMo copies over those of model, optimizer and DDP."""
     if name == "fp8":
         return mixed_precision.bf16_with_fp8_mixed()
     dtype = torch.float32 if name == "fp32" else torch.bfloat16
@@ -103,4 +107,4 @@ def _precision(name: str) -> nemo_run.Config:
 
 
 LIVE = {"model.config.attention_backend": AttnBackend.__getitem__, "trainer.plugins": _precision}
-"""What stands in the settings map as a word and is an object in NeMo."""
+"""Conversion of names in the settings map into NeMo's objects, by key."""

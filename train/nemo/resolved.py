@@ -1,27 +1,33 @@
-"""What NeMo really runs: `resolved_config` read back from its set-up trainer, model, optimizer, DDP and data."""
+"""`resolved_config` of NeMo, read back from its initialized trainer, model, optimizer, DDP and data."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from megatron.core import num_microbatches_calculator as calculator
 from megatron.core import parallel_state
 
 from train.common import trainer
-from train.job.job import MismatchError
+from train.job.report import MismatchError
 from train.mega import resolved as mega_resolved
-from train.settings_map.map import ROWS, Say
+from train.settings_map.map import ROWS, Override
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
 NOT_COMPARED = ("optimizer", "attention_backend")
-"""Asked for by a word of NeMo's, read back as what was built from it."""
+"""Keys that NeMo takes as a name and that are read back as the object built from it."""
+AS_ASKED: dict[str, Callable[[Any], Any]] = {
+    "gradient_reduce_dtype": lambda name: name == "float32",
+    "tie_word_embeddings": bool,  # `resolved_config` has the key for a tied model only
+}
+"""Conversion of a value that is read back into the form in which it was asked for."""
 
 
 def read(training: Any) -> dict[str, Any]:
-    """Return the `resolved_config` section of a Lightning trainer that is about to take its first step.
+    """Return the `resolved_config` section of a Lightning trainer before its first step.
 
-    `init` is the caller's to say.
+    The caller adds `init`.
     """
     model = ddp_of(training)
     resolved = (
@@ -34,22 +40,22 @@ def read(training: Any) -> dict[str, Any]:
 
 
 def check(config: RunConfig, spec: ModelSpec, resolved: dict[str, Any]) -> None:
-    """Raise MismatchError where what was built is not what the settings map says that NeMo was told.
+    """Raise MismatchError where a built object differs from the value that the settings map set in NeMo.
 
-    So a default of a recipe, or of what lies below it, cannot stand in place of a setting that did not arrive.
+    This finds a setting that did not arrive, where a default of the recipe or of a library applies instead.
     """
     wrong = []
     for row in ROWS:
-        told = row.nemo
-        if row.resolved is None or row.resolved in NOT_COMPARED or not isinstance(told, Say):
+        entry = row.nemo
+        if row.resolved is None or row.resolved in NOT_COMPARED or not isinstance(entry, Override):
             continue
-        if told.when is not None and not told.when(config, spec):
+        if entry.when is not None and not entry.when(config, spec):
             continue
         wanted, built = row.wanted(config, spec), _at(resolved, row.resolved)
-        if row.resolved == "gradient_reduce_dtype":
-            built = built == "float32"
+        if row.resolved in AS_ASKED:
+            built = AS_ASKED[row.resolved](built)
         if wanted != built:
-            wrong.append(f"{row.name}: asked {wanted!r}, built {built!r} ({', '.join(told.keys)})")
+            wrong.append(f"{row.name}: asked {wanted!r}, built {built!r} ({', '.join(entry.keys)})")
     if wrong:
         raise MismatchError("NeMo did not build what was asked: " + "; ".join(wrong))
 
@@ -57,7 +63,7 @@ def check(config: RunConfig, spec: ModelSpec, resolved: dict[str, Any]) -> None:
 def _at(resolved: dict[str, Any], path: str) -> Any:
     value: Any = resolved
     for name in path.split("."):
-        value = None if value is None else value[name]
+        value = None if value is None else value.get(name)
     return value
 
 

@@ -1,4 +1,4 @@
-"""What a matrix will take, as far as that can be known: time from earlier results here, memory by formula."""
+"""Forecast of a matrix: its time, from earlier results on this machine, and its memory, by formula."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ SAME_WORK = (
 
 
 def matrix_seconds(jobs: Sequence[Job]) -> tuple[float | None, str]:
-    """Return the seconds that the jobs will take together, cooldown included, and how that is known; None if it is not.
+    """Return the expected seconds of all jobs, cooldown included, or None if unknown, and the basis of the forecast.
 
-    Jobs of a kind that this machine has not run yet are taken to last as long as the others do on average.
+    Jobs of a kind that this machine has not run yet are assumed to take the average of the others.
     """
     if not jobs:
         return None, "nothing to do"
@@ -38,28 +38,28 @@ def matrix_seconds(jobs: Sequence[Job]) -> tuple[float | None, str]:
     known = [_seconds_of(job, earlier) for job in jobs]
     measured = [seconds for seconds in known if seconds is not None]
     if not measured:
-        return None, "no earlier result of these jobs on this machine; the first job will tell"
+        return None, "no earlier result of these jobs on this machine"
     average = sum(measured) / len(measured)
     total = sum(average if seconds is None else seconds for seconds in known)
     total += jobs[0].config.cooldown_seconds * (len(jobs) - 1)
-    return total, f"from earlier results of {len(measured)} of the {len(jobs)} jobs on this machine"
+    return total, f"from earlier results on this machine, jobs measured: {len(measured)} of {len(jobs)}"
 
 
 def _earlier(output_dir: Path) -> Iterable[dict[str, Any]]:
-    """Yield the ok results of this machine, superseded ones too, that can be read."""
+    """Yield the readable ok results of this machine, including superseded ones."""
     if not output_dir.is_dir():
         return
     for path in sorted(output_dir.rglob("train_*.json")):
         try:
             result = store.read(path)
         except store.ResultError:
-            continue  # validation at the end will name it
+            continue  # the validation at the end reports it
         if result["status"] == "ok" and result["provenance"]["host"] == platform.node():
             yield result
 
 
 def _seconds_of(job: Job, earlier: Iterable[dict[str, Any]]) -> float | None:
-    """Return how long the job took at its latest, from start to end."""
+    """Return the duration of the most recent run of the job, from start to end."""
     asked = job.config.asked()
     wanted = [job.framework, job.model, job.config.model_size, *(asked[key] for key in SAME_WORK)]
     spans = []
@@ -73,7 +73,7 @@ def _seconds_of(job: Job, earlier: Iterable[dict[str, Any]]) -> float | None:
 
 
 def memory_lines(jobs: Sequence[Job]) -> list[str]:
-    """Return a line for each framework and model: what it will take of a device, and a warning where that is more."""
+    """Return a line for each framework and model: its memory on one device, as a warning if the device has less."""
     if not jobs:
         return []
     capacity, source = _capacity_gb(jobs[0])
@@ -89,15 +89,15 @@ def memory_lines(jobs: Sequence[Job]) -> list[str]:
         elif needed <= capacity:
             lines.append(f"{line} of {capacity:.1f} GB ({source})")
         else:
-            told = advice(job.config, job.framework, job.spec, capacity)
-            lines.append(f"warning: memory: {job.framework} {job.model}: {told} ({source})")
+            advised = advice(job.config, job.framework, job.spec, capacity)
+            lines.append(f"warning: memory: {job.framework} {job.model}: {advised} ({source})")
     return lines
 
 
 def _capacity_gb(job: Job) -> tuple[float | None, str]:
-    """Return the memory of one device, on a CPU of one rank, and whose it is; None where nobody tells."""
+    """Return the memory of one device (on a CPU: of one rank) and its source; None if unknown."""
     if job.config.launcher == "slurm":
-        return None, "the nodes are Slurm's to pick"
+        return None, "Slurm selects the nodes"
     if job.config.platform == "cpu":
         return cpu_capacity_gb(job.config.ranks_per_node)
     info = gpu_info(job.config.platform, job.config.num_gpus)

@@ -1,34 +1,34 @@
-"""What speaks against starting a job now: other work on the GPUs or the machine, and settings that make it slower.
+"""Warnings about the machine before and after a job: other work on GPUs or cores, and settings that slow a job down.
 
-Each rule returns lines for a person: what was seen, what is usual, what to do. On a CPU only what concerns it is asked,
-and nothing that an ordinary machine has.
+Each rule returns lines for a person: the state that was found, the usual state, and what to do. On a machine without a
+GPU only the rules for its cores and memory apply.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from train.machine import owned
-from train.machine.conditions import Look
+from train.machine import job_processes
+from train.machine.conditions import Snapshot
 from train.machine.gpu_state import GpuProcess, GpuState
 from utils.results.schema import SLOWDOWNS
 
 USUAL_MEMORY_GB = 2.0
-"""What a driver holds on an idle GPU stays below: 0.3 GB on an MI300X, up to 1 GB on NVIDIA boards."""
+"""Upper bound of the memory that drivers hold on an idle GPU: 0.3 GB on an MI300X, up to 1 GB on NVIDIA boards."""
 USUAL_USE_PERCENT = 5.0
 TOLERANCE = 0.01
 """Tools round caps to whole watts."""
 MAX_BUSY_PERCENT = 20.0
 LEAST_SHARED_MEMORY_GB = 1.0
-"""Containers start with 64 MB, which neither NCCL's and RCCL's exchange nor the workers of a loader can do with."""
+"""Containers start with 64 MB, too little for the exchange of NCCL and RCCL and for the workers of a loader."""
 LEAST_OPEN_FILES = 4096
 MAX_SWAP_GB = 1.0
 MOST_PROCESSES = 8
 GOVERNOR = "performance"
 
 
-def warnings(platform: str, seen: Look, nodes: int = 1) -> list[str]:
-    """Return a line for everything that speaks against a job on `platform` under the conditions that were `seen`."""
+def warnings(platform: str, seen: Snapshot, nodes: int = 1) -> list[str]:
+    """Return one line for each condition in `seen` that disturbs a job on `platform`."""
     found = [*_machine(seen)]
     if platform == "cpu":
         return found
@@ -39,8 +39,8 @@ def warnings(platform: str, seen: Look, nodes: int = 1) -> list[str]:
     return [*_processes(seen.processes or ()), *lines, *_differing(seen.gpus), *_host_of_gpus(seen, nodes), *found]
 
 
-def after(seen: Look, throttled: dict[str, float] | None) -> list[str]:
-    """Return what happened during the job that a healthy GPU does not do; `throttled` in percent of the time."""
+def after(seen: Snapshot, throttled: dict[str, float] | None) -> list[str]:
+    """Return one line for each slowdown of the GPUs during the job; `throttled` is in percent of the time."""
     active = sorted({reason for gpu in seen.gpus for reason in gpu.throttle_reasons or ()} & SLOWDOWNS)
     slow = {name: share for name, share in (throttled or {}).items() if name in SLOWDOWNS and share >= 1}
     lines = [
@@ -51,7 +51,7 @@ def after(seen: Look, throttled: dict[str, float] | None) -> list[str]:
 
 def _processes(processes: Sequence[GpuProcess]) -> Iterator[str]:
     for one in processes[:MOST_PROCESSES]:
-        found = owned.look_up(one.process_id)
+        found = job_processes.look_up(one.process_id)
         whose = f", {found.user}" if found else ""
         size = "memory" if one.memory_gb is None else f"{one.memory_gb:.1f} GB"
         where = "a GPU" if one.gpu is None else f"GPU {one.gpu}"
@@ -121,7 +121,7 @@ def _differing(gpus: Sequence[GpuState]) -> Iterator[str]:
             yield f"gpu: {what} differ, {values[0]:g} to {values[-1]:g} {unit}; the slowest holds up all others"
 
 
-def _host_of_gpus(seen: Look, nodes: int) -> Iterator[str]:
+def _host_of_gpus(seen: Snapshot, nodes: int) -> Iterator[str]:
     state = seen.machine
     shared_gb, locked_gb = state.shared_memory_gb, state.locked_memory_gb
     if shared_gb is not None and shared_gb < LEAST_SHARED_MEMORY_GB:
@@ -136,9 +136,10 @@ def _host_of_gpus(seen: Look, nodes: int) -> Iterator[str]:
         yield f"machine: {state.swap_used_gb:.1f} GB are swapped out; end what holds the memory"
 
 
-def _machine(seen: Look) -> Iterator[str]:
+def _machine(seen: Snapshot) -> Iterator[str]:
     state = seen.machine
     if state.busy_percent is not None and state.busy_percent > MAX_BUSY_PERCENT:
-        yield f"machine: {state.busy_percent:.0f} % of the cores' time went to other work before the job; end that"
+        busy = f"{state.busy_percent:.0f} % of the cores' time went to other work before the job"
+        yield f"machine: {busy}; stop other work before measuring"
     if state.numa_balancing and (state.numa_nodes or 0) > 1:
         yield "machine: NUMA balancing is on; as root: sysctl kernel.numa_balancing=0"

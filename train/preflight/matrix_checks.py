@@ -1,4 +1,4 @@
-"""What can be known to go wrong before hours are spent: missing scripts, a full disk, a model that will not fit."""
+"""Checks before a matrix starts: missing scripts, a full disk, a model that does not fit into memory."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 
 from train.job.reserve import RESERVE_BYTES
-from train.preflight import forecast
-from train.preflight import job_checks as preflight_job
+from train.preflight import forecast, job_checks
 from train.runner.plan import Matrix, finished, notes, wrapper
 from train.runner.view import duration
 from utils.dataset.gpt_dataset import bytes_needed, data_prefix
@@ -22,12 +21,12 @@ OUTPUT_BYTES_PER_JOB = RESERVE_BYTES + (1 << 20)
 
 
 def check(matrix: Matrix) -> None:
-    """Raise ConfigError for what cannot work; print the forecast of time and memory, and warnings, on stderr."""
+    """Raise ConfigError if the matrix cannot work; print the forecast of time and memory, and warnings, on stderr."""
     _check_wrappers(matrix)
     _check_space(matrix)
-    if matrix.config.strict and matrix.config.launcher != "slurm":  # each job looks again, where it runs
-        preflight_job.before(matrix.config)
-    _say(matrix)
+    if matrix.config.strict and matrix.config.launcher != "slurm":  # each Slurm job checks the node that it runs on
+        job_checks.before(matrix.config)
+    _print_forecast(matrix)
 
 
 def _check_wrappers(matrix: Matrix) -> None:
@@ -56,7 +55,7 @@ def _check_space(matrix: Matrix) -> None:
 
 
 def _data_bytes(matrix: Matrix) -> int:
-    """Return about what preparing the data that are missing will take, as far as it is known."""
+    """Return the approximate size of the data that have to be prepared, as far as it is known."""
     config = matrix.config
     try:
         missing = {data_prefix(config, model): model for model in config.models}
@@ -70,12 +69,13 @@ def _existing(folder: Path) -> Path:
     return next(path for path in (folder, *folder.parents) if path.exists())
 
 
-def _say(matrix: Matrix) -> None:
+def _print_forecast(matrix: Matrix) -> None:
     for note in notes(matrix):
         print(f"note: {note}", file=sys.stderr)
     done = finished(matrix)
     left = [job for job in matrix.jobs if job.name not in done]
-    print(f"plan: {len(matrix.jobs)} jobs, {len(done)} of them have an ok result already", file=sys.stderr)
+    jobs = "1 job" if len(matrix.jobs) == 1 else f"{len(matrix.jobs)} jobs"
+    print(f"plan: {jobs}, {len(done)} with an ok result already", file=sys.stderr)
     seconds, how = forecast.matrix_seconds(left)
     if left:
         print(f"time: {'about ' + duration(seconds) if seconds is not None else 'unknown'} ({how})", file=sys.stderr)

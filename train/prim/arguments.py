@@ -1,8 +1,8 @@
-"""What the running Megatron of Primus holds, from the table of arguments that it prints before it builds anything.
+"""Arguments of the running Megatron of Primus, from the table that it prints before it builds anything.
 
-Rank 0 prints every argument after all defaults, presets and its own corrections, one a line, as
+Rank 0 prints every argument after all defaults, presets and its own corrections, one per line, as
 `  name ....... value` with name and dots 48 wide (megatron/training/arguments.py, `_print_args`, Megatron-core 0.15 and
-0.16). That is what is built from, and the only thing that Primus lets be read back.
+0.16). Megatron builds from these values; Primus offers nothing else to read back.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ SAME = {
     "overlap_param_gather": "overlap_param_gather",
     "dataloader_workers": "num_workers",
 }
-"""Keys of `resolved_config` whose value is an argument as it stands."""
+"""Keys of `resolved_config` whose value is an argument, unchanged."""
 NOT_SAID = "Primus does not say"
 NO_TABLE = "Primus printed no table of its arguments"
 NATIVE = "native"
@@ -79,13 +79,13 @@ class Arguments:
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
         self.is_complete = False
-        """The table has been printed to its end."""
+        """Whether the end of the table has been printed."""
         self.parameters: dict[tuple[int, int], int] = {}
         """Number by tensor and pipeline rank."""
         self.padded_vocabulary: int | None = None
 
     def take(self, line: str) -> None:
-        """Take one line of Primus's output, with its prefix and colours."""
+        """Read one line of Primus's output, with its prefix and colours."""
         text = plain(line)
         if match := _PARAMETERS.search(text):
             self.parameters[int(match["tp"]), int(match["pp"])] = int(match["count"])
@@ -97,13 +97,15 @@ class Arguments:
             self.values[match["name"]] = _value(match["value"])
 
     def resolved(self, spec: ModelSpec) -> dict[str, Any]:
-        """Return `resolved_config` as far as these lines prove it, with a reason for every null."""
+        """Return `resolved_config` as far as these lines show it, with a reason for every null."""
         known: dict[str, Any] = dict.fromkeys(SECTIONS["resolved_config"])
         known |= {"parameter_count": self._parameter_count(spec), "vocab_size": self.padded_vocabulary}
         why = dict.fromkeys(known, NO_TABLE)
         if self.is_complete:
             known |= {key: self.values.get(name) for key, name in SAME.items()} | self._derived() | {"init": NATIVE}
             why = dict.fromkeys(known, NOT_SAID) | _absent(self.values)
+            if self.values.get("untie_embeddings_and_output_weights") is False:
+                known["tie_word_embeddings"] = True
         known["reasons"] = {key: reason for key, reason in why.items() if known[key] is None}
         return known
 
@@ -122,40 +124,22 @@ class Arguments:
         }
 
     def _parameter_count(self, spec: ModelSpec) -> int | None:
-        """The sum over tensor and pipeline ranks, the norms that every tensor rank has counted once.
+        """Return the sum over tensor and pipeline ranks, with each weight that several ranks hold counted once.
 
-        None until every rank has said its number.
+        Each tensor rank counts all norms; the last pipeline stage of a tied model counts the embedding again. None
+        until every rank has printed its number.
         """
         tensor, pipeline = (self.values.get(f"{kind}_model_parallel_size") for kind in ("tensor", "pipeline"))
         if not isinstance(tensor, int) or not isinstance(pipeline, int) or len(self.parameters) != tensor * pipeline:
             return None
         norms = (2 * spec.num_layers + 1) * spec.hidden_size
-        return sum(self.parameters.values()) - (tensor - 1) * norms
+        copies = spec.vocab_size * spec.hidden_size if spec.tie_word_embeddings and pipeline > 1 else 0
+        return sum(self.parameters.values()) - (tensor - 1) * norms - copies
 
 
 def plain(line: str) -> str:
-    """Return a line of Primus without its colours and its end."""
+    """Return a line of Primus without its colours and newline."""
     return _ANSI.sub("", line).rstrip()
-
-
-def differences(resolved: Mapping[str, Any], spec: ModelSpec) -> list[str]:
-    """Return what the resolved configuration has otherwise than the model, as `key: asked ..., built ...`."""
-    wanted: dict[str, Any] = {
-        "num_layers": spec.num_layers,
-        "hidden_size": spec.hidden_size,
-        "ffn_hidden_size": spec.ffn_hidden_size,
-        "num_attention_heads": spec.num_attention_heads,
-        "num_query_groups": spec.num_query_groups,
-        "vocab_size": spec.vocab_size,
-        "norm_eps": spec.norm_epsilon,
-        "qkv_bias": spec.qkv_bias,
-        "rope_base": spec.rope_base,
-        "parameter_count": spec.parameter_count,
-    }
-    found = {key: (value, resolved[key]) for key, value in wanted.items() if resolved[key] is not None}
-    if resolved["num_layers"] is not None:  # the table is there
-        found["rope_scaling"] = (spec.rope_scaling and spec.rope_scaling.__dict__, resolved["rope_scaling"])
-    return [f"{key}: asked {value!r}, built {built!r}" for key, (value, built) in found.items() if value != built]
 
 
 def first_learning_rate(values: Mapping[str, Any]) -> float | None:
@@ -165,7 +149,7 @@ def first_learning_rate(values: Mapping[str, Any]) -> float | None:
 
 
 def _value(text: str) -> Any:
-    """Numbers, lists, True, False and None are printed as Python writes them; anything else is text."""
+    """Return a number, list, True, False or None, which are printed as Python literals, else the text."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
@@ -224,7 +208,7 @@ def _layers(said: Mapping[str, Any]) -> str:
 
 
 def _reduction(said: Mapping[str, Any]) -> str | None:
-    """What Megatron reduces gradients in: fp32 where it was told to accumulate in it, else the parameters' type."""
+    """Return the type in which Megatron reduces gradients: fp32 if it accumulates in fp32, else that of parameters."""
     if said.get("accumulate_allreduce_grads_in_fp32"):
         return "float32"
     return str(said["params_dtype"]).removeprefix("torch.") if "params_dtype" in said else None

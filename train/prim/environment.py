@@ -1,6 +1,6 @@
-"""The environment that Primus is started in: AMD's own benchmark settings, and nothing of this suite's Python.
+"""The environment in which Primus starts: AMD's own benchmark settings, without this suite's Python.
 
-Primus's launcher keeps what is set here and sets the rest itself; what it says that it has set is recorded as well.
+Primus's launcher keeps the variables that are set here and sets others itself; those that it prints are recorded too.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ AMD_BENCHMARK_GFX942 = {
 }
 GFX942 = ("MI300X", "MI325X")
 OURS = ("PYTHONPATH", "PYTHONHOME", "PYTHONWARNINGS", "VIRTUAL_ENV")
-_SAID = re.compile(r"^\[NODE-\d+\(.*?\)\] \[INFO\] (?P<name>[A-Z][A-Z0-9_]+): (?P<value>\S*)$")
-"""How examples/run_pretrain.sh prints a variable that it has set (LOG_INFO)."""
+_PRINTED_VARIABLE = re.compile(r"^\[NODE-\d+\(.*?\)\] \[INFO\] (?P<name>[A-Z][A-Z0-9_]+): (?P<value>\S*)$")
+"""A variable that examples/run_pretrain.sh prints after setting it (LOG_INFO)."""
 
 
 def environment(
     config: RunConfig, gpu: str, experiment: Path, train_log: Path, environ: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """Return the environment for examples/run_pretrain.sh: what the user set comes first, then AMD's benchmark's.
+    """Return the environment for examples/run_pretrain.sh; the user's variables precede those of AMD's benchmark.
 
-    `gpu` is a name like MI300X, `experiment` the YAML, `train_log` where Primus keeps its own output. Raises
-    ConfigError where the user has chosen GPUs in a way that Primus's launcher would undo.
+    `gpu` is a name like MI300X, `experiment` the YAML, `train_log` the file of Primus's own output. Raises
+    ConfigError where the user has selected GPUs in a way that Primus's launcher overrides.
     """
     check_visible(config.ranks_per_node, environ)
     recommended = AMD_BENCHMARK | (AMD_BENCHMARK_GFX942 if gpu in GFX942 else {})
@@ -53,9 +53,9 @@ def environment(
 
 
 def check_visible(gpus: int, environ: Mapping[str, str] = os.environ) -> None:
-    """Raise ConfigError where visible devices are named that are not the first ones.
+    """Raise ConfigError where the visible devices are set to others than the first ones.
 
-    examples/run_pretrain.sh sets HIP_VISIBLE_DEVICES to 0..N-1 itself, whatever it was.
+    examples/run_pretrain.sh always sets HIP_VISIBLE_DEVICES to 0..N-1.
     """
     first = ",".join(map(str, range(gpus)))
     for name in ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"):
@@ -66,14 +66,14 @@ def check_visible(gpus: int, environ: Mapping[str, str] = os.environ) -> None:
             )
 
 
-def said_variable(line: str) -> tuple[str, str] | None:
-    """Return name and value of an environment variable that Primus's launcher says it has set, None for other lines."""
-    match = _SAID.match(line.rstrip())
+def printed_variable(line: str) -> tuple[str, str] | None:
+    """Return name and value of a variable that Primus's launcher prints after setting it, None for other lines."""
+    match = _PRINTED_VARIABLE.match(line.rstrip())
     return (match["name"], match["value"]) if match else None
 
 
 def _without_ours(environ: Mapping[str, str]) -> dict[str, str]:
-    """Leave out what would lead Primus's Python to our modules: it has `utils`, `train` and `data` of its own."""
+    """Return the environment without the paths to our modules: Primus has `utils`, `train` and `data` of its own."""
     kept = {name: value for name, value in environ.items() if name not in OURS}
     foreign = [entry for entry in environ.get("PYTHONPATH", "").split(os.pathsep) if entry and not _is_ours(entry)]
     if foreign:
@@ -87,7 +87,7 @@ def _is_ours(entry: str) -> bool:
 
 
 def _free_port() -> int:
-    """A port that nobody holds now, so that jobs beside one another do not meet; Primus's own is always 1234."""
+    """Return a free port, so that jobs on one machine do not collide; Primus's own is always 1234."""
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
         return int(probe.getsockname()[1])

@@ -1,6 +1,6 @@
-"""The Primus that is installed: where it is, which keys its own preset files have, what AMD ships for a model.
+"""The installed Primus: its folder, the keys of its preset files, and the YAML that AMD ships for a model.
 
-Everything is read from the files of the release itself, so no list of keys of some version is kept here. Presets are
+Everything is read from the files of the release, so this module has no list of keys of a version. Presets are
 merged as Primus merges them: `extends` first, in its order, then the file (primus/core/config/yaml_loader.py, v25.10).
 """
 
@@ -17,15 +17,13 @@ from typing import Any
 import yaml
 
 from utils.errors import ConfigError
+from utils.models import MODELS
 
 DEFAULT_ROOT = Path("/workspace/Primus")
-"""Where AMD's image rocm/primus has it."""
+"""Location in AMD's image rocm/primus."""
 LAUNCHER = "examples/run_pretrain.sh"
 """The one entry point that every release from v25.9 to v26.6 has."""
 MODULE_PRESET = "pre_trainer.yaml"
-MODELS = {"llama": "llama3.1_8B", "qwen": "qwen2.5_7B", "mistral": "llama3.1_8B"}
-"""Name of preset and shipped YAML by model. No release has Mistral 7B, whose layers and widths are Llama's."""
-WITHOUT_OWN_PRESET = ("mistral",)
 DEFAULT_GPU = "MI300X"
 TOOL_TIMEOUT_SECONDS = 60
 VERSIONS_PROGRAM = """
@@ -39,7 +37,7 @@ for name in names:
         pass
 print(json.dumps(found))
 """
-"""Run by the Python that Primus runs with, which need not be ours."""
+"""Run by the Python of Primus, which may be another than ours."""
 _ENVIRONMENT_VALUE = re.compile(r"\$\{(?P<name>[^:{}]+)(?::(?P<default>[^}]*))?\}")
 _FLOAT = re.compile(r"-?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
 
@@ -51,21 +49,21 @@ class Primus:
     root: Path
 
     def preset(self, kind: str, name: str) -> dict[str, Any]:
-        """Return a preset of kind `modules` or `models` with all that it extends; raise ConfigError without it."""
+        """Return a preset of kind `modules` or `models` with all that it extends; ConfigError where it is missing."""
         return _preset(self.root / "primus" / "configs" / kind / "megatron" / name)
 
     def defaults(self, model: str) -> dict[str, Any]:
-        """Return every key that a YAML for this model may override, with the value it has if none does."""
-        return self.preset("modules", MODULE_PRESET) | self.preset("models", f"{MODELS[model]}.yaml")
+        """Return every key that a YAML for this model may override, with its default."""
+        return self.preset("modules", MODULE_PRESET) | self.preset("models", f"{MODELS[model].primus_preset}.yaml")
 
     def shipped_path(self, model: str, precision: str, gpu: str) -> Path:
         """Return the YAML that AMD ships for a model on a GPU (`MI300X`), or else on DEFAULT_GPU.
 
-        v25.10 has one file for all precisions, later releases one each. Raises ConfigError where there is none.
+        v25.10 has one file for all precisions, later releases have one each. Raises ConfigError where there is none.
         """
         folder = self.root / "examples" / "megatron" / "configs"
-        names = [f"{MODELS[model]}-{'FP8' if precision == 'fp8' else 'BF16'}-pretrain.yaml"]
-        names.append(f"{MODELS[model]}-pretrain.yaml")
+        preset = MODELS[model].primus_preset
+        names = [f"{preset}-{'FP8' if precision == 'fp8' else 'BF16'}-pretrain.yaml", f"{preset}-pretrain.yaml"]
         for path in (folder / owner / name for owner in (gpu, DEFAULT_GPU) for name in names):
             if path.is_file():
                 return path
@@ -75,7 +73,7 @@ class Primus:
         )
 
     def shipped(self, path: Path) -> dict[str, Any]:
-        """Return the overrides that a shipped YAML makes, `${VARIABLE:default}` resolved to the default."""
+        """Return the overrides of a shipped YAML, with `${VARIABLE:default}` resolved to the default."""
         content = _load(path)
         try:
             overrides = content["modules"]["pre_trainer"]["overrides"]
@@ -84,7 +82,7 @@ class Primus:
         return {key: _resolved(value) for key, value in overrides.items()}
 
     def versions(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Return commits of Primus and its Megatron, and the versions in the Python that Primus runs with."""
+        """Return commits of Primus and its Megatron, and versions of packages in the Python of Primus."""
         commits = {
             "primus": _commit(self.root),
             "megatron-lm": _commit(self.root / "third_party" / "Megatron-LM"),
@@ -94,7 +92,7 @@ class Primus:
 
 
 def find(environ: Mapping[str, str] = os.environ) -> Primus:
-    """Return the Primus at PRIMUS_PATH, by default where AMD's image has it; raise ConfigError where there is none."""
+    """Return the Primus at PRIMUS_PATH (default: its place in AMD's image); raise ConfigError where there is none."""
     root = Path(environ.get("PRIMUS_PATH") or DEFAULT_ROOT)
     if not (root / LAUNCHER).is_file() or not (root / "primus" / "configs").is_dir():
         raise ConfigError(
@@ -105,7 +103,7 @@ def find(environ: Mapping[str, str] = os.environ) -> Primus:
 
 
 def gpu_folder(device_name: str | None) -> str:
-    """Return the folder of shipped YAMLs for a device name as torch has it; AMD Instinct MI300X without one."""
+    """Return the folder of shipped YAMLs for a device name as torch reports it; MI300X without one."""
     match = re.search(r"MI\d+X", device_name or "")
     return match[0] if match else DEFAULT_GPU
 
@@ -132,7 +130,7 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def _resolved(value: Any) -> Any:
-    """What `${VARIABLE:default}` means when the variable is not set; numbers become numbers, as Primus has it."""
+    """Return `${VARIABLE:default}` with the variable unset; numeric text becomes a number, as in Primus."""
     if not isinstance(value, str) or not _ENVIRONMENT_VALUE.search(value):
         return value
     text = _ENVIRONMENT_VALUE.sub(lambda match: match["default"] or "", value)
@@ -142,7 +140,7 @@ def _resolved(value: Any) -> Any:
 
 
 def _commit(folder: Path) -> str | None:
-    """The commit of a checkout, `+` behind it where tracked files were changed; None for no checkout of its own."""
+    """Return the commit of a checkout, with `+` where tracked files were changed; None if it is no checkout itself."""
 
     def git(*arguments: str) -> str:
         command = ["git", "-c", f"safe.directory={folder}", "-C", str(folder), *arguments]

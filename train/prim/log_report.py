@@ -1,27 +1,29 @@
-"""The unified result of a Primus training: speed and losses from its log, settings from what its Megatron printed."""
+"""The unified result of a Primus training: speed and losses from its log, samples checked against our data set."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from train.job.job import (
-    NO_DATA_WAIT,
-    ONE_STEADY_STEP,
-    IncompleteError,
-    Job,
-    JobReport,
-    MismatchError,
-)
+import numpy as np
+
+from train.job.job import Job
 from train.job.recorder import NonFiniteError
+from train.job.report import NO_DATA_WAIT, ONE_STEADY_STEP, IncompleteError, JobReport, MismatchError
 from utils.logs.reader import LogFormatError, read_log
 from utils.logs.run_log import RunLog
 from utils.results.performance import summarize
 
+INDICES = ("document_index", "sample_index", "shuffle_index")
+"""Attributes of GPTDataset and ends of its cache files (megatron/core/datasets/gpt_dataset.py, core 0.15 and 0.16)."""
+IN_ORDER = "single"
+"""The `dataloader_type` that keeps the order of samples; `cyclic`, Primus's default, shuffles them once more."""
+
 
 class PrimusError(RuntimeError):
-    """Primus ended with an exit code that is not 0."""
+    """Primus ended with an exit code other than 0."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
@@ -29,26 +31,26 @@ class PrimusError(RuntimeError):
 
 
 class LogReport(JobReport):
-    """The report of a training that only its log tells of; see JobReport for what it leaves behind."""
+    """The report of a training that is known only from its log; see JobReport for the files it writes."""
 
     def __init__(self, job: Job, identity: str, command: str) -> None:
         # the last rank prints the iterations, so of several nodes the last one has them in its log
         super().__init__(job, identity, command, is_reporter=job.config.node_rank == job.config.nodes - 1)
         self.log: RunLog | None = None
         self.learning_rates: dict[int, float] = {}
-        """As printed with each iteration, which is what the next one trains with."""
+        """As printed with each iteration: the rate of the next one."""
         self.first_learning_rate: float | None = None
         self.versions: dict[str, str] = {}
         self.environment: dict[str, str] = {}
         self.warnings: list[str] = []
 
     def read(self, path: Path) -> None:
-        """Take what the log holds, also of a training that failed; nothing where no iteration is in it."""
+        """Read the log, also of a training that failed; a log without iterations is left out."""
         with suppress(LogFormatError, OSError):
             self.log = read_log([path], "prim")
 
     def check_log(self) -> None:
-        """Raise NonFiniteError, IncompleteError or MismatchError for what speaks against the run."""
+        """Raise NonFiniteError, IncompleteError or MismatchError where the log shows a failed or different run."""
         if self.log is None:
             raise IncompleteError("Primus ended with exit code 0 and printed no iteration")
         if self.log.status == "nan":
@@ -58,7 +60,7 @@ class LogReport(JobReport):
         self._check_figures(self.log)
 
     def _check_figures(self, log: RunLog) -> None:
-        """Raise MismatchError where the log tells of another training than was asked."""
+        """Raise MismatchError where the log shows another training than was asked."""
         config = self.job.config
         asked = {
             "world_size": config.num_gpus,
@@ -78,7 +80,7 @@ class LogReport(JobReport):
         self.check_log()
 
     def classified(self, error: BaseException) -> tuple[str, str]:
-        """Return status and reason; an error that tells of Primus says all, a traceback of ours would add nothing."""
+        """Return status and reason; for an error of Primus without our traceback, which would add nothing."""
         status, reason = super().classified(error)
         return status, str(error) if isinstance(error, PrimusError | IncompleteError | MismatchError) else reason
 
@@ -110,17 +112,46 @@ class LogReport(JobReport):
         result["memory_metrics"] = memory(log)
 
     def _learning_rate(self, step: int) -> float | None:
-        """What a step trained with: Megatron's scheduler has moved on before it prints (training.py, `train`)."""
+        """Return the rate of a step: Megatron's scheduler advances before it prints (training.py, `train`)."""
         return self.first_learning_rate if step == 1 else self.learning_rates.get(step - 1)
 
 
 def memory(log: RunLog) -> dict[str, Any]:
-    """Return `memory_metrics`: null, because what Primus prints is no peak over the run; what it is, is said.
+    """Return `memory_metrics`: null with a reason that quotes Primus's figures, which are no peak over the run.
 
-    The device's own figure counts other processes and the allocator's reserve; Megatron's peak is read once, after the
-    first or second iteration and on rank 0.
+    The device's own figure counts other processes and the allocator's reserve; Megatron reads its peak once, after
+    the first or second iteration, on rank 0.
     """
     figures = "; ".join(f"{one.meaning}: {one.printed} ({one.gb:.1f} GB)" for one in log.memory.values())
     why = f"Primus prints no peak over the run; it prints {figures or 'no memory figure at all'}"
     keys = ("avg_memory_allocated_gb", "peak_memory_allocated_gb", "peak_memory_reserved_gb")
     return {**dict.fromkeys(keys), "source": "log of Primus", "reasons": dict.fromkeys(keys, why)}
+
+
+def why_unproven(cache: Path, dataset: Any, arguments: Mapping[str, Any], prefix: Path) -> str | None:
+    """Return why it is not proven that Primus trained on the samples of `dataset`, our GPTDataset; None where it is.
+
+    Megatron's GPTDataset writes three index files into `cache`, an empty folder that Primus was given. With the tokens
+    they decide every sample: the order of documents, the start of each sample, the order of samples. `arguments` are
+    those that the running Megatron printed.
+    """
+    paths = arguments.get("train_data_path")
+    if arguments.get("mock_data") is not False or paths != [str(prefix)]:
+        return f"Primus printed train_data_path={paths!r}, mock_data={arguments.get('mock_data')!r}"
+    if arguments.get("dataloader_type") != IN_ORDER:
+        return f"Primus printed dataloader_type={arguments.get('dataloader_type')!r}: samples in another order"
+    for name in INDICES:
+        found = sorted(cache.glob(f"*-GPTDataset-train-{name}.npy"))
+        if len(found) != 1:
+            return f"Primus left {len(found)} files of its {name}, wanted one"
+        if not _equal(found[0], getattr(dataset, name)):
+            return f"the {name} that Primus drew is not the one of our data set: other samples, or another order"
+    return None
+
+
+def _equal(path: Path, ours: Any) -> bool:
+    try:
+        theirs = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return False
+    return bool(np.array_equal(theirs, np.asarray(ours)))

@@ -1,4 +1,4 @@
-"""What a job of Primus needs before it starts: the installation, the YAML, where everything goes."""
+"""The plan of a Primus job: the installation, the YAML, and the paths of its files."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from train.prim.yaml_config import Rendered
 
 @dataclass(frozen=True)
 class Plan:
-    """One training by Primus, nothing of it started yet."""
+    """One training by Primus, not started yet."""
 
     primus: Primus
     gpu: str
     shipped: Path
-    """AMD's YAML that ours is made from."""
+    """AMD's YAML from which ours is made."""
     rendered: Rendered
     experiment: Path
-    """Where our YAML is kept, beside the log."""
+    """Our YAML, beside the log."""
     train_log: Path
-    """Where Primus keeps its own output."""
+    """File of Primus's own output."""
     workspace: Path
-    """Where Primus keeps its files."""
+    """Folder of Primus's files."""
 
 
 def make(job: Job, gpu: str, log: Path) -> Plan:
     """Return the plan of a job; `gpu` is a name like MI300X, `log` the job's log.
 
-    Raises ConfigError where Primus is missing, cannot be told what the job asks, or would take other GPUs.
+    Raises ConfigError where Primus is missing, lacks a key that the job needs, or would take other GPUs.
     """
     check_visible(job.config.ranks_per_node)
     primus = prim_install.find()

@@ -1,4 +1,4 @@
-"""Primus as a process: started from its own root, followed line by line, ended with all that it has started."""
+"""Primus as a process: started from its own root, its output read line by line, ended with all its children."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from train.job import processes
 from train.job.child import Child
 from train.prim.arguments import Arguments, plain
-from train.prim.environment import said_variable
+from train.prim.environment import printed_variable
 from train.prim.install import LAUNCHER
 from utils.logs.iterations import iterations
 from utils.logs.lines import Line
@@ -22,43 +22,43 @@ from utils.results.step_line import format_step
 
 POLL_SECONDS = 0.2
 GRACE_SECONDS = 5.0
-"""Less than the launcher of the job gives this process."""
+"""Less than the grace period that the launcher of the job gives this process."""
 LAST_LINES = 8
 TITLE = "AMD"
 
 
 class Follower:
-    """What Primus prints, passed on as it comes and read: arguments, environment, learning rates, progress.
+    """Reader of Primus's output, which it also passes on: arguments, environment, learning rates, progress.
 
-    Behind each new iteration line stands a progress line in the suite's own form, which the watchdog of the job and
-    the view of the matrix understand. `check` is called with the arguments once their table is complete, and returns
-    what is wrong with them, or None.
+    After each new iteration line it prints a progress line in the suite's own format, which the watchdog of the job and
+    the view of the matrix read. `check` is called with the arguments once their table is complete; it returns a text
+    where they are wrong, else None.
     """
 
     def __init__(self, check: Callable[[Arguments], str | None], total_steps: int) -> None:
         self.arguments = Arguments()
         self.environment: dict[str, str] = {}
-        """Variables that Primus's launcher says it has set."""
+        """Variables that Primus's launcher prints after setting them."""
         self.learning_rates: dict[int, float] = {}
         """As printed with each iteration."""
         self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
         self.memory_lines: list[str] = []
-        """The first line that tells of memory that ran out."""
+        """The first line about an out-of-memory error."""
         self.mismatch: str | None = None
-        """What is wrong with the arguments."""
+        """Result of `check`."""
         self._check = check
         self._total_steps = total_steps
         self._seconds: list[float] = []
         self._last_step = 0
 
     def take(self, line: str) -> None:
-        """Take one line, with its newline."""
+        """Read one line, with its newline."""
         _pass_on(line)
         was_complete = self.arguments.is_complete
         self.arguments.take(line)
         if self.arguments.is_complete and not was_complete:
             self.mismatch = self._check(self.arguments)
-        if variable := said_variable(line):
+        if variable := printed_variable(line):
             self.environment[variable[0]] = variable[1]
         if line.strip():
             self.last_lines.append(plain(line))
@@ -83,9 +83,9 @@ class Follower:
 
 
 def run(root: Path, environment: Mapping[str, str], follower: Follower, stop: processes.StopRequest) -> int:
-    """Run Primus's launcher to its end and return its exit code, negative for a signal; none of its processes is left.
+    """Run Primus's launcher until it exits; return its exit code, negative for a signal. No process of it remains.
 
-    It is ended early when this process is asked to stop, or when the follower finds fault with what Primus holds.
+    It is stopped early on a stop request to this process, or when the follower finds wrong arguments.
     """
     processes.adopt_orphans()
     child = Child(["bash", LAUNCHER], follower.take, environment, folder=root)

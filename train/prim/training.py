@@ -1,8 +1,8 @@
-"""One job by Primus: rendered, run in its own root, read from its log, proven as far as it can be.
+"""One job by Primus: the YAML is rendered, Primus runs in its own root, and its log gives the result.
 
-Started once by train/launch.py, not once a rank: Primus starts its ranks itself. When the launcher dies, the kernel
-sends this process SIGTERM (train/job/child.py), and it ends what Primus has started. Reading order: `main` -> `train`
--> `check_arguments`, `prove`.
+train/launch.py starts it once, not once per rank: Primus starts its ranks itself. When the launcher dies, the kernel
+sends this process SIGTERM (train/job/child.py), and this process stops those of Primus. Reading order: `main` ->
+`train` -> `check_arguments`, `prove`.
 """
 
 from __future__ import annotations
@@ -19,28 +19,26 @@ from typing import Any
 
 from train.common import trainer
 from train.job import processes
-from train.job.job import IncompleteError, Job, MismatchError, log_path
+from train.job.job import Job, log_path
 from train.job.recorder import NonFiniteError
+from train.job.report import IncompleteError, MismatchError
 from train.prim import plan as prim_plan
 from train.prim import process as prim_run
-from train.prim import sample_order as prim_order
-from train.prim.arguments import NATIVE, NO_TABLE, Arguments, differences, first_learning_rate
+from train.prim.arguments import NATIVE, NO_TABLE, Arguments, first_learning_rate
 from train.prim.environment import environment
 from train.prim.install import gpu_folder
-from train.prim.log_report import LogReport, PrimusError
+from train.prim.log_report import LogReport, PrimusError, why_unproven
 from utils.dataset.gpt_dataset import build_train_dataset, data_prefix, describe
 from utils.errors import ConfigError, DataError
 from utils.hardware.detect import HardwareError, visible_gpus
 from utils.provenance.origin import speed_variables
 from utils.settings.config import ROOT, load
 
-SIGNAL_EXIT_CODE = 128
-"""Plus the number of the signal, as shells have it."""
 NATIVE_WEIGHTS = "Primus draws its own weights and does not say which"
 
 
 def main() -> int:
-    """Run one job: 0 for an ok result, 2 for bad input, Primus's exit code where it failed, else 1."""
+    """Run one job; return 0 for an ok result, 2 for bad input, Primus's exit code where it failed, else 1."""
     options = trainer.arguments("prim")
     try:
         settings = [*options.settings, "FRAMEWORK=prim", f"MODEL={options.model}"]
@@ -69,7 +67,7 @@ def main() -> int:
 def train(
     report: LogReport, plan: prim_plan.Plan, prefix: Path, manifest: dict[str, Any], stop: processes.StopRequest
 ) -> None:
-    """Run Primus and fill in the report; raise what makes the training a failed one."""
+    """Run Primus and fill in the report; raise the error of a failed training."""
     job = report.job
     plan.rendered.write(plan.experiment)
     given = environment(job.config, plan.gpu, plan.experiment, plan.train_log)
@@ -89,24 +87,24 @@ def train(
 
 
 def check_arguments(job: Job, arguments: Arguments) -> str | None:
-    """Return what the running Megatron holds otherwise than asked, settings and model; None where all is as asked."""
+    """Return the settings and facts of the model in which the running Megatron differs from the job, else None."""
     asked, resolved = job.config.asked(), arguments.resolved(job.spec)
     wrong = [
         f"{key}: asked {value!r}, built {resolved[key]!r}"
         for key, value in asked.items()
         if key != "init" and resolved.get(key) is not None and resolved[key] != value
     ]
-    wrong += differences(resolved, job.spec)
+    wrong += trainer.model_differences(job.spec, resolved)
     return "Primus did not build what was asked: " + "; ".join(wrong) if wrong else None
 
 
 def prove(report: LogReport, cache: Path, prefix: Path, manifest: dict[str, Any], arguments: Arguments) -> None:
-    """Fill in the fingerprint; the token stream only where Primus's own index files are those of our data set."""
+    """Fill in the fingerprint, the token stream only where Primus's index files equal those of our data set."""
     job = report.job
     dataset = build_train_dataset(job.config, prefix, manifest)
     found = trainer.fingerprint(job, prefix, manifest, dataset, None)
     found["reasons"]["initial_weights_sha256"] = NATIVE_WEIGHTS
-    why = prim_order.why_unproven(cache, dataset, arguments.values, prefix)
+    why = why_unproven(cache, dataset, arguments.values, prefix)
     if why is not None:
         found["token_stream_sha256"] = None
         found["reasons"]["token_stream_sha256"] = why
@@ -115,9 +113,9 @@ def prove(report: LogReport, cache: Path, prefix: Path, manifest: dict[str, Any]
 
 
 def _take(report: LogReport, plan: prim_plan.Plan, follower: prim_run.Follower, given: Mapping[str, str]) -> None:
-    """Note all that was seen of a run, however it ended."""
+    """Put all facts of a run into the report, however it ended."""
     report.read(plan.train_log)
-    if not follower.arguments.is_complete and report.job.config.nodes > 1:  # the first rank may have printed them
+    if not follower.arguments.is_complete and report.job.config.nodes > 1:  # the first rank may have printed it
         with suppress(OSError), log_path(report.job, 0).open(encoding="utf8", errors="replace") as log:
             for line in log:
                 follower.arguments.take(line)
@@ -134,17 +132,17 @@ def _take(report: LogReport, plan: prim_plan.Plan, follower: prim_run.Follower, 
 
 def _check_ending(report: LogReport, follower: prim_run.Follower, exit_code: int, stop: processes.StopRequest) -> None:
     if stop.signal is not None:
-        raise PrimusError(f"interrupted by {stop.signal.name}", SIGNAL_EXIT_CODE + stop.signal)
+        raise PrimusError(f"interrupted by {stop.signal.name}", stop.exit_code(otherwise=1))
     if wrong := follower.mismatch or check_arguments(report.job, follower.arguments):
         raise MismatchError(wrong)
     if exit_code != 0:
-        code = exit_code if exit_code > 0 else SIGNAL_EXIT_CODE - exit_code
+        code = exit_code if exit_code > 0 else processes.SIGNAL_EXIT_CODE - exit_code
         last = "\n".join([*follower.memory_lines, *follower.last_lines])
         raise PrimusError(f"Primus ended with exit code {code}; last lines of its log:\n{last}", code)
 
 
 def _gpu_info(job: Job) -> dict[str, Any]:
-    """Ask in a process of its own, so that this one holds no memory of a GPU while Primus is measured."""
+    """Return the facts of the GPUs, read in another process, so that this one holds no GPU memory during the run."""
     program = (
         "import json, sys; from utils.hardware.detect import HardwareError, gpu_info\n"
         "try: print(json.dumps(gpu_info(sys.argv[1], int(sys.argv[2]))))\n"

@@ -1,6 +1,6 @@
 """Every difference between the YAML that AMD ships for a model and the one that this suite renders.
 
-Both are compared as what they come to: the presets of the installed version with the overrides of either file on top.
+Both are resolved first: the presets of the installed version, with the overrides of the file on top.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ from typing import Any, NamedTuple
 
 from train.prim import install as prim_install
 from train.prim import yaml_config as prim_config
-from train.prim.install import DEFAULT_GPU, WITHOUT_OWN_PRESET, Primus
+from train.prim.install import DEFAULT_GPU, Primus
 from utils.errors import ConfigError, DataError
 from utils.hardware.detect import HardwareError, visible_gpus
+from utils.models import MODELS
 from utils.settings.config import RunConfig, load
 
 ASSUMED_GPUS = 8
-"""On a machine without a GPU; AMD's YAMLs are for a node of eight."""
+"""GPUs assumed on a machine without any; AMD's YAMLs are for a node of eight."""
 ABSENT = "-"
 SHIPPED_ONLY = "AMD's YAML leaves it at the preset, or sets it back"
 
 
 class Difference(NamedTuple):
-    """One key that is not the same."""
+    """One key with different values."""
 
     key: str
     theirs: str
@@ -35,7 +36,7 @@ class Difference(NamedTuple):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the differences of each model in MODEL; 0 where they could be told, 2 for bad input."""
+    """Print the differences of each model in MODEL; return 0, or 2 for bad input."""
     options = _arguments(arguments)
     try:
         primus = prim_install.find()
@@ -50,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def differences(primus: Primus, config: RunConfig, model: str, shipped: Path) -> list[Difference]:
-    """Return what differs, sorted by key; raise ConfigError where this version cannot be told what is asked."""
+    """Return the differences, sorted by key; raise ConfigError where this version lacks a key that is needed."""
     defaults = primus.defaults(model)
     theirs = defaults | primus.shipped(shipped)
     name = f"check_{model}"
@@ -66,23 +67,23 @@ def differences(primus: Primus, config: RunConfig, model: str, shipped: Path) ->
 
 def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m train.train_prim --check", description=__doc__)
-    parser.add_argument("--gpu", default=DEFAULT_GPU, help="whose YAML to compare with (default: %(default)s)")
+    parser.add_argument("--gpu", default=DEFAULT_GPU, help="GPU whose YAML is compared (default: %(default)s)")
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
     return parser.parse_intermixed_args(arguments)
 
 
 def _config(settings: Sequence[str]) -> RunConfig:
-    said = [*settings, "FRAMEWORK=prim"]
+    asked = [*settings, "FRAMEWORK=prim"]
     try:
         visible = visible_gpus("amd")
     except HardwareError:  # no torch: the check is for any machine
         visible = None
     if visible:
-        return load("amd", visible, arguments=said)
+        return load("amd", visible, arguments=asked)
     if "GPUS_PER_NODE" not in os.environ and not any(text.startswith("GPUS_PER_NODE=") for text in settings):
-        print(f"no GPU is visible: as on {ASSUMED_GPUS} of them (GPUS_PER_NODE={ASSUMED_GPUS})", file=sys.stderr)
-        said = [f"GPUS_PER_NODE={ASSUMED_GPUS}", *said]
-    return load("amd", None, arguments=said)
+        print(f"no GPU is visible: assuming {ASSUMED_GPUS} (GPUS_PER_NODE={ASSUMED_GPUS})", file=sys.stderr)
+        asked = [f"GPUS_PER_NODE={ASSUMED_GPUS}", *asked]
+    return load("amd", None, arguments=asked)
 
 
 def _shown(values: Mapping[str, Any], key: str) -> str:
@@ -94,7 +95,7 @@ def _shown(values: Mapping[str, Any], key: str) -> str:
 
 def _print(model: str, shipped: Path, primus: Primus, found: Sequence[Difference]) -> None:
     print(f"{model}: {shipped.relative_to(primus.root)} and ours differ in {len(found)} keys")
-    if model in WITHOUT_OWN_PRESET:
+    if not MODELS[model].is_own_primus_preset:
         print("  Primus ships nothing for this model: ours is made from this file of a model of the same shape")
     rows = [Difference("key", "theirs", "ours", "why"), *found]
     widths = [max(len(row[column]) for row in rows) for column in range(3)]

@@ -1,8 +1,8 @@
-"""One complete Primus YAML for one training: AMD's own for the model, and on top of it the settings map.
+"""One complete Primus YAML for one training: AMD's own for the model, overridden by the settings map.
 
-AMD's file comes first so that nothing that AMD tunes is taken away but what the map says otherwise. The command line of
-Primus stays empty: it reads values through Python's eval. Which keys there are is told from the preset files of the
-installed version (`train/prim/install.py`).
+AMD's file comes first, so that AMD's tuning is kept except where the map sets a key. The command line of Primus stays
+empty, because Primus evaluates its values as Python. The preset files of the installed version define the known keys
+(`train/prim/install.py`).
 """
 
 from __future__ import annotations
@@ -14,36 +14,36 @@ from typing import Any
 
 import yaml
 
-from train.prim.install import MODELS, MODULE_PRESET, Primus
+from train.prim.install import MODULE_PRESET, Primus
 from train.settings_map.map import ROWS, overrides
-from train.settings_map.row import Say
+from train.settings_map.row import Override
 from utils.errors import ConfigError
-from utils.models import ModelSpec
+from utils.models import MODELS, ModelSpec
 from utils.settings.config import RunConfig
 
 RENAMED = (
     ("use_turbo_grouped_mlp", "use_turbo_grouped_gemm"),  # v26.3 has both, v26.4 the second
     ("use_turbo_parallel_linear", "use_turbo_gemm"),  # v26.4
 )
-"""Keys that later releases call otherwise, either way round."""
+"""Keys that later releases renamed; either name may be the known one."""
 LOGGERS = ("disable_tensorboard", "disable_wandb", "disable_mlflow")
 FEATURES = ("use_turbo_", "enable_turbo_", "use_sink_", "moe_")
-"""First words of keys that switch something on: a version without the key has the thing off."""
+"""Beginnings of keys that switch a feature on; a version without the key does not have the feature."""
 
 
 @dataclass(frozen=True)
 class Rendered:
-    """What Primus is given, and what its version could not be told."""
+    """The document for Primus, and the keys that its version lacks."""
 
     document: dict[str, Any]
     dropped: tuple[str, ...]
-    """One line for each key that the installed version lacks, where leaving it out changes nothing."""
+    """One line for each key that the installed version lacks and that can be left out."""
 
     @property
     def overrides(self) -> dict[str, Any]:
-        """The keys and values that stand in the YAML."""
-        said: dict[str, Any] = self.document["modules"]["pre_trainer"]["overrides"]
-        return said
+        """Keys and values of the YAML."""
+        overridden: dict[str, Any] = self.document["modules"]["pre_trainer"]["overrides"]
+        return overridden
 
     def write(self, path: Path) -> None:
         """Write the YAML."""
@@ -53,18 +53,18 @@ class Rendered:
 def render(primus: Primus, config: RunConfig, model: str, shipped: Path, workspace: Path, name: str) -> Rendered:
     """Return the YAML of one training of `model`, made from AMD's file `shipped`; `name` is the experiment's.
 
-    Primus writes its own files below `workspace`. Raises ConfigError where the installed version cannot be told
-    something that changes the work.
+    Primus writes its own files below `workspace`. Raises ConfigError where the installed version lacks a key that
+    changes the work.
     """
     spec = config.spec(model)
     _check_window(config, spec)
     wanted = primus.shipped(shipped) | overrides("prim", config, spec) | _files(workspace)
-    said, dropped = _fitted(wanted, primus.defaults(model), primus.root)
+    fitted, dropped = _fitted(wanted, primus.defaults(model), primus.root)
     trainer = {
         "framework": "megatron",
         "config": MODULE_PRESET,
-        "model": f"{MODELS[model]}.yaml",
-        "overrides": said,
+        "model": f"{MODELS[model].primus_preset}.yaml",
+        "overrides": fitted,
     }
     document = {
         "work_group": "tprimat",
@@ -77,10 +77,10 @@ def render(primus: Primus, config: RunConfig, model: str, shipped: Path, workspa
 
 
 def reasons() -> dict[str, str]:
-    """Return why each key is said, by key: the names of its rows in the settings map."""
+    """Return the reason for each key: the names of its rows in the settings map."""
     why = dict.fromkeys(_files(Path()), "an index cache of this run alone shows the order of its samples")
     for row in ROWS:
-        for key in row.prim.keys if isinstance(row.prim, Say) else ():
+        for key in row.prim.keys if isinstance(row.prim, Override) else ():
             why[key] = f"{why[key]}; {row.name}" if key in why else row.name
     return why
 
@@ -90,7 +90,7 @@ def _files(workspace: Path) -> dict[str, Any]:
 
 
 def _check_window(config: RunConfig, spec: ModelSpec) -> None:
-    """No release up to v26.6 has a key for a sliding window; within one window there is none to say."""
+    """Raise ConfigError for a sequence longer than the window, for which no release up to v26.6 has a key."""
     if spec.sliding_window is not None and config.sequence_length > spec.sliding_window:
         raise ConfigError(
             f"MODEL={spec.name} SL={config.sequence_length}: Primus has no key for the window of {spec.sliding_window} "
@@ -99,12 +99,12 @@ def _check_window(config: RunConfig, spec: ModelSpec) -> None:
 
 
 def _fitted(wanted: Mapping[str, Any], known: Mapping[str, Any], root: Path) -> tuple[dict[str, Any], list[str]]:
-    """Return what can be said to this version, and a line for each key that need not be; unknown keys end Primus."""
-    said, dropped = {}, []
+    """Return the keys that this version knows, and a line for each other one; Primus stops at an unknown key."""
+    fitted, dropped = {}, []
     for key, value in wanted.items():
         name = _name_in(known, key)
         if name is not None:
-            said[name] = value
+            fitted[name] = value
         elif (why := _harmless(key, value)) is not None:
             dropped.append(f"{key}={value}: {why}")
         else:
@@ -112,7 +112,7 @@ def _fitted(wanted: Mapping[str, Any], known: Mapping[str, Any], root: Path) -> 
                 f"PRIMUS_PATH={root}: this Primus has no key {key}, wanted {value!r}; without it the work would be "
                 "another; take v25.10 or later"
             )
-    return said, dropped
+    return fitted, dropped
 
 
 def _name_in(known: Mapping[str, Any], key: str) -> str | None:
@@ -123,7 +123,7 @@ def _name_in(known: Mapping[str, Any], key: str) -> str | None:
 
 
 def _harmless(key: str, value: Any) -> str | None:
-    """Why a key can be left out where the version lacks it; None where it cannot."""
+    """Return why a key can be left out where the version lacks it; None where it cannot."""
     if key in LOGGERS and value is True:
         return "this version has no such logger"
     if key.startswith(FEATURES) and not value:

@@ -1,4 +1,4 @@
-"""The jobs of a matrix before any is started: which there are, what is known of each, and how that is shown."""
+"""The plan of a matrix: its jobs, their settings, data and existing results, and the text of --dry-run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from utils.settings.layers import Value
 
 @dataclass(frozen=True)
 class Matrix:
-    """All jobs in their order, the settings that they share, and where each setting came from."""
+    """All jobs in their order, the settings that they share, and the origin of each setting."""
 
     config: RunConfig
     jobs: tuple[Job, ...]
@@ -64,7 +64,7 @@ def environment(matrix: Matrix) -> dict[str, str]:
 
 
 def notes(matrix: Matrix) -> list[str]:
-    """Return what is done otherwise than the settings say by name."""
+    """Return a note for each framework that another one replaces on this platform."""
     return counterparts(tuple(matrix.values["FRAMEWORK"].text.split(",")), matrix.config.platform)
 
 
@@ -79,7 +79,7 @@ def command(matrix: Matrix, job: Job) -> list[str]:
 
 
 def has_result(job: Job, identity: str) -> bool:
-    """Whether a valid ok result of the same settings, data, code and machine stands."""
+    """Return True if the job has a valid ok result of the same settings, data, code and machine."""
     try:
         result = store.read(job.result_path)
     except store.ResultError:
@@ -96,7 +96,7 @@ def finished(matrix: Matrix) -> set[str]:
 
 
 def data_digests(config: RunConfig) -> dict[str, str]:
-    """Return the hash of the data of each model, after checking them; raise DataError."""
+    """Return the SHA-256 of the data of each model after checking them; raise DataError."""
     prefixes = {model: data_prefix(config, model) for model in config.models}
     manifests = {prefix: describe(prefix, config.data_dir) for prefix in set(prefixes.values())}
     for manifest in manifests.values():
@@ -105,7 +105,7 @@ def data_digests(config: RunConfig) -> dict[str, str]:
 
 
 def _known_digest(config: RunConfig, model: str) -> str | None:
-    """The hash of data that are there and sound; None for others, which are the data step's to make or report."""
+    """Return the SHA-256 of sound data, None for missing or damaged data, which the data step makes or reports."""
     try:
         return str(describe(data_prefix(config, model), config.data_dir, is_recorded=False)["bin_sha256"])
     except DataError:
@@ -113,21 +113,21 @@ def _known_digest(config: RunConfig, model: str) -> str | None:
 
 
 def text(matrix: Matrix) -> str:
-    """Return the plan for --dry-run: every job with its command, then every setting with where it came from."""
+    """Return the plan for --dry-run: every job with its command, then every setting with its origin."""
     done = finished(matrix)
     lines = [f"jobs, in this order ({matrix.config.order}):"]
     for number, job in enumerate(matrix.jobs, 1):
-        will = "has an ok result, is skipped" if job.name in done else "runs"
+        action = "has an ok result, is skipped" if job.name in done else "runs"
         shown = shlex.join([wrapper(job), "--run", str(job.run), *matrix.arguments])
-        lines += [f"{number:>4}  {will}: {shown}", f"      result: {job.result_path}"]
+        lines += [f"{number:>4}  {action}: {shown}", f"      result: {job.result_path}"]
     width = max(len(key) for key in matrix.values)
     config = matrix.config
-    lines += ["", "settings, and where each came from:"]
+    lines += ["", "settings, and the origin of each:"]
     lines += [f"  {key:{width}}  {value.text or '(empty)'}  ({value.origin})" for key, value in matrix.values.items()]
     lines += [
         "",
-        f"worked out: {config.num_gpus} {'ranks' if config.platform == 'cpu' else 'GPUs'}, "
+        f"derived: {config.num_gpus} {'ranks' if config.platform == 'cpu' else 'GPUs'}, "
         f"DP {config.data_parallel_size}, GA {config.gradient_accumulation}, "
-        f"{config.tokens_per_step:,} tokens a step, {config.train_iterations * config.tokens_per_step:,} in all",
+        f"{config.tokens_per_step:,} tokens per step, {config.train_iterations * config.tokens_per_step:,} in all",
     ]
     return "\n".join(lines)

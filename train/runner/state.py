@@ -1,6 +1,6 @@
-"""Where a matrix is: one record a job, what they add up to, and the time that is probably left.
+"""The state of a matrix: one record for each job, their totals, and the estimated remaining time.
 
-`status.json` is this, for tools; the views in train/runner/view.py are this, for people.
+`status.json` shows it to tools, the views in train/runner/view.py to people.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from utils.results.step_line import Step
 from utils.results.store import write_json
 
 WAITING, RUNNING, SKIPPED = "waiting", "running", "skipped"
-"""States of a job beside the statuses of its result; skipped: has an ok result already."""
+"""States of a job besides the statuses of its result; skipped: it had an ok result already."""
 STATUS_SCHEMA_VERSION = 1
 STATUS_EVERY_SECONDS = 2.0
 
@@ -28,7 +28,7 @@ class JobState:
     """One job of the matrix."""
 
     number: int
-    """From 1, in the order in which they run."""
+    """Position in the matrix, from 1."""
     job: Job
     state: str = WAITING
     reason: str | None = None
@@ -47,17 +47,17 @@ class JobState:
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing more will happen to it."""
+        """True if the job neither waits nor runs."""
         return self.state not in (WAITING, RUNNING)
 
     @property
     def is_good(self) -> bool:
-        """Whether an ok result of it stands."""
+        """True if the job has an ok result."""
         return self.state in ("ok", SKIPPED)
 
     @property
     def elapsed_seconds(self) -> float | None:
-        """Since its start, or from start to end; None before."""
+        """Seconds since its start, or from start to end; None before the start."""
         if self.started is None:
             return None
         return (self.ended or time.monotonic()) - self.started
@@ -70,14 +70,14 @@ class JobState:
 
     @property
     def remaining_seconds(self) -> float | None:
-        """Steps that are left times their average so far; None before the second step."""
+        """Remaining steps times the average time of a step so far; None before the second step."""
         if self.step is None or self.step.number < 2:
             return None
         return (self.step.total - self.step.number) * self.step.average_seconds
 
     @property
     def whole_seconds(self) -> float | None:
-        """How long the job takes in all, as far as it shows by now."""
+        """Estimated seconds of the whole job; None while there is no estimate, and for a failed or skipped job."""
         if self.is_done:
             return self.elapsed_seconds if self.state == "ok" else None
         remaining, elapsed = self.remaining_seconds, self.elapsed_seconds
@@ -125,18 +125,30 @@ class MatrixState:
 
     @property
     def failed(self) -> int:
-        """Jobs that ended without an ok result."""
+        """Number of jobs that ended without an ok result."""
         return sum(job.is_done and not job.is_good for job in self.jobs)
 
     @property
+    def counts(self) -> str:
+        """Number of jobs and of failed jobs, in words."""
+        return f"{len(self.jobs)} job{'' if len(self.jobs) == 1 else 's'}, {self.failed} failed"
+
+    @property
+    def good(self) -> str:
+        """Share of the jobs that have an ok result, in words."""
+        good = sum(job.is_good for job in self.jobs)
+        jobs = f"{len(self.jobs)} job{'' if len(self.jobs) == 1 else 's'}"
+        return f"{good} of {jobs} {'has' if len(self.jobs) == 1 else 'have'} an ok result"
+
+    @property
     def elapsed_seconds(self) -> float:
-        """Since the start of the matrix."""
+        """Seconds since the start of the matrix."""
         return time.monotonic() - self.started
 
     def remaining_seconds(self) -> float | None:
-        """Return the time that is left, from jobs of the same framework and model where there was one, else from all.
+        """Return the estimated remaining seconds, from jobs of the same framework and model if there are any, else all.
 
-        None until one job shows how long it takes. Cooldown is counted.
+        None until there is an estimate for one job. Cooldown is included.
         """
         known = {(job.job.framework, job.job.model): job.whole_seconds for job in self.jobs if job.whole_seconds}
         if not known:
@@ -171,7 +183,7 @@ class MatrixState:
 
 
 class StatusFile:
-    """`status.json`, written whole; a disk that cannot take it is said once and is no reason to end the matrix."""
+    """`status.json`, replaced atomically; if it cannot be written, one warning is printed and the matrix goes on."""
 
     def __init__(self, path: Path, state: MatrixState) -> None:
         self._path = path
@@ -180,7 +192,7 @@ class StatusFile:
         self._is_broken = False
 
     def write_sometimes(self) -> None:
-        """Write it if the last time is long enough ago."""
+        """Write it if the last write is STATUS_EVERY_SECONDS ago."""
         if time.monotonic() - self._written_at >= STATUS_EVERY_SECONDS:
             self.write()
 
@@ -191,7 +203,7 @@ class StatusFile:
             write_json(self._state.as_dict(), self._path)
         except OSError as error:
             if not self._is_broken:
-                print(f"warning: {self._path} is not up to date: {error}", file=sys.stderr)
+                print(f"warning: {self._path} is out of date: {error}", file=sys.stderr)
             self._is_broken = True
 
 

@@ -1,7 +1,7 @@
-"""What a person sees of a matrix.
+"""The views of a running matrix for people.
 
-On a terminal the finished jobs as a table with two live lines below, else plain lines. Both write the plain lines into
-the log of the matrix as well. rich draws the live part; it honours NO_COLOR.
+On a terminal they show a table of finished jobs with two live lines below it, elsewhere plain lines. Both write the
+plain lines into the log of the matrix. rich draws the live part and honours NO_COLOR.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from utils import redact
 
 PLAIN_EVERY_SECONDS = 60.0
 PLAIN_EVERY_PART = 0.1
-"""Without a terminal, a line a job at every tenth of its steps, and at least one a minute."""
+"""Without a terminal, a job prints a line at every tenth of its steps and at least one a minute."""
 COLUMNS = f"{'job':>7}  {'':18}  {'status':8} {'step s':>8} {'tokens/s/GPU':>13} {'loss':>7} {'took':>7}"
 COLOURS = {"ok": "green", SKIPPED: "cyan"}
 
 
 class View(AbstractContextManager["View"]):
-    """Follows a MatrixState; without a terminal this is all there is, and it prints plain lines."""
+    """View without a terminal: plain lines, on the stream and in the log of the matrix."""
 
     def __init__(self, state: MatrixState, log_path: Path, stream: TextIO | None = None) -> None:
         self.state = state
         self._stream = stream or sys.stdout
         self._log: TextIO | None = log_path.open("a", encoding="utf8")
-        self._said_at = 0.0
-        self._said_step = 0
+        self._printed_at = 0.0
+        self._printed_step = 0
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -47,48 +47,48 @@ class View(AbstractContextManager["View"]):
             self._log.close()
             self._log = None
 
-    def say(self, text: str) -> None:
-        """Print a line and keep it in the log, without secrets."""
+    def print(self, text: str) -> None:
+        """Print a line and write it into the log, without secrets."""
         text = redact.text(text)
-        self._note(text)
-        self._print(text)
+        self._log_line(text)
+        self._show(text)
 
     def job_started(self, job: JobState) -> None:
-        """A job begins."""
-        self._said_at, self._said_step = time.monotonic(), 0
-        self.say(f"--- job {job.number} of {len(self.state.jobs)}: {job.title}")
+        """Show that a job starts."""
+        self._printed_at, self._printed_step = time.monotonic(), 0
+        self.print(f"--- job {job.number} of {len(self.state.jobs)}: {job.title}")
 
     def refresh(self) -> None:
-        """Show where the current job is; call it often."""
+        """Show the progress of the current job; call it often."""
         job = self.state.current
         if job is None:
             return
         now, number, total = time.monotonic(), job.step.number if job.step else 0, job.job.config.train_iterations
-        is_tenth = number - self._said_step >= PLAIN_EVERY_PART * total or number in (1, total)
-        if (is_tenth and number != self._said_step) or now - self._said_at >= PLAIN_EVERY_SECONDS:
-            self._said_at, self._said_step = now, number
-            self.say(f"    {_where(job)}")
+        is_tenth = number - self._printed_step >= PLAIN_EVERY_PART * total or number in (1, total)
+        if (is_tenth and number != self._printed_step) or now - self._printed_at >= PLAIN_EVERY_SECONDS:
+            self._printed_at, self._printed_step = now, number
+            self.print(f"    {_where(job)}")
 
     def job_ended(self, job: JobState) -> None:
-        """A job is done."""
-        self.say(_ended(job, len(self.state.jobs), self.state))
+        """Show how a job ended."""
+        self.print(_ended(job, len(self.state.jobs), self.state))
 
-    def _print(self, text: str) -> None:
+    def _show(self, text: str) -> None:
         self._stream.write(text + "\n")
         self._stream.flush()
 
-    def _note(self, text: str) -> None:
+    def _log_line(self, text: str) -> None:
         if self._log is not None:
             try:
                 self._log.write(f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%M:%SZ} {text}\n")
                 self._log.flush()
-            except OSError as error:  # a full disk is no reason to end the matrix
+            except OSError as error:  # a full disk must not end the matrix
                 self._log = None
-                self._print(f"warning: the log of the matrix ends here: {error}")
+                self._show(f"warning: the log of the matrix ends here: {error}")
 
 
 class LiveView(View):
-    """The view on a terminal."""
+    """View on a terminal: a table of finished jobs and two live lines."""
 
     def __init__(self, state: MatrixState, log_path: Path) -> None:
         super().__init__(state, log_path)
@@ -107,23 +107,23 @@ class LiveView(View):
         super().__exit__(kind, error, trace)
 
     def job_started(self, job: JobState) -> None:
-        """Only noted: the live lines show it."""
-        self._note(f"--- job {job.number} of {len(self.state.jobs)}: {job.title}")
+        """Write it into the log only: the live lines show the job."""
+        self._log_line(f"--- job {job.number} of {len(self.state.jobs)}: {job.title}")
 
     def refresh(self) -> None:
-        """Nothing to do: rich draws four times a second."""
+        """Do nothing: rich draws four times a second."""
 
     def job_ended(self, job: JobState) -> None:
         """Add the job's row to the table."""
         if not self._has_header:
             self._console.print(COLUMNS, style="bold")
             self._has_header = True
-        self._note(_ended(job, len(self.state.jobs), self.state))
+        self._log_line(_ended(job, len(self.state.jobs), self.state))
         self._console.print(_row(job, len(self.state.jobs)))
         if not job.is_good:
             self._console.print(Text(f"         {_brief(job)}", style="red"), overflow="fold")
 
-    def _print(self, text: str) -> None:
+    def _show(self, text: str) -> None:
         self._console.print(text, markup=False)
 
     def _draw(self) -> Group:
@@ -139,8 +139,9 @@ class LiveView(View):
         done = sum(one.is_done for one in state.jobs)
         failed = Text(f", {state.failed} failed", style="red") if state.failed else Text()
         left = state.remaining_seconds()
-        counts = Text(f"    {done} of {len(state.jobs)} jobs") + failed
-        times = f"{duration(state.elapsed_seconds)} gone, {'about ' + duration(left) if left is not None else '?'} left"
+        counts = Text(f"    {done} of {len(state.jobs)} job{'' if len(state.jobs) == 1 else 's'}") + failed
+        remaining = "remaining time unknown" if left is None else f"about {duration(left)} left"
+        times = f"{duration(state.elapsed_seconds)} elapsed, {remaining}"
         grid.add_row(counts, ProgressBar(len(state.jobs), done), times)
         return Group(*([] if job else [Text(f"    {state.phase}")]), grid)
 
@@ -158,9 +159,12 @@ def _beside_bar(job: JobState) -> str:
     if job.step is None:
         return f"starting, {duration(job.elapsed_seconds)}"
     step = job.step
-    return (
-        f"{step.number}/{step.total} {step.seconds:.3f} s loss {step.loss:.3f}, {duration(job.remaining_seconds)} left"
-    )
+    return f"{step.number}/{step.total} {step.seconds:.3f} s loss {step.loss:.3f}{_remaining(job)}"
+
+
+def _remaining(job: JobState) -> str:
+    left = job.remaining_seconds
+    return "" if left is None else f", {duration(left)} left"
 
 
 def _where(job: JobState) -> str:
@@ -168,13 +172,13 @@ def _where(job: JobState) -> str:
         return f"{job.title}: starting, {duration(job.elapsed_seconds)}"
     step = job.step
     return (
-        f"step {step.number}/{step.total}, {step.seconds:.3f} s, loss {step.loss:.4f}, {step.memory_gb:.1f} GB, "
-        f"{duration(job.remaining_seconds)} left"
+        f"step {step.number}/{step.total}, {step.seconds:.3f} s, loss {step.loss:.4f}, {step.memory_gb:.1f} GB"
+        f"{_remaining(job)}"
     )
 
 
 def _figures(job: JobState) -> tuple[str, str, str]:
-    """Step time, throughput and last loss of an ok result."""
+    """Return step time, throughput and last loss of an ok result."""
     if job.result is None or not job.is_good:
         return "", "", ""
     speed = job.result["performance_metrics"]
@@ -199,7 +203,7 @@ def _ended(job: JobState, total: int, state: MatrixState) -> str:
     if job.state == SKIPPED:
         line += ": has an ok result of the same settings, data, code and machine; FORCE=1 runs it again"
     elif job.is_good:
-        line += f", {seconds} s a step, {throughput} tokens/s/GPU, loss {loss}, took {duration(job.elapsed_seconds)}"
+        line += f", {seconds} s per step, {throughput} tokens/s/GPU, loss {loss}, took {duration(job.elapsed_seconds)}"
     else:
         line += f": {_brief(job)}"
     left = state.remaining_seconds()
@@ -207,7 +211,7 @@ def _ended(job: JobState, total: int, state: MatrixState) -> str:
 
 
 def _brief(job: JobState) -> str:
-    """The first line of the reason, and where the rest is."""
-    first = (job.reason or "no reason known").strip().splitlines()[0]
+    """Return the first line of the reason, and the log that has the rest."""
+    first = (job.reason or "unknown reason").strip().splitlines()[0]
     first = first.removesuffix("; last lines of its log:")  # they are on the lines that are not shown
     return first + (f"; see {job.log}" if job.log else "")

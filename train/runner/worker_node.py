@@ -1,7 +1,7 @@
-"""A matrix on a node other than 0 of several: the same jobs in the same order, beside node 0, which accounts for them.
+"""A matrix on a node other than 0: the same jobs in the same order as on node 0, which finalizes their results.
 
-Each launcher waits for node 0's, so nothing else has to be agreed on. A job that has an ok result is skipped on every
-node, because all of them look at the same OUTPUT_DIR.
+Each launcher waits for node 0's, so the nodes need no other agreement. A job that has an ok result is skipped on every
+node, because all nodes use the same OUTPUT_DIR.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 
 from train.job import processes
 from train.job.child import Child
-from train.job.outcome import SIGNAL_EXIT_CODE
 from train.job.supervise import GRACE_SECONDS
 from train.runner import plan
 from train.runner.run_job import LAUNCHER_GRACE_SECONDS, POLL_SECONDS
@@ -23,9 +22,9 @@ DATA_POLL_SECONDS = 5.0
 
 
 def run(matrices: Sequence[plan.Matrix], stop: processes.StopRequest) -> int:
-    """Run this node's part of every job; return 0, 128 + signal, or 1 where a launcher here has failed.
+    """Run this node's part of every job; return 0, 128 + signal, or 1 if a launcher here has failed.
 
-    Raises DataError where node 0 has not prepared the data within START_TIMEOUT_SECONDS.
+    Raises DataError if node 0 has not prepared the data within START_TIMEOUT_SECONDS.
     """
     processes.adopt_orphans()
     has_failed = False
@@ -36,7 +35,7 @@ def run(matrices: Sequence[plan.Matrix], stop: processes.StopRequest) -> int:
                 break
             print(f"--- node {matrix.config.node_rank}, job {number} of {len(matrix.jobs)}: {job.name}", flush=True)
             has_failed |= _run_job(plan.command(matrix, job), plan.environment(matrix), stop) != 0
-    return SIGNAL_EXIT_CODE + stop.signal if stop.signal is not None else int(has_failed)
+    return stop.exit_code(otherwise=int(has_failed))
 
 
 def _wait_for_data(config: RunConfig, stop: processes.StopRequest) -> None:

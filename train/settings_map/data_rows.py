@@ -1,17 +1,17 @@
-"""The settings map, part 2: the data and their order, and what is off."""
+"""The settings map, part 2: the data and their order, and features that are switched off."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from train.settings_map.row import Fixed, Row, always, asked, say
+from train.settings_map.row import Fixed, MapRow, always, asked, override
 from utils.dataset.place import data_prefix
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
 _OURS_HAS_NONE = "train_mega's loop has none of it"
 _OFF_THE_END = 1_000_000_000
-"""A step that no training reaches, for what can only be put off."""
+"""A step that no training reaches, for features that can only be postponed."""
 
 
 def _prefix(config: RunConfig, spec: ModelSpec) -> str:
@@ -22,8 +22,8 @@ def _samples(config: RunConfig, spec: ModelSpec) -> int:
     return config.training_samples
 
 
-def _off(name: str, nemo: Any, prim: Any, hf: Any = None) -> Row:
-    return Row(name, always(False), Fixed(False, _OURS_HAS_NONE), hf or Fixed(False, "not asked for"), nemo, prim)
+def _off(name: str, nemo: Any, prim: Any, hf: Any = None) -> MapRow:
+    return MapRow(name, always(False), Fixed(False, _OURS_HAS_NONE), hf or Fixed(False, "not asked for"), nemo, prim)
 
 
 def _not(value: bool) -> bool:
@@ -31,31 +31,31 @@ def _not(value: bool) -> bool:
 
 
 _DATA = (
-    Row(
+    MapRow(
         "seed of weights",
         asked("seed"),
         Fixed(asked("seed"), "EqualWeights, or megatron-core's generators, get it from train_mega"),
-        say("TrainingArguments.seed"),
+        override("TrainingArguments.seed"),
         Fixed(asked("seed"), "NeMo 2.3 has 1234 in its code; train_nemo puts SEED in its place"),
-        say("seed"),
+        override("seed"),
         "seed",
     ),
-    Row(
+    MapRow(
         "seed of the order of samples",
         asked("seed"),
-        say("GPTDatasetConfig.random_seed"),
-        say("GPTDatasetConfig.random_seed"),
-        say("data.seed"),
-        say("seed"),
+        override("GPTDatasetConfig.random_seed"),
+        override("GPTDatasetConfig.random_seed"),
+        override("data.seed"),
+        override("seed"),
         "seed",
     ),
-    Row(
+    MapRow(
         "data set",
         _prefix,
-        say(("GPTDatasetConfig.blend", lambda prefix: ([prefix], None))),
-        say(("GPTDatasetConfig.blend", lambda prefix: ([prefix], None))),
-        say(("data.paths", lambda prefix: [prefix])),
-        say(
+        override(("GPTDatasetConfig.blend", lambda prefix: ([prefix], None))),
+        override(("GPTDatasetConfig.blend", lambda prefix: ([prefix], None))),
+        override(("data.paths", lambda prefix: [prefix])),
+        override(
             "train_data_path",
             ("data_path", lambda prefix: None),
             ("valid_data_path", lambda prefix: None),
@@ -63,80 +63,80 @@ _DATA = (
             ("mock_data", lambda prefix: False),
         ),
     ),
-    Row(
+    MapRow(
         "split",
         always("100,0,0"),
-        say("GPTDatasetConfig.split"),
-        say("GPTDatasetConfig.split"),
-        say("data.split"),
-        # no split is taken where each part has a path of its own, and all of train_data_path is for training
-        say(("split", lambda split: None)),
+        override("GPTDatasetConfig.split"),
+        override("GPTDatasetConfig.split"),
+        override("data.split"),
+        # no split applies where each part has a path of its own; all of train_data_path is for training
+        override(("split", lambda split: None)),
     ),
-    Row(
+    MapRow(
         "samples",
         _samples,
-        say("GPTDataset.num_samples"),
-        say("GPTDataset.num_samples"),
-        say("data.num_train_samples"),
+        override("GPTDataset.num_samples"),
+        override("GPTDataset.num_samples"),
+        override("data.num_train_samples"),
         Fixed(_samples, "steps x global batch"),
     ),
-    Row(
+    MapRow(
         "order of samples",
         always("as GPTDataset has them"),
         Fixed("as GPTDataset has them", "utils.dataset.gpt_dataset.micro_batches"),
-        say(("TrainingArguments.train_sampling_strategy", lambda order: "sequential")),
+        override(("TrainingArguments.train_sampling_strategy", lambda order: "sequential")),
         Fixed("as GPTDataset has them", "its sampler of type single"),
-        # the preset says cyclic, which shuffles them once more
-        say(("dataloader_type", lambda order: "single")),
+        # the preset has cyclic, which shuffles them once more
+        override(("dataloader_type", lambda order: "single")),
     ),
-    Row(
+    MapRow(
         "tokenizer",
         always("the data's own ids"),
         Fixed("the data's own ids", "the data are encoded before a training starts"),
         Fixed("the data's own ids", "as mega"),
         Fixed("the data's own ids", "train_nemo gives it a null tokenizer of the model's vocabulary"),
-        say(("tokenizer_model", lambda ids: None)),
+        override(("tokenizer_model", lambda ids: None)),
     ),
-    Row(
+    MapRow(
         "end of document masked in the loss",
         always(False),
-        say("GPTDatasetConfig.eod_mask_loss"),
-        say("GPTDatasetConfig.eod_mask_loss"),
-        say("data.eod_mask_loss"),
-        say("eod_mask_loss"),
+        override("GPTDatasetConfig.eod_mask_loss"),
+        override("GPTDatasetConfig.eod_mask_loss"),
+        override("data.eod_mask_loss"),
+        override("eod_mask_loss"),
     ),
-    Row(
+    MapRow(
         "positions start again at a document",
         always(False),
-        say("GPTDatasetConfig.reset_position_ids"),
-        say("GPTDatasetConfig.reset_position_ids"),
-        say("data.reset_position_ids"),
-        say("reset_position_ids"),
+        override("GPTDatasetConfig.reset_position_ids"),
+        override("GPTDatasetConfig.reset_position_ids"),
+        override("data.reset_position_ids"),
+        override("reset_position_ids"),
     ),
-    Row(
+    MapRow(
         "attention ends at a document",
         always(False),
-        say("GPTDatasetConfig.reset_attention_mask"),
-        say("GPTDatasetConfig.reset_attention_mask"),
-        say("data.reset_attention_mask"),
-        say("reset_attention_mask"),
+        override("GPTDatasetConfig.reset_attention_mask"),
+        override("GPTDatasetConfig.reset_attention_mask"),
+        override("data.reset_attention_mask"),
+        override("reset_attention_mask"),
     ),
-    Row(
+    MapRow(
         "mask made with the data",
         always(False),
-        say("GPTDatasetConfig.create_attention_mask"),
-        say("GPTDatasetConfig.create_attention_mask"),
+        override("GPTDatasetConfig.create_attention_mask"),
+        override("GPTDatasetConfig.create_attention_mask"),
         # where TransformerEngine is missing NeMo makes one all the same
-        say("data.create_attention_mask"),
-        say("create_attention_mask_in_dataloader"),
+        override("data.create_attention_mask"),
+        override("create_attention_mask_in_dataloader"),
     ),
-    Row(
+    MapRow(
         "loader workers of a rank",
         lambda config, spec: 0 if config.platform == "cpu" else 2,
-        say("DataLoader.num_workers"),
-        say("TrainingArguments.dataloader_num_workers"),
-        say("data.num_workers", ("data.persistent_workers", lambda workers: workers > 0)),
-        say("num_workers"),
+        override("DataLoader.num_workers"),
+        override("TrainingArguments.dataloader_num_workers"),
+        override("data.num_workers", ("data.persistent_workers", lambda workers: workers > 0)),
+        override("num_workers"),
         "dataloader_workers",
     ),
 )
@@ -144,47 +144,47 @@ _DATA = (
 _OFF = (
     _off(
         "checkpoints",
-        say("trainer.enable_checkpointing", "trainer.strategy.ckpt_async_save", ("log.ckpt", lambda on: None)),
-        say(
+        override("trainer.enable_checkpointing", "trainer.strategy.ckpt_async_save", ("log.ckpt", lambda on: None)),
+        override(
             ("save", lambda on: None),
-            # `save: null` does not turn it off: Primus puts a folder of its own in its place
+            # `save: null` does not turn it off: Primus substitutes a folder of its own
             ("disable_last_saving", _not),
             ("save_interval", lambda on: _OFF_THE_END),
         ),
-        say(("TrainingArguments.save_strategy.value", lambda on: "no")),
+        override(("TrainingArguments.save_strategy.value", lambda on: "no")),
     ),
     _off(
         "going on from a checkpoint",
-        say(("resume", lambda on: None)),
-        say(("load", lambda on: None), "finetune", "auto_continue_train"),
+        override(("resume", lambda on: None)),
+        override(("load", lambda on: None), "finetune", "auto_continue_train"),
     ),
     _off(
         "validation",
-        say(
+        override(
             ("trainer.limit_val_batches", int),
             ("trainer.limit_test_batches", int),
             ("trainer.num_sanity_val_steps", int),
         ),
-        say(("eval_iters", int), ("eval_interval", lambda on: _OFF_THE_END)),
-        say(("TrainingArguments.eval_strategy.value", lambda on: "no")),
+        override(("eval_iters", int), ("eval_interval", lambda on: _OFF_THE_END)),
+        override(("TrainingArguments.eval_strategy.value", lambda on: "no")),
     ),
     _off(
         "loggers beside the log",
-        say("trainer.logger", ("log.tensorboard", lambda on: None), ("log.wandb", lambda on: None)),
-        say(("disable_tensorboard", _not), ("disable_wandb", _not), ("disable_mlflow", _not)),
-        say(("TrainingArguments.report_to", lambda on: [])),
+        override("trainer.logger", ("log.tensorboard", lambda on: None), ("log.wandb", lambda on: None)),
+        override(("disable_tensorboard", _not), ("disable_wandb", _not), ("disable_mlflow", _not)),
+        override(("TrainingArguments.report_to", lambda on: [])),
     ),
-    Row(
+    MapRow(
         "steps between lines of the log",
         always(1),
         Fixed(1, "the recorder prints each step"),
-        say(("TrainingArguments.logging_strategy.value", lambda steps: "no")),
-        say("trainer.log_every_n_steps"),
-        # at INFO the iteration line of newer releases does not come out
-        say("log_interval", ("log_throughput", bool), ("stderr_sink_level", lambda steps: "DEBUG")),
+        override(("TrainingArguments.logging_strategy.value", lambda steps: "no")),
+        override("trainer.log_every_n_steps"),
+        # at INFO newer releases do not print the iteration line
+        override("log_interval", ("log_throughput", bool), ("stderr_sink_level", lambda steps: "DEBUG")),
     ),
-    _off("profile", Fixed(False, "no callback for it is given"), say("profile")),
+    _off("profile", Fixed(False, "no callback for it is given"), override("profile")),
 )
 
-ROWS: tuple[Row, ...] = (*_DATA, *_OFF)
-"""In the order of the table; a key stands before the keys below it."""
+ROWS: tuple[MapRow, ...] = (*_DATA, *_OFF)
+"""In the order of the table; a key comes before the keys below it."""

@@ -1,6 +1,6 @@
-"""The settings map, part 5: environment variables that change speed, and what each framework's launcher does with them.
+"""The settings map, part 5: environment variables that change speed, and how each framework's launcher treats them.
 
-What a person has set himself comes before all of it, and stands in the result's provenance. Sources: Primus v25.10
+A variable that the user has set takes precedence, and the provenance of the result records it. Sources: Primus v25.10
 `examples/run_pretrain.sh`; ROCm/MAD `primus_megatron-lm_benchmark_report.sh`, AMD's own benchmark; NeMo 2.3
 `scripts/performance` and its PerfEnvPlugin, NVIDIA's.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from train.settings_map.row import Fixed, Row, Wanted, say
+from train.settings_map.row import Fixed, MapRow, Wanted, override
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
@@ -27,18 +27,18 @@ def _connections(config: RunConfig, spec: ModelSpec) -> str | None:
     return "1" if is_split and config.platform != "cpu" else None
 
 
-def _every(name: str, wanted: Wanted, **others: Fixed) -> Row:
-    """Return the row of a variable that is the same for all, but for those that are named."""
-    entries: dict[str, Any] = {framework: say(name) for framework in ("mega", "hf", "nemo", "prim")}
-    return Row(name, wanted, **(entries | others))
+def _every(name: str, wanted: Wanted, **others: Fixed) -> MapRow:
+    """Return the row of a variable with one value for all frameworks except those in `others`."""
+    entries: dict[str, Any] = {framework: override(name) for framework in ("mega", "hf", "nemo", "prim")}
+    return MapRow(name, wanted, **(entries | others))
 
 
-def _unset(name: str) -> Row:
+def _unset(name: str) -> MapRow:
     fixed = Fixed(None, _UNSET)
-    return Row(name, lambda config, spec: None, fixed, fixed, fixed, fixed)
+    return MapRow(name, lambda config, spec: None, fixed, fixed, fixed, fixed)
 
 
-ENVIRONMENT: tuple[Row, ...] = (
+ENVIRONMENT: tuple[MapRow, ...] = (
     _every(
         "CUDA_DEVICE_MAX_CONNECTIONS",
         _connections,

@@ -1,10 +1,11 @@
-"""The settings map: each thing that must be equal, and what each framework calls it, or why it cannot be set there.
+"""The settings map: each thing that must be equal, with its key in each framework or the reason why none sets it.
 
-One row a thing. A framework's entry is a `Say` (its keys, and our value in the form that each takes) or a `Fixed` (what
-it is there, and why it is not ours to set). From the rows come the overrides that the trainers hand to NeMo and Primus,
-the fair-comparison table of the README and the names under which a pair of results is compared. Keys: Class.argument of
-Megatron-core 0.16 (mega) and of transformers 5 (hf), dotted paths in a recipe of nemo_toolkit 2.3 (nemo), trainer keys
-of Primus v25.10 to v26.5 (prim). Enums and classes stand as their names: the trainer that has the library translates.
+Each row holds one entry per framework: an `Override` (its keys, and our value in the form that each takes) or a `Fixed`
+(the value there, and why we cannot set it). The rows give the overrides that trainers pass to NeMo and Primus, the
+tables of docs/fair.md, and the names under which a pair of results is compared. Keys are
+Class.argument of Megatron-core 0.16 (mega) and of transformers 5 (hf), dotted paths in a recipe of nemo_toolkit 2.3
+(nemo), and trainer keys of Primus v25.10 to v26.5 (prim). Enums and classes are given by name; the trainer that imports
+the library converts them.
 """
 
 from __future__ import annotations
@@ -13,14 +14,24 @@ from typing import Any
 
 from train.settings_map import data_rows, layer_rows, model_rows, training_rows
 from train.settings_map.environment_rows import ENVIRONMENT
-from train.settings_map.row import Fixed, Row, Say
+from train.settings_map.row import Fixed, MapRow, Override
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
-__all__ = ["ENVIRONMENT", "FRAMEWORKS", "ROWS", "Fixed", "Row", "Say", "differences", "environment", "overrides"]
+__all__ = [
+    "ENVIRONMENT",
+    "FRAMEWORKS",
+    "ROWS",
+    "Fixed",
+    "MapRow",
+    "Override",
+    "differences",
+    "environment",
+    "overrides",
+]
 
 FRAMEWORKS = ("mega", "hf", "nemo", "prim")
-ROWS: tuple[Row, ...] = (
+ROWS: tuple[MapRow, ...] = (
     *training_rows.ROWS,
     *data_rows.ROWS,
     *model_rows.ROWS,
@@ -29,19 +40,19 @@ ROWS: tuple[Row, ...] = (
 
 
 def overrides(framework: str, config: RunConfig, spec: ModelSpec) -> dict[str, Any]:
-    """Return what a framework has to be told for a training, by its own keys; a key comes before those below it."""
-    said = _said(ROWS, framework, config, spec)
-    return {key: said[key] for key in sorted(said, key=lambda key: key.count("."))}
+    """Return the values to set in a framework for a training, by its own keys; a key comes before those below it."""
+    values = _values(ROWS, framework, config, spec)
+    return {key: values[key] for key in sorted(values, key=lambda key: key.count("."))}
 
 
 def environment(framework: str, config: RunConfig, spec: ModelSpec) -> dict[str, str]:
-    """Return the environment variables that a framework is started with, for those that nobody has set already."""
-    said = _said(ENVIRONMENT, framework, config, spec)
-    return {name: value for name, value in said.items() if value is not None}
+    """Return the environment variables to start a framework with; a value that the user has set takes precedence."""
+    values = _values(ENVIRONMENT, framework, config, spec)
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def differences(framework: str, config: RunConfig, spec: ModelSpec) -> dict[str, tuple[Any, Any, str]]:
-    """Return what a framework does otherwise than asked and cannot be told: by row wanted, its value, the reason."""
+    """Return the rows in which a framework differs and cannot be set: value asked, its value, the reason, by row."""
     found = {}
     for row in (*ROWS, *ENVIRONMENT):
         entry = row.of(framework)
@@ -52,8 +63,8 @@ def differences(framework: str, config: RunConfig, spec: ModelSpec) -> dict[str,
     return found
 
 
-def _said(rows: tuple[Row, ...], framework: str, config: RunConfig, spec: ModelSpec) -> dict[str, Any]:
-    said: dict[str, Any] = {}
+def _values(rows: tuple[MapRow, ...], framework: str, config: RunConfig, spec: ModelSpec) -> dict[str, Any]:
+    values: dict[str, Any] = {}
     for row in rows:
         entry = row.of(framework)
         if isinstance(entry, Fixed) or (entry.when is not None and not entry.when(config, spec)):
@@ -61,7 +72,7 @@ def _said(rows: tuple[Row, ...], framework: str, config: RunConfig, spec: ModelS
         value = row.wanted(config, spec)
         for key, form in entry.forms:
             new = form(value)
-            if key in said and said[key] != new:
-                raise ValueError(f"settings map, {framework}: {key} is said twice, {said[key]!r} and {new!r}")
-            said[key] = new
-    return said
+            if key in values and values[key] != new:
+                raise ValueError(f"settings map, {framework}: {key} is set twice, to {values[key]!r} and {new!r}")
+            values[key] = new
+    return values

@@ -1,10 +1,10 @@
-"""The settings map, part 3: the model itself, its shape and its first weights."""
+"""The settings map, part 3: the model, its shape and its initial weights."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from train.settings_map.row import Fixed, Row, always, asked, say, shape
+from train.settings_map.row import Fixed, MapRow, always, asked, override, shape
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
@@ -13,12 +13,12 @@ _READ_BACK = ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_hea
 
 
 def _window(config: RunConfig, spec: ModelSpec) -> int | None:
-    """Tokens that a position attends to where that is fewer than the sequence has."""
+    """Return the tokens that a position attends to where they are fewer than the sequence has, else None."""
     return spec.sliding_window if (spec.sliding_window or config.sequence_length) < config.sequence_length else None
 
 
 def _left(window: int | None) -> list[int] | None:
-    """W tokens with the token itself are W - 1 to its left: the form of megatron-core, flash attention and TE."""
+    """Return [W - 1, 0]: the window without the token itself, the form of megatron-core, flash attention and TE."""
     return None if window is None else [window - 1, 0]
 
 
@@ -26,8 +26,8 @@ def _scaled_output_init(config: RunConfig, spec: ModelSpec) -> bool:
     return config.init != "equal"
 
 
-def _is_mistral(config: RunConfig, spec: ModelSpec) -> bool:
-    return spec.name == "mistral"
+def _has_window(config: RunConfig, spec: ModelSpec) -> bool:
+    return spec.sliding_window is not None
 
 
 def _has_rope_scaling(config: RunConfig, spec: ModelSpec) -> bool:
@@ -38,11 +38,19 @@ def _scaling(field: str) -> Any:
     return lambda config, spec: getattr(spec.rope_scaling, field, None)
 
 
-def _dimension(name: str, field: str, mega: str, hf: str, nemo: str, prim: str) -> Row:
-    return Row(name, shape(field), say(mega), say(hf), say(nemo), say(prim), field if field in _READ_BACK else None)
+def _dimension(name: str, field: str, mega: str, hf: str, nemo: str, prim: str) -> MapRow:
+    return MapRow(
+        name,
+        shape(field),
+        override(mega),
+        override(hf),
+        override(nemo),
+        override(prim),
+        field if field in _READ_BACK else None,
+    )
 
 
-ROWS: tuple[Row, ...] = (
+ROWS: tuple[MapRow, ...] = (
     _dimension(
         "layers",
         "num_layers",
@@ -75,198 +83,199 @@ ROWS: tuple[Row, ...] = (
         "model.config.num_attention_heads",
         "num_attention_heads",
     ),
-    Row(
+    MapRow(
         "key/value groups",
         shape("num_query_groups"),
-        say("TransformerConfig.num_query_groups"),
-        say("PretrainedConfig.num_key_value_heads"),
-        say("model.config.num_query_groups"),
-        say(("group_query_attention", lambda groups: True), "num_query_groups"),
+        override("TransformerConfig.num_query_groups"),
+        override("PretrainedConfig.num_key_value_heads"),
+        override("model.config.num_query_groups"),
+        override(("group_query_attention", lambda groups: True), "num_query_groups"),
         "num_query_groups",
     ),
-    Row(
+    MapRow(
         "channels of a head",
         shape("head_dim"),
-        say("TransformerConfig.kv_channels"),
+        override("TransformerConfig.kv_channels"),
         Fixed(shape("head_dim"), "hidden size / heads, worked out by transformers"),
-        say("model.config.kv_channels"),
-        say("kv_channels"),
+        override("model.config.kv_channels"),
+        override("kv_channels"),
     ),
-    Row(
+    MapRow(
         "vocabulary",
         shape("vocab_size"),
-        say("GPTModel.vocab_size"),
-        say("PretrainedConfig.vocab_size"),
-        say("model.config.vocab_size"),
-        # the null tokenizer adds its end-of-document token to the number that it is given
-        say(("tokenizer_type", lambda size: "NullTokenizer"), ("vocab_size", lambda size: size - 1)),
+        override("GPTModel.vocab_size"),
+        override("PretrainedConfig.vocab_size"),
+        override("model.config.vocab_size"),
+        # the null tokenizer adds its end-of-document token to this number
+        override(("tokenizer_type", lambda size: "NullTokenizer"), ("vocab_size", lambda size: size - 1)),
         "vocab_size",
     ),
-    Row(
+    MapRow(
         "vocabulary padded to a multiple of",
         always(1),
         Fixed(1, "the model is built with the vocabulary of the spec; nothing pads it"),
         Fixed(1, "as mega"),
-        say("model.config.make_vocab_size_divisible_by"),
-        say("make_vocab_size_divisible_by"),
+        override("model.config.make_vocab_size_divisible_by"),
+        override("make_vocab_size_divisible_by"),
     ),
-    Row(
+    MapRow(
         "norm",
         always("RMSNorm"),
-        say("TransformerConfig.normalization"),
+        override("TransformerConfig.normalization"),
         Fixed("RMSNorm", "all three model classes have it"),
-        say("model.config.normalization"),
-        say("normalization"),
+        override("model.config.normalization"),
+        override("normalization"),
     ),
-    Row(
+    MapRow(
         "norm epsilon",
         shape("norm_epsilon"),
-        say("TransformerConfig.layernorm_epsilon"),
-        say("PretrainedConfig.rms_norm_eps"),
-        say("model.config.layernorm_epsilon"),
-        say("norm_epsilon"),
+        override("TransformerConfig.layernorm_epsilon"),
+        override("PretrainedConfig.rms_norm_eps"),
+        override("model.config.layernorm_epsilon"),
+        override("norm_epsilon"),
         "norm_eps",
     ),
-    Row(
+    MapRow(
         "SwiGLU",
         always(True),
-        say("TransformerConfig.gated_linear_unit"),
+        override("TransformerConfig.gated_linear_unit"),
         Fixed(True, "all three model classes have it"),
-        say("model.config.gated_linear_unit"),
-        say("swiglu"),
+        override("model.config.gated_linear_unit"),
+        override("swiglu"),
     ),
-    Row(
+    MapRow(
         "bias of linear layers",
         always(False),
-        say("TransformerConfig.add_bias_linear"),
+        override("TransformerConfig.add_bias_linear"),
         Fixed(False, "all three model classes have none"),
-        say("model.config.add_bias_linear"),
-        say("add_bias_linear"),
+        override("model.config.add_bias_linear"),
+        override("add_bias_linear"),
     ),
-    Row(
+    MapRow(
         "QKV bias",
         shape("qkv_bias"),
-        say("TransformerConfig.add_qkv_bias"),
+        override("TransformerConfig.add_qkv_bias"),
         Fixed(shape("qkv_bias"), "Qwen2's class has it, Llama's and Mistral's are left at none"),
-        say("model.config.add_qkv_bias"),
-        say("add_qkv_bias"),
+        override("model.config.add_qkv_bias"),
+        override("add_qkv_bias"),
         "qkv_bias",
     ),
-    Row(
+    MapRow(
         "embedding shared with output",
-        always(False),
-        say("GPTModel.share_embeddings_and_output_weights"),
-        say("PretrainedConfig.tie_word_embeddings"),
-        say("model.config.share_embeddings_and_output_weights"),
-        say(("untie_embeddings_and_output_weights", lambda shared: not shared)),
+        shape("tie_word_embeddings"),
+        override("GPTModel.share_embeddings_and_output_weights"),
+        override("PretrainedConfig.tie_word_embeddings"),
+        override("model.config.share_embeddings_and_output_weights"),
+        override(("untie_embeddings_and_output_weights", lambda shared: not shared)),
+        "tie_word_embeddings",
     ),
-    Row(
+    MapRow(
         "attention dropout",
         always(0.0),
-        say("TransformerConfig.attention_dropout"),
-        say("PretrainedConfig.attention_dropout"),
-        say("model.config.attention_dropout"),
-        say("attention_dropout"),
+        override("TransformerConfig.attention_dropout"),
+        override("PretrainedConfig.attention_dropout"),
+        override("model.config.attention_dropout"),
+        override("attention_dropout"),
     ),
-    Row(
+    MapRow(
         "hidden dropout",
         always(0.0),
-        say("TransformerConfig.hidden_dropout"),
+        override("TransformerConfig.hidden_dropout"),
         Fixed(0.0, "all three model classes have none"),
-        say("model.config.hidden_dropout"),
-        say("hidden_dropout"),
+        override("model.config.hidden_dropout"),
+        override("hidden_dropout"),
     ),
-    Row(
+    MapRow(
         "position embedding",
         always("rope"),
-        say("GPTModel.position_embedding_type"),
+        override("GPTModel.position_embedding_type"),
         Fixed("rope", "all three model classes have it"),
-        say("model.config.position_embedding_type"),
-        say("position_embedding_type"),
+        override("model.config.position_embedding_type"),
+        override("position_embedding_type"),
     ),
-    Row(
+    MapRow(
         "rope base",
         shape("rope_base"),
-        say("GPTModel.rotary_base"),
-        say("PretrainedConfig.rope_parameters.rope_theta"),
-        say("model.config.rotary_base"),
-        say(("rotary_base", int)),
+        override("GPTModel.rotary_base"),
+        override("PretrainedConfig.rope_parameters.rope_theta"),
+        override("model.config.rotary_base"),
+        override(("rotary_base", int)),
         "rope_base",
     ),
-    Row(
+    MapRow(
         "rope over a part of a head's channels",
         always(1.0),
         Fixed(1.0, "default of GPTModel"),
         Fixed(1.0, "default of all three model classes"),
-        say("model.config.rotary_percent"),
-        say("rotary_percent"),
+        override("model.config.rotary_percent"),
+        override("rotary_percent"),
     ),
-    Row(
+    MapRow(
         "rope scaling of Llama 3.1",
         _has_rope_scaling,
-        say("GPTModel.rotary_scaling"),
-        say(("PretrainedConfig.rope_parameters.rope_type", lambda on: "llama3" if on else "default")),
+        override("GPTModel.rotary_scaling"),
+        override(("PretrainedConfig.rope_parameters.rope_type", lambda on: "llama3" if on else "default")),
         Fixed(_has_rope_scaling, "Llama31Config applies it always, Qwen2Config and MistralConfig7B never"),
-        say("use_rope_scaling"),
+        override("use_rope_scaling"),
     ),
-    Row(
+    MapRow(
         "rope scaling: factor",
         _scaling("factor"),
         Fixed(_scaling("factor"), "argument of GPTModel, which keeps the frequencies only"),
-        say("PretrainedConfig.rope_parameters.factor", when=_has_rope_scaling),
-        say("model.config.scale_factor", when=_has_rope_scaling),
-        say("rope_scaling_factor", when=_has_rope_scaling),
+        override("PretrainedConfig.rope_parameters.factor", when=_has_rope_scaling),
+        override("model.config.scale_factor", when=_has_rope_scaling),
+        override("rope_scaling_factor", when=_has_rope_scaling),
         "rope_scaling.factor",
     ),
-    Row(
+    MapRow(
         "rope scaling: low frequency factor",
         _scaling("low_frequency_factor"),
         Fixed(_scaling("low_frequency_factor"), "a constant of megatron-core: 1; another is refused"),
-        say("PretrainedConfig.rope_parameters.low_freq_factor", when=_has_rope_scaling),
-        say("model.config.low_freq_factor", when=_has_rope_scaling),
+        override("PretrainedConfig.rope_parameters.low_freq_factor", when=_has_rope_scaling),
+        override("model.config.low_freq_factor", when=_has_rope_scaling),
         Fixed(_scaling("low_frequency_factor"), "a constant of its megatron-core: 1"),
         "rope_scaling.low_frequency_factor",
     ),
-    Row(
+    MapRow(
         "rope scaling: high frequency factor",
         _scaling("high_frequency_factor"),
         Fixed(_scaling("high_frequency_factor"), "a constant of megatron-core: 4; another is refused"),
-        say("PretrainedConfig.rope_parameters.high_freq_factor", when=_has_rope_scaling),
-        say("model.config.high_freq_factor", when=_has_rope_scaling),
+        override("PretrainedConfig.rope_parameters.high_freq_factor", when=_has_rope_scaling),
+        override("model.config.high_freq_factor", when=_has_rope_scaling),
         Fixed(_scaling("high_frequency_factor"), "a constant of its megatron-core: 4"),
         "rope_scaling.high_frequency_factor",
     ),
-    Row(
+    MapRow(
         "rope scaling: original length",
         _scaling("original_max_position_embeddings"),
         Fixed(_scaling("original_max_position_embeddings"), "a constant of megatron-core: 8192; another is refused"),
-        say("PretrainedConfig.rope_parameters.original_max_position_embeddings", when=_has_rope_scaling),
-        say("model.config.old_context_len", when=_has_rope_scaling),
+        override("PretrainedConfig.rope_parameters.original_max_position_embeddings", when=_has_rope_scaling),
+        override("model.config.old_context_len", when=_has_rope_scaling),
         Fixed(_scaling("original_max_position_embeddings"), "a constant of its megatron-core: 8192"),
         "rope_scaling.original_max_position_embeddings",
     ),
-    Row(
+    MapRow(
         "sliding window",
         shape("sliding_window"),
-        say(("TransformerConfig.window_size", lambda window: (window - 1, 0) if window else None)),
-        say("PretrainedConfig.sliding_window", when=_is_mistral),
-        say(("model.config.window_size", _left)),
+        override(("TransformerConfig.window_size", lambda window: (window - 1, 0) if window else None)),
+        override("PretrainedConfig.sliding_window", when=_has_window),
+        override(("model.config.window_size", _left)),
         Fixed(
             lambda config, spec: None if _window(config, spec) else spec.sliding_window,
             "no key in any release: the same work only where the sequence is no longer than the window",
         ),
         "sliding_window",
     ),
-    Row(
+    MapRow(
         "std of initial weights",
         asked("init_std"),
-        say("TransformerConfig.init_method_std"),
-        say("PretrainedConfig.initializer_range"),
-        say("model.config.init_method_std"),
-        say("init_method_std"),
+        override("TransformerConfig.init_method_std"),
+        override("PretrainedConfig.initializer_range"),
+        override("model.config.init_method_std"),
+        override("init_method_std"),
         "init_std",
     ),
-    Row(
+    MapRow(
         "initial weights",
         asked("init"),
         Fixed(
@@ -277,7 +286,7 @@ ROWS: tuple[Row, ...] = (
         Fixed("native", "nothing of ours runs inside Primus: it draws its own on the GPU"),
         "init",
     ),
-    Row(
+    MapRow(
         "output projections drawn smaller, by 1/sqrt(2 layers)",
         _scaled_output_init,
         Fixed(_scaled_output_init, "megatron-core's own rule; INIT=equal replaces its weights"),
@@ -286,4 +295,4 @@ ROWS: tuple[Row, ...] = (
         Fixed(True, "megatron-core's own rule, and no key that turns it off"),
     ),
 )
-"""In the order of the table; a key stands before the keys below it."""
+"""In the order of the table; a key comes before the keys below it."""

@@ -1,4 +1,4 @@
-"""What a row of the settings map is: one thing that must be equal, and each framework's entry for it."""
+"""A row of the settings map: one thing that must be equal, and the entry of each framework for it."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ Form = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
-class Say:
-    """What a framework is told: under each key, the row's value in the form that the key takes."""
+class Override:
+    """Keys of a framework to set, each with the row's value in the form that the key takes."""
 
     forms: tuple[tuple[str, Form], ...]
     when: Wanted | None = None
-    """Where it is false, the framework has nothing that could be told: a key of another model or precision."""
+    """Where it is false nothing is set: the keys belong to another model or precision."""
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The framework's own names of it."""
+        """Names of the keys in the framework."""
         return tuple(key for key, _ in self.forms)
 
 
 @dataclass(frozen=True)
 class Fixed:
-    """What a framework does whatever it is told, or without being told by a key of its own."""
+    """Behaviour of a framework that no key of its own sets."""
 
     value: Any
     """The value, or a function of settings and model that returns it."""
@@ -41,27 +41,27 @@ class Fixed:
 
 
 @dataclass(frozen=True)
-class Row:
+class MapRow:
     """One thing that has to be equal."""
 
     name: str
     wanted: Wanted
-    mega: Say | Fixed
-    hf: Say | Fixed
-    nemo: Say | Fixed
-    prim: Say | Fixed
+    mega: Override | Fixed
+    hf: Override | Fixed
+    nemo: Override | Fixed
+    prim: Override | Fixed
     resolved: str | None = None
-    """Key of `resolved_config` that holds what it really was (a dot leads into a map); None where there is none."""
+    """Key of `resolved_config` that holds the value read back (a dot leads into a map); None where there is none."""
 
-    def of(self, framework: str) -> Say | Fixed:
+    def of(self, framework: str) -> Override | Fixed:
         """Return the entry of a framework."""
-        entry: Say | Fixed = getattr(self, framework)
+        entry: Override | Fixed = getattr(self, framework)
         return entry
 
 
-def say(*keys: str | tuple[str, Form], when: Wanted | None = None) -> Say:
-    """Return a Say; a key stands by itself for the value as it is, or with the form that it takes."""
-    return Say(tuple((key, _as_it_is) if isinstance(key, str) else key for key in keys), when)
+def override(*keys: str | tuple[str, Form], when: Wanted | None = None) -> Override:
+    """Return an Override; a key alone takes the value unchanged, a pair through its function."""
+    return Override(tuple((key, _as_it_is) if isinstance(key, str) else key for key in keys), when)
 
 
 def asked(field: str) -> Wanted:

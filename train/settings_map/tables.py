@@ -1,9 +1,9 @@
-"""The settings map as tables: the fair-comparison table of the README, and the keys and reasons of docs/fair.md.
+"""The settings map as the two tables of docs/fair.md: the values of each framework, and its keys and reasons.
 
-    python -m train.settings_map.tables --write README.md docs/fair.md
+    python -m train.settings_map.tables --write docs/fair.md
 
-Values are those of config.env on eight GPUs of one node. Where a run of a framework on a CPU is kept in
-docs/examples/fair, what it read back from its built objects stands beside them.
+Values are those of config.env on eight GPUs of one node. docs/examples/fair keeps a CPU run of some frameworks; the
+values that such a run read back from its built objects are shown beside them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from train.settings_map.map import ENVIRONMENT, FRAMEWORKS, ROWS
-from train.settings_map.row import Fixed, Row
+from train.settings_map.row import Fixed, MapRow
 from utils.errors import ConfigError
 from utils.settings.config import ROOT, RunConfig, load
 
@@ -25,12 +25,12 @@ RUNS = ROOT / "docs" / "examples" / "fair"
 VENDORS = {"nvd": "NVIDIA", "amd": "AMD"}
 PLATFORMS_OF = {"mega": ("nvd", "amd"), "hf": ("nvd", "amd"), "nemo": ("nvd",), "prim": ("amd",)}
 VALUES, KEYS = "values of the settings map", "keys of the settings map"
-"""What the marker comments around a generated table say."""
+"""Names of the tables in the marker comments around them."""
 _WITH_PATH = "data set"
 
 
 def values_table(configs: Mapping[str, RunConfig], ran: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the table of values: one row a thing, a column for what is asked and one for each framework."""
+    """Return the table of values: a row for each setting, a column for the value asked and one for each framework."""
     lines = [_line(["what", "asked", *FRAMEWORKS]), _line(["---"] * 6)]
     for row in (*ROWS, *ENVIRONMENT):
         asked = _by_vendor(row, configs, {platform: _wanted(row, config) for platform, config in configs.items()})
@@ -39,7 +39,7 @@ def values_table(configs: Mapping[str, RunConfig], ran: Mapping[str, Mapping[str
 
 
 def keys_table() -> str:
-    """Return the table of keys: what each framework calls it, or why it has no key."""
+    """Return the table of keys: the keys of each setting in each framework, or the reason why it has none."""
     lines = [_line(["what", *FRAMEWORKS]), _line(["---"] * 5)]
     for row in (*ROWS, *ENVIRONMENT):
         entries = [row.of(framework) for framework in FRAMEWORKS]
@@ -52,12 +52,12 @@ def keys_table() -> str:
 
 
 def read_runs(folder: Path = RUNS) -> dict[str, dict[str, Any]]:
-    """Return the `resolved_config` of each framework's run that is kept; one file a framework."""
+    """Return the `resolved_config` of each kept run by framework; the folder has one file for each."""
     return {path.stem: json.loads(path.read_text(encoding="utf8"))["resolved_config"] for path in folder.glob("*.json")}
 
 
 def default_configs() -> dict[str, RunConfig]:
-    """Return the default settings on eight GPUs of each vendor, whatever the environment says."""
+    """Return the default settings on eight GPUs of each vendor, without the environment's."""
     return {platform: load(platform, GPUS, environ={}) for platform in VENDORS}
 
 
@@ -76,37 +76,37 @@ def rendered(text: str, tables: Mapping[str, str]) -> str:
     return text
 
 
-def _cell(row: Row, framework: str, configs: Mapping[str, RunConfig], ran: Mapping[str, Any] | None) -> str:
+def _cell(row: MapRow, framework: str, configs: Mapping[str, RunConfig], ran: Mapping[str, Any] | None) -> str:
     entry = row.of(framework)
     values = {platform: _value(row, framework, configs[platform]) for platform in PLATFORMS_OF[framework]}
-    said = _by_vendor(row, configs, values)
-    told, fixed = ("", " (fixed)") if isinstance(entry, Fixed) else ("asked: ", "")
+    value = _by_vendor(row, configs, values)
+    asked, fixed = ("", " (fixed)") if isinstance(entry, Fixed) else ("asked: ", "")
     was = _read_back(row, ran)
-    if was == said:
+    if was == value:
         return f"**{was}**{fixed}"
-    return f"{told}{said}{fixed}" + (f"; on a CPU **{was}**" if was is not None else "")
+    return f"{asked}{value}{fixed}" + (f"; on a CPU **{was}**" if was is not None else "")
 
 
-def _value(row: Row, framework: str, config: RunConfig) -> Any:
+def _value(row: MapRow, framework: str, config: RunConfig) -> Any:
     entry = row.of(framework)
     return entry.of(config, config.spec(MODEL)) if isinstance(entry, Fixed) else _wanted(row, config)
 
 
-def _wanted(row: Row, config: RunConfig) -> Any:
+def _wanted(row: MapRow, config: RunConfig) -> Any:
     return row.wanted(config, config.spec(MODEL))
 
 
-def _by_vendor(row: Row, configs: Mapping[str, RunConfig], values: Mapping[str, Any]) -> str:
-    """Return a value once where it is the same for both vendors, else with the vendor before each."""
-    if row.name == _WITH_PATH:  # where the data lie is a machine's own affair
+def _by_vendor(row: MapRow, configs: Mapping[str, RunConfig], values: Mapping[str, Any]) -> str:
+    """Return a value once where both vendors have the same, else each with its vendor before it."""
+    if row.name == _WITH_PATH:  # the path differs between machines
         values = {platform: f"DATASET={configs[platform].dataset}" for platform in values}
     if len(set(map(repr, values.values()))) == 1:
         return _shown(next(iter(values.values())))
     return ", ".join(f"{VENDORS[platform]} {_shown(value)}" for platform, value in values.items())
 
 
-def _read_back(row: Row, ran: Mapping[str, Any] | None) -> str | None:
-    """Return what a run read back of the row; None where it could not, or has not run."""
+def _read_back(row: MapRow, ran: Mapping[str, Any] | None) -> str | None:
+    """Return the value of the row that a run read back; None where it could not, or where there is no run."""
     if ran is None or row.resolved is None:
         return None
     holder: Any = ran
@@ -132,7 +132,9 @@ def _line(cells: Sequence[str]) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the tables, or write them into files between their marker comments."""
     parser = argparse.ArgumentParser(prog="python -m train.settings_map.tables", description="Show the settings map.")
-    parser.add_argument("--write", nargs="+", type=Path, metavar="FILE", help="files whose marked tables are renewed")
+    parser.add_argument(
+        "--write", nargs="+", type=Path, metavar="FILE", help="files in which to replace the marked tables"
+    )
     options = parser.parse_args(argv)
     try:
         tables = {VALUES: values_table(default_configs(), read_runs()), KEYS: keys_table()}

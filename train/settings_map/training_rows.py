@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from train.settings_map.row import Fixed, Row, always, asked, say
+from train.settings_map.row import Fixed, MapRow, always, asked, override
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
@@ -11,143 +11,143 @@ _NO_BUCKETS = "DistributedDataParallel of PyTorch has no such step"
 
 
 def overlaps(config: RunConfig, spec: ModelSpec) -> bool:
-    """Whether communication overlaps with computation: it has a point only between GPUs."""
+    """Return whether communication overlaps with computation, which helps only between GPUs."""
     return config.platform != "cpu" and config.data_parallel_size > 1
 
 
 def _first_warmup_rate(config: RunConfig, spec: ModelSpec) -> float:
-    """Return LR / (W + 1): where Megatron's warm-up must start to have NeMo's rate at every step."""
+    """Return LR / (W + 1), the start of Megatron's warm-up that gives NeMo's rate at every step."""
     return config.learning_rate / (config.warmup_iterations + 1)
 
 
 _BATCH = (
-    Row(
+    MapRow(
         "micro batch",
         asked("micro_batch_size"),
         Fixed(
             asked("micro_batch_size"), "utils.dataset.gpt_dataset.micro_batches gives the loader its samples by number"
         ),
-        say("TrainingArguments.per_device_train_batch_size"),
-        say("data.micro_batch_size"),
-        say("micro_batch_size"),
+        override("TrainingArguments.per_device_train_batch_size"),
+        override("data.micro_batch_size"),
+        override("micro_batch_size"),
         "micro_batch_size",
     ),
-    Row(
+    MapRow(
         "gradient accumulation",
         asked("gradient_accumulation"),
         Fixed(asked("gradient_accumulation"), f"{_LOOP} hands it to megatron-core's schedule at each step"),
-        say("TrainingArguments.gradient_accumulation_steps"),
+        override("TrainingArguments.gradient_accumulation_steps"),
         Fixed(asked("gradient_accumulation"), "global batch / (micro batch x DP)"),
         Fixed(asked("gradient_accumulation"), "global batch / (micro batch x DP)"),
         "gradient_accumulation",
     ),
-    Row(
+    MapRow(
         "global batch",
         asked("global_batch_size"),
         Fixed(asked("global_batch_size"), "micro batch x DP x gradient accumulation"),
         Fixed(asked("global_batch_size"), "micro batch x ranks x gradient accumulation"),
-        say("data.global_batch_size"),
-        say("global_batch_size"),
+        override("data.global_batch_size"),
+        override("global_batch_size"),
         "global_batch_size",
     ),
-    Row(
+    MapRow(
         "sequence length (data)",
         asked("sequence_length"),
-        say("GPTDatasetConfig.sequence_length"),
-        say("GPTDatasetConfig.sequence_length"),
-        say("data.seq_length"),
-        say("seq_length"),
+        override("GPTDatasetConfig.sequence_length"),
+        override("GPTDatasetConfig.sequence_length"),
+        override("data.seq_length"),
+        override("seq_length"),
         "sequence_length",
     ),
-    Row(
+    MapRow(
         "sequence length (model)",
         asked("sequence_length"),
-        say("GPTModel.max_sequence_length"),
+        override("GPTModel.max_sequence_length"),
         Fixed(asked("sequence_length"), "rotary angles are made for the positions of each batch"),
-        say("model.config.seq_length"),
-        say("max_position_embeddings"),
+        override("model.config.seq_length"),
+        override("max_position_embeddings"),
     ),
-    Row(
+    MapRow(
         "steps",
         asked("train_iterations"),
         Fixed(asked("train_iterations"), _LOOP),
-        say("TrainingArguments.max_steps"),
-        say("trainer.max_steps"),
-        say("train_iters"),
+        override("TrainingArguments.max_steps"),
+        override("trainer.max_steps"),
+        override("train_iters"),
         "max_steps",
     ),
 )
 
 _OPTIMIZER = (
-    Row(
+    MapRow(
         "optimizer",
         always("adam"),
-        say("OptimizerConfig.optimizer"),
-        say(("TrainingArguments.optim", lambda name: "adamw_torch_fused")),
-        say("optim.config.optimizer"),
-        say("optimizer"),
+        override("OptimizerConfig.optimizer"),
+        override(("TrainingArguments.optim", lambda name: "adamw_torch_fused")),
+        override("optim.config.optimizer"),
+        override("optimizer"),
         "optimizer",
     ),
-    Row(
+    MapRow(
         "learning rate",
         asked("learning_rate"),
-        say("OptimizerParamScheduler.max_lr", "OptimizerConfig.lr"),
-        say("TrainingArguments.learning_rate"),
-        say("optim.config.lr"),
-        say("lr"),
+        override("OptimizerParamScheduler.max_lr", "OptimizerConfig.lr"),
+        override("TrainingArguments.learning_rate"),
+        override("optim.config.lr"),
+        override("lr"),
         "lr",
     ),
-    Row(
+    MapRow(
         "schedule",
         always("cosine"),
-        say("OptimizerParamScheduler.lr_decay_style"),
+        override("OptimizerParamScheduler.lr_decay_style"),
         Fixed("cosine", "WarmupCosine of train_hf in the Trainer's place"),
         Fixed("cosine", "CosineAnnealingScheduler of each recipe"),
-        say("lr_decay_style"),
+        override("lr_decay_style"),
     ),
-    Row(
+    MapRow(
         "steps of the schedule",
         asked("train_iterations"),
-        say("OptimizerParamScheduler.lr_decay_steps"),
-        say("WarmupCosine.train_iterations"),
+        override("OptimizerParamScheduler.lr_decay_steps"),
+        override("WarmupCosine.train_iterations"),
         Fixed(asked("train_iterations"), "its scheduler takes trainer.max_steps, whatever it is told"),
-        say("lr_decay_iters"),
+        override("lr_decay_iters"),
     ),
-    Row(
+    MapRow(
         "least learning rate",
         asked("min_learning_rate"),
-        say("OptimizerParamScheduler.min_lr", "OptimizerConfig.min_lr"),
+        override("OptimizerParamScheduler.min_lr", "OptimizerConfig.min_lr"),
         Fixed(asked("min_learning_rate"), "WarmupCosine.floor x learning rate"),
-        say("optim.lr_scheduler.min_lr"),
-        say("min_lr"),
+        override("optim.lr_scheduler.min_lr"),
+        override("min_lr"),
         "min_lr",
     ),
-    Row(
+    MapRow(
         "warm-up steps",
         asked("warmup_iterations"),
-        say("OptimizerParamScheduler.lr_warmup_steps"),
-        say("WarmupCosine.warmup_iterations"),
-        # with constant_steps NeMo changes to another rule of warm-up
-        say("optim.lr_scheduler.warmup_steps", ("optim.lr_scheduler.constant_steps", lambda steps: 0)),
-        say("lr_warmup_iters"),
+        override("OptimizerParamScheduler.lr_warmup_steps"),
+        override("WarmupCosine.warmup_iterations"),
+        # with constant_steps NeMo uses another rule of warm-up
+        override("optim.lr_scheduler.warmup_steps", ("optim.lr_scheduler.constant_steps", lambda steps: 0)),
+        override("lr_warmup_iters"),
         "warmup_iters",
     ),
-    Row(
+    MapRow(
         "learning rate of step 1",
         _first_warmup_rate,
-        say("OptimizerParamScheduler.init_lr"),
+        override("OptimizerParamScheduler.init_lr"),
         Fixed(_first_warmup_rate, "WarmupCosine: LR n / (W + 1) at step n"),
         Fixed(_first_warmup_rate, "NeMo's own rule: LR n / (W + 1) at step n"),
-        say("lr_warmup_init"),
+        override("lr_warmup_init"),
     ),
-    Row(
+    MapRow(
         "weight decay, start to end",
         asked("weight_decay"),
-        say("OptimizerParamScheduler.start_wd", "OptimizerParamScheduler.end_wd", "OptimizerConfig.weight_decay"),
-        say("TrainingArguments.weight_decay"),
-        say("optim.config.weight_decay"),
+        override("OptimizerParamScheduler.start_wd", "OptimizerParamScheduler.end_wd", "OptimizerConfig.weight_decay"),
+        override("TrainingArguments.weight_decay"),
+        override("optim.config.weight_decay"),
         # with a constant style Megatron refuses a start and an end of its own
-        say(
+        override(
             "weight_decay",
             ("weight_decay_incr_style", lambda decay: "constant"),
             ("start_weight_decay", lambda decay: None),
@@ -155,111 +155,113 @@ _OPTIMIZER = (
         ),
         "weight_decay",
     ),
-    Row(
+    MapRow(
         "Adam beta 1",
         asked("beta1"),
-        say("OptimizerConfig.adam_beta1"),
-        say("TrainingArguments.adam_beta1"),
-        say("optim.config.adam_beta1"),
-        say("adam_beta1"),
+        override("OptimizerConfig.adam_beta1"),
+        override("TrainingArguments.adam_beta1"),
+        override("optim.config.adam_beta1"),
+        override("adam_beta1"),
         "beta1",
     ),
-    Row(
+    MapRow(
         "Adam beta 2",
         asked("beta2"),
-        say("OptimizerConfig.adam_beta2"),
-        say("TrainingArguments.adam_beta2"),
-        say("optim.config.adam_beta2"),
-        say("adam_beta2"),
+        override("OptimizerConfig.adam_beta2"),
+        override("TrainingArguments.adam_beta2"),
+        override("optim.config.adam_beta2"),
+        override("adam_beta2"),
         "beta2",
     ),
-    Row(
+    MapRow(
         "Adam epsilon",
         asked("adam_epsilon"),
-        say("OptimizerConfig.adam_eps"),
-        say("TrainingArguments.adam_epsilon"),
-        say("optim.config.adam_eps"),
-        say("adam_eps"),
+        override("OptimizerConfig.adam_eps"),
+        override("TrainingArguments.adam_epsilon"),
+        override("optim.config.adam_eps"),
+        override("adam_eps"),
         "adam_eps",
     ),
-    Row(
+    MapRow(
         "gradient clipping",
         asked("clip_grad"),
-        say("OptimizerConfig.clip_grad"),
-        say("TrainingArguments.max_grad_norm"),
+        override("OptimizerConfig.clip_grad"),
+        override("TrainingArguments.max_grad_norm"),
         # trainer.gradient_clip_val has to stay unset: NeMo's precision plugin refuses it
-        say("optim.config.clip_grad"),
-        say("clip_grad"),
+        override("optim.config.clip_grad"),
+        override("clip_grad"),
         "clip_grad",
     ),
-    Row(
+    MapRow(
         "loss reduction",
         always("mean of a micro batch, then of micro batches"),
         Fixed("mean of a micro batch, then of micro batches", "loss_of in train_mega"),
         Fixed("mean over the step's tokens", "the Trainer divides by their number; the same while no token is masked"),
-        say(("model.config.calculate_per_token_loss", lambda rule: False)),
-        say(("calculate_per_token_loss", lambda rule: False)),
+        override(("model.config.calculate_per_token_loss", lambda rule: False)),
+        override(("calculate_per_token_loss", lambda rule: False)),
     ),
 )
 
 _COMMUNICATION = (
-    Row(
+    MapRow(
         "distributed optimizer",
         always(True),
-        say("DistributedDataParallelConfig.use_distributed_optimizer", "OptimizerConfig.use_distributed_optimizer"),
+        override(
+            "DistributedDataParallelConfig.use_distributed_optimizer", "OptimizerConfig.use_distributed_optimizer"
+        ),
         Fixed(False, "every rank holds all of Adam's state, as the Trainer does without an extension"),
-        say("trainer.strategy.ddp.use_distributed_optimizer", "optim.config.use_distributed_optimizer"),
-        say("use_distributed_optimizer"),
+        override("trainer.strategy.ddp.use_distributed_optimizer", "optim.config.use_distributed_optimizer"),
+        override("use_distributed_optimizer"),
         "distributed_optimizer",
     ),
-    Row(
+    MapRow(
         "gradients reduced in fp32",
         always(True),
-        say("DistributedDataParallelConfig.grad_reduce_in_fp32"),
+        override("DistributedDataParallelConfig.grad_reduce_in_fp32"),
         Fixed(True, "its weights, and so its gradients, are fp32"),
         # the plugin's value is copied over the one of DDP
-        say("trainer.plugins.grad_reduce_in_fp32", "trainer.strategy.ddp.grad_reduce_in_fp32"),
-        say("accumulate_allreduce_grads_in_fp32", ("grad_reduce_in_bf16", lambda on: not on)),
+        override("trainer.plugins.grad_reduce_in_fp32", "trainer.strategy.ddp.grad_reduce_in_fp32"),
+        override("accumulate_allreduce_grads_in_fp32", ("grad_reduce_in_bf16", lambda on: not on)),
         "gradient_reduce_dtype",
     ),
-    Row(
+    MapRow(
         "overlap of gradient reduction",
         overlaps,
-        say("DistributedDataParallelConfig.overlap_grad_reduce"),
+        override("DistributedDataParallelConfig.overlap_grad_reduce"),
         Fixed(
             lambda config, spec: config.data_parallel_size > 1,
             "DistributedDataParallel of PyTorch always overlaps",
         ),
-        say("trainer.strategy.ddp.overlap_grad_reduce"),
-        say("overlap_grad_reduce"),
+        override("trainer.strategy.ddp.overlap_grad_reduce"),
+        override("overlap_grad_reduce"),
         "overlap_grad_reduce",
     ),
-    Row(
+    MapRow(
         "overlap of parameter gathering",
         overlaps,
-        say("DistributedDataParallelConfig.overlap_param_gather", "OptimizerConfig.overlap_param_gather"),
+        override("DistributedDataParallelConfig.overlap_param_gather", "OptimizerConfig.overlap_param_gather"),
         Fixed(False, _NO_BUCKETS),
-        say("trainer.strategy.ddp.overlap_param_gather"),
-        say("overlap_param_gather"),
+        override("trainer.strategy.ddp.overlap_param_gather"),
+        override("overlap_param_gather"),
         "overlap_param_gather",
     ),
-    Row(
+    MapRow(
         "average in the collective",
         always(False),
-        say("DistributedDataParallelConfig.average_in_collective"),
+        override("DistributedDataParallelConfig.average_in_collective"),
         Fixed(True, "DistributedDataParallel of PyTorch averages"),
-        say("trainer.strategy.ddp.average_in_collective"),
-        say("ddp_average_in_collective"),
+        override("trainer.strategy.ddp.average_in_collective"),
+        override("ddp_average_in_collective"),
     ),
-    Row(
+    MapRow(
         "search for NaN in gradients",
         always(False),
-        say("DistributedDataParallelConfig.check_for_nan_in_grad"),
+        override("DistributedDataParallelConfig.check_for_nan_in_grad"),
         Fixed(False, "the recorder sees a loss or norm that is not finite at the end of the step"),
-        say("trainer.strategy.ddp.check_for_nan_in_grad"),
-        say("check_for_nan_in_loss_and_grad"),
+        override("trainer.strategy.ddp.check_for_nan_in_grad"),
+        override("check_for_nan_in_loss_and_grad"),
     ),
 )
 
-ROWS: tuple[Row, ...] = (*_BATCH, *_OPTIMIZER, *_COMMUNICATION)
-"""In the order of the table; a key stands before the keys below it."""
+ROWS: tuple[MapRow, ...] = (*_BATCH, *_OPTIMIZER, *_COMMUNICATION)
+"""In the order of the table; a key comes before the keys below it."""

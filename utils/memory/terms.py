@@ -50,6 +50,14 @@ class Stage:
         return self.stage == self.config.pipeline_parallel_size - 1
 
     @property
+    def is_tied_here(self) -> bool:
+        """Whether embedding and output layer share one weight on this device.
+
+        With several pipeline stages the last one has a copy of its own (megatron/core/models/common/language_module).
+        """
+        return self.spec.tie_word_embeddings and self.has_output and self.stage == 0
+
+    @property
     def width(self) -> int:
         """Bytes of one number in the matrix multiplies."""
         return FP32_BYTES if self.config.precision == "fp32" else 2
@@ -83,12 +91,16 @@ class Stage:
 
     @property
     def parameters(self) -> float:
-        """Number of parameters: layers, the embedding on the first stage, final norm and output layer on the last."""
+        """Number of parameters: layers, the embedding on the first stage, final norm and output layer on the last.
+
+        A tied weight counts once on each device that holds it.
+        """
         hidden = self.spec.hidden_size
         biases = (hidden + 2 * self.key_value_size) / self.config.tensor_parallel_size if self.spec.qkv_bias else 0
         count = self.layers * (self.layer_matrices + biases + 2 * hidden)
         count += self.vocabulary_matrix if self.stage == 0 else 0
-        return count + (self.vocabulary_matrix + hidden if self.has_output else 0)
+        count += hidden if self.has_output else 0
+        return count + (self.vocabulary_matrix if self.has_output and not self.is_tied_here else 0)
 
     @property
     def bytes_per_parameter(self) -> tuple[float, float, float]:
@@ -202,11 +214,13 @@ class Stage:
 
     @property
     def workspace(self) -> float:
-        """Memory beyond weights, gradients, states, activations and logits at the fullest of four moments: the loss,
-        the backward pass of the output layer, that of the last layer, and the optimizer's step.
+        """Memory of the fullest of five moments beyond weights, gradients, states, activations and logits: the loss,
+        the backward passes of the output layer, of the last layer and of a tied embedding, and the optimizer's step.
         """
         after_backward = self.optimizer_step - self.activations - self.weight_copies
-        fullest = max(self.logits, self.output_backward, self.layer_backward, after_backward)
+        in_layer = self.layer_backward + self.tied_gradient
+        in_embedding = 3 * self.tied_gradient - self.activations - self.weight_copies
+        fullest = max(self.logits, self.output_backward, in_layer, in_embedding, after_backward)
         return self.weight_copies + fullest - self.logits
 
     @property
@@ -233,6 +247,16 @@ class Stage:
         vocabulary = self.spec.vocab_size / self.config.tensor_parallel_size
         gradients = self.width * self.tokens * (vocabulary + self.spec.hidden_size)
         return gradients + self.gradient_width * self.vocabulary_matrix
+
+    @property
+    def tied_gradient(self) -> float:
+        """Gradient of a tied weight from the output layer, which autograd holds until the backward pass of the
+        embedding.
+
+        There the gradient from the embedding and the sum of both come on top.
+        """
+        width = self.width if self.is_mega else FP32_BYTES
+        return width * self.vocabulary_matrix if self.is_tied_here else 0.0
 
     @property
     def layer_backward(self) -> float:

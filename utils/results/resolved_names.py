@@ -35,6 +35,7 @@ RESOLVED_NAMES = {
     "vocab_size": "vocabulary",
     "norm_eps": "norm epsilon",
     "qkv_bias": "QKV bias",
+    "tie_word_embeddings": "embedding shared with output",
     "rope_base": "rope base",
     "rope_scaling.factor": "rope scaling: factor",
     "rope_scaling.low_frequency_factor": "rope scaling: low frequency factor",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
 from utils.errors import ConfigError
+from utils.models import can_train
 from utils.settings.keys import KEYS
 from utils.settings.layers import Value
 
@@ -31,14 +33,15 @@ class Rules:
         return ConfigError(f"{origins}: {settings}: {why}")
 
 
-def frameworks(rules: Rules, asked: tuple[str, ...], platform: str) -> tuple[str, ...]:
+def frameworks(rules: Rules, asked: tuple[str, ...], platform: str, models: tuple[str, ...]) -> tuple[str, ...]:
     """Return the frameworks to run; a vendor's own framework replaces that of the other vendor (see `counterparts`).
 
-    Raises ConfigError for a framework that the platform or this version does not have.
+    `all` leaves out a framework without a recipe of one of the models. Raises ConfigError for a framework that the
+    platform or this version does not have, and for one that is named and has no recipe of a model.
     """
     startable = tuple(name for name in OF_PLATFORM[platform] if name in AVAILABLE_FRAMEWORKS)
     if asked == ("all",):
-        return startable
+        return tuple(name for name in startable if all(can_train(name, model) for model in models))
     if platform == "cpu" and "prim" in asked:
         raise rules.broken("FRAMEWORK", f"Primus needs an AMD GPU; allowed on a CPU: {', '.join(startable)}")
     meant = tuple(dict.fromkeys(COUNTERPART.get((platform, name), name) for name in asked))
@@ -46,6 +49,9 @@ def frameworks(rules: Rules, asked: tuple[str, ...], platform: str) -> tuple[str
     if missing:
         allowed = ", ".join((*startable, "all"))
         raise rules.broken("FRAMEWORK", f"this version cannot start {', '.join(missing)} yet; allowed: {allowed}")
+    for name, model in itertools.product(meant, models):
+        if not can_train(name, model):
+            raise rules.broken("FRAMEWORK MODEL", f"{name} has no recipe of {model}; use mega or hf")
     return meant
 
 

@@ -162,8 +162,8 @@ def load(
     values = values_of(platform, arguments, environ, root)
     typed = parse_values(values)
     rules = Rules(values)
-    typed["frameworks"] = frameworks(rules, typed["frameworks"], platform)
     typed["models"] = MODEL_NAMES if typed["models"] == ("all",) else typed["models"]
+    typed["frameworks"] = frameworks(rules, typed["frameworks"], platform, typed["models"])
     typed["num_gpus"] = num_gpus(rules, typed, platform, visible_gpus)
     check_combinations(rules, typed)
     check_layout(rules, typed)

@@ -75,8 +75,8 @@ class Chart {
     this.cursor();
   }
 
-  letters(named, top, bottom) { // at the ends of the curves, none over another as long as there is room
-    if (11 * named.length > bottom - top) return; // the table below has them with their colours and dashes
+  letters(named, top, bottom) { // at the ends of the curves, without overlap
+    if (11 * named.length > bottom - top) return; // no room; the table below has the letters with colours and dashes
     named.sort(([, a], [, b]) => a.place - b.place);
     let lowest = bottom - 11 * (named.length - 1), before = top - 11;
     for (const [row, { look, place }] of named) {

@@ -1,12 +1,12 @@
 "use strict";
-// The script of compare.html is these files one behind the other: curves.js, chart.js, view.js, page.js. Every text goes
-// into the page as text (textContent), never as markup. Here: the embedded data, and curves as numbers and outlines.
+// The script of compare.html is the concatenation of curves.js, chart.js, view.js and page.js. It inserts every text as
+// text (textContent), never as markup. This file: the embedded data, and curves as numbers and outlines.
 
 const source = document.getElementById("data").textContent;
 const data = JSON.parse(source);
-const MOST_LINES = 40; // of more runs than these the read-out shows a system in one line
-const FEW_LINES = 12; // of more runs than these the systems come first, and a box shows the runs
-const ANNOUNCED = 12;
+const MOST_LINES = 40; // with more runs, the read-out has one line for each system
+const FEW_LINES = 12; // with more runs, the read-out lists single runs only if a box is ticked
+const ANNOUNCED = 12; // most lines of the read-out that a screen reader announces
 const SERIES = [
   { key: "step_time_seconds", title: "Step time", unit: "s", skipsFirst: true },
   { key: "loss_nats_per_token", title: "Loss", unit: "nats/token", skipsFirst: false },
@@ -36,7 +36,7 @@ function median(values) {
   return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
 }
 
-function firstAt(steps, wanted) { // index of the first step that is not before `wanted`
+function firstAt(steps, wanted) { // index of the first step >= `wanted`
   let low = 0, high = steps.length;
   while (low < high) {
     const middle = (low + high) >> 1;
@@ -45,7 +45,7 @@ function firstAt(steps, wanted) { // index of the first step that is not before 
   return low;
 }
 
-function valueAt(curve, step) { // of the step, or of the nearest one where the curve was thinned out
+function valueAt(curve, step) { // value at the step, or at the nearest one of a thinned curve
   const index = firstAt(curve.step, step);
   if (curve.step[index] === step) return curve.value[index];
   if (data.samples_kept_per_curve === null || !curve.step.length) return null;
@@ -79,7 +79,7 @@ function limits(lines, series, from, to) {
   return [low - room, high + room];
 }
 
-function outline(curve, from, to, x, y, width) { // at most two samples a pixel: the smallest and the largest
+function outline(curve, from, to, x, y, width) { // at most two samples per pixel: the smallest and the largest
   const start = Math.max(0, firstAt(curve.step, from) - 1);
   const end = Math.min(curve.step.length, firstAt(curve.step, to + 1) + 1);
   const stretch = Math.max(1, Math.ceil((end - start) / width / 2) * 2);

@@ -1,10 +1,10 @@
-// The page as a whole: its views, tooltips, moving by keyboard, and the download.
+// The whole page: views, tooltips, keyboard navigation, and the download.
 
 for (const place of document.querySelectorAll(".curves")) {
   new View(place, data.groups[Number(place.dataset.group)], place.dataset.group);
 }
 
-// One tooltip for all figures: the title of a figure, shown on hover, focus and touch; Escape closes it.
+// One tooltip for all figures: it shows the title of a figure on hover, focus and touch; Escape closes it.
 const tip = document.getElementById("tip");
 let owner = null;
 
@@ -21,7 +21,7 @@ function openTip(figure) {
   closeTip();
   owner = figure;
   tip.textContent = figure.title;
-  figure.removeAttribute("title"); // or the browser would show its own as well
+  figure.removeAttribute("title"); // otherwise the browser shows its own tooltip too
   figure.setAttribute("aria-describedby", "tip");
   tip.hidden = false;
   placeTip();

@@ -1,6 +1,6 @@
-// The two charts of a group with what belongs to both: slider, zoom, boxes that hide runs, and the values at a step.
+// The two charts of a group and their shared controls: slider, zoom, boxes that hide runs, and the values at a step.
 
-class View { // the two charts of a group, with one cursor and one read-out
+class View { // one cursor and one read-out for both charts
   constructor(place, group, number) {
     this.lines = group.rows.flatMap((row, index) => row.runs.map((run) => (
       { row, run, look: `line p-${row.platform} f-${row.framework} d-${index % 4}`, isShown: true })));
@@ -136,8 +136,8 @@ class View { // the two charts of a group, with one cursor and one read-out
   }
 
   announce() {
-    const said = this.entries.filter(({ check }) => check.checked).slice(0, ANNOUNCED).map(({ name, cells }) => (
+    const values = this.entries.filter(({ check }) => check.checked).slice(0, ANNOUNCED).map(({ name, cells }) => (
       `${name}: ${SERIES.map(({ unit }, index) => `${cells[index].textContent} ${unit}`).join(", ")}`));
-    this.live.textContent = `Step ${this.step}. ${said.join("; ")}`;
+    this.live.textContent = `Step ${this.step}. ${values.join("; ")}`;
   }
 }

@@ -1,4 +1,4 @@
-"""The picture of a data set shows every document once, with units, and what it says is what was counted."""
+"""The plot of a data set shows every document once, with units, and its caption has the counted values."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from data.checking.lengths import Lengths
-from data.checking.pair_summary import Summary
+from data.checking.pair_summary import Lengths, PairSummary
 from data.checking.plot import caption, draw, write_plot
 
 
-def summary_of(lengths: list[int], **changes: object) -> Summary:
+def summary_of(lengths: list[int], **changes: object) -> PairSummary:
     found = Lengths()
     found.add(np.array(lengths, dtype=np.int64))
     facts = {
@@ -26,11 +25,12 @@ def summary_of(lengths: list[int], **changes: object) -> Summary:
         "largest_id": 4000,
         "eod": 0,
         "lengths": found,
+        "bin_sha256": "0" * 64,
         "has_manifest": True,
         "text": None,
         "lines_encoded_again": None,
     }
-    return Summary(**{**facts, **changes})
+    return PairSummary(**{**facts, **changes})
 
 
 LENGTHS = [0, 3, 5, 5, 40, 41, 1000]
@@ -56,7 +56,7 @@ def test_it_has_units_a_title_the_median_and_a_caption() -> None:
     assert axes.get_title() == "Document lengths of c4 $x$"
     assert [text.get_text() for text in axes.texts] == ["median 5"]
     said = figure.texts[0].get_text().replace("\n", " ")
-    assert "7 documents (1 empty, not drawn), 1,094 tokens, 4.00 bytes of text a token" in said
+    assert "7 documents (1 empty, not drawn), 1,094 tokens, 4.00 bytes of text per token" in said
     assert "longest 1,000" in said
 
 

@@ -1,4 +1,4 @@
-"""Cleaning drops and changes what its level says, counts all of it, and gives the same bytes every time."""
+"""Cleaning drops and changes what its level defines, counts all of it, and always gives the same bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from megatron_reference import megatron_pair
 from data.clean import main
 from data.cleaning.clean_rules import CleanRules, described, level, rules_of
 from data.cleaning.documents import clean, write_documents
-from data.encode import encode
+from data.encoding.pair import encode
 from data.reading.records import Dropped, Record
 from utils.errors import DataError
 from utils.settings.config import ROOT, load

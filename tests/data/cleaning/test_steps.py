@@ -1,4 +1,4 @@
-"""Each step of cleaning changes what it is for and nothing else."""
+"""Each step of cleaning changes its own targets and nothing else."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data.cleaning import steps
-from data.cleaning.steps import Seen, composed, repaired, without_controls, without_front_matter
+from data.cleaning.steps import DigestSet, composed, repaired, without_controls, without_front_matter
 
 any_text = st.text(st.characters(exclude_categories=["Cs"]))
 
@@ -111,14 +111,14 @@ def test_a_line_of_a_novel_stays(line: str) -> None:
 
 @given(st.lists(st.binary(max_size=2)))
 def test_it_remembers_as_a_set_does(texts: list[bytes]) -> None:
-    seen, known = Seen(), set[bytes]()
+    seen, known = DigestSet(), set[bytes]()
     for text in texts:
         assert seen.add(text) == (text in known)
         known.add(text)
 
 
 def test_every_one_of_many_is_known_again() -> None:
-    seen = Seen()
+    seen = DigestSet()
     texts = [b"%d" % number for number in range(200_000)]  # three in each bucket
     assert not any(map(seen.add, texts))
     assert all(map(seen.add, texts))
@@ -139,5 +139,5 @@ def test_a_hash_that_appears_only_across_two_others_is_new(monkeypatch: pytest.M
 
     assert hashlib.blake2b(b"x", digest_size=16).digest()  # what stands in for it below has its form
     monkeypatch.setattr(steps.hashlib, "blake2b", Digest)
-    seen = Seen()
+    seen = DigestSet()
     assert [seen.add(text) for text in (b"1", b"2", b"3", b"3", b"1")] == [False, False, False, True, True]

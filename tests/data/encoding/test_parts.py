@@ -1,4 +1,4 @@
-"""A run that was killed goes on where it was, with the same bytes, and takes no part that is not certainly its own."""
+"""A killed run continues where it stopped, with the same bytes, and reuses only parts that are certainly its own."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from megatron_reference import TEXTS, write_jsonl
 
-from data.encode import encode, main
+from data.encode import main
 from data.encoding import join, parts, worker
+from data.encoding.pair import encode
 from data.encoding.parts import folder_of, lines_before, spans
 from utils.errors import DataError, UnusableError
 from utils.provenance.digests import sha256_file

@@ -1,4 +1,4 @@
-"""Tasks of datatrove, here and on a Slurm cluster, leave the same bytes as one process; a failed task ends the work."""
+"""Tasks of datatrove, local and on Slurm, give the same bytes as one process; a failed task ends the work."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ import pytest
 import slurm_cluster
 from megatron_reference import TEXTS, write_jsonl
 
-from data.encode import encode, main
+from data.encode import main
 from data.encoding import parts, scale_out
+from data.encoding.pair import encode
 from data.encoding.parts import folder_of
 from utils.errors import DataError
 from utils.provenance.digests import sha256_file
@@ -66,7 +67,7 @@ def test_tasks_share_the_parts_between_them_and_the_join_finds_all_made(
     made = list(folder_of(tmp_path / "out").glob("*.bin"))
     assert len(made) == len(list(parts.spans([source]))) >= 6
     with monkeypatch.context() as patch:
-        patch.setattr("data.encoding.worker.Job._encode", None)  # so nothing can be made again
+        patch.setattr("data.encoding.worker.EncodeJob._encode", None)  # so nothing can be made again
         list(scale_out.JoinParts(given)(None))
     assert pair(tmp_path / "out") == one_process
 

@@ -1,4 +1,4 @@
-"""Work in several processes: in order, never without an end, nobody left behind."""
+"""Work in several processes: results in order, no endless waiting, no process left behind."""
 
 from __future__ import annotations
 

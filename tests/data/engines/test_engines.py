@@ -1,4 +1,4 @@
-"""Both engines give the ids of transformers for any text, and what is not proven is never given to the fast one."""
+"""Both engines give the ids of transformers for any text; the fast one never gets unproven input."""
 
 from __future__ import annotations
 
@@ -138,15 +138,15 @@ def test_a_folder_that_is_not_certain_is_read_by_transformers(
 
 
 UNPROVEN: dict[str, Any] = {
-    "splits text": lambda c, t: t["pre_tokenizer"]["pretokenizers"][0]["pattern"].update(Regex=r"\s+"),
-    "normalises": lambda c, t: t.update(normalizer={"type": "NFKC"}),
-    "none of the ways": lambda c, t: t["model"].update(dropout=0.1),
-    "ways that were compared": lambda c, t: t["model"].update(byte_fallback=True),
+    "split text": lambda c, t: t["pre_tokenizer"]["pretokenizers"][0]["pattern"].update(Regex=r"\s+"),
+    "not normalise": lambda c, t: t.update(normalizer={"type": "NFKC"}),
+    "one of the": lambda c, t: t["model"].update(dropout=0.1),
+    "compared ways": lambda c, t: t["model"].update(byte_fallback=True),
     "post-processor": lambda c, t: t.update(
         post_processor={"type": "RobertaProcessing", "sep": ["a", 1], "cls": ["b", 2], "trim_offsets": True}
     ),
     "single character": lambda c, t: t["added_tokens"].append({**t["added_tokens"][0], "id": 0, "content": "!"}),
-    "no sequence of bytes": lambda c, t: t["model"]["vocab"].update({"\u2581the": 9999}),
+    "not a sequence of bytes": lambda c, t: t["model"]["vocab"].update({"\u2581the": 9999}),
     "no token of its own": lambda c, t: t["model"]["vocab"].pop("\u0100"),
     "share an id": lambda c, t: t["model"]["vocab"].update({"ee!": 5}),
     "twice": lambda c, t: t["model"]["merges"].append(t["model"]["merges"][0]),
@@ -177,7 +177,7 @@ def test_another_version_of_a_library_goes_to_the_reference_and_says_why(
         lambda name: "9.9" if name == library else stored()["versions"].get(name) or real(name),
     )
     assert choose("auto", load_backend(folders["llama3"])) == ("hf", None)
-    assert f"{library} is 9.9, compared was" in capsys.readouterr().err
+    assert f"{library} is 9.9, but " in capsys.readouterr().err
 
 
 def test_without_gigatoken_the_reference_is_used_and_it_is_said(

@@ -1,4 +1,4 @@
-"""The real huggingface_hub against a hub on loopback: what is downloaded, what is retried, what a user is told."""
+"""The real huggingface_hub against a hub on loopback: downloads, retries and messages to the user."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_server_error_is_said_and_tried_again(hub, tmp_path, where):
     printed, said = fetch(hub, tmp_path, "a.bin")
     assert content_of(printed) == CONTENT
     if not where.startswith("HEAD"):  # the library repeats this one by itself, at once
-        assert f"{hub.address}: answers 500 for some/text, a fault of the server; run again later; trying again" in said
+        assert f"{hub.address}: status 500 for some/text, a fault of the server; run again later; trying again" in said
 
 
 def test_too_many_requests_are_waited_out_as_told(hub, tmp_path):
@@ -103,16 +103,16 @@ def test_too_many_requests_are_waited_out_as_told(hub, tmp_path):
 def test_a_wait_without_bound_is_refused(hub, tmp_path):
     hub.fail("GET .*resolve.*a.bin", "status", status=429, Retry_After="86400")
     printed, _ = fetch(hub, tmp_path, "a.bin")
-    assert "FetchError" in printed and "429, too many requests, and to wait 86,400 s" in printed
+    assert "FetchError" in printed and "429, too many requests, retry after 86,400 s" in printed
 
 
 def test_a_gated_repository_says_where_to_ask_and_which_setting_takes_the_token(hub, tmp_path):
     hub.add("datasets", "some/gated", {"a.bin": CONTENT}, is_gated=True)
     printed, _ = fetch(hub, tmp_path, "a.bin", repo="some/gated")
-    assert re.search(rf"SourceError: some/gated: gated; ask for access at {hub.address}/datasets/some/gated ", printed)
+    assert re.search(rf"SourceError: some/gated: gated; request access at {hub.address}/datasets/some/gated ", printed)
     assert f"set HF_TOKEN to a token of your account ({hub.address}/settings/tokens)" in printed
     printed, _ = fetch(hub, tmp_path, "a.bin", repo="some/gated", HF_TOKEN="hf_OfSomebodyWithoutAccess")
-    assert "the account of HF_TOKEN has no access; ask for it at" in printed
+    assert "the account of HF_TOKEN has no access; request it at" in printed
     assert "OfSomebody" not in printed
     printed, _ = fetch(hub, tmp_path, "a.bin", repo="some/gated", HF_TOKEN=SECRET)
     assert content_of(printed) == CONTENT
@@ -142,43 +142,41 @@ def test_a_damaged_file_of_the_cache_is_not_taken(hub, tmp_path):
     path = Path(fetch(hub, tmp_path, "a.bin")[0].splitlines()[1])
     path.resolve().write_bytes(CONTENT.replace(b"\x01", b"\x02", 1))
     printed, _ = fetch(hub, tmp_path, "a.bin")
-    assert f"says {hashlib.sha256(CONTENT).hexdigest()}; the file is damaged: remove it" in printed
+    assert f"has {hashlib.sha256(CONTENT).hexdigest()}; the file is damaged: remove it" in printed
 
 
 def test_a_full_disk_is_known_before_the_download(hub, tmp_path):
     hub.add("datasets", "some/huge", {"a.bin": CONTENT})
     hub.sizes["a.bin"] = 1 << 60
     printed, _ = fetch(hub, tmp_path, "a.bin", repo="some/huge")
-    assert re.search(
-        r"FetchError: .*hub: [\d,.]+ MB are free, 1,152,921,504,606.8 MB of some/huge are to come", printed
-    )
+    assert re.search(r"FetchError: .*hub: [\d,.]+ MB are free, some/huge needs 1,152,921,504,606.8 MB", printed)
     assert not hub.downloads()
 
 
 @pytest.mark.parametrize("token", [f"{SECRET} with spaces", f"{SECRET}\u00e9"])
 def test_a_token_that_cannot_be_one_is_refused_without_being_shown(hub, tmp_path, token):
     printed, said = fetch(hub, tmp_path, "a.bin", HF_TOKEN=token)
-    assert "HF_TOKEN: holds characters that no token has" in printed
+    assert "HF_TOKEN: contains characters that no token has" in printed
 
 
 FAILURES = [
     (
         OSError(errno.ENOSPC, "No space left on device", "/cache/x"),
         FetchError,
-        "/cache/x: the disk is full; make room",
+        "/cache/x: the disk is full; free space",
         False,
     ),
     (OSError(errno.EACCES, "Permission denied", "/cache/x"), SourceError, "/cache/x: cannot be written", False),
     (
         OSError("Consistency check failed: file should be of size 9"),
         FetchError,
-        "a file came shorter than announced",
+        "a file is shorter than announced",
         True,
     ),
     (httpx2.ReadTimeout("slow"), FetchError, "http://hub: does not answer in time", True),
     (httpx2.ReadError("reset by peer"), FetchError, "some/text: the transfer broke (reset by peer)", True),
     (httpx2.ConnectError("no route"), FetchError, "http://hub: cannot be reached (no route)", True),
-    (ValueError("what\nis this?"), FetchError, "some/text: could not be fetched (what is this?)", True),
+    (ValueError("what\nis this?"), FetchError, "some/text: fetching failed (what is this?)", True),
 ]
 
 

@@ -1,4 +1,4 @@
-"""`data.prepare` from a hub on loopback to the pair, through the real huggingface_hub, datasets and transformers."""
+"""`data.prepare` from a hub on loopback to the pair, with the real huggingface_hub, datasets and transformers."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_gated_tokenizer_comes_from_a_copy_that_is_the_same_and_the_text_is_re
     hub.add("models", "Qwen/Qwen2.5-7B", stand_in(plain_tokenizer, **QWEN))
     settings = ("DATASET=c4", "SAMPLES=50", "TOKENIZER=auto", "MODEL=llama,qwen")
     (llama, qwen), said = run(hub, tmp_path, *settings)
-    assert "meta-llama/Llama-3.1-8B: gated; ask for access at" in said
+    assert "meta-llama/Llama-3.1-8B: gated; request access at" in said
     assert "unsloth/Meta-Llama-3.1-8B: its tokenizer has 128009 as end of text, wanted 128001" in said
     assert manifest_of(llama)["tokenizer_source"]["repo"] == "NousResearch/Meta-Llama-3.1-8B"
     assert manifest_of(qwen)["tokenizer_source"]["repo"] == "Qwen/Qwen2.5-7B"
@@ -128,7 +128,7 @@ def test_a_gated_tokenizer_comes_from_a_copy_that_is_the_same_and_the_text_is_re
 def test_a_gated_tokenizer_that_was_named_is_not_replaced_but_its_copy_is_told(hub, tmp_path, plain_tokenizer):
     hub.add("models", "meta-llama/Llama-3.1-8B", stand_in(plain_tokenizer, **LLAMA), is_gated=True)
     _, said = run(hub, tmp_path, "DATASET=c4", "SAMPLES=5", "TOKENIZER=meta-llama/Llama-3.1-8B", wanted=2)
-    assert "or take an ungated copy, TOKENIZER=unsloth/Meta-Llama-3.1-8B" in said
+    assert "or use an ungated copy, TOKENIZER=unsloth/Meta-Llama-3.1-8B" in said
 
 
 def test_bookcorpus_comes_from_the_first_copy_that_can_be_read(hub, tmp_path):
@@ -147,9 +147,9 @@ def test_where_no_repository_will_do_each_is_told_with_its_reason(hub, tmp_path)
     hub.add("datasets", "rojagtap/bookcorpus", {"rows.arrow": b"something else"})
     _, said = run(hub, tmp_path, "DATASET=bc", "SAMPLES=5", wanted=2)
     last = said.splitlines()[-1]
-    assert last.startswith("error: DATASET=bc DATASET_REPO=auto: none of its repositories can be had: ")
+    assert last.startswith("error: DATASET=bc DATASET_REPO=auto: none of its repositories is available: ")
     assert "SamuelYang/bookcorpus: no such repository" in last
-    assert "rojagtap/bookcorpus: holds rows.arrow, wanted .jsonl" in last
+    assert "rojagtap/bookcorpus: contains rows.arrow, wanted .jsonl" in last
 
 
 WRONG = {
@@ -253,8 +253,8 @@ def test_text_that_turns_out_short_is_extended(tmp_path, plain_tokenizer, monkey
     (tmp_path / "c4.json.gz").write_bytes(FILES[shard(0)])
     (tmp_path / "c4b.json.gz").write_bytes(FILES[shard(1)])
     monkeypatch.setattr(text, "open_shards", lambda config: text.LocalFiles(find(tmp_path / "c4*"), "text"))
-    honest = text.Enough._bytes_per_token
-    monkeypatch.setattr(text.Enough, "_bytes_per_token", lambda self, size: honest(self, size) / 2)
+    honest = text.Quota._bytes_per_token
+    monkeypatch.setattr(text.Quota, "_bytes_per_token", lambda self, size: honest(self, size) / 2)
     _, manifest = prepare(local(tmp_path, plain_tokenizer, "DATASET=c4"), "llama")
     assert manifest["tokens"] >= 30 * 8 * 128 + 1
 

@@ -1,4 +1,4 @@
-"""The tokenizer that is trained here: exact size, same bytes in every process, nothing that is not asked for."""
+"""The trained tokenizer: exact size, the same bytes in every process, no other tokens than requested."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_an_earlier_tokenizer_is_replaced_and_anything_else_is_left_alone(tmp_pa
     assert len(AutoTokenizer.from_pretrained(folder)) == 310
     assert sorted(path.name for path in tmp_path.iterdir()) == ["text.jsonl", "tokenizer"]
     (folder / "weights").write_text("precious")
-    with pytest.raises(UnusableError, match="no tokenizer of ours"):
+    with pytest.raises(UnusableError, match="was not written by this command"):
         train_tokenizer(source, folder, 300)
     assert (folder / "weights").read_text() == "precious"
 

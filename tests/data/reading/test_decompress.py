@@ -1,4 +1,4 @@
-"""A compressed file is read whole or not at all: wherever it is cut or damaged, reading ends with an error."""
+"""A compressed file is read whole or not at all: a file that is cut or damaged anywhere is an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every record of a file is read as it is or named as bad: none is lost, none is guessed, nothing hangs."""
+"""Every record of a file is read unchanged or reported as bad: none is lost or guessed, and reading ends."""
 
 from __future__ import annotations
 

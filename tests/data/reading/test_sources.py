@@ -1,4 +1,4 @@
-"""A local source is the files that it plainly means, in a fixed order; what is not plain is refused."""
+"""A local source gives an unambiguous list of files in a fixed order; an ambiguous source is refused."""
 
 from __future__ import annotations
 

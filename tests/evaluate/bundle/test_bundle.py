@@ -1,4 +1,4 @@
-"""An archive passes as it was packed, and whatever was changed in it is named."""
+"""An unchanged archive passes, and every change in one is reported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bundles import edited, files_of, pack, packed_again, sides, write_folder, w
 from sides import run
 
 from evaluate import compare, validate
-from evaluate.bundle import check as bundle
+from evaluate.bundle.check import check
 from utils.housekeeping import archive_manifest, footprint
 from utils.results import store
 from utils.results.performance import summarize
@@ -39,30 +39,30 @@ def archive(honest, tmp_path):
 
 
 def faults(path: Path) -> list[str]:
-    return list(bundle.check(path).faults)
+    return list(check(path).faults)
 
 
-def test_an_archive_is_as_it_was_packed_and_its_figures_are_those_of_its_logs(archive):
-    checked = bundle.check(archive)
+def test_an_unchanged_archive_has_no_faults(archive):
+    checked = check(archive)
     assert checked.faults == () and checked.notes == ()
     assert len(checked.loaded.entries) == 5 and not checked.loaded.unreadable
 
 
-def test_the_exit_code_is_0_where_all_is_well_and_1_where_a_result_is_not_ok(tmp_path, honest, capsys):
-    assert validate.main(["--bundle", str(honest)]) == 1, "one of its results says failed, and that is honest"
+def test_the_exit_code_is_0_if_all_results_are_ok_and_1_if_one_is_not(tmp_path, honest, capsys):
+    assert validate.main(["--bundle", str(honest)]) == 1, "one of its results has the status failed"
     assert "SIGKILL" in capsys.readouterr().out
     for result in sides({"nvd": 1.0, "amd": 0.9}):
         write_run(tmp_path / "output", result)
     footprint.mark(tmp_path / "output", footprint.OUTPUT)
     good = pack(tmp_path / "output")
     assert validate.main(["--bundle", str(good)]) == 0
-    said = capsys.readouterr()
-    assert said.out.count(" valid") == 4 and "every figure is what the raw logs give" in said.err
+    printed = capsys.readouterr()
+    assert printed.out.count(" valid") == 4 and "every figure follows from the raw logs" in printed.err
     assert validate.main(["--bundle", str(good), str(honest)]) == 1
 
 
 def faster(files, *, with_log):
-    """A forger who knows the schema: every step a tenth shorter, the summary to match, in the log too."""
+    """Forge a result with knowledge of the schema: every step a tenth shorter, with a matching summary (and log)."""
     with edited(files, RESULT) as result:
         result["step_times"] = [round(0.9 * time, 6) for time in result["step_times"]]
         config = result["training_config"]
@@ -115,16 +115,16 @@ CHANGES = {
     "a loss": (change_json(RESULT, "loss_values", 50, value=lambda x: x * 1.001), f"{RESULT}: loss_values: step 51"),
     "a setting": (
         change_json(RESULT, "training_config", "seed", value=lambda x: x + 1),
-        f"{RESULT}: training_config.seed: the result says 43, the log 42",
+        f"{RESULT}: training_config.seed: the result has 43, the log 42",
     ),
-    "all of a result": (lambda files: faster(files, with_log=False), f"{RESULT}: step_times: step 1"),
+    "a consistent forgery of a result": (lambda files: faster(files, with_log=False), f"{RESULT}: step_times: step 1"),
     "a result and the samples in its log": (
         lambda files: faster(files, with_log=True),
-        f"{RESULT}: {LOG}: step 1 was",
+        f"{RESULT}: {LOG}: step 1: the progress line has",
     ),
     "a line of a log": (
         replace(LOG, b"Step 7/100 | ", b"Step 7/100 | 1"),
-        f"{RESULT}: {LOG}: step 7 was",
+        f"{RESULT}: {LOG}: step 7: the progress line has",
     ),
     "a sample line twice": (
         lambda files: files.update({LOG: files[LOG] + files[LOG].splitlines()[-1] + b"\n"}),
@@ -132,30 +132,30 @@ CHANGES = {
     ),
     "a settings line twice": (
         lambda files: files.update({LOG: files[LOG] + b'raw: {"training_config":{}}\n'}),
-        f"{RESULT}: {LOG}:208: training_config once more",
+        f"{RESULT}: {LOG}:208: training_config a second time",
     ),
-    "the samples taken out of a log": (
+    "the samples removed from a log": (
         lambda files: files.update({LOG: files[LOG].partition(b"raw: ")[0]}),
-        f"{RESULT}: {LOG}: holds no raw samples of this run",
+        f"{RESULT}: {LOG}: no complete raw samples of this run",
     ),
-    "the lines of the steps taken out of a log": (
+    "the progress lines removed from a log": (
         lambda files: files.update({LOG: b"raw: " + files[LOG].partition(b"raw: ")[2]}),
-        f"{RESULT}: {LOG}: has no line of step 1",
+        f"{RESULT}: {LOG}: has no progress line of step 1",
     ),
-    "a log taken out": (lambda files: files.pop(LOG) and None, f"{RESULT}: {LOG}: is missing"),
+    "a log removed": (lambda files: files.pop(LOG) and None, f"{RESULT}: {LOG}: is missing"),
     "a ratio of the comparison": (
         change_json("compare.json", "verdicts", 0, "ratio", value=lambda x: x * 1.01),
-        "compare.json: verdicts[0].ratio: says",
+        "compare.json: verdicts[0].ratio: has",
     ),
     "a verdict": (
         change_json("compare.json", "verdicts", 0, "verdict", value=lambda x: "slower"),
-        'compare.json: verdicts[0].verdict: says "slower", the results give',
+        'compare.json: verdicts[0].verdict: has "slower", the results give',
     ),
     "a figure of a table": (
         change_json("compare.json", "groups", 0, "rows", 0, "peak_memory_allocated_gb", "mean", value=lambda x: x / 2),
-        "compare.json: groups[0].rows[0].peak_memory_allocated_gb.mean: says",
+        "compare.json: groups[0].rows[0].peak_memory_allocated_gb.mean: has",
     ),
-    "a key of the comparison taken out": (
+    "a key removed from the comparison": (
         lambda files: (
             change_json("compare.json", "band", value=lambda x: x)(files)
             or change_json("compare.json", "groups", 0, value=lambda x: {k: v for k, v in x.items() if k != "notes"})(
@@ -164,27 +164,30 @@ CHANGES = {
         ),
         "compare.json: groups[0].notes: is missing",
     ),
-    "the comparison as a file taken out": (
+    "compare.json removed": (
         lambda files: files.pop("compare.json") and None,
         "compare.json: is missing: the comparison beside it",
     ),
-    "no comparison": (lambda files: files.update({"compare.json": b"[]"}), "compare.json: is no comparison of ours"),
+    "compare.json is not a comparison": (
+        lambda files: files.update({"compare.json": b"[]"}),
+        "compare.json: is not a comparison of the suite",
+    ),
     "a figure of compare.md": (a_figure_of_the_markdown, "compare.json: compare.md:"),
     "a figure of compare.html": (replace("compare.html", b"1.11", b"1.31"), "compare.json: compare.html:"),
     "a file added": (
         lambda files: files.update({"notes.txt": b"x"}),
-        "notes.txt: the suite packs no file of this name",
+        "notes.txt: the suite never packs a file of this name",
     ),
     "a result added": (
         lambda files: files.update({"train_nvd_hf_llama_run9.json": files[RESULT]}),
         "compare.json: ",
     ),
-    "a result taken out": (lambda files: files.pop(RESULT) and None, "compare.json: groups[0].rows"),
+    "a result removed": (lambda files: files.pop(RESULT) and None, "compare.json: groups[0].rows"),
 }
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_a_change_is_named_even_where_the_manifest_was_made_to_fit(what, archive):
+def test_a_change_is_found_even_with_an_adapted_manifest(what, archive):
     change, wanted = CHANGES[what]
     found = faults(packed_again(archive, change, is_listed=True))
     assert any(line.startswith(wanted) for line in found), found
@@ -192,28 +195,28 @@ def test_a_change_is_named_even_where_the_manifest_was_made_to_fit(what, archive
 
 
 @pytest.mark.parametrize("what", ["a figure of a result", "a line of a log", "a figure of compare.md"])
-def test_a_change_that_the_manifest_does_not_know_is_one_of_the_file(what, archive):
+def test_a_change_that_is_not_in_the_manifest_is_reported_for_the_file(what, archive):
     name = {"a figure of a result": RESULT, "a line of a log": LOG, "a figure of compare.md": "compare.md"}[what]
     found = faults(packed_again(archive, CHANGES[what][0], is_listed=False))
     assert any(line.startswith(f"{name}: has ") and line.endswith("it was changed") for line in found), found
-    assert bundle.main([archive]) == 1
+    assert validate.main(["--bundle", str(archive)]) == 1
 
 
-def test_a_picture_is_held_against_the_manifest(archive):
+def test_a_picture_is_checked_against_the_manifest(archive):
     found = faults(packed_again(archive, lambda files: files.update({"compare.png": b"x"}), is_listed=False))
     assert [line.partition(":")[0] for line in found] == ["compare.png"]
 
 
-def test_files_added_and_taken_out_are_named(archive):
+def test_added_and_removed_files_are_reported(archive):
     def change(files):
         files["train_cpu_hf_llama_run1.json"] = files.pop(RESULT)
 
     found = faults(packed_again(archive, change, is_listed=False))
     assert "train_cpu_hf_llama_run1.json: is not in manifest.json: it was added" in found
-    assert f"{RESULT}: is in manifest.json and not in the archive: it was taken out" in found
+    assert f"{RESULT}: is in manifest.json but not in the archive: it was removed" in found
 
 
-def test_swapped_hashes_are_named_in_the_manifest_and_beside_it(archive):
+def test_swapped_hashes_are_reported_for_the_files_and_for_the_sums(archive):
     def change(files):
         manifest = json.loads(zipfile.ZipFile(archive).read("manifest.json"))
         listed = manifest["files"]
@@ -224,12 +227,12 @@ def test_swapped_hashes_are_named_in_the_manifest_and_beside_it(archive):
     assert {line.partition(":")[0] for line in found} == {RESULT, LOG, "SHA256SUMS"}
 
 
-def test_a_forged_sums_file_is_named(archive):
+def test_a_forged_sums_file_is_reported(archive):
     def change(files):
         files["SHA256SUMS"] = b"0" * 64 + b"  compare.json\n"
 
     assert faults(packed_again(archive, change, is_listed=False)) == [
-        "SHA256SUMS: does not say what manifest.json says: one of them was changed"
+        "SHA256SUMS: disagrees with manifest.json: one of them was changed"
     ]
 
 
@@ -259,17 +262,17 @@ UNSAFE = {
 
 @pytest.mark.parametrize("what", UNSAFE)
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_a_name_that_leads_elsewhere_is_refused_and_nothing_is_read(what, archive, monkeypatch):
+def test_an_unsafe_name_is_refused_and_nothing_is_read(what, archive, monkeypatch):
     with zipfile.ZipFile(archive, "a") as opened:
         opened.writestr(UNSAFE[what], b"{}")
     monkeypatch.setattr(zipfile.ZipFile, "open", None)
-    checked = bundle.check(archive)
+    checked = check(archive)
     (fault,) = checked.faults
     assert ": refused: " in fault and fault.isprintable() and not checked.loaded.entries
 
 
-def test_an_archive_made_to_fill_a_disk_is_refused(archive, monkeypatch):
-    monkeypatch.setattr(bundle.bundle_zip, "SMALL_BYTES", 1 << 20)
+def test_a_zip_bomb_is_refused(archive, monkeypatch):
+    monkeypatch.setattr("evaluate.bundle.archive.SMALL_BYTES", 1 << 20)
     with zipfile.ZipFile(archive, "a", zipfile.ZIP_DEFLATED) as opened:
         opened.writestr("logs/train_nvd_mega_llama_run8_attempt1.log", bytes(1 << 28))
     (fault,) = faults(archive)
@@ -281,7 +284,7 @@ def test_overlapping_files_are_refused(archive):
         infos = opened.infolist()
     largest = max(infos, key=lambda info: info.compress_size)
     content = bytearray(archive.read_bytes())
-    for info in infos:  # every entry of the directory says that it is as large as the largest
+    for info in infos:  # give every entry of the directory the size of the largest
         at = content.rindex(b"PK\1\2", 0, content.rindex(info.filename.encode()))
         content[at + 20 : at + 24] = largest.compress_size.to_bytes(4, "little")
     archive.write_bytes(content)
@@ -296,7 +299,7 @@ def no_manifest(path):
 
 
 BAD = {
-    "no zip": lambda path: path.write_bytes(b"PK"),
+    "not a zip file": lambda path: path.write_bytes(b"PK"),
     "cut off": lambda path: path.write_bytes(path.read_bytes()[:2000]),
     "missing": lambda path: path.unlink(),
     "a folder": lambda path: (path.unlink(), path.mkdir()),
@@ -304,7 +307,7 @@ BAD = {
     "a manifest of another version": lambda path: packed_again(
         path, lambda files: files.update({"manifest.json": b'{"manifest_version": 2, "files": {}}'}), is_listed=False
     ),
-    "a manifest that is none": lambda path: packed_again(
+    "a malformed manifest": lambda path: packed_again(
         path, lambda files: files.update({"manifest.json": b'{"manifest_version": 1, "files": {"a": {}}}'}),
         is_listed=False,
     ),
@@ -312,14 +315,14 @@ BAD = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_what_is_no_archive_of_ours_is_bad_input(what, archive, capsys):
+def test_a_file_that_is_not_an_archive_of_the_suite_is_bad_input(what, archive, capsys):
     BAD[what](archive)
     assert validate.main(["--bundle", str(archive)]) == 2
-    said = capsys.readouterr()
-    assert said.out == "" and said.err.startswith("error: ") and said.err.count("\n") == 1
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.startswith("error: ") and printed.err.count("\n") == 1
 
 
-def test_damaged_bytes_are_named(archive):
+def test_damaged_bytes_are_reported(archive):
     content = bytearray(archive.read_bytes())
     with zipfile.ZipFile(archive) as opened:
         info = opened.getinfo(LOG)
@@ -329,8 +332,8 @@ def test_damaged_bytes_are_named(archive):
     assert any(line.startswith(f"{LOG}: cannot be read") for line in found), found
 
 
-def test_tracks_labels_baselines_prices_and_single_files_are_compared_again(tmp_path, capsys):
-    """METHOD=both compares two folders at once, a user may name files, a baseline, and prices of his own."""
+def test_methods_labels_baselines_prices_and_single_files_are_compared_again(tmp_path, capsys):
+    """METHOD=both compares two folders at once; a user may name files, a baseline, and a price table."""
     own = tmp_path / "own.json"
     own.write_text(
         '{"currency": "EUR", "prices": {"NVIDIA H100 SXM 80GB": {"price": 77, "date": "2026-01-01", "source": "x"}}}'
@@ -348,34 +351,34 @@ def test_tracks_labels_baselines_prices_and_single_files_are_compared_again(tmp_
         names,
     ):
         assert compare.main(arguments) == 0
-        checked = bundle.check(pack(folder))
+        checked = check(pack(folder))
         assert checked.faults == (), arguments
     assert compare.main([str(folder / "best"), str(folder), "--output", str(folder / "best")]) == 0
-    assert bundle.check(pack(folder)).faults == ()
+    assert check(pack(folder)).faults == ()
     elsewhere = tmp_path / "elsewhere"
     write_run(elsewhere, run("nvd", 7))
     assert compare.main([str(folder), str(elsewhere)]) == 0
-    assert f"compare.json: compares {elsewhere}, which is not in the archive: cannot be worked out again" in faults(
+    assert f"compare.json: compares {elsewhere}, which is not in the archive: cannot be recalculated" in faults(
         pack(folder)
     )
 
 
-def test_a_comparison_that_is_older_than_the_results_is_no_longer_true(tmp_path):
+def test_a_comparison_older_than_its_results_is_a_fault(tmp_path):
     folder = tmp_path / "output"
     write_folder(folder)
     write_run(folder, sides({"amd": 0.95}, runs=4)[3])
     assert any(line.startswith("compare.json: groups[0].rows") for line in faults(pack(folder)))
 
 
-def test_reports_of_other_code_are_not_made_again_and_that_is_said(archive, monkeypatch):
+def test_reports_of_other_code_are_not_made_again_and_a_note_reports_it(archive, monkeypatch):
     monkeypatch.setattr(archive_manifest.checkout, "sha256_report_code", lambda root: "0" * 64)
     packed_again(archive, a_figure_of_the_markdown, is_listed=True)
-    checked = bundle.check(archive)
+    checked = check(archive)
     assert checked.faults == ()
     assert "packed by other code" in checked.notes[0]
 
 
-def test_the_results_of_several_nodes_have_their_samples_in_one_of_the_logs(tmp_path):
+def test_with_several_nodes_the_samples_are_in_one_of_the_logs(tmp_path):
     folder = tmp_path / "output"
     footprint.mark(folder, footprint.OUTPUT)
     log = write_run(folder, sides({"nvd": 1.0}, runs=1)[0])
@@ -386,7 +389,7 @@ def test_the_results_of_several_nodes_have_their_samples_in_one_of_the_logs(tmp_
     assert faults(pack(folder)) != [], "samples twice"
 
 
-def test_a_line_of_another_rank_on_the_same_line_hides_nothing(archive):
+def test_output_of_another_rank_on_the_same_line_is_skipped(archive):
     def change(files):
         files[LOG] = files[LOG].replace(b"raw: ", b"rank 3: warning raw: ").replace(b"[GPU]", b"50%|##   [GPU]")
 
@@ -396,7 +399,7 @@ def test_a_line_of_another_rank_on_the_same_line_hides_nothing(archive):
 @pytest.mark.parametrize(
     "junk", [b'raw: {"steps"', b'raw: {"training_config": 1}', b"\xff\xfe raw: {}", b"raw: {" + b"[" * 9999]
 )
-def test_junk_in_a_log_is_no_crash(junk, archive):
+def test_junk_in_a_log_does_not_crash(junk, archive):
     first = packed_again(archive, lambda files: files.update({LOG: junk + b"\n" + files[LOG]}), is_listed=True)
     assert isinstance(faults(first), list)
     only = packed_again(archive, lambda files: files.update({LOG: junk}), is_listed=True)
@@ -420,7 +423,7 @@ def test_large_logs_are_read_in_pieces(tmp_path):
 
 @pytest.fixture
 def of_primus(tmp_path):
-    """Six iterations of Primus as its log tells them: 8 GPUs, 64 sequences of 4096 tokens."""
+    """Write a result and the log of six iterations of Primus: 8 GPUs, 64 sequences of 4096 tokens."""
     folder = tmp_path / "output"
     footprint.mark(folder, footprint.OUTPUT)
     result = run("amd", framework="prim")
@@ -440,22 +443,20 @@ def of_primus(tmp_path):
     return folder, result
 
 
-def test_a_result_of_primus_is_held_against_the_log_of_primus(of_primus):
+def test_a_result_of_primus_is_checked_against_the_log_of_primus(of_primus):
     folder, result = of_primus
     assert faults(pack(folder)) == []
     path = folder / "train_amd_prim_llama_run1.json"
     name = f"{path.name}: "
     store.write(result | {"loss_values": [11.75, 11.5, 11.25, 11.0, 10.75, 10.0]}, path)
     assert [line.split(" (")[0] for line in faults(pack(folder))] == [
-        name + "loss_values: step 6: the result says 10.0, the log 10.5"
+        name + "loss_values: step 6: the result has 10.0, the log 10.5"
     ]
     half = summarize(result["step_times"], 32 * 4096, 8)
     config = result["training_config"] | {"global_batch_size": 32}
     metrics = result["performance_metrics"] | half
     store.write(result | {"training_config": config, "performance_metrics": metrics}, path)
-    assert faults(pack(folder))[0].startswith(
-        name + "training_config.global_batch_size: the result says 32, the log 64"
-    )
+    assert faults(pack(folder))[0].startswith(name + "training_config.global_batch_size: the result has 32, the log 64")
     (folder / "logs" / "train_amd_prim_llama_run1_attempt1.primus.log").write_text("no iteration\n")
     assert faults(pack(folder)) != []
     shutil.rmtree(folder / "logs")
@@ -463,7 +464,7 @@ def test_a_result_of_primus_is_held_against_the_log_of_primus(of_primus):
     assert missing.startswith(name + "logs/train_amd_prim_llama_run1_attempt1.primus.log: is missing")
 
 
-def test_a_measured_rate_counts_in_the_comparison_and_a_changed_one_is_named(tmp_path):
+def test_a_measured_rate_counts_in_the_comparison_and_a_changed_one_is_reported(tmp_path):
     folder = tmp_path / "output"
     footprint.mark(folder, footprint.OUTPUT)
     for result in sides({"nvd": 1.0, "amd": 0.9}):
@@ -475,7 +476,7 @@ def test_a_measured_rate_counts_in_the_comparison_and_a_changed_one_is_named(tmp
     path = folder / "probe_nvd_nvd-1.json"
     path.write_text(json.dumps(probe))
     assert compare.main([str(folder)]) == 0
-    assert b"probe_nvd_nvd-1.json" in (folder / "compare.json").read_bytes(), "the comparison has used it"
+    assert b"probe_nvd_nvd-1.json" in (folder / "compare.json").read_bytes(), "the comparison used it"
     archive = pack(folder)
     assert faults(archive) == []
     found = faults(packed_again(archive, replace(path.name, b"800.0", b"700.0"), is_listed=True))

@@ -1,4 +1,4 @@
-"""What no device can do is rejected, and the honest twin passes."""
+"""A result beyond the limits of its device is rejected, and the honest twin passes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from evaluate.checks.limits import (
 
 
 def llama(seconds: float, **changes: Any) -> dict[str, Any]:
-    """A run of Llama 3.1 8B at 8,192 tokens on eight H100, `seconds` a step of 64 sequences."""
+    """Return a run of Llama 3.1 8B at 8,192 tokens on eight H100, with `seconds` per step of 64 sequences."""
     both = {f"{s}__sequence_length": 8192 for s in ("training_config", "resolved_config")}
     known = {"resolved_config__num_layers": 32, "resolved_config__vocab_size": 128256, "model_size": "full"}
     return run("nvd", 1, seconds, **both, **known, **changes)
@@ -32,6 +32,13 @@ def test_more_than_the_peak_is_rejected() -> None:
     assert line in check_result(llama(0.6)).rejections
 
 
+@pytest.mark.parametrize("size", ["num_gpus", "global_batch_size", "sequence_length"])
+def test_a_size_of_zero_is_rejected_without_a_traceback(size: str) -> None:
+    result = llama(3.6)
+    result["training_config"][size] = 0
+    assert check_result(result).rejections == (f"{size}: got 0, wanted more than 0",)
+
+
 def test_an_unknown_device_is_not_judged_by_anothers_peak() -> None:
     assert utilisation_is_possible(llama(0.6, gpu_info__device_name="NVIDIA H900")) == []
 
@@ -41,7 +48,7 @@ def test_full_attention_may_be_above_the_peak_where_causal_is_not() -> None:
     assert utilisation_is_possible(llama(3.55)) == []
 
 
-def test_more_memory_than_there_is_is_rejected() -> None:
+def test_more_memory_than_the_device_has_is_rejected() -> None:
     assert memory_fits(llama(3.6, memory_metrics__peak_memory_allocated_gb=84.0)) == []
     assert memory_fits(llama(3.6, memory_metrics__peak_memory_allocated_gb=86.0)) == [
         "peak_memory_allocated_gb: got 86.0 GB on a device of 85.0 GB"
@@ -118,7 +125,7 @@ def test_the_peak_of_another_precision_is_named() -> None:
         assert (not found) if said is None else said in found[0]
 
 
-def test_a_utilisation_of_an_unknown_device_stands_on_nothing() -> None:
+def test_a_claimed_utilisation_of_an_unknown_device_is_rejected() -> None:
     result = llama(12.27, training_config__global_batch_size=128, gpu_info__device_name="NVIDIA H900")
     assert claimed_utilisation_agrees(result) == []
     result["performance_metrics"]["mfu"] = 0.556

@@ -1,4 +1,4 @@
-"""Conditions of a pair: a side that was held back is not compared; what was not recorded is unknown, never the same."""
+"""A side that was held back is not compared, and a condition without a record is unknown, never the same."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import pytest
 from sides import run, side
 
 from evaluate.fairness.certificate import certificate
-from evaluate.fairness.pair_conditions import ALLOWED, BLOCKING, SAME, UNKNOWN, findings
+from evaluate.fairness.items import ALLOWED, BLOCKING, SAME, UNKNOWN
+from evaluate.fairness.pair_conditions import items
 from evaluate.verdict.pairs import pairs
 from evaluate.verdict.verdicts import NOT_COMPARABLE, judge
 from example import example_result
@@ -61,7 +62,7 @@ def results(platform: str, runs: int = 2, **changes: Any) -> list[dict[str, Any]
 
 
 def found(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> dict[str, Any]:
-    return {finding.name: finding for finding in findings(a, b)}
+    return {finding.name: finding for finding in items(a, b)}
 
 
 def test_two_products_as_their_vendors_ship_them_are_comparable() -> None:
@@ -122,7 +123,7 @@ def test_one_capped_run_of_a_side_forbids_it_too() -> None:
     assert finding.a == "700 W, the default or 500 W, default 700 W"
 
 
-def test_the_same_handicap_on_both_sides_is_said_and_allowed() -> None:
+def test_the_same_handicap_on_both_sides_is_shown_and_allowed() -> None:
     capped = results("nvd", power_cap_watts=500.0)
     finding = found(capped, capped)["power cap"]
     assert (finding.state, finding.note) == (ALLOWED, "power cap: both sides are held back alike")

@@ -1,4 +1,4 @@
-"""Results of earlier formats are found, worked out again from their raw step times, and prove only what they hold."""
+"""Results of earlier formats are found, computed again from their raw step times, and prove only their own content."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TIMES = [4.0, *[1.0, 1.1] * 9, 1.0]
 
 
 def content(platform: str = "cuda", **changes: Any) -> dict[str, Any]:
-    """A file of the earlier format whose summary leaves out the first step, as those did: 19.9 s of 19 steps."""
+    """Return a file of the earlier format, whose summary leaves out the first step as those did: 19.9 s of 19 steps."""
     name, memory = DEVICES.get(platform, ("Something", 1.0))
     found: dict[str, Any] = {
         "platform": platform,
@@ -67,7 +67,7 @@ def reasons(folder: Path) -> list[str]:
     ]
 
 
-def test_the_speed_is_worked_out_again_and_the_rest_is_unknown_with_its_reason(tmp_path: Path) -> None:
+def test_speed_is_computed_again_and_the_rest_is_unknown_with_a_reason(tmp_path: Path) -> None:
     result = read(save(tmp_path, "cuda_llama"))
     assert (result["platform"], result["model"], result["framework"]) == ("nvd", "llama", "unknown")
     assert (result["model_size"], result["method"]) == ("unknown", "unknown")
@@ -93,7 +93,7 @@ def test_the_speed_is_worked_out_again_and_the_rest_is_unknown_with_its_reason(t
         ("rocm_gpt_large", "amd", "gpt_large"),
     ],
 )
-def test_the_name_says_platform_and_model(tmp_path: Path, name: str, platform: str, model: str) -> None:
+def test_the_name_contains_platform_and_model(tmp_path: Path, name: str, platform: str, model: str) -> None:
     path = save(tmp_path, name)
     assert is_named(path) and list(find([tmp_path])) == [path]
     assert [(one.result["platform"], one.result["model"]) for one in load_results([tmp_path]).entries] == [
@@ -101,7 +101,7 @@ def test_the_name_says_platform_and_model(tmp_path: Path, name: str, platform: s
     ]
 
 
-def test_runs_are_numbered_by_their_times_and_the_same_file_twice_is_one_run(tmp_path: Path) -> None:
+def test_runs_are_numbered_by_time_and_two_copies_of_a_file_are_one_run(tmp_path: Path) -> None:
     for number in (2, 1):
         save(tmp_path, f"cuda_llama_2025010{number}_120000", timestamp=str(number))
     save(tmp_path, "cuda_llama", timestamp="1")
@@ -129,7 +129,7 @@ def test_runs_are_numbered_by_their_times_and_the_same_file_twice_is_one_run(tmp
           "training_config__gradient_accumulation_steps": 32}, "DP x TP x PP x CP = 2 x 2 x 1 x 1 = 4"),
     ],
 )  # fmt: skip
-def test_a_summary_that_its_own_samples_deny_is_rejected(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+def test_a_summary_that_contradicts_its_samples_is_rejected(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
     save(tmp_path, "cuda_llama", **changes)
     assert any(said in line for line in reasons(tmp_path)), reasons(tmp_path)
     assert validate.main([str(tmp_path)]) == 1
@@ -162,7 +162,7 @@ def test_a_first_step_without_a_time_is_left_out_and_losses_may_be_missing(tmp_p
     assert read(save(tmp_path, "rocm_qwen", raw_step_times=TIMES[1:]))["loss_values"][0] == pytest.approx(10.9)
 
 
-def test_what_is_not_there_is_no_number_of_cores(tmp_path: Path) -> None:
+def test_rates_per_core_are_left_out(tmp_path: Path) -> None:
     save(tmp_path, "cuda_llama", performance_metrics__throughput_per_gpu_core=0.92, gpu_info__total_memory_gb="N/A")
     (entry,) = load_results([tmp_path]).entries
     assert entry.result["gpu_info"]["total_memory_gb"] is None
@@ -200,7 +200,7 @@ def test_zero_samples_are_a_failure(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "raw_step_times is empty" in " ".join(capsys.readouterr().out.split())
 
 
-def test_a_comparison_says_first_what_cannot_be_proven(tmp_path: Path) -> None:
+def test_a_comparison_names_unproven_items_first(tmp_path: Path) -> None:
     for platform in ("cuda", "rocm"):
         for day in (1, 2):
             save(tmp_path, f"{platform}_llama_2025010{day}_120000", timestamp=f"{day}")

@@ -1,4 +1,4 @@
-"""The micro batch that would fit: worked out by hand from one run, unknown where one run does not tell."""
+"""The micro batch that would fit agrees with a computation by hand, and is unknown if one run is not enough."""
 
 from __future__ import annotations
 

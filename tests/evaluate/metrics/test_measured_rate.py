@@ -1,4 +1,4 @@
-"""A measured matrix-multiply rate counts for results of its device, precision and week; more than it is rejected."""
+"""A measured matrix-multiply rate applies to results of its device, precision and week; a faster result is rejected."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_the_command_line_shows_what_is_held_against_what(tmp_path: Path, capsys
     first, second, third = capsys.readouterr().out.splitlines()
     assert "NVIDIA H100 80GB HBM3 on nvd-1: bf16 800 TFLOP/s" in first
     assert "run1.json: best of probe_nvd_nvd-1.json" in second
-    assert "run2.json: not held against any: no matrix-multiply rate was measured" in third
+    assert "run2.json: no measured rate: no matrix-multiply rate was measured" in third
     assert probe.main([str(tmp_path / "nowhere")]) == 2
 
 

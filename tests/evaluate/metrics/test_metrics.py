@@ -1,4 +1,4 @@
-"""Metrics reproduce published figures, name their formulas and sources, and are None with a reason where unknown."""
+"""Metrics reproduce published figures, name their formulas and sources, and are None with a reason if unknown."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ H100 = {"device_name": "NVIDIA H100 80GB HBM3", "total_memory_gb": 85.0, "gpu_co
 
 
 def measured(step_seconds: float, steps: int = 50, **changes: Any) -> dict[str, Any]:
-    """A run of Llama 3.1 8B, every step of the same length, on eight H100 unless said otherwise."""
+    """Return a run of Llama 3.1 8B with steps of equal length, on eight H100 by default."""
     config = {"max_steps": steps, "global_batch_size": 128, "sequence_length": 8192, "num_gpus": 8, "precision": "bf16"}
     known = {"num_layers": 32, "vocab_size": 128256}
     result = example_result(platform="nvd", model_size="full")
@@ -80,7 +80,7 @@ def test_a_memory_that_does_not_fit_the_name_is_another_device() -> None:
     assert device_of(measured(1.0, gpu_info__total_memory_gb=40.0)) is None
 
 
-def test_every_figure_says_how_or_why_not() -> None:
+def test_every_figure_has_a_formula_or_a_reason() -> None:
     for result in (
         measured(12.27),
         example_result(),

@@ -1,4 +1,4 @@
-"""In the track `best` each side stands beside the best published figure of its own device, of the same work."""
+"""With the method `best`, each side is compared with the best published figure for its device and work."""
 
 from __future__ import annotations
 

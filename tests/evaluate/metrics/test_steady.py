@@ -1,4 +1,4 @@
-"""The steady part of a run begins where its last level begins; odd steps are flagged and move nothing."""
+"""The steady part of a run begins with its last level; odd steps are flagged and do not move it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from evaluate.metrics.steady import find
 def noisy(
     levels: list[tuple[int, float]], deviation: float = 0.01, correlation: float = 0.0, seed: int = 1
 ) -> list[float]:
-    """Step times at some levels, `(steps, seconds)` each, with a relative deviation that may follow itself."""
+    """Return step times at levels of `(steps, seconds)`, with a relative deviation that may be autocorrelated."""
     random = np.random.default_rng(seed)
     means = np.concatenate([np.full(count, seconds) for count, seconds in levels])
     noise = random.normal(0, deviation * np.sqrt(1 - correlation**2), len(means))
@@ -58,7 +58,7 @@ def test_a_chip_that_becomes_slower_all_along_is_drifting() -> None:
     times = np.array(noisy([(300, 1.0)], deviation=0.002)) * np.linspace(1, 1.03, 300)
     found = find(list(times), 10)
     assert found.label == "slow-down" or found.is_drifting
-    # the slope of a straight line is what it is, whatever else is seen
+    # the slope of a straight line is exact
     assert find(list(np.linspace(1, 1.015, 300)), 0).drift == pytest.approx(0.015, rel=0.35)
 
 

@@ -1,4 +1,4 @@
-"""Where two results ran differently, the note and the certificate speak of the rows of the settings map."""
+"""Notes and certificate name differing settings by the rows of the settings map."""
 
 from evaluate.fairness.certificate import LAYOUT, MEANS, MODEL, WORK
 from evaluate.report import notes
@@ -10,11 +10,13 @@ from utils.results.schema import SECTIONS
 def test_a_difference_is_noted_under_the_name_of_its_row(tmp_path):
     save(tmp_path, framework="mega")
     save(tmp_path, framework="hf", resolved_config__norm_eps=1e-6)
-    said = compared(tmp_path)["groups"][0]["notes"]
-    assert "resolved_config.norm_eps differs: 1e-06 (A cpu/hf); 1e-05 (B cpu/mega) (settings map: norm epsilon)" in said
+    found = compared(tmp_path)["groups"][0]["notes"]
+    assert (
+        "resolved_config.norm_eps differs: 1e-06 (A cpu/hf); 1e-05 (B cpu/mega) (settings map: norm epsilon)" in found
+    )
 
 
-def test_a_fusion_that_only_one_of_two_like_results_has_is_noted(tmp_path):
+def test_a_fusion_that_only_one_of_two_results_has_is_noted(tmp_path):
     save(tmp_path, framework="mega", resolved_config__fused_ops={"apply_rope_fusion": True})
     save(tmp_path, framework="nemo", resolved_config__fused_ops={"apply_rope_fusion": False})
     (line,) = [note for note in compared(tmp_path)["groups"][0]["notes"] if "fused_ops" in note]
@@ -27,7 +29,7 @@ def test_notes_come_in_the_order_of_the_map():
     assert known == list(dict.fromkeys(order))
 
 
-def test_every_row_that_is_read_back_is_a_key_of_the_result_and_an_item_of_the_certificate():
+def test_every_row_read_back_from_a_framework_is_a_key_of_the_result_and_an_item_of_the_certificate():
     keys = {row.resolved.partition(".")[0] for row in ROWS if row.resolved}
     assert keys - SECTIONS["resolved_config"].keys() == set()
     items = {*MODEL, *WORK, *LAYOUT, *MEANS}

@@ -19,7 +19,7 @@ PANELS = 6
 
 
 def compared(*changes: dict[str, Any]) -> Comparison:
-    """Return the comparison without its verdicts."""
+    """Return a comparison of example results without its verdicts."""
     entries = []
     for run, change in enumerate(changes, start=1):
         result = example_result(**{"run": run} | change)
@@ -75,20 +75,20 @@ def test_a_rejected_run_is_not_drawn() -> None:
     assert list(axes.lines[1].get_xdata()) == [16384]
 
 
-def test_platform_is_told_by_colour_and_framework_by_hatch() -> None:
+def test_colour_shows_the_platform_and_hatch_the_framework() -> None:
     assert len(set(PLATFORM_COLOURS.values())) == 3
     rows = groups_of(*({"framework": name} for name in ("mega", "hf", "nemo", "prim", "other")))[0].rows
     assert len({look(row)["hatch"] for row in rows}) == 5
     assert len({look(row)["facecolor"] for row in rows}) == 5
 
 
-def test_loss_curves_are_told_apart_without_colour() -> None:
+def test_loss_curves_differ_without_colour() -> None:
     axes = axes_titled(compared(*({"framework": name} for name in ("mega", "hf", "nemo"))), "Loss, each run")
     assert len({line.get_linestyle() for line in axes.lines}) == 3
     assert len({line.get_marker() for line in axes.lines}) == 3
 
 
-def test_caption_has_settings_versions_date_and_what_is_missing() -> None:
+def test_caption_has_settings_versions_date_and_missing_runs() -> None:
     (group,) = groups_of({}, {"resolved_config__tp": 4})
     text = " ".join(caption(group))
     for fact in ("64 sequences of 128 tokens", "fp32", "1 rank", "torch 2.13.0", "2026-11-21", "aaaaaaaaaaaa"):
@@ -121,7 +121,7 @@ def test_names_and_legend_do_not_overlap_or_leave_the_figure(count: int) -> None
     assert legend.y0 >= 0
 
 
-def test_dollar_in_a_name_is_no_formula() -> None:
+def test_dollar_sign_in_a_name_does_not_start_a_formula() -> None:
     assert size(png(compared({"gpu_info__device_name": "$\\frac{1$"})))[0] > 1000
 
 

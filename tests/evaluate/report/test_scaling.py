@@ -1,4 +1,4 @@
-"""What more nodes are worth is worked out against one node that is filled alike, and never against anything else."""
+"""Efficiency refers to one node with as many GPUs in use per node, and to nothing else."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from utils.results import store
 
 
 def nodes(count: int, seconds: float, runs: int = 2, gpus: int = 8, **changes: object) -> list[Entry]:
-    """Runs on `count` nodes of `gpus` GPUs at one global batch of 64 x 2048 tokens, some seconds a step each."""
+    """Return runs on `count` nodes of `gpus` GPUs at a global batch of 64 sequences, `seconds` per step."""
     total = count * gpus
     layout = {"num_gpus": total, "dp": total, "gradient_accumulation": 64 // total}
     sections = {
@@ -47,7 +47,7 @@ def of(found: list[Scale], count: int) -> Scale:
 
 
 def test_efficiency_is_throughput_per_gpu_over_that_of_one_node() -> None:
-    """Worked by hand: 2 nodes in 0.55 of the time do 1/0.55 = 1.82 times the work with twice the GPUs: 91 %."""
+    """By hand: two nodes that need 0.55 of the time do 1/0.55 = 1.82 times the work with twice the GPUs: 91 %."""
     found = scaling(compared(nodes(1, 1.0), nodes(2, 0.55), nodes(4, 0.3)).groups)
     assert [one.gpus for one in found] == [8, 16, 32]
     assert of(found, 1).efficiency == (1.0, 1.0, 1.0)
@@ -57,20 +57,20 @@ def test_efficiency_is_throughput_per_gpu_over_that_of_one_node() -> None:
     assert (of(found, 4).efficiency or (0,))[0] == pytest.approx(1 / 0.3 / 4, rel=0.01)
 
 
-def test_nodes_that_are_filled_otherwise_are_no_base() -> None:
+def test_a_node_with_another_number_of_gpus_is_no_base() -> None:
     found = scaling(compared(nodes(1, 1.0, gpus=4), nodes(2, 0.3, gpus=8)).groups)
     assert of(found, 2).base is None and of(found, 2).efficiency is None
     assert of(found, 2).as_json()["reason"] == NO_BASE
 
 
-def test_one_number_of_gpus_is_no_scaling_and_other_layouts_are_another_system() -> None:
+def test_one_number_of_gpus_is_no_scaling_and_another_layout_is_another_system() -> None:
     assert scaling(compared(nodes(1, 1.0)).groups) == []
     other = {"training_config__micro_batch_size": 2, "resolved_config__micro_batch_size": 2}
     halved = {f"{section}__gradient_accumulation": 2 for section in ("training_config", "resolved_config")}
     assert scaling(compared(nodes(1, 1.0), nodes(2, 0.5, **other, **halved)).groups) == []
 
 
-def test_it_is_shown_where_nodes_were_asked_for_and_nowhere_else() -> None:
+def test_scaling_is_shown_only_in_a_comparison_by_nodes() -> None:
     sides = (nodes(1, 1.0), nodes(2, 0.55))
     asked, other = compared(*sides), compared(*sides, by="framework")
     for show in (markdown, lambda one: terminal(one, 140)):
@@ -78,7 +78,7 @@ def test_it_is_shown_where_nodes_were_asked_for_and_nowhere_else() -> None:
     assert [one["nodes"] for one in as_json(asked)["scaling"]] == [1, 2] and "scaling" not in as_json(other)
 
 
-def test_one_node_is_what_the_others_are_compared_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_node_is_the_baseline_of_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number, one in enumerate(nodes(1, 1.0, runs=5) + nodes(2, 0.55, runs=5)):
         folder = tmp_path / str(one.result["label"])
         store.write(one.result, folder / f"train_nvd_mega_llama_run{number}.json")

@@ -1,4 +1,4 @@
-"""Intervals cover the truth as often as they say, differences are found, and chance is not called a difference."""
+"""Intervals cover the truth at their nominal rate, differences are found, and chance is not called a difference."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from evaluate.verdict.inference import (
     THESE_RUNS,
     Estimate,
     Run,
+    decide,
     estimate,
     holm,
-    judge,
     variance_within,
 )
 
@@ -27,13 +27,13 @@ RUN_CV = 0.003
 
 STEPS, STEP_CV, STEP_CORRELATION = 100, 0.005, 0.7
 OF_STEPS = STEP_CV * math.sqrt((1 + STEP_CORRELATION) / (1 - STEP_CORRELATION) / STEPS)
-"""Deviation of the mean of so many steps that follow one another; a run has RUN_CV with it."""
+"""Deviation of the mean of this many correlated steps; RUN_CV includes it."""
 
 
 def logs(
     random: np.random.Generator, trials: int, machines: int, runs: int, machine_sd: float, mean: float = 0.0
 ) -> npt.NDArray[np.float64]:
-    """Logarithms of throughput [trials, machines, runs]: an effect of machine and run, and of steps that follow."""
+    """Return logarithms of throughput [trials, machines, runs] with effects of machine, run and correlated steps."""
     shape = (trials, machines, runs)
     noise = random.normal(0, STEP_CV * math.sqrt(1 - STEP_CORRELATION**2), (STEPS, *shape))
     noise[0] /= math.sqrt(1 - STEP_CORRELATION**2)
@@ -63,7 +63,7 @@ def trials(machines: int, runs: int, machine_sds: tuple[float, float], differenc
 
 
 def share_of_verdicts(found: list[Estimate], band: float) -> float:
-    return float(np.mean([judge(one, one.p_value, band).word != "tie" for one in found]))
+    return float(np.mean([decide(one, one.p_value, band).word != "tie" for one in found]))
 
 
 ONE_MACHINE = [(1, 5, (0.0, 0.0)), (1, 10, (0.0, 0.0))]
@@ -87,19 +87,19 @@ def test_intervals_cover_the_truth_and_chance_is_no_difference(
 def test_a_true_difference_of_5_percent_is_found_with_5_runs_a_side() -> None:
     found = trials(1, 5, (0.0, 0.0), difference=0.05)
     assert share_of_verdicts(found, band=0.03) > 0.9
-    assert all(judge(one, one.p_value).word != "slower" for one in found)
+    assert all(decide(one, one.p_value).word != "slower" for one in found)
     assert np.median([one.high / one.ratio - 1 for one in found]) == pytest.approx(0.0044, abs=0.0005)
 
 
 def steps(random: np.random.Generator, correlation: float = 0.7, count: int = 200) -> tuple[float, ...]:
-    """Step times around 1 s that follow one another: an autoregression with a deviation of 1 %."""
+    """Return correlated step times around 1 s: an autoregression with a deviation of 1 %."""
     noise = random.normal(0, 0.01 * math.sqrt(1 - correlation**2), count)
     for place in range(1, count):
         noise[place] += correlation * noise[place - 1]
     return tuple(np.exp(noise).tolist())
 
 
-def test_one_run_a_side_is_about_these_runs_and_knows_that_steps_follow_one_another() -> None:
+def test_one_run_a_side_applies_to_these_runs_and_respects_correlated_steps() -> None:
     random = np.random.default_rng(7)
     covered, naive = [], []
     for _ in range(300):
@@ -121,7 +121,7 @@ def test_single_runs_that_differ_as_restarts_do_are_no_difference_even_without_a
         logs = random.normal(0, RUN_CV, 2)
         times = [tuple(np.exp(random.normal(-log, 0.001, 30)).tolist()) for log in logs]
         found = estimate(*([Run(name, log, one)] for name, log, one in zip("ab", logs, times, strict=True)))
-        words.append(judge(found, found.p_value, band=0).word)
+        words.append(decide(found, found.p_value, band=0).word)
     assert np.mean([word != "tie" for word in words]) <= 0.05
 
 
@@ -177,7 +177,7 @@ def test_swapping_the_sides_inverts_the_ratio() -> None:
     there, back = estimate(a, b), estimate(b, a)
     assert there.ratio == pytest.approx(1 / back.ratio)
     assert (there.low, there.high) == pytest.approx((1 / back.high, 1 / back.low))
-    assert {judge(there, there.p_value).word, judge(back, back.p_value).word} == {"faster", "slower"}
+    assert {decide(there, there.p_value).word, decide(back, back.p_value).word} == {"faster", "slower"}
 
 
 def found(ratio: float, half: float, p_value: float) -> Estimate:
@@ -196,7 +196,7 @@ def found(ratio: float, half: float, p_value: float) -> Estimate:
     ],
 )
 def test_the_word_and_its_reason(ratio: float, half: float, p_value: float, word: str, reason: str) -> None:
-    verdict = judge(found(ratio, half, p_value), p_value)
+    verdict = decide(found(ratio, half, p_value), p_value)
     assert (verdict.word, verdict.reason) == (word, reason)
 
 
@@ -210,7 +210,7 @@ def test_holm_is_the_textbooks() -> None:
 def test_equal_runs_are_no_difference_and_have_no_spread() -> None:
     same = estimate([Run("a", 1.0)] * 3, [Run("b", 1.0)] * 3)
     assert (same.ratio, same.low, same.high, same.p_value) == (1.0, 1.0, 1.0, 1.0)
-    assert judge(same, 1.0, band=0).word == "tie"
+    assert decide(same, 1.0, band=0).word == "tie"
 
 
 def test_too_few_steps_of_a_single_run_are_an_error() -> None:

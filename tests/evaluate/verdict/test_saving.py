@@ -1,4 +1,4 @@
-"""What one side saves over the other: against rates and prices worked out by hand."""
+"""The saving of one side over the other agrees with rates and prices computed by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The right word for each pair: planted faults are refused for the right reason, and their honest twins pass."""
+"""Each pair gets the right verdict: planted faults are refused for the right reason, and their honest twins pass."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import pytest
 from sides import STEPS, entry, run, side
 
 from evaluate.checks.entries import Entry
-from evaluate.fairness.certificate import ALLOWED, BLOCKING, SAME, UNKNOWN, certificate
+from evaluate.fairness.certificate import certificate
+from evaluate.fairness.items import ALLOWED, BLOCKING, SAME, UNKNOWN
 from evaluate.verdict.pairs import default_by, pairs
 from evaluate.verdict.verdicts import Judged, judge, times
 
@@ -22,7 +23,7 @@ def one(entries: list[Entry], by: str = "platform", **options: Any) -> Judged:
     return found
 
 
-def test_a_faster_side_is_faster_and_the_sentence_says_all() -> None:
+def test_a_faster_side_is_faster_and_the_sentence_is_complete() -> None:
     found = one(side("nvd", 1.0) + side("amd", 0.9))
     assert found.word == "faster", found.reasons
     assert found.estimate is not None and found.estimate.ratio == pytest.approx(1 / 0.9, rel=0.005)
@@ -93,7 +94,7 @@ def test_several_machines_a_side_hold_for_the_product() -> None:
 
 
 def both(**settings: Any) -> dict[str, Any]:
-    """Return changes of settings that were asked and ran so."""
+    """Return changes of settings that were requested and ran."""
     sections = ("training_config", "resolved_config")
     return {f"{section}__{key}": value for section in sections for key, value in settings.items()}
 
@@ -102,7 +103,7 @@ TP4 = both(tp=4, dp=2, gradient_accumulation=32)
 
 
 def twin(**changes: Any) -> list[Entry]:
-    """An honest pair, one side changed."""
+    """Return an honest pair with one side changed."""
     return side("nvd", 1.0) + side("amd", 0.9, **changes)
 
 
@@ -156,7 +157,7 @@ def test_a_vendors_own_setting_is_no_handicap_on_its_own_platform() -> None:
     )
 
 
-def test_what_speeds_up_one_side_is_shown_with_what_it_does() -> None:
+def test_a_speed_up_of_one_side_is_shown_with_its_effect() -> None:
     found = one(twin(provenance__environment={"PYTORCH_TUNABLEOP_ENABLED": "1"}))
     (item,) = [item for item in found.certificate or () if item.name.startswith("environment")]
     assert (found.word, item.state, item.a, item.b) == ("faster", ALLOWED, "not set", "1")
@@ -170,7 +171,7 @@ def test_a_handicap_in_one_of_the_runs_is_one_of_the_side() -> None:
     assert any("HIP_LAUNCH_BLOCKING on one side only" in reason for reason in found.reasons)
 
 
-def test_other_means_are_allowed_between_frameworks_and_in_the_best_track() -> None:
+def test_other_means_are_allowed_between_frameworks_and_with_the_best_method() -> None:
     other = {"resolved_config__gradient_reduce_dtype": "bfloat16", "resolved_config__tp": 1}
     found = one(side("nvd", 1.0, framework="nemo") + side("amd", 0.9, framework="prim", **other))
     assert found.word == "faster" and found.pair.framework == "nemo and prim"
@@ -181,24 +182,24 @@ def test_other_means_are_allowed_between_frameworks_and_in_the_best_track() -> N
     assert states["tensor parallel size"] == ALLOWED and states["QKV bias"] == SAME
 
 
-def test_tracks_are_never_mixed() -> None:
+def test_methods_are_never_mixed() -> None:
     assert judged(side("nvd", 1.0) + side("amd", 0.9, method="best")) == []
 
 
-def test_a_side_without_a_valid_result_says_why() -> None:
+def test_a_side_without_a_valid_result_has_a_reason() -> None:
     oom = run("amd", status="oom", reason="out of memory at step 3")
     found = one([*side("nvd", 1.0), entry(oom)])
     assert found.word == "not_comparable"
     assert found.reasons == ("AMD Instinct MI300X has no valid result: out of memory at step 3",)
 
 
-def test_what_is_not_known_is_said_and_does_not_forbid() -> None:
+def test_an_unknown_item_is_named_and_does_not_forbid() -> None:
     found = one(twin(fingerprint__tokenizer_sha256=None, fingerprint__reasons={"tokenizer_sha256": "no manifest"}))
     assert found.word == "faster" and "not proven: tokenizer" in found.sentence
 
 
 def seeded(*seeds: int) -> list[Entry]:
-    """Runs of both sides that all have another seed."""
+    """Return runs of both sides, each with its own seed."""
     return [
         entry(run(platform, number, 1.0, **both(seed=seed), fingerprint__token_stream_sha256=f"{seed}" * 64))
         for platform in ("nvd", "amd")
@@ -219,7 +220,7 @@ def test_losses_that_a_side_does_not_hold_are_not_proven() -> None:
     assert (item.state, item.a, item.b, item.is_unproven) == (UNKNOWN, "known", "unknown", True)
 
 
-def test_what_neither_side_knows_is_not_the_same() -> None:
+def test_an_item_unknown_on_both_sides_is_not_the_same() -> None:
     unknown: dict[str, Any] = {"fingerprint__tokenizer_sha256": None, "resolved_config__seed": None}
     tokenizer = one(side("nvd", 1.0, **unknown) + side("amd", 0.9, **unknown)).certificate
     assert tokenizer and next(item for item in tokenizer if item.name == "tokenizer").state == SAME  # equal tokens

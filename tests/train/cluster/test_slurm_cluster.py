@@ -165,4 +165,4 @@ def test_interrupt_cancels_the_job_that_an_earlier_command_has_submitted(
         assert submission.wait() == 128 + signal.SIGINT, submission.said
         result = submission.result()
         assert result["status"] == "failed" and "cancelled here after SIGINT" in result["reason"]
-        assert "the same command goes on from there" in submission.said
+        assert "run the same command again to continue" in submission.said

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from tests.support import tied_model
 from train.common.weights import EqualWeights, combined_digest, shapes
 from train.hf.model import build_model
 from train.train_hf import WarmupCosine, fill
@@ -16,6 +17,15 @@ def test_shapes_are_those_of_transformers(name, size):
     with torch.device("meta"):
         model = build_model(spec)
     assert shapes(spec) == {key: tuple(parameter.shape) for key, parameter in model.named_parameters()}
+
+
+def test_a_tied_output_layer_has_no_weight_of_its_own_and_keeps_the_embedding(monkeypatch):
+    monkeypatch.setitem(models.MODELS, tied_model.NAME, tied_model.LLAMA_1B)
+    spec = models.get(tied_model.NAME, "tiny")
+    model = build_model(spec)
+    assert shapes(spec) == {key: tuple(parameter.shape) for key, parameter in model.named_parameters()}
+    fill(model, EqualWeights(spec, 42, 0.02))
+    assert torch.equal(model.lm_head.weight, EqualWeights(spec, 42, 0.02)("model.embed_tokens.weight"))
 
 
 def test_every_parameter_has_the_asked_spread_and_is_its_own_draw():

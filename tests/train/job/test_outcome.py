@@ -1,13 +1,16 @@
-"""Which word counts when a job has ended: the trainer's own, or the launcher's that has seen more."""
+"""One place decides what the result of a job holds, whoever reports how the job ended."""
 
 from signal import SIGABRT, SIGINT, SIGKILL, SIGSEGV
 
 import pytest
 
 from example import example_result
-from train.job.outcome import _verdict
+from train.job.job import Job, log_path
+from train.job.outcome import Attempt, LauncherEnd, RankEnd, _verdict, finalize_result, stamp
 from train.job.supervise import Ending
+from utils.results import store
 from utils.results.step_line import Step
+from utils.settings.config import load
 
 STEP = Step(3, 30, 0.5, 0.5, 7.25, 0.4)
 OK = example_result()
@@ -46,7 +49,7 @@ VERDICTS = {
 
 
 @pytest.mark.parametrize("case", VERDICTS)
-def test_word_that_counts(case):
+def test_account_of_the_launcher_overrules_the_ranks_where_it_has_seen_more(case):
     ending, written, expected = VERDICTS[case]
     verdict = _verdict(ending, written)
     if expected is None:
@@ -56,5 +59,58 @@ def test_word_that_counts(case):
         assert verdict[0] == expected[0] and expected[1] in verdict[1]
 
 
-def test_last_words_are_in_the_reason():
+def test_last_lines_are_in_the_reason():
     assert "no port" in _verdict(Ending(1, None, ["no port"]), None)[1]
+
+
+@pytest.fixture
+def attempt(tmp_path):
+    job = Job(load("cpu", arguments=[f"OUTPUT_DIR={tmp_path}"], environ={}), "mega", "llama", attempt=2)
+    return Attempt(job, "1" * 64, "a command", "2026-11-22T00:00:00+00:00")
+
+
+def of_this(attempt, **values):
+    """A result of the attempt, with what a trainer would have measured."""
+    return example_result(attempt=attempt.job.attempt, **values)
+
+
+def test_first_result_of_a_rank_stays(attempt):
+    failed = of_this(attempt, status="failed", reason="the cause")
+    assert finalize_result(attempt, RankEnd(failed))
+    for later in (of_this(attempt), failed | {"reason": "what followed from it"}):
+        assert not finalize_result(attempt, RankEnd(later))
+    assert store.read(attempt.job.result_path)["reason"] == "the cause"
+
+
+def test_result_of_an_earlier_attempt_is_none_of_a_launcher_that_left_none(attempt):
+    path = attempt.job.result_path
+    store.write(example_result(attempt=1), path)
+    log_path(attempt.job).parent.mkdir()
+    log_path(attempt.job).touch()
+    assert finalize_result(attempt, LauncherEnd(stamp(path), "the launcher was ended"))
+    result = store.read(path)
+    assert (result["status"], result["reason"], result["attempt"]) == ("failed", "the launcher was ended", 2)
+    assert [old.name for old in (path.parent / store.SUPERSEDED).iterdir()] == [f"{path.stem}_attempt1.json"]
+
+
+CAUSES = {
+    "the matrix knows no cause that the launcher does not": (None, "failed", "interrupted", ("failed", "interrupted")),
+    "Slurm ended the job": (
+        "Slurm's limit",
+        "failed",
+        "by SIGTERM",
+        ("timeout", "Slurm's limit; its launcher says: by SIGTERM"),
+    ),
+    "Slurm ended it after its last step": ("TIMEOUT", "ok", None, ("ok", None)),
+}
+
+
+@pytest.mark.parametrize("case", CAUSES)
+def test_cause_from_outside_comes_before_what_the_launcher_wrote(case, attempt):
+    cause, status, reason, expected = CAUSES[case]
+    store.write(of_this(attempt, status=status, reason=reason), attempt.job.result_path)
+    is_written = finalize_result(attempt, LauncherEnd(None, "left no result", "timeout", cause))
+    result = store.read(attempt.job.result_path)
+    assert (result["status"], result["reason"]) == expected
+    assert is_written == (cause is not None and status != "ok")
+    assert result["steps"] == of_this(attempt)["steps"], "what was measured stays"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from example import example_result
-from train.job.rank_output import Output
+from train.job.rank_output import RankOutput
 from utils.results import raw_samples
 
 
 def test_raw_samples_are_in_the_log_only(tmp_path, capsys):
-    output = Output(tmp_path / "a.log")
+    output = RankOutput(tmp_path / "a.log")
     for line in ("=== the end\n", *raw_samples.lines(example_result())):
         output.take(line)
     output.close()

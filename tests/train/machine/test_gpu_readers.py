@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from smi_machine import EVENTS, FIELDS, H100, OLD, Machine, amd_process, mi300x_metric, mi300x_static
 
-from train.machine import gpus
-from train.machine import nvidia as gpu_nvidia
+from train.machine import gpus, nvidia_smi
 from train.machine.gpu_state import FIELDS as STATE_FIELDS
 from train.machine.gpu_state import GpuReading, GpuToolError, number, throttled_percent
 
@@ -101,9 +100,9 @@ def test_processes_keep_commas_in_their_names_and_unknown_memory_unknown(machine
 
 
 def test_a_reason_that_has_no_name_here_is_shown_as_its_number() -> None:
-    assert gpu_nvidia.throttle_names("0x0000000000000204") == ("sw_power_cap", "0x200")
-    assert gpu_nvidia.throttle_names("0x0000000000000000") == ()
-    assert gpu_nvidia.throttle_names("[N/A]") is None
+    assert nvidia_smi.throttle_names("0x0000000000000204") == ("sw_power_cap", "0x200")
+    assert nvidia_smi.throttle_names("0x0000000000000000") == ()
+    assert nvidia_smi.throttle_names("[N/A]") is None
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ class Checkout:
         self.programs = folder / "programs"
         self.calls_file = folder / "calls.txt"
         self.programs.mkdir()
-        for name in ("inside/setup_nemo.sh", "lib/environment.sh", "platform.sh"):
+        for name in ("inside/setup_nemo.sh", "lib/environment.sh", "lib/install.sh", "platform.sh"):
             (self.root / "shell" / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / "shell" / name, self.root / "shell" / name)
         shutil.copy(ROOT / "nemo-requirements.txt", self.root)

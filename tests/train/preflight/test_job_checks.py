@@ -15,12 +15,10 @@ from toydata import write_toy_data
 from example import example_result
 from train import launch, matrix
 from train.job.job import Job
-from train.machine import conditions, owned
-from train.machine import machine_state as machine
+from train.machine import conditions, job_processes, machine_state
 from train.machine.gpu_state import GpuState
 from train.machine.machine_state import MachineState
-from train.preflight import job_checks as preflight_job
-from train.preflight import machine_warnings as preflight_rules
+from train.preflight import job_checks, machine_warnings
 from train.runner import plan, run_job
 from train.runner.state import JobState, MatrixState
 from train.runner.view import View
@@ -59,13 +57,13 @@ HEALTHY = {
 }
 
 
-def seen(platform: str, state: MachineState = QUIET, *more: GpuState, **changes: Any) -> conditions.Look:
+def seen(platform: str, state: MachineState = QUIET, *more: GpuState, **changes: Any) -> conditions.Snapshot:
     states = () if platform == "cpu" else (GpuState(**(vars(HEALTHY[platform]) | changes)), *more)
-    return conditions.Look(0.0, state, "tool", states, ())
+    return conditions.Snapshot(0.0, state, "tool", states, ())
 
 
 def warned(platform: str, state: MachineState = QUIET, nodes: int = 1, **changes: Any) -> list[str]:
-    return preflight_rules.warnings(platform, seen(platform, state, **changes), nodes)
+    return machine_warnings.warnings(platform, seen(platform, state, **changes), nodes)
 
 
 def changed(**changes: Any) -> MachineState:
@@ -158,22 +156,22 @@ def test_gpus_that_differ_are_said_once() -> None:
     slower = GpuState(
         **(vars(HEALTHY["amd"]) | {"index": 1, "power_cap_watts": 600.0, "default_power_cap_watts": 600.0})
     )
-    (line,) = preflight_rules.warnings("amd", seen("amd", QUIET, slower))
+    (line,) = machine_warnings.warnings("amd", seen("amd", QUIET, slower))
     assert line == "gpu: power caps differ, 600 to 750 W; the slowest holds up all others"
 
 
 def test_gpus_that_nobody_answers_for_are_a_warning_with_the_reason() -> None:
-    unknown = conditions.Look(0.0, QUIET, why_no_gpus="nvidia-smi is not installed")
-    (line,) = preflight_rules.warnings("nvd", unknown)
+    unknown = conditions.Snapshot(0.0, QUIET, why_no_gpus="nvidia-smi is not installed")
+    (line,) = machine_warnings.warnings("nvd", unknown)
     assert line == "gpu: the conditions are unknown: nvidia-smi is not installed; see ./shell/gpu.sh"
 
 
 def test_a_gpu_that_cooling_slowed_is_said_after_the_job_and_one_at_its_cap_is_not() -> None:
     hot = seen("nvd", throttle_reasons=("hw_thermal_slowdown",))
-    assert preflight_rules.after(seen("nvd"), {"sw_power_cap": 90.0, "hw_thermal_slowdown": 0.4}) == []
-    (line,) = preflight_rules.after(hot, {"hw_thermal_slowdown": 12.4})
+    assert machine_warnings.after(seen("nvd"), {"sw_power_cap": 90.0, "hw_thermal_slowdown": 0.4}) == []
+    (line,) = machine_warnings.after(hot, {"hw_thermal_slowdown": 12.4})
     assert line == "gpu: slowed down for 12 % of the job (hw_thermal_slowdown); look at the cooling"
-    (line,) = preflight_rules.after(hot, None)
+    (line,) = machine_warnings.after(hot, None)
     assert line == "gpu: slowed down after the job (hw_thermal_slowdown); look at the cooling"
 
 
@@ -184,14 +182,14 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     made = Machine(folder)
     for name, value in made.environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(machine, "BUSY_SAMPLE_SECONDS", 0.0)
+    monkeypatch.setattr(machine_state, "BUSY_SAMPLE_SECONDS", 0.0)
     return made
 
 
 def job(platform: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *settings: str) -> int:
     """Launch a job whose trainer does nothing but print the job that it belongs to."""
     prefix = write_toy_data(tmp_path / "text")
-    script = f"import os; print('belongs to', os.environ[{owned.MARKER!r}].split(':')[3])"
+    script = f"import os; print('belongs to', os.environ[{job_processes.MARKER!r}].split(':')[3])"
     monkeypatch.setattr(launch, "_command", lambda job, settings: [sys.executable, "-c", script])
     monkeypatch.setattr(plan, "visible_gpus", lambda platform: None if platform == "cpu" else 1)
     where = [f"OUTPUT_DIR={tmp_path / 'output'}", f"DATA_DIR={tmp_path}", f"DATASET={prefix}", "TRAIN_ITERS=6"]
@@ -245,7 +243,7 @@ def test_strict_refuses_with_one_line_and_starts_nothing(
 def test_strict_lets_a_job_pass_that_nothing_speaks_against(
     host: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(preflight_rules, "warnings", lambda *seen: [])
+    monkeypatch.setattr(machine_warnings, "warnings", lambda *seen: [])
     host.amd([mi300x_static()], [mi300x_metric()])
     assert job("amd", tmp_path, monkeypatch, "GPUS_PER_NODE=1", "STRICT=1") == 1
     (path,) = store.find([tmp_path / "output"])
@@ -265,10 +263,10 @@ def test_a_result_that_cannot_be_written_again_keeps_its_numbers(
     config = load("cpu", None, arguments=["FRAMEWORK=hf", "MODEL=llama"])
     with monkeypatch.context() as patched:
         patched.setattr(store, "write", full)
-        preflight_job.record(path, config, seen("cpu"), ["machine: a warning"])
+        job_checks.record(path, config, seen("cpu"), ["machine: a warning"])
     assert path.read_bytes() == before
     assert "the conditions of the job are not in it: [Errno 28] No space left" in capfd.readouterr().err
-    preflight_job.record(path, config, seen("cpu"), ["machine: a warning"], is_interrupted=True)
+    job_checks.record(path, config, seen("cpu"), ["machine: a warning"], is_interrupted=True)
     result = store.read(path)
     assert result["warnings"] == ["machine: a warning"]
     assert result["conditions"]["reasons"]["throttle_after"] == "nobody looked after the job"
@@ -276,7 +274,7 @@ def test_a_result_that_cannot_be_written_again_keeps_its_numbers(
 
 def test_the_matrix_shows_a_warning_when_the_job_begins_and_not_what_comes_later() -> None:
     state = JobState(1, Job(load("cpu", None, arguments=["FRAMEWORK=hf", "MODEL=llama"]), "hf", "llama"))
-    output = run_job.Output(state)
+    output = run_job.LauncherOutput(state)
     for line in ("warning: gpu 0: is 97 % busy\n", "a line\n", "  warning: indented\n"):
         output.take(line)
     state.take_step(Step(1, 6, 1.0, 1.0, 8.0, 1.0))

@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.support.tied_model import LLAMA_1B
+from train.common.trainer import model_differences
 from train.prim import install as prim_install
 from train.prim import yaml_config as prim_config
-from train.prim.arguments import Arguments, differences, first_learning_rate
+from train.prim.arguments import Arguments, first_learning_rate
 from train.prim.environment import environment
 from train.train_hf import WarmupCosine
 from utils.errors import ConfigError
@@ -209,6 +211,16 @@ def test_parameters_are_counted_once_over_tensor_and_pipeline_ranks():
     assert arguments.resolved(spec)["parameter_count"] == 100 + 100 + 20
 
 
+def test_a_tied_embedding_that_two_pipeline_stages_hold_is_counted_once():
+    # two stages of half the layers each, 1,000 parameters, and one embedding of 4 x 10 that each stage has
+    spec = replace(LLAMA_1B.spec, num_layers=2, hidden_size=4, vocab_size=10)
+    printed = " > number of parameters on (tensor, pipeline) model parallel rank (0, {}): {}\n"
+    untied = {"untie_embeddings_and_output_weights": False}
+    lines = table(tensor_model_parallel_size=1, pipeline_model_parallel_size=2, **untied)
+    resolved = arguments_of(*lines, printed.format(0, 540), printed.format(1, 540)).resolved(spec)
+    assert resolved["parameter_count"] == 1040 and resolved["tie_word_embeddings"] is True
+
+
 @pytest.mark.parametrize("model", ["llama", "qwen", "mistral"])
 def test_what_was_rendered_and_printed_again_is_the_model(model):
     """Every key of the model that the YAML says comes back as the value that the spec has."""
@@ -217,9 +229,9 @@ def test_what_was_rendered_and_printed_again_is_the_model(model):
     lines = table(**said)
     lines.append(f" > padded vocab (size: {spec.vocab_size}) with 0 dummy tokens (new size: {spec.vocab_size})\n")
     resolved = arguments_of(*lines).resolved(spec)
-    assert differences(resolved, spec) == []
+    assert model_differences(spec, resolved) == []
     wrong = arguments_of(*lines[:-1], lines[-1].replace(f"new size: {spec.vocab_size}", "new size: 131072"))
-    assert "vocab_size: asked" in differences(wrong.resolved(spec), spec)[0]
+    assert "vocab_size: asked" in model_differences(spec, wrong.resolved(spec))[0]
 
 
 @pytest.mark.parametrize(("warmup", "wanted"), [(9, 1e-4), (0, 1e-3)])

@@ -72,7 +72,7 @@ def test_plain_view_has_a_line_at_the_first_last_and_every_tenth_step(state, tmp
     assert said[0] == "--- job 1 of 30: mega llama run 1"
     steps = [int(line.split("step ")[1].split("/")[0]) for line in said if line.startswith("    step")]
     assert steps == [1, 4, 7, 10, 13, 16, 19, 22, 25, 28, 30]
-    assert "job 1 of 30: ok, 0.500 s a step, 16,384 tokens/s/GPU" in said[-1]
+    assert "job 1 of 30: ok, 0.500 s per step, 16,384 tokens/s/GPU" in said[-1]
     log = (tmp_path / "matrix.log").read_text().splitlines()
     assert [line.split(" ", 1)[1] for line in log] == said, "everything is in the log, with its time"
 
@@ -98,6 +98,13 @@ def test_live_lines_fit_80_columns_and_name_job_step_and_time_left(state, tmp_pa
     assert "26" in lines[0] and job.title in lines[0]
     assert (f"{step}/30" if step is None else f"{step}/500") in lines[0] or "starting" in lines[0]
     assert "24 of 30 jobs, 1 failed" in lines[1] and "left" in lines[1]
+
+
+def test_one_job_and_an_unknown_time_are_named_in_words(state, tmp_path):
+    state.jobs = state.jobs[:1]
+    (_, line) = drawn(state, tmp_path, 80)
+    assert "0 of 1 job " in line and "elapsed, remaining time unknown" in line
+    assert state.counts == "1 job, 0 failed" and state.good == "0 of 1 job has an ok result"
 
 
 def test_rows_fit_80_columns(state):
@@ -135,7 +142,7 @@ def test_status_file_on_a_full_disk_does_not_end_the_matrix(state, tmp_path, cap
     status = StatusFile(tmp_path / "status.json", state)
     status.write()
     status.write()
-    assert capsys.readouterr().err.count("not up to date") == 1
+    assert capsys.readouterr().err.count("is out of date") == 1
 
 
 def test_dry_run_names_every_job_its_command_and_where_each_setting_came_from(matrix, tmp_path):

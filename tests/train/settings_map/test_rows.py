@@ -1,4 +1,4 @@
-"""The settings map: what each framework is told, what it cannot be told, and that its keys are the framework's own."""
+"""The settings map: the values it sets in each framework, those it cannot set, and keys that the framework has."""
 
 import json
 import subprocess
@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.tied_model import LLAMA_1B
 from train.settings_map import map as frameworks
 from train.settings_map.map import FRAMEWORKS, ROWS, differences, environment, overrides
-from train.settings_map.row import Fixed, Row, Say, always, say
+from train.settings_map.row import Fixed, MapRow, Override, always, override
 from utils import models
+from utils.results.resolved_names import RESOLVED_NAMES
 from utils.settings.config import ROOT, load
 
 NEMO_PYTHON = ROOT / ".venv-nemo" / "bin" / "python"
@@ -22,7 +24,7 @@ def made(platform="nvd", *arguments, model="llama"):
     return config, config.spec(model)
 
 
-def test_the_learning_rate_rule_is_said_to_primus_so_that_its_warm_up_has_no_offset():
+def test_the_learning_rate_rule_is_set_in_primus_so_that_its_warm_up_has_no_offset():
     # LR n / (W + 1) at step n: Megatron starts at its init rate and adds (LR - init) / W a step; 3e-4 / 51 = 5.88235e-6
     said = overrides("prim", *made("amd"))
     assert said["lr_warmup_init"] == pytest.approx(5.8823529e-6)
@@ -30,7 +32,7 @@ def test_the_learning_rate_rule_is_said_to_primus_so_that_its_warm_up_has_no_off
     assert second == pytest.approx(2 * 3e-4 / 51)
 
 
-def test_what_the_vendors_recipes_have_otherwise_is_said_out_loud():
+def test_what_the_vendors_recipes_have_otherwise_is_set():
     prim, nemo = overrides("prim", *made("amd", model="qwen")), overrides("nemo", *made(model="qwen"))
     # the QKV bias of Qwen 2.5, which Primus's preset leaves out; its preset's end-of-document mask, init and sampler
     assert (prim["add_qkv_bias"], prim["eod_mask_loss"], prim["init_method_std"]) == (True, False, 0.02)
@@ -65,7 +67,7 @@ def test_primus_without_a_window_is_the_same_work_only_inside_it():
     assert (wanted, value) == (4096, None)
 
 
-def test_what_only_llama_has_is_said_only_to_llama():
+def test_what_only_llama_has_is_set_only_for_llama():
     keys = {key for model in ("qwen", "mistral") for key in overrides("nemo", *made(model=model))}
     assert not keys & {"model.config.scale_factor", "model.config.old_context_len"}
     assert overrides("nemo", *made())["model.config.old_context_len"] == 8192
@@ -86,16 +88,16 @@ def test_what_primus_does_of_its_own_is_named_with_its_reason():
     assert all(reason for _, _, reason in found.values())
 
 
-def test_a_key_is_said_before_the_keys_below_it():
+def test_a_key_is_set_before_the_keys_below_it():
     said = list(overrides("nemo", *made()))
     assert said.index("trainer.plugins") < said.index("trainer.plugins.grad_reduce_in_fp32")
 
 
 def test_one_key_with_two_values_is_an_error(monkeypatch):
     fixed = Fixed(1, "none")
-    rows = tuple(Row(f"row {n}", always(n), say("key"), fixed, fixed, fixed) for n in (1, 2))
+    rows = tuple(MapRow(f"row {n}", always(n), override("key"), fixed, fixed, fixed) for n in (1, 2))
     monkeypatch.setattr(frameworks, "ROWS", rows)
-    with pytest.raises(ValueError, match="mega: key is said twice, 1 and 2"):
+    with pytest.raises(ValueError, match="mega: key is set twice, to 1 and 2"):
         overrides("mega", *made())
 
 
@@ -119,10 +121,22 @@ def test_every_row_has_a_name_of_its_own_and_every_fixed_entry_a_reason():
             assert entry.reason if isinstance(entry, Fixed) else entry.keys, f"{row.name}, {framework}"
 
 
+def test_reports_name_a_setting_that_differs_by_its_row():
+    assert {row.resolved: row.name for row in ROWS if row.resolved} == RESOLVED_NAMES
+
+
+def test_a_tied_embedding_is_set_in_every_framework():
+    config, _ = made()
+    assert overrides("mega", config, LLAMA_1B.spec)["GPTModel.share_embeddings_and_output_weights"] is True
+    assert overrides("hf", config, LLAMA_1B.spec)["PretrainedConfig.tie_word_embeddings"] is True
+    assert overrides("nemo", config, LLAMA_1B.spec)["model.config.share_embeddings_and_output_weights"] is True
+    assert overrides("prim", config, LLAMA_1B.spec)["untie_embeddings_and_output_weights"] is False
+
+
 def test_every_key_of_primus_is_one_that_was_looked_up_in_its_release():
     lines = [line for line in KEYS_OF_PRIMUS.read_text().splitlines() if not line.startswith("#")]
     known = {word for line in lines for word in line.split() if not word.endswith(":")}
-    named = {key for row in ROWS if isinstance(row.prim, Say) for key in row.prim.keys}
+    named = {key for row in ROWS if isinstance(row.prim, Override) for key in row.prim.keys}
     assert named - known == set()
     assert known - named == set(), "no longer in the map; take them out of the list"
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from toydata import write_toy_data
 
+from tests.support import tied_model
 from tests.train.test_parity import free_port
 from tests.workers.memory_worker import SETTINGS
 from utils import models
@@ -73,6 +74,16 @@ def test_biases_of_qwen_are_counted_and_cut():
     assert whole.weights_gb == pytest.approx(2 * models.get("qwen").parameter_count / 1e9, rel=1e-9)
     norms = 57 * 3584
     assert cut.weights_gb == pytest.approx((models.get("qwen").parameter_count - norms + 2 * norms) / 1e9, rel=1e-9)
+
+
+def test_a_tied_weight_is_held_once_on_one_stage_and_twice_on_two():
+    spec = tied_model.LLAMA_1B.spec
+    one = memory.Stage(config_of(), "mega", spec, 0, has_fused_adam=True)
+    assert one.parameters == 1_235_814_400
+    first, last = (
+        memory.Stage(config_of("PP=2", gpus=2), "mega", spec, stage, has_fused_adam=True) for stage in (0, 1)
+    )
+    assert first.parameters + last.parameters == 1_235_814_400 + 128_256 * 2048
 
 
 def test_pipeline_stage_holds_its_layers_and_embedding_or_output_layer():
@@ -328,14 +339,29 @@ def test_ranks_share_memory_but_not_the_limit_of_address_space(tmp_path, monkeyp
 
 # What the real models keep
 
-KEPT = [f"kept {model} PRECISION={precision}" for model in models.NAMES for precision in ("fp32", "bf16")]
+KEPT = [
+    f"kept {model} PRECISION={precision}"
+    for model in (*models.NAMES, tied_model.NAME)
+    for precision in ("fp32", "bf16")
+]
 AS_ON_GPU = [
     f"kept_as_on_gpu {model} PRECISION={precision}" for model in models.NAMES for precision in ("fp32", "bf16")
 ]
 OTHER_SHAPE = ["kept mistral MBS=1 SL=256 PRECISION=bf16", "kept llama MBS=4 SL=64 PRECISION=fp32"]
-PEAKS = ["peak llama PRECISION=fp32", "peak mistral PRECISION=bf16 MBS=4 SL=256", "peak qwen MBS=8 SL=512"]
+PEAKS = [
+    "peak llama PRECISION=fp32",
+    "peak mistral PRECISION=bf16 MBS=4 SL=256",
+    "peak qwen MBS=8 SL=512",
+    f"peak {tied_model.NAME} PRECISION=fp32 MBS=1 SL=16",  # few tokens: the embedding's gradients are the most
+]
 ONE_RANK = {"mega": [*KEPT, *OTHER_SHAPE, *PEAKS, *AS_ON_GPU], "hf": [*KEPT, *OTHER_SHAPE, *PEAKS]}
 TWO_RANKS = ["kept qwen TP=2 PRECISION=fp32", "peak llama PP=2 PRECISION=fp32", "peak llama PP=2 MBS=8 SL=256"]
+
+
+@pytest.fixture(autouse=True)
+def tied(monkeypatch):
+    """The tied model is known to these tests."""
+    monkeypatch.setitem(models.MODELS, tied_model.NAME, tied_model.LLAMA_1B)
 
 
 @pytest.fixture(scope="module")
@@ -365,7 +391,7 @@ def counted(tmp_path_factory):
 
 def stage_of(framework, ranks, case, stage=0):
     kind, model, *settings = case.split()
-    arguments = [*SETTINGS, f"CPU_RANKS={ranks}", f"FRAMEWORK={framework}", f"MODEL={model}", *settings]
+    arguments = [*SETTINGS, f"CPU_RANKS={ranks}", f"FRAMEWORK={framework}", "MODEL=llama", *settings]
     config = load("cpu", arguments=arguments, environ={})
     if kind == "kept_as_on_gpu":
         config = replace(config, platform="nvd")

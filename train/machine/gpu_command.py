@@ -1,6 +1,6 @@
-"""Show every GPU of this machine and the processes on it; end those that are named. `shell/gpu.sh` is this.
+"""Show every GPU of this machine and the processes on it; end selected processes. Run by `shell/gpu.sh`.
 
-Ends only processes of the user who runs it: those named by process id that hold a GPU or were left behind by the
+Only processes of the calling user are ended: those named by process id that hold a GPU or were left behind by the
 suite, and with --end-ours all that the suite left behind. Standard library only.
 """
 
@@ -13,23 +13,23 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 
-from train.machine import gpus, owned
+from train.machine import gpus, job_processes
 from train.machine.gpu_state import GpuProcess, GpuReading, GpuState, GpuToolError
-from train.machine.owned import Owned
+from train.machine.job_processes import SuiteProcess
 
 VENDORS = {"nvd": "NVIDIA", "amd": "AMD"}
 GRACE_SECONDS, KILL_SECONDS = 10.0, 20.0
-"""From SIGTERM to SIGKILL, and from there to giving up."""
+"""Seconds from SIGTERM to SIGKILL, and from SIGKILL to giving up."""
 HEAD = ("GPU", "name", "memory GB", "use", "power W", "cap W", "clock MHz", "memory MHz", "C", "slowed by")
 UNKNOWN = "?"
 
 
 class EndError(ValueError):
-    """A process that is not ended here; the message says which, why, and what to do."""
+    """A process that must not be ended; the message contains the process, the reason and what to do."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line: 0 shown or ended, 1 a driver or a process does not answer, 2 bad input."""
+    """Run the command; return 0 if shown or ended, 1 if a driver or a process does not answer, 2 for bad input."""
     options = _arguments(arguments)
     readings, errors = read_all()
     _show(readings, errors)
@@ -43,7 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     left = end(wanted)
     for one in left:
-        print(f"error: process {one.process_id} did not end; it waits for its device", file=sys.stderr)
+        print(
+            f"error: process {one.process_id} did not end after SIGKILL; it is waiting for its device", file=sys.stderr
+        )
     return 1 if left or errors else 0
 
 
@@ -52,13 +54,13 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--end", nargs="+", type=int, default=[], metavar="PID", help="end these processes, which hold a GPU"
     )
-    parser.add_argument("--end-ours", action="store_true", help="end what jobs of this suite have left behind")
-    parser.add_argument("--yes", action="store_true", help="do not ask before ending them")
+    parser.add_argument("--end-ours", action="store_true", help="end processes that jobs of this suite left behind")
+    parser.add_argument("--yes", action="store_true", help="do not ask before ending processes")
     return parser.parse_args(arguments)
 
 
 def read_all() -> tuple[list[GpuReading], list[str]]:
-    """Return the reading of each vendor that has a tool here, and the errors of tools that do not answer."""
+    """Return the reading of each vendor whose tool is installed, and the errors of tools that do not answer."""
     readings, errors = [], []
     for platform in VENDORS:
         if not gpus.installed(platform):
@@ -77,7 +79,7 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def gpu_row(gpu: GpuState) -> tuple[str, ...]:
-    """Return the row of one GPU; what is not known is a question mark."""
+    """Return the row of one GPU; unknown values are question marks."""
     cap = _number(gpu.power_cap_watts)
     if gpu.default_power_cap_watts not in (None, gpu.power_cap_watts):
         cap += f" (default {_number(gpu.default_power_cap_watts)})"
@@ -97,19 +99,19 @@ def gpu_row(gpu: GpuState) -> tuple[str, ...]:
 
 
 def process_row(process: GpuProcess) -> tuple[str, ...]:
-    """Return the row of one process; of one in another container only the tool's own words are known."""
-    found = owned.look_up(process.process_id)
+    """Return the row of one process. Of a process in another container only the tool's data are known."""
+    found = job_processes.look_up(process.process_id)
     return (
         UNKNOWN if process.gpu is None else str(process.gpu),
         str(process.process_id),
         found.user if found else UNKNOWN,
         _number(process.memory_gb, 1),
         _whose(found),
-        found.command if found else f"{process.name} (not to be seen from here: another container's, or gone)",
+        found.command if found else f"{process.name} (not visible from here: in another container, or gone)",
     )
 
 
-def _whose(found: Owned | None) -> str:
+def _whose(found: SuiteProcess | None) -> str:
     if found is None or found.job is None:
         return "-"
     return f"{found.job}, left behind" if found.is_left_behind else found.job
@@ -131,9 +133,9 @@ def _show(readings: Iterable[GpuReading], errors: Iterable[str]) -> None:
     for reading in readings:
         _show_processes(reading)
     on_gpus = {one.process_id for reading in readings for one in reading.processes or ()}
-    for one in owned.left_behind():
+    for one in job_processes.left_behind():
         if one.process_id not in on_gpus:
-            print(f"left behind by {one.job}, on no GPU: process {one.process_id}: {one.command}")
+            print(f"left behind by {one.job}, without a GPU: process {one.process_id}: {one.command}")
 
 
 def _show_processes(reading: GpuReading) -> None:
@@ -148,41 +150,47 @@ def _show_processes(reading: GpuReading) -> None:
         print(f"processes: {reading.tool} lists none")
 
 
-def _wanted(options: argparse.Namespace, processes: Sequence[GpuProcess]) -> list[Owned]:
+def _wanted(options: argparse.Namespace, processes: Sequence[GpuProcess]) -> list[SuiteProcess]:
     on_gpus = {one.process_id for one in processes}
     found = {process_id: _may_end(process_id, on_gpus) for process_id in options.end}
     if options.end_ours:
-        found |= {one.process_id: one for one in owned.left_behind()}
+        found |= {one.process_id: one for one in job_processes.left_behind()}
         if not found:
             print("nothing was left behind by jobs of this suite")
     return list(found.values())
 
 
-def _may_end(process_id: int, on_gpus: set[int]) -> Owned:
-    found = owned.look_up(process_id)
+def _may_end(process_id: int, on_gpus: set[int]) -> SuiteProcess:
+    found = job_processes.look_up(process_id)
     if found is None:
-        raise EndError(f"--end {process_id}: no such process here; end one of another container from inside it")
+        raise EndError(
+            f"--end {process_id}: no such process here; end a process of another container from inside that container"
+        )
     if found.user_id != os.getuid():
-        raise EndError(f"--end {process_id}: belongs to {found.user}, and only your own processes are ended; ask them")
+        raise EndError(
+            f"--end {process_id}: belongs to {found.user}, and only your own processes can be ended; ask that user"
+        )
     if process_id not in on_gpus and not found.is_left_behind:
-        raise EndError(f"--end {process_id}: holds no GPU and was not left behind by this suite; use kill for others")
+        raise EndError(
+            f"--end {process_id}: holds no GPU and was not left behind by this suite; use kill for other processes"
+        )
     return found
 
 
-def _agreed(wanted: Sequence[Owned]) -> bool:
+def _agreed(wanted: Sequence[SuiteProcess]) -> bool:
     for one in wanted:
         print(f"to be ended: process {one.process_id}: {one.command}")
     if not sys.stdin.isatty():
-        print("error: nobody to ask here; add --yes to end them", file=sys.stderr)
+        print("error: standard input is no terminal, so nobody can be asked; add --yes to end them", file=sys.stderr)
         return False
     print("End them? [y/N] ", end="", flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def end(wanted: Sequence[Owned]) -> list[Owned]:
-    """End the processes, SIGTERM first and SIGKILL to what is left; return those that live on.
+def end(wanted: Sequence[SuiteProcess]) -> list[SuiteProcess]:
+    """End the processes with SIGTERM, then SIGKILL; return those that are still alive.
 
-    A process descriptor stands for one process: a number that has gone to another one since is never signalled.
+    A process descriptor refers to one process, so a process id that was reused since is never signalled.
     """
     handles = {}
     try:
@@ -210,8 +218,8 @@ def end(wanted: Sequence[Owned]) -> list[Owned]:
             os.close(handle)
 
 
-def _is_same(one: Owned) -> bool:
-    now = owned.look_up(one.process_id)
+def _is_same(one: SuiteProcess) -> bool:
+    now = job_processes.look_up(one.process_id)
     return now is not None and now.started == one.started
 
 

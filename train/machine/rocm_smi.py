@@ -1,9 +1,9 @@
-"""AMD GPUs as `rocm-smi` shows them, for machines without amd-smi. Standard library only.
+"""Reader of AMD GPUs through `rocm-smi`, for machines without amd-smi. Standard library only.
 
-Format: one JSON object, `card0` and on for the GPUs, `system` for the driver and the processes, all values texts; keys
-as ROCm 5.4 to 7.0 print them (python_smi_tools/rocm_smi.py of rocm_smi_lib). What the log prints before the object (a
-warning that a GPU sleeps) is passed over. `Max Graphics Package Power` is the cap that holds, not the highest possible.
-A process is listed with the number of its GPUs and not with which.
+Format: one JSON object with `card0` and so on for the GPUs and `system` for the driver and the processes. All values
+are strings; the keys are those of ROCm 5.4 to 7.0 (python_smi_tools/rocm_smi.py of rocm_smi_lib). Log lines before the
+object (a warning that a GPU sleeps) are skipped. `Max Graphics Package Power` is the current cap, not the highest
+possible one. A process is listed with the number of its GPUs, without their indices.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from train.machine.amd import NOT_OF_AMD, default_power_cap_watts
+from train.machine.amd_smi import NOT_OF_AMD, default_power_cap_watts
 from train.machine.gpu_state import (
     BYTES_PER_GB,
     GpuProcess,
@@ -53,11 +53,11 @@ NOT_SHOWN = (
 
 
 def read() -> GpuReading:
-    """Return all AMD GPUs that the driver shows here; raise GpuToolError where rocm-smi does not answer."""
-    said = _json(output_of(TOOL, *OPTIONS))
-    system = said.get("system")
+    """Return all AMD GPUs that the driver shows here; raise GpuToolError if rocm-smi does not answer."""
+    content = _json(output_of(TOOL, *OPTIONS))
+    system = content.get("system")
     system = system if isinstance(system, dict) else {}
-    cards = {key: value for key, value in said.items() if key.startswith("card") and key[4:].isdecimal()}
+    cards = {key: value for key, value in content.items() if key.startswith("card") and key[4:].isdecimal()}
     gpus = tuple(_state(int(key[4:]), value, system) for key, value in sorted(cards.items(), key=_card_number))
     return GpuReading(TOOL, gpus, tuple(_processes(system)))
 
@@ -95,9 +95,10 @@ def _state(index: int, card: Mapping[str, Any], system: Mapping[str, Any]) -> Gp
 
 
 def _processes(system: Mapping[str, Any]) -> list[GpuProcess]:
-    """`"PID4242": "python3, 8, 121000000000, 0, unknown"`: name, number of GPUs, bytes, SDMA, occupancy.
+    """Return the processes that hold a GPU.
 
-    A name of several words comes in as many pieces, so the rest is counted from the end.
+    Format: `"PID4242": "python3, 8, 121000000000, 0, unknown"`: name, number of GPUs, bytes, SDMA, occupancy. The name
+    may contain commas, so the other cells are counted from the end.
     """
     found = []
     for key, value in system.items():
@@ -108,6 +109,6 @@ def _processes(system: Mapping[str, Any]) -> list[GpuProcess]:
             raise GpuToolError(f"{TOOL}: got {key} {value!r}, wanted name, GPUs, bytes, SDMA, occupancy")
         *name, gpus, used, _, _ = cells
         size = number(used)
-        if gpus != "0":  # a process that has only opened the driver holds nothing
+        if gpus != "0":  # such a process has only opened the driver
             found.append(GpuProcess(int(key[3:]), None, " ".join(name), None if size is None else size / BYTES_PER_GB))
     return found

@@ -1,9 +1,9 @@
-"""NVIDIA GPUs as `nvidia-smi` shows them. Standard library only.
+"""Reader of NVIDIA GPUs through `nvidia-smi`. Standard library only.
 
-Formats: `nvidia-smi --help-query-gpu` of drivers 470 to 595. A field that a driver does not know makes it refuse the
-whole query (exit code 2, `Field "x" is not a valid field to query.` on stdout); the field is left out, or asked for by
-its older name, and the rest is asked again. A value that a board does not have is `[N/A]`, `[Not Supported]`,
-`[Unknown Error]` or `[Requested functionality has been deprecated]`.
+Formats: `nvidia-smi --help-query-gpu` of drivers 470 to 595. A driver refuses a query that contains an unknown field
+(exit code 2, `Field "x" is not a valid field to query.` on stdout); the query is then repeated without that field, or
+with its older name. A value that a board does not have is `[N/A]`, `[Not Supported]`, `[Unknown Error]` or
+`[Requested functionality has been deprecated]`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FORMAT = "--format=csv,noheader,nounits"
 NUMBERS = {
     "utilization.gpu": "utilization_percent",
     "power.draw": "power_watts",
-    "enforced.power.limit": "power_cap_watts",  # the lowest of all limits that hold, also of one set from outside
+    "enforced.power.limit": "power_cap_watts",  # the lowest limit in force, including one set from outside
     "power.default_limit": "default_power_cap_watts",
     "power.max_limit": "max_power_cap_watts",
     "clocks.sm": "sm_clock_mhz",
@@ -62,7 +62,7 @@ COUNTERS = tuple(
 )
 """In microseconds since the driver was loaded."""
 OLDER_NAMES = {ACTIVE: "clocks_throttle_reasons.active", "enforced.power.limit": "power.limit"}
-"""Before driver 535; before the enforced limit was shown."""
+"""Names of these fields in older drivers: before 535, and before the enforced limit was shown."""
 THROTTLE_BITS = {
     0x1: "gpu_idle",
     0x2: "applications_clocks_setting",
@@ -79,7 +79,7 @@ _INVALID_FIELD = re.compile(r'Field "([^"]+)" is not a valid field to query')
 
 
 def read() -> GpuReading:
-    """Return all NVIDIA GPUs that the driver shows here; raise GpuToolError where nvidia-smi does not answer."""
+    """Return all NVIDIA GPUs that the driver shows here; raise GpuToolError if nvidia-smi does not answer."""
     wanted = ["index", *TEXTS, *MEMORY, *NUMBERS, ACTIVE, *COUNTERS]
     lines, unknown = _query(wanted)
     asked = [field for field in wanted if field not in unknown]
@@ -91,7 +91,7 @@ def read() -> GpuReading:
 
 
 def throttle_names(mask: str) -> tuple[str, ...] | None:
-    """Return the names of the bits of `0x0000000000000004`; a bit that has no name here is its number."""
+    """Return the names of the bits of e.g. `0x0000000000000004`; unnamed bits are returned as one number."""
     try:
         bits = int(mask, 16)
     except ValueError:
@@ -102,7 +102,7 @@ def throttle_names(mask: str) -> tuple[str, ...] | None:
 
 
 def _query(wanted: Sequence[str]) -> tuple[list[str], set[str]]:
-    """Return a line for each GPU, and the fields of `wanted` that this driver does not know."""
+    """Return one line per GPU, and the fields of `wanted` that this driver does not know."""
     unknown: set[str] = set()
     names = {field: field for field in wanted}
     while True:
@@ -120,7 +120,7 @@ def _query(wanted: Sequence[str]) -> tuple[list[str], set[str]]:
                 continue
             if name == field and field in OLDER_NAMES:
                 names[field] = OLDER_NAMES[field]
-            elif field == COUNTERS[0]:  # a driver without the first has none of them; each refusal costs a call
+            elif field == COUNTERS[0]:  # a driver without the first has none of them, and each refusal costs a call
                 unknown |= set(COUNTERS)
             else:
                 unknown.add(field)
@@ -131,26 +131,26 @@ def _state(asked: Sequence[str], line: str, unknown: set[str]) -> GpuState:
     cells = [cell.strip() for cell in line.split(",")]
     if len(cells) != len(asked):
         raise GpuToolError(f"{TOOL}: got {line!r}, wanted {len(asked)} values: {', '.join(asked)}")
-    said = dict(zip(asked, cells, strict=True))
+    row = dict(zip(asked, cells, strict=True))
     values: dict[str, Any] = {}
-    values |= {name: number(said.get(field)) for field, name in NUMBERS.items()}
-    values |= {name: text(said.get(field)) for field, name in TEXTS.items()}
+    values |= {name: number(row.get(field)) for field, name in NUMBERS.items()}
+    values |= {name: text(row.get(field)) for field, name in TEXTS.items()}
     for field, name in MEMORY.items():
-        size = number(said.get(field))
+        size = number(row.get(field))
         values[name] = None if size is None else size * MIB / BYTES_PER_GB
-    active = throttle_names(said.get(ACTIVE, ""))
-    counted = {field.removeprefix(COUNTER): number(said.get(field)) for field in COUNTERS}
+    active = throttle_names(row.get(ACTIVE, ""))
+    counted = {field.removeprefix(COUNTER): number(row.get(field)) for field in COUNTERS}
     counters = {name: value for name, value in counted.items() if value is not None}
     fields = {**NUMBERS, **TEXTS, **MEMORY, ACTIVE: "throttle_reasons"}
     reasons = {
-        name: f"this driver's {TOOL} does not know {field}" if field in unknown else f"{TOOL} says {said[field]!r}"
+        name: f"this driver's {TOOL} does not know {field}" if field in unknown else f"{TOOL} says {row[field]!r}"
         for field, name in fields.items()
         if (active if field == ACTIVE else values[name]) is None
     }
     if not counters:
         reasons["throttle_counters"] = f"this driver's {TOOL} has no {COUNTER}*"
     reasons["performance_level"] = "NVIDIA has none"
-    index = number(said["index"])
+    index = number(row["index"])
     if index is None:
         raise GpuToolError(f"{TOOL}: got {line!r}, wanted a number of the GPU first")
     return GpuState(
@@ -159,7 +159,7 @@ def _state(asked: Sequence[str], line: str, unknown: set[str]) -> GpuState:
 
 
 def _processes(gpus: Sequence[GpuState]) -> list[GpuProcess]:
-    """Those with a compute context; the name may hold commas, the other columns do not."""
+    """Return the processes with a compute context. Only the last column, the name, may contain commas."""
     by_uuid = {gpu.identifier: gpu.index for gpu in gpus}
     lines = output_of(TOOL, "--query-compute-apps=gpu_uuid,pid,used_memory,process_name", FORMAT).splitlines()
     found = []

@@ -1,4 +1,4 @@
-"""What a measured rate means for a budget: days and dollars for many tokens, time to a loss and to MLPerf's target."""
+"""Metrics of cost and time: days and money for a number of tokens, time to a loss and to MLPerf's quality target."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from utils.results.schema import Result
 
 TOKEN_BUDGETS = {"1T": 1e12, "15T": 15e12}
 MLPERF_SAMPLES = {16: 161_109, 32: 178_859, 64: 226_645, 96: 278_640, 128: 344_747}
-"""Mean samples of 8,192 tokens to a log perplexity of 3.3 by global batch size: reference convergence points of
-llama31_8b, MLPerf Training v5.1, BF16, 20 runs each (mlcommons/logging, rcps_llama31_8b.json)."""
+"""Mean number of samples of 8,192 tokens to a log perplexity of 3.3, by global batch size: reference convergence points
+of llama31_8b, MLPerf Training v5.1, BF16, 20 runs each (mlcommons/logging, rcps_llama31_8b.json)."""
 MLPERF_SEQUENCE_LENGTH = 8192
 LOSS_WINDOW = 10
-"""Steps whose mean loss counts as the loss at a step: that of one step is mostly noise of its batch."""
+"""Steps whose mean is the loss at a step; the loss of a single step is mostly noise of its batch."""
 HOUR_SECONDS, DAY_SECONDS = 3600.0, 86_400.0
 
 
 def cost(tokens_per_second: float, gpus: int, device: Device | None, prices: Mapping[str, Price]) -> dict[str, Figure]:
-    """Return days and money for token budgets on `gpus` GPUs; money is unknown where the table has no price."""
+    """Return days and money for TOKEN_BUDGETS on `gpus` GPUs; money is unknown if the table has no price."""
     found = {}
     for name, count in TOKEN_BUDGETS.items():
         how = f"{name} tokens / tokens/s, on {gpus} device{'' if gpus == 1 else 's'}"
@@ -46,7 +46,7 @@ def cost(tokens_per_second: float, gpus: int, device: Device | None, prices: Map
 
 
 def time_to_loss(result: Result, target: float | None) -> Figure:
-    """Return the seconds of this run until its loss came down to `target`, by its own curve."""
+    """Return the seconds until the loss of this run came down to `target`; unknown if it never did."""
     if target is None:
         return unknown("s", "no target was named: pass one with --target-loss")
     losses, times = result["loss_values"], result["step_times"]
@@ -61,7 +61,7 @@ def time_to_loss(result: Result, target: float | None) -> Figure:
 
 
 def time_to_mlperf_target(result: Result, tokens_per_second: float) -> Figure:
-    """Return the minutes that this rate would take to MLPerf's quality target, where its convergence points apply."""
+    """Return the minutes to MLPerf's quality target at this rate; unknown if no convergence point fits the run."""
     config = result["training_config"]
     samples = MLPERF_SAMPLES.get(config["global_batch_size"])
     work = (result["model"], result["model_size"], config["sequence_length"], config["precision"])

@@ -1,13 +1,13 @@
-"""Lengths of documents: exact counts, whatever pieces they come in."""
+"""Lengths of documents: the counts are exact for any division into pieces."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data.checking.lengths import LONGEST_COUNTED, Bin, Lengths
+from data.checking.pair_summary import LONGEST_COUNTED, Bin, Lengths
 
 
 def lengths_of(*pieces: list[int]) -> Lengths:
@@ -17,6 +17,7 @@ def lengths_of(*pieces: list[int]) -> Lengths:
     return lengths
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.integers(0, 100))), st.floats(0.01, 1))
 def test_counts_and_quantiles_are_those_of_the_list(pieces: list[list[int]], share: float) -> None:
     values = [value for piece in pieces for value in piece]

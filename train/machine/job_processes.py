@@ -1,7 +1,8 @@
-"""Which processes are the suite's own: each job's processes carry TPRIMAT_JOB in their environment. Standard library.
+"""Processes of the suite's jobs, marked by TPRIMAT_JOB in their environment. Standard library only.
 
-Its value names the launcher: PID namespace, process id and start time, which together no later process has, then the
-job. A process that carries it while its launcher is gone was left behind. Source of the files: proc(5).
+The value contains the launcher's PID namespace, process id and start time, which together are unique, then the job. A
+marked process whose launcher is gone was left behind. /proc is read here, without psutil, because `shell/gpu.sh` runs
+where nothing is installed. Source of the file formats: proc(5).
 """
 
 from __future__ import annotations
@@ -17,21 +18,21 @@ PROC = Path("/proc")
 
 
 @dataclass(frozen=True)
-class Owned:
-    """What /proc tells of a process."""
+class SuiteProcess:
+    """A process as /proc describes it."""
 
     process_id: int
     started: str
-    """In clock ticks since the machine was started; with the process id it names one process."""
+    """In clock ticks since boot; identifies the process together with its id."""
     user_id: int
     command: str
-    """Printable characters only, on one line."""
+    """Command line, printable characters only."""
     marker: str | None
-    """None where it has none, and where its environment may not be read."""
+    """None if the process has no marker or its environment cannot be read."""
 
     @property
     def user(self) -> str:
-        """Name of the user, or his number."""
+        """Name of the user, or the user id if it has no name."""
         try:
             return pwd.getpwuid(self.user_id).pw_name
         except KeyError:
@@ -39,12 +40,12 @@ class Owned:
 
     @property
     def job(self) -> str | None:
-        """The job that it was started for."""
+        """Name of the job that started the process."""
         return self.marker.split(":", 3)[3] if self.marker and self.marker.count(":") >= 3 else None
 
     @property
     def is_left_behind(self) -> bool:
-        """Whether it is the suite's and its launcher is gone; False where the launcher lives in another container."""
+        """True if a job started it and its launcher is gone; False if the launcher is in another container."""
         if self.job is None or self.marker is None:
             return False
         namespace, launcher, started, _ = self.marker.split(":", 3)
@@ -52,12 +53,12 @@ class Owned:
 
 
 def marker(job: str) -> str:
-    """Return the value of TPRIMAT_JOB for what this process starts on behalf of `job`."""
+    """Return the value of TPRIMAT_JOB for processes that this process starts for `job`."""
     return f"{_namespace()}:{os.getpid()}:{_started(os.getpid())}:{job}"
 
 
-def look_up(process_id: int) -> Owned | None:
-    """Return what is known of a process; None where it is gone, or lives where this machine's /proc does not see it."""
+def look_up(process_id: int) -> SuiteProcess | None:
+    """Return a process by id; None if it is gone or not visible in this machine's /proc."""
     folder = PROC / str(process_id)
     started = _started(process_id)
     if started is None:
@@ -70,11 +71,11 @@ def look_up(process_id: int) -> Owned | None:
         return None
     command = " ".join(words) or f"[{name}]"
     printable = "".join(letter if letter.isprintable() else "?" for letter in command)
-    return Owned(process_id, started, user_id, printable, _marker_of(folder))
+    return SuiteProcess(process_id, started, user_id, printable, _marker_of(folder))
 
 
-def left_behind() -> Iterator[Owned]:
-    """Yield what the suite has left behind of this user's processes, by process id."""
+def left_behind() -> Iterator[SuiteProcess]:
+    """Yield this user's processes that jobs left behind, by process id."""
     for process_id in sorted(int(entry.name) for entry in PROC.iterdir() if entry.name.isdecimal()):
         found = look_up(process_id)
         if found and found.is_left_behind and found.user_id == os.getuid():
@@ -82,7 +83,7 @@ def left_behind() -> Iterator[Owned]:
 
 
 def ancestors() -> set[int]:
-    """Return the ids of this process and of all that it descends from."""
+    """Return the ids of this process and its ancestors."""
     found: set[int] = set()
     process_id = os.getpid()
     while process_id and process_id not in found:
@@ -96,23 +97,23 @@ def _marker_of(folder: Path) -> str | None:
     try:
         environment = (folder / "environ").read_bytes().decode(errors="replace").split("\0")
     except OSError:
-        return None  # another user's
+        return None  # another user's process
     return next((entry.partition("=")[2] for entry in environment if entry.startswith(f"{MARKER}=")), None)
 
 
 def _namespace() -> str:
-    """A process id means something in its PID namespace only: containers have their own."""
+    """Return the PID namespace of this process: process ids are unique only within one."""
     return str((PROC / "self" / "ns" / "pid").readlink()).strip("pid:[]")
 
 
 def _started(process_id: int) -> str | None:
-    """Return field 22 of stat; None for a zombie as well."""
+    """Return the start time, field 22 of stat; None if the process is gone or a zombie."""
     fields = _stat(process_id)
     return None if not fields or fields[0] in ("Z", "X") else fields[19]
 
 
 def _stat(process_id: int) -> list[str]:
-    """Return stat from field 3 on; the command before it stands in parentheses and may hold spaces."""
+    """Return the fields of stat from the third on. The command before them is in parentheses and may contain spaces."""
     try:
         return (PROC / str(process_id) / "stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:

@@ -1,4 +1,4 @@
-"""AMD GPUs as `amd-smi` shows them. Standard library only.
+"""Reader of AMD GPUs through `amd-smi`. Standard library only.
 
 Formats, all JSON: AMD SMI 24.5 to 24.7 (ROCm 6.1 to 6.3) prints a list of GPUs, 26 (ROCm 7) `{"gpu_data": [...]}` for
 `static` and `metric` and still a list for `process`; the power cap is `limit.socket_power` up to ROCm 7.1 and
@@ -46,7 +46,7 @@ SOURCES = {
     "temperature_celsius": (("metric", "temperature", "hotspot"), ("metric", "temperature", "edge")),
     "performance_level": (("metric", "perf_level"),),
 }
-"""Of each field, where it may stand; the first that says something counts."""
+"""Possible places of each field in the JSON; the first with a value counts."""
 TEXTS = ("name", "identifier", "driver_version", "performance_level")
 MEMORY = {"memory_total_gb": "total_vram", "memory_used_gb": "used_vram"}
 VIOLATIONS = ("prochot", "ppt", "socket_thermal", "vr_thermal", "hbm_thermal")
@@ -58,7 +58,7 @@ NOT_OF_AMD = {
 
 
 def read() -> GpuReading:
-    """Return all AMD GPUs that the driver shows here; raise GpuToolError where amd-smi does not answer."""
+    """Return all AMD GPUs that the driver shows here; raise GpuToolError if amd-smi does not answer."""
     static, metric = _gpus("static"), _gpus("metric")
     gpus = tuple(_state(index, {"static": static[index], "metric": metric.get(index, {})}) for index in sorted(static))
     try:
@@ -68,9 +68,9 @@ def read() -> GpuReading:
 
 
 def default_power_cap_watts(address: str | None, root: Path | None = None) -> float | None:
-    """Return the cap that the board starts with, by its PCI address; None where the kernel does not show it.
+    """Return the default power cap of the board at a PCI address; None if the kernel does not show it.
 
-    No tool of AMD prints it. Source: Linux, Documentation/gpu/amdgpu, hwmon: `power1_cap_default` in microwatts.
+    No AMD tool prints it. Source: Linux, Documentation/gpu/amdgpu, hwmon: `power1_cap_default` in microwatts.
     """
     if address is None:
         return None
@@ -89,7 +89,7 @@ def _gpus(command: str) -> dict[int, Mapping[str, Any]]:
         listed = [content]
     found: dict[int, Mapping[str, Any]] = {}
     for one in listed if isinstance(listed, list) else []:
-        if isinstance(one, dict) and isinstance(one.get("gpu"), int):  # others are CPUs of an APU machine
+        if isinstance(one, dict) and isinstance(one.get("gpu"), int):  # entries without it are CPUs of an APU machine
             found[one["gpu"]] = one
     if not found and listed != []:
         raise GpuToolError(f"{TOOL} {command} --json: got {str(content)[:120]!r}, wanted a list of GPUs")
@@ -104,49 +104,49 @@ def _json(command: str) -> Any:
         raise GpuToolError(f"{TOOL} {command} --json: got {printed[:120]!r}, wanted JSON") from error
 
 
-def _state(index: int, said: Mapping[str, Mapping[str, Any]]) -> GpuState:
+def _state(index: int, content: Mapping[str, Mapping[str, Any]]) -> GpuState:
     values: dict[str, Any] = {}
     for name, places in SOURCES.items():
         convert = text if name in TEXTS else number
-        values[name] = next((one for place in places if (one := convert(_at(said, *place))) is not None), None)
+        values[name] = next((one for place in places if (one := convert(_at(content, *place))) is not None), None)
     for name, key in MEMORY.items():
-        size = number(_at(said, "metric", "mem_usage", key))
+        size = number(_at(content, "metric", "mem_usage", key))
         values[name] = None if size is None else size * MIB / BYTES_PER_GB
     values["default_power_cap_watts"] = default_power_cap_watts(values["identifier"])
-    values["ecc"] = _ecc(said)
-    values["partition"] = _partition(said)
-    values["throttle_reasons"], values["throttle_counters"] = _throttling(said)
+    values["ecc"] = _ecc(content)
+    values["partition"] = _partition(content)
+    values["throttle_reasons"], values["throttle_counters"] = _throttling(content)
     reasons = {name: f"{TOOL} does not say it of this board" for name, value in values.items() if value is None}
     if values["default_power_cap_watts"] is None:
         reasons["default_power_cap_watts"] = "the kernel shows no power1_cap_default of this board"
     return GpuState("amd", index, **values, reasons=reasons | NOT_OF_AMD)
 
 
-def _at(said: Any, *keys: str) -> Any:
+def _at(content: Any, *keys: str) -> Any:
     for key in keys:
-        said = said.get(key) if isinstance(said, Mapping) else None
-    return said
+        content = content.get(key) if isinstance(content, Mapping) else None
+    return content
 
 
-def _ecc(said: Mapping[str, Any]) -> str | None:
-    """`ENABLED` where any block has it."""
-    blocks = _at(said, "static", "ras", "ecc_block_state")
+def _ecc(content: Mapping[str, Any]) -> str | None:
+    """Return `Enabled` if any block has ECC."""
+    blocks = _at(content, "static", "ras", "ecc_block_state")
     if not isinstance(blocks, Mapping) or not blocks:
         return None
     return "Enabled" if "ENABLED" in blocks.values() else "Disabled"
 
 
-def _partition(said: Mapping[str, Any]) -> str | None:
-    where = _at(said, "static", "partition")
+def _partition(content: Mapping[str, Any]) -> str | None:
+    where = _at(content, "static", "partition")
     compute = text(_at(where, "compute_partition")) or text(_at(where, "accelerator_partition"))
     memory = text(_at(where, "memory_partition"))
     return "/".join(part for part in (compute, memory) if part) or None
 
 
-def _throttling(said: Mapping[str, Any]) -> tuple[tuple[str, ...] | None, dict[str, float] | None]:
-    throttle = _at(said, "metric", "throttle")
+def _throttling(content: Mapping[str, Any]) -> tuple[tuple[str, ...] | None, dict[str, float] | None]:
+    throttle = _at(content, "metric", "throttle")
     states = {name: text(_at(throttle, f"{name}_violation_status")) for name in VIOLATIONS}
-    old = text(_at(said, "metric", "power", "throttle_status"))
+    old = text(_at(content, "metric", "power", "throttle_status"))
     active: tuple[str, ...] | None = None
     if any(states.values()):
         active = tuple(name for name, state in states.items() if state == "ACTIVE")

@@ -1,0 +1,163 @@
+"""The report of a training: it turns whatever happens in a rank into the job's one result."""
+
+from __future__ import annotations
+
+import traceback
+from types import TracebackType
+from typing import Any
+
+from train.job.job import Job, utc_now
+from train.job.oom import advice, memory_at
+from train.job.outcome import Attempt, RankEnd, finalize_result
+from train.job.recorder import NonFiniteError, Samples, StepRecorder
+from utils.memory.estimate import cpu_capacity_gb
+from utils.results.performance import data_wait_fraction, data_wait_warning, summarize, warmup_steps
+from utils.results.store import ResultError
+from utils.settings.config import RunConfig
+
+REASON_LINES = 6
+ONE_STEADY_STEP = "one steady step has no spread"
+NO_DATA_WAIT = "the framework does not tell how long it waits for samples"
+
+
+class MismatchError(RuntimeError):
+    """The framework built something else than was asked; the message shows both values of every such setting."""
+
+
+class IncompleteError(RuntimeError):
+    """The training returned before its last step."""
+
+
+class JobReport:
+    """Context manager around a training: writes a valid result however the training ends, and lets errors propagate.
+
+    The trainer sets `gpu_info`, `resolved`, `fingerprint` and `recorder` as soon as it knows them. The reporting rank
+    writes the `ok` result. Any rank writes the failure that ends it, and the first one written stays.
+    """
+
+    def __init__(self, job: Job, identity: str, command: str, *, is_reporter: bool = True) -> None:
+        self.job = job
+        self.recorder: StepRecorder | None = None
+        self.gpu_info: dict[str, Any] = {}
+        self.resolved: dict[str, Any] = {}
+        self.fingerprint: dict[str, Any] = {}
+        self.is_reporter = is_reporter
+        self._attempt = Attempt(job, identity, command, utc_now())
+
+    def __enter__(self) -> JobReport:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            if self.is_reporter:
+                self._report_success()
+            return
+        self._report_failure(error)
+
+    def _report_success(self) -> None:
+        """Write the ok result; where a step is missing or the disk is full, write that failure instead."""
+        try:
+            self._check_complete()
+            if not finalize_result(self._attempt, RankEnd(self.result("ok", None))):
+                raise ResultError(f"{self.job.result_path}: another attempt has left its result here already")
+        except (IncompleteError, OSError) as error:
+            self._report_failure(error)
+            raise
+
+    def _report_failure(self, error: BaseException) -> None:
+        status, reason = self.classified(error)
+        if status == "oom":
+            reason += "\n" + self._memory_hint()
+        finalize_result(self._attempt, RankEnd(self.result(status, reason)))
+
+    def classified(self, error: BaseException) -> tuple[str, str]:
+        """Return status and reason of the error that ended the training."""
+        return classify(error)
+
+    def _memory_hint(self) -> str:
+        job, total = self.job, self.gpu_info.get("total_memory_gb")
+        capacity = cpu_capacity_gb(job.config.ranks_per_node)[0] if job.config.platform == "cpu" else total
+        held = memory_at(self.recorder.device if self.recorder else None)
+        return f"{held}; {advice(job.config, job.framework, job.spec, capacity)}"
+
+    def _check_complete(self) -> None:
+        steps, wanted = self.recorder.samples.steps if self.recorder else [], self.job.config.train_iterations
+        if len(steps) != wanted:
+            raise IncompleteError(f"the training ended after {len(steps)} of {wanted} steps")
+
+    def check_resolved(self) -> None:
+        """Raise MismatchError where the running framework has another value than was asked."""
+        asked = self.job.config.asked()
+        wrong = [
+            f"{key}: asked {asked[key]!r}, built {value!r}"
+            for key, value in self.resolved.items()
+            if key in asked and value is not None and asked[key] != value
+        ]
+        if wrong:
+            raise MismatchError("the framework did not build what was asked: " + "; ".join(wrong))
+
+    def result(self, status: str, reason: str | None) -> dict[str, Any]:
+        """Return the result with everything that is known so far."""
+        result = self._attempt.empty_result(status, reason)
+        for section, known in (
+            ("gpu_info", self.gpu_info),
+            ("resolved_config", self.resolved),
+            ("fingerprint", self.fingerprint),
+        ):
+            if known:
+                result[section] = known
+        if self.recorder is not None and self.recorder.samples.steps:
+            self._add_measurements(result, self.recorder)
+        return result
+
+    def _add_measurements(self, result: dict[str, Any], recorder: StepRecorder) -> None:
+        samples, config = recorder.samples, self.job.config
+        if recorder.peak_allocated_gb is None:
+            recorder.note_memory()
+        is_ok = result["status"] == "ok"
+        result["steps"] = samples.steps
+        result["step_times"] = samples.step_times
+        result["data_wait_seconds"] = samples.data_wait_seconds
+        result["loss_values"] = [x if is_ok else _finite(x) for x in samples.loss_values]
+        result["grad_norms"] = [x if is_ok else _finite(x) for x in samples.grad_norms]
+        result["learning_rates"] = samples.learning_rates
+        result["performance_metrics"] = _performance(samples, config)
+        if warning := data_wait_warning(result["performance_metrics"]["data_wait_fraction"]):
+            result["warnings"].append(warning)
+        reserved = recorder.peak_reserved_gb
+        result["memory_metrics"] = {
+            "avg_memory_allocated_gb": recorder.avg_allocated_gb,
+            "peak_memory_allocated_gb": recorder.peak_allocated_gb,
+            "peak_memory_reserved_gb": reserved,
+            "source": f"{recorder.device.source}, {recorder.memory_scope}",
+            "reasons": {} if reserved is not None else {"peak_memory_reserved_gb": "no caching allocator on a CPU"},
+        }
+
+
+def _performance(samples: Samples, config: RunConfig) -> dict[str, Any]:
+    summary = summarize(samples.step_times, config.tokens_per_step, config.num_gpus)
+    reasons = {key: ONE_STEADY_STEP for key, value in summary.items() if value is None}
+    excluded = warmup_steps(len(samples.step_times))
+    waiting = data_wait_fraction(samples.step_times[excluded:], samples.data_wait_seconds[excluded:])
+    if waiting is None:
+        reasons["data_wait_fraction"] = NO_DATA_WAIT
+    return summary | {"data_wait_fraction": waiting, "reasons": reasons}
+
+
+def classify(error: BaseException) -> tuple[str, str]:
+    """Return status and reason of the error that ended a training."""
+    lines = "".join(traceback.format_exception(error)).strip().splitlines()
+    reason = "\n".join(lines[-REASON_LINES:])
+    text = str(error).lower()
+    if isinstance(error, NonFiniteError):
+        return "nan", str(error)
+    out_of_memory = "out of memory" in text or "can't allocate memory" in text
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or out_of_memory:
+        return "oom", reason
+    return "failed", reason
+
+
+def _finite(value: float) -> float | None:
+    return value if value - value == 0 else None
