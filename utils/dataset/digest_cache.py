@@ -1,8 +1,8 @@
-"""Digests of data files, kept in DATA_DIR so that each file is read for its digest once.
+"""Digests of data files, kept in DATA_DIR so that each file is hashed only once.
 
-A record counts as long as the file has the size, inode, modification time and change time that it had when it was
-hashed; nobody but the kernel sets the last. The device is left out: on a network file system each node has its own
-number for it. A record that cannot be written costs another read and nothing else.
+A record is valid while the file has the size, inode, modification time and change time that it had when it was hashed;
+only the kernel sets the change time. The device is left out: on a network file system each node has another number
+for it. If a record cannot be written, the file is hashed again next time.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from utils.housekeeping.footprint import FootprintError
 from utils.provenance.digests import sha256_file
 from utils.results.store import write_json
 
-NAME = "digests.json"
-"""In DATA_DIR; utils/housekeeping/layout.py knows it."""
+NAME = ".tprimat_digests.json"
+"""File in DATA_DIR, listed in utils/housekeeping/layout.py; no other program uses this name."""
 
 
 def sha256_once(path: Path, data_dir: Path, *, is_recorded: bool = True) -> str:
-    """Return the digest of a file: the recorded one of an unchanged file, else that of its bytes, which is recorded.
+    """Return the digest of a file: the recorded one if the file is unchanged, else a new one, which is recorded.
 
-    With `is_recorded=False` nothing is written. Raises UnusableError where there is no such file.
+    With `is_recorded=False` nothing is written. Raises UnusableError if there is no such file.
     """
     known = _records(data_dir).get(_key(path))
     if isinstance(known, dict) and path.is_file() and known == _state(path) | {"sha256": known.get("sha256")}:
@@ -38,7 +38,7 @@ def sha256_once(path: Path, data_dir: Path, *, is_recorded: bool = True) -> str:
 
 
 def record_pair(prefix: Path, data_dir: Path, manifest: dict[str, Any]) -> None:
-    """Record the digests of a pair that was just written and found to agree with its manifest."""
+    """Record the digests of a pair that was just written and checked against its manifest."""
     files = {"bin_sha256": bin_path(prefix), "idx_sha256": idx_path(prefix)}
     _record(data_dir, {_key(path): _state(path) | {"sha256": manifest[key]} for key, path in files.items()})
 

@@ -86,7 +86,7 @@ def _import_torch() -> Any:
     try:
         return importlib.import_module("torch")
     except ImportError as error:
-        raise HardwareError(f"torch: cannot be imported ({error}); install it as the README says") from error
+        raise HardwareError(f"torch: cannot be imported ({error}); install it as described in the README") from error
 
 
 def _visible_platform(torch: Any) -> str:

@@ -126,7 +126,7 @@ _INDEX_CACHE = Layout(  # megatron-core 0.16.1, GPTDataset._build_document_sampl
     )
 )
 DATA_LAYOUT = Layout(
-    (*_MARKS, ("data", r"digests\.json")),  # utils/dataset/digest_cache.py
+    (*_MARKS, ("data", r"\.tprimat_digests\.json")),  # utils/dataset/digest_cache.py
     (
         ("index_cache", _INDEX_CACHE),
         # utils/dataset/place.py: seed and size of generated text, or the stem of a file and 12 digits of its hash

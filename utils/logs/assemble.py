@@ -108,9 +108,9 @@ def _check_tokens(
     if bounds[0] <= per_gpu <= bounds[1] or ASKED not in {found[name].where for name in _OF_TOKENS}:
         return
     first = next(step for step in steps if step.step_time_seconds and step.tokens_per_second_per_gpu)
-    said = ", ".join(f"{name.replace('_', ' ')} {found[name].value}" for name in _OF_TOKENS)
+    given = ", ".join(f"{name.replace('_', ' ')} {found[name].value}" for name in _OF_TOKENS)
     raise ContradictionError(
-        f"{first.where}: tokens/s/GPU x time gives {sum(bounds) / 2:.1f} tokens a step and GPU in the log, and {said} "
+        f"{first.where}: tokens/s/GPU x time gives {sum(bounds) / 2:.1f} tokens a step and GPU in the log, and {given} "
         f"give {per_gpu:.1f}; correct what was said, or name the log of that run"
     )
 

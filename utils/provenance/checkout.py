@@ -17,7 +17,7 @@ def commit(root: Path, environ: Mapping[str, str] = os.environ) -> tuple[str | N
     """Return the commit of the checkout `root`, and True if tracked files differ from it; None, None without git.
 
     A container may have neither git nor the whole repository, so values determined outside come first
-    (TPRIMAT_GIT_COMMIT and TPRIMAT_GIT_DIRTY, which the scripts in shell/ pass on).
+    (TPRIMAT_GIT_COMMIT and TPRIMAT_GIT_DIRTY of shell/lib/passed.sh).
     """
     if "TPRIMAT_GIT_COMMIT" in environ:
         is_dirty = {"true": True, "false": False}.get(environ.get("TPRIMAT_GIT_DIRTY", ""))

@@ -211,7 +211,7 @@ def test_a_place_has_a_name_that_people_can_read(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (["DATASET=hub"], "DATASET=hub: which one"),
+        (["DATASET=hub"], "DATASET=hub: no repository given"),
         (["DATASET=synth", "DATASET_REPO=some/text"], "DATASET=synth: does not come from a repository"),
     ],
 )
