@@ -155,7 +155,7 @@ def test_what_slurm_refuses_is_one_line_and_exit_1(
     write_jsonl(tmp_path / "in.jsonl", TEXTS)
     done = run(arguments(tmp_path, plain_tokenizer, *SLURM, "--slurm-partition", "nowhere"), slurm)
     assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert "error: --executor slurm: sbatch refuses the job (exit code 1), its reason stands above" in done.stderr
+    assert "error: --executor slurm: sbatch refused the job (exit code 1); see its message above" in done.stderr
 
 
 def run(command: list[str], environment: Mapping[str, str] = os.environ) -> subprocess.CompletedProcess[str]:
