@@ -93,7 +93,7 @@ def test_login_node_without_a_gpu_plans_for_nodes_that_have_them(tmp_path: Path)
     )
     assert done.returncode == 0, done.stderr
     assert "--gpus-per-node=8" in done.stdout
-    assert "of an unknown amount (the nodes are Slurm's to pick)" in done.stderr
+    assert "of an unknown amount (Slurm selects the nodes)" in done.stderr
 
 
 @pytest.mark.parametrize("runtime", [ENROOT, ("RUNTIME=auto", IMAGE)], ids=" ".join)
