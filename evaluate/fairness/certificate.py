@@ -36,6 +36,8 @@ MODEL = {
 WORK = names_of("work") | {"parameters_without_weight_decay": "parameters without weight decay"} | names_of("seed")
 LAYOUT = {"num_gpus": "number of GPUs"} | names_of("layout")
 """Part of the work in the track `equal`; in `best` each side has its own."""
+ONLY_IF_TRUE = {"tie_word_embeddings": "embedding shared with the output layer"}
+"""Part of the model; `resolved_config` holds the key only where it is true, and two sides without it give no item."""
 MEANS = names_of("means") | {
     "optimizer": "optimizer class",
     "distributed_optimizer": "distributed optimizer",
@@ -132,6 +134,10 @@ def _resolved(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
             if key in MAY_BE_NONE:
                 sides = (_with_none(a, sides[0]), _with_none(b, sides[1]))
             yield _item(name, *sides, state)
+    for key, name in ONLY_IF_TRUE.items():
+        values_a, values_b = ([one["resolved_config"].get(key, False) for one in side] for side in (a, b))
+        if any(values_a + values_b):
+            yield _item(name, values_a, values_b, BLOCKING)
     weak = [_weak_optimizer(side) for side in (a, b)]
     if weak[0] != weak[1]:
         note = "one side's optimizer keeps smaller states than AdamW's of 32 bits"

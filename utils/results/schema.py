@@ -16,7 +16,13 @@ from utils.settings.keys import Number, in_results
 SCHEMA_VERSION = 1
 STATUSES = ("ok", "oom", "failed", "timeout", "nan")
 
-_SETTINGS: dict[str, type | tuple[type, ...]] = {"num_gpus": int} | {
+_FIRST_SETTINGS = (
+    *("max_steps", "global_batch_size", "micro_batch_size", "sequence_length", "num_gpus", "gradient_accumulation"),
+    *("tp", "pp", "cp", "dp", "precision", "seed", "lr", "min_lr", "warmup_iters", "weight_decay", "beta1", "beta2"),
+    *("adam_eps", "clip_grad", "init", "init_std"),
+)
+"""Order of the settings in results since the first version; later settings follow."""
+_SETTINGS: dict[str, type | tuple[type, ...]] = dict.fromkeys(_FIRST_SETTINGS, int) | {
     place.key: place.kind for place in in_results().values() if place.kind is not None
 }
 """Requested in `training_config`, read back from the running framework in `resolved_config`."""

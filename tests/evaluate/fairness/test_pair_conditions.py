@@ -190,3 +190,12 @@ def test_the_verdict_of_a_capped_side_is_not_comparable_with_that_reason() -> No
     honest = [*side("nvd", 1.0, conditions=section(H100)), *side("amd", 0.8, conditions=section(MI300X))]
     (judged,) = judge(pairs(honest, "platform", None), "platform")
     assert judged.word == "faster"
+
+
+@pytest.mark.parametrize(("tied", "state"), [((True, True), SAME), ((True, False), BLOCKING), ((False, False), None)])
+def test_a_shared_embedding_on_one_side_forbids_a_comparison(tied, state) -> None:
+    sides = [run(platform) for platform in ("nvd", "amd")]
+    for result, is_tied in zip(sides, tied, strict=True):
+        result["resolved_config"] |= {"tie_word_embeddings": True} if is_tied else {}
+    found = {item.name: item.state for item in certificate(sides[:1], sides[1:])}
+    assert found.get("embedding shared with the output layer") == state

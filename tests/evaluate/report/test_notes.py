@@ -1,6 +1,6 @@
 """Notes and certificate name differing settings by the rows of the settings map."""
 
-from evaluate.fairness.certificate import LAYOUT, MEANS, MODEL, WORK
+from evaluate.fairness.certificate import LAYOUT, MEANS, MODEL, ONLY_IF_TRUE, WORK
 from evaluate.report import notes
 from tests.evaluate.test_compare import compared, save
 from train.settings_map.map import ROWS
@@ -31,6 +31,6 @@ def test_notes_come_in_the_order_of_the_map():
 
 def test_every_row_read_back_from_a_framework_is_a_key_of_the_result_and_an_item_of_the_certificate():
     keys = {row.resolved.partition(".")[0] for row in ROWS if row.resolved}
-    assert keys - SECTIONS["resolved_config"].keys() == set()
-    items = {*MODEL, *WORK, *LAYOUT, *MEANS}
+    assert keys - SECTIONS["resolved_config"].keys() - ONLY_IF_TRUE.keys() == set()
+    items = {*MODEL, *WORK, *LAYOUT, *MEANS, *ONLY_IF_TRUE}
     assert keys - items - {"seed"} == set()
