@@ -14,6 +14,7 @@ from utils.memory.estimate import cpu_capacity_gb
 from utils.results.performance import data_wait_fraction, data_wait_warning, summarize, warmup_steps
 from utils.results.store import ResultError
 from utils.settings.config import RunConfig
+from utils.settings.keys import in_results
 
 REASON_LINES = 6
 ONE_STEADY_STEP = "one steady step has no spread"
@@ -103,7 +104,7 @@ class JobReport:
         result = self._attempt.empty_result(status, reason)
         for section, known in (
             ("gpu_info", self.gpu_info),
-            ("resolved_config", self.resolved),
+            ("resolved_config", self._with_settings_not_read_back()),
             ("fingerprint", self.fingerprint),
         ):
             if known:
@@ -111,6 +112,14 @@ class JobReport:
         if self.recorder is not None and self.recorder.samples.steps:
             self._add_measurements(result, self.recorder)
         return result
+
+    def _with_settings_not_read_back(self) -> dict[str, Any]:
+        """Return `resolved` with null and a reason for each setting that the framework's reader does not know."""
+        if not self.resolved:
+            return {}
+        missing = [place.key for place in in_results().values() if place.kind and place.key not in self.resolved]
+        reasons = dict.fromkeys(missing, f"{self.job.framework} does not read this setting back")
+        return self.resolved | dict.fromkeys(missing) | {"reasons": self.resolved.get("reasons", {}) | reasons}
 
     def _add_measurements(self, result: dict[str, Any], recorder: StepRecorder) -> None:
         samples, config = recorder.samples, self.job.config

@@ -15,6 +15,7 @@ from train.job.report import IncompleteError, JobReport, MismatchError, classify
 from train.job.reserve import reserve
 from utils.results import store
 from utils.settings.config import load
+from utils.settings.keys import KEYS, InResults, Key
 
 SHA = "a" * 64
 SETTINGS = [
@@ -334,3 +335,14 @@ def test_an_empty_result_has_every_key_of_every_section(job):
     for section, keys in store.SECTIONS.items():
         assert keys.keys() <= result[section].keys(), section
     assert result["warnings"] == []
+
+
+def test_a_setting_that_a_framework_does_not_read_back_is_null_with_a_reason(job, monkeypatch):
+    later = Key("seed", int, "a number", "a setting of a later version", InResults("later", int, before=1))
+    monkeypatch.setitem(KEYS, "LATER", later)
+    resolved = report_of(job)
+    known(resolved)
+    section = resolved.result("failed", "ended")["resolved_config"]
+    assert (
+        section["later"] is None and section["reasons"]["later"] == f"{job.framework} does not read this setting back"
+    )

@@ -9,6 +9,7 @@ import pytest
 from example import example_result
 from utils.results import schema, store
 from utils.results.store import ResultError, find, problems, read, result_name, set_aside, validate, write
+from utils.settings.keys import KEYS, InResults, Key
 
 SECTION_KEYS = [(section, key) for section, keys in store.SECTIONS.items() for key in keys]
 NOT_FINITE = [math.nan, math.inf, -math.inf]
@@ -322,3 +323,12 @@ def test_attempts_of_run_10_are_none_of_run_1(tmp_path):
     tenth.touch()
     set_aside(tenth)
     assert set_aside(first) == 1
+
+
+def test_a_result_from_before_a_setting_existed_gets_the_value_that_ran_then(tmp_path, monkeypatch):
+    path = tmp_path / "train_cpu_mega_llama_run1.json"
+    store.write(example_result(), path)
+    later = Key("later", float, "a number", "a setting of a later version", InResults("later", float, before=0.5))
+    monkeypatch.setitem(KEYS, "LATER", later)
+    result = store.read(path)
+    assert (result["training_config"]["later"], result["resolved_config"]["later"]) == (0.5, 0.5)
