@@ -51,7 +51,7 @@ class Stage:
 
     @property
     def is_tied_here(self) -> bool:
-        """Whether embedding and output layer share one weight on this device.
+        """True if embedding and output layer share one weight on this device.
 
         With several pipeline stages the last one has a copy of its own (megatron/core/models/common/language_module).
         """
