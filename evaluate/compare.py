@@ -24,8 +24,7 @@ from evaluate.metrics import prices
 from evaluate.metrics.prices import PriceError
 from evaluate.report import tables
 from evaluate.report import text as report
-from evaluate.report.comparison import Comparison, compare
-from evaluate.report.comparison_json import as_json
+from evaluate.report.comparison import Comparison, as_json, compare
 from evaluate.verdict import inference, pairs, verdicts
 from evaluate.verdict.saving import BUDGET_TOKENS
 from utils import redact

@@ -19,7 +19,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from evaluate.metrics.metric_table import Metrics
+from evaluate.metrics.figures import Metrics
 from evaluate.metrics.steady import steady_step_times
 from evaluate.report import forest_plot
 from evaluate.report.comparison import Comparison
