@@ -28,7 +28,6 @@ from evaluate.bundle import archive, raw_logs
 from evaluate.bundle.archive import UNREADABLE, Bundle
 from evaluate.checks.entries import Loaded, load_results
 from evaluate.metrics import prices
-from evaluate.metrics.prices import Price
 from evaluate.page.page import page
 from evaluate.report.comparison import COMPARISON_VERSION, Comparison, as_json, compare
 from evaluate.report.text import markdown
@@ -92,21 +91,6 @@ def _superseded(bundle: Bundle, root: Path) -> Iterator[tuple[Path, dict[str, An
                 yield Path(name), store.read(root / name)
 
 
-@dataclass(frozen=True)
-class StoredComparison:
-    """The content of a compare.json, and the options it was made with."""
-
-    content: dict[str, Any]
-    folders: tuple[str, ...]
-    """Folders as named on the command line; the first is the one that holds the compare.json."""
-    by: str
-    baseline: str | None
-    band: float
-    target_loss: float | None
-    price_table: dict[str, Price]
-    token_budget: float
-
-
 def _comparison_faults(bundle: Bundle, root: Path) -> Iterator[str]:
     """Yield the faults of the comparisons in an archive, whose results and probes are extracted to `root`."""
     for name in bundle.of_kind("comparison"):
@@ -127,18 +111,18 @@ def _notes(bundle: Bundle) -> list[str]:
 
 def _check_one(bundle: Bundle, name: str, root: Path) -> Iterator[str]:
     try:
-        stored = _stored(bundle, name)
+        content, folders, options = _stored(bundle, name)
         place = Path(name).parent
-        found = _load(_places(root, place, stored.folders), stored.folders)
+        found = _load(_places(root, place, folders), folders)
     except ValueError as error:
         yield str(error)
         return
     except (*UNREADABLE, RecursionError) as error:
         yield f"cannot be read ({error})"
         return
-    again = _recalculated(found, stored)
+    again = compare(found, [Path(folder) for folder in folders], *options)
     wanted = json.loads(json.dumps(as_json(again)))
-    differences = list(_differences("", stored.content, wanted))
+    differences = list(_differences("", content, wanted))
     yield from islice(differences, SHOWN)
     if len(differences) > SHOWN:
         yield f"and {len(differences) - SHOWN} more"
@@ -146,8 +130,12 @@ def _check_one(bundle: Bundle, name: str, root: Path) -> Iterator[str]:
         yield from _pages(bundle, place, again)
 
 
-def _stored(bundle: Bundle, name: str) -> StoredComparison:
-    """Read a compare.json; raise ValueError if it is malformed or of another version."""
+def _stored(bundle: Bundle, name: str) -> tuple[dict[str, Any], tuple[str, ...], tuple[Any, ...]]:
+    """Return the content of a compare.json, the compared folders, and the other arguments of `compare`, in order.
+
+    The folders are as named on the command line; the first is the one that holds the compare.json. Raises ValueError if
+    the file is malformed or of another version.
+    """
     content = json.loads(bundle.archive.read(name))
     try:
         version = content["comparison_version"]
@@ -158,17 +146,9 @@ def _stored(bundle: Bundle, name: str) -> StoredComparison:
         by, band, target_loss = content["by"], float(content["band"]), content.get("target_loss")
         if by not in pairs.BY or not folders or not 0 <= band < 1:
             raise ValueError(f"by {by!r}, band {band!r}, folders {folders!r}: not options of a comparison")
-        table = content["price_table"]
-        return StoredComparison(
-            content,
-            folders,
-            by,
-            content["baseline"],
-            band,
-            None if target_loss is None else float(target_loss),
-            {} if table is None else prices.table_of(table),
-            float(content["token_budget"]),
-        )
+        target = None if target_loss is None else float(target_loss)
+        table = {} if content["price_table"] is None else prices.table_of(content["price_table"])
+        return content, folders, (by, content["baseline"], band, table, target, float(content["token_budget"]))
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"is not a comparison of the suite ({type(error).__name__}: {error})") from error
 
@@ -199,12 +179,6 @@ def _places(root: Path, place: Path, folders: Sequence[str]) -> list[Path]:
             raise ValueError(f"compares {folder}, which is not in the archive: cannot be recalculated")
         found.append(inside)
     return found
-
-
-def _recalculated(loaded: Loaded, stored: StoredComparison) -> Comparison:
-    folders = [Path(folder) for folder in stored.folders]
-    asked = (stored.by, stored.baseline, stored.band, stored.price_table, stored.target_loss, stored.token_budget)
-    return compare(loaded, folders, *asked)
 
 
 def _pages(bundle: Bundle, place: Path, again: Comparison) -> Iterator[str]:

@@ -85,7 +85,7 @@ def load_results(paths: Sequence[Path]) -> Loaded:
             found.append((path, earlier.read(path) if earlier.is_named(path) else store.read(path)))
         except store.ResultError as error:
             unreadable.append((path, str(error)))
-    of_mlperf, unbelievable = mlperf_logs.load_results(paths)
+    of_mlperf, unbelievable = mlperf_logs.results_of(paths)
     found += of_mlperf
     unreadable += unbelievable
     earlier.number_runs([one for one in found if earlier.is_named(one[0])])

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from evaluate.fairness import pair_conditions
@@ -73,28 +72,8 @@ LAST_LOSS = 0.02
 ENOUGH_FOR_INTERVAL = 3
 
 
-@dataclass(frozen=True)
-class Certificate:
-    """All items of a pair; those that forbid a comparison come first."""
-
-    items: tuple[Item, ...]
-
-    @property
-    def is_comparable(self) -> bool:
-        """True if no item forbids a comparison."""
-        return not self.blocking
-
-    @property
-    def blocking(self) -> list[Item]:
-        """The items that forbid a comparison."""
-        return [item for item in self.items if item.state == BLOCKING]
-
-    def __iter__(self) -> Iterator[Item]:
-        return iter(self.items)
-
-
-def certificate(a: Sequence[Result], b: Sequence[Result]) -> Certificate:
-    """Return the certificate of two sides, each at least one ok result of one system."""
+def certificate(a: Sequence[Result], b: Sequence[Result]) -> tuple[Item, ...]:
+    """Return the certificate of two sides, each at least one ok result of one system; blocking items come first."""
     items = [
         *_proof(a, b),
         *_identity(a, b),
@@ -104,7 +83,7 @@ def certificate(a: Sequence[Result], b: Sequence[Result]) -> Certificate:
         *_surroundings(a, b),
     ]
     order = (BLOCKING, UNKNOWN, ALLOWED, SAME)
-    return Certificate(tuple(sorted(items, key=lambda item: order.index(item.state))))
+    return tuple(sorted(items, key=lambda item: order.index(item.state)))
 
 
 def _proof(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:

@@ -207,7 +207,7 @@ def _json(path: Path) -> dict[str, Any]:
         raise MlperfLogError(f"{path}: cannot be read as a JSON object ({error})") from error
 
 
-def load_results(paths: Sequence[Path]) -> tuple[list[tuple[Path, dict[str, Any]]], list[tuple[Path, str]]]:
+def results_of(paths: Sequence[Path]) -> tuple[list[tuple[Path, dict[str, Any]]], list[tuple[Path, str]]]:
     """Return the results of all MLPerf logs below the folders among `paths`, and unusable logs with their errors."""
     found: list[tuple[Path, dict[str, Any]]] = []
     unreadable = []

@@ -24,6 +24,7 @@ from utils.results.schema import Result
 SPREADS = {"std": "s", "cv": "%"}
 """Units of the figures that need two steps."""
 LAST_PART = 10
+"""The last loss is the mean over the last 1/LAST_PART of the steps: a single loss is mostly noise of its batch."""
 MEMORISED_NATS = 0.5
 """Nats per token. No text of a usable size is predicted this well unless the model has seen it before: a model of 8e9
 parameters reaches about 2."""

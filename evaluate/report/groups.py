@@ -14,14 +14,13 @@ from string import ascii_uppercase
 from typing import Any, NamedTuple, TypeVar
 
 from evaluate.checks.entries import Entry
+from evaluate.metrics import metrics
 from evaluate.metrics.steady import steady_step_times
 from evaluate.report.tables import plain
 from utils.results.schema import Result
 
 ENOUGH_RUNS = 5
 """With fewer runs, the smallest and the largest predict little about the next one."""
-LAST_PART = 10
-"""The last loss is the mean over the last 1/LAST_PART of the steps: a single loss is mostly noise of its batch."""
 _Key = TypeVar("_Key", bound=tuple[Any, ...])
 
 
@@ -89,6 +88,12 @@ class Spread:
         return max(self.values)
 
 
+def known_spread(values: Iterable[float | None]) -> Spread | None:
+    """Return the spread of the known values; None if there is none."""
+    known = tuple(float(value) for value in values if value is not None)
+    return Spread(known) if known else None
+
+
 @dataclass(eq=False)
 class Row:
     """One system of a group with all its results, counted or not; its figures are cached, so it must not change."""
@@ -116,49 +121,39 @@ class Row:
         """Results that enter averages."""
         return [entry for entry in self.entries if entry.is_counted]
 
-    def _spread(self, section: str, key: str) -> Spread | None:
-        """Return the spread of a measured value over the counted runs; None if no run has it."""
-        values = [entry.result[section][key] for entry in self.counted]
-        known = tuple(float(value) for value in values if value is not None)
-        return Spread(known) if known else None
-
     @cached_property
     def throughput(self) -> Spread | None:
         """tokens/s per GPU of each run (per rank on a machine without GPUs)."""
-        return self._spread("performance_metrics", "tokens_per_second_per_gpu")
+        return known_spread(e.result["performance_metrics"]["tokens_per_second_per_gpu"] for e in self.counted)
 
     @cached_property
     def step_time(self) -> Spread | None:
         """Mean steady step time of each run in seconds, from the raw samples."""
-        means = tuple(statistics.fmean(steady_step_times(entry.result)) for entry in self.counted)
-        return Spread(means) if means else None
+        return known_spread(statistics.fmean(steady_step_times(entry.result)) for entry in self.counted)
 
     @cached_property
     def memory(self) -> Spread | None:
         """Peak allocated memory of each run in GB, of the largest rank."""
-        return self._spread("memory_metrics", "peak_memory_allocated_gb")
+        return known_spread(e.result["memory_metrics"]["peak_memory_allocated_gb"] for e in self.counted)
 
     @cached_property
     def first_loss(self) -> Spread | None:
         """Loss of the first step of each run, nats per token."""
-        losses = tuple(values[0] for values in self._losses())
-        return Spread(losses) if losses else None
+        return known_spread(result["loss_values"][0] for result in self._with_losses())
 
     @cached_property
     def last_loss(self) -> Spread | None:
         """Mean loss over the last tenth of the steps of each run, nats per token."""
-        losses = tuple(_tail_mean(values) for values in self._losses())
-        return Spread(losses) if losses else None
+        return known_spread(map(metrics.last_loss, self._with_losses()))
 
     @property
     def spreads(self) -> tuple[Spread | None, ...]:
         """Throughput, step time, memory, first and last loss, in the order of the table of a group."""
         return self.throughput, self.step_time, self.memory, self.first_loss, self.last_loss
 
-    def _losses(self) -> list[list[float]]:
-        """Return the losses of each counted run that has all of them; a result of an earlier format may have none."""
-        curves = [entry.result["loss_values"] for entry in self.counted]
-        return [values for values in curves if None not in values]
+    def _with_losses(self) -> list[Result]:
+        """Return the counted runs that have all of their losses; a result of an earlier format may have none."""
+        return [entry.result for entry in self.counted if None not in entry.result["loss_values"]]
 
 
 @dataclass(eq=False)
@@ -215,10 +210,6 @@ def ratios(group: Group) -> list[Ratio]:
         Ratio(row, base, spread.mean / over.mean, spread.low / over.high, spread.high / over.low)
         for row, spread in measured[1:]
     ]
-
-
-def _tail_mean(losses: Sequence[float]) -> float:
-    return statistics.fmean(losses[-max(1, len(losses) // LAST_PART) :])
 
 
 def run_label(result: Result) -> str:
