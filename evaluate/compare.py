@@ -24,8 +24,7 @@ from evaluate.metrics import prices
 from evaluate.metrics.prices import PriceError
 from evaluate.report import tables
 from evaluate.report import text as report
-from evaluate.report.comparison import Comparison, compare
-from evaluate.report.comparison_json import as_json
+from evaluate.report.comparison import Comparison, as_json, compare
 from evaluate.verdict import inference, pairs, verdicts
 from evaluate.verdict.saving import BUDGET_TOKENS
 from utils import redact
@@ -50,12 +49,12 @@ def write(comparison: Comparison, folder: Path, formats: Sequence[str] = FORMATS
     folder.mkdir(parents=True, exist_ok=True)
     if "png" not in formats or len(formats) == 1 or len(comparison.figures) < MANY_RUNS:
         for name in formats:
-            _WRITERS[name](comparison, folder / f"compare.{name}")
+            _write(name, comparison, folder)
         return
-    with _beside(lambda: _WRITERS["png"](comparison, folder / "compare.png")):
+    with _beside(lambda: _write("png", comparison, folder)):
         for name in formats:
             if name != "png":
-                _WRITERS[name](comparison, folder / f"compare.{name}")
+                _write(name, comparison, folder)
 
 
 @contextmanager
@@ -86,27 +85,20 @@ def _beside(work: Callable[[], None]) -> Iterator[None]:
         raise OSError(failure)
 
 
-def _write_json(comparison: Comparison, path: Path) -> None:
-    store.write_json(as_json(comparison), path)
+def _write(name: str, comparison: Comparison, folder: Path) -> None:
+    path = folder / f"compare.{name}"
+    if name == "json":
+        store.write_json(as_json(comparison), path)
+    elif name == "md":
+        write_whole(path, redact.text(report.markdown(comparison)))
+    elif name == "html":
+        from evaluate.page.page import page
 
+        write_whole(path, redact.text(page(comparison)))
+    else:
+        from evaluate.report.plots import png  # matplotlib alone takes half a second
 
-def _write_markdown(comparison: Comparison, path: Path) -> None:
-    write_whole(path, redact.text(report.markdown(comparison)))
-
-
-def _write_page(comparison: Comparison, path: Path) -> None:
-    from evaluate.page.page import page
-
-    write_whole(path, redact.text(page(comparison)))
-
-
-def _write_picture(comparison: Comparison, path: Path) -> None:
-    from evaluate.report.plots import png  # matplotlib alone takes half a second
-
-    write_whole(path, png(comparison))
-
-
-_WRITERS = {"json": _write_json, "md": _write_markdown, "html": _write_page, "png": _write_picture}
+        write_whole(path, png(comparison))
 
 
 class _Parser(argparse.ArgumentParser):
@@ -198,17 +190,18 @@ def _formats(text: str) -> tuple[str, ...]:
 
 
 def _token_budget(text: str) -> float:
-    tokens = float(text)
-    if not 0 < tokens < math.inf:
-        raise argparse.ArgumentTypeError(f"got {text}, wanted a number of tokens above 0, e.g. 15e12")
-    return tokens
+    return _above_0(text, "a number of tokens above 0, e.g. 15e12")
 
 
 def _target_loss(text: str) -> float:
-    loss = float(text)
-    if not 0 < loss < math.inf:
-        raise argparse.ArgumentTypeError(f"got {text}, wanted nats per token above 0, e.g. 3.3")
-    return loss
+    return _above_0(text, "nats per token above 0, e.g. 3.3")
+
+
+def _above_0(text: str, wanted: str) -> float:
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"got {text}, wanted {wanted}")
+    return value
 
 
 if __name__ == "__main__":

@@ -3,25 +3,45 @@
     python -m evaluate.validate --bundle output.zip [more archives]
 
 The checks run in this order: names, sizes and hashes (evaluate/bundle/archive.py); each result by all rules of
-evaluate.validate and against its raw log (evaluate/bundle/raw_logs.py); each comparison against the results
-(evaluate/bundle/stored_reports.py). They find mistakes and any change made in one place. They are not a signature: only
-a second run exposes somebody who changes logs, results, report and manifest consistently. docs/bundle.md describes
-the checks.
+evaluate.validate and against its raw log (evaluate/bundle/raw_logs.py); each comparison against a new one. Every number
+of compare.json is recalculated. If this same code packed the archive, compare.md and compare.html are made again too
+and must have the same lines. compare.png depends on fonts and libraries, so only the manifest covers it.
+
+The checks find mistakes and any change made in one place. They are not a signature: only a second run exposes somebody
+who changes logs, results, report and manifest consistently. docs/bundle.md describes the checks.
 """
 
 from __future__ import annotations
 
+import json
+import math
+import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from evaluate.bundle import archive, raw_logs, stored_reports
+from evaluate.bundle import archive, raw_logs
 from evaluate.bundle.archive import UNREADABLE, Bundle
-from evaluate.checks.entries import Loaded
+from evaluate.checks.entries import Loaded, load_results
+from evaluate.metrics import prices
+from evaluate.page.page import page
+from evaluate.report.comparison import COMPARISON_VERSION, Comparison, as_json, compare
+from evaluate.report.text import markdown
+from evaluate.verdict import pairs
+from utils import redact
+from utils.housekeeping.archive_manifest import MANIFEST
+from utils.provenance.checkout import sha256_report_code
 from utils.results import store
+from utils.settings.config import ROOT
+
+SHOWN = 10
+"""Largest number of differences of one comparison that are listed; the rest is counted."""
+RELATIVE = 1e-6
+"""Relative tolerance: above any difference between libraries, below any that a report shows."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +64,11 @@ def check(path: Path) -> CheckedBundle:
             return CheckedBundle(Loaded((), ()), tuple(refusals))
         root = Path(folder) / "output"  # in a folder of its own, because load looks for probes beside it too
         faults = [*archive.disagreements(bundle), *_extract(bundle, root)]
-        loaded = stored_reports.load([root], [""])
+        loaded = _load([root], [""])
         for name, result in (*((entry.path, entry.result) for entry in loaded.entries), *_superseded(bundle, root)):
             faults += [f"{name}: {line}" for line in raw_logs.check(bundle, result)]
-        faults += stored_reports.check(bundle, root)
-        return CheckedBundle(loaded, tuple(faults), tuple(stored_reports.notes(bundle)), len(bundle.listed))
+        faults += _comparison_faults(bundle, root)
+        return CheckedBundle(loaded, tuple(faults), tuple(_notes(bundle)), len(bundle.listed))
 
 
 def _extract(bundle: Bundle, root: Path) -> Iterator[str]:
@@ -69,3 +89,159 @@ def _superseded(bundle: Bundle, root: Path) -> Iterator[tuple[Path, dict[str, An
         if store.SUPERSEDED in Path(name).parts and (root / name).exists():
             with suppress(store.ResultError):
                 yield Path(name), store.read(root / name)
+
+
+def _comparison_faults(bundle: Bundle, root: Path) -> Iterator[str]:
+    """Yield the faults of the comparisons in an archive, whose results and probes are extracted to `root`."""
+    for name in bundle.of_kind("comparison"):
+        if Path(name).name == "compare.json":
+            yield from (f"{name}: {line}" for line in _check_one(bundle, name, root))
+    for place in {str(Path(name).parent) for name in bundle.of_kind("comparison")}:
+        if _at(place, "compare.json") not in bundle.kinds:
+            yield f"{_at(place, 'compare.json')}: is missing: the comparison beside it cannot be recalculated"
+
+
+def _notes(bundle: Bundle) -> list[str]:
+    """Return one line for each check that is left out."""
+    if not bundle.of_kind("comparison") or _is_same_code(bundle):
+        return []
+    commit = bundle.manifest.get("git_commit") or "unknown"
+    return [f"packed by other code (commit {commit}): compare.md and compare.html were checked against {MANIFEST} only"]
+
+
+def _check_one(bundle: Bundle, name: str, root: Path) -> Iterator[str]:
+    try:
+        content, folders, options = _stored(bundle, name)
+        place = Path(name).parent
+        found = _load(_places(root, place, folders), folders)
+    except ValueError as error:
+        yield str(error)
+        return
+    except (*UNREADABLE, RecursionError) as error:
+        yield f"cannot be read ({error})"
+        return
+    again = compare(found, [Path(folder) for folder in folders], *options)
+    wanted = json.loads(json.dumps(as_json(again)))
+    if not _is_same_code(bundle):  # definitions name files of the code, which other code may have moved
+        content.pop("definitions", None)
+        wanted.pop("definitions")
+    differences = list(_differences("", content, wanted))
+    yield from islice(differences, SHOWN)
+    if len(differences) > SHOWN:
+        yield f"and {len(differences) - SHOWN} more"
+    if _is_same_code(bundle) and not differences:
+        yield from _pages(bundle, place, again)
+
+
+def _stored(bundle: Bundle, name: str) -> tuple[dict[str, Any], tuple[str, ...], tuple[Any, ...]]:
+    """Return the content of a compare.json, the compared folders, and the other arguments of `compare`, in order.
+
+    The folders are as named on the command line; the first is the one that holds the compare.json. Raises ValueError if
+    the file is malformed or of another version.
+    """
+    content = json.loads(bundle.archive.read(name))
+    try:
+        version = content["comparison_version"]
+        if version != COMPARISON_VERSION:
+            wanted = f"wanted {COMPARISON_VERSION}; compare again, then pack again"
+            raise ValueError(f"comparison_version: got {version!r}, {wanted}")
+        folders = tuple(str(folder) for folder in content["folders"])
+        by, band, target_loss = content["by"], float(content["band"]), content.get("target_loss")
+        if by not in pairs.BY or not folders or not 0 <= band < 1:
+            raise ValueError(f"by {by!r}, band {band!r}, folders {folders!r}: not options of a comparison")
+        target = None if target_loss is None else float(target_loss)
+        table = {} if content["price_table"] is None else prices.table_of(content["price_table"])
+        return content, folders, (by, content["baseline"], band, table, target, float(content["token_budget"]))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"is not a comparison of the suite ({type(error).__name__}: {error})") from error
+
+
+def _load(folders: Sequence[Path], names: Sequence[str]) -> Loaded:
+    """Return the results in `folders`, with each folder in their paths replaced by its entry in `names`."""
+    try:
+        found = load_results(folders)
+    except store.ResultError:  # nothing in them
+        return Loaded((), ())
+
+    def renamed(path: Path) -> Path:
+        folder, name = next(pair for pair in zip(folders, names, strict=True) if path.is_relative_to(pair[0]))
+        return Path(name) / path.relative_to(folder)
+
+    entries = [replace(entry, path=renamed(entry.path)) for entry in found.entries]
+    unreadable = [(renamed(path), error.replace(str(path), str(renamed(path)))) for path, error in found.unreadable]
+    return Loaded(tuple(entries), tuple(unreadable))
+
+
+def _places(root: Path, place: Path, folders: Sequence[str]) -> list[Path]:
+    """Return the compared folders below `root`; raise ValueError if one is not in the archive."""
+    first = Path(folders[0]).parent if folders[0].endswith(".json") else Path(folders[0])
+    found = []
+    for folder in folders:
+        inside = root / os.path.normpath(place / os.path.relpath(folder, first))
+        if not inside.is_relative_to(root) or ".." in inside.relative_to(root).parts or not inside.exists():
+            raise ValueError(f"compares {folder}, which is not in the archive: cannot be recalculated")
+        found.append(inside)
+    return found
+
+
+def _pages(bundle: Bundle, place: Path, again: Comparison) -> Iterator[str]:
+    makers: Mapping[str, Callable[[Comparison], str]] = {"compare.md": markdown, "compare.html": page}
+    for file, make in makers.items():
+        name = _at(str(place), file)
+        if name not in bundle.kinds:
+            continue
+        stored = bundle.archive.read(name).decode(errors="replace").splitlines()
+        wanted = redact.text(make(again)).splitlines()
+        for number, (one, other) in enumerate(zip(stored, wanted, strict=False), 1):
+            if one != other:
+                yield f"{name}:{number}: has {_excerpt(one, other)}, the results give {_excerpt(other, one)}"
+                break
+        else:
+            if len(stored) != len(wanted):
+                yield f"{name}: has {len(stored)} lines, the results give {len(wanted)}"
+
+
+def _differences(where: str, stored: Any, wanted: Any) -> Iterator[str]:
+    if isinstance(stored, dict) and isinstance(wanted, dict):
+        for key in sorted({*stored, *wanted}, key=str):
+            inner = f"{where}.{key}" if where else str(key)
+            if key not in wanted:
+                yield f"{inner}: does not follow from the results"
+            elif key not in stored:
+                yield f"{inner}: is missing"
+            else:
+                yield from _differences(inner, stored[key], wanted[key])
+    elif isinstance(stored, list) and isinstance(wanted, list):
+        if len(stored) != len(wanted):
+            yield f"{where}: has {len(stored)} entries, the results give {len(wanted)}"
+            return
+        for index, (one, other) in enumerate(zip(stored, wanted, strict=True)):
+            yield from _differences(f"{where}[{index}]", one, other)
+    elif not _is_same(stored, wanted):
+        yield f"{where}: has {_shown(stored)}, the results give {_shown(wanted)}"
+
+
+def _is_same(stored: Any, wanted: Any) -> bool:
+    are_numbers = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in (stored, wanted))
+    if are_numbers:
+        return math.isclose(stored, wanted, rel_tol=RELATIVE, abs_tol=1e-12)
+    return type(stored) is type(wanted) and bool(stored == wanted)
+
+
+def _is_same_code(bundle: Bundle) -> bool:
+    return bool(bundle.manifest.get("report_code_sha256") == sha256_report_code(ROOT))
+
+
+def _at(place: str, file: str) -> str:
+    return file if place == "." else f"{place}/{file}"
+
+
+def _excerpt(line: str, other: str) -> str:
+    """Return the part of `line` around its first difference from `other`."""
+    start = next((index for index, pair in enumerate(zip(line, other, strict=False)) if pair[0] != pair[1]), 0)
+    return repr(line[max(0, start - 20) : start + 40])
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 120 else f"{text[:120]}..."

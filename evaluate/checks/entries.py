@@ -7,20 +7,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from evaluate.checks import identity
+from evaluate.checks import limits
 from evaluate.checks.consistency import REJECTING_RULES, WARNING_RULES, impossible_numbers
-from evaluate.checks.limits import LIMITS, energy_has_two_sources
-from evaluate.inputs import earlier, mlperf_results
+from evaluate.inputs import earlier, mlperf_logs
 from evaluate.metrics.measured_rate import attach, load_probes
 from utils.results import store
 from utils.results.schema import Result
 
-REJECTING = (*REJECTING_RULES, *LIMITS, identity.framework_matches_layers, earlier.summary_agrees)
+REJECTING = (*REJECTING_RULES, *limits.LIMITS, earlier.summary_agrees)
 WARNING = (
     *WARNING_RULES,
-    identity.model_matches_name,
-    identity.loss_is_of_unseen_data,
-    energy_has_two_sources,
+    limits.model_matches_name,
+    limits.loss_is_of_unseen_data,
+    limits.energy_has_two_sources,
 )
 
 
@@ -86,7 +85,7 @@ def load_results(paths: Sequence[Path]) -> Loaded:
             found.append((path, earlier.read(path) if earlier.is_named(path) else store.read(path)))
         except store.ResultError as error:
             unreadable.append((path, str(error)))
-    of_mlperf, unbelievable = mlperf_results.load(paths)
+    of_mlperf, unbelievable = mlperf_logs.results_of(paths)
     found += of_mlperf
     unreadable += unbelievable
     earlier.number_runs([one for one in found if earlier.is_named(one[0])])
@@ -95,7 +94,7 @@ def load_results(paths: Sequence[Path]) -> Loaded:
         attach(result, probes)
     entries = [
         Entry(path, result, check_result(result).with_rejections(copies))
-        for (path, result), copies in zip(found, identity.copied_step_times(found), strict=True)
+        for (path, result), copies in zip(found, limits.copied_step_times(found), strict=True)
     ]
     if not entries and not unreadable:
         searched = ", ".join(str(path) for path in paths)

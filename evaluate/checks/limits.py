@@ -1,16 +1,22 @@
-"""Rules of physical limits: no more arithmetic and memory than the device has, and energy that agrees with itself.
+"""Rules of physical limits and of identity: what the device can do, and what the name of the result promises.
 
-A utilisation that a result claims for itself has to follow from the formula and the peak that are used here.
+No result has more arithmetic and memory than its device, and its energy agrees with itself. A utilisation that it
+claims for itself has to follow from the formula and the peak that are used here. The layers that ran, the shape of the
+model and the loss fit the name of the result: the name of a framework names the code that trained. A job named Megatron
+that trained a transformers model measures transformers, whichever launcher started it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
+from evaluate.checks.consistency import FLOAT32_RELATIVE
 from evaluate.inputs.earlier_names import MFU_CLAIMS, TFLOPS_CLAIMS
 from evaluate.metrics.figures import Figure
-from evaluate.metrics.metrics import device_of, flops_per_token, metrics
+from evaluate.metrics.metrics import MEMORISED_NATS, device_of, flops_per_token, last_loss, metrics
+from utils.models import UnknownModelError, get
 from utils.results.schema import Result
 
 FULL_PERCENT = 100.0
@@ -19,6 +25,14 @@ ENERGY_RELATIVE = 0.05
 CLAIM_RELATIVE = 0.02
 """A utilisation over other steps of the same run differs by less; one by another formula by more (attention counted in
 full, Llama 3.1 8B: 3.5 % at 2,048 tokens, 12.5 % at 8,192)."""
+ENOUGH_TIMES = 8
+"""This many different step times of six digits are never measured twice."""
+MEGATRON = ("mega", "nemo", "prim")
+"""Frameworks whose layers are megatron-core's, its own or TransformerEngine's."""
+_OF_TRANSFORMERS = ("forcausallm", "transformers", "huggingface", "hf_")
+_OF_MEGATRON = ("megatron", "mcore", "transformer_engine")
+_SHAPE = {"qkv_bias": "qkv_bias", "norm_eps": "norm_epsilon", "rope_base": "rope_base"}
+"""Properties that are the same in every size of a model: key of `resolved_config` and field of ModelSpec."""
 
 
 def utilisation_is_possible(result: Result) -> list[str]:
@@ -127,4 +141,55 @@ def _is_near(a: float, b: float, relative: float = CLAIM_RELATIVE) -> bool:
     return abs(a - b) <= relative * abs(b)
 
 
-LIMITS = (utilisation_is_possible, claimed_utilisation_agrees, memory_fits, energy_agrees)
+def framework_matches_layers(result: Result) -> list[str]:
+    """Return a line if the layers that trained belong to another framework than the result names."""
+    framework, layers = result["framework"], result["resolved_config"]["layer_implementation"]
+    if layers is None:
+        return []
+    others = _OF_TRANSFORMERS if framework in MEGATRON else _OF_MEGATRON if framework == "hf" else ()
+    if not any(word in layers.casefold() for word in others):
+        return []
+    return [f"framework: says {framework}, and the layers that ran are {layers}; it is another framework's result"]
+
+
+def model_matches_name(result: Result) -> list[str]:
+    """Return a line for each property in which the model that ran differs from every size of the named model."""
+    try:
+        spec = get(result["model"])
+    except UnknownModelError:
+        return []
+    ran = result["resolved_config"]
+    return [
+        f"model: {result['model']} has {key} {getattr(spec, field)}, ran {ran[key]}; it is another model"
+        for key, field in _SHAPE.items()
+        if ran[key] is not None and not math.isclose(ran[key], getattr(spec, field), rel_tol=FLOAT32_RELATIVE)
+    ]
+
+
+def loss_is_of_unseen_data(result: Result) -> list[str]:
+    """Return a line if the last losses are so small that the data must have been seen before."""
+    if result["status"] != "ok" or not result["loss_values"] or None in result["loss_values"]:
+        return []
+    last = last_loss(result)
+    if last > MEMORISED_NATS:
+        return []
+    return [f"loss: {last:.3g} nats a token at the end, under {MEMORISED_NATS}, is that of memorised data"]
+
+
+def copied_step_times(found: Sequence[tuple[Path, Result]]) -> Iterator[list[str]]:
+    """Yield for each result, in order, a line if an earlier run has the same step times to the last digit.
+
+    A copy of a file under another name is the same run and gives no line; `evaluate.report.groups` leaves it out.
+    """
+    first: dict[tuple[float, ...], tuple[Path, Result]] = {}
+    for path, result in found:
+        times = tuple(result["step_times"])
+        before_path, before = first.setdefault(times, (path, result))
+        is_other = before["run"] != result["run"] or before["provenance"]["host"] != result["provenance"]["host"]
+        if is_other and len(set(times)) >= ENOUGH_TIMES:
+            yield [f"step_times: those of {before_path.name} to the last digit; a copied run is no second run"]
+        else:
+            yield []
+
+
+LIMITS = (utilisation_is_possible, claimed_utilisation_agrees, memory_fits, energy_agrees, framework_matches_layers)

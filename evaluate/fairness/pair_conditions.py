@@ -1,8 +1,8 @@
 """Certificate items on the conditions of both sides: power cap, clocks, throttling, NUMA balancing, other work.
 
 They come from the section `conditions` of the results (train/machine/conditions.py), which results of earlier versions
-lack. Caps and clocks of different products differ by design; an item compares how far each side was held below the
-default of its own product.
+lack, and from the environment: a variable that slows a side down must not be set on one side alone. Caps and clocks of
+different products differ by design; an item compares how far each side was held below the default of its own product.
 """
 
 from __future__ import annotations
@@ -27,6 +27,47 @@ OF_MACHINE = {"cpu_governor": "cpu governor"}
 MODES = {"ecc": "ECC", "partition": "partition", "persistence": "persistence mode", "compute_mode": "compute mode"}
 
 Section = Mapping[str, Any]
+HANDICAPS = {
+    ("CUDA_LAUNCH_BLOCKING", "1"): "every kernel is waited for (CUDA C++ Programming Guide)",
+    ("HIP_LAUNCH_BLOCKING", "1"): "every kernel is waited for (HIP documentation)",
+    ("AMD_SERIALIZE_KERNEL", "1"): "each kernel waits for the one before (HIP documentation)",
+    ("AMD_SERIALIZE_KERNEL", "2"): "every kernel is waited for (HIP documentation)",
+    ("AMD_SERIALIZE_KERNEL", "3"): "every kernel is waited for (HIP documentation)",
+    ("AMD_SERIALIZE_COPY", "3"): "every copy is waited for (HIP documentation)",
+    ("HSA_ENABLE_SDMA", "0"): "copies take compute units instead of the copy engines (ROCm documentation)",
+    ("HSA_NO_SCRATCH_RECLAIM", "0"): "scratch memory is given back after each kernel; AMD's own benchmark sets 1",
+    ("NCCL_P2P_DISABLE", "1"): "GPUs exchange through the host (NCCL documentation)",
+    ("NCCL_SHM_DISABLE", "1"): "GPUs of a machine exchange through the network (NCCL documentation)",
+    ("NCCL_IB_DISABLE", "1"): "machines exchange over sockets, not InfiniBand (NCCL documentation)",
+    ("NCCL_COLLNET_ENABLE", "0"): "reductions in the network are off (NCCL documentation)",
+    ("NCCL_NET_GDR_LEVEL", "LOC"): "the network does not read GPU memory itself (NCCL documentation)",
+    ("NCCL_P2P_LEVEL", "LOC"): "GPUs exchange through the host (NCCL documentation)",
+    ("NCCL_NVLS_ENABLE", "0"): "reductions in the switch are off (NCCL documentation)",
+    ("RCCL_MSCCL_ENABLE", "0"): "RCCL's tuned collectives are off (RCCL documentation)",
+    ("RCCL_MSCCLPP_ENABLE", "0"): "RCCL's tuned collectives are off (RCCL documentation)",
+    ("NVTE_FLASH_ATTN", "0"): "TransformerEngine may not take FlashAttention",
+    ("NVTE_FUSED_ATTN", "0"): "TransformerEngine may not take fused attention",
+    ("PYTORCH_NO_CUDA_MEMORY_CACHING", "1"): "every allocation goes to the driver (PyTorch documentation)",
+    ("TORCH_DISTRIBUTED_DEBUG", "DETAIL"): "collectives are checked as they run (PyTorch documentation)",
+    ("TORCH_NCCL_BLOCKING_WAIT", "1"): "every collective is waited for (PyTorch documentation)",
+    ("NVIDIA_TF32_OVERRIDE", "1"): "32-bit matrix products are made with fewer bits (cuBLAS documentation)",
+}
+"""Effect of a variable and its value on a side: time that it costs, or work that it skips."""
+SPEED_UPS = {
+    ("PYTORCH_TUNABLEOP_ENABLED", "1"): "the fastest kernel is looked for, by shape (PyTorch documentation, TunableOp)",
+    ("TORCH_BLAS_PREFER_HIPBLASLT", "1"): "hipBLASLt is taken where there is a choice (PyTorch documentation)",
+    ("NVTE_FUSED_ATTN", "1"): "TransformerEngine may take fused attention",
+    ("NVTE_FLASH_ATTN", "1"): "TransformerEngine may take FlashAttention",
+}
+"""Means of a vendor, like its kernels and compilers: they may differ, and are shown with their effect."""
+RECIPES = {
+    ("nvd", "NCCL_NVLS_ENABLE", "0"): (
+        ("TORCH_NCCL_AVOID_RECORD_STREAMS", "1"),
+        "NVIDIA's own recipe has it (NeMo 2.3, scripts/performance), with TORCH_NCCL_AVOID_RECORD_STREAMS=1",
+    ),
+}
+"""Values that a vendor sets for speed on its platform, by platform, variable and value: another variable of the same
+recipe, and the source. Without that other variable the value does not follow the recipe; it switches a feature off."""
 
 
 @dataclass(frozen=True)
@@ -163,3 +204,48 @@ def _other_work(section: Section) -> _Condition:
 def _unknown(section: Section, key: str) -> _Condition:
     reason = section.get("reasons", {}).get(key, "unknown")
     return _Condition(NO_GPU if reason == NO_GPU else f"unknown ({reason})", None)
+
+
+def environment(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
+    """Yield an item for each environment variable that differs; one that slows a side down forbids a comparison."""
+    environments = [_merged(one["provenance"]["environment"] or {} for one in side) for side in (a, b)]
+    for name in sorted({*environments[0], *environments[1]}):
+        left, right = (environment.get(name, "not set") for environment in environments)
+        if left == right:
+            continue
+        taken = [{handicap(*_environment(one), name) for one in side} for side in (a, b)]
+        if taken[0] == taken[1] and len(taken[0]) == 1:
+            note = max(remark(*_environment(one), name) for one in (*a, *b))
+            yield Item(f"environment {name}", ALLOWED, left, right, note)
+        else:
+            note = f"{name} on one side only, where {max(taken[0] | taken[1])}"
+            yield Item(f"environment {name}", BLOCKING, left, right, note)
+
+
+def _environment(result: Result) -> tuple[str, dict[str, str]]:
+    return result["platform"], result["provenance"]["environment"] or {}
+
+
+def _merged(environments: Any) -> dict[str, str]:
+    found: dict[str, set[str]] = {}
+    for environment in environments:
+        for name, value in environment.items():
+            found.setdefault(name, set()).add(str(value))
+    return {name: " or ".join(sorted(values)) for name, values in found.items()}
+
+
+def handicap(platform: str, environment: Mapping[str, str], name: str) -> str:
+    """Return how a variable of this environment slows a platform down; empty if no such effect is known."""
+    value = environment.get(name, "")
+    return "" if _recipe(platform, environment, name) else HANDICAPS.get((name, value), "")
+
+
+def remark(platform: str, environment: Mapping[str, str], name: str) -> str:
+    """Return the note on a variable that may differ: the recipe that sets it, or its effect on speed."""
+    return _recipe(platform, environment, name) or SPEED_UPS.get((name, environment.get(name, "")), "")
+
+
+def _recipe(platform: str, environment: Mapping[str, str], name: str) -> str:
+    """Return the vendor recipe that a variable of this environment belongs to; empty if there is none."""
+    (beside, needed), source = RECIPES.get((platform, name, environment.get(name, "")), (("", ""), ""))
+    return source if source and environment.get(beside) == needed else ""

@@ -1,9 +1,65 @@
-"""A number with its unit and formula, or an unknown with its reason."""
+"""A number with its unit and formula, or an unknown with its reason; the order and names of all metrics in reports."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+NAMES = {
+    "Speed": {
+        "tokens_per_second_per_gpu": "Throughput per GPU",
+        "tokens_per_second": "Throughput",
+        "steps_per_second": "Steps",
+    },
+    "Step time": {
+        "step_time": "Mean",
+        "step_time_mean": "Mean",
+        "step_time_median": "Median",
+        "step_time_min": "Shortest",
+        "step_time_max": "Longest",
+        "step_time_std": "Standard deviation",
+        "step_time_p5": "5th percentile",
+        "step_time_p95": "95th percentile",
+        "step_time_cv": "Variation between steps",
+    },
+    "Utilisation": {
+        "model_tflops_causal": "Model rate, causal attention",
+        "model_tflops_full": "Model rate, full attention",
+        "mfu_causal": "MFU, causal attention",
+        "mfu_full": "MFU, full attention",
+        "share_of_measured_matmul": "Share of the measured matrix-multiply rate",
+    },
+    "Memory": {
+        "memory_used": "Peak memory used",
+        "micro_batch_that_would_fit": "Micro batch that would fit",
+        "capacity_bf16_training": "Largest model, BF16 training",
+        "capacity_fp8_training": "Largest model, FP8 training",
+        "capacity_bf16_weights": "Largest model, BF16 weights",
+        "capacity_fp8_weights": "Largest model, FP8 weights",
+    },
+    "Energy": {
+        "tokens_per_joule": "Tokens for a joule",
+        "tokens_per_watt_hour": "Tokens for a watt-hour",
+        "tokens_per_joule_at_board_power": "Tokens for a joule at the board's power limit",
+    },
+    "Cost and time": {
+        "tokens_per_dollar": "Tokens for the money",
+        "tokens_per_second_per_dollar_hour": "Rate for the money an hour",
+        "cost_of_1T_tokens": "Cost of 1 T tokens",
+        "cost_of_15T_tokens": "Cost of 15 T tokens",
+        "time_to_1T_tokens": "Time to 1 T tokens",
+        "time_to_15T_tokens": "Time to 15 T tokens",
+        "time_to_target_loss": "Time to the target loss",
+        "time_to_mlperf_target": "Time to MLPerf's 8B target",
+    },
+}
+OTHER = "Other"
+_NUMBER = re.compile(r"(?<![\w.,-])[1-9]\d{0,8}(?![\w]|[.,-]\d)")
+WHERE_IT_APPLIES = ("time_to_mlperf_target",)
+"""Metrics of one specific training, left out of tables if no run has a value."""
+NOT_WORKED_OUT = "not worked out: the device is not known here, or cannot do it"
 
 
 @dataclass(frozen=True)
@@ -19,6 +75,9 @@ class Figure:
         return unknown(unit, self.how) if self.value is None else Figure(function(self.value), unit, how)
 
 
+Metrics = Mapping[str, Figure]
+
+
 def unknown(unit: str, reason: str) -> Figure:
     """Return an unknown figure with its reason."""
     return Figure(None, unit, reason)
@@ -32,3 +91,46 @@ def quotient(above: Figure, below: Figure, unit: str, how: str, factor: float = 
     if above.value is None or not below.value:
         return unknown(unit, f"{below.how}: 0 {below.unit}")
     return Figure(factor * above.value / below.value, unit, how)
+
+
+def sections(runs: Sequence[Sequence[Metrics]]) -> dict[str, dict[str, str]]:
+    """Return the metrics that any run of any system has: section title -> key -> name in words."""
+    present = dict.fromkeys(key for side in runs for one in side for key in one)
+    if "step_time_mean" in present:
+        present.pop("step_time", None)
+    for key in WHERE_IT_APPLIES:
+        if not any(key in one and one[key].value is not None for side in runs for one in side):
+            present.pop(key, None)
+    named = {name: {key: text for key, text in keys.items() if key in present} for name, keys in NAMES.items()}
+    listed = {key for keys in NAMES.values() for key in keys}
+    named[OTHER] = {key: key.replace("_", " ") for key in present if key not in listed}
+    return {name: keys for name, keys in named.items() if keys}
+
+
+def combined(figures: Sequence[Figure | None]) -> Figure:
+    """Return the median over runs with all its formulas; unknown if no run has a value."""
+    known = [figure for figure in figures if figure is not None and figure.value is not None]
+    ways = _alike(figure.how for figure in known)
+    missing = _alike(
+        NOT_WORKED_OUT if figure is None else figure.how for figure in figures if figure is None or figure.value is None
+    )
+    unit = next((figure.unit for figure in (*known, *figures) if figure is not None), "")
+    if not known:
+        return Figure(None, unit, "; ".join(missing))
+    how = "; or ".join(ways)
+    if missing:
+        how += f"; unknown in {len(figures) - len(known)} of {len(figures)} runs: {'; '.join(missing)}"
+    return Figure(statistics.median(figure.value for figure in known if figure.value is not None), unit, how)
+
+
+def _alike(texts: Iterable[str]) -> list[str]:
+    """Return the distinct texts; texts that differ in whole numbers only become one with `smallest to largest`."""
+    found: dict[tuple[str, ...], list[tuple[int, ...]]] = {}
+    for text in dict.fromkeys(texts):
+        found.setdefault(tuple(_NUMBER.split(text)), []).append(tuple(map(int, _NUMBER.findall(text))))
+    merged = []
+    for (first, *words), numbers in found.items():
+        ends = [(min(column), max(column)) for column in zip(*numbers, strict=True)]
+        shown = [str(low) if low == high else f"{low} to {high}" for low, high in ends]
+        merged.append(first + "".join(number + word for number, word in zip(shown, words, strict=True)))
+    return merged

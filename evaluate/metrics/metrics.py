@@ -11,20 +11,20 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import replace
 
-from evaluate.metrics import cost_and_time, steady
+from evaluate.metrics import steady
 from evaluate.metrics.capacity import capacity, micro_batch_that_would_fit, spec_of
 from evaluate.metrics.figures import Figure, quotient, unknown
 from evaluate.metrics.measured_rate import measured_rate
-from evaluate.metrics.prices import Price
+from evaluate.metrics.prices import HOUR_SECONDS, Price, cost, time_to_loss, time_to_mlperf_target
 from utils.hardware.devices import Device, find_device
 from utils.models import FORMULA_CAUSAL, FORMULA_FULL, UnknownModelError
 from utils.results.performance import warmup_steps
 from utils.results.schema import Result
 
-HOUR_SECONDS = 3600.0
 SPREADS = {"std": "s", "cv": "%"}
 """Units of the figures that need two steps."""
 LAST_PART = 10
+"""The last loss is the mean over the last 1/LAST_PART of the steps: a single loss is mostly noise of its batch."""
 MEMORISED_NATS = 0.5
 """Nats per token. No text of a usable size is predicted this well unless the model has seen it before: a model of 8e9
 parameters reaches about 2."""
@@ -50,9 +50,9 @@ def metrics(
         **_utilisation(result, per_gpu, device),
         **_memory(result, device),
         **_energy(result, per_gpu, device),
-        **cost_and_time.cost(rate, config["num_gpus"], device, prices or {}),
-        "time_to_target_loss": cost_and_time.time_to_loss(result, target_loss),
-        "time_to_mlperf_target": cost_and_time.time_to_mlperf_target(result, rate),
+        **cost(rate, config["num_gpus"], device, prices or {}),
+        "time_to_target_loss": time_to_loss(result, target_loss),
+        "time_to_mlperf_target": time_to_mlperf_target(result, rate),
     }
 
 

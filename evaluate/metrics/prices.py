@@ -1,5 +1,6 @@
-"""Prices of GPU hours from evaluate/prices.json, or from a file of the same form that the user names.
+"""Cost and time of a training: money and days for a number of tokens, time to a loss and to MLPerf's quality target.
 
+Prices of GPU hours come from evaluate/prices.json, or from a file of the same form that the user names.
 Prices are third-party prices of one day, and change by more than most differences between GPUs. Every figure that uses
 a price names its date and source, and is shown with the price SENSITIVITY higher and lower.
 """
@@ -8,13 +9,26 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from evaluate.metrics.figures import Figure, unknown
+from utils.hardware.devices import Device
+from utils.results.schema import Result
+
 PRICES_PATH = Path(__file__).parents[1] / "prices.json"
 SENSITIVITY = 0.25
+TOKEN_BUDGETS = {"1T": 1e12, "15T": 15e12}
+MLPERF_SAMPLES = {16: 161_109, 32: 178_859, 64: 226_645, 96: 278_640, 128: 344_747}
+"""Mean number of samples of 8,192 tokens to a log perplexity of 3.3, by global batch size: reference convergence points
+of llama31_8b, MLPerf Training v5.1, BF16, 20 runs each (mlcommons/logging, rcps_llama31_8b.json)."""
+MLPERF_SEQUENCE_LENGTH = 8192
+LOSS_WINDOW = 10
+"""Steps whose mean is the loss at a step; the loss of a single step is mostly noise of its batch."""
+HOUR_SECONDS, DAY_SECONDS = 3600.0, 86_400.0
 
 
 class PriceError(ValueError):
@@ -66,3 +80,54 @@ def _price(name: str, entry: dict[str, Any], currency: str) -> Price:
     if isinstance(amount, bool) or not isinstance(amount, (int, float)) or not 0 < amount < math.inf:
         raise ValueError(f"price of {name}: got {amount!r}, wanted a number above 0")
     return Price(float(amount), currency, str(entry["date"]), str(entry["source"]))
+
+
+def cost(tokens_per_second: float, gpus: int, device: Device | None, prices: Mapping[str, Price]) -> dict[str, Figure]:
+    """Return days and money for TOKEN_BUDGETS on `gpus` GPUs; money is unknown if the table has no price."""
+    found = {}
+    for name, count in TOKEN_BUDGETS.items():
+        how = f"{name} tokens / tokens/s, on {gpus} device{'' if gpus == 1 else 's'}"
+        found[f"time_to_{name}_tokens"] = Figure(count / tokens_per_second / DAY_SECONDS, "days", how)
+    price = prices.get(device.name) if device else None
+    if price is None:
+        reason = f"no price of {device.name if device else 'this device'} in the table; pass one with --prices"
+        return found | {
+            "tokens_per_dollar": unknown("tokens/USD", reason),
+            "tokens_per_second_per_dollar_hour": unknown("tokens/s for USD/h", reason),
+            **{f"cost_of_{name}_tokens": unknown("USD", reason) for name in TOKEN_BUDGETS},
+        }
+    a_second = price.amount * gpus / HOUR_SECONDS
+    how = f"{price}; {SENSITIVITY:.0%} more or less of the price is as much of the cost"
+    found["tokens_per_dollar"] = Figure(tokens_per_second / a_second, f"tokens/{price.currency}", how)
+    rate = tokens_per_second / (price.amount * gpus)
+    found["tokens_per_second_per_dollar_hour"] = Figure(rate, f"tokens/s for {price.currency}/h", how)
+    for name, count in TOKEN_BUDGETS.items():
+        found[f"cost_of_{name}_tokens"] = Figure(count / tokens_per_second * a_second, price.currency, how)
+    return found
+
+
+def time_to_loss(result: Result, target: float | None) -> Figure:
+    """Return the seconds until the loss of this run came down to `target`; unknown if it never did."""
+    if target is None:
+        return unknown("s", "no target was named: pass one with --target-loss")
+    losses, times = result["loss_values"], result["step_times"]
+    if None in losses:
+        return unknown("s", "the result does not hold its losses")
+    for end in range(LOSS_WINDOW, len(losses) + 1):
+        window = losses[end - LOSS_WINDOW : end]
+        if None not in window and statistics.fmean(window) <= target:
+            how = f"until the mean loss of {LOSS_WINDOW} steps is {target:g}, at step {end}"
+            return Figure(math.fsum(times[:end]), "s", how)
+    return unknown("s", f"the mean loss of {LOSS_WINDOW} steps never came to {target:g}")
+
+
+def time_to_mlperf_target(result: Result, tokens_per_second: float) -> Figure:
+    """Return the minutes to MLPerf's quality target at this rate; unknown if no convergence point fits the run."""
+    config = result["training_config"]
+    samples = MLPERF_SAMPLES.get(config["global_batch_size"])
+    work = (result["model"], result["model_size"], config["sequence_length"], config["precision"])
+    if work != ("llama", "full", MLPERF_SEQUENCE_LENGTH, "bf16") or not samples:
+        sizes = ", ".join(map(str, MLPERF_SAMPLES))
+        return unknown("min", f"its convergence points are of Llama 3.1 8B in bf16, SL 8192, GBS {sizes}")
+    how = f"{samples:,} samples to a log perplexity of 3.3 at this GBS (MLPerf Training v5.1, C4) / samples a second"
+    return Figure(samples * MLPERF_SEQUENCE_LENGTH / tokens_per_second / 60, "min", how)

@@ -8,25 +8,32 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from evaluate.metrics.metric_table import Metrics
-from evaluate.page.embedded import MOST_SAMPLES, embedded, samples_a_curve
-from evaluate.page.metrics_table import metrics_table, with_range
+from evaluate.checks.entries import Entry
+from evaluate.metrics.figures import Figure, Metrics, combined, sections
 from evaluate.page.verdict_cards import FULL_CERTIFICATES, cards, certificates, tally
 from evaluate.report import scaling, text
 from evaluate.report.comparison import Comparison
-from evaluate.report.groups import Group, Row, ratios
+from evaluate.report.groups import Group, Row, ratios, run_label
 from evaluate.report.notes import notes
 from evaluate.report.tables import plain
+from evaluate.report.text import number
 
 ASSETS = Path(__file__).with_name("assets")
 SCRIPTS = ("curves.js", "chart.js", "view.js", "page.js")
+MOST_SAMPLES = 200_000
+"""Largest number of samples of all curves: about 3 MB of text, which a browser opens and draws without a pause."""
+FEWEST_SAMPLES = 40
+"""Least number of samples that are kept of a longer curve, even if the total is then above MOST_SAMPLES."""
+CURVES = {"step_time_seconds": "step_times", "loss_nats_per_token": "loss_values"}
+MOST_SYSTEMS = 24
+"""Largest number of systems in the table; compare.json has all."""
 
 
 def environment() -> Environment:
@@ -131,3 +138,126 @@ def _about_curves(is_thinned: bool) -> str:
         lines += "of steps the smallest and the largest value are kept, and the nearest one kept is read out. The "
         lines += "result files have all."
     return lines
+
+
+def embedded(comparison: Comparison) -> dict[str, Any]:
+    """Return the data for the page, and for the file that its download button saves."""
+    most = samples_a_curve(comparison)
+    return {
+        "by": comparison.by,
+        "band": comparison.band,
+        "target_loss": comparison.target_loss,
+        "verdicts": [judged.as_json() for judged in comparison.judged],
+        "samples_kept_per_curve": most,
+        "groups": [_embedded_group(group, comparison.figures, most) for group in comparison.groups],
+    }
+
+
+def samples_a_curve(comparison: Comparison) -> int | None:
+    """Return the number of samples to keep of each curve; None to keep all."""
+    runs = [entry for group in comparison.groups for entry in group.counted]
+    most = max(FEWEST_SAMPLES, MOST_SAMPLES // max(1, len(CURVES) * len(runs)))
+    return most if any(len(entry.result["steps"]) > most for entry in runs) else None
+
+
+def thinned(steps: Sequence[int], values: Sequence[float | None], most: int | None) -> dict[str, list[Any]]:
+    """Return at most `most` samples (None: all): the smallest and the largest of each stretch of steps, in order.
+
+    Extremes survive, so a single slow step stays visible. Unknown values are left out.
+    """
+    known = [(step, value) for step, value in zip(steps, values, strict=True) if value is not None]
+    if most is not None and len(known) > most:
+        stretches = max(1, most // 2)
+        ends = [len(known) * number // stretches for number in range(stretches + 1)]
+        parts = [known[start:end] for start, end in zip(ends, ends[1:], strict=False)]
+        kept = [sorted({min(part, key=lambda s: s[1]), max(part, key=lambda s: s[1])}) for part in parts]
+        known = [sample for part in kept for sample in part]
+    return {"step": [step for step, _ in known], "value": [float(f"{value:.6g}") for _, value in known]}
+
+
+def _embedded_group(group: Group, metrics: Mapping[int, Metrics], most: int | None) -> dict[str, Any]:
+    return {
+        "title": group.key.title,
+        "setting": group.key.setting,
+        "rows": [_embedded_row(row, metrics, most) for row in group.rows if row.counted],
+    }
+
+
+def _embedded_row(row: Row, metrics: Mapping[int, Metrics], most: int | None) -> dict[str, Any]:
+    return {
+        "letter": row.letter,
+        "name": row.name,
+        "device": row.device,
+        "platform": row.key.platform,
+        "framework": row.key.framework,
+        "runs": [_embedded_run(entry, metrics[id(entry)], most) for entry in row.counted],
+    }
+
+
+def _embedded_run(entry: Entry, found: Metrics, most: int | None) -> dict[str, Any]:
+    result = entry.result
+    return {
+        "label": run_label(result),
+        "file": plain(entry.path),
+        "first_steps_left_out": result["performance_metrics"]["warmup_steps_excluded"],
+        "metrics": {name: {"value": figure.value, "unit": figure.unit} for name, figure in found.items()},
+        **{name: thinned(result["steps"], result[key], most) for name, key in CURVES.items()},
+    }
+
+
+def metrics_table(group: Group, found: Mapping[int, Metrics]) -> dict[str, Any] | None:
+    """Return hint, columns and sections of the table; `found` has the metrics of each counted entry by its `id()`.
+
+    Returns None if no result of the group counts.
+    """
+    rows = [row for row in group.rows if row.counted]
+    if not rows:
+        return None
+    shown = rows[:MOST_SYSTEMS]
+    runs = [[found[id(entry)] for entry in row.counted] for row in shown]
+    hint = "Median over the runs (smallest to largest run). Point at a figure or go to it with Tab and the arrow keys: "
+    hint += "it says by which formula and from which source it comes, or why it is unknown."
+    if len(rows) > len(shown):
+        hint += f" The first {MOST_SYSTEMS} of {len(rows)} systems are shown."
+    parts = [
+        {"name": name, "metrics": [_metric(key, text, shown, runs) for key, text in keys.items()]}
+        for name, keys in sections(runs).items()
+    ]
+    return {"hint": hint, "columns": shown, "sections": parts}
+
+
+def with_range(middle: float, values: Sequence[float]) -> Markup | str:
+    """Return `middle` followed by a small `(smallest-largest)`, which is left out if all values print alike."""
+    spread = _range(values)
+    return Markup("{}<small> {}</small>").format(number(middle), spread) if spread else number(middle)
+
+
+def _range(values: Sequence[float]) -> str:
+    low, high = number(min(values)), number(max(values))
+    return "" if low == high else f"({low}\u2013{high})"
+
+
+def _metric(key: str, name: str, rows: Sequence[Row], runs: Sequence[Sequence[Metrics]]) -> dict[str, Any]:
+    figures = [[one.get(key) for one in side] for side in runs]
+    unit = next((f.unit for side in figures for f in side if f is not None and f.unit), "")
+    cells = [_cell(f"{name}, {row.name}", side) for row, side in zip(rows, figures, strict=True)]
+    return {"name": name, "unit": unit, "cells": cells}
+
+
+def _cell(label: str, figures: Sequence[Figure | None]) -> dict[str, Any]:
+    found = combined(figures)
+    if found.value is None:
+        return {
+            "value": "unknown",
+            "kind": "figure unknown",
+            "how": found.how,
+            "label": f"{label}: unknown {found.unit}",
+        }
+    known = [figure.value for figure in figures if figure is not None and figure.value is not None]
+    text = " ".join(filter(None, (number(found.value), _range(known))))
+    return {
+        "value": with_range(found.value, known),
+        "kind": "figure",
+        "how": found.how,
+        "label": f"{label}: {text} {found.unit}",
+    }

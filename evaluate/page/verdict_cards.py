@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from evaluate.fairness.items import ALLOWED, BLOCKING, SAME, UNKNOWN, Item
-from evaluate.report.axis import MARGIN, WIDTH, Axis, axis_of, ticks
+from evaluate.report.forest_plot import MARGIN, WIDTH, Axis, axis_of, ticks
 from evaluate.report.text import evidence, pair_title, verdict_word
 from evaluate.verdict.inference import FASTER, SLOWER, TIE, Estimate
 from evaluate.verdict.verdicts import NOT_COMPARABLE, Judged, times

@@ -1,22 +1,48 @@
-"""A comparison of results: groups of comparable runs, a verdict on each pair, and the metrics of each run."""
+"""A comparison of results: groups of comparable runs, a verdict on each pair, and the metrics of each run.
+
+In compare.json every number has its inputs: `definitions` gives the formula and the source key of each kind of number.
+Metrics carry their own formula (`how`); where a value is unknown it is null, and `how` gives the reason.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from evaluate.checks.entries import Entry, Loaded
 from evaluate.metrics import prices
-from evaluate.metrics.metric_table import Metrics
+from evaluate.metrics.figures import Figure, Metrics, combined
 from evaluate.metrics.metrics import metrics
 from evaluate.metrics.prices import Price
-from evaluate.report.grouping import grouped
-from evaluate.report.groups import Group
+from evaluate.report.groups import Group, Row, Spread, grouped, ratios
+from evaluate.report.notes import notes
+from evaluate.report.scaling import scaling
 from evaluate.report.tables import plain
 from evaluate.verdict import inference, pairs, verdicts
 from evaluate.verdict.saving import BUDGET_TOKENS, saving
 from evaluate.verdict.verdicts import Judged
+
+COMPARISON_VERSION = 3
+DEFINITIONS = {
+    "verdicts.ratio": "tokens/s/GPU of b over a: exp(mean of ln(b) - mean of ln(a)), over runs of one machine, or over "
+    "machines where both sides have several; the runs and their steady steps are in verdicts.inputs",
+    "verdicts.interval": "Welch's interval on the logarithm, degrees of freedom of Satterthwaite; blocks of steps "
+    "where a side has one run (evaluate/verdict/inference.py)",
+    "verdicts.p_value": "two-sided, of no difference, before Holm's correction; adjusted_p_value: after it",
+    "verdicts.inputs.tokens_per_second_per_gpu": "global_batch_size x sequence_length / num_gpus of training_config x "
+    "steady steps / sum of their step_times",
+    "groups.rows.tokens_per_second_per_gpu": "performance_metrics.tokens_per_second_per_gpu of each counted result",
+    "groups.rows.step_time_seconds": "mean of step_times behind warmup_steps_excluded, of each counted result",
+    "groups.rows.peak_memory_allocated_gb": "memory_metrics.peak_memory_allocated_gb of each counted result",
+    "groups.rows.first_loss": "loss_values of step 1, nats per token",
+    "groups.rows.last_loss": "mean of loss_values over the last tenth of the steps, nats per token",
+    "groups.rows.metrics": "median over the counted runs (`runs`, in the order of the counted results) of what "
+    "evaluate/metrics/metrics.py makes of each; `how` is the formula with its sources, or why the value is null",
+    "scaling.efficiency": "mean tokens_per_second_per_gpu over that of base_gpus on one node, same global batch",
+    "groups.ratios": "mean tokens/s/GPU of row over that of base; min, max: of one run over one run",
+}
 
 
 @dataclass(frozen=True)
@@ -101,3 +127,78 @@ def compare(
         table,
         token_budget,
     )
+
+
+def as_json(comparison: Comparison) -> dict[str, Any]:
+    """Return the content of compare.json. The ratio of a verdict is b over a."""
+    return {
+        "comparison_version": COMPARISON_VERSION,
+        "by": comparison.by,
+        "baseline": comparison.baseline,
+        "band": comparison.band,
+        "confidence": inference.CONFIDENCE,
+        "target_loss": comparison.target_loss,
+        "token_budget": comparison.token_budget,
+        "price_table": prices.as_json(comparison.price_table),
+        "verdicts": [judged.as_json() for judged in comparison.judged],
+        "definitions": DEFINITIONS,
+        **({"scaling": [one.as_json() for one in scaling(comparison.groups)]} if comparison.by == "nodes" else {}),
+        "folders": [str(folder) for folder in comparison.folders],
+        "groups": [_group(comparison, group) for group in comparison.groups],
+        "copies": [{"file": str(copy.path), "same_as": str(first.path)} for copy, first in comparison.copies],
+        "unreadable": [{"file": str(path), "reason": error} for path, error in comparison.unreadable],
+    }
+
+
+def _group(comparison: Comparison, group: Group) -> dict[str, Any]:
+    return {
+        "key": group.key._asdict(),
+        "rows": [_row(comparison, row) for row in group.rows],
+        "ratios": [
+            {"row": r.row.letter, "base": r.base.letter, "mean": r.value, "min": r.low, "max": r.high}
+            for r in ratios(group)
+        ],
+        "notes": notes(group),
+    }
+
+
+def _row(comparison: Comparison, row: Row) -> dict[str, Any]:
+    found = [comparison.figures[id(entry)] for entry in row.counted]
+    names = dict.fromkeys(name for one in found for name in one)
+    return {
+        "letter": row.letter,
+        **row.key._asdict(),
+        "runs_counted": len(row.counted),
+        "runs_found": len(row.entries),
+        "tokens_per_second_per_gpu": _spread(row.throughput),
+        "step_time_seconds": _spread(row.step_time),
+        "peak_memory_allocated_gb": _spread(row.memory),
+        "first_loss": _spread(row.first_loss),
+        "last_loss": _spread(row.last_loss),
+        "metrics": {name: _metric([one.get(name) for one in found]) for name in names},
+        "results": [_entry(entry) for entry in row.entries],
+    }
+
+
+def _spread(spread: Spread | None) -> dict[str, Any] | None:
+    if spread is None:
+        return None
+    summary = {"mean": spread.mean, "median": spread.median, "min": spread.low, "max": spread.high}
+    return summary | {"runs": list(spread.values)}
+
+
+def _metric(figures: Sequence[Figure | None]) -> dict[str, Any]:
+    return vars(combined(figures)) | {"runs": [figure.value if figure else None for figure in figures]}
+
+
+def _entry(entry: Entry) -> dict[str, Any]:
+    return {
+        "file": str(entry.path),
+        "run": entry.result["run"],
+        "attempt": entry.result["attempt"],
+        "status": entry.result["status"],
+        "reason": entry.result["reason"],
+        "is_counted": entry.is_counted,
+        "rejections": list(entry.findings.rejections),
+        "warnings": list(entry.findings.warnings),
+    }

@@ -1,27 +1,81 @@
 """The forest plot of compare.png: the ratio of each verdict with its interval on one axis, the band shaded.
 
-The axis (evaluate/report/axis.py) is the one of the verdict cards in compare.html.
+The verdict cards of compare.html have the same logarithmic axis of ratios.
 """
 
 from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-
-from evaluate.report.axis import Axis, axis_of, ticks
 from evaluate.report.tables import plain
-from evaluate.verdict.inference import TIE
+from evaluate.verdict.inference import TIE, Estimate
 from evaluate.verdict.verdicts import NOT_COMPARABLE, Judged, times
 
+WIDTH, MARGIN = 400, 16
+"""Width and side margins of a drawing, in its own units."""
+LEAST_SPAN = math.log(1.12)
+"""Least reach of the axis on each side of 1, as a logarithm: noise must not look like a difference."""
+LARGEST_SPAN = math.log(32)
+"""Largest reach; an interval that goes further ends in an arrow."""
+TICKS = (0.05, 0.1, 0.2, 0.5, 0.67, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 5.0, 10.0, 20.0)
+FINE_TICKS = (0.9, 0.95, 1.0, 1.05, 1.1)
+TICK_ROOM = 34
+"""Least distance of two labels, in units of the drawing."""
 MOST_VERDICTS = 40
 """Largest number of lines that is still readable in a picture; compare.md and compare.json have all verdicts."""
 ROW_HEIGHT, FOOTING = 0.36, 0.55
 """Inches of one verdict, and of the axis below all of them."""
 NAME_CHARACTERS, REASON_CHARACTERS, REASON_LINES = 76, 88, 2
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A logarithmic axis of ratios from `low` to `high` (natural logarithms).
+
+    `band` is the largest relative difference that counts as none.
+    """
+
+    low: float
+    high: float
+    band: float
+
+    def place(self, ratio: float) -> float:
+        """Return the x coordinate of a ratio, clipped to the drawing."""
+        share = (math.log(ratio) - self.low) / (self.high - self.low)
+        return MARGIN + min(1.0, max(0.0, share)) * (WIDTH - 2 * MARGIN)
+
+    def holds(self, ratio: float) -> bool:
+        """Return whether a ratio lies on the axis."""
+        return self.low <= math.log(ratio) <= self.high
+
+
+def axis_of(estimates: Iterable[Estimate], band: float) -> Axis:
+    """Return one axis that covers all estimates; it always includes 1 and the band."""
+    found = list(estimates)
+    low = min([-LEAST_SPAN, -math.log1p(band), *(_log(one.low) for one in found)])
+    high = max([LEAST_SPAN, math.log1p(band), *(_log(one.high) for one in found)])
+    room = 0.06 * (high - low)
+    return Axis(max(low - room, -LARGEST_SPAN), min(high + room, LARGEST_SPAN), band)
+
+
+def ticks(axis: Axis) -> list[float]:
+    """Return the ratios to mark on an axis, 1 first, with room for a label at each."""
+    is_narrow = max(-axis.low, axis.high) < math.log(1.3)
+    candidates = [tick for tick in (FINE_TICKS if is_narrow else TICKS) if axis.holds(tick)]
+    candidates.sort(key=lambda tick: (tick != 1, -abs(math.log(tick))))
+    taken: list[float] = []
+    for tick in candidates:
+        if all(abs(axis.place(tick) - axis.place(other)) >= TICK_ROOM for other in taken):
+            taken.append(tick)
+    return taken
+
+
+def _log(ratio: float) -> float:
+    return math.log(ratio) if 0 < ratio < math.inf else math.copysign(LARGEST_SPAN, ratio - 1)
 
 
 def height(judged: Sequence[Judged]) -> float:
@@ -31,6 +85,8 @@ def height(judged: Sequence[Judged]) -> float:
 
 def draw(axes: Any, judged: Sequence[Judged], band: float, colours: Sequence[str], ink: str) -> None:
     """Draw the verdicts from top to bottom, each in the colour of its second side."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator  # compare.html needs the axis alone
+
     shown = judged[:MOST_VERDICTS]
     axis = axis_of([one.estimate for one in shown if one.estimate], band)
     axes.set_xlim(axis.low, axis.high)

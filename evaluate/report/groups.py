@@ -1,26 +1,27 @@
 """Groups of comparable results, a row for each system in a group, spreads and ratios.
 
-The unit of every spread is the run (one start of the process), not the step. `evaluate/report/grouping.py` sorts
-results into groups.
+The unit of every spread is the run (one start of the process), not the step. Model, size, method, sequence length,
+global batch, precision and data are never mixed: each combination is a group.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from string import ascii_uppercase
+from typing import Any, NamedTuple, TypeVar
 
 from evaluate.checks.entries import Entry
+from evaluate.metrics import metrics
 from evaluate.metrics.steady import steady_step_times
 from evaluate.report.tables import plain
 from utils.results.schema import Result
 
 ENOUGH_RUNS = 5
 """With fewer runs, the smallest and the largest predict little about the next one."""
-LAST_PART = 10
-"""The last loss is the mean over the last 1/LAST_PART of the steps: a single loss is mostly noise of its batch."""
+_Key = TypeVar("_Key", bound=tuple[Any, ...])
 
 
 class GroupKey(NamedTuple):
@@ -87,6 +88,12 @@ class Spread:
         return max(self.values)
 
 
+def known_spread(values: Iterable[float | None]) -> Spread | None:
+    """Return the spread of the known values; None if there is none."""
+    known = tuple(float(value) for value in values if value is not None)
+    return Spread(known) if known else None
+
+
 @dataclass(eq=False)
 class Row:
     """One system of a group with all its results, counted or not; its figures are cached, so it must not change."""
@@ -114,49 +121,39 @@ class Row:
         """Results that enter averages."""
         return [entry for entry in self.entries if entry.is_counted]
 
-    def _spread(self, section: str, key: str) -> Spread | None:
-        """Return the spread of a measured value over the counted runs; None if no run has it."""
-        values = [entry.result[section][key] for entry in self.counted]
-        known = tuple(float(value) for value in values if value is not None)
-        return Spread(known) if known else None
-
     @cached_property
     def throughput(self) -> Spread | None:
         """tokens/s per GPU of each run (per rank on a machine without GPUs)."""
-        return self._spread("performance_metrics", "tokens_per_second_per_gpu")
+        return known_spread(e.result["performance_metrics"]["tokens_per_second_per_gpu"] for e in self.counted)
 
     @cached_property
     def step_time(self) -> Spread | None:
         """Mean steady step time of each run in seconds, from the raw samples."""
-        means = tuple(statistics.fmean(steady_step_times(entry.result)) for entry in self.counted)
-        return Spread(means) if means else None
+        return known_spread(statistics.fmean(steady_step_times(entry.result)) for entry in self.counted)
 
     @cached_property
     def memory(self) -> Spread | None:
         """Peak allocated memory of each run in GB, of the largest rank."""
-        return self._spread("memory_metrics", "peak_memory_allocated_gb")
+        return known_spread(e.result["memory_metrics"]["peak_memory_allocated_gb"] for e in self.counted)
 
     @cached_property
     def first_loss(self) -> Spread | None:
         """Loss of the first step of each run, nats per token."""
-        losses = tuple(values[0] for values in self._losses())
-        return Spread(losses) if losses else None
+        return known_spread(result["loss_values"][0] for result in self._with_losses())
 
     @cached_property
     def last_loss(self) -> Spread | None:
         """Mean loss over the last tenth of the steps of each run, nats per token."""
-        losses = tuple(_tail_mean(values) for values in self._losses())
-        return Spread(losses) if losses else None
+        return known_spread(map(metrics.last_loss, self._with_losses()))
 
     @property
     def spreads(self) -> tuple[Spread | None, ...]:
         """Throughput, step time, memory, first and last loss, in the order of the table of a group."""
         return self.throughput, self.step_time, self.memory, self.first_loss, self.last_loss
 
-    def _losses(self) -> list[list[float]]:
-        """Return the losses of each counted run that has all of them; a result of an earlier format may have none."""
-        curves = [entry.result["loss_values"] for entry in self.counted]
-        return [values for values in curves if None not in values]
+    def _with_losses(self) -> list[Result]:
+        """Return the counted runs that have all of their losses; a result of an earlier format may have none."""
+        return [entry.result for entry in self.counted if None not in entry.result["loss_values"]]
 
 
 @dataclass(eq=False)
@@ -215,10 +212,98 @@ def ratios(group: Group) -> list[Ratio]:
     ]
 
 
-def _tail_mean(losses: Sequence[float]) -> float:
-    return statistics.fmean(losses[-max(1, len(losses) // LAST_PART) :])
-
-
 def run_label(result: Result) -> str:
     """Return `run 3`, or `run 3, attempt 2` if the run was repeated."""
     return f"run {result['run']}" + (f", attempt {result['attempt']}" if result["attempt"] > 1 else "")
+
+
+def grouped(entries: Iterable[Entry]) -> tuple[list[Group], list[tuple[Entry, Entry]]]:
+    """Return the sorted groups, and the copies: each entry whose content repeats an earlier one, with that one.
+
+    A copy is not a second measurement and does not count. A result that failed before it recorded its data, device or
+    host joins the only group and row that match it. If several match, it forms its own.
+    """
+    unique, copies = _without_copies(entries)
+    groups = []
+    for key, members in sorted(_by_key(unique, _group_key).items(), key=lambda item: str(item[0])):
+        rows = [Row(row_key, found) for row_key, found in _by_key(members, _row_key).items()]
+        rows.sort(key=lambda row: str(row.key))
+        for number, row in enumerate(rows):
+            row.letter = _letter(number)
+        _distinguish(rows)
+        groups.append(Group(key, rows))
+    return groups, copies
+
+
+def _group_key(entry: Entry) -> GroupKey:
+    result, config = entry.result, entry.result["training_config"]
+    dataset = result["fingerprint"]["dataset_bin_sha256"]
+    if dataset is None and result["status"] == "ok":
+        dataset = (
+            f"unknown ({result['platform']}/{result['framework']} on {result['provenance']['host'] or 'unknown host'})"
+        )
+    return GroupKey(
+        result["model"],
+        result["model_size"],
+        result["method"],
+        config["sequence_length"],
+        config["global_batch_size"],
+        config["precision"],
+        dataset,
+    )
+
+
+def _row_key(entry: Entry) -> RowKey:
+    result, config = entry.result, entry.result["training_config"]
+    unit = "rank" if result["platform"] == "cpu" else "GPU"
+    count = f"{config['num_gpus']} {unit}{'' if config['num_gpus'] == 1 else 's'}"
+    split = ", ".join(f"{name.upper()} {config[name]}" for name in ("dp", "tp", "pp", "cp"))
+    layout = f"{count}, MBS {config['micro_batch_size']}, {split}"
+    host = result["provenance"]["host"]
+    return RowKey(
+        result["platform"], result["framework"], result["gpu_info"]["device_name"], layout, result["label"], host
+    )
+
+
+def _by_key(entries: Sequence[Entry], key_of: Callable[[Entry], _Key]) -> dict[_Key, list[Entry]]:
+    keys = {key_of(entry) for entry in entries}
+    found: dict[_Key, list[Entry]] = {}
+    for entry in entries:
+        key = key_of(entry)
+        # Only a result that is not ok may join others on incomplete evidence: it enters no average.
+        if None in key and entry.result["status"] != "ok":
+            complete = [k for k in keys if None not in k]
+            homes = [k for k in complete if all(a is None or a == b for a, b in zip(key, k, strict=True))]
+            key = homes[0] if len(homes) == 1 else key
+        found.setdefault(key, []).append(entry)
+    return found
+
+
+def _without_copies(entries: Iterable[Entry]) -> tuple[list[Entry], list[tuple[Entry, Entry]]]:
+    """Return the entries of distinct content, and each further entry with the first of the same content."""
+    unique, copies = [], []
+    alike: dict[tuple[Any, ...], list[Entry]] = {}
+    for entry in entries:
+        same_samples = alike.setdefault((entry.result["run"], *entry.result["step_times"]), [])
+        first = next((other for other in same_samples if other.result == entry.result), None)
+        if first is not None:
+            copies.append((entry, first))
+        else:
+            same_samples.append(entry)
+            unique.append(entry)
+    return unique, copies
+
+
+def _distinguish(rows: Sequence[Row]) -> None:
+    """Set the detail of each row to the properties that not all rows share."""
+    for name, words in (("host", "host {}"), ("label", "label {}"), ("layout", "{}")):
+        values = {getattr(row.key, name) for row in rows}
+        if len(values) > 1:
+            for row in rows:
+                text = plain(words.format(getattr(row.key, name) or "none"))
+                row.detail = f"{row.detail}, {text}" if row.detail else text
+
+
+def _letter(number: int) -> str:
+    prefix, last = divmod(number, len(ascii_uppercase))
+    return (_letter(prefix - 1) if prefix else "") + ascii_uppercase[last]

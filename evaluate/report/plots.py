@@ -19,11 +19,11 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from evaluate.metrics.metric_table import Metrics
+from evaluate.metrics.figures import Metrics
 from evaluate.metrics.steady import steady_step_times
 from evaluate.report import forest_plot
 from evaluate.report.comparison import Comparison
-from evaluate.report.groups import ENOUGH_RUNS, Group, Row, Spread, run_label
+from evaluate.report.groups import ENOUGH_RUNS, Group, Row, Spread, known_spread, run_label
 from evaluate.report.tables import plain
 from evaluate.report.text import spread_text
 
@@ -134,8 +134,7 @@ def _draw_group(figure: Figure, group: Group, figures: Mapping[int, Metrics], to
 def utilisation(row: Row, figures: Mapping[int, Metrics]) -> Spread | None:
     """Return the MFU of the counted runs in percent; None if the peak of the device is unknown."""
     known = (figures[id(entry)].get("mfu_causal") for entry in row.counted)
-    values = tuple(figure.value for figure in known if figure is not None and figure.value is not None)
-    return Spread(values) if values else None
+    return known_spread(figure.value for figure in known if figure is not None)
 
 
 def _bar_panel(axes: Any, rows: Sequence[Row], spread_of: Callable[[Row], Spread | None]) -> None:

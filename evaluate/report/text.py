@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
 from evaluate.fairness.items import SAME
-from evaluate.metrics.metric_table import Metrics, combined, sections
+from evaluate.metrics.figures import Metrics, combined, sections
 from evaluate.report import scaling
 from evaluate.report.comparison import Comparison
 from evaluate.report.groups import Group, Ratio, Row, Spread, ratios, run_label

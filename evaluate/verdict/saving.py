@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evaluate.checks.entries import Entry
-from evaluate.metrics.figures import Figure, unknown
-from evaluate.metrics.metric_table import Metrics, combined
+from evaluate.metrics.figures import Figure, Metrics, combined, unknown
 from evaluate.metrics.prices import SENSITIVITY
 from evaluate.verdict.pairs import Pair
 

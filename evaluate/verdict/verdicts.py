@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from evaluate.checks.entries import Entry
-from evaluate.fairness.certificate import Certificate, certificate
-from evaluate.fairness.items import ALLOWED, BLOCKING
+from evaluate.fairness.certificate import certificate
+from evaluate.fairness.items import ALLOWED, BLOCKING, Item
 from evaluate.metrics import steady
 from evaluate.metrics.metrics import step_times
 from evaluate.metrics.published import Tuning, tuning
@@ -34,7 +34,7 @@ class Judged:
     pair: Pair
     word: str
     reasons: tuple[str, ...]
-    certificate: Certificate | None
+    certificate: tuple[Item, ...] | None
     estimate: inference.Estimate | None
     remarks: tuple[str, ...] = ()
     """Observations on the runs that do not forbid a comparison."""
@@ -152,8 +152,8 @@ def _estimated(pair: Pair, by: str, band: float) -> Judged:
     found = _relaxed(certificate(*pair.counted), by)
     tunings = tuple(map(tuning, pair.counted)) if pair.method == BEST else ()
     refused = Judged(pair, NOT_COMPARABLE, (), found, None, tunings=tunings)
-    if not found.is_comparable:
-        return replace(refused, reasons=tuple(item.sentence for item in found.blocking))
+    if blocking := tuple(item.sentence for item in found if item.state == BLOCKING):
+        return replace(refused, reasons=blocking)
     try:
         estimate = _estimate(pair)
     except ValueError as error:
@@ -183,13 +183,11 @@ def _missing(pair: Pair) -> tuple[str, ...]:
     return tuple(reasons)
 
 
-def _relaxed(found: Certificate, by: str) -> Certificate:
+def _relaxed(found: Sequence[Item], by: str) -> tuple[Item, ...]:
     """Allow the items in which the two sides differ by choice."""
     expected = MAY_DIFFER.get(by, frozenset())
-    return Certificate(
-        tuple(
-            replace(item, state=ALLOWED) if item.state == BLOCKING and item.name in expected else item for item in found
-        )
+    return tuple(
+        replace(item, state=ALLOWED) if item.state == BLOCKING and item.name in expected else item for item in found
     )
 
 

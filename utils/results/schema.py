@@ -168,7 +168,7 @@ SOURCES = ("recorder", "log", "earlier", "mlperf")
 """Allowed values of `source`; the default is `recorder`. A result read from a framework's log may leave out more, each
 with its reason: values that no log contains (KNOWN_FROM_A_LOG must be known), and iterations whose printed time is not
 their own (`excluded_steps`, reasons by step number). The same holds for an `earlier` format of this kind of suite
-(evaluate/inputs/earlier.py) and for MLPerf (evaluate/inputs/mlperf_results.py); these may also lack their losses."""
+(evaluate/inputs/earlier.py) and for MLPerf (evaluate/inputs/mlperf_logs.py); these may also lack their losses."""
 KNOWN_FROM_A_LOG = ("global_batch_size", "sequence_length", "num_gpus")
 """Settings that are needed to derive the throughput from a log; an ok result also has `max_steps`."""
 LARGEST_INTEGER = 2**63 - 1

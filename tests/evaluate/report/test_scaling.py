@@ -9,8 +9,7 @@ import pytest
 
 from evaluate.checks.entries import Entry, Loaded
 from evaluate.compare import main
-from evaluate.report.comparison import compare
-from evaluate.report.comparison_json import as_json
+from evaluate.report.comparison import as_json, compare
 from evaluate.report.scaling import NO_BASE, Scale, scaling
 from evaluate.report.text import markdown, terminal
 from tests.support.sides import entry, run

@@ -11,8 +11,7 @@ from evaluate import compare as compare_command
 from evaluate.checks.entries import Loaded
 from evaluate.metrics.prices import Price
 from evaluate.report import text as report
-from evaluate.report.comparison import compare
-from evaluate.report.comparison_json import as_json
+from evaluate.report.comparison import as_json, compare
 
 TABLE = {
     "NVIDIA H100 SXM 80GB": Price(3.0, "USD", "2026-01-01", "a"),
