@@ -18,7 +18,6 @@ from train.settings_map.row import Fixed, MapRow
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
-FRAMEWORKS = ("mega", "hf", "nemo", "prim")
 ROWS: tuple[MapRow, ...] = (
     *training_rows.ROWS,
     *data_rows.ROWS,

@@ -9,6 +9,7 @@ from typing import Any
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
+FRAMEWORKS = ("mega", "hf", "nemo", "prim")
 Wanted = Callable[[RunConfig, ModelSpec], Any]
 Form = Callable[[Any], Any]
 
@@ -25,6 +26,11 @@ class Override:
     def keys(self) -> tuple[str, ...]:
         """Names of the keys in the framework."""
         return tuple(key for key, _ in self.forms)
+
+    @property
+    def unchanged_key(self) -> str | None:
+        """Name of the first key that takes the value as it is, None where each takes another form."""
+        return next((key for key, form in self.forms if form is _as_it_is), None)
 
 
 @dataclass(frozen=True)
@@ -89,7 +95,7 @@ def field(
 
     A text in `others` is the framework's own name for the field, at the same place.
     """
-    entries: dict[str, Any] = {framework: key for framework in ("mega", "hf", "nemo", "prim")} | others
+    entries: dict[str, Any] = {**dict.fromkeys(FRAMEWORKS, key), **others}
     for framework, entry in entries.items():
         if isinstance(entry, str):
             entries[framework] = override(place[framework] + entry, when=when)
