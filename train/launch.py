@@ -22,7 +22,7 @@ from train.machine import job_processes
 from train.nemo import interpreter as nemo_python
 from train.preflight import job_checks
 from train.prim import install as prim_install
-from train.prim import plan as prim_plan
+from train.prim import yaml_config as prim_config
 from train.runner.plan import has_result, resolve
 from train.settings_map import map as frameworks
 from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe
@@ -101,7 +101,7 @@ def _plan(options: argparse.Namespace) -> tuple[Job, str, dict[str, Value]]:
     check_epochs(config, manifest["tokens"])
     job = Job(config, options.framework, options.model, options.run)
     if job.framework == "prim":
-        prim_plan.make(job, prim_install.DEFAULT_GPU, log_path(job))
+        prim_config.plan_of(job, prim_install.DEFAULT_GPU, log_path(job))
     _python(job)  # before anything is started
     return job, job.identity(manifest["bin_sha256"]), values
 

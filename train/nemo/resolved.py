@@ -11,7 +11,8 @@ from megatron.core import parallel_state
 from train.common import trainer
 from train.job.report import MismatchError
 from train.mega import resolved as mega_resolved
-from train.settings_map.map import ROWS, Override
+from train.settings_map.map import ROWS
+from train.settings_map.row import Override
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 

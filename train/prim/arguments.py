@@ -12,54 +12,25 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from train.settings_map.map import ROWS
+from train.settings_map.row import Override
 from utils.models import ModelSpec, RopeScaling
 from utils.results.schema import SECTIONS
 
 WIDTH = 48
-FUSED_OPS = {
-    "bias_activation_fusion": "bias_swiglu_fusion",
-    "bias_dropout_fusion": "bias_dropout_fusion",
-    "masked_softmax_fusion": "masked_softmax_fusion",
-    "apply_rope_fusion": "apply_rope_fusion",
-    "cross_entropy_loss_fusion": "cross_entropy_loss_fusion",
-    "gradient_accumulation_fusion": "gradient_accumulation_fusion",
+_PRINTED = {
+    row.resolved: key
+    for row in ROWS
+    if row.resolved is not None and isinstance(row.prim, Override) and (key := row.prim.unchanged_key)
 }
+FUSED_OPS = {name.removeprefix("fused_ops."): key for name, key in _PRINTED.items() if name.startswith("fused_ops.")}
 """`fused_ops` of a result, by the name that Megatron-core's configuration has, and the argument."""
-SAME = {
-    "max_steps": "train_iters",
-    "global_batch_size": "global_batch_size",
-    "micro_batch_size": "micro_batch_size",
-    "sequence_length": "seq_length",
+SAME = {name: key for name, key in _PRINTED.items() if "." not in name} | {
     "num_gpus": "world_size",
-    "tp": "tensor_model_parallel_size",
-    "pp": "pipeline_model_parallel_size",
-    "cp": "context_parallel_size",
     "dp": "data_parallel_size",
-    "seed": "seed",
-    "lr": "lr",
-    "min_lr": "min_lr",
-    "warmup_iters": "lr_warmup_iters",
-    "weight_decay": "weight_decay",
-    "beta1": "adam_beta1",
-    "beta2": "adam_beta2",
-    "adam_eps": "adam_eps",
-    "clip_grad": "clip_grad",
-    "init_std": "init_method_std",
-    "num_layers": "num_layers",
-    "hidden_size": "hidden_size",
-    "ffn_hidden_size": "ffn_hidden_size",
-    "num_attention_heads": "num_attention_heads",
-    "num_query_groups": "num_query_groups",
-    "norm_eps": "norm_epsilon",
-    "qkv_bias": "add_qkv_bias",
     "rope_base": "rotary_base",
-    "optimizer": "optimizer",
-    "distributed_optimizer": "use_distributed_optimizer",
-    "overlap_grad_reduce": "overlap_grad_reduce",
-    "overlap_param_gather": "overlap_param_gather",
-    "dataloader_workers": "num_workers",
 }
-"""Keys of `resolved_config` whose value is an argument, unchanged."""
+"""Keys of `resolved_config` whose value is an argument, unchanged; `_derived` replaces those that need more."""
 NOT_SAID = "Primus does not say"
 NO_TABLE = "Primus printed no table of its arguments"
 NATIVE = "native"

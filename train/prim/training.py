@@ -22,12 +22,12 @@ from train.job import processes
 from train.job.job import Job, log_path
 from train.job.recorder import NonFiniteError
 from train.job.report import IncompleteError, MismatchError
-from train.prim import plan as prim_plan
 from train.prim import process as prim_run
 from train.prim.arguments import NATIVE, NO_TABLE, Arguments, first_learning_rate
 from train.prim.environment import environment
 from train.prim.install import gpu_folder
 from train.prim.log_report import LogReport, PrimusError, why_unproven
+from train.prim.yaml_config import Plan, plan_of
 from utils.dataset.gpt_dataset import build_train_dataset, data_prefix, describe
 from utils.errors import ConfigError, DataError
 from utils.hardware.detect import HardwareError, visible_gpus
@@ -47,7 +47,7 @@ def main() -> int:
         prefix = data_prefix(config, options.model)
         manifest = describe(prefix, config.data_dir)
         gpu_info = _gpu_info(job)
-        plan = prim_plan.make(job, gpu_folder(gpu_info["device_name"]), log_path(job))
+        plan = plan_of(job, gpu_folder(gpu_info["device_name"]), log_path(job))
     except (ConfigError, DataError, HardwareError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -64,9 +64,7 @@ def main() -> int:
     return 0
 
 
-def train(
-    report: LogReport, plan: prim_plan.Plan, prefix: Path, manifest: dict[str, Any], stop: processes.StopRequest
-) -> None:
+def train(report: LogReport, plan: Plan, prefix: Path, manifest: dict[str, Any], stop: processes.StopRequest) -> None:
     """Run Primus and fill in the report; raise the error of a failed training."""
     job = report.job
     plan.rendered.write(plan.experiment)
@@ -112,7 +110,7 @@ def prove(report: LogReport, cache: Path, prefix: Path, manifest: dict[str, Any]
     report.fingerprint = found
 
 
-def _take(report: LogReport, plan: prim_plan.Plan, follower: prim_run.Follower, given: Mapping[str, str]) -> None:
+def _take(report: LogReport, plan: Plan, follower: prim_run.Follower, given: Mapping[str, str]) -> None:
     """Put all facts of a run into the report, however it ended."""
     report.read(plan.train_log)
     if not follower.arguments.is_complete and report.job.config.nodes > 1:  # the first rank may have printed it
@@ -156,7 +154,7 @@ def _gpu_info(job: Job) -> dict[str, Any]:
     return found
 
 
-def _print_start(job: Job, plan: prim_plan.Plan) -> None:
+def _print_start(job: Job, plan: Plan) -> None:
     config = job.config
     print(
         f"=== {job.name}: {job.model} {config.model_size} by Primus in {plan.primus.root}\n"

@@ -1,4 +1,4 @@
-"""One complete Primus YAML for one training: AMD's own for the model, overridden by the settings map.
+"""The plan of a Primus job: one complete YAML, AMD's own for the model overridden by the settings map.
 
 AMD's file comes first, so that AMD's tuning is kept except where the map sets a key. The command line of Primus stays
 empty, because Primus evaluates its values as Python. The preset files of the installed version define the known keys
@@ -14,7 +14,9 @@ from typing import Any
 
 import yaml
 
-from train.prim.install import MODULE_PRESET, Primus
+from train.job.job import Job
+from train.prim.environment import check_visible
+from train.prim.install import MODULE_PRESET, Primus, find
 from train.settings_map.map import ROWS, overrides
 from train.settings_map.row import Override
 from utils.errors import ConfigError
@@ -74,6 +76,45 @@ def render(primus: Primus, config: RunConfig, model: str, shipped: Path, workspa
         "modules": {"pre_trainer": trainer},
     }
     return Rendered(document, tuple(dropped))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One training by Primus, not started yet."""
+
+    primus: Primus
+    gpu: str
+    shipped: Path
+    """AMD's YAML from which ours is made."""
+    rendered: Rendered
+    experiment: Path
+    """Our YAML, beside the log."""
+    train_log: Path
+    """File of Primus's own output."""
+    workspace: Path
+    """Folder of Primus's files."""
+
+
+def plan_of(job: Job, gpu: str, log: Path) -> Plan:
+    """Return the plan of a job; `gpu` is a name like MI300X, `log` the job's log.
+
+    Raises ConfigError where Primus is missing, lacks a key that the job needs, or would take other GPUs.
+    """
+    check_visible(job.config.ranks_per_node)
+    primus = find()
+    shipped = primus.shipped_path(job.model, job.config.precision, gpu)
+    name = log.stem.removesuffix(f"_node{job.config.node_rank}")  # the same YAML on all nodes: they share the files
+    workspace = log.with_name(f"{name}.primus")
+    rendered = render(primus, job.config, job.model, shipped, workspace, name)
+    return Plan(
+        primus=primus,
+        gpu=gpu,
+        shipped=shipped,
+        rendered=rendered,
+        experiment=log.with_suffix(".yaml"),
+        train_log=log.with_suffix(".primus.log"),
+        workspace=workspace,
+    )
 
 
 def reasons() -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from train.settings_map.row import Fixed, MapRow, always, asked, override
+from train.settings_map.row import DATA, Fixed, MapRow, always, asked, field, override
 from utils.dataset.place import data_prefix
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
@@ -40,15 +40,7 @@ _DATA = (
         override("seed"),
         "seed",
     ),
-    MapRow(
-        "seed of the order of samples",
-        asked("seed"),
-        override("GPTDatasetConfig.random_seed"),
-        override("GPTDatasetConfig.random_seed"),
-        override("data.seed"),
-        override("seed"),
-        "seed",
-    ),
+    field("seed of the order of samples", asked("seed"), DATA, "random_seed", "seed", nemo="seed", prim="seed"),
     MapRow(
         "data set",
         _prefix,
@@ -63,15 +55,8 @@ _DATA = (
             ("mock_data", lambda prefix: False),
         ),
     ),
-    MapRow(
-        "split",
-        always("100,0,0"),
-        override("GPTDatasetConfig.split"),
-        override("GPTDatasetConfig.split"),
-        override("data.split"),
-        # no split applies where each part has a path of its own; all of train_data_path is for training
-        override(("split", lambda split: None)),
-    ),
+    # no split applies where each part has a path of its own; all of train_data_path is for training
+    field("split", always("100,0,0"), DATA, "split", prim=override(("split", lambda split: None))),
     MapRow(
         "samples",
         _samples,
@@ -97,38 +82,16 @@ _DATA = (
         Fixed("the data's own ids", "train_nemo gives it a null tokenizer of the model's vocabulary"),
         override(("tokenizer_model", lambda ids: None)),
     ),
-    MapRow(
-        "end of document masked in the loss",
-        always(False),
-        override("GPTDatasetConfig.eod_mask_loss"),
-        override("GPTDatasetConfig.eod_mask_loss"),
-        override("data.eod_mask_loss"),
-        override("eod_mask_loss"),
-    ),
-    MapRow(
-        "positions start again at a document",
-        always(False),
-        override("GPTDatasetConfig.reset_position_ids"),
-        override("GPTDatasetConfig.reset_position_ids"),
-        override("data.reset_position_ids"),
-        override("reset_position_ids"),
-    ),
-    MapRow(
-        "attention ends at a document",
-        always(False),
-        override("GPTDatasetConfig.reset_attention_mask"),
-        override("GPTDatasetConfig.reset_attention_mask"),
-        override("data.reset_attention_mask"),
-        override("reset_attention_mask"),
-    ),
-    MapRow(
+    field("end of document masked in the loss", always(False), DATA, "eod_mask_loss"),
+    field("positions start again at a document", always(False), DATA, "reset_position_ids"),
+    field("attention ends at a document", always(False), DATA, "reset_attention_mask"),
+    # where TransformerEngine is missing NeMo makes one all the same
+    field(
         "mask made with the data",
         always(False),
-        override("GPTDatasetConfig.create_attention_mask"),
-        override("GPTDatasetConfig.create_attention_mask"),
-        # where TransformerEngine is missing NeMo makes one all the same
-        override("data.create_attention_mask"),
-        override("create_attention_mask_in_dataloader"),
+        DATA,
+        "create_attention_mask",
+        prim="create_attention_mask_in_dataloader",
     ),
     MapRow(
         "loader workers of a rank",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from train.settings_map.row import Fixed, MapRow, Wanted, override
+from train.settings_map.row import FRAMEWORKS, Fixed, MapRow, Wanted, always, field
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
@@ -27,15 +27,13 @@ def _connections(config: RunConfig, spec: ModelSpec) -> str | None:
     return "1" if is_split and config.platform != "cpu" else None
 
 
-def _every(name: str, wanted: Wanted, **others: Fixed) -> MapRow:
+def _every(name: str, wanted: Wanted, **others: Any) -> MapRow:
     """Return the row of a variable with one value for all frameworks except those in `others`."""
-    entries: dict[str, Any] = {framework: override(name) for framework in ("mega", "hf", "nemo", "prim")}
-    return MapRow(name, wanted, **(entries | others))
+    return field(name, wanted, dict.fromkeys(FRAMEWORKS, ""), name, **others)
 
 
 def _unset(name: str) -> MapRow:
-    fixed = Fixed(None, _UNSET)
-    return MapRow(name, lambda config, spec: None, fixed, fixed, fixed, fixed)
+    return _every(name, always(None), **dict.fromkeys(FRAMEWORKS, Fixed(None, _UNSET)))
 
 
 ENVIRONMENT: tuple[MapRow, ...] = (

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from train.settings_map.row import Fixed, MapRow, always, asked, override
+from train.settings_map.row import FP8, MODEL, STRATEGY, Fixed, MapRow, Wanted, always, asked, field, override
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
 _DERIVED = "follows from GPUs / (TP PP CP)"
 _NO_HF_PARALLELISM = "hf has data parallelism only; settings that want another are refused"
 _HF_PLAIN = "transformers' modules run as PyTorch has them; nothing of this kind is fused"
-_WITH_ENGINE = "megatron-core has it with TransformerEngine only; which it was stands in the result"
 
 
 def on_gpu(config: RunConfig, spec: ModelSpec) -> bool:
@@ -23,60 +22,39 @@ def _where_engine_is(config: RunConfig, spec: ModelSpec) -> bool | str:
     return "on with TransformerEngine" if on_gpu(config, spec) else False
 
 
+_OF_ENGINE = Fixed(
+    _where_engine_is, "megatron-core has it with TransformerEngine only; which it was stands in the result"
+)
+
+
 def is_fp8(config: RunConfig, spec: ModelSpec) -> bool:
     """Return whether matrix multiplies are in fp8."""
     return config.precision == "fp8"
 
 
-def _fused(name: str, prim: Any, mega: Any = None, *, wanted: Any = on_gpu) -> MapRow:
+def _split(
+    name: str, wanted: Wanted, key: str, resolved: str | None = None, *, without: Any = 1, **others: Any
+) -> MapRow:
+    """Return the row of a kind of parallelism that transformers runs `without`: a field of the strategy elsewhere."""
+    return field(name, wanted, STRATEGY, key, resolved, hf=Fixed(without, _NO_HF_PARALLELISM), **others)
+
+
+def _fused(name: str, wanted: Any = on_gpu, **others: Any) -> MapRow:
     """Return the row of a fusion: transformers has none, elsewhere it is a field of TransformerConfig."""
-    return MapRow(
-        name.replace("_", " "),
-        wanted,
-        mega or override(f"TransformerConfig.{name}"),
-        Fixed(False, _HF_PLAIN),
-        override(f"model.config.{name}"),
-        prim,
-        f"fused_ops.{name}",
-    )
+    return field(name.replace("_", " "), wanted, MODEL, name, f"fused_ops.{name}", hf=Fixed(False, _HF_PLAIN), **others)
 
 
 _PARALLEL = (
-    MapRow(
-        "TP",
-        asked("tensor_parallel_size"),
-        override("TransformerConfig.tensor_model_parallel_size"),
-        Fixed(1, _NO_HF_PARALLELISM),
-        override("trainer.strategy.tensor_model_parallel_size"),
-        override("tensor_model_parallel_size"),
-        "tp",
-    ),
-    MapRow(
-        "PP",
-        asked("pipeline_parallel_size"),
-        override("TransformerConfig.pipeline_model_parallel_size"),
-        Fixed(1, _NO_HF_PARALLELISM),
-        override("trainer.strategy.pipeline_model_parallel_size"),
-        override("pipeline_model_parallel_size"),
-        "pp",
-    ),
-    MapRow(
+    _split("TP", asked("tensor_parallel_size"), "tensor_model_parallel_size", "tp"),
+    _split("PP", asked("pipeline_parallel_size"), "pipeline_model_parallel_size", "pp"),
+    _split(
         "virtual pipeline stages",
         always(None),
-        override("TransformerConfig.virtual_pipeline_model_parallel_size"),
-        Fixed(None, _NO_HF_PARALLELISM),
-        override("trainer.strategy.virtual_pipeline_model_parallel_size"),
-        override("num_virtual_stages_per_pipeline_rank"),
+        "virtual_pipeline_model_parallel_size",
+        without=None,
+        prim="num_virtual_stages_per_pipeline_rank",
     ),
-    MapRow(
-        "CP",
-        asked("context_parallel_size"),
-        override("TransformerConfig.context_parallel_size"),
-        Fixed(1, _NO_HF_PARALLELISM),
-        override("trainer.strategy.context_parallel_size"),
-        override("context_parallel_size"),
-        "cp",
-    ),
+    _split("CP", asked("context_parallel_size"), "context_parallel_size", "cp"),
     MapRow(
         "DP",
         asked("data_parallel_size"),
@@ -86,14 +64,7 @@ _PARALLEL = (
         Fixed(asked("data_parallel_size"), _DERIVED),
         "dp",
     ),
-    MapRow(
-        "sequence parallel",
-        always(False),
-        override("TransformerConfig.sequence_parallel"),
-        Fixed(False, _NO_HF_PARALLELISM),
-        override("trainer.strategy.sequence_parallel"),
-        override("sequence_parallel"),
-    ),
+    _split("sequence parallel", always(False), "sequence_parallel", without=False),
     MapRow(
         "precision",
         asked("precision"),
@@ -104,37 +75,24 @@ _PARALLEL = (
         override(("bf16", lambda name: name != "fp32"), ("fp16", lambda name: False)),
         "precision",
     ),
-    MapRow(
+    field(
         "fp8 format",
         lambda config, spec: "hybrid" if is_fp8(config, spec) else None,
-        override("TransformerConfig.fp8"),
-        Fixed(None, "transformers' classes have no fp8; PRECISION=fp8 is refused"),
-        override("trainer.plugins.fp8"),
-        override("fp8"),
+        FP8,
+        "fp8",
+        hf=Fixed(None, "transformers' classes have no fp8; PRECISION=fp8 is refused"),
     ),
-    MapRow(
-        "fp8 scaling",
-        always("delayed"),
-        override("TransformerConfig.fp8_recipe", when=is_fp8),
-        Fixed("delayed", "no fp8"),
-        override("trainer.plugins.fp8_recipe", when=is_fp8),
-        override("fp8_recipe", when=is_fp8),
-    ),
-    MapRow(
+    field("fp8 scaling", always("delayed"), FP8, "fp8_recipe", hf=Fixed("delayed", "no fp8"), when=is_fp8),
+    field(
         "fp8: steps of the largest value kept",
         always(1024),
-        override("TransformerConfig.fp8_amax_history_len", when=is_fp8),
-        Fixed(1024, "no fp8"),
-        override("trainer.plugins.fp8_amax_history_len", when=is_fp8),
-        override("fp8_amax_history_len", when=is_fp8),
+        FP8,
+        "fp8_amax_history_len",
+        hf=Fixed(1024, "no fp8"),
+        when=is_fp8,
     ),
-    MapRow(
-        "fp8: which of them counts",
-        always("max"),
-        override("TransformerConfig.fp8_amax_compute_algo", when=is_fp8),
-        Fixed("max", "no fp8"),
-        override("trainer.plugins.fp8_amax_compute_algo", when=is_fp8),
-        override("fp8_amax_compute_algo", when=is_fp8),
+    field(
+        "fp8: which of them counts", always("max"), FP8, "fp8_amax_compute_algo", hf=Fixed("max", "no fp8"), when=is_fp8
     ),
     MapRow(
         "parameters gathered in fp8",
@@ -144,24 +102,22 @@ _PARALLEL = (
         override("trainer.plugins.fp8_param_gather"),
         override("fp8_param_gather"),
     ),
-    MapRow(
+    field(
         "residual stream in fp32",
         always(False),
-        override("TransformerConfig.fp32_residual_connection"),
-        Fixed(
+        MODEL,
+        "fp32_residual_connection",
+        hf=Fixed(
             lambda config, spec: config.precision == "bf16",
             "autocast keeps weights, embedding and so the residual in fp32",
         ),
-        override("model.config.fp32_residual_connection"),
-        override("fp32_residual_connection"),
     ),
-    MapRow(
+    field(
         "attention softmax in fp32",
         always(True),
-        override("TransformerConfig.attention_softmax_in_fp32"),
-        Fixed(True, "torch's attention adds up in fp32"),
-        override("model.config.attention_softmax_in_fp32"),
-        override("attention_softmax_in_fp32"),
+        MODEL,
+        "attention_softmax_in_fp32",
+        hf=Fixed(True, "torch's attention adds up in fp32"),
     ),
     MapRow(
         "recompute",
@@ -174,31 +130,18 @@ _PARALLEL = (
 )
 
 _FUSIONS = (
-    _fused("bias_activation_fusion", override("bias_swiglu_fusion")),
-    _fused("bias_dropout_fusion", override("bias_dropout_fusion")),
-    _fused("masked_softmax_fusion", override("masked_softmax_fusion"), wanted=always(False)),
-    _fused(
-        "persist_layer_norm",
-        override(("no_persist_layer_norm", lambda on: not on)),
-        Fixed(_where_engine_is, _WITH_ENGINE),
-    ),
-    _fused("apply_rope_fusion", override("apply_rope_fusion"), Fixed(_where_engine_is, _WITH_ENGINE)),
-    _fused(
-        "cross_entropy_loss_fusion",
-        override("cross_entropy_loss_fusion"),
-        # its gradient is bf16 whatever the input
-        wanted=lambda config, spec: config.platform != "cpu" and config.precision != "fp32",
-    ),
-    MapRow(
-        "cross entropy fusion by",
-        always("native"),
-        override("TransformerConfig.cross_entropy_fusion_impl"),
-        Fixed("native", "not fused"),
-        override("model.config.cross_entropy_fusion_impl"),
-        override("cross_entropy_fusion_impl"),
+    _fused("bias_activation_fusion", prim="bias_swiglu_fusion"),
+    _fused("bias_dropout_fusion"),
+    _fused("masked_softmax_fusion", always(False)),
+    _fused("persist_layer_norm", mega=_OF_ENGINE, prim=override(("no_persist_layer_norm", lambda on: not on))),
+    _fused("apply_rope_fusion", mega=_OF_ENGINE),
+    # its gradient is bf16 whatever the input
+    _fused("cross_entropy_loss_fusion", lambda config, spec: config.platform != "cpu" and config.precision != "fp32"),
+    field(
+        "cross entropy fusion by", always("native"), MODEL, "cross_entropy_fusion_impl", hf=Fixed("native", "not fused")
     ),
     # an extension of Apex or TransformerEngine; the configurations that AMD ships leave it off
-    _fused("gradient_accumulation_fusion", override("gradient_accumulation_fusion"), wanted=always(False)),
+    _fused("gradient_accumulation_fusion", always(False)),
     MapRow(
         "attention backend",
         always("auto"),

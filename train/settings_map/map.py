@@ -14,23 +14,10 @@ from typing import Any
 
 from train.settings_map import data_rows, layer_rows, model_rows, training_rows
 from train.settings_map.environment_rows import ENVIRONMENT
-from train.settings_map.row import Fixed, MapRow, Override
+from train.settings_map.row import Fixed, MapRow
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
-__all__ = [
-    "ENVIRONMENT",
-    "FRAMEWORKS",
-    "ROWS",
-    "Fixed",
-    "MapRow",
-    "Override",
-    "differences",
-    "environment",
-    "overrides",
-]
-
-FRAMEWORKS = ("mega", "hf", "nemo", "prim")
 ROWS: tuple[MapRow, ...] = (
     *training_rows.ROWS,
     *data_rows.ROWS,

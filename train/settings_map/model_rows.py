@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from train.settings_map.row import Fixed, MapRow, always, asked, override, shape
+from train.settings_map.row import GPT, MODEL, Fixed, MapRow, always, asked, field, override, shape
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
-_READ_BACK = ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups", "vocab_size")
-"""Dimensions whose field of ModelSpec is a key of `resolved_config` too."""
+_ALL_HAVE, _NONE_HAS = "all three model classes have it", "all three model classes have none"
 
 
 def _window(config: RunConfig, spec: ModelSpec) -> int | None:
@@ -34,55 +33,35 @@ def _has_rope_scaling(config: RunConfig, spec: ModelSpec) -> bool:
     return spec.rope_scaling is not None
 
 
-def _scaling(field: str) -> Any:
-    return lambda config, spec: getattr(spec.rope_scaling, field, None)
+def _scaling(name: str) -> Any:
+    return lambda config, spec: getattr(spec.rope_scaling, name, None)
 
 
-def _dimension(name: str, field: str, mega: str, hf: str, nemo: str, prim: str) -> MapRow:
+def _rope_constant(name: str, key: str, constant: int, hf: str, nemo: str) -> MapRow:
+    """Return the row of a number of the rope scaling that megatron-core has as a constant."""
     return MapRow(
-        name,
-        shape(field),
-        override(mega),
-        override(hf),
-        override(nemo),
-        override(prim),
-        field if field in _READ_BACK else None,
+        f"rope scaling: {name}",
+        _scaling(key),
+        Fixed(_scaling(key), f"a constant of megatron-core: {constant}; another is refused"),
+        override(f"PretrainedConfig.rope_parameters.{hf}", when=_has_rope_scaling),
+        override(f"model.config.{nemo}", when=_has_rope_scaling),
+        Fixed(_scaling(key), f"a constant of its megatron-core: {constant}"),
+        f"rope_scaling.{key}",
     )
 
 
 ROWS: tuple[MapRow, ...] = (
-    _dimension(
-        "layers",
-        "num_layers",
-        "TransformerConfig.num_layers",
-        "PretrainedConfig.num_hidden_layers",
-        "model.config.num_layers",
-        "num_layers",
-    ),
-    _dimension(
-        "hidden size",
-        "hidden_size",
-        "TransformerConfig.hidden_size",
-        "PretrainedConfig.hidden_size",
-        "model.config.hidden_size",
-        "hidden_size",
-    ),
-    _dimension(
+    field("layers", shape("num_layers"), MODEL, "num_layers", "num_layers", hf="num_hidden_layers"),
+    field("hidden size", shape("hidden_size"), MODEL, "hidden_size", "hidden_size"),
+    field(
         "feed-forward size",
+        shape("ffn_hidden_size"),
+        MODEL,
         "ffn_hidden_size",
-        "TransformerConfig.ffn_hidden_size",
-        "PretrainedConfig.intermediate_size",
-        "model.config.ffn_hidden_size",
         "ffn_hidden_size",
+        hf="intermediate_size",
     ),
-    _dimension(
-        "attention heads",
-        "num_attention_heads",
-        "TransformerConfig.num_attention_heads",
-        "PretrainedConfig.num_attention_heads",
-        "model.config.num_attention_heads",
-        "num_attention_heads",
-    ),
+    field("attention heads", shape("num_attention_heads"), MODEL, "num_attention_heads", "num_attention_heads"),
     MapRow(
         "key/value groups",
         shape("num_query_groups"),
@@ -92,23 +71,21 @@ ROWS: tuple[MapRow, ...] = (
         override(("group_query_attention", lambda groups: True), "num_query_groups"),
         "num_query_groups",
     ),
-    MapRow(
+    field(
         "channels of a head",
         shape("head_dim"),
-        override("TransformerConfig.kv_channels"),
-        Fixed(shape("head_dim"), "hidden size / heads, worked out by transformers"),
-        override("model.config.kv_channels"),
-        override("kv_channels"),
+        MODEL,
+        "kv_channels",
+        hf=Fixed(shape("head_dim"), "hidden size / heads, worked out by transformers"),
     ),
-    MapRow(
+    # the null tokenizer adds its end-of-document token to this number
+    field(
         "vocabulary",
         shape("vocab_size"),
-        override("GPTModel.vocab_size"),
-        override("PretrainedConfig.vocab_size"),
-        override("model.config.vocab_size"),
-        # the null tokenizer adds its end-of-document token to this number
-        override(("tokenizer_type", lambda size: "NullTokenizer"), ("vocab_size", lambda size: size - 1)),
+        GPT,
         "vocab_size",
+        "vocab_size",
+        prim=override(("tokenizer_type", lambda size: "NullTokenizer"), ("vocab_size", lambda size: size - 1)),
     ),
     MapRow(
         "vocabulary padded to a multiple of",
@@ -118,14 +95,7 @@ ROWS: tuple[MapRow, ...] = (
         override("model.config.make_vocab_size_divisible_by"),
         override("make_vocab_size_divisible_by"),
     ),
-    MapRow(
-        "norm",
-        always("RMSNorm"),
-        override("TransformerConfig.normalization"),
-        Fixed("RMSNorm", "all three model classes have it"),
-        override("model.config.normalization"),
-        override("normalization"),
-    ),
+    field("norm", always("RMSNorm"), MODEL, "normalization", hf=Fixed("RMSNorm", _ALL_HAVE)),
     MapRow(
         "norm epsilon",
         shape("norm_epsilon"),
@@ -135,30 +105,15 @@ ROWS: tuple[MapRow, ...] = (
         override("norm_epsilon"),
         "norm_eps",
     ),
-    MapRow(
-        "SwiGLU",
-        always(True),
-        override("TransformerConfig.gated_linear_unit"),
-        Fixed(True, "all three model classes have it"),
-        override("model.config.gated_linear_unit"),
-        override("swiglu"),
-    ),
-    MapRow(
-        "bias of linear layers",
-        always(False),
-        override("TransformerConfig.add_bias_linear"),
-        Fixed(False, "all three model classes have none"),
-        override("model.config.add_bias_linear"),
-        override("add_bias_linear"),
-    ),
-    MapRow(
+    field("SwiGLU", always(True), MODEL, "gated_linear_unit", hf=Fixed(True, _ALL_HAVE), prim="swiglu"),
+    field("bias of linear layers", always(False), MODEL, "add_bias_linear", hf=Fixed(False, _NONE_HAS)),
+    field(
         "QKV bias",
         shape("qkv_bias"),
-        override("TransformerConfig.add_qkv_bias"),
-        Fixed(shape("qkv_bias"), "Qwen2's class has it, Llama's and Mistral's are left at none"),
-        override("model.config.add_qkv_bias"),
-        override("add_qkv_bias"),
+        MODEL,
+        "add_qkv_bias",
         "qkv_bias",
+        hf=Fixed(shape("qkv_bias"), "Qwen2's class has it, Llama's and Mistral's are left at none"),
     ),
     MapRow(
         "embedding shared with output",
@@ -169,30 +124,9 @@ ROWS: tuple[MapRow, ...] = (
         override(("untie_embeddings_and_output_weights", lambda shared: not shared)),
         "tie_word_embeddings",
     ),
-    MapRow(
-        "attention dropout",
-        always(0.0),
-        override("TransformerConfig.attention_dropout"),
-        override("PretrainedConfig.attention_dropout"),
-        override("model.config.attention_dropout"),
-        override("attention_dropout"),
-    ),
-    MapRow(
-        "hidden dropout",
-        always(0.0),
-        override("TransformerConfig.hidden_dropout"),
-        Fixed(0.0, "all three model classes have none"),
-        override("model.config.hidden_dropout"),
-        override("hidden_dropout"),
-    ),
-    MapRow(
-        "position embedding",
-        always("rope"),
-        override("GPTModel.position_embedding_type"),
-        Fixed("rope", "all three model classes have it"),
-        override("model.config.position_embedding_type"),
-        override("position_embedding_type"),
-    ),
+    field("attention dropout", always(0.0), MODEL, "attention_dropout"),
+    field("hidden dropout", always(0.0), MODEL, "hidden_dropout", hf=Fixed(0.0, _NONE_HAS)),
+    field("position embedding", always("rope"), GPT, "position_embedding_type", hf=Fixed("rope", _ALL_HAVE)),
     MapRow(
         "rope base",
         shape("rope_base"),
@@ -227,32 +161,14 @@ ROWS: tuple[MapRow, ...] = (
         override("rope_scaling_factor", when=_has_rope_scaling),
         "rope_scaling.factor",
     ),
-    MapRow(
-        "rope scaling: low frequency factor",
-        _scaling("low_frequency_factor"),
-        Fixed(_scaling("low_frequency_factor"), "a constant of megatron-core: 1; another is refused"),
-        override("PretrainedConfig.rope_parameters.low_freq_factor", when=_has_rope_scaling),
-        override("model.config.low_freq_factor", when=_has_rope_scaling),
-        Fixed(_scaling("low_frequency_factor"), "a constant of its megatron-core: 1"),
-        "rope_scaling.low_frequency_factor",
-    ),
-    MapRow(
-        "rope scaling: high frequency factor",
-        _scaling("high_frequency_factor"),
-        Fixed(_scaling("high_frequency_factor"), "a constant of megatron-core: 4; another is refused"),
-        override("PretrainedConfig.rope_parameters.high_freq_factor", when=_has_rope_scaling),
-        override("model.config.high_freq_factor", when=_has_rope_scaling),
-        Fixed(_scaling("high_frequency_factor"), "a constant of its megatron-core: 4"),
-        "rope_scaling.high_frequency_factor",
-    ),
-    MapRow(
-        "rope scaling: original length",
-        _scaling("original_max_position_embeddings"),
-        Fixed(_scaling("original_max_position_embeddings"), "a constant of megatron-core: 8192; another is refused"),
-        override("PretrainedConfig.rope_parameters.original_max_position_embeddings", when=_has_rope_scaling),
-        override("model.config.old_context_len", when=_has_rope_scaling),
-        Fixed(_scaling("original_max_position_embeddings"), "a constant of its megatron-core: 8192"),
-        "rope_scaling.original_max_position_embeddings",
+    _rope_constant("low frequency factor", "low_frequency_factor", 1, "low_freq_factor", "low_freq_factor"),
+    _rope_constant("high frequency factor", "high_frequency_factor", 4, "high_freq_factor", "high_freq_factor"),
+    _rope_constant(
+        "original length",
+        "original_max_position_embeddings",
+        8192,
+        "original_max_position_embeddings",
+        "old_context_len",
     ),
     MapRow(
         "sliding window",
@@ -266,15 +182,7 @@ ROWS: tuple[MapRow, ...] = (
         ),
         "sliding_window",
     ),
-    MapRow(
-        "std of initial weights",
-        asked("init_std"),
-        override("TransformerConfig.init_method_std"),
-        override("PretrainedConfig.initializer_range"),
-        override("model.config.init_method_std"),
-        override("init_method_std"),
-        "init_std",
-    ),
+    field("std of initial weights", asked("init_std"), MODEL, "init_method_std", "init_std", hf="initializer_range"),
     MapRow(
         "initial weights",
         asked("init"),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
+FRAMEWORKS = ("mega", "hf", "nemo", "prim")
 Wanted = Callable[[RunConfig, ModelSpec], Any]
 Form = Callable[[Any], Any]
 
@@ -25,6 +26,11 @@ class Override:
     def keys(self) -> tuple[str, ...]:
         """Names of the keys in the framework."""
         return tuple(key for key, _ in self.forms)
+
+    @property
+    def unchanged_key(self) -> str | None:
+        """Name of the first key that takes the value as it is, None where each takes another form."""
+        return next((key for key, form in self.forms if form is _as_it_is), None)
 
 
 @dataclass(frozen=True)
@@ -64,14 +70,46 @@ def override(*keys: str | tuple[str, Form], when: Wanted | None = None) -> Overr
     return Override(tuple((key, _as_it_is) if isinstance(key, str) else key for key in keys), when)
 
 
-def asked(field: str) -> Wanted:
+_MODEL = {"hf": "PretrainedConfig.", "nemo": "model.config.", "prim": ""}
+MODEL = {"mega": "TransformerConfig.", **_MODEL}
+GPT = {"mega": "GPTModel.", **_MODEL}
+STRATEGY = {"mega": "TransformerConfig.", "nemo": "trainer.strategy.", "prim": ""}
+FP8 = {"mega": "TransformerConfig.", "nemo": "trainer.plugins.", "prim": ""}
+OPTIMIZER = {"mega": "OptimizerConfig.", "hf": "TrainingArguments.", "nemo": "optim.config.", "prim": ""}
+DDP = {"mega": "DistributedDataParallelConfig.", "nemo": "trainer.strategy.ddp.", "prim": ""}
+DATA = {"mega": "GPTDatasetConfig.", "hf": "GPTDatasetConfig.", "nemo": "data.", "prim": ""}
+"""Places of fields in each framework, for `field`; transformers has no place for some of them."""
+
+
+def field(
+    name: str,
+    wanted: Wanted,
+    place: Mapping[str, str],
+    key: str,
+    resolved: str | None = None,
+    *,
+    when: Wanted | None = None,
+    **others: str | Override | Fixed,
+) -> MapRow:
+    """Return the row of a field that has the name `key` at a place in every framework except those in `others`.
+
+    A text in `others` is the framework's own name for the field, at the same place.
+    """
+    entries: dict[str, Any] = {**dict.fromkeys(FRAMEWORKS, key), **others}
+    for framework, entry in entries.items():
+        if isinstance(entry, str):
+            entries[framework] = override(place[framework] + entry, when=when)
+    return MapRow(name, wanted, **entries, resolved=resolved)
+
+
+def asked(name: str) -> Wanted:
     """Return the rule that gives a field of RunConfig."""
-    return lambda config, spec: getattr(config, field)
+    return lambda config, spec: getattr(config, name)
 
 
-def shape(field: str) -> Wanted:
+def shape(name: str) -> Wanted:
     """Return the rule that gives a field of ModelSpec."""
-    return lambda config, spec: getattr(spec, field)
+    return lambda config, spec: getattr(spec, name)
 
 
 def always(value: Any) -> Wanted:

@@ -15,8 +15,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from train.settings_map.map import ENVIRONMENT, FRAMEWORKS, ROWS
-from train.settings_map.row import Fixed, MapRow
+from train.settings_map.environment_rows import ENVIRONMENT
+from train.settings_map.map import ROWS
+from train.settings_map.row import FRAMEWORKS, Fixed, MapRow
 from utils.errors import ConfigError
 from utils.settings.config import ROOT, RunConfig, load
 

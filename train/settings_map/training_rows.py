@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from train.settings_map.row import Fixed, MapRow, always, asked, override
+from train.settings_map.row import DDP, OPTIMIZER, Fixed, MapRow, always, asked, field, override
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
@@ -79,14 +79,13 @@ _BATCH = (
 )
 
 _OPTIMIZER = (
-    MapRow(
+    field(
         "optimizer",
         always("adam"),
-        override("OptimizerConfig.optimizer"),
-        override(("TrainingArguments.optim", lambda name: "adamw_torch_fused")),
-        override("optim.config.optimizer"),
-        override("optimizer"),
+        OPTIMIZER,
         "optimizer",
+        "optimizer",
+        hf=override(("TrainingArguments.optim", lambda name: "adamw_torch_fused")),
     ),
     MapRow(
         "learning rate",
@@ -155,43 +154,11 @@ _OPTIMIZER = (
         ),
         "weight_decay",
     ),
-    MapRow(
-        "Adam beta 1",
-        asked("beta1"),
-        override("OptimizerConfig.adam_beta1"),
-        override("TrainingArguments.adam_beta1"),
-        override("optim.config.adam_beta1"),
-        override("adam_beta1"),
-        "beta1",
-    ),
-    MapRow(
-        "Adam beta 2",
-        asked("beta2"),
-        override("OptimizerConfig.adam_beta2"),
-        override("TrainingArguments.adam_beta2"),
-        override("optim.config.adam_beta2"),
-        override("adam_beta2"),
-        "beta2",
-    ),
-    MapRow(
-        "Adam epsilon",
-        asked("adam_epsilon"),
-        override("OptimizerConfig.adam_eps"),
-        override("TrainingArguments.adam_epsilon"),
-        override("optim.config.adam_eps"),
-        override("adam_eps"),
-        "adam_eps",
-    ),
-    MapRow(
-        "gradient clipping",
-        asked("clip_grad"),
-        override("OptimizerConfig.clip_grad"),
-        override("TrainingArguments.max_grad_norm"),
-        # trainer.gradient_clip_val has to stay unset: NeMo's precision plugin refuses it
-        override("optim.config.clip_grad"),
-        override("clip_grad"),
-        "clip_grad",
-    ),
+    field("Adam beta 1", asked("beta1"), OPTIMIZER, "adam_beta1", "beta1"),
+    field("Adam beta 2", asked("beta2"), OPTIMIZER, "adam_beta2", "beta2"),
+    field("Adam epsilon", asked("adam_epsilon"), OPTIMIZER, "adam_eps", "adam_eps", hf="adam_epsilon"),
+    # trainer.gradient_clip_val has to stay unset: NeMo's precision plugin refuses it
+    field("gradient clipping", asked("clip_grad"), OPTIMIZER, "clip_grad", "clip_grad", hf="max_grad_norm"),
     MapRow(
         "loss reduction",
         always("mean of a micro batch, then of micro batches"),
@@ -224,17 +191,15 @@ _COMMUNICATION = (
         override("accumulate_allreduce_grads_in_fp32", ("grad_reduce_in_bf16", lambda on: not on)),
         "gradient_reduce_dtype",
     ),
-    MapRow(
+    field(
         "overlap of gradient reduction",
         overlaps,
-        override("DistributedDataParallelConfig.overlap_grad_reduce"),
-        Fixed(
-            lambda config, spec: config.data_parallel_size > 1,
-            "DistributedDataParallel of PyTorch always overlaps",
-        ),
-        override("trainer.strategy.ddp.overlap_grad_reduce"),
-        override("overlap_grad_reduce"),
+        DDP,
         "overlap_grad_reduce",
+        "overlap_grad_reduce",
+        hf=Fixed(
+            lambda config, spec: config.data_parallel_size > 1, "DistributedDataParallel of PyTorch always overlaps"
+        ),
     ),
     MapRow(
         "overlap of parameter gathering",

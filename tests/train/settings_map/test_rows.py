@@ -8,8 +8,8 @@ import pytest
 
 from tests.support.tied_model import LLAMA_1B
 from train.settings_map import map as frameworks
-from train.settings_map.map import FRAMEWORKS, ROWS, differences, environment, overrides
-from train.settings_map.row import Fixed, MapRow, Override, always, override
+from train.settings_map.map import ROWS, differences, environment, overrides
+from train.settings_map.row import FRAMEWORKS, Fixed, MapRow, Override, always, override
 from utils import models
 from utils.results.resolved_names import RESOLVED_NAMES
 from utils.settings.config import ROOT, load
