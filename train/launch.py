@@ -14,9 +14,8 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from train.job import nodes, processes
-from train.job.job import Job, log_path, utc_now
+from train.job.job import Job, log_path, remove_leftovers, reserve, utc_now
 from train.job.outcome import Attempt, RankEnd, exit_code, finalize_result, settle
-from train.job.reserve import remove_leftovers, reserve
 from train.job.supervise import Ending, Limits, run
 from train.machine import job_processes
 from train.nemo import interpreter as nemo_python
