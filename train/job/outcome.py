@@ -39,13 +39,6 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class RankEnd:
-    """Account of a rank, or of a launcher that could start none: its result."""
-
-    result: dict[str, Any]
-
-
-@dataclass(frozen=True)
 class LauncherEnd:
     """Account of the process that started the launcher (the matrix), or of Slurm, after the launcher has ended."""
 
@@ -59,12 +52,12 @@ class LauncherEnd:
     """The end from outside, which the launcher cannot know; None if there was none."""
 
 
-def finalize_result(attempt: Attempt, account: RankEnd | Ending | LauncherEnd) -> bool:
+def finalize_result(attempt: Attempt, account: dict[str, Any] | Ending | LauncherEnd) -> bool:
     """Write the result that follows from an account, where it overrules the file; return whether it was written.
 
     | account | no result of this attempt | an ok result | any other result |
     |---|---|---|---|
-    | `RankEnd` | is written | stays | stays: the first rank that fails knows the cause |
+    | `dict`, the result of a rank | is written | stays | stays: the first rank that fails knows the cause |
     | `Ending` (launcher): interrupted by a signal | failed | stays: all was measured before | failed |
     | ... overdue (watchdog) | timeout | timeout | timeout |
     | ... a rank crashed (CRASHES) | failed; oom if memory ran out | the same | the same; oom, nan stay |
@@ -73,11 +66,12 @@ def finalize_result(attempt: Attempt, account: RankEnd | Ending | LauncherEnd) -
     | `LauncherEnd` of the matrix | failed | stays | stays |
     | `LauncherEnd` of Slurm | status by Slurm's state | stays | where Slurm ended the job: its cause, then the reason |
 
-    Measurements that are in the file stay in it. A `LauncherEnd` keeps the result of an earlier attempt among the
-    superseded ones. Raises OSError where the disk refuses and ResultError for a damaged file.
+    A launcher that could start no rank gives a `dict` too. Measurements that are in the file stay in it. A
+    `LauncherEnd` keeps the result of an earlier attempt among the superseded ones. Raises OSError where the disk
+    refuses and ResultError for a damaged file.
     """
-    if isinstance(account, RankEnd):
-        return _finalize_rank(attempt.job.result_path, account.result)
+    if isinstance(account, dict):
+        return _finalize_rank(attempt.job.result_path, account)
     if isinstance(account, LauncherEnd):
         return _finalize_launcher(attempt, account)
     return _finalize_ranks(attempt, account)

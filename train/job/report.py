@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any
 
 from train.job.job import Job, utc_now
-from train.job.outcome import Attempt, RankEnd, advice_of, finalize_result
+from train.job.outcome import Attempt, advice_of, finalize_result
 from train.job.recorder import Device, NonFiniteError, Samples, StepRecorder
 from utils.results.performance import data_wait_fraction, data_wait_warning, summarize, warmup_steps
 from utils.results.store import ResultError
@@ -58,7 +58,7 @@ class JobReport:
         """Write the ok result; where a step is missing or the disk is full, write that failure instead."""
         try:
             self._check_complete()
-            if not finalize_result(self._attempt, RankEnd(self.result("ok", None))):
+            if not finalize_result(self._attempt, self.result("ok", None)):
                 raise ResultError(f"{self.job.result_path}: another attempt has left its result here already")
         except (IncompleteError, OSError) as error:
             self._report_failure(error)
@@ -69,7 +69,7 @@ class JobReport:
         if status == "oom":
             held = memory_at(self.recorder.device if self.recorder else None)
             reason += f"\n{held}; {advice_of(self.job, self.gpu_info)}"
-        finalize_result(self._attempt, RankEnd(self.result(status, reason)))
+        finalize_result(self._attempt, self.result(status, reason))
 
     def classified(self, error: BaseException) -> tuple[str, str]:
         """Return status and reason of the error that ended the training."""

@@ -12,7 +12,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from signal import Signals
@@ -20,8 +20,10 @@ from signal import Signals
 import psutil
 
 from train.job import processes
+from train.job.job import Job, log_path
 from train.job.rank_output import OutputReader, RankOutput, RemoteLog
 from utils.results.step_line import Step
+from utils.settings.config import RunConfig
 
 GRACE_SECONDS = 10.0
 """Time between SIGTERM and SIGKILL."""
@@ -34,14 +36,6 @@ GPU_TOOLS = (
     ["nvidia-smi", "--query-gpu=index,utilization.gpu,memory.used,memory.total", "--format=csv,noheader"],
     ["rocm-smi", "--showuse", "--showmemuse"],
 )
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Longest times in seconds: to the first finished step and from the last step to the end, and between two steps."""
-
-    start_seconds: float
-    step_seconds: float
 
 
 @dataclass
@@ -66,21 +60,16 @@ class Ending:
     """One sentence for each other node that did not end well."""
 
 
-def run(
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    log_path: Path,
-    limits: Limits,
-    stop: processes.StopRequest,
-    elsewhere: Iterable[Path] = (),
-) -> Ending:
+def run(job: Job, command: Sequence[str], environment: Mapping[str, str], stop: processes.StopRequest) -> Ending:
     """Run the command until it exits or times out; none of its processes is left when this returns.
 
-    `elsewhere` are the logs of the other nodes: the steps may be printed in one of them.
+    The logs of the other nodes are read too: the steps may be printed in one of them.
     """
+    config = job.config
     processes.adopt_orphans()
     oom_kills = kernel_oom_kills()
-    output = RankOutput(log_path)
+    output = RankOutput(log_path(job))
+    elsewhere = [log_path(job, node) for node in range(config.nodes) if node != config.node_rank]
     others = [RemoteLog(path, lambda _, line: output.show(line)) for path in elsewhere]
     started = time.monotonic()
     child = processes.Child(command, output.take, environment)
@@ -89,7 +78,7 @@ def run(
         time.sleep(POLL_SECONDS)
         for other in others:
             other.read()
-        overdue = _overdue(_furthest(output, others), limits, started)
+        overdue = _overdue(_furthest(output, others), config, started)
     if overdue is not None:
         overdue += "; " + describe_ranks(output.take)
     exit_code = child.close(GRACE_SECONDS)
@@ -113,12 +102,12 @@ def _furthest(output: OutputReader, others: Sequence[OutputReader]) -> OutputRea
     return max((output, *others), key=lambda reader: reader.last_step_at or -math.inf)
 
 
-def _overdue(output: OutputReader, limits: Limits, started: float) -> str | None:
+def _overdue(output: OutputReader, config: RunConfig, started: float) -> str | None:
     """Return which limit the job broke, None if it broke none; the end has the same limit as the start."""
     now, step = time.monotonic(), output.last_step
     waited = now - (output.last_step_at or started)
     is_between_steps = step is not None and step.number < step.total
-    limit = limits.step_seconds if is_between_steps else limits.start_seconds
+    limit = config.step_timeout_seconds if is_between_steps else config.start_timeout_seconds
     if waited <= limit:
         return None
     name = "STEP_TIMEOUT_SECONDS" if is_between_steps else "START_TIMEOUT_SECONDS"

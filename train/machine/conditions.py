@@ -20,13 +20,13 @@ from train.machine import gpus, job_processes
 from train.machine.gpu_state import GpuProcess, GpuState, GpuToolError, throttled_percent
 
 NO_GPU = "no GPU"
-OF_MACHINE = (
-    *("numa_balancing", "numa_nodes", "cpu_governor", "swap_used_gb", "shared_memory_gb", "open_files_limit"),
-    "locked_memory_gb",
+LOWEST = (
+    ("power_cap_watts", "default_power_cap_watts", "max_power_cap_watts"),
+    ("clock_limit_mhz", "default_clock_limit_mhz"),
+    ("max_sm_clock_mhz",),
+    ("max_memory_clock_mhz",),
 )
-OF_LOWEST_CAP = ("power_cap_watts", "default_power_cap_watts", "max_power_cap_watts")
-OF_LOWEST_LIMIT = ("clock_limit_mhz", "default_clock_limit_mhz")
-LOWEST = ("max_sm_clock_mhz", "max_memory_clock_mhz")
+"""Values of the GPU with the lowest first one."""
 WORDS = ("performance_level", "persistence", "compute_mode", "ecc", "partition", "driver_version")
 DECIMALS = 3
 BUSY_SAMPLE_SECONDS = 0.5
@@ -35,11 +35,11 @@ MISSING = {
     "numa_balancing": "this kernel has no /proc/sys/kernel/numa_balancing",
     "numa_nodes": "the kernel shows no NUMA node",
     "cpu_governor": "the kernel shows no cpufreq governor (usual in a virtual machine)",
-    "busy_percent": "/proc/stat cannot be read",
     "swap_used_gb": "/proc/meminfo cannot be read",
     "shared_memory_gb": "there is no /dev/shm",
     "open_files_limit": "unlimited",
     "locked_memory_gb": "unlimited",
+    "busy_percent": "/proc/stat cannot be read",
 }
 """Reasons why a value of `MachineState` is None."""
 
@@ -116,12 +116,10 @@ def section(before: Snapshot, after: Snapshot | None) -> dict[str, Any]:
 
     note("gpu_tool", before.tool, before.why_no_gpus)
     note("gpu_count", len(before.gpus) if before.gpus else None, before.why_no_gpus)
-    for names in (OF_LOWEST_CAP, OF_LOWEST_LIMIT):
-        lowest = _lowest(before.gpus, names[0])
+    for names in LOWEST:
+        lowest = _extreme(before.gpus, names[0], min)
         for name in names:
             note(name, getattr(lowest, name, None), _why(before, name))
-    for name in LOWEST:
-        note(name, getattr(_lowest(before.gpus, name), name, None), _why(before, name))
     for name in WORDS:
         words = sorted({text for gpu in before.gpus if (text := getattr(gpu, name)) is not None})
         note(name, " or ".join(words) or None, _why(before, name))
@@ -133,9 +131,9 @@ def section(before: Snapshot, after: Snapshot | None) -> dict[str, Any]:
         )
         note(f"throttle_{when}", _throttling(_gpus(seen)), _why(seen, "throttle_reasons"))
     note("throttled_percent", _throttled(before, after), _why(after, "throttle_counters"))
-    for name in OF_MACHINE:
-        note(name, getattr(before.machine, name), before.machine.reasons.get(name, "not read"))
-    note("busy_before_percent", before.machine.busy_percent, before.machine.reasons.get("busy_percent", "not read"))
+    for name in MISSING:
+        key = "busy_before_percent" if name == "busy_percent" else name
+        note(key, getattr(before.machine, name), before.machine.reasons.get(name, "not read"))
     return values | {"reasons": reasons}
 
 
@@ -151,17 +149,13 @@ def _why(seen: Snapshot | None, name: str) -> str:
     return next((gpu.why(name) for gpu in seen.gpus if getattr(gpu, name) is None), "not to be compared")
 
 
-def _lowest(states: Sequence[GpuState], name: str) -> GpuState | None:
-    """Return the GPU with the lowest value; None if any GPU lacks it."""
-    return _extreme(states, name, min)
-
-
 def _most(states: Sequence[GpuState], name: str) -> float | None:
     found = _extreme(states, name, max)
     return None if found is None else float(getattr(found, name))
 
 
 def _extreme(states: Sequence[GpuState], name: str, choose: Callable[..., GpuState]) -> GpuState | None:
+    """Return the GPU with the lowest (`min`) or highest (`max`) value; None if any GPU lacks it."""
     if not states or any(getattr(gpu, name) is None for gpu in states):
         return None
     return choose(states, key=lambda gpu: getattr(gpu, name))
