@@ -14,10 +14,9 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from train.job import nodes, processes
-from train.job.job import Job, log_path, utc_now
-from train.job.outcome import Attempt, RankEnd, exit_code, finalize_result, settle
-from train.job.reserve import remove_leftovers, reserve
-from train.job.supervise import Ending, Limits, run
+from train.job.job import Job, log_path, remove_leftovers, reserve, utc_now
+from train.job.outcome import Attempt, exit_code, finalize_result, settle
+from train.job.supervise import run
 from train.machine import job_processes
 from train.nemo import interpreter as nemo_python
 from train.preflight import job_checks
@@ -122,14 +121,14 @@ def _lead(attempt: Attempt, environment: Mapping[str, str], stop: processes.Stop
     """Run the ranks of this node, which is the only one or number 0, and finalize the result of the job."""
     job = attempt.job
     if job.config.nodes == 1:
-        return settle(attempt, _run(job, attempt.command, environment, stop))
+        return settle(attempt, run(job, shlex.split(attempt.command), environment, stop))
     try:
         meeting = nodes.gather(job, attempt.identity, job.config.start_timeout_seconds, stop)
-        ending = _run(job, attempt.command, {**environment, **nodes.environment(job, meeting)}, stop)
+        ending = run(job, shlex.split(attempt.command), {**environment, **nodes.environment(job, meeting)}, stop)
         return settle(attempt, nodes.collect_endings(job, meeting, ending, stop))
     except nodes.NodesError as error:
         remove_leftovers(job.result_path)
-        finalize_result(attempt, RankEnd(attempt.empty_result("failed", str(error))))
+        finalize_result(attempt, attempt.empty_result("failed", str(error)))
         print(f"{job.name}: failed: {error}", file=sys.stderr)
         return stop.exit_code(otherwise=1)
     finally:
@@ -146,18 +145,11 @@ def _follow(
         print(f"{job.name}: node {job.config.node_rank}: {error}", file=sys.stderr)
         return stop.exit_code(otherwise=1)
     job = job.numbered(meeting.attempt)
-    ending = _run(job, shlex.join(_command(job, settings)), {**environment, **nodes.environment(job, meeting)}, stop)
+    ending = run(job, _command(job, settings), {**environment, **nodes.environment(job, meeting)}, stop)
     nodes.report_ending(job, meeting, ending)
     if ending.overdue is not None and ending.stopped_by is None:
         print(f"{job.name}: node {job.config.node_rank}: timeout: {ending.overdue}", file=sys.stderr)
     return exit_code(ending, "timeout" if ending.overdue else "failed" if ending.exit_code else "ok")
-
-
-def _run(job: Job, command: str, environment: Mapping[str, str], stop: processes.StopRequest) -> Ending:
-    config = job.config
-    limits = Limits(config.start_timeout_seconds, config.step_timeout_seconds)
-    elsewhere = [log_path(job, node) for node in range(config.nodes) if node != config.node_rank]
-    return run(shlex.split(command), environment, log_path(job), limits, stop, elsewhere)
 
 
 def _command(job: Job, settings: Sequence[str]) -> list[str]:

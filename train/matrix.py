@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from train.job import processes
 from train.nemo.interpreter import without_nemo_if_missing
 from train.preflight import matrix_checks as preflight
-from train.runner import plan, worker_node
-from train.runner.run_job import LAUNCHER_GRACE_SECONDS, POLL_SECONDS, run_job
+from train.runner import plan
+from train.runner.run_job import LAUNCHER_GRACE_SECONDS, POLL_SECONDS, run_job, run_on_other_node
 from train.runner.state import MatrixState, StatusFile
 from train.runner.view import view_of
 from utils import redact
@@ -48,7 +48,7 @@ def main() -> int:
             require_writable(folder, "OUTPUT_DIR")
         if matrices[0].config.node_rank > 0:
             with processes.stop_request() as stop:
-                return worker_node.run(matrices, stop)
+                return run_on_other_node(matrices, stop)
         with footprint.lock(output), processes.stop_request() as stop:
             return _run_all(matrices, stop, is_compared=options.compare)
     except (ConfigError, DataError, HardwareError) as error:

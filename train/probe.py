@@ -25,7 +25,7 @@ import torch
 
 from train.job.job import utc_now
 from train.machine import conditions
-from train.preflight import machine_warnings
+from train.preflight import job_checks
 from utils.errors import ConfigError
 from utils.hardware.detect import HardwareError, detect_platform, gpu_info
 from utils.housekeeping import footprint
@@ -99,7 +99,7 @@ def _seconds(text: str) -> float:
 def measure(platform: str, seconds: float) -> dict[str, Any]:
     """Return the content of the file, for every precision that the device has."""
     started, before = utc_now(), conditions.take_snapshot(platform)
-    for line in machine_warnings.warnings(platform, before):
+    for line in job_checks.warnings(platform, before):
         print(f"warning: {line}", file=sys.stderr)
     device = torch.device("cpu" if platform == "cpu" else "cuda:0")
     rates: dict[str, Any] = {}

@@ -16,10 +16,8 @@ import sys
 import time
 from collections.abc import Mapping
 
+from train.cluster import follow as slurm_queue
 from train.cluster import script as slurm_script
-from train.cluster import slurm_commands
-from train.cluster.follow import SlurmJob, follow
-from train.cluster.slurm_commands import SlurmError
 from train.job import processes
 from train.job.job import utc_now
 from train.job.outcome import Attempt, stamp
@@ -60,7 +58,7 @@ def main() -> int:
     except (ConfigError, DataError, HardwareError) as error:
         print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT
-    except SlurmError as error:
+    except slurm_queue.SlurmError as error:
         print(f"error: {redact.text(str(error))}", file=sys.stderr)
         return 1
     return next((code for code in codes if code), 0)
@@ -86,7 +84,7 @@ def _run(matrix: plan.Matrix, options: argparse.Namespace, stop: processes.StopR
         return 0
     status = StatusFile(matrix.config.output_dir / "status.json", state)
     with view_of(state, matrix.config.output_dir) as view:
-        follow(jobs, view, status, stop)
+        slurm_queue.follow(jobs, view, status, stop)
         state.state = state.phase = "interrupted" if stop else "finished"
         status.write()
     return validate(state, stop)
@@ -94,10 +92,10 @@ def _run(matrix: plan.Matrix, options: argparse.Namespace, stop: processes.StopR
 
 def _submit(
     matrix: plan.Matrix, state: MatrixState, digests: Mapping[str, str], *, is_requeued: bool
-) -> list[SlurmJob]:
+) -> list[slurm_queue.SlurmJob]:
     """Submit every job that has no ok result and is not in the queue; each waits for the one before it."""
-    queued = slurm_commands.queued([slurm_script.job_name(job) for job in matrix.jobs])
-    jobs: list[SlurmJob] = []
+    queued = slurm_queue.queued([slurm_script.job_name(job) for job in matrix.jobs])
+    jobs: list[slurm_queue.SlurmJob] = []
     for one in state.jobs:
         job = one.job
         identity = job.identity(digests[job.model])
@@ -110,10 +108,10 @@ def _submit(
         how = "is in the queue already, as" if number else "submitted as"
         if number is None:
             script = slurm_script.render(matrix, job, is_requeued=is_requeued)
-            number = slurm_commands.submit(script, after=jobs[-1].number if jobs else None)
+            number = slurm_queue.submit(script, after=jobs[-1].number if jobs else None)
         print(f"{one.title}: {how} Slurm job {number}", flush=True)
         attempt = Attempt(job, identity, shlex.join(plan.command(matrix, job)), utc_now())
-        jobs.append(SlurmJob(number, one, attempt, stamp(job.result_path)))
+        jobs.append(slurm_queue.SlurmJob(number, one, attempt, stamp(job.result_path)))
     return jobs
 
 

@@ -22,7 +22,7 @@ ALWAYS = ("power cap", "clocks", "NUMA balancing")
 TOLERANCE = 0.01
 LEAST_PERCENT = 1.0
 MAX_BUSY_PERCENT = 20.0
-"""The limit above which train/preflight/machine_warnings.py warns."""
+"""The limit above which train/preflight/job_checks.py warns."""
 OF_MACHINE = {"cpu_governor": "cpu governor"}
 MODES = {"ecc": "ECC", "partition": "partition", "persistence": "persistence mode", "compute_mode": "compute mode"}
 

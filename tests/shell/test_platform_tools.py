@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from smi_machine import FIELDS, H100, OLD, Machine, mi300x_metric, mi300x_static
 
-from train.machine import conditions, machine_state
-from train.preflight import machine_warnings
+from train.machine import conditions
+from train.preflight import job_checks
 from utils.hardware.devices import find_device
 
 SCRIPT = Path(__file__).parents[2] / "shell" / "platform.sh"
@@ -27,7 +27,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
         (made.bin / tool).symlink_to(shutil.which(tool) or tool)
     for name, value in made.environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(machine_state, "BUSY_SAMPLE_SECONDS", 0.0)
+    monkeypatch.setattr(conditions, "BUSY_SAMPLE_SECONDS", 0.0)
     return made
 
 
@@ -79,7 +79,7 @@ def test_the_platform_that_is_detected_is_the_one_whose_gpus_are_looked_at(
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{name}\n", "")
     seen = conditions.take_snapshot(name, {})
     assert seen.tool == tool and [gpu.power_cap_watts for gpu in seen.gpus] == [cap]
-    assert [line for line in machine_warnings.warnings(name, seen) if line.startswith("gpu")] == []
+    assert [line for line in job_checks.warnings(name, seen) if line.startswith("gpu")] == []
 
 
 def test_both_vendors_are_an_error_until_one_is_named_and_then_only_its_gpus_count(host: Machine) -> None:
@@ -96,9 +96,7 @@ def test_a_gpu_that_no_table_knows_has_its_conditions_and_no_peak(host: Machine)
     assert platform(host).stdout == "nvd\n"
     (gpu,) = conditions.take_snapshot("nvd", {}).gpus
     assert find_device(gpu.name or "") is None
-    (line,) = [
-        one for one in machine_warnings.warnings("nvd", conditions.take_snapshot("nvd", {})) if one.startswith("gpu")
-    ]
+    (line,) = [one for one in job_checks.warnings("nvd", conditions.take_snapshot("nvd", {})) if one.startswith("gpu")]
     assert line.startswith("gpu 0: power cap 900 W, below the default of 1100 W")
 
 
@@ -107,7 +105,5 @@ def test_a_driver_in_trouble_is_not_guessed_away_by_either(host: Machine) -> Non
     (host.root / "dev").mkdir()
     (host.root / "dev" / "nvidia0").touch()
     assert platform(host).returncode == 2
-    (line,) = [
-        one for one in machine_warnings.warnings("nvd", conditions.take_snapshot("nvd", {})) if one.startswith("gpu")
-    ]
+    (line,) = [one for one in job_checks.warnings("nvd", conditions.take_snapshot("nvd", {})) if one.startswith("gpu")]
     assert "the conditions are unknown: nvidia-smi: ended with exit code 18" in line

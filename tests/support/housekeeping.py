@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 
 from example import example_result
-from train.job.reserve import reserve
+from train.job.job import reserve
 from utils.files import temporary_beside
 from utils.housekeeping import archive, footprint
 from utils.results import store

@@ -21,7 +21,7 @@ from train.job.outcome import _verdict
 from train.job.processes import StopRequest
 from train.job.rank_output import RemoteLog
 from train.job.supervise import Ending
-from train.runner import plan, worker_node
+from train.runner import plan, run_job
 from utils.housekeeping.layout import OUTPUT_LAYOUT
 from utils.results import store
 from utils.settings.config import ROOT, load
@@ -236,10 +236,10 @@ def test_other_nodes_run_the_jobs_of_the_matrix_and_write_nothing(prefix, tmp_pa
     ran = tmp_path / "ran"
     command = f"echo $0 >> {ran}; test $0 = hf"
     monkeypatch.setattr(plan, "command", lambda matrix, job: ["sh", "-c", command, job.framework])
-    assert worker_node.run([matrix], StopRequest()) == 1, "one of the launchers has failed"
+    assert run_job.run_on_other_node([matrix], StopRequest()) == 1, "one of the launchers has failed"
     assert ran.read_text().split() == ["mega", "hf"]
     assert not (tmp_path / "output").exists()
     stop = StopRequest()
     stop.signal = signal.SIGTERM
-    assert worker_node.run([matrix], stop) == 128 + signal.SIGTERM
+    assert run_job.run_on_other_node([matrix], stop) == 128 + signal.SIGTERM
     assert ran.read_text().split() == ["mega", "hf"]

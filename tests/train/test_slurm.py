@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.launching import SHORT
+from train.cluster import follow as slurm_queue
 from train.cluster import script as slurm_script
-from train.cluster import slurm_commands
-from train.cluster.slurm_commands import SlurmError
+from train.cluster.follow import SlurmError
 from train.runner import plan
 from utils.errors import ConfigError
 from utils.settings.config import ROOT
@@ -167,27 +167,27 @@ def test_no_secret_goes_with_a_job_and_its_number_is_read(stand_in, tmp_path, mo
     stand_in(
         "sbatch", f'env > {tmp_path}/seen; cat >> {tmp_path}/seen; echo "$@" >> {tmp_path}/seen; echo "17;cluster"'
     )
-    assert slurm_commands.submit("the script", after="16") == "17"
+    assert slurm_queue.submit("the script", after="16") == "17"
     seen = (tmp_path / "seen").read_text()
     assert "the script" in seen and "--dependency=afterany:16" in seen and "hf_x" not in seen
 
 
 def test_state_of_a_job_that_slurm_has_forgotten_is_gone(stand_in) -> None:
     stand_in("squeue", "echo '3|RUNNING|None|n[1-2]'; echo '4|PENDING|Priority|'")
-    seen = slurm_commands.entries(["3", "4", "5"])
+    seen = slurm_queue.entries(["3", "4", "5"])
     assert (seen["3"].state, seen["3"].nodes) == ("RUNNING", "n[1-2]")
     assert (seen["4"].reason, seen["5"].state, seen["5"].is_ended) == ("Priority", "GONE", True)
     stand_in("squeue", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
-    assert slurm_commands.entries(["5"])["5"].state == "GONE"
+    assert slurm_queue.entries(["5"])["5"].state == "GONE"
 
 
 def test_what_slurm_says_against_it_is_in_the_message(stand_in, monkeypatch) -> None:
     stand_in("sbatch", "echo 'sbatch: error: invalid partition specified: x' >&2; exit 1")
     with pytest.raises(SlurmError, match="sbatch: exit code 1: sbatch: error: invalid partition specified: x"):
-        slurm_commands.submit("")
+        slurm_queue.submit("")
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(SlurmError, match="squeue: not on PATH; run this where Slurm's commands are"):
-        slurm_commands.entries(["1"])
+        slurm_queue.entries(["1"])
 
 
 def test_run_train_hands_over_to_slurm(tmp_path: Path) -> None:

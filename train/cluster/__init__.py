@@ -1,4 +1,4 @@
-"""Slurm: the script of a job, Slurm's commands, and following jobs in its queue.
+"""Slurm: the script of a job, and its queue: jobs are submitted and followed there.
 
 Imports `train.runner`, `train.job` and `utils`. Begin with `script.py`.
 """

@@ -1,22 +1,23 @@
-"""Follow jobs in Slurm's queue until they end, and record in their results how Slurm ended them."""
+"""Slurm's queue: submit jobs, read their state, follow them until they end, and record how Slurm ended them."""
 
 from __future__ import annotations
 
+import os
+import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from train.cluster import script as slurm_script
-from train.cluster import slurm_commands
-from train.cluster.slurm_commands import QueueEntry, SlurmError
 from train.job import processes
 from train.job.outcome import Attempt, LauncherEnd, finalize_result, stamp
 from train.job.rank_output import RemoteLog, progress
 from train.runner.run_job import conclude
 from train.runner.state import RUNNING, JobState, StatusFile
 from train.runner.view import View
+from utils.provenance.origin import SECRET
 from utils.results.step_line import Step
 
 POLL_SECONDS = 3.0
@@ -26,8 +27,35 @@ RESULT_SECONDS = 45.0
 and a launcher that Slurm has asked to end has KillWait, usually 30 s, to write."""
 STATUS = {"TIMEOUT": "timeout", "DEADLINE": "timeout", "OUT_OF_MEMORY": "oom"}
 """Status of a result by Slurm's state; every other end without a result is `failed`."""
-ABNORMAL = tuple(state for state in slurm_commands.ENDED if state not in ("COMPLETED", "FAILED"))
+TIMEOUT_SECONDS = 60.0
+ENDED = (
+    *("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL"),
+    *("OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE", "PREEMPTED"),
+)
+"""States in which no process of a job runs any more (squeue(1), JOB STATE CODES)."""
+ABNORMAL = tuple(state for state in ENDED if state not in ("COMPLETED", "FAILED"))
 """Ends that come from outside of the job, whose cause its launcher cannot know."""
+GONE = "GONE"
+"""State of a job that Slurm no longer knows: it forgets a job MinJobAge, usually 300 s, after its end."""
+
+
+class SlurmError(RuntimeError):
+    """Slurm is missing, cannot be reached, or refuses; the message contains Slurm's own."""
+
+
+@dataclass(frozen=True)
+class QueueEntry:
+    """State of a job as squeue shows it."""
+
+    state: str
+    """Slurm's state code, or GONE."""
+    reason: str = ""
+    nodes: str = ""
+
+    @property
+    def is_ended(self) -> bool:
+        """True if no process of the job runs any more."""
+        return self.state in (*ENDED, GONE)
 
 
 @dataclass
@@ -56,7 +84,7 @@ def follow(jobs: Sequence[SlurmJob], view: View, status: StatusFile, stop: proce
     asked_at, is_cancelled, error = 0.0, False, ""
     while left := [job for job in jobs if not job.state.is_done]:
         if stop and not is_cancelled:
-            slurm_commands.cancel([job.number for job in left])
+            cancel([job.number for job in left])
             is_cancelled, asked_at = True, 0.0
         if time.monotonic() - asked_at >= POLL_SECONDS:
             asked_at = time.monotonic()
@@ -72,7 +100,7 @@ def follow(jobs: Sequence[SlurmJob], view: View, status: StatusFile, stop: proce
 def _update(jobs: Sequence[SlurmJob], view: View, stop: processes.StopRequest, last_error: str) -> str:
     """Read the state of the jobs from Slurm; return Slurm's error, which is shown once, or nothing."""
     try:
-        found = slurm_commands.entries([job.number for job in jobs])
+        found = entries([job.number for job in jobs])
     except SlurmError as error:  # its controller may be away for a while, and the jobs run on
         if str(error) != last_error:
             view.print(f"warning: {error}; trying again every {POLL_SECONDS:g} s")
@@ -81,7 +109,7 @@ def _update(jobs: Sequence[SlurmJob], view: View, stop: processes.StopRequest, l
         entry = found[job.number]
         if (entry.state, entry.nodes) != (job.entry.state, job.entry.nodes):
             view.print(f"    Slurm job {job.number}, {job.state.title}: {_state(entry)}")
-        job.entry = entry if entry.state != slurm_commands.GONE else QueueEntry(entry.state, nodes=job.entry.nodes)
+        job.entry = entry if entry.state != GONE else QueueEntry(entry.state, nodes=job.entry.nodes)
         if entry.state == "RUNNING" and job.state.state != RUNNING:
             job.state.state, job.state.started = RUNNING, time.monotonic()
             job.log = RemoteLog(job.log_path, partial(_take_step, job.state))
@@ -131,14 +159,71 @@ def _cause(job: SlurmJob, stop: processes.StopRequest) -> str:
     if stop.signal is not None:
         return f"{state}: cancelled here after {stop.signal.name}"
     try:
-        troubled = slurm_commands.troubled_nodes(job.entry.nodes) if job.entry.nodes else []
+        troubled = troubled_nodes(job.entry.nodes) if job.entry.nodes else []
     except SlurmError as error:
         troubled = [str(error)]
     return "; ".join([state, *troubled])
 
 
 def _state(entry: QueueEntry) -> str:
-    if entry.state == slurm_commands.GONE:
+    if entry.state == GONE:
         return "Slurm does not know it any more"
     reason = f" ({entry.reason})" if entry.reason not in ("", "None", "NonZeroExitCode") else ""
     return f"{entry.state}{reason}" + (f" on {entry.nodes}" if entry.nodes else "")
+
+
+def submit(script: str, after: str | None = None) -> str:
+    """Submit a script and return the number of the job, which waits for the end of job `after`.
+
+    Variables that hold secrets are left out, because Slurm would store them. Raises SlurmError.
+    """
+    dependency = [f"--dependency=afterany:{after}"] if after else []
+    environment = {name: value for name, value in os.environ.items() if not SECRET.search(name)}
+    output = _ask(["sbatch", "--parsable", *dependency], script, environment)
+    return output.strip().splitlines()[-1].split(";")[0]
+
+
+def queued(names: Sequence[str]) -> dict[str, str]:
+    """Return the numbers of this user's waiting and running jobs by their names; raise SlurmError."""
+    lines = _ask(["squeue", "--noheader", "--me", "--name", ",".join(names), "--format", "%i %j"]).splitlines()
+    return {name: number for number, name in (line.split(maxsplit=1) for line in lines)}
+
+
+def entries(numbers: Sequence[str]) -> dict[str, QueueEntry]:
+    """Return the state of each job by its number; raise SlurmError if Slurm does not answer."""
+    command = ["squeue", "--noheader", "--states=all", "--jobs", ",".join(numbers), "--format", "%i|%T|%r|%N"]
+    try:
+        lines = _ask(command).splitlines()
+    except SlurmError as error:
+        if "Invalid job id" not in str(error):
+            raise
+        lines = []
+    found = {number: QueueEntry(*rest) for number, *rest in (line.split("|", 3) for line in lines)}
+    return {number: found.get(number) or QueueEntry(GONE) for number in numbers}
+
+
+def troubled_nodes(nodes: str) -> list[str]:
+    """Return a sentence for each node of a job that is down, drained or failing; raise SlurmError."""
+    lines = _ask(["sinfo", "--noheader", "--Node", "--nodes", nodes, "--format", "%N|%T|%E"]).splitlines()
+    found = [line.split("|", 2) for line in dict.fromkeys(lines)]
+    sick = ("down", "drain", "fail", "unk", "err")
+    return [f"node {name} is {state} ({reason})" for name, state, reason in found if state.lower().startswith(sick)]
+
+
+def cancel(numbers: Sequence[str]) -> None:
+    """Cancel waiting and running jobs; raise SlurmError."""
+    _ask(["scancel", *numbers])
+
+
+def _ask(command: Sequence[str], given: str = "", environment: Mapping[str, str] | None = None) -> str:
+    try:
+        ran = subprocess.run(
+            command, input=given, env=environment, capture_output=True, text=True, timeout=TIMEOUT_SECONDS
+        )
+    except FileNotFoundError as error:
+        raise SlurmError(f"{command[0]}: not on PATH; run this where Slurm's commands are, on a login node") from error
+    except subprocess.TimeoutExpired as error:
+        raise SlurmError(f"{command[0]}: Slurm did not answer within {TIMEOUT_SECONDS:g} s") from error
+    if ran.returncode != 0:
+        raise SlurmError(f"{command[0]}: exit code {ran.returncode}: {' '.join(ran.stderr.split())}")
+    return ran.stdout

@@ -57,7 +57,8 @@ def render(matrix: Matrix, job: Job, *, is_requeued: bool = False) -> str:
 
 def _options(job: Job, is_requeued: bool) -> list[str]:
     config = job.config
-    gpus = [] if config.platform == "cpu" else _gpus(config)
+    asked = {"gpus-per-node": f"--gpus-per-node={config.ranks_per_node}", "gres": f"--gres=gpu:{config.ranks_per_node}"}
+    gpus = [asked[config.slurm_gpus]] if config.platform != "cpu" and config.slurm_gpus in asked else []
     named = {"account": config.slurm_account, "partition": config.slurm_partition}
     options = [
         f"--job-name={job_name(job)}",
@@ -73,11 +74,6 @@ def _options(job: Job, is_requeued: bool) -> list[str]:
         *config.slurm_extra,
     ]
     return [shlex.quote(option) for option in options]
-
-
-def _gpus(config: RunConfig) -> list[str]:
-    asked = {"gpus-per-node": f"--gpus-per-node={config.ranks_per_node}", "gres": f"--gres=gpu:{config.ranks_per_node}"}
-    return [asked[config.slurm_gpus]] if config.slurm_gpus in asked else []
 
 
 def _addresses(matrix: Matrix) -> list[str]:
@@ -99,7 +95,8 @@ def _addresses(matrix: Matrix) -> list[str]:
 
 def _step(matrix: Matrix, job: Job) -> list[str]:
     config, kind = job.config, runtime(job.config)
-    task = [*_launcher(job, kind), "--run", str(job.run), *_settings(matrix, kind)]
+    launcher = ROOT / ("shell/inside/job.sh" if kind == "enroot" else "shell/inside/slurm_task.sh")
+    task = [str(launcher), config.platform, job.framework, job.model, "--run", str(job.run), *_settings(matrix, kind)]
     container = _container(config) if kind == "enroot" else []
     words = [
         "exec srun",
@@ -112,11 +109,6 @@ def _step(matrix: Matrix, job: Job) -> list[str]:
         '"MASTER_ADDR=$MASTER_ADDR" "MASTER_PORT=$MASTER_PORT"',
     ]
     return [" \\\n  ".join(words)]
-
-
-def _launcher(job: Job, kind: str) -> list[str]:
-    script = "shell/inside/job.sh" if kind == "enroot" else "shell/inside/slurm_task.sh"
-    return [str(ROOT / script), job.config.platform, job.framework, job.model]
 
 
 def _settings(matrix: Matrix, kind: str) -> list[str]:

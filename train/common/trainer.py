@@ -38,7 +38,7 @@ def main(
     """Run one rank of one job; 0 for an ok result, 2 for bad input. Other errors write a result and propagate."""
     options = arguments(framework)
     end_with_parent()  # torchrun
-    # train/job/hang_report.py requests the stack of a rank that hangs
+    # train/job/supervise.py requests the stack of a rank that hangs
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     try:
         config = load(

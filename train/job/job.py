@@ -1,4 +1,4 @@
-"""One job of the matrix: its settings, names, paths and identity."""
+"""One job of the matrix: its settings, names, paths and identity, and disk space reserved for its result."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from utils.provenance.digests import sha256_code, sha256_json
 from utils.results import store
 from utils.results.schema import NO_ENERGY
 from utils.settings.config import ROOT, RunConfig
+
+RESERVE_BYTES = 1 << 18
+"""A result without samples takes 5 KB, one with 500 steps 60 KB."""
 
 
 @dataclass(frozen=True)
@@ -114,3 +117,33 @@ def log_path(job: Job, node: int | None = None) -> Path:
     node = job.config.node_rank if node is None else node
     of_node = f"_node{node}" if node > 0 else ""
     return job.config.output_dir / "logs" / f"{label}{job.name}_attempt{job.attempt}{of_node}.log"
+
+
+def reserve(result_path: Path) -> None:
+    """Reserve space for a result beside its path; raise OSError if the disk has none."""
+    path = _reserve_path(result_path)
+    with path.open("wb") as file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, RESERVE_BYTES)
+        except OSError:
+            path.unlink()
+            raise
+
+
+def release_reserve(result_path: Path) -> None:
+    """Free the reserved space just before the result is written; do nothing if none was reserved."""
+    _reserve_path(result_path).unlink(missing_ok=True)
+
+
+def remove_leftovers(result_path: Path) -> None:
+    """Remove the temporary files and the reserve that a killed writer of this result has left.
+
+    Call it only when no process can be writing the result.
+    """
+    release_reserve(result_path)
+    for path in result_path.parent.glob(f".{result_path.name}.*"):
+        path.unlink(missing_ok=True)
+
+
+def _reserve_path(result_path: Path) -> Path:
+    return result_path.with_name(f".{result_path.name}.reserve")

@@ -7,18 +7,17 @@ matrix) and Slurm. Each gives its account to `finalize_result`, the only place t
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from signal import Signals
 from typing import Any
 
-from train.job.job import Job, log_path
-from train.job.oom import advice
+from train.job.job import Job, log_path, release_reserve, remove_leftovers
 from train.job.processes import SIGNAL_EXIT_CODE, TIMEOUT_EXIT_CODE, how_ended
 from train.job.rank_output import progress
-from train.job.reserve import release_reserve, remove_leftovers
 from train.job.supervise import Ending
-from utils.memory.estimate import cpu_capacity_gb
+from utils.memory.estimate import FRAMEWORKS, cpu_capacity_gb, estimate, largest_micro_batch
 from utils.results import store
 
 CRASHES = (Signals.SIGKILL, Signals.SIGSEGV, Signals.SIGBUS, Signals.SIGILL, Signals.SIGFPE)
@@ -40,13 +39,6 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class RankEnd:
-    """Account of a rank, or of a launcher that could start none: its result."""
-
-    result: dict[str, Any]
-
-
-@dataclass(frozen=True)
 class LauncherEnd:
     """Account of the process that started the launcher (the matrix), or of Slurm, after the launcher has ended."""
 
@@ -60,12 +52,12 @@ class LauncherEnd:
     """The end from outside, which the launcher cannot know; None if there was none."""
 
 
-def finalize_result(attempt: Attempt, account: RankEnd | Ending | LauncherEnd) -> bool:
+def finalize_result(attempt: Attempt, account: dict[str, Any] | Ending | LauncherEnd) -> bool:
     """Write the result that follows from an account, where it overrules the file; return whether it was written.
 
     | account | no result of this attempt | an ok result | any other result |
     |---|---|---|---|
-    | `RankEnd` | is written | stays | stays: the first rank that fails knows the cause |
+    | `dict`, the result of a rank | is written | stays | stays: the first rank that fails knows the cause |
     | `Ending` (launcher): interrupted by a signal | failed | stays: all was measured before | failed |
     | ... overdue (watchdog) | timeout | timeout | timeout |
     | ... a rank crashed (CRASHES) | failed; oom if memory ran out | the same | the same; oom, nan stay |
@@ -74,11 +66,12 @@ def finalize_result(attempt: Attempt, account: RankEnd | Ending | LauncherEnd) -
     | `LauncherEnd` of the matrix | failed | stays | stays |
     | `LauncherEnd` of Slurm | status by Slurm's state | stays | where Slurm ended the job: its cause, then the reason |
 
-    Measurements that are in the file stay in it. A `LauncherEnd` keeps the result of an earlier attempt among the
-    superseded ones. Raises OSError where the disk refuses and ResultError for a damaged file.
+    A launcher that could start no rank gives a `dict` too. Measurements that are in the file stay in it. A
+    `LauncherEnd` keeps the result of an earlier attempt among the superseded ones. Raises OSError where the disk
+    refuses and ResultError for a damaged file.
     """
-    if isinstance(account, RankEnd):
-        return _finalize_rank(attempt.job.result_path, account.result)
+    if isinstance(account, dict):
+        return _finalize_rank(attempt.job.result_path, account)
     if isinstance(account, LauncherEnd):
         return _finalize_launcher(attempt, account)
     return _finalize_ranks(attempt, account)
@@ -129,7 +122,7 @@ def _finalize_ranks(attempt: Attempt, ending: Ending) -> bool:
     if verdict is not None:
         status, reason = verdict
         if status == "oom":
-            reason += f"; {_advice(attempt.job, written)}"
+            reason += f"; {advice_of(attempt.job, written['gpu_info'] if written else {})}"
         if ending.log_error:
             reason += f"\nthe log is incomplete: {ending.log_error}"
         _write(attempt, status, reason, written)
@@ -199,12 +192,6 @@ def _crash(ending: Ending, crashed: dict[int, Signals], written: dict[str, Any] 
     return "oom" if is_oom else "failed", reason
 
 
-def _advice(job: Job, written: dict[str, Any] | None) -> str:
-    total = written["gpu_info"].get("total_memory_gb") if written else None
-    capacity = cpu_capacity_gb(job.config.ranks_per_node)[0] if job.config.platform == "cpu" else total
-    return advice(job.config, job.framework, job.spec, capacity)
-
-
 def _how(ending: Ending) -> str:
     process = "the launcher of the ranks" if ending.exit_code < 0 else "the trainer"
     return "; ".join([*ending.nodes, f"{process} {how_ended(ending.exit_code)}"])
@@ -213,3 +200,26 @@ def _how(ending: Ending) -> str:
 def _where(ending: Ending) -> str:
     step = ending.last_step
     return progress(step) + (f" (loss {step.loss:.4f}, {step.memory_gb:.1f} GB)" if step else "")
+
+
+def advice_of(job: Job, gpu_info: Mapping[str, Any]) -> str:
+    """Return `advice` for a job that ran out of memory on the device of a result's `gpu_info`."""
+    is_cpu = job.config.platform == "cpu"
+    return advice(job, cpu_capacity_gb(job.config.ranks_per_node)[0] if is_cpu else gpu_info.get("total_memory_gb"))
+
+
+def advice(job: Job, capacity_gb: float | None) -> str:
+    """Return the smaller micro batch that should fit by the estimate (utils/memory/estimate.py), or another remedy.
+
+    `capacity_gb` is the memory of one device (on a CPU: of one rank); None where it is unknown.
+    """
+    if capacity_gb is None:
+        return "lower MBS; how far cannot be said, because the memory of the device is unknown"
+    config, framework, spec = job.config, job.framework, job.spec
+    if framework not in FRAMEWORKS:
+        return f"lower MBS; how far cannot be said, because there is no formula for {framework} yet"
+    needed = f"about {estimate(config, framework, spec).total_gb:.1f} GB are needed by the estimate"
+    size = largest_micro_batch(config, framework, spec, capacity_gb, below=config.micro_batch_size)
+    if size is None:
+        return f"{needed} of {capacity_gb:.1f} GB, and no smaller micro batch fits: raise TP or PP, or lower SL"
+    return f"{needed} of {capacity_gb:.1f} GB at MBS={config.micro_batch_size}; MBS={size} should fit"

@@ -1,5 +1,7 @@
 """Supervision of processes: none outlives its parent, all descendants are found, and all are ended in order.
 
+`Child` is a child process whose output is read line by line in the background.
+
 A process group does not hold a job together, because torchrun puts each rank into a session of its own. So a process
 that starts a job adopts its orphaned descendants (PR_SET_CHILD_SUBREAPER) and finds every process of the job below
 itself. The kernel signals a child when its parent dies (PR_SET_PDEATHSIG), so a killed launcher takes its job along.
@@ -11,11 +13,18 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import subprocess
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
 
 import psutil
+
+from utils import redact
+from utils.settings.config import ROOT
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -27,6 +36,7 @@ SIGNAL_EXIT_CODE = 128
 """Plus the number of the signal, as in shells."""
 TIMEOUT_EXIT_CODE = 124
 """As in timeout(1)."""
+LAST_OUTPUT_SECONDS = 5.0
 
 
 def how_ended(exit_code: int) -> str:
@@ -138,3 +148,51 @@ def _prctl(option: int, value: int) -> None:
     if _LIBC.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"prctl({option}, {value}): {os.strerror(number)}")
+
+
+class Child:
+    """A running command that ends with this process, in a process group of its own; each line goes to `on_line`.
+
+    Start it from the main thread. `on_line` is called in another thread, with the newline and without secrets, and must
+    not raise.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        on_line: Callable[[str], None],
+        environment: Mapping[str, str] | None = None,
+        folder: Path = ROOT,
+    ) -> None:
+        """Start the command in `folder`."""
+        self.process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+            preexec_fn=tied(),
+        )
+        assert self.process.stdout is not None
+        self._reader = threading.Thread(target=_read, args=(self.process.stdout, on_line), daemon=True)
+        self._reader.start()
+
+    def has_ended(self) -> bool:
+        """True if the command itself has ended; processes that it started may still run."""
+        return self.process.poll() is not None
+
+    def close(self, grace_seconds: float) -> int:
+        """End all processes below this one, read the last output, and return the exit code of the command."""
+        end_descendants(grace_seconds)
+        exit_code = self.process.wait()
+        self._reader.join(LAST_OUTPUT_SECONDS)
+        return exit_code
+
+
+def _read(stream: IO[str], on_line: Callable[[str], None]) -> None:
+    for line in stream:
+        on_line(redact.text(line))

@@ -7,10 +7,8 @@ from types import TracebackType
 from typing import Any
 
 from train.job.job import Job, utc_now
-from train.job.oom import advice, memory_at
-from train.job.outcome import Attempt, RankEnd, finalize_result
-from train.job.recorder import NonFiniteError, Samples, StepRecorder
-from utils.memory.estimate import cpu_capacity_gb
+from train.job.outcome import Attempt, advice_of, finalize_result
+from train.job.recorder import Device, NonFiniteError, Samples, StepRecorder
 from utils.results.performance import data_wait_fraction, data_wait_warning, summarize, warmup_steps
 from utils.results.store import ResultError
 from utils.settings.config import RunConfig
@@ -61,7 +59,7 @@ class JobReport:
         """Write the ok result; where a step is missing or the disk is full, write that failure instead."""
         try:
             self._check_complete()
-            if not finalize_result(self._attempt, RankEnd(self.result("ok", None))):
+            if not finalize_result(self._attempt, self.result("ok", None)):
                 raise ResultError(f"{self.job.result_path}: another attempt has left its result here already")
         except (IncompleteError, OSError) as error:
             self._report_failure(error)
@@ -70,18 +68,13 @@ class JobReport:
     def _report_failure(self, error: BaseException) -> None:
         status, reason = self.classified(error)
         if status == "oom":
-            reason += "\n" + self._memory_hint()
-        finalize_result(self._attempt, RankEnd(self.result(status, reason)))
+            held = memory_at(self.recorder.device if self.recorder else None)
+            reason += f"\n{held}; {advice_of(self.job, self.gpu_info)}"
+        finalize_result(self._attempt, self.result(status, reason))
 
     def classified(self, error: BaseException) -> tuple[str, str]:
         """Return status and reason of the error that ended the training."""
         return classify(error)
-
-    def _memory_hint(self) -> str:
-        job, total = self.job, self.gpu_info.get("total_memory_gb")
-        capacity = cpu_capacity_gb(job.config.ranks_per_node)[0] if job.config.platform == "cpu" else total
-        held = memory_at(self.recorder.device if self.recorder else None)
-        return f"{held}; {advice(job.config, job.framework, job.spec, capacity)}"
 
     def _check_complete(self) -> None:
         steps, wanted = self.recorder.samples.steps if self.recorder else [], self.job.config.train_iterations
@@ -153,6 +146,15 @@ def _performance(samples: Samples, config: RunConfig) -> dict[str, Any]:
     if waiting is None:
         reasons["data_wait_fraction"] = NO_DATA_WAIT
     return summary | {"data_wait_fraction": waiting, "reasons": reasons}
+
+
+def memory_at(device: Device | None) -> str:
+    """Return how much the device held when it ran out, in GB; `device` is None before the first step."""
+    if device is None:
+        return "the memory at that point is unknown: it was before the first step"
+    reserved = device.peak_reserved_gb()
+    held = "" if reserved is None else f", {reserved:.1f} GB reserved by the allocator"
+    return f"{device.allocated_gb():.1f} GB were in use, {device.peak_allocated_gb():.1f} GB at the most{held}"
 
 
 def classify(error: BaseException) -> tuple[str, str]:

@@ -1,6 +1,6 @@
 """State of one GPU at one moment, in one form for both vendors. Standard library only.
 
-`nvidia_smi.py`, `amd_smi.py` and `rocm_smi.py` fill it in, each from its vendor's tool. A value that a tool does not
+`nvidia_smi.py` and `amd_smi.py` fill it in, each from its vendor's tools. A value that a tool does not
 report is None, with the reason in `reasons`; no value comes from a table of devices.
 """
 
@@ -127,6 +127,12 @@ def number(value: Any) -> float | None:
         return float(value)
     match = _NUMBER.fullmatch(value.strip()) if isinstance(value, str) else None
     return float(match[1]) if match else None
+
+
+def gigabytes(value: Any, unit_bytes: int = 1) -> float | None:
+    """Return the number in a value of a tool, which counts units of `unit_bytes`, in GB; None as `number` does."""
+    size = number(value)
+    return None if size is None else size * unit_bytes / BYTES_PER_GB
 
 
 def text(value: Any) -> str | None:

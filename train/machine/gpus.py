@@ -6,32 +6,33 @@ import re
 import shutil
 from collections.abc import Mapping
 
-from train.machine import amd_smi, nvidia_smi, rocm_smi
+from train.machine import amd_smi, nvidia_smi
 from train.machine.gpu_state import GpuReading, GpuState, GpuToolError
 
-READERS = {"nvd": (nvidia_smi,), "amd": (amd_smi, rocm_smi)}
-"""Readers by platform; the first whose tool is installed and answers is used."""
+READERS = {
+    "nvd": {nvidia_smi.TOOL: nvidia_smi.read},
+    "amd": {amd_smi.TOOL: amd_smi.read, amd_smi.ROCM_TOOL: amd_smi.read_rocm},
+}
+"""Reader of each tool by platform; the first tool that is installed and answers is used."""
 VISIBLE = {"nvd": ("CUDA_VISIBLE_DEVICES",), "amd": ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")}
 
 
 def installed(platform: str) -> list[str]:
     """Return the tools of the platform that are on PATH."""
-    return [module.TOOL for module in READERS[platform] if shutil.which(module.TOOL)]
+    return [tool for tool in READERS[platform] if shutil.which(tool)]
 
 
 def read(platform: str) -> GpuReading:
     """Return the reading of the vendor's tool; `platform` is `nvd` or `amd`. Raises GpuToolError if none answers."""
     problems = []
-    for module in READERS[platform]:
-        if not shutil.which(module.TOOL):
-            problems.append(f"{module.TOOL} is not installed")
+    for tool, reader in READERS[platform].items():
+        if not shutil.which(tool):
+            problems.append(f"{tool} is not installed")
             continue
         try:
-            reading: GpuReading = module.read()
+            return reader()
         except GpuToolError as error:
             problems.append(str(error))
-        else:
-            return reading
     raise GpuToolError("; ".join(problems))
 
 

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from train.machine.gpu_state import (
-    BYTES_PER_GB,
     MIB,
     GpuProcess,
     GpuReading,
     GpuState,
     GpuToolError,
+    gigabytes,
     number,
     output_of,
     run_tool,
@@ -135,9 +135,7 @@ def _state(asked: Sequence[str], line: str, unknown: set[str]) -> GpuState:
     values: dict[str, Any] = {}
     values |= {name: number(row.get(field)) for field, name in NUMBERS.items()}
     values |= {name: text(row.get(field)) for field, name in TEXTS.items()}
-    for field, name in MEMORY.items():
-        size = number(row.get(field))
-        values[name] = None if size is None else size * MIB / BYTES_PER_GB
+    values |= {name: gigabytes(row.get(field), MIB) for field, name in MEMORY.items()}
     active = throttle_names(row.get(ACTIVE, ""))
     counted = {field.removeprefix(COUNTER): number(row.get(field)) for field in COUNTERS}
     counters = {name: value for name, value in counted.items() if value is not None}
@@ -169,7 +167,5 @@ def _processes(gpus: Sequence[GpuState]) -> list[GpuProcess]:
         cells = [cell.strip() for cell in line.split(",", 3)]
         if len(cells) != 4 or not cells[1].isdecimal():
             raise GpuToolError(f"{TOOL}: got {line!r}, wanted gpu_uuid, pid, used_memory, process_name")
-        size = number(cells[2])
-        memory_gb = None if size is None else size * MIB / BYTES_PER_GB
-        found.append(GpuProcess(int(cells[1]), by_uuid.get(cells[0]), cells[3], memory_gb))
+        found.append(GpuProcess(int(cells[1]), by_uuid.get(cells[0]), cells[3], gigabytes(cells[2], MIB)))
     return found

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from train.job import processes
-from train.job.child import Child
 from train.prim.arguments import Arguments, plain
 from train.prim.environment import printed_variable
 from train.prim.install import LAUNCHER
@@ -88,7 +87,7 @@ def run(root: Path, environment: Mapping[str, str], follower: Follower, stop: pr
     It is stopped early on a stop request to this process, or when the follower finds wrong arguments.
     """
     processes.adopt_orphans()
-    child = Child(["bash", LAUNCHER], follower.take, environment, folder=root)
+    child = processes.Child(["bash", LAUNCHER], follower.take, environment, folder=root)
     while not child.has_ended() and not stop and follower.mismatch is None:
         time.sleep(POLL_SECONDS)
     return child.close(GRACE_SECONDS)

@@ -1,7 +1,7 @@
 """One job by Primus: the YAML is rendered, Primus runs in its own root, and its log gives the result.
 
 train/launch.py starts it once, not once per rank: Primus starts its ranks itself. When the launcher dies, the kernel
-sends this process SIGTERM (train/job/child.py), and this process stops those of Primus. Reading order: `main` ->
+sends this process SIGTERM (train/job/processes.py), and this process stops those of Primus. Reading order: `main` ->
 `train` -> `check_arguments`, `prove`.
 """
 

@@ -1,31 +1,38 @@
-"""One job of the matrix: started through its script and followed line by line, its result finalized at the end."""
+"""One job of the matrix: started through its script and followed line by line, its result finalized at the end.
+
+A node other than 0 runs the same jobs in the same order as node 0, which finalizes their results. Each launcher waits
+for node 0's, so the nodes need no other agreement. A job that has an ok result is skipped on every node, because all
+nodes use the same OUTPUT_DIR.
+"""
 
 from __future__ import annotations
 
 import shlex
+import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from train.job import processes
-from train.job.child import Child
-from train.job.job import Job, log_path, utc_now
+from train.job.job import Job, log_path, remove_leftovers, utc_now
 from train.job.outcome import Attempt, LauncherEnd, finalize_result, stamp
 from train.job.rank_output import OutputReader, progress
-from train.job.reserve import remove_leftovers
 from train.job.supervise import GRACE_SECONDS
 from train.runner import plan
 from train.runner.state import RUNNING, SKIPPED, JobState, StatusFile
 from train.runner.view import View
+from utils.errors import DataError
 from utils.results import store
 from utils.results.step_line import Step
+from utils.settings.config import RunConfig
 
 POLL_SECONDS = 0.2
 LAUNCHER_GRACE_SECONDS = 45.0
 """Time for a launcher that was asked to stop to end its ranks, by force if needed, and to write a result."""
 LAST_LINES = 6
 WARNING = "warning: "
+DATA_POLL_SECONDS = 5.0
 
 
 def run_job(
@@ -90,7 +97,7 @@ def run_launcher(
 
     `refresh` is called every POLL_SECONDS.
     """
-    child = Child(plan.command(matrix, job), on_line, plan.environment(matrix))
+    child = processes.Child(plan.command(matrix, job), on_line, plan.environment(matrix))
     asked_at = None
     while not child.has_ended():
         if stop.signal is not None and asked_at is None:
@@ -138,3 +145,36 @@ def conclude(state: JobState, outcome: str | None) -> None:
 
 def _conclude_without_result(state: JobState, reason: str) -> None:
     state.state, state.reason, state.ended = "failed", reason, time.monotonic()
+
+
+def run_on_other_node(matrices: Sequence[plan.Matrix], stop: processes.StopRequest) -> int:
+    """Run this node's part of every job; return 0, 128 + signal, or 1 if a launcher here has failed.
+
+    Raises DataError if node 0 has not prepared the data within START_TIMEOUT_SECONDS.
+    """
+    processes.adopt_orphans()
+    has_failed = False
+    for matrix in matrices:
+        _wait_for_data(matrix.config, stop)
+        for number, job in enumerate(matrix.jobs, 1):
+            if stop:
+                break
+            print(f"--- node {matrix.config.node_rank}, job {number} of {len(matrix.jobs)}: {job.name}", flush=True)
+            has_failed |= run_launcher(matrix, job, _print, stop) != 0
+    return stop.exit_code(otherwise=int(has_failed))
+
+
+def _wait_for_data(config: RunConfig, stop: processes.StopRequest) -> None:
+    deadline = time.monotonic() + config.start_timeout_seconds
+    while not stop:
+        try:
+            plan.data_digests(config)
+            return
+        except DataError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(DATA_POLL_SECONDS)
+
+
+def _print(line: str) -> None:
+    print(line, end="", file=sys.stderr, flush=True)

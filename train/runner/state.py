@@ -125,10 +125,6 @@ class MatrixState:
         """The job that runs now."""
         return next((job for job in self.jobs if job.state == RUNNING), None)
 
-    def count(self, *states: str) -> int:
-        """Return how many jobs are in one of the states."""
-        return sum(job.state in states for job in self.jobs)
-
     @property
     def failed(self) -> int:
         """Number of jobs that ended without an ok result."""

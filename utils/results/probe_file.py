@@ -19,7 +19,7 @@ VERSION = 1
 PRECISIONS = ("bf16", "fp8", "fp32")
 IDENTITY = ("platform", "host", "device_name", "started_utc", "pytorch_version")
 MAX_BUSY_PERCENT = 20.0
-"""The limit of train/preflight/machine_warnings.py."""
+"""The limit of train/preflight/job_checks.py."""
 NAME = re.compile(r"probe_(?:amd|nvd|cpu)_[A-Za-z0-9._-]+\.json")
 
 

@@ -9,10 +9,9 @@ import torch
 
 from example import example_result
 from train.job import job as job_module
-from train.job.job import Job
+from train.job.job import Job, reserve
 from train.job.recorder import NonFiniteError, StepRecorder
 from train.job.report import IncompleteError, JobReport, MismatchError, classify
-from train.job.reserve import reserve
 from utils.results import store
 from utils.settings.config import load
 from utils.settings.keys import KEYS, InResults, Key

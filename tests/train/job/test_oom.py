@@ -2,7 +2,9 @@
 
 import pytest
 
-from train.job.oom import advice, memory_at
+from train.job.job import Job
+from train.job.outcome import advice
+from train.job.report import memory_at
 from utils.memory.estimate import estimate
 from utils.settings.config import load
 
@@ -29,7 +31,7 @@ def test_memory_at_that_point_is_named():
 
 def test_micro_batch_that_should_fit_is_smaller_divides_and_fits_by_the_estimate():
     config = config_of()
-    said = advice(config, "mega", config.spec("llama"), 141.0)
+    said = advice(Job(config, "mega", "llama"), 141.0)
     size = int(said.split("MBS=")[2].split(" ")[0])
     assert size < 32 and 32 % size == 0
     fits = config_of(f"MBS={size}")
@@ -41,4 +43,4 @@ def test_micro_batch_that_should_fit_is_smaller_divides_and_fits_by_the_estimate
 @pytest.mark.parametrize(("capacity_gb", "named"), [(None, "unknown"), (8.0, "raise TP or PP, or lower SL")])
 def test_unknown_memory_and_hopeless_cases_are_said(capacity_gb, named):
     config = config_of()
-    assert named in advice(config, "mega", config.spec("llama"), capacity_gb)
+    assert named in advice(Job(config, "mega", "llama"), capacity_gb)

@@ -6,7 +6,7 @@ import pytest
 
 from example import example_result
 from train.job.job import Job, log_path
-from train.job.outcome import Attempt, LauncherEnd, RankEnd, _verdict, finalize_result, stamp
+from train.job.outcome import Attempt, LauncherEnd, _verdict, finalize_result, stamp
 from train.job.supervise import Ending
 from utils.results import store
 from utils.results.step_line import Step
@@ -76,9 +76,9 @@ def of_this(attempt, **values):
 
 def test_first_result_of_a_rank_stays(attempt):
     failed = of_this(attempt, status="failed", reason="the cause")
-    assert finalize_result(attempt, RankEnd(failed))
+    assert finalize_result(attempt, failed)
     for later in (of_this(attempt), failed | {"reason": "what followed from it"}):
-        assert not finalize_result(attempt, RankEnd(later))
+        assert not finalize_result(attempt, later)
     assert store.read(attempt.job.result_path)["reason"] == "the cause"
 
 

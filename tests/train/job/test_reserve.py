@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from train.job.reserve import RESERVE_BYTES, release_reserve, remove_leftovers, reserve
+from train.job.job import RESERVE_BYTES, release_reserve, remove_leftovers, reserve
 
 
 def test_reserve_takes_real_room_and_gives_it_back(tmp_path):

@@ -5,7 +5,8 @@ from signal import SIGKILL, SIGSEGV
 import pytest
 
 from train.job.rank_output import RankOutput
-from train.job.supervise import Limits, _overdue
+from train.job.supervise import _overdue
+from utils.settings.config import load
 
 STEP = "[CPU] Step {}/30 | 0.174 s | avg 0.174 s | loss 8.3360 | 0.5 GB\n"
 # printed by torchrun of torch 2.13 when rank 1 of two was killed and rank 0 then lost its connection
@@ -92,5 +93,6 @@ def test_limit_is_that_of_the_phase(tmp_path, monkeypatch, wait):
     monkeypatch.setattr("time.monotonic", lambda: 1000.0)
     output = read(tmp_path, STEP.format(step) if step else "starting\n")
     monkeypatch.setattr("time.monotonic", lambda: 1000.0 + seconds)
-    overdue = _overdue(output, Limits(start_seconds=10, step_seconds=5), started=1000.0)
+    config = load("cpu", 1, arguments=["START_TIMEOUT_SECONDS=10", "STEP_TIMEOUT_SECONDS=5"], environ={})
+    overdue = _overdue(output, config, started=1000.0)
     assert overdue is None if said is None else said in overdue

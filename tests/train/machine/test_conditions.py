@@ -10,7 +10,7 @@ import pytest
 from smi_machine import H100, Machine, amd_process, mi300x_metric, mi300x_static
 
 from example import example_result
-from train.machine import conditions, machine_state
+from train.machine import conditions
 from utils.results import store
 from utils.results.schema import OPTIONAL_SECTIONS
 
@@ -22,7 +22,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     made = Machine(tmp_path)
     for name, value in made.environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(machine_state, "BUSY_SAMPLE_SECONDS", 0.0)
+    monkeypatch.setattr(conditions, "BUSY_SAMPLE_SECONDS", 0.0)
     return made
 
 
@@ -112,15 +112,15 @@ def test_what_linux_says_of_the_machine(host: Machine, monkeypatch: pytest.Monke
         proc__meminfo="MemTotal: 16000000 kB\nSwapTotal:        4000000 kB\nSwapFree:         3000000 kB\n",
         proc__stat="cpu  100 0 100 700 100 0 0 0 50 0\ncpu0 1 1 1 1\n",
     )
-    found = machine_state.read()
+    found = conditions.read_machine()
     assert (found.numa_balancing, found.numa_nodes, found.cpu_governor) == (True, 2, "performance or powersave")
     assert found.swap_used_gb == pytest.approx(1.024), "1,000,000 KiB"
     assert found.shared_memory_gb is None and found.reasons["shared_memory_gb"] == "there is no /dev/shm"
     assert found.busy_percent is None, "no time has passed between the two looks"
     later = iter(["cpu  100 0 100 700 100 0 0 0 50 0\n", "cpu  130 0 110 750 110 0 0 0 60 0\n"])
-    monkeypatch.setattr(machine_state, "_text", lambda file: next(later))
+    monkeypatch.setattr(conditions, "_text", lambda file: next(later))
     # 40 of 100 ticks: user and system; idle and iowait are not work, guests are in user already
-    assert machine_state._busy_percent(Path("stat")) == pytest.approx(40.0)
+    assert conditions._busy_percent(Path("stat")) == pytest.approx(40.0)
 
 
 def test_after_a_job_nobody_asks_how_busy_the_cores_are(host: Machine) -> None:
@@ -130,7 +130,7 @@ def test_after_a_job_nobody_asks_how_busy_the_cores_are(host: Machine) -> None:
 
 
 def test_an_empty_machine_gives_nulls_with_reasons(host: Machine) -> None:
-    found = machine_state.read()
+    found = conditions.read_machine()
     for name in ("numa_balancing", "numa_nodes", "cpu_governor", "busy_percent", "swap_used_gb", "shared_memory_gb"):
         assert getattr(found, name) is None and found.reasons[name]
 

@@ -16,10 +16,10 @@ from toydata import write_toy_data
 from example import example_result
 from train import launch, matrix
 from train.job.job import Job
-from train.machine import conditions, job_processes, machine_state
+from train.machine import conditions, job_processes
+from train.machine.conditions import MachineState
 from train.machine.gpu_state import GpuProcess, GpuState
-from train.machine.machine_state import MachineState
-from train.preflight import job_checks, machine_warnings
+from train.preflight import job_checks
 from train.runner import plan, run_job
 from train.runner.state import JobState, MatrixState
 from train.runner.view import View
@@ -64,7 +64,7 @@ def seen(platform: str, state: MachineState = QUIET, *more: GpuState, **changes:
 
 
 def warned(platform: str, state: MachineState = QUIET, nodes: int = 1, **changes: Any) -> list[str]:
-    return machine_warnings.warnings(platform, seen(platform, state, **changes), nodes)
+    return job_checks.warnings(platform, seen(platform, state, **changes), nodes)
 
 
 def changed(**changes: Any) -> MachineState:
@@ -157,31 +157,31 @@ def test_gpus_that_differ_are_said_once() -> None:
     slower = GpuState(
         **(vars(HEALTHY["amd"]) | {"index": 1, "power_cap_watts": 600.0, "default_power_cap_watts": 600.0})
     )
-    (line,) = machine_warnings.warnings("amd", seen("amd", QUIET, slower))
+    (line,) = job_checks.warnings("amd", seen("amd", QUIET, slower))
     assert line == "gpu: power caps differ, 600 to 750 W; the slowest holds up all others"
 
 
 @pytest.mark.parametrize(("more", "words"), [(1, "1 more process holds"), (2, "2 more processes hold")])
 def test_only_the_first_processes_are_listed_and_the_others_counted(more: int, words: str) -> None:
-    count = machine_warnings.MOST_PROCESSES + more
+    count = job_checks.MOST_PROCESSES + more
     processes = tuple(GpuProcess(99_000_000 + number, 0, "python", 1.0) for number in range(count))
-    lines = machine_warnings.warnings("nvd", replace(seen("nvd"), processes=processes))
-    assert len(lines) == machine_warnings.MOST_PROCESSES + 1
+    lines = job_checks.warnings("nvd", replace(seen("nvd"), processes=processes))
+    assert len(lines) == job_checks.MOST_PROCESSES + 1
     assert lines[-1] == f"gpu: {words} GPUs; see ./shell/gpu.sh"
 
 
 def test_gpus_that_nobody_answers_for_are_a_warning_with_the_reason() -> None:
     unknown = conditions.Snapshot(0.0, QUIET, why_no_gpus="nvidia-smi is not installed")
-    (line,) = machine_warnings.warnings("nvd", unknown)
+    (line,) = job_checks.warnings("nvd", unknown)
     assert line == "gpu: the conditions are unknown: nvidia-smi is not installed; see ./shell/gpu.sh"
 
 
 def test_a_gpu_that_cooling_slowed_is_said_after_the_job_and_one_at_its_cap_is_not() -> None:
     hot = seen("nvd", throttle_reasons=("hw_thermal_slowdown",))
-    assert machine_warnings.after(seen("nvd"), {"sw_power_cap": 90.0, "hw_thermal_slowdown": 0.4}) == []
-    (line,) = machine_warnings.after(hot, {"hw_thermal_slowdown": 12.4})
+    assert job_checks.after(seen("nvd"), {"sw_power_cap": 90.0, "hw_thermal_slowdown": 0.4}) == []
+    (line,) = job_checks.after(hot, {"hw_thermal_slowdown": 12.4})
     assert line == "gpu: slowed down for 12 % of the job (hw_thermal_slowdown); look at the cooling"
-    (line,) = machine_warnings.after(hot, None)
+    (line,) = job_checks.after(hot, None)
     assert line == "gpu: slowed down after the job (hw_thermal_slowdown); look at the cooling"
 
 
@@ -192,7 +192,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     made = Machine(folder)
     for name, value in made.environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(machine_state, "BUSY_SAMPLE_SECONDS", 0.0)
+    monkeypatch.setattr(conditions, "BUSY_SAMPLE_SECONDS", 0.0)
     return made
 
 
@@ -253,7 +253,7 @@ def test_strict_refuses_with_one_line_and_starts_nothing(
 def test_strict_lets_a_job_pass_that_nothing_speaks_against(
     host: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine_warnings, "warnings", lambda *seen: [])
+    monkeypatch.setattr(job_checks, "warnings", lambda *seen: [])
     host.amd([mi300x_static()], [mi300x_metric()])
     assert job("amd", tmp_path, monkeypatch, "GPUS_PER_NODE=1", "STRICT=1") == 1
     (path,) = store.find([tmp_path / "output"])

@@ -7,7 +7,6 @@ import pytest
 from rich.console import Console
 
 from example import example_result
-from train.preflight import forecast
 from train.preflight import matrix_checks as preflight
 from train.runner import plan
 from train.runner.state import RUNNING, SKIPPED, JobState, MatrixState, StatusFile
@@ -171,7 +170,7 @@ def test_full_disk_is_named_with_what_is_needed(matrix, monkeypatch):
 
 def test_time_of_the_matrix_comes_from_results_of_this_machine(matrix, tmp_path, monkeypatch):
     jobs = [job for job in matrix.jobs if job.framework == "mega" and job.model == "llama"]
-    assert forecast.matrix_seconds(jobs)[0] is None
+    assert preflight.matrix_seconds(jobs)[0] is None
     asked = matrix.config.asked()
     earlier = example_result(training_config=asked)
     earlier["provenance"] |= {
@@ -181,16 +180,16 @@ def test_time_of_the_matrix_comes_from_results_of_this_machine(matrix, tmp_path,
     }
     store.write(earlier, jobs[0].result_path)
     monkeypatch.setattr("platform.node", lambda: "elsewhere")
-    assert forecast.matrix_seconds(jobs)[0] is None
+    assert preflight.matrix_seconds(jobs)[0] is None
     monkeypatch.setattr("platform.node", lambda: "here")
-    assert forecast.matrix_seconds(jobs)[0] == pytest.approx(5 * 100)
+    assert preflight.matrix_seconds(jobs)[0] == pytest.approx(5 * 100)
 
 
 def test_memory_that_a_device_has_not_is_warned_of_with_what_fits(matrix, monkeypatch):
     jobs = matrix.jobs[:2]
-    lines = forecast.memory_lines(jobs)
+    lines = preflight.memory_lines(jobs)
     assert [line.split(" about ")[0] for line in lines] == ["memory: mega llama", "memory: hf llama"]
-    monkeypatch.setattr(forecast, "cpu_capacity_gb", lambda ranks: (0.6, "physical memory"))
-    fits, warning = forecast.memory_lines(jobs)
+    monkeypatch.setattr(preflight, "cpu_capacity_gb", lambda ranks: (0.6, "physical memory"))
+    fits, warning = preflight.memory_lines(jobs)
     assert fits == "memory: mega llama about 0.5 GB of 0.6 GB (physical memory)"
     assert warning.startswith("warning: memory: hf llama: about 0.7 GB are needed") and "MBS=" in warning
