@@ -24,8 +24,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 
-from data.cleaning.clean_rules import level
-from data.cleaning.documents import clean, write_documents
+from data.cleaning.documents import clean, level, write_documents
 from data.reading.records import records
 from data.synth import generate
 

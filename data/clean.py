@@ -27,15 +27,11 @@ from collections import Counter
 from itertools import chain
 from pathlib import Path
 
-from tqdm import tqdm
-
-from data.cleaning.clean_rules import LEVELS, CleanRules, described, level
-from data.cleaning.documents import clean, write_documents
+from data.cleaning.documents import LEVELS, CleanRules, clean, described, level, write_documents
+from data.reading.progress import progress_bar
 from data.reading.records import ON_BAD, TEXT_UNITS, Dropped, records
 from data.reading.sources import find
 from utils.errors import DataError, UnusableError
-
-_BAR_DELAY_SECONDS = 2
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -80,15 +76,8 @@ def _clean_files(
         if counts[dropped.reason] <= options.show_dropped:
             sample.append(dropped)
 
-    bar = tqdm(
-        desc=f"clean {paths[0].name}" + (f" and {len(paths) - 1} more" if paths[1:] else ""),
-        total=sum(path.stat().st_size for path in paths),
-        unit="B",
-        unit_scale=True,
-        delay=_BAR_DELAY_SECONDS,
-        disable=None,
-    )
-    with bar:
+    title = f"clean {paths[0].name}" + (f" and {len(paths) - 1} more" if paths[1:] else "")
+    with progress_bar(title, sum(path.stat().st_size for path in paths), "B") as bar:
         found = records(
             paths,
             options.column,

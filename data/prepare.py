@@ -21,10 +21,9 @@ from data.checking.pair_summary import PairSummary
 from data.cleaning import text
 from data.encoding import pair
 from data.encoding.workers import WorkerError, one_thread_each
-from data.engines.encoder import Encoder
-from data.hub.fetch import fetch_tokenizer
+from data.engines.backend import Encoder
+from data.hub.fetch import TOKENIZERS, VOCABULARIES, fetch_tokenizer
 from data.hub.hub_errors import FetchError
-from data.hub.repositories import TOKENIZERS, VOCABULARIES
 from utils.dataset.digest_cache import record_pair
 from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe, tokens_needed
 from utils.dataset.indexed import bin_path, load_manifest, manifest_path, read_index

@@ -17,17 +17,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from data.language.language import DRAWS_PER_DOCUMENT, draws_of, is_word, language, sentences
 from data.language.tokenizer import SAMPLE_BYTES, train_tokenizer
+from data.reading.progress import progress_bar
 from utils.errors import DataError, UnusableError
 from utils.files import written_whole
 
 EPILOG = "Prints the counts as JSON. Exit codes: 0 success; 1 the work failed; 2 bad input or arguments."
 MIN_SENTENCES, SPREAD = 6, 54
 _BLOCK_DOCUMENTS = 256
-_BAR_DELAY_SECONDS = 2
 
 
 @dataclass(frozen=True)
@@ -62,14 +61,7 @@ def write_documents(path: Path, *, seed: int, documents: int | None = None, word
             raise UnusableError(f"{name}: got {value}, wanted a whole number from {least}")
     with written_whole(path) as (temporary,), temporary.open("w", encoding="utf8", newline="\n") as file:
         done = written = size = 0
-        with tqdm(
-            desc=f"generate {path.name}",
-            total=documents or words,
-            unit="words" if words else "documents",
-            unit_scale=True,
-            delay=_BAR_DELAY_SECONDS,
-            disable=None,
-        ) as bar:
+        with progress_bar(f"generate {path.name}", documents or words, "words" if words else "documents") as bar:
             for text, count in generate(seed):
                 file.write(json.dumps({"text": text}) + "\n")
                 done, written, size = done + 1, written + count, size + len(text)

@@ -15,12 +15,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from data.checking.checks import TokenCheck, check_manifest, check_tokens, require_recorded
+from data.checking.checks import (
+    TokenCheck,
+    check_manifest,
+    check_tokens,
+    decode_sample,
+    encode_sample,
+    require_recorded,
+)
 from data.checking.pair_summary import PairSummary
-from data.checking.samples import decode_sample, encode_sample
-from data.encoding.manifest import manifest_of
+from data.encoding.pair import manifest_of
 from data.encoding.workers import one_thread_each
-from data.engines.encoder import Encoder
+from data.engines.backend import Encoder, load_backend
 from utils.dataset.indexed import Index, bin_path, check, idx_path, load_manifest, manifest_path
 from utils.errors import DataError, UnusableError
 from utils.provenance.digests import sha256_file
@@ -68,7 +74,7 @@ def write_manifest(prefix: Path, tokenizer: Path, bin_sha256: str) -> dict[str, 
     """Write and return a manifest for a pair of another program, which `verify` has accepted; it gives the digest."""
     index = check(prefix)
     manifest = manifest_of(
-        Encoder(tokenizer),
+        load_backend(tokenizer),
         documents=index.documents,
         sequences=index.sequences,
         tokens=index.tokens,

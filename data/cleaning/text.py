@@ -18,12 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from tqdm import tqdm
 
-from data.cleaning.clean_rules import described, rules_of
-from data.cleaning.documents import clean
-from data.engines.encoder import Encoder
+from data.cleaning.documents import clean, described, rules_of
+from data.engines.backend import Encoder
 from data.hub.fetch import Shards, open_shards
+from data.reading.progress import progress_bar
 from data.reading.records import records
 from data.reading.sources import find
 from utils import redact
@@ -37,7 +36,6 @@ MEASURED_BYTES = 1 << 20
 """Size of the first documents that are encoded to measure the bytes per token of this text."""
 MARGIN = 1.1
 """Factor on the estimated amount of text: the first documents may have fewer bytes per token than the rest."""
-_BAR_DELAY_SECONDS = 2
 
 
 class LocalFiles:
@@ -160,10 +158,7 @@ def _write(path: Path, name: str, texts: Iterator[str], quota: Quota, total: int
     documents = size = 0
     is_all = True
     print(f"text: {name}: reading and cleaning", file=sys.stderr)
-    bar = tqdm(
-        desc=f"text {name}", total=total, unit="documents", unit_scale=True, delay=_BAR_DELAY_SECONDS, disable=None
-    )
-    with path.open("wb") as file, bar:
+    with path.open("wb") as file, progress_bar(f"text {name}", total, "documents") as bar:
         for text in texts:
             file.write(orjson.dumps({"text": text}) + b"\n")
             documents, size = documents + 1, size + len(text.encode("utf8"))

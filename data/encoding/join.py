@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,14 +11,12 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
-from tqdm import tqdm
 
-from data.encoding.parts import Part, Span, bin_of, lines_before, read_lengths, spans
-from data.encoding.worker import BadLineError, EncodeJob
-from data.encoding.workers import PRELOAD, in_order
+from data.encoding.parts import Part, Span, file_of, lines_before, spans
+from data.encoding.worker import EncodeJob
+from data.encoding.workers import in_order
+from data.reading.progress import progress_bar
 from utils.errors import DataError
-
-_BAR_DELAY_SECONDS = 2
 
 
 @dataclass
@@ -35,13 +32,6 @@ class Totals:
     bad_lines: int = 0
     first_bad: str | None = None
     guarded: int = 0
-
-    def add(self, part: Part, lengths: npt.NDArray[np.int64]) -> None:
-        """Add the counts of one part."""
-        self.lengths.append(lengths)
-        self.bytes_of_text += part.bytes_of_text
-        self.bad_lines += part.bad_lines
-        self.guarded += part.guarded
 
 
 class Scratch:
@@ -72,14 +62,11 @@ def join(path: Path, inputs: list[Path], job: EncodeJob, workers: int) -> Totals
     totals = Totals([hashlib.sha256() for _ in inputs])
     scratch = Scratch()
     before = [_state(path) for path in inputs]
-    bar = tqdm(
-        desc="encode", total=sum(size for size, _ in before), unit="B", unit_scale=True, delay=_BAR_DELAY_SECONDS,
-        disable=None,
-    )  # fmt: skip
+    bar = progress_bar("encode", sum(size for size, _ in before), "B")
     # closed at once if writing fails, which ends the workers
-    results = closing(_results(inputs, job, workers))
+    results = closing(in_order(job, spans(inputs), workers))
     with path.open("wb") as file, bar, results as parts:
-        for span, part in parts:
+        for span, part in zip(spans(inputs), parts, strict=False):
             _take(file, span, part, job, totals, inputs, scratch)
             if part.first_bad is not None and totals.first_bad is None:
                 number, reason = part.first_bad.split(": ", 1)
@@ -93,24 +80,18 @@ def join(path: Path, inputs: list[Path], job: EncodeJob, workers: int) -> Totals
     return totals
 
 
-def _results(inputs: list[Path], job: EncodeJob, workers: int) -> Generator[tuple[Span, Part], None, None]:
-    """Yield the parts in order; raise DataError for a bad line, with its number in the file."""
-    with closing(in_order(job, spans(inputs), workers, PRELOAD)) as parts:
-        for span in spans(inputs):
-            try:
-                yield span, next(parts)
-            except BadLineError as error:
-                raise DataError(f"{span.path}:{lines_before(span) + error.number}: {error.reason}") from error
-
-
 def _take(
     file: BinaryIO, span: Span, part: Part, job: EncodeJob, totals: Totals, inputs: list[Path], scratch: Scratch
 ) -> None:
     totals.read[inputs.index(span.path)].update(scratch.read(span.path, span.start, span.end - span.start))
-    tokens = scratch.read(bin_of(job.folder, part.number), 0, bin_of(job.folder, part.number).stat().st_size)
+    ids = file_of(job.folder, part.number, "bin")
+    tokens = scratch.read(ids, 0, ids.stat().st_size)
     totals.written.update(tokens)
     file.write(tokens)
-    totals.add(part, read_lengths(job.folder, part.number))
+    totals.lengths.append(np.fromfile(file_of(job.folder, part.number, "lengths"), dtype="<i8"))
+    totals.bytes_of_text += part.bytes_of_text
+    totals.bad_lines += part.bad_lines
+    totals.guarded += part.guarded
 
 
 def _state(path: Path) -> tuple[int, int]:

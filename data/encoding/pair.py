@@ -14,21 +14,19 @@ from typing import Any
 import numpy as np
 
 from data.encoding.join import Totals, join
-from data.encoding.manifest import manifest_of
 from data.encoding.parts import finished, folder_of
 from data.encoding.worker import EncodeJob
 from data.encoding.workers import WorkerError, start_workers
 from data.engines.backend import Backend, load_backend
 from data.engines.engines import EngineSpec, choose
 from data.engines.guard import Guard
-from utils.dataset.indexed import bin_path, idx_path, manifest_path, write_index
+from utils.dataset.indexed import MANIFEST_VERSION, bin_path, idx_path, manifest_path, write_index
 from utils.errors import DataError, UnusableError
 from utils.files import write_whole, written_whole
 from utils.provenance.digests import sha256_file, sha256_json, sha256_tokenizer
 from utils.results.store import write_json
 
 ON_BAD_LINE = ("error", "skip")
-LIBRARIES = ("tokenizers", "transformers", "gigatoken")
 
 
 def encode(
@@ -99,7 +97,7 @@ def _job(
         "vocabulary_size": backend.vocabulary_size,
         "text_key": text_key,
         "on_bad_line": skips_bad_lines,
-        "versions": {name: metadata.version(name) for name in LIBRARIES if name != "gigatoken" or engine == name},
+        "versions": _versions(engine),
     }
     return EncodeJob(
         folder=folder,
@@ -187,3 +185,48 @@ def _working_folder(prefix: Path) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
             raise
         shutil.rmtree(folder)
+
+
+def manifest_of(
+    tokenizer: Backend,
+    *,
+    documents: int,
+    sequences: int,
+    tokens: int,
+    bytes_of_text: int | None,
+    source: dict[str, Any] | None,
+    bin_sha256: str,
+    idx_sha256: str,
+    engine: dict[str, Any] | None = None,
+    bad_lines: int | None = None,
+) -> dict[str, Any]:
+    """Return the manifest of a pair whose documents end with the tokenizer's end-of-document token.
+
+    `source` is name, sha256 and size of the input, `bad_lines` the number of skipped lines. These two, `bytes_of_text`
+    and `engine` are None if another program encoded the pair.
+    The same pair has the same manifest: it contains no time, no path and no name of a machine.
+    """
+    return {
+        "format_version": MANIFEST_VERSION,
+        "documents": documents,
+        "sequences": sequences,
+        "tokens": tokens,
+        "bytes_of_text": bytes_of_text,
+        "dtype": str(tokenizer.dtype),
+        "vocab_size": tokenizer.vocabulary_size,
+        "eod_token_id": tokenizer.eod,
+        "append_eod": True,
+        "tokenizer": {"class": tokenizer.class_name, "sha256": sha256_tokenizer(tokenizer.folder)},
+        "input": source,
+        "engine": engine,
+        "bad_lines": bad_lines,
+        "bin_sha256": bin_sha256,
+        "idx_sha256": idx_sha256,
+        "bin_bytes": tokens * tokenizer.dtype.itemsize,
+        "versions": {"numpy": metadata.version("numpy")} | _versions(engine["name"] if engine else None),
+    }
+
+
+def _versions(engine: str | None) -> dict[str, str]:
+    names = ("tokenizers", "transformers", "gigatoken")
+    return {name: metadata.version(name) for name in names if name != "gigatoken" or engine == name}

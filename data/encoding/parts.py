@@ -104,31 +104,21 @@ def folder_of(prefix: Path) -> Path:
     return prefix.with_name(f".{prefix.name}.parts")
 
 
-def bin_of(folder: Path, number: int) -> Path:
-    """Return the path of a part's ids."""
-    return folder / f"{number:06d}.bin"
-
-
-def lengths_of(folder: Path, number: int) -> Path:
-    """Return the path of a part's lengths."""
-    return folder / f"{number:06d}.lengths"
-
-
-def read_lengths(folder: Path, number: int) -> npt.NDArray[np.int64]:
-    """Return the tokens of each document of a part."""
-    return np.fromfile(lengths_of(folder, number), dtype="<i8")
+def file_of(folder: Path, number: int, ending: str) -> Path:
+    """Return the path of a part's file: `bin`, `lengths` or `json`."""
+    return folder / f"{number:06d}.{ending}"
 
 
 def load_part(folder: Path, number: int, made_from: dict[str, Any]) -> Part | None:
     """Return a part that an earlier run finished with exactly the origin `made_from`, else None."""
     try:
-        content = json.loads(_manifest_of(folder, number).read_bytes())
+        content = json.loads(file_of(folder, number, "json").read_bytes())
         if content["made_from"] != made_from:
             return None
         part = Part(**content["part"])
         is_whole = (
-            digest(bin_of(folder, number).read_bytes()) == part.bin_digest
-            and digest(lengths_of(folder, number).read_bytes()) == part.lengths_digest
+            digest(file_of(folder, number, "bin").read_bytes()) == part.bin_digest
+            and digest(file_of(folder, number, "lengths").read_bytes()) == part.lengths_digest
         )
     except (OSError, ValueError, TypeError, KeyError):
         return None
@@ -153,10 +143,10 @@ def save_part(
         bin_digest=digest(tokens.data),
         lengths_digest=digest(content.data),
     )
-    write_whole(bin_of(folder, part.number), tokens.data, fsync=False)
-    write_whole(lengths_of(folder, part.number), content.data, fsync=False)
+    write_whole(file_of(folder, part.number, "bin"), tokens.data, fsync=False)
+    write_whole(file_of(folder, part.number, "lengths"), content.data, fsync=False)
     manifest = json.dumps({"made_from": made_from, "part": asdict(part)})
-    write_whole(_manifest_of(folder, part.number), manifest, fsync=False)
+    write_whole(file_of(folder, part.number, "json"), manifest, fsync=False)
     return part
 
 
@@ -168,7 +158,3 @@ def digest(content: bytes | memoryview) -> str:
 def finished(folder: Path) -> int:
     """Return the number of finished parts in a folder."""
     return sum(1 for _ in folder.glob("[0-9]*.json"))
-
-
-def _manifest_of(folder: Path, number: int) -> Path:
-    return folder / f"{number:06d}.json"

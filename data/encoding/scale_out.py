@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from data.encoding import pair
-from data.encoding.parts import lines_before, spans
-from data.encoding.worker import BadLineError
+from data.encoding.parts import spans
 from data.encoding.workers import one_thread_each
 from utils.errors import DataError, UnusableError
 
@@ -51,10 +50,7 @@ class EncodeParts:
         one_thread_each()
         job = pair.job_of(**self.arguments)
         for span in islice(spans(self.arguments["input"]), rank, None, world_size):
-            try:
-                job(span)
-            except BadLineError as error:
-                raise DataError(f"{span.path}:{lines_before(span) + error.number}: {error.reason}") from error
+            job(span)
         yield from data or ()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from data.encoding.parts import PART_VERSION, Part, Span, digest, load_part, save_part
+from data.encoding.parts import PART_VERSION, Part, Span, digest, lines_before, load_part, save_part
 from data.engines.engines import Engine, EngineSpec, Ids
 from data.reading.jsonl import text_of
 from utils.dataset.indexed import dtype_for
@@ -39,7 +39,7 @@ class EncodeJob:
     def __call__(self, span: Span) -> Part:
         """Encode a part, or reuse it from an earlier run.
 
-        Raises BadLineError for the first bad line, and DataError for ids that the vocabulary does not have.
+        Raises DataError with file and line for the first bad line, and for ids that the vocabulary does not have.
         """
         data = span.read()
         made_from = self._made_from(span, digest(data))
@@ -90,15 +90,6 @@ class EncodeJob:
         return tokens.view(wanted) if wanted.itemsize == tokens.itemsize else tokens.astype(wanted)
 
 
-class BadLineError(DataError):
-    """A bad line; `number` counts from 1 at the start of its part."""
-
-    def __init__(self, number: int, reason: str) -> None:
-        super().__init__(number, reason)
-        self.number = number
-        self.reason = reason
-
-
 class _Reader:
     """The texts of a part, a batch at a time."""
 
@@ -135,7 +126,7 @@ class _Reader:
     def _note_bad(self, error: DataError) -> None:
         reason = str(error).removeprefix(f"{self._span.path}:{self.number}: ")
         if not self._job.skips_bad_lines:
-            raise BadLineError(self.number, reason) from error
+            raise DataError(f"{self._span.path}:{lines_before(self._span) + self.number}: {reason}") from error
         self.bad_lines += 1
         self.first_bad = self.first_bad or f"{self.number}: {reason}"
 

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
@@ -30,20 +30,17 @@ class WorkerError(RuntimeError):
     """A worker process died without an error, nearly always because the kernel killed it for lack of memory."""
 
 
-def in_order(
-    function: Callable[[Part], Result], parts: Iterable[Part], workers: int, preload: tuple[str, ...] = ()
-) -> Generator[Result, None, None]:
+def in_order(function: Callable[[Part], Result], parts: Iterable[Part], workers: int) -> Generator[Result, None, None]:
     """Yield `function(part)` for each part, in order; with one worker, in this process.
 
     `function` and parts are pickled. An error of a worker is raised here, that of the earliest part first. Workers are
-    forked from a fork server that has imported `preload`, so they need not import it again.
+    forked from a fork server; after `start_workers` it has imported PRELOAD, so they need not import it again.
     Raises WorkerError if a worker died. The workers end with this generator, and also if this process is killed.
     """
     if workers == 1:
         yield from map(function, parts)
         return
     context = multiprocessing.get_context("forkserver")
-    start_early(preload)
     executor = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker)
     remaining = iter(parts)
     waiting: deque[Future[Result]] = deque()
@@ -61,22 +58,6 @@ def in_order(
         ) from error
     finally:
         executor.shutdown(wait=True, cancel_futures=True)
-
-
-def start_early(preload: tuple[str, ...], environment: Mapping[str, str] | None = None) -> None:
-    """Start the fork server of the workers, which imports `preload` while this process does something else.
-
-    `environment` is added to the server's environment. A server that is already running is not changed.
-    """
-    multiprocessing.get_context("forkserver").set_forkserver_preload(["__main__", *preload])
-    before = dict(os.environ)
-    os.environ.update(environment or {})
-    try:
-        forkserver.ensure_running()
-    finally:
-        for name in environment or {}:
-            del os.environ[name]
-        os.environ.update(before)
 
 
 def _start_worker() -> None:
@@ -98,6 +79,14 @@ def one_thread_each() -> None:
 
 
 def start_workers(tokenizer: Path, engine: str) -> None:
-    """Start the fork server early; unless `engine` is hf, it also builds the fast tokenizer of a folder."""
-    environment = {} if engine == "hf" else {VARIABLE: str(tokenizer / "tokenizer.json")}
-    start_early(PRELOAD, environment)
+    """Start the fork server of the workers, which imports PRELOAD while this process does something else.
+
+    Unless `engine` is hf, it also builds the fast tokenizer of a folder. A running server is not changed.
+    """
+    multiprocessing.get_context("forkserver").set_forkserver_preload(["__main__", *PRELOAD])
+    if engine != "hf":
+        os.environ[VARIABLE] = str(tokenizer / "tokenizer.json")  # for the server only
+    try:
+        forkserver.ensure_running()
+    finally:
+        os.environ.pop(VARIABLE, None)

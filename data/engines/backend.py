@@ -1,7 +1,7 @@
 """A tokenizer as the engines use it: its tokenizer.json, the number of its entries, its end-of-document token.
 
-`transformers.AutoTokenizer` is the reference, but importing it takes seconds. A folder is read without transformers if
-AutoTokenizer is certain to use its tokenizer.json unchanged.
+`transformers.AutoTokenizer` is the reference (`Encoder`), but importing it takes seconds. A folder is read without
+transformers if AutoTokenizer is certain to use its tokenizer.json unchanged.
 """
 
 from __future__ import annotations
@@ -15,9 +15,66 @@ from typing import Any
 import numpy as np
 import orjson
 
-from data.engines.encoder import Encoder
 from data.engines.schemes import scheme_of
 from utils.dataset.indexed import dtype_for
+from utils.errors import UnusableError
+
+
+class Encoder:
+    """The reference: a tokenizer of transformers with the rules for documents of Megatron's preprocess_data.py.
+
+    On first use, raises UnusableError for a folder without a tokenizer and for a tokenizer without an eos_token.
+    """
+
+    def __init__(self, folder: Path, text_key: str = "text") -> None:
+        self.folder = folder
+        self.text_key = text_key
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """The tokenizer that `transformers.AutoTokenizer` loads."""
+        if not self.folder.is_dir():
+            raise UnusableError(f"{self.folder}: no such folder; name the folder with the tokenizer's files")
+        # imported on use: the import takes seconds, and neither --help nor a wrong path should wait for it
+        from transformers import AutoTokenizer
+
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(str(self.folder), local_files_only=True)
+        except Exception as error:  # noqa: BLE001 the Rust side raises bare Exception for a damaged tokenizer.json
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            raise UnusableError(
+                f"{self.folder}: AutoTokenizer cannot load it ({reason}); name another folder"
+            ) from error
+        if tokenizer.eos_token_id is None:
+            raise UnusableError(
+                f"{self.folder}: the tokenizer has no eos_token, which must end each document; "
+                "set eos_token in tokenizer_config.json"
+            )
+        return tokenizer
+
+    @cached_property
+    def vocabulary_size(self) -> int:
+        """Number of entries, added tokens included."""
+        return len(self.tokenizer)
+
+    @cached_property
+    def eod(self) -> int:
+        """Id of the end-of-document token."""
+        return int(self.tokenizer.eos_token_id)
+
+    def rows(self, texts: list[str]) -> list[list[int]]:
+        """Return the ids of each text with the tokenizer's special tokens, without an end-of-document token."""
+        if not texts:
+            return []
+        rows: list[list[int]] = self.tokenizer(
+            texts, return_attention_mask=False, return_token_type_ids=False, verbose=False
+        ).input_ids
+        return rows
+
+    def ids(self, texts: list[str]) -> list[list[int]]:
+        """Return the ids of each text with an end-of-document token; a text without tokens gives an empty list."""
+        return [[*ids, self.eod] if ids else [] for ids in self.rows(texts)]
+
 
 PLAIN_CLASSES = {
     "PreTrainedTokenizerFast": "TokenizersBackend",
@@ -55,6 +112,7 @@ class Backend:
     eod: int
     """Id of the end-of-document token: the tokenizer's eos_token."""
     class_name: str
+    """Name of the class that transformers creates."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -82,7 +140,7 @@ def _through_transformers(encoder: Encoder) -> Backend:
         rust.to_str().encode("utf8") if rust is not None and is_whole else None,
         encoder.vocabulary_size,
         encoder.eod,
-        encoder.class_name,
+        type(tokenizer).__name__,
     )
 
 

@@ -16,8 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from data.engines.backend import Backend
-from data.engines.encoder import Encoder
+from data.engines.backend import Backend, Encoder
 from data.engines.fast import build
 from data.engines.guard import Guard, guard_of
 from utils.errors import UnusableError

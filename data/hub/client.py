@@ -12,7 +12,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -156,16 +156,6 @@ def download(repo: Repo, name: str) -> HubFile:
     if cached is None:
         log(f"{repo.id}: {name}: done after {time.monotonic() - started:,.1f} s")
     return file
-
-
-def download_small(repo: Repo, names: Sequence[str], folder: Path) -> list[HubFile]:
-    """Copy some small files of the repository into the existing `folder`; return the copies."""
-    files = []
-    for name in names:
-        file = download(repo, name)
-        shutil.copyfile(file.path, folder / name)
-        files.append(HubFile(name, folder / name, file.size, file.etag))
-    return files
 
 
 def endpoint() -> str:

@@ -1,27 +1,61 @@
 """Fetch the data of a run from the hub: the shards of a text, one at a time, and the tokenizer of a model.
 
-Repositories are tried in the order of data/hub/repositories.py, and the reason for skipping one is logged. The origin,
-with its commit and the digest of every file, is returned for the manifest.
+Repositories are tried in the order of TEXTS and TOKENIZERS: the canonical one first, then copies of the same content.
+The reason for skipping one is logged. The origin, with its commit and the digest of every file, is returned for the
+manifest. utils/models.py declares the tokenizers. docs/data.md has the sources, and what could not be checked.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from data.engines.encoder import Encoder
+from data.engines.backend import Encoder
 from data.hub import client as hub
 from data.hub.hub_errors import SourceError, scrubbed
-from data.hub.repositories import TEXTS, TOKENIZERS, UNGATED, VOCABULARIES, TextSource
 from data.reading.sources import WANTED, kind
 from utils.errors import UnusableError
 from utils.files import folder_written_whole
+from utils.models import MODELS, ModelTokenizer
 from utils.provenance.digests import TOKENIZER_FILES
 from utils.results.store import write_json
 from utils.settings.config import RunConfig
+
+
+@dataclass(frozen=True)
+class TextSource:
+    """A data set on the hub and how to read it."""
+
+    repo: str
+    config: str | None
+    """Configuration as `datasets` knows it; None = the only one, or the default."""
+    column: str
+    licence: str
+
+
+TEXTS: dict[str, tuple[TextSource, ...]] = {
+    "c4": (TextSource("allenai/c4", "en", "text", "ODC-BY, and Common Crawl's terms of use"),),
+    # bookcorpus/bookcorpus itself is a loading script, which datasets has not run since version 4
+    "bc": (
+        TextSource("SamuelYang/bookcorpus", None, "text", "unknown"),
+        TextSource("rojagtap/bookcorpus", None, "text", "unknown"),
+    ),
+}
+"""Data sets by the name that DATASET gives them; each tuple in the order in which they are tried."""
+
+TOKENIZERS: dict[str, tuple[str, ...]] = {name: model.repositories for name, model in MODELS.items()}
+"""Repositories that hold the tokenizer of a model, the release first."""
+VOCABULARIES: dict[str, ModelTokenizer] = {
+    repo: model.tokenizer for model in MODELS.values() for repo in model.repositories
+}
+"""Identity of the tokenizer in a repository; one that is not in this table is used unchecked."""
+UNGATED = {model.release: model.tokenizer.copies[0] for model in MODELS.values() if model.tokenizer.is_gated}
+"""A copy that needs no access request, for the message about a gated repository."""
+
 
 Candidate = TypeVar("Candidate")
 Found = TypeVar("Found")
@@ -117,7 +151,9 @@ def _fetch_tokenizer(named: str, folder: Path) -> dict[str, Any]:
     if not names:
         raise SourceError(f"{repo_id}: contains no tokenizer; name a repository with a tokenizer.json")
     with folder_written_whole(folder) as temporary:
-        files = hub.download_small(repo, names, temporary)
+        files = [hub.download(repo, name) for name in names]
+        for file in files:
+            shutil.copyfile(file.path, temporary / file.name)
         _check_vocabulary(repo_id, temporary)
         source = {
             "repo": repo.id,

@@ -16,9 +16,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data.reading.decompress import open_decompressed
 from data.reading.jsonl import text_of
-from data.reading.sources import PARQUET, TEXT, kind
+from data.reading.sources import PARQUET, TEXT, kind, open_decompressed
 from utils.errors import DataError, UnusableError
 
 MAX_RECORD_BYTES = 1 << 30

@@ -1,11 +1,18 @@
-"""Files of a local source: one file, all files of a folder, or the matches of a glob."""
+"""Files of a local source: one file, all files of a folder, or the matches of a glob; and reading a compressed one."""
 
 from __future__ import annotations
 
 import glob
+import gzip
+import io
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
-from utils.errors import UnusableError
+from backports.zstd import DecompressionParameter, ZstdError, ZstdFile
+
+from utils.errors import DataError, UnusableError
 
 JSON_LINES, PARQUET, TEXT = "JSON lines", "Parquet", "plain text"
 KINDS = {".jsonl": JSON_LINES, ".json": JSON_LINES, ".ndjson": JSON_LINES, ".txt": TEXT, ".parquet": PARQUET}
@@ -75,3 +82,32 @@ def _require_no_copies(paths: list[Path]) -> None:
         other = first.setdefault(_without_compression(path), path)
         if other != path:
             raise UnusableError(f"{path}: {other.name} beside it would be read too; remove one or use a glob")
+
+
+_BUFFER_BYTES = 1 << 18
+_ZSTD_OPTIONS: Mapping[int, int] = {DecompressionParameter.window_log_max: 31}
+"""Large corpora are compressed with `zstd --long=31`; decompressing them needs a window of 2 GiB."""
+
+
+@contextmanager
+def open_decompressed(path: Path) -> Iterator[tuple[io.BufferedReader, Callable[[], int]]]:
+    """Yield a buffered reader of the content, and a function that returns the current position in the file on disk.
+
+    Raises DataError, also while the block reads, for a compressed file that is damaged or ends too early. A file that
+    ends exactly between two gzip members or zstd frames cannot be told from a whole one.
+    """
+    with path.open("rb") as file:
+        try:
+            if compression(path) is None:
+                yield file, file.tell
+                return
+            if not file.peek(1):
+                raise EOFError("the file is empty")
+            is_gzip = compression(path) == ".gz"
+            with gzip.GzipFile(fileobj=file) if is_gzip else ZstdFile(file, options=_ZSTD_OPTIONS) as content:
+                # an extra buffer, because readline of GzipFile and ZstdFile is Python code and slow
+                yield io.BufferedReader(content, _BUFFER_BYTES), file.tell
+        except (EOFError, gzip.BadGzipFile, zlib.error, ZstdError) as error:
+            raise DataError(
+                f"{path}: the compressed data is cut short or damaged ({error}); download or copy the file again"
+            ) from error

@@ -18,8 +18,7 @@ from megatron_reference import TEXTS as MEGATRON_TEXTS
 from megatron_reference import megatron_pair
 
 from data.clean import main
-from data.cleaning.clean_rules import CleanRules, described, level, rules_of
-from data.cleaning.documents import clean, write_documents
+from data.cleaning.documents import CleanRules, clean, described, level, rules_of, write_documents
 from data.encoding.pair import encode
 from data.reading.records import Dropped, Record
 from utils.errors import DataError

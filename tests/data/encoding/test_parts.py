@@ -344,7 +344,7 @@ def reference(content: bytes) -> list[str] | int:
 def test_any_file_is_the_right_bytes_or_a_clear_error(
     tmp_path_factory: pytest.TempPathFactory, plain_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from data.engines.encoder import Encoder
+    from data.engines.backend import Encoder
 
     monkeypatch.setattr(parts, "PART_BYTES", 40)
     folder = tmp_path_factory.mktemp("fuzz")

@@ -18,8 +18,7 @@ from transformers import AutoTokenizer
 
 from data.engines import fast
 from data.engines import guard as guard_module
-from data.engines.backend import Backend, _read_plain, _through_transformers, load_backend
-from data.engines.encoder import Encoder
+from data.engines.backend import Backend, Encoder, _read_plain, _through_transformers, load_backend
 from data.engines.engines import Engine, EngineSpec, choose
 from data.engines.guard import Guard, guard_of, stored, why_unusable
 from data.engines.schemes import SCHEMES

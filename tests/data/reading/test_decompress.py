@@ -12,7 +12,7 @@ from backports import zstd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data.reading.decompress import open_decompressed
+from data.reading.sources import open_decompressed
 from utils.errors import DataError
 
 CONTENT = b"".join(b"line %d of a few\n" % number for number in range(2000))
