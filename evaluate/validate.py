@@ -18,7 +18,7 @@ from pathlib import Path
 from evaluate.bundle.archive import BundleError
 from evaluate.checks.entries import Loaded, job_name, load_results
 from evaluate.report.tables import coloured, plain, text_table, wants_colour
-from utils.housekeeping.archive_manifest import MANIFEST
+from utils.housekeeping.archive import MANIFEST
 from utils.results import store
 
 

@@ -31,7 +31,7 @@ from utils.housekeeping import footprint
 from utils.models import NAMES as MODELS
 from utils.redact import without_hub_secrets
 from utils.results import store
-from utils.settings import handed_on
+from utils.settings import layers
 from utils.settings.combinations import AVAILABLE_FRAMEWORKS
 from utils.settings.config import PLATFORMS, require_writable
 from utils.settings.layers import Value
@@ -64,7 +64,7 @@ def main() -> int:
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    environment = _environment(job) | handed_on.variable(values)
+    environment = _environment(job) | layers.variable(values)
     with processes.stop_request() as stop:
         if job.config.node_rank > 0:
             return _follow(job, identity, options.settings, environment, stop)

@@ -27,7 +27,13 @@ def write_whole(path: Path, content: bytes | memoryview | str, *, replace: bool 
         temporary.chmod(MODE)
         if fsync:
             _flush_to_disk(temporary)
-        return _rename(temporary, path) if replace else _link(temporary, path)
+        if replace:
+            temporary.replace(path)
+        else:
+            os.link(temporary, path)
+        return True
+    except FileExistsError:
+        return False
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -70,19 +76,6 @@ def temporary_beside(path: Path) -> Path:
     """Return an unused hidden name in the folder of `path`; the folder is created if it is missing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     return path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.tmp")
-
-
-def _rename(temporary: Path, path: Path) -> bool:
-    temporary.replace(path)
-    return True
-
-
-def _link(temporary: Path, path: Path) -> bool:
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        return False
-    return True
 
 
 def _flush_to_disk(path: Path) -> None:

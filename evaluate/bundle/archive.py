@@ -16,9 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from utils.housekeeping import archive_manifest
-from utils.housekeeping.archive import PACKED
-from utils.housekeeping.archive_manifest import MANIFEST, SUMS, Listed
+from utils.housekeeping.archive import MANIFEST, PACKED, SUMS, Listed, ManifestError, read_manifest, sums
 from utils.housekeeping.inventory import LARGEST_JSON_BYTES
 from utils.housekeeping.layout import OUTPUT_LAYOUT
 
@@ -83,8 +81,8 @@ def opened(path: Path) -> Iterator[tuple[Bundle | None, list[str]]]:
             yield None, faults
             return
         try:
-            manifest, listed = archive_manifest.read(archive.read(MANIFEST))
-        except (archive_manifest.ManifestError, *UNREADABLE) as error:
+            manifest, listed = read_manifest(archive.read(MANIFEST))
+        except (ManifestError, *UNREADABLE) as error:
             raise BundleError(f"{path}: {MANIFEST}: {error}") from error
         kinds = {name: kind for name in archive.namelist() if (kind := kind_of(name))}
         yield Bundle(path, archive, manifest, listed, kinds), []
@@ -139,7 +137,7 @@ def _changed(bundle: Bundle, name: str) -> Iterator[str]:
 def _sums(bundle: Bundle) -> Iterator[str]:
     try:
         stored = bundle.archive.read(SUMS)
-        wanted = archive_manifest.sums(bundle.listed, bundle.archive.read(MANIFEST))
+        wanted = sums(bundle.listed, bundle.archive.read(MANIFEST))
     except KeyError:
         yield f"{SUMS}: is missing"
     except UNREADABLE as error:

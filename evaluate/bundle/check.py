@@ -33,8 +33,8 @@ from evaluate.report.comparison import COMPARISON_VERSION, Comparison, as_json, 
 from evaluate.report.text import markdown
 from evaluate.verdict import pairs
 from utils import redact
-from utils.housekeeping.archive_manifest import MANIFEST
-from utils.provenance.checkout import sha256_report_code
+from utils.housekeeping.archive import MANIFEST
+from utils.provenance.origin import sha256_report_code
 from utils.results import store
 from utils.settings.config import ROOT
 

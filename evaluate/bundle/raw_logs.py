@@ -19,7 +19,7 @@ from typing import Any
 
 from evaluate.bundle.archive import UNREADABLE, Bundle
 from utils.logs.reader import LogFormatError, read_log
-from utils.results import raw_samples, store
+from utils.results import raw_samples, schema, store
 from utils.results.performance import data_wait_fraction, summarize, warmup_steps
 from utils.results.step_line import Step, parse_step
 
@@ -35,7 +35,7 @@ class LoggedRun:
 
     progress: dict[int, Step] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
-    samples: dict[str, list[Any]] = field(default_factory=lambda: {key: [] for key in store.SAMPLES})
+    samples: dict[str, list[Any]] = field(default_factory=lambda: {key: [] for key in schema.SAMPLES})
     faults: list[str] = field(default_factory=list)
 
     @property

@@ -18,7 +18,7 @@ from typing import Any
 
 from evaluate.inputs import earlier_names as names
 from evaluate.inputs import sections
-from utils.results import store
+from utils.results import schema, store
 from utils.results.performance import summarize, warmup_steps
 from utils.results.schema import KNOWN_FROM_A_LOG, SAMPLES
 from utils.results.store import SUMMARY_ROUNDING
@@ -106,7 +106,7 @@ def _result(path: Path, content: Content, times: list[Any], digest: str) -> dict
     named = _NAME.fullmatch(path.stem)
     config = _training_config(path, content)
     result: dict[str, Any] = {
-        "schema_version": store.SCHEMA_VERSION,
+        "schema_version": schema.SCHEMA_VERSION,
         "source": "earlier",
         "status": "ok" if times else "failed",
         "reason": None if times else "raw_step_times is empty: nothing was measured",

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from evaluate.inputs import sections
-from utils.logs.reader import ASKED, RunLog
+from utils.logs.reader import ASKED
+from utils.logs.run_log import RunLog
 from utils.models import get as get_model
 from utils.provenance import origin
 from utils.provenance.digests import sha256_file, sha256_json
-from utils.results import store
+from utils.results import schema
 from utils.results.performance import summarize, warmup_steps
 from utils.results.schema import KNOWN_FROM_A_LOG, NO_ENERGY, SECTIONS
 
@@ -72,7 +73,7 @@ def build(run: RunLog, given: GivenFacts, paths: list[Path], command: str) -> di
     tokens = config["global_batch_size"] * config["sequence_length"]
     logs = [{"name": path.name, "sha256": sha256_file(path)} for path in paths]
     result = {
-        "schema_version": store.SCHEMA_VERSION,
+        "schema_version": schema.SCHEMA_VERSION,
         "framework": run.framework,
         "model": given.model,
         "model_size": given.model_size,

@@ -23,7 +23,7 @@ from evaluate.report.comparison import compare
 from evaluate.report.tables import markdown_table, text_table
 from evaluate.report.text import markdown, terminal
 from tests.support.example import example_result
-from utils.results import store
+from utils.results import schema, store
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = "<script>alert(1)</script> | `x` *y* $\\frac{1\nend"
@@ -50,7 +50,7 @@ def save_failed(folder: Path, **changes: Any) -> Path:
     """Write the result of a run that failed before it recorded its data, device and host."""
     nothing = {"reasons": {"*": "the run ended before"}}
     empty = {
-        section: nothing | dict.fromkeys(store.SECTIONS[section])
+        section: nothing | dict.fromkeys(schema.SECTIONS[section])
         for section in (
             "gpu_info",
             "performance_metrics",
@@ -60,7 +60,7 @@ def save_failed(folder: Path, **changes: Any) -> Path:
             "provenance",
         )
     }
-    samples: dict[str, Any] = {key: [] for key in store.SAMPLES}
+    samples: dict[str, Any] = {key: [] for key in schema.SAMPLES}
     return save(folder, **samples | empty | {"status": "oom", "reason": "out of memory | at step 1"} | changes)
 
 

@@ -10,7 +10,7 @@ import pytest
 from evaluate.checks.entries import Findings, check_result, load_results
 from evaluate.validate import main
 from tests.support.example import example_result
-from utils.results import store
+from utils.results import schema, store
 
 
 def write(folder: Path, **changes: Any) -> Path:
@@ -22,10 +22,10 @@ def write(folder: Path, **changes: Any) -> Path:
 
 def without_measurements(status: str = "oom") -> dict[str, Any]:
     result = example_result(status=status, reason="out of memory in step 1")
-    for key in store.SAMPLES:
+    for key in schema.SAMPLES:
         result[key] = []
     for section in ("performance_metrics", "memory_metrics", "resolved_config", "fingerprint"):
-        result[section] = {"reasons": {"*": "the run ended before"}} | dict.fromkeys(store.SECTIONS[section])
+        result[section] = {"reasons": {"*": "the run ended before"}} | dict.fromkeys(schema.SECTIONS[section])
     return result
 
 

@@ -13,8 +13,8 @@ from typing import Any
 from sides import run
 
 from evaluate import compare
-from utils.housekeeping import archive, archive_manifest, footprint
-from utils.housekeeping.archive_manifest import MANIFEST, SUMS, Listed
+from utils.housekeeping import archive, footprint
+from utils.housekeeping.archive import MANIFEST, SUMS, Listed
 from utils.results import raw_samples, store
 from utils.results.step_line import format_step
 from utils.settings.config import ROOT
@@ -81,8 +81,8 @@ def packed_again(path: Path, change: Callable[[Files], None], *, is_listed: bool
     change(files)
     if is_listed:
         listed = {name: Listed(len(data), sha(data)) for name, data in files.items() if name not in (MANIFEST, SUMS)}
-        lists[MANIFEST] = archive_manifest.write(listed, ROOT)
-        lists[SUMS] = archive_manifest.sums(listed, lists[MANIFEST])
+        lists[MANIFEST] = archive.manifest_of(listed, ROOT)
+        lists[SUMS] = archive.sums(listed, lists[MANIFEST])
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as changed:
         for name, data in (lists | files).items():
             changed.writestr(name, data)

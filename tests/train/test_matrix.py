@@ -10,9 +10,9 @@ from tests.support.matrices import RunningMatrix
 from train.runner import plan
 from utils.dataset import digest_cache
 from utils.errors import ConfigError
-from utils.settings import handed_on
+from utils.settings import layers
 from utils.settings.config import ROOT, load, values_of
-from utils.settings.keys import read_file
+from utils.settings.layers import read_file
 
 
 @pytest.fixture
@@ -55,10 +55,10 @@ def test_settings_that_are_handed_on_replace_files_and_environment_and_yield_to_
     assert load("cpu", arguments=[], environ=environment) == matrix.config
     assert load("cpu", arguments=["SEED=8"], environ=environment).seed == 8
     assert values_of("cpu", [], environment) == matrix.values
-    assert environment.keys() - os.environ.keys() - {"SEED"} == {handed_on.VARIABLE}
+    assert environment.keys() - os.environ.keys() - {"SEED"} == {layers.VARIABLE}
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"SEED": 1}', '{"SEED": ["1"]}'])
 def test_variable_that_is_not_ours_is_refused(text):
     with pytest.raises(ConfigError, match="TPRIMAT_SETTINGS: cannot be read"):
-        values_of("cpu", [], {handed_on.VARIABLE: text})
+        values_of("cpu", [], {layers.VARIABLE: text})

@@ -12,7 +12,7 @@ from typing import Any
 from utils.models import ModelSpec
 from utils.provenance import origin
 from utils.provenance.digests import sha256_code, sha256_json
-from utils.results import store
+from utils.results import schema, store
 from utils.results.schema import NO_ENERGY
 from utils.settings.config import ROOT, RunConfig
 
@@ -71,7 +71,7 @@ class Job:
         """Return a result without measurements, with `reason` beside every null (format: utils/results/schema.py)."""
         reasons = {"reasons": {"*": reason or "not measured"}}
         return {
-            "schema_version": store.SCHEMA_VERSION,
+            "schema_version": schema.SCHEMA_VERSION,
             "status": status,
             "reason": reason,
             "warnings": [],
@@ -84,15 +84,15 @@ class Job:
             "run": self.run,
             "attempt": self.attempt,
             "identity_sha256": identity,
-            "gpu_info": dict.fromkeys(store.SECTIONS["gpu_info"]) | reasons,
+            "gpu_info": dict.fromkeys(schema.SECTIONS["gpu_info"]) | reasons,
             "training_config": self.config.asked(),
-            "resolved_config": dict.fromkeys(store.SECTIONS["resolved_config"]) | reasons,
-            "performance_metrics": dict.fromkeys(store.SECTIONS["performance_metrics"]) | reasons,
-            "memory_metrics": dict.fromkeys(store.SECTIONS["memory_metrics"]) | reasons,
-            "energy_metrics": dict.fromkeys(store.SECTIONS["energy_metrics"])
-            | {"reasons": dict.fromkeys(store.SECTIONS["energy_metrics"], NO_ENERGY)},
-            **{key: [] for key in store.SAMPLES},
-            "fingerprint": dict.fromkeys(store.SECTIONS["fingerprint"]) | reasons,
+            "resolved_config": dict.fromkeys(schema.SECTIONS["resolved_config"]) | reasons,
+            "performance_metrics": dict.fromkeys(schema.SECTIONS["performance_metrics"]) | reasons,
+            "memory_metrics": dict.fromkeys(schema.SECTIONS["memory_metrics"]) | reasons,
+            "energy_metrics": dict.fromkeys(schema.SECTIONS["energy_metrics"])
+            | {"reasons": dict.fromkeys(schema.SECTIONS["energy_metrics"], NO_ENERGY)},
+            **{key: [] for key in schema.SAMPLES},
+            "fingerprint": dict.fromkeys(schema.SECTIONS["fingerprint"]) | reasons,
             "provenance": origin.describe(command, started, utc_now()),
         }
 

@@ -12,7 +12,7 @@ from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe
 from utils.errors import DataError
 from utils.hardware.detect import visible_gpus
 from utils.results import store
-from utils.settings import handed_on
+from utils.settings import layers
 from utils.settings.combinations import counterparts
 from utils.settings.config import ROOT, RunConfig, load, values_of
 from utils.settings.layers import Value
@@ -48,7 +48,7 @@ def resolve(platform: str, arguments: Sequence[str]) -> tuple[RunConfig, dict[st
     The files are read once: both are the same whenever a file is edited.
     """
     values = values_of(platform, arguments)
-    return load(platform, visible_gpus(platform), environ=handed_on.variable(values)), values
+    return load(platform, visible_gpus(platform), environ=layers.variable(values)), values
 
 
 def make(platform: str, arguments: Sequence[str]) -> Matrix:
@@ -60,7 +60,7 @@ def make(platform: str, arguments: Sequence[str]) -> Matrix:
 
 def environment(matrix: Matrix) -> dict[str, str]:
     """Return the environment of every process that the matrix starts: this one's, and the resolved settings."""
-    return os.environ | handed_on.variable(matrix.values)
+    return os.environ | layers.variable(matrix.values)
 
 
 def notes(matrix: Matrix) -> list[str]:

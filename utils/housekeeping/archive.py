@@ -3,32 +3,39 @@
     python -m utils.housekeeping.archive --platform cpu [KEY=VALUE ...]
 
 The archive holds results (also superseded ones and those of every label), logs, comparisons, probes, plots, status.json
-and the two lists of `utils/housekeeping/archive_manifest.py`. It holds no data, no profile, no link and no file that
-`utils/housekeeping/inventory.py` does not recognise as the suite's. The same files give the same bytes. If a file holds
-a secret, no archive is written. `python -m evaluate.validate --bundle output.zip` checks an archive. Files of any size
-are read in pieces. Standard library only. Exits 0; 1 for a secret or an archive that cannot be written; 2 for bad input
-or a folder that holds nothing to pack.
+and two lists of these files: manifest.json for programs, SHA256SUMS for `sha256sum -c`. It holds no data, no profile,
+no link and no file that `utils/housekeeping/inventory.py` does not recognise as the suite's. The same files give the
+same bytes. If a file holds a secret, no archive is written. `python -m evaluate.validate --bundle output.zip` checks an
+archive. Files of any size are read in pieces. Standard library only. Exits 0; 1 for a secret or an archive that cannot
+be written; 2 for bad input or a folder that holds nothing to pack.
+
+manifest.json: `manifest_version`, `tool`, `git_commit` and `git_dirty` of the checkout that packed (null with a reason
+in `reasons`), `report_code_sha256` of its code that makes reports, and `files`: for each path its `bytes` and `sha256`.
+manifest.json does not list itself; SHA256SUMS lists it too. Neither depends on when or where files were packed.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import re
 import sys
 import time
 import zipfile
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from utils import redact
 from utils.errors import ConfigError
 from utils.files import MODE, written_whole
-from utils.housekeeping import archive_manifest, inventory
-from utils.housekeeping.archive_manifest import Listed
+from utils.housekeeping import inventory
 from utils.housekeeping.footprint import open_file
 from utils.housekeeping.inventory import ARCHIVE_COMMENT, Entry
 from utils.housekeeping.layout import ARCHIVE, OUTPUT_LAYOUT
+from utils.provenance import origin
 from utils.settings.config import PLATFORMS, ROOT, folders
 
 PACKED = ("result", "log", "comparison", "status", "probe", "plot")
@@ -38,10 +45,27 @@ CHUNK_BYTES = 1 << 20
 LONGEST_SECRET_BYTES = 4096
 """Overlap of two pieces of a file in the search for secrets."""
 _PROGRESS_DELAY_SECONDS = 2
+MANIFEST = "manifest.json"
+SUMS = "SHA256SUMS"
+MANIFEST_VERSION = 1
+TOOL = "tprimat"
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class ArchiveError(RuntimeError):
     """The archive must not or cannot be written; the message names the file."""
+
+
+class ManifestError(ValueError):
+    """A manifest.json that cannot be used; the message states why."""
+
+
+class Listed(NamedTuple):
+    """Entry of the manifest for one file."""
+
+    bytes: int
+    sha256: str
+    """64 hex digits."""
 
 
 def write(folder: Path, environ: Mapping[str, str]) -> tuple[Path, list[str]]:
@@ -96,8 +120,8 @@ def _pack(directory: int, path: Path, total: int, environ: Mapping[str, str]) ->
             files[entry.path], has_secret = _add(archive, entry, environ)
             with_secret += [entry.path] if has_secret else []
             _show_progress(len(files), total, time.monotonic() - started)
-        manifest = archive_manifest.write(files, ROOT)
-        lists = {archive_manifest.MANIFEST: manifest, archive_manifest.SUMS: archive_manifest.sums(files, manifest)}
+        manifest = manifest_of(files, ROOT)
+        lists = {MANIFEST: manifest, SUMS: sums(files, manifest)}
         for name, content in lists.items():
             archive.writestr(_member(name), content)
     if with_secret:
@@ -143,6 +167,50 @@ def _show_progress(done: int, total: int, elapsed_seconds: float) -> None:
     if sys.stderr.isatty() and elapsed_seconds > _PROGRESS_DELAY_SECONDS:
         end = "\n" if done == total else ""
         print(f"\rpacking {done:,} of {total:,} files", end=end, file=sys.stderr, flush=True)
+
+
+def manifest_of(files: Mapping[str, Listed], root: Path) -> bytes:
+    """Return manifest.json of `files`, by path, packed by the checkout `root`."""
+    commit, is_dirty = origin.commit(root)
+    content = {
+        "manifest_version": MANIFEST_VERSION,
+        "tool": TOOL,
+        "git_commit": commit,
+        "git_dirty": is_dirty,
+        "reasons": {} if commit else dict.fromkeys(("git_commit", "git_dirty"), origin.NO_COMMIT),
+        "report_code_sha256": origin.sha256_report_code(root),
+        "files": {path: files[path]._asdict() for path in sorted(files)},
+    }
+    return (json.dumps(content, indent=1) + "\n").encode()
+
+
+def sums(files: Mapping[str, Listed], manifest: bytes) -> bytes:
+    """Return SHA256SUMS of `files` and the manifest, in the form that GNU coreutils' sha256sum reads."""
+    lines = [f"{files[path].sha256}  {path}\n" for path in sorted(files)]
+    return "".join([*lines, f"{sha256(manifest).hexdigest()}  {MANIFEST}\n"]).encode()
+
+
+def read_manifest(content: bytes) -> tuple[dict[str, Any], dict[str, Listed]]:
+    """Return the content of a manifest.json and its entries by path; raise ManifestError if it is not one."""
+    try:
+        manifest = json.loads(content)
+        version = manifest["manifest_version"]
+        if version != MANIFEST_VERSION:
+            raise ManifestError(f"manifest_version: got {version!r}, wanted {MANIFEST_VERSION}; use the version of the "
+                                "suite that has packed it")  # fmt: skip
+        files = {path: _listed(path, listed) for path, listed in manifest["files"].items()}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        if isinstance(error, ManifestError):
+            raise
+        raise ManifestError(f"no manifest of ours ({type(error).__name__}: {error})") from error
+    return manifest, files
+
+
+def _listed(path: str, listed: Any) -> Listed:
+    size, digest = listed["bytes"], listed["sha256"]
+    if type(size) is not int or size < 0 or not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
+        raise ManifestError(f"files: {path!r}: wanted bytes as a number from 0 and sha256 as 64 hex digits")
+    return Listed(size, digest)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,7 +1,9 @@
-"""Marker and lock in OUTPUT_DIR and DATA_DIR: the suite has used the folder, and a process is using it now.
+"""Marker and lock in OUTPUT_DIR and DATA_DIR, and the folders from which nothing may be removed.
 
 Both folders may also hold other files of a user. The marker alone makes none of them the suite's: names
-(`utils/housekeeping/layout.py`) and content (`utils/housekeeping/inventory.py`) decide. Standard library only.
+(`utils/housekeeping/layout.py`) and content (`utils/housekeeping/inventory.py`) decide. A folder to be purged is
+opened once, from the root down and without following a link, and everything later goes through its descriptor:
+replacing a folder of the path by a link afterwards cannot lead purge elsewhere. Standard library only, Linux only.
 """
 
 from __future__ import annotations
@@ -10,12 +12,13 @@ import fcntl
 import json
 import os
 import platform
+import pwd
 import re
 import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from utils.errors import ConfigError
 from utils.results.store import write_json
@@ -27,12 +30,17 @@ OUTPUT, DATA = "output", "data"
 """Kinds of a marker: the first use of the folder. One folder may be both; the names in it differ."""
 LOCK = ".lock"
 LARGEST_MARKER_BYTES = 4096
+MOUNTS = Path("/proc/self/mountinfo")
 _HELD_BY = re.compile(rb"(?:tprimat process (?P<process>[0-9]+) on (?P<host>[^\n]*)\n)?")
 """Content of a lock file of ours; it is empty until its first use."""
 
 
 class FootprintError(ConfigError):
     """The folder cannot be used: its marker is not ours, or another process uses it; the message states which."""
+
+
+class RefusedError(ConfigError):
+    """Nothing may be removed from the folder; the message states why."""
 
 
 def mark(folder: Path, kind: str) -> None:
@@ -164,3 +172,86 @@ def _flock(descriptor: int, where: str) -> None:
         raise FootprintError(
             f"{where}: {who} is at work there; wait for it to end, or name another OUTPUT_DIR"
         ) from error
+
+
+class Guarded(NamedTuple):
+    """An open folder that the suite has marked, and its parent."""
+
+    path: Path
+    directory: int
+    parent: int
+
+
+def open_guarded(stack: ExitStack, path: Path, key: str, root: Path) -> Guarded | None:
+    """Open the absolute `path` of the setting `key`, to be closed with `stack`; return None if it does not exist.
+
+    Raises RefusedError for `/`, the home folder, the checkout `root` and every folder above them, a mount point,
+    anything but a folder, and a path with a symbolic link in it; FootprintError for a folder without our marker.
+    """
+    where = f"{key}={path}"
+    _refuse_links(path, key)
+    path = Path("/", os.path.normpath(path).lstrip("/"))  # without links, `..` is the parent folder
+    parent = directory = _opened(stack, "/", os.O_PATH, None)
+    try:
+        for name in path.parts[1:-1]:
+            parent = directory = _opened(stack, name, os.O_PATH, parent)
+        if path.name:
+            directory = _opened(stack, path.name, os.O_RDONLY, parent)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise RefusedError(f"{where}: cannot be opened as a folder ({error.strerror})") from error
+    _refuse_places(directory, where, root)
+    if _is_mount_point(path):
+        raise RefusedError(f"{where}: is a mount point; name a folder below it")
+    read_marker(directory, where)
+    return Guarded(path, directory, parent)
+
+
+def _opened(stack: ExitStack, name: str, access: int, parent: int | None) -> int:
+    descriptor = os.open(name, access | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+    stack.callback(os.close, descriptor)
+    return descriptor
+
+
+def _refuse_links(path: Path, key: str) -> None:
+    for place in [*reversed(path.parents), path]:
+        if place.is_symlink():
+            raise RefusedError(
+                f"{key}={path}: {place} is a symbolic link; to purge its target, set {key}={os.path.realpath(path)}"
+            )
+
+
+def _refuse_places(directory: int, where: str, root: Path) -> None:
+    """Compare the folders themselves and not their paths: one folder can have several paths."""
+    status = os.fstat(directory)
+    for place, what in _protected(root):
+        try:
+            is_same = os.path.samestat(status, place.stat())
+        except OSError:
+            continue  # a missing folder cannot be the open one
+        if is_same:
+            raise RefusedError(f"{where}: is {what}; name the folder that holds the results")
+
+
+def _protected(root: Path) -> Iterator[tuple[Path, str]]:
+    homes = {os.environ.get("HOME", "")}
+    with suppress(KeyError):  # in a container the user may have no entry
+        homes.add(pwd.getpwuid(os.getuid()).pw_dir)
+    places = [(Path(home), "the home folder") for home in sorted(homes) if home.startswith("/")]
+    for place, what in [(Path("/"), "the root of the file system"), *places, (root, "the checkout")]:
+        yield place, what
+        for above in dict.fromkeys([*place.parents, *Path(os.path.realpath(place)).parents]):
+            yield above, f"a folder that {what} is in"
+
+
+def _is_mount_point(path: Path) -> bool:
+    """Look also in the kernel's list, proc(5): a bind mount of the same file system looks like any folder."""
+    if path.is_mount():
+        return True
+    try:
+        lines = MOUNTS.read_bytes().splitlines()
+    except OSError:
+        return False  # there is no /proc
+    points = (re.sub(rb"\\([0-7]{3})", lambda octal: bytes([int(octal[1], 8)]), line.split()[4]) for line in lines)
+    return os.fsencode(path) in points

@@ -17,12 +17,15 @@ from typing import Any
 
 from utils.housekeeping.footprint import DATA, MARKER, FootprintError, open_file, read_file, read_marker
 from utils.housekeeping.layout import Layout
-from utils.results.store import SCHEMA_VERSION, result_name
+from utils.results.schema import SCHEMA_VERSION
+from utils.results.store import result_name
 
 FOLDER = "folder"
 ARCHIVE_COMMENT = b"tprimat 1"
 LARGEST_JSON_BYTES = 1 << 28
 """A result of a million steps is smaller."""
+_REQUIRED = {"comparison": ("comparison_version", int), "probe": ("probe_version", int), "status": ("jobs", list)}
+"""Kinds of JSON files other than results, and the key by which each is recognised, with the type of its value."""
 _IDENTITY = {"platform": str, "framework": str, "model": str, "run": int, "label": str, "identity_sha256": str}
 
 
@@ -156,15 +159,14 @@ def _why_foreign(directory: int, name: str, mode: int, kind: str | None, label: 
     try:
         if kind == "result":
             return _result_fault(_json(directory, name), name, label)
-        if kind == "comparison":
-            # all are written together, and only the JSON can be checked
-            _require(_json(directory, "compare.json"), "comparison_version", int)
-        elif kind == "probe":
-            _require(_json(directory, name), "probe_version", int)
-        elif kind == "status":
-            _require(_json(directory, name), "jobs", list)
-        elif kind == "archive":
+        if kind == "archive":
             return _archive_fault(directory, name)
+        if kind in _REQUIRED:
+            key, kind_of_value = _REQUIRED[kind]
+            # all files of a comparison are written together, and only the JSON can be checked
+            content = _json(directory, "compare.json" if kind == "comparison" else name)
+            if not isinstance(content.get(key), kind_of_value):
+                raise ValueError(f"{key} is missing")
     except (OSError, ValueError, RecursionError) as error:
         what = "compare.json in this folder is " if kind == "comparison" else ""
         return f"{what}damaged or not ours ({getattr(error, 'strerror', None) or error})"
@@ -176,11 +178,6 @@ def _json(directory: int, name: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError(f"{name} holds a JSON {type(content).__name__}")
     return content
-
-
-def _require(content: dict[str, Any], key: str, kind: type) -> None:
-    if not isinstance(content.get(key), kind):
-        raise ValueError(f"{key} is missing")
 
 
 def _result_fault(result: dict[str, Any], name: str, label: str) -> str | None:

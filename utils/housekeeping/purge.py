@@ -2,7 +2,7 @@
 
     python -m utils.housekeeping.purge --platform cpu [--with-data] [--dry-run] [OUTPUT_DIR=...] [DATA_DIR=...]
 
-`utils/housekeeping/inventory.py` decides which files are the suite's, `utils/housekeeping/refusals.py` from which
+`utils/housekeeping/inventory.py` decides which files are the suite's, `utils/housekeeping/footprint.py` from which
 folders they may be removed. Of a file with several hard links only the name in the folder is removed. Standard library
 only. Exits 0; 1 if a file of the suite could not be removed; 2 if the folder is refused, with nothing removed.
 """
@@ -22,10 +22,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from utils.errors import ConfigError
-from utils.housekeeping import footprint, inventory, refusals
+from utils.housekeeping import footprint, inventory
+from utils.housekeeping.footprint import Guarded
 from utils.housekeeping.inventory import Entry
 from utils.housekeeping.layout import DATA_LAYOUT, OUTPUT_LAYOUT, Layout
-from utils.housekeeping.refusals import Guarded
 from utils.settings.config import PLATFORMS, ROOT, folders
 
 FOLDERS = ("OUTPUT_DIR", "DATA_DIR")
@@ -182,7 +182,7 @@ def _purge_all(output_dir: Path, data_dir: Path | None, *, is_dry_run: bool) -> 
     opened = []
     with ExitStack() as stack:
         for key, path, layout in _named(output_dir, data_dir):
-            folder = refusals.open_guarded(stack, path, key, ROOT)
+            folder = footprint.open_guarded(stack, path, key, ROOT)
             if folder is None:
                 print(f"{key}={path}: does not exist; nothing to do")
                 continue

@@ -1,6 +1,7 @@
 """SHA-256 digests that must be equal for two runs to be comparable: files, tokenizer, settings, code, token order.
 
-Nothing here imports torch: digests are also computed on machines that only analyse results.
+Nothing here imports torch, and numpy is imported on use: digests are also computed on machines that only analyse or
+pack results.
 """
 
 from __future__ import annotations
@@ -12,8 +13,6 @@ from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from utils.errors import DataError, UnusableError
 
@@ -47,21 +46,15 @@ def sha256_file(path: Path) -> str:
     with path.open("rb") as file, _progress_bar(path) as bar:
         while chunk := file.read(_CHUNK_BYTES):
             digest.update(chunk)
-            bar.update(len(chunk))
+            if bar is not None:
+                bar.update(len(chunk))
     return digest.hexdigest()
-
-
-class _NoBar:
-    """Progress bar that shows nothing, for small files or without tqdm."""
-
-    def update(self, size_bytes: int) -> None:
-        """Do nothing."""
 
 
 def _progress_bar(path: Path) -> AbstractContextManager[Any]:
     size = path.stat().st_size
     if size < _BAR_BYTES or find_spec("tqdm") is None:
-        return nullcontext(_NoBar())
+        return nullcontext()
     from tqdm import tqdm
 
     bar: AbstractContextManager[Any] = tqdm(
@@ -111,6 +104,8 @@ def sha256_token_stream(dataset: Any, global_batch_size: int, batches: int) -> s
     little-endian int64, sample after sample, so the digest does not depend on framework or integer type.
     Raises DataError for a data set with fewer samples.
     """
+    import numpy as np
+
     samples = global_batch_size * batches
     if len(dataset) < samples:
         raise DataError(f"token stream: got {len(dataset)} samples, wanted {samples} to fingerprint; take more data")

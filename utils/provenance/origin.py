@@ -1,15 +1,20 @@
-"""Origin of a result: commit, host, image, versions, and the environment variables that change speed."""
+"""Origin of a result: commit, host, image, versions, and the environment variables that change speed.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
 import os
 import platform
 import re
+import subprocess
 from collections.abc import Mapping
+from hashlib import sha256
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
-from utils.provenance import checkout
 from utils.provenance.digests import sha256_code
 from utils.settings.config import ROOT
 
@@ -23,20 +28,23 @@ PACKAGES = (
     *("torch", "megatron-core", "transformers", "accelerate", "transformer-engine", "numpy", "triton"),
     *("nemo-toolkit", "nemo_run", "lightning"),
 )
+REPORT_FOLDERS = ("utils", "evaluate")
+"""Folders of the code that makes a report of results."""
+NO_COMMIT = "not a git checkout, or git cannot be asked"
 NO_CONTAINER = "not in a container of ours"
 
 
 def describe(command: str, started_utc: str, finished_utc: str) -> dict[str, Any]:
     """Return the `provenance` section of a result."""
     reasons: dict[str, str] = {}
-    commit, dirty = checkout.commit(ROOT)
-    if commit is None:
-        reasons |= dict.fromkeys(("git_commit", "git_dirty"), checkout.NO_COMMIT)
+    git_commit, dirty = commit(ROOT)
+    if git_commit is None:
+        reasons |= dict.fromkeys(("git_commit", "git_dirty"), NO_COMMIT)
     image, digest = os.environ.get("TPRIMAT_IMAGE"), os.environ.get("TPRIMAT_IMAGE_DIGEST")
     where = "what started the container did not tell" if os.environ.get("TPRIMAT_IN_CONTAINER") else NO_CONTAINER
     reasons |= {key: where for key, value in (("image", image), ("image_digest", digest)) if not value}
     return {
-        "git_commit": commit,
+        "git_commit": git_commit,
         "git_dirty": dirty,
         "code_sha256": sha256_code(ROOT),
         "image": image or None,
@@ -70,3 +78,37 @@ def speed_variables(environ: Mapping[str, str]) -> dict[str, str]:
         for name, value in sorted(environ.items())
         if SPEED_VARIABLES.match(name) and not SECRET.search(name)
     }
+
+
+def commit(root: Path, environ: Mapping[str, str] = os.environ) -> tuple[str | None, bool | None]:
+    """Return the commit of the checkout `root`, and True if tracked files differ from it; None, None without git.
+
+    A container may have neither git nor the whole repository, so values determined outside come first
+    (TPRIMAT_GIT_COMMIT and TPRIMAT_GIT_DIRTY of shell/lib/passed.sh).
+    """
+    if "TPRIMAT_GIT_COMMIT" in environ:
+        is_dirty = {"true": True, "false": False}.get(environ.get("TPRIMAT_GIT_DIRTY", ""))
+        return environ["TPRIMAT_GIT_COMMIT"] or None, is_dirty
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(root), *arguments], check=True, capture_output=True, text=True, timeout=20
+        ).stdout.strip()
+
+    try:
+        if git("rev-parse", "--show-prefix"):  # a copy inside another checkout has no commit of its own
+            return None, None
+        return git("rev-parse", "HEAD"), bool(git("status", "--porcelain", "--untracked-files=no"))
+    except (OSError, subprocess.SubprocessError):
+        return None, None
+
+
+def sha256_report_code(root: Path) -> str:
+    """Return one digest of names and contents of the code that makes reports; git is not needed."""
+    digest = sha256()
+    paths = [path for folder in REPORT_FOLDERS for path in (root / folder).rglob("*") if path.is_file()]
+    for path in sorted(paths, key=lambda path: path.relative_to(root).as_posix()):
+        if "__pycache__" not in path.parts:
+            content = path.read_bytes()
+            digest.update(f"{path.relative_to(root).as_posix()}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()

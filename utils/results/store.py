@@ -17,31 +17,10 @@ from utils.redact import json_value
 from utils.results.schema import (
     OPTIONAL_SECTIONS,
     SAMPLE_DIGITS,
-    SAMPLES,
-    SCHEMA_VERSION,
     SECTIONS,
-    STATUSES,
     problems,
     with_later_settings,
 )
-
-__all__ = [
-    "SAMPLES",
-    "SCHEMA_VERSION",
-    "SECTIONS",
-    "STATUSES",
-    "SUPERSEDED",
-    "ResultError",
-    "find",
-    "problems",
-    "read",
-    "result_name",
-    "rounded",
-    "set_aside",
-    "validate",
-    "write",
-    "write_json",
-]
 
 SUPERSEDED = "superseded"
 """Folder beside the results that keeps earlier attempts; readers skip it."""

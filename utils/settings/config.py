@@ -16,10 +16,9 @@ from utils.errors import ConfigError
 from utils.models import NAMES as MODEL_NAMES
 from utils.models import ModelSpec, UnknownModelError
 from utils.models import get as get_model
-from utils.settings import handed_on
 from utils.settings.combinations import Rules, check_combinations, check_layout, frameworks, num_gpus
 from utils.settings.keys import in_results
-from utils.settings.layers import Value, from_arguments, from_environment, parse_values, read_file
+from utils.settings.layers import Value, from_arguments, from_environment, parse_values, read_file, received
 
 ROOT = Path(__file__).resolve().parents[2]
 PLATFORMS = ("amd", "nvd", "cpu")
@@ -180,12 +179,12 @@ def values_of(
 ) -> dict[str, Value]:
     """Return text and origin of every setting after all layers, unchecked; raise ConfigError for bad grammar.
 
-    Settings that the parent process handed on replace the files and the environment (utils/settings/handed_on.py).
+    Settings that the parent process handed on replace the files and the environment (utils/settings/layers.py).
     """
     environ = os.environ if environ is None else environ
-    received = handed_on.received(environ)
-    if received is not None:
-        return received | from_arguments(arguments)
+    inherited = received(environ)
+    if inherited is not None:
+        return inherited | from_arguments(arguments)
     return _layers(platform, from_environment(environ), arguments, root)
 
 

@@ -2,10 +2,15 @@
 
 A settings file holds `KEY=VALUE`, one a line, without quotes, spaces, `$` or `export`; comments are on lines of their
 own. So bash, `docker --env-file` and Python read the same values from it.
+
+One environment variable hands the text and the origin of every setting on to the processes that a process starts. A
+process that finds it does not read the settings files, so a file that is edited while a matrix runs changes nothing in
+it. Settings hold no secrets.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -15,6 +20,7 @@ from typing import Any
 from utils.errors import ConfigError
 from utils.settings.keys import KEYS
 
+VARIABLE = "TPRIMAT_SETTINGS"
 _LINE = re.compile(r"([A-Z][A-Z0-9_]*)=(\S*)")
 
 
@@ -81,3 +87,23 @@ def parse_values(values: Mapping[str, Value]) -> dict[str, Any]:
         except (ValueError, KeyError) as error:
             raise ConfigError(f"{value.origin}: {key}={value.text}: wanted {rule.allowed}") from error
     return typed
+
+
+def variable(values: Mapping[str, Value]) -> dict[str, str]:
+    """Return the environment variable that hands `values` on, by its name."""
+    return {VARIABLE: json.dumps({key: [value.text, value.origin] for key, value in values.items()})}
+
+
+def received(environ: Mapping[str, str]) -> dict[str, Value] | None:
+    """Return the settings that the parent process handed on, None where there are none.
+
+    Raises ConfigError for a variable that `variable` did not write.
+    """
+    if VARIABLE not in environ:
+        return None
+    try:
+        return {
+            str(key): Value(str(text), str(origin)) for key, (text, origin) in json.loads(environ[VARIABLE]).items()
+        }
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{VARIABLE}: cannot be read ({error}); unset it, only this suite sets it") from error

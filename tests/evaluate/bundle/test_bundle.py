@@ -16,7 +16,8 @@ from sides import run
 
 from evaluate import compare, validate
 from evaluate.bundle.check import check
-from utils.housekeeping import archive_manifest, footprint
+from utils.housekeeping import footprint
+from utils.provenance import origin
 from utils.results import store
 from utils.results.performance import summarize
 from utils.results.probe_file import Rate
@@ -371,7 +372,7 @@ def test_a_comparison_older_than_its_results_is_a_fault(tmp_path):
 
 
 def test_reports_of_other_code_are_not_made_again_and_a_note_reports_it(archive, monkeypatch):
-    monkeypatch.setattr(archive_manifest.checkout, "sha256_report_code", lambda root: "0" * 64)
+    monkeypatch.setattr(origin, "sha256_report_code", lambda root: "0" * 64)
     packed_again(archive, a_figure_of_the_markdown, is_listed=True)
     checked = check(archive)
     assert checked.faults == ()

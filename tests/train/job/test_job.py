@@ -12,7 +12,7 @@ from train.job import job as job_module
 from train.job.job import Job, reserve
 from train.job.recorder import NonFiniteError, StepRecorder
 from train.job.report import IncompleteError, JobReport, MismatchError, classify
-from utils.results import store
+from utils.results import schema, store
 from utils.settings.config import load
 from utils.settings.keys import KEYS, InResults, Key
 
@@ -323,7 +323,7 @@ def test_what_does_not_change_the_work_is_the_same_job(job, setting):
 
 
 def test_an_empty_result_is_valid_for_every_status_but_ok(job):
-    for status in store.STATUSES:
+    for status in schema.STATUSES:
         reason = None if status == "ok" else "a reason"
         result = job.empty_result(status, reason, "1" * 64, "a command", "2026-01-01T00:00:00+00:00")
         assert (store.problems(result) == []) == (status != "ok")
@@ -331,7 +331,7 @@ def test_an_empty_result_is_valid_for_every_status_but_ok(job):
 
 def test_an_empty_result_has_every_key_of_every_section(job):
     result = job.empty_result("failed", "a reason", "1" * 64, "a command", "2026-01-01T00:00:00+00:00")
-    for section, keys in store.SECTIONS.items():
+    for section, keys in schema.SECTIONS.items():
         assert keys.keys() <= result[section].keys(), section
     assert result["warnings"] == []
 

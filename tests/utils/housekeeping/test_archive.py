@@ -16,7 +16,7 @@ from housekeeping import rewrite, tree, write_data, write_output
 
 from utils.errors import ConfigError
 from utils.housekeeping import archive
-from utils.provenance.checkout import sha256_report_code
+from utils.provenance.origin import sha256_report_code
 from utils.settings.config import ROOT
 
 TOKEN = "hf_" + "aB3" * 11 + "x"

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 from housekeeping import rewrite, tree, write_data, write_output
 
-from utils.housekeeping import footprint, purge, refusals
+from utils.housekeeping import footprint, purge
 from utils.settings.config import ROOT
 
 COMMAND = (sys.executable, "-B", "-S", "-m", "utils.housekeeping.purge", "--platform", "nvd")
@@ -666,11 +666,11 @@ def test_another_file_system_in_it_is_not_entered(place):
 
 def test_a_mount_point_with_an_odd_name_is_known(tmp_path, monkeypatch):
     """Source of the line: proc(5), /proc/pid/mountinfo, which writes a space as \\040."""
-    monkeypatch.setattr(refusals, "MOUNTS", tmp_path / "mountinfo")
-    refusals.MOUNTS.write_text(
+    monkeypatch.setattr(footprint, "MOUNTS", tmp_path / "mountinfo")
+    footprint.MOUNTS.write_text(
         "36 35 98:0 /mnt1 /mnt/a\\040b rw,noatime master:1 - ext3 /dev/root rw,errors=continue\n"
     )
-    assert refusals._is_mount_point(Path("/mnt/a b")) and not refusals._is_mount_point(tmp_path)
+    assert footprint._is_mount_point(Path("/mnt/a b")) and not footprint._is_mount_point(tmp_path)
 
 
 def test_the_marker_is_the_last_to_go(place, monkeypatch):

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from example import example_result
-from utils.results import raw_samples, store
+from utils.results import raw_samples, schema
 
 
 def test_the_lines_hold_every_sample_with_all_digits_and_what_they_are_samples_of():
@@ -19,7 +19,7 @@ def test_the_lines_hold_every_sample_with_all_digits_and_what_they_are_samples_o
     assert sections[1]["training_config"] == given["training_config"]
     assert [sample["step_times"] for sample in samples] == given["step_times"]
     assert [sample["steps"] for sample in samples] == list(range(1, 11))
-    assert all(sample.keys() == set(store.SAMPLES) for sample in samples)
+    assert all(sample.keys() == set(schema.SAMPLES) for sample in samples)
 
 
 def test_a_line_is_one_line_and_known_as_such():

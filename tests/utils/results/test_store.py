@@ -11,7 +11,7 @@ from utils.results import schema, store
 from utils.results.store import ResultError, find, problems, read, result_name, set_aside, validate, write
 from utils.settings.keys import KEYS, InResults, Key
 
-SECTION_KEYS = [(section, key) for section, keys in store.SECTIONS.items() for key in keys]
+SECTION_KEYS = [(section, key) for section, keys in schema.SECTIONS.items() for key in keys]
 NOT_FINITE = [math.nan, math.inf, -math.inf]
 
 
@@ -34,10 +34,10 @@ def test_the_example_is_valid_and_comes_back_as_it_was_written(tmp_path):
     assert read(tmp_path / "train_x.json") == example_result()
 
 
-@pytest.mark.parametrize("section", store.SECTIONS)
+@pytest.mark.parametrize("section", schema.SECTIONS)
 def test_a_key_that_is_left_out_with_a_reason_is_read_as_null(tmp_path, section):
     result = example_result(status="failed", reason="it broke")
-    keys = [key for key in store.SECTIONS[section] if section != "training_config"]
+    keys = [key for key in schema.SECTIONS[section] if section != "training_config"]
     result[section] = {key: value for key, value in result[section].items() if key not in keys}
     result[section]["reasons"] = {"*": "the training ended early"}
     (tmp_path / "train_x.json").write_text(json.dumps(result))
@@ -63,7 +63,7 @@ def test_a_value_of_another_type_is_a_problem(section, key):
     assert f"{section}.{key}: got" in found(changed(section, key, ["a list"]))
 
 
-@pytest.mark.parametrize("section", store.SECTIONS)
+@pytest.mark.parametrize("section", schema.SECTIONS)
 def test_a_missing_section_is_a_problem(section):
     result = example_result()
     del result[section]
@@ -158,7 +158,7 @@ def test_another_schema_version_is_not_read():
     assert "this version reads 1" in found(example_result(schema_version=2))
 
 
-@pytest.mark.parametrize("key", store.SAMPLES)
+@pytest.mark.parametrize("key", schema.SAMPLES)
 def test_samples_of_unequal_length_are_a_problem(key):
     assert "unequal length" in found(example_result(**{key: example_result()[key][:-1]}))
     assert f"{key}: got None, wanted a list" in found(example_result(**{key: None}))

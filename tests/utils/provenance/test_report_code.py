@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from utils.provenance.checkout import commit, sha256_report_code
+from utils.provenance.origin import commit, sha256_report_code
 
 
 @pytest.fixture
