@@ -235,7 +235,7 @@ def test_the_files_of_any_tokenizer_are_known(name):
 def test_parts_that_a_killed_encoder_leaves_are_known(tmp_path):
     layout = layout_at(f"synth_seed42_50documents/{parts.folder_of(tmp_path / 'text').name}", DATA_LAYOUT)
     for number in (0, 12, 1_234_567):
-        for path in (parts.bin_of(tmp_path, number), parts.lengths_of(tmp_path, number)):
+        for path in (parts.file_of(tmp_path, number, "bin"), parts.file_of(tmp_path, number, "lengths")):
             assert layout.kind_of(path.name) == "data"
             assert layout.kind_of(temporary_beside(path).name) == "temporary"
 
