@@ -20,7 +20,6 @@ from pathlib import Path
 
 import torch
 
-from tests.support import tied_model
 from train.common.weights import EqualWeights
 from train.job.recorder import Samples, StepRecorder
 from utils import models
@@ -109,6 +108,8 @@ def main() -> None:
     settings += [f"FRAMEWORK={framework}", f"CPU_RANKS={os.environ['WORLD_SIZE']}"]
     settings += os.environ.get("PARALLEL", "").split()
     config = load("cpu", arguments=settings, environ={})
+    from tests.support import tied_model  # here, because NeMo's environment may hold another package `tests`
+
     tied_model.register()
     train_case = {"mega": train_mega, "hf": train_hf}[framework]
     importlib.import_module(f"train.train_{framework}")  # first: train_mega sends megatron-core to the CPU
