@@ -1,4 +1,4 @@
-"""What the step recorder adds to a step: `end_step` alone, behind work, and a loop with it less one without.
+"""The time that the step recorder adds to a step: `end_step` alone, behind work, and a loop with it less one without.
 
 Run it on a machine that does nothing else. Five figures in microseconds for each device (the CPU, and the GPU where
 torch sees one), each several times over; the table shows their median, smallest and largest:

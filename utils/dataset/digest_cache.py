@@ -44,6 +44,8 @@ def record_pair(prefix: Path, data_dir: Path, manifest: dict[str, Any]) -> None:
 
 
 def _record(data_dir: Path, records: dict[str, dict[str, Any]]) -> None:
+    if not (data_dir / footprint.MARKER).exists() and any(Path(key).parent == data_dir.absolute() for key in records):
+        return  # a folder with a pair of the user's, which nothing is written to
     with suppress(OSError, FootprintError):
         footprint.mark(data_dir, footprint.DATA)
         write_json(_records(data_dir) | records, data_dir / NAME)
