@@ -31,7 +31,9 @@ from data.cleaning.documents import LEVELS, CleanRules, clean, described, level,
 from data.reading.progress import progress_bar
 from data.reading.records import ON_BAD, TEXT_UNITS, Dropped, records
 from data.reading.sources import find
+from data.reading.written_text import record_of
 from utils.errors import DataError, UnusableError
+from utils.own_files import require_apart
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -69,8 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _clean_files(
     paths: list[Path], options: argparse.Namespace, rules: CleanRules, counts: Counter[str], sample: list[Dropped]
 ) -> None:
-    if options.output.resolve() in {path.resolve() for path in paths}:
-        raise UnusableError(f"{options.output}: is also an input; name another output")
+    require_apart([options.output, record_of(options.output)], paths)
 
     def show(dropped: Dropped) -> None:
         if counts[dropped.reason] <= options.show_dropped:

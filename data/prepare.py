@@ -18,6 +18,7 @@ import numpy as np
 
 from data import synth, verify
 from data.checking.pair_summary import PairSummary
+from data.checking.plot_file import is_plot
 from data.cleaning import text
 from data.encoding import pair
 from data.encoding.workers import WorkerError, one_thread_each
@@ -26,11 +27,12 @@ from data.hub.fetch import TOKENIZERS, VOCABULARIES, fetch_tokenizer
 from data.hub.hub_errors import FetchError
 from utils.dataset.digest_cache import record_pair
 from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe, tokens_needed
-from utils.dataset.indexed import bin_path, load_manifest, manifest_path, read_index
+from utils.dataset.indexed import bin_path, idx_path, load_manifest, manifest_path, read_index
 from utils.dataset.place import HUB_DATASETS, is_made_here
 from utils.errors import ConfigError, DataError
 from utils.hardware.detect import HardwareError, visible_gpus
 from utils.housekeeping import footprint
+from utils.own_files import require_ours
 from utils.settings.config import PLATFORMS, RunConfig, load, require_writable
 
 SYNTH_VOCABULARY_SIZE = 4096
@@ -53,6 +55,8 @@ def prepare(
     only warnings if the data are not `is_for_training` with these settings. Raises FetchError if the hub fails.
     """
     prefix = data_prefix(config, model)
+    if not is_for_training:
+        require_ours(is_plot, _plot_path(config, prefix))
     summary: PairSummary | None
     if is_made_here(config) and (not manifest_path(prefix).exists() or text.load(prefix.with_suffix(".jsonl"))):
         if is_for_training:
@@ -108,7 +112,8 @@ def _make(config: RunConfig, model: str, prefix: Path, workers: int) -> PairSumm
             break
         margin *= short * text.MARGIN
         print(f"data: {manifest['tokens']:,} tokens are fewer than one epoch; taking more text", file=sys.stderr)
-        manifest_path(prefix).unlink()
+        for made in (bin_path(prefix), idx_path(prefix), manifest_path(prefix)):  # which describes the first two
+            made.unlink(missing_ok=True)
         text.remove(path)
     return verify.verify(prefix, tokenizer, path)
 
@@ -164,9 +169,13 @@ def _draw(config: RunConfig, prefix: Path, summary: PairSummary) -> None:
 
     require_writable(config.output_dir, "OUTPUT_DIR")
     footprint.mark(config.output_dir, footprint.OUTPUT)
-    path = config.output_dir / f"data_{prefix.parent.name}.png"
+    path = _plot_path(config, prefix)
     write_plot(path, summary, f"{prefix.parent.name}/{prefix.name}")
     print(f"data: {path}: plot of the document lengths", file=sys.stderr)
+
+
+def _plot_path(config: RunConfig, prefix: Path) -> Path:
+    return config.output_dir / f"data_{prefix.parent.name}.png"
 
 
 def _check_expected_vocabulary(config: RunConfig, model: str) -> None:

@@ -19,10 +19,11 @@ from pathlib import Path
 import numpy as np
 
 from data.language.language import DRAWS_PER_DOCUMENT, draws_of, is_word, language, sentences
-from data.language.tokenizer import SAMPLE_BYTES, train_tokenizer
+from data.language.tokenizer import SAMPLE_BYTES, is_written_tokenizer, train_tokenizer
 from data.reading.progress import progress_bar
+from data.reading.written_text import text_written_whole
 from utils.errors import DataError, UnusableError
-from utils.files import written_whole
+from utils.own_files import require_ours
 
 EPILOG = "Prints the counts as JSON. Exit codes: 0 success; 1 the work failed; 2 bad input or arguments."
 MIN_SENTENCES, SPREAD = 6, 54
@@ -52,14 +53,15 @@ def write_documents(path: Path, *, seed: int, documents: int | None = None, word
     """Write a JSONL file with the key `text`, whole or not at all; exactly one of `documents` and `words` is given.
 
     With `words`, writing ends after the document in which the running total reaches it, so a training run that needs
-    this many tokens sees no document twice. Raises UnusableError for an invalid size or seed.
+    this many tokens sees no document twice. Raises UnusableError for an invalid size or seed, and
+    ForeignFileError as `text_written_whole`.
     """
     if (documents is None) == (words is None):
         raise UnusableError(f"size: got documents={documents} and words={words}, wanted exactly one of them")
     for name, value, least in (("documents", documents, 1), ("words", words, 1), ("seed", seed, 0)):
         if value is not None and value < least:
             raise UnusableError(f"{name}: got {value}, wanted a whole number from {least}")
-    with written_whole(path) as (temporary,), temporary.open("w", encoding="utf8", newline="\n") as file:
+    with text_written_whole(path) as temporary, temporary.open("w", encoding="utf8", newline="\n") as file:
         done = written = size = 0
         with progress_bar(f"generate {path.name}", documents or words, "words" if words else "documents") as bar:
             for text, count in generate(seed):
@@ -98,6 +100,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     options = _arguments(arguments)
     try:
+        if options.tokenizer_output is not None:
+            require_ours(is_written_tokenizer, options.tokenizer_output, is_folder=True)
         counts = write_documents(options.output, seed=options.seed, documents=options.documents, words=options.words)
         if options.tokenizer_output is not None:
             write_tokenizer(options.tokenizer_output, seed=options.seed, vocabulary_size=options.vocabulary_size)

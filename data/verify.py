@@ -24,11 +24,13 @@ from data.checking.checks import (
     require_recorded,
 )
 from data.checking.pair_summary import PairSummary
+from data.checking.plot_file import is_plot
 from data.encoding.pair import manifest_of
 from data.encoding.workers import one_thread_each
 from data.engines.backend import Encoder, load_backend
 from utils.dataset.indexed import Index, bin_path, check, idx_path, load_manifest, manifest_path
 from utils.errors import DataError, UnusableError
+from utils.own_files import require_ours
 from utils.provenance.digests import sha256_file
 from utils.results.store import write_json
 
@@ -119,6 +121,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = _arguments(arguments)
     one_thread_each()
     try:
+        if options.plot:
+            require_ours(is_plot, options.plot)
         summary = verify(options.prefix, options.tokenizer, options.input, options.text_key)
         if options.write_manifest and not summary.has_manifest:
             write_manifest(options.prefix, options.tokenizer, summary.bin_sha256)

@@ -22,13 +22,16 @@ from typing import NoReturn
 from evaluate.checks.entries import load_results
 from evaluate.metrics import prices
 from evaluate.metrics.prices import PriceError
+from evaluate.report import own_files as own
 from evaluate.report import tables
 from evaluate.report import text as report
 from evaluate.report.comparison import Comparison, as_json, compare
 from evaluate.verdict import inference, pairs, verdicts
 from evaluate.verdict.saving import BUDGET_TOKENS
 from utils import redact
+from utils.errors import ForeignFileError
 from utils.files import write_whole
+from utils.own_files import require_ours
 from utils.results import store
 
 FORMATS = ("md", "html", "json", "png")
@@ -44,9 +47,11 @@ MANY_RUNS = 200
 def write(comparison: Comparison, folder: Path, formats: Sequence[str] = FORMATS) -> None:
     """Write compare.{json,md,html,png}, or those of `formats`, into `folder`, each atomically.
 
-    Raises OSError if a file cannot be written.
+    Raises ForeignFileError, with nothing written, for a file that this command did not write, and OSError if a file
+    cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    check_places(folder, formats)
     if "png" not in formats or len(formats) == 1 or len(comparison.figures) < MANY_RUNS:
         for name in formats:
             _write(name, comparison, folder)
@@ -55,6 +60,12 @@ def write(comparison: Comparison, folder: Path, formats: Sequence[str] = FORMATS
         for name in formats:
             if name != "png":
                 _write(name, comparison, folder)
+
+
+def check_places(folder: Path, formats: Sequence[str] = FORMATS) -> None:
+    """Raise ForeignFileError if one of the files to be written exists and this command did not write it."""
+    for name in formats:
+        require_ours(own.RECOGNISERS[name], folder / f"compare.{name}")
 
 
 @contextmanager
@@ -86,19 +97,19 @@ def _beside(work: Callable[[], None]) -> Iterator[None]:
 
 
 def _write(name: str, comparison: Comparison, folder: Path) -> None:
-    path = folder / f"compare.{name}"
+    path, is_ours = folder / f"compare.{name}", own.RECOGNISERS[name]
     if name == "json":
-        store.write_json(as_json(comparison), path)
+        store.write_json(as_json(comparison), path, is_ours=is_ours)
     elif name == "md":
-        write_whole(path, redact.text(report.markdown(comparison)))
+        write_whole(path, redact.text(report.markdown(comparison)), is_ours=is_ours)
     elif name == "html":
         from evaluate.page.page import page
 
-        write_whole(path, redact.text(page(comparison)))
+        write_whole(path, redact.text(page(comparison)), is_ours=is_ours)
     else:
         from evaluate.report.plots import png  # matplotlib alone takes half a second
 
-        write_whole(path, png(comparison))
+        write_whole(path, png(comparison), is_ours=is_ours)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -117,8 +128,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if output.exists() and not output.is_dir():
             raise store.ResultError(f"--output: got {output}, which is a file, wanted a folder; name another")
+        check_places(output, options.format)
         comparison = _compared(options)
-    except (store.ResultError, PriceError) as error:
+    except (store.ResultError, PriceError, ForeignFileError) as error:
         print(f"error: {tables.plain(error)}", file=sys.stderr)
         return 2
     try:

@@ -24,12 +24,14 @@ from evaluate.inputs.discover import DiscoverError, discover, log_of
 from evaluate.inputs.from_log import UNKNOWN, GivenFacts, MissingError, build
 from evaluate.report.tables import plain
 from utils import models
+from utils.errors import ForeignFileError
 from utils.logs.reader import FRAMEWORKS, LogFormatError, read_log
+from utils.own_files import require_ours
 from utils.results import store
 
 FOLDER = Path("output/from_logs")
 PLATFORMS = ("amd", "nvd", "cpu")
-BAD_INPUT = (DiscoverError, LogFormatError, MissingError, models.UnknownModelError, OSError)
+BAD_INPUT = (DiscoverError, LogFormatError, MissingError, models.UnknownModelError, ForeignFileError, OSError)
 
 
 def extract(paths: Sequence[Path], framework: str, given: GivenFacts, command: str) -> dict[str, Any]:
@@ -66,6 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _extract_all(options: argparse.Namespace, command: str) -> int:
     """Write a result for each log below a folder; print an error for each log without a result, and return 1."""
     statuses = []
+    written: list[tuple[str, Path, dict[str, Any]]] = []
     for found in discover(options.discover):
         given = dataclasses.replace(
             _given(options), model=options.model_name or found.model or UNKNOWN, label=options.label or found.label
@@ -82,10 +85,13 @@ def _extract_all(options: argparse.Namespace, command: str) -> int:
             statuses.append("none")
             continue
         path = options.output / given.label / _name(result)
+        written.append((where, path, result))
+        statuses.append(result["status"])
+    require_ours(store.is_result, *(path for _, path, _ in written))
+    for where, path, result in written:
         store.write(result, path)
         reason = f": {plain(result['reason'])}" if result["reason"] else ""
         print(f"{where}{result['status']}{reason} -> {path}")
-        statuses.append(result["status"])
     if not statuses:
         raise DiscoverError(f"{options.discover}: found no log of a training, wanted .log or .txt files")
     return 0 if set(statuses) == {"ok"} else 1

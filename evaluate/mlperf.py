@@ -14,7 +14,6 @@ Exits 0; 1 if a log is unusable; 2 for bad input.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 from collections.abc import Iterator, Sequence
@@ -24,7 +23,11 @@ from typing import Any
 from evaluate.inputs.mlperf_logs import DISCLAIMER, MlperfLogError, System, load
 from evaluate.report.tables import plain, text_table
 from evaluate.verdict import inference
-from utils import redact
+from utils.errors import ForeignFileError
+from utils.own_files import json_with, require_ours
+from utils.results.store import write_json
+
+_is_ours = json_with("disclaimer", "verdicts", "systems")
 
 
 def verdicts(systems: Sequence[System], band: float = inference.BAND) -> list[dict[str, Any]]:
@@ -122,11 +125,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, help="JSON file to write (default: none)")
     options = parser.parse_args(arguments)
     try:
+        if options.output:
+            require_ours(_is_ours, options.output)
         systems = load(options.folder)
         found = verdicts(systems, options.band)
-    except MlperfLogError as error:
+    except (MlperfLogError, ForeignFileError) as error:
         print(f"error: {plain(error)}", file=sys.stderr)
-        return 1 if options.folder.is_dir() else 2
+        return 1 if options.folder.is_dir() and not isinstance(error, ForeignFileError) else 2
     header = ("system", "accelerators", "GBS", "runs", "minutes", "tokens/s/GPU", "between runs")
     print(text_table(header, list(_rows(systems)), 160))
     for entry in found:
@@ -140,7 +145,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(DISCLAIMER)
     if options.output:
         content = {"disclaimer": DISCLAIMER, "verdicts": found, "systems": [_as_json(system) for system in systems]}
-        options.output.write_text(json.dumps(redact.json_value(content), indent=1) + "\n", encoding="utf8")
+        try:
+            write_json(content, options.output, is_ours=_is_ours)
+        except (ForeignFileError, OSError) as error:
+            print(f"error: {plain(error)}", file=sys.stderr)
+            return 2
     return 0
 
 

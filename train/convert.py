@@ -18,9 +18,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from train.nemo import interpreter as nemo_python
-from utils.errors import ConfigError
+from utils.errors import ConfigError, ForeignFileError
 from utils.hardware.detect import HardwareError, detect_platform
 from utils.models import MODELS, can_train
+from utils.own_files import require_ours
 from utils.settings.config import folders
 
 PARTS = ("context", "weights")
@@ -37,18 +38,22 @@ def convert(output: Path, write: Callable[[Path], object]) -> bool:
     """Make a checkpoint with `write` in a folder beside `output`, and rename it when it is complete.
 
     Returns False where `output` exists already. Of two processes at once the second waits and finds the checkpoint of
-    the first. Raises ConversionError where `output` exists but is incomplete, or where `write` leaves it incomplete.
+    the first. Raises ForeignFileError where `output` exists and is no complete checkpoint, and ConversionError
+    where `write` leaves it incomplete.
     """
     output.parent.mkdir(parents=True, exist_ok=True)
     with _lock(output.with_name(f".{output.name}.lock")):
         if output.exists():
-            _require_whole(output, f"remove it and run again: rm -r {output}")
+            require_ours(_is_whole, output, is_folder=True)
             return False
         partial = output.with_name(f".{output.name}.partial")
         if partial.exists():
             shutil.rmtree(partial)
         write(partial)
-        _require_whole(partial, "NeMo reported success; read its output above")
+        if not _is_whole(partial):
+            raise ConversionError(
+                f"{partial}: NeMo reported success, but {' or '.join(PARTS)} is missing or empty; read its output above"
+            )
         partial.rename(output)
     return True
 
@@ -86,7 +91,7 @@ def main() -> int:
         source = check_source(options.model, options.source or MODELS[options.model].release)
         output = options.output or folders(platform, arguments=options.settings)[1] / f"nemo_{options.model}"
         is_new = convert(output, lambda folder: _import(options.model, source, folder))
-    except (ConfigError, HardwareError) as error:
+    except (ConfigError, HardwareError, ForeignFileError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except (ConversionError, OSError) as error:
@@ -116,15 +121,13 @@ def _import(model: str, source: str, folder: Path) -> None:
 
 @contextmanager
 def _lock(path: Path) -> Iterator[None]:
-    with path.open("w") as file:
+    with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-def _require_whole(folder: Path, advice: str) -> None:
-    missing = [part for part in PARTS if not any((folder / part).glob("*"))]
-    if missing:
-        raise ConversionError(f"{folder}: incomplete checkpoint, no {' and no '.join(missing)}; {advice}")
+def _is_whole(folder: Path) -> bool:
+    return all(any((folder / part).glob("*")) for part in PARTS)
 
 
 if __name__ == "__main__":

@@ -25,10 +25,11 @@ from train.prim import yaml_config as prim_config
 from train.runner.plan import has_result, resolve
 from train.settings_map import map as frameworks
 from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe
-from utils.errors import ConfigError, DataError
+from utils.errors import ConfigError, DataError, ForeignFileError
 from utils.hardware.detect import HardwareError
 from utils.housekeeping import footprint
 from utils.models import NAMES as MODELS
+from utils.own_files import require_ours
 from utils.redact import without_hub_secrets
 from utils.results import store
 from utils.settings import layers
@@ -70,7 +71,7 @@ def main() -> int:
             return _follow(job, identity, options.settings, environment, stop)
         try:
             attempt = _begin(job, identity, options.settings)
-        except (footprint.FootprintError, OSError) as error:
+        except (footprint.FootprintError, ForeignFileError, OSError) as error:
             print(f"error: {job.result_path.parent}: {error}; make room or name another OUTPUT_DIR", file=sys.stderr)
             return 2
         code = _lead(attempt, environment, stop)
@@ -99,6 +100,7 @@ def _plan(options: argparse.Namespace) -> tuple[Job, str, dict[str, Value]]:
     manifest = describe(data_prefix(config, options.model), config.data_dir)
     check_epochs(config, manifest["tokens"])
     job = Job(config, options.framework, options.model, options.run)
+    require_ours(store.is_result, job.result_path)
     if job.framework == "prim":
         prim_config.plan_of(job, prim_install.DEFAULT_GPU, log_path(job))
     _python(job)  # before anything is started
@@ -112,9 +114,14 @@ def _begin(job: Job, identity: str, settings: Sequence[str]) -> Attempt:
     reserve(job.result_path)
     number = store.set_aside(job.result_path)
     job = job.numbered(number)
-    while log_path(job).exists():  # of an attempt that was killed together with its launcher
+    while _has_files(job):  # of an attempt that was killed together with its launcher, or of a user
         job = job.numbered(job.attempt + 1)
     return Attempt(job, identity, shlex.join(_command(job, settings)), utc_now())
+
+
+def _has_files(job: Job) -> bool:
+    log = log_path(job)
+    return any(any(folder.glob(f"{log.stem}[._]*")) for folder in (log.parent, log.parent.with_name("profiles")))
 
 
 def _lead(attempt: Attempt, environment: Mapping[str, str], stop: processes.StopRequest) -> int:

@@ -26,9 +26,10 @@ import torch
 from train.job.job import utc_now
 from train.machine import conditions
 from train.preflight import job_checks
-from utils.errors import ConfigError
+from utils.errors import ConfigError, ForeignFileError
 from utils.hardware.detect import HardwareError, detect_platform, gpu_info
 from utils.housekeeping import footprint
+from utils.own_files import require_ours
 from utils.results import probe_file, store
 from utils.settings.config import PLATFORMS, folders, require_writable
 
@@ -50,9 +51,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = detect_platform({**os.environ, "PLATFORM": options.platform}, torch)
         output, _ = folders(found, arguments=options.settings)
         require_writable(output, "OUTPUT_DIR")
+        path = output / probe_file.name(found, python_platform.node())
+        require_ours(probe_file.is_probe, path)
         footprint.mark(output, footprint.OUTPUT)
         content = measure(found, options.seconds)
-    except (ConfigError, HardwareError, footprint.FootprintError) as error:
+    except (ConfigError, HardwareError, ForeignFileError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     for precision, reason in content["reasons"].items():
@@ -60,10 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not content["rates"]:
         print("error: no rate could be measured", file=sys.stderr)
         return 1
-    path = output / probe_file.name(found, content["host"])
     probe_file.parse(content, path)
     try:
-        store.write_json(content, path)
+        store.write_json(content, path, is_ours=probe_file.is_probe)
     except OSError as error:
         print(f"error: {path}: cannot be written: {error}; make room or name another OUTPUT_DIR", file=sys.stderr)
         return 1

@@ -19,6 +19,10 @@ class UnusableError(DataError):
     """An input cannot be used at all: a missing file, a tokenizer without an end-of-text token."""
 
 
+class ForeignFileError(UnusableError):
+    """A file that the suite did not write is where an output belongs; it stays as it is."""
+
+
 class ConfigError(ValueError):
     """A setting is not allowed; the message states where, key, value, allowed values and what to do.
 

@@ -11,7 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from data.checking.pair_summary import LONGEST_COUNTED, Bin, PairSummary
+from data.checking.plot_file import is_plot
 from utils.files import written_whole
+from utils.own_files import PNG_MARK
 
 # Blue of the palette of Okabe and Ito (2008), as in evaluate/report/plots.py
 COLOUR, INK, GRID = "#0072B2", "#222222", "#DDDDDD"
@@ -23,8 +25,11 @@ HALF_OCTAVE = 2**0.5
 def write_plot(path: Path, summary: PairSummary, name: str) -> None:
     """Write a PNG of the document lengths; `name` is the name of the data set."""
     # the name is user input: a dollar sign in it must not start a formula
-    with mpl.rc_context({"text.parse_math": False, "font.size": 9}), written_whole(path) as (temporary,):
-        draw(summary, name).savefig(temporary, format="png", dpi=DPI, metadata={"Software": None})
+    with (
+        mpl.rc_context({"text.parse_math": False, "font.size": 9}),
+        written_whole(path, is_ours=is_plot) as (temporary,),
+    ):
+        draw(summary, name).savefig(temporary, format="png", dpi=DPI, metadata=PNG_MARK)
 
 
 def draw(summary: PairSummary, name: str) -> Figure:

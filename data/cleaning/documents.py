@@ -17,8 +17,8 @@ import orjson
 
 from data.cleaning.steps import DigestSet, composed, repaired, without_controls, without_front_matter
 from data.reading.records import Dropped, Record
+from data.reading.written_text import text_written_whole
 from utils.errors import DataError
-from utils.files import written_whole
 from utils.settings.config import RunConfig
 
 LEVELS = ("light", "none", "full")
@@ -119,8 +119,11 @@ def clean(
 
 
 def write_documents(texts: Iterable[str], path: Path) -> None:
-    """Write a JSONL file of `{"text": ...}` in UTF-8, whole or not at all; raise DataError if there is no document."""
-    with written_whole(path) as (temporary,), temporary.open("wb") as file:
+    """Write a JSONL file of `{"text": ...}` in UTF-8, whole or not at all.
+
+    Raises DataError if there is no document, and ForeignFileError as `text_written_whole`.
+    """
+    with text_written_whole(path) as temporary, temporary.open("wb") as file:
         for text in texts:
             file.write(orjson.dumps({"text": text}, option=orjson.OPT_APPEND_NEWLINE))
         if not file.tell():

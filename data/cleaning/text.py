@@ -29,6 +29,7 @@ from utils import redact
 from utils.dataset.place import HUB_DATASETS
 from utils.errors import DataError
 from utils.files import written_whole
+from utils.own_files import Recogniser, json_with
 from utils.provenance.digests import sha256_file
 from utils.settings.config import RunConfig
 
@@ -36,6 +37,9 @@ MEASURED_BYTES = 1 << 20
 """Size of the first documents that are encoded to measure the bytes per token of this text."""
 MARGIN = 1.1
 """Factor on the estimated amount of text: the first documents may have fewer bytes per token than the rest."""
+
+
+_is_record = json_with("documents", "source", "cleaning")
 
 
 class LocalFiles:
@@ -99,6 +103,11 @@ def sidecar(text: Path) -> Path:
     return text.with_name(f"{text.stem}.source.json")
 
 
+def _ours(text: Path) -> Recogniser:
+    """Return the recogniser of a text and its record: both are the suite's if the record is."""
+    return lambda _: _is_record(sidecar(text))
+
+
 def load(text: Path) -> dict[str, Any] | None:
     """Return the record of a text that was made earlier; None if the text does not exist or is not finished."""
     if not (text.is_file() and sidecar(text).is_file()):
@@ -109,8 +118,8 @@ def load(text: Path) -> dict[str, Any] | None:
 def make(config: RunConfig, text: Path, quota: Quota) -> dict[str, Any]:
     """Write the cleaned text of the configured data set and return its record.
 
-    Raises DataError for text that cannot be read or has fewer documents than SAMPLES, and SourceError or FetchError of
-    `data.hub`.
+    Raises DataError for text that cannot be read or has fewer documents than SAMPLES, ForeignFileError for a text that
+    the suite did not write, and SourceError or FetchError of `data.hub`.
     """
     counts: Counter[str] = Counter()
     files = _files(config)
@@ -119,7 +128,7 @@ def make(config: RunConfig, text: Path, quota: Quota) -> dict[str, Any]:
         records([path], files.column, text_unit=config.text_unit, on_bad=config.on_bad_record, counts=counts)
         for path in files
     )
-    with written_whole(sidecar(text), text) as (about, temporary):
+    with written_whole(sidecar(text), text, is_ours=_ours(text)) as (about, temporary):
         known = _write(temporary, config.dataset, clean(read, rules, counts), quota, config.samples)
         if config.samples and known["documents"] < config.samples:
             raise DataError(
@@ -135,7 +144,7 @@ def share(texts: Iterable[Path], text: Path) -> dict[str, Any] | None:
     """Link the first finished one of `texts` as `text` and return its record; None if none is finished."""
     for other in texts:
         if other != text and (known := load(other)):
-            with written_whole(sidecar(text), text) as (about, temporary):
+            with written_whole(sidecar(text), text, is_ours=_ours(text)) as (about, temporary):
                 _link(sidecar(other), about)
                 _link(other, temporary)
             return known
@@ -144,7 +153,7 @@ def share(texts: Iterable[Path], text: Path) -> dict[str, Any] | None:
 
 def remove(text: Path) -> None:
     """Remove a text and its record, if they exist."""
-    for path in (sidecar(text), text):
+    for path in (text, sidecar(text)):  # a text without its record is taken for a user's
         path.unlink(missing_ok=True)
 
 
@@ -171,6 +180,7 @@ def _write(path: Path, name: str, texts: Iterator[str], quota: Quota, total: int
 
 
 def _link(source: Path, target: Path) -> None:
+    target.unlink()
     try:
         os.link(source, target)
     except OSError:  # a file system without hard links, or source and target on different file systems

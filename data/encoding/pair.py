@@ -7,6 +7,7 @@ import hashlib
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -14,16 +15,25 @@ from typing import Any
 import numpy as np
 
 from data.encoding.join import Totals, join
-from data.encoding.parts import finished, folder_of
+from data.encoding.parts import finished, folder_of, is_parts_folder
 from data.encoding.worker import EncodeJob
 from data.encoding.workers import WorkerError, start_workers
 from data.engines.backend import Backend, load_backend
 from data.engines.engines import EngineSpec, choose
 from data.engines.guard import Guard
-from utils.dataset.indexed import MANIFEST_VERSION, bin_path, idx_path, manifest_path, write_index
+from utils.dataset.indexed import (
+    MANIFEST_VERSION,
+    bin_path,
+    idx_path,
+    is_described,
+    is_manifest,
+    manifest_path,
+    write_index,
+)
 from utils.errors import DataError, UnusableError
 from utils.files import write_whole, written_whole
-from utils.provenance.digests import sha256_file, sha256_json, sha256_tokenizer
+from utils.own_files import anything, require_apart, require_ours
+from utils.provenance.digests import TOKENIZER_FILES, sha256_file, sha256_json, sha256_tokenizer
 from utils.results.store import write_json
 
 ON_BAD_LINE = ("error", "skip")
@@ -45,25 +55,59 @@ def encode(
     Returns the manifest. `tokenizer` is a folder that AutoTokenizer loads. An earlier pair is replaced; its manifest is
     removed first. `extra_manifest` is added to the manifest. Parts that an earlier run of the same work finished are
     reused. SHA-256 of `.bin` is computed while it is written.
-    Raises UnusableError for an unusable input, tokenizer, engine or number of workers, DataError for a bad line, an
-    input that changed during the run or one without any token, and WorkerError if a worker process died.
+    Raises UnusableError for an unusable input, tokenizer, engine or number of workers, and as `check_places`; DataError
+    for a bad line, an input that changed during the run or one without any token, and WorkerError if a worker process
+    died.
     """
     inputs = [input] if isinstance(input, Path) else list(input)
     _check_arguments(inputs, workers, on_bad_line)
+    check_places(inputs, tokenizer, output_prefix)
     if workers > 1:
         start_workers(tokenizer, engine)
     backend = load_backend(tokenizer)
     name, guard = choose(engine, backend)
     with _working_folder(output_prefix) as folder:
         job = _job(folder, backend, name, guard, text_key, skips_bad_lines=on_bad_line == "skip")
-        with written_whole(bin_path(output_prefix), idx_path(output_prefix)) as (data, index):
+        pair = bin_path(output_prefix), idx_path(output_prefix)
+        with written_whole(*pair, is_ours=partial(_is_ours, output_prefix)) as (data, index):
             totals = join(data, inputs, job, workers)
             _write_documents(index, inputs, backend, totals)
             manifest = _manifest(backend, name, inputs, totals, sha256_file(index)) | dict(extra_manifest or {})
-            # until the new manifest is written, the pair counts as unfinished
-            manifest_path(output_prefix).unlink(missing_ok=True)
+            _move_manifest(manifest, output_prefix)
         write_json(manifest, manifest_path(output_prefix))
     return manifest
+
+
+def check_places(inputs: Sequence[Path], tokenizer: Path, output_prefix: Path) -> None:
+    """Check, before anything is written, that no file of a user is in the place of an output.
+
+    Raises UnusableError if an output is also an input or a file of the tokenizer, and ForeignFileError if it exists and
+    data.encode did not write it.
+    """
+    pair, folder = (bin_path(output_prefix), idx_path(output_prefix)), folder_of(output_prefix)
+    files = (*tokenizer.glob("*"), *(tokenizer / name for name in TOKENIZER_FILES))
+    folders = (path.resolve().parent for path in inputs)
+    require_apart([*pair, manifest_path(output_prefix), folder], [*inputs, *folders, tokenizer, *files])
+    require_ours(is_manifest, manifest_path(output_prefix))
+    require_ours(is_parts_folder, folder, is_folder=True)
+    require_ours(partial(_is_ours, output_prefix), *pair)
+
+
+def _is_ours(prefix: Path, path: Path) -> bool:
+    """Recognise a file of an earlier pair by its manifest, which is in the working folder if a run was killed."""
+    manifests = (manifest_path(prefix), *folder_of(prefix).glob("manifest-*.json"))
+    return any(is_described(path, manifest) for manifest in manifests if manifest.exists())
+
+
+def _move_manifest(manifest: dict[str, Any], prefix: Path) -> None:
+    """Take an earlier manifest away, so that the pair counts as unfinished until the new one is written.
+
+    Both are kept in the working folder, by which `_is_ours` recognises the files of a run that is killed meanwhile.
+    """
+    folder, earlier = folder_of(prefix), manifest_path(prefix)
+    write_json(manifest, folder / f"manifest-{sha256_json(manifest)[:16]}.json", is_ours=anything)
+    if earlier.exists():
+        earlier.replace(folder / f"manifest-{sha256_file(earlier)[:16]}.json")
 
 
 def job_of(
@@ -89,7 +133,7 @@ def _job(
     path = backend.folder
     if backend.content is not None:
         path = folder / "tokenizer.json"
-        write_whole(path, backend.content, fsync=False)
+        write_whole(path, backend.content, is_ours=anything, fsync=False)
     identity = {
         "tokenizer": sha256_tokenizer(backend.folder),
         "content": hashlib.sha256(backend.content or b"").hexdigest(),
@@ -168,7 +212,7 @@ def _working_folder(prefix: Path) -> Iterator[Path]:
     """
     folder = folder_of(prefix)
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("wb") as lock:
+    with (folder / "lock").open("ab") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

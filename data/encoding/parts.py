@@ -9,6 +9,7 @@ one and the digests match, so other files in the folder do no harm.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,11 +20,13 @@ import numpy.typing as npt
 import xxhash
 
 from utils.files import write_whole
+from utils.own_files import anything
 
 PART_BYTES = 1 << 22
 """A part is the shortest run of whole lines of at least this size."""
 PART_VERSION = 2
 _SCAN_BYTES = 1 << 16
+_NAMES = re.compile(r"[0-9]{6,}\.(bin|lengths|json)|tokenizer\.json|lock|manifest-[0-9a-f]{16}\.json|\..*\.tmp")
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,11 @@ def folder_of(prefix: Path) -> Path:
     return prefix.with_name(f".{prefix.name}.parts")
 
 
+def is_parts_folder(folder: Path) -> bool:
+    """Recognise a folder that holds nothing but files of a run of data.encode."""
+    return not folder.is_symlink() and all(_NAMES.fullmatch(path.name) for path in folder.iterdir())
+
+
 def file_of(folder: Path, number: int, ending: str) -> Path:
     """Return the path of a part's file: `bin`, `lengths` or `json`."""
     return folder / f"{number:06d}.{ending}"
@@ -143,10 +151,10 @@ def save_part(
         bin_digest=digest(tokens.data),
         lengths_digest=digest(content.data),
     )
-    write_whole(file_of(folder, part.number, "bin"), tokens.data, fsync=False)
-    write_whole(file_of(folder, part.number, "lengths"), content.data, fsync=False)
+    write_whole(file_of(folder, part.number, "bin"), tokens.data, is_ours=anything, fsync=False)
+    write_whole(file_of(folder, part.number, "lengths"), content.data, is_ours=anything, fsync=False)
     manifest = json.dumps({"made_from": made_from, "part": asdict(part)})
-    write_whole(file_of(folder, part.number, "json"), manifest, fsync=False)
+    write_whole(file_of(folder, part.number, "json"), manifest, is_ours=anything, fsync=False)
     return part
 
 

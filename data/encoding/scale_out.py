@@ -25,6 +25,7 @@ from data.encoding import pair
 from data.encoding.parts import spans
 from data.encoding.workers import one_thread_each
 from utils.errors import DataError, UnusableError
+from utils.own_files import require_ours
 
 ROOT = Path(__file__).resolve().parents[2]
 DATATROVE = "datatrove==0.10.1"
@@ -68,6 +69,7 @@ class JoinParts:
 
 def run_tasks(arguments: dict[str, Any], tasks: int, workers: int) -> dict[str, Any]:
     """Encode in `tasks` tasks of datatrove on this machine, `workers` at a time; return the manifest."""
+    _check_places(arguments)
     executor = _datatrove().LocalPipelineExecutor(
         [EncodeParts(arguments)],
         tasks=tasks,
@@ -89,6 +91,7 @@ def submit(arguments: dict[str, Any], tasks: int, options: SlurmOptions) -> str:
     """
     if not all("=" in option for option in options.more):
         raise UnusableError(f"--slurm-option: got {' '.join(options.more)}, wanted NAME=VALUE, e.g. account=research")
+    _check_places(arguments)
     more = dict(option.split("=", 1) for option in options.more)
     common: dict[str, Any] = {
         "time": options.time,
@@ -126,6 +129,16 @@ def _datatrove() -> Any:
             f"--executor datatrove and slurm need datatrove ({error}); run python -m pip install {DATATROVE}"
         ) from error
     return executor
+
+
+def _check_places(arguments: dict[str, Any]) -> None:
+    pair.check_places(*(arguments[key] for key in ("input", "tokenizer", "output_prefix")))
+    require_ours(_is_logs, logs_of(arguments["output_prefix"]), is_folder=True)
+
+
+def _is_logs(folder: Path) -> bool:
+    """Recognise a folder of datatrove: it has the settings of an executor somewhere in it, or nothing yet."""
+    return not folder.is_symlink() and (any(folder.rglob("executor.json")) or not any(folder.iterdir()))
 
 
 def logs_of(prefix: Path) -> Path:

@@ -26,7 +26,9 @@ from tqdm import tqdm
 
 from data.engines.guard import GUARD_PATH
 from data.engines.schemes import SCHEMES, Scheme, byte_letters
+from utils.errors import ForeignFileError
 from utils.files import written_whole
+from utils.own_files import json_with, require_ours
 
 LIBRARIES = ("tokenizers", "gigatoken")
 CONTEXTS = (
@@ -42,22 +44,30 @@ SURROGATES = range(0xD800, 0xE000)
 HANGUL_VOWELS_AND_FINALS = range(0x1161, 0x1200)
 """Second and third parts of syllables, which compose with the preceding characters."""
 _BATCH = 1024
+_is_guard = json_with("unicode_of_the_generator", "schemes")
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m data.engines.make_guard", description=__doc__.splitlines()[0], epilog="Exit codes: 0 success."
+        prog="python -m data.engines.make_guard",
+        description=__doc__.splitlines()[0],
+        epilog="Exit codes: 0 success; 2 the output is a file that this suite did not write.",
     )
     parser.add_argument("--output", type=Path, default=GUARD_PATH, help="JSON file to write (default: %(default)s)")
     options = parser.parse_args(arguments)
+    try:
+        require_ours(_is_guard, options.output)
+    except ForeignFileError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     schemes = {scheme.name: ranges(guarded(scheme)) for scheme in SCHEMES}
     content = {
         "versions": {name: metadata.version(name) for name in LIBRARIES},
         "unicode_of_the_generator": unicodedata.unidata_version,
         "schemes": schemes,
     }
-    with written_whole(options.output) as (temporary,):
+    with written_whole(options.output, is_ours=_is_guard) as (temporary,):
         temporary.write_text(dumps(content), encoding="utf8")
     for name, found in schemes.items():
         print(f"{name}: {sum(last - first + 1 for first, last in found):,} code points in {len(found)} ranges")

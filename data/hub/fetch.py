@@ -133,8 +133,9 @@ def _open(config: RunConfig, source: TextSource) -> Shards:
 def fetch_tokenizer(config: RunConfig, model: str, folder: Path) -> dict[str, Any]:
     """Put the tokenizer of `model`, or the one that TOKENIZER names, into `folder`, whole or not at all.
 
-    Returns its origin; an existing folder is kept. Raises SourceError if no repository is available or its tokenizer is
-    a different one, FetchError if the hub cannot be reached.
+    Returns its origin; a folder that was fetched before is kept. Raises ForeignFileError for any other folder that is
+    not empty, SourceError if no repository is available or its tokenizer is a
+    different one, FetchError if the hub cannot be reached.
     """
     if (folder / SOURCE_FILE).is_file():
         return dict(json.loads((folder / SOURCE_FILE).read_text(encoding="utf8")))
@@ -150,7 +151,7 @@ def _fetch_tokenizer(named: str, folder: Path) -> dict[str, Any]:
         names = [name for name in names if name not in _SLOW_FILES]
     if not names:
         raise SourceError(f"{repo_id}: contains no tokenizer; name a repository with a tokenizer.json")
-    with folder_written_whole(folder) as temporary:
+    with folder_written_whole(folder, is_ours=_is_empty) as temporary:
         files = [hub.download(repo, name) for name in names]
         for file in files:
             shutil.copyfile(file.path, temporary / file.name)
@@ -163,6 +164,10 @@ def _fetch_tokenizer(named: str, folder: Path) -> dict[str, Any]:
         }
         write_json(source, temporary / SOURCE_FILE)
     return source
+
+
+def _is_empty(folder: Path) -> bool:
+    return not any(folder.iterdir())
 
 
 def _check_vocabulary(repo_id: str, folder: Path) -> None:

@@ -15,6 +15,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from data.reading.jsonl import text_of
 from utils.errors import DataError, UnusableError
 from utils.files import folder_written_whole, write_whole
+from utils.own_files import require_ours
 
 END_OF_TEXT = "<|endoftext|>"
 SAMPLE_BYTES = 2 << 20
@@ -22,21 +23,27 @@ SAMPLE_BYTES = 2 << 20
 SMALLEST_VOCABULARY = 257
 """The 256 bytes and the special token."""
 FILES = ("tokenizer.json", "tokenizer_config.json")
+SETTINGS = {
+    "tokenizer_class": "PreTrainedTokenizerFast",
+    "eos_token": END_OF_TEXT,
+    "model_max_length": 1_000_000_000,  # no limit: documents are cut into samples later
+    "clean_up_tokenization_spaces": False,
+}
+"""Content of the second file, by which a tokenizer of this suite is recognised."""
 
 
 def train_tokenizer(input: Path, output: Path, vocabulary_size: int = 4096) -> None:
     """Train on the first 2 MiB of text (key `text`) of a JSONL file; `transformers.AutoTokenizer` loads the folder.
 
     `output` appears whole or not at all; an earlier tokenizer written by this function is replaced.
-    Raises UnusableError for a vocabulary below 257, a missing input, or an output folder with any other file, and
-    DataError if the text is too small or uniform for the vocabulary.
+    Raises UnusableError for a vocabulary below 257 or a missing input, ForeignFileError for any other folder or file at
+    `output`, and DataError if the text is too small or uniform for the vocabulary.
     """
     if vocabulary_size < SMALLEST_VOCABULARY:
         raise UnusableError(f"vocabulary size: got {vocabulary_size}, wanted at least {SMALLEST_VOCABULARY}")
     if not input.is_file():
         raise UnusableError(f"{input}: no such file; name a .jsonl file")
-    if output.exists() and not (output.is_dir() and {path.name for path in output.iterdir()} <= set(FILES)):
-        raise UnusableError(f"{output}: exists and was not written by this command; remove it or name another folder")
+    require_ours(is_written_tokenizer, output, is_folder=True)
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -56,6 +63,12 @@ def train_tokenizer(input: Path, output: Path, vocabulary_size: int = 4096) -> N
     _save(tokenizer, output)
 
 
+def is_written_tokenizer(folder: Path) -> bool:
+    """Recognise a folder of `train_tokenizer`, or one with nothing in it."""
+    names = {path.name for path in folder.iterdir()}
+    return not names or (names <= set(FILES) and json.loads((folder / FILES[1]).read_bytes()) == SETTINGS)
+
+
 def _sample(path: Path) -> Iterator[str]:
     taken = 0
     with path.open("rb") as file:
@@ -68,12 +81,6 @@ def _sample(path: Path) -> Iterator[str]:
 
 
 def _save(tokenizer: Tokenizer, output: Path) -> None:
-    settings = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "eos_token": END_OF_TEXT,
-        "model_max_length": 1_000_000_000,  # no limit: documents are cut into samples later
-        "clean_up_tokenization_spaces": False,
-    }
-    with folder_written_whole(output) as temporary:
+    with folder_written_whole(output, is_ours=is_written_tokenizer) as temporary:
         write_whole(temporary / FILES[0], tokenizer.to_str(pretty=True))
-        write_whole(temporary / FILES[1], json.dumps(settings, indent=1) + "\n")
+        write_whole(temporary / FILES[1], json.dumps(SETTINGS, indent=1) + "\n")

@@ -26,6 +26,7 @@ from evaluate.report.comparison import Comparison
 from evaluate.report.groups import ENOUGH_RUNS, Group, Row, Spread, known_spread, run_label
 from evaluate.report.tables import plain
 from evaluate.report.text import spread_text
+from utils.own_files import PNG_MARK
 
 # The palette of Okabe and Ito (2008), distinguishable with any common colour blindness.
 PLATFORM_COLOURS = {"nvd": "#009E73", "amd": "#D55E00", "cpu": "#0072B2"}
@@ -60,7 +61,7 @@ def png(comparison: Comparison) -> bytes:
         figure = draw(comparison)
         stream = io.BytesIO()
         dpi = min(DPI, LARGEST_PIXELS / figure.get_size_inches()[1])
-        figure.savefig(stream, format="png", dpi=dpi, metadata={"Software": None})
+        figure.savefig(stream, format="png", dpi=dpi, metadata=PNG_MARK)
     return stream.getvalue()
 
 

@@ -11,6 +11,7 @@ from evaluate.report import scaling
 from evaluate.report.comparison import Comparison
 from evaluate.report.groups import Group, Ratio, Row, Spread, ratios, run_label
 from evaluate.report.notes import notes
+from evaluate.report.own_files import HEADING
 from evaluate.report.tables import markdown_table, markdown_text, plain, text_table
 from evaluate.verdict.pairs import Pair
 from evaluate.verdict.verdicts import NOT_COMPARABLE, Judged
@@ -116,7 +117,7 @@ def file_notes(comparison: Comparison) -> list[str]:
 def markdown(comparison: Comparison) -> str:
     """Return the comparison as markdown, verdict first."""
     parts = [
-        "# Comparison",
+        HEADING,
         *_markdown_verdicts(comparison),
         *_markdown_scaling(comparison),
         *(part for group in comparison.groups for part in _markdown_group(group, comparison.figures)),

@@ -20,6 +20,7 @@ from data.encoding.pair import encode
 from utils.dataset.indexed import check, load_manifest
 from utils.errors import DataError, UnusableError
 from utils.provenance.digests import sha256_file, sha256_tokenizer
+from utils.results.store import write_json
 from utils.settings.config import ROOT
 
 GOOD = b'{"text": "fine"}\n'
@@ -106,8 +107,10 @@ def test_a_pair_that_is_being_replaced_has_no_manifest_of_the_earlier_one(
     prefix = tmp_path / "out"
     encode(write_jsonl(tmp_path / "in.jsonl", TEXTS), plain_tokenizer, prefix)
 
-    def no_space(*_: object) -> None:
-        raise OSError("no space left")
+    def no_space(content: dict[str, object], path: Path, **given: object) -> None:
+        if path == tmp_path / "out.json":
+            raise OSError("no space left")
+        write_json(content, path, **given)  # type: ignore[arg-type]
 
     monkeypatch.setattr(pair, "write_json", no_space)
     with pytest.raises(OSError, match="no space"):

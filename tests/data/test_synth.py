@@ -185,7 +185,7 @@ def test_the_command_writes_text_and_tokenizer_and_says_how_much(
     arguments = ["--output", str(output), "--documents", "3", "--tokenizer-output", str(tmp_path / "new" / "tok")]
     assert synth.main([*arguments, "--vocabulary-size", "300"]) == 0
     assert json.loads(capsys.readouterr().out)["documents"] == len(texts(output)) == 3
-    assert sorted(path.name for path in output.parent.iterdir()) == ["text.jsonl", "tok"]
+    assert sorted(path.name for path in output.parent.iterdir()) == [".text.jsonl.tprimat", "text.jsonl", "tok"]
 
 
 @pytest.mark.parametrize(

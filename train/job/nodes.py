@@ -20,6 +20,7 @@ from typing import Any
 from train.job import processes
 from train.job.job import Job, machine
 from train.job.supervise import Ending
+from utils.own_files import anything
 from utils.results.store import write_json
 
 POLL_SECONDS = 0.5
@@ -68,7 +69,7 @@ def gather(job: Job, identity: str, limit_seconds: float, stop: processes.StopRe
     others = [f"node {node} ({one['host']})" for node, one in here.items() if one["identity"] != identity]
     error = f"{', '.join(others)}: not the settings, data or code of node 0; make them equal" if others else None
     nonces = {str(node): one["nonce"] for node, one in here.items()}
-    write_json(asdict(meeting) | {"nonces": nonces, "error": error}, place / "start.json")
+    write_json(asdict(meeting) | {"nonces": nonces, "error": error}, place / "start.json", is_ours=anything)
     if error is not None:
         raise NodesError(error)
     return meeting
@@ -103,7 +104,7 @@ def join(job: Job, identity: str, limit_seconds: float, stop: processes.StopRequ
     while True:
         beat += 1
         me = {"nonce": nonce, "beat": beat, "host": platform.node(), "identity": identity}
-        write_json(me, place / f"node{node}.json")
+        write_json(me, place / f"node{node}.json", is_ours=anything)
         start = _read(place / "start.json")
         if start is not None and start["nonces"].get(str(node)) == nonce:
             break
@@ -126,7 +127,7 @@ def report_ending(job: Job, meeting: Meeting, ending: Ending) -> None:
     place = folder(job)
     if place.is_dir():
         report = {key: getattr(ending, key) for key in REPORTED} | {"session": meeting.session}
-        write_json(report, place / f"ended{job.config.node_rank}.json")
+        write_json(report, place / f"ended{job.config.node_rank}.json", is_ours=anything)
 
 
 def collect_endings(job: Job, meeting: Meeting, ending: Ending, stop: processes.StopRequest) -> Ending:

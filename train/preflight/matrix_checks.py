@@ -18,12 +18,14 @@ from train.job.job import RESERVE_BYTES, Job
 from train.job.outcome import advice
 from train.preflight import job_checks
 from train.runner.plan import Matrix, finished, notes, wrapper
-from train.runner.view import duration
+from train.runner.state import is_status
+from train.runner.view import duration, is_matrix_log
 from utils.dataset.gpt_dataset import bytes_needed, data_prefix
 from utils.dataset.indexed import bin_path
 from utils.errors import ConfigError, DataError
 from utils.hardware.detect import gpu_info
 from utils.memory.estimate import FRAMEWORKS, cpu_capacity_gb, estimate
+from utils.own_files import require_ours
 from utils.results import store
 from utils.settings.config import ROOT
 
@@ -43,8 +45,12 @@ SAME_WORK = (
 
 
 def check(matrix: Matrix) -> None:
-    """Raise ConfigError if the matrix cannot work; print the forecast of time and memory, and warnings, on stderr."""
+    """Print the forecast of time and memory, and warnings, on stderr.
+
+    Raises ConfigError if the matrix cannot work, and ForeignFileError if a file of a user has the name of an output.
+    """
     _check_wrappers(matrix)
+    _check_places(matrix)
     _check_space(matrix)
     if matrix.config.strict and matrix.config.launcher != "slurm":  # each Slurm job checks the node that it runs on
         job_checks.before(matrix.config)
@@ -55,6 +61,13 @@ def _check_wrappers(matrix: Matrix) -> None:
     for name in sorted({wrapper(job) for job in matrix.jobs}):
         if not os.access(ROOT / name, os.X_OK):
             raise ConfigError(f"{name}: missing or not executable; restore it, `git checkout {name}`")
+
+
+def _check_places(matrix: Matrix) -> None:
+    output = matrix.config.output_dir
+    require_ours(store.is_result, *(job.result_path for job in matrix.jobs))
+    require_ours(is_status, output / "status.json")
+    require_ours(is_matrix_log, output / "logs" / "matrix.log")
 
 
 def _check_space(matrix: Matrix) -> None:

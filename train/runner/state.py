@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from train.job.job import Job, utc_now
+from utils.errors import ForeignFileError
+from utils.own_files import json_with
 from utils.results.step_line import Step
 from utils.results.store import write_json
 
@@ -192,6 +194,10 @@ class MatrixState:
         }
 
 
+is_status = json_with("schema_version", "state", "jobs")
+"""Recogniser of a status.json of any version."""
+
+
 class StatusFile:
     """`status.json`, replaced atomically; if it cannot be written, one warning is printed and the matrix goes on."""
 
@@ -210,8 +216,8 @@ class StatusFile:
         """Write it now."""
         self._written_at = time.monotonic()
         try:
-            write_json(self._state.as_dict(), self._path)
-        except OSError as error:
+            write_json(self._state.as_dict(), self._path, is_ours=is_status)
+        except (OSError, ForeignFileError) as error:
             if not self._is_broken:
                 print(f"warning: {self._path} is out of date: {error}", file=sys.stderr)
             self._is_broken = True

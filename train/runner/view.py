@@ -6,6 +6,7 @@ plain lines into the log of the matrix. rich draws the live part and honours NO_
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from contextlib import AbstractContextManager
@@ -28,6 +29,16 @@ PLAIN_EVERY_PART = 0.1
 """Without a terminal, a job prints a line at every tenth of its steps and at least one a minute."""
 COLUMNS = f"{'job':>7}  {'':18}  {'status':8} {'step s':>8} {'tokens/s/GPU':>13} {'loss':>7} {'took':>7}"
 COLOURS = {"ok": "green", SKIPPED: "cyan"}
+
+
+_LINE = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ ")
+
+
+def is_matrix_log(path: Path) -> bool:
+    """Recognise the log of a matrix by the time at its beginning; it is empty after a kill before the first line."""
+    with path.open("rb") as file:
+        begin = file.read(32)
+    return not begin or _LINE.match(begin) is not None
 
 
 class View(AbstractContextManager["View"]):

@@ -18,7 +18,8 @@ from typing import Any
 from train.settings_map.environment_rows import ENVIRONMENT
 from train.settings_map.map import ROWS
 from train.settings_map.row import FRAMEWORKS, Fixed, MapRow
-from utils.errors import ConfigError
+from utils.errors import ConfigError, ForeignFileError
+from utils.files import write_whole
 from utils.settings.config import ROOT, RunConfig, load
 
 GPUS, MODEL = 8, "llama"
@@ -75,6 +76,10 @@ def rendered(text: str, tables: Mapping[str, str]) -> str:
         wanted = ", ".join(f"<!-- begin: {name} -->" for name in tables)
         raise ConfigError(f"no marker comments, wanted one of: {wanted}, each with its end")
     return text
+
+
+def _has_markers(path: Path) -> bool:
+    return any(f"<!-- begin: {name} -->".encode() in path.read_bytes() for name in (VALUES, KEYS))
 
 
 def _cell(row: MapRow, framework: str, configs: Mapping[str, RunConfig], ran: Mapping[str, Any] | None) -> str:
@@ -139,9 +144,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     try:
         tables = {VALUES: values_table(default_configs(), read_runs()), KEYS: keys_table()}
-        for path in options.write or ():
-            path.write_text(rendered(path.read_text(encoding="utf8"), tables), encoding="utf8")
-    except (ConfigError, OSError) as error:
+        texts = {path: rendered(path.read_text(encoding="utf8"), tables) for path in options.write or ()}
+        for path, text in texts.items():
+            write_whole(path, text, is_ours=_has_markers)
+    except (ConfigError, ForeignFileError, OSError, UnicodeDecodeError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     if not options.write:

@@ -15,6 +15,7 @@ from typing import Any
 from utils.dataset.indexed import bin_path, idx_path
 from utils.housekeeping import footprint
 from utils.housekeeping.footprint import FootprintError
+from utils.own_files import anything
 from utils.provenance.digests import sha256_file
 from utils.results.store import write_json
 
@@ -48,7 +49,7 @@ def _record(data_dir: Path, records: dict[str, dict[str, Any]]) -> None:
         return  # a folder with a pair of the user's, which nothing is written to
     with suppress(OSError, FootprintError):
         footprint.mark(data_dir, footprint.DATA)
-        write_json(_records(data_dir) | records, data_dir / NAME)
+        write_json(_records(data_dir) | records, data_dir / NAME, is_ours=anything)
 
 
 def _records(data_dir: Path) -> dict[str, Any]:

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from utils.errors import DataError, UnusableError
+from utils.own_files import content_of, json_with
 
 MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1
@@ -103,6 +104,23 @@ def idx_path(prefix: Path) -> Path:
 def manifest_path(prefix: Path) -> Path:
     """Return the path of the manifest."""
     return prefix.with_name(prefix.name + ".json")
+
+
+is_manifest = json_with("format_version", "documents", "sequences", "tokens", "bin_sha256", "idx_sha256")
+"""Recogniser of a manifest of any version."""
+
+
+def is_described(path: Path, manifest: Path) -> bool:
+    """Recognise a `.bin` or `.idx` that `data.encode` wrote: it has the size that `manifest` records.
+
+    A pair of another program is not the suite's, although `data.verify` can write a manifest for it, which names no
+    input.
+    """
+    known = json.loads(content_of(manifest)) if is_manifest(manifest) else {}
+    if known.get("input") is None:
+        return False
+    index_bytes = _HEADER.size + 12 * known["sequences"] + 8 * (known["documents"] + 1)
+    return bool(path.stat().st_size == (known["bin_bytes"] if path.suffix == ".bin" else index_bytes))
 
 
 def dtype_for(vocabulary_size: int) -> np.dtype[Any]:

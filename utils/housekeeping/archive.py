@@ -29,11 +29,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from utils import redact
-from utils.errors import ConfigError
+from utils.errors import ConfigError, ForeignFileError
 from utils.files import MODE, written_whole
 from utils.housekeeping import inventory
 from utils.housekeeping.footprint import open_file
-from utils.housekeeping.inventory import ARCHIVE_COMMENT, Entry
+from utils.housekeeping.inventory import ARCHIVE_COMMENT, Entry, is_archive
 from utils.housekeeping.layout import ARCHIVE, OUTPUT_LAYOUT
 from utils.provenance import origin
 from utils.settings.config import PLATFORMS, ROOT, folders
@@ -71,8 +71,8 @@ class Listed(NamedTuple):
 def write(folder: Path, environ: Mapping[str, str]) -> tuple[Path, list[str]]:
     """Write the archive of OUTPUT_DIR atomically; return its path and the paths in it, the two lists last.
 
-    Raises ConfigError if the folder is missing or holds nothing to pack, ArchiveError if it holds an access token or
-    an output.zip that is not the suite's, and OSError if a file cannot be read or written.
+    Raises ConfigError if the folder is missing, holds nothing to pack or an output.zip that is not the suite's,
+    ArchiveError if it holds an access token, and OSError if a file cannot be read or written.
     """
     try:
         directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -82,7 +82,7 @@ def write(folder: Path, environ: Mapping[str, str]) -> tuple[Path, list[str]]:
         total = len(_paths_to_pack(directory))
         if not total:
             raise ConfigError(f"OUTPUT_DIR={folder}: holds no result, log or comparison of the suite; train first")
-        with written_whole(folder / ARCHIVE) as (temporary,):
+        with written_whole(folder / ARCHIVE, is_ours=is_archive) as (temporary,):
             paths = _pack(directory, temporary, total, environ)
             _verify(temporary, paths)
             temporary.chmod(MODE)
@@ -96,7 +96,7 @@ def _paths_to_pack(directory: int) -> list[str]:
     paths = []
     for entry in inventory.entries(directory, OUTPUT_LAYOUT):
         if entry.kind == "archive" and entry.foreign:
-            raise ArchiveError(f"{ARCHIVE}: {entry.foreign}; move it elsewhere, it would be replaced")
+            raise ConfigError(f"{ARCHIVE}: {entry.foreign}; move it elsewhere, it would be replaced")
         if _is_packed(entry):
             paths.append(entry.path)
         elif entry.kind in PACKED:
@@ -229,7 +229,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         output_dir, _ = folders(options.platform, arguments=options.settings)
         path, paths = write(output_dir, os.environ)
-    except ConfigError as error:
+    except (ConfigError, ForeignFileError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except (ArchiveError, OSError) as error:

@@ -13,7 +13,8 @@ import re
 import stat
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 from utils.housekeeping.footprint import DATA, MARKER, FootprintError, open_file, read_file, read_marker
 from utils.housekeeping.layout import Layout
@@ -197,9 +198,18 @@ def _result_fault(result: dict[str, Any], name: str, label: str) -> str | None:
 
 
 def _archive_fault(directory: int, name: str) -> str | None:
-    """Check the comment, at the end behind a record of 22 bytes. Source: PKWARE APPNOTE.TXT 6.3.10, 4.3.16."""
     with open_file(directory, name) as file:
-        file.seek(max(0, os.fstat(file.fileno()).st_size - 22 - len(ARCHIVE_COMMENT)))
-        end = file.read()
-    is_ours = end.startswith(b"PK\5\6") and end.endswith(ARCHIVE_COMMENT)
-    return None if is_ours else "a zip file of somebody else, or a damaged one"
+        return None if _has_our_end(file) else "a zip file of somebody else, or a damaged one"
+
+
+def is_archive(path: Path) -> bool:
+    """Recognise an archive of the suite."""
+    with path.open("rb") as file:
+        return _has_our_end(file)
+
+
+def _has_our_end(file: BinaryIO) -> bool:
+    """Check the comment, at the end behind a record of 22 bytes. Source: PKWARE APPNOTE.TXT 6.3.10, 4.3.16."""
+    file.seek(max(0, os.fstat(file.fileno()).st_size - 22 - len(ARCHIVE_COMMENT)))
+    end = file.read()
+    return end.startswith(b"PK\5\6") and end.endswith(ARCHIVE_COMMENT)

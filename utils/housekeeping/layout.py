@@ -110,10 +110,10 @@ _TOKENIZER = Layout(  # TOKENIZER_FILES of utils/provenance/digests.py, and sour
     )
 )
 _PARTS = Layout(  # of data/encoding/parts.py; the lock and the tokenizer are of data/encoding/pair.py
-    (("data", r"[0-9]{6,}\.(?:bin|lengths|json)|tokenizer\.json"), ("data lock", "lock"))
+    (("data", r"[0-9]{6,}\.(?:bin|lengths|json)|tokenizer\.json|manifest-[0-9a-f]{16}\.json"), ("data lock", "lock"))
 )
 _DATA_SET = Layout(
-    (("data", r"text\.(?:bin|idx|json|jsonl|source\.json)"),),
+    (("data", r"text\.(?:bin|idx|json|jsonl|source\.json)|\.text\.jsonl\.tprimat"),),
     ((rf"tokenizer|\.tokenizer\.{_UNIQUE}", _TOKENIZER), (r"\.text\.parts", _PARTS)),
 )
 _INDEX_CACHE = Layout(  # megatron-core 0.16.1, GPTDataset._build_document_sample_shuffle_indices

@@ -15,12 +15,18 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from utils.own_files import json_with
+
 VERSION = 1
 PRECISIONS = ("bf16", "fp8", "fp32")
 IDENTITY = ("platform", "host", "device_name", "started_utc", "pytorch_version")
 MAX_BUSY_PERCENT = 20.0
 """The limit of train/preflight/job_checks.py."""
 NAME = re.compile(r"probe_(?:amd|nvd|cpu)_[A-Za-z0-9._-]+\.json")
+
+
+is_probe = json_with("probe_version", "rates")
+"""Recogniser of a probe of any version."""
 
 
 class ProbeError(ValueError):

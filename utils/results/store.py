@@ -12,7 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from utils import own_files
 from utils.files import write_whole
+from utils.own_files import Recogniser, json_with
 from utils.redact import json_value
 from utils.results.schema import (
     OPTIONAL_SECTIONS,
@@ -27,6 +29,10 @@ SUPERSEDED = "superseded"
 SUMMARY_DECIMALS = 3
 SUMMARY_DIGITS = 3
 """Floats of a summary keep 3 decimals and never fewer than 3 significant digits: 0.0004 J a token is not 0.0."""
+
+
+is_result = json_with("schema_version", "status", "platform", "framework", "model", "run")
+"""Recogniser of a result of any version of the schema."""
 
 
 class ResultError(ValueError):
@@ -49,23 +55,27 @@ def write(result: Mapping[str, Any], path: Path, *, replace: bool = True) -> boo
     """Validate a result and write it to `path` atomically.
 
     With `replace=False` an existing file is kept and False returned: if several ranks fail, the reason of the first is
-    kept. Raises ResultError for an invalid result and OSError if it cannot be written.
+    kept. Raises ResultError for an invalid result, ForeignFileError where a file is no result, and OSError if it cannot
+    be written.
     """
     content = rounded(result)
     validate(content, str(path))
-    return write_json(content, path, replace=replace)
+    return write_json(content, path, is_ours=is_result, replace=replace)
 
 
-def write_json(content: Mapping[str, Any], path: Path, *, replace: bool = True) -> bool:
-    """Write JSON without secrets atomically; see `write` for `replace`.
+def write_json(
+    content: Mapping[str, Any], path: Path, *, is_ours: Recogniser = own_files.none, replace: bool = True
+) -> bool:
+    """Write JSON without secrets atomically; see `write` for `replace`, utils/own_files.py for `is_ours`.
 
-    Raises ResultError, with nothing written, for a value that JSON cannot represent (NaN, an object of some library).
+    Raises ResultError, with nothing written, for a value that JSON cannot represent (NaN, an object of some library),
+    and ForeignFileError for a file that `is_ours` does not recognise.
     """
     try:
         text = json.dumps(json_value(content), indent=1, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise ResultError(f"{path}: cannot be written as JSON: {error}") from error
-    return write_whole(path, text + "\n", replace=replace)
+    return write_whole(path, text + "\n", is_ours=is_ours, replace=replace)
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -78,9 +78,9 @@ def test_an_earlier_tokenizer_is_replaced_and_anything_else_is_left_alone(tmp_pa
     train_tokenizer(source, folder, 300)
     train_tokenizer(source, folder, 310)
     assert len(AutoTokenizer.from_pretrained(folder)) == 310
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["text.jsonl", "tokenizer"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".text.jsonl.tprimat", "text.jsonl", "tokenizer"]
     (folder / "weights").write_text("precious")
-    with pytest.raises(UnusableError, match="was not written by this command"):
+    with pytest.raises(UnusableError, match="this suite has not written it"):
         train_tokenizer(source, folder, 300)
     assert (folder / "weights").read_text() == "precious"
 

@@ -258,7 +258,7 @@ def test_all_that_preparing_and_reading_data_leaves_is_known(tmp_path):
     os.close(directory)
     assert [entry.path for entry in found if entry.foreign] == []
     assert kind_of(tmp_path / "data") == "data"
-    assert len([entry for entry in found if entry.kind == "data"]) == 6 + 3 + 4 + 1
+    assert len([entry for entry in found if entry.kind == "data"]) == 7 + 3 + 4 + 1
 
 
 def test_a_data_folder_is_marked_where_only_the_index_cache_is_ours(tmp_path):
