@@ -18,11 +18,12 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from utils.errors import DataError
 from utils.files import write_whole
 
 PART_BYTES = 1 << 22
 """A part is the shortest run of whole lines of at least this size."""
-PART_VERSION = 2
+PART_VERSION = 3
 _SCAN_BYTES = 1 << 16
 
 
@@ -37,10 +38,13 @@ class Span:
     end: int
 
     def read(self) -> bytes:
-        """Return the lines."""
+        """Return the lines; raise DataError if the file has become shorter."""
         with self.path.open("rb") as file:
             file.seek(self.start)
-            return file.read(self.end - self.start)
+            data = file.read(self.end - self.start)
+        if len(data) != self.end - self.start:
+            raise DataError(f"{self.path}: shrank while it was read; wait until it is finished, then start again")
+        return data
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,8 @@ class Part:
     guarded: int
     """Documents that the guard sent to the reference engine."""
     bytes_of_text: int
+    text_digest: str
+    """Digest of the lines that were encoded."""
     tokens: int
     bin_digest: str
     """XXH3 of 128 bits. It detects damage and mixed-up files, not forgery, in a hundredth of the time of SHA-256."""
