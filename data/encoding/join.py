@@ -17,8 +17,7 @@ from data.encoding.parts import Part, Span, digest, file_of, lines_before, spans
 from data.encoding.worker import EncodeJob
 from data.encoding.workers import in_order
 from data.reading.progress import progress_bar
-from data.reading.unchanged import unchanged
-from utils.errors import DataError
+from data.reading.unchanged import changed, unchanged
 
 
 @dataclass
@@ -89,7 +88,7 @@ def _take(
 ) -> None:
     text = scratch.read(span.path, span.start, span.end - span.start)
     if digest(text) != part.text_digest:
-        raise DataError(f"{span.path}: changed while it was read; wait until it is finished, then start again")
+        raise changed(span.path, "other bytes were encoded")
     totals.read[inputs.index(span.path)].update(text)
     ids = file_of(job.folder, part.number, "bin")
     tokens = scratch.read(ids, 0, ids.stat().st_size)

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from utils.errors import DataError
+from data.reading.unchanged import changed
 from utils.files import write_whole
 
 PART_BYTES = 1 << 22
@@ -43,7 +43,7 @@ class Span:
             file.seek(self.start)
             data = file.read(self.end - self.start)
         if len(data) != self.end - self.start:
-            raise DataError(f"{self.path}: shrank while it was read; wait until it is finished, then start again")
+            raise changed(self.path, "it is shorter than before")
         return data
 
 

@@ -110,8 +110,10 @@ def _require_own_ids(path: Path, parsed: dict[str, Any]) -> None:
 def _shared(entries: list[tuple[str, int]]) -> str:
     """Return the first two entries that have the same id."""
     first: dict[int, str] = {}
-    shared = ((first[number], content, number) for content, number in entries if first.setdefault(number, content) != content)
-    other, content, number = next(shared)
+    for content, number in entries:
+        other = first.setdefault(number, content)
+        if other != content:
+            break
     return f"the entries {quoted(other)} and {quoted(content)} have the same id {number}"
 
 
@@ -121,7 +123,7 @@ def _is_id(value: Any) -> bool:
 
 def _are_ids(values: Iterable[Any]) -> bool:
     # map and set run in C: a vocabulary has 150,000 entries, and this is part of every start
-    return set(map(type, values)) <= {int} and 0 <= min(values, default=0) and max(values, default=0) < _ID_LIMIT
+    return set(map(type, values)) <= {int} and min(values, default=0) >= 0 and max(values, default=0) < _ID_LIMIT
 
 
 def _are_merges(merges: Any) -> bool:

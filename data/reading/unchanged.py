@@ -48,19 +48,24 @@ def require_unchanged(paths: Sequence[Path], before: list[FileState], cause: Exc
     for path, known in zip(paths, before, strict=True):
         change = _change(path, known)
         if change:
-            raise DataError(f"{path}: {change} while it was read; wait until it is finished, then start again") from cause
+            raise changed(path, change) from cause
+
+
+def changed(path: Path, change: str) -> DataError:
+    """Return the error for a file that is not the same to the end."""
+    return DataError(f"{path}: changed while being read: {change}; start again when nothing writes to it")
 
 
 def _change(path: Path, before: FileState) -> str | None:
     try:
         now = state_of(path)
     except UnusableError:
-        return "vanished"
+        return "it vanished"
     if now == before:
         return None
     if (now.device, now.inode) != (before.device, before.inode):
-        return "was replaced by another file"
+        return "another file has its name"
     size = f"{before.bytes:,} to {now.bytes:,} bytes"
     if now.bytes > before.bytes:
-        return f"grew from {size}"
-    return f"shrank from {size}" if now.bytes < before.bytes else "changed"
+        return f"it grew from {size}"
+    return f"it shrank from {size}" if now.bytes < before.bytes else "it was written to"

@@ -217,6 +217,19 @@ def load_manifest(prefix: Path) -> dict[str, Any]:
     return manifest.read(path)
 
 
+def require_counts(prefix: Path, index: Index, recorded: dict[str, Any]) -> None:
+    """Raise DataError if the manifest of a pair records other counts, sizes or types than its files have."""
+    found = {
+        "documents": index.documents,
+        "sequences": index.sequences,
+        "tokens": index.tokens,
+        "dtype": str(index.dtype),
+        "bin_bytes": bin_path(prefix).stat().st_size,
+    }
+    for key, value in found.items():
+        manifest.require_recorded(manifest_path(prefix), recorded, key, value)
+
+
 def _require(prefix: Path, *paths: Path) -> None:
     missing = [str(path) for path in paths if not path.is_file()]
     if missing and prefix.suffix in (".bin", ".idx", ".json") and prefix.is_file():

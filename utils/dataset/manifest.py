@@ -6,13 +6,14 @@ manifest with the files of its pair.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from utils.errors import DataError, quoted
+from utils.errors import DataError, quoted, shortened
 
 MANIFEST_VERSION = 1
 ENGINES = ("hf", "gigatoken")
@@ -42,12 +43,12 @@ def read(path: Path) -> dict[str, Any]:
     return dict(manifest)
 
 
-def require_recorded(path: Path, manifest: dict[str, Any], key: str, value: Any, source: str = "the files have") -> None:
-    """Raise DataError if the manifest at `path` records another value than its pair or its tokenizer has."""
+def require_recorded(path: Path, manifest: dict[str, Any], key: str, value: Any, has: str = "the files have") -> None:
+    """Raise DataError if the manifest at `path` records another value than its pair, tokenizer or input has."""
     if manifest[key] != value:
         raise DataError(
-            f"{path}: {key} is {quoted(manifest[key])}, {source} {value}; they changed, or the manifest belongs to "
-            f"another pair: {AGAIN}"
+            f"{path}: {key} is {shortened(str(manifest[key]))}, {has} {value}; they changed, or the manifest belongs "
+            f"to another pair: {AGAIN}"
         )
 
 
@@ -92,9 +93,13 @@ def _is_input(value: Any) -> bool:
         return True
     if not _is_file(value):
         return False
-    files = value.get("files", [value])
-    is_list = isinstance(files, list) and all(map(_is_file, files))
-    return is_list and sum(file["bytes"] for file in files) == value["bytes"]
+    if "files" not in value:
+        return True
+    files = value["files"]
+    if not isinstance(files, list) or not all(map(_is_file, files)):
+        return False
+    digest = hashlib.sha256("".join(file["sha256"] + "\n" for file in files).encode("ascii")).hexdigest()
+    return bool(sum(file["bytes"] for file in files) == value["bytes"] and digest == value["sha256"])
 
 
 def _is_tokenizer(value: Any) -> bool:
@@ -103,9 +108,7 @@ def _is_tokenizer(value: Any) -> bool:
 
 def _is_engine(value: Any) -> bool:
     return value is None or (
-        isinstance(value, dict)
-        and value.get("name") in ENGINES
-        and _is_number(value.get("documents_by_reference", 0))
+        isinstance(value, dict) and value.get("name") in ENGINES and _is_number(value.get("documents_by_reference", 0))
     )
 
 
@@ -138,7 +141,7 @@ _FIELDS: dict[str, _Field] = {
     "eod_token_id": _NUMBER,
     "append_eod": (lambda value: value is True, "true: each document ends with eod_token_id"),
     "tokenizer": (_is_tokenizer, "an object with class and sha256"),
-    "input": (_is_input, f"{_FILE}, of several files their sum and a list `files`, or null"),
+    "input": (_is_input, f"{_FILE}, of several files the list `files` and its sum and digest, or null"),
     "bin_sha256": _DIGEST,
     "idx_sha256": _DIGEST,
     "bin_bytes": _NUMBER,
