@@ -21,7 +21,6 @@ from data.checking.checks import (
     check_tokens,
     decode_sample,
     encode_sample,
-    require_recorded,
 )
 from data.checking.pair_summary import PairSummary
 from data.checking.plot_file import is_plot
@@ -29,6 +28,7 @@ from data.encoding.pair import manifest_of
 from data.encoding.workers import one_thread_each
 from data.engines.backend import Encoder, load_backend
 from utils.dataset.indexed import Index, bin_path, check, idx_path, load_manifest, manifest_path
+from utils.dataset.manifest import require_recorded
 from utils.errors import DataError, UnusableError
 from utils.own_files import require_ours
 from utils.provenance.digests import sha256_file
@@ -55,6 +55,7 @@ def verify(
         check_manifest(prefix, index, manifest, encoder)
     vocabulary_size, eod = _vocabulary(prefix, manifest, encoder)
     tokens = _check_tokens(prefix, index, manifest, vocabulary_size, eod)
+    again = encode_sample(prefix, index, manifest, encoder, sources) if encoder and sources else None
     return PairSummary(
         documents=index.documents,
         empty_documents=tokens.lengths.empty,
@@ -67,8 +68,8 @@ def verify(
         lengths=tokens.lengths,
         bin_sha256=tokens.sha256,
         has_manifest=manifest is not None,
-        text=decode_sample(prefix, index, encoder) if encoder else None,
-        lines_encoded_again=encode_sample(prefix, index, manifest, encoder, sources) if encoder and sources else None,
+        text=decode_sample(prefix, index, encoder, is_proven=bool(again)) if encoder else None,
+        lines_encoded_again=again,
     )
 
 
@@ -98,10 +99,10 @@ def _check_tokens(
         tokens = check_tokens(prefix, index, vocabulary_size, eod)
     except DataError:
         if manifest:
-            require_recorded(prefix, manifest, "bin_sha256", sha256_file(bin_path(prefix)))
+            require_recorded(manifest_path(prefix), manifest, "bin_sha256", sha256_file(bin_path(prefix)))
         raise
     if manifest:
-        require_recorded(prefix, manifest, "bin_sha256", tokens.sha256)
+        require_recorded(manifest_path(prefix), manifest, "bin_sha256", tokens.sha256)
     return tokens
 
 

@@ -1,8 +1,33 @@
-"""Errors that several rooms raise and catch: bad settings and bad training data."""
+"""Errors that several rooms raise and catch: bad settings and bad training data; and quotation of bad input."""
 
 from __future__ import annotations
 
+import reprlib
+from typing import Any
+
 from utils import redact
+
+QUOTED_CHARACTERS = 200
+"""Limit of a quotation of bad input in an error message."""
+_STRING_CHARACTERS = 70
+
+
+class _Quotation(reprlib.Repr):
+    """Representation that visits only the first elements and levels, and keeps only the start of a string."""
+
+    def repr_str(self, x: str, level: int) -> str:
+        # never the end alone: without its first letters a secret is not recognised
+        return repr(x if len(x) <= _STRING_CHARACTERS else x[:_STRING_CHARACTERS] + "...")
+
+
+def quoted(value: Any) -> str:
+    """Return the representation of a bad value of any size and depth, shortened for an error message."""
+    return shortened(_Quotation().repr(value))
+
+
+def shortened(text: str, limit: int = QUOTED_CHARACTERS) -> str:
+    """Return a text for an error message, without what exceeds `limit` characters."""
+    return text if len(text) <= limit else text[:limit] + "..."
 
 
 class DataError(ValueError):

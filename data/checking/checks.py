@@ -6,8 +6,11 @@ A sample of documents is decoded and encoded again, and a sample of the input is
 from __future__ import annotations
 
 import hashlib
+import os
 import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -16,15 +19,17 @@ import numpy.typing as npt
 
 from data.checking.pair_summary import Lengths, TextCheck
 from data.engines.backend import Encoder
-from data.reading.jsonl import text_of
+from data.reading.jsonl import BOM, text_of
 from data.reading.progress import progress_bar
-from utils.dataset.indexed import Index, bin_path, idx_path, manifest_path
+from data.reading.records import Record
+from data.reading.unchanged import unchanged
+from utils.dataset.indexed import Index, bin_path, idx_path, manifest_path, require_counts
+from utils.dataset.manifest import AGAIN, require_recorded
 from utils.errors import DataError, UnusableError
 from utils.provenance.digests import sha256_file, sha256_tokenizer
 
 CHUNK_TOKENS = 1 << 22
 CHUNK_DOCUMENTS = 1 << 18
-AGAIN = "encode the text again with python -m data.encode"
 
 
 class TokenCheck(NamedTuple):
@@ -40,26 +45,18 @@ def check_manifest(prefix: Path, index: Index, manifest: dict[str, Any], encoder
 
     The digest of `.bin` is compared by `require_recorded`, after `check_tokens` has read the file.
     """
-    require_recorded(prefix, manifest, "documents", index.documents)
-    require_recorded(prefix, manifest, "sequences", index.sequences)
-    require_recorded(prefix, manifest, "tokens", index.tokens)
-    require_recorded(prefix, manifest, "dtype", str(index.dtype))
-    require_recorded(prefix, manifest, "bin_bytes", bin_path(prefix).stat().st_size)
-    require_recorded(prefix, manifest, "idx_sha256", sha256_file(idx_path(prefix)))
-    if encoder and (digest := sha256_tokenizer(encoder.folder)) != manifest["tokenizer"]["sha256"]:
+    path = manifest_path(prefix)
+    require_counts(prefix, index, manifest)
+    require_recorded(path, manifest, "idx_sha256", sha256_file(idx_path(prefix)))
+    if encoder is None:
+        return
+    if (digest := sha256_tokenizer(encoder.folder)) != manifest["tokenizer"]["sha256"]:
         raise DataError(
             f"{encoder.folder}: sha256 of the tokenizer is {digest}, the data was encoded with "
-            f"{manifest['tokenizer']['sha256']} ({manifest_path(prefix).name}); name that tokenizer or {AGAIN}"
+            f"{manifest['tokenizer']['sha256']} ({path.name}); name that tokenizer or {AGAIN}"
         )
-
-
-def require_recorded(prefix: Path, manifest: dict[str, Any], key: str, value: Any) -> None:
-    """Raise DataError if the manifest of a pair records another value than its files have."""
-    if manifest[key] != value:
-        raise DataError(
-            f"{manifest_path(prefix)}: {key} is {manifest[key]}, the files have {value}; they changed, or the manifest "
-            f"belongs to another pair: {AGAIN}"
-        )
+    require_recorded(path, manifest, "vocab_size", encoder.vocabulary_size, "the tokenizer has")
+    require_recorded(path, manifest, "eod_token_id", encoder.eod, "the tokenizer has")
 
 
 def check_tokens(prefix: Path, index: Index, vocabulary_size: int, eod: int) -> TokenCheck:
@@ -151,23 +148,55 @@ LEAST_KEPT_SHARE = 0.01
 EXCERPT_CHARACTERS = 200
 
 
-def decode_sample(prefix: Path, index: Index, encoder: Encoder) -> TextCheck:
+def decode_sample(prefix: Path, index: Index, encoder: Encoder, *, is_proven: bool = False) -> TextCheck:
     """Decode a random sample of documents and encode the text again.
 
-    Raises DataError if hardly any token is kept: then the pair was encoded with another tokenizer.
+    Special tokens in the text are decoded too; those that the tokenizer puts around each text are left out, because
+    encoding puts them there again. Unless `is_proven` (the input was compared), raises DataError if hardly any token is
+    kept: then the pair was encoded with another tokenizer. Added tokens prove nothing, so they are not counted.
     """
     sample = random.Random(SAMPLE_SEED).sample(range(index.documents), min(index.documents, 4 * SAMPLE_DOCUMENTS))
     documents = [ids for number in sample if (ids := document(prefix, index, number))][:SAMPLE_DOCUMENTS]
-    texts = [encoder.tokenizer.decode(ids[:-1], skip_special_tokens=True) for ids in documents]
-    kept = [ids for again, ids in zip(encoder.ids(texts), documents, strict=True) if again == ids]
+    before, behind = _around(encoder)
+    bodies = [ids[before : len(ids) - 1 - behind] for ids in documents]
+    added = {number: str(token) for number, token in encoder.tokenizer.added_tokens_decoder.items()}
+    whole = [_decoded(encoder, ids) for ids in bodies]
+    in_pieces = [_decoded_in_pieces(encoder, ids, added) for ids in bodies]
+    is_kept = [
+        ids in spellings for ids, *spellings in zip(documents, encoder.ids(whole), encoder.ids(in_pieces), strict=True)
+    ]
     # tokens are counted, not documents, because a document of a token or two keeps its ids with any tokenizer
-    kept_tokens, sampled_tokens = sum(map(len, kept)), sum(map(len, documents))
-    if kept_tokens < LEAST_KEPT_SHARE * sampled_tokens:
+    sizes = [sum(token not in added for token in ids) for ids in bodies]
+    kept_tokens = sum(size for size, is_one in zip(sizes, is_kept, strict=True) if is_one)
+    if not is_proven and kept_tokens < LEAST_KEPT_SHARE * sum(sizes):
         raise DataError(
-            f"{prefix}: {kept_tokens:,} of {sampled_tokens:,} sampled tokens are in documents that keep their ids when "
-            f"decoded and encoded with {encoder.folder}; the pair has another tokenizer: name that one or {AGAIN}"
+            f"{prefix}: {kept_tokens:,} of {sum(sizes):,} sampled tokens are in documents that keep their ids when "
+            f"decoded and encoded with {encoder.folder}; the pair has another tokenizer: name that one, give the text "
+            f"with --input, or {AGAIN}"
         )
-    return TextCheck(sampled=len(documents), kept=len(kept), excerpt=texts[0][:EXCERPT_CHARACTERS] if texts else "")
+    excerpt = whole[0][:EXCERPT_CHARACTERS] if whole else ""
+    return TextCheck(sampled=len(documents), kept=sum(is_kept), excerpt=excerpt)
+
+
+def _around(encoder: Encoder) -> tuple[int, int]:
+    """Return the numbers of tokens that the tokenizer puts before and after each text."""
+    nothing, something = encoder.rows(["", "a"])
+    before = len(os.path.commonprefix([nothing, something]))
+    return before, len(nothing) - before
+
+
+def _decoded(encoder: Encoder, ids: list[int]) -> str:
+    # transformers' clean-up would remove spaces before punctuation
+    return str(encoder.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+
+def _decoded_in_pieces(encoder: Encoder, ids: list[int], added: dict[int, str]) -> str:
+    """Return the text decoded in pieces between added tokens: some tokenizers put a space before each such piece."""
+    texts = []
+    for token, piece in groupby(ids, added.get):
+        some = list(piece)
+        texts.append(_decoded(encoder, some) if token is None else token * len(some))
+    return "".join(texts)
 
 
 def encode_sample(
@@ -175,29 +204,34 @@ def encode_sample(
 ) -> int:
     """Encode a random sample of the input's lines with transformers and compare all ids; return the number of lines.
 
-    `sources` are the JSONL files in the order of encoding. Raises UnusableError for a missing file, and DataError for
-    other files than the manifest's, another number of lines, or a line with other ids.
+    `sources` are the JSONL files in the order of encoding; all lines are read, and what the manifest records of them is
+    compared. Raises UnusableError for a missing file, and DataError for other files than the manifest's, another number
+    of lines, a line with other ids, or a file that changes meanwhile.
     """
     for path in sources:
         if not path.is_file():
             raise UnusableError(f"{path}: no such file; name the .jsonl file from which {prefix.name} was encoded")
-    if manifest and manifest["input"]:
-        _check_digests(prefix, manifest["input"], sources)
-    skips = bool(manifest and manifest.get("bad_lines"))
     sample = set(random.Random(SAMPLE_SEED).sample(range(index.documents), min(index.documents, SAMPLE_DOCUMENTS)))
-    lines: dict[int, tuple[str, str]] = {}
-    count = 0
-    for path, number, line in _lines(sources, encoder.text_key, skips):
-        if count in sample:
-            lines[count] = (f"{path}:{number}", text_of(line, path, number, encoder.text_key))
-        count += 1
+    lines: dict[int, Record] = {}
+    skipped: Counter[str] | None = Counter() if manifest and manifest.get("bad_lines") else None
+    count = size = 0
+    with unchanged(*sources):
+        if manifest and manifest["input"]:
+            _check_digests(prefix, manifest["input"], sources)
+        for line in _texts(sources, encoder.text_key, skipped):
+            if count in sample:
+                lines[count] = line
+            count, size = count + 1, size + len(line.text.encode("utf8"))
     if count != index.documents:
         named = " ".join(map(str, sources))
         raise DataError(f"{named}: got {count:,} lines, {prefix} has {index.documents:,} documents; name its input")
-    texts = [text for _, text in lines.values()]
-    for (found, (where, _)), ids in zip(lines.items(), encoder.ids(texts), strict=True):
+    if manifest and manifest["input"]:
+        require_recorded(manifest_path(prefix), manifest, "bytes_of_text", size, "the input has")
+        if skipped is not None:
+            require_recorded(manifest_path(prefix), manifest, "bad_lines", skipped.total(), "the input has")
+    for found, ids in zip(lines, encoder.ids([line.text for line in lines.values()]), strict=True):
         if ids != document(prefix, index, found):
-            raise DataError(f"{where}: has other ids than document {found:,} of {prefix}; {AGAIN}")
+            raise DataError(f"{lines[found].where}: has other ids than document {found:,} of {prefix}; {AGAIN}")
     return len(lines)
 
 
@@ -218,24 +252,28 @@ def _check_digests(prefix: Path, known: dict[str, Any], sources: Sequence[Path])
             f"{manifest_path(prefix)}: number of input files is {len(files)}, got {len(sources)}; name all in order"
         )
     for path, file in zip(sources, files, strict=True):
-        if (digest := sha256_file(path)) != file["sha256"]:
-            raise DataError(
-                f"{path}: sha256 is {digest}, {prefix} was encoded from {file['name']} with {file['sha256']}; name its "
-                f"input or {AGAIN}"
-            )
+        found = {"sha256": sha256_file(path), "bytes": path.stat().st_size}
+        for key, value in found.items():
+            if value != file[key]:
+                raise DataError(
+                    f"{path}: {key} is {value}, {prefix} was encoded from {file['name']} with {file[key]}; name its "
+                    f"input or {AGAIN}"
+                )
 
 
-def _lines(sources: Sequence[Path], text_key: str, skips: bool) -> Iterator[tuple[Path, int, bytes]]:
+def _texts(sources: Sequence[Path], text_key: str, skipped: Counter[str] | None) -> Iterator[Record]:
+    """Yield the texts of JSONL files as data/encoding/worker.py reads them; bad lines are counted in `skipped`, if any.
+
+    Raises DataError for a bad line if none was skipped.
+    """
     for path in sources:
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
-                if not skips or _is_good(line, path, number, text_key):
-                    yield path, number, line
-
-
-def _is_good(line: bytes, path: Path, number: int, text_key: str) -> bool:
-    try:
-        text_of(line, path, number, text_key)
-    except DataError:
-        return False
-    return True
+                try:
+                    text = text_of(line.removeprefix(BOM) if number == 1 else line, path, number, text_key)
+                except DataError:
+                    if skipped is None:
+                        raise
+                    skipped["bad"] += 1
+                else:
+                    yield Record(f"{path}:{number}", text)

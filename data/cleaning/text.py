@@ -25,6 +25,7 @@ from data.hub.fetch import Shards, open_shards
 from data.reading.progress import progress_bar
 from data.reading.records import records
 from data.reading.sources import find
+from data.reading.unchanged import FileState, require_unchanged, state_of
 from utils import redact
 from utils.dataset.place import HUB_DATASETS
 from utils.errors import DataError
@@ -48,16 +49,22 @@ class LocalFiles:
     def __init__(self, paths: list[Path], column: str) -> None:
         self.column = column
         self._paths = paths
-        self._used: list[Path] = []
+        self._used: list[tuple[Path, FileState]] = []
 
     def __iter__(self) -> Iterator[Path]:
         for path in self._paths:
-            self._used.append(path)
+            self._used.append((path, state_of(path)))
             yield path
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the source for the manifest: the files that were read, without their folders."""
-        files = [{"name": path.name, "bytes": path.stat().st_size, "sha256": sha256_file(path)} for path in self._used]
+        """Return the source for the manifest: the files that were read, without their folders.
+
+        Raises DataError if one has changed since.
+        """
+        files = []
+        for path, state in self._used:
+            files.append({"name": path.name, "bytes": state.bytes, "sha256": sha256_file(path)})
+            require_unchanged([path], [state])
         return {"column": self.column, "files": files}
 
 

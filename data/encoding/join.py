@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from itertools import tee
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
-from data.encoding.parts import Part, Span, file_of, lines_before, spans
+from data.encoding.parts import Part, Span, digest, file_of, lines_before, spans
 from data.encoding.worker import EncodeJob
 from data.encoding.workers import in_order
 from data.reading.progress import progress_bar
-from utils.errors import DataError
+from data.reading.unchanged import changed, unchanged
 
 
 @dataclass
@@ -25,6 +26,8 @@ class Totals:
 
     read: list[Any]
     """Running SHA-256 of each input."""
+    sizes: list[int] = field(default_factory=list)
+    """Bytes of each input."""
     written: Any = field(default_factory=hashlib.sha256)
     """Running SHA-256 of `.bin`, so that it needs no second reading."""
     lengths: list[npt.NDArray[np.int64]] = field(default_factory=lambda: [np.zeros(0, dtype=np.int64)])
@@ -61,19 +64,19 @@ def join(path: Path, inputs: list[Path], job: EncodeJob, workers: int) -> Totals
     """
     totals = Totals([hashlib.sha256() for _ in inputs])
     scratch = Scratch()
-    before = [_state(path) for path in inputs]
-    bar = progress_bar("encode", sum(size for size, _ in before), "B")
-    # closed at once if writing fails, which ends the workers
-    results = closing(in_order(job, spans(inputs), workers))
-    with path.open("wb") as file, bar, results as parts:
-        for span, part in zip(spans(inputs), parts, strict=False):
+    # the same borders for workers and hashing, also in a file that grows
+    to_encode, to_hash = tee(spans(inputs))
+    with unchanged(*inputs) as states, path.open("wb") as file, ExitStack() as stack:
+        totals.sizes = [state.bytes for state in states]
+        bar = stack.enter_context(progress_bar("encode", sum(totals.sizes), "B"))
+        # closed at once if writing fails, which ends the workers
+        parts = stack.enter_context(closing(in_order(job, to_encode, workers)))
+        for span, part in zip(to_hash, parts, strict=True):
             _take(file, span, part, job, totals, inputs, scratch)
             if part.first_bad is not None and totals.first_bad is None:
                 number, reason = part.first_bad.split(": ", 1)
                 totals.first_bad = f"{span.path}:{lines_before(span) + int(number)}: {reason}"
             bar.update(span.end - span.start)
-    if [_state(path) for path in inputs] != before:
-        raise DataError(f"{' '.join(map(str, inputs))}: changed while being read; encode it again")
     if totals.bad_lines:
         lines = "bad line" if totals.bad_lines == 1 else "bad lines"
         print(f"encode: {totals.bad_lines:,} {lines} skipped, the first: {totals.first_bad}", file=sys.stderr)
@@ -83,7 +86,10 @@ def join(path: Path, inputs: list[Path], job: EncodeJob, workers: int) -> Totals
 def _take(
     file: BinaryIO, span: Span, part: Part, job: EncodeJob, totals: Totals, inputs: list[Path], scratch: Scratch
 ) -> None:
-    totals.read[inputs.index(span.path)].update(scratch.read(span.path, span.start, span.end - span.start))
+    text = scratch.read(span.path, span.start, span.end - span.start)
+    if digest(text) != part.text_digest:
+        raise changed(span.path, "other bytes were encoded")
+    totals.read[inputs.index(span.path)].update(text)
     ids = file_of(job.folder, part.number, "bin")
     tokens = scratch.read(ids, 0, ids.stat().st_size)
     totals.written.update(tokens)
@@ -92,8 +98,3 @@ def _take(
     totals.bytes_of_text += part.bytes_of_text
     totals.bad_lines += part.bad_lines
     totals.guarded += part.guarded
-
-
-def _state(path: Path) -> tuple[int, int]:
-    status = path.stat()
-    return status.st_size, status.st_mtime_ns

@@ -21,15 +21,8 @@ from data.encoding.workers import WorkerError, start_workers
 from data.engines.backend import Backend, load_backend
 from data.engines.engines import EngineSpec, choose
 from data.engines.guard import Guard
-from utils.dataset.indexed import (
-    MANIFEST_VERSION,
-    bin_path,
-    idx_path,
-    is_described,
-    is_manifest,
-    manifest_path,
-    write_index,
-)
+from utils.dataset.indexed import bin_path, idx_path, is_described, is_manifest, manifest_path, write_index
+from utils.dataset.manifest import MANIFEST_VERSION
 from utils.errors import DataError, UnusableError
 from utils.files import write_whole, written_whole
 from utils.own_files import anything, require_apart, require_ours
@@ -167,8 +160,8 @@ def _write_documents(path: Path, inputs: list[Path], backend: Backend, totals: T
 
 def _manifest(backend: Backend, engine: str, inputs: list[Path], totals: Totals, idx_sha256: str) -> dict[str, Any]:
     files = [
-        {"name": path.name, "sha256": digest.hexdigest(), "bytes": path.stat().st_size}
-        for path, digest in zip(inputs, totals.read, strict=True)
+        {"name": path.name, "sha256": digest.hexdigest(), "bytes": size}
+        for path, digest, size in zip(inputs, totals.read, totals.sizes, strict=True)
     ]
     lengths = np.concatenate(totals.lengths)
     return manifest_of(

@@ -19,12 +19,13 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from data.reading.unchanged import changed
 from utils.files import write_whole
 from utils.own_files import anything
 
 PART_BYTES = 1 << 22
 """A part is the shortest run of whole lines of at least this size."""
-PART_VERSION = 2
+PART_VERSION = 3
 _SCAN_BYTES = 1 << 16
 _NAMES = re.compile(r"[0-9]{6,}\.(bin|lengths|json)|tokenizer\.json|lock|manifest-[0-9a-f]{16}\.json|\..*\.tmp")
 
@@ -40,10 +41,13 @@ class Span:
     end: int
 
     def read(self) -> bytes:
-        """Return the lines."""
+        """Return the lines; raise DataError if the file has become shorter."""
         with self.path.open("rb") as file:
             file.seek(self.start)
-            return file.read(self.end - self.start)
+            data = file.read(self.end - self.start)
+        if len(data) != self.end - self.start:
+            raise changed(self.path, "it is shorter than before")
+        return data
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,8 @@ class Part:
     guarded: int
     """Documents that the guard sent to the reference engine."""
     bytes_of_text: int
+    text_digest: str
+    """Digest of the lines that were encoded."""
     tokens: int
     bin_digest: str
     """XXH3 of 128 bits. It detects damage and mixed-up files, not forgery, in a hundredth of the time of SHA-256."""

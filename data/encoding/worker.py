@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from data.encoding.parts import PART_VERSION, Part, Span, digest, lines_before, load_part, save_part
 from data.engines.engines import Engine, EngineSpec, Ids
-from data.reading.jsonl import text_of
+from data.reading.jsonl import BOM, text_of
 from utils.dataset.indexed import dtype_for
 from utils.errors import DataError
 
@@ -74,6 +74,7 @@ class EncodeJob:
             "first_bad": reader.first_bad,
             "guarded": engine.guarded - guarded,
             "bytes_of_text": reader.bytes_of_text,
+            "text_digest": made_from["text_digest"],
         }
         return save_part(self.folder, found, self._checked(buffer.ids), np.array(lengths, dtype=np.int64), made_from)
 
@@ -96,7 +97,7 @@ class _Reader:
     def __init__(self, job: EncodeJob, span: Span, data: bytes) -> None:
         self._job = job
         self._span = span
-        lines = data.split(b"\n")
+        lines = (data if span.start else data.removeprefix(BOM)).split(b"\n")
         if not lines[-1]:
             lines.pop()
         self._lines = iter(lines)

@@ -16,6 +16,7 @@ import numpy as np
 import orjson
 
 from data.engines.schemes import scheme_of
+from data.engines.sound import cannot_load, read_sound
 from utils.dataset.indexed import dtype_for
 from utils.errors import UnusableError
 
@@ -35,16 +36,14 @@ class Encoder:
         """The tokenizer that `transformers.AutoTokenizer` loads."""
         if not self.folder.is_dir():
             raise UnusableError(f"{self.folder}: no such folder; name the folder with the tokenizer's files")
+        read_sound(self.folder)
         # imported on use: the import takes seconds, and neither --help nor a wrong path should wait for it
         from transformers import AutoTokenizer
 
         try:
             tokenizer = AutoTokenizer.from_pretrained(str(self.folder), local_files_only=True)
         except Exception as error:  # noqa: BLE001 the Rust side raises bare Exception for a damaged tokenizer.json
-            reason = next(iter(str(error).splitlines()), type(error).__name__)
-            raise UnusableError(
-                f"{self.folder}: AutoTokenizer cannot load it ({reason}); name another folder"
-            ) from error
+            raise cannot_load(self.folder, "AutoTokenizer", error) from error
         if tokenizer.eos_token_id is None:
             raise UnusableError(
                 f"{self.folder}: the tokenizer has no eos_token, which must end each document; "
@@ -127,7 +126,7 @@ class Backend:
 
 def load_backend(folder: Path) -> Backend:
     """Return the tokenizer in a folder; raises UnusableError as `Encoder` does."""
-    return _read_plain(folder) or _through_transformers(Encoder(folder))
+    return _read_plain(folder, *read_sound(folder)) or _through_transformers(Encoder(folder))
 
 
 def _through_transformers(encoder: Encoder) -> Backend:
@@ -144,14 +143,12 @@ def _through_transformers(encoder: Encoder) -> Backend:
     )
 
 
-def _read_plain(folder: Path) -> Backend | None:
+def _read_plain(folder: Path, content: bytes, parsed: dict[str, Any]) -> Backend | None:
     """Return the tokenizer of a folder whose tokenizer.json AutoTokenizer is certain to use unchanged, else None."""
     try:
-        content = (folder / "tokenizer.json").read_bytes()
         config = json.loads((folder / "tokenizer_config.json").read_bytes())
         specials = folder / "special_tokens_map.json"
         config |= json.loads(specials.read_bytes()) if specials.exists() else {}
-        parsed = orjson.loads(content)
         names = {path.name for path in folder.iterdir()}
         if names & OTHER_TOKENIZER_FILES or not _is_plain(config, parsed):
             return None

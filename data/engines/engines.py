@@ -19,6 +19,7 @@ import numpy.typing as npt
 from data.engines.backend import Backend, Encoder
 from data.engines.fast import build
 from data.engines.guard import Guard, guard_of
+from data.engines.sound import cannot_load
 from utils.errors import UnusableError
 
 ENGINES = ("auto", "hf", "gigatoken")
@@ -103,7 +104,10 @@ class HfEngine:
     def _rust(self) -> Any:
         from tokenizers import Tokenizer
 
-        tokenizer = Tokenizer.from_str(self._path.read_text(encoding="utf8"))
+        try:
+            tokenizer = Tokenizer.from_str(self._path.read_text(encoding="utf8"))
+        except Exception as error:  # noqa: BLE001 the Rust side raises bare Exception
+            raise cannot_load(self._path.name, "the library tokenizers", error) from error
         tokenizer.no_truncation()
         tokenizer.no_padding()
         return tokenizer
@@ -120,7 +124,10 @@ class GigatokenEngine:
         before, behind = guard.wraps
         self.before, self.behind = np.array(before, np.uint32), np.array(behind, np.uint32)
         self._bytes = 0
-        self._fast = build(self._content)
+        try:
+            self._fast = build(self._content)
+        except RuntimeError as error:
+            raise cannot_load(tokenizer.name, "gigatoken", error) from error
 
     def rows(self, texts: list[bytes]) -> Iterator[Ids]:
         """See `Engine`."""

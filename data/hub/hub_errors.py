@@ -7,7 +7,7 @@ import os
 import re
 
 from utils import redact
-from utils.errors import UnusableError
+from utils.errors import UnusableError, shortened
 
 _SHOWN_CHARACTERS = 400
 _TEMPORARY_STATUSES = (408, 500, 502, 503, 504)
@@ -30,7 +30,7 @@ def scrubbed(error: object) -> str:
     text = re.sub(r"hf_[A-Za-z0-9]{4,}", "***", redact.text(text))  # also a cut token
     text = re.sub(r"//[^/@\s]*@", "//", text)
     text = re.sub(r"(https?://[^\s?]+)\?\S+", r"\1", text)  # the query of a stored file's address is a signature
-    return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
+    return shortened(text, _SHOWN_CHARACTERS)
 
 
 def explain(error: Exception, repo: str, kind: str, endpoint: str) -> tuple[SourceError | FetchError, bool]:

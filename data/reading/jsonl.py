@@ -1,4 +1,9 @@
-"""Strict reading of one line of a JSONL file: return its text, or raise an error with file and line."""
+"""Strict reading of one line of a JSONL file: return its text, or raise an error with file and line.
+
+A byte order mark (BOM) at the start of a file is not part of the text and is skipped, by every command alike. RFC 8259
+lets a parser ignore it; preprocess_data.py of Megatron-LM, which would count it to the first line, hangs there. The
+pair of such a file has the bytes of the pair without the mark. Digests and sizes of inputs include it.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +12,18 @@ from pathlib import Path
 
 import orjson
 
-from utils.errors import DataError
+from utils.errors import DataError, quoted
 
-_SHOWN_CHARACTERS = 60
+BOM = b"\xef\xbb\xbf"
+"""The byte order mark in UTF-8."""
+_EXCERPT_BYTES = 200
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+"""Byte order marks of UTF-16; the first also begins that of UTF-32."""
+
+
+def is_utf_16(content: bytes) -> bool:
+    """Return True for the start of a file in UTF-16 or UTF-32, with its mark or without."""
+    return content.startswith(_UTF_16) or content[:2].count(0) == 1
 
 
 def text_of(line: bytes, path: Path, number: int, text_key: str = "text") -> str:
@@ -29,25 +43,25 @@ def text_of(line: bytes, path: Path, number: int, text_key: str = "text") -> str
 
 
 def _text_by_json(line: bytes, path: Path, number: int, text_key: str) -> str:
-    def wrong(got: str) -> DataError:
-        return DataError(
-            f"{path}:{number}: got {got}, wanted a JSON object with a text under {text_key!r}; fix or remove the line"
-        )
+    def wrong(got: str, remedy: str = "fix or remove the line") -> DataError:
+        return DataError(f"{path}:{number}: got {got}, wanted a JSON object with a text under {text_key!r}; {remedy}")
 
     try:
         record = json.loads(line.decode("utf8"))
-    except UnicodeDecodeError as error:
-        raise wrong(f"bytes that are not UTF-8 at byte {error.start} of the line") from error
     except (ValueError, RecursionError) as error:
-        shown = line[:_SHOWN_CHARACTERS].decode("utf8", "replace").strip()
-        raise wrong(f"invalid JSON, {shown!r} ({error})" if shown else "a blank line") from error
+        if is_utf_16(line):
+            raise wrong("UTF-16 or UTF-32", "convert the file, for instance with iconv -f UTF-16 -t UTF-8") from error
+        if isinstance(error, UnicodeDecodeError):
+            raise wrong(f"bytes that are not UTF-8 at byte {error.start} of the line") from error
+        shown = line[:_EXCERPT_BYTES].decode("utf8", "replace").strip()
+        raise wrong(f"invalid JSON, {quoted(shown)} ({error})" if shown else "a blank line") from error
     if not isinstance(record, dict):
         raise wrong(f"a JSON {type(record).__name__}")
     if text_key not in record:
-        raise wrong(f"the keys {sorted(record)}" if record else "an object without keys")
+        raise wrong(f"the keys {quoted(sorted(record))}" if record else "an object without keys")
     text = record[text_key]
     if not isinstance(text, str):
-        raise wrong(f"{text_key} = {str(text)[:_SHOWN_CHARACTERS]} ({type(text).__name__})")
+        raise wrong(f"{text_key} = {quoted(text)} ({type(text).__name__})")
     try:
         text.encode("utf8")
     except UnicodeEncodeError as error:

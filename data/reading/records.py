@@ -16,16 +16,16 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data.reading.jsonl import text_of
+from data.reading.jsonl import BOM, is_utf_16, text_of
 from data.reading.sources import PARQUET, TEXT, kind, open_decompressed
-from utils.errors import DataError, UnusableError
+from data.reading.unchanged import unchanged
+from utils.errors import DataError, UnusableError, quoted, shortened
 
 MAX_RECORD_BYTES = 1 << 30
 """Limit of one line, or of a `.txt` that is one document. A file without line ends would otherwise fill the memory."""
 TEXT_UNITS = ("file", "line", "paragraph")
 ON_BAD = ("error", "skip")
 _FIX = "fix or remove it"
-_BOM = b"\xef\xbb\xbf"
 _PARQUET_ROWS = 128
 _PROGRESS_RECORDS = 256
 _REASONS = {
@@ -65,24 +65,27 @@ def records(
 
     With `on_bad="skip"` a bad record is counted in `counts` under `unreadable: <reason>` and passed to `dropped`, and
     reading continues. `progress` is called with the number of bytes of files read since its last call.
-    Raises DataError for a bad record and for a damaged file, UnusableError for invalid arguments.
+    Raises DataError for a bad record, for a damaged file and for one that changes while it is read, UnusableError for
+    invalid arguments.
     """
     if on_bad not in ON_BAD or text_unit not in TEXT_UNITS:
         raise UnusableError(
             f"got on_bad={on_bad!r}, text_unit={text_unit!r}; allowed: {', '.join(ON_BAD)}; {', '.join(TEXT_UNITS)}"
         )
     for path in paths:
-        for item in _items(path, column, text_unit, progress or _ignore):
-            if isinstance(item, Record):
-                yield item
-                continue
-            if on_bad == "error":
-                raise item
-            reason = f"unreadable: {_reason(item)}"
-            if counts is not None:
-                counts[reason] += 1
-            if dropped is not None:
-                dropped(Dropped(str(item).partition(": ")[0], reason, str(item)))
+        items = _items(path, column, text_unit, progress or _ignore)
+        with unchanged(path):
+            for item in items:
+                if isinstance(item, Record):
+                    yield item
+                    continue
+                if on_bad == "error":
+                    raise item
+                reason = f"unreadable: {_reason(item)}"
+                if counts is not None:
+                    counts[reason] += 1
+                if dropped is not None:
+                    dropped(Dropped(str(item).partition(": ")[0], reason, str(item)))
 
 
 def _items(path: Path, column: str, text_unit: str, progress: Callable[[int], object]) -> Iterator[Record | DataError]:
@@ -106,7 +109,7 @@ def _lines(path: Path, progress: Callable[[int], object]) -> Iterator[tuple[int,
         while line := file.readline(MAX_RECORD_BYTES + 1):
             number += 1
             if number == 1:
-                line = line.removeprefix(_BOM)
+                line = line.removeprefix(BOM)
                 if not line:
                     return
             yield number, line
@@ -155,7 +158,7 @@ def _whole_file(path: Path, progress: Callable[[int], object]) -> Iterator[Recor
     with open_decompressed(path) as (file, position):
         content = file.read(MAX_RECORD_BYTES + 1)
         progress(position())
-    yield _decoded(path, 1, content.removeprefix(_BOM).replace(b"\r\n", b"\n"))
+    yield _decoded(path, 1, content.removeprefix(BOM).replace(b"\r\n", b"\n"))
 
 
 def _decoded(path: Path, number: int, content: bytes) -> Record | DataError:
@@ -165,9 +168,11 @@ def _decoded(path: Path, number: int, content: bytes) -> Record | DataError:
         return Record(f"{path}:{number}", content.decode("utf8"))
     except UnicodeDecodeError as error:
         line = number + content.count(b"\n", 0, error.start)
-        return _error(
-            error, f"{path}:{line}: got bytes that are not UTF-8, {content[error.start : error.end]!r}; {_FIX}"
-        )
+        if is_utf_16(content):
+            got, remedy = "UTF-16 or UTF-32, wanted UTF-8", "convert it, for instance with iconv -f UTF-16 -t UTF-8"
+        else:
+            got, remedy = f"bytes that are not UTF-8, {content[error.start : error.end]!r}", _FIX
+        return _error(error, f"{path}:{line}: got {got}; {remedy}")
 
 
 def _parquet_rows(path: Path, column: str, progress: Callable[[int], object]) -> Iterator[Record | DataError]:
@@ -176,7 +181,8 @@ def _parquet_rows(path: Path, column: str, progress: Callable[[int], object]) ->
     from pyarrow import parquet
 
     try:
-        with parquet.ParquetFile(path, memory_map=True) as file:
+        # read, not mapped: the kernel ends a process that reads a mapped file behind its new, earlier end
+        with parquet.ParquetFile(path) as file:
             _require_text_column(path, file.schema_arrow, column)
             number, rows, size = 0, file.metadata.num_rows, path.stat().st_size
             for batch in file.iter_batches(batch_size=_PARQUET_ROWS, columns=[column], use_threads=False):
@@ -187,18 +193,22 @@ def _parquet_rows(path: Path, column: str, progress: Callable[[int], object]) ->
                 progress(size * number // rows - size * before // rows if rows else 0)
     except (pa.ArrowException, OSError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise DataError(f"{path}: cannot be read as Parquet ({reason}); download or copy the file again") from error
+        raise DataError(
+            f"{path}: cannot be read as Parquet ({shortened(reason)}); download or copy the file again"
+        ) from error
 
 
 def _require_text_column(path: Path, schema: Any, column: str) -> None:
     from pyarrow import types
 
     if column not in schema.names:
-        raise DataError(f"{path}: got the columns {schema.names}, wanted {column!r} among them; name another column")
+        raise DataError(
+            f"{path}: got the columns {quoted(schema.names)}, wanted {column!r} among them; name another column"
+        )
     found = schema.field(column).type
     inner = found.value_type if types.is_dictionary(found) else found
     if not (types.is_string(inner) or types.is_large_string(inner) or types.is_string_view(inner)):
-        raise DataError(f"{path}: column {column!r} holds {found}, wanted string; name another column")
+        raise DataError(f"{path}: column {column!r} holds {shortened(str(found))}, wanted string; name another column")
 
 
 def _parquet_value(path: Path, number: int, value: Any, column: str) -> Record | DataError:

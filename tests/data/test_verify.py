@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from megatron_reference import TEXTS, megatron_pair, write_jsonl
+from standins import write_llama3, write_qwen2, write_sentencepiece
 
 from data.encoding.pair import encode
 from data.verify import main, verify, write_manifest
@@ -317,3 +318,123 @@ def test_missing_files_are_exit_2(prefix: Path, capsys: pytest.CaptureFixture[st
 def test_an_input_needs_its_tokenizer(prefix: Path) -> None:
     with pytest.raises(UnusableError, match="--tokenizer"):
         verify(prefix, source=prefix.with_name("in.jsonl"))
+
+
+CHATS = {
+    "qwen": "<|im_start|>user\n{0}<|im_end|>\n<|im_start|>assistant\n{1} <tool_call>{0}</tool_call><|im_end|>\n",
+    "llama": "<|begin_of_text|>user\n\n{0}<|reserved_special_token_0|> {1}<|end_of_text|>",
+    "first": "[INST]{0}[/INST] {1}</s><s>[INST] {1} [/INST]{0}</s>",
+    "always": "[INST]{0}[/INST]{1}</s><s>[INST]{1}[/INST][/INST]{0}</s>",
+}
+
+
+def chat_tokenizer(kind: str, folder: Path) -> Path:
+    if kind in ("first", "always"):
+        return write_sentencepiece(folder, kind)
+    return write_qwen2(folder) if kind == "qwen" else write_llama3(folder)
+
+
+@pytest.mark.parametrize("kind", CHATS)
+def test_special_tokens_in_the_text_are_text(tmp_path: Path, kind: str) -> None:
+    tokenizer = chat_tokenizer(kind, tmp_path / "tokenizer")
+    texts = [CHATS[kind].format(f"question {number} , please", "an answer.") for number in range(100)]
+    source = write_jsonl(tmp_path / "in.jsonl", texts)
+    encode(source, tokenizer, tmp_path / "out")
+    for _ in ("with a manifest", "without"):
+        summary = verify(tmp_path / "out", tokenizer)
+        assert summary.text is not None and summary.text.kept == summary.text.sampled == 64
+        assert summary.text.excerpt.startswith(CHATS[kind][:6])
+        assert verify(tmp_path / "out", tokenizer, source).lines_encoded_again == 64
+        tmp_path.joinpath("out.json").unlink(missing_ok=True)
+    # another vocabulary with the same special tokens at the same ids
+    other = Path(shutil.copytree(tokenizer, tmp_path / "other"))
+    content = json.loads((other / "tokenizer.json").read_text())
+    vocabulary = content["model"]["vocab"]
+    moved = [piece for piece in vocabulary if not piece.startswith(("<", "["))]
+    ids = [vocabulary[piece] for piece in moved]
+    content["model"] |= {"vocab": vocabulary | dict(zip(moved, ids[::-1], strict=True)), "merges": []}
+    (other / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(DataError, match="the pair has another tokenizer"):
+        verify(tmp_path / "out", other)
+
+
+def test_a_tokenizer_that_loses_text_is_proven_by_the_input(tmp_path: Path, plain_tokenizer: Path) -> None:
+    folder = Path(shutil.copytree(plain_tokenizer, tmp_path / "tokenizer"))
+    content = json.loads((folder / "tokenizer.json").read_text())
+    content["decoder"] = {"type": "Replace", "pattern": {"Regex": "."}, "content": "?"}
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    source = write_jsonl(tmp_path / "in.jsonl", [f"some words {number}" for number in range(9)])
+    encode(source, folder, tmp_path / "out")
+    with pytest.raises(DataError, match="the pair has another tokenizer: .* with --input"):
+        verify(tmp_path / "out", folder)
+    summary = verify(tmp_path / "out", folder, source)
+    assert summary.text is not None and (summary.text.kept, summary.lines_encoded_again) == (0, 9)
+
+
+LIES: list[tuple[dict[str, Any], str]] = [
+    ({"vocab_size": 601}, "vocab_size is 601, the tokenizer has 600"),
+    ({"vocab_size": 599}, "vocab_size is 599, the tokenizer has 600"),
+    ({"eod_token_id": 7}, "eod_token_id is 7, the tokenizer has 0"),
+    ({"eod_token_id": 600}, "eod_token_id 600 does not agree with vocab_size 600"),
+    ({"append_eod": False}, "got append_eod False, wanted true"),
+    ({"bytes_of_text": 1}, "bytes_of_text is 1, the input has"),
+    ({"bytes_of_text": 10**6}, "bytes_of_text 1000000 does not agree with the input"),
+    ({"bytes_of_text": None}, "bytes_of_text None does not agree with the input"),
+    ({"input": None}, "bytes_of_text .* does not agree with the input None"),
+    ({"input": {"name": "in.jsonl", "sha256": "0" * 64, "bytes": 10**6}}, r"in\.jsonl: sha256 is .* with 0000"),
+    ({"sequences": 5}, "sequences is 5, the files have 6"),
+    ({"bin_bytes": 2}, "bin_bytes is 2"),
+    ({"bad_lines": 2}, "bad_lines is 2, the input has 0"),
+    ({"versions": {"numpy": "2", "tokenizers": "1"}}, "got versions .* wanted the versions of numpy"),
+    ({"versions": {"numpy": "2", "tokenizers": "1", "transformers": "any"}}, "got versions"),
+    (
+        {"engine": {"name": "gigatoken"}, "versions": {"numpy": "2", "tokenizers": "1", "transformers": "5"}},
+        "versions .* does not agree with engine gigatoken",
+    ),
+]
+
+
+@pytest.mark.parametrize(("lie", "message"), LIES, ids=[message[:40] for _, message in LIES])
+def test_a_manifest_that_contradicts_pair_tokenizer_or_input_is_exit_1(
+    prefix: Path, plain_tokenizer: Path, capsys: pytest.CaptureFixture[str], lie: dict[str, Any], message: str
+) -> None:
+    change_manifest(prefix, **lie)
+    arguments = [str(prefix), "--tokenizer", str(plain_tokenizer), "--input", str(prefix.with_name("in.jsonl"))]
+    assert main(arguments) == 1
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.count("\n") == 1 and re.search(message, said.err)
+
+
+def test_an_input_of_another_size_than_recorded_is_found(prefix: Path, plain_tokenizer: Path) -> None:
+    source = prefix.with_name("in.jsonl")
+    change_manifest(prefix, input={**load_manifest(prefix)["input"], "bytes": 10**6})
+    with pytest.raises(DataError, match=r"in\.jsonl: bytes is \d+, .* was encoded from in\.jsonl with 1000000"):
+        verify(prefix, plain_tokenizer, source)
+
+
+def test_a_bin_of_the_same_size_of_another_text_is_found(prefix: Path, plain_tokenizer: Path) -> None:
+    letters = str.maketrans("aeiou", "eioua")
+    source = write_jsonl(prefix.with_name("other.jsonl"), [f"{text} tail".translate(letters) for text in TEXTS])
+    encode(source, plain_tokenizer, prefix.with_name("other"))
+    mine, other = (
+        np.fromfile(path.with_suffix(".bin"), dtype=np.uint16) for path in (prefix, prefix.with_name("other"))
+    )
+    mine[mine != 0] = np.resize(other[other != 0], np.count_nonzero(mine))  # ends of documents stay
+    mine.tofile(prefix.with_suffix(".bin"))
+    with pytest.raises(DataError, match="bin_sha256 is"):
+        verify(prefix)
+    # a manifest that was edited to fit
+    change_manifest(prefix, bin_sha256=sha256_file(prefix.with_suffix(".bin")))
+    with pytest.raises(DataError, match=r"in\.jsonl:\d: has other ids than document"):
+        verify(prefix, plain_tokenizer, prefix.with_name("in.jsonl"))
+
+
+def test_an_input_with_a_byte_order_mark_is_the_input(tmp_path: Path, plain_tokenizer: Path) -> None:
+    source = write_jsonl(tmp_path / "in.jsonl", TEXTS)
+    plain = encode(source, plain_tokenizer, tmp_path / "plain")
+    source.write_bytes(b"\xef\xbb\xbf" + source.read_bytes())
+    marked = encode(source, plain_tokenizer, tmp_path / "marked")
+    assert (marked["bin_sha256"], marked["idx_sha256"]) == (plain["bin_sha256"], plain["idx_sha256"])
+    assert marked["bytes_of_text"] == plain["bytes_of_text"]
+    assert marked["input"] == {"name": "in.jsonl", "sha256": sha256_file(source), "bytes": source.stat().st_size}
+    assert verify(tmp_path / "marked", plain_tokenizer, source).lines_encoded_again == len(TEXTS)

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from manifests import write_manifest
 from toydata import write_toy_data
 
 from evaluate.fingerprint import fingerprint, main
-from utils.dataset.indexed import MANIFEST_KEYS, bin_path, check, write_index
+from utils.dataset.indexed import bin_path, check, write_index
 from utils.provenance.digests import sha256_tokenizer
 from utils.settings.config import RunConfig, load
 
@@ -22,19 +23,6 @@ def prefix(tmp_path: Path) -> Path:
     (tmp_path / "text.bin").write_bytes(b"\1\0\2\0\3\0")
     write_index(tmp_path / "text.idx", np.dtype(np.uint16), [1, 2], [0, 1, 1, 2])
     return tmp_path / "text"
-
-
-def write_manifest(prefix: Path, **changes: object) -> None:
-    facts = {
-        "format_version": 1,
-        "bin_sha256": hashlib.sha256(b"\1\0\2\0\3\0").hexdigest(),
-        "idx_sha256": hashlib.sha256(prefix.with_suffix(".idx").read_bytes()).hexdigest(),
-        "documents": 3,
-        "sequences": 2,
-        "tokens": 3,
-        "dtype": "uint16",
-    }
-    prefix.with_suffix(".json").write_text(json.dumps({**dict.fromkeys(MANIFEST_KEYS), **facts, **changes}))
 
 
 def test_digests_and_counts_are_printed(prefix: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -107,3 +107,30 @@ def _write(folder: Path, tokenizer: Tokenizer, config: dict[str, Any], *, ignore
     (folder / "tokenizer.json").write_text(json.dumps(content))
     (folder / "tokenizer_config.json").write_text(json.dumps({"model_max_length": 131072, **config}))
     return folder
+
+
+def write_sentencepiece(folder: Path, prepend: str, vocabulary_size: int = 600) -> Path:
+    """Write a tokenizer of the kind of Llama 2 and Mistral: `prepend` is "always" (also after each special token, as in
+    the older form) or "first" (before the text only), with `<s>` before each text and `[INST]` in it."""
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement="\u2581", prepend_scheme=prepend, split=False)
+    tokenizer.decoder = decoders.Sequence(
+        [
+            decoders.Replace("\u2581", " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(content=" ", left=1, right=0),
+        ]
+    )
+    specials = ["<unk>", "<s>", "</s>", "[INST]", "[/INST]"]
+    pieces = [*specials, *(f"<0x{byte:02X}>" for byte in range(256))]
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary_size, special_tokens=pieces, show_progress=False, max_token_length=12
+    )
+    tokenizer.train_from_iterator((argparse_words() * 3).split("\n"), trainer)
+    content = json.loads(tokenizer.to_str())
+    content["added_tokens"] = [token for token in content["added_tokens"] if token["content"] in specials]
+    tokenizer = Tokenizer.from_str(json.dumps(content))
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    config = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    return _write(folder, tokenizer, {**config, "tokenizer_class": "PreTrainedTokenizerFast"}, ignore_merges=False)

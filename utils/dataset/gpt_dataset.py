@@ -12,8 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from utils.dataset.digest_cache import sha256_once
-from utils.dataset.indexed import bin_path, check, idx_path, load_manifest, manifest_path
+from utils.dataset.indexed import bin_path, check, idx_path, load_manifest, manifest_path, require_counts
+from utils.dataset.manifest import require_recorded
 from utils.dataset.place import bytes_needed, data_prefix, tokens_needed
 from utils.errors import DataError
 from utils.housekeeping import footprint
@@ -53,11 +56,11 @@ def describe(prefix: Path, data_dir: Path | None = None, *, is_recorded: bool = 
     if not manifest_path(prefix).exists():
         return found
     manifest = load_manifest(prefix)
-    for key, value in found.items():
-        if manifest[key] != value:
-            raise DataError(
-                f"{manifest_path(prefix)}: {key} is {manifest[key]}, the files have {value}; encode the data again"
-            )
+    require_counts(prefix, index, manifest)
+    for key in ("bin_sha256", "idx_sha256"):
+        require_recorded(manifest_path(prefix), manifest, key, found[key])
+    last = np.fromfile(bin_path(prefix), dtype=index.dtype, offset=(index.tokens - 1) * index.dtype.itemsize)
+    require_recorded(manifest_path(prefix), manifest, "eod_token_id", int(last[0]), "the last token is")
     return manifest
 
 

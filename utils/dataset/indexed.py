@@ -12,7 +12,6 @@ megatron-core checks only magic and version; it would notice a cut `.bin` or a w
 
 from __future__ import annotations
 
-import json
 import os
 import struct
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from utils.dataset import manifest
 from utils.errors import DataError, UnusableError
 from utils.own_files import content_of, json_with
 
@@ -38,24 +38,6 @@ DTYPES: dict[int, np.dtype[Any]] = {
 """Codes of the integer types (`DType` of the source above); 6 and 7 are floats and hold no token ids."""
 SMALL_VOCABULARY = 65500
 """Smallest vocabulary whose ids are int32 (`DType.optimal_dtype` of the source above)."""
-MANIFEST_VERSION = 1
-MANIFEST_KEYS = (
-    "format_version",
-    "documents",
-    "sequences",
-    "tokens",
-    "bytes_of_text",
-    "dtype",
-    "vocab_size",
-    "eod_token_id",
-    "append_eod",
-    "tokenizer",
-    "input",
-    "bin_sha256",
-    "idx_sha256",
-    "bin_bytes",
-    "versions",
-)
 _HEADER = struct.Struct("<9sQBQQ")
 _CHUNK_ENTRIES = 1 << 20
 """Entries of the index that are checked together: the index can be larger than the memory."""
@@ -245,21 +227,25 @@ def _check_sequences(path: Path, index: Index) -> None:
 def load_manifest(prefix: Path) -> dict[str, Any]:
     """Return the manifest that `data.encode` wrote beside a pair.
 
-    Raises UnusableError if there is none and DataError for one that is damaged, incomplete or of another version.
+    Raises UnusableError if there is none, and DataError for one that is damaged, incomplete, of another version or
+    contradicts itself.
     """
     path = manifest_path(prefix)
     _require(prefix, path)
-    try:
-        manifest = json.loads(path.read_text(encoding="utf8"))
-    except ValueError as error:
-        raise DataError(f"{path}: is not JSON ({error}); {_AGAIN}") from error
-    version = manifest.get("format_version") if isinstance(manifest, dict) else None
-    if version != MANIFEST_VERSION:
-        raise DataError(f"{path}: got format_version {version!r}, wanted {MANIFEST_VERSION}; {_AGAIN}")
-    missing = [key for key in MANIFEST_KEYS if key not in manifest]
-    if missing:
-        raise DataError(f"{path}: lacks {', '.join(missing)}; {_AGAIN}")
-    return dict(manifest)
+    return manifest.read(path)
+
+
+def require_counts(prefix: Path, index: Index, recorded: dict[str, Any]) -> None:
+    """Raise DataError if the manifest of a pair records other counts, sizes or types than its files have."""
+    found = {
+        "documents": index.documents,
+        "sequences": index.sequences,
+        "tokens": index.tokens,
+        "dtype": str(index.dtype),
+        "bin_bytes": bin_path(prefix).stat().st_size,
+    }
+    for key, value in found.items():
+        manifest.require_recorded(manifest_path(prefix), recorded, key, value)
 
 
 def _require(prefix: Path, *paths: Path) -> None:

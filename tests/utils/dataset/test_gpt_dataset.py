@@ -1,10 +1,10 @@
 """Which data a run reads, in which order, how often, and what is refused; through megatron-core's own GPTDataset."""
 
-import json
 import re
 
 import numpy as np
 import pytest
+from manifests import write_manifest
 
 from utils.dataset.gpt_dataset import (
     build_train_dataset,
@@ -15,7 +15,7 @@ from utils.dataset.gpt_dataset import (
     micro_batches,
     tokens_needed,
 )
-from utils.dataset.indexed import MANIFEST_KEYS, MANIFEST_VERSION, bin_path, idx_path, manifest_path, write_index
+from utils.dataset.indexed import bin_path, idx_path, write_index
 from utils.dataset.place import text_paths
 from utils.errors import DataError
 from utils.settings.config import load
@@ -281,13 +281,30 @@ def test_half_a_pair_is_no_data(prefix, missing):
         describe(prefix)
 
 
-@pytest.mark.parametrize("key", ["tokens", "documents", "bin_sha256", "idx_sha256"])
+LIES = {
+    "tokens": 81,
+    "documents": 81,
+    "sequences": 81,
+    "bin_bytes": 81,
+    "dtype": "int16",
+    "bin_sha256": "0" * 64,
+    "idx_sha256": "0" * 64,
+    "eod_token_id": 79,
+}
+
+
+@pytest.mark.parametrize("key", LIES)
 def test_a_manifest_that_was_written_for_other_files_is_an_error(prefix, key):
     true = describe(prefix)
     assert (true["tokens"], true["documents"]) == (80, 10)
-    manifest = dict.fromkeys(MANIFEST_KEYS, 0) | {"format_version": MANIFEST_VERSION} | true
-    manifest_path(prefix).write_text(json.dumps(manifest))
+    manifest = write_manifest(prefix)
     assert describe(prefix) == manifest
-    manifest_path(prefix).write_text(json.dumps(manifest | {key: 81 if key in ("tokens", "documents") else "0" * 64}))
-    with pytest.raises(DataError, match=f"text.json: {key} is .*, the files have {true[key]}; encode the data again"):
+    write_manifest(prefix, **{key: LIES[key]})
+    with pytest.raises(DataError, match=rf"text\.json: {key} is {LIES[key]}, .* {manifest[key]}; .* encode the text"):
+        describe(prefix)
+
+
+def test_a_manifest_of_wrong_types_is_an_error_in_training_too(prefix):
+    write_manifest(prefix, vocab_size="81")
+    with pytest.raises(DataError, match=r"text\.json: got vocab_size '81', wanted a whole number"):
         describe(prefix)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import struct
 import subprocess
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from manifests import write_manifest
 
 from utils.dataset import indexed
 from utils.errors import DataError, UnusableError
@@ -141,8 +141,7 @@ def test_a_file_in_place_of_a_prefix_is_explained(prefix: Path) -> None:
 
 
 def test_manifest_comes_back_as_written(prefix: Path) -> None:
-    manifest = {**dict.fromkeys(indexed.MANIFEST_KEYS, 3), "format_version": 1, "later_key": "kept"}
-    indexed.manifest_path(prefix).write_text(json.dumps(manifest))
+    manifest = write_manifest(prefix, later_key="kept")
     assert indexed.load_manifest(prefix) == manifest
 
 

@@ -1,0 +1,156 @@
+"""Validator of manifests: the fields that `data.encode` writes beside a pair, their types, and agreement among them.
+
+Every reader of a manifest goes through it (`utils.dataset.indexed.load_manifest`). `require_recorded` compares a
+manifest with the files of its pair.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from utils.errors import DataError, quoted, shortened
+
+MANIFEST_VERSION = 1
+ENGINES = ("hf", "gigatoken")
+LIBRARIES = ("numpy", "tokenizers", "transformers")
+"""Libraries whose versions every manifest records."""
+AGAIN = "encode the text again with python -m data.encode"
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return the content of a manifest; raise DataError for one that is damaged, incomplete or contradicts itself."""
+    try:
+        manifest = json.loads(path.read_text(encoding="utf8"))
+    except RecursionError as error:
+        raise DataError(f"{path}: is nested too deeply to be a manifest; {AGAIN}") from error
+    except ValueError as error:
+        raise DataError(f"{path}: is not JSON ({error}); {AGAIN}") from error
+    version = manifest.get("format_version") if isinstance(manifest, dict) else None
+    if type(version) is not int or version != MANIFEST_VERSION:
+        raise DataError(f"{path}: got format_version {quoted(version)}, wanted {MANIFEST_VERSION}; {AGAIN}")
+    missing = [key for key in MANIFEST_KEYS if key not in manifest]
+    if missing:
+        raise DataError(f"{path}: lacks {', '.join(missing)}; {AGAIN}")
+    for key, (is_valid, wanted) in (_FIELDS | _OPTIONAL_FIELDS).items():
+        if key in manifest and not is_valid(manifest[key]):
+            raise DataError(f"{path}: got {key} {quoted(manifest[key])}, wanted {wanted}; {AGAIN}")
+    _require_agreement(path, manifest)
+    return dict(manifest)
+
+
+def require_recorded(path: Path, manifest: dict[str, Any], key: str, value: Any, has: str = "the files have") -> None:
+    """Raise DataError if the manifest at `path` records another value than its pair, tokenizer or input has."""
+    if manifest[key] != value:
+        raise DataError(
+            f"{path}: {key} is {shortened(str(manifest[key]))}, {has} {value}; they changed, or the manifest belongs "
+            f"to another pair: {AGAIN}"
+        )
+
+
+def _require_agreement(path: Path, manifest: dict[str, Any]) -> None:
+    """Raise DataError if a field follows from others and has another value."""
+    source = manifest["input"]
+    engine = (manifest.get("engine") or {}).get("name")
+    followed = {
+        "eod_token_id": (manifest["eod_token_id"] < manifest["vocab_size"], f"vocab_size {manifest['vocab_size']:,}"),
+        "bytes_of_text": (
+            (source is None) == (manifest["bytes_of_text"] is None)
+            # JSON needs at least the bytes of the text
+            and (source is None or manifest["bytes_of_text"] <= source["bytes"]),
+            f"the input {quoted(source)}",
+        ),
+        "versions": (("gigatoken" in manifest["versions"]) == (engine == "gigatoken"), f"engine {engine}"),
+    }
+    for key, (agrees, other) in followed.items():
+        if not agrees:
+            raise DataError(f"{path}: {key} {quoted(manifest[key])} does not agree with {other}; {AGAIN}")
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 1 << 63  # True is an int too
+
+
+def _is_digest(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
+
+
+def _is_file(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get("name"), str)
+        and _is_digest(value.get("sha256"))
+        and _is_number(value.get("bytes"))
+    )
+
+
+def _is_input(value: Any) -> bool:
+    if value is None:
+        return True
+    if not _is_file(value):
+        return False
+    if "files" not in value:
+        return True
+    files = value["files"]
+    if not isinstance(files, list) or not all(map(_is_file, files)):
+        return False
+    digest = hashlib.sha256("".join(file["sha256"] + "\n" for file in files).encode("ascii")).hexdigest()
+    return bool(sum(file["bytes"] for file in files) == value["bytes"] and digest == value["sha256"])
+
+
+def _is_tokenizer(value: Any) -> bool:
+    return isinstance(value, dict) and _is_digest(value.get("sha256")) and isinstance(value.get("class", ""), str)
+
+
+def _is_engine(value: Any) -> bool:
+    return value is None or (
+        isinstance(value, dict) and value.get("name") in ENGINES and _is_number(value.get("documents_by_reference", 0))
+    )
+
+
+def _is_versions(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and set(LIBRARIES) <= set(value)
+        and all(isinstance(version, str) and re.fullmatch(r"\d[\w.+!-]{0,63}", version) for version in value.values())
+    )
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+_DTYPES = ("uint8", "int8", "int16", "int32", "int64", "uint16")
+_NUMBER = (_is_number, "a whole number from 0")
+_UNKNOWN_NUMBER = (lambda value: value is None or _is_number(value), "a whole number from 0, or null")
+_DIGEST = (_is_digest, "64 hexadecimal digits")
+_FILE = "name, sha256 and bytes of a file"
+_Field = tuple[Callable[[Any], bool], str]
+_FIELDS: dict[str, _Field] = {
+    "format_version": _NUMBER,
+    "documents": _NUMBER,
+    "sequences": _NUMBER,
+    "tokens": (lambda value: _is_number(value) and value > 0, "a whole number from 1"),
+    "bytes_of_text": _UNKNOWN_NUMBER,
+    "dtype": (lambda value: value in _DTYPES, "an integer type of Megatron"),
+    "vocab_size": _NUMBER,
+    "eod_token_id": _NUMBER,
+    "append_eod": (lambda value: value is True, "true: each document ends with eod_token_id"),
+    "tokenizer": (_is_tokenizer, "an object with class and sha256"),
+    "input": (_is_input, f"{_FILE}, of several files the list `files` and its sum and digest, or null"),
+    "bin_sha256": _DIGEST,
+    "idx_sha256": _DIGEST,
+    "bin_bytes": _NUMBER,
+    "versions": (_is_versions, f"the versions of {', '.join(LIBRARIES)}"),
+}
+_OPTIONAL_FIELDS: dict[str, _Field] = {
+    "engine": (_is_engine, f"an object with the name {' or '.join(ENGINES)}, or null"),
+    "bad_lines": _UNKNOWN_NUMBER,
+    **dict.fromkeys(("source", "cleaning", "tokenizer_source"), (_is_object, "an object")),
+}
+"""Fields that older manifests lack, and those that data.prepare adds."""
+MANIFEST_KEYS = tuple(_FIELDS)
