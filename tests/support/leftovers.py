@@ -7,6 +7,7 @@ of the machine are not blamed.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import re
 import shutil
@@ -23,8 +24,8 @@ from utils.settings.config import ROOT
 
 MARK = "TPRIMAT_TEST_RUN"
 """Environment variable that every process of the run inherits."""
-LIMIT_SECONDS = 15.0
-"""Processes that were asked to end may take so long."""
+LIMIT_SECONDS = 5.0
+"""Time for processes to end and to clean up."""
 CACHES = re.compile(r"torchinductor_.*|\.pytest_cache|\.ruff_cache|\.mypy_cache|__pycache__|\.git|\.venv.*")
 """Names of caches that a program keeps on purpose."""
 HOME_FOLDERS = (".triton", ".nv", ".keras", ".tprimat", ".cache/huggingface", ".cache/torch", ".cache/tprimat")
@@ -55,9 +56,10 @@ class Leftovers:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Compare and clean up; a run that left something has failed."""
-        self._left = [f"process: {line}" for line in self._processes()]
-        self._left += [f"temporary file: {path}" for path in _entries(self._temporary)]
-        self._left += sorted(str(path) for path in set(_files()) - self._before)
+        deadline = time.monotonic() + LIMIT_SECONDS
+        while (left := self._found()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        self._left = left
         shutil.rmtree(self._temporary, ignore_errors=True)
         if self._left and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -69,11 +71,17 @@ class Leftovers:
             for line in self._left:
                 terminalreporter.line(line)
 
-    def _processes(self) -> list[str]:
-        deadline = time.monotonic() + LIMIT_SECONDS
-        while (found := list(_marked(self._mark))) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        return found
+    def _found(self) -> list[str]:
+        return [
+            *(f"process: {line}" for line in _marked(self._mark)),
+            *(f"temporary file: {path}" for path in _entries(self._temporary) if str(path) != _sockets()),
+            *sorted(str(path) for path in set(_files()) - self._before),
+        ]
+
+
+def _sockets() -> str | None:
+    """Return the folder that multiprocessing removes when this process ends."""
+    return multiprocessing.current_process()._config.get("tempdir")
 
 
 def _marked(mark: str) -> Iterator[str]:
