@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.leftovers import pytest_configure  # noqa: F401, a hook of pytest
+
 PR_SET_CHILD_SUBREAPER = 36
 """prctl(2)."""
 

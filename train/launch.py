@@ -12,11 +12,12 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from train.job import nodes, processes
 from train.job.job import Job, log_path, remove_leftovers, reserve, utc_now
-from train.job.outcome import Attempt, exit_code, finalize_result, settle
-from train.job.supervise import run
+from train.job.outcome import Attempt, exit_code, settle
+from train.job.supervise import Ending, run
 from train.machine import job_processes
 from train.nemo import interpreter as nemo_python
 from train.preflight import job_checks
@@ -53,10 +54,11 @@ def main() -> int:
     """Run the job named on the command line."""
     options = _arguments()
     try:
-        job, identity, values = _plan(options)
+        job, manifest, values = _plan(options)
     except (ConfigError, DataError, HardwareError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    identity = job.identity(manifest["bin_sha256"])
     if not job.config.force and has_result(job, identity):  # every node sees the same
         print(f"{job.name}: has an ok result of the same settings, data, code and machine; FORCE=1 runs it again")
         return 0
@@ -74,7 +76,7 @@ def main() -> int:
         except (footprint.FootprintError, ForeignFileError, OSError) as error:
             print(f"error: {job.result_path.parent}: {error}; make room or name another OUTPUT_DIR", file=sys.stderr)
             return 2
-        code = _lead(attempt, environment, stop)
+        code = _lead(attempt, manifest, environment, stop)
         job_checks.record(job.result_path, job.config, *before, is_interrupted=bool(stop))
         return code
 
@@ -89,7 +91,7 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_intermixed_args()
 
 
-def _plan(options: argparse.Namespace) -> tuple[Job, str, dict[str, Value]]:
+def _plan(options: argparse.Namespace) -> tuple[Job, dict[str, Any], dict[str, Value]]:
     for key, name, known in (("framework", options.framework, AVAILABLE_FRAMEWORKS), ("model", options.model, MODELS)):
         if name not in known:
             raise ConfigError(f"{key}: got {name!r}, allowed: {', '.join(known)}")
@@ -104,7 +106,7 @@ def _plan(options: argparse.Namespace) -> tuple[Job, str, dict[str, Value]]:
     if job.framework == "prim":
         prim_config.plan_of(job, prim_install.DEFAULT_GPU, log_path(job))
     _python(job)  # before anything is started
-    return job, job.identity(manifest["bin_sha256"]), values
+    return job, manifest, values
 
 
 def _begin(job: Job, identity: str, settings: Sequence[str]) -> Attempt:
@@ -124,22 +126,41 @@ def _has_files(job: Job) -> bool:
     return any(any(folder.glob(f"{log.stem}[._]*")) for folder in (log.parent, log.parent.with_name("profiles")))
 
 
-def _lead(attempt: Attempt, environment: Mapping[str, str], stop: processes.StopRequest) -> int:
+def _lead(
+    attempt: Attempt, manifest: Mapping[str, Any], environment: Mapping[str, str], stop: processes.StopRequest
+) -> int:
     """Run the ranks of this node, which is the only one or number 0, and finalize the result of the job."""
     job = attempt.job
-    if job.config.nodes == 1:
-        return settle(attempt, run(job, shlex.split(attempt.command), environment, stop))
     try:
-        meeting = nodes.gather(job, attempt.identity, job.config.start_timeout_seconds, stop)
-        ending = run(job, shlex.split(attempt.command), {**environment, **nodes.environment(job, meeting)}, stop)
-        return settle(attempt, nodes.collect_endings(job, meeting, ending, stop))
-    except nodes.NodesError as error:
+        ending = _run_ranks(attempt, environment, stop)
+        if ending.exit_code == 0 and not stop:
+            ending.data_error = _changed_data(job, manifest)
+        return exit_code(ending, settle(attempt, ending))
+    except (nodes.NodesError, OSError) as error:
         remove_leftovers(job.result_path)
-        finalize_result(attempt, attempt.empty_result("failed", str(error)))
-        print(f"{job.name}: failed: {error}", file=sys.stderr)
+        settle(attempt, attempt.empty_result("failed", str(error)))
         return stop.exit_code(otherwise=1)
     finally:
         nodes.close(job)
+
+
+def _run_ranks(attempt: Attempt, environment: Mapping[str, str], stop: processes.StopRequest) -> Ending:
+    """Run the ranks of this node, and wait for the endings of the other nodes."""
+    job, command = attempt.job, shlex.split(attempt.command)
+    if job.config.nodes == 1:
+        return run(job, command, environment, stop)
+    meeting = nodes.gather(job, attempt.identity, job.config.start_timeout_seconds, stop)
+    ending = run(job, command, {**environment, **nodes.environment(job, meeting)}, stop)
+    return nodes.collect_endings(job, meeting, ending, stop)
+
+
+def _changed_data(job: Job, manifest: Mapping[str, Any]) -> str | None:
+    """Return why the data are not those that the job began with, None if they are: a result names data by digest."""
+    try:
+        now = describe(data_prefix(job.config, job.model), job.config.data_dir, is_recorded=False)
+    except DataError as error:
+        return f"the data were deleted or damaged while the job ran: {error}"
+    return None if now == manifest else "the data were replaced while the job ran"
 
 
 def _follow(
@@ -148,11 +169,11 @@ def _follow(
     """Run the ranks of a node other than 0; node 0 finalizes the result."""
     try:
         meeting = nodes.join(job, identity, job.config.start_timeout_seconds, stop)
+        job = job.numbered(meeting.attempt)
+        ending = run(job, _command(job, settings), {**environment, **nodes.environment(job, meeting)}, stop)
     except (nodes.NodesError, OSError) as error:
         print(f"{job.name}: node {job.config.node_rank}: {error}", file=sys.stderr)
         return stop.exit_code(otherwise=1)
-    job = job.numbered(meeting.attempt)
-    ending = run(job, _command(job, settings), {**environment, **nodes.environment(job, meeting)}, stop)
     nodes.report_ending(job, meeting, ending)
     if ending.overdue is not None and ending.stopped_by is None:
         print(f"{job.name}: node {job.config.node_rank}: timeout: {ending.overdue}", file=sys.stderr)

@@ -10,7 +10,7 @@ import argparse
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from train.job import processes
 from train.nemo.interpreter import without_nemo_if_missing
@@ -49,8 +49,8 @@ def main() -> int:
         if matrices[0].config.node_rank > 0:
             with processes.stop_request() as stop:
                 return run_on_other_node(matrices, stop)
-        with footprint.lock(output), processes.stop_request() as stop:
-            return _run_all(matrices, stop, is_compared=options.compare)
+        with footprint.lock(output) as is_locked, processes.stop_request() as stop:
+            return _run_all(matrices, stop, is_locked, is_compared=options.compare)
     except (ConfigError, DataError, HardwareError) as error:
         print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT
@@ -65,14 +65,19 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_intermixed_args()
 
 
-def _run_all(matrices: Sequence[plan.Matrix], stop: processes.StopRequest, *, is_compared: bool) -> int:
-    """Run every matrix, then the comparison of their results; return the first exit code that is not 0."""
+def _run_all(
+    matrices: Sequence[plan.Matrix], stop: processes.StopRequest, is_locked: Callable[[], bool], *, is_compared: bool
+) -> int:
+    """Run every matrix, then the comparison of their results; return the first exit code that is not 0.
+
+    `is_locked` checks that OUTPUT_DIR is still there and still this process's.
+    """
     processes.adopt_orphans()
     codes = []
     for matrix in matrices:
         if len(matrices) > 1:
             print(f"=== METHOD={matrix.config.method}, results in {matrix.config.results_dir}", flush=True)
-        code, is_under_way = _run(matrix, stop)
+        code, is_under_way = _run(matrix, stop, is_locked)
         codes.append(code)
         if stop or not is_under_way:
             return code
@@ -81,8 +86,8 @@ def _run_all(matrices: Sequence[plan.Matrix], stop: processes.StopRequest, *, is
     return stop.exit_code(otherwise=next((code for code in codes if code), 0))
 
 
-def _run(matrix: plan.Matrix, stop: processes.StopRequest) -> tuple[int, bool]:
-    """Prepare the data, run the jobs and validate them; return the exit code, and whether the jobs were reached."""
+def _run(matrix: plan.Matrix, stop: processes.StopRequest, is_locked: Callable[[], bool]) -> tuple[int, bool]:
+    """Prepare the data, run the jobs and validate them; return the exit code, and whether to go on after it."""
     if code := _script(["shell/data.sh", *matrix.arguments], "data", stop, plan.environment(matrix)):
         return code, False
     digests = plan.data_digests(matrix.config)
@@ -95,6 +100,9 @@ def _run(matrix: plan.Matrix, stop: processes.StopRequest) -> tuple[int, bool]:
             if stop:
                 break
             run_job(matrix, job, digests[job.job.model], view, status, stop)
+            if not is_locked():
+                view.print(f"error: OUTPUT_DIR={matrix.config.output_dir} was deleted, renamed or replaced; no job is started")
+                return 1, False
         state.state = state.phase = "interrupted" if stop else "finished"
         status.write()
     return validate(state, stop), True

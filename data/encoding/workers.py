@@ -12,15 +12,17 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
 from multiprocessing import forkserver
+from multiprocessing.util import get_temp_dir
 from pathlib import Path
 from typing import TypeVar
 
+from data.encoding import server
 from data.engines.fast import VARIABLE
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
 
-PRELOAD = ("data.encoding.worker", "data.engines.fast", "tokenizers")
+PRELOAD = ("data.encoding.server", "data.encoding.worker", "data.engines.fast", "tokenizers")
 """Modules that the fork server imports once for all workers."""
 PARTS_AHEAD = 3
 """Parts submitted per worker whose results are not yet consumed; this bounds the memory."""
@@ -86,7 +88,9 @@ def start_workers(tokenizer: Path, engine: str) -> None:
     multiprocessing.get_context("forkserver").set_forkserver_preload(["__main__", *PRELOAD])
     if engine != "hf":
         os.environ[VARIABLE] = str(tokenizer / "tokenizer.json")  # for the server only
+    os.environ[server.SOCKETS] = get_temp_dir()
     try:
         forkserver.ensure_running()
     finally:
         os.environ.pop(VARIABLE, None)
+        del os.environ[server.SOCKETS]

@@ -16,7 +16,7 @@ BAD_INPUT = {
     "unknown model": (["MODEL=gpt"], {}, "MODEL=gpt"),
     "unknown platform": (["PLATFORM=tpu"], {}, "tpu"),
     "framework that cannot run here": (["FRAMEWORK=prim"], {}, "FRAMEWORK=prim"),
-    "missing data set": (["DATASET=/nowhere/text.jsonl"], {}, "/nowhere/text.jsonl"),
+    "missing data set": (["DATASET={missing}/text.jsonl"], {}, "{missing}/text.jsonl"),
     "hf with tensor parallelism": (["TP=2"], {}, "TP=2"),
     "output folder that cannot be written": (["OUTPUT_DIR=/proc/nowhere"], {}, "OUTPUT_DIR=/proc/nowhere"),
     "data folder that cannot be written": (["DATA_DIR=/proc/nowhere"], {}, "DATA_DIR=/proc/nowhere"),
@@ -28,7 +28,8 @@ BAD_INPUT = {
 @pytest.mark.parametrize("fault", BAD_INPUT)
 def test_bad_input_ends_the_whole_road_with_2_and_one_line(fault, tmp_path):
     settings, environment, named = BAD_INPUT[fault]
-    output = tmp_path / "output"
+    output, missing = tmp_path / "output", tmp_path / "missing"
+    settings, named = [setting.format(missing=missing) for setting in settings], named.format(missing=missing)
     ran = subprocess.run(
         [ROOT / "shell" / "run_train.sh", f"OUTPUT_DIR={output}", f"DATA_DIR={tmp_path / 'data'}", *settings],
         env={**os.environ, **environment},

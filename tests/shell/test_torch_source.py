@@ -117,6 +117,6 @@ def test_a_closed_port_and_an_unknown_host_do_not_answer() -> None:
         assert (done.returncode, done.stderr) == (1, "")
 
 
-def test_certificates_that_do_not_exist_are_no_answer(index: str) -> None:
-    done = ask("answers", f"http://{index}/whl/cpu/torch/", PIP_CERT="/no/such/certificates.pem")
+def test_certificates_that_do_not_exist_are_no_answer(index: str, tmp_path: Path) -> None:
+    done = ask("answers", f"http://{index}/whl/cpu/torch/", PIP_CERT=str(tmp_path / "missing.pem"))
     assert (done.returncode, done.stderr) == (1, "")

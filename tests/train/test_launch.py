@@ -89,8 +89,8 @@ BAD_INPUT = {
     "micro batch of 0": (["MBS=0"], "MBS=0"),
     "global batch that does not divide": (["GBS=7"], "GBS=7"),
     "gradient accumulation that disagrees": (["GA=9"], "GA=9"),
-    "data set that is not there": (["DATASET=/nowhere/text"], "/nowhere/text"),
-    "text that is not there": (["DATASET=/nowhere/text.jsonl"], "/nowhere/text.jsonl"),
+    "data set that is not there": (["DATASET={missing}/text"], "{missing}/text"),
+    "text that is not there": (["DATASET={missing}/text.jsonl"], "{missing}/text.jsonl"),
     "hub data set, not fetched yet": (["DATASET=c4"], "c4_llama_"),
     "context parallelism without TE": (["CP=2", "CPU_RANKS=2"], "CP=2"),
     "hf with tensor parallelism": (["TP=2", "CPU_RANKS=2"], "TP=2"),
@@ -100,8 +100,10 @@ BAD_INPUT = {
 
 
 @pytest.mark.parametrize("fault", BAD_INPUT)
-def test_bad_input_ends_with_2_and_one_line_and_writes_nothing(fault, finished, prefix):
+def test_bad_input_ends_with_2_and_one_line_and_writes_nothing(fault, finished, prefix, tmp_path):
     settings, named = BAD_INPUT[fault]
+    missing = tmp_path / "missing"
+    settings, named = [setting.format(missing=missing) for setting in settings], named.format(missing=missing)
     before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
     framework = "mega" if "CP=2" in settings else "hf"
     ran = launch(framework, "llama", finished, prefix, *settings)

@@ -181,11 +181,11 @@ def test_state_of_a_job_that_slurm_has_forgotten_is_gone(stand_in) -> None:
     assert slurm_queue.entries(["5"])["5"].state == "GONE"
 
 
-def test_what_slurm_says_against_it_is_in_the_message(stand_in, monkeypatch) -> None:
+def test_what_slurm_says_against_it_is_in_the_message(stand_in, monkeypatch, tmp_path) -> None:
     stand_in("sbatch", "echo 'sbatch: error: invalid partition specified: x' >&2; exit 1")
     with pytest.raises(SlurmError, match="sbatch: exit code 1: sbatch: error: invalid partition specified: x"):
         slurm_queue.submit("")
-    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("PATH", str(tmp_path / "missing"))
     with pytest.raises(SlurmError, match="squeue: not on PATH; run this where Slurm's commands are"):
         slurm_queue.entries(["1"])
 

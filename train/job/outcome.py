@@ -13,6 +13,7 @@ from pathlib import Path
 from signal import Signals
 from typing import Any
 
+from train.job import disk
 from train.job.job import Job, log_path, release_reserve, remove_leftovers
 from train.job.processes import SIGNAL_EXIT_CODE, TIMEOUT_EXIT_CODE, how_ended
 from train.job.rank_output import progress
@@ -62,14 +63,18 @@ def finalize_result(attempt: Attempt, account: dict[str, Any] | Ending | Launche
     | ... overdue (watchdog) | timeout | timeout | timeout |
     | ... a rank crashed (CRASHES) | failed; oom if memory ran out | the same | the same; oom, nan stay |
     | ... another node failed, or the exit code is not 0 | failed | failed | its reason and the nodes'; oom, nan stay |
+    | ... the log or the data are not those of the start | failed | failed | stays |
     | ... exit code 0, nothing else known | failed | stays | stays |
     | `LauncherEnd` of the matrix | failed | stays | stays |
     | `LauncherEnd` of Slurm | status by Slurm's state | stays | where Slurm ended the job: its cause, then the reason |
 
     A launcher that could start no rank gives a `dict` too. Measurements that are in the file stay in it. A
     `LauncherEnd` keeps the result of an earlier attempt among the superseded ones. Raises OSError where the disk
-    refuses and ResultError for a damaged file.
+    refuses and ResultError for a damaged file, or if OUTPUT_DIR is gone, which is not made anew.
     """
+    output = attempt.job.config.output_dir
+    if not output.is_dir():
+        raise store.ResultError(f"OUTPUT_DIR={output} was deleted or renamed while the job ran")
     if isinstance(account, dict):
         return _finalize_rank(attempt.job.result_path, account)
     if isinstance(account, LauncherEnd):
@@ -77,13 +82,25 @@ def finalize_result(attempt: Attempt, account: dict[str, Any] | Ending | Launche
     return _finalize_ranks(attempt, account)
 
 
-def settle(attempt: Attempt, ending: Ending) -> int:
-    """Finalize the result of a job whose ranks have ended, print it on stderr unless it is ok, return the exit code."""
-    finalize_result(attempt, ending)
-    result = store.read(attempt.job.result_path)
-    if result["status"] != "ok":
-        print(f"{attempt.job.name}: {result['status']}: {result['reason']}", file=sys.stderr)
-    return exit_code(ending, result["status"])
+def settle(attempt: Attempt, account: dict[str, Any] | Ending) -> str:
+    """Finalize the result of a job and return its status, which is printed with the reason on stderr unless it is ok.
+
+    A result that cannot be written is a failed job.
+    """
+    try:
+        finalize_result(attempt, account)
+        result = store.read(attempt.job.result_path)
+        status, reason = str(result["status"]), result["reason"]
+    except (OSError, store.ResultError) as error:
+        status, reason = "failed", f"no result could be written: {why_unwritten(attempt.job, error)}"
+    if status != "ok":
+        print(f"{attempt.job.name}: {status}: {reason}", file=sys.stderr)
+    return status
+
+
+def why_unwritten(job: Job, error: OSError | store.ResultError) -> str:
+    """Return why the result of a job could not be written."""
+    return disk.reason(error, [job.config.results_dir]) or str(error)
 
 
 def exit_code(ending: Ending, status: str) -> int:
@@ -173,6 +190,8 @@ def _verdict(ending: Ending, written: dict[str, Any] | None) -> tuple[str, str] 
         return "failed", f"{_how(ending)} {_where(ending)} and left no result{last_lines}"
     if status == "ok" and ending.exit_code != 0:
         return "failed", f"the result was complete, then {_how(ending)}{last_lines}"
+    if status == "ok" and (ending.data_error or ending.log_error):
+        return "failed", f"the result was complete, but {ending.data_error or 'not its log'}"
     if ending.nodes and written:
         before = "the result was complete, then " if status == "ok" else f"{written['reason'].strip()}\n"
         return "failed", before + "; ".join(ending.nodes)

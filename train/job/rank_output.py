@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 from signal import Signals
 from typing import TextIO
 
+from train.job import disk
 from utils.results.raw_samples import is_raw
 from utils.results.step_line import Step, parse_step
 
@@ -89,6 +91,7 @@ class RankOutput(RankReader):
 
     def __init__(self, log_path: Path) -> None:
         super().__init__()
+        self._path = log_path
         self.log_error: str | None = None
         self._log: TextIO | None = log_path.open("w", encoding="utf8")
         self._terminal: TextIO | None = sys.stdout
@@ -101,10 +104,18 @@ class RankOutput(RankReader):
         super().take(line)
 
     def close(self) -> None:
-        """Close the log."""
+        """Close the log and check that it is still where it was opened."""
         if self._log is not None:
+            if not self._is_in_place(self._log):
+                self.log_error = f"{self._path} was deleted, moved or replaced while the job ran"
             self._log.close()
             self._log = None
+
+    def _is_in_place(self, log: TextIO) -> bool:
+        try:
+            return os.path.samestat(os.fstat(log.fileno()), self._path.stat())
+        except OSError:
+            return False
 
     def _keep(self, line: str) -> None:
         if self._log is not None:
@@ -112,7 +123,7 @@ class RankOutput(RankReader):
                 self._log.write(line)
                 self._log.flush()
             except OSError as error:
-                self.log_error, self._log = str(error), None
+                self.log_error, self._log = disk.reason(error, [self._path.parent]) or str(error), None
 
     def show(self, line: str) -> None:
         """Print a line."""

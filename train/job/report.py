@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import traceback
+from collections.abc import Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from train.job import disk
 from train.job.job import Job, utc_now
 from train.job.outcome import Attempt, advice_of, finalize_result
 from train.job.recorder import Device, NonFiniteError, Samples, StepRecorder
@@ -74,7 +78,8 @@ class JobReport:
 
     def classified(self, error: BaseException) -> tuple[str, str]:
         """Return status and reason of the error that ended the training."""
-        return classify(error)
+        config = self.job.config
+        return classify(error, [config.results_dir, config.data_dir, Path(os.environ.get("TMPDIR", "/tmp"))])
 
     def _check_complete(self) -> None:
         steps, wanted = self.recorder.samples.steps if self.recorder else [], self.job.config.train_iterations
@@ -157,8 +162,8 @@ def memory_at(device: Device | None) -> str:
     return f"{device.allocated_gb():.1f} GB were in use, {device.peak_allocated_gb():.1f} GB at the most{held}"
 
 
-def classify(error: BaseException) -> tuple[str, str]:
-    """Return status and reason of the error that ended a training."""
+def classify(error: BaseException, folders: Sequence[Path]) -> tuple[str, str]:
+    """Return status and reason of the error that ended a training, which writes into `folders`."""
     lines = "".join(traceback.format_exception(error)).strip().splitlines()
     reason = "\n".join(lines[-REASON_LINES:])
     text = str(error).lower()
@@ -167,7 +172,7 @@ def classify(error: BaseException) -> tuple[str, str]:
     out_of_memory = "out of memory" in text or "can't allocate memory" in text
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or out_of_memory:
         return "oom", reason
-    return "failed", reason
+    return "failed", disk.reason(error, folders) or reason
 
 
 def _finite(value: float) -> float | None:

@@ -19,7 +19,7 @@ from signal import Signals
 
 import psutil
 
-from train.job import processes
+from train.job import processes, temporary
 from train.job.job import Job, log_path
 from train.job.rank_output import OutputReader, RankOutput, RemoteLog
 from utils.results.step_line import Step
@@ -56,17 +56,25 @@ class Ending:
     """Processes that the kernel ended on the whole machine meanwhile because memory ran out."""
     log_error: str | None = None
     """Why the log is incomplete; None if it is complete."""
+    data_error: str | None = None
+    """Why the data are not those that the job began with; None if they are, or if the job did not end well."""
     nodes: list[str] = field(default_factory=list)
     """One sentence for each other node that did not end well."""
 
 
 def run(job: Job, command: Sequence[str], environment: Mapping[str, str], stop: processes.StopRequest) -> Ending:
-    """Run the command until it exits or times out; none of its processes is left when this returns.
+    """Run the command until it exits or times out; none of its processes and temporary files is left afterwards.
 
-    The logs of the other nodes are read too: the steps may be printed in one of them.
+    The logs of the other nodes are read too: the steps may be printed in one of them. Raises OSError if the log or the
+    temporary folder cannot be made.
     """
-    config = job.config
     processes.adopt_orphans()
+    with temporary.job_folder() as folder:
+        return _run(job, command, {**environment, "TMPDIR": str(folder)}, stop)
+
+
+def _run(job: Job, command: Sequence[str], environment: Mapping[str, str], stop: processes.StopRequest) -> Ending:
+    config = job.config
     oom_kills = kernel_oom_kills()
     output = RankOutput(log_path(job))
     elsewhere = [log_path(job, node) for node in range(config.nodes) if node != config.node_rank]

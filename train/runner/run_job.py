@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from train.job import processes
+from train.job import processes, temporary
 from train.job.job import Job, log_path, remove_leftovers, utc_now
-from train.job.outcome import Attempt, LauncherEnd, finalize_result, stamp
+from train.job.outcome import Attempt, LauncherEnd, finalize_result, stamp, why_unwritten
 from train.job.rank_output import OutputReader, progress
 from train.job.supervise import GRACE_SECONDS
 from train.runner import plan
@@ -54,13 +54,15 @@ def run_job(
         before, output = stamp(job.result_path), LauncherOutput(state)
         exit_code = run_launcher(matrix, job, output.take, stop, partial(_refresh, output, view, status))
         after = stamp(job.result_path)
+        temporary.remove_left_behind()  # of a launcher that was killed
         _show_warnings(output, view)
         try:
             if exit_code != 0:
                 finalize_result(attempt, LauncherEnd(before, _reason(exit_code, output, stop)))
             conclude(state, SKIPPED if exit_code == 0 and after == before else None)
         except (OSError, store.ResultError) as error:  # no room even for a failure; the next job may have some
-            _conclude_without_result(state, f"no result could be written: {error}; " + "; ".join(output.last_lines))
+            why = f"no result could be written: {why_unwritten(job, error)}"
+            _conclude_without_result(state, "; ".join([why, *output.last_lines]))
     view.job_ended(state)
     status.write()
 

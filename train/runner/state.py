@@ -213,8 +213,10 @@ class StatusFile:
             self.write()
 
     def write(self) -> None:
-        """Write it now."""
+        """Write it now, unless its folder was deleted."""
         self._written_at = time.monotonic()
+        if not self._path.parent.is_dir():
+            return
         try:
             write_json(self._state.as_dict(), self._path, is_ours=is_status)
         except (OSError, ForeignFileError) as error:

@@ -15,7 +15,7 @@ import platform
 import pwd
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -100,9 +100,10 @@ def read_file(directory: int, name: str, largest_bytes: int | None = None) -> by
 
 
 @contextmanager
-def lock(folder: Path) -> Iterator[None]:
+def lock(folder: Path) -> Iterator[Callable[[], bool]]:
     """Create, mark and lock `folder` as OUTPUT_DIR until the block ends or the process dies.
 
+    Yields a function that returns False once `folder` is not that folder any more: deleted, renamed or replaced.
     Programs that the block starts do not inherit the lock (flock). Raises FootprintError if another process holds it,
     and as `mark`.
     """
@@ -112,9 +113,16 @@ def lock(folder: Path) -> Iterator[None]:
         with locked(directory, str(folder)) as descriptor:
             assert descriptor is not None  # it is created if it is missing
             _sign(descriptor, str(folder))
-            yield
+            yield lambda: _is_in_place(descriptor, folder / LOCK)
     finally:
         os.close(directory)
+
+
+def _is_in_place(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    except OSError:
+        return False
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,23 +106,34 @@ def test_parts_are_taken_as_results_are_and_not_all_at_once() -> None:
     assert len(taken) <= 5 + 2 * workers.PARTS_AHEAD
 
 
-def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """A temporary folder with a short path, for sockets."""
+    with tempfile.TemporaryDirectory(prefix="t") as folder:
+        yield Path(folder)
+
+
+def test_workers_and_the_folder_of_their_server_go_when_their_parent_is_killed(tmp_path: Path, temporary: Path) -> None:
     code = (
         "import sys; sys.path[:0] = ['tests/data/encoding']; from test_workers import sleep_long\n"
-        "from data.encoding.workers import in_order\n"
-        "if __name__ == '__main__': list(in_order(sleep_long, [sys.argv[1]] * 2, 2))\n"
+        "from pathlib import Path; from data.encoding.workers import in_order, start_workers\n"
+        "if __name__ == '__main__':\n"
+        "    start_workers(Path('unused'), 'hf')\n"
+        "    list(in_order(sleep_long, [sys.argv[1]] * 2, 2))\n"
     )
     script = tmp_path / "parent.py"
     script.write_text(code)
     (tmp_path / "pids").mkdir()
-    parent = subprocess.Popen(
-        [sys.executable, str(script), str(tmp_path / "pids")], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}
-    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)}
+    parent = subprocess.Popen([sys.executable, str(script), str(tmp_path / "pids")], cwd=ROOT, env=environment)
     deadline = time.monotonic() + PATIENCE_SECONDS
     while len(list((tmp_path / "pids").iterdir())) < 2 and time.monotonic() < deadline:
         time.sleep(0.05)
     pids = [int(path.name) for path in (tmp_path / "pids").iterdir()]
-    assert len(pids) == 2
+    assert len(pids) == 2 and list(temporary.iterdir())
     parent.kill()
     parent.wait()
     wait_until_gone(pids)
+    while list(temporary.iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert list(temporary.iterdir()) == []

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 ENGINE, *ARGUMENTS = sys.argv[1:]
-STATE = Path(os.environ.get("STANDIN_STATE", "/nonexistent"))
+STATE = Path(os.environ["STANDIN_STATE"])
 RUN_VALUES = {
     *("--name", "--hostname", "--workdir", "--user", "--device", "--group-add", "--security-opt", "--cap-add", "--ipc"),
     *("--shm-size", "--ulimit", "--mount", "--env", "--network", "--entrypoint", "--memory", "--label"),

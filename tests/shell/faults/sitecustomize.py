@@ -1,6 +1,7 @@
 """Plants one fault into the ranks of a real trainer; Python imports this by itself from a folder on PYTHONPATH.
 
-TPRIMAT_TEST_FAULT is `framework:rank:step:name`; rank may be `all`. The fault strikes when that rank ends that step.
+TPRIMAT_TEST_FAULT is `framework:rank:step:name[:argument]`; rank may be `all`. The fault strikes when that rank ends
+that step.
 """
 
 import ctypes
@@ -8,6 +9,7 @@ import os
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 
@@ -37,6 +39,10 @@ def allocate():
     torch.empty(1 << 50, dtype=torch.uint8)
 
 
+def rename(folder):
+    Path(folder).rename(folder + "_renamed")
+
+
 def segfault():
     ctypes.string_at(0)
 
@@ -57,5 +63,5 @@ def plant(framework, rank, step, strike):
 
 
 if "RANK" in os.environ and os.environ.get("TPRIMAT_TEST_FAULT"):
-    _framework, _rank, _step, _name = os.environ["TPRIMAT_TEST_FAULT"].split(":")
-    plant(_framework, _rank, int(_step), globals()[_name])
+    _framework, _rank, _step, _name, *_arguments = os.environ["TPRIMAT_TEST_FAULT"].split(":")
+    plant(_framework, _rank, int(_step), partial(globals()[_name], *_arguments))

@@ -72,7 +72,7 @@ def test_log_on_a_full_disk_is_given_up_and_said(tmp_path, capsys):
     output._log = open("/dev/full", "w")  # noqa: SIM115, PTH123
     output.take("one\n")
     output.take(STEP.format(3))
-    assert "No space left" in output.log_error
+    assert output.log_error.startswith(f"the disk of {tmp_path} is full (")
     assert output.last_step.number == 3, "the job is watched on"
     assert capsys.readouterr().out.startswith("one\n")
 

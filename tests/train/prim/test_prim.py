@@ -256,7 +256,7 @@ def test_what_a_job_leaves_behind_has_a_name_that_purge_knows(run_job, tmp_path,
 
 
 BAD = {
-    "no Primus": ({"PRIMUS_PATH": "/nowhere"}, "PRIMUS_PATH=/nowhere: no Primus there"),
+    "no Primus": ({"PRIMUS_PATH": "{missing}"}, "PRIMUS_PATH={missing}: no Primus there"),
     "GPUs that Primus would not take": ({"HIP_VISIBLE_DEVICES": "2,3"}, "ROCR_VISIBLE_DEVICES"),
 }
 
@@ -266,16 +266,17 @@ def test_bad_input_ends_with_2_and_one_line_before_anything_is_started(
     name, monkeypatch, tmp_path, prefix, primus, capsys
 ):
     environ, said = BAD[name]
+    missing = tmp_path / "missing"
     pretend(monkeypatch)
     for key, value in {"PRIMUS_PATH": str(primus), **environ}.items():
-        monkeypatch.setenv(key, value)
+        monkeypatch.setenv(key, value.format(missing=missing))
     where = (f"OUTPUT_DIR={tmp_path / 'output'}", f"DATA_DIR={prefix.parent}", f"DATASET={prefix}")
     arguments = ["launch", "--platform", "amd", "--framework", "prim", "--model", "llama", *SHORT, *where]
     monkeypatch.setattr(sys, "argv", arguments)
     assert launcher.main() == 2
     out, err = capsys.readouterr()
     (line,) = err.splitlines()
-    assert out == "" and line.startswith("error: ") and said in line
+    assert out == "" and line.startswith("error: ") and said.format(missing=missing) in line
     assert not list((tmp_path / "output").rglob("*.json"))
 
 

@@ -164,8 +164,8 @@ def test_check_of_a_model_that_primus_has_not_says_what_it_is_compared_with():
 
 
 @pytest.mark.parametrize("settings", [["MODEL=llama"], ["MODEL=gpt"]])
-def test_check_without_primus_or_with_a_bad_setting_says_what_to_do(settings):
-    ran = check(*settings, primus="/nowhere" if settings == ["MODEL=llama"] else STANDIN)
+def test_check_without_primus_or_with_a_bad_setting_says_what_to_do(settings, tmp_path):
+    ran = check(*settings, primus=tmp_path / "missing" if settings == ["MODEL=llama"] else STANDIN)
     assert (ran.returncode, ran.stdout) == (2, "")
     line = ran.stderr.splitlines()[-1]
     assert line.startswith("error: ") and ("set PRIMUS_PATH" in line or "MODEL=gpt" in line)

@@ -159,10 +159,10 @@ def test_gpu_info_of_both_vendors_is_a_valid_section(platform, build, name, prop
         ("print('570.86.10'); print('580.1')", "wanted one version"),
     ],
 )
-def test_a_driver_version_that_cannot_be_read_is_null_with_the_reason(script, reason, tools):
+def test_a_driver_version_that_cannot_be_read_is_null_with_the_reason(script, reason, tools, tmp_path):
     for tool, read in (
         ("nvidia-smi", hardware._nvidia_driver_version),
-        ("rocm-smi", lambda: hardware._amd_driver_version(Path("/nonexistent"))),
+        ("rocm-smi", lambda: hardware._amd_driver_version(tmp_path / "missing")),
     ):
         if script is not None:
             tools(tool, script)
