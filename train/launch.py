@@ -13,7 +13,7 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 
-from train.job import nodes, processes
+from train.job import nodes, processes, rank_environment
 from train.job.job import Job, log_path, remove_leftovers, reserve, utc_now
 from train.job.outcome import Attempt, exit_code, finalize_result, settle
 from train.job.supervise import run
@@ -29,7 +29,6 @@ from utils.errors import ConfigError, DataError
 from utils.hardware.detect import HardwareError
 from utils.housekeeping import footprint
 from utils.models import NAMES as MODELS
-from utils.redact import without_hub_secrets
 from utils.results import store
 from utils.settings import layers
 from utils.settings.combinations import AVAILABLE_FRAMEWORKS
@@ -60,11 +59,12 @@ def main() -> int:
         print(f"{job.name}: has an ok result of the same settings, data, code and machine; FORCE=1 runs it again")
         return 0
     try:
-        before = job_checks.before(job.config)
+        chosen = rank_environment.select(os.environ)
+        before = job_checks.before(job.config, chosen.warnings())
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    environment = _environment(job) | layers.variable(values)
+    environment = _environment(job, chosen.variables) | layers.variable(values)
     with processes.stop_request() as stop:
         if job.config.node_rank > 0:
             return _follow(job, identity, options.settings, environment, stop)
@@ -74,7 +74,8 @@ def main() -> int:
             print(f"error: {job.result_path.parent}: {error}; make room or name another OUTPUT_DIR", file=sys.stderr)
             return 2
         code = _lead(attempt, environment, stop)
-        job_checks.record(job.result_path, job.config, *before, is_interrupted=bool(stop))
+        names = rank_environment.on_record(environment, chosen.withheld)
+        job_checks.record(job.result_path, job.config, *before, names, is_interrupted=bool(stop))
         return code
 
 
@@ -182,18 +183,15 @@ def _python(job: Job) -> str:
     return nemo_python.interpreter(job.config.platform) if job.framework == "nemo" else sys.executable
 
 
-def _environment(job: Job) -> dict[str, str]:
-    """Return the environment of the ranks: the user's, the settings map's, cores per rank and warning filters.
-
-    Ranks read local files only and get no token of the hub.
-    """
+def _environment(job: Job, chosen: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of the ranks: cores per rank, warning filters, the settings map's, the user's `chosen`."""
     ours = {
         "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // job.config.ranks_per_node)),
         "PYTHONFAULTHANDLER": "1",  # the stack of a rank that crashes is in its log
         "PYTHONWARNINGS": ",".join(f"ignore:{words}" for words in KNOWN_WARNINGS),
     }
     marked = {job_processes.MARKER: job_processes.marker(job.name)}
-    return ours | frameworks.environment(job.framework, job.config, job.spec) | without_hub_secrets(os.environ) | marked
+    return ours | frameworks.environment(job.framework, job.config, job.spec) | dict(chosen) | marked
 
 
 if __name__ == "__main__":

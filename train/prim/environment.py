@@ -1,6 +1,7 @@
 """The environment in which Primus starts: AMD's own benchmark settings, without this suite's Python.
 
 Primus's launcher keeps the variables that are set here and sets others itself; those that it prints are recorded too.
+The user's variables are those that train/launch.py has passed to this process, as to every rank.
 """
 
 from __future__ import annotations
