@@ -22,6 +22,7 @@ from train.nemo import interpreter as nemo_python
 from train.preflight import job_checks
 from train.prim import install as prim_install
 from train.prim import yaml_config as prim_config
+from train.prim.environment import LAUNCHER_NAMES
 from train.runner.plan import has_result, resolve
 from train.settings_map import map as frameworks
 from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe
@@ -59,7 +60,7 @@ def main() -> int:
         print(f"{job.name}: has an ok result of the same settings, data, code and machine; FORCE=1 runs it again")
         return 0
     try:
-        chosen = rank_environment.select(os.environ)
+        chosen = rank_environment.select(os.environ, LAUNCHER_NAMES if job.framework == "prim" else ())
         before = job_checks.before(job.config, chosen.warnings())
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -74,7 +75,8 @@ def main() -> int:
             print(f"error: {job.result_path.parent}: {error}; make room or name another OUTPUT_DIR", file=sys.stderr)
             return 2
         code = _lead(attempt, environment, stop)
-        names = rank_environment.on_record(environment, chosen.withheld)
+        of_nodes = nodes.VARIABLES if job.config.nodes > 1 else ()
+        names = rank_environment.on_record({*environment, *of_nodes}, chosen.withheld)
         job_checks.record(job.result_path, job.config, *before, names, is_interrupted=bool(stop))
         return code
 

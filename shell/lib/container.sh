@@ -203,7 +203,7 @@ _make_home() { # <folder>
 }
 
 container_command() { # <engine> <platform> <tools|jobs> <name> <command...>
-  local engine=$1 private=()
+  local engine=$1 private=() word
   case $engine in
     docker | podman) _docker_command "${@:1:4}" ;;
     apptainer) _apptainer_command "$2" "$3" ;;
@@ -211,4 +211,5 @@ container_command() { # <engine> <platform> <tools|jobs> <name> <command...>
   _add_extra
   if ((${#PRIVATE_NAMES[@]})) && [[ $is_dry_run == false ]]; then private=(shell/inside/private.sh); fi
   COMMAND+=("$(image_of "$engine" "$2")" "${private[@]}" "${@:5}")
+  for word in "${COMMAND[@]}"; do refuse_secret "a word of the container's command" "$word"; done
 }

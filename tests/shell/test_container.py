@@ -316,6 +316,21 @@ def test_a_secret_in_a_command_line_is_refused_without_being_repeated(argument, 
     assert done.stderr == f"error: {name}: looks like a secret, which a command line would show; see docs/secrets.md\n"
 
 
+@pytest.mark.parametrize(
+    ("words", "changes", "named"),
+    [
+        (["entry.sh", "--", "echo", TOKEN], {}, "a word of the container's command"),
+        (["run_train.sh"], {"DATA_DIR": f"/tmp/{TOKEN}/x"}, "a word of the container's command"),
+        (["run_train.sh"], {"DATASET": "s3://ann:open-sesame@store.example/text"}, "DATASET"),
+    ],
+)
+def test_no_word_of_a_containers_command_is_a_secret(words, changes, named, machine):
+    machine.add_tool("mkdir", "exit 0")  # as if the folder could be made
+    done = machine.run(*words, PLATFORM="cpu", RUNTIME="docker", **changes)
+    assert done.returncode == 2 and not machine.started
+    assert done.stderr == f"error: {named}: looks like a secret, which a command line would show; see docs/secrets.md\n"
+
+
 def test_bash_refuses_and_hides_each_shape_that_the_redaction_knows(machine):
     tail = "Ab1" * 12
     shapes = ["hf_", "api_org_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "nvapi-"]

@@ -72,6 +72,7 @@ def test_two_nodes_give_one_result_with_the_curve_of_one_and_any_node_shows_the_
     assert path.parent.name == two["label"] == "nodes2"
     assert two["status"] == "ok" and two["resolved_config"]["num_gpus"] == 2
     assert two["provenance"]["hosts"] == [two["provenance"]["host"]] * 2
+    assert {"TPRIMAT_HOSTS", "TPRIMAT_MACHINE", "OMP_NUM_THREADS"} <= set(two["provenance"]["environment_passed"])
     one = run("mega", "llama", tmp_path / "one", prefix)
     # float32 sums of the same 8 sequences in another order; the tolerance of two ranks on one node (test_parallel.py)
     assert two["loss_values"] == pytest.approx(one["loss_values"], rel=1e-5)

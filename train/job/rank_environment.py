@@ -24,8 +24,8 @@ NAMES = frozenset(
         *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "PWD", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TMP", "TEMP"),
         *("LD_LIBRARY_PATH", "LD_PRELOAD", "LD_BIND_NOW", "GLIBC_TUNABLES"),
         *("TERM", "COLUMNS", "LINES", "NO_COLOR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"),
-        # Python and its environments: python(1), venv, conda
-        *("VIRTUAL_ENV", "CONDA_PREFIX"),
+        # Python and its environments: python(1), venv, conda; caches of packages that NeMo imports
+        *("VIRTUAL_ENV", "CONDA_PREFIX", "MPLCONFIGDIR", "NUMBA_CACHE_DIR"),
         # compilers, for torch.compile, Triton and extensions: torch/_inductor, torch/utils/cpp_extension.py
         *("CC", "CXX", "CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "MAX_JOBS"),
         # torchrun and torch.distributed: torch/distributed/run.py and rendezvous.py
@@ -59,8 +59,8 @@ PREFIXES = (
     *("CUDA", "CUBLAS", "CUDNN", "NVIDIA_", "NCCL_", "NVTE_", "NVSHMEM_", "NSYS_", "CUPTI_", "SHARP_"),
     # AMD: ROCm and its libraries, RCCL, Composable Kernel, AITER, profilers
     *("HIP", "HSA_", "ROC", "RCCL_", "MIOPEN_", "AMD_", "AMDGPU_", "GPU_", "TENSILE_", "CK_", "AITER_", "RSMI_"),
-    # networks: UCX, UCC, libfabric, OpenMPI, PMI, libibverbs, Slingshot
-    *("UCX_", "UCC_", "FI_", "OMPI_", "PMI_", "PMIX_", "IBV_", "MLX5_", "SLINGSHOT_"),
+    # networks: UCX, UCC, libfabric, OpenMPI and HPC-X, PMI, libibverbs, Slingshot, MSCCL++
+    *("UCX_", "UCC_", "FI_", "OMPI_", "OPAL_", "HPCX_", "PMI_", "PMIX_", "IBV_", "MLX5_", "SLINGSHOT_", "MSCCLPP_"),
     # frameworks: Megatron-core and attention kernels, NeMo, Primus, transformers, accelerate, Lightning's Slurm plug-in
     *("MEGATRON_", "FLASH_ATT", "NEMO", "PRIMUS_", "TRANSFORMERS_", "ACCELERATE_", "SLURM_"),
 )

@@ -153,7 +153,8 @@ def test_whole_path_gives_a_valid_result_with_proof_of_settings_and_samples(laun
 def test_primus_gets_the_environment_of_ranks_and_no_secret(launch, tmp_path, monkeypatch):
     token = "hf_" + "x" * 34
     secret = {"HF_TOKEN": token, "NCCL_FOO": token, "WANDB_API_KEY": "open-sesame", "MY_NOTE": token}
-    for name, value in {**secret, "NCCL_DEBUG": "WARN"}.items():
+    secret |= {"PIP_INDEX_URL": "https://ann:open-sesame@index.example/simple"}
+    for name, value in {**secret, "NCCL_DEBUG": "WARN", "PIP_FIND_LINKS": "/wheels"}.items():
         monkeypatch.setenv(name, value)
     process = launch(fault="hang:3")
     deadline = time.monotonic() + 120
@@ -168,7 +169,8 @@ def test_primus_gets_the_environment_of_ranks_and_no_secret(launch, tmp_path, mo
     ended(process)
     assert found and not [name for name, value in found[0].items() if name in secret or token in value]
     assert (found[0]["NCCL_DEBUG"], found[0]["HSA_NO_SCRATCH_RECLAIM"]) == ("WARN", "1")
-    assert result_in(tmp_path)["provenance"]["environment_withheld"] == ["NCCL_FOO"]
+    assert found[0]["PIP_FIND_LINKS"] == "/wheels", "its launcher runs pip"
+    assert result_in(tmp_path)["provenance"]["environment_withheld"] == ["NCCL_FOO", "PIP_INDEX_URL"]
 
 
 @pytest.mark.parametrize(("lines", "excluded"), [("v25.11", {}), ("v26.4", {"2": "means over iterations 1 and 2"})])
