@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from train.job import nodes, processes
+from train.job import nodes, processes, rank_environment
 from train.job.job import Job, log_path, remove_leftovers, reserve, utc_now
 from train.job.outcome import Attempt, exit_code, settle
 from train.job.supervise import Ending, run
@@ -23,6 +23,7 @@ from train.nemo import interpreter as nemo_python
 from train.preflight import job_checks
 from train.prim import install as prim_install
 from train.prim import yaml_config as prim_config
+from train.prim.environment import LAUNCHER_NAMES
 from train.runner.plan import has_result, resolve
 from train.settings_map import map as frameworks
 from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe
@@ -31,7 +32,6 @@ from utils.hardware.detect import HardwareError
 from utils.housekeeping import footprint
 from utils.models import NAMES as MODELS
 from utils.own_files import require_ours
-from utils.redact import without_hub_secrets
 from utils.results import store
 from utils.settings import layers
 from utils.settings.combinations import AVAILABLE_FRAMEWORKS
@@ -63,11 +63,12 @@ def main() -> int:
         print(f"{job.name}: has an ok result of the same settings, data, code and machine; FORCE=1 runs it again")
         return 0
     try:
-        before = job_checks.before(job.config)
+        chosen = rank_environment.select(os.environ, LAUNCHER_NAMES if job.framework == "prim" else ())
+        before = job_checks.before(job.config, chosen.warnings())
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    environment = _environment(job) | layers.variable(values)
+    environment = _environment(job, chosen.variables) | layers.variable(values)
     with processes.stop_request() as stop:
         if job.config.node_rank > 0:
             return _follow(job, identity, options.settings, environment, stop)
@@ -77,7 +78,9 @@ def main() -> int:
             print(f"error: {job.result_path.parent}: {error}; make room or name another OUTPUT_DIR", file=sys.stderr)
             return 2
         code = _lead(attempt, manifest, environment, stop)
-        job_checks.record(job.result_path, job.config, *before, is_interrupted=bool(stop))
+        of_nodes = nodes.VARIABLES if job.config.nodes > 1 else ()
+        names = rank_environment.on_record({*environment, *of_nodes}, chosen.withheld)
+        job_checks.record(job.result_path, job.config, *before, names, is_interrupted=bool(stop))
         return code
 
 
@@ -210,18 +213,15 @@ def _python(job: Job) -> str:
     return nemo_python.interpreter(job.config.platform) if job.framework == "nemo" else sys.executable
 
 
-def _environment(job: Job) -> dict[str, str]:
-    """Return the environment of the ranks: the user's, the settings map's, cores per rank and warning filters.
-
-    Ranks read local files only and get no token of the hub.
-    """
+def _environment(job: Job, chosen: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of the ranks: cores per rank, warning filters, the settings map's, the user's `chosen`."""
     ours = {
         "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // job.config.ranks_per_node)),
         "PYTHONFAULTHANDLER": "1",  # the stack of a rank that crashes is in its log
         "PYTHONWARNINGS": ",".join(f"ignore:{words}" for words in KNOWN_WARNINGS),
     }
     marked = {job_processes.MARKER: job_processes.marker(job.name)}
-    return ours | frameworks.environment(job.framework, job.config, job.spec) | without_hub_secrets(os.environ) | marked
+    return ours | frameworks.environment(job.framework, job.config, job.spec) | dict(chosen) | marked
 
 
 if __name__ == "__main__":

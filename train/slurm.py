@@ -46,6 +46,8 @@ def main() -> int:
             if options.dry_run:
                 for job in matrix.jobs:
                     print(redact.text(slurm_script.render(matrix, job, is_requeued=options.requeue)))
+        for line in slurm_script.environment().warnings("the jobs"):
+            print(f"warning: {line}", file=sys.stderr)
         if options.dry_run:
             return 0
         output = matrices[0].config.output_dir

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The command that starts a script of ours in a container, with no more rights than it needs. Sourced.
 #
-# docs/containers.md explains each argument. The command contains only names of environment variables, no values: a secret
-# among them stays out of process lists, shell histories and the engine's logs.
+# docs/containers.md explains each argument. The command contains only names of environment variables, no values, and
+# variables that may hold a secret are not even named: they go through a private file (shell/lib/passed.sh).
 #
 # Usage:  source shell/lib/container.sh
 #         container_command <docker|podman|apptainer> <platform> <tools|jobs> <name> <command...>
@@ -37,6 +37,7 @@ _add_mounts() {
 _add_extra() {
   local extra
   if [[ -z ${CONTAINER_ARGS:-} ]]; then return; fi
+  refuse_secret CONTAINER_ARGS "$CONTAINER_ARGS"
   if ! xargs printf '%s\0' <<<"$CONTAINER_ARGS" &>/dev/null; then
     refuse "CONTAINER_ARGS=$CONTAINER_ARGS: has an unmatched quote; wanted words as a shell reads them"
   fi
@@ -166,6 +167,17 @@ _docker_command() { # <engine> <platform> <tools|jobs> <name>
   local name
   for name in "${PASSED_NAMES[@]}"; do COMMAND+=(--env "$name"); done
   for name in "${PASSED_VALUES[@]}"; do COMMAND+=(--env "$name"); done
+  _add_private
+}
+
+_add_private() {
+  if ((! ${#PRIVATE_NAMES[@]})); then return; fi
+  if [[ $is_dry_run == true ]]; then
+    printf 'note: not in this command, because a dry run makes no private file: %s\n' "${PRIVATE_NAMES[*]}" >&2
+    return
+  fi
+  lend_private
+  COMMAND+=(--mount "type=bind,source=$PRIVATE_FILE,target=/run/tprimat/environment,ro")
 }
 
 # In apptainer, /dev, /sys, /tmp and the network are those of this machine, and the user is the caller.
@@ -191,11 +203,13 @@ _make_home() { # <folder>
 }
 
 container_command() { # <engine> <platform> <tools|jobs> <name> <command...>
-  local engine=$1
+  local engine=$1 private=() word
   case $engine in
     docker | podman) _docker_command "${@:1:4}" ;;
     apptainer) _apptainer_command "$2" "$3" ;;
   esac
   _add_extra
-  COMMAND+=("$(image_of "$engine" "$2")" "${@:5}")
+  if ((${#PRIVATE_NAMES[@]})) && [[ $is_dry_run == false ]]; then private=(shell/inside/private.sh); fi
+  COMMAND+=("$(image_of "$engine" "$2")" "${private[@]}" "${@:5}")
+  for word in "${COMMAND[@]}"; do refuse_secret "a word of the container's command" "$word"; done
 }

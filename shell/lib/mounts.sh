@@ -70,7 +70,7 @@ _mount() { # <ro|rw> <setting> <source> [target]
   MOUNT_MODES+=("$1") MOUNT_SOURCES+=("$3") MOUNT_TARGETS+=("$target")
 }
 
-# secrets.env is hidden: secrets are passed by name, and only to what needs them.
+# secrets.env is hidden: its secrets go through a private file (shell/lib/passed.sh).
 mount_checkout() {
   _mount ro checkout "$ROOT" "$CODE"
   if [[ -e $ROOT/secrets.env ]]; then
@@ -124,6 +124,7 @@ _mount_place_of() { # <setting> <absolute path of a file, a prefix or a folder>
 mount_dataset() { # <arguments of the script...>
   local value path
   value=$(setting DATASET "$@")
+  refuse_secret DATASET "$value" # realpath would make another text of an address
   case $value in
     bc | c4 | hub | synth) return ;;
   esac

@@ -2,15 +2,30 @@
 # The environment variables that a container gets: settings, variables that change speed, the hub's, proxies. Sourced.
 #
 # A variable that names a path of this machine (..._PATH, ..._HOME, ..._DIR, LD_PRELOAD) is not passed: the image has
-# something else at that path, or nothing. CONTAINER_ARGS='--env NAME' passes any other variable.
+# something else at that path, or nothing. TPRIMAT_PASS_ENV=NAME,NAME passes other variables, also to the ranks.
 #
-# Usage:  source shell/lib/passed.sh; pass_environment <docker|podman|apptainer> <platform>
+# `docker inspect` shows the value of each variable that is passed by name. A value that may be a secret goes through a
+# file that only the caller can read; shell/inside/private.sh takes it from there. In apptainer nothing shows values.
+#
+# Usage:  source shell/lib/passed.sh; pass_environment <docker|podman|apptainer> <platform>; lend_private <file>
+#         refuse_secret <name> <text>
 # Reads:  the environment, keys of config.env, PATH_SETTINGS of shell/lib/mounts.sh, git, the engine (id of the image)
-# Writes: PASSED_NAMES (names of variables), PASSED_VALUES (NAME=VALUE, no secrets)
-# Exits:  never
+# Writes: PASSED_NAMES, PRIVATE_NAMES (names of variables), PASSED_VALUES (NAME=VALUE, no secrets); the private file, which
+#         is removed when this process, or the engine that replaces it, ends
+# Exits:  refuse_secret exits with 2 and one error line
 set -Eeuo pipefail
 
-PASSED_NAMES=() PASSED_VALUES=()
+PASSED_NAMES=() PRIVATE_NAMES=() PASSED_VALUES=()
+
+# A wide net, because a value in it still reaches the container: names that mean a secret; an address with user
+# information; and any word as long as the shortest token.
+PRIVATE_NAME='TOKEN|SECRET|PASSW|PASSPHRASE|_PASS$|CREDENTIAL|KEY|AUTH|COOKIE|JWT|(^|_)PW(_|$)'
+PRIVATE_VALUE='@|%40|[A-Za-z0-9_-]{20}'
+readonly PRIVATE_NAME PRIVATE_VALUE
+# A narrow net for what is refused: the published shapes of utils/redact.py (a test compares the two).
+SECRET_TEXT='(hf(_|%5[Ff])|api_org_|gh[pousr]_|github_pat_|glpat-|nvapi-|AKIA|ASIA)[A-Za-z0-9_-]{16}'
+SECRET_TEXT+='|://[^/[:space:]]*(@|%40)'
+readonly SECRET_TEXT
 
 # The same names as SPEED_VARIABLES in utils/provenance/origin.py, which records them (a test compares the two).
 SPEED_NAMES='^((NCCL|RCCL|NVTE|HSA|HIP|ROCR|PYTORCH|TORCH|TORCHINDUCTOR|TRITON|CUDA|CUDNN|CUBLAS|CUBLASLT|ROCBLAS|HIPBLASLT'
@@ -34,8 +49,21 @@ is_path_setting() { # <name>
   return 1
 }
 
+# Command lines and what the engine records of them are visible to others.
+refuse_secret() { # <name> <text>
+  if [[ $2 =~ $SECRET_TEXT ]]; then
+    refuse "$1: looks like a secret, which a command line would show; see docs/secrets.md"
+  fi
+}
+
+_may_be_secret() { # <name>
+  [[ ${1^^} =~ $PRIVATE_NAME && ${1^^} != *TOKENIZER* || ${!1} =~ $PRIVATE_VALUE ]]
+}
+
 is_passed() { # <name>
+  if [[ ,${TPRIMAT_PASS_ENV:-}, == *",$1,"* ]]; then return 0; fi
   case $1 in
+    TPRIMAT_PASS_ENV) return 0 ;;
     PLATFORM | RUNTIME | LAUNCHER | OUTPUT_DIR | DATA_DIR) return 1 ;; # passed by value, or used only here
     *_HOME | *_PATH | *_ROOT | *_DIR | *_CACHE | *_FOLDER | *_LIBRARY | *_PRELOAD) return 1 ;;
     NO_COLOR | COLUMNS | LINES | TZ | STRICT | TPRIMAT_MACHINE) return 0 ;;
@@ -57,13 +85,31 @@ _pass_commit() {
 
 pass_environment() { # <engine> <platform>
   local name digest
-  PASSED_NAMES=()
+  PASSED_NAMES=() PRIVATE_NAMES=()
   while read -r name; do
-    if is_passed "$name" && ! is_path_setting "$name"; then PASSED_NAMES+=("$name"); fi
+    if ! is_passed "$name" || is_path_setting "$name"; then continue; fi
+    if [[ $1 != apptainer ]] && _may_be_secret "$name"; then PRIVATE_NAMES+=("$name"); else PASSED_NAMES+=("$name"); fi
   done < <(compgen -e)
   PASSED_VALUES=("PLATFORM=$2" RUNTIME=native LAUNCHER=torchrun "${PATH_SETTINGS[@]}" TPRIMAT_IN_CONTAINER=1)
   PASSED_VALUES+=("TPRIMAT_IMAGE=$(image_of "$1" "$2")")
   if digest=$(image_digest "$1" "$2" 2>/dev/null); then PASSED_VALUES+=("TPRIMAT_IMAGE_DIGEST=$digest"); fi
   if [[ $1 != apptainer ]]; then PASSED_VALUES+=(HOME=/workspace/home); fi
   _pass_commit
+}
+
+# The file is in memory if possible. A watcher removes it, because a script may be killed or replaced by its engine.
+lend_private() { # sets PRIVATE_FILE
+  local folder name
+  for folder in "${XDG_RUNTIME_DIR:-/nonexistent}" /dev/shm "${TMPDIR:-/tmp}"; do
+    if [[ -d $folder && -w $folder ]]; then break; fi
+  done
+  PRIVATE_FILE=$folder/tprimat-$$-$RANDOM.private
+  # noclobber: a file or link of somebody else at this path is an error
+  (umask 077 && set -C && for name in "${PRIVATE_NAMES[@]}"; do printf '%s\0' "$name=${!name}"; done >"$PRIVATE_FILE") ||
+    refuse "$PRIVATE_FILE: cannot be written; set TMPDIR to a folder of yours"
+  (
+    trap '' INT TERM HUP
+    while kill -0 "$$"; do sleep 1; done
+    rm -f -- "$PRIVATE_FILE"
+  ) </dev/null &>/dev/null &
 }

@@ -25,6 +25,7 @@ can_start=true
 take_run_arguments() { # <arguments of the script...>
   local argument
   for argument in "$@"; do
+    refuse_secret "${argument%%=*}" "$argument"
     case $argument in
       --dry-run) is_dry_run=true ;;
       PLATFORM=* | CONTAINER_ARGS=* | CONTAINER_SHM_SIZE=*) export "${argument?}" ;;

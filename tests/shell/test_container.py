@@ -10,11 +10,13 @@ import os
 import shlex
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.support.engine_cases import TOKEN, Machine, options_of, user
+from utils import redact
 from utils.provenance.origin import SPEED_VARIABLES
 from utils.settings.keys import KEYS
 
@@ -227,17 +229,116 @@ def test_a_data_set_or_tokenizer_by_name_is_handed_on_as_it_is(machine):
     assert "DATASET" not in container["environment"]
 
 
+def private_of(container):
+    """Return the variables of the private file of a container."""
+    return {
+        name: value
+        for _, _, text in container["private"]
+        for name, _, value in (assignment.partition("=") for assignment in text.split("\0") if assignment)
+    }
+
+
 @every_engine
-def test_secrets_go_by_name_and_the_file_of_them_is_hidden(engine, machine):
+def test_a_secret_reaches_the_container_and_no_engine_shows_it(engine, machine):
     (machine.checkout / "secrets.env").write_text(f"HF_TOKEN={TOKEN}\n")
     (machine.checkout / "secrets.env").chmod(0o600)
     for script in ("run_train.sh", "run_data.sh", "run_wrap.sh", "entry.sh"):
         container = run(machine, script, engine=engine)
-        assert container["environment"]["HF_TOKEN"] == TOKEN
+        if engine == "apptainer":  # it has no `inspect`, and its variables are those of a process of the caller
+            assert container["environment"]["HF_TOKEN"] == TOKEN
+        else:
+            assert private_of(container) == {"HF_TOKEN": TOKEN}
+            assert TOKEN not in str(container["environment"]) and container["command"][0] == "shell/inside/private.sh"
         assert TOKEN not in str(container["argv"])
         assert targets(container)[f"{CODE}/secrets.env"][0] == "/dev/null"
     dry = machine.run("run_train.sh", "--dry-run", "PLATFORM=cpu", f"RUNTIME={engine}", HF_TOKEN=TOKEN)
-    assert dry.returncode == 0 and "HF_TOKEN" in dry.stdout and TOKEN not in dry.stdout + dry.stderr
+    assert dry.returncode == 0 and "HF_TOKEN" in dry.stdout + dry.stderr and TOKEN not in dry.stdout + dry.stderr
+    assert "tprimat/environment" not in dry.stdout
+
+
+@pytest.mark.parametrize("script", ["run_train.sh", "entry.sh"])
+def test_the_private_file_is_the_callers_own_and_gone_after_the_container(script, machine):
+    ((path, mode, _),) = run(machine, script, HF_TOKEN=TOKEN)["private"]
+    assert mode == "0o100600"
+    deadline = time.monotonic() + 30
+    while Path(path).exists():
+        assert time.monotonic() < deadline, path
+        time.sleep(0.1)
+
+
+HIDDEN = {
+    "HTTPS_PROXY": "http://ann:open-sesame@proxy.example:3128",
+    "http_proxy": "http://ann%3Aopen-sesame%40proxy.example",
+    "HF_ENDPOINT": "https://ann@hub.example/",
+    "NCCL_FOO": TOKEN,
+    "NCCL_PW": "sesame",
+    "MY_NOTE": TOKEN,
+}
+
+
+def test_values_that_may_be_secret_go_through_the_private_file_only(machine):
+    plain = {"NCCL_DEBUG": "INFO", "TOKENIZERS_PARALLELISM": "false", "no_proxy": "localhost", "MY_NUMBER": "7"}
+    unknown = {"MY_OTHER": "1", "WANDB_API_KEY": "a" * 40, "PIP_INDEX_URL": "https://ann:open-sesame@index.example"}
+    container = run(machine, "run_train.sh", **plain, **HIDDEN, **unknown, TPRIMAT_PASS_ENV="MY_NOTE,MY_NUMBER")
+    assert private_of(container) == HIDDEN
+    assert container["environment"].items() >= plain.items()
+    assert not (HIDDEN.keys() | unknown.keys()) & container["environment"].keys()
+    assert container["environment"]["TPRIMAT_PASS_ENV"] == "MY_NOTE,MY_NUMBER", "the launcher inside reads it too"
+
+
+def test_the_private_file_becomes_the_environment_of_the_command(machine):
+    lent = machine.sysroot / "run" / "tprimat" / "environment"
+    lent.parent.mkdir(parents=True)
+    lent.write_text("A=b c=d\0HF_TOKEN=two\nlines\0")
+    done = machine.run("inside/private.sh", "bash", "-c", 'printf "%s|%s" "$A" "$HF_TOKEN"; exit 7')
+    assert (done.returncode, done.stdout) == (7, "b c=d|two\nlines")
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        f"CONTAINER_ARGS=--label {TOKEN}",
+        "CONTAINER_ARGS=--env X=http://ann:open-sesame@proxy.example",
+        f"DATASET_REPO=ann/{TOKEN}",
+        f"LABEL={TOKEN}",
+    ],
+)
+@pytest.mark.parametrize("is_argument", [True, False])
+def test_a_secret_in_a_command_line_is_refused_without_being_repeated(argument, is_argument, machine):
+    name, _, value = argument.partition("=")
+    given, changes = ([argument], {}) if is_argument else ([], {name: value})
+    if not is_argument and name != "CONTAINER_ARGS":
+        container = run(machine, "run_train.sh", **changes)  # the suite inside refuses it
+        assert TOKEN not in str(container["argv"]) + str(container["environment"])
+        return
+    done = machine.run("run_train.sh", "PLATFORM=cpu", *given, RUNTIME="docker", **changes)
+    assert done.returncode == 2 and not machine.started
+    assert done.stderr == f"error: {name}: looks like a secret, which a command line would show; see docs/secrets.md\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "changes", "named"),
+    [
+        (["entry.sh", "--", "echo", TOKEN], {}, "a word of the container's command"),
+        (["run_train.sh"], {"DATA_DIR": f"/tmp/{TOKEN}/x"}, "a word of the container's command"),
+        (["run_train.sh"], {"DATASET": "s3://ann:open-sesame@store.example/text"}, "DATASET"),
+    ],
+)
+def test_no_word_of_a_containers_command_is_a_secret(words, changes, named, machine):
+    machine.add_tool("mkdir", "exit 0")  # as if the folder could be made
+    done = machine.run(*words, PLATFORM="cpu", RUNTIME="docker", **changes)
+    assert done.returncode == 2 and not machine.started
+    assert done.stderr == f"error: {named}: looks like a secret, which a command line would show; see docs/secrets.md\n"
+
+
+def test_bash_refuses_and_hides_each_shape_that_the_redaction_knows(machine):
+    tail = "Ab1" * 12
+    shapes = ["hf_", "api_org_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "nvapi-"]
+    secrets = [*(shape + tail for shape in shapes), "AKIA" + "A1" * 8, "ASIA" + "A1" * 8, "https://ann:word@host/"]
+    known = [text for text in secrets if redact.text(text, {}) != text]
+    assert len(known) > 10
+    ask = 'for X in "$@"; do export X; _may_be_secret X && [[ $X =~ $SECRET_TEXT ]] || echo "$X"; done'
+    assert machine.sourced(ask, *secrets).stdout == ""
 
 
 def test_settings_and_what_changes_speed_reach_the_container_and_nothing_else(machine):

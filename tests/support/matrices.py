@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 
+from train.job.rank_environment import PASS_ENV
 from utils.results import store
 from utils.settings.config import ROOT
 
@@ -52,6 +53,7 @@ class RunningMatrix:
             "PLATFORM": "cpu",
             "PYTHONPATH": str(FAULTS),
             "TPRIMAT_TEST_FAULT": fault,
+            PASS_ENV: f"{MARK},TPRIMAT_TEST_FAULT",
         }
         with self.said_path.open("w") as said:
             self.process = subprocess.Popen(

@@ -19,6 +19,7 @@ from train.job import nodes
 from train.job.job import Job
 from train.job.outcome import _verdict
 from train.job.processes import StopRequest
+from train.job.rank_environment import PASS_ENV
 from train.job.rank_output import RemoteLog
 from train.job.supervise import Ending
 from train.runner import plan, run_job
@@ -47,6 +48,7 @@ def launch_two(folder, prefix, *settings, fault="", of_node=({}, {})):
     where += ("MASTER_ADDR=127.0.0.1", f"MASTER_PORT={free_port()}")
     command = [sys.executable, "-m", "train.launch", "--platform", "cpu", "--framework", "mega", "--model", "llama"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(FAULTS), "TPRIMAT_TEST_FAULT": fault}
+    environment[PASS_ENV] = "TPRIMAT_TEST_FAULT"
     started = [
         subprocess.Popen(
             [*command, *SHORT, *where, *settings, f"NODE_RANK={node}"],
@@ -70,6 +72,7 @@ def test_two_nodes_give_one_result_with_the_curve_of_one_and_any_node_shows_the_
     assert path.parent.name == two["label"] == "nodes2"
     assert two["status"] == "ok" and two["resolved_config"]["num_gpus"] == 2
     assert two["provenance"]["hosts"] == [two["provenance"]["host"]] * 2
+    assert {"TPRIMAT_HOSTS", "TPRIMAT_MACHINE", "OMP_NUM_THREADS"} <= set(two["provenance"]["environment_passed"])
     one = run("mega", "llama", tmp_path / "one", prefix)
     # float32 sums of the same 8 sequences in another order; the tolerance of two ranks on one node (test_parallel.py)
     assert two["loss_values"] == pytest.approx(one["loss_values"], rel=1e-5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
@@ -170,6 +171,23 @@ def test_no_secret_goes_with_a_job_and_its_number_is_read(stand_in, tmp_path, mo
     assert slurm_queue.submit("the script", after="16") == "17"
     seen = (tmp_path / "seen").read_text()
     assert "the script" in seen and "--dependency=afterany:16" in seen and "hf_x" not in seen
+
+
+def test_slurm_gets_known_variables_only(stand_in, tmp_path, monkeypatch) -> None:
+    """It stores the environment of a job, and srun hands all of it on."""
+    token = "hf_" + "x" * 34
+    secret = {"MY_NOTE": token, "NCCL_FOO": token, "CONTAINER_ARGS": f"--env X={token}", "UCX_PW": "open-sesame"}
+    secret |= {"HTTPS_PROXY": "http://ann:open-sesame@proxy.example", "WANDB_API_KEY": "open-sesame"}
+    given = {"NCCL_SOCKET_IFNAME": "ib0", "TPRIMAT_SIF_DIR": "/images", "SBATCH_QOS": "high", "CUDA_HOME": "/opt/cuda"}
+    for name, value in {**secret, **given}.items():
+        monkeypatch.setenv(name, value)
+    stand_in("sbatch", f"env > {tmp_path}/seen; echo 17")
+    slurm_queue.submit("the script")
+    seen = dict(line.split("=", 1) for line in (tmp_path / "seen").read_text().splitlines() if "=" in line)
+    assert seen.items() >= {**given, "PATH": os.environ["PATH"]}.items()
+    assert not secret.keys() & seen.keys()
+    (warning,) = slurm_script.environment().warnings("the jobs")
+    assert "not passed to the jobs" in warning and warning.endswith(": CONTAINER_ARGS, NCCL_FOO, UCX_PW")
 
 
 def test_state_of_a_job_that_slurm_has_forgotten_is_gone(stand_in) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,6 @@ from train.job.rank_output import RemoteLog, progress
 from train.runner.run_job import conclude
 from train.runner.state import RUNNING, JobState, StatusFile
 from train.runner.view import View
-from utils.provenance.origin import SECRET
 from utils.results.step_line import Step
 
 POLL_SECONDS = 3.0
@@ -175,10 +173,10 @@ def _state(entry: QueueEntry) -> str:
 def submit(script: str, after: str | None = None) -> str:
     """Submit a script and return the number of the job, which waits for the end of job `after`.
 
-    Variables that hold secrets are left out, because Slurm would store them. Raises SlurmError.
+    Slurm gets the variables of `train.cluster.script.environment` only. Raises SlurmError and ConfigError.
     """
     dependency = [f"--dependency=afterany:{after}"] if after else []
-    environment = {name: value for name, value in os.environ.items() if not SECRET.search(name)}
+    environment = slurm_script.environment().variables
     output = _ask(["sbatch", "--parsable", *dependency], script, environment)
     return output.strip().splitlines()[-1].split(";")[0]
 

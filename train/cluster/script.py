@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from train.job import rank_environment
 from train.job.job import Job
 from train.runner.plan import Matrix
 from utils.dataset.place import is_pair
@@ -20,6 +22,12 @@ DECIDED_HERE = (
     *("FRAMEWORK", "MODEL", "OUTPUT_DIR", "DATA_DIR"),
 )
 """Settings that the script sets itself."""
+NODE_NAMES = (
+    *("CONTAINER_ARGS", "CONTAINER_SHM_SIZE", "TPRIMAT_SIF_DIR", "TPRIMAT_HOME", "TPRIMAT_VENV", "GRACE_SECONDS"),
+    *("XDG_RUNTIME_DIR", "DOCKER_HOST", "CONTAINER_HOST"),
+)
+NODE_PREFIXES = ("APPTAINER_", "SINGULARITY_", "ENROOT_", "SBATCH_")
+"""Variables that only the scripts on a node, its container engine or sbatch read; ranks do not get them."""
 DEFAULT_ORIGIN = "config."
 """Beginning of the origin of a setting from a settings file of the checkout."""
 
@@ -43,6 +51,15 @@ def log_pattern(job: Job) -> Path:
 def runtime(config: RunConfig) -> str:
     """Return the container runtime of a job; with `auto` each node chooses, unless SLURM_IMAGE is set."""
     return "enroot" if config.runtime == "auto" and config.slurm_image else config.runtime
+
+
+def environment(environ: Mapping[str, str] = os.environ) -> rank_environment.Selected:
+    """Return the variables that Slurm gets with a job: it stores them, and sbatch and srun hand all of them on.
+
+    A list of names for `--export` would have Slurm load the user's login environment on the node instead (sbatch(1)).
+    Raises ConfigError.
+    """
+    return rank_environment.select(environ, NODE_NAMES, NODE_PREFIXES)
 
 
 def render(matrix: Matrix, job: Job, *, is_requeued: bool = False) -> str:

@@ -51,9 +51,13 @@ def folder(job: Job) -> Path:
     return job.config.output_dir / "logs" / f".{label}{job.name}.nodes"
 
 
+VARIABLES = ("TPRIMAT_MACHINE", "TPRIMAT_HOSTS")
+"""Names of the variables that `environment` returns."""
+
+
 def environment(job: Job, meeting: Meeting) -> dict[str, str]:
     """Return the environment variables from which the ranks of each node take machine and hosts for the result."""
-    return {"TPRIMAT_MACHINE": machine(job.config), "TPRIMAT_HOSTS": ",".join(meeting.hosts)}
+    return dict(zip(VARIABLES, (machine(job.config), ",".join(meeting.hosts)), strict=True))
 
 
 def gather(job: Job, identity: str, limit_seconds: float, stop: processes.StopRequest) -> Meeting:

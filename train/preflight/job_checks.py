@@ -8,8 +8,10 @@ without a GPU only the rules for its cores and memory apply.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from train.machine import conditions, job_processes
 from train.machine.conditions import Snapshot
@@ -33,13 +35,13 @@ MOST_PROCESSES = 8
 GOVERNOR = "performance"
 
 
-def before(config: RunConfig) -> tuple[Snapshot, list[str]]:
-    """Check GPUs and machine, print warnings on stderr, and return the snapshot and the warnings.
+def before(config: RunConfig, earlier: Sequence[str] = ()) -> tuple[Snapshot, list[str]]:
+    """Check GPUs and machine, print warnings on stderr, and return the snapshot and the warnings after `earlier` ones.
 
     Raises ConfigError with all warnings if STRICT is set.
     """
     seen = conditions.take_snapshot(config.platform)
-    found = warnings(config.platform, seen, config.nodes)
+    found = [*earlier, *warnings(config.platform, seen, config.nodes)]
     if found and config.strict:
         raise ConfigError(f"STRICT=1: {'; '.join(found)}; fix this, or set STRICT=0 to only record it in the result")
     for line in found:
@@ -47,8 +49,16 @@ def before(config: RunConfig) -> tuple[Snapshot, list[str]]:
     return seen, found
 
 
-def record(path: Path, config: RunConfig, seen: Snapshot, found: list[str], *, is_interrupted: bool = False) -> None:
-    """Add the conditions and the warnings to the result at `path`, which the job has just written.
+def record(
+    path: Path,
+    config: RunConfig,
+    seen: Snapshot,
+    found: list[str],
+    origin: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    is_interrupted: bool = False,
+) -> None:
+    """Add conditions, warnings and `origin` (to `provenance`) to the result at `path`, which the job has just written.
 
     After an interrupt there is no second snapshot, because the user is waiting. If the result cannot be read or written
     again, it keeps its numbers, and a warning on stderr reports that it lacks its conditions.
@@ -59,7 +69,8 @@ def record(path: Path, config: RunConfig, seen: Snapshot, found: list[str], *, i
     try:
         result = store.read(path)
         new = [line for line in lines if line not in result["warnings"]]
-        store.write(result | {"warnings": result["warnings"] + new, "conditions": section}, path)
+        added = {"warnings": result["warnings"] + new, "conditions": section}
+        store.write(result | added | {"provenance": result["provenance"] | dict(origin)}, path)
     except (OSError, store.ResultError) as error:
         print(f"warning: {path.name}: the conditions of the job are not in it: {error}", file=sys.stderr)
 

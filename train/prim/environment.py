@@ -1,6 +1,7 @@
 """The environment in which Primus starts: AMD's own benchmark settings, without this suite's Python.
 
 Primus's launcher keeps the variables that are set here and sets others itself; those that it prints are recorded too.
+The user's variables are those that train/launch.py has passed to this process: those of all ranks, and LAUNCHER_NAMES.
 """
 
 from __future__ import annotations
@@ -25,6 +26,14 @@ AMD_BENCHMARK_GFX942 = {
     "NVTE_CK_IS_V3_ATOMIC_FP32": "1",
 }
 GFX942 = ("MI300X", "MI325X")
+LAUNCHER_NAMES = (
+    *("DATA_PATH", "BACKEND_PATH", "IP_INTERFACE", "ENABLE_NUMA_BINDING", "PATCH_TE_FLASH_ATTN", "USING_AINIC"),
+    *("ANP_HOME_DIR", "MPI_HOME_DIR", "REBUILD_PRIMUS_TURBO", "REBUILD_BNXT", "PATH_TO_BNXT_TAR_PACKAGE"),
+    # its `pip install -r requirements.txt` before each training
+    *("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX", "PIP_CERT", "PIP_CONFIG_FILE"),
+    *("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE"),
+)
+"""Variables that examples/run_pretrain.sh and its pip read, and no other framework."""
 OURS = ("PYTHONPATH", "PYTHONHOME", "PYTHONWARNINGS", "VIRTUAL_ENV")
 _PRINTED_VARIABLE = re.compile(r"^\[NODE-\d+\(.*?\)\] \[INFO\] (?P<name>[A-Z][A-Z0-9_]+): (?P<value>\S*)$")
 """A variable that examples/run_pretrain.sh prints after setting it (LOG_INFO)."""

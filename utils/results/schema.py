@@ -114,6 +114,12 @@ SECTIONS: dict[str, dict[str, type | tuple[type, ...]]] = {
         "finished_utc": str,
     },
 }
+LISTS_OF_ORIGIN = {
+    "hosts": "the name of each node, by its number",
+    "environment_passed": "the names of the variables that the ranks were started with",
+    "environment_withheld": "the names of the variables that were kept from the ranks",
+}
+"""Lists that `provenance` may hold. Results of earlier versions lack the last two."""
 OPTIONAL_SECTIONS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "conditions": {
         "gpu_tool": str,
@@ -246,9 +252,10 @@ def _section_problems(section: str, keys: Mapping[str, Any], value: Any, *, is_o
     if not isinstance(reasons, dict) or not all(isinstance(text, str) and text for text in reasons.values()):
         return [f"{section}.reasons: got {reasons!r}, wanted texts by key"]
     found = []
-    hosts = value.get("hosts", ["this one"]) if section == "provenance" else ["no such key"]
-    if not isinstance(hosts, list) or not hosts or not all(isinstance(host, str) and host for host in hosts):
-        found.append(f"{section}.hosts: got {hosts!r}, wanted the name of each node, by its number")
+    for key, wanted in LISTS_OF_ORIGIN.items() if section == "provenance" else ():
+        names = value.get(key, ["left out"])
+        if not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
+            found.append(f"{section}.{key}: got {names!r}, wanted {wanted}")
     for key, kind in keys.items():
         if value.get(key) is None:
             must_be_known = section == "performance_metrics" or not is_log

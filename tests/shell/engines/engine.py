@@ -123,6 +123,8 @@ def run(arguments: list[str]) -> int:
         return 0
     started = {"engine": ENGINE, "argv": ARGUMENTS, "options": options, "image": image, "command": command}
     started |= {"mounts": mounts(options), "environment": environment(options), "terminal": sys.stdin.isatty()}
+    private = [mount["source"] for mount in started["mounts"] if mount["target"] == "/run/tprimat/environment"]
+    started["private"] = [[path, oct(Path(path).stat().st_mode), Path(path).read_text()] for path in private]
     with Path(os.environ["STANDIN_LOG"]).open("a") as log:
         log.write(json.dumps(started) + "\n")
     environ = {"PATH": os.environ["PATH"], "STANDIN_OUT": os.environ.get("STANDIN_OUT", ""), **started["environment"]}

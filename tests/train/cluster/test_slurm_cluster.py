@@ -15,6 +15,7 @@ import slurm_cluster
 from toydata import write_toy_data
 
 from tests.support.launching import SHORT, run
+from train.job.rank_environment import PASS_ENV
 from utils.results import store
 from utils.settings.config import ROOT
 
@@ -45,7 +46,9 @@ class Submission:
         self.slurm, self.output = slurm, output
         self._said = output.parent / f"said_{time.monotonic_ns()}.txt"
         where = (f"OUTPUT_DIR={output}", f"DATA_DIR={prefix.parent}", f"DATASET={prefix}")
-        faulty = {"PYTHONPATH": str(FAULTS), "TPRIMAT_TEST_FAULT": fault} if fault else {}
+        faulty = (
+            {"PYTHONPATH": str(FAULTS), "TPRIMAT_TEST_FAULT": fault, PASS_ENV: "TPRIMAT_TEST_FAULT"} if fault else {}
+        )
         with self._said.open("w") as said:
             self.process = subprocess.Popen(
                 [ROOT / "shell" / "run_slurm.sh", *SHORT, *ONE_JOB, *where, *options],

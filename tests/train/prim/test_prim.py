@@ -11,14 +11,17 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 from toydata import write_toy_data
 
 from evaluate.checks.entries import check_result
 from train import launch as launcher
+from train.job.rank_environment import PASS_ENV
 from train.prim import training as prim_job
 from train.runner import plan
 from utils.housekeeping.layout import OUTPUT_LAYOUT
@@ -59,6 +62,7 @@ def launch(tmp_path, primus, prefix):
             "STANDIN_PYTHON": sys.executable,
             "STANDIN_FAULT": fault,
             "STANDIN_DATA": data,
+            PASS_ENV: "TPRIMAT_TEST_GPUS,STANDIN_PYTHON,STANDIN_FAULT,STANDIN_DATA",
         }
         return subprocess.Popen(
             [*command, *SHORT, *where, *settings],
@@ -144,6 +148,29 @@ def test_whole_path_gives_a_valid_result_with_proof_of_settings_and_samples(laun
     assert not [
         path for path in primus.rglob("*") if path.is_file() and not (STANDIN / path.relative_to(primus)).exists()
     ]
+
+
+def test_primus_gets_the_environment_of_ranks_and_no_secret(launch, tmp_path, monkeypatch):
+    token = "hf_" + "x" * 34
+    secret = {"HF_TOKEN": token, "NCCL_FOO": token, "WANDB_API_KEY": "open-sesame", "MY_NOTE": token}
+    secret |= {"PIP_INDEX_URL": "https://ann:open-sesame@index.example/simple"}
+    for name, value in {**secret, "NCCL_DEBUG": "WARN", "PIP_FIND_LINKS": "/wheels"}.items():
+        monkeypatch.setenv(name, value)
+    process = launch(fault="hang:3")
+    deadline = time.monotonic() + 120
+    found: list[dict[str, str]] = []
+    while not found and time.monotonic() < deadline:
+        for child in psutil.Process(process.pid).children(recursive=True):
+            with suppress(psutil.Error):
+                if "primus/cli/main.py" in child.cmdline():
+                    found.append(child.environ())
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    ended(process)
+    assert found and not [name for name, value in found[0].items() if name in secret or token in value]
+    assert (found[0]["NCCL_DEBUG"], found[0]["HSA_NO_SCRATCH_RECLAIM"]) == ("WARN", "1")
+    assert found[0]["PIP_FIND_LINKS"] == "/wheels", "its launcher runs pip"
+    assert result_in(tmp_path)["provenance"]["environment_withheld"] == ["NCCL_FOO", "PIP_INDEX_URL"]
 
 
 @pytest.mark.parametrize(("lines", "excluded"), [("v25.11", {}), ("v26.4", {"2": "means over iterations 1 and 2"})])

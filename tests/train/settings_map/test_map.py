@@ -11,6 +11,7 @@ from toydata import write_toy_data
 from tests.train.test_parity import free_port
 from train import launch
 from train.job.job import Job
+from train.job.rank_environment import select
 from utils import models
 from utils.settings.config import ROOT, load
 
@@ -43,6 +44,6 @@ def test_a_changed_default_is_seen_under_its_key(looked_up):
 def test_the_launcher_sets_the_variables_of_the_map_and_none_over_a_persons_own(monkeypatch):
     monkeypatch.delenv("HSA_NO_SCRATCH_RECLAIM", raising=False)
     monkeypatch.setenv("GPU_MAX_HW_QUEUES", "4")
-    started = launch._environment(Job(load("amd", 8, environ={}), "mega", "llama", 1))
+    started = launch._environment(Job(load("amd", 8, environ={}), "mega", "llama", 1), select(os.environ).variables)
     assert (started["HSA_NO_SCRATCH_RECLAIM"], started["GPU_MAX_HW_QUEUES"]) == ("1", "4")
     assert "NCCL_NVLS_ENABLE" not in started

@@ -252,3 +252,18 @@ def test_command_line_ends_with_2_and_one_line_for_bad_input(capsys):
     assert command.main(["--platform", "cpu", "MBS=0"]) == 2
     captured = capsys.readouterr()
     assert captured.out == "" and captured.err.count("\n") == 1 and captured.err.startswith("error: ")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("DATASET_REPO", "ann/hf_" + "aB1" * 12),
+        ("LABEL", "hf_" + "aB1" * 12),
+        ("DATASET", "https://ann:open-sesame@host.example/text.jsonl"),
+    ],
+)
+def test_a_setting_that_holds_a_secret_is_refused_without_being_repeated(key, value):
+    for given in ({"arguments": [f"{key}={value}"], "environ": {}}, {"environ": {key: value}}):
+        with pytest.raises(ConfigError, match=f"{key}: looks like a secret") as caught:
+            load("cpu", **given)
+        assert value not in str(caught.value)

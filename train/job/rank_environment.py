@@ -1,0 +1,119 @@
+"""The environment of the ranks: variables of known names and prefixes, and none that may hold a secret.
+
+A variable that is not listed here is not passed, so a secret under any other name stays out. The lists hold what
+processes, Python, torchrun, the frameworks and the vendors' libraries read; each group names its source or its readers.
+PASS_ENV adds names of the user's own. A variable of any name is withheld if the name means a secret, or if utils.redact
+finds one in the value. The launcher records the names (`provenance.environment_passed`, `environment_withheld`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from utils import redact
+from utils.errors import ConfigError
+from utils.provenance.origin import SPEED_VARIABLES
+
+PASS_ENV = "TPRIMAT_PASS_ENV"
+"""Variable with more names to pass, to containers and ranks: `NAME,NAME`."""
+NAMES = frozenset(
+    (
+        # processes and terminals: environ(7), ld.so(8), glibc's manual
+        *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "PWD", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TMP", "TEMP"),
+        *("LD_LIBRARY_PATH", "LD_PRELOAD", "LD_BIND_NOW", "GLIBC_TUNABLES"),
+        *("TERM", "COLUMNS", "LINES", "NO_COLOR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"),
+        # Python and its environments: python(1), venv, conda; caches of packages that NeMo imports
+        *("VIRTUAL_ENV", "CONDA_PREFIX", "MPLCONFIGDIR", "NUMBA_CACHE_DIR"),
+        # compilers, for torch.compile, Triton and extensions: torch/_inductor, torch/utils/cpp_extension.py
+        *("CC", "CXX", "CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "MAX_JOBS"),
+        # torchrun and torch.distributed: torch/distributed/run.py and rendezvous.py
+        *(
+            "MASTER_ADDR",
+            "MASTER_PORT",
+            "RANK",
+            "WORLD_SIZE",
+            "LOCAL_RANK",
+            "LOCAL_WORLD_SIZE",
+            "LOGLEVEL",
+            "USE_LIBUV",
+        ),
+        # CPU kernels and profilers of torch: ATen/cpu, torch/profiler
+        *("ATEN_CPU_CAPABILITY", "TEARDOWN_CUPTI", "DISABLE_CUPTI_LAZY_REINIT"),
+        # caches and offline mode of huggingface_hub, datasets and tokenizers; never its tokens or its address
+        *("HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "HF_DATASETS_CACHE", "HF_DATASETS_OFFLINE", "HF_MODULES_CACHE"),
+        *("TOKENIZERS_PARALLELISM", "XLA_FLAGS"),
+        # this suite: shell/lib/passed.sh, train/cluster/script.py, train/job/nodes.py, train/prim/install.py
+        *("PLATFORM", "GPUS_PER_NODE", "TPRIMAT_MACHINE", "TPRIMAT_HOSTS", "TPRIMAT_IN_CONTAINER", "TPRIMAT_IMAGE"),
+        *("TPRIMAT_IMAGE_DIGEST", "TPRIMAT_GIT_COMMIT", "TPRIMAT_GIT_DIRTY", "TPRIMAT_SYSROOT", PASS_ENV),
+    )
+)
+PREFIXES = (
+    *("LC_", "PYTHON"),
+    # cores and memory of the host: OpenMP, MKL, BLAS, allocators
+    *("OMP_", "GOMP_", "KMP_", "MKL_", "BLIS_", "NUMEXPR_", "NVPL_", "MALLOC_", "TCMALLOC_"),
+    # torch, its compilers and its profiler
+    *("TORCH", "PYTORCH_", "TRITON_", "GLOO_", "KINETO_", "AOT"),
+    # NVIDIA: CUDA and its libraries, NCCL, TransformerEngine, profilers, driver and container
+    *("CUDA", "CUBLAS", "CUDNN", "NVIDIA_", "NCCL_", "NVTE_", "NVSHMEM_", "NSYS_", "CUPTI_", "SHARP_"),
+    # AMD: ROCm and its libraries, RCCL, Composable Kernel, AITER, profilers
+    *("HIP", "HSA_", "ROC", "RCCL_", "MIOPEN_", "AMD_", "AMDGPU_", "GPU_", "TENSILE_", "CK_", "AITER_", "RSMI_"),
+    # networks: UCX, UCC, libfabric, OpenMPI and HPC-X, PMI, libibverbs, Slingshot, MSCCL++
+    *("UCX_", "UCC_", "FI_", "OMPI_", "OPAL_", "HPCX_", "PMI_", "PMIX_", "IBV_", "MLX5_", "SLINGSHOT_", "MSCCLPP_"),
+    # frameworks: Megatron-core and attention kernels, NeMo, Primus, transformers, accelerate, Lightning's Slurm plug-in
+    *("MEGATRON_", "FLASH_ATT", "NEMO", "PRIMUS_", "TRANSFORMERS_", "ACCELERATE_", "SLURM_"),
+)
+_SECRET_NAME = re.compile(
+    r"TOKEN(?!IZER)|SECRET|PASSW|PASSPHRASE|CREDENTIAL|COOKIE|(^|_)(PW|AUTH|JWT|(API|ACCESS|PRIVATE)?_?KEYS?)(_|$)"
+    r"|_(PASS|PWD)$|APIKEY",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Selected:
+    """The variables that are passed, and the names of those that only a possible secret keeps out."""
+
+    variables: dict[str, str]
+    withheld: tuple[str, ...]
+
+    def warnings(self, receiver: str = "the ranks") -> list[str]:
+        """Return one line with the names that are withheld, without their values; an empty list if there are none."""
+        names = redact.text(", ".join(self.withheld))
+        line = f"environment: not passed to {receiver}, because name or value looks like a secret: {names}"
+        return [line] * bool(self.withheld)
+
+
+def select(environ: Mapping[str, str], names: Iterable[str] = (), prefixes: Iterable[str] = ()) -> Selected:
+    """Return the variables of `environ` that ranks get, and those of further `names` and `prefixes`.
+
+    Raises ConfigError for a PASS_ENV that is no list of names.
+    """
+    allowed = NAMES.union(names, _asked(environ))
+    beginnings = (*PREFIXES, *prefixes)
+    known = {
+        name: value
+        for name, value in sorted(environ.items())
+        if name in allowed or name.startswith(beginnings) or SPEED_VARIABLES.match(name)
+    }
+    withheld = tuple(name for name, value in known.items() if _may_be_secret(name, value, environ))
+    return Selected({name: value for name, value in known.items() if name not in withheld}, withheld)
+
+
+def on_record(passed: Iterable[str], withheld: Iterable[str]) -> dict[str, list[str]]:
+    """Return the keys of `provenance` for the names that ranks were started with and those that were withheld."""
+    names = {"environment_passed": sorted(passed), "environment_withheld": sorted(withheld)}
+    return {key: value for key, value in names.items() if value}
+
+
+def _asked(environ: Mapping[str, str]) -> list[str]:
+    asked = [name for name in environ.get(PASS_ENV, "").split(",") if name]
+    if not all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) for name in asked):
+        raise ConfigError(f"{PASS_ENV}: wanted names of variables without values, e.g. {PASS_ENV}=NAME,NAME")
+    return asked
+
+
+def _may_be_secret(name: str, value: str, environ: Mapping[str, str]) -> bool:
+    is_named_so = value != "" and _SECRET_NAME.search(name) is not None
+    return is_named_so or any(redact.text(text, environ) != text for text in (name, value))
