@@ -31,6 +31,7 @@ from data.cleaning.documents import LEVELS, CleanRules, clean, described, level,
 from data.reading.progress import progress_bar
 from data.reading.records import ON_BAD, TEXT_UNITS, Dropped, records
 from data.reading.sources import find
+from utils.arguments import Parser
 from utils.errors import DataError, UnusableError
 
 
@@ -91,7 +92,7 @@ def _clean_files(
 
 
 def _arguments(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m data.clean",
         description=__doc__.split("\n\n", 1)[0],
         epilog="\n\n".join(__doc__.split("\n\n")[2:]),

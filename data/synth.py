@@ -21,6 +21,7 @@ import numpy as np
 from data.language.language import DRAWS_PER_DOCUMENT, draws_of, is_word, language, sentences
 from data.language.tokenizer import SAMPLE_BYTES, train_tokenizer
 from data.reading.progress import progress_bar
+from utils.arguments import Parser
 from utils.errors import DataError, UnusableError
 from utils.files import written_whole
 
@@ -112,7 +113,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _arguments(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m data.synth", description=__doc__.splitlines()[0], epilog=EPILOG)
+    parser = Parser(prog="python -m data.synth", description=__doc__.splitlines()[0], epilog=EPILOG)
     add = parser.add_argument
     add("--output", type=Path, required=True, help="JSONL file to write, key `text`")
     size = parser.add_mutually_exclusive_group(required=True)

@@ -13,7 +13,6 @@ Exits 0; 1 if a log is unusable; 2 for bad input.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import sys
@@ -25,6 +24,7 @@ from evaluate.inputs.mlperf_logs import DISCLAIMER, MlperfLogError, System, load
 from evaluate.report.tables import plain, text_table
 from evaluate.verdict import inference
 from utils import redact
+from utils.arguments import Parser
 
 
 def verdicts(systems: Sequence[System], band: float = inference.BAND) -> list[dict[str, Any]]:
@@ -107,7 +107,7 @@ def _rows(systems: Sequence[System]) -> Iterator[tuple[str, ...]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m evaluate.mlperf",
         description=(__doc__ or "").splitlines()[0],
         epilog="Exits 0 if the verdicts were made; 1 if a log is unusable; 2 for bad input.",

@@ -49,7 +49,7 @@ _BEHIND = re.compile(
     r"|access_token|token|api_key|private_token)(?:=|%(?:25)*3D)(?=[^\s&\"'\\<]))[^\s&\"'\\,;<]+",
     re.IGNORECASE,
 )
-_BEHIND_WORDS = ("authorization", "bearer", "wandb login", "password", "signature", "credential", "sig", "token", "api_key")
+_BEHIND_WORDS = ("authorization", "bearer", "wandb login", "password", "sig", "credential", "token", "api_key")
 
 _ADDRESS = re.compile(r"((?::|%(?:25)*3A)(?:/|%(?:25)*2F){2})", re.IGNORECASE)
 _REST = re.compile(r"(?:[^\s\"'<>\\`]|(?<=\w)'(?=\w)|\\{1,2}(?=\w+:[^\s\"'<>\\/]*@))*")
@@ -96,7 +96,20 @@ _NOT_BEFORE = (
 _NOT_LAST = (
     *("file", "path", "dir", "folder", "sock", "socket", "home", "type", "method", "mode", "name", "user", "host"),
     *("port", "url", "uri", "endpoint", "timeout", "seconds", "second", "enabled", "disabled", "required", "policy"),
-    *("provider", "scope", "parallelism", "id", "ids", "count", "limit", "length", "size", "taken", "embedding", "drop"),
+    *(
+        "provider",
+        "scope",
+        "parallelism",
+        "id",
+        "ids",
+        "count",
+        "limit",
+        "length",
+        "size",
+        "taken",
+        "embedding",
+        "drop",
+    ),
 )
 """Last words of a name whose value is about a secret and is none."""
 _NO_VALUES = ("none", "null", "true", "false", "required", "optional", "disabled", "enabled", "undefined", "anonymous")
@@ -139,8 +152,9 @@ def without_forms(line: str) -> str:
 def end_of_user(rest: str) -> int:
     """Return the place of the `@` that ends the user information of the text behind `://`; -1 without any.
 
-    RFC 3986 allows neither `@` nor `/` in a password, and people paste such ones. So behind `user:` the last `@` counts,
-    unless the text before a later one is certainly a host and the text after it is none (`.../path/@scope/name`).
+    RFC 3986 allows neither `@` nor `/` in a password, and people paste such ones. So behind `user:` the last `@`
+    counts, unless the text before a later one is certainly a host and the text after it is none
+    (`.../path/@scope/name`).
     """
     last, authority = rest.rfind("@"), _AUTHORITY.match(rest)[0]  # type: ignore[index]
     inner = authority.rfind("@")
@@ -203,7 +217,7 @@ def _without_user(rest: str) -> str:
 
 
 def _without_bare_users(line: str) -> str:
-    """Return a line without `user:password@` where no `://` is before it: in values for proxies, and before host:port."""
+    """Return a line without `user:password@` that has no scheme: in values for proxies, and before host:port."""
     return _BARE.sub(_without_bare_user, line)
 
 
@@ -226,7 +240,7 @@ def _without_named(line: str) -> str:
             kept += [line[place:start], MARK]
             place = end
         else:  # a value may begin with another name
-            kept.append(line[place : start])
+            kept.append(line[place:start])
             place = start
     return "".join([*kept, line[place:]])
 

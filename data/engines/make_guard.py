@@ -12,7 +12,6 @@ unassigned in the Unicode version of this Python.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import unicodedata
@@ -26,6 +25,7 @@ from tqdm import tqdm
 
 from data.engines.guard import GUARD_PATH
 from data.engines.schemes import SCHEMES, Scheme, byte_letters
+from utils.arguments import Parser
 from utils.files import written_whole
 
 LIBRARIES = ("tokenizers", "gigatoken")
@@ -46,7 +46,7 @@ _BATCH = 1024
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m data.engines.make_guard", description=__doc__.splitlines()[0], epilog="Exit codes: 0 success."
     )
     parser.add_argument("--output", type=Path, default=GUARD_PATH, help="JSON file to write (default: %(default)s)")

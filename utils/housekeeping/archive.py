@@ -16,7 +16,6 @@ manifest.json does not list itself; SHA256SUMS lists it too. Neither depends on 
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -29,6 +28,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from utils import redact
+from utils.arguments import Parser
 from utils.errors import ConfigError
 from utils.files import MODE, written_whole
 from utils.housekeeping import inventory
@@ -215,7 +215,7 @@ def _listed(path: str, listed: Any) -> Listed:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the archive of the configured OUTPUT_DIR."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m utils.housekeeping.archive",
         description=f"Pack results, logs, comparisons and status.json of all jobs and labels into {ARCHIVE} there.",
         epilog="Exits 0 on success; 1 if a file holds an access token or the archive cannot be written; 2 for bad "

@@ -5,7 +5,7 @@ own. So bash, `docker --env-file` and Python read the same values from it.
 
 One environment variable hands the text and the origin of every setting on to the processes that a process starts. A
 process that finds it does not read the settings files, so a file that is edited while a matrix runs changes nothing in
-it. Settings hold no secrets.
+it. Settings are in command lines, results and names of folders, so one that holds a secret is refused.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from utils import redact
 from utils.errors import ConfigError
 from utils.settings.keys import KEYS
 
@@ -76,12 +77,19 @@ def from_arguments(arguments: Iterable[str]) -> dict[str, Value]:
 
 
 def parse_values(values: Mapping[str, Value]) -> dict[str, Any]:
-    """Return the typed values by field name; raise ConfigError for a bad value or a key that no layer sets."""
+    """Return the typed values by field name.
+
+    Raises ConfigError for a bad value, a value that holds a secret, and a key that no layer sets.
+    """
     typed: dict[str, Any] = {}
     for key, rule in KEYS.items():
         if key not in values:
             raise ConfigError(f"config.env: {key} is missing; wanted {rule.allowed}; add the line {key}=...")
         value = values[key]
+        if redact.text(value.text) != value.text:
+            raise ConfigError(
+                f"{value.origin}: {key}: looks like a secret, which no setting may hold; see docs/secrets.md"
+            )
         try:
             typed[rule.field] = rule.parse(value.text)
         except (ValueError, KeyError) as error:
