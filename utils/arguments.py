@@ -10,7 +10,7 @@ from typing import Any
 
 from utils.redact import holds_secret, text
 
-REFUSAL = "looks like an access token or a password, or contains one, and would be visible in files; use another name"
+REFUSAL = "looks like a secret, which no argument may hold; see docs/secrets.md"
 
 
 class Parser(argparse.ArgumentParser):

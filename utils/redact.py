@@ -56,7 +56,7 @@ def without_hub_secrets(environ: Mapping[str, str]) -> dict[str, str]:
 def _without(content: str, values: Sequence[str]) -> str:
     for value in values:
         content = content.replace(value, MARK)
-    return "\n".join(map(without_forms, content.split("\n")))
+    return without_forms(content)
 
 
 def _json_without(content: Any, values: Sequence[str]) -> Any:

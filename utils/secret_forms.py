@@ -14,9 +14,11 @@ Version 4, Google Cloud and Azure SAS (signed addresses).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
+_Rule = tuple[Sequence[str], Callable[[str], str]]
+"""Lower-case words, of which each match contains one, and a function that returns a line without the matches."""
 MARK = "***"
 """Replacement for a secret."""
 
@@ -140,13 +142,14 @@ def is_plain(value: str) -> bool:
     return value.lower() in _NO_VALUES
 
 
-def without_forms(line: str) -> str:
-    """Return a line with MARK in place of everything that has the form of a secret."""
-    lowered = line.lower()
-    for words, rule in _RULES:
-        if any(word in lowered for word in words):
-            line = rule(line)
-    return line
+def without_forms(content: str) -> str:
+    """Return a text with MARK in place of everything that has the form of a secret, line by line."""
+    lowered = content.lower()
+    rules = [(found, rule) for words, rule in _RULES if (found := [word for word in words if word in lowered])]
+    if not rules:
+        return content
+    pairs = zip(content.split("\n"), lowered.split("\n"), strict=True)
+    return "\n".join([_without_forms(line, lowered, rules) for line, lowered in pairs])
 
 
 def end_of_user(rest: str) -> int:
@@ -170,6 +173,13 @@ def end_of_user(rest: str) -> int:
     if ":" not in authority[:inner]:  # a name or a token alone
         return -1 if "," in user or ";" in user else inner
     return inner if _HOST.match(rest, inner + 1) and not _HOST.match(rest, last + 1) else last
+
+
+def _without_forms(line: str, lowered: str, rules: Sequence[_Rule]) -> str:
+    for words, rule in rules:
+        if any(word in lowered for word in words):
+            line = rule(line)
+    return line
 
 
 def _words(name: str) -> list[str]:
@@ -258,7 +268,7 @@ def is_value(name: str, value: str, *, is_strict: bool) -> bool:
     return len(value) >= least and _LETTER_AND_DIGIT.match(value) is not None
 
 
-_RULES: tuple[tuple[tuple[str, ...], Callable[[str], str]], ...] = (
+_RULES: tuple[_Rule, ...] = (
     (("://", "%2f", "%252f"), _without_users),
     (_SHAPE_WORDS, _without_shapes),
     (_BEHIND_WORDS, _without_behind),
