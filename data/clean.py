@@ -32,6 +32,7 @@ from data.reading.progress import progress_bar
 from data.reading.records import ON_BAD, TEXT_UNITS, Dropped, records
 from data.reading.sources import find
 from data.reading.written_text import record_of
+from utils.arguments import Parser
 from utils.errors import DataError, UnusableError
 from utils.own_files import require_apart
 
@@ -92,7 +93,7 @@ def _clean_files(
 
 
 def _arguments(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m data.clean",
         description=__doc__.split("\n\n", 1)[0],
         epilog="\n\n".join(__doc__.split("\n\n")[2:]),

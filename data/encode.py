@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from data.encoding.workers import WorkerError, one_thread_each, start_workers
+from utils.arguments import Parser
 
 EXECUTORS = ("local", "datatrove", "slurm")
 EPILOG = """Prints the manifest as JSON.
@@ -75,8 +76,8 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
     return {"submitted": scale_out.submit(arguments, options.tasks, slurm), "output_prefix": str(options.output_prefix)}
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m data.encode", description=__doc__.splitlines()[0], epilog=EPILOG)
+def _parser() -> Parser:
+    parser = Parser(prog="python -m data.encode", description=__doc__.splitlines()[0], epilog=EPILOG)
     add = parser.add_argument
     add("--input", type=Path, required=True, nargs="+", help="JSONL files, one document a line, encoded in this order")
     add("--tokenizer", type=Path, required=True, help="folder that transformers.AutoTokenizer loads")

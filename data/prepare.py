@@ -25,6 +25,7 @@ from data.encoding.workers import WorkerError, one_thread_each
 from data.engines.backend import Encoder
 from data.hub.fetch import TOKENIZERS, VOCABULARIES, fetch_tokenizer
 from data.hub.hub_errors import FetchError
+from utils.arguments import Parser
 from utils.dataset.digest_cache import record_pair
 from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe, tokens_needed
 from utils.dataset.indexed import bin_path, idx_path, load_manifest, manifest_path, read_index
@@ -225,7 +226,7 @@ def _largest_id(prefix: Path) -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m data.prepare", description=__doc__.splitlines()[0], epilog=EPILOG)
+    parser = Parser(prog="python -m data.prepare", description=__doc__.splitlines()[0], epilog=EPILOG)
     parser.add_argument("--platform", required=True, choices=PLATFORMS, help="platform whose settings are used")
     parser.add_argument("--workers", type=int, default=1, help="number of processes that encode (default: %(default)s)")
     parser.add_argument(

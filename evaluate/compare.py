@@ -29,6 +29,7 @@ from evaluate.report.comparison import Comparison, as_json, compare
 from evaluate.verdict import inference, pairs, verdicts
 from evaluate.verdict.saving import BUDGET_TOKENS
 from utils import redact
+from utils.arguments import Parser
 from utils.errors import ForeignFileError
 from utils.files import write_whole
 from utils.own_files import require_ours
@@ -112,7 +113,7 @@ def _write(name: str, comparison: Comparison, folder: Path) -> None:
         write_whole(path, png(comparison), is_ours=is_ours)
 
 
-class _Parser(argparse.ArgumentParser):
+class _Parser(Parser):
     """An argument parser that reports bad input in one line."""
 
     def error(self, message: str) -> NoReturn:

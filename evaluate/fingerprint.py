@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from utils.arguments import Parser
 from utils.dataset.gpt_dataset import build_train_dataset
 from utils.dataset.indexed import Index, bin_path, check, idx_path, load_manifest, manifest_path
 from utils.errors import ConfigError, DataError
@@ -97,7 +98,7 @@ def _config(options: argparse.Namespace) -> RunConfig | None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m evaluate.fingerprint",
         description=(__doc__ or "").splitlines()[0],
         epilog="Exits 0; 1 if files and manifest disagree; 2 if the pair or a setting is missing or invalid.",

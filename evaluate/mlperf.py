@@ -13,7 +13,6 @@ Exits 0; 1 if a log is unusable; 2 for bad input.
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 from collections.abc import Iterator, Sequence
@@ -23,6 +22,7 @@ from typing import Any
 from evaluate.inputs.mlperf_logs import DISCLAIMER, MlperfLogError, System, load
 from evaluate.report.tables import plain, text_table
 from evaluate.verdict import inference
+from utils.arguments import Parser
 from utils.errors import ForeignFileError
 from utils.own_files import json_with, require_ours
 from utils.results.store import write_json
@@ -110,7 +110,7 @@ def _rows(systems: Sequence[System]) -> Iterator[tuple[str, ...]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m evaluate.mlperf",
         description=(__doc__ or "").splitlines()[0],
         epilog="Exits 0 if the verdicts were made; 1 if a log is unusable; 2 for bad input.",

@@ -8,18 +8,18 @@ Needs no torch. Exits 0; 1 if a probe cannot be read; 2 for bad input.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from evaluate.metrics.measured_rate import NONE_MEASURED, UNIT, load_probes
+from utils.arguments import Parser
 from utils.results import store
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m evaluate.probe",
         description=(__doc__ or "").splitlines()[0],
         epilog="Exits 0 if every probe was read; 1 if one cannot be read; 2 for bad input.",

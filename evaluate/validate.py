@@ -18,6 +18,7 @@ from pathlib import Path
 from evaluate.bundle.archive import BundleError
 from evaluate.checks.entries import Loaded, job_name, load_results
 from evaluate.report.tables import coloured, plain, text_table, wants_colour
+from utils.arguments import Parser
 from utils.housekeeping.archive import MANIFEST
 from utils.results import store
 
@@ -79,7 +80,7 @@ def _rows(loaded: Loaded) -> Iterator[tuple[str, str, str, str, str]]:
 
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m evaluate.validate",
         description="Check every result below the folders: schema, numbers against raw samples, requested settings "
         "against those that ran.",

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from train.nemo import interpreter as nemo_python
+from utils.arguments import Parser
 from utils.errors import ConfigError, ForeignFileError
 from utils.hardware.detect import HardwareError, detect_platform
 from utils.models import MODELS, can_train
@@ -102,7 +103,7 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m train.convert", description=__doc__)
+    parser = Parser(prog="python -m train.convert", description=__doc__)
     parser.add_argument("model", choices=[name for name in MODELS if can_train("nemo", name)])
     parser.add_argument("--source", help="Hugging Face repository or local folder (default: the release of the model)")
     parser.add_argument("--output", type=Path, help="folder of the checkpoint (default: DATA_DIR/nemo_<model>)")

@@ -26,6 +26,7 @@ from train.prim import yaml_config as prim_config
 from train.prim.environment import LAUNCHER_NAMES
 from train.runner.plan import has_result, resolve
 from train.settings_map import map as frameworks
+from utils.arguments import Parser
 from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe
 from utils.errors import ConfigError, DataError, ForeignFileError
 from utils.hardware.detect import HardwareError
@@ -85,7 +86,7 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m train.launch", description=__doc__)
+    parser = Parser(prog="python -m train.launch", description=__doc__)
     parser.add_argument("--platform", required=True, choices=PLATFORMS)
     parser.add_argument("--framework", required=True)
     parser.add_argument("--model", required=True)

@@ -20,6 +20,7 @@ from train.runner.run_job import LAUNCHER_GRACE_SECONDS, POLL_SECONDS, run_job, 
 from train.runner.state import MatrixState, StatusFile
 from train.runner.view import view_of
 from utils import redact
+from utils.arguments import Parser
 from utils.errors import ConfigError, DataError
 from utils.hardware.detect import HardwareError
 from utils.housekeeping import footprint
@@ -57,7 +58,7 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m train.matrix", description=__doc__)
+    parser = Parser(prog="python -m train.matrix", description=__doc__)
     parser.add_argument("--platform", required=True, choices=PLATFORMS)
     parser.add_argument("--dry-run", action="store_true", help="print the plan and start nothing")
     parser.add_argument("--compare", action="store_true", help="compare the results at the end")
@@ -101,7 +102,9 @@ def _run(matrix: plan.Matrix, stop: processes.StopRequest, is_locked: Callable[[
                 break
             run_job(matrix, job, digests[job.job.model], view, status, stop)
             if not is_locked():
-                view.print(f"error: OUTPUT_DIR={matrix.config.output_dir} was deleted, renamed or replaced; no job is started")
+                view.print(
+                    f"error: OUTPUT_DIR={matrix.config.output_dir} was deleted, renamed or replaced; no job is started"
+                )
                 return 1, False
         state.state = state.phase = "interrupted" if stop else "finished"
         status.write()

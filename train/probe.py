@@ -26,6 +26,7 @@ import torch
 from train.job.job import utc_now
 from train.machine import conditions
 from train.preflight import job_checks
+from utils.arguments import Parser
 from utils.errors import ConfigError, ForeignFileError
 from utils.hardware.detect import HardwareError, detect_platform, gpu_info
 from utils.housekeeping import footprint
@@ -79,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m train.probe", description=__doc__.split("\n")[0])
+    parser = Parser(prog="python -m train.probe", description=__doc__.split("\n")[0])
     parser.add_argument("--platform", required=True, choices=PLATFORMS)
     parser.add_argument(
         "--seconds",

@@ -28,6 +28,7 @@ from train.runner.run_job import conclude
 from train.runner.state import SKIPPED, MatrixState, StatusFile
 from train.runner.view import view_of
 from utils import redact
+from utils.arguments import Parser
 from utils.errors import ConfigError, DataError
 from utils.hardware.detect import HardwareError
 from utils.housekeeping import footprint
@@ -67,7 +68,7 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m train.slurm", description=__doc__)
+    parser = Parser(prog="python -m train.slurm", description=__doc__)
     parser.add_argument("--platform", required=True, choices=PLATFORMS)
     parser.add_argument("--dry-run", action="store_true", help="print the script of each job and submit nothing")
     parser.add_argument("--no-wait", action="store_true", help="submit the jobs and exit; without it they are followed")

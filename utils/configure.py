@@ -11,6 +11,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from utils.arguments import Parser
 from utils.errors import ConfigError
 from utils.hardware.detect import HardwareError, visible_gpus
 from utils.results.store import result_name
@@ -27,7 +28,7 @@ def _print_jobs(config: RunConfig) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     table = "\n".join(f"  {key:18} {rule.meaning} [{rule.allowed}]" for key, rule in KEYS.items())
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m utils.configure",
         description="Check the settings and print them, or the jobs they select.",
         epilog=f"settings:\n{table}",

@@ -12,7 +12,6 @@ unassigned in the Unicode version of this Python.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import unicodedata
@@ -26,6 +25,7 @@ from tqdm import tqdm
 
 from data.engines.guard import GUARD_PATH
 from data.engines.schemes import SCHEMES, Scheme, byte_letters
+from utils.arguments import Parser
 from utils.errors import ForeignFileError
 from utils.files import written_whole
 from utils.own_files import json_with, require_ours
@@ -49,7 +49,7 @@ _is_guard = json_with("unicode_of_the_generator", "schemes")
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m data.engines.make_guard",
         description=__doc__.splitlines()[0],
         epilog="Exit codes: 0 success; 2 the output is a file that this suite did not write.",

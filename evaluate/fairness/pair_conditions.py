@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evaluate.fairness.items import ALLOWED, BLOCKING, SAME, UNKNOWN, Item
+from utils.provenance.origin import on_record
 from utils.results.schema import SLOWDOWNS, Result
 
 NOT_RECORDED = "not recorded"
@@ -230,7 +231,7 @@ def _merged(environments: Any) -> dict[str, str]:
     found: dict[str, set[str]] = {}
     for environment in environments:
         for name, value in environment.items():
-            found.setdefault(name, set()).add(str(value))
+            found.setdefault(name, set()).add(on_record(name, str(value)))  # earlier versions recorded every value
     return {name: " or ".join(sorted(values)) for name, values in found.items()}
 
 

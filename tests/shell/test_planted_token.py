@@ -1,10 +1,12 @@
-"""A token in secrets.env is used in a whole run, from the data to the archive, and is found nowhere afterwards.
+"""A token in secrets.env and secrets in 14 other places are there in a whole run, from the data to the archive, and are
+found nowhere afterwards; in ten places that give names to files they are refused before anything is made.
 
-The ranks print it in every way that a library does, and one fails with it in the reason.
+The ranks print them in every way that a library does, and one fails with the token in the reason.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -25,12 +27,53 @@ from utils.settings.config import ROOT
 TOKEN = "hf_" + "".join(chr(ord("A") + (7 * place) % 26) for place in range(34))
 """Shaped like a token of the hub, but invalid; no file of this checkout contains it."""
 MARK = "TPRIMAT_TEST_PLANTED"
+
+
+def secret(number: int) -> str:
+    """Return a password of a place, which no form gives away."""
+    return f"Corr3ct{number}Horse{number}Staple"
+
+
+OTHER = "hf_" + TOKEN[:2:-1]
+PLACES = {
+    # a name that means a secret
+    "NCCL_PW": secret(1),
+    "WANDB_API_KEY": "0123456789abcdef0123" * 2,
+    # a token under an innocent name, of a published variable and of others
+    "MY_NOTE": f"see {OTHER}",
+    "NCCL_DEBUG_FILE": f"/tmp/nccl.{OTHER}.%h",
+    "CONTAINER_ARGS": f"--env NOTE={OTHER} --env DB_PASSWORD={secret(2)}",
+    # addresses: without a scheme, with a lone token, with @ and / in the password, IPv6, percent-encoded
+    "UCX_PROXY": f"ann:{secret(3)}@proxy.example:3128",
+    "TRITON_CACHE_MANAGER_URL": f"https://{secret(4)}@cache.example",
+    "NCCL_NOTE_1": f"http://ann:{secret(5)}@{secret(6)}@h/",
+    "NCCL_NOTE_2": f"http://ann:{secret(7)}/{secret(8)}@proxy.example:3128",
+    "PIP_INDEX_URL": f"https://:{secret(9)}@[::1]:8080/simple",
+    "TORCH_NOTE": f"http%3A%2F%2Fann%3A{secret(10)}%40proxy.example%3A3128",
+    "HTTPS_PROXY": f"http://ann:{secret(11)}%2F{secret(12)}@proxy.example:3128",
+    "ALL_PROXY": f"ann%3A{secret(13)}%40proxy.example:3128",
+}
+"""Variables of the environment with secrets; secrets.env and the remote of git are two more places."""
+REMOTE = f"https://oauth2:{secret(14)}@git.example/o/r.git"
+SECRETS = (TOKEN[:20], OTHER[:20], PLACES["WANDB_API_KEY"], *(secret(number) for number in range(1, 15)))
+REFUSED = (
+    ("shell/run_train.sh", f"LABEL={OTHER}"),
+    ("shell/run_train.sh", f"OUTPUT_DIR={OTHER}"),
+    ("shell/run_train.sh", f"DATA_DIR=data/{OTHER}/x"),
+    ("shell/run_train.sh", f"TOKENIZER=/models/{OTHER}"),
+    ("shell/run_train.sh", f"DATASET_REPO=ann/{OTHER}"),
+    ("shell/wrap.sh", f"OUTPUT_DIR=/results/{OTHER}"),
+    ("evaluate.compare", "there", "--output", OTHER),
+    ("data.encode", "--input", "a.jsonl", "--output-prefix", f"made/{OTHER}", "--tokenizer", "there"),
+    ("evaluate.extract", "--log-file", "a.log", f"--output={OTHER}.json"),
+)
 SETTINGS = ("FRAMEWORK=mega", "MODEL=llama", "RUNS=2", "TRAIN_ITERS=2", "WARMUP_ITERS=0", "CPU_RANKS=1")
 SMALL = ("GBS=2", "MBS=2", "SL=64", "RUNTIME=native")
 PLANT = """
 import os, sys, time
 if "train.train_mega" in " ".join(sys.orig_argv) and "RANK" in os.environ:
     token = os.environ["TPRIMAT_TEST_BACKWARDS"][::-1]
+    print(bytes.fromhex(os.environ["PYTHON_TEST_PLACES"]).decode(), flush=True)
     names = [name for name, value in os.environ.items() if token in value]
     print("variables with it:", names, flush=True)
     print("login with", token, "at https://ann:" + token + "@hub.example/api?token=" + token, flush=True)
@@ -58,6 +101,8 @@ def checkout(tmp_path_factory):
     (root / ".venv").symlink_to(ROOT / ".venv")
     (root / "secrets.env").write_text(f"HF_TOKEN={TOKEN}\n")
     (root / "secrets.env").chmod(0o600)
+    for command in (["init", "--quiet"], ["remote", "add", "origin", REMOTE]):
+        subprocess.run(["git", "-C", str(root), *command], check=True)
     return root
 
 
@@ -76,13 +121,18 @@ class Ran:
         where = (f"OUTPUT_DIR={self.output}", f"DATA_DIR={folder / 'cache'}", f"DATASET={prefix}")
         planted = {"PYTHONPATH": str(site), "TPRIMAT_TEST_BACKWARDS": TOKEN[::-1]}
         planted[PASS_ENV] = f"{MARK},TPRIMAT_TEST_BACKWARDS"
+        lines = (*(f"{name}={value}" for name, value in PLACES.items()), *PLACES.values(), REMOTE, json.dumps(PLACES))
+        told = {"PYTHON_TEST_PLACES": "\n".join(lines).encode().hex()}
         said = folder / "said.txt"
         self.seen: set[str] = set()
         with said.open("w") as file:
             process = subprocess.Popen(
                 [checkout / "shell" / "run_train.sh", *SETTINGS, *SMALL, *where],
-                env=self.environment | planted, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
-            )  # fmt: skip
+                env=self.environment | PLACES | planted | told,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
             deadline = time.monotonic() + 400
             while process.poll() is None and time.monotonic() < deadline:
                 self._look(mark)
@@ -135,6 +185,45 @@ def test_the_archive_is_packed_without_it_and_holds_what_was_measured(ran, check
     with zipfile.ZipFile(ran.output / "output.zip") as opened:
         assert not [name for name in opened.namelist() if TOKEN[:20].encode() in opened.read(name)]
     assert check(ran.output / "output.zip").faults == (), "redacted alike in the log and in the result"
+
+
+def test_secrets_of_all_places_are_found_nowhere(ran, checkout):
+    wrapped = subprocess.run(
+        [checkout / "shell" / "wrap.sh", ran.where],
+        env=ran.environment | PLACES,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert wrapped.returncode == 0, wrapped.stderr
+    files = [path for folder in (ran.output, ran.output.parent / "cache") for path in folder.rglob("*")]
+    told = {str(path): str(path).encode() + (path.read_bytes() if path.is_file() else b"") for path in files}
+    with zipfile.ZipFile(ran.output / "output.zip") as opened:
+        told |= {f"in the archive: {name}": name.encode() + opened.read(name) for name in opened.namelist()}
+    told |= {"terminal": ran.said.encode(), "terminal of wrap": (wrapped.stdout + wrapped.stderr).encode()}
+    assert "UCX_PROXY=***@proxy.example:3128" in ran.said, "the ranks have printed all"
+    found = {(where, one) for where, content in told.items() for one in SECRETS if one.encode() in content}
+    assert len(told) > 30 and found == set()
+
+
+@pytest.mark.parametrize("command", REFUSED, ids=lambda command: " ".join(command).replace(OTHER, "TOKEN"))
+@pytest.mark.parametrize("how", ["argument", "environment"])
+def test_a_name_with_a_token_is_refused_before_anything_is_made(checkout, tmp_path, command, how):
+    program, *arguments = command
+    environment = {**os.environ, "PLATFORM": "cpu", "PYTHONPATH": str(checkout)}
+    if how == "environment":
+        if not program.startswith("shell"):
+            pytest.skip("an option is an argument")
+        environment |= dict(argument.split("=") for argument in arguments)
+        arguments = []
+    start = [checkout / program] if program.startswith("shell") else [checkout / ".venv/bin/python", "-m", program]
+    before = sorted(checkout.iterdir())
+    ran = subprocess.run(
+        [*start, *arguments], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (2, "", 1), ran.stderr
+    assert ran.stderr.startswith("error: ") and OTHER[:20] not in ran.stderr
+    assert sorted(checkout.iterdir()) == before and list(tmp_path.iterdir()) == []
 
 
 def test_an_archive_is_refused_where_somebody_else_has_written_it_down(ran, checkout):

@@ -19,6 +19,7 @@ from train.job.job import Job
 from train.job.processes import end_with_parent
 from train.job.recorder import CpuDevice, CudaDevice, StepRecorder
 from train.job.report import JobReport, MismatchError
+from utils.arguments import Parser
 from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe
 from utils.errors import ConfigError, DataError
 from utils.hardware import detect as hardware
@@ -82,7 +83,7 @@ def leave_at_once() -> None:
 
 def arguments(framework: str) -> argparse.Namespace:
     """Parse the command line that train/launch.py passes."""
-    parser = argparse.ArgumentParser(prog=f"python -m train.train_{framework}", description=__doc__)
+    parser = Parser(prog=f"python -m train.train_{framework}", description=__doc__)
     parser.add_argument("--platform", required=True, choices=("amd", "nvd", "cpu"))
     parser.add_argument("--model", required=True)
     parser.add_argument("--run-number", type=int, default=1, help="number of the run (process restart), from 1")

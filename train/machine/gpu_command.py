@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from train.machine import gpus, job_processes
 from train.machine.gpu_state import GpuProcess, GpuReading, GpuState, GpuToolError
 from train.machine.job_processes import SuiteProcess
+from utils.arguments import Parser
 
 VENDORS = {"nvd": "NVIDIA", "amd": "AMD"}
 GRACE_SECONDS, KILL_SECONDS = 10.0, 20.0
@@ -50,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="shell/gpu.sh", description=__doc__)
+    parser = Parser(prog="shell/gpu.sh", description=__doc__)
     parser.add_argument(
         "--end", nargs="+", type=int, default=[], metavar="PID", help="end these processes, which hold a GPU"
     )

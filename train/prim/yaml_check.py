@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from train.prim import install as prim_install
 from train.prim import yaml_config as prim_config
 from train.prim.install import DEFAULT_GPU, Primus
+from utils.arguments import Parser
 from utils.errors import ConfigError, DataError
 from utils.hardware.detect import HardwareError, visible_gpus
 from utils.models import MODELS
@@ -66,7 +67,7 @@ def differences(primus: Primus, config: RunConfig, model: str, shipped: Path) ->
 
 
 def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m train.train_prim --check", description=__doc__)
+    parser = Parser(prog="python -m train.train_prim --check", description=__doc__)
     parser.add_argument("--gpu", default=DEFAULT_GPU, help="GPU whose YAML is compared (default: %(default)s)")
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
     return parser.parse_intermixed_args(arguments)

@@ -8,7 +8,6 @@ values that such a run read back from its built objects are shown beside them.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from typing import Any
 from train.settings_map.environment_rows import ENVIRONMENT
 from train.settings_map.map import ROWS
 from train.settings_map.row import FRAMEWORKS, Fixed, MapRow
+from utils.arguments import Parser
 from utils.errors import ConfigError, ForeignFileError
 from utils.files import write_whole
 from utils.settings.config import ROOT, RunConfig, load
@@ -137,7 +137,7 @@ def _line(cells: Sequence[str]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the tables, or write them into files between their marker comments."""
-    parser = argparse.ArgumentParser(prog="python -m train.settings_map.tables", description="Show the settings map.")
+    parser = Parser(prog="python -m train.settings_map.tables", description="Show the settings map.")
     parser.add_argument(
         "--write", nargs="+", type=Path, metavar="FILE", help="files in which to replace the marked tables"
     )

@@ -12,6 +12,7 @@ megatron-core checks only magic and version; it would notice a cut `.bin` or a w
 
 from __future__ import annotations
 
+import json
 import os
 import struct
 from dataclasses import dataclass

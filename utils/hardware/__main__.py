@@ -7,19 +7,19 @@ PLATFORM=amd, nvd or cpu in the environment sets the expected platform. Exits 0,
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
 from dataclasses import asdict
 
+from utils.arguments import Parser
 from utils.hardware.detect import HardwareError, detect_platform, gpu_info, visible_gpus
 from utils.hardware.devices import DEVICES
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Print this machine's `gpu_info`, or the device table, as JSON; return the exit code."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m utils.hardware",
         description="Print the devices of this machine as JSON: the gpu_info section of its results.",
         epilog="PLATFORM=amd, nvd or cpu in the environment sets the expected platform. Exits 0, or 2 for another one.",

@@ -16,7 +16,6 @@ manifest.json does not list itself; SHA256SUMS lists it too. Neither depends on 
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -29,6 +28,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from utils import redact
+from utils.arguments import Parser
 from utils.errors import ConfigError, ForeignFileError
 from utils.files import MODE, written_whole
 from utils.housekeeping import inventory
@@ -72,7 +72,7 @@ def write(folder: Path, environ: Mapping[str, str]) -> tuple[Path, list[str]]:
     """Write the archive of OUTPUT_DIR atomically; return its path and the paths in it, the two lists last.
 
     Raises ConfigError if the folder is missing, holds nothing to pack or an output.zip that is not the suite's,
-    ArchiveError if it holds an access token, and OSError if a file cannot be read or written.
+    ArchiveError if it holds a secret, and OSError if a file cannot be read or written.
     """
     try:
         directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -100,7 +100,7 @@ def _paths_to_pack(directory: int) -> list[str]:
         if _is_packed(entry):
             paths.append(entry.path)
         elif entry.kind in PACKED:
-            print(f"left out {inventory.shown(entry.path)}: {entry.foreign}", file=sys.stderr)
+            print(redact.text(f"left out {inventory.shown(entry.path)}: {entry.foreign}"), file=sys.stderr)
     return paths
 
 
@@ -118,7 +118,7 @@ def _pack(directory: int, path: Path, total: int, environ: Mapping[str, str]) ->
             if not _is_packed(entry):
                 continue
             files[entry.path], has_secret = _add(archive, entry, environ)
-            with_secret += [entry.path] if has_secret else []
+            with_secret += [redact.text(entry.path, environ)] if has_secret else []
             _show_progress(len(files), total, time.monotonic() - started)
         manifest = manifest_of(files, ROOT)
         lists = {MANIFEST: manifest, SUMS: sums(files, manifest)}
@@ -126,17 +126,17 @@ def _pack(directory: int, path: Path, total: int, environ: Mapping[str, str]) ->
             archive.writestr(_member(name), content)
     if with_secret:
         raise ArchiveError(
-            f"{', '.join(with_secret)}: holds an access token; nothing was packed: revoke the token, then remove it "
-            "from there"
+            f"{', '.join(with_secret)}: holds an access token or a password, or has one in its name; nothing was "
+            "packed: revoke it, then remove it from there"
         )
     return [*files, *lists]
 
 
 def _add(archive: zipfile.ZipFile, entry: Entry, environ: Mapping[str, str]) -> tuple[Listed, bool]:
-    """Pack a file piece by piece; return its entry of the manifest, and whether it holds a secret."""
+    """Pack a file piece by piece; return its entry of the manifest, and whether it or its path holds a secret."""
     member = _member(entry.path)
     member.file_size = entry.status.st_size  # decides whether the header has room for more than 4 GiB
-    digest, size, has_secret, before = sha256(), 0, False, b""
+    digest, size, has_secret, before = sha256(), 0, redact.holds_secret(entry.path, environ), b""
     with open_file(entry.directory, entry.name) as source, archive.open(member, "w") as target:
         while piece := source.read(CHUNK_BYTES):
             target.write(piece)
@@ -215,10 +215,10 @@ def _listed(path: str, listed: Any) -> Listed:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the archive of the configured OUTPUT_DIR."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m utils.housekeeping.archive",
         description=f"Pack results, logs, comparisons and status.json of all jobs and labels into {ARCHIVE} there.",
-        epilog="Exits 0 on success; 1 if a file holds an access token or the archive cannot be written; 2 for bad "
+        epilog="Exits 0 on success; 1 if a file or its path holds a secret or the archive cannot be written; 2 for bad "
         "input or if there is nothing to pack.",
     )
     parser.add_argument(

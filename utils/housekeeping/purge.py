@@ -21,6 +21,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from utils.arguments import Parser
 from utils.errors import ConfigError
 from utils.housekeeping import footprint, inventory
 from utils.housekeeping.footprint import Guarded
@@ -152,7 +153,7 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m utils.housekeeping.purge",
         description="Remove all that the suite wrote: results of all jobs and labels, logs, comparisons, archive.",
         epilog="Everything else in these folders is left and listed. Exits 0 on success; 1 if a file could not be "

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from utils.provenance.digests import sha256_code
+from utils.provenance.known_variables import KNOWN
+from utils.redact import is_secret_name, json_value
 from utils.settings.config import ROOT
 
 SPEED_VARIABLES = re.compile(
@@ -28,6 +30,7 @@ PACKAGES = (
     *("torch", "megatron-core", "transformers", "accelerate", "transformer-engine", "numpy", "triton"),
     *("nemo-toolkit", "nemo_run", "lightning"),
 )
+_HASH = re.compile(r"sha256:[0-9a-f]{16}")
 REPORT_FOLDERS = ("utils", "evaluate")
 """Folders of the code that makes a report of results."""
 NO_COMMIT = "not a git checkout, or git cannot be asked"
@@ -72,12 +75,28 @@ def versions() -> dict[str, str]:
 
 
 def speed_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that can change the speed of a run; never one that may hold a secret."""
-    return {
-        name: value
+    """Return the variables that can change the speed of a run, as they are put on record.
+
+    A secret in a value is replaced, and a variable whose name means a secret is left out. A variable of an unpublished
+    name has a hash in place of its value, by which two sides can be compared.
+    """
+    given = {
+        name: f"{name}={value}"  # the name tells how a value is read
         for name, value in sorted(environ.items())
-        if SPEED_VARIABLES.match(name) and not SECRET.search(name)
+        if SPEED_VARIABLES.match(name) and not is_secret_name(name)
     }
+    told = json_value(given, environ)
+    return {name: on_record(name, told[name].partition("=")[2]) for name in given if name in told}
+
+
+def on_record(name: str, value: str) -> str:
+    """Return a value without secrets as results hold it: itself for a published name, else `sha256:<16 hex digits>`.
+
+    The hash only serves comparison: a short value can be found by trying. A hash stays as it is.
+    """
+    if name in KNOWN or _HASH.fullmatch(value):
+        return value
+    return f"sha256:{sha256(value.encode(errors='surrogateescape')).hexdigest()[:16]}"
 
 
 def commit(root: Path, environ: Mapping[str, str] = os.environ) -> tuple[str | None, bool | None]:

@@ -1,0 +1,254 @@
+"""Addresses with a user in every form, issued tokens and named values are taken out; harmless text stays as it is.
+
+The expected texts are worked by hand.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from utils import redact
+from utils.secret_forms import is_secret_name
+
+LETTERS = "aB3dE5gH7jK9" * 8
+HEX = "0123456789abcdef" * 2 + "01234567"
+HUB = "hf_" + LETTERS[:34]
+ADDRESSES = {
+    # user information of RFC 3986
+    "http://ann:pass@host": "http://***@host",
+    "http://ann:pass@host:3128/path?x=1#y": "http://***@host:3128/path?x=1#y",
+    "https://ann@host/x": "https://***@host/x",
+    f"https://{LETTERS[:30]}@host/x": "https://***@host/x",
+    "https://:pass@host/x": "https://***@host/x",
+    "https://ann:@host/x": "https://***@host/x",
+    "ftp://ann:pa;ss,wo!rd$&*+=@host/x": "ftp://***@host/x",
+    "https://ann:pa%73s@host/x": "https://***@host/x",
+    "https://an%40n:pa%2Fss@host/x": "https://***@host/x",
+    "http://ann:pass@[::1]:3128/": "http://***@[::1]:3128/",
+    "http://[::1]:80/ http://ann:pass@[fe80::1%25eth0]/": "http://[::1]:80/ http://***@[fe80::1%25eth0]/",
+    "http://ann:pass@127.0.0.1:80": "http://***@127.0.0.1:80",
+    "git+ssh://ann:pass@host/x.git": "git+ssh://***@host/x.git",
+    "ssh://ann@host:22/x": "ssh://***@host:22/x",
+    "git://git:pass@host/x": "git://***@host/x",
+    "https://oauth2:pass@gitlab.example/a.git@v1.2": "https://***@gitlab.example/a.git@v1.2",
+    "pip install git+https://ann:pass@github.com/o/r.git@v1.0#egg=x": "pip install git+https://***@github.com/o/r.git@v1.0#egg=x",
+    "https://ann:pass@host.example/path/@scope/name": "https://***@host.example/path/@scope/name",
+    "https://token@host/path/@scope/name": "https://***@host/path/@scope/name",
+    # characters that a password must not have there, and has
+    "http://ann:pa@ss@host/x": "http://***@host/x",
+    "http://u:P@REST@h/": "http://***@h/",
+    "http://u:P@@@h/": "http://***@h/",
+    "http://ann:pa/ss@host:3128": "http://***@host:3128",
+    "http://ann:/pass@host:3128/x": "http://***@host:3128/x",
+    "http://ann:12/34@proxy.example:3128/x": "http://***@proxy.example:3128/x",
+    "http://ann:pa?ss@host/x": "http://***@host/x",
+    "http://ann:pa#ss@host/x": "http://***@host/x",
+    "http://ann:p@ss/wo@rd@host/": "http://***@host/",
+    "http://ann:p@ss.example/wo@proxy.example:3128/": "http://***@proxy.example:3128/",
+    "http://ann:p'ss@host/x": "http://***@host/x",
+    "http://ann:pa:ss@host/x": "http://***@host/x",
+    r"http://CORP\ann:pass@proxy:3128": "http://***@proxy:3128",
+    # several in one text, and what comes after
+    "http://a:b@h,http://c:d@i": "http://***@h,http://***@i",
+    "https://s/?next=https://ann:pass@host/x": "https://s/?next=https://***@host/x",
+    "['https://ann:pass@host/x', 'b']": "['https://***@host/x', 'b']",
+    '{"a":"https://ann:pass@host/x","b":"c@d"}': '{"a":"https://***@host/x","b":"c@d"}',
+    "see https://ann:pass@host/x, or ask ann@example.org": "see https://***@host/x, or ask ann@example.org",
+    # percent-encoded, once and twice
+    "https%3A%2F%2Fann%3Apass%40host": "https%3A%2F%2F***%40host",
+    "x?u=https%3a%2f%2fann%3apass%40host%3a80%2fp&m=a@b.c": "x?u=https%3a%2f%2f***%40host%3a80%2fp&m=a@b.c",
+    "https%253A%252F%252Fann%253Apa%252Fss%2540host": "https%253A%252F%252F***%2540host",
+    "https%3A%2F%2Fann:pass@host/x": "https%3A%2F%2F***@host/x",
+    "http://ann%3Apass%40host:3128": "http://***%40host:3128",
+    # without a scheme
+    "UCX_PROXY=ann:pass@host:3128": "UCX_PROXY=***@host:3128",
+    "http_proxy=ann:pa/s@s@host:3128": "http_proxy=***@host:3128",
+    "--proxy ann:pass@host": "--proxy ***@host",
+    '"proxy": "ann%3Apass%40host:3128"': '"proxy": "***%40host:3128"',
+    "proxy=pass@[::1]:3128": "proxy=***@[::1]:3128",
+    "cannot connect to ann:pass@host:3128": "cannot connect to ***@host:3128",
+    "PIP_INDEX_URL=https://ann:pass@host/simple": "PIP_INDEX_URL=https://***@host/simple",
+    "TRITON_CACHE_MANAGER_URL=https://opensesame@host": "TRITON_CACHE_MANAGER_URL=https://***@host",
+}
+
+
+@pytest.mark.parametrize("given", ADDRESSES)
+def test_the_user_of_an_address_is_taken_out_and_the_rest_stays(given):
+    assert redact.text(given, {}) == ADDRESSES[given]
+    assert redact.text(ADDRESSES[given], {}) == ADDRESSES[given], "once more changes nothing"
+
+
+ISSUED = {
+    "GitLab": "glpat-" + LETTERS[:20],
+    "GitLab, routable": "glpat-" + LETTERS[:27] + ".01." + LETTERS[:9],
+    "GitLab, of a job": "glcbt-64_" + LETTERS[:20],
+    "W&B": "wandb_v1_" + LETTERS[:77],
+    "Slack": "xoxb-" + "0123456789-" * 2 + LETTERS[:24],
+    "OpenAI": "sk-" + LETTERS[:48],
+    "OpenAI, of a project": "sk-proj-" + LETTERS[:60] + "_-" + LETTERS[:30],
+    "Docker Hub": "dckr_pat_" + LETTERS[:27],
+    "PyPI": "pypi-" + "AgEIcHlwaS5vcmc" + LETTERS[:40],
+    "JWT": "eyJ" + LETTERS[:17] + ".eyJ" + LETTERS[:40] + "." + LETTERS[:43],
+}
+
+
+@pytest.mark.parametrize("around", ["{}", "a {} b", '"{}"', "x={};", "https://host/{}/file", "a%3D{}%26b", "<{}>"])
+@pytest.mark.parametrize("service", ISSUED)
+def test_an_issued_token_is_taken_out_wherever_it_stands(service, around):
+    assert redact.text(around.format(ISSUED[service]), {}) == around.format("***")
+
+
+NAMED = {
+    "NCCL_PW=hunter2": "NCCL_PW=***",
+    "docker run --env NCCL_PW=hunter2 image": "docker run --env NCCL_PW=*** image",
+    "environ=HF_TOKEN=abcdefgh rest": "environ=HF_TOKEN=*** rest",
+    "DB_PASSWORD=a,b;c&d rest": "DB_PASSWORD=*** rest",
+    "{'NCCL_PW': 'two words', 'x': 'y'}": "{'NCCL_PW': '***', 'x': 'y'}",
+    r'{"password": "a\"b\\", "x": "y"}': '{"password": "***", "x": "y"}',
+    r'"{\"authToken\": \"abcdefgh\", \"x\": 1}"': r'"{\"authToken\": \"***\", \"x\": 1}"',
+    "login(password='x', token='abcdefgh')": "login(password='***', token='***')",
+    "login(token=abc12345, user=ann)": "login(token=***, user=ann)",
+    "password: abc123": "password: ***",
+    "--api-key abcdefgh --x y": "--api-key *** --x y",
+    "['--hf-token', 'abcdefgh', 'x']": "['--hf-token', '***', 'x']",
+    "PRIVATE-TOKEN: abcd-1234": "PRIVATE-TOKEN: ***",
+    f"AWS_SECRET_ACCESS_KEY={LETTERS[:20]}/+x": "AWS_SECRET_ACCESS_KEY=***",
+    f"aws_secret_access_key = {LETTERS[:40]}": "aws_secret_access_key = ***",
+    f"wandb login {HEX}": "wandb login ***",
+    f"machine api.wandb.ai login user password {HEX}": "machine api.wandb.ai login user password ***",
+    "Proxy-Authorization: Basic YW5uOnBhc3M=": "Proxy-Authorization: Basic ***",
+    "https://s/x?X-Goog-Signature=0f0f&b=2": "https://s/x?X-Goog-Signature=***&b=2",
+    "u=https%3A%2F%2Fs%2Fx%3FX-Amz-Signature%3D0f0f": "u=https%3A%2F%2Fs%2Fx%3FX-Amz-Signature%3D***",
+}
+
+
+@pytest.mark.parametrize("given", NAMED)
+def test_the_value_behind_the_name_of_a_secret_is_taken_out(given):
+    assert redact.text(given, {}) == NAMED[given]
+    assert redact.text(NAMED[given], {}) == NAMED[given]
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        HEX,
+        f"commit {HEX} wandb: git commit {HEX}",
+        "ann@example.org, bob@example.org: see https://host/x; curl ann@host registry ann@host",
+        "git@github.com:org/repo.git",
+        "ssh://git@github.com/org/repo.git git+https://git@host:22/x@v1",
+        "https://host/path/@scope/name http://localhost:4873/@scope/name",
+        "https://host:8080/mod/@v/v1.2.3 http://127.0.0.1:8000/to/ann@example.org",
+        "https://host/a@b:c@d?mail=x@y#z@w https://@host",
+        "https://host/x?mail=ann%40example.org https%3A%2F%2Fhost%2Fx%3Fmail%3Dann%40example.org",
+        "docker://ubuntu@sha256:" + "0123456789abcdef" * 4 + " registry:5000/o/i:tag@sha256:" + "0123456789abcdef" * 4,
+        "/data/a@b/c:d@e /home/ann/.cache@2/x",
+        "2026-11-22T05:20:51+00:00 [05:20:51.123] ann@node7:~$ 12:30:05",
+        "s3://bucket/key s3://bucket/a@b hf://datasets/o/n@main/x gs://bucket/x",
+        "tcp://127.0.0.1:29500 c10d://node0:29500 http://[::1]:80/a@b file:///x@y file://C:/x@y",
+        "tokens_per_second: 1234 tokens=65536 tokens_per_second_per_gpu=12345.678a",
+        "eod_token=50256 eos_token='<|im_end|>' pad_token_id=0 bos_token: <s>",
+        "unk_token=endoftext1 special_token='<|x1|>'",
+        "tokenizer=meta-llama/Llama-3.1-8B TOKENIZERS_PARALLELISM=false tokenizer: Qwen/Qwen2.5-7B",
+        "--moe-token-dispatcher-type alltoall1 --tokenizer-type HuggingFaceTokenizer --passes 12345678",
+        "forward pass: 1234.5ms backward_pass=12345678ms PASS=12 FAIL=3 passed=12345678a by_pass 1",
+        "NCCL_IB_PKEY=0x7fff1234 MONKEY=12345678a",
+        "KEYBOARD=qwertz12345 SSH_AUTH_SOCK=/tmp/ssh-1234/agent.5678 PWD=/home/a1b2c3",
+        'sort_key=abc12345 cache_key: 0123abcd4567 primary_key=\'abcdefgh\' "key": "abcd1234"',
+        "the author: ann1234 authored=abc12345 authority=abc12345",
+        "token=None use_auth_token=True password=None api_key='' HF_TOKEN= WANDB_API_KEY",
+        "set HF_TOKEN: see the account; the token: an example; password: required",
+        "risk-aware-optimization-with-restarts-0123456789 task-0123456789abcdefghij0123",
+        "disk-abcdefghijklmnopqrstuvwxyz0",
+        "[CPU] Step 1/2 | 0.123 s | avg 0.123 s | loss 7.1234 | 0.4 GB",
+        " iteration 1/ 2 | elapsed time per iteration (ms): 812.3 | learning rate: 3.0E-04 | lm loss: 1.0E+01 |",
+        "W1122 05:20:51.123000 4242 torch/distributed/run.py:774] Setting OMP_NUM_THREADS environment variable",
+        "image:v1@sha256:0123456789abcdef ann@host:22 user@host",
+        "AWS_ACCESS_KEY_ID=short HF_TOKEN_PATH=/root/.cache/huggingface/token TPRIMAT_SECRETS_TAKEN=1",
+    ],
+)
+def test_harmless_text_stays_as_it_is(harmless):
+    assert redact.text(harmless, {}) == harmless
+    assert redact.json_value({"a": harmless}, {}) == {"a": harmless}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("HF_TOKEN", "GITLAB_TOKEN_2", "X-Api-Key", "authToken", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY", "NCCL_PW"),
+        *(
+            "PGPASSWORD",
+            "MYSQL_PWD",
+            "DB_PASS",
+            "UCX_PASSWD",
+            "CLIENT_SECRET",
+            "GLOO_CREDENTIALS",
+            "REDIS_AUTH",
+            "TE_APIKEY",
+        ),
+        *("SSH_PRIVATE_KEY", "HIP_ACCESS_KEY", "_authToken", "TORCH_AUTH_TOKENS", "NVTE_secret", "TE_APIKEY"),
+    ],
+)
+def test_a_name_means_a_secret(name):
+    assert is_secret_name(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("TOKENIZER", "TOKENS_PER_STEP", "EOD_TOKEN_ID", "eos_token", "SSH_AUTH_SOCK", "KEYBOARD", "MONKEY", "PASSES"),
+        *("NCCL_IB_PKEY", "NCCL_DEBUG", "PWD", "OLDPWD", "XAUTHORITY", "AUTHOR", "COMPASS", "HF_TOKEN_PATH", "key", ""),
+        *("seconds_per_token", "tokens_per_second_per_gpu", "eod_token", "UCX_TLS", "TPRIMAT_SECRETS_TAKEN"),
+        "SORT_KEY",
+    ],
+)
+def test_a_name_does_not_mean_a_secret(name):
+    assert not is_secret_name(name)
+
+
+KNOWN = {
+    "NCCL_PW": "corr&ct horse/9",
+    "HTTPS_PROXY": "http://ann:ba%40ttery/x@proxy:3128",
+    "UCX_PROXY": "bob:stapl:e@y@proxy:3128",
+    "PIP_INDEX_URL": "https://lonely-user@mirror/simple",
+    "TINY_PW": "hunter2",
+    "SOME_AUTH": "disabled",
+    "TOKENIZER": "ordinary-tokenizer",
+}
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        *("corr&ct horse/9", "corr%26ct%20horse%2F9", "corr%26ct%20horse/9", "corr%26ct%20horse%2f9"),
+        *("ann:ba%40ttery/x", "ba%40ttery/x", "ba@ttery/x", "ba%40ttery%2Fx", "bob:stapl:e@y", "stapl:e@y"),
+        *("stapl%3Ae%40y", "lonely-user"),
+    ],
+)
+def test_a_known_value_is_taken_out_in_every_encoding(told):
+    assert redact.text(f"say {told}!", KNOWN) == "say ***!"
+    assert redact.holds_secret(f"\0{told}".encode(), KNOWN)
+
+
+def test_ordinary_values_are_not_known_secrets():
+    ordinary = "hunter2 is short, a disabled ordinary-tokenizer through proxy:3128 of mirror/simple"
+    assert redact.text(ordinary, KNOWN) == ordinary
+
+
+def test_values_of_secrets_env_are_known_without_the_environment(monkeypatch, tmp_path):
+    monkeypatch.setattr(redact, "SECRETS_FILE", tmp_path / "secrets.env")
+    redact._of_file.cache_clear()
+    (tmp_path / "secrets.env").write_text("# a comment=of-the-file\nHF_TOKEN=open*sesame\n")
+    try:
+        assert redact.text("say open*sesame of-the-file", {}) == "say *** of-the-file"
+    finally:
+        redact._of_file.cache_clear()
+
+
+def test_json_keys_tell_what_a_value_is():
+    given = {"NCCL_PW": "hunter2", "auth_token": "abcdefgh", "eos_token": "endoftext1", "password": None, "token": 3}
+    assert redact.json_value(given, {}) == given | {"NCCL_PW": "***", "auth_token": "***"}
+
+
+def test_a_long_line_takes_no_time_that_grows_with_its_square():
+    for piece in ("a-b.", "eyJa-", "key-", "http://a:", "token", "%3A", "a:b@", "--pass "):
+        redact.text(piece * 20_000, {})
