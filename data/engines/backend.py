@@ -1,12 +1,11 @@
 """A tokenizer as the engines use it: its tokenizer.json, the number of its entries, its end-of-document token.
 
 `transformers.AutoTokenizer` is the reference (`Encoder`), but importing it takes seconds. A folder is read without
-transformers if AutoTokenizer is certain to use its tokenizer.json unchanged.
+transformers if AutoTokenizer is certain to load the same tokenizer (data/engines/plain.py).
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from data.engines.schemes import scheme_of
+from data.engines.plain import read_plain
 from data.engines.sound import cannot_load, read_sound
 from utils.dataset.indexed import dtype_for
 from utils.errors import UnusableError
@@ -75,30 +74,6 @@ class Encoder:
         return [[*ids, self.eod] if ids else [] for ids in self.rows(texts)]
 
 
-PLAIN_CLASSES = {
-    "PreTrainedTokenizerFast": "TokenizersBackend",
-    "TokenizersBackend": "TokenizersBackend",
-    "Qwen2Tokenizer": "Qwen2Tokenizer",
-    "Qwen2TokenizerFast": "Qwen2Tokenizer",
-}
-"""Classes of tokenizer_config.json that use tokenizer.json unchanged (Qwen2's only for scheme qwen2), and the class
-that transformers creates for each. From the source of transformers 5.20 and 5.23; a test compares with the library."""
-OTHER_TOKENIZER_FILES = {
-    *("config.json", "added_tokens.json", "vocab.json", "merges.txt", "vocab.txt", "tokenizer.model", "spiece.model"),
-    *("sentencepiece.bpe.model", "tekken.json", "processor_config.json", "preprocessor_config.json"),
-}
-"""Files that can change the ids; a folder with one of them is read by transformers. Others (cards, chat templates,
-weights) have no influence."""
-WITHOUT_INFLUENCE = {
-    *("tokenizer_class", "model_max_length", "clean_up_tokenization_spaces", "chat_template", "model_input_names"),
-    *("errors", "padding_side", "added_tokens_decoder", "bos_token", "eos_token", "pad_token", "unk_token"),
-    *("additional_special_tokens", "add_prefix_space", "split_special_tokens", "add_bos_token", "add_eos_token"),
-}
-"""Known keys of tokenizer_config.json; the values of the last seven are checked."""
-SPECIAL_KEYS = ("bos_token", "eos_token", "pad_token", "unk_token")
-TOKEN_FLAGS = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
-
-
 @dataclass(frozen=True)
 class Backend:
     """A loaded tokenizer; see `load_backend`."""
@@ -144,73 +119,9 @@ def _through_transformers(encoder: Encoder) -> Backend:
 
 
 def _read_plain(folder: Path, content: bytes, parsed: dict[str, Any]) -> Backend | None:
-    """Return the tokenizer of a folder whose tokenizer.json AutoTokenizer is certain to use unchanged, else None."""
-    try:
-        config = json.loads((folder / "tokenizer_config.json").read_bytes())
-        specials = folder / "special_tokens_map.json"
-        config |= json.loads(specials.read_bytes()) if specials.exists() else {}
-        names = {path.name for path in folder.iterdir()}
-        if names & OTHER_TOKENIZER_FILES or not _is_plain(config, parsed):
-            return None
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return None  # transformers then reports the fault
-    vocabulary, added = parsed["model"]["vocab"], parsed["added_tokens"]
-    ids = {**vocabulary, **{token["content"]: token["id"] for token in added}}
-    backend = Backend(
-        folder, content, len(ids), ids[_text(config["eos_token"])], PLAIN_CLASSES[config["tokenizer_class"]]
-    )
-    backend.__dict__["parsed"] = parsed  # fill the cached property, so that it is not parsed again
+    found = read_plain(folder, content, parsed)
+    if found is None:
+        return None
+    backend = Backend(folder, found.content, found.vocabulary_size, found.eod, found.class_name)
+    backend.__dict__["parsed"] = found.parsed  # fill the cached property, so that it is not parsed again
     return backend
-
-
-def _is_plain(config: dict[str, Any], parsed: dict[str, Any]) -> bool:
-    scheme = scheme_of(parsed)
-    added = {token["content"]: token for token in parsed["added_tokens"]}
-    named = [config[key] for key in SPECIAL_KEYS if config.get(key) is not None]
-    if config["tokenizer_class"].startswith("Qwen2") and not _is_as_qwen2_builds_it(config, parsed):
-        return False
-    return (
-        scheme is not None
-        and config["tokenizer_class"] in PLAIN_CLASSES
-        and set(config) <= WITHOUT_INFLUENCE
-        and config.get("eos_token") is not None
-        and not any(config.get(key) for key in ("add_prefix_space", "split_special_tokens"))
-        and _keeps_post_processor(config, parsed)
-        and all(_is_known(token, added) for token in (*named, *config.get("additional_special_tokens", ())))
-        and all(
-            _is_known(token, added) and added[token["content"]]["id"] == int(number)
-            for number, token in config.get("added_tokens_decoder", {}).items()
-        )
-    )
-
-
-def _is_as_qwen2_builds_it(config: dict[str, Any], parsed: dict[str, Any]) -> bool:
-    """Check that the class Qwen2Tokenizer, which rebuilds a tokenizer around the vocabulary, rebuilds this one."""
-    scheme, model = scheme_of(parsed), parsed["model"]
-    decoder = config.get("added_tokens_decoder") or {}
-    return (
-        scheme is not None
-        and scheme.name == "qwen2"
-        and not model.get("ignore_merges")
-        and {token["content"] for token in decoder.values()} == {token["content"] for token in parsed["added_tokens"]}
-    )
-
-
-def _keeps_post_processor(config: dict[str, Any], parsed: dict[str, Any]) -> bool:
-    """Check that transformers does not change the special tokens that tokenizer.json puts around a text."""
-    if not {"add_bos_token", "add_eos_token"} & set(config):
-        return True
-    post = parsed.get("post_processor") or {"type": "ByteLevel"}
-    return post["type"] == "ByteLevel" and not (config.get("add_bos_token") or config.get("add_eos_token"))
-
-
-def _is_known(token: Any, added: dict[str, dict[str, Any]]) -> bool:
-    """Check that a token of the settings is already an added token, so that transformers changes nothing."""
-    if isinstance(token, str):
-        return token in added
-    known = added.get(token["content"])
-    return known is not None and all(token[flag] == known[flag] for flag in TOKEN_FLAGS if flag in token)
-
-
-def _text(token: Any) -> str:
-    return str(token if isinstance(token, str) else token["content"])

@@ -1,4 +1,4 @@
-"""Small tokenizers with the exact shape of Llama 3.1 and Qwen 2.5, and texts in every script of Unicode."""
+"""Small tokenizers with the exact shape of Llama 3.1, Qwen 2.5, GPT-2 and Mistral 7B, and texts in every script."""
 
 from __future__ import annotations
 
@@ -65,16 +65,50 @@ def write_qwen2(folder: Path, vocabulary_size: int = 1500) -> Path:
     return _write(folder, tokenizer, config, ignore_merges=False)
 
 
-def _trained(split: str, normalizer: Any, specials: list[str], vocabulary_size: int) -> Tokenizer:
+def write_gpt2(folder: Path, vocabulary_size: int = 1500) -> Path:
+    """Write a tokenizer with GPT-2's split and its one special token, which the vocabulary contains."""
+    tokenizer = _trained(None, None, [], vocabulary_size)
+    tokenizer.post_processor = processors.ByteLevel(add_prefix_space=True, trim_offsets=False)
+    content = json.loads(tokenizer.to_str())
+    content["model"]["vocab"]["<|endoftext|>"] = vocabulary_size
+    tokenizer = Tokenizer.from_str(json.dumps(content))
+    tokenizer.add_special_tokens([AddedToken("<|endoftext|>", special=True, normalized=True)])
+    tokens = dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>")
+    config = {**tokens, "tokenizer_class": "GPT2Tokenizer", "add_prefix_space": False}
+    return _write(folder, tokenizer, config, ignore_merges=False)
+
+
+def write_mistral(folder: Path, vocabulary_size: int = 1500) -> Path:
+    """Write a tokenizer with the vocabulary of SentencePiece (bytes as fallback), a normalizer for spaces, `<s>`."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    trainer = trainers.BpeTrainer(vocab_size=vocabulary_size - 259, special_tokens=[], show_progress=False)
+    tokenizer.train_from_iterator(_training_texts(), trainer)
+    content = json.loads(tokenizer.to_str())
+    pieces = sorted(content["model"]["vocab"], key=content["model"]["vocab"].__getitem__)
+    vocabulary = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *pieces]
+    content["model"] |= {"vocab": {token: number for number, token in enumerate(vocabulary)}, "unk_token": "<unk>"}
+    content["model"] |= {"byte_fallback": True, "fuse_unk": True}
+    tokenizer = Tokenizer.from_str(json.dumps(content))
+    tokenizer.pre_tokenizer = None
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in vocabulary[:3]])
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    config = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "tokenizer_class": "LlamaTokenizer"}
+    more = {"add_bos_token": True, "add_eos_token": False, "legacy": True, "sp_model_kwargs": {}, "pad_token": None}
+    return _write(folder, tokenizer, {**config, **more}, ignore_merges=False)
+
+
+def _trained(split: str | None, normalizer: Any, specials: list[str], vocabulary_size: int) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
     if normalizer is not None:
         tokenizer.normalizer = normalizer
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Pattern(split), behavior="isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
+    whole = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=split is None)
+    tokenizer.pre_tokenizer = whole
+    if split is not None:
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [pre_tokenizers.Split(Pattern(split), behavior="isolated"), whole]
+        )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary_size,

@@ -18,7 +18,7 @@ from transformers import AutoTokenizer
 
 from data.engines import fast
 from data.engines import guard as guard_module
-from data.engines.backend import Backend, Encoder, _read_plain, _through_transformers, load_backend
+from data.engines.backend import Backend, load_backend
 from data.engines.engines import Engine, EngineSpec, choose
 from data.engines.guard import Guard, guard_of, stored, why_unusable
 from data.engines.schemes import SCHEMES
@@ -101,39 +101,6 @@ def test_ids_are_those_of_transformers_for_any_text(
         assert rows_of(engine, batch) == reference(batch).input_ids
 
     check()
-
-
-@needs_gigatoken
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_folder_is_read_as_transformers_would_read_it(folders: dict[str, Path], kind: str) -> None:
-    plain, real = _read_plain(folders[kind]), _through_transformers(Encoder(folders[kind]))
-    assert plain is not None
-    for field in ("vocabulary_size", "eod", "class_name", "dtype"):
-        assert getattr(plain, field) == getattr(real, field), field
-    assert guard_of(plain) == guard_of(real)
-    assert isinstance(guard_of(plain), Guard)
-
-
-CHANGES: dict[str, Any] = {
-    "another class": lambda c, t: c.update(tokenizer_class="LlamaTokenizerFast"),
-    "an unknown setting": lambda c, t: c.update(legacy=True),
-    "specials are split": lambda c, t: c.update(split_special_tokens=True),
-    "a space before": lambda c, t: c.update(add_prefix_space=True),
-    "an end of text added": lambda c, t: c.update(add_eos_token=True),
-    "a token that is new": lambda c, t: c.update(pad_token="<|pad|>"),
-    "a token that changes": lambda c, t: c.update(added_tokens_decoder={"0": {"content": "<|x|>"}}),
-    "another split": lambda c, t: t["pre_tokenizer"]["pretokenizers"][0]["pattern"].update(Regex=r"\s+"),
-    "another normalizer": lambda c, t: t.update(normalizer={"type": "NFKC"}),
-    "dropout": lambda c, t: t["model"].update(dropout=0.1),
-}
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_folder_that_is_not_certain_is_read_by_transformers(
-    tmp_path: Path, folders: dict[str, Path], change: str
-) -> None:
-    changed(folders["llama3"], tmp_path / "changed", CHANGES[change])
-    assert _read_plain(tmp_path / "changed") is None
 
 
 UNPROVEN: dict[str, Any] = {
