@@ -90,7 +90,7 @@ WRITE_NOTHING_NAMED = {
     "utils.configure": PRINTS,
     "utils.hardware.__main__": PRINTS,
     "utils.housekeeping.purge": "removes files that utils/housekeeping/inventory.py recognises, and writes none",
-    "shell/build.sh": "an image of a name of the suite, by the engine of the containers",
+    "shell/build.sh": "an image; of the file for Apptainer see tests/shell/test_build.py",
     "shell/data.sh": "starts data.prepare",
     "shell/entry.sh": "starts what the user names, in a container",
     "shell/gpu.sh": "starts train.machine.gpu_command",
