@@ -25,6 +25,8 @@ from data.encoding.workers import WorkerError, one_thread_each
 from data.engines.backend import Encoder
 from data.hub.fetch import TOKENIZERS, VOCABULARIES, fetch_tokenizer
 from data.hub.hub_errors import FetchError
+from data.language.tokenizer import is_written_tokenizer
+from data.reading.written_text import is_written_text
 from utils.arguments import Parser
 from utils.dataset.digest_cache import record_pair
 from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe, tokens_needed
@@ -92,6 +94,7 @@ def _remove_texts(config: RunConfig) -> None:
 
 def _make(config: RunConfig, model: str, prefix: Path, workers: int) -> PairSummary:
     """Make text, tokenizer and pair, verify the pair and return its summary."""
+    _check_places(config, prefix)
     require_writable(prefix.parent, "DATA_DIR")
     footprint.mark(config.data_dir, footprint.DATA)
     if config.dataset == "synth":
@@ -117,6 +120,18 @@ def _make(config: RunConfig, model: str, prefix: Path, workers: int) -> PairSumm
             made.unlink(missing_ok=True)
         text.remove(path)
     return verify.verify(prefix, tokenizer, path)
+
+
+def _check_places(config: RunConfig, prefix: Path) -> None:
+    """Raise ForeignFileError, before anything is written, if a file of a user is in the place of one to be made."""
+    tokenizer, path = prefix.parent / "tokenizer", prefix.with_suffix(".jsonl")
+    pair.check_places((), tokenizer, prefix)
+    if config.dataset == "synth":
+        require_ours(is_written_text, path)
+        if not config.tokenizer:
+            require_ours(is_written_tokenizer, tokenizer, is_folder=True)
+    else:
+        require_ours(text.recogniser(path), path, text.sidecar(path))
 
 
 def _text(config: RunConfig, path: Path, encoder: Encoder, margin: float) -> dict[str, Any]:

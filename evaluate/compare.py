@@ -77,7 +77,7 @@ def _beside(work: Callable[[], None]) -> Iterator[None]:
     def run() -> None:
         try:
             work()
-        except OSError as error:
+        except (OSError, ForeignFileError) as error:
             sender.send(str(error))
         else:
             sender.send("")
@@ -136,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     try:
         write(comparison, output, options.format)
-    except OSError as error:
+    except (OSError, ForeignFileError) as error:
         print(f"error: {output}: cannot be written: {tables.plain(error)}; name another with --output", file=sys.stderr)
         return 1
     text = report.terminal(comparison, min(100, shutil.get_terminal_size((100, 24)).columns))

@@ -69,7 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _extract_all(options: argparse.Namespace, command: str) -> int:
     """Write a result for each log below a folder; print an error for each log without a result, and return 1."""
     statuses = []
-    written: list[tuple[str, Path, dict[str, Any]]] = []
+    lines: list[str] = []
+    written: list[tuple[dict[str, Any], Path]] = []
     for found in discover(options.discover):
         given = dataclasses.replace(
             _given(options), model=options.model_name or found.model or UNKNOWN, label=options.label or found.label
@@ -82,17 +83,18 @@ def _extract_all(options: argparse.Namespace, command: str) -> int:
                 raise MissingError(f"no part of its path names {', '.join(models.NAMES)}; add --model-name")
             result = extract(found.paths, options.framework, given, command)
         except BAD_INPUT as error:
-            print(f"{where}no result: {plain(str(error))}")
+            lines.append(f"{where}no result: {plain(str(error))}")
             statuses.append("none")
             continue
         path = options.output / given.label / _name(result)
-        written.append((where, path, result))
-        statuses.append(result["status"])
-    require_ours(store.is_result, *(path for _, path, _ in written))
-    for where, path, result in written:
-        store.write(result, path)
+        written.append((result, path))
         reason = f": {plain(result['reason'])}" if result["reason"] else ""
-        print(f"{where}{result['status']}{reason} -> {path}")
+        lines.append(f"{where}{result['status']}{reason} -> {path}")
+        statuses.append(result["status"])
+    require_ours(store.is_result, *(path for _, path in written))
+    for result, path in written:
+        store.write(result, path)
+    print(*lines, sep="\n", end="\n" if lines else "")
     if not statuses:
         raise DiscoverError(f"{options.discover}: found no log of a training, wanted .log or .txt files")
     return 0 if set(statuses) == {"ok"} else 1

@@ -33,6 +33,7 @@ main() {
   cd -- "$ROOT"
   platform=$("$ROOT/shell/platform.sh")
   pick_engine "$platform"
+  if [[ $RUNTIME == apptainer ]]; then refuse_file_of_user "$platform"; fi
   lent=$(mktemp -d) # readable by this user only
   leftovers+=("$lent")
   trap 'rm -rf -- "${leftovers[@]}"' EXIT
@@ -136,6 +137,19 @@ build() { # <platform>
   run "$engine" build --tag "$(image_of "$engine" "$1")" --file "$1.Dockerfile" --build-arg "BASE_IMAGE=$base" \
     --build-arg "BASE_DIGEST=${digest:-unknown}" --build-arg "REVISION=${commit:-unknown}" "${options[@]}" "${extra[@]}" .
   if [[ $dry_run == false ]]; then printf 'built in %s s\n' "$((SECONDS - started))" >&2; fi
+}
+
+# A file of ours has its digest beside it, with its name.
+refuse_file_of_user() { # <platform>
+  local sif path digest=''
+  sif=$(image_of apptainer "$1")
+  if [[ -f $sif.sha256 ]]; then digest=$(<"$sif.sha256"); fi
+  if [[ $digest == *"  "*"tprimat_$1.sif" ]]; then return; fi
+  for path in "$sif" "$sif.sha256"; do
+    if [[ -e $path || -L $path ]]; then
+      die 2 "$path: exists, and this suite has not written it; set TPRIMAT_SIF_DIR to another folder, or remove it"
+    fi
+  done
 }
 
 # The file gets its name last: an interrupt must not leave a partial file that looks like an image.

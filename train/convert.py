@@ -44,16 +44,17 @@ def convert(output: Path, write: Callable[[Path], object]) -> bool:
     """
     output.parent.mkdir(parents=True, exist_ok=True)
     with _lock(output.with_name(f".{output.name}.lock")):
-        if output.exists():
+        if os.path.lexists(output):
             require_ours(_is_whole, output, is_folder=True)
             return False
         partial = output.with_name(f".{output.name}.partial")
         if partial.exists():
             shutil.rmtree(partial)
         write(partial)
-        if not _is_whole(partial):
+        if missing := _missing(partial):
             raise ConversionError(
-                f"{partial}: NeMo reported success, but {' or '.join(PARTS)} is missing or empty; read its output above"
+                f"{partial}: incomplete checkpoint, no {' and no '.join(missing)}; NeMo reported success; read its "
+                "output above"
             )
         partial.rename(output)
     return True
@@ -128,7 +129,11 @@ def _lock(path: Path) -> Iterator[None]:
 
 
 def _is_whole(folder: Path) -> bool:
-    return all(any((folder / part).glob("*")) for part in PARTS)
+    return not _missing(folder)
+
+
+def _missing(folder: Path) -> list[str]:
+    return [part for part in PARTS if not any((folder / part).glob("*"))]
 
 
 if __name__ == "__main__":

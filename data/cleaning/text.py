@@ -110,7 +110,7 @@ def sidecar(text: Path) -> Path:
     return text.with_name(f"{text.stem}.source.json")
 
 
-def _ours(text: Path) -> Recogniser:
+def recogniser(text: Path) -> Recogniser:
     """Return the recogniser of a text and its record: both are the suite's if the record is."""
     return lambda _: _is_record(sidecar(text))
 
@@ -135,7 +135,7 @@ def make(config: RunConfig, text: Path, quota: Quota) -> dict[str, Any]:
         records([path], files.column, text_unit=config.text_unit, on_bad=config.on_bad_record, counts=counts)
         for path in files
     )
-    with written_whole(sidecar(text), text, is_ours=_ours(text)) as (about, temporary):
+    with written_whole(sidecar(text), text, is_ours=recogniser(text)) as (about, temporary):
         known = _write(temporary, config.dataset, clean(read, rules, counts), quota, config.samples)
         if config.samples and known["documents"] < config.samples:
             raise DataError(
@@ -151,7 +151,7 @@ def share(texts: Iterable[Path], text: Path) -> dict[str, Any] | None:
     """Link the first finished one of `texts` as `text` and return its record; None if none is finished."""
     for other in texts:
         if other != text and (known := load(other)):
-            with written_whole(sidecar(text), text, is_ours=_ours(text)) as (about, temporary):
+            with written_whole(sidecar(text), text, is_ours=recogniser(text)) as (about, temporary):
                 _link(sidecar(other), about)
                 _link(other, temporary)
             return known

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from housekeeping import tree
 from megatron_reference import TEXTS, megatron_pair, write_jsonl
 
 from data.encode import main
@@ -118,6 +121,93 @@ def test_a_pair_that_is_being_replaced_has_no_manifest_of_the_earlier_one(
     assert check(prefix).documents == 1
     with pytest.raises(UnusableError, match=r"out\.json: no such file"):
         load_manifest(prefix)
+
+
+def linked(make: str) -> Callable[[Path], tuple[Path, Path]]:
+    """Return a function that makes an input and a prefix with `out.json` as a link of this sort to the input."""
+
+    def case(folder: Path) -> tuple[Path, Path]:
+        source = write_jsonl(folder / "in.jsonl", TEXTS)
+        getattr((folder / "out.json"), make)(source)
+        return source, folder / "out"
+
+    return case
+
+
+def named(name: str, prefix: str) -> Callable[[Path], tuple[Path, Path]]:
+    """Return a function that makes an input of this name and returns it with a prefix; {up} is another way there."""
+
+    def case(folder: Path) -> tuple[Path, Path]:
+        (folder / name).parent.mkdir(exist_ok=True)
+        return write_jsonl(folder / name, TEXTS), folder / prefix.format(up=f"../{folder.name}")
+
+    return case
+
+
+def under_a_link(folder: Path) -> tuple[Path, Path]:
+    write_jsonl(folder / "out.bin", TEXTS)
+    (folder / "in.jsonl").symlink_to(folder / "out.bin")
+    return folder / "in.jsonl", folder / "out"
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        *(named("corpus.json", "corpus"), named("corpus.bin", "corpus"), named("corpus.idx", "{up}/corpus")),
+        *(linked("symlink_to"), linked("hardlink_to"), under_a_link, named(".out.parts/000000.json", "out")),
+        *(named("in.jsonl", "tok/tokenizer"), named("in.jsonl", "tok/special_tokens_map"), named("in.jsonl", "own/x")),
+    ],
+    ids=[
+        *("manifest", "bin", "idx by another path", "symbolic link", "hard link", "input is a link", "in the parts"),
+        *("tokenizer", "tokenizer file that is not there", "hard link to the tokenizer"),
+    ],
+)
+def test_an_output_that_is_an_input_or_of_the_tokenizer_is_refused_before_anything_is_written(
+    tmp_path: Path,
+    plain_tokenizer: Path,
+    capsys: pytest.CaptureFixture[str],
+    case: Callable[[Path], tuple[Path, Path]],
+) -> None:
+    source, prefix = case(tmp_path)
+    shutil.copytree(plain_tokenizer, tmp_path / "tok")
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "x.idx").hardlink_to(tmp_path / "tok" / "tokenizer.json")
+    before = tree(tmp_path)
+    arguments = ["--input", str(source), "--tokenizer", str(tmp_path / "tok"), "--output-prefix", str(prefix)]
+    assert main(arguments) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.count("\n") == 1 and "would be written, and is also an input" in said.err
+    assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "moment", [f"{place} of {name}" for name in ("out.bin", "out.idx") for place in ("before", "after")]
+)
+def test_a_run_that_is_killed_while_it_replaces_a_pair_is_taken_up(
+    tmp_path: Path, plain_tokenizer: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    prefix = tmp_path / "out"
+    encode(write_jsonl(tmp_path / "first.jsonl", TEXTS[:3]), plain_tokenizer, prefix)
+    place, _, name = moment.split()
+    real = Path.replace
+
+    def replace(path: Path, target: Path) -> Path:
+        if target.name == name and place == "before":
+            raise KeyboardInterrupt
+        real(path, target)
+        if target.name == name:
+            raise KeyboardInterrupt
+        return target
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", replace)
+        with pytest.raises(KeyboardInterrupt):
+            encode(write_jsonl(tmp_path / "second.jsonl", TEXTS), plain_tokenizer, prefix)
+    assert not (tmp_path / "out.json").exists()
+    third = write_jsonl(tmp_path / "third.jsonl", TEXTS[::-1] * 2)
+    assert encode(third, plain_tokenizer, prefix) == encode(third, plain_tokenizer, tmp_path / "whole")
+    assert (tmp_path / "out.bin").read_bytes() == (tmp_path / "whole.bin").read_bytes()
+    assert not list(tmp_path.glob(".*"))
 
 
 @pytest.mark.parametrize("content", [b"", b'{"text": ""}\n' * 3])

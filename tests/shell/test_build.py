@@ -277,6 +277,21 @@ def test_apptainer_gets_its_file_from_the_same_image(machine, engine, tmp_path):
     assert done.stdout == f"{folder}/tprimat_amd.sif sha256:{empty}\n"
 
 
+@pytest.mark.parametrize("name", ["tprimat_amd.sif", "tprimat_amd.sif.sha256"])
+def test_a_file_of_a_user_is_not_replaced_by_the_one_for_apptainer(machine, name, tmp_path):
+    machine.add_engines("docker", "apptainer")
+    (tmp_path / "sif").mkdir()
+    (tmp_path / "sif" / name).write_text("of a user")
+    done = machine.run("RUNTIME=apptainer", PLATFORM="amd", TPRIMAT_SIF_DIR=str(tmp_path / "sif"))
+    assert done.returncode == 2 and not machine.calls("docker", "build")
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith(f"error: build: {tmp_path}/sif/{name}: exists, and this suite has not written it")
+    assert [path.read_text() for path in (tmp_path / "sif").iterdir()] == ["of a user"]
+    (tmp_path / "sif" / name).unlink()
+    for _ in range(2):
+        assert machine.run("RUNTIME=apptainer", PLATFORM="amd", TPRIMAT_SIF_DIR=str(tmp_path / "sif")).returncode == 0
+
+
 @pytest.mark.parametrize("runtime", ["docker", "podman", "apptainer"])
 def test_a_dry_run_prints_what_would_be_started_and_starts_nothing(machine, runtime):
     machine.add_engines("docker", "podman", "apptainer")

@@ -12,7 +12,7 @@ import threading
 import pytest
 
 from train.convert import ConversionError, check_source, convert
-from utils.errors import ConfigError
+from utils.errors import ConfigError, ForeignFileError
 from utils.settings.config import ROOT
 
 
@@ -74,7 +74,7 @@ def test_import_that_returns_without_a_whole_checkpoint_is_an_error(tmp_path):
 def test_half_that_somebody_else_left_under_the_name_is_refused(tmp_path):
     output = tmp_path / "nemo_llama"
     (output / "context").mkdir(parents=True)
-    with pytest.raises(ConversionError, match="no context and no weights; remove it"):
+    with pytest.raises(ForeignFileError, match="nemo_llama: exists, and this suite has not written it"):
         convert(output, write_whole)
 
 

@@ -61,7 +61,7 @@ def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatc
     flushed = []
     monkeypatch.setattr(os, "fsync", lambda _: flushed.append((tmp_path / "a").exists()))
     write_whole(tmp_path / "a", "text")
-    with written_whole(tmp_path / "a", tmp_path / "b") as temporaries:
+    with written_whole(tmp_path / "a", tmp_path / "b", is_ours=anything) as temporaries:
         (tmp_path / "a").unlink()
         for temporary in temporaries:
             temporary.touch()

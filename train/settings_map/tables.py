@@ -78,6 +78,13 @@ def rendered(text: str, tables: Mapping[str, str]) -> str:
     return text
 
 
+def _rendered_file(path: Path, tables: Mapping[str, str]) -> str:
+    try:
+        return rendered(path.read_text(encoding="utf8"), tables)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
 def _has_markers(path: Path) -> bool:
     return any(f"<!-- begin: {name} -->".encode() in path.read_bytes() for name in (VALUES, KEYS))
 
@@ -144,7 +151,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     try:
         tables = {VALUES: values_table(default_configs(), read_runs()), KEYS: keys_table()}
-        texts = {path: rendered(path.read_text(encoding="utf8"), tables) for path in options.write or ()}
+        texts = {path: _rendered_file(path, tables) for path in options.write or ()}
         for path, text in texts.items():
             write_whole(path, text, is_ours=_has_markers)
     except (ConfigError, ForeignFileError, OSError, UnicodeDecodeError) as error:

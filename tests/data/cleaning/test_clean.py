@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from housekeeping import tree
 from hypothesis import given
 from hypothesis import strategies as st
 from megatron_reference import TEXTS as MEGATRON_TEXTS
@@ -254,17 +255,29 @@ def test_a_bad_record_is_exit_1_and_leaves_nothing_or_is_counted(
     assert "in.jsonl:2: unreadable: no text in the column" in said.err
 
 
-@pytest.mark.parametrize("fault", ["gone", "output is input", "empty folder"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        *("gone", "output is input", "output is input by another path", "empty folder"),
+        *("output is a symbolic link to the input", "output is a hard link to the input"),
+    ],
+)
 def test_what_cannot_be_used_is_one_line_and_exit_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], fault: str
 ) -> None:
     source, output = tmp_path / "gone.jsonl", tmp_path / "out.jsonl"
     if fault == "output is input":
         source = output = write_jsonl(tmp_path / "in.jsonl", ["a"])
+    if "link to the input" in fault:
+        source = write_jsonl(tmp_path / "in.jsonl", ["a"])
+        getattr(output, "symlink_to" if "symbolic" in fault else "hardlink_to")(source)
+    if fault == "output is input by another path":
+        source = write_jsonl(tmp_path / "in.jsonl", ["a"])
+        output = tmp_path / ".." / tmp_path.name / "in.jsonl"
     if fault == "empty folder":
         source = tmp_path
-    before = sorted(tmp_path.iterdir())
+    before = tree(tmp_path)
     assert main([str(source), "--output", str(output)]) == 2
     said = capsys.readouterr()
     assert said.out == "" and said.err.startswith("error: ") and said.err.count("\n") == 1
-    assert sorted(tmp_path.iterdir()) == before
+    assert tree(tmp_path) == before

@@ -27,8 +27,7 @@ from utils.errors import DataError, UnusableError
 from utils.provenance.digests import sha256_file
 from utils.settings.config import ROOT
 
-KILLS = int(os.environ.get("TPRIMAT_KILLS", "3"))
-"""Raise it for a longer proof: TPRIMAT_KILLS=10."""
+KILLS = int(os.environ.get("TPRIMAT_KILLS", "10"))
 EXAMPLES = int(os.environ.get("TPRIMAT_FUZZ", "100"))
 PATIENCE_SECONDS = 120
 GOOD = b'{"text": "fine words"}\n'
@@ -258,9 +257,9 @@ def test_a_killed_worker_is_an_error_and_finished_parts_stay(
 
 
 def test_a_run_killed_at_any_moment_goes_on_with_the_same_bytes_and_nobody_is_left(
-    tmp_path: Path, plain_tokenizer: Path
+    tmp_path: Path, plain_tokenizer: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    source = write_jsonl(tmp_path / "in.jsonl", [f"{number} " + "some words of it " * 80 for number in range(40_000)])
+    source = write_jsonl(tmp_path / "in.jsonl", [f"{number} " + "some words of it " * 80 for number in range(20_000)])
     whole = subprocess.run(
         [*python(), *arguments(tmp_path, plain_tokenizer, "whole")], cwd=ROOT, env=environment(), capture_output=True
     )
@@ -290,9 +289,15 @@ def test_a_run_killed_at_any_moment_goes_on_with_the_same_bytes_and_nobody_is_le
                 path.unlink()
     print(f"{KILLS} kills, {while_writing} of them while parts were being written")
     assert while_writing >= KILLS * 0.6
+    left = sorted(path.name for path in tmp_path.glob(".out.*.tmp"))
+    assert len(left) <= 3, "those of the last killed run only: .bin, .idx, and the manifest"
+    capsys.readouterr()
     assert main(arguments(tmp_path, plain_tokenizer)) == 0
+    said = capsys.readouterr().err
+    assert not left or f"{tmp_path}: removed {', '.join(left)}, left by a run that was killed\n" in said
     assert pair(tmp_path / "out") == pair(tmp_path / "whole")
-    assert not folder_of(tmp_path / "out").exists() and source.exists()
+    pairs = [f"{name}.{ending}" for name in ("out", "whole") for ending in ("bin", "idx", "json")]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [source.name, *pairs]
 
 
 lines = st.one_of(

@@ -70,7 +70,7 @@ def test_a_file_without_markers_is_refused(tmp_path, capsys):
         table.rendered("# nothing", {table.VALUES: "x"})
     (tmp_path / "a.md").write_text("# nothing\n")
     assert table.main(["--write", str(tmp_path / "a.md")]) == 2
-    assert capsys.readouterr().err.startswith("error: no marker comments")
+    assert capsys.readouterr().err.startswith(f"error: {tmp_path}/a.md: no marker comments")
 
 
 def test_renewing_a_table_leaves_the_rest_of_the_file(tmp_path):

@@ -1,0 +1,234 @@
+"""Every command that writes leaves the files of a user as they are: one error line, exit 2, before anything is written.
+
+The commands are listed from the code, so a new one must be entered in one of the tables below.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import platform
+import re
+import struct
+import sys
+import zlib
+from pathlib import Path
+
+import pytest
+from housekeeping import tree
+from toydata import write_toy_data
+
+from data import synth
+from data.encoding.pair import encode
+from example import example_result
+from utils.results import probe_file, store
+from utils.settings.config import ROOT
+
+ROOMS = ("utils", "data", "train", "evaluate")
+LOG = ROOT / "tests" / "utils" / "logs" / "samples" / "primus_a.log"
+SETTINGS = ("FRAMEWORK=hf", "MODEL=llama", "RUNS=1", "GBS=8", "MBS=2", "SL=128", "TRAIN_ITERS=6", "WARMUP_ITERS=2")
+JOB = "train_cpu_hf_llama_run1.json"
+MATRIX = ("--platform", "cpu", "OUTPUT_DIR={out}", "DATA_DIR={in}/data", "DATASET={in}/toy", *SETTINGS)
+SYNTH = "data/synth_seed42_6145tokens"
+
+WRITERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "data.clean": (("{in}/text.jsonl", "--output", "{out}/new.jsonl"), ("new.jsonl", ".new.jsonl.tprimat")),
+    "data.encode": (
+        ("--input", "{in}/text.jsonl", "--tokenizer", "{in}/tokenizer", "--output-prefix", "{out}/pair"),
+        ("pair.bin", "pair.idx", "pair.json", ".pair.parts/notes.txt", ".pair.parts"),
+    ),
+    "data.engines.make_guard": (("--output", "{out}/guard.json"), ("guard.json",)),
+    "data.prepare": (
+        (
+            *("--platform", "cpu", "--for-any-training", "DATASET=synth"),
+            *("DATA_DIR={out}/data", "OUTPUT_DIR={out}/output", *SETTINGS),
+        ),
+        (
+            *(f"{SYNTH}/text.{ending}" for ending in ("bin", "idx", "json", "jsonl")),
+            f"{SYNTH}/tokenizer/tokenizer.json",
+            "output/data_synth_seed42_6145tokens.png",
+        ),
+    ),
+    "data.synth": (
+        ("--output", "{out}/new.jsonl", "--words", "9", "--tokenizer-output", "{out}/tokenizer"),
+        ("new.jsonl", "tokenizer", "tokenizer/tokenizer.json", "tokenizer/weights"),
+    ),
+    "data.verify": (("{in}/pair", "--tokenizer", "{in}/tokenizer", "--plot", "{out}/new.png"), ("new.png",)),
+    "evaluate.compare": (
+        ("{in}/results", "--output", "{out}"),
+        ("compare.json", "compare.md", "compare.html", "compare.png"),
+    ),
+    "evaluate.extract": (
+        (
+            *("--log-file", str(LOG), "--model-name", "llama", "--num-gpus", "8", "--global-batch-size", "64"),
+            *("--sequence-length", "4096", "--output", "{out}/new.json"),
+        ),
+        ("new.json",),
+    ),
+    "evaluate.mlperf": (("{in}", "--output", "{out}/new.json"), ("new.json",)),
+    "train.launch": (("--framework", "hf", "--model", "llama", *MATRIX), (JOB,)),
+    "train.matrix": (MATRIX, (JOB, "status.json", "logs/matrix.log")),
+    "train.probe": (
+        ("--platform", "cpu", "--seconds", "0.1", "OUTPUT_DIR={out}"),
+        (probe_file.name("cpu", platform.node()),),
+    ),
+    "train.settings_map.tables": (("--write", "{out}/fair.md"), ("fair.md",)),
+    "train.slurm": ((*MATRIX, "RUNTIME=native"), (JOB, "status.json", "logs/matrix.log")),
+    "utils.housekeeping.archive": (("--platform", "cpu", "OUTPUT_DIR={out}"), ("output.zip",)),
+}
+"""Arguments of each command that writes, and the names below {out} that it would write."""
+
+PRINTS = "prints only"
+OF_A_JOB = "started by train.launch, which checks; writes its result only where there is none"
+WRITE_NOTHING_NAMED = {
+    "evaluate.fingerprint": PRINTS,
+    "evaluate.probe": PRINTS,
+    "evaluate.validate": PRINTS,
+    "train.convert": "needs NVIDIA's container; an existing folder stays, see tests/train/test_convert.py",
+    "train.machine.gpu_command": PRINTS,
+    **{f"train.train_{framework}": OF_A_JOB for framework in ("hf", "mega", "nemo", "prim")},
+    "utils.configure": PRINTS,
+    "utils.hardware.__main__": PRINTS,
+    "utils.housekeeping.purge": "removes files that utils/housekeeping/inventory.py recognises, and writes none",
+    "shell/build.sh": "an image; of the file for Apptainer see tests/shell/test_build.py",
+    "shell/data.sh": "starts data.prepare",
+    "shell/entry.sh": "starts what the user names, in a container",
+    "shell/gpu.sh": "starts train.machine.gpu_command",
+    "shell/platform.sh": PRINTS,
+    "shell/purge.sh": "starts utils.housekeeping.purge",
+    "shell/run_data.sh": "starts data.prepare",
+    "shell/run_purge.sh": "starts utils.housekeeping.purge",
+    "shell/run_slurm.sh": "starts train.slurm",
+    "shell/run_train.sh": "starts train.matrix",
+    "shell/run_wrap.sh": "starts utils.housekeeping.archive",
+    "shell/setup.sh": "the environment .venv of the checkout",
+    "shell/test.sh": "tests, in temporary folders",
+    "shell/train.sh": "starts train.matrix",
+    "shell/wrap.sh": "starts utils.housekeeping.archive",
+}
+
+
+def png() -> bytes:
+    """Return a PNG of one pixel, as any program writes it."""
+    parts = {b"IHDR": struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0), b"IDAT": zlib.compress(b"\0\0"), b"IEND": b""}
+    chunks = (
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        for name, data in parts.items()
+    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+
+
+OF_A_USER = {
+    ".json": b'{"text": "of a user", "version": 1}\n',
+    ".jsonl": b'{"text": "of a user"}\n',
+    ".md": b"# Comparison\n\nof a user\n",
+    ".html": b"<!DOCTYPE html>\n<title>of a user</title>\n",
+    ".png": png(),
+}
+
+
+def commands() -> set[str]:
+    """Return every module that is a program, and every script directly in shell/."""
+    found = {f"shell/{path.name}" for path in (ROOT / "shell").glob("*.sh")}
+    for room in ROOMS:
+        for path in (ROOT / room).rglob("*.py"):
+            if re.search(r"^if __name__ == .__main__.:", path.read_text(encoding="utf8"), re.MULTILINE):
+                found.add(".".join(path.relative_to(ROOT).with_suffix("").parts))
+    return found
+
+
+def test_every_command_is_known() -> None:
+    assert sorted([*WRITERS, *WRITE_NOTHING_NAMED]) == sorted(commands())
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a text, its tokenizer, a pair and a result."""
+    folder = tmp_path_factory.mktemp("in")
+    (folder / "text.jsonl").write_text('{"text": "some words of it"}\n' * 20)
+    synth.write_tokenizer(folder / "tokenizer", seed=1, vocabulary_size=300)
+    write_toy_data(folder / "toy")
+    encode(folder / "text.jsonl", folder / "tokenizer", folder / "pair")
+    store.write(example_result(), folder / "results" / JOB)
+    return folder
+
+
+def run(
+    command: str, inputs: Path, out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> tuple[int, str]:
+    """Run a command of WRITERS in this process; return its exit code and what it printed on stderr."""
+    arguments = [argument.format(**{"in": inputs, "out": out}) for argument in WRITERS[command][0]]
+    monkeypatch.setattr(sys, "argv", [command, *arguments])
+    monkeypatch.setenv("PLATFORM", "cpu")
+    capsys.readouterr()
+    code = importlib.import_module(command).main()
+    return code, capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["file", "link"])
+@pytest.mark.parametrize(
+    ("command", "output"), [(command, output) for command, (_, outputs) in WRITERS.items() for output in outputs]
+)
+def test_a_file_of_a_user_stays_and_is_named_in_one_line(
+    tmp_path: Path,
+    inputs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+    output: str,
+    kind: str,
+) -> None:
+    path = tmp_path / "out" / output
+    path.parent.mkdir(parents=True)
+    of_user = path if kind == "file" else tmp_path / "elsewhere"
+    of_user.write_bytes(OF_A_USER.get(path.suffix, b"of a user\n"))
+    if kind == "link":
+        path.symlink_to(of_user)
+    before = tree(tmp_path)
+    code, said = run(command, inputs, tmp_path / "out", monkeypatch, capsys)
+    assert (code, said.count("\n")) == (2, 1), said
+    assert said.startswith("error: ") and (str(path) in said or str(path.parent) in said or path.name in said), said
+    after = tree(tmp_path)
+    assert {name: after[name] for name in before} == before
+    assert not [name for name in after if name not in before and after[name].startswith("file")]
+
+
+@pytest.mark.parametrize(
+    "command", ["data.encode", "data.clean", "data.synth", "data.verify", "evaluate.compare", "evaluate.extract"]
+)
+def test_what_the_suite_wrote_is_replaced(
+    tmp_path: Path, inputs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    codes = [run(command, inputs, tmp_path, monkeypatch, capsys) for _ in range(2)]
+    assert [code for code, _ in codes] == [3 if command == "evaluate.compare" else 0] * 2, codes
+    assert not list(tmp_path.glob(".*.tmp"))
+
+
+def test_reports_and_plots_of_earlier_versions_are_recognised(tmp_path: Path) -> None:
+    from data.checking.plot_file import is_plot
+    from evaluate.report.own_files import RECOGNISERS
+
+    kept = ROOT / "docs" / "examples" / "compare"
+    assert all(is_ours(kept / f"compare.{name}") for name, is_ours in RECOGNISERS.items())
+    (tmp_path / "compare.png").write_bytes((kept / "compare.png").read_bytes())
+    assert not is_plot(kept / "compare.png")
+    with pytest.raises(FileNotFoundError):  # alone, it could be anybody's
+        RECOGNISERS["png"](tmp_path / "compare.png")
+
+
+def test_a_pair_of_another_program_is_not_replaced_although_it_has_a_manifest_of_ours(
+    tmp_path: Path, inputs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from data import encode as command
+    from data import verify
+
+    encode(inputs / "text.jsonl", inputs / "tokenizer", tmp_path / "pair")
+    (tmp_path / "pair.json").unlink()
+    assert verify.main([str(tmp_path / "pair"), "--tokenizer", str(inputs / "tokenizer"), "--write-manifest"]) == 0
+    assert json.loads((tmp_path / "pair.json").read_text())["input"] is None
+    before = tree(tmp_path)
+    arguments = ["--input", str(inputs / "text.jsonl"), "--tokenizer", str(inputs / "tokenizer")]
+    capsys.readouterr()
+    assert command.main([*arguments, "--output-prefix", str(tmp_path / "pair")]) == 2
+    assert "pair.bin: exists, and this suite has not written it" in capsys.readouterr().err
+    assert tree(tmp_path) == before
