@@ -3,8 +3,10 @@
     python -m data.verify PREFIX [--tokenizer FOLDER [--input FILE.jsonl ...] [--write-manifest]] [--plot FILE.png]
 
 A pair that another program wrote has no manifest; then the tokenizer gives the range of the ids, and --write-manifest
-writes a manifest. With --input, transformers encodes a random sample of the input's lines again, and every id is
-compared. `.bin` is read whole once. Verification ends at the first fault, with its meaning and what to do.
+writes a manifest. With --tokenizer, a random sample of the documents is decoded, special tokens included, and encoded
+again. With --input, transformers encodes a random sample of the input's lines again, and every id is compared; size,
+digest and bytes of text of the input are compared with the manifest. `.bin` is read whole once. Verification ends at
+the first fault, with its meaning and what to do.
 """
 
 from __future__ import annotations

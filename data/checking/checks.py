@@ -268,9 +268,10 @@ def _texts(sources: Sequence[Path], text_key: str, skipped: Counter[str] | None)
     """
     for path in sources:
         with path.open("rb") as file:
+            file.seek(len(BOM) if file.read(len(BOM)) == BOM else 0)
             for number, line in enumerate(file, 1):
                 try:
-                    text = text_of(line.removeprefix(BOM) if number == 1 else line, path, number, text_key)
+                    text = text_of(line, path, number, text_key)
                 except DataError:
                     if skipped is None:
                         raise

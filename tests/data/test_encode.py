@@ -326,3 +326,58 @@ def group_is_alive(group: int) -> bool:
             return False
         time.sleep(0.05)
     return True
+
+
+MARK = b"\xef\xbb\xbf"
+
+
+@pytest.mark.parametrize("engine", ["hf", "auto"])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_byte_order_mark_at_the_start_of_each_file_changes_no_token(
+    tmp_path: Path, plain_tokenizer: Path, monkeypatch: pytest.MonkeyPatch, engine: str, workers: int
+) -> None:
+    monkeypatch.setattr(parts, "PART_BYTES", 50)
+    sources = [write_jsonl(tmp_path / f"{number}.jsonl", texts) for number, texts in enumerate((TEXTS[:4], TEXTS[4:]))]
+    encode(sources, plain_tokenizer, tmp_path / "plain")
+    for source in sources:
+        source.write_bytes(MARK + source.read_bytes())
+    (tmp_path / "only.jsonl").write_bytes(MARK)
+    manifest = encode([*sources, tmp_path / "only.jsonl"], plain_tokenizer, tmp_path / "marked", workers, engine=engine)
+    for ending in ("bin", "idx"):
+        assert (tmp_path / f"marked.{ending}").read_bytes() == (tmp_path / f"plain.{ending}").read_bytes()
+    assert [file["sha256"] for file in manifest["input"]["files"]][:2] == [sha256_file(source) for source in sources]
+
+
+@pytest.mark.parametrize("engine", ["hf", "auto"])
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (MARK + GOOD, "in.jsonl:3: got invalid JSON, "),  # only the start of a file is that of a file
+        (b'{"deep": ' + b"[" * 100_000 + b"]" * 100_000 + b', "text": "a"}\n', "in.jsonl:3: got invalid JSON, "),
+        (json.dumps(dict.fromkeys(map(str, range(200_000)))).encode() + b"\n", "in.jsonl:3: got the keys ['0', '1', "),
+    ],
+    ids=["mark", "nesting", "keys"],
+)
+def test_a_line_that_is_too_much_is_one_short_line(
+    tmp_path: Path,
+    plain_tokenizer: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    engine: str,
+    workers: str,
+    line: bytes,
+    message: str,
+) -> None:
+    monkeypatch.setattr(parts, "PART_BYTES", 20)
+    (tmp_path / "in.jsonl").write_bytes(GOOD * 2 + line)
+    assert main(arguments(tmp_path, plain_tokenizer, "--workers", workers, "--engine", engine)) == 1
+    said = capfd.readouterr()
+    assert said.out == "" and said.err.count("\n") == 1 and message in said.err and len(said.err) < 700
+
+
+def test_utf_16_is_named(tmp_path: Path, plain_tokenizer: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "in.jsonl").write_bytes(GOOD.decode().encode("utf-16"))
+    assert main(arguments(tmp_path, plain_tokenizer)) == 1
+    said = capsys.readouterr().err
+    assert "in.jsonl:1: got UTF-16 or UTF-32, " in said and "iconv" in said and said.count("\n") == 1

@@ -4,10 +4,11 @@ import hashlib
 import json
 
 import pytest
+from standins import write_llama3, write_qwen2
 from toydata import write_toy_data
 
 from data.prepare import prepare
-from utils.dataset.gpt_dataset import tokens_needed
+from utils.dataset.gpt_dataset import build_train_dataset, describe, tokens_needed
 from utils.dataset.indexed import bin_path, load_manifest, manifest_path
 from utils.errors import DataError
 from utils.provenance.digests import sha256_file
@@ -109,3 +110,21 @@ def test_new_data_is_hashed_while_it_is_written_and_read_whole_only_to_verify_it
     prefix, manifest = prepare(config_for(tmp_path), "llama")
     assert bin_path(prefix) not in hashed and hashed
     assert manifest["bin_sha256"] == hashlib.sha256(bin_path(prefix).read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("write", [write_qwen2, write_llama3])
+def test_chats_with_special_tokens_are_prepared_and_accepted_by_training(tmp_path, write):
+    tokenizer = write(tmp_path / "tokenizer")
+    added = [token["content"] for token in json.loads((tokenizer / "tokenizer.json").read_text())["added_tokens"]]
+    text = tmp_path / "chats.jsonl"
+    chats = (f"{added[1]}user\nquestion {number}{added[2]}\n{added[1]}an answer{added[2]}\n" for number in range(200))
+    text.write_text("".join(json.dumps({"text": chat}) + "\n" for chat in chats))
+    config = config_for(tmp_path, f"DATASET={text}", f"TOKENIZER={tokenizer}", "ALLOW_REPEAT=true")
+    prefix, manifest = prepare(config, "llama")
+    assert manifest["documents"] == 200
+    # as a ready pair, of which nothing but the tokenizer is known
+    ready = config_for(tmp_path, f"DATASET={prefix}", f"TOKENIZER={tokenizer}", "ALLOW_REPEAT=true")
+    assert prepare(ready, "llama", is_for_training=False)[1] == describe(prefix) == manifest
+    sample = build_train_dataset(ready, prefix, manifest)[0]
+    special = {token["id"] for token in json.loads((tokenizer / "tokenizer.json").read_text())["added_tokens"]}
+    assert special & set(sample["tokens"].tolist())

@@ -335,7 +335,7 @@ lines = st.one_of(
 
 def reference(content: bytes) -> list[str] | int:
     """Return the texts of a file by json alone, one line after the other, or the number of its first bad line."""
-    texts = []
+    texts, content = [], content.removeprefix(b"\xef\xbb\xbf")
     for number, line in enumerate(content.removesuffix(b"\n").split(b"\n") if content else [], 1):
         try:
             text = json.loads(line.decode("utf8"))["text"]

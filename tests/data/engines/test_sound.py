@@ -62,6 +62,7 @@ UNSOUND: list[tuple[Callable[[Path], None], str]] = [
     (lambda f: change(f, "tokenizer_config.json", "added_tokens_decoder", to=[1]), "tokenizer"),
     (lambda f: change(f, "tokenizer.json", "model", to=[]), r"got model \[\], wanted an object with a vocab"),
     (lambda f: change(f, "tokenizer.json", "model", "vocab", to=None), "wanted an object with a vocab"),
+    (lambda f: change(f, "tokenizer.json", "model", "vocab", to=[["x"]]), r"got model {.*}, wanted an object with a"),
     (lambda f: change(f, "tokenizer.json", "model", "vocab", "er", to="5"), r"got model\.vocab '5', wanted a whole"),
     (lambda f: change(f, "tokenizer.json", "model", "vocab", "er", to=True), r"got model\.vocab True, wanted a whole"),
     (lambda f: change(f, "tokenizer.json", "model", "vocab", "er", to=-1), r"got model\.vocab -1, wanted a whole"),
@@ -111,7 +112,7 @@ def assert_refused(said: str, message: str) -> None:
     assert said.startswith("error: ") and re.search(message, said), said
 
 
-@pytest.mark.parametrize("number", [0, 1, 2, 5, 15])
+@pytest.mark.parametrize("number", [0, 1, 2, 5, 16])
 def test_two_workers_and_verify_refuse_it_alike(
     folder: Path, tmp_path: Path, plain_tokenizer: Path, capfd: pytest.CaptureFixture[str], number: int
 ) -> None:

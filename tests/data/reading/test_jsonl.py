@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -47,11 +48,24 @@ BAD_LINES = [
     (b'\xef\xbb\xbf{"text": "a"}', "invalid JSON"),
     (b"\x1f\x8b\x08\x00", "not UTF-8"),
     (b"[" * 100_000, "invalid JSON"),
+    (b'{"text": "a", "deep": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "invalid JSON"),
+    (b'{"text": ' + b"[" * 900 + b"]" * 900 + b"}", r"text = \[\[.*\(list\)"),
+    (json.dumps(dict.fromkeys(map(str, range(200_000)))).encode(), r"the keys \['0', '1', .*\.\.\.\], wanted"),
+    (json.dumps({"a" * 2_000_000: 1}).encode(), r"the keys \['aaa"),
+    (json.dumps({"text": {"a" * 2_000_000: 1}}).encode(), r"text = {'aaa"),
+    (json.dumps({"text": list(range(200_000))}).encode(), r"text = \[0, 1, 2"),
+    (b'{"text": ' + b"9" * 4000 + b"}", "text = 999.*int"),
+    (b'{"text": ' + b"x" * 2_000_000, 'invalid JSON, \'{"text": xxx'),
+    ('\ufeff{"text": "a"}\n'.encode("utf-16-le"), "UTF-16 or UTF-32, .* iconv -f UTF-16 -t UTF-8"),
+    ('\ufeff{"text": "a"}\n'.encode("utf-16-be"), "UTF-16 or UTF-32"),
+    ('\ufeff{"text": "a"}\n'.encode("utf-32-le"), "UTF-16 or UTF-32"),
+    ('{"text": "a"}\n'.encode("utf-16-le"), "UTF-16 or UTF-32"),
+    (b"\0" * 100, r"invalid JSON, '\\x00"),
 ]
 
 
-@pytest.mark.parametrize(("line", "message"), BAD_LINES)
+@pytest.mark.parametrize(("line", "message"), BAD_LINES, ids=[message[:30] for _, message in BAD_LINES])
 def test_a_bad_line_is_named_with_file_number_and_what_it_is(line: bytes, message: str) -> None:
     with pytest.raises(DataError, match=rf"^some/text\.jsonl:7: got .*{message}") as caught:
         text_of(line, FILE, 7)
-    assert len(str(caught.value)) < 400
+    assert len(str(caught.value)) < 400 and "\n" not in str(caught.value)
