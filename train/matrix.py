@@ -101,7 +101,9 @@ def _run(matrix: plan.Matrix, stop: processes.StopRequest, is_locked: Callable[[
                 break
             run_job(matrix, job, digests[job.job.model], view, status, stop)
             if not is_locked():
-                view.print(f"error: OUTPUT_DIR={matrix.config.output_dir} was deleted, renamed or replaced; no job is started")
+                view.print(
+                    f"error: OUTPUT_DIR={matrix.config.output_dir} was deleted, renamed or replaced; no job is started"
+                )
                 return 1, False
         state.state = state.phase = "interrupted" if stop else "finished"
         status.write()

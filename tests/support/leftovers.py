@@ -28,6 +28,8 @@ LIMIT_SECONDS = 5.0
 """Time for processes to end and to clean up."""
 CACHES = re.compile(r"torchinductor_.*|\.pytest_cache|\.ruff_cache|\.mypy_cache|__pycache__|\.git|\.venv.*")
 """Names of caches that a program keeps on purpose."""
+SOURCES = (".py", ".sh", ".md")
+"""Endings of files in the checkout that a person may write during a test run."""
 HOME_FOLDERS = (".triton", ".nv", ".keras", ".tprimat", ".cache/huggingface", ".cache/torch", ".cache/tprimat")
 """Folders that a library of the suite, or the suite, would make in the home folder."""
 HELPERS = re.compile(r"exec\(eval\(sys\.stdin|multiprocessing")
@@ -100,7 +102,8 @@ def _files() -> Iterator[Path]:
     """Yield everything outside TMPDIR that a test could leave: in the checkout, in shared memory and at home."""
     for folder, folders, files in os.walk(ROOT):
         folders[:] = [name for name in folders if not CACHES.fullmatch(name)]
-        yield from (Path(folder, name) for name in (*folders, *files) if not CACHES.fullmatch(name))
+        names = (name for name in (*folders, *files) if not CACHES.fullmatch(name))
+        yield from (Path(folder, name) for name in names if not name.endswith(SOURCES))
     yield from (path for path in _entries(Path("/dev/shm")) if SHARED_MEMORY.fullmatch(path.name) and _is_unused(path))
     yield from (Path.home() / name for name in HOME_FOLDERS if (Path.home() / name).exists())
 

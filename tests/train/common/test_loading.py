@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -162,9 +163,18 @@ time.sleep(600)
 """
 
 
+@pytest.fixture
+def temporary():
+    """A temporary folder, which train/job/temporary.py gives to a rank; multiprocessing leaves its sockets in it."""
+    with tempfile.TemporaryDirectory(prefix="t") as folder:
+        yield folder
+
+
 @pytest.mark.parametrize("moment", ["running", "starting"])
-def test_workers_end_when_their_rank_is_killed(moment):
-    rank = subprocess.Popen([sys.executable, "-c", RANK, moment], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+def test_workers_end_when_their_rank_is_killed(moment, temporary):
+    environment = {**os.environ, "TMPDIR": temporary}
+    command = [sys.executable, "-c", RANK, moment]
+    rank = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
     workers = [Path("/proc") / pid for pid in rank.stdout.readline().split()]
     assert len(workers) == 2 and all(worker.exists() for worker in workers)
     os.kill(rank.pid, signal.SIGKILL)
