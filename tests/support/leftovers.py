@@ -20,6 +20,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from train.job import temporary
 from utils.settings.config import ROOT
 
 MARK = "TPRIMAT_TEST_RUN"
@@ -52,12 +53,14 @@ class Leftovers:
         self._mark = os.environ[MARK] = uuid.uuid4().hex
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
         self._temporary = Path(tempfile.mkdtemp(prefix="tprimat-tests-"))
+        self._temporary.chmod(0o1777)  # as /tmp: some tests work as another user
         os.environ["TMPDIR"], tempfile.tempdir = str(self._temporary), None
         self._left: list[str] = []
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Compare and clean up; a run that left something has failed."""
+        temporary.remove_left_behind()  # of launchers that tests have killed, as the next job would
         deadline = time.monotonic() + LIMIT_SECONDS
         while (left := self._found()) and time.monotonic() < deadline:
             time.sleep(0.1)

@@ -35,7 +35,9 @@ def trained(tmp_path_factory):
     for framework in ("mega", "hf"):
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "MASTER_PORT": str(free_port())}
         command = [sys.executable, "-m", "tests.workers.loading_worker", framework, str(prefix), str(scratch)]
-        ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
+        with tempfile.TemporaryDirectory(prefix="t") as temporary:  # workers of loaders leave their sockets in it
+            environment["TMPDIR"] = temporary
+            ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
         assert ran.returncode == 0, ran.stderr[-3000:]
         said[framework] = json.loads(ran.stdout.strip().splitlines()[-1])
     return said
