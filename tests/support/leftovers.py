@@ -20,6 +20,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from train.job import temporary
 from utils.settings.config import ROOT
 
 MARK = "TPRIMAT_TEST_RUN"
@@ -28,6 +29,8 @@ LIMIT_SECONDS = 5.0
 """Time for processes to end and to clean up."""
 CACHES = re.compile(r"torchinductor_.*|\.pytest_cache|\.ruff_cache|\.mypy_cache|__pycache__|\.git|\.venv.*")
 """Names of caches that a program keeps on purpose."""
+SOURCES = (".py", ".sh", ".md")
+"""Endings of files in the checkout that a person may write during a test run."""
 HOME_FOLDERS = (".triton", ".nv", ".keras", ".tprimat", ".cache/huggingface", ".cache/torch", ".cache/tprimat")
 """Folders that a library of the suite, or the suite, would make in the home folder."""
 HELPERS = re.compile(r"exec\(eval\(sys\.stdin|multiprocessing")
@@ -50,12 +53,14 @@ class Leftovers:
         self._mark = os.environ[MARK] = uuid.uuid4().hex
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
         self._temporary = Path(tempfile.mkdtemp(prefix="tprimat-tests-"))
+        self._temporary.chmod(0o1777)  # as /tmp: some tests work as another user
         os.environ["TMPDIR"], tempfile.tempdir = str(self._temporary), None
         self._left: list[str] = []
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Compare and clean up; a run that left something has failed."""
+        temporary.remove_left_behind()  # of launchers that tests have killed, as the next job would
         deadline = time.monotonic() + LIMIT_SECONDS
         while (left := self._found()) and time.monotonic() < deadline:
             time.sleep(0.1)
@@ -100,7 +105,8 @@ def _files() -> Iterator[Path]:
     """Yield everything outside TMPDIR that a test could leave: in the checkout, in shared memory and at home."""
     for folder, folders, files in os.walk(ROOT):
         folders[:] = [name for name in folders if not CACHES.fullmatch(name)]
-        yield from (Path(folder, name) for name in (*folders, *files) if not CACHES.fullmatch(name))
+        names = (name for name in (*folders, *files) if not CACHES.fullmatch(name))
+        yield from (Path(folder, name) for name in names if not name.endswith(SOURCES))
     yield from (path for path in _entries(Path("/dev/shm")) if SHARED_MEMORY.fullmatch(path.name) and _is_unused(path))
     yield from (Path.home() / name for name in HOME_FOLDERS if (Path.home() / name).exists())
 

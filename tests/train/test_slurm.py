@@ -13,10 +13,14 @@ import pytest
 from tests.support.launching import SHORT
 from train.cluster import follow as slurm_queue
 from train.cluster import script as slurm_script
-from train.cluster.follow import SlurmError
+from train.cluster.follow import QueueEntry, SlurmError, SlurmJob
+from train.job.job import Job
+from train.job.outcome import Attempt
+from train.job.processes import StopRequest
 from train.runner import plan
+from train.runner.state import RUNNING, JobState
 from utils.errors import ConfigError
-from utils.settings.config import ROOT
+from utils.settings.config import ROOT, load
 from utils.settings.keys import KEYS
 
 NODES = ("LAUNCHER=slurm", "NNODES=2", "GPUS_PER_NODE=8", "MODEL=llama", "FRAMEWORK=mega", "RUNS=1")
@@ -206,6 +210,17 @@ def test_what_slurm_says_against_it_is_in_the_message(stand_in, monkeypatch, tmp
     monkeypatch.setenv("PATH", str(tmp_path / "missing"))
     with pytest.raises(SlurmError, match="squeue: not on PATH; run this where Slurm's commands are"):
         slurm_queue.entries(["1"])
+
+
+def test_job_whose_output_folder_is_gone_has_failed_with_the_reason_and_nothing_is_made_anew(tmp_path: Path) -> None:
+    job = Job(load("cpu", arguments=[f"OUTPUT_DIR={tmp_path}/gone"], environ={}), "hf", "llama")
+    state = JobState(1, job, state=RUNNING)
+    attempt = Attempt(job, "1" * 64, "a command", "2026-11-22T00:00:00+00:00")
+    slurm_queue._end(SlurmJob("7", state, attempt, None, QueueEntry("COMPLETED")), StopRequest())
+    assert state.state == "failed" and state.reason is not None
+    gone = f"OUTPUT_DIR={tmp_path}/gone was deleted or renamed while the job ran"
+    assert state.reason == f"no result could be written: {gone}"
+    assert not (tmp_path / "gone").exists()
 
 
 def test_run_train_hands_over_to_slurm(tmp_path: Path) -> None:

@@ -11,12 +11,13 @@ from pathlib import Path
 
 from train.cluster import script as slurm_script
 from train.job import processes
-from train.job.outcome import Attempt, LauncherEnd, finalize_result, stamp
+from train.job.outcome import Attempt, LauncherEnd, finalize_result, stamp, why_unwritten
 from train.job.rank_output import RemoteLog, progress
-from train.runner.run_job import conclude
+from train.runner.run_job import conclude, conclude_without_result
 from train.runner.state import RUNNING, JobState, StatusFile
 from train.runner.view import View
 from utils.results.step_line import Step
+from utils.results.store import ResultError
 
 POLL_SECONDS = 3.0
 SHOW_SECONDS = 0.5
@@ -123,21 +124,28 @@ def _take_step(state: JobState, step: Step, line: str) -> None:
 
 
 def _end(job: SlurmJob, stop: processes.StopRequest) -> None:
-    path = job.attempt.job.result_path
-    wait_seconds = RESULT_SECONDS if job.state.state == RUNNING else 0.0  # a job that never ran has left nothing
-    deadline = time.monotonic() + wait_seconds
-    while stamp(path) in (None, job.before) and time.monotonic() < deadline:
-        next(path.parent.iterdir(), None)  # makes a network file system look again
-        time.sleep(SHOW_SECONDS)
+    _wait_for_result(job)
     if job.state.started is None:
         job.state.started = time.monotonic()
     cause = _cause(job, stop)
     state = job.entry.state
     end = LauncherEnd(job.before, _reason(job, cause), STATUS.get(state), cause if state in ABNORMAL else None)
-    finalize_result(job.attempt, end)
-    conclude(job.state, None)
+    try:
+        finalize_result(job.attempt, end)
+        conclude(job.state, None)
+    except (OSError, ResultError) as error:
+        conclude_without_result(job.state, f"no result could be written: {why_unwritten(job.attempt.job, error)}")
     if job.state.log is None and job.log_path.exists():
         job.state.log = job.log_path
+
+
+def _wait_for_result(job: SlurmJob) -> None:
+    path = job.attempt.job.result_path
+    wait_seconds = RESULT_SECONDS if job.state.state == RUNNING else 0.0  # a job that never ran has left nothing
+    deadline = time.monotonic() + wait_seconds
+    while path.parent.is_dir() and stamp(path) in (None, job.before) and time.monotonic() < deadline:
+        next(path.parent.iterdir(), None)  # makes a network file system look again
+        time.sleep(SHOW_SECONDS)
 
 
 def _reason(job: SlurmJob, cause: str) -> str:

@@ -62,7 +62,7 @@ def run_job(
             conclude(state, SKIPPED if exit_code == 0 and after == before else None)
         except (OSError, store.ResultError) as error:  # no room even for a failure; the next job may have some
             why = f"no result could be written: {why_unwritten(job, error)}"
-            _conclude_without_result(state, "; ".join([why, *output.last_lines]))
+            conclude_without_result(state, "; ".join([why, *output.last_lines]))
     view.job_ended(state)
     status.write()
 
@@ -145,7 +145,8 @@ def conclude(state: JobState, outcome: str | None) -> None:
     state.ended = time.monotonic()
 
 
-def _conclude_without_result(state: JobState, reason: str) -> None:
+def conclude_without_result(state: JobState, reason: str) -> None:
+    """Record that the job failed and that there is no result of it."""
     state.state, state.reason, state.ended = "failed", reason, time.monotonic()
 
 

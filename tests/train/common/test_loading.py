@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -34,7 +35,9 @@ def trained(tmp_path_factory):
     for framework in ("mega", "hf"):
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "MASTER_PORT": str(free_port())}
         command = [sys.executable, "-m", "tests.workers.loading_worker", framework, str(prefix), str(scratch)]
-        ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
+        with tempfile.TemporaryDirectory(prefix="t") as temporary:  # workers of loaders leave their sockets in it
+            environment["TMPDIR"] = temporary
+            ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
         assert ran.returncode == 0, ran.stderr[-3000:]
         said[framework] = json.loads(ran.stdout.strip().splitlines()[-1])
     return said
@@ -162,9 +165,18 @@ time.sleep(600)
 """
 
 
+@pytest.fixture
+def temporary():
+    """A temporary folder, which train/job/temporary.py gives to a rank; multiprocessing leaves its sockets in it."""
+    with tempfile.TemporaryDirectory(prefix="t") as folder:
+        yield folder
+
+
 @pytest.mark.parametrize("moment", ["running", "starting"])
-def test_workers_end_when_their_rank_is_killed(moment):
-    rank = subprocess.Popen([sys.executable, "-c", RANK, moment], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+def test_workers_end_when_their_rank_is_killed(moment, temporary):
+    environment = {**os.environ, "TMPDIR": temporary}
+    command = [sys.executable, "-c", RANK, moment]
+    rank = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
     workers = [Path("/proc") / pid for pid in rank.stdout.readline().split()]
     assert len(workers) == 2 and all(worker.exists() for worker in workers)
     os.kill(rank.pid, signal.SIGKILL)

@@ -130,6 +130,21 @@ def test_a_folder_that_cannot_be_written_is_bad_input():
         mark(Path("/proc/nowhere"), "output")
 
 
+@pytest.mark.parametrize("fault", ["deleted", "renamed", "replaced"])
+def test_lock_is_lost_with_its_folder(tmp_path, fault):
+    folder = tmp_path / "output"
+    with lock(folder) as is_held:
+        assert is_held()
+        folder.rename(tmp_path / "renamed")
+        if fault == "deleted":
+            (tmp_path / "renamed" / LOCK).unlink()
+        if fault == "replaced":
+            with lock(folder):
+                assert not is_held()
+        assert not is_held()
+    assert folder.exists() == (fault == "replaced")
+
+
 def test_only_one_process_has_a_folder_and_the_other_is_told_who(folder, holder):
     process = holder()
     assert kind_of(folder) == "output", "who locks a folder marks it"
