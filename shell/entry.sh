@@ -24,7 +24,7 @@ main() {
   for argument in "${ARGUMENTS[@]}"; do
     if [[ $argument != [A-Z]*=* ]]; then refuse "entry: got '$argument', wanted KEY=VALUE, or -- before a command"; fi
     if ! is_setting "${argument%%=*}" && ! is_passed "${argument%%=*}"; then
-      refuse "entry: $argument: neither a setting nor a variable that affects speed; name it in TPRIMAT_PASS_ENV too"
+      refuse "entry: $argument: neither a setting nor a variable that affects speed; name it in TPRIMAT_ENV_NAMES too"
     fi
     export "${argument?}"
   done

@@ -2,7 +2,7 @@
 # The environment variables that a container gets: settings, variables that change speed, the hub's, proxies. Sourced.
 #
 # A variable that names a path of this machine (..._PATH, ..._HOME, ..._DIR, LD_PRELOAD) is not passed: the image has
-# something else at that path, or nothing. TPRIMAT_PASS_ENV=NAME,NAME passes other variables, also to the ranks.
+# something else at that path, or nothing. TPRIMAT_ENV_NAMES=NAME,NAME passes other variables, also to the ranks.
 #
 # `docker inspect` shows the value of each variable that is passed by name. A value that may be a secret goes through a
 # file that only the caller can read; shell/inside/private.sh takes it from there. In apptainer nothing shows values.
@@ -61,9 +61,9 @@ _may_be_secret() { # <name>
 }
 
 is_passed() { # <name>
-  if [[ ,${TPRIMAT_PASS_ENV:-}, == *",$1,"* ]]; then return 0; fi
+  if [[ ,${TPRIMAT_ENV_NAMES:-}, == *",$1,"* ]]; then return 0; fi
   case $1 in
-    TPRIMAT_PASS_ENV) return 0 ;;
+    TPRIMAT_ENV_NAMES) return 0 ;;
     PLATFORM | RUNTIME | LAUNCHER | OUTPUT_DIR | DATA_DIR) return 1 ;; # passed by value, or used only here
     *_HOME | *_PATH | *_ROOT | *_DIR | *_CACHE | *_FOLDER | *_LIBRARY | *_PRELOAD) return 1 ;;
     NO_COLOR | COLUMNS | LINES | TZ | STRICT | TPRIMAT_MACHINE) return 0 ;;

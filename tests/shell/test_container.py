@@ -279,11 +279,11 @@ HIDDEN = {
 def test_values_that_may_be_secret_go_through_the_private_file_only(machine):
     plain = {"NCCL_DEBUG": "INFO", "TOKENIZERS_PARALLELISM": "false", "no_proxy": "localhost", "MY_NUMBER": "7"}
     unknown = {"MY_OTHER": "1", "WANDB_API_KEY": "a" * 40, "PIP_INDEX_URL": "https://ann:open-sesame@index.example"}
-    container = run(machine, "run_train.sh", **plain, **HIDDEN, **unknown, TPRIMAT_PASS_ENV="MY_NOTE,MY_NUMBER")
+    container = run(machine, "run_train.sh", **plain, **HIDDEN, **unknown, TPRIMAT_ENV_NAMES="MY_NOTE,MY_NUMBER")
     assert private_of(container) == HIDDEN
     assert container["environment"].items() >= plain.items()
     assert not (HIDDEN.keys() | unknown.keys()) & container["environment"].keys()
-    assert container["environment"]["TPRIMAT_PASS_ENV"] == "MY_NOTE,MY_NUMBER", "the launcher inside reads it too"
+    assert container["environment"]["TPRIMAT_ENV_NAMES"] == "MY_NOTE,MY_NUMBER", "the launcher inside reads it too"
 
 
 def test_the_private_file_becomes_the_environment_of_the_command(machine):

@@ -20,7 +20,7 @@ import pytest
 from toydata import write_toy_data
 
 from evaluate.bundle.check import check
-from train.job.rank_environment import PASS_ENV
+from train.job.rank_environment import ENV_NAMES
 from utils.results import store
 from utils.settings.config import ROOT
 
@@ -120,7 +120,7 @@ class Ran:
         self.environment = inherited | {"PLATFORM": "cpu", MARK: mark}
         where = (f"OUTPUT_DIR={self.output}", f"DATA_DIR={folder / 'cache'}", f"DATASET={prefix}")
         planted = {"PYTHONPATH": str(site), "TPRIMAT_TEST_BACKWARDS": TOKEN[::-1]}
-        planted[PASS_ENV] = f"{MARK},TPRIMAT_TEST_BACKWARDS"
+        planted[ENV_NAMES] = f"{MARK},TPRIMAT_TEST_BACKWARDS,PYTHON_TEST_PLACES"
         lines = (*(f"{name}={value}" for name, value in PLACES.items()), *PLACES.values(), REMOTE, json.dumps(PLACES))
         told = {"PYTHON_TEST_PLACES": "\n".join(lines).encode().hex()}
         said = folder / "said.txt"

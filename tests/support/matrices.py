@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from train.job.rank_environment import PASS_ENV
+from train.job.rank_environment import ENV_NAMES
 from utils.results import store
 from utils.settings.config import ROOT
 
@@ -53,7 +53,7 @@ class RunningMatrix:
             "PLATFORM": "cpu",
             "PYTHONPATH": str(FAULTS),
             "TPRIMAT_TEST_FAULT": fault,
-            PASS_ENV: f"{MARK},TPRIMAT_TEST_FAULT",
+            ENV_NAMES: f"{MARK},TPRIMAT_TEST_FAULT",
         }
         with self.said_path.open("w") as said:
             self.process = subprocess.Popen(

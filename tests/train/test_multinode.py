@@ -19,7 +19,7 @@ from train.job import nodes
 from train.job.job import Job
 from train.job.outcome import _verdict
 from train.job.processes import StopRequest
-from train.job.rank_environment import PASS_ENV
+from train.job.rank_environment import ENV_NAMES
 from train.job.rank_output import RemoteLog
 from train.job.supervise import Ending
 from train.runner import plan, run_job
@@ -48,7 +48,7 @@ def launch_two(folder, prefix, *settings, fault="", of_node=({}, {})):
     where += ("MASTER_ADDR=127.0.0.1", f"MASTER_PORT={free_port()}")
     command = [sys.executable, "-m", "train.launch", "--platform", "cpu", "--framework", "mega", "--model", "llama"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(FAULTS), "TPRIMAT_TEST_FAULT": fault}
-    environment[PASS_ENV] = "TPRIMAT_TEST_FAULT"
+    environment[ENV_NAMES] = "TPRIMAT_TEST_FAULT"
     started = [
         subprocess.Popen(
             [*command, *SHORT, *where, *settings, f"NODE_RANK={node}"],

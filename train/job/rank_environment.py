@@ -2,8 +2,9 @@
 
 A variable that is not listed here is not passed, so a secret under any other name stays out. The lists hold what
 processes, Python, torchrun, the frameworks and the vendors' libraries read; each group names its source or its readers.
-PASS_ENV adds names of the user's own. A variable of any name is withheld if the name means a secret, or if utils.redact
-finds one in the value. The launcher records the names (`provenance.environment_passed`, `environment_withheld`).
+ENV_NAMES adds names of the user's own. A variable of any name is withheld if the name means a secret, or if
+utils/redact.py finds one in the value. The launcher records the names (`provenance.environment_passed`,
+`environment_withheld`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from utils import redact
 from utils.errors import ConfigError
 from utils.provenance.origin import SPEED_VARIABLES
 
-PASS_ENV = "TPRIMAT_PASS_ENV"
+ENV_NAMES = "TPRIMAT_ENV_NAMES"
 """Variable with more names to pass, to containers and ranks: `NAME,NAME`."""
 NAMES = frozenset(
     (
@@ -46,7 +47,7 @@ NAMES = frozenset(
         *("TOKENIZERS_PARALLELISM", "XLA_FLAGS"),
         # this suite: shell/lib/passed.sh, train/cluster/script.py, train/job/nodes.py, train/prim/install.py
         *("PLATFORM", "GPUS_PER_NODE", "TPRIMAT_MACHINE", "TPRIMAT_HOSTS", "TPRIMAT_IN_CONTAINER", "TPRIMAT_IMAGE"),
-        *("TPRIMAT_IMAGE_DIGEST", "TPRIMAT_GIT_COMMIT", "TPRIMAT_GIT_DIRTY", "TPRIMAT_SYSROOT", PASS_ENV),
+        *("TPRIMAT_IMAGE_DIGEST", "TPRIMAT_GIT_COMMIT", "TPRIMAT_GIT_DIRTY", "TPRIMAT_SYSROOT", ENV_NAMES),
     )
 )
 PREFIXES = (
@@ -88,7 +89,7 @@ class Selected:
 def select(environ: Mapping[str, str], names: Iterable[str] = (), prefixes: Iterable[str] = ()) -> Selected:
     """Return the variables of `environ` that ranks get, and those of further `names` and `prefixes`.
 
-    Raises ConfigError for a PASS_ENV that is no list of names.
+    Raises ConfigError for an ENV_NAMES that is no list of names.
     """
     allowed = NAMES.union(names, _asked(environ))
     beginnings = (*PREFIXES, *prefixes)
@@ -108,9 +109,9 @@ def on_record(passed: Iterable[str], withheld: Iterable[str]) -> dict[str, list[
 
 
 def _asked(environ: Mapping[str, str]) -> list[str]:
-    asked = [name for name in environ.get(PASS_ENV, "").split(",") if name]
+    asked = [name for name in environ.get(ENV_NAMES, "").split(",") if name]
     if not all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) for name in asked):
-        raise ConfigError(f"{PASS_ENV}: wanted names of variables without values, e.g. {PASS_ENV}=NAME,NAME")
+        raise ConfigError(f"{ENV_NAMES}: wanted names of variables without values, e.g. {ENV_NAMES}=NAME,NAME")
     return asked
 
 

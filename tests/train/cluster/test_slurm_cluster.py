@@ -15,7 +15,7 @@ import slurm_cluster
 from toydata import write_toy_data
 
 from tests.support.launching import SHORT, run
-from train.job.rank_environment import PASS_ENV
+from train.job.rank_environment import ENV_NAMES
 from utils.results import store
 from utils.settings.config import ROOT
 
@@ -47,7 +47,7 @@ class Submission:
         self._said = output.parent / f"said_{time.monotonic_ns()}.txt"
         where = (f"OUTPUT_DIR={output}", f"DATA_DIR={prefix.parent}", f"DATASET={prefix}")
         faulty = (
-            {"PYTHONPATH": str(FAULTS), "TPRIMAT_TEST_FAULT": fault, PASS_ENV: "TPRIMAT_TEST_FAULT"} if fault else {}
+            {"PYTHONPATH": str(FAULTS), "TPRIMAT_TEST_FAULT": fault, ENV_NAMES: "TPRIMAT_TEST_FAULT"} if fault else {}
         )
         with self._said.open("w") as said:
             self.process = subprocess.Popen(

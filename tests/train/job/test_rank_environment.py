@@ -16,7 +16,7 @@ from toydata import write_toy_data
 from tests.support.launching import SHORT
 from train import launch as launcher
 from train.job.job import Job
-from train.job.rank_environment import NAMES, PASS_ENV, PREFIXES, on_record, select
+from train.job.rank_environment import ENV_NAMES, NAMES, PREFIXES, on_record, select
 from train.prim.environment import AMD_BENCHMARK, AMD_BENCHMARK_GFX942
 from train.settings_map.environment_rows import ENVIRONMENT
 from utils.errors import ConfigError
@@ -47,7 +47,7 @@ def launch_and_look(folder: Path, prefix: Path) -> tuple[str, set[str], list[dic
     """Run a job; return what it printed, and command lines and environments of all processes below its launcher."""
     where = (f"OUTPUT_DIR={folder}", f"DATA_DIR={prefix.parent}", f"DATASET={prefix}")
     command = [sys.executable, "-m", "train.launch", "--platform", "cpu", "--framework", "hf", "--model", "llama"]
-    environment = {**os.environ, **PLANTED, **CHOSEN, PASS_ENV: "MY_OWN,MY_NUMBER"}
+    environment = {**os.environ, **PLANTED, **CHOSEN, ENV_NAMES: "MY_OWN,MY_NUMBER"}
     lines: set[str] = set()
     seen: dict[int, dict[str, str]] = {}
     with (folder.parent / "said.txt").open("w") as said:
@@ -111,10 +111,10 @@ def test_the_result_names_what_was_passed_and_what_was_withheld(job):
 
 def test_a_list_of_names_that_holds_something_else_is_refused_without_repeating_it(tmp_path):
     for bad in (f"A={TOKEN}", "A B", "A,$B"):
-        with pytest.raises(ConfigError, match=f"{PASS_ENV}: wanted names of variables") as caught:
-            select({PASS_ENV: bad})
+        with pytest.raises(ConfigError, match=f"{ENV_NAMES}: wanted names of variables") as caught:
+            select({ENV_NAMES: bad})
         assert TOKEN not in str(caught.value)
-    assert select({PASS_ENV: "", "A": "1"}).variables == {PASS_ENV: ""}
+    assert select({ENV_NAMES: "", "A": "1"}).variables == {ENV_NAMES: ""}
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_list_of_names_that_holds_something_else_is_refused_without_repeating_
 )
 def test_a_name_that_means_a_secret_is_withheld_under_any_prefix(name):
     assert select({name: "x"}).withheld == (name,)
-    assert select({PASS_ENV: name, name: "x"}).withheld == (name,), "also if it is asked for"
+    assert select({ENV_NAMES: name, name: "x"}).withheld == (name,), "also if it is asked for"
 
 
 def test_a_name_that_holds_a_token_is_neither_passed_nor_printed():
@@ -130,9 +130,25 @@ def test_a_name_that_holds_a_token_is_neither_passed_nor_printed():
     assert chosen.variables == {} and TOKEN not in chosen.warnings()[0]
 
 
-@pytest.mark.parametrize("name", ["TOKENIZERS_PARALLELISM", "PWD", PASS_ENV, "NCCL_IB_PKEY", "TRITON_KEYED_CACHE"])
+@pytest.mark.parametrize("name", ["TOKENIZERS_PARALLELISM", "PWD", ENV_NAMES, "NCCL_IB_PKEY", "TRITON_KEYED_CACHE"])
 def test_a_name_that_only_looks_similar_is_passed(name):
     assert select({name: "X"}).variables == {name: "X"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("TPRIMAT_GIT_COMMIT", "3bceea6f" * 5),
+        ("TPRIMAT_IMAGE", "localhost/tprimat:nvd"),
+        ("TPRIMAT_IMAGE_DIGEST", "sha256:" + "0123456789abcdef" * 4),
+        ("LD_LIBRARY_PATH", "/opt/rocm/lib:/usr/lib/x86_64-linux-gnu"),
+        ("CUDA_VISIBLE_DEVICES", "GPU-5c1a8f3e-2f0e-4c39-9b41-0d5f6a7b8c9d,GPU-6c1a8f3e-2f0e-4c39-9b41-0d5f6a7b8c9d"),
+        ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True,max_split_size_mb:512"),
+        ("SLURM_JOB_NODELIST", "n[1-2],gpu-017.cluster.example"),
+    ],
+)
+def test_a_value_that_is_no_secret_is_passed(name, value):
+    assert select({name: value}).variables == {name: value}
 
 
 def is_allowed(name):

@@ -21,7 +21,7 @@ from toydata import write_toy_data
 
 from evaluate.checks.entries import check_result
 from train import launch as launcher
-from train.job.rank_environment import PASS_ENV
+from train.job.rank_environment import ENV_NAMES
 from train.prim import training as prim_job
 from train.runner import plan
 from utils.housekeeping.layout import OUTPUT_LAYOUT
@@ -62,7 +62,7 @@ def launch(tmp_path, primus, prefix):
             "STANDIN_PYTHON": sys.executable,
             "STANDIN_FAULT": fault,
             "STANDIN_DATA": data,
-            PASS_ENV: "TPRIMAT_TEST_GPUS,STANDIN_PYTHON,STANDIN_FAULT,STANDIN_DATA",
+            ENV_NAMES: "TPRIMAT_TEST_GPUS,STANDIN_PYTHON,STANDIN_FAULT,STANDIN_DATA",
         }
         return subprocess.Popen(
             [*command, *SHORT, *where, *settings],
