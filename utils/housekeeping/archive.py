@@ -126,8 +126,8 @@ def _pack(directory: int, path: Path, total: int, environ: Mapping[str, str]) ->
             archive.writestr(_member(name), content)
     if with_secret:
         raise ArchiveError(
-            f"{', '.join(with_secret)}: holds an access token or a password, or has one in its name; nothing was packed: "
-            "revoke it, then remove it from there"
+            f"{', '.join(with_secret)}: holds an access token or a password, or has one in its name; nothing was "
+            "packed: revoke it, then remove it from there"
         )
     return [*files, *lists]
 
