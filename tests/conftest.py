@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.leftovers import pytest_configure  # noqa: F401, a hook of pytest
+from utils import redact
 
 PR_SET_CHILD_SUBREAPER = 36
 """prctl(2)."""
@@ -39,3 +40,9 @@ def _orphans_go_to_init():
     """A launcher adopts the orphans of its job; called inside a test it must not make this process keep later ones."""
     yield
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+@pytest.fixture(autouse=True)
+def _secrets_of_this_test():
+    """A process reads the secrets of its environment once; a test may change its environment."""
+    redact._of_process.cache_clear()

@@ -95,8 +95,8 @@ def _known(environ: Mapping[str, str]) -> list[str]:
 
 def _secrets_of(name: str, value: str) -> Iterator[str]:
     """Yield the secrets in a variable: its value, or the user information of the address that it holds."""
-    _, scheme, rest = value.rpartition("://")
-    if "@" in unquote(value) and (scheme or _OF_ADDRESSES.search(name)):
+    _, scheme, rest = (value if "@" in value else unquote(value)).rpartition("://")
+    if "@" in rest and (scheme or _OF_ADDRESSES.search(name)):
         user = rest[: max(end_of_user(rest), 0)]
         yield from (user, user.partition(":")[2])
     elif is_secret_name(name) and not scheme and not is_plain(value):

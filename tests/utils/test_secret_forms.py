@@ -210,6 +210,7 @@ KNOWN = {
     "HTTPS_PROXY": "http://ann:ba%40ttery/x@proxy:3128",
     "UCX_PROXY": "bob:stapl:e@y@proxy:3128",
     "PIP_INDEX_URL": "https://lonely-user@mirror/simple",
+    "ALL_PROXY": "eve%3Aencoded-one%40proxy:3128",
     "TINY_PW": "hunter2",
     "SOME_AUTH": "disabled",
     "TOKENIZER": "ordinary-tokenizer",
@@ -221,7 +222,7 @@ KNOWN = {
     [
         *("corr&ct horse/9", "corr%26ct%20horse%2F9", "corr%26ct%20horse/9", "corr%26ct%20horse%2f9"),
         *("ann:ba%40ttery/x", "ba%40ttery/x", "ba@ttery/x", "ba%40ttery%2Fx", "bob:stapl:e@y", "stapl:e@y"),
-        *("stapl%3Ae%40y", "lonely-user"),
+        *("stapl%3Ae%40y", "lonely-user", "eve%3Aencoded-one", "encoded-one"),
     ],
 )
 def test_a_known_value_is_taken_out_in_every_encoding(told):
@@ -242,6 +243,10 @@ def test_values_of_secrets_env_are_known_without_the_environment(monkeypatch, tm
         assert redact.text("say open*sesame of-the-file", {}) == "say *** of-the-file"
     finally:
         redact._of_file.cache_clear()
+
+
+def test_names_in_a_file_are_read_with_their_values():
+    assert redact.holds_secret(b"\xff\0UCX_PASSWD=a1\n", {}) and not redact.holds_secret(b"UCX_PASSWD=***\n", {})
 
 
 def test_json_keys_tell_what_a_value_is():

@@ -135,6 +135,6 @@ _BY_PREFIX = {
 }
 KNOWN = frozenset(f"{prefix}_{name}" for prefix, names in _BY_PREFIX.items() for name in names.split()) | {
     *("NVIDIA_TF32_OVERRIDE", "ATEN_CPU_CAPABILITY", "GPU_MAX_HW_QUEUES", "TOKENIZERS_PARALLELISM", "XLA_FLAGS"),
-    *("LD_PRELOAD", "TORCH_EXTENSIONS_DIR", "TORCH_HOME", "TORCHDYNAMO_DISABLE"),
+    *("LD_PRELOAD", "TORCH_EXTENSIONS_DIR", "TORCH_HOME"),
 }
 """Names whose values are put on record, without secrets in them."""

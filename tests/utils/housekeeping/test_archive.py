@@ -172,6 +172,17 @@ def test_the_manifest_says_size_and_hash_of_each_file_and_which_commit_packed(ou
     }
 
 
+def test_a_token_in_a_name_is_not_repeated_and_nothing_is_packed(output, capsys):
+    log = output / "logs" / "tp2_train_cpu_mega_llama_run1_attempt12.log"
+    log.rename(log.with_name(f"{TOKEN}_train_cpu_mega_llama_run1_attempt12.log"))
+    (output / "logs" / f"{TOKEN}_train_cpu_mega_llama_run2_attempt1.log").symlink_to(output)
+    with pytest.raises(archive.ArchiveError, match=r"logs/\*\*\*_train_cpu.*has one in its name") as caught:
+        archive.write(output, {})
+    said = capsys.readouterr().err
+    assert "left out logs/***_train" in said and TOKEN[:20] not in str(caught.value) + said
+    assert not (output / "output.zip").exists()
+
+
 def test_a_large_file_is_read_in_pieces_and_a_secret_across_two_of_them_is_found(output, monkeypatch):
     log = output / "logs" / "matrix.log"
     log.write_bytes(b"x" * (3 * archive.CHUNK_BYTES) + b"end")

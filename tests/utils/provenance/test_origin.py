@@ -1,5 +1,6 @@
 """Where a result comes from: everything that changes speed, nothing that is secret, nothing guessed."""
 
+import hashlib
 import json
 import shutil
 import subprocess
@@ -7,8 +8,11 @@ from importlib import metadata
 
 import pytest
 
+from evaluate.fairness.pair_conditions import HANDICAPS, RECIPES, SPEED_UPS
+from train.settings_map.environment_rows import ENVIRONMENT
 from utils.provenance import origin
-from utils.provenance.origin import describe, speed_variables, versions
+from utils.provenance.known_variables import KNOWN
+from utils.provenance.origin import SPEED_VARIABLES, describe, speed_variables, versions
 
 SECRETS = [
     "HF_TOKEN",
@@ -62,6 +66,38 @@ def test_no_secret_gets_into_the_result(described, name):
 @pytest.mark.parametrize("name", SPEED)
 def test_a_variable_that_changes_speed_is_recorded(described, name):
     assert described["environment"][name] == f"value of {name}"
+
+
+ADDRESSES = {
+    "UCX_PROXY": "user:word@proxy:3128",
+    "TRITON_CACHE_MANAGER_URL": "https://word@host",
+    "NCCL_DEBUG_FILE": "http://u:word@REST@h/",
+    "NCCL_TOPO_FILE": "http://u:word/REST@h:80/",
+    "LD_PRELOAD": "http%3A%2F%2Fu%3Aword%40h",
+}
+
+
+def test_a_secret_in_a_value_is_replaced_also_under_a_published_name():
+    recorded = speed_variables(ADDRESSES | {"NCCL_PW": "word"})
+    assert recorded.keys() == ADDRESSES.keys() and "word" not in str(recorded) and "REST" not in str(recorded)
+    assert (recorded["NCCL_DEBUG_FILE"], recorded["NCCL_TOPO_FILE"]) == ("http://***@h/", "http://***@h:80/")
+    assert recorded["LD_PRELOAD"] == "http%3A%2F%2F***%40h"
+    assert recorded["UCX_PROXY"] == "sha256:" + hashlib.sha256(b"***@proxy:3128").hexdigest()[:16], (
+        "not of the password"
+    )
+
+
+def test_a_variable_of_an_unpublished_name_has_a_hash_in_place_of_its_value():
+    one, same, other = (speed_variables({"NCCL_NOTE": note})["NCCL_NOTE"] for note in ("mine", "mine", "yours"))
+    assert one == same != other and one == "sha256:" + hashlib.sha256(b"mine").hexdigest()[:16]
+    assert origin.on_record("NCCL_NOTE", one) == one
+
+
+def test_every_variable_that_a_comparison_judges_or_the_suite_sets_is_published():
+    judged = {name for name, _ in (*HANDICAPS, *SPEED_UPS)} | {name for _, name, _ in RECIPES}
+    needed = {beside for (beside, _), _ in RECIPES.values()}
+    assert judged | needed | {row.name for row in ENVIRONMENT} <= KNOWN
+    assert all(SPEED_VARIABLES.match(name) for name in KNOWN)
 
 
 def test_what_has_nothing_to_do_with_speed_is_left_out():
