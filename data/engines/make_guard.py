@@ -2,12 +2,11 @@
 
     python -m data.engines.make_guard [--output FILE]
 
-Run it when `tokenizers` or `gigatoken` changes; it takes a few minutes. For each scheme of data/engines/schemes.py,
+Run it when `tokenizers` or `gigatoken` changes; it takes about ten minutes. For each scheme of data/engines/schemes.py,
 both engines encode every code point in many contexts (next to letters, digits, spaces, line ends, quotes, itself). The
 vocabulary has a token for every two adjacent bytes of a piece, so the ids show each border between pieces. A code point
-with any difference is guarded. If the scheme normalises text (NFC), a code point is also guarded if its normal form
-could depend on the version of Unicode: it has a combining class, does not certainly pass NFC's quick check, or is
-unassigned in the Unicode version of this Python.
+with any difference is guarded. If the scheme normalises text (NFC), data/engines/normal_form.py finds the code points
+whose normal form could differ. Then both engines must agree on all combinations and many random texts of the rest.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ import sys
 import unicodedata
 from collections.abc import Iterator
 from importlib import metadata
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from tokenizers import Tokenizer
 from tqdm import tqdm
 
 from data.engines.guard import GUARD_PATH
+from data.engines.normal_form import SURROGATES, Differ, texts_to_agree, unproven
 from data.engines.schemes import SCHEMES, Scheme, byte_letters
 from utils.arguments import Parser
 from utils.errors import ForeignFileError
@@ -40,9 +41,7 @@ CONTEXTS = (
 FAR_CONTEXTS = ("aXa", "1X1", " X !X\n")
 """Contexts for the planes that are unassigned or for private use only."""
 NEAR = (range(0x34000), range(0xE0000, 0xE0200))
-SURROGATES = range(0xD800, 0xE000)
-HANGUL_VOWELS_AND_FINALS = range(0x1161, 0x1200)
-"""Second and third parts of syllables, which compose with the preceding characters."""
+RANDOM_TEXTS = 200_000
 _BATCH = 1024
 _is_guard = json_with("unicode_of_the_generator", "schemes")
 
@@ -74,26 +73,46 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def guarded(scheme: Scheme) -> list[int]:
-    """Return the code points, in order, that texts for the fast engine must not contain."""
-    normalized = set(unstable_under_nfc()) if scheme.normalizes else set()
-    return sorted(normalized | set(different(scheme)))
+def guarded(scheme: Scheme, amount: int = RANDOM_TEXTS) -> list[int]:
+    """Return the code points, in order, that texts for the fast engine must not contain.
+
+    Raises RuntimeError if the engines differ on a text without them, of which `amount` are random.
+    """
+    differ = comparison(scheme)
+    found = set(different(scheme))
+    if scheme.normalizes:
+        found |= unproven(differ)
+        texts = texts_to_agree(found, amount)
+        for batch in tqdm(iter(lambda: list(islice(texts, _BATCH)), []), f"check {scheme.name}", disable=None):
+            if wrong := differ(batch):
+                raise RuntimeError(
+                    f"{scheme.name}: the engines differ on {ascii(batch[wrong[0]])}, which is not guarded"
+                )
+    return sorted(found)
 
 
-def different(scheme: Scheme, code_points: range = range(sys.maxunicode + 1)) -> Iterator[int]:
-    """Yield the code points with a context whose ids differ between the engines."""
+def comparison(scheme: Scheme) -> Differ:
+    """Return a function that compares the ids of both engines, whose vocabularies show all borders of pieces."""
     import gigatoken
 
     reference = Tokenizer.from_str(json.dumps(probe(scheme)))
     fast = gigatoken.Tokenizer.from_json(json.dumps(probe(scheme)))
+
+    def differ(texts: list[str]) -> list[int]:
+        expected = [encoding.ids for encoding in reference.encode_batch_fast(texts, add_special_tokens=False)]
+        found = fast.encode_batch_list(texts, parallel=True)
+        return [number for number, (a, b) in enumerate(zip(expected, found, strict=True)) if a != b]
+
+    return differ
+
+
+def different(scheme: Scheme, code_points: range = range(sys.maxunicode + 1)) -> Iterator[int]:
+    """Yield the code points with a context whose ids differ between the engines."""
+    differ = comparison(scheme)
     for start in tqdm(range(code_points.start, code_points.stop, _BATCH), f"compare {scheme.name}", disable=None):
         points = [p for p in range(start, min(start + _BATCH, code_points.stop)) if p not in SURROGATES]
         texts = [text_of(point) for point in points] + [chr(point) for point in points]
-        expected = [encoding.ids for encoding in reference.encode_batch_fast(texts, add_special_tokens=False)]
-        found = fast.encode_batch_list(texts, parallel=True)
-        for number, (theirs, ours) in enumerate(zip(expected, found, strict=True)):
-            if theirs != ours:
-                yield points[number % len(points)]
+        yield from sorted({points[number % len(points)] for number in differ(texts)})
 
 
 def text_of(point: int) -> str:
@@ -128,25 +147,6 @@ def probe(scheme: Scheme) -> dict[str, Any]:
 def _is_border(first: int, second: int) -> bool:
     """Return True if one character can end with the first byte and another begin with the second, not both ASCII."""
     return (first < 0xC0) and (second < 0x80 or second >= 0xC2) and not (first < 0x80 and second < 0x80)
-
-
-def unstable_under_nfc() -> Iterator[int]:
-    """Yield the code points whose normal form C could differ between versions of Unicode."""
-    composing = set(HANGUL_VOWELS_AND_FINALS)
-    for point in range(sys.maxunicode + 1):
-        parts = unicodedata.decomposition(chr(point)).split()
-        if parts and not parts[0].startswith("<"):
-            composing |= {int(part, 16) for part in parts[1:]}
-    for point in range(sys.maxunicode + 1):
-        character = chr(point)
-        is_certain = (
-            unicodedata.combining(character) == 0
-            and unicodedata.is_normalized("NFC", character)
-            and unicodedata.category(character) != "Cn"
-            and point not in composing
-        )
-        if point not in SURROGATES and not is_certain:
-            yield point
 
 
 def ranges(points: list[int]) -> list[list[int]]:
