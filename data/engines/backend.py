@@ -126,7 +126,7 @@ class Backend:
 
 def load_backend(folder: Path) -> Backend:
     """Return the tokenizer in a folder; raises UnusableError as `Encoder` does."""
-    return _read_plain(folder, *read_sound(folder)) or _through_transformers(Encoder(folder))
+    return _read_plain(folder) or _through_transformers(Encoder(folder))
 
 
 def _through_transformers(encoder: Encoder) -> Backend:
@@ -143,9 +143,10 @@ def _through_transformers(encoder: Encoder) -> Backend:
     )
 
 
-def _read_plain(folder: Path, content: bytes, parsed: dict[str, Any]) -> Backend | None:
+def _read_plain(folder: Path) -> Backend | None:
     """Return the tokenizer of a folder whose tokenizer.json AutoTokenizer is certain to use unchanged, else None."""
     try:
+        content, parsed = read_sound(folder)
         config = json.loads((folder / "tokenizer_config.json").read_bytes())
         specials = folder / "special_tokens_map.json"
         config |= json.loads(specials.read_bytes()) if specials.exists() else {}
@@ -153,7 +154,7 @@ def _read_plain(folder: Path, content: bytes, parsed: dict[str, Any]) -> Backend
         if names & OTHER_TOKENIZER_FILES or not _is_plain(config, parsed):
             return None
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return None  # transformers then reports the fault
+        return None  # then transformers, or `read_sound` before it, reports the fault
     vocabulary, added = parsed["model"]["vocab"], parsed["added_tokens"]
     ids = {**vocabulary, **{token["content"]: token["id"] for token in added}}
     backend = Backend(
