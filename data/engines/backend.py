@@ -101,7 +101,7 @@ class Backend:
 
 def load_backend(folder: Path) -> Backend:
     """Return the tokenizer in a folder; raises UnusableError as `Encoder` does."""
-    return _read_plain(folder, *read_sound(folder)) or _through_transformers(Encoder(folder))
+    return _read_plain(folder) or _through_transformers(Encoder(folder))
 
 
 def _through_transformers(encoder: Encoder) -> Backend:
@@ -118,8 +118,8 @@ def _through_transformers(encoder: Encoder) -> Backend:
     )
 
 
-def _read_plain(folder: Path, content: bytes, parsed: dict[str, Any]) -> Backend | None:
-    found = read_plain(folder, content, parsed)
+def _read_plain(folder: Path) -> Backend | None:
+    found = read_plain(folder)
     if found is None:
         return None
     backend = Backend(folder, found.content, found.vocabulary_size, found.eod, found.class_name)

@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 
 from data.engines.schemes import byte_letters, scheme_of
+from data.engines.sound import read_sound
 
 BACKEND, LLAMA = "TokenizersBackend", "LlamaTokenizer"
 PROVEN = {
@@ -65,12 +66,10 @@ class Plain:
     class_name: str
 
 
-def read_plain(folder: Path, content: bytes, parsed: dict[str, Any]) -> Plain | None:
-    """Return the tokenizer of a folder if AutoTokenizer is certain to load the same one, else None.
-
-    `content` is that of tokenizer.json, also as `parsed`.
-    """
+def read_plain(folder: Path) -> Plain | None:
+    """Return the tokenizer of a folder if AutoTokenizer is certain to load the same one, else None."""
     try:
+        content, parsed = read_sound(folder)
         config = _settings(folder)
         class_name = _class_of(config, parsed, is_byte_level=b'"ByteLevel"' in content)
         if class_name is None or not _has_no_other_influence(folder, config, class_name):
@@ -83,7 +82,7 @@ def read_plain(folder: Path, content: bytes, parsed: dict[str, Any]) -> Plain | 
         ids = {**parsed["model"]["vocab"], **{token["content"]: token["id"] for token in parsed["added_tokens"]}}
         return Plain(content, parsed, len(ids), ids[_text(config["eos_token"])], class_name)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return None  # transformers then reports the fault
+        return None  # then transformers, or `read_sound` before it, reports the fault
 
 
 def _settings(folder: Path) -> dict[str, Any]:

@@ -63,8 +63,9 @@ def _object(path: Path, parse: Callable[[bytes], Any]) -> tuple[bytes, dict[str,
 def _require_types(path: Path, parsed: dict[str, Any]) -> None:
     model, added = parsed.get("model"), parsed.get("added_tokens", [])
     vocabulary = model.get("vocab") if isinstance(model, dict) else None
-    is_list = isinstance(vocabulary, list) and model.get("type", "Unigram") == "Unigram"
-    if not isinstance(vocabulary, dict) and not is_list:
+    # only a Unigram model has a list
+    kinds = (dict, list) if isinstance(model, dict) and model.get("type", "Unigram") == "Unigram" else (dict,)
+    if not isinstance(model, dict) or not isinstance(vocabulary, kinds):
         raise _wrong(path, "model", model, "an object with a vocab")
     if isinstance(vocabulary, dict) and not _are_ids(vocabulary.values()):
         raise _wrong(path, "model.vocab", _first(vocabulary.values(), _is_id), "a whole number from 0 as the id")

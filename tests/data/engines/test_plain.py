@@ -14,10 +14,9 @@ from standins import scripts, write_gpt2, write_llama3, write_mistral, write_qwe
 from transformers import AutoTokenizer
 
 from data.engines import plain
-from data.engines.backend import Backend, Encoder, _read_plain, _through_transformers
+from data.engines.backend import Encoder, _read_plain, _through_transformers
 from data.engines.engines import EngineSpec
 from data.engines.guard import guard_of
-from data.engines.sound import read_sound
 
 TEXTS = [
     *(
@@ -96,13 +95,9 @@ def with_the_config_of_the_model(source: Path, folder: Path, name: str) -> Path:
     return folder
 
 
-def read(folder: Path) -> Backend | None:
-    return _read_plain(folder, *read_sound(folder))
-
-
 def assert_same(folder: Path) -> None:
     """Check that the folder read without transformers is what AutoTokenizer loads."""
-    found, real, tokenizer = read(folder), _through_transformers(Encoder(folder)), Encoder(folder).tokenizer
+    found, real, tokenizer = _read_plain(folder), _through_transformers(Encoder(folder)), Encoder(folder).tokenizer
     assert found is not None and found.content is not None
     for field in ("vocabulary_size", "eod", "class_name", "dtype"):
         assert getattr(found, field) == getattr(real, field), field
@@ -124,7 +119,7 @@ def test_each_class_in_each_form_is_read_as_transformers_would(
 ) -> None:
     folder = form(sources[kind], tmp_path / "t", name)
     if (folder / "config.json").exists() and (kind, name) in OTHER_THAN_THE_MODELS:
-        assert read(folder) is None
+        assert _read_plain(folder) is None
     else:
         assert_same(folder)
 
@@ -205,7 +200,7 @@ def test_a_folder_that_is_not_certain_is_read_by_transformers(
     tmp_path: Path, sources: dict[str, Path], change: str
 ) -> None:
     folder = written(sources["llama3"], tmp_path / "changed", CHANGES[change])
-    assert read(folder) is None
+    assert _read_plain(folder) is None
 
 
 @pytest.mark.parametrize(
@@ -221,7 +216,7 @@ def test_a_default_token_of_a_class_that_the_file_lacks_is_added_by_transformers
         config.pop("added_tokens_decoder", None)
         config["eos_token"] = content["added_tokens"][-1]["content"] if content["added_tokens"] else text
 
-    assert read(written(sources[kind], tmp_path / "changed", change)) is None
+    assert _read_plain(written(sources[kind], tmp_path / "changed", change)) is None
 
 
 def test_the_special_tokens_map_counts_only_beside_a_file_without_added_tokens(
@@ -239,7 +234,7 @@ def test_a_version_of_transformers_that_was_not_compared_reads_its_folders_itsel
     sources: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plain.metadata, "version", lambda name: "5.99.0")
-    assert read(sources["llama3"]) is None
+    assert _read_plain(sources["llama3"]) is None
 
 
 @pytest.mark.parametrize("name", ["vocab.txt", "tekken.json", "added_tokens.json", "config.json"])
@@ -248,4 +243,4 @@ def test_files_that_could_change_the_ids_are_left_to_transformers(
 ) -> None:
     folder = written(sources["llama3"], tmp_path / "t", lambda c, t: None)
     (folder / name).write_text('{"model_type": "mistral"}')
-    assert read(folder) is None
+    assert _read_plain(folder) is None
