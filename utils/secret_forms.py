@@ -85,7 +85,7 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _CHOSEN = ("password", "passwd", "passphrase", "passcode", "secret", "secrets")
 """Ends of words for what people choose themselves, which may be short."""
 _SHORT = ("pw", "pwd", "pass")
-_ISSUED = ("token", "credential", "credentials", "apikey")
+_ISSUED = ("token", "authtoken", "accesstoken", "apitoken", "credential", "credentials", "apikey")
 _KEYS = (
     *("api", "access", "private", "secret", "account", "auth", "encryption", "signing", "deploy", "master", "shared"),
     *("storage", "service", "ngc", "wandb", "openai", "hf", "license"),
@@ -127,6 +127,8 @@ def is_secret_name(name: str) -> bool:
     words = _words(name)
     if not words or words[-1] in _NOT_LAST or words in (["pwd"], ["oldpwd"]):
         return False
+    if not name.isupper() and any(word in _ISSUED for word in words[:-1]):
+        words = words[-1:]  # `token_stream_sha256`; a variable may be GITLAB_TOKEN_PROD
     return any(_is_secret(before, word) for before, word in zip(["", *words], words, strict=False))
 
 
@@ -194,7 +196,7 @@ def _is_secret(before: str, word: str) -> bool:
         return before in _KEYS
     if word.endswith(_CHOSEN) or word == "auth":
         return True
-    return before not in _NOT_BEFORE and (word in _SHORT or word.endswith(_ISSUED))
+    return before not in _NOT_BEFORE and word in (*_SHORT, *_ISSUED)
 
 
 def _without_shapes(line: str) -> str:

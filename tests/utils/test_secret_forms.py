@@ -8,7 +8,9 @@ from __future__ import annotations
 import pytest
 
 from utils import redact
+from utils.results.schema import OPTIONAL_SECTIONS, SECTIONS
 from utils.secret_forms import is_secret_name
+from utils.settings.keys import KEYS
 
 LETTERS = "aB3dE5gH7jK9" * 8
 HEX = "0123456789abcdef" * 2 + "01234567"
@@ -148,6 +150,7 @@ def test_the_value_behind_the_name_of_a_secret_is_taken_out(given):
         "tokens_per_second: 1234 tokens=65536 tokens_per_second_per_gpu=12345.678a",
         "eod_token=50256 eos_token='<|im_end|>' pad_token_id=0 bos_token: <s>",
         "unk_token=endoftext1 special_token='<|x1|>'",
+        "token_stream_sha256=0123456789abcdef 'gigatoken': '0.10.0.post12345' gigatoken==0.10.0a1234567",
         "tokenizer=meta-llama/Llama-3.1-8B TOKENIZERS_PARALLELISM=false tokenizer: Qwen/Qwen2.5-7B",
         "--moe-token-dispatcher-type alltoall1 --tokenizer-type HuggingFaceTokenizer --passes 12345678",
         "forward pass: 1234.5ms backward_pass=12345678ms PASS=12 FAIL=3 passed=12345678a by_pass 1",
@@ -190,6 +193,17 @@ def test_harmless_text_stays_as_it_is(harmless):
 )
 def test_a_name_means_a_secret(name):
     assert is_secret_name(name)
+
+
+def test_no_key_of_a_result_or_a_setting_means_a_secret():
+    sections = {**SECTIONS, **OPTIONAL_SECTIONS}
+    keys = {
+        *sections,
+        *KEYS,
+        *(rule.field for rule in KEYS.values()),
+        *(key for keys in sections.values() for key in keys),
+    }
+    assert len(keys) > 150 and not [key for key in keys if is_secret_name(key)]
 
 
 @pytest.mark.parametrize(
