@@ -134,7 +134,7 @@ def test_status_file_is_json_of_every_job(state, tmp_path):
 
 
 def test_status_file_on_a_full_disk_does_not_end_the_matrix(state, tmp_path, capsys, monkeypatch):
-    def full(*arguments):
+    def full(*arguments, **named):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("train.runner.state.write_json", full)
