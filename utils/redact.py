@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from utils.secret_forms import MARK, end_of_user, is_plain, is_secret_name, is_value, without_forms
+from utils.secret_forms import MARK, end_of_user, is_plain, is_secret_name, is_value, without_forms, without_shapes
 
 __all__ = ["MARK", "holds_secret", "is_secret_name", "json_value", "text", "without_hub_secrets"]
 
@@ -24,6 +24,8 @@ HUB_VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN")
 SHORTEST_VALUE = 8
 """No service issues shorter secrets, and a shorter value could match ordinary text."""
 SECRETS_FILE = Path(__file__).resolve().parents[1] / "secrets.env"
+_NO_TEXT = re.compile("[\0-\x08\udc80-\udcff]")
+"""Control characters, and bytes that are no UTF-8."""
 _OF_ADDRESSES = re.compile(r"prox(y|ies)|ur[li]|index|mirror|registry", re.IGNORECASE)
 """Names of variables whose value may be an address without a scheme."""
 
@@ -42,10 +44,16 @@ def json_value(content: Any, environ: Mapping[str, str] | None = None) -> Any:
 
 
 def holds_secret(content: str | bytes, environ: Mapping[str, str] | None = None) -> bool:
-    """Return True if `text` would change the content of a file, or a name."""
-    if isinstance(content, bytes):
-        content = content.decode("utf8", errors="surrogateescape")
-    return _without(content, _values(environ)) != content
+    """Return True if `text` would change a name or the content of a file; bytes that are no text hold tokens only."""
+    values = _values(environ)
+    if isinstance(content, str):
+        return _without(content, values) != content
+    told = content.decode("utf8", errors="surrogateescape")
+    return any(value in told for value in values) or any(map(_has_form, told.split("\n")))
+
+
+def _has_form(line: str) -> bool:
+    return (without_shapes if _NO_TEXT.search(line) else without_forms)(line) != line
 
 
 def without_hub_secrets(environ: Mapping[str, str]) -> dict[str, str]:

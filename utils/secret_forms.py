@@ -199,7 +199,8 @@ def _is_secret(before: str, word: str) -> bool:
     return before not in _NOT_BEFORE and word in (*_SHORT, *_ISSUED)
 
 
-def _without_shapes(line: str) -> str:
+def without_shapes(line: str) -> str:
+    """Return a line without issued tokens, which even bytes that are no text do not contain by chance."""
     return _SHAPE.sub(MARK, line)
 
 
@@ -272,7 +273,7 @@ def is_value(name: str, value: str, *, is_strict: bool) -> bool:
 
 _RULES: tuple[_Rule, ...] = (
     (("://", "%2f", "%252f"), _without_users),
-    (_SHAPE_WORDS, _without_shapes),
+    (_SHAPE_WORDS, without_shapes),
     (_BEHIND_WORDS, _without_behind),
     (("@", "%40", "%2540"), _without_bare_users),
     (_NAME_WORDS, _without_named),

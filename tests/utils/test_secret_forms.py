@@ -260,7 +260,12 @@ def test_values_of_secrets_env_are_known_without_the_environment(monkeypatch, tm
 
 
 def test_names_in_a_file_are_read_with_their_values():
-    assert redact.holds_secret(b"\xff\0UCX_PASSWD=a1\n", {}) and not redact.holds_secret(b"UCX_PASSWD=***\n", {})
+    assert redact.holds_secret(b"\xff\0\nUCX_PASSWD=a1\n", {}) and not redact.holds_secret(b"UCX_PASSWD=***\n", {})
+
+
+def test_bytes_that_are_no_text_hold_only_what_chance_does_not_make():
+    assert not redact.holds_secret(b"\xff://a:b@c \0NCCL_PW=d", {})
+    assert redact.holds_secret(b"\xff\0" + HUB.encode(), {})
 
 
 def test_json_keys_tell_what_a_value_is():
