@@ -152,8 +152,9 @@ def test_without_gigatoken_the_reference_is_used_and_it_is_said(
     def absent(name: str) -> str:
         raise metadata.PackageNotFoundError(name)
 
+    backend = load_backend(folders["llama3"])
     monkeypatch.setattr(guard_module.metadata, "version", absent)
-    assert choose("auto", load_backend(folders["llama3"])) == ("hf", None)
+    assert choose("auto", backend) == ("hf", None)
     assert "is not installed" in capsys.readouterr().err
 
 

@@ -1,0 +1,201 @@
+"""Text and tokenizers for the benchmark of encoding, made without a network and the same on every machine.
+
+    python -m benchmarks.texts FOLDER [--megabytes 100]
+
+English: invented words of syllables, with the word statistics of English prose (Zipf-Mandelbrot frequencies over
+200,000 words, so that new words keep coming; capitals, numbers, punctuation, paragraphs). Mixed: the same with
+documents in other scripts between, many with combining marks, and one document in NEWER_EVERY with a code point
+that is newer than the tables of the reference, which the fast engine may not encode. The tokenizers have the split
+and size of Llama 3.1's and Qwen 2.5's, with merges learnt from the mixed text.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+from data.engines.schemes import SCHEMES
+
+WORDS, WORDS_OF_OTHERS = 200_000, 30_000
+EXPONENT, SHIFT = 1.05, 2.7
+"""Constants of the Zipf-Mandelbrot law for English (Mandelbrot 1953; 2.7 is the usual fit)."""
+TRAINING_BYTES = 10_000_000
+NEWER = "\u088f"
+"""A letter of Unicode 17."""
+NEWER_EVERY = 200
+OTHER_EVERY = 4
+"""One document of this many is in another script."""
+ONSETS = [
+    *"bcdfghjklmnprstvwyz",
+    "br",
+    "ch",
+    "cl",
+    "dr",
+    "fr",
+    "gr",
+    "pl",
+    "pr",
+    "sh",
+    "sp",
+    "st",
+    "str",
+    "th",
+    "tr",
+    "",
+]
+NUCLEI = [*"aeiou", "ai", "ea", "ee", "io", "ou"]
+CODAS = ["", "", "", "n", "r", "s", "t", "l", "d", "m", "ck", "ng", "nt", "st"]
+SCRIPTS = {
+    "vietnamese": ("aăâeêioôơuưyđbcghklmnpqrstvx", "\u0301\u0300\u0309\u0303\u0323"),
+    "german": ("abcdefghiklmnoprstuwzäöüß", ""),
+    "russian": ("абвгдежзиклмнопрстуфхцчшыьюя", "\u0301"),
+    "greek": ("αβγδεζηθικλμνξοπρστυφχψω", "\u0301"),
+    "arabic": ("ابتثجحخدذرزسشصضطظعغفقكلمنهوي", "\u064e\u064f\u0650\u0651\u0652"),
+    "hebrew": ("אבגדהוזחטיכלמנסעפצקרשת", "\u05b4\u05b8\u05bc"),
+    "hindi": ("अआइईउकखगघचजटडतदनपबमयरलवसह", "\u093e\u093f\u0940\u0947\u0941\u094d\u0902"),
+    "thai": ("กขคงจชดตทนบปพมยรลวสหอ", "\u0e31\u0e34\u0e35\u0e48\u0e49\u0e38"),
+    "korean": ("".join(map(chr, range(0xAC00, 0xD7A4, 7))), ""),
+    "chinese": ("".join(map(chr, range(0x4E00, 0x6E00))), ""),
+    "japanese": ("".join(map(chr, [*range(0x3041, 0x3097), *range(0x30A1, 0x30F7)])), "\u3099"),
+}
+
+
+def write_text(path: Path, megabytes: float, *, is_mixed: bool, seed: int = 13) -> None:
+    """Write JSON lines with about this many MB of text."""
+    left = megabytes * 1e6
+    with path.open("w", encoding="utf8") as file:
+        for text in documents(seed, is_mixed=is_mixed):
+            file.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
+            left -= len(text.encode("utf8"))
+            if left <= 0:
+                return
+
+
+def documents(seed: int, *, is_mixed: bool) -> Iterator[str]:
+    """Yield documents of about 4,000 bytes, without end."""
+    generator = np.random.Generator(np.random.PCG64(seed))
+    english = Words(generator, WORDS, ONSETS, NUCLEI, CODAS)
+    others = SCRIPTS.values() if is_mixed else ()
+    scripts = [
+        Words(generator, WORDS_OF_OTHERS, list(letters), ["", *letters], ["", "", *marks]) for letters, marks in others
+    ]
+    number = 0
+    while True:
+        number += 1
+        words = scripts[number // OTHER_EVERY % len(scripts)] if is_mixed and number % OTHER_EVERY == 0 else english
+        text = words.prose(max(20, int(generator.lognormal(6.2, 0.7))))
+        yield f"{text} {NEWER}" if is_mixed and number % NEWER_EVERY == 0 else text
+
+
+class Words:
+    """Invented words of a script and prose of them."""
+
+    def __init__(self, generator: np.random.Generator, count: int, *parts_of_syllables: list[str]) -> None:
+        self._generator = generator
+        parts = [np.array(part, dtype=object) for part in parts_of_syllables]
+        words = np.full(count, "", dtype=object)
+        # frequent words are short: the number of syllables grows with the rank
+        ranks = np.arange(count)
+        syllables = 1 + (ranks > 300) + (ranks > 10_000) * generator.integers(0, 3, count)
+        for number in range(1, 5):
+            longer = np.flatnonzero(syllables >= number)
+            for part in parts:
+                words[longer] += part[generator.integers(0, len(part), len(longer))]
+        self._words = words
+        chances = 1 / (ranks + 1 + SHIFT) ** EXPONENT
+        self._sums = np.cumsum(chances / chances.sum())
+
+    def prose(self, count: int) -> str:
+        """Return about `count` words in sentences and paragraphs, with some numbers, quotes and names."""
+        draws = self._generator.random((2, count))
+        words = self._words[np.minimum(np.searchsorted(self._sums, draws[0]), len(self._words) - 1)].tolist()
+        shown, begins = [], True
+        for word, draw in zip(words, draws[1].tolist(), strict=True):
+            word = word.capitalize() if begins or draw > 0.97 else word
+            begins = draw < 0.06
+            end = "." if draw < 0.05 else "?\n\n" if begins else "," if draw < 0.12 else "'s" if draw < 0.13 else ""
+            shown.append(f"{int(draw * 1e6) % 2100}{end}" if 0.5 < draw < 0.51 else word + end)
+        return " ".join(shown)
+
+
+def write_tokenizer(folder: Path, kind: str) -> None:
+    """Write a tokenizer of the size and scheme of Llama 3.1 (`llama3`) or Qwen 2.5 (`qwen2`), as transformers 4 did."""
+    scheme = next(scheme for scheme in SCHEMES if scheme.name == kind)
+    os.environ["TOKENIZERS_PARALLELISM"] = "true"
+    tokenizer = Tokenizer.from_str(
+        json.dumps({"version": "1.0", "added_tokens": [], "normalizer": scheme.normalizer,
+                    "pre_tokenizer": scheme.pre_tokenizer, "post_processor": None, "decoder": None,
+                    "model": json.loads(Tokenizer(models.BPE()).to_str())["model"]})
+    )  # fmt: skip
+    tokenizer.decoder = decoders.ByteLevel()
+    entries, specials, config = SHAPES[kind]
+    trainer = trainers.BpeTrainer(
+        vocab_size=entries, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), show_progress=False
+    )
+    tokenizer.train_from_iterator(_sample(), trainer)
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in specials])
+    if kind == "llama3":
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=f"{specials[0]} $A", special_tokens=[(specials[0], tokenizer.token_to_id(specials[0]))]
+        )
+    folder.mkdir(parents=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    added = {str(number): token.__getstate__() for number, token in tokenizer.get_added_tokens_decoder().items()}
+    (folder / "tokenizer_config.json").write_text(json.dumps({**config, "added_tokens_decoder": added}))
+
+
+def _sample() -> Iterator[str]:
+    left = TRAINING_BYTES
+    for text in documents(1, is_mixed=True):
+        yield text
+        left -= len(text.encode("utf8"))
+        if left <= 0:
+            return
+
+
+SHAPES: dict[str, tuple[int, list[str], dict[str, Any]]] = {
+    "llama3": (
+        128_000,
+        ["<|begin_of_text|>", "<|end_of_text|>", *(f"<|reserved_special_token_{n}|>" for n in range(254))],
+        {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "bos_token": "<|begin_of_text|>",
+            "eos_token": "<|end_of_text|>",
+        },
+    ),
+    "qwen2": (
+        151_643,
+        ["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
+        {"tokenizer_class": "Qwen2Tokenizer", "eos_token": "<|endoftext|>", "pad_token": "<|endoftext|>",
+         "bos_token": None, "unk_token": None, "add_prefix_space": False, "errors": "replace"},
+    ),
+}  # fmt: skip
+"""Entries without special tokens, special tokens and settings of each tokenizer."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write texts and tokenizers of all cases into a folder; see docs/performance.md."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.texts", description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, help="new folder for english.jsonl, mixed.jsonl and the tokenizers")
+    parser.add_argument("--megabytes", type=float, default=100, help="MB of each text (default: %(default)s)")
+    options = parser.parse_args(arguments)
+    for kind in SHAPES:
+        write_tokenizer(options.folder / kind, kind)
+    for name in ("english", "mixed"):
+        write_text(options.folder / f"{name}.jsonl", options.megabytes, is_mixed=name == "mixed")
+    from transformers import AutoTokenizer
+
+    AutoTokenizer.from_pretrained(options.folder / "llama3").save_pretrained(options.folder / "llama3_transformers_5")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
