@@ -18,9 +18,8 @@ from urllib.parse import quote, unquote
 
 from utils.secret_forms import MARK, end_of_user, is_plain, is_secret_name, is_value, without_forms, without_shapes
 
-__all__ = ["MARK", "holds_secret", "is_secret_name", "json_value", "text", "without_hub_secrets"]
+__all__ = ["MARK", "holds_secret", "is_secret_name", "json_value", "text"]
 
-HUB_VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN")
 SHORTEST_VALUE = 8
 """No service issues shorter secrets, and a shorter value could match ordinary text."""
 SECRETS_FILE = Path(__file__).resolve().parents[1] / "secrets.env"
@@ -54,11 +53,6 @@ def holds_secret(content: str | bytes, environ: Mapping[str, str] | None = None)
 
 def _has_form(line: str) -> bool:
     return (without_shapes if _NO_TEXT.search(line) else without_forms)(line) != line
-
-
-def without_hub_secrets(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment for processes that do not need access to the hub."""
-    return {name: value for name, value in environ.items() if name not in HUB_VARIABLES}
 
 
 def _without(content: str, values: Sequence[str]) -> str:

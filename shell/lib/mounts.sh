@@ -88,6 +88,7 @@ _make_folder() { # <setting> <folder>
 mount_folder() { # <OUTPUT_DIR|DATA_DIR> <arguments of the script...>
   local path
   path=$(setting "$@")
+  refuse_secret "$1" "$path"
   path=$(_absolute "$path")
   _make_folder "$1" "$path"
   _mount rw "$1" "$path"

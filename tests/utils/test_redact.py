@@ -109,8 +109,3 @@ def test_a_settings_error_does_not_repeat_a_secret(text):
     with pytest.raises(ConfigError) as caught:
         parse_assignment(text, "argument")
     assert "***" in str(caught.value) and "aB3dE5" not in str(caught.value)
-
-
-def test_processes_without_business_at_the_hub_have_no_token():
-    given = {"HF_TOKEN": "a", "HUGGING_FACE_HUB_TOKEN": "b", "HF_HOME": "c", "WANDB_API_KEY": "d"}
-    assert redact.without_hub_secrets(given) == {"HF_HOME": "c", "WANDB_API_KEY": "d"}

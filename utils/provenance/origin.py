@@ -25,7 +25,6 @@ SPEED_VARIABLES = re.compile(
     r"|MIOPEN|AMD|OMP|GOMP|MKL|KMP|OPENBLAS|ONEDNN|DNNL|MALLOC|TE|PRIMUS|UB|UCX|GLOO)_"
     r"|NVIDIA_TF32_OVERRIDE|ATEN_CPU_CAPABILITY|GPU_MAX_HW_QUEUES|TOKENIZERS_PARALLELISM|XLA_FLAGS|LD_PRELOAD"
 )
-SECRET = re.compile(r"TOKEN(?!IZER)|SECRET|PASSW|CREDENTIAL|(^|_)(API)?KEYS?(_|$)", re.IGNORECASE)
 PACKAGES = (
     *("torch", "megatron-core", "transformers", "accelerate", "transformer-engine", "numpy", "triton"),
     *("nemo-toolkit", "nemo_run", "lightning"),
