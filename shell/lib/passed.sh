@@ -23,7 +23,8 @@ PRIVATE_NAME='TOKEN|SECRET|PASSW|PASSPHRASE|_PASS$|CREDENTIAL|KEY|AUTH|COOKIE|JW
 PRIVATE_VALUE='@|%40|[A-Za-z0-9_-]{20}'
 readonly PRIVATE_NAME PRIVATE_VALUE
 # A narrow net for what is refused: the published shapes of utils/redact.py (a test compares the two).
-SECRET_TEXT='(hf(_|%5[Ff])|api_org_|gh[pousr]_|github_pat_|glpat-|nvapi-|AKIA|ASIA)[A-Za-z0-9_-]{16}'
+SECRET_TEXT='(hf(_|%5[Ff])|api_org_|gh[pousr]_)[A-Za-z0-9]{20}|(AKIA|ASIA)[A-Z0-9]{16}'
+SECRET_TEXT+='|(github_pat_|glpat-|nvapi-)[A-Za-z0-9_-]{16}'
 SECRET_TEXT+='|://[^/[:space:]]*(@|%40)'
 readonly SECRET_TEXT
 

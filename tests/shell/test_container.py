@@ -320,7 +320,7 @@ def test_a_secret_in_a_command_line_is_refused_without_being_repeated(argument, 
     ("words", "changes", "named"),
     [
         (["entry.sh", "--", "echo", TOKEN], {}, "a word of the container's command"),
-        (["run_train.sh"], {"DATA_DIR": f"/tmp/{TOKEN}/x"}, "a word of the container's command"),
+        (["run_train.sh"], {"DATA_DIR": f"/tmp/{TOKEN}/x"}, "DATA_DIR"),
         (["run_train.sh"], {"DATASET": "s3://ann:open-sesame@store.example/text"}, "DATASET"),
     ],
 )
@@ -329,6 +329,10 @@ def test_no_word_of_a_containers_command_is_a_secret(words, changes, named, mach
     done = machine.run(*words, PLATFORM="cpu", RUNTIME="docker", **changes)
     assert done.returncode == 2 and not machine.started
     assert done.stderr == f"error: {named}: looks like a secret, which a command line would show; see docs/secrets.md\n"
+
+
+def test_a_path_that_only_begins_like_a_token_is_not_refused(machine):
+    assert machine.sourced('refuse_secret OUTPUT_DIR "$1"', "/data/hf_llama_7b_runs_of_2026").returncode == 0
 
 
 def test_bash_refuses_and_hides_each_shape_that_the_redaction_knows(machine):
