@@ -15,6 +15,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator
+from multiprocessing.util import Finalize
 from pathlib import Path
 
 import psutil
@@ -65,7 +66,8 @@ class Leftovers:
         while (left := self._found()) and time.monotonic() < deadline:
             time.sleep(0.1)
         self._left = left
-        shutil.rmtree(self._temporary, ignore_errors=True)
+        # after multiprocessing has removed the folder of its sockets in it, which has priority -100
+        Finalize(None, shutil.rmtree, (self._temporary, True), exitpriority=-200)
         if self._left and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
