@@ -160,6 +160,7 @@ def run(
     arguments = [argument.format(**{"in": inputs, "out": out}) for argument in WRITERS[command][0]]
     monkeypatch.setattr(sys, "argv", [command, *arguments])
     monkeypatch.setenv("PLATFORM", "cpu")
+    monkeypatch.setenv("TPRIMAT_MACHINE", "")  # train.slurm sets it for the processes that it starts
     capsys.readouterr()
     code = importlib.import_module(command).main()
     return code, capsys.readouterr().err

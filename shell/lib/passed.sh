@@ -98,19 +98,18 @@ pass_environment() { # <engine> <platform>
   _pass_commit
 }
 
-# The file is in memory if possible. A watcher removes it, because a script may be killed or replaced by its engine.
+# The file is in memory if possible. Its folder keeps others out, so that any user of the container may read the file.
+# A watcher removes it, because a script may be killed or replaced by its engine.
 lend_private() { # sets PRIVATE_FILE
-  local folder name
-  for folder in "${XDG_RUNTIME_DIR:-/nonexistent}" /dev/shm "${TMPDIR:-/tmp}"; do
-    if [[ -d $folder && -w $folder ]]; then break; fi
+  local place name
+  for place in "${XDG_RUNTIME_DIR:-/nonexistent}" /dev/shm "${TMPDIR:-/tmp}"; do
+    if [[ -d $place && -w $place ]]; then break; fi
   done
-  PRIVATE_FILE=$folder/tprimat-$$-$RANDOM.private
-  # noclobber: a file or link of somebody else at this path is an error
-  (umask 077 && set -C && for name in "${PRIVATE_NAMES[@]}"; do printf '%s\0' "$name=${!name}"; done >"$PRIVATE_FILE") ||
-    refuse "$PRIVATE_FILE: cannot be written; set TMPDIR to a folder of yours"
-  (
-    trap '' INT TERM HUP
-    while kill -0 "$$"; do sleep 1; done
-    rm -f -- "$PRIVATE_FILE"
-  ) </dev/null &>/dev/null &
+  PRIVATE_FILE=$(mktemp -d "$place/tprimat-XXXXXXXX")/environment ||
+    refuse "$place: cannot be written; set TMPDIR to a folder of yours"
+  for name in "${PRIVATE_NAMES[@]}"; do printf '%s\0' "$name=${!name}"; done >"$PRIVATE_FILE"
+  chmod 644 "$PRIVATE_FILE"
+  # shellcheck disable=SC2016 # expanded by the watcher
+  bash -c 'trap "" INT TERM HUP; tail --pid="$1" -f /dev/null; rm -rf -- "$2"' tprimat-private \
+    "$$" "${PRIVATE_FILE%/*}" </dev/null &>/dev/null &
 }

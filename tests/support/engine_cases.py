@@ -18,6 +18,7 @@ ENGINE = ROOT / "tests" / "shell" / "engines" / "engine"
 TOOLS = (
     *("bash", "env", "cat", "grep", "sed", "timeout", "realpath", "mkdir", "id", "uname", "sort", "stat"),
     *("xargs", "printf", "dirname", "mountpoint", "nproc", "sha256sum", "sleep", "rm", "git"),
+    *("mktemp", "chmod", "tail"),
 )
 GROUPS = {"video": 44, "render": 109}
 TOKEN = "hf_" + "Ab1" * 11 + "z"

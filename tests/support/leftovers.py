@@ -28,7 +28,7 @@ MARK = "TPRIMAT_TEST_RUN"
 """Environment variable that every process of the run inherits."""
 LIMIT_SECONDS = 5.0
 """Time for processes to end and to clean up."""
-CACHES = re.compile(r"torchinductor_.*|\.pytest_cache|\.ruff_cache|\.mypy_cache|__pycache__|\.git|\.venv.*")
+CACHES = re.compile(r"torchinductor_.*|\.hypothesis|\.pytest_cache|\.ruff_cache|\.mypy_cache|__pycache__|\.git|\.venv.*")
 """Names of caches that a program keeps on purpose."""
 SOURCES = (".py", ".sh", ".md")
 """Endings of files in the checkout that a person may write during a test run."""

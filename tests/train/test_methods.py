@@ -47,7 +47,7 @@ def started(rooted, monkeypatch, tmp_path):
     steps = []
     codes = {"equal": 0, "best": 0, "compare": 0}
 
-    def run(one, stop):
+    def run(one, stop, is_locked):
         steps.append(one.config.method)
         return codes[one.config.method], codes[one.config.method] != 2
 

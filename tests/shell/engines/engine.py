@@ -124,7 +124,10 @@ def run(arguments: list[str]) -> int:
     started = {"engine": ENGINE, "argv": ARGUMENTS, "options": options, "image": image, "command": command}
     started |= {"mounts": mounts(options), "environment": environment(options), "terminal": sys.stdin.isatty()}
     private = [mount["source"] for mount in started["mounts"] if mount["target"] == "/run/tprimat/environment"]
-    started["private"] = [[path, oct(Path(path).stat().st_mode), Path(path).read_text()] for path in private]
+    started["private"] = [
+        [path, [oct(place.stat().st_mode) for place in (Path(path).parent, Path(path))], Path(path).read_text()]
+        for path in private
+    ]
     with Path(os.environ["STANDIN_LOG"]).open("a") as log:
         log.write(json.dumps(started) + "\n")
     environ = {"PATH": os.environ["PATH"], "STANDIN_OUT": os.environ.get("STANDIN_OUT", ""), **started["environment"]}

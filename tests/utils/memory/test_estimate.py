@@ -377,6 +377,7 @@ def counted(tmp_path_factory):
         command = [sys.executable, *start, "-m", "tests.workers.memory_worker", framework, str(prefix), str(scratch)]
         # torch.compile would need a C++ compiler; what is kept does not depend on it
         settings = {"OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1", "MASTER_PORT": str(free_port())}
+        settings["TMPDIR"] = str(scratch)  # where torchrun leaves a folder
         ran = subprocess.run(
             [*command, *cases], cwd=ROOT, env={**os.environ, **settings}, capture_output=True, text=True
         )
