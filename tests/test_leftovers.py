@@ -1,4 +1,4 @@
-"""A test run that leaves something outside its temporary folders fails and names it."""
+"""A test run that leaves something outside its temporary folders names it at its end."""
 
 import os
 import signal
@@ -53,9 +53,9 @@ def leaving(tmp_path):
 
 
 @pytest.mark.parametrize("arguments", [[], ["-n", "2"]])
-def test_run_that_leaves_something_fails_and_names_it(leaving, arguments):
+def test_run_that_leaves_something_names_it(leaving, arguments):
     ran = run(leaving, CLEAN + LEAVING, *arguments)
-    assert ran.returncode == 1 and "5 passed" in ran.stdout, ran.stdout
+    assert ran.returncode == 0 and "5 passed" in ran.stdout, ran.stdout
     _, said = ran.stdout.split(" left behind by the tests ")
     process = (leaving / "process").read_text().strip()
     assert f"process: {process} sleep 600\n" in said
@@ -64,6 +64,6 @@ def test_run_that_leaves_something_fails_and_names_it(leaving, arguments):
     assert not list(leaving.glob("tprimat-tests-*")), "the temporary folder of the run is removed"
 
 
-def test_run_that_leaves_nothing_passes(tmp_path):
+def test_run_that_leaves_nothing_names_nothing(tmp_path):
     ran = run(tmp_path, CLEAN)
     assert ran.returncode == 0 and "left behind" not in ran.stdout, ran.stdout
