@@ -24,10 +24,8 @@ Result = TypeVar("Result")
 
 PRELOAD = ("data.encoding.server", "data.encoding.worker", "data.engines.fast", "tokenizers")
 """Modules that the fork server imports once for all workers."""
-PARTS_AHEAD = 16
-"""Parts submitted per worker whose results are not yet consumed; this bounds what waits on the disk.
-
-A part that the reference encodes takes as long as about 20 others; meanwhile the other workers go on with these."""
+PARTS_AHEAD = 3
+"""Parts submitted per worker whose results are not yet consumed; this bounds the memory."""
 
 
 class WorkerError(RuntimeError):
