@@ -28,6 +28,9 @@ _CONFIG = {
     "clip_grad": 1.0,
     "init": "equal",
     "init_std": 0.02,
+    "optimizer_state": "fp32",
+    "gradient_dtype": "fp32",
+    "recompute": "none",
 }
 _RESULT: dict[str, Any] = {
     "schema_version": 1,
@@ -54,7 +57,7 @@ _RESULT: dict[str, Any] = {
         "driver_version": None,
         "reasons": {"gpu_cores": "no GPU", "software_version": "no GPU", "driver_version": "no GPU"},
     },
-    "training_config": {**_CONFIG, "dataset": "synth"},
+    "training_config": {**_CONFIG, "dataset": "synth", "layers": "auto"},
     "resolved_config": {
         **_CONFIG,
         "parameter_count": 1_900_000,

@@ -63,6 +63,7 @@ def _model(training: Trainer) -> dict[str, Any]:
         "attention_backend": f"torch_{settings._attn_implementation}",
         "layer_implementation": type(model).__name__,
         "init_std": settings.initializer_range,
+        "recompute": "none",
         "fused_ops": {},
     }
 
@@ -98,6 +99,8 @@ def _optimizer(training: Trainer) -> dict[str, Any]:
         "parameters_without_weight_decay": sum(p.numel() for p in not_decayed["params"])
         if not_decayed["weight_decay"] == 0
         else 0,
+        "optimizer_state": "fp32",
+        "gradient_dtype": "fp32",
         "gradient_reduce_dtype": str(torch.float32).removeprefix("torch."),
         "overlap_grad_reduce": training.args.world_size > 1,
         "overlap_param_gather": False,

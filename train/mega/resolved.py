@@ -28,6 +28,8 @@ FUSED_OPS = (
     "gradient_accumulation_fusion",
 )
 
+_PRECISIONS = {torch.float32: "fp32", torch.bfloat16: "bf16"}
+
 
 def read(
     config: RunConfig,
@@ -91,6 +93,7 @@ def model_facts(model: DistributedDataParallel) -> dict[str, Any]:
         "attention_backend": "torch_sdpa" if is_local else f"transformer_engine:{settings.attention_backend.name}",
         "layer_implementation": "megatron_core_local" if is_local else "transformer_engine",
         "init_std": settings.init_method_std,
+        "recompute": settings.recompute_granularity or "none",
         "fused_ops": {name: bool(getattr(settings, name)) for name in FUSED_OPS},
     }
 
@@ -102,6 +105,7 @@ def _optimizer(optimizer: MegatronOptimizer, scheduler: OptimizerParamScheduler)
     settings = optimizer.config
     return {
         "optimizer": f"{type(inner).__module__}.{type(inner).__name__}",
+        "optimizer_state": state_precision(optimizer),
         "lr": scheduler.max_lr,
         "min_lr": scheduler.min_lr,
         "warmup_iters": scheduler.lr_warmup_steps,
@@ -119,10 +123,19 @@ def distributed_facts(model: DistributedDataParallel) -> dict[str, Any]:
     settings = model.ddp_config
     return {
         "distributed_optimizer": settings.use_distributed_optimizer,
+        "gradient_dtype": _PRECISIONS[model.buffers[0].grad_dtype],
         "gradient_reduce_dtype": _name(model.buffers[0].grad_dtype),
         "overlap_grad_reduce": settings.overlap_grad_reduce,
         "overlap_param_gather": settings.overlap_param_gather,
     }
+
+
+def state_precision(optimizer: MegatronOptimizer) -> str:
+    """Return the precision of Adam's two moments; torch's Adam keeps them like the float32 weights that it updates."""
+    settings = optimizer.config
+    if not settings.use_precision_aware_optimizer:
+        return "fp32"
+    return _PRECISIONS[max(settings.exp_avg_dtype, settings.exp_avg_sq_dtype, key=lambda dtype: dtype.itemsize)]
 
 
 def gpt_of(model: Any) -> GPTModel:

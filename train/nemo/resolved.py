@@ -102,6 +102,7 @@ def _optimizer(training: Any) -> dict[str, Any]:
     not_decayed = [group for group in inner.param_groups if group["pre_wd_mult"] == 0.0]
     return {
         "optimizer": f"{type(inner).__module__}.{type(inner).__name__}",
+        "optimizer_state": mega_resolved.state_precision(optimizer),
         "lr": schedule.base_lrs[0],
         "min_lr": schedule.min_lr,
         "warmup_iters": schedule.warmup_steps,

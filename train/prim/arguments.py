@@ -35,6 +35,8 @@ NOT_SAID = "Primus does not say"
 NO_TABLE = "Primus printed no table of its arguments"
 NATIVE = "native"
 """Primus draws its own initial weights, whatever INIT says."""
+PRECISIONS = {"float32": "fp32", "bfloat16": "bf16"}
+"""Names of the suite for names of torch."""
 _ANSI = re.compile(r"\x1b?\[[0-9;]*m")
 _ARGUMENT = re.compile(r"(?:^|\s)(?P<name>[A-Za-z]\w*) (?P<dots>\.+) (?P<value>.*)$")
 _PARAMETERS = re.compile(
@@ -90,7 +92,10 @@ class Arguments:
             "attention_backend": _attention(said),
             "layer_implementation": _layers(said),
             "parameter_dtype": str(said["params_dtype"]).removeprefix("torch.") if "params_dtype" in said else None,
+            "optimizer_state": _state_precision(said),
+            "gradient_dtype": PRECISIONS.get(_reduction(said) or ""),
             "gradient_reduce_dtype": _reduction(said),
+            "recompute": _recompute(said),
             "fused_ops": _fused(said),
         }
 
@@ -183,3 +188,18 @@ def _reduction(said: Mapping[str, Any]) -> str | None:
     if said.get("accumulate_allreduce_grads_in_fp32"):
         return "float32"
     return str(said["params_dtype"]).removeprefix("torch.") if "params_dtype" in said else None
+
+
+def _state_precision(said: Mapping[str, Any]) -> str | None:
+    """Return the precision of Adam's moments, which only the precision-aware optimizer keeps in anything but fp32."""
+    if "use_distributed_optimizer" not in said:
+        return None
+    if not said.get("use_precision_aware_optimizer"):
+        return "fp32"
+    name = str(said.get("exp_avg_dtype")).removeprefix("torch.")
+    return PRECISIONS.get(name, name)
+
+
+def _recompute(said: Mapping[str, Any]) -> str | None:
+    """Return `none`, `selective` or `full`; Megatron prints None where nothing is computed again."""
+    return (said["recompute_granularity"] or "none") if "recompute_granularity" in said else None

@@ -189,12 +189,22 @@ MEASURED_WHEN_OK = (
 
 
 def with_later_settings(result: dict[str, Any]) -> dict[str, Any]:
-    """Return a result with each setting that is newer than the result, at the value that was used then."""
+    """Return a result with each setting that is newer than the result, at the value that was used then.
+
+    A result that was extracted from a log of any origin (`source`) gets null and a reason instead.
+    """
+    is_ours = result.get("source", "recorder") == "recorder"
     for place in in_results().values():
-        if place.before is not None:
-            for section in ("training_config", "resolved_config"):
-                if isinstance(result.get(section), dict):
-                    result[section].setdefault(place.key, place.before)
+        if place.before is None:
+            continue
+        for name in ("training_config", *(("resolved_config",) if place.kind else ())):
+            section = result.get(name)
+            reasons = section.get("reasons") if isinstance(section, dict) else None
+            if not isinstance(section, dict) or place.key in section or place.key in (reasons or {}):
+                continue
+            section[place.key] = place.before if is_ours else None
+            if not is_ours and isinstance(reasons, dict):
+                reasons[place.key] = "the setting is newer than this result"
     return result
 
 

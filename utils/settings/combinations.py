@@ -129,6 +129,13 @@ def check_combinations(rules: Rules, typed: Mapping[str, Any]) -> None:
         raise rules.broken("PRECISION", "hf runs bf16 or fp32; use FRAMEWORK=mega for fp8")
     if typed["precision"] == "fp8" and importlib.util.find_spec("transformer_engine") is None:
         raise rules.broken("PRECISION", "fp8 needs TransformerEngine and a GPU; use bf16 or fp32")
+    if typed["gradient_dtype"] == "bf16" and typed["precision"] == "fp32":
+        raise rules.broken("GRADIENT_DTYPE PRECISION", "gradients of fp32 weights are fp32; use GRADIENT_DTYPE=fp32")
+    others = [name for name in typed["frameworks"] if name not in ("mega", "hf")]
+    if typed["optimizer_state"] != "fp32" and others:
+        raise rules.broken(
+            "OPTIMIZER_STATE FRAMEWORK", f"{', '.join(others)} keeps fp32 states in this version; use FRAMEWORK=mega,hf"
+        )
     if typed["method"] == "both":
         raise rules.broken("METHOD", "means two trainings, which run_train.sh starts; set equal or best here")
     if typed["launcher"] != "slurm" and typed["runtime"] not in ("auto", "native"):

@@ -64,6 +64,11 @@ class RunConfig:
     init_std: float
     seed: int
     precision: str
+    optimizer_state: str
+    gradient_dtype: str
+    recompute: str
+    layers: str
+    fit: str
     samples: int | None
     encoder: str
     allow_repeat: bool

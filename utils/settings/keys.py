@@ -147,6 +147,35 @@ KEYS: dict[str, Key] = {
         "L2 norm that gradients are clipped to",
         InResults("clip_grad", Number, "gradient clipping", "work"),
     ),
+    "OPTIMIZER_STATE": Key(
+        "optimizer_state",
+        *choice("fp32", "bf16"),
+        "precision of Adam's two moments; bf16 needs 12 bytes a parameter or fewer (mega, hf)",
+        InResults("optimizer_state", str, "precision of optimizer states", "work", before="fp32"),
+    ),
+    "GRADIENT_DTYPE": Key(
+        "gradient_dtype",
+        *choice("fp32", "bf16"),
+        "precision in which gradients are accumulated and reduced",
+        InResults("gradient_dtype", str, "precision of gradients", "work", before="fp32"),
+    ),
+    "RECOMPUTE": Key(
+        "recompute",
+        *choice("none", "selective", "full"),
+        "activations that are computed again in the backward pass: none, cheap operations, or whole layers",
+        InResults("recompute", str, "recomputed activations", "layout", before="none"),
+    ),
+    "LAYERS": Key(
+        "layers",
+        *choice("auto", "te", "local"),
+        "layers of mega: TransformerEngine's, or torch's (local); auto = TransformerEngine's where it can be used",
+        InResults("layers", before="auto"),
+    ),
+    "FIT": Key(
+        "fit",
+        *choice("check", "ignore"),
+        "check = a job that cannot fit into the memory of its device is not started",
+    ),
     "SEED": Key(
         "seed", *integer(0), "seed of weights and of the order of samples", InResults("seed", int, "seed", "seed")
     ),
