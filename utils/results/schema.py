@@ -199,8 +199,10 @@ def with_later_settings(result: dict[str, Any]) -> dict[str, Any]:
             continue
         for name in ("training_config", *(("resolved_config",) if place.kind else ())):
             section = result.get(name)
-            reasons = section.get("reasons") if isinstance(section, dict) else None
-            if not isinstance(section, dict) or place.key in section or place.key in (reasons or {}):
+            if not isinstance(section, dict) or place.key in section:
+                continue
+            reasons = section.get("reasons")
+            if isinstance(reasons, dict) and reasons.keys() & {place.key, "*"}:
                 continue
             section[place.key] = place.before if is_ours else None
             if not is_ours and isinstance(reasons, dict):
