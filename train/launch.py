@@ -1,8 +1,8 @@
 """Run one job: check everything first, run its ranks under the watchdog, and write exactly one result.
 
 Called by train/train_<platform>_<framework>_<model>.sh. Exits 0 for an ok result (also one that was there already),
-2 for bad input before anything is started, 124 after a timeout, 128 + signal after an interrupt, otherwise with
-torchrun's exit code, never 0.
+2 for bad input before anything is started, 1 for a job that cannot fit into memory, 124 after a timeout, 128 + signal
+after an interrupt, otherwise with torchrun's exit code, never 0.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from train.job.job import Job, log_path, remove_leftovers, reserve, utc_now
 from train.job.outcome import Attempt, exit_code, settle
 from train.job.supervise import Ending, run
 from train.machine import job_processes
+from train.machine.capacity import capacity_gb
 from train.nemo import interpreter as nemo_python
-from train.preflight import job_checks
+from train.preflight import fit, job_checks
 from train.prim import install as prim_install
 from train.prim import yaml_config as prim_config
 from train.prim.environment import LAUNCHER_NAMES
-from train.runner.plan import has_result, resolve
+from train.runner.plan import has_result, resolve, with_micro_batch
 from train.settings_map import map as frameworks
 from utils.arguments import Parser
 from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe
@@ -70,14 +71,18 @@ def main() -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     environment = _environment(job, chosen.variables) | layers.variable(values)
+    too_large = fit.refusal(job, capacity_gb(job.config)[0])
     with processes.stop_request() as stop:
         if job.config.node_rank > 0:
-            return _follow(job, identity, options.settings, environment, stop)
+            return 1 if too_large else _follow(job, identity, options.settings, environment, stop)
         try:
             attempt = _begin(job, identity, options.settings)
         except (footprint.FootprintError, ForeignFileError, OSError) as error:
             print(f"error: {job.result_path.parent}: {error}; make room or name another OUTPUT_DIR", file=sys.stderr)
             return 2
+        if too_large:
+            settle(attempt, attempt.empty_result("oom", too_large))
+            return 1
         code = _lead(attempt, manifest, environment, stop)
         of_nodes = nodes.VARIABLES if job.config.nodes > 1 else ()
         names = rank_environment.on_record({*environment, *of_nodes}, chosen.withheld)
@@ -101,6 +106,8 @@ def _plan(options: argparse.Namespace) -> tuple[Job, dict[str, Any], dict[str, V
             raise ConfigError(f"{key}: got {name!r}, allowed: {', '.join(known)}")
     settings = [*options.settings, f"FRAMEWORK={options.framework}", f"MODEL={options.model}"]
     config, values = resolve(options.platform, settings)
+    config = with_micro_batch(config, values, options.framework, options.model)
+    values = values | {"MBS": Value(str(config.micro_batch_size), values["MBS"].origin)}
     require_writable(config.results_dir, "OUTPUT_DIR")
     require_writable(config.output_dir / "logs", "OUTPUT_DIR")
     manifest = describe(data_prefix(config, options.model), config.data_dir)
@@ -190,6 +197,8 @@ def _command(job: Job, settings: Sequence[str]) -> list[str]:
     The rendezvous of several nodes is on node 0, and shows each node when another one is gone. Primus is started once
     and starts its ranks itself.
     """
+    mbs = f"MBS={job.config.micro_batch_size}"
+    settings = [mbs if one == "MBS=auto" else one for one in settings]
     per_node = ("--nproc-per-node", str(job.config.ranks_per_node), "-m")
     ranks = ("torch.distributed.run", *(_rendezvous(job) if job.config.nodes > 1 else ("--standalone",)), *per_node)
     return [

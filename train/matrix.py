@@ -12,9 +12,12 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from rich.console import Console
+
 from train.job import processes
 from train.nemo.interpreter import without_nemo_if_missing
 from train.preflight import matrix_checks as preflight
+from train.preflight.fit_table import terminal_table
 from train.runner import plan
 from train.runner.run_job import LAUNCHER_GRACE_SECONDS, POLL_SECONDS, run_job, run_on_other_node
 from train.runner.state import MatrixState, StatusFile
@@ -37,11 +40,14 @@ def main() -> int:
     options = _arguments()
     try:
         asked = without_nemo_if_missing(options.platform, options.settings, is_dry_run=options.dry_run)
-        matrices = [plan.make(options.platform, settings) for settings in plan.by_method(options.platform, asked)]
+        methods = plan.by_method(options.platform, asked)
+        matrices = [plan.make(options.platform, settings, is_dry_run=options.dry_run) for settings in methods]
         for matrix in matrices:
             preflight.check(matrix)
             if options.dry_run:
                 print(redact.text(plan.text(matrix)))
+                if (table := terminal_table(matrix.jobs)) is not None:
+                    Console().print(table)
         if options.dry_run:
             return 0
         output = matrices[0].config.output_dir

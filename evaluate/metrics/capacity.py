@@ -35,6 +35,9 @@ CONFIG = {
     "gradient_accumulation": "gradient_accumulation",
     "num_gpus": "num_gpus",
     "precision": "precision",
+    "optimizer_state": "optimizer_state",
+    "gradient_dtype": "gradient_dtype",
+    "recompute": "recompute",
 }
 """Fields of RunConfig that the memory of a rank depends on, with their keys in results."""
 
@@ -87,7 +90,7 @@ def micro_batch_that_would_fit(result: Result) -> Figure:
 
 def _states_gb(result: Result) -> float:
     """Return the GB that do not grow with the micro batch: weights, gradients, optimizer, and on a CPU the process."""
-    found = estimate(_config(result), result["framework"], spec_of(result), has_fused_adam=False)
+    found = estimate(_config(result), result["framework"], spec_of(result))
     return found.weights_gb + found.gradients_gb + found.optimizer_gb + (found.process_gb or 0.0)
 
 

@@ -16,15 +16,16 @@ from typing import Any
 
 from train.job.job import RESERVE_BYTES, Job
 from train.job.outcome import advice
+from train.machine.capacity import capacity_gb
 from train.preflight import job_checks
+from train.preflight.fit import refusal
 from train.runner.plan import Matrix, finished, notes, wrapper
 from train.runner.state import is_status
 from train.runner.view import duration, is_matrix_log
 from utils.dataset.gpt_dataset import bytes_needed, data_prefix
 from utils.dataset.indexed import bin_path
 from utils.errors import ConfigError, DataError
-from utils.hardware.detect import gpu_info
-from utils.memory.estimate import FRAMEWORKS, cpu_capacity_gb, estimate
+from utils.memory.estimate import FRAMEWORKS, estimate
 from utils.own_files import require_ours
 from utils.results import store
 from utils.settings.config import ROOT
@@ -167,7 +168,7 @@ def memory_lines(jobs: Sequence[Job]) -> list[str]:
     """Return a line for each framework and model: its memory on one device, as a warning if the device has less."""
     if not jobs:
         return []
-    capacity, source = _capacity_gb(jobs[0])
+    capacity, source = capacity_gb(jobs[0].config)
     lines = []
     for job in {(job.framework, job.model): job for job in jobs}.values():
         if job.framework not in FRAMEWORKS:
@@ -177,20 +178,11 @@ def memory_lines(jobs: Sequence[Job]) -> list[str]:
         line = f"memory: {job.framework} {job.model} about {needed:.1f} GB"
         if capacity is None:
             lines.append(f"{line}, of an unknown amount ({source})")
+        elif why := refusal(job, capacity):
+            lines.append(f"warning: memory: {job.framework} {job.model}: {why} ({source})")
         elif needed <= capacity:
             lines.append(f"{line} of {capacity:.1f} GB ({source})")
         else:
             advised = advice(job, capacity)
             lines.append(f"warning: memory: {job.framework} {job.model}: {advised} ({source})")
     return lines
-
-
-def _capacity_gb(job: Job) -> tuple[float | None, str]:
-    """Return the memory of one device (on a CPU: of one rank) and its source; None if unknown."""
-    if job.config.launcher == "slurm":
-        return None, "Slurm selects the nodes"
-    if job.config.platform == "cpu":
-        return cpu_capacity_gb(job.config.ranks_per_node)
-    info = gpu_info(job.config.platform, job.config.num_gpus)
-    total = info["total_memory_gb"]
-    return (float(total) if isinstance(total, (int, float)) else None), str(info["device_name"])

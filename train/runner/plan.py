@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from train.job.job import Job
+from train.machine.capacity import capacity_gb
 from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe
-from utils.errors import DataError
+from utils.errors import ConfigError, DataError
 from utils.hardware.detect import visible_gpus
+from utils.memory.estimate import FRAMEWORKS, largest_micro_batch
+from utils.memory.fit import USABLE
 from utils.results import store
 from utils.settings import layers
 from utils.settings.combinations import counterparts
@@ -42,20 +45,49 @@ def by_method(platform: str, arguments: Sequence[str]) -> list[tuple[str, ...]]:
     return [(*arguments, "METHOD=equal"), (*arguments, *best)]
 
 
-def resolve(platform: str, arguments: Sequence[str]) -> tuple[RunConfig, dict[str, Value]]:
+def resolve(
+    platform: str, arguments: Sequence[str], *, may_lack_gpus: bool = False
+) -> tuple[RunConfig, dict[str, Value]]:
     """Return the checked settings, and text and origin of each; raise ConfigError or HardwareError.
 
-    The files are read once: both are the same whenever a file is edited.
+    The files are read once: both are the same whenever a file is edited. With `may_lack_gpus`, GPUS_PER_NODE may be the
+    number of another machine if this one has no GPU.
     """
     values = values_of(platform, arguments)
-    return load(platform, visible_gpus(platform), environ=layers.variable(values)), values
+    visible = visible_gpus(platform)
+    if visible == 0 and may_lack_gpus:
+        visible = None
+    return load(platform, visible, environ=layers.variable(values)), values
 
 
-def make(platform: str, arguments: Sequence[str]) -> Matrix:
+def make(platform: str, arguments: Sequence[str], *, is_dry_run: bool = False) -> Matrix:
     """Return the matrix that the settings select; raise ConfigError or HardwareError."""
-    config, values = resolve(platform, arguments)
-    jobs = tuple(Job(config, framework, model, run) for framework, model, run in config.jobs())
+    config, values = resolve(platform, arguments, may_lack_gpus=is_dry_run)
+    sized = {pair: with_micro_batch(config, values, *pair) for pair in dict.fromkeys(job[:2] for job in config.jobs())}
+    jobs = tuple(Job(sized[framework, model], framework, model, run) for framework, model, run in config.jobs())
     return Matrix(config, jobs, values, tuple(arguments))
+
+
+def with_micro_batch(config: RunConfig, values: Mapping[str, Value], framework: str, model: str) -> RunConfig:
+    """Return the settings of one job; for MBS=auto with the largest micro batch that fits its device by the estimate.
+
+    Raises ConfigError where the memory of the device is unknown, the framework has no formula, or not even 1 fits.
+    """
+    if values["MBS"].text != "auto":
+        return config
+    if framework not in FRAMEWORKS:
+        raise ConfigError(f"MBS=auto: there is no formula for the memory of {framework} yet; set MBS to a number")
+    capacity, source = capacity_gb(config)
+    if capacity is None:
+        raise ConfigError(f"MBS=auto: the memory of the device is unknown ({source}); set MBS to a number")
+    share = config.global_batch_size // config.data_parallel_size
+    whole = replace(config, micro_batch_size=share, gradient_accumulation=1)
+    size = largest_micro_batch(whole, framework, config.spec(model), USABLE * capacity)
+    if size is None:
+        raise ConfigError(
+            f"MBS=auto: {framework} {model} does not fit {capacity:.1f} GB at MBS=1; see the table of --dry-run"
+        )
+    return replace(config, micro_batch_size=size, gradient_accumulation=share // size)
 
 
 def environment(matrix: Matrix) -> dict[str, str]:

@@ -1,8 +1,8 @@
 """Estimate of the memory that a job needs on one device, and of the micro batch that fits. Standard library only.
 
 `estimate` adds up the memory at the fullest moment of a step on the fullest pipeline stage: weights, gradients and
-optimizer states; what the forward pass keeps for the backward pass, for every micro batch in flight (nothing is
-recomputed in train/); the logits; and temporary tensors at that moment. The terms are in utils/memory/terms.py.
+optimizer states; what the forward pass keeps for the backward pass, for every micro batch in flight; the logits; and
+temporary tensors at that moment. The terms are in utils/memory/terms.py.
 
 Errors measured on a CPU (docs/memory.md describes the comparison):
 
@@ -17,7 +17,6 @@ of libraries, fragmentation) is not counted: `process_gb` is None, and a device 
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import resource
 from collections.abc import Iterator
@@ -29,7 +28,7 @@ from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
 BYTES_PER_GB = 1e9
-FORMULA = "live_tensors/v1"
+FORMULA = "live_tensors/v2"
 """Id of the formula in utils/memory/terms.py; change it with every change of a term."""
 FRAMEWORKS = ("mega", "hf")
 PROCESS_GB = {"mega": 0.43, "hf": 0.53}
@@ -51,7 +50,7 @@ class MemoryEstimate:
     logits_gb: float
     """Logits and their gradients; 0 on a stage without the output layer."""
     workspace_gb: float
-    """bf16 copies of weights (hf), and memory of the fullest moment beyond all other terms."""
+    """Gathered weights (hf on several devices), and memory of the fullest moment beyond all other terms."""
     process_gb: float | None
     """The process itself, on a CPU; None on a GPU, where it has not been measured."""
     stage: int
@@ -66,19 +65,14 @@ class MemoryEstimate:
         return float(sum(term for term in terms if term is not None))
 
 
-def estimate(
-    config: RunConfig, framework: str, spec: ModelSpec, *, has_fused_adam: bool | None = None
-) -> MemoryEstimate:
+def estimate(config: RunConfig, framework: str, spec: ModelSpec) -> MemoryEstimate:
     """Return the estimate for one device of a job of `framework` (`mega` or `hf`).
 
-    `has_fused_adam`: True if megatron-core has an Adam that updates in place (TransformerEngine's or Apex's); None
-    looks for them here. Without one it uses torch's, which on a GPU copies a whole state. PRECISION=fp8 is counted as
-    bf16 with fp8 copies of the layers' weights. Raises ValueError for any other framework.
+    PRECISION=fp8 is counted as bf16 with fp8 copies of the layers' weights. Raises ValueError for any other framework.
     """
     if framework not in FRAMEWORKS:
         raise ValueError(f"memory estimate: got framework {framework!r}, wanted mega or hf; others have no formula yet")
-    has_fused = _finds_fused_adam() if has_fused_adam is None else has_fused_adam
-    stages = [Stage(config, framework, spec, stage, has_fused) for stage in range(config.pipeline_parallel_size)]
+    stages = [Stage(config, framework, spec, stage) for stage in range(config.pipeline_parallel_size)]
     return max((_add_up(stage) for stage in stages), key=lambda each: each.total_gb)
 
 
@@ -89,7 +83,6 @@ def largest_micro_batch(
     capacity_gb: float,
     *,
     below: int | None = None,
-    has_fused_adam: bool | None = None,
 ) -> int | None:
     """Return the largest micro batch, up to MBS, that fits in `capacity_gb` of one device; None if not even 1 fits.
 
@@ -101,7 +94,7 @@ def largest_micro_batch(
         if share % size:
             continue
         smaller = replace(config, micro_batch_size=size, gradient_accumulation=share // size)
-        if estimate(smaller, framework, spec, has_fused_adam=has_fused_adam).total_gb <= capacity_gb:
+        if estimate(smaller, framework, spec).total_gb <= capacity_gb:
             return size
     return None
 
@@ -139,11 +132,6 @@ def _add_up(stage: Stage) -> MemoryEstimate:
         formula=f"{FORMULA}: {stage.framework} {stage.config.precision}, bytes a parameter: weights {weight:g}, "
         f"gradients {gradient:g}, optimizer {state:g}; micro batches in flight: {stage.in_flight}",
     )
-
-
-def _finds_fused_adam() -> bool:
-    """Search as megatron/core/optimizer/__init__.py does."""
-    return any(importlib.util.find_spec(name) is not None for name in ("transformer_engine", "apex"))
 
 
 def _cgroup_limits(root: Path) -> dict[str, int]:

@@ -14,6 +14,7 @@ from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
 FP32_BYTES = 4
+BF16_BYTES = 2
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,6 @@ class Stage:
     spec: ModelSpec
     stage: int
     """From 0."""
-    has_fused_adam: bool
-    """True if megatron-core has an Adam that updates in place (TransformerEngine's or Apex's)."""
 
     @property
     def is_cpu(self) -> bool:
@@ -85,6 +84,12 @@ class Stage:
         return whole / self.config.tensor_parallel_size
 
     @property
+    def layer_parameters(self) -> float:
+        """Number of parameters of one layer on this device: linear weights, biases and two norms."""
+        biases = self.spec.hidden_size + 2 * self.key_value_size if self.spec.qkv_bias else 0
+        return self.layer_matrices + biases / self.config.tensor_parallel_size + 2 * self.spec.hidden_size
+
+    @property
     def vocabulary_matrix(self) -> float:
         """Number of weights of the embedding, and of the output layer; tensor parallelism splits the vocabulary."""
         return self.spec.vocab_size * self.spec.hidden_size / self.config.tensor_parallel_size
@@ -96,8 +101,7 @@ class Stage:
         A tied weight counts once on each device that holds it.
         """
         hidden = self.spec.hidden_size
-        biases = (hidden + 2 * self.key_value_size) / self.config.tensor_parallel_size if self.spec.qkv_bias else 0
-        count = self.layers * (self.layer_matrices + biases + 2 * hidden)
+        count = self.layers * self.layer_parameters
         count += self.vocabulary_matrix if self.stage == 0 else 0
         count += hidden if self.has_output else 0
         return count + (self.vocabulary_matrix if self.has_output and not self.is_tied_here else 0)
@@ -106,26 +110,34 @@ class Stage:
     def bytes_per_parameter(self) -> tuple[float, float, float]:
         """Bytes per parameter of weights, gradients and optimizer.
 
-        mega: `param_data` and `grad_data` of megatron/core/distributed/param_and_grad_buffer.py with
-        grad_reduce_in_fp32; Adam's two states, and of bf16 weights a float32 copy, split over the data-parallel ranks
-        (optimizer/distrib_optimizer.py). hf: float32 weights, .grad, Adam's two states, and DDP's buckets beside .grad
-        (gradient_as_bucket_view is off). accelerate wraps the model in DDP for several ranks, on a CPU also for one.
+        The optimizer (train/common/adamw.py) keeps two moments in OPTIMIZER_STATE, and for a bf16 weight the 16 bits
+        that complete it to its float32 master. mega: `param_data` and `grad_data` of
+        megatron/core/distributed/param_and_grad_buffer.py in GRADIENT_DTYPE; optimizer/distrib_optimizer.py splits the
+        optimizer over the data-parallel ranks. hf on one device is the same. On several, FSDP2 splits everything and
+        keeps float32 masters.
         """
-        if self.is_mega:
-            states = 2 if self.config.precision == "fp32" else 3
-            return self.width, FP32_BYTES, states * FP32_BYTES / self.optimizer_ranks
-        is_wrapped = self.optimizer_ranks > 1 or self.is_cpu
-        return FP32_BYTES, FP32_BYTES * (2 if is_wrapped else 1), 2 * FP32_BYTES
+        moments = 2 * (FP32_BYTES if self.config.optimizer_state == "fp32" else BF16_BYTES)
+        if self.is_sharded:
+            ranks = self.optimizer_ranks
+            return FP32_BYTES / ranks, FP32_BYTES / ranks, moments / ranks
+        remainder = FP32_BYTES - self.width
+        gradient = FP32_BYTES if self.config.gradient_dtype == "fp32" else BF16_BYTES
+        return self.width, gradient, (remainder + moments) / self.optimizer_ranks
+
+    @property
+    def is_sharded(self) -> bool:
+        """True if FSDP2 splits weights, gradients and optimizer over the ranks."""
+        return not self.is_mega and self.optimizer_ranks > 1
 
     @property
     def gradients(self) -> float:
-        """Gradients. mega's buffer is always allocated. hf's .grad grows during the first backward pass while
-        activations are freed: with one micro batch per step only the excess over them is counted.
+        """Gradients. mega's buffer is always allocated. hf's grow during the first backward pass while activations are
+        freed: with one micro batch per step only the excess over them is counted.
         """
         whole = self.bytes_per_parameter[1] * self.parameters
         if self.is_mega or self.config.gradient_accumulation > 1:
             return whole
-        return whole - min(FP32_BYTES * self.parameters, self.activations + self.logits + self.weight_copies)
+        return whole - min(whole, self.activations + self.logits + self.weight_copies)
 
     @property
     def tokens(self) -> int:
@@ -143,25 +155,33 @@ class Stage:
 
         The method is that of Korthikanti et al., arXiv 2205.05198, section 4.1, for the layers that are built here.
         """
-        one = self.layers * (self.tokens * self.layer_bytes_per_token + self.layer_bytes_per_sequence)
+        if self.config.recompute == "full":
+            one = float(self.layers * self.tokens * self.width * self.spec.hidden_size)  # the input of each layer
+        else:
+            one = self.layers * self.layer_activations
         if self.has_output:
-            one += self.tokens * self.norm_bytes_per_token(readers=1)
+            one += self.tokens * self.norm_bytes_per_token
         else:  # sent on, and kept until its gradient comes back
             one += self.tokens * self.width * self.spec.hidden_size
         if not self.is_mega:  # cosine and sine, once for all layers
-            one += 2 * FP32_BYTES * self.config.sequence_length * self.spec.head_dim
+            one += 2 * self.width * self.config.sequence_length * self.spec.head_dim
         return one * self.in_flight
 
-    def norm_bytes_per_token(self, readers: int) -> float:
-        """Return the bytes that one RMSNorm and its `readers` linear layers keep; under autocast each has its own copy.
+    @property
+    def layer_activations(self) -> float:
+        """Memory that one layer keeps for one micro batch if nothing is computed again."""
+        return self.tokens * self.layer_bytes_per_token + self.layer_bytes_per_sequence
 
-        torch's fused kernel (mega on a GPU) keeps its input and 1 / rms; composed of torch operations (mega on a CPU,
-        transformers everywhere), the norm keeps its input and the normalised input, both float32.
+    @property
+    def norm_bytes_per_token(self) -> float:
+        """Bytes that one RMSNorm and the linear layers that read its result keep.
+
+        torch's fused kernel (mega on a GPU) keeps its input and 1 / rms. Composed of torch operations, the norm keeps
+        its input in float32 and the normalised input: mega on a CPU in float32, transformers in the model's precision.
         """
-        is_fused = self.is_mega and not self.is_cpu
-        inside = self.width if is_fused else 2 * FP32_BYTES
-        copies = 1 if self.is_mega or self.config.precision == "fp32" else readers
-        return (inside + copies * self.width) * self.spec.hidden_size + FP32_BYTES
+        composed = 2 * FP32_BYTES if self.is_mega else FP32_BYTES + self.width
+        inside = self.width if self.is_mega and not self.is_cpu else composed
+        return (inside + self.width) * self.spec.hidden_size + FP32_BYTES
 
     @property
     def layer_bytes_per_token(self) -> float:
@@ -170,7 +190,7 @@ class Stage:
         Attention is flash or memory-efficient: inputs, result and log-sum-exp of each head, no attention weights.
         """
         hidden, ffn, keys = self.spec.hidden_size, self.spec.ffn_hidden_size, self.key_value_size
-        norms = self.norm_bytes_per_token(readers=3) + self.norm_bytes_per_token(readers=2)
+        norms = 2 * self.norm_bytes_per_token
         if self.is_mega:
             # QKV as one (the value is a view into it), rotated query and key, result
             attention = (hidden + 2 * keys) + hidden + keys + hidden
@@ -214,30 +234,32 @@ class Stage:
 
     @property
     def workspace(self) -> float:
-        """Memory of the fullest of five moments beyond weights, gradients, states, activations and logits: the loss,
-        the backward passes of output layer, last layer and tied embedding, and the optimizer's step.
+        """Memory of the fullest of four moments beyond weights, gradients, states, activations and logits: the loss,
+        and the backward passes of output layer, last layer and tied embedding. The optimizer's step needs less: it
+        works in small chunks (train/common/adamw.py).
         """
-        after_backward = self.optimizer_step - self.activations - self.weight_copies
         in_layer = self.layer_backward + self.tied_gradient
         in_embedding = 3 * self.tied_gradient - self.activations - self.weight_copies
-        fullest = max(self.logits, self.output_backward, in_layer, in_embedding, after_backward)
+        fullest = max(self.logits, self.output_backward, in_layer, in_embedding)
         return self.weight_copies + fullest - self.logits
 
     @property
     def weight_copies(self) -> float:
-        """Copies of weights. hf: bf16 copies of every linear weight, made by autocast and needed by the backward pass.
-        mega in fp8: an fp8 copy of every layer's weights and its transpose (TransformerEngine; not measured here).
+        """Copies of weights. mega in fp8: an fp8 copy of every layer's weights and its transpose (TransformerEngine;
+        not measured here). hf with FSDP2: the gathered weights of embedding, final norm and output layer, which stay,
+        and of two layers, one of them gathered ahead.
         """
-        if self.config.precision == "fp32":
-            return 0.0
         if self.is_mega:
             return 2 * self.layers * self.layer_matrices if self.config.precision == "fp8" else 0.0
-        return 2 * (self.layers * self.layer_matrices + self.vocabulary_matrix)
+        if not self.is_sharded:
+            return 0.0
+        outside = self.parameters - self.layers * self.layer_parameters
+        return self.width * (outside + 2 * self.layer_parameters)
 
     @property
     def gradient_width(self) -> int:
-        """Bytes of one number of a weight's gradient before accumulation; under autocast it exists twice."""
-        return self.width if self.is_mega or self.config.precision == "fp32" else self.width + FP32_BYTES
+        """Bytes of one number of a weight's gradient before accumulation; FSDP2 reduces a copy of it."""
+        return self.width + (FP32_BYTES if self.is_sharded else 0)
 
     @property
     def output_backward(self) -> float:
@@ -254,22 +276,17 @@ class Stage:
 
         Then the gradient of the embedding and the sum of both are in memory too.
         """
-        width = self.width if self.is_mega else FP32_BYTES
-        return width * self.vocabulary_matrix if self.is_tied_here else 0.0
+        return self.width * self.vocabulary_matrix if self.is_tied_here else 0.0
 
     @property
     def layer_backward(self) -> float:
-        """Gradients of SwiGLU's product and of the weight before it (hf: of half of it)."""
+        """Gradients of SwiGLU's product and of the weight before it (hf: of half of it, with FSDP2 of all weights).
+
+        With RECOMPUTE=full also the activations of the layer, which are then in memory again.
+        """
         ffn = self.spec.ffn_hidden_size / self.config.tensor_parallel_size
         weight = ffn * self.spec.hidden_size * (2 if self.is_mega else 1)
-        return self.width * self.tokens * ffn + self.gradient_width * weight
-
-    @property
-    def optimizer_step(self) -> float:
-        """Temporary memory of the optimizer's step. torch's AdamW, which mega uses without a fused one, computes the
-        square root of a whole state (torch/optim/adam.py, `_multi_tensor_adam`); on a CPU it needs less, but gloo
-        gathers the new weights in a copy. hf's is fused.
-        """
-        if not self.is_mega or (self.has_fused_adam and not self.is_cpu):
-            return 0.0
-        return FP32_BYTES * self.parameters / self.optimizer_ranks
+        if self.is_sharded:
+            weight = self.layer_parameters
+        again = self.layer_activations if self.config.recompute == "full" else 0.0
+        return self.width * self.tokens * ffn + self.gradient_width * weight + again

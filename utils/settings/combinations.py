@@ -92,7 +92,10 @@ def check_layout(rules: Rules, typed: dict[str, Any]) -> None:
 
     Raises ConfigError where a number does not divide, or where DP or GA is set to another value.
     """
-    gpus, gbs, mbs = (typed[key] for key in ("num_gpus", "global_batch_size", "micro_batch_size"))
+    if typed["micro_batch_size"] is None and typed["method"] != "best":
+        raise rules.broken("MBS METHOD", "MBS=auto gives each side its own micro batch, which METHOD=best allows")
+    mbs = typed["micro_batch_size"] = typed["micro_batch_size"] or 1  # auto: each job gets its own (train/runner/plan)
+    gpus, gbs = typed["num_gpus"], typed["global_batch_size"]
     tp, pp, cp = (typed[f"{name}_parallel_size"] for name in ("tensor", "pipeline", "context"))
     if gpus % (tp * pp * cp):
         raise rules.broken("TP PP CP", f"{gpus} GPUs do not divide by TP*PP*CP = {tp * pp * cp}")

@@ -217,8 +217,8 @@ KEYS: dict[str, Key] = {
     ),
     "MBS": Key(
         "micro_batch_size",
-        *integer(1),
-        "sequences of one micro batch on each GPU",
+        *or_none("auto", integer(1)),
+        "sequences of one micro batch on each GPU; auto (METHOD=best) = the largest that fits by the estimate",
         InResults("micro_batch_size", int, "micro batch", "layout"),
     ),
     "GA": Key(

@@ -189,7 +189,7 @@ def test_memory_that_a_device_has_not_is_warned_of_with_what_fits(matrix, monkey
     jobs = matrix.jobs[:2]
     lines = preflight.memory_lines(jobs)
     assert [line.split(" about ")[0] for line in lines] == ["memory: mega llama", "memory: hf llama"]
-    monkeypatch.setattr(preflight, "cpu_capacity_gb", lambda ranks: (0.6, "physical memory"))
+    monkeypatch.setattr(preflight, "capacity_gb", lambda config: (0.6, "physical memory"))
     fits, warning = preflight.memory_lines(jobs)
     assert fits == "memory: mega llama about 0.5 GB of 0.6 GB (physical memory)"
-    assert warning.startswith("warning: memory: hf llama: about 0.7 GB are needed") and "MBS=" in warning
+    assert warning.startswith("warning: memory: hf llama: predicted, not run: at least 0.6 GB") and "MBS=" in warning
