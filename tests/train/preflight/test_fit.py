@@ -65,11 +65,10 @@ def test_capacity_is_that_of_the_smallest_visible_gpu(monkeypatch):
 
 
 def test_refused_job_leaves_an_oom_result_and_starts_no_rank(tmp_path):
-    """One layer of full width needs 20 GB on a CPU (16 bytes for each of 1.27e9 parameters); the process may have 8.6."""
-    settings = (
-        "DATASET=synth MODEL_SIZE=proxy PROXY_LAYERS=1 TRAIN_ITERS=2 WARMUP_ITERS=1 CPU_RANKS=1 GBS=1 MBS=1".split()
-    )
-    settings += [f"DATA_DIR={tmp_path / 'data'}", f"OUTPUT_DIR={tmp_path / 'out'}", "MODEL=llama", "FRAMEWORK=mega"]
+    """One layer of full width needs 20 GB on a CPU, 16 bytes a parameter; the process may have 8.6 GB."""
+    settings = ["DATASET=synth", "MODEL_SIZE=proxy", "PROXY_LAYERS=1", "TRAIN_ITERS=2", "WARMUP_ITERS=1", "CPU_RANKS=1"]
+    settings += ["GBS=1", "MBS=1", f"DATA_DIR={tmp_path / 'data'}", f"OUTPUT_DIR={tmp_path / 'out'}"]
+    settings += ["MODEL=llama", "FRAMEWORK=mega"]
     limited = "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_AS, (8 << 30, resource.RLIM_INFINITY)); "
     prepare = [sys.executable, "-m", "data.prepare", "--platform", "cpu", *settings]
     assert subprocess.run(prepare, cwd=ROOT, capture_output=True).returncode == 0
