@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
 
@@ -45,20 +46,35 @@ def shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
 class EqualWeights:
     """A WeightSource: matrices from a normal distribution of mean 0 and `std`, norms 1, biases 0.
 
-    `digests` holds the sha256 of every tensor returned so far, for the fingerprint.
+    `digests` holds the sha256 of every tensor returned so far, for the fingerprint. torch draws a tensor with one
+    thread, so the parameters after a requested one are drawn and hashed ahead, one for each thread that torch may use;
+    they take the memory of as many parameters.
     """
 
     def __init__(self, spec: ModelSpec, seed: int, std: float) -> None:
         self._shapes = shapes(spec)
+        self._number = {name: number for number, name in enumerate(self._shapes)}
         self._seed = seed
         self._std = std
+        self._threads = ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="weights")
+        self._ahead: dict[str, Future[tuple[torch.Tensor, str]]] = {}
         self.digests: dict[str, str] = {}
 
     def __call__(self, name: str) -> torch.Tensor:
         """Return the named parameter, float32 on the CPU; raise KeyError for a name the spec does not have."""
-        tensor = self._draw(name, self._shapes[name])
-        self.digests[name] = hashlib.sha256(tensor.numpy().data).hexdigest()
+        first = self._number[name]
+        wanted = list(self._shapes)[first : first + 1 + torch.get_num_threads()]
+        for one in self._ahead.keys() - set(wanted):
+            self._ahead.pop(one).cancel()
+        for one in wanted:
+            if one not in self._ahead:
+                self._ahead[one] = self._threads.submit(self._draw_and_hash, one)
+        tensor, self.digests[name] = self._ahead.pop(name).result()
         return tensor
+
+    def _draw_and_hash(self, name: str) -> tuple[torch.Tensor, str]:
+        tensor = self._draw(name, self._shapes[name])
+        return tensor, hashlib.sha256(tensor.numpy().data).hexdigest()
 
     def _draw(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
         if name.endswith(".bias"):
