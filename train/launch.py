@@ -21,7 +21,7 @@ from train.job.supervise import Ending, run
 from train.machine import job_processes
 from train.machine.capacity import capacity_gb
 from train.nemo import interpreter as nemo_python
-from train.preflight import fit, job_checks
+from train.preflight import fit, job_checks, ready
 from train.prim import install as prim_install
 from train.prim import yaml_config as prim_config
 from train.prim.environment import LAUNCHER_NAMES
@@ -117,6 +117,7 @@ def _plan(options: argparse.Namespace) -> tuple[Job, dict[str, Any], dict[str, V
     if job.framework == "prim":
         prim_config.plan_of(job, prim_install.DEFAULT_GPU, log_path(job))
     _python(job)  # before anything is started
+    ready.require(job.config, job.framework)
     return job, manifest, values
 
 

@@ -1,0 +1,73 @@
+"""Checks that this machine's software can run a job: versions, and what kernels that are compiled at run time need.
+
+torch.compile and Triton build kernels of mega and hf on a GPU in the first step. They need a C compiler, the headers of
+Python, and a folder for their cache; without one of them a job would fail after minutes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sysconfig
+import tempfile
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+
+from packaging.specifiers import SpecifierSet
+
+from utils.errors import ConfigError
+from utils.settings.config import RunConfig
+
+SUPPORTED = {"torch": ">=2.9.0a0", "transformers": ">=5.17,<5.24"}
+"""Versions that mega and hf accept; cpu-requirements.txt pins the newest ones that were tested."""
+COMPILERS = ("gcc", "cc", "clang")
+"""Names that Triton and torch look for where CC is not set (triton/runtime/build.py)."""
+CACHES = {"TRITON_CACHE_DIR": "~/.triton/cache"}
+"""Folder of compiled kernels by variable, with the default (triton/knobs.py); torch's own is in TMPDIR."""
+
+
+def require(config: RunConfig, framework: str, environ: Mapping[str, str] = os.environ) -> None:
+    """Raise ConfigError with one line for the first thing that a job of `framework` lacks on this machine."""
+    if framework not in ("mega", "hf"):
+        return  # these have an environment of their own
+    for problem in _problems(config, framework, environ):
+        raise ConfigError(problem)
+
+
+def _problems(config: RunConfig, framework: str, environ: Mapping[str, str]) -> Iterator[str]:
+    for name in ("torch", *(["transformers"] if framework == "hf" else [])):
+        yield from _version(name)
+    if config.platform == "cpu":
+        return  # nothing is compiled at run time
+    compiler = environ.get("CC")
+    if not any(shutil.which(one, path=environ.get("PATH")) for one in ([compiler] if compiler else COMPILERS)):
+        looked = f"CC={compiler}" if compiler else ", ".join(COMPILERS)
+        yield f"machine: no C compiler ({looked}) on PATH, which torch.compile needs; as root: apt-get install gcc"
+    header = Path(sysconfig.get_paths()["include"]) / "Python.h"
+    if not header.exists():
+        yield f"machine: {header} is missing, which torch.compile needs; as root: apt-get install python3-dev"
+    for variable, default in CACHES.items():
+        folder = Path(environ.get(variable) or Path(default).expanduser())
+        if reason := _unwritable(folder):
+            yield f"machine: {folder} cannot be written ({reason}); set {variable} to a folder that can"
+
+
+def _version(name: str) -> Iterator[str]:
+    try:
+        installed = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        yield f"{name}: not installed; run ./shell/setup.sh, or install it as the README describes"
+        return
+    if not SpecifierSet(SUPPORTED[name]).contains(installed, prereleases=True):
+        yield f"{name}: got version {installed}, wanted {SUPPORTED[name]}; install one of these versions"
+
+
+def _unwritable(folder: Path) -> str | None:
+    """Return why no file can be made in a folder, or in the nearest one above it that exists; None if one can."""
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            return None
+    except OSError as error:
+        return error.strerror or str(error)
