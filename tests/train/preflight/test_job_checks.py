@@ -192,6 +192,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     made = Machine(folder)
     for name, value in made.environment.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setenv("CC", sys.executable)  # PATH has only the tools of the made machine
     monkeypatch.setattr(conditions, "BUSY_SAMPLE_SECONDS", 0.0)
     return made
 
