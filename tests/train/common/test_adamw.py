@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch._dynamo.testing import CompileCounter
 from torch.testing._internal.distributed.fake_pg import FakeStore
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from tests.support.host_reads import NoHostRead
 from train.common import adamw
 from train.common.adamw import FusedAdamW, gradient_of, join_master, split_master
 
@@ -187,14 +187,6 @@ def test_bytes_of_a_parameter(weight_dtype, state_dtype, gradient_dtype, most):
     optimizer.step()
     tensors = [parameter, parameter.main_gradient, *optimizer.state[parameter].values()]
     assert sum(tensor.nbytes for tensor in tensors) == most * LENGTH
-
-
-class NoHostRead(TorchDispatchMode):
-    """Fails where a number of a device is read by the host."""
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        assert "_local_scalar_dense" not in str(function), f"the host reads a number: {function}"
-        return function(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize("clip", [None, torch.tensor(0.5)])
