@@ -26,7 +26,6 @@ from megatron.core.distributed import (
     DistributedDataParallelConfig,
     finalize_model_grads,
 )
-from megatron.core.optimizer import MegatronOptimizer, OptimizerConfig, get_megatron_optimizer
 from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
 from megatron.core.pipeline_parallel.schedules import get_forward_backward_func
 from megatron.core.transformer.module import Float16Module
@@ -41,6 +40,7 @@ from train.job.report import JobReport
 from train.mega import resolved as mega_resolved
 from train.mega import weights as mega_weights
 from train.mega.model import build_model, initialize_parallel
+from train.mega.optimizer import DeviceNormOptimizer, build_optimizer
 from utils.dataset.gpt_dataset import build_train_dataset, micro_batches
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
@@ -51,7 +51,7 @@ class Training:
     """The objects that one rank trains with."""
 
     model: DistributedDataParallel
-    optimizer: MegatronOptimizer
+    optimizer: DeviceNormOptimizer
     scheduler: OptimizerParamScheduler
     loader: DataLoader[Any]
 
@@ -68,7 +68,7 @@ def build(config: RunConfig, spec: ModelSpec, source: WeightSource | None, datas
     module = model if config.precision == "fp32" else Float16Module(settings, model)
     distributed = DistributedDataParallel(settings, _ddp_config(config), module)
     distributed.broadcast_params()
-    optimizer = get_megatron_optimizer(_optimizer_config(config), [distributed])
+    optimizer = build_optimizer(config, distributed)
     scheduler = _scheduler(config, optimizer)
     settings.finalize_model_grads_func = finalize_model_grads
     settings.grad_scale_func = optimizer.scale_loss
@@ -82,7 +82,7 @@ def _ddp_config(config: RunConfig) -> DistributedDataParallelConfig:
     overlap = config.platform != "cpu" and config.data_parallel_size > 1
     return DistributedDataParallelConfig(
         use_distributed_optimizer=True,
-        grad_reduce_in_fp32=True,
+        grad_reduce_in_fp32=config.gradient_dtype == "fp32",
         overlap_grad_reduce=overlap,
         overlap_param_gather=overlap,
         average_in_collective=False,
@@ -90,24 +90,7 @@ def _ddp_config(config: RunConfig) -> DistributedDataParallelConfig:
     )
 
 
-def _optimizer_config(config: RunConfig) -> OptimizerConfig:
-    return OptimizerConfig(
-        optimizer="adam",
-        lr=config.learning_rate,
-        min_lr=config.min_learning_rate,
-        weight_decay=config.weight_decay,
-        adam_beta1=config.beta1,
-        adam_beta2=config.beta2,
-        adam_eps=config.adam_epsilon,
-        clip_grad=config.clip_grad,
-        bf16=config.precision != "fp32",
-        params_dtype=torch.float32 if config.precision == "fp32" else torch.bfloat16,
-        use_distributed_optimizer=True,
-        overlap_param_gather=config.platform != "cpu" and config.data_parallel_size > 1,
-    )
-
-
-def _scheduler(config: RunConfig, optimizer: MegatronOptimizer) -> OptimizerParamScheduler:
+def _scheduler(config: RunConfig, optimizer: DeviceNormOptimizer) -> OptimizerParamScheduler:
     """Return the schedule; warm-up from LR/(W+1) gives step n (from 1) LR*n/(W+1), the rule of every framework here."""
     return OptimizerParamScheduler(
         optimizer,

@@ -64,17 +64,18 @@ SPEC_FAULTS = {
 def planted(fault: str) -> Iterator[None]:
     """Plant a fault of the training loop in train_mega."""
     from train import train_mega
+    from train.mega import optimizer
 
-    original_optimizer, original_loss = train_mega.get_megatron_optimizer, train_mega.loss_of
+    original_optimizer, original_loss = optimizer.get_megatron_optimizer, train_mega.loss_of
     if fault == "weight_decay_on_norms":
-        train_mega.get_megatron_optimizer = functools.partial(original_optimizer, config_overrides={})
+        optimizer.get_megatron_optimizer = functools.partial(original_optimizer, config_overrides={})
     if fault == "loss_divided_by_micro_batches":
         # without a copy of its own the reported loss is what megatron-core divides in place
         train_mega.loss_of = lambda losses, mask: (mean := losses.float().mean(), {"lm_loss": mean.detach()})
     try:
         yield
     finally:
-        train_mega.get_megatron_optimizer, train_mega.loss_of = original_optimizer, original_loss
+        optimizer.get_megatron_optimizer, train_mega.loss_of = original_optimizer, original_loss
 
 
 def train_mega(config: RunConfig, spec: ModelSpec, source: EqualWeights, dataset: object, fault: str) -> Samples:

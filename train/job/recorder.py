@@ -181,7 +181,7 @@ class StepRecorder:
             raise RuntimeError("end_step was called before start; call start before the first step")
         self.device.synchronize()
         seconds = time.perf_counter() - self._step_started
-        loss_value, norm = math.nan if loss is None else float(loss), float(grad_norm)
+        loss_value, norm = _numbers(loss, grad_norm)
         learning_rate, samples = float(learning_rate), self.samples
         step = len(samples.steps) + 1
         if step % MEMORY_EVERY_STEPS == 1:
@@ -237,6 +237,17 @@ class StepRecorder:
         memory_gb = self.samples.allocated_gb[-1]
         self._stream.write(format_step(self._title, step, self.total_steps, seconds, average, loss, memory_gb))
         self._stream.flush()
+
+
+def _numbers(loss: Any, grad_norm: Any) -> tuple[float, float]:
+    """Return both as numbers; two tensors of one device are read at once, because each reading waits for a copy."""
+    import torch
+
+    if not (type(loss) is type(grad_norm) is torch.Tensor and loss.device == grad_norm.device):
+        return math.nan if loss is None else float(loss), float(grad_norm)
+    together = torch.stack([tensor.detach().double().reshape(()) for tensor in (loss, grad_norm)])
+    first, second = together.tolist()
+    return first, second
 
 
 StepReader = Callable[[], tuple[Any, Any, float]]

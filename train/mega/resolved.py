@@ -15,6 +15,7 @@ from megatron.core.transformer.module import param_is_not_shared
 from torch.utils.data import DataLoader
 
 from train.common import trainer
+from train.common.adamw import FusedAdamW
 from train.mega.model import LLAMA3_ROPE, SdpaCoreAttention
 from utils.settings.config import RunConfig
 
@@ -132,7 +133,9 @@ def distributed_facts(model: DistributedDataParallel) -> dict[str, Any]:
 
 def state_precision(optimizer: MegatronOptimizer) -> str:
     """Return the precision of Adam's two moments; torch's Adam keeps them like the float32 weights that it updates."""
-    settings = optimizer.config
+    inner, settings = inner_optimizer(optimizer), optimizer.config
+    if isinstance(inner, FusedAdamW):
+        return _PRECISIONS[inner.state_dtype]
     if not settings.use_precision_aware_optimizer:
         return "fp32"
     return _PRECISIONS[max(settings.exp_avg_dtype, settings.exp_avg_sq_dtype, key=lambda dtype: dtype.itemsize)]

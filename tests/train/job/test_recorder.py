@@ -10,6 +10,7 @@ import sys
 import pytest
 import torch
 
+from tests.support.host_reads import NoHostRead
 from train.job import recorder as monitor
 from train.job.recorder import CpuDevice, NonFiniteError, StepRecorder, hf_callback, lightning_callback
 from utils.settings.config import ROOT
@@ -133,6 +134,21 @@ def test_loss_and_gradient_norm_are_read_once(clock):
     step(recorder, loss, grad_norm)
     assert (loss.readings, grad_norm.readings) == (1, 1)
     assert (recorder.samples.loss_values, recorder.samples.grad_norms) == ([6.0], [2.0])
+
+
+def test_two_tensors_are_read_by_one_copy(clock, monkeypatch):
+    copied = []
+    original = torch.Tensor.tolist
+    monkeypatch.setattr(torch.Tensor, "tolist", lambda tensor: copied.append(tensor.shape) or original(tensor))
+    recorder = make(clock)
+    recorder.start()
+    with NoHostRead():
+        step(recorder, torch.tensor(6.0), torch.tensor([2.0]))
+    assert copied == [(2,)]
+    step(recorder, None, torch.tensor(3.0))
+    assert recorder.samples.grad_norms == [2.0, 3.0]
+    assert recorder.samples.loss_values[0] == 6.0
+    assert math.isnan(recorder.samples.loss_values[1])
 
 
 def test_no_collective_is_called_at_a_boundary(clock, monkeypatch):
