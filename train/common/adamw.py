@@ -95,7 +95,7 @@ class FusedAdamW(torch.optim.Optimizer):
         tensors = [weight, state.get("remainder"), state["exp_avg"], state["exp_avg_sq"]]
         flat = [None if tensor is None else tensor.view(-1) for tensor in tensors] + [gradient.reshape(-1)]
         if weight.device.type == "cuda":
-            compiled_update()(*flat, *numbers)
+            compiled_update()(*map(rows, flat), *numbers)
             return
         for pieces in zip(*map(_pieces, flat), strict=False):
             update(*pieces, *numbers)
@@ -157,14 +157,11 @@ def update(
     root_correction2: torch.Tensor,
     epsilon: torch.Tensor,
 ) -> None:
-    """Update flat tensors of one length in place; the numbers are float32 tensors of no dimension.
+    """Update tensors of one shape in place; the numbers are float32 tensors of no dimension.
 
     Each operation is one float32 operation on a CPU. A compiled kernel may contract a product and a sum into one
     rounding, and then differs in the last bits.
     """
-    if weight.numel() % COLUMNS == 0:
-        weight, moment1, moment2, gradient = (t.view(-1, COLUMNS) for t in (weight, moment1, moment2, gradient))
-        remainder = None if remainder is None else remainder.view(-1, COLUMNS)
     gradient = gradient.float() * clip
     master = weight if remainder is None else join_master(weight, remainder)
     first, second = moment1.float(), moment2.float()
@@ -201,11 +198,20 @@ def join_master(weight: torch.Tensor, remainder: torch.Tensor) -> torch.Tensor:
 
 @functools.cache
 def compiled_update() -> Callable[..., None]:
-    """Return `update`, compiled for tensors of any length: one kernel, without temporaries.
+    """Return `update`, compiled into one kernel without temporaries, for tensors from `rows`.
 
-    For each set of dtypes there are at most three compilations: for COLUMNS elements, for multiples, for other lengths.
+    For each set of dtypes there are at most four compilations: for one row, for rows, for one element, for elements.
     """
-    return torch.compile(update, dynamic=True, fullgraph=True)
+    return torch.compile(update, fullgraph=True)
+
+
+def rows(tensor: torch.Tensor | None) -> torch.Tensor | None:
+    """Return a flat tensor as rows of COLUMNS if its length allows it; another length compiles nothing again."""
+    if tensor is None:
+        return None
+    shaped = tensor.view(-1, COLUMNS) if tensor.numel() % COLUMNS == 0 else tensor
+    torch._dynamo.maybe_mark_dynamic(shaped, 0)
+    return shaped
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:
