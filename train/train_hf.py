@@ -1,7 +1,7 @@
-"""Pretraining with transformers: its own model classes under its own Trainer, plain data parallelism by torchrun.
+"""Pretraining with transformers: its own model classes under its own Trainer, on several ranks sharded by its FSDP2.
 
-Samples, order, schedule, clipping and weight-decay set are those of train_mega. Reading order: `main` -> `train` ->
-`build` -> `run`.
+Samples, order, schedule, clipping, weight-decay set, optimizer and the precision of weights, gradients and states are
+those of train_mega. Reading order: `main` -> `train` -> `build` -> `run`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ from typing import Any
 
 import torch
 from torch.utils.data import Dataset
-from transformers import PreTrainedModel, Trainer, TrainingArguments
+from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
 from train.common import trainer
+from train.common.adamw import FusedAdamW
 from train.common.loading import loader_arguments, tie_workers
 from train.common.weights import EqualWeights, WeightSource, combined_digest
+from train.hf import gradients, sharding
 from train.hf import resolved as hf_resolved
 from train.hf.model import build_model
+from train.hf.recompute import set_recompute
 from train.job.job import Job
 from train.job.recorder import StepRecorder, hf_callback
 from train.job.report import JobReport
@@ -75,16 +78,25 @@ class WarmupCosine:
 
 
 class BenchmarkTrainer(Trainer):
-    """The Trainer, which keeps values for the recorder; the training itself is unchanged."""
+    """The Trainer with the suite's optimizer; it keeps values for the recorder and reads the device once a step."""
 
     timed: Callable[[Iterator[Any]], Iterator[Any]] = iter
     """Measures the wait for micro batches: `StepRecorder.timed`."""
+    when_built: Callable[[], None] | None = None
+    """Called when the Trainer has prepared model and optimizer, before the first step."""
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
         super().__init__(*args, **keywords)
+        self.float32_sums: gradients.Float32Sums | None = None
         self._losses: list[torch.Tensor] = []
         self._grad_norm: Any = None
         self._learning_rate = math.nan
+
+    def create_accelerator_and_postprocess(self) -> None:
+        """Create accelerate's Accelerator; CPU ranks are then treated as GPUs are."""
+        super().create_accelerator_and_postprocess()
+        sharding.place_cpu_ranks(self.accelerator, self.args)
+        self.is_fsdp_enabled = self.args.fsdp_plugin_args is not None
 
     def get_train_dataloader(self) -> Any:
         """Return the Trainer's own loader, whose workers die with this rank."""
@@ -98,34 +110,62 @@ class BenchmarkTrainer(Trainer):
 
     def training_step(self, *args: Any, **keywords: Any) -> torch.Tensor:
         """Keep the micro batch's share of the loss, which the Trainer has divided by the tokens of the step."""
+        if self.float32_sums is not None:
+            self.float32_sums.is_first = not self._losses
         loss = super().training_step(*args, **keywords)
         self._losses.append(loss.detach())
         return loss
 
-    def _clip_grad_norm(self, model: Any) -> Any:
+    def floating_point_ops(self, inputs: Any) -> int:
+        """Return 0: the Trainer's own count, which nobody reads, walks over all parameters at each micro batch."""
+        return 0
+
+    def _clip_grad_norm(self, model: Any) -> torch.Tensor:
+        """Compute the norm; the optimizer multiplies by the coefficient in its own pass over the gradients."""
         self._learning_rate = self.optimizer.param_groups[0]["lr"]
-        self._grad_norm = super()._clip_grad_norm(model)
+        self._grad_norm = gradients.total_norm(model.parameters())
+        inner_optimizer(self).clip_coefficient = gradients.clip_coefficient(self._grad_norm, self.args.max_grad_norm)
         return self._grad_norm
 
-    def read_step(self) -> tuple[Any, Any, float]:
-        """Return loss, gradient norm before clipping and learning rate of the step that has just ended."""
-        loss = torch.stack(self._losses).sum()
+    def read_step(self) -> tuple[float, float, float]:
+        """Return loss, gradient norm before clipping and learning rate of the step that has just ended.
+
+        Loss and norm are read from the device at once: the only read of a step.
+        """
+        loss, norm = torch.stack([torch.stack(self._losses).sum().float(), self._grad_norm]).tolist()
         self._losses.clear()
-        return loss, self._grad_norm, self._learning_rate
+        return loss, norm, self._learning_rate
+
+
+class BuiltCallback(TrainerCallback):
+    """Finishes what can only be done when the Trainer has prepared model and optimizer."""
+
+    def __init__(self, training: BenchmarkTrainer) -> None:
+        self._training = training
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
+        """Turn on the prefetch of sharded weights, then call `when_built`."""
+        if self._training.is_fsdp_enabled:
+            sharding.prefetch(self._training.model)
+        if self._training.when_built is not None:
+            self._training.when_built()
 
 
 def build(config: RunConfig, spec: ModelSpec, source: WeightSource | None, dataset: Any) -> BenchmarkTrainer:
     """Build model, optimizer, schedule and Trainer; weights from `source`, or transformers' own if None."""
     torch.manual_seed(config.seed)
-    model = build_model(spec, config.init_std)
-    if source is not None:
-        fill(model, source)
+    arguments = training_arguments(config)
+    sharding.set_policy(arguments, config)
     training = BenchmarkTrainer(
-        model=model,
-        args=training_arguments(config),
+        model=initial_model(config, spec, source),
+        args=arguments,
         train_dataset=LabelledSamples(dataset, config.training_samples),
+        optimizer_cls_and_kwargs=(FusedAdamW, optimizer_arguments(config)),
     )
     training.remove_callback(PrinterCallback)  # its closing summary would come between our own lines
+    training.add_callback(BuiltCallback(training))
+    if config.num_gpus == 1 and (config.precision, config.gradient_dtype) == ("bf16", "fp32"):
+        training.float32_sums = gradients.Float32Sums(training.model.parameters())
     optimizer = training.create_optimizer()
     rule = WarmupCosine(
         config.warmup_iterations, config.train_iterations, config.min_learning_rate / config.learning_rate
@@ -134,11 +174,50 @@ def build(config: RunConfig, spec: ModelSpec, source: WeightSource | None, datas
     return training
 
 
+def initial_model(config: RunConfig, spec: ModelSpec, source: WeightSource | None) -> PreTrainedModel:
+    """Return the model before the Trainer places or shards it; its weights are numbers of the precision asked for.
+
+    On one rank they also have its dtype. Several ranks shard float32 masters, which start at the same numbers.
+    """
+    dtype = sharding.DTYPES[config.precision]
+    held = dtype if config.num_gpus == 1 else torch.float32
+    model = build_model(spec, config.init_std, held, config.sequence_length)
+    set_recompute(model, config.recompute)
+    if source is not None:
+        fill(model, source)
+    if held is not dtype:
+        round_weights(model, dtype)
+    return model
+
+
+def inner_optimizer(training: Trainer) -> FusedAdamW:
+    """Return the optimizer inside accelerate's wrapper, which it has from the start of the training on."""
+    inner: FusedAdamW = getattr(training.optimizer, "optimizer", training.optimizer)
+    return inner
+
+
 @torch.no_grad()
 def fill(model: PreTrainedModel, source: WeightSource) -> None:
     """Fill every parameter from `source`, by name."""
     for name, parameter in model.named_parameters():
         parameter.copy_(source(name))
+
+
+@torch.no_grad()
+def round_weights(model: PreTrainedModel, dtype: torch.dtype) -> None:
+    """Round every weight to a number of `dtype`; the dtype of the weights stays."""
+    for parameter in model.parameters():
+        parameter.copy_(parameter.to(dtype))
+
+
+def optimizer_arguments(config: RunConfig) -> dict[str, Any]:
+    """Return the arguments of FusedAdamW; the Trainer gives it the groups with and without weight decay."""
+    return {
+        "lr": config.learning_rate,
+        "betas": (config.beta1, config.beta2),
+        "eps": config.adam_epsilon,
+        "state_dtype": sharding.DTYPES[config.optimizer_state],
+    }
 
 
 def training_arguments(config: RunConfig) -> TrainingArguments:
@@ -152,7 +231,6 @@ def training_arguments(config: RunConfig) -> TrainingArguments:
         output_dir=str(config.output_dir / "logs" / "hf_trainer"),
         use_cpu=config.platform == "cpu",
         ddp_backend="gloo" if config.platform == "cpu" else "nccl",
-        ddp_find_unused_parameters=False,  # all are used; a search for others would slow this framework
         max_steps=config.train_iterations,
         per_device_train_batch_size=config.micro_batch_size,
         gradient_accumulation_steps=config.gradient_accumulation,
@@ -162,8 +240,9 @@ def training_arguments(config: RunConfig) -> TrainingArguments:
         adam_beta2=config.beta2,
         adam_epsilon=config.adam_epsilon,
         max_grad_norm=config.clip_grad,
-        optim="adamw_torch_fused",
-        bf16=config.precision == "bf16",
+        # on one rank the weights themselves are bf16, and autocast would only cost casts
+        bf16=config.precision == "bf16" and config.num_gpus > 1,
+        **sharding.fsdp_settings(config),
         seed=config.seed,
         train_sampling_strategy="sequential",
         remove_unused_columns=False,
@@ -191,14 +270,18 @@ def train(job: Job, report: JobReport, prefix: Path, manifest: dict[str, Any]) -
     source = EqualWeights(job.spec, config.seed, config.init_std) if config.init == "equal" else None
     dataset = build_train_dataset(config, prefix, manifest)
     training = build(config, job.spec, source, dataset)
-    report.resolved = hf_resolved.read(training)
-    report.resolved["init"] = "native" if source is None else "equal"
     digest = None if source is None else combined_digest(source.digests)
     report.fingerprint = trainer.fingerprint(job, prefix, manifest, dataset, digest)
-    report.check_resolved()
-    trainer.check_model(job.spec, report.resolved)
     report.recorder = trainer.recorder(job, is_reporter())
-    trainer.print_start(job, report)
+
+    def check() -> None:
+        report.resolved = hf_resolved.read(training)
+        report.resolved["init"] = "native" if source is None else "equal"
+        report.check_resolved()
+        trainer.check_model(job.spec, report.resolved)
+        trainer.print_start(job, report)
+
+    training.when_built = check  # several ranks shard the model when the training starts
     run(training, report.recorder)
     trainer.print_end(job, report)
 

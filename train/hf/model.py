@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+import torch
 import transformers
-from transformers import PretrainedConfig, PreTrainedModel
+from transformers import AttentionInterface, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from utils.models import MODELS, ModelSpec
 
+CAUSAL_SDPA = "sdpa_causal"
+"""transformers' own call of torch's attention, under a name for which transformers makes no mask.
 
-def build_model(spec: ModelSpec, init_std: float = 0.02) -> PreTrainedModel:
-    """Return the untrained model with torch's scaled-dot-product attention, in torch's default dtype (float32)."""
-    model: PreTrainedModel = _class_of(spec, "ForCausalLM")(build_config(spec, init_std))
+For `sdpa` transformers looks for packed documents in each micro batch, which reads a number of the device on the host,
+to find that no mask is needed. Samples here are never packed that way, and the call is causal without a mask.
+"""
+AttentionInterface.register(CAUSAL_SDPA, sdpa_attention_forward)
+
+
+def build_model(
+    spec: ModelSpec,
+    init_std: float = 0.02,
+    dtype: torch.dtype = torch.float32,
+    sequence_length: int | None = None,
+) -> PreTrainedModel:
+    """Return the untrained model with torch's scaled-dot-product attention.
+
+    A model with a sliding window gets a mask unless no sequence is longer than its window (`sequence_length`; None
+    means any length). Rotary frequencies stay float32 in every `dtype`.
+    """
+    config = build_config(spec, init_std)
+    if spec.sliding_window is None or (sequence_length is not None and sequence_length <= spec.sliding_window):
+        config._attn_implementation = CAUSAL_SDPA
+    model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=dtype)
     return model
 
 
@@ -22,7 +42,7 @@ def build_config(spec: ModelSpec, init_std: float = 0.02) -> PretrainedConfig:
     transformers 5 wants rope's base inside `rope_parameters`. A `sliding_window` of W lets a token see W tokens with
     itself, as in `ModelSpec.sliding_window`; a class that has this field uses a window unless it is set to None.
     """
-    config_class = _class_of(spec, "Config")
+    config_class = getattr(transformers, MODELS[spec.name].transformers + "Config")
     settings = {
         "vocab_size": spec.vocab_size,
         "hidden_size": spec.hidden_size,
@@ -43,10 +63,6 @@ def build_config(spec: ModelSpec, init_std: float = 0.02) -> PretrainedConfig:
         settings["sliding_window"] = spec.sliding_window
     config: PretrainedConfig = config_class(**settings)
     return config
-
-
-def _class_of(spec: ModelSpec, ending: str) -> Any:
-    return getattr(transformers, MODELS[spec.name].transformers + ending)
 
 
 def _rope_parameters(spec: ModelSpec) -> dict[str, object]:

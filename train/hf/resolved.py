@@ -1,19 +1,28 @@
-"""`resolved_config` of the transformers Trainer, read back from its model, optimizer and arguments."""
+"""`resolved_config` of the transformers Trainer, read back from its model, optimizer and arguments.
+
+On several ranks read it when the Trainer has sharded the model, on all of them: parameters are counted over ranks.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+from torch.distributed.fsdp import FSDPModule
 from transformers import PreTrainedModel, Trainer
 
 from train.common import trainer
+from train.hf import sharding
+from train.hf.model import CAUSAL_SDPA
+from train.hf.recompute import read_recompute
 from utils.models import RopeScaling
 
+_PRECISIONS = {torch.float32: "fp32", torch.bfloat16: "bf16"}
 
-def read(training: Trainer) -> dict[str, Any]:
+
+def read(training: Any) -> dict[str, Any]:
     """Return the `resolved_config` section of a built Trainer; the caller adds `init`."""
-    resolved = _batch(training) | _model(training) | _optimizer(training)
+    resolved = _batch(training) | _model(training) | _optimizer(training) | _communication(training)
     return resolved | {"reasons": trainer.absent(resolved)}
 
 
@@ -43,9 +52,10 @@ def _model(training: Trainer) -> dict[str, Any]:
     attention = layer.self_attn
     head_dim = attention.head_dim
     rope = settings.rope_parameters
+    computes_in = _dtypes(training)[0]
     return {
-        "precision": "bf16" if training.args.bf16 else "fp32",
-        "parameter_dtype": str(next(model.parameters()).dtype).removeprefix("torch."),
+        "precision": _PRECISIONS[computes_in],
+        "parameter_dtype": _name(computes_in),
         "parameter_count": sum(parameter.numel() for parameter in model.parameters()),
         "vocab_size": model.lm_head.weight.shape[0],
         "num_layers": len(model.model.layers),
@@ -60,10 +70,10 @@ def _model(training: Trainer) -> dict[str, Any]:
         # the model's forward builds the mask from its configuration, not from the attention layer
         "sliding_window": getattr(model.model.config, "sliding_window", None),
         **({"tie_word_embeddings": True} if model.lm_head.weight is model.model.embed_tokens.weight else {}),
-        "attention_backend": f"torch_{settings._attn_implementation}",
-        "layer_implementation": type(model).__name__,
+        "attention_backend": _attention_backend(settings, model.device),
+        "layer_implementation": _class_name(model),
         "init_std": settings.initializer_range,
-        "recompute": "none",
+        "recompute": read_recompute(model),
         "fused_ops": {},
     }
 
@@ -79,15 +89,35 @@ def _rope_scaling(model: PreTrainedModel, rope: dict[str, Any]) -> dict[str, flo
     ).__dict__
 
 
+def _class_name(model: PreTrainedModel) -> str:
+    """Return the name of transformers' class; FSDP2 gives a sharded model a class of its own, derived from it."""
+    return next(kind.__name__ for kind in type(model).__mro__ if not issubclass(kind, FSDPModule))
+
+
+def _attention_backend(settings: Any, device: torch.device) -> str:
+    """Return the attention; on a GPU with those kernels of torch's attention that may run, in torch's names."""
+    name = settings._attn_implementation
+    name = "torch_sdpa" if name == CAUSAL_SDPA else f"torch_{name}"
+    if device.type != "cuda":
+        return name
+    backends = torch.backends.cuda
+    allowed = {
+        "flash": backends.flash_sdp_enabled(),
+        "cudnn": backends.cudnn_sdp_enabled(),
+        "efficient": backends.mem_efficient_sdp_enabled(),
+        "math": backends.math_sdp_enabled(),
+    }
+    return f"{name}:{','.join(kernel for kernel, is_allowed in allowed.items() if is_allowed)}"
+
+
 def _optimizer(training: Trainer) -> dict[str, Any]:
-    optimizer = training.optimizer
+    optimizer = getattr(training.optimizer, "optimizer", training.optimizer)  # accelerate wraps it
     decayed, not_decayed = optimizer.param_groups
     rule = training.lr_scheduler.lr_lambdas[0]
     peak = training.lr_scheduler.base_lrs[0]
-    fused = "(fused)" if decayed.get("fused") else ""
     return {
-        "optimizer": f"{type(optimizer).__module__}.{type(optimizer).__name__}{fused}",
-        "distributed_optimizer": False,
+        "optimizer": f"{type(optimizer).__module__}.{type(optimizer).__name__}",
+        "optimizer_state": _PRECISIONS[optimizer.state_dtype],
         "lr": peak,
         "min_lr": peak * rule.floor,
         "warmup_iters": rule.warmup_iterations,
@@ -99,9 +129,31 @@ def _optimizer(training: Trainer) -> dict[str, Any]:
         "parameters_without_weight_decay": sum(p.numel() for p in not_decayed["params"])
         if not_decayed["weight_decay"] == 0
         else 0,
-        "optimizer_state": "fp32",
-        "gradient_dtype": "fp32",
-        "gradient_reduce_dtype": str(torch.float32).removeprefix("torch."),
-        "overlap_grad_reduce": training.args.world_size > 1,
-        "overlap_param_gather": False,
     }
+
+
+def _communication(training: Trainer) -> dict[str, Any]:
+    reduces_in = _dtypes(training)[1]
+    is_sharded = sharding.policy_of(training.model) is not None
+    # gloo's collectives on a CPU wait until they are done
+    can_overlap = is_sharded and training.model.device.type == "cuda"
+    return {
+        "distributed_optimizer": is_sharded,
+        "gradient_dtype": _PRECISIONS[reduces_in],
+        "gradient_reduce_dtype": _name(reduces_in),
+        "overlap_grad_reduce": can_overlap,
+        "overlap_param_gather": can_overlap and sharding.gathers_ahead(training.model),
+    }
+
+
+def _dtypes(training: Trainer) -> tuple[torch.dtype, torch.dtype]:
+    """Return the dtype in which layers compute, and that in which gradients are accumulated and reduced."""
+    policy, held = sharding.policy_of(training.model), next(training.model.parameters()).dtype
+    if policy is not None:
+        computes_in = policy.param_dtype or held
+        return computes_in, policy.reduce_dtype or computes_in
+    return held, held if training.float32_sums is None else torch.float32
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
