@@ -1,8 +1,8 @@
 """Trains two micro batches of a tiny real GPTModel and compares its gradients with transformers in float64.
 
-Run by tests/train/mega/test_layers.py: `python -m tests.workers.layers_worker CASE [CASE ...]`, alone or under torchrun.
-A case is `model SETTING=VALUE ... flag ...`, where a flag is a fusion of megatron-core's configuration that a GPU has
-on. Prints, by case, losses, kept bytes, what resolved_config says, and the largest relative error of a gradient.
+Run by tests/train/mega/test_layers.py: `python -m tests.workers.layers_worker CASE ...`, alone or under torchrun.
+A case is `model SETTING=VALUE ... flag ...`; a flag is a fusion of megatron-core's configuration, on where there is a
+GPU. Prints, by case, losses, kept bytes, what resolved_config says, and the largest relative error of a gradient.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ def built(config: RunConfig, spec: ModelSpec, source: RandomWeights, flags: list
     settings = train_mega.get_model_config(model)
     module = model if config.precision == "fp32" else train_mega.Float16Module(settings, model)
     overlap = torch.distributed.get_world_size() > 1
-    ddp = train_mega.DistributedDataParallelConfig(grad_reduce_in_fp32=True, overlap_grad_reduce=overlap)
+    ddp = train_mega.DistributedDataParallelConfig(
+        grad_reduce_in_fp32=config.gradient_dtype == "fp32", overlap_grad_reduce=overlap
+    )
     return train_mega.DistributedDataParallel(settings, ddp, module)
 
 
@@ -142,7 +144,9 @@ def run(case: str) -> dict[str, Any]:
     torch.distributed.all_gather_object(everyone, batches)
     wanted = reference(spec, source, config, [batch for one in everyone for batch in one])
     wanted = {name: gradient / ranks for name, gradient in wanted.items()}
-    gradients = b"".join(parameter.main_grad.numpy().tobytes() for parameter in resolved.gpt_of(ddp).parameters())
+    gradients = b"".join(
+        parameter.main_grad.float().numpy().tobytes() for parameter in resolved.gpt_of(ddp).parameters()
+    )
     errors = relative_errors(ddp, spec, wanted)
     return {
         "losses": losses,

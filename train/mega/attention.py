@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import inspect
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
-from megatron.core.transformer.transformer_config import TransformerConfig
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from utils.errors import ConfigError
+
+if TYPE_CHECKING:
+    from megatron.core.transformer.transformer_config import TransformerConfig
 
 try:
     from torch.nn.attention.varlen import varlen_attn
