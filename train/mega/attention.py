@@ -11,7 +11,7 @@ shape that no fused kernel takes is an error. On a CPU torch chooses by itself.
 from __future__ import annotations
 
 import inspect
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,10 +23,9 @@ from utils.errors import ConfigError
 if TYPE_CHECKING:
     from megatron.core.transformer.transformer_config import TransformerConfig
 
-try:
+varlen_attn: Any = None
+with suppress(ImportError):  # NeMo's environments have an older torch
     from torch.nn.attention.varlen import varlen_attn
-except ImportError:  # NeMo's environments have an older torch
-    varlen_attn = None
 
 NAMES = {
     SDPBackend.CUDNN_ATTENTION: "cudnn",
