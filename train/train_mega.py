@@ -15,7 +15,12 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-if not torch.cuda.is_available():  # before the import of megatron-core, which reads the device
+if torch.cuda.is_available():  # before the import of megatron-core, which takes at that time what it finds
+    from train.mega import engine, weight_gradient
+
+    engine.hide_if_unusable()
+    weight_gradient.install()
+else:
     from train.mega.cpu import redirect
 
     redirect()

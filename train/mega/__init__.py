@@ -1,4 +1,4 @@
-"""Megatron-core: the model of a spec, its weights, the redirection to the CPU, and the resolved configuration.
+"""Megatron-core: a spec's model, its layers and fused operations, its weights, the redirection to the CPU, read-back.
 
 Imports `train.common` and `utils`. Begin with `model.py`.
 """

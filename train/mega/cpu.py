@@ -19,6 +19,8 @@ _CUDA_ON_CPU: dict[str, Callable[..., Any]] = {
     "get_rng_state": lambda device="cuda": torch.get_rng_state(),
     "set_rng_state": lambda new_state, device="cuda": torch.set_rng_state(new_state),
     "manual_seed": lambda seed: torch.manual_seed(seed),
+    # work that waits until CUDA starts: only the random state, which full recomputation also sets on the CPU
+    "_lazy_call": lambda callable, **_: None,
 }
 _active: list[TorchFunctionMode] = []
 
@@ -43,7 +45,8 @@ def redirect() -> None:
         return
     for name, stand_in in _CUDA_ON_CPU.items():
         setattr(torch.cuda, name, stand_in)
-    setattr(torch.Tensor, "cuda", lambda self, *_, **__: self)  # noqa: B010 - mypy refuses the plain assignment
+    setattr(torch.cuda.random, "get_rng_state", _CUDA_ON_CPU["get_rng_state"])  # noqa: B010 - mypy refuses the plain assignment
+    setattr(torch.Tensor, "cuda", lambda self, *_, **__: self)  # noqa: B010
     setattr(torch.Tensor, "type", _type_as_on_cuda(torch.Tensor.type))  # noqa: B010
     mode = _CudaMeansCpu()
     mode.__enter__()

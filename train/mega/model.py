@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import metadata
 from typing import Any
 
 import torch
@@ -15,68 +14,25 @@ from megatron.core.models.gpt.gpt_layer_specs import (
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
 from megatron.core.transformer.transformer_config import TransformerConfig
-from packaging.requirements import Requirement
 
+from train.mega import engine, recompute, rope, weight_gradient
+from train.mega.attention import SdpaCoreAttention
+from train.mega.cross_entropy import in_place_cross_entropy
+from train.mega.rope import LLAMA3_ROPE
 from utils.errors import ConfigError
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
-LLAMA3_ROPE = (1.0, 4.0, 8192)
-"""Constants of its `rope_scaling`: frequency factors and original length. Only the factor is an argument."""
 
+class OneCopyOfLogits(GPTModel):
+    """megatron-core's model whose fused loss is that of train/mega/cross_entropy.py."""
 
-class SdpaCoreAttention(torch.nn.Module):
-    """Core attention by torch's scaled_dot_product_attention: causal, grouped queries, sliding window.
-
-    Inputs and output have megatron-core's layout: query [sequence, batch, heads, head_dim], key and value with the
-    groups of this rank in place of heads; output [sequence, batch, heads * head_dim].
-    """
-
-    def __init__(self, config: TransformerConfig, softmax_scale: float | None = None, **_: Any) -> None:
-        super().__init__()
-        if config.context_parallel_size != 1:
-            raise ConfigError("CP: this attention sees only its own part of a sequence; context parallelism needs TE")
-        self.softmax_scale = softmax_scale
-        self.window_size = config.window_size
-
-    def forward(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
-        """Return the attended values; megatron-core's mask argument is ignored, the mask is causal by construction."""
-        length, batch = query.shape[:2]
-        mask = self._window_mask(length, query.device)
-        attended = F.scaled_dot_product_attention(
-            query.permute(1, 2, 0, 3),
-            key.permute(1, 2, 0, 3),
-            value.permute(1, 2, 0, 3),
-            attn_mask=mask,
-            is_causal=mask is None,
-            enable_gqa=query.shape[2] != key.shape[2],
-            scale=self.softmax_scale,
-        )
-        return attended.permute(2, 0, 1, 3).reshape(length, batch, -1)
-
-    def _window_mask(self, length: int, device: torch.device) -> torch.Tensor | None:
-        """True where row may see column: `window_size[0]` earlier tokens and itself; None for plain causal."""
-        if self.window_size is None or self.window_size[0] + 1 >= length:
-            return None
-        row = torch.arange(length, device=device)[:, None]
-        column = torch.arange(length, device=device)[None, :]
-        return (column <= row) & (column >= row - self.window_size[0])
-
-
-def transformer_engine_version() -> str | None:
-    """Return the version of the installed TransformerEngine if this megatron-core supports it, else None.
-
-    The range is read from megatron-core's own package metadata (its `dev` extra).
-    """
-    try:
-        installed = metadata.version("transformer-engine")
-    except metadata.PackageNotFoundError:
-        return None
-    for text in metadata.requires("megatron-core") or []:
-        requirement = Requirement(text)
-        if requirement.name == "transformer-engine":
-            return installed if requirement.specifier.contains(installed, prereleases=True) else None
-    return None
+    def compute_language_model_loss(self, labels: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+        """Return the loss of each token [batch, sequence] from labels of that shape; logits have the sequence first."""
+        if not self.config.cross_entropy_loss_fusion:
+            return super().compute_language_model_loss(labels, logits)
+        losses = in_place_cross_entropy(logits, labels.transpose(0, 1).contiguous(), self.pg_collection.tp)
+        return losses.transpose(0, 1).contiguous()
 
 
 def initialize_parallel(config: RunConfig) -> None:
@@ -97,17 +53,21 @@ def build_model(config: RunConfig, spec: ModelSpec) -> GPTModel:
     """Return this rank's part of the model, on its device, in the precision of the configuration.
 
     megatron-core draws the weights; with INIT=equal train/mega/weights.py replaces them. Raises ConfigError for
-    settings that need TransformerEngine where it is missing.
+    settings that need TransformerEngine's layers where the layers are torch's.
     """
-    has_engine = transformer_engine_version() is not None
-    if config.context_parallel_size > 1 and not has_engine:
-        raise ConfigError("CP: context parallelism needs a TransformerEngine that this megatron-core accepts; use CP=1")
-    if config.precision == "fp8" and not has_engine:
-        raise ConfigError("PRECISION=fp8: needs a TransformerEngine that this megatron-core accepts; use bf16")
-    settings = transformer_config(config, spec, fused=has_engine)
-    model = GPTModel(
+    with_engine = engine.is_chosen(config.layers, has_gpu=config.platform != "cpu")
+    if not with_engine and (config.context_parallel_size > 1 or config.precision == "fp8"):
+        setting = "PRECISION=fp8" if config.precision == "fp8" else "CP"
+        raise ConfigError(
+            f"{setting}: needs the layers of TransformerEngine; {engine.reason_against() or 'LAYERS=local'}"
+        )
+    if config.platform != "cpu" and not with_engine:
+        rope.install()
+    settings = transformer_config(config, spec, with_engine=with_engine)
+    has_recipes = config.recompute == "selective" and not with_engine
+    model = OneCopyOfLogits(
         settings,
-        _layer_spec(has_engine),
+        _layer_spec(with_engine, has_recipes),
         vocab_size=spec.vocab_size,
         max_sequence_length=config.sequence_length,
         pre_process=parallel_state.is_pipeline_first_stage(),
@@ -118,14 +78,15 @@ def build_model(config: RunConfig, spec: ModelSpec) -> GPTModel:
         rope_scaling_factor=_rope_factor(spec),
         share_embeddings_and_output_weights=spec.tie_word_embeddings,
     )
+    if has_recipes:
+        recompute.connect(model)
     return model if config.platform == "cpu" else model.cuda()
 
 
-def transformer_config(config: RunConfig, spec: ModelSpec, *, fused: bool) -> TransformerConfig:
-    """Return megatron-core's configuration of the spec.
+def transformer_config(config: RunConfig, spec: ModelSpec, *, with_engine: bool) -> TransformerConfig:
+    """Return megatron-core's configuration of the spec, for TransformerEngine's layers or torch's.
 
-    `fused` switches on the operations that only TransformerEngine fuses. Those that torch.compile fuses are on with a
-    GPU of either vendor and off on a CPU, where they need a C++ compiler.
+    What one kernel can do is on with a GPU of either vendor. On a CPU the same is composed of torch's operations.
     """
     has_gpu = config.platform != "cpu"
     dtype = torch.float32 if config.precision == "fp32" else torch.bfloat16
@@ -159,22 +120,25 @@ def transformer_config(config: RunConfig, spec: ModelSpec, *, fused: bool) -> Tr
         fp8="hybrid" if config.precision == "fp8" else None,
         fp8_amax_history_len=1024,
         fp8_amax_compute_algo="max",
-        apply_rope_fusion=fused,
-        persist_layer_norm=fused,
+        apply_rope_fusion=has_gpu,
+        persist_layer_norm=with_engine,  # of torch's norm there is one kernel, which has no such choice
         bias_activation_fusion=has_gpu,
         bias_dropout_fusion=has_gpu,
-        cross_entropy_loss_fusion=has_gpu and config.precision != "fp32",  # its gradient is bf16 whatever the input
+        cross_entropy_loss_fusion=has_gpu and config.precision != "fp32",  # megatron-core's own needs bf16
         masked_softmax_fusion=False,  # no core attention of ours has a softmax of its own
-        gradient_accumulation_fusion=False,  # needs an Apex or TransformerEngine extension
+        gradient_accumulation_fusion=has_gpu and weight_gradient.is_exact("cuda"),
         attention_softmax_in_fp32=True,
+        **recompute.settings(config.recompute, with_engine),
     )
 
 
-def _layer_spec(has_engine: bool) -> Any:
-    if has_engine:
+def _layer_spec(with_engine: bool, has_recipes: bool) -> Any:
+    if with_engine:
         return get_gpt_layer_with_transformer_engine_spec()
     layer = get_gpt_layer_local_spec(normalization="RMSNorm")
     layer.submodules.self_attention.submodules.core_attention = SdpaCoreAttention
+    if has_recipes:
+        recompute.use_recipes(layer)
     return layer
 
 

@@ -16,7 +16,8 @@ from torch.utils.data import DataLoader
 
 from train.common import trainer
 from train.common.adamw import FusedAdamW
-from train.mega.model import LLAMA3_ROPE, SdpaCoreAttention
+from train.mega.attention import SdpaCoreAttention
+from train.mega.rope import LLAMA3_ROPE
 from utils.settings.config import RunConfig
 
 FUSED_OPS = (
@@ -91,7 +92,7 @@ def model_facts(model: DistributedDataParallel) -> dict[str, Any]:
         "rope_scaling": _rope_scaling(gpt),
         "sliding_window": None if window is None else window[0] + 1,
         **({"tie_word_embeddings": True} if gpt.share_embeddings_and_output_weights else {}),
-        "attention_backend": "torch_sdpa" if is_local else f"transformer_engine:{settings.attention_backend.name}",
+        "attention_backend": _attention_backend(gpt) if is_local else _engine_attention(settings),
         "layer_implementation": "megatron_core_local" if is_local else "transformer_engine",
         "init_std": settings.init_method_std,
         "recompute": settings.recompute_granularity or "none",
@@ -176,6 +177,24 @@ def _count_once(parameters: Iterable[torch.Tensor]) -> int:
     total = torch.tensor(count, dtype=torch.int64, device="cuda")
     torch.distributed.all_reduce(total, group=parallel_state.get_model_parallel_group())
     return int(total)
+
+
+def _attention_backend(gpt: GPTModel) -> str:
+    """Return the kernel of the local attention for one sequence of the training, asked of torch with such tensors."""
+    attention, weight = gpt.decoder.layers[0].self_attention, next(gpt.parameters())
+    heads, groups = attention.num_attention_heads_per_partition, attention.num_query_groups_per_partition
+    head_dim = attention.hidden_size_per_attention_head
+
+    def like(count: int) -> torch.Tensor:
+        return torch.empty(
+            gpt.max_sequence_length, 1, count, head_dim, dtype=weight.dtype, device=weight.device, requires_grad=True
+        )
+
+    return attention.core_attention.backend(like(heads), like(groups))
+
+
+def _engine_attention(settings: Any) -> str:
+    return f"transformer_engine:{settings.attention_backend.name}"
 
 
 def _norm_epsilon(layer: Any) -> float:

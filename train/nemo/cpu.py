@@ -3,7 +3,7 @@
 Only the device is replaced: recipe, Lightning loop, Megatron strategy, optimizer and schedule are NeMo's own. Beside
 the calls that train/mega/cpu.py redirects, nemo_toolkit 2.3 with megatron-core 0.12 marks ranges for a profiler, moves
 modules to the device, and takes its layers from TransformerEngine, which needs CUDA. The layers here are those of
-megatron-core with the core attention of train/mega/model.py, the same as those of `mega` on a CPU.
+megatron-core with the core attention of train/mega/attention.py, the same as those of `mega` on a CPU.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def layer_spec(_: Any) -> Any:
     """Return megatron-core's own layer with our core attention, as `transformer_layer_spec` of a recipe's model."""
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 
-    from train.mega.model import SdpaCoreAttention
+    from train.mega.attention import SdpaCoreAttention
 
     layer = get_gpt_layer_local_spec(normalization="RMSNorm")
     layer.submodules.self_attention.submodules.core_attention = SdpaCoreAttention

@@ -53,6 +53,9 @@ ENVIRONMENT: tuple[MapRow, ...] = (
     # with attention_backend auto megatron-core refuses values of its own here
     _unset("NVTE_FLASH_ATTN"),
     _unset("NVTE_FUSED_ATTN"),
-    _unset("PYTORCH_CUDA_ALLOC_CONF"),
+    # Segments that grow do not fragment. Every release of torch reads this name; PYTORCH_ALLOC_CONF, which a user may
+    # have set, takes precedence in torch itself. Not on AMD: before ROCm 10 such segments leak file descriptors until
+    # allocation fails (pytorch/pytorch#192814), and can hang (#192259); torch 2.10 and older ignore the setting there.
+    _every("PYTORCH_CUDA_ALLOC_CONF", _on("nvd", "expandable_segments:True")),
     _unset("PYTORCH_HIP_ALLOC_CONF"),
 )

@@ -23,8 +23,20 @@ def _where_engine_is(config: RunConfig, spec: ModelSpec) -> bool | str:
 
 
 _OF_ENGINE = Fixed(
-    _where_engine_is, "megatron-core has it with TransformerEngine only; which it was stands in the result"
+    _where_engine_is, "megatron-core has it with TransformerEngine only; the result records which layers ran"
 )
+
+
+def _granularity(kind: str) -> str | None:
+    return None if kind == "none" else kind
+
+
+def _method(kind: str) -> str | None:
+    return "uniform" if kind == "full" else None
+
+
+def _layers_at_once(kind: str) -> int | None:
+    return 1 if kind == "full" else None
 
 
 def is_fp8(config: RunConfig, spec: ModelSpec) -> bool:
@@ -121,11 +133,25 @@ _PARALLEL = (
     ),
     MapRow(
         "recompute",
-        always(None),
-        override("TransformerConfig.recompute_granularity"),
-        override(("TrainingArguments.gradient_checkpointing", lambda kind: kind is not None)),
-        override("model.config.recompute_granularity"),
-        override("recompute_granularity", ("recompute_activations", lambda kind: kind is not None)),
+        asked("recompute"),
+        override(
+            ("TransformerConfig.recompute_granularity", _granularity),
+            ("TransformerConfig.recompute_method", _method),
+            ("TransformerConfig.recompute_num_layers", _layers_at_once),
+        ),
+        override(("TrainingArguments.gradient_checkpointing", lambda kind: kind == "full")),
+        override(
+            ("model.config.recompute_granularity", _granularity),
+            ("model.config.recompute_method", _method),
+            ("model.config.recompute_num_layers", _layers_at_once),
+        ),
+        override(
+            ("recompute_granularity", _granularity),
+            ("recompute_method", _method),
+            ("recompute_num_layers", _layers_at_once),
+            ("recompute_activations", lambda kind: kind == "selective"),
+        ),
+        "recompute",
     ),
 )
 
@@ -134,14 +160,15 @@ _FUSIONS = (
     _fused("bias_dropout_fusion"),
     _fused("masked_softmax_fusion", always(False)),
     _fused("persist_layer_norm", mega=_OF_ENGINE, prim=override(("no_persist_layer_norm", lambda on: not on))),
-    _fused("apply_rope_fusion", mega=_OF_ENGINE),
-    # its gradient is bf16 whatever the input
+    # of local layers the kernels of train/mega/rope.py
+    _fused("apply_rope_fusion"),
+    # megatron-core's own gives a bf16 gradient whatever the input; of mega it is train/mega/cross_entropy.py
     _fused("cross_entropy_loss_fusion", lambda config, spec: config.platform != "cpu" and config.precision != "fp32"),
     field(
         "cross entropy fusion by", always("native"), MODEL, "cross_entropy_fusion_impl", hf=Fixed("native", "not fused")
     ),
-    # an extension of Apex or TransformerEngine; the configurations that AMD ships leave it off
-    _fused("gradient_accumulation_fusion", always(False)),
+    # Apex's extension, of mega train/mega/weight_gradient.py where it is missing; AMD's configurations have it off
+    _fused("gradient_accumulation_fusion", prim=override(("gradient_accumulation_fusion", lambda on: False))),
     MapRow(
         "attention backend",
         always("auto"),

@@ -49,6 +49,7 @@ RESOLVED_NAMES = {
     "cp": "CP",
     "dp": "DP",
     "precision": "precision",
+    "recompute": "recompute",
     "fused_ops.bias_activation_fusion": "bias activation fusion",
     "fused_ops.bias_dropout_fusion": "bias dropout fusion",
     "fused_ops.masked_softmax_fusion": "masked softmax fusion",

@@ -75,7 +75,7 @@ def test_what_only_llama_has_is_set_only_for_llama():
 
 def test_nemo_has_nothing_that_differs_from_what_was_asked_and_mega_what_needs_transformer_engine():
     assert differences("nemo", *made()) == {}
-    assert set(differences("mega", *made())) == {"persist layer norm", "apply rope fusion"}
+    assert set(differences("mega", *made())) == {"persist layer norm"}
 
 
 def test_what_primus_does_of_its_own_is_named_with_its_reason():
@@ -110,6 +110,24 @@ def test_both_vendors_get_the_same_variables_in_every_framework_of_theirs():
     assert "CUDA_DEVICE_MAX_CONNECTIONS" not in environment("mega", *made("nvd"))
     assert environment("mega", *made("nvd", "TP=2"))["CUDA_DEVICE_MAX_CONNECTIONS"] == "1"
     assert all(environment(name, *made("cpu")) == {} for name in FRAMEWORKS)
+
+
+def test_recomputation_is_set_by_the_names_that_megatron_has():
+    full, selective = (made("nvd", f"RECOMPUTE={kind}") for kind in ("full", "selective"))
+    for framework, place in (("mega", "TransformerConfig."), ("nemo", "model.config."), ("prim", "")):
+        said = overrides(framework, *full)
+        names = ("recompute_granularity", "recompute_method", "recompute_num_layers")
+        assert [said[place + name] for name in names] == ["full", "uniform", 1]
+        said = overrides(framework, *selective)
+        assert [said[place + name] for name in names] == ["selective", None, None]
+        assert overrides(framework, *made())[place + "recompute_granularity"] is None
+    # Megatron's switch for selective recomputation would replace `full`
+    assert [overrides("prim", *which)["recompute_activations"] for which in (full, selective)] == [False, True]
+
+
+def test_the_allocators_segments_grow_on_nvidia_unless_a_person_chose():
+    assert environment("mega", *made("nvd"))["PYTORCH_CUDA_ALLOC_CONF"] == "expandable_segments:True"
+    assert not [name for name in environment("mega", *made("amd")) if name.endswith("ALLOC_CONF")]
 
 
 def test_every_row_has_a_name_of_its_own_and_every_fixed_entry_a_reason():
