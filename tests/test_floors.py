@@ -23,7 +23,7 @@ FLOORS_OF_PACKAGES = {
     ),
     "data": ({"reading", "engines"}, {"hub"}, {"language", "cleaning", "checking", "encoding"}),
     "train": (
-        {"machine", "job", "settings_map"},
+        {"machine", "job", "settings_map", "rehearsal"},
         {"common", "runner"},
         {"mega", "hf", "prim", "cluster", "preflight"},
         {"nemo"},

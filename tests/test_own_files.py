@@ -72,6 +72,13 @@ WRITERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("--platform", "cpu", "--seconds", "0.1", "OUTPUT_DIR={out}"),
         (probe_file.name("cpu", platform.node()),),
     ),
+    "train.rehearse": (
+        (
+            *("--platform", "cpu", "--gpus", "1", "--framework", "mega", "--model", "llama"),
+            *("--output", "{out}/new.json"),
+        ),
+        ("new.json", "new.png"),
+    ),
     "train.settings_map.tables": (("--write", "{out}/fair.md"), ("fair.md",)),
     "train.slurm": ((*MATRIX, "RUNTIME=native"), (JOB, "status.json", "logs/matrix.log")),
     "utils.housekeeping.archive": (("--platform", "cpu", "OUTPUT_DIR={out}"), ("output.zip",)),

@@ -284,3 +284,17 @@ DEVICES: tuple[Device, ...] = (
     *(_H100_SXM, _H100_PCIE, _H100_NVL, _H200_SXM, _H200_NVL, _B200),
     *(_MI250X, _MI300X, _MI325X, _MI355X),
 )
+
+SHORT_NAMES: Mapping[str, Device] = {
+    **{"A100": _A100_SXM_80, "H100": _H100_SXM, "H200": _H200_SXM, "B200": _B200},
+    **{"MI250X": _MI250X, "MI300X": _MI300X, "MI325X": _MI325X, "MI355X": _MI355X},
+}
+"""The board that a short name means: that of machines with eight, with the larger memory."""
+
+
+def named(name: str) -> Device | None:
+    """Return the torch device of a short name, a row's name or a driver's name; None if the table has none."""
+    wanted = " ".join(name.split()).casefold()
+    by_name = {short.casefold(): board for short, board in SHORT_NAMES.items()}
+    by_name |= {board.name.casefold(): board for board in DEVICES}
+    return _one_torch_device(by_name[wanted]) if wanted in by_name else find_device(name)

@@ -1,0 +1,128 @@
+"""The content of a rehearsal's JSON: the account of each rank, and the figures of the whole job made from them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from train.rehearsal import roofline
+from utils.hardware.devices import Device
+from utils.memory.estimate import BYTES_PER_GB, estimate
+from utils.own_files import json_with
+from utils.settings.config import RunConfig
+
+if TYPE_CHECKING:  # the process that reports needs no torch
+    from train.rehearsal.steps import Steps
+
+VERSION = 1
+LABEL = "rehearsed, not measured"
+is_rehearsal = json_with("rehearsal_version", "peak_memory_gb")
+"""Recogniser of a rehearsal of any version."""
+ESTIMATED = ("weights", "gradients", "optimizer", "activations", "logits", "workspace")
+NOTES = {
+    "operators": "one step of the fullest rank; flops, bytes: of one call; shapes, dtypes: of its tensor arguments",
+    "collectives": "one step of the fullest rank; bytes: of the larger of input and output of one call",
+    "flops_per_token": "products of all ranks over the tokens of the step, with what is computed again",
+    "flops_per_token_full": "formula, whole model, attention to every token",
+    "flops_per_token_causal": "formula, whole model, attention to earlier tokens only",
+    "estimate_gb": "tensors only, as in the rehearsal",
+    "roofline_seconds": "least time of one device without communication, gaps and pipeline bubbles",
+    "not_seen": "context of the driver, buffers of communication, workspaces of libraries, fragmentation",
+}
+
+
+def of_rank(config: RunConfig, steps: Steps, stage: int, rank: int) -> dict[str, Any]:
+    """Return the account of one rank after its steps: memory at the fullest moment, and the events of a whole step."""
+    from train.rehearsal.events import Collective, HostRead, Operator
+
+    events = steps.events(config)
+    rows: dict[type, list[dict[str, Any]]] = {Operator: [], Collective: [], HostRead: []}
+    for event, count in events.items():
+        rows[type(event)].append(asdict(event) | {"count": count})
+    rows[Operator].sort(key=lambda row: (row["flops"] * row["count"], row["bytes"] * row["count"]), reverse=True)
+    rows[Collective].sort(key=lambda row: row["bytes"] * row["count"], reverse=True)
+    return {
+        "stage": stage,
+        "rank": rank,
+        "micro_batches_run": len(steps.segments) - 1,
+        "peak_memory_gb": steps.peak_bytes / BYTES_PER_GB,
+        "building_peak_memory_gb": steps.build_peak_bytes / BYTES_PER_GB,
+        "memory_gb": {kind: size / BYTES_PER_GB for kind, size in steps.peak_by_kind.items()},
+        "flops": sum(row["flops"] * row["count"] for row in rows[Operator]),
+        "operators": rows[Operator],
+        "collectives": rows[Collective],
+        "host_reads": rows[HostRead],
+    }
+
+
+def of_job(
+    config: RunConfig, framework: str, model: str, ranks: Sequence[Mapping[str, Any]], device: Device | None
+) -> dict[str, Any]:
+    """Return the content of the JSON from the account of one rank of every pipeline stage."""
+    spec, fullest = config.spec(model), max(ranks, key=lambda rank: rank["peak_memory_gb"])
+    found, length = estimate(config, framework, spec), config.sequence_length
+    tokens = config.gradient_accumulation * config.micro_batch_size * length
+    # the tensor-parallel ranks of a stage do the same work; data-parallel ranks have tokens of their own
+    ran = config.tensor_parallel_size * config.context_parallel_size * sum(rank["flops"] for rank in ranks)
+    return {
+        "rehearsal_version": VERSION,
+        "measured": False,
+        "label": LABEL,
+        "platform": config.platform,
+        "framework": framework,
+        "model": model,
+        "model_size": config.model_size,
+        "settings": config.asked(),
+        "stage": fullest["stage"],
+        "rank": fullest["rank"],
+        "peak_memory_gb": fullest["peak_memory_gb"],
+        "memory_gb": fullest["memory_gb"],
+        "building_peak_memory_gb": max(rank["building_peak_memory_gb"] for rank in ranks),
+        "estimate_gb": found.total_gb - (found.process_gb or 0.0),
+        "estimate_by_kind_gb": {kind: getattr(found, f"{kind}_gb") for kind in ESTIMATED} | {"stage": found.stage},
+        "flops_per_token": ran / tokens,
+        "flops_per_token_full": spec.flops_per_token(length, causal=False),
+        "flops_per_token_causal": spec.flops_per_token(length),
+        "host_reads_per_step": sum(read["count"] for read in fullest["host_reads"]),
+        **_roofline(ranks, device),
+        "micro_batches_run": fullest["micro_batches_run"],
+        "stages": [_short(rank) for rank in ranks],
+        "notes": NOTES,
+        "host_reads": fullest["host_reads"],
+        "collectives": fullest["collectives"],
+        "operators": fullest["operators"],
+    }
+
+
+def work_by_kind(operators: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+    """Return count, flops and bytes of a step by kind of operator."""
+    kinds: dict[str, Counter[str]] = {}
+    for one in operators:
+        work = kinds.setdefault(one["kind"], Counter())
+        work.update({"count": one["count"], **{key: one[key] * one["count"] for key in ("flops", "bytes")}})
+    return {kind: dict(work) for kind, work in kinds.items()}
+
+
+def _roofline(ranks: Sequence[Mapping[str, Any]], device: Device | None) -> dict[str, Any]:
+    """Return the figures of the stage that takes longest."""
+    if device is None:
+        return {"device": None, "roofline_seconds": None, "roofline_seconds_by_kind": None}
+    stages = [roofline.seconds_by_kind(rank["operators"], device) for rank in ranks]
+    slowest = max(stages, key=lambda seconds: sum(seconds.values()))
+    described = asdict(device)
+    return {
+        "device": {key: described[key] for key in ("name", *device.sources)} | {"sources": dict(device.sources)},
+        "roofline_seconds": sum(slowest.values()),
+        "roofline_seconds_by_kind": slowest | dict.fromkeys(roofline.NOT_COUNTED),
+        "roofline_reasons": roofline.NOT_COUNTED,
+    }
+
+
+def _short(rank: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in rank.items() if key not in ("operators", "collectives", "host_reads")}
+    reads = sum(read["count"] for read in rank["host_reads"])
+    sent = sum(one["bytes"] * one["count"] for one in rank["collectives"])
+    work = work_by_kind(rank["operators"])
+    return {**kept, "host_reads_per_step": reads, "collective_bytes": sent, "work_by_kind": work}

@@ -1,0 +1,267 @@
+"""The stand-in of a CUDA or ROCm device in this process: torch answers as if it had one. It changes torch for good.
+
+Call `lend` once, in a process of its own, before megatron-core or transformers is imported. Nothing is emulated but
+answers: whatever is not lent here raises `StandInError`, which says nothing about the job.
+
+Autograd in C++ needs streams of a CUDA device, which a CPU build of torch lacks. Therefore C++ gets `meta` as the
+device of a tensor (Ledger), and in the table of device guards the guard of `meta`, which does nothing, takes the place
+of CUDA's. Python sees `cuda:0`. What C++ decides by the device of a tensor is decided here and in kernels.py instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from train.rehearsal.lending import replace
+
+CUDA = torch.device("cuda", 0)
+CUDA_SLOT, META_SLOT, SLOTS = 1, 14, 21
+"""Numbers of the device types in torch/headeronly/core/DeviceType.h; torch 2.13."""
+GUARDS = "_ZN3c104impl26device_guard_impl_registryE"
+TRAITS = {"nvd": ((9, 0), 132, ""), "amd": ((9, 4), 304, "gfx942")}
+"""Compute capability, multiprocessors and architecture of an H100 and an MI300X, by platform."""
+BYTES_PER_GB = 10**9
+
+
+class StandInError(RuntimeError):
+    """The stand-in of a device lacks something that was used. The job itself has not failed."""
+
+
+def lend(platform: str, ranks: int, memory_gb: float) -> None:
+    """Make torch answer as on a machine with `ranks` devices of `platform` (`nvd` or `amd`), for this process.
+
+    Raises StandInError if this torch has another table of device guards.
+    """
+    _lend_guard()
+    for name, answer in _answers(platform, ranks, memory_gb).items():
+        for module in (torch.cuda, torch.cuda.random, torch.cuda.memory):
+            if module is torch.cuda or hasattr(module, name):
+                replace(module, **{name: answer})
+    _lend_accelerator()
+    _lend_tensor_methods()
+    if platform == "amd":
+        replace(torch.version, hip="0.0 (stand-in)")
+
+
+def _lend_guard() -> None:
+    library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
+    try:
+        guards = (ctypes.c_void_p * SLOTS).in_dll(library, GUARDS)
+    except ValueError as error:
+        raise StandInError(f"torch {torch.__version__} has no table of device guards under its known name") from error
+    if not guards[META_SLOT]:
+        raise StandInError(f"torch {torch.__version__} has no device guard of `meta` in slot {META_SLOT}")
+    guards[CUDA_SLOT] = guards[META_SLOT]
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    """Do nothing, as the device has no queue."""
+
+
+class Stream:
+    """A queue of a device; all work is done when its call returns."""
+
+    cuda_stream = stream_id = device_index = 0
+    device = CUDA
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        pass
+
+    def record_event(self, event: Any = None) -> Any:
+        """Return the event, which has happened."""
+        return event or Event()
+
+    def query(self) -> bool:
+        """Return True: all work is done."""
+        return True
+
+    def is_capturing(self) -> bool:
+        """Return False: no graph is being captured."""
+        return False
+
+    wait_stream = wait_event = synchronize = _nothing
+
+
+class Event:
+    """A moment in a queue, always passed."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def query(self) -> bool:
+        """Return True: it has passed."""
+        return True
+
+    record = wait = synchronize = _nothing
+
+
+def _answers(platform: str, ranks: int, memory_gb: float) -> dict[str, Any]:
+    capability, processors, architecture = TRAITS[platform]
+    memory = int(memory_gb * BYTES_PER_GB)
+    properties = SimpleNamespace(
+        name="stand-in", major=capability[0], minor=capability[1], multi_processor_count=processors,
+        total_memory=memory, gcnArchName=architecture, warp_size=32 if platform == "nvd" else 64,
+    )  # fmt: skip
+    state, stream = torch.zeros(16, dtype=torch.uint8), Stream()
+    always: dict[str, Any] = {
+        "is_available": True, "is_initialized": True, "device_count": ranks, "is_bf16_supported": True,
+        # megatron-core passes it on as a device, torch takes it as an index
+        "current_device": CUDA, "get_device_capability": capability, "get_device_properties": properties,
+        "get_device_name": properties.name, "get_rng_state": state, "get_rng_state_all": [state],
+        "current_stream": stream, "default_stream": stream, "memory_allocated": 0, "max_memory_allocated": 0,
+        "memory_reserved": 0, "max_memory_reserved": 0, "mem_get_info": (memory, memory), "initial_seed": 0,
+        "is_current_stream_capturing": False,
+    }  # fmt: skip
+    silent = (
+        *("set_device", "synchronize", "empty_cache", "manual_seed", "manual_seed_all", "seed", "seed_all", "init"),
+        *("set_rng_state", "set_rng_state_all", "reset_peak_memory_stats", "set_stream", "_lazy_call"),
+    )
+    answers: dict[str, Any] = {name: functools.partial(_answer, value) for name, value in always.items()}
+    answers |= dict.fromkeys(silent, _nothing)
+    answers |= {"Stream": Stream, "Event": Event, "default_generators": (), "_lazy_init": _refuse}
+    return answers | {"stream": lambda stream=None: contextlib.nullcontext(), "device": _Chosen, "device_of": _Chosen}
+
+
+class _Chosen(contextlib.AbstractContextManager[None]):
+    """The context in which another device is current; there is only one."""
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def __exit__(self, *_: Any) -> None:
+        pass
+
+
+def _answer(value: Any, *_: Any, **__: Any) -> Any:
+    return value
+
+
+def _refuse() -> None:
+    caller = sys._getframe(1).f_code
+    raise StandInError(f"{Path(caller.co_filename).name}: `{caller.co_name}` of torch.cuda is not lent")
+
+
+def _lend_accelerator() -> None:
+    answers = {
+        **{"is_available": True, "device_count": 1, "current_device_index": 0, "current_accelerator": CUDA},
+        "current_stream": Stream(),
+    }
+    replace(torch.accelerator, **{name: functools.partial(_answer, value) for name, value in answers.items()})
+    replace(torch.accelerator, set_device_index=_nothing, synchronize=_nothing, set_stream=_nothing)
+
+
+def _lend_tensor_methods() -> None:
+    replace(
+        FakeTensor,
+        is_cuda=property(lambda self: self.fake_device.type == "cuda"),
+        get_device=lambda self: -1 if self.fake_device.type == "cpu" else 0,
+    )
+    replace(
+        torch.Tensor,
+        type=_type_with_device(torch.Tensor.type),
+        to=_to_without_copy(torch.Tensor.to),
+        cuda=lambda self, *_, **__: self.to(CUDA),
+        pin_memory=lambda self, *_: self,
+        record_stream=_nothing,
+    )
+
+
+def _type_with_device(original: Any) -> Any:
+    """Return a `Tensor.type` that names and accepts the tensor types of CUDA."""
+
+    def tensor_type(self: torch.Tensor, dtype: Any = None, **keywords: Any) -> Any:
+        if dtype is None:
+            name = original(self).rpartition(".")[2]
+            return f"torch.cuda.{name}" if self.device.type == "cuda" else f"torch.{name}"
+        wanted = getattr(torch, dtype.rpartition(".")[2]).dtype if isinstance(dtype, str) else dtype
+        return self.to(wanted) if isinstance(wanted, torch.dtype) else original(self, dtype, **keywords)
+
+    return tensor_type
+
+
+def _to_without_copy(original: Any) -> Any:
+    """Return a `Tensor.to` that returns the tensor itself if it is there; C++ would compare with `meta` and copy."""
+
+    def to(self: torch.Tensor, *args: Any, **keywords: Any) -> torch.Tensor:
+        if not isinstance(self, FakeTensor) or keywords.get("copy"):
+            return original(self, *args, **keywords)
+        if args and isinstance(args[0], torch.Tensor):
+            args = (args[0].device, args[0].dtype, *args[1:])
+        place = keywords.pop("device", None)
+        if place is None and args and _is_place(args[0]):
+            place, args = args[0], args[1:]
+        if place is None:
+            return original(self, *args, **keywords)
+        place = torch.device("cuda", place) if isinstance(place, int) else torch.device(place)
+        if place.type != self.fake_device.type:
+            place = CUDA if place.type == "cuda" else place
+            return original(self, place, *args, **keywords)
+        dtype = next((value for value in args if isinstance(value, torch.dtype)), keywords.get("dtype"))
+        return self if dtype is None else original(self, dtype)
+
+    return to
+
+
+def _is_place(value: Any) -> bool:
+    return isinstance(value, (str, torch.device)) or (isinstance(value, int) and not isinstance(value, bool))
+
+
+def lend_data(*, has_device: bool) -> None:
+    """Let torch do without the data of tensors, with a device or on the CPU, for this process.
+
+    `torch.tensor` takes them among its numbers, and makes a number on the device without a copy.
+    """
+    torch.autograd.set_multithreading_enabled(False)  # dispatch modes belong to a thread
+    replace(torch.nn.Module, _apply=_apply)
+    # by this list torch decides whether an optimizer may update all its tensors with one call
+    sys.modules["torch.optim.optimizer"]._foreach_supported_types.append(FakeTensor)
+    original = torch.tensor
+
+    def tensor(data: Any, *, device: Any = None, **keywords: Any) -> torch.Tensor:
+        if not has_device or device is None or torch.device(device).type == "cpu":
+            return original(_numbers(data), device=device, **keywords)
+        made = original(_numbers(data), **keywords)
+        return torch.zeros(tuple(made.shape), dtype=made.dtype, device=CUDA)
+
+    replace(torch, tensor=tensor)
+
+
+def _numbers(data: Any) -> Any:
+    """Return numbers in the place of tensors, each read by the host."""
+    if isinstance(data, (list, tuple)):
+        return [_numbers(value) for value in data]
+    return data.item() if isinstance(data, torch.Tensor) else data
+
+
+def _apply(self: torch.nn.Module, function: Callable[[Any], Any], recurse: bool = True) -> torch.nn.Module:
+    """Convert all parameters and buffers in place; torch's own would exchange tensors, which fake ones do not allow."""
+    for child in self.children() if recurse else ():
+        child._apply(function)
+    for parameter in self._parameters.values():
+        if parameter is None:
+            continue
+        with torch.no_grad():
+            moved = function(parameter)
+        if moved is not parameter:
+            parameter.data = moved
+            if isinstance(parameter, FakeTensor):
+                parameter.fake_device = moved.fake_device  # assignment to `.data` leaves it
+    for name, buffer in self._buffers.items():
+        self._buffers[name] = None if buffer is None else function(buffer)
+    return self

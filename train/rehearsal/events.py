@@ -1,0 +1,143 @@
+"""Events of a step: operators with their traffic and floating-point operations, collectives, host reads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
+
+OVERWRITING = ("copy_", "zero_", "fill_", "normal_", "uniform_", "_foreach_copy_", "_foreach_zero_")
+"""In-place operators that do not read the tensor they write."""
+PICKING = ("embedding", "index", "index_select", "gather")
+"""Operators that read only the chosen elements of their first tensor."""
+SCATTERING = ("index_put_", "index_put", "_index_put_impl_", "index_add_", "scatter_", "scatter_add_")
+"""Operators that read and write only the chosen elements of their first tensor, as many as their last one has."""
+CPU_ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
+"""Has no formula in torch."""
+WITHOUT_WORK = (
+    *("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "detach", "alias"),
+    *("_unsafe_view", "lift_fresh", "set_", "resize_", "record_stream", "is_same_size"),
+)
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One kind of call below autograd: an operator with its shapes; all numbers are those of one call."""
+
+    name: str
+    """With its namespace, `aten::mm`; `compiled::NAME` is a region of torch.compile, counted as one operator."""
+    shapes: tuple[tuple[int, ...], ...]
+    """Of all tensors among the arguments, in order."""
+    dtypes: tuple[str, ...]
+    phase: str
+    """`forward`, `backward` or `optimizer`."""
+    kind: str
+    """`matmul`, `attention`, `memory_bound`, `optimizer` or `host_copy`."""
+    flops: int
+    """Floating-point operations of products, 2 m n k each (torch.utils.flop_counter); 0 for all other operators."""
+    bytes: int
+    """Bytes read and written if each tensor passes once between memory and processor."""
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One kind of communication between ranks."""
+
+    name: str
+    """`all_reduce`, `send`, ..."""
+    bytes: int
+    """Size of the larger of input and output on this rank; the bytes on the wire depend on the algorithm."""
+    group: str
+    """Description of the process group."""
+    ranks: int
+
+
+@dataclass(frozen=True)
+class HostRead:
+    """One place that reads a number from the device; the host waits there until the device has computed it."""
+
+    where: str
+    """File and line of the innermost caller outside torch."""
+
+
+Event = Operator | Collective | HostRead
+
+
+def has_no_work(func: Any) -> bool:
+    """Return whether an operator only makes a view or reserves memory."""
+    return bool(func.is_view) or base_name(func) in WITHOUT_WORK
+
+
+def base_name(func: Any) -> str:
+    """Return `mm` of the operator `aten::mm.out`."""
+    return str(func._schema.name).partition("::")[2]
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """Return all tensors inside arguments or results, in order."""
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+def size_of(tensor: torch.Tensor) -> int:
+    """Return the bytes of a tensor's elements; an expanded dimension holds the same elements again."""
+    elements = zip(tensor.shape, tensor.stride(), strict=True)
+    return math.prod(length if stride or not length else 1 for length, stride in elements) * tensor.element_size()
+
+
+def sizes(tensors: Iterable[torch.Tensor]) -> int:
+    """Return the bytes of tensors, each counted once."""
+    return sum(size_of(tensor) for tensor in {id(tensor): tensor for tensor in tensors}.values())
+
+
+def traffic(func: Any, args: Sequence[Any], keywords: Mapping[str, Any], result: Any) -> int:
+    """Return the bytes that a call reads and writes."""
+    name = base_name(func)
+    inputs, outputs = tensors_in((args, keywords)), tensors_in(result)
+    changed = changed_by(func, args, keywords)
+    if name in PICKING:
+        return sizes(inputs[1:]) + 2 * sizes(outputs)
+    if name in SCATTERING:
+        return sizes(inputs[1:]) + 2 * size_of(inputs[-1])
+    is_overwriting = name in OVERWRITING or func._overloadname.endswith("out")
+    unread = {id(tensor) for tensor in changed} if is_overwriting else set()
+    return sizes(t for t in inputs if id(t) not in unread) + sizes([*changed, *outputs])
+
+
+def changed_by(func: Any, args: Sequence[Any], keywords: Mapping[str, Any]) -> list[torch.Tensor]:
+    """Return the tensors among the arguments that the operator writes in place."""
+    positions, names = _written(func)
+    places = [args[position] for position in positions if position < len(args)]
+    return tensors_in([*places, *(keywords[name] for name in names if name in keywords)])
+
+
+@cache
+def _written(func: Any) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    arguments = enumerate(func._schema.arguments)
+    found = [(place, one.name) for place, one in arguments if one.alias_info is not None and one.alias_info.is_write]
+    return tuple(place for place, _ in found), tuple(name for _, name in found)
+
+
+def flops_of(func: Any, args: Sequence[Any], keywords: Mapping[str, Any], result: Any) -> int:
+    """Return the floating-point operations of a call by torch's formulas; 0 for what is no product."""
+    if base_name(func) == CPU_ATTENTION:
+        return int(sdpa_flop_count(*(tensor.shape for tensor in args[:3])))
+    if base_name(func) == f"{CPU_ATTENTION}_backward":
+        return int(sdpa_backward_flop_count(*(tensor.shape for tensor in args[:4])))
+    formula = flop_registry.get(func._overloadpacket)
+    if formula is None:
+        return 0
+    shaped = [value for value in args if not isinstance(value, torch.dtype)]  # mm.dtype: the formula takes tensors
+    known = {name: value for name, value in keywords.items() if not isinstance(value, torch.dtype) and name != "out"}
+    return int(formula(*shaped, **known, out_val=result))
+
+
+def shapes_and_dtypes(inputs: Sequence[torch.Tensor]) -> tuple[tuple[tuple[int, ...], ...], tuple[str, ...]]:
+    """Return the shapes and dtypes of tensors."""
+    dtypes = tuple(str(tensor.dtype).removeprefix("torch.") for tensor in inputs)
+    return tuple(tuple(int(length) for length in tensor.shape) for tensor in inputs), dtypes

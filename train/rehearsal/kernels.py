@@ -1,0 +1,160 @@
+"""Stand-ins of kernels that C++ chooses by device: attention, RMSNorm, casts of autocast, regions of torch.compile.
+
+Each does what torch does on a GPU in memory and work; only a GPU shows whether it does. They change torch for good.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensor
+
+from train.rehearsal.ledger import Ledger
+from train.rehearsal.lending import replace
+
+aten = torch.ops.aten
+HALF = (torch.bfloat16, torch.float16)
+
+
+def lend_regions(ledger: Ledger) -> None:
+    """Replace torch.compile: the ledger counts a compiled function as one operator."""
+
+    def compiled(function: Any = None, **_: Any) -> Any:
+        if function is None:
+            return compiled
+        if isinstance(function, torch.nn.Module):
+            function.forward = compiled(function.forward)
+            return function
+
+        @functools.wraps(function)
+        def region(*args: Any, **keywords: Any) -> Any:
+            name = getattr(function, "__name__", type(function).__name__)
+            return ledger.as_one_operator(f"compiled::{name}", function, args, keywords)
+
+        return region
+
+    replace(torch, compile=compiled)
+
+
+def lend_kernels(ledger: Ledger) -> None:
+    """Replace the functions whose kernel on a GPU is not what C++ composes for another device."""
+    casts, rms_norm = _Casts(ledger), _rms_norm(F.rms_norm, ledger)
+    replace(F, scaled_dot_product_attention=_attention(F.scaled_dot_product_attention), rms_norm=rms_norm)
+    replace(torch, rms_norm=rms_norm, matmul=casts.before(torch.matmul))
+    replace(F, linear=casts.before(F.linear))
+    leave = torch.autocast.__exit__
+
+    def exit_and_forget(self: Any, *error: Any) -> Any:
+        result = leave(self, *error)
+        if not torch.is_autocast_enabled("cuda"):
+            casts.copies.clear()
+        return result
+
+    replace(torch.autocast, __exit__=exit_and_forget)
+
+
+class _Casts:
+    """Casts of autocast; a weight's copy is kept until the outermost region of autocast ends, as in torch."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.copies: dict[int, torch.Tensor] = {}
+        self._ledger = ledger
+
+    def before(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that casts its tensors first."""
+        return lambda *tensors, **keywords: function(
+            *(self.cast(t) for t in tensors), **{name: self.cast(value) for name, value in keywords.items()}
+        )
+
+    def cast(self, tensor: Any) -> Any:
+        """Return a float32 tensor of the device in autocast's dtype, everything else unchanged."""
+        if not torch.is_autocast_enabled("cuda") or not isinstance(tensor, FakeTensor):
+            return tensor
+        if tensor.dtype is not torch.float32 or tensor.fake_device.type != "cuda":
+            return tensor
+        dtype = torch.get_autocast_dtype("cuda")
+        if not (tensor.is_leaf and tensor.requires_grad):
+            return tensor.to(dtype)
+        if id(tensor) not in self.copies:
+            self.copies[id(tensor)] = copy = tensor.to(dtype)
+            self._ledger.file("workspace", [copy])
+        return self.copies[id(tensor)]
+
+
+def _attention(composed: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an attention that takes the backend torch takes on a GPU, in torch's order of preference.
+
+    The conditions are those of aten/src/ATen/native/transformers/cuda/sdp_utils.cpp that depend on arguments. torch
+    prefers cuDNN to flash on some GPUs; here it comes in only where flash is switched off.
+    """
+
+    def attention(
+        query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
+        scale: float | None = None, enable_gqa: bool = False,
+    ) -> torch.Tensor:  # fmt: skip
+        is_half, is_grouped = query.dtype in HALF, query.shape[1] != key.shape[1]
+        if not isinstance(query, FakeTensor) or query.fake_device.type != "cuda":
+            return composed(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+        allowed = torch.backends.cuda
+        if allowed.flash_sdp_enabled() and is_half and attn_mask is None:
+            flash = aten._scaled_dot_product_flash_attention
+            return flash(query, key, value, dropout_p, is_causal, scale=scale)[0]
+        if allowed.mem_efficient_sdp_enabled() and not is_grouped:
+            mask = _as_numbers(attn_mask, query, key)
+            efficient = aten._scaled_dot_product_efficient_attention
+            return efficient(query, key, value, mask, True, dropout_p, is_causal, scale=scale)[0]
+        if allowed.cudnn_sdp_enabled() and is_half and not allowed.math_sdp_enabled():
+            mask, cudnn = _as_numbers(attn_mask, query, key), aten._scaled_dot_product_cudnn_attention
+            return cudnn(query, key, value, mask, True, dropout_p, is_causal, scale=scale)[0]
+        return composed(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+
+    def with_casts(query: Any, key: Any, value: Any, *args: Any, **keywords: Any) -> torch.Tensor:
+        return attention(*(_lowered(tensor) for tensor in (query, key, value)), *args, **keywords)
+
+    return with_casts
+
+
+def _lowered(tensor: Any) -> Any:
+    if torch.is_autocast_enabled("cuda") and tensor.dtype is torch.float32 and tensor.device.type == "cuda":
+        return tensor.to(torch.get_autocast_dtype("cuda"))
+    return tensor
+
+
+def _as_numbers(mask: Any, query: Any, key: Any) -> Any:
+    if mask is None:
+        return None
+    numbers = torch.where(mask, 0.0, float("-inf")).to(query.dtype) if mask.dtype is torch.bool else mask
+    return numbers.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
+
+
+def _rms_norm(composed: Callable[..., Any], ledger: Ledger) -> Callable[..., Any]:
+    """Return an RMSNorm that is one kernel each way on the device and keeps its input and 1 / rms, as torch's is."""
+
+    def forward(x: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.empty_like(x), torch.empty(*x.shape[:-1], 1, dtype=torch.float32, device=x.device)
+
+    def backward(gradient: torch.Tensor, x: torch.Tensor, inverse: torch.Tensor, weight: torch.Tensor) -> Any:
+        return torch.empty_like(x), torch.empty_like(weight)
+
+    class FusedRmsNorm(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+            normalised, inverse = ledger.as_one_operator("aten::_fused_rms_norm", forward, (x, weight), {})
+            ctx.save_for_backward(x, inverse, weight)
+            return normalised
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+            inputs = (gradient, *ctx.saved_tensors)
+            return ledger.as_one_operator("aten::_fused_rms_norm_backward", backward, inputs, {})
+
+    def rms_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> torch.Tensor:
+        if weight is None or not isinstance(input, FakeTensor) or input.fake_device.type != "cuda":
+            return composed(input, normalized_shape, weight, eps)
+        return FusedRmsNorm.apply(input, weight)
+
+    return rms_norm

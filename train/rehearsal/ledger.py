@@ -1,0 +1,261 @@
+"""The ledger: a dispatch mode that sees every operator below autograd, and keeps account of the step and its memory.
+
+It stands above `FakeTensorMode`: tensors have shapes, dtypes, devices and storages with sizes, but no data.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import FakeWork
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensor
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from train.rehearsal import events
+from train.rehearsal.events import Collective, Event, HostRead, Operator
+from train.rehearsal.lending import replace
+from train.rehearsal.memory import Memory
+
+aten = torch.ops.aten
+COLLECTIVES = ("c10d::", "_c10d_functional::")
+NAMES = {
+    **{"all_reduce": "allreduce", "all_gather": "allgather", "all_to_all": "alltoall"},
+    **{"reduce_scatter": "reduce_scatter", "recv": "recv", "broadcast": "broadcast"},
+}
+"""Our name of every operator that begins with torch's: versions for one tensor, for lists and for several at once."""
+TORCH = Path(torch.__file__).parent
+HERE = Path(__file__).parent
+COPIES = ("_to_copy", "copy_", "_foreach_copy_")
+
+
+class Ledger(TorchDispatchMode):
+    """Account of the operators, collectives, host reads and live bytes of one rank.
+
+    `device` is that of the job's tensors, `cuda:0` or `cpu`. A tensor of `logits` elements whose last dimension is the
+    last of `logits` counts as logits. Events are counted in `segment` if there is one.
+    """
+
+    def __init__(self, device: torch.device, logits: tuple[int, int] = (0, 0)) -> None:
+        super().__init__()
+        self.device = device
+        self.memory = Memory()
+        self.is_building = True
+        self.is_in_optimizer = False
+        self.segment: Counter[Event] | None = None
+        self._logits = logits
+        self._region: _Region | None = None
+        self._resize = torch.UntypedStorage.resize_
+
+    def __enter__(self) -> Any:
+        original, memory = self._resize, self.memory
+
+        def resize(storage: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
+            changed = original(storage, size)
+            memory.resized(storage)
+            return changed
+
+        replace(torch.UntypedStorage, resize_=resize)
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        replace(torch.UntypedStorage, resize_=self._resize)
+        super().__exit__(*error)
+
+    @property
+    def phase(self) -> str:
+        """The part of the step that runs now: `build`, `forward`, `backward` or `optimizer`."""
+        if self.is_building:
+            return "build"
+        if self.is_in_optimizer:
+            return "optimizer"
+        return "backward" if torch._C._current_graph_task_id() != -1 else "forward"
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        keywords = kwargs or {}
+        if any(issubclass(kind, DTensor) for kind in types):
+            return NotImplemented  # it calls operators on its local tensors, which are seen then
+        if func is torch.ops.prim.device.default:
+            return self._device_for_autograd(args[0])
+        if func is aten._local_scalar_dense.default:
+            return self._number(func, args[0])
+        if func is aten.equal.default:
+            self._note_read(args[0])
+            return True
+        keywords = self._with_device(keywords)
+        if func._schema.name.startswith(COLLECTIVES):
+            return self._communicate(func, args, keywords)
+        result = func(*args, **keywords)
+        self._account(func, args, keywords, result)
+        return result
+
+    def is_here(self, tensor: Any) -> bool:
+        """Return whether a value is a tensor of the job's device."""
+        return isinstance(tensor, FakeTensor) and tensor.fake_device.type == self.device.type
+
+    def file(self, kind: str, tensors: Iterable[Any]) -> None:
+        """Count the storages of these tensors as `kind`; None among them is skipped."""
+        for tensor in tensors:
+            local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+            if self.is_here(local):
+                self.memory.file(local.untyped_storage(), kind)
+
+    def as_one_operator(self, name: str, function: Callable[..., Any], args: Any, keywords: Any) -> Any:
+        """Call a function and count it as one operator, which reads its arguments and writes its results once.
+
+        Products inside are counted by themselves, as a compiler calls a library for them. Tensors made inside count as
+        memory only if they live on.
+        """
+        if self._region is not None:
+            return function(*args, **keywords)
+        self._region = region = _Region()
+        try:
+            result = function(*args, **keywords)
+        finally:
+            self._region = None
+        inputs, outputs = events.tensors_in((args, keywords)), events.tensors_in(result)
+        for tensor in outputs:
+            self._hold(tensor)
+        for storage in region.survivors():
+            self.memory.hold(storage, self._kind())
+        if self.segment is not None:
+            moved = events.sizes(inputs) + events.sizes([*region.changed_of(inputs), *outputs])
+            self._count_operator(name, inputs, flops=0, moved=moved)
+        return result
+
+    def _device_for_autograd(self, tensor: FakeTensor) -> torch.device:
+        """Answer C++ only (Python's `.device` is FakeTensor's own): autograd of a CPU build has no streams of CUDA."""
+        return torch.device("meta") if tensor.fake_device.type == "cuda" else tensor.fake_device
+
+    def _with_device(self, keywords: dict[str, Any]) -> dict[str, Any]:
+        if keywords.get("device") is None:
+            return keywords
+        device = torch.device(keywords["device"])
+        if self.device.type == "cuda" and device.type in ("meta", "cuda"):
+            return {**keywords, "device": self.device}  # C++ has copied `meta` from a tensor of the device
+        # a real tensor of `cpu:0` is on `cpu`
+        return {**keywords, "device": torch.device("cpu")} if device.type == "cpu" else keywords
+
+    def _number(self, func: Any, tensor: Any) -> Any:
+        """Return the number of a tensor; without data, one that is finite and not 0."""
+        try:
+            return func(tensor)
+        except DataDependentOutputException:
+            self._note_read(tensor)
+        return True if tensor.dtype is torch.bool else 1.0 if tensor.is_floating_point() else 1
+
+    def _note_read(self, tensor: Any) -> None:
+        if self.segment is not None and self.device.type != "cpu" and self.is_here(tensor):
+            self.segment[HostRead(_caller())] += 1
+
+    def _communicate(self, func: Any, args: Any, keywords: Any) -> Any:
+        if self.segment is not None:
+            self.segment[_collective(func, args)] += 1
+        if "coalesced_" in func._schema.name:  # torch has no fake version of these
+            return FakeWork().boxed()
+        result = func(*args, **keywords)
+        for tensor in events.tensors_in(result):
+            self._hold(tensor)
+        return result
+
+    def _account(self, func: Any, args: Any, keywords: Any, result: Any) -> None:
+        outputs = events.tensors_in(result)
+        if self._region is not None:
+            self._region.note([t for t in outputs if self.is_here(t)], events.changed_by(func, args, keywords))
+        else:
+            for tensor in outputs:
+                self._hold(tensor)
+        if self.segment is None or events.has_no_work(func):
+            return
+        flops = events.flops_of(func, args, keywords, result)
+        inputs = events.tensors_in((args, keywords))
+        if self._region is None or flops:
+            places = {t.fake_device.type for t in [*inputs, *outputs] if isinstance(t, FakeTensor)}
+            if self.device.type in places:
+                is_copy = len(places) > 1 and events.base_name(func) in COPIES
+                moved = events.traffic(func, args, keywords, result)
+                self._count_operator(func._schema.name, inputs, flops, moved, is_host_copy=is_copy)
+                if is_copy and not self.is_here(outputs[0]):
+                    self._note_read(next(tensor for tensor in inputs if self.is_here(tensor)))
+
+    def _count_operator(
+        self, name: str, inputs: list[torch.Tensor], flops: int, moved: int, *, is_host_copy: bool = False
+    ) -> None:
+        assert self.segment is not None
+        kind = "matmul" if flops else "memory_bound"
+        if "scaled_dot_product" in name:
+            kind = "attention"
+        elif is_host_copy:
+            kind = "host_copy"
+        elif self.phase == "optimizer" and not flops:
+            kind = "optimizer"
+        shapes, dtypes = events.shapes_and_dtypes(inputs)
+        self.segment[Operator(name, shapes, dtypes, self.phase, kind, flops, moved)] += 1
+
+    def _hold(self, tensor: torch.Tensor) -> None:
+        if self.is_here(tensor):
+            self.memory.hold(tensor.untyped_storage(), self._kind(tensor))
+
+    def _kind(self, tensor: torch.Tensor | None = None) -> str:
+        if self.is_building:
+            return "other"
+        if tensor is not None and tensor.dim() and (tensor.numel(), tensor.shape[-1]) == self._logits:
+            return "logits"
+        return "activations" if self.phase == "forward" else "workspace"
+
+
+class _Region:
+    """The inside of a function that counts as one operator."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, Any] = {}
+        self._changed: set[int] = set()
+
+    def note(self, outputs: list[torch.Tensor], changed: list[torch.Tensor]) -> None:
+        self._changed |= {tensor.untyped_storage()._cdata for tensor in changed}
+        for tensor in outputs:
+            storage = tensor.untyped_storage()
+            self._made.setdefault(storage._cdata, storage)
+
+    def changed_of(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Return the inputs that were written in place; a whole storage counts as written."""
+        return [tensor for tensor in inputs if tensor.untyped_storage()._cdata in self._changed]
+
+    def survivors(self) -> list[Any]:
+        """Return the storages that something outside still refers to."""
+        kept = [weakref.ref(storage) for storage in self._made.values()]
+        self._made.clear()
+        return [storage for ref in kept if (storage := ref()) is not None]
+
+
+def _collective(func: Any, args: Any) -> Collective:
+    name = func._schema.name.partition("::")[2].strip("_")
+    for ours, theirs in NAMES.items():
+        name = ours if name.startswith(theirs) else name
+    largest = max((sum(events.size_of(t) for t in events.tensors_in(argument)) for argument in args), default=0)
+    for argument in args:
+        try:
+            group = dist.ProcessGroup.unbox(argument)
+        except (RuntimeError, TypeError):
+            continue
+        return Collective(name, largest, group.group_desc, group.size())
+    return Collective(name, largest, "", 0)
+
+
+def _caller() -> str:
+    """Return file, line and function of the innermost caller that is neither torch nor the rehearsal."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        path = Path(frame.f_code.co_filename)
+        if TORCH not in path.parents and HERE not in path.parents and path.is_absolute():
+            return f"{'/'.join(path.parts[-3:])}:{frame.f_lineno} {frame.f_code.co_name}"
+        frame = frame.f_back
+    return "unknown"

@@ -1,0 +1,92 @@
+"""A rehearsal as text and as JSON: every figure under the words "rehearsed, not measured"."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from train.rehearsal.account import LABEL, work_by_kind
+from utils.redact import json_value
+
+MOST_COLLECTIVES, MOST_READS = 8, 6
+LISTS = ("operators", "collectives", "host_reads", "stages")
+
+
+def as_json(content: Mapping[str, Any]) -> str:
+    """Return the JSON without secrets, with one line for each operator."""
+    lines = []
+    for key, value in json_value(content).items():
+        text = json.dumps(value, allow_nan=False)
+        if key in LISTS and value:
+            text = "[\n  " + ",\n  ".join(json.dumps(row, allow_nan=False) for row in value) + "\n ]"
+        lines.append(f" {json.dumps(key)}: {text}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def as_text(content: Mapping[str, Any]) -> str:
+    """Return the report for a terminal."""
+    return "\n".join([_title(content), *_memory(content), *_work(content), *_communication(content)]) + "\n"
+
+
+def _short(value: float) -> str:
+    """Return a number with three decimals, of a small one three digits."""
+    return f"{value:,.3f}" if value >= 1 or value == 0 else f"{value:.3g}"
+
+
+def _title(content: Mapping[str, Any]) -> str:
+    asked = content["settings"]
+    sizes = " ".join(f"{name} {asked[key]}" for name, key in (("TP", "tp"), ("PP", "pp"), ("DP", "dp")))
+    batch = (("MBS", "micro_batch_size"), ("SL", "sequence_length"), ("GA", "gradient_accumulation"))
+    settings = " ".join(f"{name} {asked[key]}" for name, key in batch)
+    kind = "rank" if content["platform"] == "cpu" else "GPU"
+    count = asked["num_gpus"]
+    devices = f"{count} {content['platform']} {kind}{'s' if count > 1 else ''}"
+    return (
+        f"{LABEL.capitalize()}: {content['framework']} {content['model']} ({content['model_size']}) on {devices}, "
+        f"{sizes}, {settings}, {asked['precision']}\n"
+        f"All figures are of one step and, unless stated otherwise, of rank {content['rank']}, the fullest one."
+    )
+
+
+def _memory(content: Mapping[str, Any]) -> Iterator[str]:
+    peak, estimated, kinds = content["peak_memory_gb"], content["estimate_gb"], content["memory_gb"]
+    share = 100 * (estimated / peak - 1)
+    yield f"peak memory    {_short(peak)} GB of tensors; estimate {_short(estimated)} GB ({share:+.1f} %)"
+    yield "               " + ", ".join(f"{kind} {_short(size)}" for kind, size in kinds.items() if size > 1e-4 * peak)
+    if content["building_peak_memory_gb"] > peak:
+        building = _short(content["building_peak_memory_gb"])
+        yield f"               before the first step {building} GB: more than in a step"
+    if len(content["stages"]) > 1:
+        stages = (f"{stage['rank']}: {_short(stage['peak_memory_gb'])}" for stage in content["stages"])
+        yield f"               GB by rank, one of each pipeline stage: {', '.join(stages)}"
+    device = content["device"]
+    if device is not None:
+        yield f"               one {device['name']} has {device['memory_gb']:g} GB by its datasheet"
+
+
+def _work(content: Mapping[str, Any]) -> Iterator[str]:
+    ran, full, causal = (_short(content[f"flops_per_token{end}"] / 1e9) for end in ("", "_full", "_causal"))
+    yield f"FLOPs          {ran} GFLOP a token, all ranks; formulas: {full} with full, {causal} with causal attention"
+    seconds = content["roofline_seconds_by_kind"] or {}
+    yield f"operators      {len(content['operators'])} different" + ("; least seconds by roofline" if seconds else "")
+    for kind, work in sorted(work_by_kind(content["operators"]).items(), key=lambda item: -item[1]["bytes"]):
+        time = f" {_short(seconds[kind]):>8} s" if seconds.get(kind) is not None else ""
+        done = f"{_short(work['flops'] / 1e12):>10} TFLOP {_short(work['bytes'] / 1e9):>10} GB"
+        yield f"  {kind:13}{work['count']:9,} x {done}{time}"
+    if seconds:
+        least = content["roofline_seconds"]
+        yield f"roofline       {_short(least)} s a step at least on {content['device']['name']}, without communication"
+
+
+def _communication(content: Mapping[str, Any]) -> Iterator[str]:
+    reads: Sequence[Mapping[str, Any]] = content["host_reads"]
+    yield f"host reads     {content['host_reads_per_step']} a step"
+    yield from (f"  {one['count']:5} x {one['where']}" for one in reads[:MOST_READS])
+    rows: Sequence[Mapping[str, Any]] = content["collectives"]
+    yield f"collectives    {sum(row['count'] for row in rows)} a step"
+    for row in rows[:MOST_COLLECTIVES]:
+        where = f"{row['group'].lower()} of {row['ranks']}" if row["ranks"] else "between stages"
+        yield f"  {row['count']:5} x {row['bytes'] / 1e6:12,.3f} MB {row['name']}, {where}"
+    if len(rows) > MOST_COLLECTIVES:
+        yield f"  and {len(rows) - MOST_COLLECTIVES} smaller kinds"

@@ -1,0 +1,200 @@
+"""Rehearse a training step without its device: the job's own code at full size, on tensors that have no data.
+
+    python -m train.rehearse --platform nvd|amd|cpu --gpus N --framework mega|hf --model M
+        [--device NAME] [--output FILE.json] [KEY=VALUE ...]
+
+Builds and trains one rank of every pipeline stage with the functions of train/train_mega.py or train/train_hf.py, and
+prints peak memory by kind, floating-point operations, operators, collectives, host reads and a roofline time. No number
+is measured; docs/rehearsal.md states what a rehearsal cannot see. Each rank runs in a child process, because the
+stand-ins for the device change torch. The settings are those of a job, so MODEL_SIZE is `full` on nvd and amd and, by
+config.cpu.env, `tiny` on cpu, unless it is given. Exits 0; 1 if the rehearsal failed, with whose failure it was; 2 for
+bad input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from train.rehearsal import account, picture, report
+from utils.arguments import Parser
+from utils.errors import ConfigError, ForeignFileError
+from utils.files import write_whole
+from utils.hardware.devices import SHORT_NAMES, Device, named
+from utils.models import MODELS
+from utils.own_files import is_png, require_ours
+from utils.settings.config import PLATFORMS, RunConfig, load
+
+FRAMEWORKS = ("mega", "hf")
+WHOSE = {
+    "stand_in": "the stand-in of the device or of the other ranks failed, not the job",
+    "job": "the job's code failed on the stand-ins; a real device may or may not show the same",
+}
+WITHOUT_GPU = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}
+STAND_IN_MEMORY_GB = 1000.0
+"""Memory of the stand-in, more than any job needs: a rehearsal shows a need."""
+
+
+class RehearsalError(RuntimeError):
+    """A rank could not be rehearsed; the message says whose failure it was."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Rehearse every stage and write the report; in a child process, rehearse one rank."""
+    options = _arguments(arguments)
+    try:
+        config = _config(options)
+        device = _device(options.device)
+        if options.stage is not None:
+            return _child(config, options)
+        outputs = _outputs(options.output)
+        ranks = [_rank_in_child(options, config, stage) for stage in range(config.pipeline_parallel_size)]
+    except (ConfigError, ForeignFileError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except RehearsalError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    content = account.of_job(config, options.framework, options.model, ranks, device)
+    if outputs:
+        try:
+            write_whole(outputs[0], report.as_json(content), is_ours=account.is_rehearsal)
+            write_whole(outputs[1], picture.png(content), is_ours=is_png)
+        except OSError as error:
+            print(f"error: {outputs[0]}: cannot be written: {error}; name another --output", file=sys.stderr)
+            return 1
+    print(report.as_text(content), end="")
+    return 0
+
+
+def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = Parser(
+        prog="python -m train.rehearse", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--platform", required=True, help=f"one of {', '.join(PLATFORMS)}; cpu: without stand-in device"
+    )
+    parser.add_argument("--gpus", required=True, metavar="N", help="GPUs of one machine; on cpu the number of ranks")
+    parser.add_argument("--framework", required=True, help="mega or hf")
+    parser.add_argument("--model", required=True, help=f"one of {', '.join(MODELS)}")
+    parser.add_argument("--device", help="device of the roofline, e.g. H100, H200, MI300X (default: no roofline)")
+    parser.add_argument("--output", type=Path, metavar="FILE.json", help="file to write; the picture is FILE.png")
+    parser.add_argument("--stage", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--record", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="settings of the job, as for train.launch")
+    return parser.parse_intermixed_args(arguments)
+
+
+def _config(options: argparse.Namespace) -> RunConfig:
+    """Return the job's settings; raise ConfigError for bad ones."""
+    for name, value, allowed in (
+        ("--platform", options.platform, PLATFORMS),
+        ("--framework", options.framework, FRAMEWORKS),
+        ("--model", options.model, tuple(MODELS)),
+    ):
+        if value not in allowed:
+            raise ConfigError(f"{name}: got {value!r}, allowed: {', '.join(allowed)}")
+    if not options.gpus.isdecimal() or not 0 < int(options.gpus) < 100_000:
+        raise ConfigError(f"--gpus: got {options.gpus!r}, wanted a number of GPUs from 1")
+    count = "CPU_RANKS" if options.platform == "cpu" else "GPUS_PER_NODE"
+    fixed = [f"FRAMEWORK={options.framework}", f"MODEL={options.model}", f"{count}={options.gpus}"]
+    for setting in options.settings:
+        key = setting.partition("=")[0]
+        if key in ("FRAMEWORK", "MODEL", count):
+            option = {"FRAMEWORK": "--framework", "MODEL": "--model"}.get(key, "--gpus")
+            raise ConfigError(f"{setting}: a rehearsal takes this from {option}; leave it out")
+    return load(options.platform, int(options.gpus), arguments=[*options.settings, *fixed])
+
+
+def _device(name: str | None) -> Device | None:
+    device = None if name is None else named(name)
+    if name is not None and device is None:
+        raise ConfigError(
+            f"--device: got {name!r}, known: {', '.join(SHORT_NAMES)}, and names in utils/hardware/devices.py"
+        )
+    return device
+
+
+def _outputs(output: Path | None) -> list[Path]:
+    """Return the files to write; raise ForeignFileError for a file of somebody else, ConfigError for no JSON."""
+    if output is None:
+        return []
+    if output.suffix != ".json":
+        raise ConfigError(f"--output: got {str(output)!r}, wanted a name that ends with .json")
+    image = output.with_suffix(".png")
+    require_ours(account.is_rehearsal, output)
+    require_ours(is_png, image)
+    return [output, image]
+
+
+def _rank_in_child(options: argparse.Namespace, config: RunConfig, stage: int) -> dict[str, Any]:
+    """Return the account of one rank of a stage; raise ConfigError or RehearsalError with the child's message."""
+    if sys.stderr.isatty():
+        print(f"rehearsing pipeline stage {stage + 1} of {config.pipeline_parallel_size}", file=sys.stderr)
+    with tempfile.TemporaryDirectory() as folder:
+        record = Path(folder) / "record.json"
+        command = [sys.executable, "-W", "ignore", "-m", "train.rehearse", "--platform", options.platform]
+        command += ["--gpus", options.gpus, "--framework", options.framework, "--model", options.model]
+        command += ["--stage", str(stage), "--record", str(record), *options.settings]
+        root = Path(__file__).resolve().parents[1]
+        ran = subprocess.run(
+            command, cwd=root, env=os.environ | WITHOUT_GPU, capture_output=True, text=True, check=False
+        )
+        if not record.exists():
+            raise RehearsalError(
+                f"the process of stage {stage} ended with code {ran.returncode}:\n{ran.stderr[-2000:]}"
+            )
+        found: dict[str, Any] = json.loads(record.read_text(encoding="utf8"))
+    if "error" not in found:
+        return found
+    if found["whose"] == "settings":
+        raise ConfigError(found["error"])
+    raise RehearsalError(f"{found['traceback']}stage {stage}: {WHOSE[found['whose']]}: {found['error']}")
+
+
+def _child(config: RunConfig, options: argparse.Namespace) -> int:
+    """Rehearse one rank and write its account, or its error, into the record."""
+    from train.rehearsal.failures import whose
+
+    try:
+        found = _rehearse(config, options.framework, options.model, options.stage)
+    except Exception as error:  # noqa: BLE001 - the parent reports any of them
+        found = {"error": str(error).strip() or type(error).__name__, "whose": whose(error)}
+        found["traceback"] = traceback.format_exc()
+    options.record.write_text(json.dumps(found), encoding="utf8")
+    return 0 if "error" not in found else 1
+
+
+def _rehearse(config: RunConfig, framework: str, model: str, stage: int) -> dict[str, Any]:
+    """Change torch for a rehearsal, train one rank of a stage with the trainer's own functions, return its account."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from train.rehearsal import hf, mega, preparation
+    from train.rehearsal.steps import shortened
+
+    rank = stage * config.num_gpus // config.pipeline_parallel_size
+    short, spec = shortened(config), config.spec(model)
+    ledger, steps = preparation.prepare(short, spec, rank, STAND_IN_MEMORY_GB)
+    with FakeTensorMode(allow_non_fake_inputs=True), ledger:
+        if framework == "mega":
+            from train import train_mega  # before train.mega.model, which on the CPU needs its redirection
+            from train.mega.model import initialize_parallel
+
+            mega.train(short, spec, steps, initialize_parallel, train_mega.build, train_mega.run)
+        else:
+            from train import train_hf
+
+            hf.train(short, spec, steps, train_hf.build, train_hf.run)
+    return account.of_rank(config, steps, stage, rank)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
