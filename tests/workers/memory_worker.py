@@ -64,15 +64,14 @@ def mega_model(config: RunConfig, spec: ModelSpec) -> tuple[torch.nn.Module, Cal
 
 
 def hf_model(config: RunConfig, spec: ModelSpec) -> tuple[torch.nn.Module, Callable[[torch.Tensor], Any]]:
-    """Return the same for transformers, under autocast as the Trainer has it from accelerate."""
-    from train.hf.model import build_model
+    """Return the same for transformers."""
+    from train import train_hf
 
-    model = build_model(spec).train()
+    model = train_hf.initial_model(config, spec, None).train()
 
     def loss(tokens: torch.Tensor) -> Any:
-        with torch.autocast("cpu", torch.bfloat16, enabled=config.precision == "bf16"):
-            count = torch.tensor(tokens.numel())
-            return model(input_ids=tokens, labels=tokens, shift_labels=tokens, num_items_in_batch=count).loss
+        count = torch.tensor(tokens.numel())
+        return model(input_ids=tokens, labels=tokens, shift_labels=tokens, num_items_in_batch=count).loss
 
     return model, loss
 
@@ -130,13 +129,16 @@ def _start_mega(config: RunConfig) -> None:
 def _fuse_as_on_gpu() -> None:
     """Turn on what train/mega/model.py turns on where there is a GPU; torch.compile itself is off in this process."""
     from train.mega import model as builder
+    from train.mega import rope
 
     original = builder.transformer_config
 
     def fused(*arguments: Any, **keywords: Any) -> Any:
         settings = original(*arguments, **keywords)
-        flags = ("bias_activation_fusion", "bias_dropout_fusion", "cross_entropy_loss_fusion")
-        return replace(settings, **dict.fromkeys(flags, True))
+        flags = ("bias_activation_fusion", "bias_dropout_fusion", "apply_rope_fusion")
+        return replace(settings, **dict.fromkeys(flags, True), cross_entropy_loss_fusion=settings.bf16)
+
+    rope.install()
 
     builder.transformer_config = fused
     torch.nn.RMSNorm.forward = lambda self, hidden: FusedNorm.apply(hidden, self.weight, self.eps)

@@ -155,22 +155,43 @@ class Stage:
 
         The method is that of Korthikanti et al., arXiv 2205.05198, section 4.1, for the layers that are built here.
         """
-        if self.config.recompute == "full":
-            one = float(self.layers * self.tokens * self.width * self.spec.hidden_size)  # the input of each layer
-        else:
-            one = self.layers * self.layer_activations
+        one = self.layers * self.layer_kept
         if self.has_output:
             one += self.tokens * self.norm_bytes_per_token
         else:  # sent on, and kept until its gradient comes back
             one += self.tokens * self.width * self.spec.hidden_size
-        if not self.is_mega:  # cosine and sine, once for all layers
-            one += 2 * self.width * self.config.sequence_length * self.spec.head_dim
+        one += self.rotary_bytes
         return one * self.in_flight
+
+    @property
+    def rotary_bytes(self) -> float:
+        """What all layers share: cosine and sine (hf), the angles (mega on a GPU)."""
+        each = 2 * self.width if not self.is_mega else 0 if self.is_cpu else FP32_BYTES
+        return each * self.config.sequence_length * self.spec.head_dim
 
     @property
     def layer_activations(self) -> float:
         """Memory that one layer keeps for one micro batch if nothing is computed again."""
         return self.tokens * self.layer_bytes_per_token + self.layer_bytes_per_sequence
+
+    @property
+    def layer_kept(self) -> float:
+        """Memory that one layer keeps for one micro batch with RECOMPUTE.
+
+        full: its input. selective, mega: all but the results of norms and activation function
+        (train/mega/recompute.py); hf: its input, the results of linear layers and of attention (train/hf/recompute.py).
+        """
+        hidden, ffn, keys = self.spec.hidden_size, self.spec.ffn_hidden_size, self.key_value_size
+        if self.config.recompute == "full":
+            return float(self.tokens * self.width * hidden)
+        if self.config.recompute == "none":
+            return self.layer_activations
+        if self.is_mega:
+            again = 2 * hidden + ffn / self.config.tensor_parallel_size
+            return self.layer_activations - self.tokens * self.width * again
+        results = (hidden + 2 * keys) + hidden + hidden + 2 * ffn + hidden
+        log_sum_exp = FP32_BYTES * self.spec.num_attention_heads
+        return self.tokens * (self.width * (hidden + results) + log_sum_exp) + self.layer_bytes_per_sequence
 
     @property
     def norm_bytes_per_token(self) -> float:
@@ -205,21 +226,21 @@ class Stage:
 
     @property
     def layer_bytes_per_sequence(self) -> float:
-        """Memory kept by one layer for any MBS: mega's cosine and sine (of query and key each), the mask as numbers
-        (hf: for each sequence of the micro batch).
+        """Memory kept by one layer for any MBS: on a CPU mega's cosine and sine (of query and key each), the mask as
+        numbers (hf: for each sequence of the micro batch).
         """
         length = self.config.sequence_length
-        rotary = 4 * self.width * length * self.spec.head_dim if self.is_mega else 0
+        rotary = 4 * self.width * length * self.spec.head_dim if self.is_mega and self.is_cpu else 0
         masks = (1 if self.is_mega else self.config.micro_batch_size) if self.is_windowed else 0
         return rotary + masks * self.width * length * length
 
     @property
     def logits(self) -> float:
-        """Logits at the fullest moment of the loss, 4 to 12 bytes each.
+        """Logits at the fullest moment of the loss, 2 to 12 bytes each.
 
-        mega turns the softmax into the gradient in place and casts it (megatron/core/tensor_parallel/cross_entropy.py;
-        fusions/fused_cross_entropy.py makes it bf16 whatever the precision, so train/mega/model.py leaves it out of
-        fp32); hf has log-softmax and two gradients at once, all float32 (transformers/loss/loss_utils.py).
+        mega in bf16 on a GPU writes the gradient over the logits (train/mega/cross_entropy.py). Elsewhere it turns the
+        softmax into the gradient in place and casts it (megatron/core/tensor_parallel/cross_entropy.py). hf has
+        log-softmax and two gradients at once, all float32 (transformers/loss/loss_utils.py).
         """
         if not self.has_output:
             return 0.0
@@ -229,7 +250,7 @@ class Stage:
         elif self.config.precision == "fp32":
             each = softmax
         else:
-            each = softmax + bf16
+            each = softmax + bf16 if self.is_cpu else bf16
         return each * self.tokens * self.spec.vocab_size / self.config.tensor_parallel_size
 
     @property
@@ -282,11 +303,13 @@ class Stage:
     def layer_backward(self) -> float:
         """Gradients of SwiGLU's product and of the weight before it (hf: of half of it, with FSDP2 of all weights).
 
-        With RECOMPUTE=full also the activations of the layer, which are then in memory again.
+        With RECOMPUTE also the activations of the layer that are in memory again; mega's selective way computes one
+        at a time.
         """
         ffn = self.spec.ffn_hidden_size / self.config.tensor_parallel_size
         weight = ffn * self.spec.hidden_size * (2 if self.is_mega else 1)
         if self.is_sharded:
             weight = self.layer_parameters
-        again = self.layer_activations if self.config.recompute == "full" else 0.0
+        is_one_at_a_time = self.is_mega and self.config.recompute == "selective"
+        again = 0.0 if is_one_at_a_time else self.layer_activations - self.layer_kept
         return self.width * self.tokens * ffn + self.gradient_width * weight + again
