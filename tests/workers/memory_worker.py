@@ -95,17 +95,18 @@ def kept_bytes(config: RunConfig, spec: ModelSpec, framework: str) -> int:
     """Storages that one forward pass keeps for its backward pass, parameters and buffers left out."""
     model, loss = {"mega": mega_model, "hf": hf_model}[framework](config, spec)
     tokens = torch.randint(0, spec.vocab_size, (config.micro_batch_size, config.sequence_length))
-    kept: dict[int, int] = {}
+    kept: dict[int, torch.UntypedStorage] = {}
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
-        kept[storage.data_ptr()] = storage.nbytes()
+        kept[storage._cdata] = storage
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         result = loss(tokens)
     own = {tensor.untyped_storage().data_ptr() for tensor in [*model.parameters(), *model.buffers()]}
-    total = sum(size for pointer, size in kept.items() if pointer not in own)
+    # only now: RECOMPUTE=selective of mega empties some of them
+    total = sum(storage.nbytes() for storage in kept.values() if storage.data_ptr() not in own)
     result.backward()  # until here the graph holds what was counted
     return total
 
