@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -59,32 +60,39 @@ def built(config: RunConfig, spec: ModelSpec, source: RandomWeights, flags: list
     return train_mega.DistributedDataParallel(settings, ddp, module)
 
 
-def train(ddp: Any, batches: list[torch.Tensor]) -> tuple[list[float], int]:
-    """Run both micro batches, the gradients reduced with the last; return the losses and the bytes that one keeps."""
-    kept: dict[int, int] = {}
+def loss_of(ddp: Any, tokens: torch.Tensor) -> torch.Tensor:
+    """Return the mean loss of a micro batch."""
+    positions = torch.arange(tokens.shape[1] - 1).expand(tokens.shape[0], -1)
+    return ddp(tokens[:, :-1].contiguous(), positions, None, labels=tokens[:, 1:].contiguous()).float().mean()
+
+
+def kept_bytes(ddp: Any, tokens: torch.Tensor) -> int:
+    """Return the bytes of the storages, parameters left out, that one forward pass holds for its backward pass."""
+    kept: dict[int, torch.UntypedStorage] = {}
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
-        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        kept[tensor.untyped_storage()._cdata] = tensor.untyped_storage()
         return tensor
 
-    def backward(tokens: torch.Tensor) -> float:
-        positions = torch.arange(tokens.shape[1] - 1).expand(tokens.shape[0], -1)
-        kept.clear()
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            loss = ddp(tokens[:, :-1].contiguous(), positions, None, labels=tokens[:, 1:].contiguous()).float().mean()
-        total = sum(size for place, size in kept.items() if place not in own)
-        loss.backward()
-        counted.append(total)
-        return loss.item()
-
-    counted: list[int] = []
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        loss = loss_of(ddp, tokens)
     own = {parameter.untyped_storage().data_ptr() for parameter in ddp.parameters()}
+    total = sum(storage.nbytes() for storage in kept.values() if storage.data_ptr() not in own)
+    del loss  # until here the graph holds what was counted
+    return total
+
+
+def train(ddp: Any, batches: list[torch.Tensor]) -> list[float]:
+    """Run both micro batches, the gradients reduced with the last; return the losses."""
     ddp.zero_grad_buffer()
-    with ddp.no_sync():
-        losses = [backward(batches[0])]
-    losses.append(backward(batches[1]))
+    losses = []
+    for number, tokens in enumerate(batches):
+        with ddp.no_sync() if number == 0 else nullcontext():
+            loss = loss_of(ddp, tokens)
+            loss.backward()
+        losses.append(loss.item())
     ddp.finish_grad_sync()
-    return losses, max(counted)
+    return losses
 
 
 def count_products() -> None:
@@ -138,8 +146,9 @@ def run(case: str) -> dict[str, Any]:
         rope.install()
     ddp = built(config, spec, source, flags)
     batches = micro_batches(config, spec)
+    kept = kept_bytes(ddp, batches[0])
     PRODUCTS.clear()
-    losses, kept = train(ddp, batches)
+    losses = train(ddp, batches)
     everyone: list[Any] = [None] * ranks
     torch.distributed.all_gather_object(everyone, batches)
     wanted = reference(spec, source, config, [batch for one in everyone for batch in one])

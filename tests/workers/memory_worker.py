@@ -44,6 +44,20 @@ class FusedNorm(torch.autograd.Function):
         return gradient, gradient.sum((0, 1)), None
 
 
+class WindowedFlash(torch.autograd.Function):
+    """Keeps what torch's flash attention keeps: query, key, value, result, and a number for each head and token."""
+
+    @staticmethod
+    def forward(ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any) -> torch.Tensor:
+        result = torch.zeros_like(query.flatten(2))
+        ctx.save_for_backward(query, key, value, result, torch.zeros(query.shape[:3]))
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        return *(torch.zeros_like(tensor) for tensor in ctx.saved_tensors[:3]), None, None
+
+
 def mega_model(config: RunConfig, spec: ModelSpec) -> tuple[torch.nn.Module, Callable[[torch.Tensor], Any]]:
     """Return the module that training wraps, and its loss of a batch of tokens."""
     from megatron.core.transformer.module import Float16Module
@@ -80,17 +94,18 @@ def kept_bytes(config: RunConfig, spec: ModelSpec, framework: str) -> int:
     """Storages that one forward pass keeps for its backward pass, parameters and buffers left out."""
     model, loss = {"mega": mega_model, "hf": hf_model}[framework](config, spec)
     tokens = torch.randint(0, spec.vocab_size, (config.micro_batch_size, config.sequence_length))
-    kept: dict[int, int] = {}
+    kept: dict[int, torch.UntypedStorage] = {}
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
-        kept[storage.data_ptr()] = storage.nbytes()
+        kept[storage._cdata] = storage
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         result = loss(tokens)
     own = {tensor.untyped_storage().data_ptr() for tensor in [*model.parameters(), *model.buffers()]}
-    total = sum(size for pointer, size in kept.items() if pointer not in own)
+    # only now: RECOMPUTE=selective of mega empties some of them
+    total = sum(storage.nbytes() for storage in kept.values() if storage.data_ptr() not in own)
     result.backward()  # until here the graph holds what was counted
     return total
 
@@ -128,17 +143,21 @@ def _start_mega(config: RunConfig) -> None:
 
 def _fuse_as_on_gpu() -> None:
     """Turn on what train/mega/model.py turns on where there is a GPU; torch.compile itself is off in this process."""
+    from train.mega import attention, rope
     from train.mega import model as builder
-    from train.mega import rope
 
     original = builder.transformer_config
+    rope.install()
+    attention.windowed_flash = WindowedFlash.apply
+    attention.SdpaCoreAttention._takes_flash_with_window = lambda self, query: (
+        query.dtype is torch.bfloat16 and self._has_active_window(query.shape[0])
+    )
 
     def fused(*arguments: Any, **keywords: Any) -> Any:
         settings = original(*arguments, **keywords)
-        flags = ("bias_activation_fusion", "bias_dropout_fusion", "apply_rope_fusion")
-        return replace(settings, **dict.fromkeys(flags, True), cross_entropy_loss_fusion=settings.bf16)
-
-    rope.install()
+        flags = ["apply_rope_fusion", "bias_activation_fusion", "bias_dropout_fusion"]
+        flags += ["cross_entropy_loss_fusion"] if settings.bf16 else []
+        return replace(settings, **dict.fromkeys(flags, True))
 
     builder.transformer_config = fused
     torch.nn.RMSNorm.forward = lambda self, hidden: FusedNorm.apply(hidden, self.weight, self.eps)

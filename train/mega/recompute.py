@@ -19,7 +19,6 @@ import torch.nn.functional as F
 from megatron.core.fusions.fused_bias_swiglu import swiglu
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear
-from torch.autograd.graph import saved_tensors_hooks
 
 Recipe = Callable[[], torch.Tensor]
 
@@ -34,23 +33,22 @@ def settings(recompute: str, with_engine: bool) -> dict[str, Any]:
 
 
 class InputFromRecipe:
-    """Part of a linear layer that keeps for its backward pass how to compute its input, and not the input."""
+    """Part of a linear layer whose input is emptied after the forward pass and computed again before the backward.
+
+    The layer still saves the tensor of its input; only the memory behind it goes and comes back. (Hooks on saved
+    tensors would replace the weight as well, by a tensor without the attributes that its gradient's buffer needs.)
+    """
 
     recipe: Recipe | None = None
     """Function that computes the next input again; without one the layer keeps its input."""
 
     def forward(self, input_: torch.Tensor, *arguments: Any, **keywords: Any) -> Any:
-        """Run the linear layer with what it saves of its input replaced by the recipe."""
+        """Run the linear layer, empty its input, and have it filled when the gradient of the result arrives."""
         recipe, self.recipe = self.recipe, None
-        if recipe is None or not torch.is_grad_enabled():
-            return super().forward(input_, *arguments, **keywords)  # type: ignore[misc]
-        place, shape = input_.data_ptr(), input_.shape
-
-        def pack(saved: torch.Tensor) -> torch.Tensor | Recipe:
-            return recipe if (saved.data_ptr(), saved.shape) == (place, shape) else saved
-
-        with saved_tensors_hooks(pack, _unpack):
-            return super().forward(input_, *arguments, **keywords)  # type: ignore[misc]
+        result = super().forward(input_, *arguments, **keywords)  # type: ignore[misc]
+        if recipe is not None and result[0].requires_grad:
+            result[0].register_hook(_filling(input_.untyped_storage(), recipe))
+        return result
 
 
 class ColumnParallelFromRecipe(InputFromRecipe, ColumnParallelLinear):
@@ -84,11 +82,18 @@ def is_active(model: GPTModel) -> bool:
     return isinstance(model.decoder.layers[0].mlp.linear_fc2, InputFromRecipe)
 
 
-def _unpack(kept: torch.Tensor | Recipe) -> torch.Tensor:
-    if isinstance(kept, torch.Tensor):
-        return kept
-    with torch.no_grad():
-        return kept()
+def _filling(storage: torch.UntypedStorage, recipe: Recipe) -> Callable[[torch.Tensor], None]:
+    """Empty the memory of a tensor; return the hook that fills it again."""
+    size = storage.nbytes()
+    storage.resize_(0)
+
+    def fill(_: torch.Tensor) -> None:
+        with torch.no_grad():
+            again = recipe().untyped_storage()
+        storage.resize_(size)
+        storage.copy_(again)
+
+    return fill
 
 
 def _follow(norm: torch.nn.Module, linear: InputFromRecipe) -> None:

@@ -160,14 +160,15 @@ class Stage:
             one += self.tokens * self.norm_bytes_per_token
         else:  # sent on, and kept until its gradient comes back
             one += self.tokens * self.width * self.spec.hidden_size
-        one += self.rotary_bytes
+        if self.has_rotary_once:  # hf: cosine and sine; mega: the angles in float32
+            each = FP32_BYTES if self.is_mega else 2 * self.width
+            one += each * self.config.sequence_length * self.spec.head_dim
         return one * self.in_flight
 
     @property
-    def rotary_bytes(self) -> float:
-        """What all layers share: cosine and sine (hf), the angles (mega on a GPU)."""
-        each = 2 * self.width if not self.is_mega else 0 if self.is_cpu else FP32_BYTES
-        return each * self.config.sequence_length * self.spec.head_dim
+    def has_rotary_once(self) -> bool:
+        """Whether all layers share what the rotary embedding keeps: in hf, and in the kernel of mega on a GPU."""
+        return not self.is_mega or not self.is_cpu
 
     @property
     def layer_activations(self) -> float:
@@ -227,20 +228,22 @@ class Stage:
     @property
     def layer_bytes_per_sequence(self) -> float:
         """Memory kept by one layer for any MBS: on a CPU mega's cosine and sine (of query and key each), the mask as
-        numbers (hf: for each sequence of the micro batch).
+        numbers (hf: for each sequence of the micro batch; mega on a GPU: none, flash attention knows the window).
         """
         length = self.config.sequence_length
-        rotary = 4 * self.width * length * self.spec.head_dim if self.is_mega and self.is_cpu else 0
-        masks = (1 if self.is_mega else self.config.micro_batch_size) if self.is_windowed else 0
+        rotary = 0 if self.has_rotary_once else 4 * self.width * length * self.spec.head_dim
+        has_mask = self.is_windowed and (not self.is_mega or self.is_cpu or self.config.precision == "fp32")
+        masks = (1 if self.is_mega else self.config.micro_batch_size) if has_mask else 0
         return rotary + masks * self.width * length * length
 
     @property
     def logits(self) -> float:
         """Logits at the fullest moment of the loss, 2 to 12 bytes each.
 
-        mega in bf16 on a GPU writes the gradient over the logits (train/mega/cross_entropy.py). Elsewhere it turns the
-        softmax into the gradient in place and casts it (megatron/core/tensor_parallel/cross_entropy.py). hf has
-        log-softmax and two gradients at once, all float32 (transformers/loss/loss_utils.py).
+        mega on a GPU has the logits once and writes their gradient over them (train/mega/cross_entropy.py); on a CPU
+        and in fp32 megatron-core turns the softmax into the gradient in place and casts it
+        (megatron/core/tensor_parallel/cross_entropy.py); hf has log-softmax and two gradients at once, all float32
+        (transformers/loss/loss_utils.py).
         """
         if not self.has_output:
             return 0.0
@@ -249,8 +252,10 @@ class Stage:
             each = 3 * fp32
         elif self.config.precision == "fp32":
             each = softmax
+        elif self.is_cpu:
+            each = softmax + bf16
         else:
-            each = softmax + bf16 if self.is_cpu else bf16
+            each = bf16
         return each * self.tokens * self.spec.vocab_size / self.config.tensor_parallel_size
 
     @property
