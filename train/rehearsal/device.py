@@ -21,7 +21,9 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.distributed.tensor import DTensor
 
+from train.rehearsal.ledger import Ledger
 from train.rehearsal.lending import replace
 
 CUDA = torch.device("cuda", 0)
@@ -31,6 +33,8 @@ GUARDS = "_ZN3c104impl26device_guard_impl_registryE"
 TRAITS = {"nvd": ((9, 0), 132, ""), "amd": ((9, 4), 304, "gfx942")}
 """Compute capability, multiprocessors and architecture of an H100 and an MI300X, by platform."""
 BYTES_PER_GB = 10**9
+DATA: Any = vars(torch._C.TensorBase)["data"]
+"""torch's own property."""
 
 
 class StandInError(RuntimeError):
@@ -163,6 +167,7 @@ def _lend_accelerator() -> None:
         "current_stream": Stream(),
     }
     replace(torch.accelerator, **{name: functools.partial(_answer, value) for name, value in answers.items()})
+    replace(torch._C, _get_accelerator=functools.partial(_answer, torch.device("cuda")))
     replace(torch.accelerator, set_device_index=_nothing, synchronize=_nothing, set_stream=_nothing)
 
 
@@ -170,7 +175,14 @@ def _lend_tensor_methods() -> None:
     replace(
         FakeTensor,
         is_cuda=property(lambda self: self.fake_device.type == "cuda"),
+        is_meta=property(lambda self: self.fake_device.type == "meta"),
         get_device=lambda self: -1 if self.fake_device.type == "cpu" else 0,
+    )
+    replace(
+        DTensor,
+        device=property(lambda self: self._local_tensor.device),
+        is_cuda=property(lambda self: self._local_tensor.is_cuda),
+        is_meta=property(lambda self: self._local_tensor.is_meta),
     )
     replace(
         torch.Tensor,
@@ -222,16 +234,17 @@ def _is_place(value: Any) -> bool:
     return isinstance(value, (str, torch.device)) or (isinstance(value, int) and not isinstance(value, bool))
 
 
-def lend_data(*, has_device: bool) -> None:
+def lend_data(ledger: Ledger) -> None:
     """Let torch do without the data of tensors, with a device or on the CPU, for this process.
 
     `torch.tensor` takes them among its numbers, and makes a number on the device without a copy.
     """
     torch.autograd.set_multithreading_enabled(False)  # dispatch modes belong to a thread
     replace(torch.nn.Module, _apply=_apply)
+    replace(FakeTensor, data=property(DATA.__get__, _set_data), data_ptr=_address)
     # by this list torch decides whether an optimizer may update all its tensors with one call
     sys.modules["torch.optim.optimizer"]._foreach_supported_types.append(FakeTensor)
-    original = torch.tensor
+    has_device, original, as_list = ledger.device.type != "cpu", torch.tensor, torch.Tensor.tolist
 
     def tensor(data: Any, *, device: Any = None, **keywords: Any) -> torch.Tensor:
         if not has_device or device is None or torch.device(device).type == "cpu":
@@ -239,7 +252,22 @@ def lend_data(*, has_device: bool) -> None:
         made = original(_numbers(data), **keywords)
         return torch.zeros(tuple(made.shape), dtype=made.dtype, device=CUDA)
 
+    def tolist(self: torch.Tensor) -> Any:
+        return ledger.numbers(self) if ledger.is_here(self) else as_list(self)
+
     replace(torch, tensor=tensor)
+    replace(FakeTensor, tolist=tolist)
+
+
+def _address(self: torch.Tensor) -> int:
+    """Return a number that differs between tensors as an address does: accelerate finds parameters by theirs."""
+    return int(self.untyped_storage()._cdata + self.storage_offset() * self.element_size())
+
+
+def _set_data(self: FakeTensor, data: torch.Tensor) -> None:
+    """Set `.data` and the device, which torch's own setter leaves."""
+    DATA.__set__(self, data)
+    self.fake_device = data.device
 
 
 def _numbers(data: Any) -> Any:
@@ -260,8 +288,6 @@ def _apply(self: torch.nn.Module, function: Callable[[Any], Any], recurse: bool 
             moved = function(parameter)
         if moved is not parameter:
             parameter.data = moved
-            if isinstance(parameter, FakeTensor):
-                parameter.fake_device = moved.fake_device  # assignment to `.data` leaves it
     for name, buffer in self._buffers.items():
         self._buffers[name] = None if buffer is None else function(buffer)
     return self

@@ -81,7 +81,7 @@ class _Casts:
             return tensor.to(dtype)
         if id(tensor) not in self.copies:
             self.copies[id(tensor)] = copy = tensor.to(dtype)
-            self._ledger.file("workspace", [copy])
+            self._ledger.file("weight_copies", [copy])
         return self.copies[id(tensor)]
 
 

@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from train.rehearsal import events
 from train.rehearsal.events import Collective, Event, HostRead, Operator
 from train.rehearsal.lending import replace
-from train.rehearsal.memory import Memory
+from train.rehearsal.memory import KINDS, Memory
 
 aten = torch.ops.aten
 COLLECTIVES = ("c10d::", "_c10d_functional::")
@@ -101,12 +101,12 @@ class Ledger(TorchDispatchMode):
         """Return whether a value is a tensor of the job's device."""
         return isinstance(tensor, FakeTensor) and tensor.fake_device.type == self.device.type
 
-    def file(self, kind: str, tensors: Iterable[Any]) -> None:
-        """Count the storages of these tensors as `kind`; None among them is skipped."""
+    def file(self, kind: str, tensors: Iterable[Any], of: tuple[str, ...] = KINDS) -> None:
+        """Count the storages of these tensors as `kind`, if they are of a kind in `of`; None among them is skipped."""
         for tensor in tensors:
             local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
             if self.is_here(local):
-                self.memory.file(local.untyped_storage(), kind)
+                self.memory.file(local.untyped_storage(), kind, of)
 
     def as_one_operator(self, name: str, function: Callable[..., Any], args: Any, keywords: Any) -> Any:
         """Call a function and count it as one operator, which reads its arguments and writes its results once.
@@ -144,13 +144,20 @@ class Ledger(TorchDispatchMode):
         # a real tensor of `cpu:0` is on `cpu`
         return {**keywords, "device": torch.device("cpu")} if device.type == "cpu" else keywords
 
+    def numbers(self, tensor: torch.Tensor) -> Any:
+        """Return the numbers of a tensor of any shape, read by the host at once."""
+        self._note_read(tensor)
+        numbers: Any = _some_number(tensor.dtype)
+        for length in reversed(tensor.shape):
+            numbers = [numbers] * length
+        return numbers
+
     def _number(self, func: Any, tensor: Any) -> Any:
-        """Return the number of a tensor; without data, one that is finite and not 0."""
         try:
             return func(tensor)
         except DataDependentOutputException:
             self._note_read(tensor)
-        return True if tensor.dtype is torch.bool else 1.0 if tensor.is_floating_point() else 1
+        return _some_number(tensor.dtype)
 
     def _note_read(self, tensor: Any) -> None:
         if self.segment is not None and self.device.type != "cpu" and self.is_here(tensor):
@@ -164,10 +171,18 @@ class Ledger(TorchDispatchMode):
         result = func(*args, **keywords)
         for tensor in events.tensors_in(result):
             self._hold(tensor)
+        if "allgather" in func._schema.name:
+            self._file_gathered(events.tensors_in(args[0]))
         return result
+
+    def _file_gathered(self, tensors: list[torch.Tensor]) -> None:
+        """Count buffers that get weights from other ranks; a rank's own weights and gradients stay what they are."""
+        self.file("weight_copies", tensors, of=("activations", "workspace"))
 
     def _account(self, func: Any, args: Any, keywords: Any, result: Any) -> None:
         outputs = events.tensors_in(result)
+        if events.base_name(func) == "split_with_sizes_copy":  # by which FSDP2 divides a gathered buffer
+            self._file_gathered(events.changed_by(func, args, keywords))
         if self._region is not None:
             self._region.note([t for t in outputs if self.is_here(t)], events.changed_by(func, args, keywords))
         else:
@@ -234,6 +249,11 @@ class _Region:
         kept = [weakref.ref(storage) for storage in self._made.values()]
         self._made.clear()
         return [storage for ref in kept if (storage := ref()) is not None]
+
+
+def _some_number(dtype: torch.dtype) -> bool | int | float:
+    """Return a number that is finite and not 0, for one that has no data."""
+    return True if dtype is torch.bool else 1.0 if dtype.is_floating_point else 1
 
 
 def _collective(func: Any, args: Any) -> Collective:

@@ -7,9 +7,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-KINDS = ("weights", "gradients", "optimizer", "activations", "logits", "workspace", "other")
-"""All but `other` are terms of utils.memory. `activations`: made by the forward pass. `workspace`: made by the backward
-pass or the optimizer's step, and copies of weights. `other`: batches, and everything else that building has left."""
+KINDS = ("weights", "gradients", "optimizer", "activations", "logits", "weight_copies", "workspace", "other")
+"""`activations`: made by the forward pass. `weight_copies`: gathered from other ranks or cast (utils.memory counts them
+as workspace). `workspace`: made by the backward pass or the optimizer's step. `other`: left by building, and batches."""
 
 
 @dataclass
@@ -42,13 +42,19 @@ class Memory:
         if block is not None:
             self._set_size(block, storage.nbytes())
 
-    def file(self, storage: Any, kind: str) -> None:
-        """Change the kind of a storage, if it is one of this device."""
+    def file(self, storage: Any, kind: str, of: tuple[str, ...] = KINDS) -> None:
+        """Change the kind of a storage, if it is one of this device and its kind is one of `of`."""
         block = self._blocks.get(storage._cdata)
-        if block is not None and block.kind != kind:
+        if block is not None and block.kind != kind and block.kind in of:
             self.bytes_by_kind[block.kind] -= block.bytes
             self.bytes_by_kind[kind] += block.bytes
             block.kind = kind
+
+    def refile(self, before: str, kind: str) -> None:
+        """Change the kind of all live storages of one kind."""
+        for block in self._blocks.values():
+            block.kind = kind if block.kind == before else block.kind
+        self.bytes_by_kind[kind] += self.bytes_by_kind.pop(before, 0)
 
     def forget_peak(self) -> None:
         """Search for the fullest moment from now on."""

@@ -15,8 +15,8 @@ from train.rehearsal.memory import KINDS
 from utils.own_files import PNG_MARK
 
 # The palette of Okabe and Ito (2008), distinguishable with any common colour blindness; hatches for print in grey.
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#56B4E9", "#D55E00", "#CC79A7", "#999999")
-HATCHES = ("", "///", "...", "\\\\\\", "xxx", "++", "---")
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#56B4E9", "#D55E00", "#F0E442", "#CC79A7", "#999999")
+HATCHES = ("", "///", "...", "\\\\\\", "xxx", "|||", "++", "---")
 WIDTH, HEIGHT, DPI = 11.0, 4.6, 110
 
 

@@ -23,6 +23,6 @@ def prepare(config: RunConfig, spec: ModelSpec, rank: int, memory_gb: float) -> 
     if has_device:
         device.lend(config.platform, config.ranks_per_node, memory_gb)
         kernels.lend_kernels(ledger)
-    device.lend_data(has_device=has_device)
+    device.lend_data(ledger)
     kernels.lend_regions(ledger)
-    return ledger, Steps(ledger)
+    return ledger, Steps(ledger, has_pipeline=config.pipeline_parallel_size > 1)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.distributed import device_mesh
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp._fully_shard import _fsdp_init, _fully_shard
 
 from train.rehearsal.ledger import Ledger
 from train.rehearsal.lending import replace
@@ -32,6 +37,22 @@ def lend(rank: int, ranks: int, ledger: Ledger) -> None:
     for module in (dist, dist.distributed_c10d):
         replace(module, new_group=new_group, all_gather_object=all_gather_object, barrier=lambda *_, **__: None)
     _lend_data_parallel(ledger)
+    replace(DeviceMesh, __init__=_with_data(DeviceMesh.__init__))
+    init_device_mesh = _with_data(device_mesh.init_device_mesh)
+    for module in (dist, device_mesh, _fsdp_init):
+        replace(module, init_device_mesh=init_device_mesh)
+    # it makes a device of a name and the current device, which here is a device already
+    replace(_fully_shard, _get_device_from_mesh=lambda mesh: ledger.device)
+
+
+def _with_data(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function whose tensors have data: torch reads the ranks of a mesh from one."""
+
+    def real(*args: Any, **keywords: Any) -> Any:
+        with unset_fake_temporarily():
+            return function(*args, **keywords)
+
+    return real
 
 
 def _lend_data_parallel(ledger: Ledger) -> None:

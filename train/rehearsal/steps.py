@@ -16,6 +16,8 @@ from train.rehearsal.ledger import Ledger
 from utils.settings.config import RunConfig
 
 Batch = TypeVar("Batch")
+GRADIENTS = ("grad", "main_grad", "main_gradient")
+"""Attributes of a parameter: torch's, megatron-core's, and that of the float32 sums of hf."""
 STEPS = 2
 """The first makes the optimizer's states; the account is that of the second."""
 
@@ -64,8 +66,9 @@ class _DataSettings:
 class Steps:
     """Stands in for the recorder of step times (train/job/recorder.py): it divides the events into micro batches."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, *, has_pipeline: bool = False) -> None:
         self._ledger = ledger
+        self._has_pipeline = has_pipeline
         self._model: torch.nn.Module | None = None
         self._ended = 0
         self.segments: list[Counter[Event]] = []
@@ -155,8 +158,10 @@ class Steps:
     def _file(self) -> None:
         assert self._model is not None
         parameters = list(self._model.parameters())
+        if not self._has_pipeline:  # with one, a gradient may be on its way to another stage
+            self._ledger.memory.refile("workspace", "gradients")  # all that a backward pass leaves
         self._ledger.file("weights", parameters)
-        self._ledger.file("gradients", [getattr(p, name, None) for p in parameters for name in ("grad", "main_grad")])
+        self._ledger.file("gradients", [getattr(one, name, None) for one in parameters for name in GRADIENTS])
 
     def _before_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         self._ledger.is_in_optimizer = True
