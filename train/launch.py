@@ -11,7 +11,9 @@ import argparse
 import os
 import shlex
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from train.job import nodes, processes, rank_environment
@@ -229,6 +231,8 @@ def _environment(job: Job, chosen: Mapping[str, str]) -> dict[str, str]:
     ours = {
         "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // job.config.ranks_per_node)),
         "PYTHONFAULTHANDLER": "1",  # the stack of a rank that crashes is in its log
+        # in the job's own TMPDIR, torch's default, every job would compile its kernels anew
+        "TORCHINDUCTOR_CACHE_DIR": str(Path(tempfile.gettempdir(), f"torchinductor_{os.getuid()}")),
         "PYTHONWARNINGS": ",".join(f"ignore:{words}" for words in KNOWN_WARNINGS),
     }
     marked = {job_processes.MARKER: job_processes.marker(job.name)}

@@ -44,6 +44,14 @@ def test_changed_setting_trains_again_and_keeps_the_earlier_attempt(finished, pr
     assert kept.read_bytes() == before
 
 
+def test_every_job_has_the_same_cache_of_compiled_kernels(finished, prefix):
+    """It is recorded among the variables that change speed, where two runs must not differ by the job's own folder."""
+    launch("hf", "llama", finished, prefix, "BETA2=0.8")
+    paths = [only_result(finished), *(finished / store.SUPERSEDED).iterdir()]
+    caches = {store.read(path)["provenance"]["environment"]["TORCHINDUCTOR_CACHE_DIR"] for path in paths}
+    assert len(paths) >= 2 and len(caches) == 1, caches
+
+
 def test_log_holds_every_step_and_the_result_is_complete(finished):
     log = next((finished / "logs").glob("*_attempt1.log")).read_text()
     assert [f"Step {step}/6" in log for step in range(1, 7)] == [True] * 6
