@@ -26,8 +26,8 @@ from torch.distributed.tensor import DTensor
 STATE_DTYPES = (torch.float32, torch.bfloat16)
 GRADIENT_NAMES = ("main_gradient", "decoupled_grad", "grad")
 """Attributes of a parameter that may hold its gradient; the first that exists and is not None is used."""
-CPU_CHUNK = 2**18
-"""Elements that are updated at once on a CPU: the temporaries, at most ten float32 arrays, stay under 11 MB."""
+CPU_CHUNK = 2**16
+"""Elements that are updated at once on a CPU: the temporaries, at most ten float32 arrays, stay under 3 MB."""
 COLUMNS = 128
 """A compiled kernel loads vectors only if it knows that the number of elements is a multiple of their length."""
 

@@ -11,7 +11,7 @@ from toydata import write_toy_data
 from tests.train.test_parity import free_port
 from utils.settings.config import ROOT
 
-FP32 = "PRECISION=fp32"
+FP32 = "PRECISION=fp32 CLIP_GRAD=100"
 WIDE = "OPTIMIZER_STATE=fp32"
 NARROW = "OPTIMIZER_STATE=bf16"
 NARROWEST = "OPTIMIZER_STATE=bf16 GRADIENT_DTYPE=bf16"
@@ -86,7 +86,8 @@ def test_the_norm_is_that_of_float64_and_clips(one_rank, case):
     facts = one_rank[case]
     # a CPU adds the squares of a matrix one after another, in float32
     assert facts["grad_norm"] == pytest.approx(facts["norm_in_float64"], rel=1e-4)
-    assert facts["clip_coefficient"] == pytest.approx(min(1.0, 1.0 / facts["norm_in_float64"][-1]), rel=1e-4)
+    limit = facts["resolved"]["clip_grad"]
+    assert facts["clip_coefficient"] == pytest.approx(min(1.0, limit / facts["norm_in_float64"][-1]), rel=1e-4)
 
 
 def test_a_step_reads_nothing_from_the_device_but_its_end(one_rank, two_ranks):
