@@ -12,6 +12,7 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ import torch
 from tests.support.host_reads import CountHostReads
 from train import train_mega  # first: it sends megatron-core to the CPU
 from train.common.weights import EqualWeights
-from train.job.recorder import StepRecorder
+from train.job.recorder import CpuDevice, StepRecorder
 from train.mega import resolved as mega_resolved
 from train.mega.optimizer import DeviceNormOptimizer
 from utils import models
@@ -44,6 +45,13 @@ class Watched(DeviceNormOptimizer):
         return super().step_with_ready_grads()
 
 
+def like_a_gpu() -> SimpleNamespace:
+    """Return the CPU as a device of which the recorder reads as of a GPU."""
+    device = CpuDevice()
+    names = ("synchronize", "allocated_gb", "peak_allocated_gb", "peak_reserved_gb")
+    return SimpleNamespace(**{name: getattr(device, name) for name in names})
+
+
 class FromStart(StepRecorder):
     """Counts the host's reads from the first step on: the start of the data loader draws a seed."""
 
@@ -66,7 +74,7 @@ def trained(prefix: Path, scratch: str, settings: list[str]) -> dict[str, Any]:
     training = train_mega.build(config, spec, EqualWeights(spec, config.seed, config.init_std), dataset)
     training.optimizer.__class__, training.optimizer.watched = Watched, []
     reads = CountHostReads()
-    recorder = FromStart(config.train_iterations, stream=io.StringIO())
+    recorder = FromStart(config.train_iterations, device=like_a_gpu(), stream=io.StringIO())
     recorder.reads = reads
     built = (training.loader, training.model, training.optimizer, training.scheduler)
     resolved = mega_resolved.read(config, *built)

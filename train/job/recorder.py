@@ -181,7 +181,7 @@ class StepRecorder:
             raise RuntimeError("end_step was called before start; call start before the first step")
         self.device.synchronize()
         seconds = time.perf_counter() - self._step_started
-        loss_value, norm = _numbers(loss, grad_norm)
+        loss_value, norm = self._read(loss, grad_norm)
         learning_rate, samples = float(learning_rate), self.samples
         step = len(samples.steps) + 1
         if step % MEMORY_EVERY_STEPS == 1:
@@ -198,6 +198,19 @@ class StepRecorder:
         if self.is_reporter:
             self._print_progress(step, seconds, loss_value)
         self._step_started = time.perf_counter()
+
+    def _read(self, loss: Any, grad_norm: Any) -> tuple[float, float]:
+        """Return both as numbers. Each reading of a GPU waits for a copy, so that two tensors are copied together; on a
+        CPU this would take longer than reading both.
+        """
+        if not isinstance(self.device, CpuDevice) and loss is not None:
+            import torch
+
+            if isinstance(loss, torch.Tensor) and type(loss) is type(grad_norm) and loss.device == grad_norm.device:
+                together = torch.stack([tensor.detach().double().reshape(()) for tensor in (loss, grad_norm)])
+                first, second = together.tolist()
+                return first, second
+        return math.nan if loss is None else float(loss), float(grad_norm)
 
     def merge_ranks(self, loss_group: Any = None) -> None:
         """After the last step: average losses over `loss_group` (data-parallel ranks), take the largest memory figures
@@ -237,17 +250,6 @@ class StepRecorder:
         memory_gb = self.samples.allocated_gb[-1]
         self._stream.write(format_step(self._title, step, self.total_steps, seconds, average, loss, memory_gb))
         self._stream.flush()
-
-
-def _numbers(loss: Any, grad_norm: Any) -> tuple[float, float]:
-    """Return both as numbers; two tensors of one device are read at once, because each reading waits for a copy."""
-    import torch
-
-    if not (type(loss) is type(grad_norm) is torch.Tensor and loss.device == grad_norm.device):
-        return math.nan if loss is None else float(loss), float(grad_norm)
-    together = torch.stack([tensor.detach().double().reshape(()) for tensor in (loss, grad_norm)])
-    first, second = together.tolist()
-    return first, second
 
 
 StepReader = Callable[[], tuple[Any, Any, float]]

@@ -183,7 +183,7 @@ _COMMUNICATION = (
     ),
     MapRow(
         "gradients reduced in fp32",
-        always(True),
+        lambda config, spec: config.gradient_dtype == "fp32",
         override("DistributedDataParallelConfig.grad_reduce_in_fp32"),
         Fixed(True, "its weights, and so its gradients, are fp32"),
         # the plugin's value is copied over the one of DDP
