@@ -107,9 +107,7 @@ def _attention_backend(training: Any) -> str:
     return f"torch_sdpa:{kernel}"
 
 
-def sdpa_kernel(
-    attention: Any, length: int, window: int | None, dtype: torch.dtype, device: torch.device | str
-) -> str:
+def sdpa_kernel(attention: Any, length: int, window: int | None, dtype: torch.dtype, device: torch.device | str) -> str:
     """Return the name of torch's kernel (flash, cudnn, efficient or math) for the call that transformers makes of it.
 
     Only without a mask transformers leaves grouped keys as they are.
