@@ -127,14 +127,11 @@ class BenchmarkTrainer(Trainer):
         inner_optimizer(self).clip_coefficient = gradients.clip_coefficient(self._grad_norm, self.args.max_grad_norm)
         return self._grad_norm
 
-    def read_step(self) -> tuple[float, float, float]:
-        """Return loss, gradient norm before clipping and learning rate of the step that has just ended.
-
-        Loss and norm are read from the device at once: the only read of a step.
-        """
-        loss, norm = torch.stack([torch.stack(self._losses).sum().float(), self._grad_norm]).tolist()
+    def read_step(self) -> tuple[Any, Any, float]:
+        """Return loss, gradient norm before clipping and learning rate of the step that has just ended."""
+        loss = torch.stack(self._losses).sum()
         self._losses.clear()
-        return loss, norm, self._learning_rate
+        return loss, self._grad_norm, self._learning_rate
 
 
 class BuiltCallback(TrainerCallback):
@@ -246,7 +243,7 @@ def training_arguments(config: RunConfig) -> TrainingArguments:
         seed=config.seed,
         train_sampling_strategy="sequential",
         remove_unused_columns=False,
-        accelerator_config={"non_blocking": loading["pin_memory"]},
+        accelerator_config={"non_blocking": loading["pin_memory"], **sharding.accumulation_settings(config)},
         **{f"dataloader_{name}": value for name, value in loading.items()},
         logging_strategy="no",
         logging_nan_inf_filter=False,

@@ -1,8 +1,8 @@
 """Trains the named cases in one process through the trainers' own functions and prints their curves as JSON.
 
 Run by test_parity.py: `python -m tests.workers.parity_worker FRAMEWORK PREFIX SCRATCH CASE [CASE ...]`; a case is
-`model` or `model:fault`. Faults are planted on this side only, so that the pair must differ. RANK and WORLD_SIZE make
-it one rank of several; PARALLEL (`TP=2`) holds more settings.
+`model`, `model:fault` or `model:precision`. Faults are planted on this side only, so that the pair must differ. RANK
+and WORLD_SIZE make it one rank of several; PARALLEL (`TP=2`) holds more settings.
 """
 
 from __future__ import annotations
@@ -58,6 +58,14 @@ SPEC_FAULTS = {
     "window_one_less": lambda spec: replace(spec, sliding_window=spec.sliding_window - 1),
     "untied": lambda spec: replace(spec, tie_word_embeddings=False),
 }
+
+
+PRECISIONS = {
+    "bf16": {"precision": "bf16"},
+    "bf16_states": {"precision": "bf16", "optimizer_state": "bf16"},
+    "bf16_gradients": {"precision": "bf16", "gradient_dtype": "bf16"},
+}
+"""Fields of RunConfig by the name of a case."""
 
 
 @contextmanager
@@ -121,7 +129,8 @@ def main() -> None:
         spec = models.get(model, "tiny")
         source = RandomWeights(spec, config.seed, config.init_std)
         built = SPEC_FAULTS[fault](spec) if fault in SPEC_FAULTS else spec
-        samples = train_case(config, built, source, dataset, fault)
+        settings = replace(config, **PRECISIONS.get(fault, {}))
+        samples = train_case(settings, built, source, dataset, fault)
         curves[case] = {
             "loss": samples.loss_values,
             "grad_norm": samples.grad_norms,

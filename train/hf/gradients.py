@@ -38,7 +38,8 @@ class Float32Sums:
 def total_norm(parameters: Iterable[torch.Tensor]) -> torch.Tensor:
     """Return the L2 norm of all gradients, in float32 on their device; of sharded ones over all ranks."""
     gradients = [gradient for parameter in parameters if (gradient := _gradient_of(parameter)) is not None]
-    norm = torch.nn.utils.get_total_norm([_local(gradient) for gradient in gradients]).float()
+    norms = torch._foreach_norm([_local(gradient) for gradient in gradients], 2, dtype=torch.float32)
+    norm = torch.linalg.vector_norm(torch.stack(norms))
     if not any(isinstance(gradient, DTensor) for gradient in gradients):
         return norm
     square = norm.square()

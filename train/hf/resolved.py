@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch.distributed.fsdp import FSDPModule
+from torch.nn.attention import SDPBackend
 from transformers import PreTrainedModel, Trainer
 
 from train.common import trainer
@@ -70,7 +71,7 @@ def _model(training: Trainer) -> dict[str, Any]:
         # the model's forward builds the mask from its configuration, not from the attention layer
         "sliding_window": getattr(model.model.config, "sliding_window", None),
         **({"tie_word_embeddings": True} if model.lm_head.weight is model.model.embed_tokens.weight else {}),
-        "attention_backend": _attention_backend(settings, model.device),
+        "attention_backend": _attention_backend(training),
         "layer_implementation": _class_name(model),
         "init_std": settings.initializer_range,
         "recompute": read_recompute(model),
@@ -94,20 +95,36 @@ def _class_name(model: PreTrainedModel) -> str:
     return next(kind.__name__ for kind in type(model).__mro__ if not issubclass(kind, FSDPModule))
 
 
-def _attention_backend(settings: Any, device: torch.device) -> str:
-    """Return the attention; on a GPU with those kernels of torch's attention that may run, in torch's names."""
-    name = settings._attn_implementation
-    name = "torch_sdpa" if name == CAUSAL_SDPA else f"torch_{name}"
-    if device.type != "cuda":
-        return name
-    backends = torch.backends.cuda
-    allowed = {
-        "flash": backends.flash_sdp_enabled(),
-        "cudnn": backends.cudnn_sdp_enabled(),
-        "efficient": backends.mem_efficient_sdp_enabled(),
-        "math": backends.math_sdp_enabled(),
-    }
-    return f"{name}:{','.join(kernel for kernel, is_allowed in allowed.items() if is_allowed)}"
+def _attention_backend(training: Any) -> str:
+    """Return the attention; on a GPU with the kernel that torch takes for one sequence of this training."""
+    model: PreTrainedModel = training.model
+    implementation = model.config._attn_implementation
+    if implementation not in ("sdpa", CAUSAL_SDPA) or model.device.type == "cpu":
+        return f"torch_{'sdpa' if implementation == CAUSAL_SDPA else implementation}"
+    window = None if implementation == CAUSAL_SDPA else model.config.sliding_window
+    length = training.train_dataset.settings.sequence_length
+    kernel = sdpa_kernel(model.model.layers[0].self_attn, length, window, _dtypes(training)[0], model.device)
+    return f"torch_sdpa:{kernel}"
+
+
+def sdpa_kernel(attention: Any, length: int, window: int | None, dtype: torch.dtype, device: torch.device | str) -> str:
+    """Return the name of torch's kernel (flash, cudnn, efficient or math) for the call that transformers makes of it.
+
+    Only without a mask transformers leaves grouped keys as they are.
+    """
+    groups = attention.config.num_key_value_heads
+    heads = groups * attention.num_key_value_groups
+    has_mask = window is not None and window < length
+
+    def like(count: int) -> torch.Tensor:
+        shape = (1, count, length, attention.head_dim)
+        return torch.empty(shape, dtype=dtype, device=device, requires_grad=True)
+
+    key = like(heads if has_mask else groups)
+    mask = torch.ones(1, 1, length, length, dtype=torch.bool, device=device) if has_mask else None
+    is_grouped = key.shape[1] != heads
+    chosen = torch._fused_sdp_choice(like(heads), key, key, mask, 0.0, not has_mask, enable_gqa=is_grouped)
+    return SDPBackend(chosen).name.lower().removesuffix("_attention")
 
 
 def _optimizer(training: Trainer) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Several ranks: the Trainer's FSDP2 shards weights, gradients and optimizer states (ZeRO stage 3).
 
 A rank keeps its part of the float32 master weights. Layers compute in bf16 with PRECISION=bf16: a gathered weight is
-the master, rounded. Micro batches before the last of a step add their gradients up on each rank, unsharded, in
-GRADIENT_DTYPE; the last one reduces them in it.
+the master, rounded. The gradients of each micro batch are reduced in GRADIENT_DTYPE and added, in float32, to a rank's
+part of the sum. The Trainer's default, to reduce once a step, would keep whole gradients on every rank and add to them
+in a pass of its own over memory.
 """
 
 from __future__ import annotations
@@ -27,6 +28,11 @@ def fsdp_settings(config: RunConfig) -> dict[str, Any]:
     if config.num_gpus == 1:
         return {}
     return {"fsdp": True, "fsdp_config": {"version": 2, "reshard_after_forward": True}}
+
+
+def accumulation_settings(config: RunConfig) -> dict[str, Any]:
+    """Return the part of `accelerator_config` by which gradients are reduced after each micro batch."""
+    return {} if config.num_gpus == 1 else {"gradient_accumulation_kwargs": {"sync_each_batch": True}}
 
 
 def set_policy(arguments: TrainingArguments, config: RunConfig) -> None:
