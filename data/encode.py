@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from data.encoding.workers import WorkerError, one_thread_each, start_workers
+from data.engines.fast import prebuild
 from utils.arguments import Parser
 
 EXECUTORS = ("local", "datatrove", "slurm")
@@ -30,13 +30,14 @@ Exit codes: 0 success; 1 the work failed; 2 bad input or arguments; 130 interrup
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     options = _parser().parse_args(arguments)
+    if options.engine != "hf" and options.executor == "local":
+        prebuild(options.tokenizer.absolute() / "tokenizer.json")  # before the imports, which take as long
+    from data.encoding.workers import WorkerError, one_thread_each
+    from utils.errors import DataError, UnusableError
+
     one_thread_each()
     # SIGTERM ends the run like an error: workers are stopped, no file is left half-written
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    if options.workers > 1 and options.executor == "local":
-        start_workers(options.tokenizer.absolute(), options.engine)  # before the import of numpy, which takes 0.1 s
-    from utils.errors import DataError, UnusableError
-
     try:
         manifest = _run(options)
     except UnusableError as error:
@@ -117,4 +118,5 @@ def _parser() -> Parser:
 
 
 if __name__ == "__main__":
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy starts no threads, which a fork would not take along
     sys.exit(main())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import hashlib
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +18,8 @@ import numpy as np
 from data.encoding.join import Totals, join
 from data.encoding.parts import finished, folder_of, is_parts_folder
 from data.encoding.worker import EncodeJob
-from data.encoding.workers import WorkerError, start_workers
+from data.encoding.workers import WorkerError, Workers
+from data.engines import fast
 from data.engines.backend import Backend, load_backend
 from data.engines.engines import EngineSpec, choose
 from data.engines.guard import Guard
@@ -55,20 +57,44 @@ def encode(
     inputs = [input] if isinstance(input, Path) else list(input)
     _check_arguments(inputs, workers, on_bad_line)
     check_places(inputs, tokenizer, output_prefix)
-    if workers > 1:
-        start_workers(tokenizer, engine)
-    backend = load_backend(tokenizer)
-    name, guard = choose(engine, backend)
-    with _working_folder(output_prefix) as folder:
+    backend, name, guard = _engine(tokenizer, engine)
+    # before the working folder is locked: a worker would inherit the lock, and hold it if this process is killed
+    with Workers(workers) as processes, _working_folder(output_prefix) as folder:
         job = _job(folder, backend, name, guard, text_key, skips_bad_lines=on_bad_line == "skip")
         pair = bin_path(output_prefix), idx_path(output_prefix)
         with written_whole(*pair, is_ours=partial(_is_ours, output_prefix)) as (data, index):
-            totals = join(data, inputs, job, workers)
+            totals = join(data, inputs, job, processes)
             _write_documents(index, inputs, backend, totals)
             manifest = _manifest(backend, name, inputs, totals, sha256_file(index)) | dict(extra_manifest or {})
             _move_manifest(manifest, output_prefix)
         write_json(manifest, manifest_path(output_prefix))
     return manifest
+
+
+def _engine(tokenizer: Path, engine: str) -> tuple[Backend, str, Guard | None]:
+    """Return the tokenizer, the name of the engine and its guard; the fast tokenizer is built meanwhile."""
+    if engine != "hf":
+        fast.prebuild(tokenizer / "tokenizer.json")
+    name = "hf"
+    try:
+        with _without_collection():
+            backend = load_backend(tokenizer)
+            name, guard = choose(engine, backend)
+    finally:
+        fast.settle(is_wanted=name != "hf")
+    return backend, name, guard
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Suspend the collector of cycles: it would go through the 400,000 objects of a tokenizer.json many times."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def check_places(inputs: Sequence[Path], tokenizer: Path, output_prefix: Path) -> None:

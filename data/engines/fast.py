@@ -1,21 +1,36 @@
-"""Construction of the fast tokenizer, which takes half a second: the fork server builds it once for all its workers.
+"""Construction of the fast tokenizer, which takes a third of a second: it begins at once, beside everything else.
 
-The fork server imports this module before the first worker is forked, while the main process still examines the
-tokenizer. All workers share the memory of the tokenizer until they write to it. The module imports nothing heavy, so
-that starting the server does not wait for numpy.
+`prebuild` starts a thread; gigatoken releases the interpreter's lock while it builds. Workers that are forked after
+`settle` share the memory of the tokenizer until they write to it. The module imports nothing heavy, so that the thread
+does not wait for numpy.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
+import threading
 from pathlib import Path
 from typing import Any
 
-VARIABLE = "TPRIMAT_PREBUILT_TOKENIZER"
-"""Path of the tokenizer.json, set in the environment of the fork server only."""
-
 _prebuilt: dict[str, Any] = {}
+_threads: list[threading.Thread] = []
+
+
+def prebuild(path: Path) -> None:
+    """Begin to build the fast tokenizer of a tokenizer.json, unless one is being built."""
+    if not _threads:
+        _prebuilt.clear()
+        # not a daemon: a thread in foreign code must not be cut off when the interpreter ends
+        _threads.append(threading.Thread(target=_prebuild, args=(path,)))
+        _threads[0].start()
+
+
+def settle(*, is_wanted: bool) -> None:
+    """Wait until the tokenizer is built, so that this process can be forked; drop it unless `is_wanted`."""
+    while _threads:
+        _threads.pop().join()
+    if not is_wanted:
+        _prebuilt.clear()
 
 
 def build(content: bytes) -> Any:
@@ -23,6 +38,7 @@ def build(content: bytes) -> Any:
 
     Raises RuntimeError for one that gigatoken cannot run.
     """
+    settle(is_wanted=True)
     prebuilt = _prebuilt.pop(hashlib.sha256(content).hexdigest(), None)
     _prebuilt.clear()  # a tokenizer that was built for other content only takes memory
     return prebuilt or _load(content)
@@ -40,7 +56,3 @@ def _prebuild(path: Path) -> None:
         _prebuilt[hashlib.sha256(content).hexdigest()] = _load(content)
     except (OSError, ImportError, RuntimeError):
         pass  # `build` tries again and reports the fault
-
-
-if VARIABLE in os.environ:
-    _prebuild(Path(os.environ.pop(VARIABLE)))
