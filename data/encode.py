@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from data.engines.fast import prebuild
+from data.engines.sound import Loaded
 from utils.arguments import Parser
 
 EXECUTORS = ("local", "datatrove", "slurm")
@@ -30,8 +31,9 @@ Exit codes: 0 success; 1 the work failed; 2 bad input or arguments; 130 interrup
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     options = _parser().parse_args(arguments)
-    if options.engine != "hf" and options.executor == "local":
-        prebuild(options.tokenizer.absolute() / "tokenizer.json")  # before the imports, which take as long
+    is_fast = options.engine != "hf" and options.executor == "local"
+    # before the imports, which take a tenth of a second
+    loaded = prebuild(options.tokenizer.absolute() / "tokenizer.json") if is_fast else None
     from data.encoding.workers import WorkerError, one_thread_each
     from utils.errors import DataError, UnusableError
 
@@ -39,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     # SIGTERM ends the run like an error: workers are stopped, no file is left half-written
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
-        manifest = _run(options)
+        manifest = _run(options, loaded)
     except UnusableError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -53,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _run(options: argparse.Namespace) -> dict[str, Any]:
+def _run(options: argparse.Namespace, loaded: Loaded | None) -> dict[str, Any]:
     arguments: dict[str, Any] = {
         "input": [path.absolute() for path in options.input],
         "tokenizer": options.tokenizer.absolute(),
@@ -65,7 +67,7 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
     if options.executor == "local":
         from data.encoding import pair
 
-        return pair.encode(**arguments, workers=options.workers)
+        return pair.encode(**arguments, workers=options.workers, loaded=loaded)
     from data.encoding import scale_out
     from utils.errors import UnusableError
 

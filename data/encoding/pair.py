@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import gc
 import hashlib
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from data.engines import fast
 from data.engines.backend import Backend, load_backend
 from data.engines.engines import EngineSpec, choose
 from data.engines.guard import Guard
+from data.engines.sound import Loaded, without_collection
 from utils.dataset.indexed import bin_path, idx_path, is_described, is_manifest, manifest_path, write_index
 from utils.dataset.manifest import MANIFEST_VERSION
 from utils.errors import DataError, UnusableError
@@ -44,12 +44,14 @@ def encode(
     engine: str = "auto",
     on_bad_line: str = "error",
     extra_manifest: Mapping[str, Any] | None = None,
+    loaded: Loaded | None = None,
 ) -> dict[str, Any]:
     """Write `.bin`, `.idx` and `.json` (the manifest, last) at `output_prefix`, each whole or not at all.
 
     Returns the manifest. `tokenizer` is a folder that AutoTokenizer loads. An earlier pair is replaced; its manifest is
     removed first. `extra_manifest` is added to the manifest. Parts that an earlier run of the same work finished are
-    reused. SHA-256 of `.bin` is computed while it is written.
+    reused. SHA-256 of `.bin` is computed while it is written. `loaded` is what `data.engines.fast.prebuild` returned,
+    if it was called for this tokenizer.
     Raises UnusableError for an unusable input, tokenizer, engine or number of workers, and as `check_places`; DataError
     for a bad line, an input that changed during the run or one without any token, and WorkerError if a worker process
     died.
@@ -57,7 +59,7 @@ def encode(
     inputs = [input] if isinstance(input, Path) else list(input)
     _check_arguments(inputs, workers, on_bad_line)
     check_places(inputs, tokenizer, output_prefix)
-    backend, name, guard = _engine(tokenizer, engine)
+    backend, name, guard = _engine(tokenizer, engine, loaded)
     # before the working folder is locked: a worker would inherit the lock, and hold it if this process is killed
     with Workers(workers) as processes, _working_folder(output_prefix) as folder:
         job = _job(folder, backend, name, guard, text_key, skips_bad_lines=on_bad_line == "skip")
@@ -71,30 +73,18 @@ def encode(
     return manifest
 
 
-def _engine(tokenizer: Path, engine: str) -> tuple[Backend, str, Guard | None]:
+def _engine(tokenizer: Path, engine: str, loaded: Loaded | None) -> tuple[Backend, str, Guard | None]:
     """Return the tokenizer, the name of the engine and its guard; the fast tokenizer is built meanwhile."""
-    if engine != "hf":
-        fast.prebuild(tokenizer / "tokenizer.json")
+    if loaded is None and engine != "hf":
+        loaded = fast.prebuild(tokenizer / "tokenizer.json")
     name = "hf"
     try:
-        with _without_collection():
-            backend = load_backend(tokenizer)
+        with without_collection():
+            backend = load_backend(tokenizer, loaded)
             name, guard = choose(engine, backend)
     finally:
         fast.settle(is_wanted=name != "hf")
     return backend, name, guard
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """Suspend the collector of cycles: it would go through the 400,000 objects of a tokenizer.json many times."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def check_places(inputs: Sequence[Path], tokenizer: Path, output_prefix: Path) -> None:

@@ -1,4 +1,4 @@
-"""Construction of the fast tokenizer, which takes a third of a second: it begins at once, beside everything else.
+"""Construction of the fast tokenizer, which takes a third of a second: it begins early, beside everything else.
 
 `prebuild` starts a thread; gigatoken releases the interpreter's lock while it builds. Workers that are forked after
 `settle` share the memory of the tokenizer until they write to it. The module imports nothing heavy, so that the thread
@@ -9,20 +9,36 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import orjson
+
+from data.engines.sound import Loaded, without_collection
 
 _prebuilt: dict[str, Any] = {}
 _threads: list[threading.Thread] = []
 
 
-def prebuild(path: Path) -> None:
-    """Begin to build the fast tokenizer of a tokenizer.json, unless one is being built."""
-    if not _threads:
-        _prebuilt.clear()
-        # not a daemon: a thread in foreign code must not be cut off when the interpreter ends
-        _threads.append(threading.Thread(target=_prebuild, args=(path,)))
-        _threads[0].start()
+def prebuild(path: Path) -> Loaded | None:
+    """Begin to build the fast tokenizer of a tokenizer.json; return its content, so that it is not read again.
+
+    Returns None, and builds nothing, for a file that is not a JSON object: deep nesting would crash gigatoken.
+    """
+    settle(is_wanted=False)
+    try:
+        with without_collection():
+            content = path.read_bytes()
+            parsed = orjson.loads(content)
+    except (OSError, ValueError, RecursionError):
+        return None  # `read_sound` reports the fault
+    if not isinstance(parsed, dict):
+        return None
+    # not a daemon: a thread in foreign code must not be cut off when the interpreter ends
+    _threads.append(threading.Thread(target=_prebuild, args=(content,)))
+    _threads[0].start()
+    return content, parsed
 
 
 def settle(*, is_wanted: bool) -> None:
@@ -50,9 +66,6 @@ def _load(content: bytes) -> Any:
     return load_hf_json(content)
 
 
-def _prebuild(path: Path) -> None:
-    try:
-        content = path.read_bytes()
+def _prebuild(content: bytes) -> None:
+    with suppress(ImportError, RuntimeError):  # `build` tries again and reports the fault
         _prebuilt[hashlib.sha256(content).hexdigest()] = _load(content)
-    except (OSError, ImportError, RuntimeError):
-        pass  # `build` tries again and reports the fault

@@ -317,7 +317,9 @@ def test_a_tokenizer_that_was_built_before_is_used_once_and_only_for_the_same_co
 
 
 @needs_gigatoken
-@pytest.mark.parametrize("content", [None, b"", b"{}", b'{"model": {"type": "WordPiece"}}'])
+@pytest.mark.parametrize(
+    "content", [None, b"", b"{}", b"[]", b'{"model": {"type": "WordPiece"}}', b'{"model": ' + b"[" * 100_000]
+)
 def test_what_cannot_be_built_before_is_left_to_those_who_need_it(tmp_path: Path, content: bytes | None) -> None:
     if content is not None:
         (tmp_path / "tokenizer.json").write_bytes(content)
