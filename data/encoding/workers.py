@@ -92,7 +92,7 @@ class Workers:
             self.stop()
 
     def stop(self) -> None:
-        """End the workers after the calls that they have, and wait for them."""
+        """End the workers after the calls that they work on, and wait for them."""
         for worker in self._workers:
             worker.send(None)
         while self._workers:
@@ -205,20 +205,35 @@ def _whole(function: Callable[[Any], Any], outcome: Any) -> Any:
 
 
 def _serve(connection: Connection) -> None:
-    """Work for the parent process until it sends None."""
+    """Work for the parent process until it sends None: a function first, then numbered calls."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the parent ends the work
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    function = connection.recv()
-    while function is not None and (call := connection.recv()) is not None:
-        number, is_second_half, argument = call
+    messages = _messages(connection)
+    function: Any = next(messages, None)
+    for number, is_second_half, argument in messages:
         outcome: tuple[Exception | None, Any]
         try:
             outcome = None, function.finish(argument) if is_second_half else function(argument)
         except Exception as error:  # noqa: BLE001 it is raised in the parent
             outcome = error, traceback.format_exc()
         connection.send((number, *outcome))
+
+
+def _messages(connection: Connection) -> Iterator[Any]:
+    """Yield messages until None arrives, which overtakes the others: after an error nobody waits for their results."""
+    ahead: deque[Any] = deque()
+    while True:
+        while not ahead or connection.poll():
+            try:
+                message = connection.recv()
+            except EOFError:  # the parent was killed
+                return
+            if message is None:
+                return
+            ahead.append(message)
+        yield ahead.popleft()
 
 
 def _end_with_parent() -> None:

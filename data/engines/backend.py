@@ -118,7 +118,7 @@ def _through_transformers(encoder: Encoder) -> Backend:
     )
 
 
-def _read_plain(folder: Path, loaded: Loaded | None) -> Backend | None:
+def _read_plain(folder: Path, loaded: Loaded | None = None) -> Backend | None:
     found = read_plain(folder, loaded)
     if found is None:
         return None
