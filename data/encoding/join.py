@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from itertools import tee
@@ -15,7 +16,7 @@ import numpy.typing as npt
 
 from data.encoding.parts import Part, Span, digest, file_of, lines_before, spans
 from data.encoding.worker import EncodeJob
-from data.encoding.workers import in_order
+from data.encoding.workers import Workers
 from data.reading.progress import progress_bar
 from data.reading.unchanged import changed, unchanged
 
@@ -56,8 +57,8 @@ class Scratch:
         return view[:found]
 
 
-def join(path: Path, inputs: list[Path], job: EncodeJob, workers: int) -> Totals:
-    """Encode all parts of `inputs` in `workers` processes and join them, in input order, into `path`.
+def join(path: Path, inputs: list[Path], job: EncodeJob, workers: Workers) -> Totals:
+    """Encode all parts of `inputs` by `workers` and join them, in input order, into `path`.
 
     Raises DataError with file and line for a bad line, DataError for an input that changed during the run, and
     WorkerError if a worker process died.
@@ -70,7 +71,7 @@ def join(path: Path, inputs: list[Path], job: EncodeJob, workers: int) -> Totals
         totals.sizes = [state.bytes for state in states]
         bar = stack.enter_context(progress_bar("encode", sum(totals.sizes), "B"))
         # closed at once if writing fails, which ends the workers
-        parts = stack.enter_context(closing(in_order(job, to_encode, workers)))
+        parts = stack.enter_context(closing(workers.in_order(job, to_encode)))
         for span, part in zip(to_hash, parts, strict=True):
             _take(file, span, part, job, totals, inputs, scratch)
             if part.first_bad is not None and totals.first_bad is None:
@@ -90,11 +91,31 @@ def _take(
     if digest(text) != part.text_digest:
         raise changed(span.path, "other bytes were encoded")
     totals.read[inputs.index(span.path)].update(text)
-    ids = file_of(job.folder, part.number, "bin")
-    tokens = scratch.read(ids, 0, ids.stat().st_size)
-    totals.written.update(tokens)
-    file.write(tokens)
-    totals.lengths.append(np.fromfile(file_of(job.folder, part.number, "lengths"), dtype="<i8"))
+    lengths = np.fromfile(file_of(job.folder, part.number, "lengths"), dtype="<i8")
+    for ids in _documents(part, job.folder, lengths, scratch):
+        totals.written.update(ids)
+        file.write(ids)
+    totals.lengths.append(np.abs(lengths))
     totals.bytes_of_text += part.bytes_of_text
     totals.bad_lines += part.bad_lines
     totals.guarded += part.guarded
+
+
+def _documents(part: Part, folder: Path, lengths: npt.NDArray[np.int64], scratch: Scratch) -> Iterator[memoryview]:
+    """Yield the ids of a part in the order of its documents: pieces of `.bin` with those of `.reference` between."""
+    path = file_of(folder, part.number, "bin")
+    ids = scratch.read(path, 0, path.stat().st_size)
+    if part.reference_digest is None:
+        yield ids
+        return
+    by_reference = memoryview(file_of(folder, part.number, "reference").read_bytes())
+    size = (len(ids) + len(by_reference)) // part.tokens if part.tokens else 0
+    places = np.flatnonzero(lengths < 0)
+    begins = np.cumsum(np.maximum(lengths, 0))[places] * size
+    ends = np.cumsum(-lengths[places]) * size
+    done = taken = 0
+    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+        yield ids[done:begin]
+        yield by_reference[taken:end]
+        done, taken = begin, end
+    yield ids[done:]

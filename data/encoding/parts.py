@@ -1,9 +1,11 @@
 """Parts of JSONL files: their borders, and the files of an encoded part, which a later run can reuse.
 
-Part files are in a folder beside the output, `.<name>.parts/`: `<number>.bin` (ids as in the pair), `<number>.lengths`
-(int64 tokens of each document, 0 for an empty one) and `<number>.json`. The last is written last and records the
-origin of the part and the digests of the other two. A part is reused only if its recorded origin equals the current
-one and the digests match, so other files in the folder do no harm.
+Part files are in a folder beside the output, `.<name>.parts/`: `<number>.bin` (ids as in the pair, without those of
+documents that the guard sent to the reference), `<number>.reference` (the ids of these, if there are any),
+`<number>.lengths` (int64 tokens of each document, 0 for an empty one, negative for one in `.reference`) and
+`<number>.json`. The last is written last and records the origin of the part and the digests of the others. A part is
+reused only if its recorded origin equals the current one and the digests match, so other files in the folder do no
+harm. `<number>.held` has the texts for the reference until it has encoded them.
 """
 
 from __future__ import annotations
@@ -25,9 +27,11 @@ from utils.own_files import anything
 
 PART_BYTES = 1 << 22
 """A part is the shortest run of whole lines of at least this size."""
-PART_VERSION = 3
+PART_VERSION = 4
 _SCAN_BYTES = 1 << 16
-_NAMES = re.compile(r"[0-9]{6,}\.(bin|lengths|json)|tokenizer\.json|lock|manifest-[0-9a-f]{16}\.json|\..*\.tmp")
+_NAMES = re.compile(
+    r"[0-9]{6,}\.(bin|reference|lengths|json|held)|tokenizer\.json|lock|manifest-[0-9a-f]{16}\.json|\..*\.tmp"
+)
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,8 @@ class Part:
     bin_digest: str
     """XXH3 of 128 bits. It detects damage and mixed-up files, not forgery, in a hundredth of the time of SHA-256."""
     lengths_digest: str
+    reference_digest: str | None = None
+    """None if the guard sent no document to the reference."""
 
 
 def spans(paths: list[Path]) -> Iterator[Span]:
@@ -119,7 +125,7 @@ def is_parts_folder(folder: Path) -> bool:
 
 
 def file_of(folder: Path, number: int, ending: str) -> Path:
-    """Return the path of a part's file: `bin`, `lengths` or `json`."""
+    """Return the path of a part's file: `bin`, `reference`, `lengths`, `json` or `held`."""
     return folder / f"{number:06d}.{ending}"
 
 
@@ -130,35 +136,30 @@ def load_part(folder: Path, number: int, made_from: dict[str, Any]) -> Part | No
         if content["made_from"] != made_from:
             return None
         part = Part(**content["part"])
-        is_whole = (
-            digest(file_of(folder, number, "bin").read_bytes()) == part.bin_digest
-            and digest(file_of(folder, number, "lengths").read_bytes()) == part.lengths_digest
+        digests = {"bin": part.bin_digest, "lengths": part.lengths_digest, "reference": part.reference_digest}
+        is_whole = all(
+            digest(file_of(folder, number, ending).read_bytes()) == known
+            for ending, known in digests.items()
+            if known is not None
         )
     except (OSError, ValueError, TypeError, KeyError):
         return None
     return part if is_whole else None
 
 
-def save_part(
-    folder: Path,
-    found: dict[str, Any],
-    tokens: npt.NDArray[Any],
-    lengths: npt.NDArray[np.int64],
-    made_from: dict[str, Any],
-) -> Part:
-    """Write the files of a part, each whole or not at all, `<number>.json` last; `found` has the other fields of Part.
+def save(folder: Path, number: int, ending: str, content: npt.NDArray[Any]) -> str:
+    """Write a file of a part, whole or not at all, and return its digest.
 
-    They are not flushed to the disk. After a power failure the digests detect damaged parts, which are encoded again.
+    It is not flushed to the disk. After a power failure the digests detect damaged parts, which are encoded again.
     """
-    content = lengths.astype("<i8")
-    part = Part(
-        **found,
-        tokens=int(lengths.sum()),
-        bin_digest=digest(tokens.data),
-        lengths_digest=digest(content.data),
-    )
-    write_whole(file_of(folder, part.number, "bin"), tokens.data, is_ours=anything, fsync=False)
-    write_whole(file_of(folder, part.number, "lengths"), content.data, is_ours=anything, fsync=False)
+    write_whole(file_of(folder, number, ending), content.data, is_ours=anything, fsync=False)
+    return digest(content.data)
+
+
+def save_part(folder: Path, found: dict[str, Any], lengths: npt.NDArray[np.int64], made_from: dict[str, Any]) -> Part:
+    """Write `<number>.lengths` and, last, `<number>.json`; `found` has the other fields of Part."""
+    lengths_digest = save(folder, found["number"], "lengths", lengths.astype("<i8"))
+    part = Part(**found, tokens=int(np.abs(lengths).sum()), lengths_digest=lengths_digest)
     manifest = json.dumps({"made_from": made_from, "part": asdict(part)})
     write_whole(file_of(folder, part.number, "json"), manifest, is_ours=anything, fsync=False)
     return part

@@ -51,7 +51,7 @@ class EncodeParts:
         one_thread_each()
         job = pair.job_of(**self.arguments)
         for span in islice(spans(self.arguments["input"]), rank, None, world_size):
-            job(span)
+            job.encode(span)
         yield from data or ()
 
 

@@ -1,4 +1,8 @@
-"""Encoding of one part in any process: the ids go into part files, and only counts are returned."""
+"""Encoding of one part in any process: the ids go into part files, and only counts are returned.
+
+The documents that the guard sends to the reference are encoded after the others, perhaps in another process, so that
+few processes load the reference, which takes half a second in each.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +13,30 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 
-from data.encoding.parts import PART_VERSION, Part, Span, digest, lines_before, load_part, save_part
+from data.encoding.parts import PART_VERSION, Part, Span, digest, file_of, lines_before, load_part, save, save_part
+from data.encoding.workers import Deferred
 from data.engines.engines import Engine, EngineSpec, Ids
 from data.reading.jsonl import BOM, text_of
 from utils.dataset.indexed import dtype_for
 from utils.errors import DataError
+from utils.files import write_whole
+from utils.own_files import anything
 
 BATCH_BYTES = 1 << 20
 """Approximate size of the batches of text that an engine gets."""
+HELD = -1
+"""Length of a document that waits for the reference; any other has at least its end-of-document token, or is empty."""
+
+
+@dataclass(frozen=True)
+class Half:
+    """A part without the documents in its `.held`."""
+
+    found: dict[str, Any]
+    """Fields of Part."""
+    made_from: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -36,8 +55,13 @@ class EncodeJob:
     identity: str
     """Digest of the tokenizer and everything else that determines the bytes; see `data.encoding.pair`."""
 
-    def __call__(self, span: Span) -> Part:
-        """Encode a part, or reuse it from an earlier run.
+    def encode(self, span: Span) -> Part:
+        """Encode a part in this process, with the reference where the guard wants it; raises as `__call__`."""
+        found = self(span)
+        return self.finish(found.argument) if isinstance(found, Deferred) else found
+
+    def __call__(self, span: Span) -> Part | Deferred:
+        """Encode a part, or reuse it from an earlier run; `finish` is needed if documents are for the reference.
 
         Raises DataError with file and line for the first bad line, and for ids that the vocabulary does not have.
         """
@@ -57,26 +81,47 @@ class EncodeJob:
             "engine": self.engine.name,
         }
 
-    def _encode(self, span: Span, data: bytes, made_from: dict[str, Any]) -> Part:
+    def finish(self, half: Half) -> Part:
+        """Encode the documents that were left to the reference; raises DataError as `__call__` does."""
+        number, engine, buffer = half.found["number"], _engine(self.engine), _buffer()
+        path = file_of(self.folder, number, "held")
+        held = orjson.loads(path.read_bytes())
+        buffer.start(engine, self.eod)
+        by_reference = list(map(buffer.add, engine.guarded_rows([text.encode("utf8") for text in held["texts"]])))
+        lengths = np.array(held["lengths"], dtype=np.int64)
+        lengths[lengths == HELD] = np.negative(by_reference)
+        found = half.found | {"reference_digest": save(self.folder, number, "reference", self._checked(buffer.ids))}
+        path.unlink()
+        return save_part(self.folder, found, lengths, half.made_from)
+
+    def _encode(self, span: Span, data: bytes, made_from: dict[str, Any]) -> Part | Deferred:
         engine = _engine(self.engine)
-        guarded = engine.guarded
         reader = _Reader(self, span, data)
         buffer = _buffer()
         buffer.start(engine, self.eod)
         lengths: list[int] = []
+        held: list[str] = []
         while texts := reader.next_batch():
-            lengths += map(buffer.add, engine.rows(texts))
+            new = list(map(buffer.add, engine.unguarded_rows(texts)))
+            if HELD in new:
+                held += [text.decode("utf8") for text, length in zip(texts, new, strict=True) if length == HELD]
+            lengths += new
         found = {
             "number": span.number,
             "lines": reader.number,
             "documents": len(lengths),
             "bad_lines": reader.bad_lines,
             "first_bad": reader.first_bad,
-            "guarded": engine.guarded - guarded,
+            "guarded": len(held),
             "bytes_of_text": reader.bytes_of_text,
             "text_digest": made_from["text_digest"],
+            "bin_digest": save(self.folder, span.number, "bin", self._checked(buffer.ids)),
         }
-        return save_part(self.folder, found, self._checked(buffer.ids), np.array(lengths, dtype=np.int64), made_from)
+        if not held:
+            return save_part(self.folder, found, np.array(lengths, dtype=np.int64), made_from)
+        content = orjson.dumps({"texts": held, "lengths": lengths})
+        write_whole(file_of(self.folder, span.number, "held"), content, is_ours=anything, fsync=False)
+        return Deferred(Half(found, made_from), len(content))
 
     def _checked(self, tokens: Ids) -> npt.NDArray[Any]:
         """Return the ids in the integer type of `.bin`."""
@@ -146,8 +191,13 @@ class _Buffer:
         self._behind = np.append(engine.behind, np.uint32(eod))
         self._around = len(engine.before) + len(engine.behind)
 
-    def add(self, row: Ids) -> int:
-        """Add a document; return its number of tokens with the end-of-document token, 0 for one without tokens."""
+    def add(self, row: Ids | None) -> int:
+        """Add a document; return its number of tokens with the end-of-document token, 0 for one without tokens.
+
+        For None, a document that waits for the reference, nothing is added, and HELD returned.
+        """
+        if row is None:
+            return HELD
         if not len(row) and not self._around:
             return 0
         first = self._size + len(self._before)

@@ -1,71 +1,239 @@
-"""Map a function over many parts in several processes: results in order, bounded memory, no process left behind."""
+"""Work on many parts in several processes: results in order, bounded memory, no process left behind."""
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
 import threading
+import traceback
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from itertools import islice
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from multiprocessing import forkserver
+from multiprocessing.connection import Connection, wait
 from multiprocessing.util import get_temp_dir
-from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from data.encoding import server
-from data.engines.fast import VARIABLE
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
 
-PRELOAD = ("data.encoding.server", "data.encoding.worker", "data.engines.fast", "tokenizers")
+PRELOAD = ("data.encoding.server", "data.encoding.worker", "tokenizers")
 """Modules that the fork server imports once for all workers."""
-PARTS_AHEAD = 3
-"""Parts submitted per worker whose results are not yet consumed; this bounds the memory."""
+PARTS_AHEAD = 8
+"""Parts given out per worker whose results are not yet consumed; this bounds the size of the part files."""
+CALLS_AHEAD = 2
+"""Calls that a worker has: the one that it works on, and the next, so that it does not wait for this process."""
+DEFERRED_BYTES = 1 << 20
+"""Text that waits for the workers which finish deferred parts before one more worker begins to do so."""
+
+_STOPPING = {signal.SIGINT, signal.SIGTERM}
 
 
 class WorkerError(RuntimeError):
     """A worker process died without an error, nearly always because the kernel killed it for lack of memory."""
 
 
-def in_order(function: Callable[[Part], Result], parts: Iterable[Part], workers: int) -> Generator[Result, None, None]:
-    """Yield `function(part)` for each part, in order; with one worker, in this process.
+class RaisedInWorkerError(Exception):
+    """The traceback, as text, of an error that a worker has passed on."""
 
-    `function` and parts are pickled. An error of a worker is raised here, that of the earliest part first. Workers are
-    forked from a fork server; after `start_workers` it has imported PRELOAD, so they need not import it again.
-    Raises WorkerError if a worker died. The workers end with this generator, and also if this process is killed.
+
+@dataclass(frozen=True)
+class Deferred:
+    """The first half of a result: `function.finish(argument)` gives the whole.
+
+    The second halves are made by as few workers as keep up with them, because each worker that makes one first loads
+    something large.
     """
-    if workers == 1:
-        yield from map(function, parts)
-        return
-    context = multiprocessing.get_context("forkserver")
-    executor = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker)
-    remaining = iter(parts)
-    waiting: deque[Future[Result]] = deque()
-    try:
-        for part in islice(remaining, PARTS_AHEAD * workers):
-            waiting.append(executor.submit(function, part))
-        while waiting:
-            result = waiting.popleft().result()
-            for part in islice(remaining, 1):
-                waiting.append(executor.submit(function, part))
-            yield result
-    except BrokenProcessPool as error:
-        raise WorkerError(
-            f"workers: one of {workers} was killed, perhaps for lack of memory; try again with fewer workers"
-        ) from error
-    finally:
-        executor.shutdown(wait=True, cancel_futures=True)
+
+    argument: Any
+    text_bytes: int
 
 
-def _start_worker() -> None:
+class Workers:
+    """Processes that work for this one; they end with the block, and also if this process is killed.
+
+    With a `number` of 1 there is none, and this process does the work.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._workers: list[_Worker] = []
+        self._number = number
+
+    def __enter__(self) -> Workers:
+        if self._number > 1:
+            with _context() as context:
+                for _ in range(self._number):
+                    self._workers.append(_Worker(context))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def in_order(
+        self, function: Callable[[Part], Result | Deferred], parts: Iterable[Part]
+    ) -> Generator[Result, None, None]:
+        """Yield `function(part)` for each part, in order; the workers end with this generator.
+
+        `function` and parts are pickled. An error of a worker is raised here, that of the earliest part first.
+        Raises WorkerError if a worker died.
+        """
+        if not self._workers:
+            for part in parts:
+                yield _whole(function, function(part))
+            return
+        try:
+            yield from _Run(self._workers, function, parts).results()
+        finally:
+            self.stop()
+
+    def stop(self) -> None:
+        """End the workers after the calls that they work on, and wait for them."""
+        for worker in self._workers:
+            worker.send(None)
+        while self._workers:
+            self._workers.pop().end()
+
+
+class _Worker:
+    """One process, and the calls that it has."""
+
+    def __init__(self, context: Any) -> None:
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.calls = 0
+        self.finishes = False
+        """True if it makes second halves, so that it has loaded what they need."""
+
+    def send(self, message: Any) -> None:
+        """Send a message; the end of the process is noticed elsewhere."""
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self.connection.send(message)
+
+    def end(self) -> None:
+        """Wait until the process has ended; what it still sends is thrown away."""
+        try:
+            while True:
+                self.connection.recv()
+        except (EOFError, ConnectionResetError):
+            self.process.join()
+            self.connection.close()
+
+
+class _Run:
+    """The calls of one run: parts that are given out and results that are not taken yet."""
+
+    def __init__(self, workers: list[_Worker], function: Callable[[Any], Any], parts: Iterable[Any]) -> None:
+        self._workers = workers
+        self._parts = enumerate(parts)
+        self._given = self._taken = 0
+        self._results: dict[int, tuple[Exception | None, Any]] = {}
+        self._deferred: deque[tuple[int, Deferred]] = deque()
+        for worker in workers:
+            worker.send(function)  # once, while it waits: later messages are so small that sending never blocks
+
+    def results(self) -> Iterator[Any]:
+        """Yield the results in order."""
+        while True:
+            self._give()
+            if self._taken == self._given:
+                return
+            while self._taken not in self._results:
+                self._collect()
+                self._give()
+            error, value = self._results.pop(self._taken)
+            if error is not None:
+                raise error from RaisedInWorkerError(value)
+            self._taken += 1
+            yield value
+
+    def _give(self) -> None:
+        """Give calls to the workers that have too few, one each in turn."""
+        gave = True
+        while gave:
+            gave = False
+            for worker in self._workers:
+                call = self._next_for(worker) if worker.calls < CALLS_AHEAD else None
+                if call is not None:
+                    worker.calls += 1
+                    worker.send(call)
+                    gave = True
+
+    def _next_for(self, worker: _Worker) -> tuple[int, bool, Any] | None:
+        if self._deferred and (worker.finishes or self._needs_one_more()):
+            worker.finishes = True
+            number, deferred = self._deferred.popleft()
+            return number, True, deferred.argument
+        if self._given < self._taken + PARTS_AHEAD * len(self._workers):
+            for number, part in self._parts:
+                self._given = number + 1
+                return number, False, part
+        return None
+
+    def _needs_one_more(self) -> bool:
+        if not any(worker.finishes for worker in self._workers):
+            return True
+        return sum(deferred.text_bytes for _, deferred in self._deferred) > DEFERRED_BYTES
+
+    def _collect(self) -> None:
+        """Wait for results; raises WorkerError if a worker has died."""
+        ready = wait([worker.connection for worker in self._workers])  # at the end of a process its end is closed
+        for worker in self._workers:
+            if worker.connection in ready:
+                try:
+                    number, failure, value = worker.connection.recv()
+                except (EOFError, ConnectionResetError) as error:
+                    raise WorkerError(
+                        f"workers: one of {len(self._workers)} was killed, perhaps for lack of memory; "
+                        "try again with fewer workers"
+                    ) from error
+                worker.calls -= 1
+                if isinstance(value, Deferred):
+                    self._deferred.append((number, value))
+                else:
+                    self._results[number] = failure, value
+
+
+def _whole(function: Callable[[Any], Any], outcome: Any) -> Any:
+    return function.finish(outcome.argument) if isinstance(outcome, Deferred) else outcome  # type: ignore[attr-defined]
+
+
+def _serve(connection: Connection) -> None:
+    """Work for the parent process until it sends None: a function first, then numbered calls."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the parent ends the work
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    messages = _messages(connection)
+    function: Any = next(messages, None)
+    for number, is_second_half, argument in messages:
+        outcome: tuple[Exception | None, Any]
+        try:
+            outcome = None, function.finish(argument) if is_second_half else function(argument)
+        except Exception as error:  # noqa: BLE001 it is raised in the parent
+            outcome = error, traceback.format_exc()
+        connection.send((number, *outcome))
+
+
+def _messages(connection: Connection) -> Iterator[Any]:
+    """Yield messages until None arrives, which overtakes the others: after an error nobody waits for their results."""
+    ahead: deque[Any] = deque()
+    while True:
+        while not ahead or connection.poll():
+            try:
+                message = connection.recv()
+            except EOFError:  # the parent was killed
+                return
+            if message is None:
+                return
+            ahead.append(message)
+        yield ahead.popleft()
 
 
 def _end_with_parent() -> None:
@@ -75,22 +243,35 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def one_thread_each() -> None:
-    """Make `tokenizers` single-threaded in this process and its children; they are already parallel by process."""
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+@contextmanager
+def _context() -> Iterator[Any]:
+    """Yield a context of multiprocessing to start workers in, with the signals that stop a run held back.
 
-
-def start_workers(tokenizer: Path, engine: str) -> None:
-    """Start the fork server of the workers, which imports PRELOAD while this process does something else.
-
-    Unless `engine` is hf, it also builds the fast tokenizer of a folder. A running server is not changed.
+    Workers are forked from this process if it has no other thread: they have at once all that it has loaded. Else they
+    are forked from a server, which imports PRELOAD first.
     """
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
+    try:
+        if threading.active_count() > 1:
+            _start_server()
+            yield multiprocessing.get_context("forkserver")
+        else:
+            gc.freeze()  # or the workers' collections would write to, and so copy, the memory that they share
+            yield multiprocessing.get_context("fork")
+    finally:
+        gc.unfreeze()
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _start_server() -> None:
     multiprocessing.get_context("forkserver").set_forkserver_preload(["__main__", *PRELOAD])
-    if engine != "hf":
-        os.environ[VARIABLE] = str(tokenizer / "tokenizer.json")  # for the server only
     os.environ[server.SOCKETS] = get_temp_dir()
     try:
         forkserver.ensure_running()
     finally:
-        os.environ.pop(VARIABLE, None)
         del os.environ[server.SOCKETS]
+
+
+def one_thread_each() -> None:
+    """Make `tokenizers` single-threaded in this process and its children; they are already parallel by process."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"

@@ -32,15 +32,16 @@ Ids = npt.NDArray[np.uint32]
 class Engine(Protocol):
     """An encoder of texts into ids."""
 
-    guarded: int
-    """Number of documents so far that the guard sent to the reference."""
     before: Ids
     behind: Ids
-    """Special tokens to put before and after each row; empty if `rows` includes them already."""
+    """Special tokens to put before and after each row; empty if the rows include them already."""
 
-    def rows(self, texts: list[bytes]) -> Iterator[Ids]:
+    def unguarded_rows(self, texts: list[bytes]) -> Iterator[Ids | None]:
         """Yield the ids of each text (UTF-8), without an end-of-document token; consume them one by one to save
-        memory."""
+        memory. A text for which `guarded_rows` is needed has None."""
+
+    def guarded_rows(self, texts: list[bytes]) -> Iterator[Ids]:
+        """Yield the ids of texts as the reference encodes them."""
 
 
 @dataclass(frozen=True)
@@ -81,10 +82,13 @@ class HfEngine:
 
     def __init__(self, tokenizer: Path) -> None:
         self._path = tokenizer
-        self.guarded = 0
         self.before = self.behind = np.zeros(0, dtype=np.uint32)
 
-    def rows(self, texts: list[bytes]) -> Iterator[Ids]:
+    def unguarded_rows(self, texts: list[bytes]) -> Iterator[Ids | None]:
+        """See `Engine`."""
+        return self.guarded_rows(texts)
+
+    def guarded_rows(self, texts: list[bytes]) -> Iterator[Ids]:
         """See `Engine`."""
         if not texts:
             return
@@ -117,7 +121,6 @@ class GigatokenEngine:
     """The fast engine, with the reference for the documents that its guard refuses."""
 
     def __init__(self, tokenizer: Path, guard: Guard, reference: Engine) -> None:
-        self.guarded = 0
         self._content = tokenizer.read_bytes()
         self._guard = guard
         self._reference = reference
@@ -129,19 +132,30 @@ class GigatokenEngine:
         except RuntimeError as error:
             raise cannot_load(tokenizer.name, "gigatoken", error) from error
 
-    def rows(self, texts: list[bytes]) -> Iterator[Ids]:
+    def guarded_rows(self, texts: list[bytes]) -> Iterator[Ids]:
         """See `Engine`."""
         self._renew(sum(map(len, texts)))
-        guarded = self._guard.risky(texts)
-        self.guarded += len(guarded)
-        rows = self._reference.rows([texts[number] for number in guarded])
-        by_reference = dict(zip(guarded, rows, strict=True))
+        for text in texts:
+            pieces = self._guard.pieces_by_engine(text)
+            rows = [self._by_reference(piece) if is_risky else self._by_fast(piece) for piece, is_risky in pieces]
+            yield np.concatenate(rows, dtype=np.uint32)
+
+    def _by_reference(self, text: bytes) -> Ids:
+        (row,) = self._reference.guarded_rows([text])
+        return row[len(self.before) : len(row) - len(self.behind)]
+
+    def _by_fast(self, text: bytes) -> Ids:
+        return self._joined(text) if self._guard.to_cut([text]) else np.asarray(self._fast.encode(text))
+
+    def unguarded_rows(self, texts: list[bytes]) -> Iterator[Ids | None]:
+        """See `Engine`."""
+        self._renew(sum(map(len, texts)))
+        guarded = set(self._guard.risky(texts))
         to_cut = self._guard.to_cut(texts)
         encode = self._fast.encode  # one text at a time on this thread is faster than batches, which build an Array
         for number, text in enumerate(texts):
-            if number in by_reference:
-                row = by_reference[number]
-                yield row[len(self.before) : len(row) - len(self.behind)]
+            if number in guarded:
+                yield None
             elif number in to_cut:
                 yield self._joined(text)
             else:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib import metadata
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,13 @@ from data.engines.schemes import SCHEMES, byte_letters, scheme_of
 GUARD_PATH = Path(__file__).with_name("guard.json")
 RARE = b"|"
 """A byte of most special tokens that is rare in text."""
+CUT = re.compile(rb"(?<=[A-Za-z])(?=[ \n])")
+"""Places where a text can be cut without a change of its ids: after an ASCII letter, before a space or line feed.
+
+In a match of the regular expressions of data/engines/schemes.py only letters follow a letter, so none goes over such a
+place. None looks back, and the only one that looks ahead does so from white space, which a letter follows in the text
+before the place. NFC joins neither character with another. `pieces_by_engine` checks the added tokens.
+"""
 INSTALL = "python -m pip install gigatoken=={}"
 FIRST_OF_MANY = 0xC2
 """Smallest first byte of a character of more than one byte in UTF-8 (RFC 3629)."""
@@ -53,6 +61,16 @@ class Guard:
         """Return the numbers of the texts that contain the text of a token to cut out."""
         return _holding(texts, self._cut_by_start)
 
+    def pieces_by_engine(self, text: bytes) -> Iterator[tuple[bytes, bool]]:
+        """Yield a risky text in pieces that can be encoded one by one, with True if the reference has to do it."""
+        if self._has_a_token_to_cut or _holding([text], self._others_by_start):
+            yield text, True
+            return
+        words = CUT.split(text)
+        risky = set(_with_guarded_characters(words, range(len(words)), self.scheme))
+        for is_risky, numbers in groupby(range(len(words)), risky.__contains__):
+            yield b"".join(words[number] for number in numbers), is_risky
+
     def pieces(self, text: bytes) -> Iterator[tuple[bytes, int | None]]:
         """Yield a text in pieces: the text before each token to cut out with the token's id, then the rest with None.
 
@@ -64,6 +82,10 @@ class Guard:
             yield text[start : found.start()], self._ids[found.group()]
             start = found.end()
         yield text[start:], None
+
+    @cached_property
+    def _has_a_token_to_cut(self) -> bool:
+        return any(CUT.search(token.encode("utf8")) for token in (*dict(self.cut_out), *self.others))
 
     @cached_property
     def _ids(self) -> dict[bytes, int]:
@@ -214,7 +236,7 @@ def _beginnings(scheme: str) -> npt.NDArray[np.bool_]:
     return found
 
 
-def _with_guarded_characters(texts: list[bytes], numbers: list[int], scheme: str) -> list[int]:
+def _with_guarded_characters(texts: list[bytes], numbers: Sequence[int], scheme: str) -> list[int]:
     """Return those of `numbers` whose text contains a guarded code point.
 
     The first two bytes of each character rule out nearly all of them; the rest are decoded.

@@ -7,8 +7,10 @@ the one that they happen to read last.
 
 from __future__ import annotations
 
+import gc
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -19,11 +21,26 @@ from utils.errors import UnusableError, quoted, shortened
 
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 _ID_LIMIT = 1 << 32
+Loaded = tuple[bytes, dict[str, Any]]
+"""The content of a tokenizer.json, as it is and parsed."""
 
 
-def read_sound(folder: Path) -> tuple[bytes, dict[str, Any]]:
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """Suspend the collector of cycles: it would go through the 400,000 objects of a tokenizer.json many times."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def read_sound(folder: Path, loaded: Loaded | None = None) -> Loaded:
     """Return the content of a folder's tokenizer.json, as it is and parsed; empty if there is none.
 
+    It is not read again if it is `loaded`.
     Raises UnusableError for one that cannot be used, and for a tokenizer_config.json that is not a JSON object.
     """
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
@@ -32,7 +49,7 @@ def read_sound(folder: Path) -> tuple[bytes, dict[str, Any]]:
     path = folder / "tokenizer.json"
     if not path.is_file():
         return b"", {}
-    content, parsed = _object(path, orjson.loads)
+    content, parsed = loaded or _object(path, orjson.loads)
     _require_types(path, parsed)
     _require_own_ids(path, parsed)
     dropout = parsed["model"].get("dropout")

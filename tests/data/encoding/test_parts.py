@@ -23,6 +23,7 @@ from data.encode import main
 from data.encoding import join, parts, worker
 from data.encoding.pair import encode
 from data.encoding.parts import folder_of, lines_before, spans
+from data.engines.guard import why_unusable
 from utils.errors import DataError, UnusableError
 from utils.provenance.digests import sha256_file
 from utils.settings.config import ROOT
@@ -31,6 +32,8 @@ KILLS = int(os.environ.get("TPRIMAT_KILLS", "10"))
 EXAMPLES = int(os.environ.get("TPRIMAT_FUZZ", "100"))
 PATIENCE_SECONDS = 120
 GOOD = b'{"text": "fine words"}\n'
+RARE = " \U00010940"
+"""A letter that is newer than the tables of the reference."""
 
 
 def pair(prefix: Path) -> list[str]:
@@ -84,10 +87,26 @@ def test_either_engine_writes_the_same_pair(tmp_path: Path, bos_tokenizer: Path)
         assert names["auto"]["engine"]["documents_by_reference"] == 2
 
 
+def test_documents_for_the_reference_are_in_their_places_with_any_number_of_workers(
+    tmp_path: Path, plain_tokenizer: Path, bos_tokenizer: Path, small_parts: None
+) -> None:
+    texts = [f"{number} words" + RARE * (number % 7 == 0) for number in range(300)]
+    texts += [f"{number}{RARE}" for number in range(100)] + [RARE] + ["", "fine"] * 50 + [f"the last{RARE}"]
+    source = write_jsonl(tmp_path / "in.jsonl", texts)
+    for tokenizer in (plain_tokenizer, bos_tokenizer):
+        encode(source, tokenizer, tmp_path / "hf", engine="hf")
+        for count in (1, 2, 3):
+            manifest = encode(source, tokenizer, tmp_path / "auto", count)
+            assert pair(tmp_path / "hf") == pair(tmp_path / "auto")
+            if manifest["engine"]["name"] == "gigatoken":
+                assert manifest["engine"]["documents_by_reference"] == sum(RARE in text for text in texts)
+
+
 def interrupted(tmp_path: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch, after: int = 5) -> Path:
     """Encode until `after` parts are finished, then fail as a full disk does; return the prefix."""
     source, made = tmp_path / "in.jsonl", []
-    lines = [{"text": f"{number} some words of it", "b": "x"} for number in range(1000)]
+    # one in 40 is for the reference
+    lines = [{"text": f"{number} some words of it" + RARE * (number % 40 == 7), "b": "x"} for number in range(1000)]
     source.write_text("".join(json.dumps(line) + "\n" for line in lines))
     real = worker.save_part
 
@@ -158,11 +177,24 @@ def swapped(tmp_path: Path) -> None:
         damaged("000000.bin"),
         damaged("000000.bin", b""),
         damaged("000000.lengths"),
+        pytest.param(
+            damaged("000000.reference"),
+            marks=pytest.mark.skipif(why_unusable() is not None, reason=str(why_unusable())),
+        ),
         damaged("000000.json", b"{}"),
         damaged("000000.json", b""),
         swapped,
     ],
-    ids=["other text", "changed ids", "no ids", "lengths", "empty manifest", "no manifest", "another part"],
+    ids=[
+        "other text",
+        "changed ids",
+        "no ids",
+        "lengths",
+        "reference",
+        "empty manifest",
+        "no manifest",
+        "another part",
+    ],
 )
 def test_a_part_that_is_stale_damaged_or_of_another_place_is_made_anew(
     tmp_path: Path,
@@ -246,7 +278,8 @@ def test_a_killed_worker_is_an_error_and_finished_parts_stay(
     command = arguments(tmp_path, plain_tokenizer)
     process = start(command)
     wait_for(lambda: parts.finished(folder_of(tmp_path / "out")) >= 1, process)
-    workers = [child for child in psutil.Process(process.pid).children(recursive=True) if is_worker(child)]
+    workers = psutil.Process(process.pid).children(recursive=True)
+    assert len(workers) == 2
     workers[0].kill()
     _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 1, errors
@@ -417,14 +450,6 @@ def wait_for(is_true: Callable[[], bool], process: subprocess.Popen[str] | None)
         if process is not None and process.poll() is not None:
             return
         time.sleep(0.005)
-
-
-def is_worker(process: psutil.Process) -> bool:
-    """A worker is a child of the server process, which is a child of the run."""
-    try:
-        return is_alive(process) and len(process.parents()) > 0 and process.parent().ppid() != os.getpid()
-    except psutil.NoSuchProcess:  # it ended between the two questions
-        return False
 
 
 def is_alive(process: psutil.Process) -> bool:

@@ -56,7 +56,16 @@ def folders(
 
 def rows_of(engine: Engine, texts: list[str]) -> list[list[int]]:
     before, behind = engine.before.tolist(), engine.behind.tolist()
-    return [before + row.tolist() + behind for row in engine.rows([text.encode("utf8") for text in texts])]
+    content = [text.encode("utf8") for text in texts]
+    rows = list(engine.unguarded_rows(content))
+    rest = engine.guarded_rows([text for text, row in zip(content, rows, strict=True) if row is None])
+    found = [before + (next(rest) if row is None else row).tolist() + behind for row in rows]
+    assert next(rest, None) is None
+    return found
+
+
+def guarded(engine: Engine, texts: list[str]) -> int:
+    return sum(row is None for row in engine.unguarded_rows([text.encode("utf8") for text in texts]))
 
 
 KINDS = ("llama3", "qwen2", "plain", "bos", "large")
@@ -82,7 +91,7 @@ def test_ids_are_those_of_transformers_in_every_script(
     wrong = [ascii(text[:80]) for text, a, b in zip(texts, expected, found, strict=True) if a != b]
     assert wrong == []
     if name == "gigatoken":
-        assert 0 < engine.guarded < len(texts)
+        assert 0 < guarded(engine, texts) < len(texts)
 
 
 @needs_gigatoken
@@ -223,9 +232,59 @@ def test_added_tokens_are_cut_out_as_the_reference_does(tmp_path: Path, folders:
     @given(st.lists(pieces, max_size=12).map("".join))
     def check(text: str) -> None:
         assert rows_of(engine, [text]) == [reference.encode(text).ids]
+        assert guarded(engine, [text]) == 0
 
     check()
-    assert engine.guarded == 0
+
+
+@needs_gigatoken
+@pytest.mark.parametrize("kind", ["llama3", "qwen2", "plain", "bos"])
+def test_only_words_that_need_the_reference_go_to_it_and_the_ids_are_those_of_the_whole_text(
+    tmp_path: Path, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    engine: Any = engine_of(folders[kind], "gigatoken", tmp_path)
+    reference = AutoTokenizer.from_pretrained(folders[kind])
+    seen: list[bytes] = []
+    real = engine._reference.guarded_rows
+    monkeypatch.setattr(engine._reference, "guarded_rows", lambda texts: seen.extend(texts) or real(texts))
+    text = "one\ntwo\nx \U00010940 y\nfour\nfive"
+    assert rows_of(engine, [text]) == reference([text]).input_ids
+    assert seen == [" \U00010940 y".encode()]
+    ends = st.sampled_from(
+        ["a", "K", "'s", "'", "a7", "1", "\u00e9", "e\u0301", "!", ".", "ha", "\U00010940", "\u4e2d", "a."]
+    )
+    spaces = st.sampled_from(
+        [" ", "\n", "  ", " \n", "\n\n", "\n ", "\r\n", "\t", "", "\u3000", "\xa0", " \u0301", "\n\u0301"]
+    )
+    starts = st.sampled_from(
+        ["b", "7", "'s", "s", "\u0301", "\u1161", "!\n", "\u00e9", "\U00010940", "<|endoftext|>", "="]
+    )
+    words = st.tuples(ends, spaces, starts).map("".join)
+
+    @settings(max_examples=300, deadline=None)
+    @given(st.lists(words, max_size=12).map("".join))
+    def check(text: str) -> None:
+        text = f"{text}\U00010940"
+        assert rows_of(engine, [text]) == reference([text]).input_ids
+
+    check()
+
+
+@needs_gigatoken
+def test_a_text_is_not_divided_within_an_added_token(tmp_path: Path, folders: dict[str, Path]) -> None:
+    def add(_: Any, content: Any) -> None:
+        number = max(token["id"] for token in content["added_tokens"]) + 1
+        content["added_tokens"].append(
+            {**content["added_tokens"][0], "id": number, "content": "ax b", "special": False}
+        )
+
+    folder = changed(folders["plain"], tmp_path / "added", add)
+    content = json.loads((folder / "tokenizer.json").read_text())
+    content["added_tokens"][-1]["id"] = len(content["model"]["vocab"])
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    engine = engine_of(folder, "gigatoken", tmp_path)
+    text = "max bc \U00010940"
+    assert rows_of(engine, [text]) == [Tokenizer.from_file(str(folder / "tokenizer.json")).encode(text).ids]
 
 
 @needs_gigatoken
@@ -242,27 +301,30 @@ def test_a_text_with_a_token_that_is_not_simply_cut_out_goes_to_the_reference(
 
 @needs_gigatoken
 def test_a_tokenizer_that_was_built_before_is_used_once_and_only_for_the_same_content(
-    monkeypatch: pytest.MonkeyPatch, folders: dict[str, Path]
+    folders: dict[str, Path],
 ) -> None:
     content = (folders["plain"] / "tokenizer.json").read_bytes()
-    monkeypatch.setattr(fast, "_prebuilt", {})
-    fast._prebuild(folders["plain"] / "tokenizer.json")
+    fast.prebuild(folders["plain"] / "tokenizer.json")
+    fast.settle(is_wanted=True)
     prebuilt = fast._prebuilt[hashlib.sha256(content).hexdigest()]
     assert fast.build(content) is prebuilt
     assert fast.build(content) is not prebuilt
-    fast._prebuild(folders["plain"] / "tokenizer.json")
+    fast.prebuild(folders["plain"] / "tokenizer.json")
     assert fast.build(content + b" ") is not None and fast._prebuilt == {}
+    fast.prebuild(folders["plain"] / "tokenizer.json")
+    fast.settle(is_wanted=False)
+    assert fast._prebuilt == {}
 
 
 @needs_gigatoken
-@pytest.mark.parametrize("content", [None, b"", b"{}", b'{"model": {"type": "WordPiece"}}'])
-def test_what_cannot_be_built_before_is_left_to_those_who_need_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None
-) -> None:
-    monkeypatch.setattr(fast, "_prebuilt", {})
+@pytest.mark.parametrize(
+    "content", [None, b"", b"{}", b"[]", b'{"model": {"type": "WordPiece"}}', b'{"model": ' + b"[" * 100_000]
+)
+def test_what_cannot_be_built_before_is_left_to_those_who_need_it(tmp_path: Path, content: bytes | None) -> None:
     if content is not None:
         (tmp_path / "tokenizer.json").write_bytes(content)
-    fast._prebuild(tmp_path / "tokenizer.json")
+    fast.prebuild(tmp_path / "tokenizer.json")
+    fast.settle(is_wanted=True)
     assert fast._prebuilt == {}
 
 

@@ -158,4 +158,4 @@ def test_a_library_that_refuses_a_tokenizer_is_quoted_in_one_line(tmp_path: Path
     path = tmp_path / "tokenizer.json"
     path.write_bytes(backend.content.replace(b'"ByteLevel"', b'"Unknown"'))
     with pytest.raises(UnusableError, match=r"tokenizer\.json: the library tokenizers cannot load it \("):
-        list(EngineSpec("hf", path).build().rows([b"a"]))
+        list(EngineSpec("hf", path).build().guarded_rows([b"a"]))
