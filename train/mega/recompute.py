@@ -19,6 +19,8 @@ import torch.nn.functional as F
 from megatron.core.fusions.fused_bias_swiglu import swiglu
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear
+from megatron.core.tensor_parallel.layers import LinearWithGradAccumulationAndAsyncCommunication as Linear
+from megatron.core.utils import get_tensor_model_parallel_group_if_none
 
 Recipe = Callable[[], torch.Tensor]
 
@@ -32,23 +34,48 @@ def settings(recompute: str, with_engine: bool) -> dict[str, Any]:
     return {"recompute_granularity": "selective", "recompute_modules": ["mlp"] if with_engine else []}
 
 
-class InputFromRecipe:
-    """Part of a linear layer whose input is emptied after the forward pass and computed again before the backward.
+class _Context:
+    """What megatron-core's function of a linear layer writes to and reads from, in place of autograd's own context."""
 
-    The layer still saves the tensor of its input; only the memory behind it goes and comes back. (Hooks on saved
-    tensors would replace the weight as well, by a tensor without the attributes that its gradient's buffer needs.)
-    """
+    saved_tensors: tuple[torch.Tensor, ...] = ()
+
+    def save_for_backward(self, *tensors: torch.Tensor) -> None:
+        """Keep nothing: input and weight are given again before the backward pass."""
+
+
+class _LinearFromRecipe(torch.autograd.Function):
+    """megatron-core's function of a linear layer, which saves its weight and how to compute its input."""
+
+    @staticmethod
+    def forward(ctx: Any, input_: torch.Tensor, weight: torch.Tensor, recipe: Recipe, *others: Any) -> torch.Tensor:
+        ctx.inner, ctx.recipe = _Context(), recipe
+        ctx.save_for_backward(weight)
+        return Linear.forward(ctx.inner, input_, weight, *others)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        with torch.no_grad():
+            ctx.inner.saved_tensors = (ctx.recipe(), *ctx.saved_tensors)
+        input_gradient, weight_gradient, *rest = Linear.backward(ctx.inner, gradients[0])
+        ctx.inner = ctx.recipe = None
+        return input_gradient, weight_gradient, None, *rest
+
+
+class InputFromRecipe:
+    """Part of a linear layer that keeps for its backward pass how to compute its input, and not the input."""
 
     recipe: Recipe | None = None
     """Function that computes the next input again; without one the layer keeps its input."""
 
-    def forward(self, input_: torch.Tensor, *arguments: Any, **keywords: Any) -> Any:
-        """Run the linear layer, empty its input, and have it filled when the gradient of the result arrives."""
+    def _forward_impl(self, input: torch.Tensor, weight: torch.Tensor, **settings: Any) -> torch.Tensor:
+        """Return the product, as the method of megatron-core's class that this one replaces."""
         recipe, self.recipe = self.recipe, None
-        result = super().forward(input_, *arguments, **keywords)  # type: ignore[misc]
-        if recipe is not None and result[0].requires_grad:
-            result[0].register_hook(_filling(input_.untyped_storage(), recipe))
-        return result
+        if recipe is None:
+            return super()._forward_impl(input, weight, **settings)  # type: ignore[misc]
+        names = ("bias", "gradient_accumulation_fusion", "allreduce_dgrad", "sequence_parallel", "grad_output_buffer")
+        values = (settings[name] for name in names)
+        group = get_tensor_model_parallel_group_if_none(settings["tp_group"])
+        return _LinearFromRecipe.apply(input, weight, recipe, *values, settings.get("wgrad_deferral_limit"), group)
 
 
 class ColumnParallelFromRecipe(InputFromRecipe, ColumnParallelLinear):
@@ -80,20 +107,6 @@ def connect(model: GPTModel) -> None:
 def is_active(model: GPTModel) -> bool:
     """Return whether the layers of a model compute norms and activation function again."""
     return isinstance(model.decoder.layers[0].mlp.linear_fc2, InputFromRecipe)
-
-
-def _filling(storage: torch.UntypedStorage, recipe: Recipe) -> Callable[[torch.Tensor], None]:
-    """Empty the memory of a tensor; return the hook that fills it again."""
-    size = storage.nbytes()
-    storage.resize_(0)
-
-    def fill(_: torch.Tensor) -> None:
-        with torch.no_grad():
-            again = recipe().untyped_storage()
-        storage.resize_(size)
-        storage.copy_(again)
-
-    return fill
 
 
 def _follow(norm: torch.nn.Module, linear: InputFromRecipe) -> None:
