@@ -73,6 +73,7 @@ def test_shapes_and_dtypes_of_an_operator_are_those_of_its_arguments(ledger):
         ("a.view(-1)[3:]", 0),
         ("torch.empty_like(a)", 0),
         ("torch.add(a, b, out=c)", 3),
+        ("torch.add(a, b, out=a)", 3),
         ("torch._foreach_add_([a, b], 1.0)", 4),
         ("a + b[:1].expand_as(b)", 2 + 1 / ROWS),
     ],
