@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -104,8 +105,11 @@ def traffic(func: Any, args: Sequence[Any], keywords: Mapping[str, Any], result:
         return sizes(inputs[1:]) + 2 * sizes(outputs)
     if name in SCATTERING:
         return sizes(inputs[1:]) + 2 * size_of(inputs[-1])
-    is_overwriting = name in OVERWRITING or func._overloadname.endswith("out")
-    unread = {id(tensor) for tensor in changed} if is_overwriting else set()
+    if name == "all_gather_copy_in":  # of FSDP2: into its own part of a buffer, which is also an argument
+        return 2 * sizes(tensors_in(args[0]))
+    is_overwriting = name in OVERWRITING or "out" in _written(func)[1]
+    places = Counter(map(id, inputs))  # torch.addmm(a, b, c, out=a) reads what it overwrites
+    unread = {id(tensor) for tensor in changed if is_overwriting and places[id(tensor)] == 1}
     return sizes(t for t in inputs if id(t) not in unread) + sizes([*changed, *outputs])
 
 

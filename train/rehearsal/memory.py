@@ -9,7 +9,7 @@ from typing import Any
 
 KINDS = ("weights", "gradients", "optimizer", "activations", "logits", "weight_copies", "workspace", "other")
 """`activations`: made by the forward pass. `weight_copies`: gathered from other ranks or cast (utils.memory counts them
-as workspace). `workspace`: made by the backward pass or the optimizer's step. `other`: left by building, and batches."""
+as workspace). `workspace`: made by the backward pass or the optimizer's step. `other`: batches, left by building."""
 
 
 @dataclass

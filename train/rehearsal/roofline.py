@@ -12,6 +12,8 @@ from typing import Any
 
 from utils.hardware.devices import Device
 
+CAUSAL_SHARE = 0.5
+"""Share of attention's floating-point operations, which count every pair of tokens, that a causal kernel must do."""
 COUNTED = ("matmul", "attention", "memory_bound", "optimizer")
 NOT_COUNTED = {
     "communication_exposed": "the table of devices has no bandwidth between devices",
@@ -37,4 +39,5 @@ def seconds_by_kind(operators: Iterable[Mapping[str, Any]], device: Device) -> d
 def _seconds_once(operator: Mapping[str, Any], device: Device) -> float:
     is_fp8 = any(dtype.startswith("float8") for dtype in operator["dtypes"])
     tflops = (is_fp8 and device.dense_fp8_tflops) or device.dense_bf16_tflops
-    return max(operator["flops"] / (tflops * 1e12), operator["bytes"] / (device.memory_bandwidth_gb_per_second * 1e9))
+    flops = operator["flops"] * (CAUSAL_SHARE if operator["kind"] == "attention" else 1)
+    return max(flops / (tflops * 1e12), operator["bytes"] / (device.memory_bandwidth_gb_per_second * 1e9))
