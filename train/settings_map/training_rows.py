@@ -88,6 +88,15 @@ _OPTIMIZER = (
         hf=override(("TrainingArguments.optim", lambda name: "adamw_torch_fused")),
     ),
     MapRow(
+        "precision of optimizer states",
+        asked("optimizer_state"),
+        Fixed(asked("optimizer_state"), "state_dtype of FusedAdamW, train/common/adamw.py"),
+        Fixed(asked("optimizer_state"), "state_dtype of FusedAdamW, train/common/adamw.py"),
+        Fixed("fp32", "its recipes have no precision-aware optimizer; another value is refused"),
+        Fixed("fp32", "this version does not set its precision-aware optimizer; another value is refused"),
+        "optimizer_state",
+    ),
+    MapRow(
         "learning rate",
         asked("learning_rate"),
         override("OptimizerParamScheduler.max_lr", "OptimizerConfig.lr"),

@@ -13,6 +13,7 @@ RESOLVED_NAMES = {
     "sequence_length": "sequence length (data)",
     "max_steps": "steps",
     "optimizer": "optimizer",
+    "optimizer_state": "precision of optimizer states",
     "lr": "learning rate",
     "min_lr": "least learning rate",
     "warmup_iters": "warm-up steps",
