@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from data.encoding.parts import Part, Span, digest, file_of, lines_before, spans
 from data.encoding.worker import EncodeJob
-from data.encoding.workers import Workers
+from data.encoding.workers import in_order
 from data.reading.progress import progress_bar
 from data.reading.unchanged import changed, unchanged
 
@@ -57,8 +57,8 @@ class Scratch:
         return view[:found]
 
 
-def join(path: Path, inputs: list[Path], job: EncodeJob, workers: Workers) -> Totals:
-    """Encode all parts of `inputs` by `workers` and join them, in input order, into `path`.
+def join(path: Path, inputs: list[Path], job: EncodeJob, workers: int) -> Totals:
+    """Encode all parts of `inputs` in `workers` processes and join them, in input order, into `path`, an empty file.
 
     Raises DataError with file and line for a bad line, DataError for an input that changed during the run, and
     WorkerError if a worker process died.
@@ -67,11 +67,11 @@ def join(path: Path, inputs: list[Path], job: EncodeJob, workers: Workers) -> To
     scratch = Scratch()
     # the same borders for workers and hashing, also in a file that grows
     to_encode, to_hash = tee(spans(inputs))
-    with unchanged(*inputs) as states, path.open("wb") as file, ExitStack() as stack:
+    with unchanged(*inputs) as states, path.open("r+b") as file, ExitStack() as stack:
         totals.sizes = [state.bytes for state in states]
         bar = stack.enter_context(progress_bar("encode", sum(totals.sizes), "B"))
         # closed at once if writing fails, which ends the workers
-        parts = stack.enter_context(closing(workers.in_order(job, to_encode)))
+        parts = stack.enter_context(closing(in_order(job, to_encode, workers)))
         for span, part in zip(to_hash, parts, strict=True):
             _take(file, span, part, job, totals, inputs, scratch)
             if part.first_bad is not None and totals.first_bad is None:
