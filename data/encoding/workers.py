@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain, islice
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from multiprocessing.util import get_temp_dir
@@ -66,7 +67,10 @@ def in_order(
         for part in parts:
             yield _whole(function, function(part))
         return
-    run = _Run(function, parts)
+    remaining = iter(parts)
+    # before the workers are ready, which takes half a second: `parts` can have work to do
+    first = list(islice(remaining, PARTS_AHEAD * workers))
+    run = _Run(function, chain(first, remaining))
     try:
         run.start(workers)
         yield from run.results()
