@@ -19,8 +19,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from data.engines.fast import prebuild
-from data.engines.sound import Loaded
+from data.encoding.workers import WorkerError, one_thread_each, start_workers
 from utils.arguments import Parser
 
 EXECUTORS = ("local", "datatrove", "slurm")
@@ -31,17 +30,15 @@ Exit codes: 0 success; 1 the work failed; 2 bad input or arguments; 130 interrup
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     options = _parser().parse_args(arguments)
-    is_fast = options.engine != "hf" and options.executor == "local"
-    # before the imports, which take a tenth of a second
-    loaded = prebuild(options.tokenizer.absolute() / "tokenizer.json") if is_fast else None
-    from data.encoding.workers import WorkerError, one_thread_each
-    from utils.errors import DataError, UnusableError
-
     one_thread_each()
     # SIGTERM ends the run like an error: workers are stopped, no file is left half-written
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    if options.workers > 1 and options.executor == "local":
+        start_workers(options.tokenizer.absolute(), options.engine)  # before the import of numpy, which takes 0.1 s
+    from utils.errors import DataError, UnusableError
+
     try:
-        manifest = _run(options, loaded)
+        manifest = _run(options)
     except UnusableError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -55,7 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _run(options: argparse.Namespace, loaded: Loaded | None) -> dict[str, Any]:
+def _run(options: argparse.Namespace) -> dict[str, Any]:
     arguments: dict[str, Any] = {
         "input": [path.absolute() for path in options.input],
         "tokenizer": options.tokenizer.absolute(),
@@ -67,7 +64,7 @@ def _run(options: argparse.Namespace, loaded: Loaded | None) -> dict[str, Any]:
     if options.executor == "local":
         from data.encoding import pair
 
-        return pair.encode(**arguments, workers=options.workers, loaded=loaded)
+        return pair.encode(**arguments, workers=options.workers)
     from data.encoding import scale_out
     from utils.errors import UnusableError
 
@@ -120,5 +117,4 @@ def _parser() -> Parser:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy starts no threads, which a fork would not take along
     sys.exit(main())

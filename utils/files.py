@@ -40,7 +40,10 @@ def write_whole(
     if fsync:
         _remove_leftovers(path)
     with _temporary(path) as temporary:
-        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+        temporary.touch()
+        # without truncating it: ext4 begins to write a truncated file to the disk as soon as it is closed
+        with temporary.open("r+b") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
         temporary.chmod(MODE)
         if fsync:
             _flush_to_disk(temporary)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
-from itertools import tee
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from data.encoding.parts import Part, Span, digest, file_of, lines_before, spans
 from data.encoding.worker import EncodeJob
-from data.encoding.workers import Workers
+from data.encoding.workers import in_order
 from data.reading.progress import progress_bar
 from data.reading.unchanged import changed, unchanged
 
@@ -57,23 +57,25 @@ class Scratch:
         return view[:found]
 
 
-def join(path: Path, inputs: list[Path], job: EncodeJob, workers: Workers) -> Totals:
-    """Encode all parts of `inputs` by `workers` and join them, in input order, into `path`.
+def join(path: Path, inputs: list[Path], job: EncodeJob, workers: int) -> Totals:
+    """Encode all parts of `inputs` in `workers` processes and join them, in input order, into `path`, an empty file.
 
     Raises DataError with file and line for a bad line, DataError for an input that changed during the run, and
     WorkerError if a worker process died.
     """
     totals = Totals([hashlib.sha256() for _ in inputs])
     scratch = Scratch()
-    # the same borders for workers and hashing, also in a file that grows
-    to_encode, to_hash = tee(spans(inputs))
-    with unchanged(*inputs) as states, path.open("wb") as file, ExitStack() as stack:
+    read: deque[tuple[Span, str]] = deque()
+    with unchanged(*inputs) as states, path.open("r+b") as file, ExitStack() as stack:
         totals.sizes = [state.bytes for state in states]
         bar = stack.enter_context(progress_bar("encode", sum(totals.sizes), "B"))
         # closed at once if writing fails, which ends the workers
-        parts = stack.enter_context(closing(workers.in_order(job, to_encode)))
-        for span, part in zip(to_hash, parts, strict=True):
-            _take(file, span, part, job, totals, inputs, scratch)
+        parts = stack.enter_context(closing(in_order(job, _read(inputs, totals, scratch, read), workers)))
+        for part in parts:
+            span, text_digest = read.popleft()
+            if text_digest != part.text_digest:
+                raise changed(span.path, "other bytes were encoded")
+            _take(file, part, job, totals, scratch)
             if part.first_bad is not None and totals.first_bad is None:
                 number, reason = part.first_bad.split(": ", 1)
                 totals.first_bad = f"{span.path}:{lines_before(span) + int(number)}: {reason}"
@@ -84,13 +86,16 @@ def join(path: Path, inputs: list[Path], job: EncodeJob, workers: Workers) -> To
     return totals
 
 
-def _take(
-    file: BinaryIO, span: Span, part: Part, job: EncodeJob, totals: Totals, inputs: list[Path], scratch: Scratch
-) -> None:
-    text = scratch.read(span.path, span.start, span.end - span.start)
-    if digest(text) != part.text_digest:
-        raise changed(span.path, "other bytes were encoded")
-    totals.read[inputs.index(span.path)].update(text)
+def _read(inputs: list[Path], totals: Totals, scratch: Scratch, read: deque[tuple[Span, str]]) -> Iterator[Span]:
+    """Yield the parts of `inputs`; read each, which adds to the digests of the inputs, and note its own in `read`."""
+    for span in spans(inputs):
+        text = scratch.read(span.path, span.start, span.end - span.start)
+        totals.read[inputs.index(span.path)].update(text)
+        read.append((span, digest(text)))
+        yield span
+
+
+def _take(file: BinaryIO, part: Part, job: EncodeJob, totals: Totals, scratch: Scratch) -> None:
     lengths = np.fromfile(file_of(job.folder, part.number, "lengths"), dtype="<i8")
     for ids in _documents(part, job.folder, lengths, scratch):
         totals.written.update(ids)

@@ -17,12 +17,11 @@ import numpy as np
 from data.encoding.join import Totals, join
 from data.encoding.parts import finished, folder_of, is_parts_folder
 from data.encoding.worker import EncodeJob
-from data.encoding.workers import WorkerError, Workers
-from data.engines import fast
+from data.encoding.workers import WorkerError, start_workers
 from data.engines.backend import Backend, load_backend
 from data.engines.engines import EngineSpec, choose
 from data.engines.guard import Guard
-from data.engines.sound import Loaded, without_collection
+from data.engines.sound import without_collection
 from utils.dataset.indexed import bin_path, idx_path, is_described, is_manifest, manifest_path, write_index
 from utils.dataset.manifest import MANIFEST_VERSION
 from utils.errors import DataError, UnusableError
@@ -44,14 +43,12 @@ def encode(
     engine: str = "auto",
     on_bad_line: str = "error",
     extra_manifest: Mapping[str, Any] | None = None,
-    loaded: Loaded | None = None,
 ) -> dict[str, Any]:
     """Write `.bin`, `.idx` and `.json` (the manifest, last) at `output_prefix`, each whole or not at all.
 
     Returns the manifest. `tokenizer` is a folder that AutoTokenizer loads. An earlier pair is replaced; its manifest is
     removed first. `extra_manifest` is added to the manifest. Parts that an earlier run of the same work finished are
-    reused. SHA-256 of `.bin` is computed while it is written. `loaded` is what `data.engines.fast.prebuild` returned,
-    if it was called for this tokenizer.
+    reused. SHA-256 of `.bin` is computed while it is written.
     Raises UnusableError for an unusable input, tokenizer, engine or number of workers, and as `check_places`; DataError
     for a bad line, an input that changed during the run or one without any token, and WorkerError if a worker process
     died.
@@ -59,32 +56,21 @@ def encode(
     inputs = [input] if isinstance(input, Path) else list(input)
     _check_arguments(inputs, workers, on_bad_line)
     check_places(inputs, tokenizer, output_prefix)
-    backend, name, guard = _engine(tokenizer, engine, loaded)
-    # before the working folder is locked: a worker would inherit the lock, and hold it if this process is killed
-    with Workers(workers) as processes, _working_folder(output_prefix) as folder:
+    if workers > 1:
+        start_workers(tokenizer, engine)
+    with without_collection():
+        backend = load_backend(tokenizer)
+        name, guard = choose(engine, backend)
+    with _working_folder(output_prefix) as folder:
         job = _job(folder, backend, name, guard, text_key, skips_bad_lines=on_bad_line == "skip")
         pair = bin_path(output_prefix), idx_path(output_prefix)
         with written_whole(*pair, is_ours=partial(_is_ours, output_prefix)) as (data, index):
-            totals = join(data, inputs, job, processes)
+            totals = join(data, inputs, job, workers)
             _write_documents(index, inputs, backend, totals)
             manifest = _manifest(backend, name, inputs, totals, sha256_file(index)) | dict(extra_manifest or {})
             _move_manifest(manifest, output_prefix)
         write_json(manifest, manifest_path(output_prefix))
     return manifest
-
-
-def _engine(tokenizer: Path, engine: str, loaded: Loaded | None) -> tuple[Backend, str, Guard | None]:
-    """Return the tokenizer, the name of the engine and its guard; the fast tokenizer is built meanwhile."""
-    if loaded is None and engine != "hf":
-        loaded = fast.prebuild(tokenizer / "tokenizer.json")
-    name = "hf"
-    try:
-        with without_collection():
-            backend = load_backend(tokenizer, loaded)
-            name, guard = choose(engine, backend)
-    finally:
-        fast.settle(is_wanted=name != "hf")
-    return backend, name, guard
 
 
 def check_places(inputs: Sequence[Path], tokenizer: Path, output_prefix: Path) -> None:

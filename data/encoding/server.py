@@ -1,4 +1,4 @@
-"""A part of the fork server of workers: it removes the folder of its socket when it ends.
+"""A part of the workers' fork server: it removes the folder of its socket when it ends.
 
 multiprocessing removes that folder (`pymp-*` in the temporary folder) at the end of the process that started the
 server, so not after `kill -9`. The server outlives that process by a moment. `data/encoding/workers.py` has the server

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import os
 import signal
@@ -10,19 +9,22 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain, islice
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from multiprocessing.util import get_temp_dir
+from pathlib import Path
 from typing import Any, TypeVar
 
 from data.encoding import server
+from data.engines.fast import VARIABLE
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
 
-PRELOAD = ("data.encoding.server", "data.encoding.worker", "tokenizers")
+PRELOAD = ("data.encoding.server", "data.encoding.worker", "data.engines.fast")
 """Modules that the fork server imports once for all workers."""
 PARTS_AHEAD = 8
 """Parts given out per worker whose results are not yet consumed; this bounds the size of the part files."""
@@ -30,8 +32,6 @@ CALLS_AHEAD = 2
 """Calls that a worker has: the one that it works on, and the next, so that it does not wait for this process."""
 DEFERRED_BYTES = 1 << 20
 """Text that waits for the workers which finish deferred parts before one more worker begins to do so."""
-
-_STOPPING = {signal.SIGINT, signal.SIGTERM}
 
 
 class WorkerError(RuntimeError):
@@ -54,55 +54,35 @@ class Deferred:
     text_bytes: int
 
 
-class Workers:
-    """Processes that work for this one; they end with the block, and also if this process is killed.
+def in_order(
+    function: Callable[[Part], Result | Deferred], parts: Iterable[Part], workers: int
+) -> Generator[Result, None, None]:
+    """Yield `function(part)` for each part, in order; with one worker, in this process.
 
-    With a `number` of 1 there is none, and this process does the work.
+    `function` and parts are pickled. An error of a worker is raised here, that of the earliest part first. Workers are
+    forked from a fork server; after `start_workers` it has imported PRELOAD, so they need not import it again.
+    Raises WorkerError if a worker died. The workers end with this generator, and also if this process is killed.
     """
-
-    def __init__(self, number: int) -> None:
-        self._workers: list[_Worker] = []
-        self._number = number
-
-    def __enter__(self) -> Workers:
-        if self._number > 1:
-            with _context() as context:
-                for _ in range(self._number):
-                    self._workers.append(_Worker(context))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def in_order(
-        self, function: Callable[[Part], Result | Deferred], parts: Iterable[Part]
-    ) -> Generator[Result, None, None]:
-        """Yield `function(part)` for each part, in order; the workers end with this generator.
-
-        `function` and parts are pickled. An error of a worker is raised here, that of the earliest part first.
-        Raises WorkerError if a worker died.
-        """
-        if not self._workers:
-            for part in parts:
-                yield _whole(function, function(part))
-            return
-        try:
-            yield from _Run(self._workers, function, parts).results()
-        finally:
-            self.stop()
-
-    def stop(self) -> None:
-        """End the workers after the calls that they work on, and wait for them."""
-        for worker in self._workers:
-            worker.send(None)
-        while self._workers:
-            self._workers.pop().end()
+    if workers == 1:
+        for part in parts:
+            yield _whole(function, function(part))
+        return
+    remaining = iter(parts)
+    # before the workers are ready, which takes half a second: `parts` can have work to do
+    first = list(islice(remaining, PARTS_AHEAD * workers))
+    run = _Run(function, chain(first, remaining))
+    try:
+        run.start(workers)
+        yield from run.results()
+    finally:
+        run.stop()
 
 
 class _Worker:
     """One process, and the calls that it has."""
 
-    def __init__(self, context: Any) -> None:
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("forkserver")
         self.connection, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs,), daemon=True)
         self.process.start()
@@ -129,14 +109,26 @@ class _Worker:
 class _Run:
     """The calls of one run: parts that are given out and results that are not taken yet."""
 
-    def __init__(self, workers: list[_Worker], function: Callable[[Any], Any], parts: Iterable[Any]) -> None:
-        self._workers = workers
+    def __init__(self, function: Callable[[Any], Any], parts: Iterable[Any]) -> None:
+        self._function = function
+        self._workers: list[_Worker] = []
         self._parts = enumerate(parts)
         self._given = self._taken = 0
         self._results: dict[int, tuple[Exception | None, Any]] = {}
         self._deferred: deque[tuple[int, Deferred]] = deque()
-        for worker in workers:
-            worker.send(function)  # once, while it waits: later messages are so small that sending never blocks
+
+    def start(self, number: int) -> None:
+        """Start the workers; each gets the function once, and later messages are so small that sending never blocks."""
+        for _ in range(number):
+            self._workers.append(_Worker())
+            self._workers[-1].send(self._function)
+
+    def stop(self) -> None:
+        """End the workers after the calls that they work on, and wait for them."""
+        for worker in self._workers:
+            worker.send(None)
+        while self._workers:
+            self._workers.pop().end()
 
     def results(self) -> Iterator[Any]:
         """Yield the results in order."""
@@ -208,7 +200,6 @@ def _serve(connection: Connection) -> None:
     """Work for the parent process until it sends None: a function first, then numbered calls."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the parent ends the work
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     messages = _messages(connection)
     function: Any = next(messages, None)
@@ -243,35 +234,22 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-@contextmanager
-def _context() -> Iterator[Any]:
-    """Yield a context of multiprocessing to start workers in, with the signals that stop a run held back.
+def one_thread_each() -> None:
+    """Make `tokenizers` single-threaded in this process and its children; they are already parallel by process."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
-    Workers are forked from this process if it has no other thread: they have at once all that it has loaded. Else they
-    are forked from a server, which imports PRELOAD first.
+
+def start_workers(tokenizer: Path, engine: str) -> None:
+    """Start the fork server of the workers, which imports PRELOAD while this process does something else.
+
+    Unless `engine` is hf, it also builds the fast tokenizer of a folder. A running server is not changed.
     """
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
-    try:
-        if threading.active_count() > 1:
-            _start_server()
-            yield multiprocessing.get_context("forkserver")
-        else:
-            gc.freeze()  # or the workers' collections would write to, and so copy, the memory that they share
-            yield multiprocessing.get_context("fork")
-    finally:
-        gc.unfreeze()
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-
-def _start_server() -> None:
     multiprocessing.get_context("forkserver").set_forkserver_preload(["__main__", *PRELOAD])
+    if engine != "hf":
+        os.environ[VARIABLE] = str(tokenizer / "tokenizer.json")  # for the server only
     os.environ[server.SOCKETS] = get_temp_dir()
     try:
         forkserver.ensure_running()
     finally:
+        os.environ.pop(VARIABLE, None)
         del os.environ[server.SOCKETS]
-
-
-def one_thread_each() -> None:
-    """Make `tokenizers` single-threaded in this process and its children; they are already parallel by process."""
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"

@@ -15,7 +15,7 @@ import numpy as np
 import orjson
 
 from data.engines.plain import read_plain
-from data.engines.sound import Loaded, cannot_load, read_sound
+from data.engines.sound import cannot_load, read_sound
 from utils.dataset.indexed import dtype_for
 from utils.errors import UnusableError
 
@@ -99,9 +99,9 @@ class Backend:
         return dict(orjson.loads(self.content)) if self.content is not None else {}
 
 
-def load_backend(folder: Path, loaded: Loaded | None = None) -> Backend:
-    """Return the tokenizer in a folder; raises UnusableError as `Encoder` does. `loaded` is as for `read_sound`."""
-    return _read_plain(folder, loaded) or _through_transformers(Encoder(folder))
+def load_backend(folder: Path) -> Backend:
+    """Return the tokenizer in a folder; raises UnusableError as `Encoder` does."""
+    return _read_plain(folder) or _through_transformers(Encoder(folder))
 
 
 def _through_transformers(encoder: Encoder) -> Backend:
@@ -118,8 +118,8 @@ def _through_transformers(encoder: Encoder) -> Backend:
     )
 
 
-def _read_plain(folder: Path, loaded: Loaded | None = None) -> Backend | None:
-    found = read_plain(folder, loaded)
+def _read_plain(folder: Path) -> Backend | None:
+    found = read_plain(folder)
     if found is None:
         return None
     backend = Backend(folder, found.content, found.vocabulary_size, found.eod, found.class_name)

@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from data.engines.schemes import byte_letters, scheme_of
-from data.engines.sound import Loaded, read_sound
+from data.engines.sound import read_sound
 
 BACKEND, LLAMA = "TokenizersBackend", "LlamaTokenizer"
 PROVEN = {
@@ -66,13 +66,10 @@ class Plain:
     class_name: str
 
 
-def read_plain(folder: Path, loaded: Loaded | None = None) -> Plain | None:
-    """Return the tokenizer of a folder if AutoTokenizer is certain to load the same one, else None.
-
-    `loaded` is as for `read_sound`.
-    """
+def read_plain(folder: Path) -> Plain | None:
+    """Return the tokenizer of a folder if AutoTokenizer is certain to load the same one, else None."""
     try:
-        content, parsed = read_sound(folder, loaded)
+        content, parsed = read_sound(folder)
         config = _settings(folder)
         class_name = _class_of(config, parsed, is_byte_level=b'"ByteLevel"' in content)
         if class_name is None or not _has_no_other_influence(folder, config, class_name):

@@ -21,8 +21,6 @@ from utils.errors import UnusableError, quoted, shortened
 
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 _ID_LIMIT = 1 << 32
-Loaded = tuple[bytes, dict[str, Any]]
-"""The content of a tokenizer.json, as it is and parsed."""
 
 
 @contextmanager
@@ -37,10 +35,9 @@ def without_collection() -> Iterator[None]:
             gc.enable()
 
 
-def read_sound(folder: Path, loaded: Loaded | None = None) -> Loaded:
+def read_sound(folder: Path) -> tuple[bytes, dict[str, Any]]:
     """Return the content of a folder's tokenizer.json, as it is and parsed; empty if there is none.
 
-    It is not read again if it is `loaded`.
     Raises UnusableError for one that cannot be used, and for a tokenizer_config.json that is not a JSON object.
     """
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
@@ -49,7 +46,7 @@ def read_sound(folder: Path, loaded: Loaded | None = None) -> Loaded:
     path = folder / "tokenizer.json"
     if not path.is_file():
         return b"", {}
-    content, parsed = loaded or _object(path, orjson.loads)
+    content, parsed = _object(path, orjson.loads)
     _require_types(path, parsed)
     _require_own_ids(path, parsed)
     dropout = parsed["model"].get("dropout")

@@ -210,3 +210,20 @@ def test_a_leftover_of_an_earlier_version_goes_too(tmp_path: Path) -> None:
     temporary_beside(tmp_path / "a").write_text("half")
     write_one(tmp_path / "a")
     assert tree(tmp_path) == {"a": "file of b'new'"}
+
+
+def test_a_new_file_is_not_truncated_because_ext4_writes_such_a_file_to_the_disk_when_it_is_closed(
+    tmp_path: Path,
+) -> None:
+    flags: list[int] = []
+    folder = str(tmp_path)
+
+    def note(event: str, given: tuple[object, ...]) -> None:
+        if event == "open" and str(given[0]).startswith(folder):
+            assert isinstance(given[2], int)
+            flags.append(given[2])
+
+    sys.addaudithook(note)  # it stays, and notes what is opened in the folder of this test only
+    assert write_whole(tmp_path / "out", b"content") and write_whole(tmp_path / "empty", b"")
+    assert len(flags) > 2 and not any(flag & os.O_TRUNC for flag in flags)
+    assert (tmp_path / "out").read_bytes() == b"content" and (tmp_path / "empty").read_bytes() == b""

@@ -8,16 +8,15 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from data.encoding import workers
-from data.encoding.workers import Deferred, WorkerError, Workers
+from data.encoding.workers import Deferred, WorkerError, in_order
 from utils.settings.config import ROOT
 
 PATIENCE_SECONDS = 60
@@ -80,20 +79,8 @@ def wait_until_gone(pids: list[int]) -> None:
         time.sleep(0.05)
 
 
-def in_order(function: Callable[[Any], Any], parts: Iterable[Any], count: int) -> Iterator[Any]:
-    with Workers(count) as processes:
-        yield from processes.in_order(function, parts)
-
-
-@pytest.fixture(params=["fork", "forkserver"])
-def method(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The way in which workers start, with the one in a process without other threads, and without one."""
-    monkeypatch.setattr(threading, "active_count", lambda: 1 if request.param == "fork" else 2)
-    return str(request.param)
-
-
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_results_come_in_order_and_workers_end(count: int, method: str) -> None:
+def test_results_come_in_order_and_workers_end(count: int) -> None:
     results = list(in_order(slow_for_early_parts, range(40), count))
     assert [part for part, _ in results] == list(range(40))
     others = sorted({pid for _, pid in results} - {os.getpid()})
@@ -102,19 +89,19 @@ def test_results_come_in_order_and_workers_end(count: int, method: str) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_the_earliest_error_is_the_one_that_is_raised(count: int, method: str) -> None:
+def test_the_earliest_error_is_the_one_that_is_raised(count: int) -> None:
     with pytest.raises(ValueError, match="part 5"):
         list(in_order(fail_from_five, range(40), count))
     assert multiprocessing.active_children() == []
 
 
-def test_a_killed_worker_ends_the_work_instead_of_being_waited_for(method: str) -> None:
+def test_a_killed_worker_ends_the_work_instead_of_being_waited_for() -> None:
     with pytest.raises(WorkerError, match=r"one of 2 was killed.*fewer"):
         list(in_order(die_at_four, range(40), 2))
     assert multiprocessing.active_children() == []
 
 
-def test_workers_leave_an_interrupt_to_their_parent(method: str) -> None:
+def test_workers_leave_an_interrupt_to_their_parent() -> None:
     assert list(in_order(be_interrupted, range(8), 2)) == list(range(8))
 
 
@@ -126,11 +113,10 @@ def test_parts_are_taken_as_results_are_and_not_all_at_once() -> None:
             taken.append(part)
             yield part
 
-    with Workers(2) as processes:
-        results = processes.in_order(slow_for_early_parts, parts())
-        for _ in range(5):
-            next(results)
-        results.close()
+    results = in_order(slow_for_early_parts, parts(), 2)
+    for _ in range(5):
+        next(results)
+    results.close()
     assert len(taken) <= 5 + 2 * workers.PARTS_AHEAD
 
 
@@ -164,13 +150,12 @@ def temporary() -> Iterator[Path]:
         yield Path(folder)
 
 
-def test_workers_and_the_folder_of_their_server_go_when_their_parent_is_killed(
-    tmp_path: Path, temporary: Path, method: str
-) -> None:
+def test_workers_and_the_folder_of_their_server_go_when_their_parent_is_killed(tmp_path: Path, temporary: Path) -> None:
     code = (
-        "import sys; sys.path[:0] = ['tests/data/encoding']; from test_workers import in_order, sleep_long, threading\n"
+        "import sys; sys.path[:0] = ['tests/data/encoding']; from test_workers import sleep_long\n"
+        "from pathlib import Path; from data.encoding.workers import in_order, start_workers\n"
         "if __name__ == '__main__':\n"
-        f"    threading.active_count = lambda: {1 if method == 'fork' else 2}\n"
+        "    start_workers(Path('unused'), 'hf')\n"
         "    list(in_order(sleep_long, [sys.argv[1]] * 2, 2))\n"
     )
     script = tmp_path / "parent.py"
@@ -182,7 +167,7 @@ def test_workers_and_the_folder_of_their_server_go_when_their_parent_is_killed(
     while len(list((tmp_path / "pids").iterdir())) < 2 and time.monotonic() < deadline:
         time.sleep(0.05)
     pids = [int(path.name) for path in (tmp_path / "pids").iterdir()]
-    assert len(pids) == 2 and bool(list(temporary.iterdir())) == (method == "forkserver")
+    assert len(pids) == 2 and list(temporary.iterdir())
     parent.kill()
     parent.wait()
     wait_until_gone(pids)
