@@ -23,7 +23,11 @@ _PRINTED = {
     for row in ROWS
     if row.resolved is not None and isinstance(row.prim, Override) and (key := row.prim.unchanged_key)
 }
-FUSED_OPS = {name.removeprefix("fused_ops."): key for name, key in _PRINTED.items() if name.startswith("fused_ops.")}
+FUSED_OPS = {
+    name.removeprefix("fused_ops."): key for name, key in _PRINTED.items() if name.startswith("fused_ops.")
+} | {
+    "gradient_accumulation_fusion": "gradient_accumulation_fusion"  # not set by the map
+}
 """`fused_ops` of a result, by the name that Megatron-core's configuration has, and the argument."""
 SAME = {name: key for name, key in _PRINTED.items() if "." not in name} | {
     "num_gpus": "world_size",

@@ -29,6 +29,8 @@ RENAMED = (
 )
 """Keys that later releases renamed; either name may be the known one."""
 LOGGERS = ("disable_tensorboard", "disable_wandb", "disable_mlflow")
+AS_SHIPPED = {"gradient_accumulation_fusion": False}
+"""Keys that are as AMD's configurations have them, also where a file does not name them."""
 FEATURES = ("use_turbo_", "enable_turbo_", "use_sink_", "moe_")
 """Beginnings of keys that switch a feature on; a version without the key does not have the feature."""
 
@@ -60,7 +62,7 @@ def render(primus: Primus, config: RunConfig, model: str, shipped: Path, workspa
     """
     spec = config.spec(model)
     _check_window(config, spec)
-    wanted = primus.shipped(shipped) | overrides("prim", config, spec) | _files(workspace)
+    wanted = primus.shipped(shipped) | AS_SHIPPED | overrides("prim", config, spec) | _files(workspace)
     fitted, dropped = _fitted(wanted, primus.defaults(model), primus.root)
     trainer = {
         "framework": "megatron",

@@ -167,8 +167,8 @@ _FUSIONS = (
     field(
         "cross entropy fusion by", always("native"), MODEL, "cross_entropy_fusion_impl", hf=Fixed("native", "not fused")
     ),
-    # Apex's extension, of mega train/mega/weight_gradient.py where it is missing; AMD's configurations have it off
-    _fused("gradient_accumulation_fusion", prim=override(("gradient_accumulation_fusion", lambda on: False))),
+    # Apex's extension, of mega train/mega/weight_gradient.py where it is missing
+    _fused("gradient_accumulation_fusion", prim=Fixed(False, "off in AMD's configurations: it needs Apex's extension")),
     MapRow(
         "attention backend",
         always("auto"),

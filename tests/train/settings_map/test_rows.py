@@ -84,6 +84,7 @@ def test_what_primus_does_of_its_own_is_named_with_its_reason():
         "initial weights",
         "output projections drawn smaller, by 1/sqrt(2 layers)",
         "CUDA_DEVICE_MAX_CONNECTIONS",
+        "gradient accumulation fusion",
     }
     assert all(reason for _, _, reason in found.values())
 
