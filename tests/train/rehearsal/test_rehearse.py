@@ -49,9 +49,9 @@ def trainer(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def window(tmp_path_factory):
-    """mega with a sliding window shorter than the sequence, on one GPU."""
+    """mega with a sliding window shorter than the sequence, on one AMD GPU."""
     path = tmp_path_factory.mktemp("window") / "new.json"
-    arguments = ("--platform", "nvd", "--gpus", "1", "--framework", "mega", "--model", "mistral")
+    arguments = ("--platform", "amd", "--gpus", "1", "--framework", "mega", "--model", "mistral")
     return *rehearsed(path, *arguments, "MODEL_SIZE=tiny", "SL=256", "GBS=2"), path
 
 
