@@ -88,7 +88,7 @@ def of_job(
         "host_reads_per_step": sum(read["count"] for read in fullest["host_reads"]),
         **_roofline(ranks, device),
         "micro_batches_run": fullest["micro_batches_run"],
-        "stages": [_short(rank) for rank in ranks],
+        "stages": [_short(rank, device) for rank in ranks],
         "notes": NOTES,
         "host_reads": fullest["host_reads"],
         "collectives": fullest["collectives"],
@@ -120,9 +120,11 @@ def _roofline(ranks: Sequence[Mapping[str, Any]], device: Device | None) -> dict
     }
 
 
-def _short(rank: Mapping[str, Any]) -> dict[str, Any]:
+def _short(rank: Mapping[str, Any], device: Device | None) -> dict[str, Any]:
     kept = {key: value for key, value in rank.items() if key not in ("operators", "collectives", "host_reads")}
     reads = sum(read["count"] for read in rank["host_reads"])
     sent = sum(one["bytes"] * one["count"] for one in rank["collectives"])
     work = work_by_kind(rank["operators"])
-    return {**kept, "host_reads_per_step": reads, "collective_bytes": sent, "work_by_kind": work}
+    seconds = None if device is None else roofline.seconds_by_kind(rank["operators"], device)
+    figures = {"host_reads_per_step": reads, "collective_bytes": sent, "work_by_kind": work}
+    return {**kept, **figures, "roofline_seconds_by_kind": seconds}

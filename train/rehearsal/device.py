@@ -54,7 +54,7 @@ def lend(platform: str, ranks: int, memory_gb: float) -> None:
     _lend_accelerator()
     _lend_tensor_methods()
     if platform == "amd":
-        replace(torch.version, hip="0.0 (stand-in)")
+        replace(torch.version, hip="7.0.0")
 
 
 def _lend_guard() -> None:

@@ -206,7 +206,7 @@ class Ledger(TorchDispatchMode):
     ) -> None:
         assert self.segment is not None
         kind = "matmul" if flops else "memory_bound"
-        if "scaled_dot_product" in name:
+        if flops and ("attn" in name or "attention" in name):
             kind = "attention"
         elif is_host_copy:
             kind = "host_copy"

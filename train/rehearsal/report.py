@@ -68,7 +68,8 @@ def _memory(content: Mapping[str, Any]) -> Iterator[str]:
 def _work(content: Mapping[str, Any]) -> Iterator[str]:
     ran, full, causal = (_short(content[f"flops_per_token{end}"] / 1e9) for end in ("", "_full", "_causal"))
     yield f"FLOPs          {ran} GFLOP a token, all ranks; formulas: {full} with full, {causal} with causal attention"
-    seconds = content["roofline_seconds_by_kind"] or {}
+    (shown,) = (stage for stage in content["stages"] if stage["rank"] == content["rank"])
+    seconds = shown["roofline_seconds_by_kind"] or {}
     yield f"operators      {len(content['operators'])} different" + ("; least seconds by roofline" if seconds else "")
     for kind, work in sorted(work_by_kind(content["operators"]).items(), key=lambda item: -item[1]["bytes"]):
         time = f" {_short(seconds[kind]):>8} s" if seconds.get(kind) is not None else ""
@@ -76,7 +77,9 @@ def _work(content: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {kind:13}{work['count']:9,} x {done}{time}"
     if seconds:
         least = content["roofline_seconds"]
-        yield f"roofline       {_short(least)} s a step at least on {content['device']['name']}, without communication"
+        of = " of the slowest stage" if len(content["stages"]) > 1 else ""
+        name = content["device"]["name"]
+        yield f"roofline       {_short(least)} s a step at least{of} on {name}, without communication"
 
 
 def _communication(content: Mapping[str, Any]) -> Iterator[str]:

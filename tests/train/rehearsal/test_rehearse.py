@@ -47,6 +47,14 @@ def trainer(tmp_path_factory):
     return *rehearsed(path, *arguments, *TINY), path
 
 
+@pytest.fixture(scope="module")
+def window(tmp_path_factory):
+    """mega with a sliding window shorter than the sequence, on one AMD GPU."""
+    path = tmp_path_factory.mktemp("window") / "new.json"
+    arguments = ("--platform", "amd", "--gpus", "1", "--framework", "mega", "--model", "mistral")
+    return *rehearsed(path, *arguments, "MODEL_SIZE=tiny", "SL=256", "GBS=2"), path
+
+
 @pytest.mark.parametrize("case", ["pipeline", "trainer"])
 def test_the_json_has_the_keys_of_the_contract_and_claims_no_measurement(case, request):
     content, text, path = request.getfixturevalue(case)
@@ -113,6 +121,21 @@ def test_the_roofline_is_the_sum_of_its_kinds_and_null_without_a_device(pipeline
     assert seconds["communication_exposed"] is None
     assert pipeline[0]["device"]["memory_bandwidth_gb_per_second"] == 3350
     assert (trainer[0]["roofline_seconds"], trainer[0]["device"]) == (None, None)
+
+
+@pytest.mark.parametrize("case", ["pipeline", "trainer", "window"])
+def test_the_host_reads_no_number_of_the_device_inside_a_step(case, request):
+    content = request.getfixturevalue(case)[0]
+    assert content["host_reads_per_step"] == sum(read["count"] for read in content["host_reads"])
+    assert all(read["where"].endswith(" read_step") for read in content["host_reads"])  # at the end of the step
+    assert content["host_reads_per_step"] <= 1
+
+
+def test_attention_with_a_window_is_counted_as_attention(window):
+    backward, forward = [row for row in window[0]["operators"] if row["kind"] == "attention"]
+    length, heads, head_dim = 256, 8, 16
+    assert forward["flops"] == 2 * 2 * heads * length * length * head_dim
+    assert backward["flops"] == 2.5 * forward["flops"]
 
 
 def test_data_parallel_ranks_reduce_every_gradient(trainer):
