@@ -104,11 +104,6 @@ def connect(model: GPTModel) -> None:
         layer.mlp.linear_fc1.register_forward_hook(_activation_hook(layer.mlp.linear_fc2, activate))
 
 
-def is_active(model: GPTModel) -> bool:
-    """Return whether the layers of a model compute norms and activation function again."""
-    return isinstance(model.decoder.layers[0].mlp.linear_fc2, InputFromRecipe)
-
-
 def _follow(norm: torch.nn.Module, linear: InputFromRecipe) -> None:
     def remember(_: torch.nn.Module, arguments: tuple[torch.Tensor, ...], __: torch.Tensor) -> None:
         linear.recipe = lambda: norm.forward(*arguments)

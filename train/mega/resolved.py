@@ -95,7 +95,7 @@ def model_facts(model: DistributedDataParallel) -> dict[str, Any]:
         "attention_backend": _attention_backend(gpt) if is_local else _engine_attention(settings),
         "layer_implementation": "megatron_core_local" if is_local else "transformer_engine",
         "init_std": settings.init_method_std,
-        "recompute": settings.recompute_granularity or "none",
+        "recompute": _recompute(gpt),
         "fused_ops": {name: bool(getattr(settings, name)) for name in FUSED_OPS},
     }
 
@@ -191,6 +191,14 @@ def _attention_backend(gpt: GPTModel) -> str:
         )
 
     return attention.core_attention.backend(like(heads), like(groups))
+
+
+def _recompute(gpt: GPTModel) -> str:
+    """Return `none`, `selective` or `full`; where megatron-core itself is to recompute no part, as the layers do it."""
+    kind = gpt.config.recompute_granularity or "none"
+    is_ours = kind == "selective" and getattr(gpt.config, "recompute_modules", None) == []
+    has_recipes = hasattr(gpt.decoder.layers[0].mlp.linear_fc2, "recipe")
+    return "none" if is_ours and not has_recipes else kind
 
 
 def _engine_attention(settings: Any) -> str:
