@@ -13,10 +13,15 @@ import torch
 import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensor
 
+from train.rehearsal.device import StandInError
 from train.rehearsal.ledger import Ledger
 from train.rehearsal.lending import replace
 
 aten = torch.ops.aten
+_ATEN = torch.library.Library("aten", "IMPL")
+COMPOSED = ("silu_backward", "mish_backward")
+"""Operators with a kernel on every device, for which a build without it would take one composed of others. These are
+all operators of torch 2.13 that are registered so."""
 HALF = (torch.bfloat16, torch.float16)
 
 
@@ -42,6 +47,8 @@ def lend_regions(ledger: Ledger) -> None:
 
 def lend_kernels(ledger: Ledger) -> None:
     """Replace the functions whose kernel on a GPU is not what C++ composes for another device."""
+    for name in COMPOSED:
+        _ATEN.impl(name, _without_data, "CUDA")
     casts, rms_norm = _Casts(ledger), _rms_norm(F.rms_norm, ledger)
     replace(F, scaled_dot_product_attention=_attention(F.scaled_dot_product_attention), rms_norm=rms_norm)
     replace(torch, rms_norm=rms_norm, matmul=casts.before(torch.matmul))
@@ -55,6 +62,10 @@ def lend_kernels(ledger: Ledger) -> None:
         return result
 
     replace(torch.autocast, __exit__=exit_and_forget)
+
+
+def _without_data(*_: Any, **__: Any) -> Any:
+    raise StandInError("an operator ran on data, which a rehearsal does not have")
 
 
 class _Casts:

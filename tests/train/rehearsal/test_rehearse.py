@@ -138,6 +138,12 @@ def test_attention_with_a_window_is_counted_as_attention(window):
     assert backward["flops"] == 2.5 * forward["flops"]
 
 
+def test_an_operator_with_a_kernel_on_the_device_is_not_composed_of_others(trainer):
+    names = {row["name"] for row in trainer[0]["operators"]}
+    assert "aten::silu_backward" in names
+    assert "aten::sigmoid" not in names
+
+
 def test_data_parallel_ranks_reduce_every_gradient(trainer):
     content = trainer[0]
     parameters = (
