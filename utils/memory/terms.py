@@ -272,15 +272,13 @@ class Stage:
     @property
     def weight_copies(self) -> float:
         """Copies of weights. mega in fp8: an fp8 copy of every layer's weights and its transpose (TransformerEngine;
-        not measured here). hf with FSDP2: the gathered weights of embedding, final norm and output layer, which stay,
-        and of two layers, one of them gathered ahead.
+        not measured here). hf with FSDP2: the gathered weight of the output layer.
         """
         if self.is_mega:
             return 2 * self.layers * self.layer_matrices if self.config.precision == "fp8" else 0.0
         if not self.is_sharded:
             return 0.0
-        outside = self.parameters - self.layers * self.layer_parameters
-        return self.width * (outside + 2 * self.layer_parameters)
+        return self.width * self.vocabulary_matrix
 
     @property
     def gradient_width(self) -> int:
@@ -306,15 +304,16 @@ class Stage:
 
     @property
     def layer_backward(self) -> float:
-        """Gradients of SwiGLU's product and of the weight before it (hf: of half of it, with FSDP2 of all weights).
+        """Gradients of SwiGLU's product and of the weight before it (hf: of half of it). hf with FSDP2: of all weights
+        of the layer, beside its gathered weights and those of the next one.
 
         With RECOMPUTE also the activations of the layer that are in memory again; mega's selective way computes one
         at a time.
         """
         ffn = self.spec.ffn_hidden_size / self.config.tensor_parallel_size
-        weight = ffn * self.spec.hidden_size * (2 if self.is_mega else 1)
+        weight, gathered = ffn * self.spec.hidden_size * (2 if self.is_mega else 1), 0.0
         if self.is_sharded:
-            weight = self.layer_parameters
+            weight, gathered = self.layer_parameters, 2 * self.width * self.layer_parameters
         is_one_at_a_time = self.is_mega and self.config.recompute == "selective"
         again = 0.0 if is_one_at_a_time else self.layer_activations - self.layer_kept
-        return self.width * self.tokens * ffn + self.gradient_width * weight + again
+        return self.width * self.tokens * ffn + self.gradient_width * weight + gathered + again

@@ -156,14 +156,33 @@ def test_gradients_of_hf_that_come_while_activations_go_are_not_counted_twice():
     assert estimate_of("GBS=1").gradients_gb == estimate_of("GBS=2").gradients_gb  # mega's buffer stands all the time
 
 
-def test_fsdp_gathers_two_layers_and_what_is_outside_of_layers():
-    # by hand: embedding, output layer and final norm, and two layers of 218,112,000 weights each, 2 bytes each
-    gathered = 2 * (2 * LLAMA_VOCABULARY_MATRIX + 4096 + 2 * LLAMA_LAYER)
+def test_fsdp_gathers_the_output_layer_and_reduces_its_gradient_in_float32():
     sharded, whole = estimate_of(framework="hf", gpus=2), estimate_of(framework="hf")
     logits = 12 * 2048 * 128_256
-    gradient_of_output_layer = 2 * 2048 * (128_256 + 4096) + (2 + 4) * LLAMA_VOCABULARY_MATRIX
-    assert sharded.workspace_gb == pytest.approx((gathered + max(0, gradient_of_output_layer - logits)) / 1e9, rel=1e-6)
+    # gradients of logits and hidden states in bf16; of the weight in bf16 and float32, beside the gathered weight
+    output_layer = 2 * 2048 * (128_256 + 4096) + (2 + 4 + 2) * LLAMA_VOCABULARY_MATRIX
+    assert sharded.workspace_gb == pytest.approx((output_layer - logits) / 1e9, rel=1e-6)
     assert whole.workspace_gb == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "rehearsed_gb"),
+    [
+        (("mega", 8), 69.654),
+        (("mega", 8, "SL=8192"), 100.804),
+        (("mega", 8, "TP=2"), 40.947),
+        (("mega", 1), 139.918),
+        (("hf", 8), 34.019),
+        (("hf", 8, "SL=8192"), 82.641),
+        (("hf", 1), 144.867),
+        (("hf", 1, "SL=8192", "OPTIMIZER_STATE=bf16"), 161.893),
+    ],
+    ids=str,
+)
+def test_estimate_is_the_rehearsed_peak_of_llama_8b(settings, rehearsed_gb):
+    """The table of docs/rehearsal.md; tests/train/rehearsal runs one of them."""
+    framework, gpus, *others = settings
+    assert estimate_of(*others, framework=framework, gpus=gpus).total_gb == pytest.approx(rehearsed_gb, rel=2e-3)
 
 
 def test_full_recomputation_keeps_the_input_of_each_layer_and_one_layer_at_a_time():
