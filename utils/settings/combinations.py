@@ -132,6 +132,8 @@ def check_combinations(rules: Rules, typed: Mapping[str, Any]) -> None:
         raise rules.broken("PRECISION", "hf runs bf16 or fp32; use FRAMEWORK=mega for fp8")
     if typed["precision"] == "fp8" and importlib.util.find_spec("transformer_engine") is None:
         raise rules.broken("PRECISION", "fp8 needs TransformerEngine and a GPU; use bf16 or fp32")
+    if typed["precision"] == "fp8" and typed["layers"] == "local":
+        raise rules.broken("LAYERS PRECISION", "fp8 needs the layers of TransformerEngine; use LAYERS=auto or te")
     if typed["gradient_dtype"] == "bf16" and typed["precision"] == "fp32":
         raise rules.broken("GRADIENT_DTYPE PRECISION", "gradients of fp32 weights are fp32; use GRADIENT_DTYPE=fp32")
     others = [name for name in typed["frameworks"] if name not in ("mega", "hf")]

@@ -172,6 +172,13 @@ def test_context_parallel_without_transformer_engine_is_refused():
         cpu(ROOT, "CP=2", "CPU_RANKS=2", "FRAMEWORK=mega")
 
 
+def test_fp8_without_the_layers_of_transformer_engine_is_refused(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: importlib.machinery.ModuleSpec(name, None))
+    with pytest.raises(ConfigError, match="LAYERS=local PRECISION=fp8: fp8 needs the layers of TransformerEngine"):
+        gpu("PRECISION=fp8", "FRAMEWORK=mega", "LAYERS=local")
+    assert gpu("PRECISION=fp8", "FRAMEWORK=mega").layers == "auto"
+
+
 def test_a_loop_that_does_not_divide_a_sequence_is_refused_context_parallelism(monkeypatch, four_frameworks):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: importlib.machinery.ModuleSpec(name, None))
     with pytest.raises(ConfigError, match="CP=2 FRAMEWORK=mega: mega cannot divide a sequence"):
