@@ -31,7 +31,7 @@ from utils.files import write_whole
 from utils.hardware.devices import SHORT_NAMES, Device, named
 from utils.models import MODELS
 from utils.own_files import is_png, require_ours
-from utils.settings.config import PLATFORMS, RunConfig, load
+from utils.settings.config import PLATFORMS, RunConfig, load, require_writable, values_of
 
 FRAMEWORKS = ("mega", "hf")
 WHOSE = {
@@ -111,7 +111,10 @@ def _config(options: argparse.Namespace) -> RunConfig:
         if key in ("FRAMEWORK", "MODEL", count):
             option = {"FRAMEWORK": "--framework", "MODEL": "--model"}.get(key, "--gpus")
             raise ConfigError(f"{setting}: a rehearsal takes this from {option}; leave it out")
-    return load(options.platform, int(options.gpus), arguments=[*options.settings, *fixed])
+    arguments = [*options.settings, *fixed]
+    if values_of(options.platform, arguments)["MBS"].text == "auto":
+        raise ConfigError("MBS=auto: a rehearsal has no device to fill; set MBS to a number")
+    return load(options.platform, int(options.gpus), arguments=arguments)
 
 
 def _device(name: str | None) -> Device | None:
@@ -132,6 +135,7 @@ def _outputs(output: Path | None) -> list[Path]:
     image = output.with_suffix(".png")
     require_ours(account.is_rehearsal, output)
     require_ours(is_png, image)
+    require_writable(output.absolute().parent, "--output")
     return [output, image]
 
 

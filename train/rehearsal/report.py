@@ -51,7 +51,7 @@ def _title(content: Mapping[str, Any]) -> str:
 
 def _memory(content: Mapping[str, Any]) -> Iterator[str]:
     peak, estimated, kinds = content["peak_memory_gb"], content["estimate_gb"], content["memory_gb"]
-    share = 100 * (estimated / peak - 1)
+    share = round(100 * (estimated / peak - 1), 1) + 0.0  # no -0.0
     yield f"peak memory    {_short(peak)} GB of tensors; estimate {_short(estimated)} GB ({share:+.1f} %)"
     yield "               " + ", ".join(f"{kind} {_short(size)}" for kind, size in kinds.items() if size > 1e-4 * peak)
     if content["building_peak_memory_gb"] > peak:

@@ -181,6 +181,8 @@ BAD = {
     "value": (["PRECISION=int4"], "PRECISION"),
     "batch": (["GBS=63"], "GBS"),
     "layout": (["TP=3"], "TP"),
+    "no number": (["MBS=auto", "METHOD=best"], "MBS"),
+    "a folder that cannot be": (["--output", "README.md/new.json"], "--output"),
     "framework as a setting": (["FRAMEWORK=hf"], "FRAMEWORK"),
     "GPUs as a setting": (["GPUS_PER_NODE=4"], "GPUS_PER_NODE"),
 }
