@@ -81,7 +81,7 @@ _PARALLEL = (
         "precision",
         asked("precision"),
         override(("TransformerConfig.bf16", lambda name: name != "fp32")),
-        override(("TrainingArguments.bf16", lambda name: name == "bf16")),
+        Fixed(asked("precision"), "one rank: dtype of the model; several: fp32 masters, param_dtype of FSDP2"),
         # the name from which train_nemo makes the plugin, which sets every dtype of model, optimizer and DDP
         override("trainer.plugins"),
         override(("bf16", lambda name: name != "fp32"), ("fp16", lambda name: False)),
@@ -119,10 +119,7 @@ _PARALLEL = (
         always(False),
         MODEL,
         "fp32_residual_connection",
-        hf=Fixed(
-            lambda config, spec: config.precision == "bf16",
-            "autocast keeps weights, embedding and so the residual in fp32",
-        ),
+        hf=Fixed(False, "there is no autocast: embedding, weights and residual have the precision of the products"),
     ),
     field(
         "attention softmax in fp32",
@@ -139,7 +136,7 @@ _PARALLEL = (
             ("TransformerConfig.recompute_method", _method),
             ("TransformerConfig.recompute_num_layers", _layers_at_once),
         ),
-        override(("TrainingArguments.gradient_checkpointing", lambda kind: kind == "full")),
+        Fixed(asked("recompute"), "activation_checkpointing_enable of its models, in train/hf/recompute.py"),
         override(
             ("model.config.recompute_granularity", _granularity),
             ("model.config.recompute_method", _method),

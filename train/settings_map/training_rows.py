@@ -7,12 +7,15 @@ from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
 _LOOP = "train_mega's own loop"
-_NO_BUCKETS = "DistributedDataParallel of PyTorch has no such step"
 
 
 def overlaps(config: RunConfig, spec: ModelSpec) -> bool:
     """Return whether communication overlaps with computation, which helps only between GPUs."""
     return config.platform != "cpu" and config.data_parallel_size > 1
+
+
+def _is_sharded(config: RunConfig, spec: ModelSpec) -> bool:
+    return config.data_parallel_size > 1
 
 
 def _first_warmup_rate(config: RunConfig, spec: ModelSpec) -> float:
@@ -85,7 +88,7 @@ _OPTIMIZER = (
         OPTIMIZER,
         "optimizer",
         "optimizer",
-        hf=override(("TrainingArguments.optim", lambda name: "adamw_torch_fused")),
+        hf=Fixed("adam", "FusedAdamW of train/common/adamw.py, as the Trainer's optimizer_cls_and_kwargs"),
     ),
     MapRow(
         "precision of optimizer states",
@@ -185,7 +188,7 @@ _COMMUNICATION = (
         override(
             "DistributedDataParallelConfig.use_distributed_optimizer", "OptimizerConfig.use_distributed_optimizer"
         ),
-        Fixed(False, "every rank holds all of Adam's state, as the Trainer does without an extension"),
+        Fixed(_is_sharded, "several ranks: FSDP2, as TrainingArguments.fsdp, shards weights, gradients and states"),
         override("trainer.strategy.ddp.use_distributed_optimizer", "optim.config.use_distributed_optimizer"),
         override("use_distributed_optimizer"),
         "distributed_optimizer",
@@ -194,7 +197,10 @@ _COMMUNICATION = (
         "gradients reduced in fp32",
         lambda config, spec: config.gradient_dtype == "fp32",
         override("DistributedDataParallelConfig.grad_reduce_in_fp32"),
-        Fixed(True, "its weights, and so its gradients, are fp32"),
+        Fixed(
+            lambda config, spec: config.gradient_dtype == "fp32",
+            "one rank: fp32 sums of train/hf/gradients.py; several: reduce_dtype of FSDP2",
+        ),
         # the plugin's value is copied over the one of DDP
         override("trainer.plugins.grad_reduce_in_fp32", "trainer.strategy.ddp.grad_reduce_in_fp32"),
         override("accumulate_allreduce_grads_in_fp32", ("grad_reduce_in_bf16", lambda on: not on)),
@@ -206,15 +212,13 @@ _COMMUNICATION = (
         DDP,
         "overlap_grad_reduce",
         "overlap_grad_reduce",
-        hf=Fixed(
-            lambda config, spec: config.data_parallel_size > 1, "DistributedDataParallel of PyTorch always overlaps"
-        ),
+        hf=Fixed(overlaps, "FSDP2 reduces a layer's gradients while the layer before it computes"),
     ),
     MapRow(
         "overlap of parameter gathering",
         overlaps,
         override("DistributedDataParallelConfig.overlap_param_gather", "OptimizerConfig.overlap_param_gather"),
-        Fixed(False, _NO_BUCKETS),
+        Fixed(overlaps, "set_modules_to_forward_prefetch of FSDP2: each layer gathers the next one's weights"),
         override("trainer.strategy.ddp.overlap_param_gather"),
         override("overlap_param_gather"),
         "overlap_param_gather",
@@ -223,7 +227,7 @@ _COMMUNICATION = (
         "average in the collective",
         always(False),
         override("DistributedDataParallelConfig.average_in_collective"),
-        Fixed(True, "DistributedDataParallel of PyTorch averages"),
+        Fixed(_is_sharded, "FSDP2 averages; one rank reduces nothing"),
         override("trainer.strategy.ddp.average_in_collective"),
         override("ddp_average_in_collective"),
     ),

@@ -43,8 +43,8 @@ def test_what_a_run_read_back_stands_bold_and_beside_what_was_asked_where_it_is_
 
 
 def test_a_fixed_value_is_shown_as_fixed_and_a_missing_reading_as_none_at_all():
-    ran = {"hf": {"distributed_optimizer": False, "sliding_window": None, "reasons": {"sliding_window": "has none"}}}
-    assert cells(ran, "distributed optimizer")[3] == "**off** (fixed)"
+    ran = {"hf": {"distributed_optimizer": True, "sliding_window": None, "reasons": {"sliding_window": "has none"}}}
+    assert cells(ran, "distributed optimizer")[3] == "**on** (fixed)"
     assert cells(ran, "sliding window")[3] == "asked: none"
     assert cells(ran, "DP")[3] == "8 (fixed)"
 
