@@ -133,12 +133,21 @@ def flops_of(func: Any, args: Sequence[Any], keywords: Mapping[str, Any], result
         return int(sdpa_flop_count(*(tensor.shape for tensor in args[:3])))
     if base_name(func) == f"{CPU_ATTENTION}_backward":
         return int(sdpa_backward_flop_count(*(tensor.shape for tensor in args[:4])))
-    formula = flop_registry.get(func._overloadpacket)
+    formula = _formula(func)
     if formula is None:
         return 0
     shaped = [value for value in args if not isinstance(value, torch.dtype)]  # mm.dtype: the formula takes tensors
     known = {name: value for name, value in keywords.items() if not isinstance(value, torch.dtype) and name != "out"}
     return int(formula(*shaped, **known, out_val=result))
+
+
+@cache
+def _formula(func: Any) -> Any:
+    """Return torch's formula, for `addmm_` that of `addmm`; None where there is none."""
+    packet, name = func._overloadpacket, base_name(func)
+    if packet not in flop_registry and func.namespace == "aten" and name.endswith("_"):
+        packet = getattr(torch.ops.aten, name.removesuffix("_"), packet)
+    return flop_registry.get(packet)
 
 
 def shapes_and_dtypes(inputs: Sequence[torch.Tensor]) -> tuple[tuple[tuple[int, ...], ...], tuple[str, ...]]:

@@ -55,6 +55,14 @@ def test_a_linear_layer_does_2_m_n_k_each_way_and_moves_its_three_matrices_once(
     assert sum(one.flops for one in products) == 2 * 2 * ROWS * OUT * WIDE
 
 
+def test_a_product_that_is_added_in_place_counts_and_reads_what_it_adds_to(ledger):
+    total, left, right = torch.zeros(ROWS, OUT), torch.zeros(ROWS, WIDE), torch.zeros(WIDE, OUT)
+    _, operators = recorded(ledger, lambda: total.addmm_(left, right))
+    (one,) = operators
+    assert (one.name, one.kind, one.flops) == ("aten::addmm_", "matmul", 2 * ROWS * OUT * WIDE)
+    assert one.bytes == 4 * (ROWS * WIDE + WIDE * OUT + 2 * ROWS * OUT)
+
+
 def test_shapes_and_dtypes_of_an_operator_are_those_of_its_arguments(ledger):
     left, right = torch.zeros(2, 3, dtype=torch.bfloat16), torch.zeros(3, 5, dtype=torch.bfloat16)
     _, operators = recorded(ledger, lambda: left @ right)
