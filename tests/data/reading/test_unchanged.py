@@ -94,16 +94,17 @@ def test_an_input_that_changes_is_not_encoded(
 
 
 def changed_once(monkeypatch: pytest.MonkeyPatch, source: Path, change: Callable[[Path], None]) -> None:
-    """Change the input after its first part was encoded, before it is hashed."""
-    real, done = join._take, Counter[str]()
+    """Change the input after its first part was hashed, before it is encoded."""
+    real, done = join.digest, Counter[str]()
 
-    def take(*given: Any) -> None:
+    def digest(text: bytes) -> str:
+        found = real(text)
         if not done["changes"]:
             change(source)
         done["changes"] += 1
-        real(*given)
+        return found
 
-    monkeypatch.setattr(join, "_take", take)
+    monkeypatch.setattr(join, "digest", digest)
 
 
 @pytest.mark.parametrize(("change", "message"), CHANGES[:5], ids=NAMES[:5])
