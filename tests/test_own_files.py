@@ -72,6 +72,7 @@ WRITERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("--platform", "cpu", "--seconds", "0.1", "OUTPUT_DIR={out}"),
         (probe_file.name("cpu", platform.node()),),
     ),
+    "train.preflight.fit_table": (("--write", "{out}/memory.md"), ("memory.md",)),
     "train.rehearse": (
         (
             *("--platform", "cpu", "--gpus", "1", "--framework", "mega", "--model", "llama"),
