@@ -292,7 +292,9 @@ def living(marker: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["TERM", "INT"])
-def test_a_signal_in_the_middle_of_training_leaves_no_container_and_no_process(podman, checkout, built, tmp_path, name):
+def test_a_signal_in_the_middle_of_training_leaves_no_container_and_no_process(
+    podman, checkout, built, token, tmp_path, name
+):
     built("cpu")
     output = tmp_path / "output"
     settings = [f"OUTPUT_DIR={output}", f"DATA_DIR={tmp_path / 'data'}", "FRAMEWORK=mega", *ROAD, "TRAIN_ITERS=3000"]
@@ -306,7 +308,8 @@ def test_a_signal_in_the_middle_of_training_leaves_no_container_and_no_process(p
             while not re.search(r"  step \d+/3000", printed := (tmp_path / "log").read_text(errors="replace")):
                 assert process.poll() is None and time.monotonic() < deadline, printed[-5000:]
                 time.sleep(0.2)
-            assert len(podman.containers()) == 1
+            (container,) = podman.containers()
+            assert token not in podman.ask("container", "inspect", container), "a running container shows no secret"
             assert living(str(output))
             process.send_signal(getattr(signal, f"SIG{name}"))
             code = process.wait(180)
