@@ -6,6 +6,7 @@ framework builds its layers, its sharding and the vendor's random generator do n
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -56,7 +57,6 @@ class EqualWeights:
         self._number = {name: number for number, name in enumerate(self._shapes)}
         self._seed = seed
         self._std = std
-        self._threads = ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="weights")
         self._ahead: dict[str, Future[tuple[torch.Tensor, str]]] = {}
         self.digests: dict[str, str] = {}
 
@@ -68,7 +68,7 @@ class EqualWeights:
             self._ahead.pop(one).cancel()
         for one in wanted:
             if one not in self._ahead:
-                self._ahead[one] = self._threads.submit(self._draw_and_hash, one)
+                self._ahead[one] = _threads().submit(self._draw_and_hash, one)
         tensor, self.digests[name] = self._ahead.pop(name).result()
         return tensor
 
@@ -84,6 +84,12 @@ class EqualWeights:
         seed = int.from_bytes(hashlib.sha256(f"{self._seed}:{name}".encode()).digest()[:8], "little") >> 1
         generator = torch.Generator(device="cpu").manual_seed(seed)
         return torch.empty(shape, dtype=torch.float32, device="cpu").normal_(0.0, self._std, generator=generator)
+
+
+@functools.cache
+def _threads() -> ThreadPoolExecutor:
+    """Return the threads of this process; not a source's own, because NeMo copies its callbacks with their sources."""
+    return ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="weights")
 
 
 def combined_digest(digests: dict[str, str]) -> str:

@@ -1,5 +1,7 @@
 """INIT=equal: every framework starts from the same numbers, whatever it calls them and however it cuts them."""
 
+import copy
+
 import pytest
 import torch
 
@@ -54,6 +56,12 @@ def test_order_of_drawing_changes_nothing():
     for name in reversed(names):
         backwards(name)
     assert combined_digest(forwards.digests) == combined_digest(backwards.digests)
+
+
+def test_a_source_can_be_copied_as_nemo_copies_its_callbacks():
+    spec = models.get("llama", "tiny")
+    source = copy.deepcopy(EqualWeights(spec, 42, 0.02))
+    assert torch.equal(source("lm_head.weight"), EqualWeights(spec, 42, 0.02)("lm_head.weight"))
 
 
 @pytest.mark.parametrize(("seed", "std"), [(43, 0.02), (42, 0.01)])
