@@ -12,7 +12,15 @@ import pytest
 from toydata import write_toy_data
 
 from tests.support.launching import run
-from tests.train.test_parity import GRAD_NORM_BOUND, LOSS_BOUND, free_port, largest_difference, rule
+from tests.train.test_parity import (
+    BF16_GRAD_NORM_BAND,
+    BF16_LOSS_BAND,
+    GRAD_NORM_BOUND,
+    LOSS_BOUND,
+    free_port,
+    largest_difference,
+    rule,
+)
 from train.nemo.interpreter import interpreter
 from utils.errors import ConfigError
 from utils.results import store
@@ -74,9 +82,12 @@ def jobs(nemo_python, prefix, tmp_path_factory):
 
 @pytest.mark.parametrize("case", CURVES)
 def test_nemo_and_mega_have_the_same_loss_and_gradient_norm_at_every_step(trained, case):
+    """In bf16 inside the band of mega and hf: NeMo's AdamW is torch's, which rounds other last bits of the masters."""
     nemo, mega = trained["nemo"][case], trained["mega"][case]
-    assert largest_difference(nemo["loss"], mega["loss"]) < LOSS_BOUND
-    assert largest_difference(nemo["grad_norm"], mega["grad_norm"]) < GRAD_NORM_BOUND
+    is_bf16 = case.endswith("bf16")
+    bounds = (BF16_LOSS_BAND, BF16_GRAD_NORM_BAND) if is_bf16 else (LOSS_BOUND, GRAD_NORM_BOUND)
+    assert largest_difference(nemo["loss"], mega["loss"]) < bounds[0]
+    assert largest_difference(nemo["grad_norm"], mega["grad_norm"]) < bounds[1]
     assert nemo["loss"][-1] < nemo["loss"][0] - 0.5
 
 
@@ -110,6 +121,8 @@ def test_job_of_nemo_is_ok_and_is_the_same_work_as_that_of_mega(jobs):
     same = set(mega["fingerprint"]) - {"reasons"}
     assert {key: nemo["fingerprint"][key] for key in same} == {key: mega["fingerprint"][key] for key in same}
     assert nemo["fingerprint"]["token_stream_sha256"] and nemo["fingerprint"]["initial_weights_sha256"]
+    optimizers = [resolved.pop("optimizer") for resolved in (nemo["resolved_config"], mega["resolved_config"])]
+    assert optimizers == ["torch.optim.adamw.AdamW", "train.common.adamw.FusedAdamW"]
     assert nemo["resolved_config"] == mega["resolved_config"]
     assert nemo["learning_rates"] == pytest.approx(mega["learning_rates"], abs=1e-9)
 
