@@ -74,7 +74,10 @@ def test_settings_in_the_log_need_no_option(tmp_path: Path) -> None:
     assert [config[key] for key in known] == [8, 2, 4, 2, 8, 1234, "bf16", 6]
     assert config["reasons"] == dict.fromkeys(("init", "dataset"), "the log does not say it") | {
         key: "the log does not say it"
-        for key in ("min_lr", "warmup_iters", "weight_decay", "beta2", "adam_eps", "clip_grad", "init_std")
+        for key in (
+            *("min_lr", "warmup_iters", "weight_decay", "beta2", "adam_eps", "clip_grad", "init_std"),
+            *("optimizer_state", "gradient_dtype", "recompute"),
+        )
     }
 
 

@@ -169,7 +169,7 @@ KEYS: dict[str, Key] = {
         "layers",
         *choice("auto", "te", "local"),
         "layers of mega: TransformerEngine's, or torch's (local); auto = TransformerEngine's where it can be used",
-        InResults("layers", before="auto"),
+        InResults("layers"),
     ),
     "FIT": Key(
         "fit",
