@@ -147,7 +147,8 @@ def _rank_in_child(options: argparse.Namespace, config: RunConfig, stage: int) -
         record = Path(folder) / "record.json"
         command = [sys.executable, "-W", "ignore", "-m", "train.rehearse", "--platform", options.platform]
         command += ["--gpus", options.gpus, "--framework", options.framework, "--model", options.model]
-        command += ["--stage", str(stage), "--record", str(record), *options.settings]
+        # the Trainer makes a folder in OUTPUT_DIR, which is the user's
+        command += ["--stage", str(stage), "--record", str(record), *options.settings, f"OUTPUT_DIR={folder}"]
         root = Path(__file__).resolve().parents[1]
         ran = subprocess.run(
             command, cwd=root, env=os.environ | WITHOUT_GPU, capture_output=True, text=True, check=False

@@ -44,7 +44,12 @@ def trainer(tmp_path_factory):
     """hf on eight AMD GPUs, without a device."""
     path = tmp_path_factory.mktemp("trainer") / "new.json"
     arguments = ("--platform", "amd", "--gpus", "8", "--framework", "hf", "--model", "qwen")
-    return *rehearsed(path, *arguments, *TINY), path
+    return *rehearsed(path, *arguments, *TINY, f"OUTPUT_DIR={path.parent / 'results'}"), path
+
+
+def test_a_rehearsal_writes_only_the_files_that_were_named(trainer):
+    *_, path = trainer
+    assert {one.name for one in path.parent.iterdir()} == {path.name, path.with_suffix(".png").name}
 
 
 @pytest.fixture(scope="module")
