@@ -35,7 +35,7 @@ def settings(recompute: str, with_engine: bool) -> dict[str, Any]:
 
 
 class _Context:
-    """What megatron-core's function of a linear layer writes to and reads from, in place of autograd's own context."""
+    """Context that megatron-core's function of a linear layer writes to and reads from, in place of autograd's own."""
 
     saved_tensors: tuple[torch.Tensor, ...] = ()
 

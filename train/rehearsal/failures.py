@@ -1,4 +1,4 @@
-"""Whose failure an exception in a rehearsal is: the settings', the stand-ins', or the job's."""
+"""Origin of an exception in a rehearsal: the settings, the stand-ins, or the job's code."""
 
 from __future__ import annotations
 

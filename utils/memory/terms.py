@@ -167,7 +167,7 @@ class Stage:
 
     @property
     def has_rotary_once(self) -> bool:
-        """Whether all layers share what the rotary embedding keeps: in hf, and in the kernel of mega on a GPU."""
+        """True if all layers share what the rotary embedding keeps: in hf, and in the kernel of mega on a GPU."""
         return not self.is_mega or not self.is_cpu
 
     @property

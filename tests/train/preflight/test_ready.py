@@ -35,6 +35,7 @@ def refused(environ, framework="mega", platform="nvd"):
 @pytest.mark.parametrize("platform", ["nvd", "amd"])
 @pytest.mark.parametrize("framework", ["mega", "hf"])
 def test_complete_machine_is_accepted(machine, platform, framework):
+    assert list(ready._problems(config_of(platform), framework, machine)) == []
     ready.require(config_of(platform), framework, machine)
 
 
@@ -77,4 +78,6 @@ def test_versions_outside_the_supported_range_are_refused(machine, monkeypatch, 
 
 
 def test_frameworks_with_an_environment_of_their_own_are_not_checked():
-    ready.require(config_of("nvd"), "nemo", {"PATH": ""})
+    nothing = {"PATH": "", "CC": "no-such-compiler"}
+    assert list(ready._problems(config_of("nvd"), "nemo", nothing)) != [], "mega would be refused here"
+    ready.require(config_of("nvd"), "nemo", nothing)
