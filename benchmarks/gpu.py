@@ -9,7 +9,7 @@ next time. On a CPU the same parts run at tiny size, for the tests. torchtitan i
 
 OUT gets `facts/`, results of the schema under `results/`, `kernels/`, `parts.json` (what ran, seconds, exit codes) and
 `summary.md`: a table of speed, utilization and memory, each peak beside the estimate. Exits 0 if all parts that were
-started succeeded, 1 otherwise.
+started succeeded, 2 for a damaged `parts.json`, 1 otherwise.
 """
 
 from __future__ import annotations
@@ -216,7 +216,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     output.mkdir(parents=True, exist_ok=True)
     known = output / "parts.json"
     if known.exists():
-        hour.record = json.loads(known.read_text(encoding="utf8"))
+        try:
+            hour.record = json.loads(known.read_text(encoding="utf8"))
+        except ValueError as error:
+            print(f"error: {known}: {error}; remove it, and every part runs again", file=sys.stderr)
+            return 2
     if not (output / "facts").exists():
         write_facts(hour)
     is_good = True

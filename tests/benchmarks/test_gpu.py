@@ -40,6 +40,14 @@ def test_finished_part_is_skipped_and_a_failed_one_is_run_again(tmp_path, monkey
     assert (tmp_path / "ran").read_text().split() == ["one", "two", "three", "two"]
 
 
+def test_damaged_record_of_parts_is_one_line_and_stays(tmp_path, monkeypatch, capsys):
+    hour_of_texts(monkeypatch, 0)
+    (tmp_path / "parts.json").write_text("{")
+    assert run(tmp_path) == 2
+    assert capsys.readouterr().err.startswith(f"error: {tmp_path}/parts.json: ")
+    assert (tmp_path / "parts.json").read_text() == "{" and not (tmp_path / "ran").exists()
+
+
 def test_part_that_needs_more_than_the_time_left_is_not_started(tmp_path, monkeypatch, capsys):
     hour_of_texts(monkeypatch, 0, 0, seconds=600.0)
     assert run(tmp_path, "--minutes", "9", platform="nvd") == 0
