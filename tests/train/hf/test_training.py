@@ -1,16 +1,14 @@
 """Whole trainings of hf, on one rank and sharded over two gloo ranks by the Trainer's FSDP2."""
 
 import json
-import os
-import subprocess
 import sys
 
 import pytest
 from toydata import write_toy_data
 
 from tests.support import tied_model
+from tests.support.ranks import start_ranks
 from tests.train.test_parity import BF16_GRAD_NORM_BAND, BF16_LOSS_BAND, GRAD_NORM_BOUND, free_port
-from utils.settings.config import ROOT
 
 TIED = f"{tied_model.NAME} PRECISION=fp32"
 BF16 = "llama PRECISION=bf16"
@@ -28,18 +26,7 @@ def trained(tmp_path_factory):
 
 def facts_of(ranks, prefix, scratch):
     command = [sys.executable, "-m", "tests.workers.hf_worker", str(prefix), str(scratch), *CASES]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(ranks)}
-    started = [
-        subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(ranks)
-    ]
+    started = start_ranks(command, ranks, free_port())
     printed = [process.communicate(timeout=300) for process in started]
     for process, (_, errors) in zip(started, printed, strict=True):
         assert process.returncode == 0, errors[-3000:]

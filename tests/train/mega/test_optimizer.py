@@ -1,15 +1,13 @@
 """FusedAdamW inside megatron-core's distributed optimizer: states, precisions, norm, clipping, no reads in a step."""
 
 import json
-import os
-import subprocess
 import sys
 
 import pytest
 from toydata import write_toy_data
 
+from tests.support.ranks import start_ranks
 from tests.train.test_parity import free_port
-from utils.settings.config import ROOT
 
 FP32 = "PRECISION=fp32 CLIP_GRAD=100"
 WIDE = "OPTIMIZER_STATE=fp32"
@@ -20,19 +18,7 @@ CASES = (FP32, WIDE, NARROW, NARROWEST)
 
 def start(prefix, scratch, cases, ranks):
     command = [sys.executable, "-m", "tests.workers.optimizer_worker", str(prefix), str(scratch), *cases]
-    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(ranks)}
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", **where}
-    return [
-        subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(ranks)
-    ]
+    return start_ranks(command, ranks, free_port())
 
 
 def finish(processes):
