@@ -20,7 +20,7 @@ from utils.hardware.devices import find_device
 PLATFORMS = ("amd", "nvd", "cpu")
 TOOL_TIMEOUT_SECONDS = 60.0
 """A driver failure can leave its tool hanging."""
-CUDA_CORES_PER_SM = {(8, 0): 64, (9, 0): 128, (10, 0): 128}
+CUDA_CORES_PER_SM = {(8, 0): 64, (8, 9): 128, (9, 0): 128, (10, 0): 128, (10, 3): 128}
 """By compute capability, for the boards in DEVICES. Source: NVIDIA CUDA C++ Programming Guide (2025), Arithmetic
 Instructions: results a clock and SM for 32-bit floating-point add."""
 STREAM_PROCESSORS_PER_CU = 64

@@ -19,6 +19,9 @@ from utils.results import store
 
 H100 = SimpleNamespace(total_memory=85_000_000_000, multi_processor_count=132, major=9, minor=0)
 MI300X = SimpleNamespace(total_memory=192 * 2**30, multi_processor_count=304, major=9, minor=4)
+GB300 = SimpleNamespace(total_memory=284_208 * 2**20, multi_processor_count=152, major=10, minor=3)
+L40S = SimpleNamespace(total_memory=46_068 * 2**20, multi_processor_count=142, major=8, minor=9)
+MI250 = SimpleNamespace(total_memory=64 * 2**30, multi_processor_count=104, major=9, minor=0)
 
 
 def fake_torch(build: str, names: tuple[str, ...] = (), properties=None, accelerator: str | None = None):
@@ -42,6 +45,9 @@ def fake_torch(build: str, names: tuple[str, ...] = (), properties=None, acceler
 VENDORS = [
     ("nvd", "cuda", "NVIDIA H100 80GB HBM3", H100, "12.8", 16896),
     ("amd", "rocm", "AMD Instinct MI300X", MI300X, "7.0.51831", 19456),
+    ("nvd", "cuda", "NVIDIA GB300", GB300, "12.8", 19456),
+    ("nvd", "cuda", "NVIDIA L40S", L40S, "12.8", 18176),
+    ("amd", "rocm", "AMD Instinct MI250X / MI250", MI250, "7.0.51831", 6656),
 ]
 vendors = pytest.mark.parametrize(("platform", "build", "name", "properties", "version", "cores"), VENDORS)
 
