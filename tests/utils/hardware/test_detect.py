@@ -74,6 +74,23 @@ def test_platform_is_the_vendor_of_the_gpu_that_torch_sees(platform, build, name
     assert detect_platform({"PLATFORM": "cpu"}, torch) == "cpu"
 
 
+@pytest.mark.parametrize(
+    ("platform", "build", "name", "properties", "short"),
+    [
+        ("nvd", "cuda", "NVIDIA GB300", GB300, "GB300"),
+        ("amd", "rocm", "AMD Instinct MI250X / MI250", MI250, "MI250"),
+        ("nvd", "cuda", "NVIDIA H100 PCIe", SimpleNamespace(**{**vars(H100), "multi_processor_count": 114}), None),
+        ("nvd", "cuda", "NVIDIA H100 80GB HBM3", SimpleNamespace(**{**vars(H100), "multi_processor_count": 60}), None),
+        ("nvd", "cuda", "Some GPU", H100, None),
+    ],
+)
+def test_a_gpu_has_a_short_name_if_it_is_the_whole_board_that_the_name_means(platform, build, name, properties, short):
+    torch = fake_torch(build, (name,) * 8, properties)
+    assert hardware.visible_device(platform, torch) == short
+    assert hardware.visible_device("cpu", torch) is None
+    assert hardware.visible_device(platform, fake_torch(build)) is None
+
+
 @pytest.mark.parametrize("build", ["cpu", "cuda", "rocm"])
 def test_a_build_without_a_visible_gpu_is_cpu(build):
     assert detect_platform({}, fake_torch(build)) == "cpu"
