@@ -1,7 +1,7 @@
 """The sides that nobody would run for speed: megatron-core on its own layers, without those of TransformerEngine.
 
-One public comparison of Llama 3 8B on H100 had 17,200 tokens/s on local layers and 21,800 with TransformerEngine
-(marin-community/marin, issue 4311): such a baseline makes the other side look good.
+One public measurement had 17,217 tokens/s on local layers, 21,795 with TransformerEngine and 23,622 with Apex too (one
+GH200, github.com/marin-community/marin, issue 4311, 2026-05-10): such a baseline makes the other side look good.
 """
 
 from __future__ import annotations
