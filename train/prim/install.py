@@ -103,9 +103,13 @@ def find(environ: Mapping[str, str] = os.environ) -> Primus:
 
 
 def gpu_folder(device_name: str | None) -> str:
-    """Return the folder of shipped YAMLs for a device name as torch reports it; MI300X without one."""
+    """Return the folder of shipped YAMLs for a device name as torch reports it; MI300X without one.
+
+    AMD ships no YAMLs for the MI350X: it takes those of the MI355X (Primus v26.5.1, docs, training-recipes.md).
+    """
     match = re.search(r"MI\d+X", device_name or "")
-    return match[0] if match else DEFAULT_GPU
+    gpu = match[0] if match else DEFAULT_GPU
+    return "MI355X" if gpu == "MI350X" else gpu
 
 
 def _preset(path: Path) -> dict[str, Any]:
