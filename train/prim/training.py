@@ -22,6 +22,7 @@ from train.job import processes
 from train.job.job import Job, log_path
 from train.job.recorder import NonFiniteError
 from train.job.report import IncompleteError, MismatchError
+from train.prim import cpu
 from train.prim import process as prim_run
 from train.prim.arguments import NATIVE, NO_TABLE, Arguments, first_learning_rate
 from train.prim.environment import environment
@@ -68,12 +69,18 @@ def train(report: LogReport, plan: Plan, prefix: Path, manifest: dict[str, Any],
     """Run Primus and fill in the report; raise the error of a failed training."""
     job = report.job
     plan.rendered.write(plan.experiment)
-    given = environment(job.config, plan.gpu, plan.experiment, plan.train_log)
+    launcher = plan.primus.launcher
+    of_launcher = launcher.variables(plan.experiment, plan.train_log, plan.gpu_model)
+    given = environment(job.config, plan.gpu, of_launcher)
+    if job.config.platform == "cpu":
+        given |= cpu.environment(cpu.interpreter(), plan.workspace, given)
     report.versions = plan.primus.versions(given)
     _print_start(job, plan)
     follower = prim_run.Follower(lambda arguments: check_arguments(job, arguments), job.config.train_iterations)
     try:
-        exit_code = prim_run.run(plan.primus.root, given, follower, stop)
+        exit_code = prim_run.run(
+            plan.primus.root, launcher.command(plan.experiment, plan.train_log), given, follower, stop
+        )
         _take(report, plan, follower, given)
         _check_ending(report, follower, exit_code, stop)
         if report.is_reporter:
