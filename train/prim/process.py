@@ -12,6 +12,7 @@ from pathlib import Path
 
 from train.job import processes
 from train.prim.arguments import Arguments, plain
+from train.prim.checkpoint import unloaded
 from train.prim.launcher import printed_variable
 from utils.logs.iterations import iterations
 from utils.logs.lines import Line
@@ -42,6 +43,8 @@ class Follower:
         self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
         self.memory_lines: list[str] = []
         """The first line about an out-of-memory error."""
+        self.unloaded: str | None = None
+        """Names of the checkpoint that Megatron could not load, as it prints them."""
         self.mismatch: str | None = None
         """Result of `check`."""
         self._check = check
@@ -60,6 +63,7 @@ class Follower:
             self.environment[variable[0]] = variable[1]
         if line.strip():
             self.last_lines.append(plain(line))
+        self.unloaded = self.unloaded or unloaded(line)
         if "out of memory" in line and not self.memory_lines:
             self.memory_lines.append(plain(line))
         for seen in iterations(Line(line, Path(), 0, True)):

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from train.job.job import Job
-from train.prim import cpu
+from train.prim import checkpoint, cpu
 from train.prim.environment import check_visible
 from train.prim.install import MODULE_PRESET, Primus, find
 from train.settings_map.map import ROWS, overrides
@@ -66,6 +66,8 @@ def render(primus: Primus, config: RunConfig, model: str, shipped: Path, workspa
     _check_window(config, spec)
     wanted = primus.shipped(shipped) | AS_SHIPPED | overrides("prim", config, spec) | _files(workspace)
     wanted |= cpu.OVERRIDES if config.platform == "cpu" else {}
+    if (weights := weights_folder(config, workspace)) is not None:
+        wanted |= checkpoint.overrides(weights)
     fitted, dropped = _fitted(wanted, primus.defaults(model), primus.root)
     trainer = {
         "framework": "megatron",
@@ -100,6 +102,8 @@ class Plan:
     """File of Primus's own output."""
     workspace: Path
     """Folder of Primus's files."""
+    checkpoint: Path | None
+    """Folder of the equal weights that Primus loads; None where it draws its own."""
 
 
 def plan_of(job: Job, gpu: str, log: Path) -> Plan:
@@ -125,7 +129,13 @@ def plan_of(job: Job, gpu: str, log: Path) -> Plan:
         experiment=log.with_suffix(".yaml"),
         train_log=log.with_suffix(".primus.log"),
         workspace=workspace,
+        checkpoint=weights_folder(job.config, workspace),
     )
+
+
+def weights_folder(config: RunConfig, workspace: Path) -> Path | None:
+    """Return the folder for the equal weights; None with INIT=native, and on GPUs, whose layers have other names."""
+    return workspace / checkpoint.FOLDER if config.init == "equal" and config.platform == "cpu" else None
 
 
 def reasons() -> dict[str, str]:

@@ -248,11 +248,12 @@ def test_environment_has_amds_settings_the_users_first_and_nothing_of_ours(tmp_p
         "VIRTUAL_ENV": str(ROOT / ".venv"),
         "NVTE_CK_USES_BWD_V3": "0",
     }
-    made = environment(config_of(), "MI300X", tmp_path / "x.yaml", tmp_path / "x.log", given)
+    of_launcher = prim_install.at(STANDIN).launcher.variables(tmp_path / "x.yaml", tmp_path / "x.log", "MI300X")
+    made = environment(config_of(), "MI300X", of_launcher, given)
     assert made["PATH"] == "/usr/bin" and made["PYTHONPATH"] == "/opt/theirs" and "VIRTUAL_ENV" not in made
     assert made["NVTE_CK_USES_BWD_V3"] == "0" and made["HSA_NO_SCRATCH_RECLAIM"] == "1"
     assert made["EXP"] == str(tmp_path / "x.yaml") and made["GPUS_PER_NODE"] == "8" and int(made["MASTER_PORT"]) > 1023
-    of_another = environment(config_of(), "MI355X", tmp_path / "x.yaml", tmp_path / "x.log", given)
+    of_another = environment(config_of(), "MI355X", of_launcher, given)
     assert "NVTE_CK_IS_V3_ATOMIC_FP32" in made and "NVTE_CK_IS_V3_ATOMIC_FP32" not in of_another
 
 

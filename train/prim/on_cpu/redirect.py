@@ -77,11 +77,10 @@ class _Properties:
 def redirect() -> None:
     """Send the remaining CUDA calls to the CPU for the rest of this process."""
     cuda: Any = torch.cuda
-    _replace(cuda, _nothing, "set_device", "reset_peak_memory_stats", "empty_cache", "_lazy_init", "init")
-    _replace(cuda.nvtx, _nothing, "range_push", "range_pop")
-    _replace(cuda, lambda *_, **__: 0, "memory_allocated", "max_memory_allocated", "memory_reserved")
-    _replace(cuda, lambda *_, **__: 0, "max_memory_reserved")
-    _replace(cuda, lambda *_, **__: _Stream(), "current_stream", "default_stream")
+    _answer(cuda, lambda: None, "set_device", "reset_peak_memory_stats", "empty_cache", "_lazy_init", "init")
+    _answer(cuda.nvtx, lambda: None, "range_push", "range_pop")
+    _answer(cuda, lambda: 0, "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
+    _answer(cuda, _Stream, "current_stream", "default_stream")
     cuda.is_available = lambda: True
     cuda.device_count = lambda: int(os.environ["LOCAL_WORLD_SIZE"])
     cuda.get_device_properties = lambda *_, **__: _Properties
@@ -114,10 +113,7 @@ def _use_gloo(distributed: Any) -> None:
     distributed.init_process_group, distributed.new_group = init_process_group, new_group
 
 
-def _replace(owner: Any, by: Callable[..., Any], *names: str) -> None:
+def _answer(owner: Any, answer: Callable[[], Any], *names: str) -> None:
+    """Have each function give `answer()`, whatever its arguments. Dynamo wants a function of its own for each name."""
     for name in names:
-        setattr(owner, name, by)
-
-
-def _nothing(*_: Any, **__: Any) -> None:
-    pass
+        setattr(owner, name, lambda *_, **__: answer())
