@@ -20,6 +20,7 @@ SETUP = ROOT / "shell" / "inside" / "setup_prim.sh"
 OVERRIDES: Mapping[str, Any] = {
     "transformer_impl": "local",  # TransformerEngine has no kernels for a CPU
     "no_persist_layer_norm": True,  # Apex's kernel
+    "moe_permute_fusion": False,  # TransformerEngine's kernels
     "overlap_p2p_comm": False,  # gloo sends one message at a time
 }
 """Keys of the YAML that a CPU needs, beside those of the settings map."""

@@ -21,7 +21,7 @@ _PRINTED_VARIABLE = (
     re.compile(r"^\[NODE-\d+\(.*?\)\] \[INFO\] (?P<name>[A-Z][A-Z0-9_]+): (?P<value>\S*)$"),
     # runner/lib/common.sh, log_exported_vars; runner/helpers/execute_hooks.sh
     re.compile(
-        r"^\[NODE-\d+\(.*?\)\] \[INFO\] (?: +|\[Hooks\] exported env from hook: )"
+        r"^(?:\[[\d :-]+\] )?\[NODE-\d+\(.*?\)\] \[INFO\] (?: +|\[Hooks\] exported env from hook: )"
         r"(?P<name>[A-Z][A-Z0-9_]+)=(?P<value>\S*)$"
     ),
 )

@@ -73,7 +73,8 @@ def test_the_older_launcher_needs_no_environment_file(checkout):
     [
         ("[NODE-0(n1)] [INFO] NCCL_SOCKET_IFNAME: eth0", ("NCCL_SOCKET_IFNAME", "eth0")),
         ("[NODE-0(n1)] [INFO] NCCL_DEBUG: ", None),
-        # of primus-cli, with its colours
+        # of primus-cli, with its colours and time
+        ("\x1b[34m[2026-11-22 12:45:36] [NODE-0(n1)] [INFO]\x1b[0m     NCCL_CROSS_NIC=0", ("NCCL_CROSS_NIC", "0")),
         ("\x1b[34m[NODE-0(n1)] [INFO]\x1b[0m     NCCL_PXN_DISABLE=1", ("NCCL_PXN_DISABLE", "1")),
         ("\x1b[34m[NODE-0(n1)] [INFO]\x1b[0m     NCCL_ALGO=<unset>", None),
         (
