@@ -95,6 +95,8 @@ class Arguments:
             "init": EQUAL if was_loaded(said) else NATIVE,
             "gradient_accumulation": _accumulation(said),
             "precision": _precision(said),
+            # where Megatron-LM has the second name, it never reads the first, which Primus prints all the same
+            "norm_eps": said.get("layernorm_epsilon", said.get("norm_epsilon")),
             "rope_scaling": _rope_scaling(said),
             "sliding_window": said["window_size"][0] + 1 if said.get("window_size") else None,
             "attention_backend": _attention(said),

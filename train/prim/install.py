@@ -52,6 +52,11 @@ class Primus:
     root: Path
     launcher: Launcher
 
+    @property
+    def builds_arguments(self) -> bool:
+        """True where Primus builds Megatron's arguments itself (v26.2 and later), and passes over unknown keys."""
+        return (self.root / "primus" / "backends" / "megatron" / "argument_builder.py").is_file()
+
     def preset(self, kind: str, name: str) -> dict[str, Any]:
         """Return a preset of kind `modules` or `models` with all that it extends; ConfigError where it is missing."""
         return _preset(self.root / "primus" / "configs" / kind / "megatron" / name)

@@ -30,6 +30,9 @@ RENAMED = (
     ("use_turbo_parallel_linear", "use_turbo_gemm"),  # v26.4
 )
 """Keys that later releases renamed; either name may be the known one."""
+MEGATRON_NAMES = {"norm_epsilon": "layernorm_epsilon"}
+"""Keys that Megatron-LM renamed while the presets of Primus kept the old name, which Megatron then never reads. Seen in
+Primus fd1eeab with Megatron-LM d3528a2: Qwen's 1e-6 of the preset has no effect, and 1e-5 is trained."""
 LOGGERS = ("disable_tensorboard", "disable_wandb", "disable_mlflow")
 AS_SHIPPED = {"gradient_accumulation_fusion": False}
 """Keys that are as AMD's configurations have them, also where a file does not name them."""
@@ -69,6 +72,8 @@ def render(primus: Primus, config: RunConfig, model: str, shipped: Path, workspa
     if (weights := weights_folder(config, workspace)) is not None:
         wanted |= checkpoint.overrides(weights)
     fitted, dropped = _fitted(wanted, primus.defaults(model), primus.root)
+    if primus.builds_arguments:
+        fitted |= {new: fitted[old] for old, new in MEGATRON_NAMES.items() if old in fitted}
     trainer = {
         "framework": "megatron",
         "config": MODULE_PRESET,
