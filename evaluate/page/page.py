@@ -24,6 +24,7 @@ from evaluate.report.groups import Group, Row, ratios, run_label
 from evaluate.report.notes import notes
 from evaluate.report.tables import plain
 from evaluate.report.text import number
+from evaluate.verdict import verdicts
 
 ASSETS = Path(__file__).with_name("assets")
 SCRIPTS = ("curves.js", "chart.js", "view.js", "page.js")
@@ -147,7 +148,7 @@ def embedded(comparison: Comparison) -> dict[str, Any]:
         "by": comparison.by,
         "band": comparison.band,
         "target_loss": comparison.target_loss,
-        "verdicts": [judged.as_json() for judged in comparison.judged],
+        "verdicts": [verdicts.as_json(judged) for judged in comparison.judged],
         "samples_kept_per_curve": most,
         "groups": [_embedded_group(group, comparison.figures, most) for group in comparison.groups],
     }

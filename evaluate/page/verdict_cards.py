@@ -9,7 +9,7 @@ from evaluate.fairness.items import ALLOWED, BLOCKING, SAME, UNKNOWN, Item
 from evaluate.report.forest_plot import MARGIN, WIDTH, Axis, axis_of, ticks
 from evaluate.report.text import evidence, pair_title, verdict_word
 from evaluate.verdict.inference import FASTER, SLOWER, TIE, Estimate
-from evaluate.verdict.verdicts import NOT_COMPARABLE, Judged, times
+from evaluate.verdict.sentences import NOT_COMPARABLE, Judged, times
 
 WORDS = {FASTER: "\u25b2 faster", SLOWER: "\u25bc slower", TIE: "= tie", NOT_COMPARABLE: "\u2715 not comparable"}
 UNDECIDED = "? tie, undecided"

@@ -22,7 +22,7 @@ from evaluate.report.scaling import scaling
 from evaluate.report.tables import plain
 from evaluate.verdict import inference, pairs, verdicts
 from evaluate.verdict.saving import BUDGET_TOKENS, saving
-from evaluate.verdict.verdicts import Judged
+from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
 
 COMPARISON_VERSION = 3
 DEFINITIONS = {
@@ -110,7 +110,7 @@ def compare(
     table = prices.load() if price_table is None else price_table
     figures = {id(entry): metrics(entry.result, table, target_loss) for group in groups for entry in group.counted}
     judged = [
-        one if one.word == verdicts.NOT_COMPARABLE else replace(one, saving=saving(one.pair, figures, token_budget))
+        one if one.word == NOT_COMPARABLE else replace(one, saving=saving(one.pair, figures, token_budget))
         for one in judged
     ]
     return Comparison(
@@ -140,7 +140,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
         "target_loss": comparison.target_loss,
         "token_budget": comparison.token_budget,
         "price_table": prices.as_json(comparison.price_table),
-        "verdicts": [judged.as_json() for judged in comparison.judged],
+        "verdicts": [verdicts.as_json(judged) for judged in comparison.judged],
         "definitions": DEFINITIONS,
         **({"scaling": [one.as_json() for one in scaling(comparison.groups)]} if comparison.by == "nodes" else {}),
         "folders": [str(folder) for folder in comparison.folders],

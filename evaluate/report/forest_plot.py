@@ -13,7 +13,7 @@ from typing import Any
 
 from evaluate.report.tables import plain
 from evaluate.verdict.inference import TIE, Estimate
-from evaluate.verdict.verdicts import NOT_COMPARABLE, Judged, times
+from evaluate.verdict.sentences import NOT_COMPARABLE, Judged, times
 
 WIDTH, MARGIN = 400, 16
 """Width and side margins of a drawing, in its own units."""

@@ -14,7 +14,7 @@ from evaluate.report.notes import notes
 from evaluate.report.own_files import HEADING
 from evaluate.report.tables import markdown_table, markdown_text, plain, text_table
 from evaluate.verdict.pairs import Pair
-from evaluate.verdict.verdicts import NOT_COMPARABLE, Judged
+from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
 
 METHODOLOGY = (
     "Throughput is the tokens of a step (global batch x sequence length) over the mean time of the steady steps, over "

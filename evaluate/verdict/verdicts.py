@@ -1,10 +1,10 @@
-"""The verdict on each pair: faster, slower, tie or not comparable, as a sentence with its evidence."""
+"""The verdict on each pair: faster, slower, tie or not comparable, with its evidence."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from evaluate.checks.entries import Entry
@@ -15,124 +15,43 @@ from evaluate.metrics.metrics import step_times
 from evaluate.metrics.published import Tuning, tuning
 from evaluate.verdict import inference
 from evaluate.verdict.pairs import MAY_DIFFER, Pair
-from evaluate.verdict.saving import Saving
+from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
 from utils.results.performance import warmup_steps
 from utils.results.schema import Result
 
-NOT_COMPARABLE = "not_comparable"
-ALL_SHARED = "same model, data, settings and loss"
-MOST_NAMED = 8
-"""Largest number of unproven items that a sentence names; the certificate has all."""
 BEST = "best"
 """The method that tunes each side by the means of its vendor."""
 
 
-@dataclass(frozen=True)
-class Judged:
-    """A pair with its verdict."""
-
-    pair: Pair
-    word: str
-    reasons: tuple[str, ...]
-    certificate: tuple[Item, ...] | None
-    estimate: inference.Estimate | None
-    remarks: tuple[str, ...] = ()
-    """Observations on the runs that do not forbid a comparison."""
-    is_decided: bool = True
-    """False for a tie by lack of evidence, which shows neither a difference nor that there is none."""
-    adjusted_p_value: float | None = None
-    band: float = inference.BAND
-    tunings: tuple[Tuning, ...] = ()
-    """With the method `best`: each side's share of the best published figure for its device."""
-    saving: Saving | None = None
-    """The saving of b over a on a number of tokens; None if the two are not comparable."""
-
-    @property
-    def sentence(self) -> str:
-        """The verdict as one sentence."""
-        pair = self.pair
-        if self.word == NOT_COMPARABLE or self.estimate is None:
-            return f"NOT COMPARABLE: {pair.a_name} and {pair.b_name}: {self.reasons[0]}"
-        found = self.estimate
-        if self.word == inference.TIE and self.is_decided:
-            outcome = f"{pair.b_name} and {pair.a_name} tie within {self.band:.1%}: {times(found.ratio)}x"
-        elif self.word == inference.TIE:
-            outcome = f"{pair.b_name} against {pair.a_name} is undecided, a tie for now: {times(found.ratio)}x"
-        elif self.word == inference.FASTER:
-            outcome = f"{pair.b_name} is {found.ratio:.2f}x as fast as {pair.a_name}: faster"
-        else:
-            outcome = f"{pair.b_name} is {found.ratio:.2f}x as fast as {pair.a_name}: slower"
-        interval = f"95 % interval {times(found.low)} to {times(found.high)}"
-        return f"{outcome} ({interval}, {_count(found.runs, 'run')}, {_count(found.machines, 'machine')}), {self.claim}"
-
-    @property
-    def claim(self) -> str:
-        """The scope of the verdict, and the properties that both sides were shown to share."""
-        unproven = [item.name for item in self.certificate or () if item.is_unproven]
-        more = f" and {len(unproven) - MOST_NAMED} more" if len(unproven) > MOST_NAMED else ""
-        shared = f"not proven: {', '.join(unproven[:MOST_NAMED])}{more}" if unproven else ALL_SHARED
-        scope = self.estimate.scope if self.estimate else ""
-        return f"{shared}; holds for {scope}{self._tuning_clause()}"
-
-    def _tuning_clause(self) -> str:
-        clause = ""
-        for name, found in zip((self.pair.a_name, self.pair.b_name), self.tunings, strict=False):
-            share = found.share.value
-            if share is None:
-                clause += f"; no published figure to tell whether {name} is tuned"
-            else:
-                word = "untuned, " if found.is_untuned else ""
-                clause += f"; {name}: {word}{share:.0f} % of the best published figure"
-        return clause
-
-    @property
-    def tuning_lines(self) -> list[str]:
-        """Each side's share of the best published figure with its source, or the reason why it is unknown."""
-        names = (self.pair.a_name, self.pair.b_name)
-        return [
-            f"{name}: {'tuning unknown' if one.share.value is None else f'{one.share.value:.1f} %'}, {one.share.how}"
-            for name, one in zip(names, self.tunings, strict=False)
-        ]
-
-    @property
-    def money_lines(self) -> list[str]:
-        """The saving of one side in words; empty if a price is unknown."""
-        sentence = self.saving.sentence(self.pair.a_name, self.pair.b_name) if self.saving else ""
-        return [sentence] if sentence else []
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the entry of `verdicts` in compare.json."""
-        found, pair = self.estimate, self.pair
-        return {
-            "model": pair.model,
-            "framework": pair.framework,
-            "track": pair.method,
-            "a": pair.a_name,
-            "b": pair.b_name,
-            "verdict": self.word,
-            "is_decided": self.is_decided,
-            "ratio": found.ratio if found else None,
-            "interval": [found.low, found.high] if found else None,
-            "p_value": found.p_value if found else None,
-            "adjusted_p_value": self.adjusted_p_value,
-            "degrees_of_freedom": found.degrees_of_freedom if found else None,
-            "scope": found.scope if found else None,
-            "runs": list(found.runs) if found else [len(side) for side in pair.counted],
-            "machines": list(found.machines) if found else [len(set(map(_machine, side))) for side in pair.counted],
-            "reasons": list(self.reasons),
-            "remarks": list(self.remarks),
-            "sentence": self.sentence,
-            "saving": self.saving.as_json() if self.saving else None,
-            "published": [_tuning_json(one) for one in self.tunings] or None,
-            "inputs": [[_input(entry) for entry in side if entry.is_counted] for side in (pair.a, pair.b)],
-            "certificate": [vars(item) for item in self.certificate or ()],
-            "files": [[str(entry.path) for entry in side] for side in (pair.a, pair.b)],
-        }
-
-
-def times(ratio: float) -> str:
-    """Return a ratio as text: three decimals near 1, three significant digits far from it."""
-    return f"{ratio:.3f}" if 0.1 <= ratio < 10 else f"{ratio:.3g}"
+def as_json(judged: Judged) -> dict[str, Any]:
+    """Return the entry of `verdicts` in compare.json."""
+    found, pair = judged.estimate, judged.pair
+    return {
+        "model": pair.model,
+        "framework": pair.framework,
+        "track": pair.method,
+        "a": pair.a_name,
+        "b": pair.b_name,
+        "verdict": judged.word,
+        "is_decided": judged.is_decided,
+        "ratio": found.ratio if found else None,
+        "interval": [found.low, found.high] if found else None,
+        "p_value": found.p_value if found else None,
+        "adjusted_p_value": judged.adjusted_p_value,
+        "degrees_of_freedom": found.degrees_of_freedom if found else None,
+        "scope": found.scope if found else None,
+        "runs": list(found.runs) if found else [len(side) for side in pair.counted],
+        "machines": list(found.machines) if found else [len(set(map(_machine, side))) for side in pair.counted],
+        "reasons": list(judged.reasons),
+        "would_decide": judged.would_decide,
+        "remarks": list(judged.remarks),
+        "sentence": judged.sentence,
+        "saving": judged.saving.as_json() if judged.saving else None,
+        "published": [_tuning_json(one) for one in judged.tunings] or None,
+        "inputs": [[_input(entry) for entry in side if entry.is_counted] for side in (pair.a, pair.b)],
+        "certificate": [vars(item) for item in judged.certificate or ()],
+        "files": [[str(entry.path) for entry in side] for side in (pair.a, pair.b)],
+    }
 
 
 def judge(pairs: Sequence[Pair], by: str, band: float = inference.BAND) -> list[Judged]:
@@ -249,10 +168,3 @@ def _remarks_on_steps(result: Result) -> Iterator[str]:
         yield f"step times drift {much} over the steady part"
     if part.outliers:
         yield f"{len(part.outliers)} steady steps far from the others, which count"
-
-
-def _count(numbers: tuple[int, int], word: str) -> str:
-    a, b = numbers
-    if a == b:
-        return f"{a} {word}{'' if a == 1 else 's'} a side"
-    return f"{a} and {b} {word}s"

@@ -11,7 +11,8 @@ from evaluate.checks.entries import Entry
 from evaluate.fairness.certificate import certificate
 from evaluate.fairness.items import ALLOWED, BLOCKING, SAME, UNKNOWN
 from evaluate.verdict.pairs import default_by, pairs
-from evaluate.verdict.verdicts import Judged, judge, times
+from evaluate.verdict.sentences import Judged, times
+from evaluate.verdict.verdicts import as_json, judge
 
 
 def judged(entries: list[Entry], by: str = "platform", **options: Any) -> list[Judged]:
@@ -33,7 +34,7 @@ def test_a_faster_side_is_faster_and_the_sentence_is_complete() -> None:
     assert found.sentence.endswith(
         "5 runs a side, 1 machine a side), same model, data, settings and loss; holds for these machines"
     )
-    entry_ = found.as_json()
+    entry_ = as_json(found)
     assert (entry_["verdict"], entry_["runs"], entry_["machines"], entry_["track"]) == (
         "faster",
         [5, 5],
@@ -61,7 +62,7 @@ def test_a_tie_that_was_shown_and_one_that_is_only_not_decided_are_told_apart() 
         "AMD Instinct MI300X against NVIDIA H100 80GB HBM3 is undecided, a tie for now: 1.1"
     )
     assert open_.reasons == ("a difference this large may be chance with so few runs: more runs would tell",)
-    assert (shown.as_json()["is_decided"], open_.as_json()["is_decided"]) == (True, False)
+    assert (as_json(shown)["is_decided"], as_json(open_)["is_decided"]) == (True, False)
 
 
 @pytest.mark.parametrize(("ratio", "text"), [(1.0, "1.000"), (0.98765, "0.988"), (152.943, "153"), (0.01234, "0.0123")])
