@@ -16,6 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from evaluate.checks.entries import Entry
+from evaluate.metrics import steady
 from evaluate.metrics.figures import Figure, Metrics, combined, sections
 from evaluate.page.verdict_cards import FULL_CERTIFICATES, cards, certificates, tally
 from evaluate.report import scaling, text
@@ -196,11 +197,11 @@ def _embedded_row(row: Row, metrics: Mapping[int, Metrics], most: int | None) ->
 
 
 def _embedded_run(entry: Entry, found: Metrics, most: int | None) -> dict[str, Any]:
-    result = entry.result
+    result, part = entry.result, steady.of_result(entry.result)
     return {
         "label": run_label(result),
         "file": plain(entry.path),
-        "first_steps_left_out": result["performance_metrics"]["warmup_steps_excluded"],
+        "first_steps_left_out": result["steps"][part.first] - 1 if part else 0,
         "metrics": {name: {"value": figure.value, "unit": figure.unit} for name, figure in found.items()},
         **{name: thinned(result["steps"], result[key], most) for name, key in CURVES.items()},
     }

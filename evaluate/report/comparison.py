@@ -33,15 +33,17 @@ DEFINITIONS = {
     "verdicts.p_value": "two-sided, of no difference, before Holm's correction; adjusted_p_value: after it",
     "verdicts.inputs.tokens_per_second_per_gpu": "global_batch_size x sequence_length / num_gpus of training_config x "
     "steady steps / sum of their step_times",
-    "groups.rows.tokens_per_second_per_gpu": "performance_metrics.tokens_per_second_per_gpu of each counted result",
-    "groups.rows.step_time_seconds": "mean of step_times behind warmup_steps_excluded, of each counted result",
+    "groups.rows.tokens_per_second_per_gpu": "global_batch_size x sequence_length / num_gpus of training_config x "
+    "steady steps / sum of their step_times, of each counted result: the numbers of verdicts.inputs",
+    "groups.rows.step_time_seconds": "mean of the steady step_times of each counted result",
     "groups.rows.peak_memory_allocated_gb": "memory_metrics.peak_memory_allocated_gb of each counted result",
     "groups.rows.first_loss": "loss_values of step 1, nats per token",
     "groups.rows.last_loss": "mean of loss_values over the last tenth of the steps, nats per token",
     "groups.rows.metrics": "median over the counted runs (`runs`, in the order of the counted results) of what "
     "evaluate/metrics/metrics.py makes of each; `how` is the formula with its sources, or why the value is null",
     "scaling.efficiency": "mean tokens_per_second_per_gpu over that of base_gpus on one node, same global batch",
-    "groups.ratios": "mean tokens/s/GPU of row over that of base; min, max: of one run over one run",
+    "groups.ratios": "geometric mean of tokens/s/GPU of row over that of base; min, max: of one run over one run",
+    "steady_steps": "the last level of the step_times after the first tenth, at least 3 (evaluate/metrics/steady.py)",
 }
 
 
@@ -170,6 +172,7 @@ def _row(comparison: Comparison, row: Row) -> dict[str, Any]:
         **row.key._asdict(),
         "runs_counted": len(row.counted),
         "runs_found": len(row.entries),
+        "steady_steps": row.steady_steps,
         "tokens_per_second_per_gpu": _spread(row.throughput),
         "step_time_seconds": _spread(row.step_time),
         "peak_memory_allocated_gb": _spread(row.memory),

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from evaluate.checks.entries import Entry
 from evaluate.metrics import metrics
-from evaluate.metrics.steady import steady_step_times
+from evaluate.metrics.steady import step_times, steps_text
+from evaluate.metrics.throughput import tokens_per_second_per_gpu
 from evaluate.report.tables import plain
 from utils.results.schema import Result
 
@@ -73,6 +74,11 @@ class Spread:
         return statistics.fmean(self.values)
 
     @property
+    def geometric_mean(self) -> float:
+        """Geometric mean over the runs, of which ratios are made, so that a to b is the inverse of b to a."""
+        return statistics.geometric_mean(self.values)
+
+    @property
     def median(self) -> float:
         """Median over the runs."""
         return statistics.median(self.values)
@@ -123,13 +129,23 @@ class Row:
 
     @cached_property
     def throughput(self) -> Spread | None:
-        """tokens/s per GPU of each run (per rank on a machine without GPUs)."""
-        return known_spread(e.result["performance_metrics"]["tokens_per_second_per_gpu"] for e in self.counted)
+        """tokens/s per GPU of each run over its steady steps (per rank on a machine without GPUs)."""
+        return known_spread(tokens_per_second_per_gpu(entry.result) for entry in self.counted)
 
     @cached_property
     def step_time(self) -> Spread | None:
         """Mean steady step time of each run in seconds, from the raw samples."""
-        return known_spread(statistics.fmean(steady_step_times(entry.result)) for entry in self.counted)
+        return known_spread(statistics.fmean(times) for times in self.steady_times if times)
+
+    @cached_property
+    def steady_times(self) -> list[list[float]]:
+        """Steady step times of each counted run in seconds."""
+        return [step_times(entry.result) for entry in self.counted]
+
+    @cached_property
+    def steady_steps(self) -> str:
+        """Numbers of the steady steps of the counted runs: `steps 11 to 100`."""
+        return steps_text([entry.result for entry in self.counted])
 
     @cached_property
     def memory(self) -> Spread | None:
@@ -174,8 +190,16 @@ class Group:
         return [(row, entry) for row in self.rows for entry in row.entries if not entry.is_counted]
 
     @property
+    def steady_steps(self) -> str:
+        """Numbers of the steps behind the throughput and the step time: of all rows, or of each if they differ."""
+        found = {row.letter: row.steady_steps for row in self.rows if row.counted}
+        if len(set(found.values())) < 2:
+            return f"steady {next(iter(found.values()), 'steps unknown')}"
+        return "steady steps " + ", ".join(f"{letter}: {text.removeprefix('steps ')}" for letter, text in found.items())
+
+    @property
     def conditions(self) -> str:
-        """Layouts, versions of the software, and first and last date of the counted runs."""
+        """Layouts, versions of the software, first and last date, and steady steps of the counted runs."""
         provenance = [entry.result["provenance"] for entry in self.counted]
         versions = {f"{name} {v}" for one in provenance for name, v in (one["framework_versions"] or {}).items()}
         dates = sorted({one["started_utc"][:10] for one in provenance if one["started_utc"]})
@@ -184,13 +208,17 @@ class Group:
                 " | ".join(sorted({row.key.layout for row in self.rows})),
                 ", ".join(sorted(versions)) or "versions unknown",
                 " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else "date unknown",
+                self.steady_steps,
             )
         )
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """Mean throughput of `row` over that of `base`; `low` and `high` are the extreme quotients of one run of each."""
+    """Geometric mean of the throughput of `row` over that of `base`, as in a verdict.
+
+    `low` and `high` are the extreme quotients of one run of each.
+    """
 
     row: Row
     base: Row
@@ -207,7 +235,7 @@ def ratios(group: Group) -> list[Ratio]:
         return []
     base, over = measured[0]
     return [
-        Ratio(row, base, spread.mean / over.mean, spread.low / over.high, spread.high / over.low)
+        Ratio(row, base, spread.geometric_mean / over.geometric_mean, spread.low / over.high, spread.high / over.low)
         for row, spread in measured[1:]
     ]
 

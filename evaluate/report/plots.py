@@ -20,7 +20,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from evaluate.metrics.figures import Metrics
-from evaluate.metrics.steady import steady_step_times
 from evaluate.report import forest_plot
 from evaluate.report.comparison import Comparison
 from evaluate.report.groups import ENOUGH_RUNS, Group, Row, Spread, known_spread, run_label
@@ -157,7 +156,7 @@ def _bar_panel(axes: Any, rows: Sequence[Row], spread_of: Callable[[Row], Spread
 
 def _box_panel(axes: Any, rows: Sequence[Row]) -> None:
     for y, row in enumerate(rows):
-        times = [time for entry in row.counted for time in steady_step_times(entry.result)]
+        times = [time for run in row.steady_times for time in run]
         if times:
             axes.boxplot(
                 [times],

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from evaluate.metrics.throughput import tokens_per_second_per_gpu
 from evaluate.report.groups import Group, Spread
 from evaluate.report.tables import plain
 from utils.results.schema import Result
@@ -110,10 +111,10 @@ def _of_group(group: Group) -> Iterator[Scale]:
         result, config = entry.result, entry.result["training_config"]
         split = tuple(config[key] for key in ("tp", "pp", "cp", "micro_batch_size"))
         system = (result["platform"], result["framework"], result["gpu_info"]["device_name"], split)
-        value = result["performance_metrics"]["tokens_per_second_per_gpu"]
+        value = tokens_per_second_per_gpu(result)
         size = (nodes_of(result), config["num_gpus"])
         if value is not None:
-            systems.setdefault(system, {}).setdefault(size, []).append(float(value))
+            systems.setdefault(system, {}).setdefault(size, []).append(value)
     for (platform, framework, device, (tp, pp, cp, mbs)), sizes in sorted(systems.items(), key=str):
         if len(sizes) < 2:
             continue

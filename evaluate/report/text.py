@@ -14,16 +14,19 @@ from evaluate.report.notes import notes
 from evaluate.report.own_files import HEADING
 from evaluate.report.tables import markdown_table, markdown_text, plain, text_table
 from evaluate.verdict.pairs import Pair
+from evaluate.verdict.ratios import times, with_range
 from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
 
 METHODOLOGY = (
     "Throughput is the tokens of a step (global batch x sequence length) over the mean time of the steady steps, over "
-    "the number of GPUs (of ranks on a machine without GPUs). The first steps, a tenth and at least 3, compile and "
-    "allocate and are left out; each result says how many.",
+    "the number of GPUs (of ranks on a machine without GPUs). Steady steps are those of the last level of the step "
+    "times, found once by a change-point search; the first steps, a tenth and at least 3, compile and allocate and "
+    "never count. Every figure and every verdict uses the same steady steps, and their numbers stand beside them.",
     "The unit is the run, one start of the process. A value is the mean over the counted runs of a row, with the "
     "smallest and the largest run in brackets; steps within a run are not independent and enter no spread.",
-    "A ratio is the mean throughput of one row over that of the first row; its brackets hold the smallest and the "
-    "largest quotient of a run of the one and a run of the other.",
+    "A ratio is the geometric mean of the throughput of one row over that of the first row, the baseline, as in a "
+    "verdict. Brackets hold 95 % intervals only; `min to max` is the smallest and the largest quotient of a run of the "
+    "one and a run of the other.",
     "A verdict compares two sides that were shown to do the same work (the certificate). Its ratio is of tokens/s/GPU "
     "over the steady steps, which a change-point search finds; its interval is Welch's on the logarithm of the runs' "
     "throughput, or of the machines' where both sides have several, and of blocks of steps where a side has one run. "
@@ -67,10 +70,10 @@ def spread_text(spread: Spread | None) -> str:
 
 def ratio_text(ratio: Ratio) -> str:
     """Return one line about a ratio of throughputs, without a verdict."""
-    line = f"{ratio.row.name} over {ratio.base.name}: {ratio.value:.3f}"
+    line = f"{ratio.row.name} over {ratio.base.name}:"
     if len(ratio.row.counted) == len(ratio.base.counted) == 1:
-        return f"{line} (one run a side: no spread)"
-    return f"{line} ({ratio.low:.3f}-{ratio.high:.3f})"
+        return f"{line} {times(ratio.value)}, one run a side: no spread"
+    return f"{line} {with_range(ratio.value, ratio.low, ratio.high)}"
 
 
 def not_counted_rows(group: Group) -> list[tuple[str, ...]]:
@@ -136,6 +139,7 @@ def terminal(comparison: Comparison, width: int) -> str:
     for group in comparison.groups:
         rows = [(f"{row.name} {row.device}", *_short_figures(row)) for row in group.rows]
         parts.append(f"{group.key.title}\n{group.key.setting}\n\n{text_table(header, rows, width)}")
+        parts.append(textwrap.fill(f"Throughput and step time: {group.steady_steps}.", width))
         if refused := not_counted_rows(group):
             cells = [row[:-1] for row in refused]
             parts.append(text_table(("not counted", "run", "status", "reason"), cells, width))
@@ -163,6 +167,7 @@ def _markdown_group(group: Group, figures: Mapping[int, Metrics]) -> Iterator[st
     yield f"## {markdown_text(group.key.title)}"
     yield f"{markdown_text(group.key.setting)}."
     yield markdown_table(SYSTEMS, [(row.name, row.device, *_figures(row)) for row in group.rows])
+    yield f"Throughput and step time: {group.steady_steps}."
     if found := ratios(group):
         yield "Ratios of tokens/s/GPU:\n\n" + _bullets([ratio_text(ratio) for ratio in found])
     yield from _markdown_metrics(group, figures)

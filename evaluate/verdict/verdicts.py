@@ -11,12 +11,12 @@ from evaluate.checks.entries import Entry
 from evaluate.fairness.certificate import certificate
 from evaluate.fairness.items import ALLOWED, BLOCKING, Item
 from evaluate.metrics import steady
-from evaluate.metrics.metrics import step_times
 from evaluate.metrics.published import Tuning, tuning
+from evaluate.metrics.steady import step_times
+from evaluate.metrics.throughput import tokens_per_second_per_gpu
 from evaluate.verdict import inference
 from evaluate.verdict.pairs import MAY_DIFFER, Pair
 from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
-from utils.results.performance import warmup_steps
 from utils.results.schema import Result
 
 BEST = "best"
@@ -116,10 +116,10 @@ def _estimate(pair: Pair) -> inference.Estimate:
 
 
 def _run(result: Result) -> inference.Run:
-    times, config = step_times(result), result["training_config"]
-    tokens = config["global_batch_size"] * config["sequence_length"] / config["num_gpus"]
-    rate = tokens * len(times) / math.fsum(times)
-    return inference.Run(_machine(result), math.log(rate), tuple(times))
+    rate = tokens_per_second_per_gpu(result)
+    if rate is None:
+        raise ValueError(f"run {result['run']} of {_machine(result)} has no steady step")
+    return inference.Run(_machine(result), math.log(rate), tuple(step_times(result)))
 
 
 def _machine(result: Result) -> str:
@@ -133,7 +133,7 @@ def _input(entry: Entry) -> dict[str, Any]:
         "file": str(entry.path),
         "machine": _machine(entry.result),
         "steady_steps": count,
-        "tokens_per_second_per_gpu": math.exp(_run(entry.result).log_throughput) if count else None,
+        "tokens_per_second_per_gpu": tokens_per_second_per_gpu(entry.result),
     }
 
 
@@ -158,9 +158,9 @@ def _remarks(pair: Pair) -> tuple[str, ...]:
 
 
 def _remarks_on_steps(result: Result) -> Iterator[str]:
-    times = result["step_times"]
-    least = max(warmup_steps(len(times)), result["performance_metrics"]["warmup_steps_excluded"] or 0)
-    part = steady.find(times, least)
+    part = steady.of_result(result)
+    if part is None:
+        return
     if part.label in (steady.SLOW_DOWN, steady.NO_STEADY_STATE):
         yield part.label
     if part.is_drifting and part.drift is not None:
