@@ -16,17 +16,19 @@ from evaluate.metrics import prices
 from evaluate.metrics.figures import Figure, Metrics, combined
 from evaluate.metrics.metrics import metrics
 from evaluate.metrics.prices import Price
-from evaluate.report.groups import Group, Row, Spread, grouped, ratios
+from evaluate.report.groups import Group, Row, Spread, grouped, ratios, without_copies
 from evaluate.report.notes import notes
 from evaluate.report.scaling import scaling
 from evaluate.report.tables import plain
 from evaluate.verdict import inference, pairs, verdicts
+from evaluate.verdict.odd_runs import without_odd_runs
 from evaluate.verdict.saving import BUDGET_TOKENS, saving
 from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
 
 COMPARISON_VERSION = 3
 DEFINITIONS = {
-    "verdicts.ratio": "tokens/s/GPU of b over a: exp(mean of ln(b) - mean of ln(a)), over runs of one machine, or over "
+    "verdicts.ratio": "tokens/s/GPU of b over a, or tokens/s of the whole job in a comparison by nodes (`quantity`): "
+    "exp(mean of ln(b) - mean of ln(a)), over runs of one machine, or over "
     "machines where both sides have several; the runs and their steady steps are in verdicts.inputs",
     "verdicts.interval": "Welch's interval on the logarithm, degrees of freedom of Satterthwaite; blocks of steps "
     "where a side has one run (evaluate/verdict/inference.py)",
@@ -41,7 +43,10 @@ DEFINITIONS = {
     "groups.rows.last_loss": "mean of loss_values over the last tenth of the steps, nats per token",
     "groups.rows.metrics": "median over the counted runs (`runs`, in the order of the counted results) of what "
     "evaluate/metrics/metrics.py makes of each; `how` is the formula with its sources, or why the value is null",
-    "scaling.efficiency": "mean tokens_per_second_per_gpu over that of base_gpus on one node, same global batch",
+    "verdicts.scaling": "by nodes: the ratio of the jobs, that of each GPU (job ratio x GPUs of a / GPUs of b) and the "
+    "efficiency (per GPU, the larger number of GPUs over the smaller)",
+    "verdicts.left_out": "runs of the same devices that are in no ratio of this pair, and why",
+    "scaling.efficiency": "geometric mean of tokens_per_second_per_gpu over that of base_gpus on one node, same global batch",
     "groups.ratios": "geometric mean of tokens/s/GPU of row over that of base; min, max: of one run over one run",
     "steady_steps": "the last level of the step_times after the first tenth, at least 3 (evaluate/metrics/steady.py)",
 }
@@ -104,10 +109,10 @@ def compare(
     Costs use `price_table` (None: the suite's own prices). `target_loss` is in nats per token, `token_budget` is a
     number of tokens.
     """
-    groups, copies = grouped(loaded.entries)
-    repeated = {id(copy) for copy, _ in copies}
-    entries = [entry for entry in loaded.entries if id(entry) not in repeated]
-    by = by or pairs.default_by(entries)
+    unique, copies = without_copies(loaded.entries)
+    by = by or pairs.default_by(unique)
+    entries = without_odd_runs(unique, by)
+    groups = grouped(entries, by, baseline)
     judged = verdicts.judge(pairs.pairs(entries, by, baseline), by, band)
     table = prices.load() if price_table is None else price_table
     figures = {id(entry): metrics(entry.result, table, target_loss) for group in groups for entry in group.counted}

@@ -15,9 +15,11 @@ from typing import Any, NamedTuple, TypeVar
 
 from evaluate.checks.entries import Entry
 from evaluate.metrics import metrics
+from evaluate.metrics.partition import kind_of
 from evaluate.metrics.steady import step_times, steps_text
 from evaluate.metrics.throughput import tokens_per_second_per_gpu
 from evaluate.report.tables import plain
+from evaluate.verdict.pairs import BY, place
 from utils.results.schema import Result
 
 ENOUGH_RUNS = 5
@@ -245,22 +247,22 @@ def run_label(result: Result) -> str:
     return f"run {result['run']}" + (f", attempt {result['attempt']}" if result["attempt"] > 1 else "")
 
 
-def grouped(entries: Iterable[Entry]) -> tuple[list[Group], list[tuple[Entry, Entry]]]:
-    """Return the sorted groups, and the copies: each entry whose content repeats an earlier one, with that one.
+def grouped(entries: Sequence[Entry], by: str, baseline: str | None = None) -> list[Group]:
+    """Return the sorted groups of entries without copies.
 
-    A copy is not a second measurement and does not count. A result that failed before it recorded its data, device or
-    host joins the only group and row that match it. If several match, it forms its own.
+    The rows have the order of the verdicts: the baseline first, so that a ratio has the same direction everywhere. A
+    result that failed before it recorded its data, device or host joins the only group and row that match it. If
+    several match, it forms its own.
     """
-    unique, copies = _without_copies(entries)
     groups = []
-    for key, members in sorted(_by_key(unique, _group_key).items(), key=lambda item: str(item[0])):
+    for key, members in sorted(_by_key(entries, _group_key).items(), key=lambda item: str(item[0])):
         rows = [Row(row_key, found) for row_key, found in _by_key(members, _row_key).items()]
-        rows.sort(key=lambda row: str(row.key))
+        rows.sort(key=lambda row: (place(BY[by](row.entries[0].result), by, baseline), str(row.key)))
         for number, row in enumerate(rows):
             row.letter = _letter(number)
         _distinguish(rows)
         groups.append(Group(key, rows))
-    return groups, copies
+    return groups
 
 
 def _group_key(entry: Entry) -> GroupKey:
@@ -287,9 +289,14 @@ def _row_key(entry: Entry) -> RowKey:
     count = f"{config['num_gpus']} {unit}{'' if config['num_gpus'] == 1 else 's'}"
     split = ", ".join(f"{name.upper()} {config[name]}" for name in ("dp", "tp", "pp", "cp"))
     layout = f"{count}, MBS {config['micro_batch_size']}, {split}"
-    host = result["provenance"]["host"]
+    device, part = result["gpu_info"]["device_name"], kind_of(result).text
     return RowKey(
-        result["platform"], result["framework"], result["gpu_info"]["device_name"], layout, result["label"], host
+        result["platform"],
+        result["framework"],
+        f"{device} ({part})" if device and part else device,
+        layout,
+        result["label"],
+        result["provenance"]["host"],
     )
 
 
@@ -307,8 +314,11 @@ def _by_key(entries: Sequence[Entry], key_of: Callable[[Entry], _Key]) -> dict[_
     return found
 
 
-def _without_copies(entries: Iterable[Entry]) -> tuple[list[Entry], list[tuple[Entry, Entry]]]:
-    """Return the entries of distinct content, and each further entry with the first of the same content."""
+def without_copies(entries: Iterable[Entry]) -> tuple[list[Entry], list[tuple[Entry, Entry]]]:
+    """Return the entries of distinct content, and the copies: each further entry with the first of the same content.
+
+    A copy is not a second measurement and does not count.
+    """
     unique, copies = [], []
     alike: dict[tuple[Any, ...], list[Entry]] = {}
     for entry in entries:

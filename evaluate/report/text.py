@@ -70,7 +70,7 @@ def spread_text(spread: Spread | None) -> str:
 
 def ratio_text(ratio: Ratio) -> str:
     """Return one line about a ratio of throughputs, without a verdict."""
-    line = f"{ratio.row.name} over {ratio.base.name}:"
+    line = f"tokens/s/GPU of {ratio.row.name} over {ratio.base.name}:"
     if len(ratio.row.counted) == len(ratio.base.counted) == 1:
         return f"{line} {times(ratio.value)}, one run a side: no spread"
     return f"{line} {with_range(ratio.value, ratio.low, ratio.high)}"

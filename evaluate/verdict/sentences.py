@@ -9,6 +9,7 @@ from evaluate.metrics.published import Tuning
 from evaluate.verdict import inference
 from evaluate.verdict.pairs import Pair
 from evaluate.verdict.saving import Saving
+from evaluate.verdict.scaling import Scaling
 
 NOT_COMPARABLE = "not_comparable"
 ALL_SHARED = "same model, data, settings and loss"
@@ -35,6 +36,8 @@ class Judged:
     """With the method `best`: each side's share of the best published figure for its device."""
     saving: Saving | None = None
     """The saving of b over a on a number of tokens; None if the two are not comparable."""
+    scaling: Scaling | None = None
+    """With a comparison by nodes: the ratio of the jobs, that of each GPU, and the efficiency."""
     would_decide: str | None = None
     """With the word `undecided`: one clause about what would decide it, such as `3 more runs on amd`."""
 
@@ -54,7 +57,8 @@ class Judged:
         else:
             outcome = f"{pair.b_name} is {found.ratio:.2f}x as fast as {pair.a_name}: slower"
         interval = f"95 % interval {times(found.low)} to {times(found.high)}"
-        return f"{outcome} ({interval}, {_count(found.runs, 'run')}, {_count(found.machines, 'machine')}), {self.claim}"
+        counts = f"{_count(found.runs, 'run')}, {_count(found.machines, 'machine')}, {pair.steady_steps}"
+        return f"{outcome} ({interval}, {counts}), {self.claim}"
 
     @property
     def claim(self) -> str:
@@ -63,7 +67,8 @@ class Judged:
         more = f" and {len(unproven) - MOST_NAMED} more" if len(unproven) > MOST_NAMED else ""
         shared = f"not proven: {', '.join(unproven[:MOST_NAMED])}{more}" if unproven else ALL_SHARED
         scope = self.estimate.scope if self.estimate else ""
-        return f"{shared}; holds for {scope}{self._tuning_clause()}"
+        clauses = f"; {self.scaling.sentence}" if self.scaling else ""
+        return f"{shared}; holds for {scope}{self._tuning_clause()}{clauses}"
 
     def _tuning_clause(self) -> str:
         clause = ""
