@@ -46,7 +46,8 @@ DEFINITIONS = {
     "verdicts.scaling": "by nodes: the ratio of the jobs, that of each GPU (job ratio x GPUs of a / GPUs of b) and the "
     "efficiency (per GPU, the larger number of GPUs over the smaller)",
     "verdicts.left_out": "runs of the same devices that are in no ratio of this pair, and why",
-    "scaling.efficiency": "geometric mean of tokens_per_second_per_gpu over that of base_gpus on one node, same global batch",
+    "scaling.efficiency": "geometric mean of tokens_per_second_per_gpu over that of base_gpus on one node, same "
+    "global batch",
     "groups.ratios": "geometric mean of tokens/s/GPU of row over that of base; min, max: of one run over one run",
     "steady_steps": "the last level of the step_times after the first tenth, at least 3 (evaluate/metrics/steady.py)",
 }

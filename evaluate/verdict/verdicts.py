@@ -141,9 +141,9 @@ def _run(result: Result, *, is_of_job: bool = False) -> inference.Run:
 def _machine(result: Result) -> str:
     """Return the machine of a run: its host, or all hosts of a job on several."""
     hosts = result["provenance"].get("hosts") or []
-    return (
-        " and ".join(sorted(map(str, hosts))) if len(hosts) > 1 else str(result["provenance"]["host"] or "unknown host")
-    )
+    if len(hosts) > 1:
+        return " and ".join(sorted(map(str, hosts)))
+    return str(result["provenance"]["host"] or "unknown host")
 
 
 def _input(entry: Entry) -> dict[str, Any]:

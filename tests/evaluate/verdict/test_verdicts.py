@@ -32,7 +32,8 @@ def test_a_faster_side_is_faster_and_the_sentence_is_complete() -> None:
         "AMD Instinct MI300X is 1.11x as fast as NVIDIA H100 80GB HBM3: faster (95 % interval 1.1"
     )
     assert found.sentence.endswith(
-        "5 runs a side, 1 machine a side, steps 11 to 100), same model, data, settings and loss; holds for these machines"
+        "5 runs a side, 1 machine a side, steps 11 to 100), same model, data, settings and loss; "
+        "holds for these machines"
     )
     entry_ = as_json(found)
     assert (entry_["verdict"], entry_["runs"], entry_["machines"], entry_["track"]) == (
@@ -236,7 +237,7 @@ def test_an_item_unknown_on_both_sides_is_not_the_same() -> None:
 def test_more_nodes_may_have_more_gpus() -> None:
     entries = side("nvd", 1.0) + side("nvd", 0.55, **both(num_gpus=16, dp=16, gradient_accumulation=4))
     found = one(entries, by="nodes", baseline="8 GPUs")
-    # the job takes 0.55 of the time; half the time with twice the GPUs would be the same rate a GPU, 0.55 of it is 1 / 1.1
+    # half the time with twice the GPUs would be the same rate a GPU, and 0.55 of it is 1 / 1.1
     assert found.word == "faster" and found.estimate is not None and found.scaling is not None
     assert found.estimate.ratio == pytest.approx(1 / 0.55, rel=0.005)
     assert found.scaling.per_gpu == found.scaling.efficiency == pytest.approx(1 / 1.1, rel=0.005)
