@@ -10,6 +10,7 @@ from typing import Any
 from evaluate.checks.entries import Entry
 from evaluate.fairness.certificate import certificate
 from evaluate.fairness.items import ALLOWED, BLOCKING, Item
+from evaluate.fairness.ranking import by_effect
 from evaluate.metrics import steady
 from evaluate.metrics.partition import kind_of
 from evaluate.metrics.published import Tuning, tuning
@@ -20,6 +21,7 @@ from evaluate.verdict.layouts import layout_of
 from evaluate.verdict.pairs import LEFT_OUT, MAY_DIFFER, Pair
 from evaluate.verdict.scaling import scaling
 from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
+from evaluate.verdict.weaknesses import weaknesses
 from utils.results.performance import warmup_steps
 from utils.results.schema import Result
 
@@ -56,7 +58,10 @@ def as_json(judged: Judged) -> dict[str, Any]:
             {"side": one.side, "reason": one.reason, "files": [str(entry.path) for entry in one.entries]}
             for one in pair.left_out
         ],
+        "unproven": judged.unproven,
+        "weaknesses": weaknesses(judged),
         "remarks": list(judged.remarks),
+        "headline": judged.headline,
         "sentence": judged.sentence,
         "saving": judged.saving.as_json() if judged.saving else None,
         "published": [_tuning_json(one) for one in judged.tunings] or None,
@@ -80,7 +85,7 @@ def _estimated(pair: Pair, by: str, band: float) -> Judged:
     """Return a pair with its estimate and no verdict yet, or as not comparable with the reasons."""
     if missing := _missing(pair):
         return Judged(pair, NOT_COMPARABLE, missing, None, None, _left_out(pair))
-    found = _relaxed(certificate(*pair.counted), by)
+    found = tuple(by_effect(_relaxed(certificate(*pair.counted), by)))
     tunings = tuple(map(tuning, pair.counted)) if pair.method == BEST else ()
     refused = Judged(pair, NOT_COMPARABLE, (), found, None, _left_out(pair), tunings=tunings)
     blocking = tuple(item.sentence for item in found if item.state == BLOCKING)

@@ -11,7 +11,7 @@ from evaluate.checks.entries import Entry
 from evaluate.fairness.certificate import certificate
 from evaluate.fairness.items import ALLOWED, BLOCKING, SAME, UNKNOWN
 from evaluate.verdict.pairs import default_by, pairs
-from evaluate.verdict.sentences import Judged, times
+from evaluate.verdict.sentences import Judged
 from evaluate.verdict.verdicts import as_json, judge
 
 
@@ -28,12 +28,10 @@ def test_a_faster_side_is_faster_and_the_sentence_is_complete() -> None:
     found = one(side("nvd", 1.0) + side("amd", 0.9))
     assert found.word == "faster", found.reasons
     assert found.estimate is not None and found.estimate.ratio == pytest.approx(1 / 0.9, rel=0.005)
-    assert found.sentence.startswith(
-        "AMD Instinct MI300X is 1.11x as fast as NVIDIA H100 80GB HBM3: faster (95 % interval 1.1"
-    )
+    assert found.sentence.startswith("AMD Instinct MI300X is 1.110x as fast as NVIDIA H100 80GB HBM3 (1.10")
     assert found.sentence.endswith(
-        "5 runs a side, 1 machine a side, steps 11 to 100), same model, data, settings and loss; "
-        "holds for these machines"
+        ", equal settings, for these machines; 5 runs a side, 1 machine a side, steps 11 to 100; "
+        "same model, data, settings and loss"
     )
     entry_ = as_json(found)
     assert (entry_["verdict"], entry_["runs"], entry_["machines"], entry_["track"]) == (
@@ -54,21 +52,14 @@ def test_swapped_it_is_slower_and_close_it_is_a_tie() -> None:
 def test_a_tie_that_was_shown_and_one_that_is_only_not_decided_are_told_apart() -> None:
     shown = one(side("nvd", 1.0) + side("amd", 1.002))
     assert (shown.word, shown.is_decided) == ("tie", True)
-    assert shown.sentence.startswith("AMD Instinct MI300X and NVIDIA H100 80GB HBM3 tie within 3.0%: 0.99")
+    assert ", a tie within 3.0%, Llama 3.1 8B" in shown.sentence
     # two runs a side that differ by a tenth among themselves
     runs = [("nvd", 1, 1.0), ("nvd", 2, 1.1), ("amd", 1, 0.9), ("amd", 2, 1.0)]
     open_ = one([entry(run(platform, number, seconds)) for platform, number, seconds in runs])
     assert (open_.word, open_.is_decided) == ("tie", False)
-    assert open_.sentence.startswith(
-        "AMD Instinct MI300X against NVIDIA H100 80GB HBM3 is undecided, a tie for now: 1.1"
-    )
+    assert open_.sentence.startswith("AMD Instinct MI300X against NVIDIA H100 80GB HBM3 is undecided: 1.1")
     assert open_.reasons == ("a difference this large may be chance with so few runs: more runs would tell",)
     assert (as_json(shown)["is_decided"], as_json(open_)["is_decided"]) == (True, False)
-
-
-@pytest.mark.parametrize(("ratio", "text"), [(1.0, "1.000"), (0.98765, "0.988"), (152.943, "153"), (0.01234, "0.0123")])
-def test_a_ratio_far_from_1_has_three_digits(ratio: float, text: str) -> None:
-    assert times(ratio) == text
 
 
 def test_maps_are_shown_in_words() -> None:
@@ -80,7 +71,7 @@ def test_maps_are_shown_in_words() -> None:
 
 def test_one_run_a_side_holds_for_these_runs_only() -> None:
     found = one(side("nvd", 1.0, runs=1) + side("amd", 0.8, runs=1))
-    assert found.word == "faster" and found.sentence.endswith("holds for these two runs")
+    assert found.word == "faster" and ", for these two runs" in found.headline
 
 
 def test_several_machines_a_side_hold_for_the_product() -> None:
@@ -92,7 +83,7 @@ def test_several_machines_a_side_hold_for_the_product() -> None:
     ]
     found = one(entries)
     assert found.estimate is not None and found.estimate.machines == (3, 3)
-    assert found.word == "faster" and found.sentence.endswith("holds for these products")
+    assert found.word == "faster" and ", for these products" in found.headline
 
 
 def both(**settings: Any) -> dict[str, Any]:
@@ -231,7 +222,7 @@ def test_an_item_unknown_on_both_sides_is_not_the_same() -> None:
     found = one(side("nvd", 1.0, **unknown) + side("amd", 0.9, **unknown))
     states = {item.name: item.state for item in found.certificate or ()}
     assert states["tokenizer"] == states["seed"] == UNKNOWN and states["attention window"] == SAME
-    assert "not proven: seed, data, tokenizer;" in found.sentence
+    assert found.headline.endswith("not proven: seed, data, tokenizer")
 
 
 def test_more_nodes_may_have_more_gpus() -> None:
