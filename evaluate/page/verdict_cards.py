@@ -6,13 +6,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from evaluate.fairness.items import ALLOWED, BLOCKING, SAME, UNKNOWN, Item
-from evaluate.report.forest_plot import MARGIN, WIDTH, Axis, axis_of, ticks
+from evaluate.report.forest_plot import MARGIN, WIDTH, Axis, axis_of, ends, ticks
 from evaluate.report.text import evidence, pair_title, verdict_word
-from evaluate.verdict.inference import FASTER, SLOWER, TIE, Estimate
+from evaluate.verdict.inference import FASTER, SLOWER, TIE, UNDECIDED, Estimate
 from evaluate.verdict.sentences import NOT_COMPARABLE, Judged, times
 
-WORDS = {FASTER: "\u25b2 faster", SLOWER: "\u25bc slower", TIE: "= tie", NOT_COMPARABLE: "\u2715 not comparable"}
-UNDECIDED = "? tie, undecided"
+WORDS = {
+    FASTER: "\u25b2 faster",
+    SLOWER: "\u25bc slower",
+    TIE: "= tie",
+    UNDECIDED: "? undecided",
+    NOT_COMPARABLE: "\u2715 not comparable",
+}
 STATES = {BLOCKING: "blocking", UNKNOWN: "unknown", ALLOWED: "allowed", SAME: "same"}
 """Class in page.css of each state of a certificate item."""
 FULL_CERTIFICATES = 50
@@ -21,9 +26,9 @@ FEW_REMARKS = 3
 
 
 def tally(judged: Sequence[Judged]) -> str:
-    """Return the number of verdicts of each word; undecided ties count apart."""
+    """Return the number of verdicts of each word."""
     found = [verdict_word(one) for one in judged]
-    order = [*(word.replace("_", " ") for word in WORDS), "undecided"]
+    order = [word.replace("_", " ") for word in WORDS]
     counts = ", ".join(f"{found.count(word)} {word}" for word in order if word in found)
     return f"{len(judged)} {'pair' if len(judged) == 1 else 'pairs'}: {counts}."
 
@@ -44,22 +49,29 @@ def _card(judged: Judged, axis: Axis) -> dict[str, Any]:
     content = {
         "judged": judged,
         "title": pair_title(judged.pair),
-        "word": WORDS[judged.word] if judged.is_decided else UNDECIDED,
+        "word": WORDS[judged.word],
         "evidence": evidence(judged),
         "are_remarks_folded": len(judged.remarks) > FEW_REMARKS,
         "plot": None,
     }
     if found:
-        ratios = {"ratio": times(found.ratio), "low": times(found.low), "high": times(found.high)}
+        ratios = {"ratio": times(found.ratio), **_interval_text(found)}
         content |= ratios | {"plot": _plot(found, axis, str(judged.pair.b[0].result["platform"]))}
     return content
+
+
+def _interval_text(found: Estimate) -> dict[str, str]:
+    if found.low is None or found.high is None:
+        return {"low": "-", "high": "-"}
+    return {"low": times(found.low), "high": times(found.high)}
 
 
 def _plot(found: Estimate, axis: Axis, platform: str) -> dict[str, Any]:
     """Return the coordinates of one strip of the forest plot; `platform` selects the colour."""
     start, end = axis.place(1 / (1 + axis.band)), axis.place(1 + axis.band)
+    low, high = ends(found)
     return {
-        "label": f"Ratio {found.ratio:.3f}, 95 % interval {found.low:.3f} to {found.high:.3f}; "
+        "label": f"Ratio {found.ratio:.3f}, 95 % interval {low:.3f} to {high:.3f}; "
         f"differences up to {axis.band:.1%} do not matter",
         "platform": platform,
         "width": WIDTH,
@@ -69,7 +81,7 @@ def _plot(found: Estimate, axis: Axis, platform: str) -> dict[str, Any]:
         "one": _at(axis.place(1)),
         "square": _at(axis.place(found.ratio) - 5),
         "ticks": [(_at(axis.place(tick)), f"{tick:g}\u00d7") for tick in ticks(axis)],
-        "ends": [_interval_end(found.low, axis), _interval_end(found.high, axis)],
+        "ends": [_interval_end(low, axis), _interval_end(high, axis)],
     }
 
 

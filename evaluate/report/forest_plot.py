@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evaluate.report.tables import plain
-from evaluate.verdict.inference import TIE, Estimate
+from evaluate.verdict.inference import Estimate
 from evaluate.verdict.sentences import NOT_COMPARABLE, Judged, times
 
 WIDTH, MARGIN = 400, 16
@@ -56,8 +56,8 @@ class Axis:
 def axis_of(estimates: Iterable[Estimate], band: float) -> Axis:
     """Return one axis that covers all estimates; it always includes 1 and the band."""
     found = list(estimates)
-    low = min([-LEAST_SPAN, -math.log1p(band), *(_log(one.low) for one in found)])
-    high = max([LEAST_SPAN, math.log1p(band), *(_log(one.high) for one in found)])
+    low = min([-LEAST_SPAN, -math.log1p(band), *(_log(ends(one)[0]) for one in found)])
+    high = max([LEAST_SPAN, math.log1p(band), *(_log(ends(one)[1]) for one in found)])
     room = 0.06 * (high - low)
     return Axis(max(low - room, -LARGEST_SPAN), min(high + room, LARGEST_SPAN), band)
 
@@ -72,6 +72,13 @@ def ticks(axis: Axis) -> list[float]:
         if all(abs(axis.place(tick) - axis.place(other)) >= TICK_ROOM for other in taken):
             taken.append(tick)
     return taken
+
+
+def ends(found: Estimate) -> tuple[float, float]:
+    """Return the ends of an interval; without one, the ratio twice."""
+    if found.low is None or found.high is None:
+        return found.ratio, found.ratio
+    return found.low, found.high
 
 
 def _log(ratio: float) -> float:
@@ -112,10 +119,11 @@ def _interval(axes: Any, y: int, one: Judged, axis: Axis, colour: str, ink: str)
     if found is None:
         axes.text(0, y, "no ratio", ha="center", va="center", fontsize=8, style="italic", color=ink)
         return
-    low, high = (min(max(math.log(max(end, 1e-300)), axis.low), axis.high) for end in (found.low, found.high))
-    axes.plot([low, high], [y, y], color=ink, linewidth=1.4)
-    for place, end, arrow in ((low, found.low, "<"), (high, found.high, ">")):
-        axes.plot(place, y, "|" if axis.holds(max(end, 1e-300)) else arrow, color=ink, markersize=8, clip_on=False)
+    if found.low is not None and found.high is not None:
+        low, high = (min(max(math.log(max(end, 1e-300)), axis.low), axis.high) for end in (found.low, found.high))
+        axes.plot([low, high], [y, y], color=ink, linewidth=1.4)
+        for place, end, arrow in ((low, found.low, "<"), (high, found.high, ">")):
+            axes.plot(place, y, "|" if axis.holds(max(end, 1e-300)) else arrow, color=ink, markersize=8, clip_on=False)
     axes.plot(math.log(found.ratio), y, "s", markersize=7, color=colour, markeredgecolor=ink)
 
 
@@ -137,6 +145,6 @@ def _verdict_text(one: Judged) -> str:
                 placeholder=" ...",
             )
         )
-    word = one.word if one.word != TIE or one.is_decided else "tie, undecided"
     runs = f"{found.runs[0]} and {found.runs[1]} runs, {found.machines[0]} and {found.machines[1]} machines"
-    return f"{word}: {times(found.ratio)} ({times(found.low)} to {times(found.high)})\n{runs}"
+    interval = "no interval" if found.low is None else f"{times(found.low)} to {times(ends(found)[1])}"
+    return f"{one.word}: {times(found.ratio)} ({interval})\n{runs}"

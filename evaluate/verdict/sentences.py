@@ -28,7 +28,7 @@ class Judged:
     remarks: tuple[str, ...] = ()
     """Observations on the runs that do not forbid a comparison."""
     is_decided: bool = True
-    """False for a tie by lack of evidence, which shows neither a difference nor that there is none."""
+    """False for `undecided`, which shows neither a difference nor that there is none."""
     adjusted_p_value: float | None = None
     band: float = inference.BAND
     tunings: tuple[Tuning, ...] = ()
@@ -45,16 +45,19 @@ class Judged:
         if self.word == NOT_COMPARABLE or self.estimate is None:
             return f"NOT COMPARABLE: {pair.a_name} and {pair.b_name}: {self.reasons[0]}"
         found = self.estimate
-        if self.word == inference.TIE and self.is_decided:
+        if self.word == inference.TIE:
             outcome = f"{pair.b_name} and {pair.a_name} tie within {self.band:.1%}: {times(found.ratio)}x"
-        elif self.word == inference.TIE:
-            outcome = f"{pair.b_name} against {pair.a_name} is undecided, a tie for now: {times(found.ratio)}x"
+        elif self.word == inference.UNDECIDED:
+            outcome = f"{pair.b_name} against {pair.a_name} is undecided: {times(found.ratio)}x"
         elif self.word == inference.FASTER:
             outcome = f"{pair.b_name} is {found.ratio:.2f}x as fast as {pair.a_name}: faster"
         else:
             outcome = f"{pair.b_name} is {found.ratio:.2f}x as fast as {pair.a_name}: slower"
-        interval = f"95 % interval {times(found.low)} to {times(found.high)}"
-        return f"{outcome} ({interval}, {_count(found.runs, 'run')}, {_count(found.machines, 'machine')}), {self.claim}"
+        interval = "no interval"
+        if found.low is not None and found.high is not None:
+            interval = f"95 % interval {times(found.low)} to {times(found.high)}"
+        counts = f"{_count(found.runs, 'run')}, {_count(found.machines, 'machine')}"
+        return f"{outcome} ({interval}, {counts}), {self.claim}{self._would_decide_clause()}"
 
     @property
     def claim(self) -> str:
@@ -64,6 +67,9 @@ class Judged:
         shared = f"not proven: {', '.join(unproven[:MOST_NAMED])}{more}" if unproven else ALL_SHARED
         scope = self.estimate.scope if self.estimate else ""
         return f"{shared}; holds for {scope}{self._tuning_clause()}"
+
+    def _would_decide_clause(self) -> str:
+        return f"; would decide it: {self.would_decide}" if self.would_decide else ""
 
     def _tuning_clause(self) -> str:
         clause = ""
