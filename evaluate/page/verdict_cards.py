@@ -8,9 +8,9 @@ from typing import Any
 from evaluate.fairness.items import ALLOWED, BLOCKING, SAME, UNKNOWN, Item
 from evaluate.report.forest_plot import MARGIN, WIDTH, Axis, axis_of, interval, is_filled, ticks
 from evaluate.report.verdict_text import doubts, evidence, pair_title, unknown_count
-from evaluate.verdict.inference import FASTER, SLOWER, TIE, Estimate
+from evaluate.verdict.inference import FASTER, SLOWER, TIE, UNDECIDED, Estimate
 from evaluate.verdict.ratios import times, with_interval, written
-from evaluate.verdict.sentences import NOT_COMPARABLE, UNDECIDED, Judged
+from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
 
 SIGNS = {FASTER: "\u25b2", SLOWER: "\u25bc", TIE: "=", UNDECIDED: "?", NOT_COMPARABLE: "\u2715"}
 """Sign before each word, so that no verdict is told by its colour alone."""
@@ -34,12 +34,11 @@ def certificates(judged: Sequence[Judged], *, are_full: bool) -> list[dict[str, 
 
 def _card(judged: Judged, axis: Axis) -> dict[str, Any]:
     found = judged.estimate
-    word = judged.word if judged.is_decided else UNDECIDED
     content = {
         "judged": judged,
         "title": pair_title(judged.pair),
-        "word": f"{SIGNS[word]} {judged.spoken_word}",
-        "kind": f"w-{word}" + ("" if judged.is_proven else " unproven"),
+        "word": f"{SIGNS[judged.word]} {judged.spoken_word}",
+        "kind": f"w-{judged.word}" + ("" if judged.is_proven else " unproven"),
         "evidence": evidence(judged),
         "doubts": doubts(judged),
         "are_doubts_folded": len(judged.remarks) > FEW_REMARKS,

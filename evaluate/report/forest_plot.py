@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from evaluate.report.tables import plain
-from evaluate.verdict.inference import Estimate
+from evaluate.verdict.inference import UNDECIDED, Estimate
 from evaluate.verdict.ratios import with_interval
-from evaluate.verdict.sentences import NOT_COMPARABLE, UNDECIDED, Judged
+from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
 
 WIDTH, MARGIN = 400, 16
 """Width and side margins of a drawing, in its own units."""
@@ -133,7 +133,7 @@ def _interval(axes: Any, y: int, one: Judged, axis: Axis, colour: str, ink: str)
 
 def is_filled(one: Judged) -> bool:
     """Return whether the square of a verdict is filled: not if it is undecided, or the same work is not proven."""
-    return one.is_proven and one.spoken_word != UNDECIDED
+    return one.is_proven and one.word != UNDECIDED
 
 
 def _name(one: Judged) -> str:

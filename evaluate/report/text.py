@@ -27,8 +27,9 @@ METHODOLOGY = (
     "verdict; its `min to max` is the smallest and the largest quotient of a run of the one and a run of the other.",
     "A verdict compares two sides that were shown to do the same work (the certificate). Its ratio is of tokens/s/GPU "
     "over the steady steps, which a change-point search finds; its interval is Welch's on the logarithm of the runs' "
-    "throughput, or of the machines' where both sides have several, and of blocks of steps where a side has one run. "
-    "Faster and slower: beyond the band, and not by chance (5 %, Holm's correction for all pairs); all else is a tie.",
+    "throughput, or of the machines' where both sides have several; a single run has none. Faster and slower: three "
+    "runs a side or more, beyond the band, and not by chance (5 %, Holm's correction for all pairs). Tie: the whole "
+    "interval lies in the band. Undecided: all else.",
     "The first loss is that of step 1, the last loss the mean over the last tenth of the steps, both in nats per "
     "token. Memory is the peak of the largest rank.",
     "A result is counted when its status is ok and its numbers follow from its raw samples (`python -m "

@@ -10,7 +10,7 @@ from evaluate.report.comparison import Comparison
 from evaluate.report.tables import bullets, markdown_table, markdown_text, plain
 from evaluate.verdict.inference import FASTER, SLOWER, TIE
 from evaluate.verdict.pairs import Pair
-from evaluate.verdict.sentences import NOT_COMPARABLE, UNDECIDED, Judged
+from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
 from evaluate.verdict.weaknesses import weaknesses
 
 WEAKENED = "weakened"
@@ -24,7 +24,7 @@ def pair_title(pair: Pair) -> str:
 
 def opening(judged: Judged) -> str:
     """Return the word of a verdict and its headline; the headline alone if it holds the word itself."""
-    is_claim = judged.word in (FASTER, SLOWER, TIE) and judged.spoken_word != UNDECIDED
+    is_claim = judged.word in (FASTER, SLOWER, TIE)
     return f"{judged.spoken_word}: {judged.headline}" if is_claim else judged.headline
 
 

@@ -19,7 +19,7 @@ from evaluate.verdict.scaling import Scaling
 from utils.models import MODELS
 from utils.results.schema import Result
 
-NOT_COMPARABLE, UNDECIDED = "not_comparable", "undecided"
+NOT_COMPARABLE = "not_comparable"
 ALL_SHARED = "same model, data, settings and loss"
 MOST_NAMED = 8
 """Largest number of unproven items that a sentence names; the certificate has all."""
@@ -39,7 +39,7 @@ class Judged:
     remarks: tuple[str, ...] = ()
     """Observations on the runs that do not forbid a comparison."""
     is_decided: bool = True
-    """False for a tie by lack of evidence, which shows neither a difference nor that there is none."""
+    """False for `undecided`, which shows neither a difference nor that there is none."""
     adjusted_p_value: float | None = None
     band: float = inference.BAND
     tunings: tuple[Tuning, ...] = ()
@@ -54,8 +54,8 @@ class Judged:
     @property
     def spoken_word(self) -> str:
         """The word of the verdict as people read it; it says so where the same work is not proven."""
-        word = (self.word if self.is_decided else UNDECIDED).replace("_", " ")
-        return word if self.is_proven or word == UNDECIDED else f"{word} if the work is the same"
+        word = self.word.replace("_", " ")
+        return word if self.is_proven or not self.is_decided else f"{word} if the work is the same"
 
     @property
     def unproven(self) -> list[str]:
@@ -79,9 +79,10 @@ class Judged:
         if self.word == NOT_COMPARABLE or found is None:
             return f"NOT COMPARABLE: {pair.a_name} and {pair.b_name}: {self.reasons[0]}"
         times, _, interval = with_interval(found.ratio, found.low, found.high).partition(" ")
-        said = " ".join(filter(None, (f"{pair.b_name} is {times} as fast as {pair.a_name}", interval)))
-        if self.spoken_word == UNDECIDED:
-            said = " ".join(filter(None, (f"{pair.b_name} against {pair.a_name} is undecided: {times}", interval)))
+        interval = f" {interval}" if interval else ", no interval"
+        said = f"{pair.b_name} is {times} as fast as {pair.a_name}{interval}"
+        if self.word == inference.UNDECIDED:
+            said = f"{pair.b_name} against {pair.a_name} is undecided: {times}{interval}"
         elif self.word == inference.TIE:
             said += f", a tie within {self.band:.1%}"
         unproven = f"; not proven: {_listed(self.unproven)}" if self.unproven else ""

@@ -1,4 +1,7 @@
-"""What weakens a verdict: slow-downs, other work, failed runs, steps left out beyond the rule, unknown conditions."""
+"""What weakens a verdict: slow-downs, other work, failed runs, unknown conditions.
+
+The remarks of a verdict, such as steps that are cut, stand beside these lines.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,7 @@ from collections.abc import Iterator, Sequence
 from evaluate.checks.entries import Entry
 from evaluate.fairness.items import ALLOWED, UNKNOWN, Item
 from evaluate.fairness.ranking import other_unknown
-from evaluate.metrics.steady import step_times
 from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
-from utils.results.performance import warmup_steps
 
 EVENTS = ("slowing down", "other work")
 """Items on what happened during a run; they weaken a verdict even if both sides show the same."""
@@ -28,8 +29,6 @@ def weaknesses(judged: Judged) -> list[str]:
         lines += _not_counted(name, side)
     if judged.word == NOT_COMPARABLE or judged.estimate is None:
         return lines
-    for name, side in ((pair.b_name, pair.b), (pair.a_name, pair.a)):
-        lines += _left_out(name, [entry for entry in side if entry.is_counted])
     items = judged.certificate or ()
     lines += _conditions(items, pair.a_name, pair.b_name)
     if unknown := other_unknown(items, judged.unproven):
@@ -46,19 +45,6 @@ def _not_counted(name: str, side: Sequence[Entry]) -> Iterator[str]:
     more = f"; and {len(reasons) - MOST_REASONS} more reasons" if len(reasons) > MOST_REASONS else ""
     verb = "does" if len(failed) == 1 else "do"
     yield f"{name}: {len(failed)} of {len(side)} runs {verb} not count: {'; '.join(reasons[:MOST_REASONS])}{more}"
-
-
-def _left_out(name: str, side: Sequence[Entry]) -> Iterator[str]:
-    """Yield a line if a steady state began later than the rule for first steps leaves out."""
-    late: dict[tuple[int, int, int], list[str]] = {}
-    for entry in side:
-        count, steady = len(entry.result["step_times"]), len(step_times(entry.result))
-        rule = warmup_steps(count)
-        if steady and count - steady > rule:
-            late.setdefault((count - steady, count, rule), []).append(str(entry.result["run"]))
-    for (cut, count, rule), runs in sorted(late.items()):
-        which = f"run{'' if len(runs) == 1 else 's'} {', '.join(runs)}"
-        yield f"{name}, {which}: no steady state in the first {cut} of {count} steps, which are left out (rule: {rule})"
 
 
 def _conditions(items: Sequence[Item], a_name: str, b_name: str) -> Iterator[str]:
