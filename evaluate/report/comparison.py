@@ -122,6 +122,7 @@ def compare(
     entries = without_odd_runs(unique, by)
     groups = grouped(entries, by, baseline)
     judged = verdicts.judge(pairs.pairs(entries, by, baseline), by, band)
+    judged.sort(key=lambda one: one.pair.method != "equal")  # what was trained alike opens the report
     table = prices.load() if price_table is None else price_table
     figures = {id(entry): metrics(entry.result, table, target_loss) for group in groups for entry in group.counted}
     judged = [

@@ -240,10 +240,14 @@ def _left_out(pair: Pair) -> tuple[str, ...]:
 
 def _remarks(pair: Pair) -> tuple[str, ...]:
     found: list[str] = [*_left_out(pair)]
+    is_of_products = all(len(set(map(_machine, side))) > 1 for side in pair.counted)
     for name, side in zip((pair.a_name, pair.b_name), pair.counted, strict=True):
+        runs: dict[str, list[str]] = {}
         for result in side:
-            found += (f"{name}, run {result['run']}: {remark}" for remark in _remarks_on_steps(result))
-        if remark := inference.remark_on_machines(name, [_run(result) for result in side]):
+            for remark in _remarks_on_steps(result):
+                runs.setdefault(remark, []).append(str(result["run"]))
+        found += (f"{name}, run {', '.join(dict.fromkeys(numbers))}: {remark}" for remark, numbers in runs.items())
+        if not is_of_products and (remark := inference.remark_on_machines(name, [_run(result) for result in side])):
             found.append(remark)
     return tuple(dict.fromkeys(found))
 
