@@ -191,8 +191,12 @@ def _left_out(pair: Pair) -> tuple[str, ...]:
 def _remarks(pair: Pair) -> tuple[str, ...]:
     found: list[str] = [*_left_out(pair)]
     for name, side in zip((pair.a_name, pair.b_name), pair.counted, strict=True):
+        runs: dict[str, list[str]] = {}
         for result in side:
-            found += (f"{name}, run {result['run']}: {remark}" for remark in _remarks_on_steps(result))
+            for remark in _remarks_on_steps(result):
+                runs.setdefault(remark, []).append(str(result["run"]))
+        for remark, numbers in runs.items():
+            found.append(f"{name}, run{'' if len(numbers) == 1 else 's'} {', '.join(numbers)}: {remark}")
         if remark := inference.remark_on_machines(name, [_run(result) for result in side]):
             found.append(remark)
     return tuple(dict.fromkeys(found))
