@@ -94,10 +94,11 @@ def _minority(name: str, values: Mapping[int, Any]) -> Iterator[tuple[int, str]]
 
 
 def _by_seed(places: Iterable[int], results: Sequence[Result]) -> list[list[int]]:
+    """Return the places of each known seed; runs of unknown seeds may have one each, and are compared with no other."""
     found: dict[Any, list[int]] = {}
     for place in places:
         found.setdefault(results[place]["resolved_config"].get(SEED), []).append(place)
-    return list(found.values())
+    return [members for seed, members in found.items() if seed is not None]
 
 
 def _odd_losses(places: Sequence[int], results: Sequence[Result]) -> Iterator[tuple[int, str]]:
