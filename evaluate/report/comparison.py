@@ -6,6 +6,7 @@ Metrics carry their own formula (`how`); where a value is unknown it is null, an
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -86,11 +87,17 @@ class Comparison:
 
     @property
     def headline(self) -> str:
-        """The first verdict, and the number of further ones."""
+        """The headline of the first verdict."""
         if not self.judged:
             return f"No verdict: there are no two sides to compare {self.question}."
-        more = f" ({len(self.judged) - 1} more)" if len(self.judged) > 1 else ""
-        return plain(f"{self.judged[0].sentence}.{more}")
+        return plain(f"{self.judged[0].headline}.")
+
+    @property
+    def tally(self) -> str:
+        """The number of pairs, and of verdicts of each word."""
+        counts = Counter(one.spoken_word for one in self.judged)
+        words = ", ".join(f"{count} {word}" for word, count in counts.most_common())
+        return f"{len(self.judged)} {'pair' if len(self.judged) == 1 else 'pairs'}: {words}"
 
 
 def compare(

@@ -1,4 +1,4 @@
-"""The verdict on each pair: faster, slower, tie or not comparable, with its evidence."""
+"""The verdict on each pair: faster, slower, tie, undecided or not comparable, with its evidence."""
 
 from __future__ import annotations
 
@@ -10,16 +10,20 @@ from typing import Any
 from evaluate.checks.entries import Entry
 from evaluate.fairness.certificate import certificate
 from evaluate.fairness.items import ALLOWED, BLOCKING, Item
+from evaluate.fairness.ranking import by_effect
 from evaluate.metrics import steady
 from evaluate.metrics.partition import kind_of
 from evaluate.metrics.published import Tuning, tuning
 from evaluate.metrics.steady import step_times
 from evaluate.metrics.throughput import tokens_per_second, tokens_per_second_per_gpu
-from evaluate.verdict import inference
+from evaluate.verdict import inference, steadiness
 from evaluate.verdict.layouts import layout_of
+from evaluate.verdict.more_runs import Forecast, wall_seconds, would_decide
 from evaluate.verdict.pairs import LEFT_OUT, MAY_DIFFER, Pair
+from evaluate.verdict.ratios import with_interval
 from evaluate.verdict.scaling import scaling
 from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
+from evaluate.verdict.weaknesses import weaknesses
 from utils.results.performance import warmup_steps
 from utils.results.schema import Result
 
@@ -40,7 +44,8 @@ def as_json(judged: Judged) -> dict[str, Any]:
         "is_decided": judged.is_decided,
         "quantity": "tokens/s of the job" if pair.is_of_jobs else "tokens/s/GPU",
         "ratio": found.ratio if found else None,
-        "interval": [found.low, found.high] if found else None,
+        "interval": [found.low, found.high] if found and found.low is not None else None,
+        "why_no_interval": [why for _, why in found.sides_without_spread] or None if found else None,
         "p_value": found.p_value if found else None,
         "adjusted_p_value": judged.adjusted_p_value,
         "degrees_of_freedom": found.degrees_of_freedom if found else None,
@@ -56,7 +61,10 @@ def as_json(judged: Judged) -> dict[str, Any]:
             {"side": one.side, "reason": one.reason, "files": [str(entry.path) for entry in one.entries]}
             for one in pair.left_out
         ],
+        "unproven": judged.unproven,
+        "weaknesses": weaknesses(judged),
         "remarks": list(judged.remarks),
+        "headline": judged.headline,
         "sentence": judged.sentence,
         "saving": judged.saving.as_json() if judged.saving else None,
         "published": [_tuning_json(one) for one in judged.tunings] or None,
@@ -70,9 +78,9 @@ def judge(pairs: Sequence[Pair], by: str, band: float = inference.BAND) -> list[
     """Return the verdicts on all pairs; their p-values are corrected together for the number of pairs (Holm)."""
     judged = [_estimated(pair, by, band) for pair in pairs]
     places = [place for place, one in enumerate(judged) if one.estimate]
-    adjusted = inference.holm([one.estimate.p_value for one in judged if one.estimate])
-    for place, p_value in zip(places, adjusted, strict=True):
-        judged[place] = _decided(judged[place], p_value)
+    estimates = [one.estimate for one in judged if one.estimate]
+    for place, p_value in zip(places, inference.adjusted(estimates), strict=True):
+        judged[place] = _decided(judged[place], p_value, len(estimates))
     return judged
 
 
@@ -80,32 +88,74 @@ def _estimated(pair: Pair, by: str, band: float) -> Judged:
     """Return a pair with its estimate and no verdict yet, or as not comparable with the reasons."""
     if missing := _missing(pair):
         return Judged(pair, NOT_COMPARABLE, missing, None, None, _left_out(pair))
-    found = _relaxed(certificate(*pair.counted), by)
+    found = tuple(by_effect(_relaxed(certificate(*pair.counted), by)))
     tunings = tuple(map(tuning, pair.counted)) if pair.method == BEST else ()
     refused = Judged(pair, NOT_COMPARABLE, (), found, None, _left_out(pair), tunings=tunings)
     blocking = tuple(item.sentence for item in found if item.state == BLOCKING)
     if reasons := (pair.refusal, *blocking) if pair.refusal else blocking:
         return replace(refused, reasons=reasons)
-    try:
-        estimate = _estimate(pair)
-    except ValueError as error:
-        return replace(refused, reasons=(str(error),))
-    judged = Judged(pair, inference.TIE, (), found, estimate, _remarks(pair), band=band, tunings=tunings)
+    if without := _without_steady_steps(pair):
+        return replace(refused, reasons=without)
+    estimate = inference.estimate(*_runs(pair))
+    judged = Judged(pair, inference.UNDECIDED, (), found, estimate, _remarks(pair), band=band, tunings=tunings)
     if pair.is_of_jobs:
         return replace(judged, scaling=scaling(pair, estimate.ratio, estimate.low, estimate.high))
     return judged
 
 
-def _decided(judged: Judged, p_value: float) -> Judged:
+def _without_steady_steps(pair: Pair) -> tuple[str, ...]:
+    sides = zip((pair.a_name, pair.b_name), pair.counted, strict=True)
+    return tuple(
+        f"{name}, run {result['run']}: got {len(result['step_times'])} steps, none of them steady; train more steps"
+        for name, side in sides
+        for result in side
+        if not step_times(result)
+    )
+
+
+def _decided(judged: Judged, p_value: float | None, comparisons: int) -> Judged:
     """Return a pair with the verdict that its estimate and its adjusted p-value allow."""
-    assert judged.estimate is not None
-    verdict = inference.decide(judged.estimate, p_value, judged.band)
+    found, pair = judged.estimate, judged.pair
+    assert found is not None
+    verdict = inference.decide(found, p_value, judged.band)
+    factor = p_value / found.p_value if p_value and found.p_value and p_value < 1 else float(comparisons)
+    names, word, clause = (pair.a_name, pair.b_name), verdict.word, None
+    reasons = [f"no interval: {names[place]}: {why}" for place, why in found.sides_without_spread]
+    reasons = reasons or ([verdict.reason] if verdict.reason else [])
+    if why := _why_not_steady(judged, word, factor):
+        word, reasons, clause = inference.UNDECIDED, [why], f"these runs again, {steadiness.WOULD_DECIDE}"
+    elif word == inference.UNDECIDED:
+        seconds = wall_seconds(pair.counted[0]), wall_seconds(pair.counted[1])
+        clause = would_decide(found, names, Forecast(judged.band, inference.LEVEL / factor, seconds))
     return replace(
         judged,
-        word=verdict.word,
-        reasons=(verdict.reason,) if verdict.reason else (),
-        is_decided=verdict.word != inference.TIE or inference.is_within(judged.estimate, judged.band),
+        word=word,
+        reasons=tuple(reasons),
+        is_decided=word != inference.UNDECIDED,
         adjusted_p_value=p_value,
+        would_decide=clause,
+    )
+
+
+def _why_not_steady(judged: Judged, word: str, factor: float) -> str:
+    """Return why a verdict cannot stand on the runs' steady states; empty if it can."""
+    pair = judged.pair
+    found = steadiness.unsteady((pair.a_name, pair.b_name), pair.counted)
+    if found.without:
+        return f"no steady state in {steadiness.listed(found.without)}"
+    if not found.drifting or word == inference.UNDECIDED:
+        return ""
+    sides = [
+        [replace(run, log_throughput=run.log_throughput + steadiness.shift_to_the_end(result)) for run, result in both]
+        for both in (zip(*side, strict=True) for side in zip(_runs(pair), pair.counted, strict=True))
+    ]
+    ended = inference.estimate(sides[0], sides[1])
+    p_value = None if ended.p_value is None else min(1.0, factor * ended.p_value)
+    if inference.decide(ended, p_value, judged.band).word == word:
+        return ""
+    return (
+        f"not {word} for certain, because the step times drift in {steadiness.listed(found.drifting)}: with each at "
+        f"the level on which it ends, the ratio would be {with_interval(ended.ratio, ended.low, ended.high)}"
     )
 
 
@@ -126,16 +176,16 @@ def _relaxed(found: Sequence[Item], by: str) -> tuple[Item, ...]:
     )
 
 
-def _estimate(pair: Pair) -> inference.Estimate:
-    sides = [[_run(result, is_of_job=pair.is_of_jobs) for result in side] for side in pair.counted]
-    return inference.estimate(sides[0], sides[1])
+def _runs(pair: Pair) -> tuple[list[inference.Run], list[inference.Run]]:
+    a, b = ([_run(result, is_of_job=pair.is_of_jobs) for result in side] for side in pair.counted)
+    return a, b
 
 
 def _run(result: Result, *, is_of_job: bool = False) -> inference.Run:
     rate = tokens_per_second(result) if is_of_job else tokens_per_second_per_gpu(result)
     if rate is None:
         raise ValueError(f"run {result['run']} of {_machine(result)} has no steady step")
-    return inference.Run(_machine(result), math.log(rate), tuple(step_times(result)))
+    return inference.Run(_machine(result), math.log(rate))
 
 
 def _machine(result: Result) -> str:
