@@ -388,6 +388,6 @@ def test_runs_of_unknown_seeds_may_have_any_loss(compared: Callable[..., Report]
     results = runs("amd", 0.9, 4)
     for result in results:
         result["resolved_config"]["seed"] = None
-        result["resolved_config"]["reasons"] = {"seed": "not read back"}
+        result["resolved_config"]["reasons"] = result["resolved_config"]["reasons"] | {"seed": "not read back"}
     results[3]["loss_values"] = [loss * 0.985 for loss in results[3]["loss_values"]]
     assert compared(runs("nvd", 1.0, 4) + results).one["runs"] == [4, 4]
