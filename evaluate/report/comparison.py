@@ -120,9 +120,9 @@ def compare(
     unique, copies = without_copies(loaded.entries)
     by = by or pairs.default_by(unique)
     entries = without_odd_runs(unique, by)
-    groups = grouped(entries, by, baseline)
     judged = verdicts.judge(pairs.pairs(entries, by, baseline), by, band)
     judged.sort(key=lambda one: one.pair.method != "equal")  # what was trained alike opens the report
+    groups = grouped(entries, by, baseline, [one.pair for one in judged if one.estimate])
     table = prices.load() if price_table is None else price_table
     figures = {id(entry): metrics(entry.result, table, target_loss) for group in groups for entry in group.counted}
     judged = [

@@ -19,7 +19,7 @@ from evaluate.metrics.partition import kind_of
 from evaluate.metrics.steady import step_times, steps_text
 from evaluate.metrics.throughput import tokens_per_second_per_gpu
 from evaluate.report.tables import plain
-from evaluate.verdict.pairs import BY, place
+from evaluate.verdict.pairs import BY, Pair, place
 from utils.results.schema import Result
 
 ENOUGH_RUNS = 5
@@ -180,6 +180,8 @@ class Group:
 
     key: GroupKey
     rows: list[Row]
+    pairs: Sequence[Pair] = ()
+    """The pairs of the comparison that have a ratio."""
 
     @cached_property
     def counted(self) -> list[Entry]:
@@ -230,16 +232,22 @@ class Ratio:
 
 
 def ratios(group: Group) -> list[Ratio]:
-    """Return the ratio of every row with counted runs to the first such row."""
-    rows = [(row, row.throughput) for row in group.rows]
-    measured = [(row, spread) for row, spread in rows if spread is not None]
-    if not measured:
-        return []
-    base, over = measured[0]
+    """Return the ratio of each two rows that are the sides of a verdict, in its direction.
+
+    Other rows have no ratio: they differ in more than the property that is compared, or cannot be compared at all.
+    """
+    by_runs = {frozenset(map(id, row.counted)): row for row in group.rows if row.counted}
+    found = [(by_runs.get(_runs(pair.b)), by_runs.get(_runs(pair.a))) for pair in group.pairs]
+    rows = [(row, base, row.throughput, base.throughput) for row, base in found if row and base]
     return [
         Ratio(row, base, spread.geometric_mean / over.geometric_mean, spread.low / over.high, spread.high / over.low)
-        for row, spread in measured[1:]
+        for row, base, spread, over in rows
+        if spread and over
     ]
+
+
+def _runs(side: Sequence[Entry]) -> frozenset[int]:
+    return frozenset(id(entry) for entry in side if entry.is_counted)
 
 
 def run_label(result: Result) -> str:
@@ -247,12 +255,14 @@ def run_label(result: Result) -> str:
     return f"run {result['run']}" + (f", attempt {result['attempt']}" if result["attempt"] > 1 else "")
 
 
-def grouped(entries: Sequence[Entry], by: str, baseline: str | None = None) -> list[Group]:
-    """Return the sorted groups of entries without copies.
+def grouped(
+    entries: Sequence[Entry], by: str, baseline: str | None = None, compared: Sequence[Pair] = ()
+) -> list[Group]:
+    """Return the sorted groups of entries without copies, those without a counted result last.
 
-    The rows have the order of the verdicts: the baseline first, so that a ratio has the same direction everywhere. A
-    result that failed before it recorded its data, device or host joins the only group and row that match it. If
-    several match, it forms its own.
+    `compared` holds the pairs that have a ratio. The rows have the order of the verdicts, the baseline first. A result
+    that failed before it recorded its data, device or host joins the only group and row that match it. If several
+    match, it forms its own.
     """
     groups = []
     for key, members in sorted(_by_key(entries, _group_key).items(), key=lambda item: str(item[0])):
@@ -261,8 +271,8 @@ def grouped(entries: Sequence[Entry], by: str, baseline: str | None = None) -> l
         for number, row in enumerate(rows):
             row.letter = _letter(number)
         _distinguish(rows)
-        groups.append(Group(key, rows))
-    return groups
+        groups.append(Group(key, rows, compared))
+    return sorted(groups, key=lambda group: not group.counted)
 
 
 def _group_key(entry: Entry) -> GroupKey:

@@ -134,7 +134,8 @@ def terminal(comparison: Comparison, width: int) -> str:
     for group in comparison.groups:
         rows = [(f"{row.name} {row.device}", *_short_figures(row))[: len(header)] for row in group.rows]
         parts.append(f"{group.key.title}\n{group.key.setting}\n\n{text_table(header, rows, width)}")
-        parts.append(textwrap.fill(f"Throughput and step time: {group.steady_steps}.", width))
+        if group.counted:
+            parts.append(textwrap.fill(f"Throughput and step time: {group.steady_steps}.", width))
         if refused := not_counted_rows(group):
             cells = [row[:-1] for row in refused]
             parts.append(text_table(("not counted", "run", "status", "reason"), cells, width))
@@ -164,7 +165,8 @@ def _markdown_group(group: Group, figures: Mapping[int, Metrics]) -> Iterator[st
     yield f"## {markdown_text(group.key.title)}"
     yield f"{markdown_text(group.key.setting)}."
     yield markdown_table(SYSTEMS, [(row.name, row.device, *_figures(row)) for row in group.rows])
-    yield f"Throughput and step time: {group.steady_steps}."
+    if group.counted:
+        yield f"Throughput and step time: {group.steady_steps}."
     if found := ratios(group):
         yield "Ratios of tokens/s/GPU:\n\n" + bullets([ratio_text(ratio) for ratio in found])
     yield from _markdown_metrics(group, figures)

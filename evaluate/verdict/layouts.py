@@ -34,11 +34,16 @@ class Layout(NamedTuple):
         return self._replace(num_gpus=None, dp=None)
 
     @property
-    def text(self) -> str:
-        """The layout in words: `8 GPUs, MBS 1, TP 4, PP 1, CP 1, DP 2`."""
+    def terms(self) -> dict[str, str]:
+        """Each size in words: `8 GPUs`, `MBS 1`; `MBS unknown` for one that the result does not record."""
         names = zip(("MBS", "TP", "PP", "CP", "DP"), self[1:], strict=True)
-        known = [f"{name} {value}" for name, value in names if value is not None]
-        return ", ".join([f"{self.num_gpus} GPU{'' if self.num_gpus == 1 else 's'}", *known])
+        sizes = {name: f"{name} {'unknown' if value is None else value}" for name, value in names}
+        return {"GPUs": f"{self.num_gpus} GPU{'' if self.num_gpus == 1 else 's'}", **sizes}
+
+    @property
+    def text(self) -> str:
+        """The layout in words: `8 GPUs, MBS 1, TP 4, PP 1, CP 1, DP 2`, as far as it is known."""
+        return ", ".join(text for text in self.terms.values() if not text.endswith("unknown"))
 
 
 def layout_of(result: Result) -> Layout:

@@ -11,9 +11,8 @@ import json
 import re
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from evaluate.checks.entries import Entry
@@ -55,9 +54,11 @@ def _odd(side: Sequence[Entry]) -> Iterator[tuple[Entry, list[str]]]:
         return
     results = [entry.result for entry in side]
     reasons: list[list[str]] = [[] for _ in side]
-    for name, read in _properties(results[0]["method"]):
-        for place, reason in _minority(name, [read(result) for result in results]):
-            reasons[place].append(reason)
+    for name, section, key in _properties(results[0]["method"]):
+        places = range(len(results))
+        for group in _by_seed(places, results) if key in FOLLOW_THE_SEED else [places]:
+            for place, reason in _minority(name, {place: results[place][section].get(key) for place in group}):
+                reasons[place].append(reason)
     for of_one_seed in _by_seed([place for place, found in enumerate(reasons) if not found], results):
         for place, reason in _odd_losses(of_one_seed, results):
             reasons[place].append(reason)
@@ -68,25 +69,19 @@ def _odd(side: Sequence[Entry]) -> Iterator[tuple[Entry, list[str]]]:
                 yield entry, [f"{LEFT_OUT}: {reason}" for reason in found]
 
 
-def _properties(method: str) -> Iterator[tuple[str, Callable[[Result], Any]]]:
-    """Yield name and reader of each property in which the runs of one side must agree."""
+def _properties(method: str) -> Iterator[tuple[str, str, str]]:
+    """Yield name, section and key of each property in which the runs of one side must agree."""
     resolved = MODEL | WORK | ({} if method == BEST else MEANS)
     for key, name in resolved.items():
-        yield name, partial(_value, section="resolved_config", key=key)
+        yield name, "resolved_config", key
     for key, name in DATA.items():
         if key != INITIAL_WEIGHTS:
-            yield name, partial(_value, section="fingerprint", key=key)
+            yield name, "fingerprint", key
 
 
-def _value(result: Result, section: str, key: str) -> Any:
-    """Return a value of a result; one that follows the seed together with the seed."""
-    value = result[section].get(key)
-    return (result["resolved_config"].get(SEED), value) if value is not None and key in FOLLOW_THE_SEED else value
-
-
-def _minority(name: str, values: Sequence[Any]) -> Iterator[tuple[int, str]]:
+def _minority(name: str, values: Mapping[int, Any]) -> Iterator[tuple[int, str]]:
     """Yield the places of known values that more than half of the known values contradict."""
-    known = [(place, json.dumps(value, sort_keys=True)) for place, value in enumerate(values) if value is not None]
+    known = [(place, json.dumps(value, sort_keys=True)) for place, value in values.items() if value is not None]
     counts = Counter(text for _, text in known)
     if len(counts) < 2:
         return
@@ -99,10 +94,11 @@ def _minority(name: str, values: Sequence[Any]) -> Iterator[tuple[int, str]]:
 
 
 def _by_seed(places: Iterable[int], results: Sequence[Result]) -> list[list[int]]:
+    """Return the places of each known seed; runs of unknown seeds may have one each, and are compared with no other."""
     found: dict[Any, list[int]] = {}
     for place in places:
         found.setdefault(results[place]["resolved_config"].get(SEED), []).append(place)
-    return list(found.values())
+    return [members for seed, members in found.items() if seed is not None]
 
 
 def _odd_losses(places: Sequence[int], results: Sequence[Result]) -> Iterator[tuple[int, str]]:

@@ -249,8 +249,7 @@ def _alone(entries: Sequence[Entry], made: Sequence[Pair], by: str) -> list[Left
     found = []
     for _, members in _grouped(rest, lambda result: (BY[by](result), _setting(result), layout_of(result))):
         terms = _terms(members[0].result)
-        work = ", ".join(terms[key] for key in ("size", "length", "batch", "precision", "layout"))
-        reason = f"left out, because the other side has no run of {work}"
+        reason = f"left out, because the other side has no run of {', '.join(terms.values())}"
         found.append(LeftOut(_name(members, by), reason, tuple(members)))
     return found
 
@@ -268,7 +267,7 @@ def _told_apart(found: Sequence[Pair]) -> list[Pair]:
             if len({tuple((a[k], b[k]) for k in (*chosen, key)) for a, b in terms}) > len(
                 {tuple((a[k], b[k]) for k in chosen) for a, b in terms}
             ):
-                chosen = [one for one in chosen if key != "layout" or one != "gpus"] + [key]
+                chosen.append(key)
         for pair, (a, b) in zip(members, terms, strict=True):
             suffixes = [", ".join(side[key] for key in chosen) for side in (a, b)]
             a_name, b_name = (
@@ -288,8 +287,7 @@ def _terms(result: Result) -> dict[str, str]:
         "length": f"SL {length}",
         "batch": f"GBS {batch}",
         "precision": str(precision),
-        "gpus": f"{layout.num_gpus} GPU{'' if layout.num_gpus == 1 else 's'}",
-        "layout": layout.text,
+        **layout.terms,
     }
 
 

@@ -246,7 +246,8 @@ def _remarks(pair: Pair) -> tuple[str, ...]:
         for result in side:
             for remark in _remarks_on_steps(result):
                 runs.setdefault(remark, []).append(str(result["run"]))
-        found += (f"{name}, run {', '.join(dict.fromkeys(numbers))}: {remark}" for remark, numbers in runs.items())
+        for remark, numbers in runs.items():
+            found.append(f"{name}, run{'' if len(numbers) == 1 else 's'} {', '.join(numbers)}: {remark}")
         if not is_of_products and (remark := inference.remark_on_machines(name, [_run(result) for result in side])):
             found.append(remark)
     return tuple(dict.fromkeys(found))
