@@ -360,7 +360,7 @@ def test_an_odd_run_is_named_and_left_out_and_the_side_stays(compared: Callable[
     change(results[2])
     found = compared(runs("nvd", 1.0, 4) + results)
     assert found.one["verdict"] == "faster" and found.one["runs"] == [4, 3]
-    assert any("run 3: left out of its side" in remark and words in remark for remark in found.one["remarks"])
+    assert any("1 of 4 runs does not count: left out" in line and words in line for line in found.one["weaknesses"])
     assert "left out of its side" in found.printed
     counted = [one["is_counted"] for group in found.json["groups"] for row in group["rows"] for one in row["results"]]
     assert counted.count(False) == 1
