@@ -1,0 +1,293 @@
+"""How often the interval of a verdict covers the truth, and how often equal sides are called different.
+
+Usage: PYTHONPATH=. python tests/evaluate/verdict/simulate.py [--trials 10000] [--seed 15] [--cells]
+Prints the table of docs/verdict.md, one row a layout, in about three minutes on one core. `--cells` prints every cell.
+
+A cell is a layout (runs on each machine of both sides), a process that makes the runs, a noise between runs, and the
+relation of the two sides' spreads. The truth is known in each: the ratio is 1, or 1.03, 1.05, 1.10 for the power.
+Processes are scaled to the noise of the cell, and centred so that both sides have the same true mean.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from evaluate.verdict import intervals
+from evaluate.verdict.inference import BAND, LEAST_RUNS, LEVEL
+
+Array = npt.NDArray[np.float64]
+Side = tuple[int, ...]
+"""Runs on each machine of a side; AUTO stands for RUNS=auto on one machine."""
+AUTO: Side = (0,)
+AUTO_LEAST, AUTO_MOST, AUTO_TARGET = 3, 10, 0.01
+"""RUNS=auto (utils/results/precision.py): at least 3 runs, then more until the 95 % interval of the mean of the
+logarithm of throughput, exp(t s / sqrt(n)) - 1, is within 1 %; at most 10."""
+NOISES = (0.002, 0.01, 0.03)
+"""Standard deviation of a run: MLPerf Training v5.1 has 0.02 to 1.3 %, a shared virtual machine about 3 %."""
+AUTO_NOISES = (0.002, 0.005, 0.01, 0.015, 0.03)
+SPREADS = ((1.0, 1.0), (1.0, 1 / 3), (1 / 3, 1.0))
+"""Noise of the runs of a and of b, times that of the cell."""
+MACHINES = ((0.008, 0.008), (0.023, 0.023), (0.008, 0.023), (0.023, 0.008))
+"""Spread between machines of one product in MLPerf Training v5.1: B200 0.8 %, MI355X 2.3 %."""
+DIFFERENCES = (0.03, 0.05, 0.10)
+STEPS = 100
+POOL = 100_000
+"""Runs of a process that the trials draw from."""
+
+
+def independent(random: np.random.Generator, count: int) -> Array:
+    return random.normal(size=count)
+
+
+def correlated_steps(random: np.random.Generator, count: int) -> Array:
+    """Steps follow one another with a correlation of 0.9 (AR(1)) and make half of the variance of a run."""
+    step, total = random.normal(size=count), np.zeros(count)
+    for _ in range(STEPS):
+        step = 0.9 * step + math.sqrt(1 - 0.9**2) * random.normal(size=count)
+        total += step
+    return random.normal(size=count) + _unit(total)
+
+
+def drifting_steps(random: np.random.Generator, count: int) -> Array:
+    """Each run becomes slower by its own amount, as on a chip that heats up: its mean is half of that amount lower."""
+    return random.normal(size=count) - _unit(np.abs(random.normal(size=count)))
+
+
+def two_levels(random: np.random.Generator, count: int) -> Array:
+    """Steps stay at one of two levels for 50 steps on average, so that a run's mean is anything between."""
+    level, total = random.random(count) < 0.5, np.zeros(count)
+    for _ in range(STEPS):
+        level ^= random.random(count) < 0.02
+        total += level
+    return 0.3 * random.normal(size=count) + _unit(total)
+
+
+def _unit(values: Array) -> Array:
+    return values / float(values.std())
+
+
+ODD = "odd runs"
+ODD_SHARE, ODD_DIFFERENCE = 0.1, 0.05
+"""With this process, one run of ten is 5 % slower on both sides, as with other work on the machine."""
+PROCESSES: dict[str, Callable[[np.random.Generator, int], Array]] = {
+    "independent": independent,
+    "AR(1) steps": correlated_steps,
+    "drift": drifting_steps,
+    "two levels": two_levels,
+    ODD: independent,
+}
+ONE_MACHINE: tuple[tuple[Side, Side], ...] = (
+    *(((n,), (n,)) for n in (2, 3, 4, 5, 7, 10)),
+    *(((few,), (many,)) for few, many in ((2, 3), (2, 5), (2, 10), (2, 20), (3, 4), (3, 5), (3, 10), (5, 10), (5, 20))),
+    (AUTO, AUTO),
+    ((5,), AUTO),
+)
+OTHER_MACHINES: tuple[tuple[Side, Side], ...] = (((5,), (1, 1)), ((5,), (1, 1, 1)), ((5,), (5, 5)), ((5,), (3, 2, 1)))
+SEVERAL: tuple[tuple[Side, Side], ...] = (
+    *(((1,) * n, (1,) * n) for n in (2, 3, 5)),
+    *(((3,) * n, (3,) * n) for n in (2, 3, 5)),
+    ((5,) * 2, (5,) * 5),
+    ((3,) * 3, (3,) * 5),
+    ((5, 3, 1), (2, 2, 2)),
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One setting of the simulation."""
+
+    a: Side
+    b: Side
+    process: str
+    noise: float
+    spreads: tuple[float, float] = (1.0, 1.0)
+    machines: tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def is_general(self) -> bool:
+        return min(len(self.a), len(self.b)) > 1
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Shares of the trials of a cell, from 0 to 1."""
+
+    cell: Cell
+    coverage: float
+    false: float
+    """Equal sides called different, with a band of 0."""
+    false_beyond_band: float
+    found: tuple[float, ...]
+    """True DIFFERENCES called faster, with the default band."""
+    false_tie: float
+    """A true difference just beyond the band called a tie."""
+    half_width: float
+    """Median half width of the interval, relative."""
+
+
+def cells(layouts: Sequence[tuple[Side, Side]] | None = None) -> Iterator[Cell]:
+    """Yield all cells of these layouts (default: all), each layout with every process, noise and spread."""
+    for a, b in layouts or (*ONE_MACHINE, *OTHER_MACHINES, *SEVERAL):
+        machines = MACHINES if len(a) > 1 else ((0.0, 0.0), (0.0, 0.023)) if len(b) > 1 else ((0.0, 0.0),)
+        noises = AUTO_NOISES if AUTO in (a, b) else NOISES
+        for process, noise, (spreads, effects) in itertools.product(
+            PROCESSES, noises, itertools.product(SPREADS, machines)
+        ):
+            yield Cell(a, b, process, noise, spreads, effects)
+
+
+def pools(seed: int, count: int = POOL) -> dict[str, Array]:
+    """Return runs of each process, centred, with a deviation of 1."""
+    found = {}
+    for place, (process, make) in enumerate(PROCESSES.items()):
+        values = make(np.random.default_rng([seed, place]), count)
+        found[process] = _unit(values - values.mean())
+    return found
+
+
+def simulate(cell: Cell, pool: Array, trials: int, seed: int = 0, level: float = LEVEL) -> Outcome:
+    """Return the outcome of a cell; a seed and a cell always give the same."""
+    random = np.random.default_rng([seed, *repr(cell).encode()])
+    means, variances, degrees, runs = zip(
+        *(_summary(side, random, _Source(pool, cell, place), trials) for place, side in enumerate((cell.a, cell.b))),
+        strict=True,
+    )
+    apart, deviation = means[1] - means[0], np.sqrt(variances[0] + variances[1])
+    half = intervals.critical_value(level, variances, degrees) * deviation
+    is_enough = np.minimum(*runs) >= LEAST_RUNS
+
+    def differs(true: float, band: float) -> npt.NDArray[np.bool_]:
+        size = np.abs(apart + math.log1p(true))
+        return (size > half) & (size > math.log1p(band)) & is_enough
+
+    tie = np.abs(apart + math.log1p(BAND)) + half <= math.log1p(BAND)
+    return Outcome(
+        cell,
+        float(np.mean(np.abs(apart) <= half)),
+        float(np.mean(differs(0.0, 0.0))),
+        float(np.mean(differs(0.0, BAND))),
+        tuple(float(np.mean(differs(true, BAND) & (apart + math.log1p(true) > 0))) for true in DIFFERENCES),
+        float(np.mean(tie)),
+        float(np.median(np.expm1(half))),
+    )
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Runs of one side of a cell: 0 for a, 1 for b."""
+
+    pool: Array
+    cell: Cell
+    place: int
+
+    def runs(self, random: np.random.Generator, trials: int, count: int) -> Array:
+        found = random.choice(self.pool, (trials, count)) * (self.cell.noise * self.cell.spreads[self.place])
+        if self.cell.process == ODD:
+            found -= math.log1p(ODD_DIFFERENCE) * (random.random((trials, count)) < ODD_SHARE)
+        return found
+
+
+def _summary(
+    side: Side, random: np.random.Generator, source: _Source, trials: int
+) -> tuple[Array, Array, Array, Array]:
+    """Return the means of a side [trials], their variances, degrees of freedom and numbers of runs."""
+    if side == AUTO:
+        return _auto(source.runs(random, trials, AUTO_MOST))
+    is_general = source.cell.is_general
+    effects = random.normal(0, source.cell.machines[source.place], (trials, len(side)))
+    if not is_general:  # about these machines: the truth is their own mean
+        effects -= effects.mean(axis=1, keepdims=True)
+    runs = [source.runs(random, trials, count) + effects[:, [place]] for place, count in enumerate(side)]
+    middles = np.stack([one.mean(axis=1) for one in runs], axis=1)
+    if not is_general and min(side) > 1:
+        parts = np.stack([one.var(axis=1, ddof=1) / one.shape[1] for one in runs], axis=1) / len(side) ** 2
+        variance = parts.sum(axis=1)
+        degrees = variance**2 / (parts**2 / (np.array(side) - 1)).sum(axis=1)
+    else:
+        variance = middles.var(axis=1, ddof=1) / len(side)
+        degrees = np.full(trials, len(side) - 1.0)
+    return middles.mean(axis=1), variance, degrees, np.full(trials, float(sum(side)))
+
+
+def _auto(runs: Array) -> tuple[Array, Array, Array, Array]:
+    """Return the same of runs that stop as RUNS=auto does."""
+    from scipy.special import stdtrit
+
+    trials = len(runs)
+    mean, variance, count = np.zeros(trials), np.zeros(trials), np.zeros(trials)
+    for n in range(AUTO_LEAST, AUTO_MOST + 1):
+        square = runs[:, :n].var(axis=1, ddof=1) / n
+        stops = (count == 0) & ((np.expm1(stdtrit(n - 1, 0.975) * np.sqrt(square)) <= AUTO_TARGET) | (n == AUTO_MOST))
+        mean[stops], variance[stops], count[stops] = runs[stops, :n].mean(axis=1), square[stops], n
+    return mean, variance, count - 1, count
+
+
+def name(side: Side) -> str:
+    """Return a side as text: `1 x 5` is one machine with five runs."""
+    if side == AUTO:
+        return "1 x auto"
+    return f"{len(side)} x {side[0]}" if len(set(side)) == 1 else f"{len(side)} x {', '.join(map(str, side))}"
+
+
+HEADER = (
+    "| machines x runs | interval covers the truth | equal sides called different, band 0 | band 3 % | "
+    "3, 5, 10 % found, noise 0.2 % | noise 1 % | noise 3 % | half width, noise 1 % |"
+)
+
+
+def row(outcomes: Sequence[Outcome]) -> str:
+    """Return the row of a layout: extremes over its cells, and the power with equal spreads and independent runs."""
+    cell, covers = outcomes[0].cell, [one.coverage for one in outcomes]
+    same = [one for one in outcomes if one.cell.process == "independent" and one.cell.spreads == (1.0, 1.0)]
+    plain = {one.cell.noise: one for one in reversed(same)}
+    powers = [" / ".join(f"{share:.0%}" for share in plain[noise].found) for noise in NOISES]
+    values = (
+        f"{name(cell.a)} against {name(cell.b)}",
+        f"{min(covers):.1%} to {max(covers):.1%}",
+        f"{max(one.false for one in outcomes):.1%}",
+        f"{max(one.false_beyond_band for one in outcomes):.1%}",
+        *powers,
+        f"{plain[0.01].half_width:.1%}",
+    )
+    return f"| {' | '.join(values)} |"
+
+
+def line(one: Outcome) -> str:
+    """Return one cell as text."""
+    cell = one.cell
+    return (
+        f"{name(cell.a)} against {name(cell.b)}, {cell.process}, noise {cell.noise:.1%}, spreads {cell.spreads}, "
+        f"machines {cell.machines}: covers {one.coverage:.1%}, false {one.false:.1%}, {one.false_beyond_band:.1%}, "
+        f"false tie {one.false_tie:.1%}"
+    )
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--trials", type=int, default=10_000, help="trials of each cell (default 10000)")
+    parser.add_argument("--seed", type=int, default=15)
+    parser.add_argument("--cells", action="store_true", help="print every cell")
+    options = parser.parse_args()
+    pool = pools(options.seed)
+    print(HEADER, "|---" * (HEADER.count("|") - 1) + "|", sep="\n")
+    count, ties = 0, 0.0
+    for layout in (*ONE_MACHINE, *OTHER_MACHINES, *SEVERAL):
+        outcomes = [simulate(cell, pool[cell.process], options.trials, options.seed) for cell in cells([layout])]
+        count, ties = count + len(outcomes), max([ties, *(one.false_tie for one in outcomes)])
+        print(row(outcomes), flush=True)
+        if options.cells:
+            print(*(f"    {line(one)}" for one in outcomes), sep="\n", flush=True)
+    print(f"\n{count} cells, {options.trials:,} trials each, seed {options.seed}.", end=" ")
+    print(f"A difference at the edge of the band is called a tie in at most {ties:.1%}.")
+
+
+if __name__ == "__main__":
+    main()
