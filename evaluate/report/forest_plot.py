@@ -23,7 +23,7 @@ LEAST_SPAN = math.log(1.12)
 LARGEST_SPAN = math.log(32)
 """Largest reach; an interval that goes further ends in an arrow."""
 TICKS = (0.05, 0.1, 0.2, 0.5, 0.67, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 5.0, 10.0, 20.0)
-FINE_TICKS = (0.9, 0.95, 1.0, 1.05, 1.1)
+FINE_TICKS = (0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.15, 1.2, 1.25)
 TICK_ROOM = 34
 """Least distance of two labels, in units of the drawing."""
 MOST_VERDICTS = 40

@@ -233,6 +233,7 @@ def _left_out(pair: Pair) -> tuple[str, ...]:
 
 def _remarks(pair: Pair) -> tuple[str, ...]:
     found: list[str] = [*_left_out(pair)]
+    is_of_products = all(len(set(map(_machine, side))) > 1 for side in pair.counted)
     for name, side in zip((pair.a_name, pair.b_name), pair.counted, strict=True):
         runs: dict[str, list[str]] = {}
         for result in side:
@@ -240,7 +241,7 @@ def _remarks(pair: Pair) -> tuple[str, ...]:
                 runs.setdefault(remark, []).append(str(result["run"]))
         for remark, numbers in runs.items():
             found.append(f"{name}, run{'' if len(numbers) == 1 else 's'} {', '.join(numbers)}: {remark}")
-        if remark := inference.remark_on_machines(name, [_run(result) for result in side]):
+        if not is_of_products and (remark := inference.remark_on_machines(name, [_run(result) for result in side])):
             found.append(remark)
     return tuple(dict.fromkeys(found))
 
