@@ -21,6 +21,7 @@ from evaluate.metrics.figures import Figure, Metrics, combined, sections
 from evaluate.page.verdict_cards import FULL_CERTIFICATES, cards, certificates
 from evaluate.report import scaling, text
 from evaluate.report.comparison import Comparison
+from evaluate.report.forest_plot import quantity
 from evaluate.report.groups import Group, Row, ratios, run_label
 from evaluate.report.notes import notes
 from evaluate.report.tables import plain
@@ -70,6 +71,7 @@ def page(comparison: Comparison) -> str:
         band=f"{comparison.band:.1%}",
         cards=cards(judged, comparison.band),
         has_ratio=any(one.estimate for one in judged),
+        quantity=quantity(judged),
         certificates=certificates(judged, are_full=are_full),
         are_certificates_full=are_full,
         scaling=scaling,

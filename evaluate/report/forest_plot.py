@@ -84,6 +84,11 @@ def _log(ratio: float) -> float:
     return math.log(ratio) if 0 < ratio < math.inf else math.copysign(LARGEST_SPAN, ratio - 1)
 
 
+def quantity(judged: Sequence[Judged]) -> str:
+    """Return the quantity of the ratios: of whole jobs in a comparison by nodes."""
+    return "tokens/s of the job" if any(one.pair.is_of_jobs for one in judged) else "tokens/s/GPU"
+
+
 def height(judged: Sequence[Judged]) -> float:
     """Return the height of the plot and its axis in inches."""
     return ROW_HEIGHT * len(judged[:MOST_VERDICTS]) + FOOTING if judged else 0.0
@@ -111,7 +116,7 @@ def draw(axes: Any, judged: Sequence[Judged], band: float, colours: Sequence[str
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.set_xlabel(
-        f"tokens/s/GPU, side named first over the other, with 95 % interval; shaded: {band:.1%} either way; "
+        f"{quantity(judged)}, side named first over the other, with 95 % interval; shaded: {band:.1%} either way; "
         "hollow: undecided or not proven"
     )
 

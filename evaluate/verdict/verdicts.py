@@ -19,7 +19,7 @@ from evaluate.metrics.throughput import tokens_per_second, tokens_per_second_per
 from evaluate.verdict import inference, steadiness
 from evaluate.verdict.layouts import layout_of
 from evaluate.verdict.more_runs import Forecast, wall_seconds, would_decide
-from evaluate.verdict.pairs import LEFT_OUT, MAY_DIFFER, Pair
+from evaluate.verdict.pairs import MAY_DIFFER, Pair
 from evaluate.verdict.ratios import with_interval
 from evaluate.verdict.scaling import scaling
 from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
@@ -227,15 +227,8 @@ def _tuning_json(found: Tuning) -> dict[str, Any]:
 
 
 def _left_out(pair: Pair) -> tuple[str, ...]:
-    """Return a line for each run that is in no ratio of this pair: odd ones of a side, and those of other layouts."""
-    odd = [
-        f"{name}, run {entry.result['run']}: {reason}"
-        for name, side in ((pair.a_name, pair.a), (pair.b_name, pair.b))
-        for entry in side
-        for reason in entry.findings.rejections
-        if reason.startswith(LEFT_OUT)
-    ]
-    return tuple(dict.fromkeys((*odd, *(one.text for one in pair.left_out))))
+    """Return a line for the runs of other layouts and settings, which are in no ratio of this pair."""
+    return tuple(dict.fromkeys(one.text for one in pair.left_out))
 
 
 def _remarks(pair: Pair) -> tuple[str, ...]:
