@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from evaluate.report.tables import plain
-from evaluate.verdict.inference import Estimate
-from evaluate.verdict.sentences import NOT_COMPARABLE, Judged, times
+from evaluate.verdict.inference import UNDECIDED, Estimate
+from evaluate.verdict.ratios import with_interval
+from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
 
 WIDTH, MARGIN = 400, 16
 """Width and side margins of a drawing, in its own units."""
@@ -29,7 +30,7 @@ MOST_VERDICTS = 40
 """Largest number of lines that is still readable in a picture; compare.md and compare.json have all verdicts."""
 ROW_HEIGHT, FOOTING = 0.36, 0.55
 """Inches of one verdict, and of the axis below all of them."""
-NAME_CHARACTERS, REASON_CHARACTERS, REASON_LINES = 76, 88, 2
+NAME_CHARACTERS, REASON_CHARACTERS, REASON_LINES = 62, 76, 2
 
 
 @dataclass(frozen=True)
@@ -55,9 +56,9 @@ class Axis:
 
 def axis_of(estimates: Iterable[Estimate], band: float) -> Axis:
     """Return one axis that covers all estimates; it always includes 1 and the band."""
-    found = list(estimates)
-    low = min([-LEAST_SPAN, -math.log1p(band), *(_log(ends(one)[0]) for one in found)])
-    high = max([LEAST_SPAN, math.log1p(band), *(_log(ends(one)[1]) for one in found)])
+    places = [_log(place) for one in estimates for place in (one.ratio, *interval(one))]
+    low = min([-LEAST_SPAN, -math.log1p(band), *places])
+    high = max([LEAST_SPAN, math.log1p(band), *places])
     room = 0.06 * (high - low)
     return Axis(max(low - room, -LARGEST_SPAN), min(high + room, LARGEST_SPAN), band)
 
@@ -74,11 +75,9 @@ def ticks(axis: Axis) -> list[float]:
     return taken
 
 
-def ends(found: Estimate) -> tuple[float, float]:
-    """Return the ends of an interval; without one, the ratio twice."""
-    if found.low is None or found.high is None:
-        return found.ratio, found.ratio
-    return found.low, found.high
+def interval(found: Estimate) -> tuple[float, ...]:
+    """Return the two ends of the 95 % interval; nothing if no interval is valid."""
+    return () if found.low is None or found.high is None else (found.low, found.high)
 
 
 def _log(ratio: float) -> float:
@@ -111,7 +110,10 @@ def draw(axes: Any, judged: Sequence[Judged], band: float, colours: Sequence[str
     axes.set_yticks(range(len(shown)), [_name(one) for one in shown], fontsize=8)
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.set_xlabel(f"tokens/s/GPU, second side over first, with 95 % interval; shaded: {band:.1%} either way")
+    axes.set_xlabel(
+        f"tokens/s/GPU, side named first over the other, with 95 % interval; shaded: {band:.1%} either way; "
+        "hollow: undecided or not proven"
+    )
 
 
 def _interval(axes: Any, y: int, one: Judged, axis: Axis, colour: str, ink: str) -> None:
@@ -119,12 +121,19 @@ def _interval(axes: Any, y: int, one: Judged, axis: Axis, colour: str, ink: str)
     if found is None:
         axes.text(0, y, "no ratio", ha="center", va="center", fontsize=8, style="italic", color=ink)
         return
-    if found.low is not None and found.high is not None:
-        low, high = (min(max(math.log(max(end, 1e-300)), axis.low), axis.high) for end in (found.low, found.high))
-        axes.plot([low, high], [y, y], color=ink, linewidth=1.4)
-        for place, end, arrow in ((low, found.low, "<"), (high, found.high, ">")):
-            axes.plot(place, y, "|" if axis.holds(max(end, 1e-300)) else arrow, color=ink, markersize=8, clip_on=False)
-    axes.plot(math.log(found.ratio), y, "s", markersize=7, color=colour, markeredgecolor=ink)
+    ends = interval(found)
+    places = [min(max(_log(end), axis.low), axis.high) for end in ends]
+    if places:
+        axes.plot(places, [y, y], color=ink, linewidth=1.4)
+    for place, end, arrow in zip(places, ends, "<>", strict=False):
+        axes.plot(place, y, "|" if axis.holds(max(end, 1e-300)) else arrow, color=ink, markersize=8, clip_on=False)
+    inside = colour if is_filled(one) else "white"
+    axes.plot(_log(found.ratio), y, "s", markersize=7, color=inside, markeredgecolor=ink)
+
+
+def is_filled(one: Judged) -> bool:
+    """Return whether the square of a verdict is filled: not if it is undecided, or the same work is not proven."""
+    return one.is_proven and one.word != UNDECIDED
 
 
 def _name(one: Judged) -> str:
@@ -137,14 +146,10 @@ def _name(one: Judged) -> str:
 def _verdict_text(one: Judged) -> str:
     found = one.estimate
     if one.word == NOT_COMPARABLE or found is None:
-        return "\n".join(
-            textwrap.wrap(
-                plain(f"not comparable: {one.reasons[0]}"),
-                REASON_CHARACTERS,
-                max_lines=REASON_LINES,
-                placeholder=" ...",
-            )
-        )
-    runs = f"{found.runs[0]} and {found.runs[1]} runs, {found.machines[0]} and {found.machines[1]} machines"
-    interval = "no interval" if found.low is None else f"{times(found.low)} to {times(ends(found)[1])}"
-    return f"{one.word}: {times(found.ratio)} ({interval})\n{runs}"
+        return _short(f"not comparable: {one.reasons[0]}", REASON_LINES)
+    ratio = f"{one.spoken_word}: {with_interval(found.ratio, found.low, found.high)}"
+    return f"{_short(ratio, 1)}\n{_short('; '.join(filter(None, (one.counts, one.would_decide))), 1)}"
+
+
+def _short(text: str, lines: int) -> str:
+    return "\n".join(textwrap.wrap(plain(text), REASON_CHARACTERS, max_lines=lines, placeholder=" ..."))

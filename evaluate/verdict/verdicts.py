@@ -10,14 +10,21 @@ from typing import Any
 from evaluate.checks.entries import Entry
 from evaluate.fairness.certificate import certificate
 from evaluate.fairness.items import ALLOWED, BLOCKING, Item
+from evaluate.fairness.ranking import by_effect
 from evaluate.metrics import steady
-from evaluate.metrics.metrics import step_times
+from evaluate.metrics.partition import kind_of
 from evaluate.metrics.published import Tuning, tuning
+from evaluate.metrics.steady import step_times
+from evaluate.metrics.throughput import tokens_per_second, tokens_per_second_per_gpu
 from evaluate.verdict import inference, steadiness
+from evaluate.verdict.layouts import layout_of
 from evaluate.verdict.more_runs import Forecast, wall_seconds, would_decide
-from evaluate.verdict.pairs import MAY_DIFFER, Pair
+from evaluate.verdict.pairs import LEFT_OUT, MAY_DIFFER, Pair
 from evaluate.verdict.ratios import with_interval
+from evaluate.verdict.scaling import scaling
 from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
+from evaluate.verdict.weaknesses import weaknesses
+from utils.results.performance import warmup_steps
 from utils.results.schema import Result
 
 BEST = "best"
@@ -35,6 +42,7 @@ def as_json(judged: Judged) -> dict[str, Any]:
         "b": pair.b_name,
         "verdict": judged.word,
         "is_decided": judged.is_decided,
+        "quantity": "tokens/s of the job" if pair.is_of_jobs else "tokens/s/GPU",
         "ratio": found.ratio if found else None,
         "interval": [found.low, found.high] if found and found.low is not None else None,
         "why_no_interval": [why for _, why in found.sides_without_spread] or None if found else None,
@@ -46,7 +54,17 @@ def as_json(judged: Judged) -> dict[str, Any]:
         "machines": list(found.machines) if found else [len(set(map(_machine, side))) for side in pair.counted],
         "reasons": list(judged.reasons),
         "would_decide": judged.would_decide,
+        "scaling": judged.scaling.as_json() if judged.scaling else None,
+        "steady_steps": pair.steady_steps,
+        "sides": [_side(side) for side in (pair.a, pair.b)],
+        "left_out": [
+            {"side": one.side, "reason": one.reason, "files": [str(entry.path) for entry in one.entries]}
+            for one in pair.left_out
+        ],
+        "unproven": judged.unproven,
+        "weaknesses": weaknesses(judged),
         "remarks": list(judged.remarks),
+        "headline": judged.headline,
         "sentence": judged.sentence,
         "saving": judged.saving.as_json() if judged.saving else None,
         "published": [_tuning_json(one) for one in judged.tunings] or None,
@@ -69,16 +87,20 @@ def judge(pairs: Sequence[Pair], by: str, band: float = inference.BAND) -> list[
 def _estimated(pair: Pair, by: str, band: float) -> Judged:
     """Return a pair with its estimate and no verdict yet, or as not comparable with the reasons."""
     if missing := _missing(pair):
-        return Judged(pair, NOT_COMPARABLE, missing, None, None)
-    found = _relaxed(certificate(*pair.counted), by)
+        return Judged(pair, NOT_COMPARABLE, missing, None, None, _left_out(pair))
+    found = tuple(by_effect(_relaxed(certificate(*pair.counted), by)))
     tunings = tuple(map(tuning, pair.counted)) if pair.method == BEST else ()
-    refused = Judged(pair, NOT_COMPARABLE, (), found, None, tunings=tunings)
-    if blocking := tuple(item.sentence for item in found if item.state == BLOCKING):
-        return replace(refused, reasons=blocking)
+    refused = Judged(pair, NOT_COMPARABLE, (), found, None, _left_out(pair), tunings=tunings)
+    blocking = tuple(item.sentence for item in found if item.state == BLOCKING)
+    if reasons := (pair.refusal, *blocking) if pair.refusal else blocking:
+        return replace(refused, reasons=reasons)
     if without := _without_steady_steps(pair):
         return replace(refused, reasons=without)
     estimate = inference.estimate(*_runs(pair))
-    return Judged(pair, inference.UNDECIDED, (), found, estimate, _remarks(pair), band=band, tunings=tunings)
+    judged = Judged(pair, inference.UNDECIDED, (), found, estimate, _remarks(pair), band=band, tunings=tunings)
+    if pair.is_of_jobs:
+        return replace(judged, scaling=scaling(pair, estimate.ratio, estimate.low, estimate.high))
+    return judged
 
 
 def _without_steady_steps(pair: Pair) -> tuple[str, ...]:
@@ -155,18 +177,22 @@ def _relaxed(found: Sequence[Item], by: str) -> tuple[Item, ...]:
 
 
 def _runs(pair: Pair) -> tuple[list[inference.Run], list[inference.Run]]:
-    a, b = pair.counted
-    return [_run(result) for result in a], [_run(result) for result in b]
+    a, b = ([_run(result, is_of_job=pair.is_of_jobs) for result in side] for side in pair.counted)
+    return a, b
 
 
-def _run(result: Result) -> inference.Run:
-    times, config = step_times(result), result["training_config"]
-    tokens = config["global_batch_size"] * config["sequence_length"] / config["num_gpus"]
-    rate = tokens * len(times) / math.fsum(times)
+def _run(result: Result, *, is_of_job: bool = False) -> inference.Run:
+    rate = tokens_per_second(result) if is_of_job else tokens_per_second_per_gpu(result)
+    if rate is None:
+        raise ValueError(f"run {result['run']} of {_machine(result)} has no steady step")
     return inference.Run(_machine(result), math.log(rate))
 
 
 def _machine(result: Result) -> str:
+    """Return the machine of a run: its host, or all hosts of a job on several."""
+    hosts = result["provenance"].get("hosts") or []
+    if len(hosts) > 1:
+        return " and ".join(sorted(map(str, hosts)))
     return str(result["provenance"]["host"] or "unknown host")
 
 
@@ -177,8 +203,17 @@ def _input(entry: Entry) -> dict[str, Any]:
         "file": str(entry.path),
         "machine": _machine(entry.result),
         "steady_steps": count,
-        "tokens_per_second_per_gpu": math.exp(_run(entry.result).log_throughput) if count else None,
+        "steps": steady.steps_text([entry.result]),
+        "tokens_per_second_per_gpu": tokens_per_second_per_gpu(entry.result),
+        "tokens_per_second": tokens_per_second(entry.result),
     }
+
+
+def _side(side: Sequence[Entry]) -> dict[str, Any]:
+    """Return what makes a side, of its first counted result: device, partition mode and layout."""
+    result = next((entry for entry in side if entry.is_counted), side[0]).result
+    kind = kind_of(result)
+    return {"device": kind.name, "partition": kind.text or "whole device", **layout_of(result)._asdict()}
 
 
 def _tuning_json(found: Tuning) -> dict[str, Any]:
@@ -191,18 +226,38 @@ def _tuning_json(found: Tuning) -> dict[str, Any]:
     }
 
 
+def _left_out(pair: Pair) -> tuple[str, ...]:
+    """Return a line for each run that is in no ratio of this pair: odd ones of a side, and those of other layouts."""
+    odd = [
+        f"{name}, run {entry.result['run']}: {reason}"
+        for name, side in ((pair.a_name, pair.a), (pair.b_name, pair.b))
+        for entry in side
+        for reason in entry.findings.rejections
+        if reason.startswith(LEFT_OUT)
+    ]
+    return tuple(dict.fromkeys((*odd, *(one.text for one in pair.left_out))))
+
+
 def _remarks(pair: Pair) -> tuple[str, ...]:
-    found: list[str] = []
+    found: list[str] = [*_left_out(pair)]
     for name, side in zip((pair.a_name, pair.b_name), pair.counted, strict=True):
+        runs: dict[str, list[str]] = {}
         for result in side:
-            found += (f"{name}, run {result['run']}: {remark}" for remark in _remarks_on_steps(result))
+            for remark in _remarks_on_steps(result):
+                runs.setdefault(remark, []).append(str(result["run"]))
+        for remark, numbers in runs.items():
+            found.append(f"{name}, run{'' if len(numbers) == 1 else 's'} {', '.join(numbers)}: {remark}")
         if remark := inference.remark_on_machines(name, [_run(result) for result in side]):
             found.append(remark)
     return tuple(dict.fromkeys(found))
 
 
 def _remarks_on_steps(result: Result) -> Iterator[str]:
-    part = steadiness.part_of(result)
+    part = steady.of_result(result)
+    if part is None:
+        return
+    if part.first > warmup_steps(len(result["step_times"])):
+        yield f"the first {part.first} of {len(result['step_times'])} steps are cut, because their level is another"
     if part.label in (steady.SLOW_DOWN, steady.NO_STEADY_STATE):
         yield part.label
     if part.is_drifting and part.drift is not None:

@@ -57,7 +57,7 @@ def test_the_budget_scales_costs_and_not_the_share():
 def test_the_dearer_side_is_said_to_cost_more():
     (judged,) = compared(amd_seconds=2.0).judged  # 2.0 x 1.8 against 3.0: a fifth more
     assert judged.saving.percent.value == pytest.approx(-20, abs=1)
-    assert "AMD Instinct MI300X costs more:" in judged.money_lines[0] and ", 20 % (" in judged.money_lines[0]
+    assert "AMD Instinct MI300X costs more:" in judged.money_lines[0] and ", 20 %; -" in judged.money_lines[0]
 
 
 def test_without_a_price_nothing_is_said_and_the_reason_stands_in_the_json():
