@@ -99,6 +99,17 @@ def test_live_lines_fit_80_columns_and_name_job_step_and_time_left(state, tmp_pa
     assert "24 of 30 jobs, 1 failed" in lines[1] and "left" in lines[1]
 
 
+def test_live_lines_of_an_open_number_of_runs_show_both_ends_of_the_time_and_fit_80_columns(matrix, tmp_path):
+    state = MatrixState.of(plan.make("cpu", (*matrix.arguments, "RUNS=auto")).jobs)
+    state.started -= 20 * 3600
+    for job in state.jobs[:6]:
+        finish(job, 7200.0)
+    (_, line) = drawn(state, tmp_path, 80)
+    # 12 planned runs and 7 more of each of 6 jobs are left, of two hours each
+    assert "6 of 18 jobs" in line and line.rstrip().endswith("24:00:00 to 108:00:00 left")
+    assert len(line.rstrip()) <= 80
+
+
 def test_one_job_and_an_unknown_time_are_named_in_words(state, tmp_path):
     state.jobs = state.jobs[:1]
     (_, line) = drawn(state, tmp_path, 80)
