@@ -37,6 +37,7 @@ def follow_up(state: MatrixState, ended: JobState, say: Callable[[str], None]) -
 
 
 def show_ends(state: MatrixState, say: Callable[[str], None]) -> None:
-    """Say for each job how many runs it got and how well they know its mean."""
+    """Say for each job of several runs how many it got and how well they know its mean."""
     for kind, why in state.ended.items():
-        say(f"runs: {' '.join(kind)}: {why}")
+        if len([one for one in state.jobs if one.job.kind == kind]) > 1:
+            say(f"runs: {' '.join(kind)}: {why}")

@@ -11,7 +11,7 @@ import shlex
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from train.job import nodes, processes, temporary
@@ -166,15 +166,21 @@ def run_on_other_node(matrices: Sequence[plan.Matrix], stop: processes.StopReque
         state = MatrixState.of(matrix.jobs)
         while (one := state.next_job) is not None and not stop:
             print(f"--- node {matrix.config.node_rank}, job {one.number} of {state.total}: {one.job.name}", flush=True)
-            before, one.state = stamp(one.job.result_path), RUNNING
-            is_there = not matrix.config.force and plan.has_result(one.job, one.job.identity(digests[one.job.model]))
+            before, one.state = _earlier_stamp(matrix, one.job, digests), RUNNING
             has_failed |= run_launcher(matrix, one.job, _print, stop) != 0
             if matrix.rule.is_fixed:
                 one.state = SKIPPED  # its result decides nothing
             else:
-                _take_result(one, None if is_there else before, stop)
+                _take_result(one, before, stop)
                 follow_up(state, one, _print_line)
     return stop.exit_code(otherwise=int(has_failed))
+
+
+def _earlier_stamp(matrix: plan.Matrix, job: Job, digests: Mapping[str, str]) -> tuple[int, int] | None:
+    """Return the `stamp` of a result that the job will replace; None if there is none or the job will be skipped."""
+    if not matrix.config.force and plan.has_result(job, job.identity(digests[job.model])):
+        return None
+    return stamp(job.result_path)
 
 
 def _take_result(state: JobState, before: tuple[int, int] | None, stop: processes.StopRequest) -> None:

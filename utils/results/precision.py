@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 LEAST_RUNS = 3
-"""A verdict needs three runs a side. With two, Student's quantile is 12.7, so that no realistic spread is known."""
+"""A verdict needs three runs a side. With two, Student's quantile is 12.7: their interval is too wide for any use."""
 MOST_RUNS = 10
 """From 10 to 20 runs the half width shrinks by a third only, for twice the time."""
 MOST_FAILED = 2
