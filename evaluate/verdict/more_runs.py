@@ -88,10 +88,10 @@ def _smallest(found: Estimate, forecast: Forecast) -> tuple[int, int] | None:
     pair, freedom = (variances[0], variances[1]), (degrees[0], degrees[1])
     size = abs(math.log(found.ratio))
     if inference.is_beyond(found.ratio, forecast.band):
-        decides = size > intervals.critical_value(forecast.level, pair, freedom) * deviation
+        decides = size > intervals.critical_value(forecast.level / found.selection, pair, freedom) * deviation
         decides &= np.minimum(found.runs[0] + more[0], found.runs[1] + more[1]) >= inference.LEAST_RUNS
     else:
-        half = intervals.critical_value(inference.LEVEL, pair, freedom) * deviation
+        half = intervals.critical_value(inference.INTERVAL_LEVEL / found.selection, pair, freedom) * deviation
         decides = size + half <= math.log1p(forecast.band)
     decides &= more[0] + more[1] > 0
     for extra, count in zip(more, found.runs, strict=True):

@@ -17,7 +17,7 @@ import sides
 from evaluate.compare import main
 from utils.results import store
 
-MODELS = 6
+MODELS = 4
 Side = tuple[int, ...]
 """Runs on each machine."""
 

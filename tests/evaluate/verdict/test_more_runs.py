@@ -47,7 +47,7 @@ def test_the_number_is_the_smallest_that_decides_by_trying_each(a: tuple[float, 
         return spread(machine, mean, one[0], one[1] + more)
 
     assert word(0, 0) == "undecided"
-    enough = [(i, j) for i in range(18) for j in range(18) if word(i, j) == "faster"]
+    enough = [(i, j) for i in range(9) for j in range(9) if word(i, j) == "faster"]
     fewest = min(600 * i + 300 * j for i, j in enough)
     text = clause(spread("n", 0.0, *a), spread("a", apart, *b))
     assert f"about {fewest / 60:.0f} minutes" in text, (text, fewest)
@@ -55,11 +55,11 @@ def test_the_number_is_the_smallest_that_decides_by_trying_each(a: tuple[float, 
 
 def test_a_ratio_inside_the_band_is_forecast_to_fit_into_it() -> None:
     def word(i: int, j: int) -> str:
-        found = estimate(spread("n", 0.0, 0.01, i), spread("a", 0.005, 0.01, j))
+        found = estimate(spread("n", 0.0, 0.0115, i), spread("a", 0.005, 0.0115, j))
         return decide(found, found.p_value).word
 
     assert [word(3, 3), word(3, 4), word(4, 3), word(4, 4)] == ["undecided"] * 3 + ["tie"]
-    text = clause(spread("n", 0.0, 0.01, 3), spread("a", 0.005, 0.01, 3), Forecast(0.03, 0.03))
+    text = clause(spread("n", 0.0, 0.0115, 3), spread("a", 0.005, 0.0115, 3), Forecast(0.03, 0.03))
     assert text == "1 more run on each side"
 
 
