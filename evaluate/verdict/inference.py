@@ -115,7 +115,7 @@ def estimate(a: Sequence[Run], b: Sequence[Run], selection: float = 1.0) -> Esti
         p_value = min(1.0, selection * intervals.p_value(difference, variances, freedom))
         degrees = float(intervals.degrees_of_freedom(variances, freedom))
     return Estimate(
-        ratio=math.exp(difference),
+        ratio=_exp(difference),
         low=low,
         high=high,
         p_value=p_value,

@@ -34,10 +34,17 @@ def unsteady(names: Sequence[str], sides: Sequence[Sequence[Result]]) -> Unstead
         for result in side:
             part, run = steady.of_result(result), f"run {result['run']} of {name}"
             if part is None or part.label == steady.NO_STEADY_STATE:
-                without.append(run)
+                without.append(run + _if_short(result, part))
             elif part.is_drifting:
                 drifting.append(run)
     return Unsteady(tuple(without), tuple(drifting))
+
+
+def _if_short(result: Result, part: steady.Steady | None) -> str:
+    count = len(result["step_times"]) - part.first if part else 0
+    if count >= steady.LEAST_STEPS:
+        return ""
+    return f" ({count} steps after the first ones, {steady.LEAST_STEPS} are the least)"
 
 
 def shift_to_the_end(result: Result) -> float:
