@@ -121,6 +121,7 @@ def compare(
     by = by or pairs.default_by(unique)
     entries = without_odd_runs(unique, by)
     judged = verdicts.judge(pairs.pairs(entries, by, baseline), by, band)
+    judged.sort(key=lambda one: one.pair.method != "equal")  # what was trained alike opens the report
     groups = grouped(entries, by, baseline, [one.pair for one in judged if one.estimate])
     table = prices.load() if price_table is None else price_table
     figures = {id(entry): metrics(entry.result, table, target_loss) for group in groups for entry in group.counted}

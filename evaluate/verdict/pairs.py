@@ -143,7 +143,7 @@ def _of_sides(both: Pair, by: str) -> list[Pair]:
     found = []
     for left, right in kinds:
         names = _name(a[left], by), _name(b[right], by)
-        refusal = _refusal(names, left, right)
+        refusal = _refusal(left, right)
         made: list[Pair] = []
         for x, y in _variants(a[left], b[right]):
             framework = " and ".join(dict.fromkeys(entry.result["framework"] for entry in (x[0], y[0])))
@@ -165,12 +165,12 @@ def _by_kind(entries: Sequence[Entry]) -> dict[Kind, list[Entry]]:
     return found
 
 
-def _refusal(names: tuple[str, str], a: Kind, b: Kind) -> str:
+def _refusal(a: Kind, b: Kind) -> str:
     if a == b or (a.parts == b.parts and a.parts is not None):
         return ""
-    parts = [name for name, kind in zip(names, (a, b), strict=True) if not kind.is_whole]
-    what = "a part of a device against a whole one" if len(parts) == 1 else "parts of a device that are not alike"
-    return f"not the same kind of thing, {what}: {names[0]} against {names[1]}"
+    what = "a part of a device against a whole one" if a.is_whole or b.is_whole else "parts that are not alike"
+    shown = [f"{kind.text or 'whole'}{f', {kind.size}' if kind.size else ''}" for kind in (a, b)]
+    return f"not the same kind of thing, {what}: {shown[0]} against {shown[1]}"
 
 
 def _setting(result: Result) -> tuple[Any, ...]:

@@ -18,7 +18,7 @@ from evaluate.metrics.throughput import tokens_per_second, tokens_per_second_per
 from evaluate.verdict import deciding, inference
 from evaluate.verdict.deciding import machine_of, run_of
 from evaluate.verdict.layouts import layout_of
-from evaluate.verdict.pairs import LEFT_OUT, MAY_DIFFER, Pair
+from evaluate.verdict.pairs import MAY_DIFFER, Pair
 from evaluate.verdict.scaling import scaling
 from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
 from evaluate.verdict.weaknesses import weaknesses
@@ -150,19 +150,13 @@ def _tuning_json(found: Tuning) -> dict[str, Any]:
 
 
 def _left_out(pair: Pair) -> tuple[str, ...]:
-    """Return a line for each run that is in no ratio of this pair: odd ones of a side, and those of other layouts."""
-    odd = [
-        f"{name}, run {entry.result['run']}: {reason}"
-        for name, side in ((pair.a_name, pair.a), (pair.b_name, pair.b))
-        for entry in side
-        for reason in entry.findings.rejections
-        if reason.startswith(LEFT_OUT)
-    ]
-    return tuple(dict.fromkeys((*odd, *(one.text for one in pair.left_out))))
+    """Return a line for the runs of other layouts and settings, which are in no ratio of this pair."""
+    return tuple(dict.fromkeys(one.text for one in pair.left_out))
 
 
 def _remarks(pair: Pair) -> tuple[str, ...]:
     found: list[str] = [*_left_out(pair)]
+    is_of_products = all(len(set(map(machine_of, side))) > 1 for side in pair.counted)
     for name, side in zip((pair.a_name, pair.b_name), pair.counted, strict=True):
         runs: dict[str, list[str]] = {}
         for result in side:
@@ -170,7 +164,7 @@ def _remarks(pair: Pair) -> tuple[str, ...]:
                 runs.setdefault(remark, []).append(str(result["run"]))
         for remark, numbers in runs.items():
             found.append(f"{name}, run{'' if len(numbers) == 1 else 's'} {', '.join(numbers)}: {remark}")
-        if remark := inference.remark_on_machines(name, [run_of(result) for result in side]):
+        if not is_of_products and (remark := inference.remark_on_machines(name, [run_of(result) for result in side])):
             found.append(remark)
     return tuple(dict.fromkeys(found))
 

@@ -23,6 +23,7 @@ from evaluate.report.comparison import compare
 from evaluate.report.tables import markdown_table, text_table
 from evaluate.report.text import markdown, terminal
 from tests.support.example import example_result
+from tests.support.sides import schedule
 from utils.results import schema, store
 
 ROOT = Path(__file__).parents[2]
@@ -444,8 +445,13 @@ def test_a_bad_price_table_is_one_line_and_2(
 
 
 def test_time_to_a_target_loss_comes_from_the_curve_of_each_run(tmp_path: Path) -> None:
-    losses = [9.0] * 5 + [4.0] * 15
-    times = {"step_times": [1.0] * 20} | {key: [0.0] * 20 for key in ("grad_norms", "learning_rates")}
+    losses = [9.0] * 5 + [4.0, 3.75, 4.25, *[4.0, 3.5, 4.5] * 4]
+    times = {"step_times": [1.0] * 20, "grad_norms": [2 - 0.05 * step for step in range(20)]}
+    config = {"lr": 1e-3, "min_lr": 0.0, "warmup_iters": 2, "max_steps": 20}
+    times |= {
+        "learning_rates": [schedule(step, config) for step in range(1, 21)],
+        "provenance__finished_utc": "2026-11-21T00:00:21+00:00",
+    }
     summary = {f"performance_metrics__{name}_step_time_seconds": 1.0 for name in ("avg", "min", "max")}
     rates = {f"performance_metrics__tokens_per_second{end}": 8192.0 for end in ("", "_per_gpu")}
     changes = times | summary | rates | {"performance_metrics__steps_per_second": 1.0, "loss_values": losses}
