@@ -120,7 +120,7 @@ def test_honest_runs_of_different_and_of_equal_machines_are_decided(tmp_path: Pa
 
 def test_the_clause_names_the_side_with_too_few_runs_and_their_time(tmp_path: Path) -> None:
     random = np.random.default_rng(6)
-    save(tmp_path, "nvd", (5,), 12.0, 0.002, random)
+    save(tmp_path, "nvd", (5,), 13.0, 0.002, random)
     save(tmp_path, "amd", (1,), 11.8, 0.0, random)  # 100 steps and the start take 20 minutes
     (found,) = verdicts(tmp_path)
     assert (found["verdict"], found["interval"]) == ("undecided", None)
