@@ -94,7 +94,7 @@ def test_one_real_pair_read_the_other_way_round_says_the_same() -> None:
 
 def test_two_runs_a_side_are_too_few_for_a_difference_and_three_are_enough() -> None:
     two = one(side("nvd", 1.0, runs=2) + side("amd", 0.5, runs=3))
-    assert (two.word, two.would_decide) == ("undecided", "1 more run on NVIDIA H100 80GB HBM3, about 10 seconds")
+    assert (two.word, two.would_decide) == ("undecided", "1 more run on NVIDIA H100 80GB HBM3, about 2 minutes")
     assert one(side("nvd", 1.0, runs=3) + side("amd", 0.5, runs=3)).word == "faster"
 
 
