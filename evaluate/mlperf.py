@@ -19,7 +19,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from evaluate.inputs.mlperf_logs import DISCLAIMER, MlperfLogError, System, load
+from evaluate.inputs.mlperf_logs import DISCLAIMER, System, load
+from evaluate.inputs.mlperf_run import MlperfLogError
 from evaluate.report.tables import plain, text_table
 from evaluate.verdict import inference
 from utils.arguments import Parser

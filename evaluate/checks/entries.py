@@ -9,8 +9,10 @@ from typing import Any
 
 from evaluate.checks import limits
 from evaluate.checks.consistency import REJECTING_RULES, WARNING_RULES, impossible_numbers
+from evaluate.checks.ranges import out_of_range
 from evaluate.inputs import earlier, mlperf_logs
 from evaluate.metrics.measured_rate import attach, load_probes
+from utils.input_files import files_below
 from utils.results import store
 from utils.results.schema import Result
 
@@ -65,7 +67,7 @@ class Loaded:
 
 def check_result(result: Result) -> Findings:
     """Return the findings of all rules in `result`, which must satisfy the schema (`utils.results.store.read`)."""
-    if impossible := impossible_numbers(result):
+    if impossible := impossible_numbers(result) or out_of_range(result):
         return Findings(rejections=tuple(impossible))
     return Findings(
         rejections=tuple(line for rule in REJECTING for line in rule(result)),
@@ -80,6 +82,9 @@ def load_results(paths: Sequence[Path]) -> Loaded:
     """
     found: list[tuple[Path, dict[str, Any]]] = []
     unreadable = []
+    for path in paths:
+        store.require_place(path)
+        unreadable += files_below(path, store.PATTERN)[1] if path.is_dir() else []
     for path in (*store.find(paths), *earlier.find(paths)):
         try:
             found.append((path, earlier.read(path) if earlier.is_named(path) else store.read(path)))

@@ -44,7 +44,7 @@ def metrics(
     per_gpu = rate / config["num_gpus"]
     how = "GBS x SL / mean steady step time"
     device = device_of(result)
-    return {
+    found = {
         **_step_time_figures(times, seconds),
         "tokens_per_second": Figure(rate, "tokens/s", how),
         "tokens_per_second_per_gpu": Figure(per_gpu, "tokens/s/GPU", f"{how} / GPUs"),
@@ -55,6 +55,7 @@ def metrics(
         "time_to_target_loss": time_to_loss(result, target_loss),
         "time_to_mlperf_target": time_to_mlperf_target(result, rate),
     }
+    return {name: figure.finite() for name, figure in found.items()}
 
 
 def step_times(result: Result) -> list[float]:

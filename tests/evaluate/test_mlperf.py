@@ -11,7 +11,8 @@ import pytest
 
 from evaluate import compare
 from evaluate.checks.entries import load_results
-from evaluate.inputs.mlperf_logs import DISCLAIMER, MlperfLogError, load
+from evaluate.inputs.mlperf_logs import DISCLAIMER, load
+from evaluate.inputs.mlperf_run import MlperfLogError
 from evaluate.mlperf import main, verdicts
 from evaluate.verdict.inference import Run, remark_on_machines
 
