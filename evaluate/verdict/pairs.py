@@ -107,7 +107,8 @@ def _rank(name: str, by: str) -> int:
 def _name(side: Sequence[Entry], by: str) -> str:
     """Return the name of a side for a sentence."""
     result = side[0].result
-    device = str(result["gpu_info"]["device_name"] or f"unknown {PLATFORMS[result['platform']]} device")
+    vendor = PLATFORMS.get(result["platform"], "")  # a log may name no platform
+    device = str(result["gpu_info"]["device_name"] or " ".join(filter(None, ("unknown", vendor, "device"))))
     if by == "platform":
         return device
     return f"{BY[by](result)} on {device}"

@@ -77,11 +77,15 @@ def write_json(
     Raises ResultError, with nothing written, for a value that JSON cannot represent (NaN, an object of some library),
     and ForeignFileError for a file that `is_ours` does not recognise.
     """
+    return write_whole(path, json_text(content, path), is_ours=is_ours, replace=replace)
+
+
+def json_text(content: Mapping[str, Any], path: Path) -> str:
+    """Return the text that `write_json` writes to `path`; raise ResultError as it does."""
     try:
-        text = json.dumps(json_value(content), indent=1, allow_nan=False)
-    except (TypeError, ValueError) as error:
+        return json.dumps(json_value(content), indent=1, allow_nan=False) + "\n"
+    except (TypeError, ValueError, RecursionError) as error:
         raise ResultError(f"{path}: cannot be written as JSON: {error}") from error
-    return write_whole(path, text + "\n", is_ours=is_ours, replace=replace)
 
 
 def read(path: Path) -> dict[str, Any]:
