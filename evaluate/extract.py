@@ -32,6 +32,8 @@ from utils.own_files import require_ours
 from utils.results import store
 
 FOLDER = Path("output/from_logs")
+LARGEST_LOG_BYTES = 1 << 36
+"""The log of a million iterations has less than a hundredth."""
 PLATFORMS = ("amd", "nvd", "cpu")
 BAD_INPUT = (
     *(DiscoverError, LogFormatError, MissingError, models.UnknownModelError, ForeignFileError, store.ResultError),
@@ -47,7 +49,7 @@ def extract(paths: Sequence[Path], framework: str, given: GivenFacts, command: s
     """
     for path in paths:
         try:
-            require_regular(path)
+            require_regular(path, LARGEST_LOG_BYTES)
         except InputFileError as error:
             raise DiscoverError(f"{path}: {error} with the log of a training") from error
     run = read_log(paths, framework, given.known())

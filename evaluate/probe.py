@@ -46,8 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             continue  # evaluate.validate reports it
         rate = probes.rate_of(result)
         print("  " + plain(f"{path}: {'no measured rate: ' if rate.value is None else ''}{rate.how}"))
-    for error in probes.errors:
-        print(f"error: {plain(error)}", file=sys.stderr)
+    for line in probes.errors:
+        print(f"error: {plain(line)}", file=sys.stderr)
     return 1 if probes.errors else 0
 
 

@@ -42,26 +42,27 @@ class InputFileError(ValueError):
     """A file cannot be used as input; the message states the reason, without the path."""
 
 
-def require_regular(path: Path) -> None:
-    """Raise InputFileError unless `path` leads to a regular file; it is not opened, so nothing can block."""
+def require_regular(path: Path, largest: int | None = None) -> None:
+    """Raise InputFileError unless `path` leads to a regular file, of at most `largest` bytes.
+
+    The file is not opened, so nothing can block.
+    """
     try:
-        mode = path.stat().st_mode
+        found = path.stat()
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL character
         raise InputFileError(_reason(error)) from error
-    if not stat.S_ISREG(mode):
-        raise InputFileError(f"is {_KINDS.get(stat.S_IFMT(mode), 'no file')}, wanted a regular file")
+    if not stat.S_ISREG(found.st_mode):
+        raise InputFileError(f"is {_KINDS.get(stat.S_IFMT(found.st_mode), 'no file')}, wanted a regular file")
+    if largest is not None and found.st_size > largest:
+        raise InputFileError(f"has {found.st_size:,} bytes, wanted a regular file of at most {largest:,}")
 
 
 def content_of(path: Path, largest: int = LARGEST_BYTES) -> bytes:
     """Return the content of a regular file of at most `largest` bytes; raise InputFileError for anything else."""
-    require_regular(path)
+    require_regular(path, largest)
     try:
         # without blocking, should the file have become a named pipe meanwhile
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb") as file:
-            size = os.fstat(descriptor).st_size
-            if size > largest:
-                raise InputFileError(f"got {size:,} bytes, wanted at most {largest:,}")
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             data = file.read(largest + 1)
     except OSError as error:
         raise InputFileError(_reason(error)) from error

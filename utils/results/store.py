@@ -100,6 +100,7 @@ def read(path: Path) -> dict[str, Any]:
     if not isinstance(result, dict):
         raise ResultError(f"{path}: got a JSON {type(result).__name__}, wanted an object")
     validate(with_later_settings(result), str(path))
+    result.setdefault("reason", None)
     for section, keys in {**SECTIONS, **OPTIONAL_SECTIONS}.items():
         if section in result:
             result[section] = dict.fromkeys(keys) | result[section]
