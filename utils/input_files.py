@@ -22,8 +22,8 @@ LARGEST_BYTES = 1 << 27
 """A result of a million steps has 85 MB."""
 DEEPEST = 40
 """Largest number of objects and lists inside one another; the suite's own files have fewer than 10."""
-LONGEST_TEXT = 1 << 20
-"""Characters of one text; the longest honest one is an environment variable, of which Linux allows 131,072."""
+LONGEST_TEXT = 1 << 17
+"""Characters of one text; the longest honest one is an environment variable, of which Linux allows 131,072 bytes."""
 MOST_DIGITS = 40
 """Digits of an integer; a count has 19 at most."""
 NOT_OURS = "lost+found"
