@@ -28,7 +28,7 @@ from evaluate.report.comparison import Comparison, as_json, compare
 from evaluate.verdict import inference, pairs, verdicts
 from evaluate.verdict.saving import BUDGET_TOKENS
 from utils import redact
-from utils.arguments import Parser
+from utils.arguments import Parser, run
 from utils.errors import ForeignFileError
 from utils.files import MODE, written_whole
 from utils.own_files import require_ours
@@ -230,4 +230,4 @@ def _within(text: str, least: float, most: float, wanted: str) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

@@ -24,7 +24,7 @@ from evaluate.inputs.discover import DiscoverError, discover, log_of
 from evaluate.inputs.from_log import UNKNOWN, GivenFacts, MissingError, build
 from evaluate.report.tables import plain
 from utils import models
-from utils.arguments import Parser
+from utils.arguments import Parser, run
 from utils.errors import ForeignFileError
 from utils.input_files import InputFileError, require_regular
 from utils.logs.reader import FRAMEWORKS, LogFormatError, read_log
@@ -186,4 +186,4 @@ def _count(text: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluate.report.tables import plain
-from utils.arguments import Parser
+from utils.arguments import Parser, run
 from utils.dataset.gpt_dataset import build_train_dataset
 from utils.dataset.indexed import Index, bin_path, check, idx_path, load_manifest, manifest_path
 from utils.errors import ConfigError, DataError
@@ -146,4 +146,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from evaluate.metrics.measured_rate import NONE_MEASURED, UNIT, load_probes
 from evaluate.report.tables import plain
-from utils.arguments import Parser
+from utils.arguments import Parser, run
 from utils.results import store
 
 
@@ -52,4 +52,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))
