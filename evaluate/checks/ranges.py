@@ -28,8 +28,9 @@ _SETTINGS: dict[str, Range] = {
     **dict.fromkeys(("max_steps", "global_batch_size", "micro_batch_size", "sequence_length"), COUNT),
     **dict.fromkeys(("num_gpus", "gradient_accumulation", "dp"), COUNT),
     **dict.fromkeys(("tp", "pp", "cp"), SPLIT),
-    **dict.fromkeys(("lr", "min_lr", "adam_eps", "clip_grad", "init_std"), SETTING),
+    **dict.fromkeys(("lr", "min_lr", "adam_eps", "init_std"), SETTING),
     **dict.fromkeys(("beta1", "beta2"), SHARE),
+    "clip_grad": (-1, 1e18),
     "warmup_iters": NUMBER,
 }
 SECTIONS: dict[str, dict[str, Range]] = {
@@ -57,7 +58,7 @@ SECTIONS: dict[str, dict[str, Range]] = {
     "fingerprint": {"token_stream_batches": NUMBER, "epochs": NUMBER},
     "conditions": {
         **dict.fromkeys(("gpu_count", "other_processes", "numa_nodes", "busy_before_percent"), NUMBER),
-        **dict.fromkeys((f"{name}power_cap_watts" for name in ("", "default_", "max_")), (1e-3, 1e9)),
+        **dict.fromkeys((f"{name}power_cap_watts" for name in ("", "default_", "max_")), NUMBER),
         **dict.fromkeys(("max_sm_clock_mhz", "max_memory_clock_mhz"), NUMBER),
         **dict.fromkeys(("clock_limit_mhz", "default_clock_limit_mhz"), NUMBER),
         **dict.fromkeys(("gpu_memory_used_gb", "swap_used_gb", "shared_memory_gb", "locked_memory_gb"), RATE),
@@ -69,9 +70,9 @@ SAMPLES: dict[str, Range] = {
     "data_wait_seconds": (-1e7, 1e7),
     "loss_values": (-1e12, 1e12),
     "grad_norms": (-1e18, 1e18),
-    "learning_rates": SETTING,
+    "learning_rates": (-1e3, 1e3),
 }
-"""The sign of waits, losses and norms is judged by other rules, with their own words."""
+"""The sign of waits, losses, norms and rates is judged by other rules, with their own words."""
 LEAST_LOSS = 1e-12
 """Below it, and above 0, a loss is rounding and no cross entropy."""
 STAGES_WITHOUT_LAYERS = 2
