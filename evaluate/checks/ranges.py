@@ -23,7 +23,7 @@ SECONDS: Range = (0, 1e7)
 """A step of 1e7 seconds takes 116 days."""
 RATE: Range = (0, 1e18)
 GIGABYTES: Range = (0, 1e9)
-ENERGY: Range = (1e-12, 1e18)
+ENERGY: Range = (-1e18, 1e18)
 _SETTINGS: dict[str, Range] = {
     **dict.fromkeys(("max_steps", "global_batch_size", "micro_batch_size", "sequence_length"), COUNT),
     **dict.fromkeys(("num_gpus", "gradient_accumulation", "dp"), COUNT),
@@ -72,9 +72,9 @@ SAMPLES: dict[str, Range] = {
     "grad_norms": (-1e18, 1e18),
     "learning_rates": (-1e3, 1e3),
 }
-"""The sign of waits, losses, norms and rates is judged by other rules, with their own words."""
-LEAST_LOSS = 1e-12
-"""Below it, and above 0, a loss is rounding and no cross entropy."""
+"""The sign of waits, losses, norms, rates and energy is judged by other rules, with their own words."""
+LEAST = 1e-12
+"""Below it, and above 0, a loss is no cross entropy, and energy and power are none; their inverse would be infinite."""
 STAGES_WITHOUT_LAYERS = 2
 """Pipeline stages that may hold the embedding and the output alone."""
 
@@ -88,9 +88,16 @@ def out_of_range(result: Result) -> list[str]:
     for key, (low, high) in SAMPLES.items():
         known = [value for value in result[key] if value is not None]
         lines += [_line(key, value, low, high) for value in _ends(known) if not low <= value <= high]
-    tiny = [loss for loss in result["loss_values"] if loss is not None and 0 < loss < LEAST_LOSS]
-    lines += [f"loss_values: got {tiny[0]:g} nats per token, which no loss is"] if tiny else []
-    return [*lines, *_stages(result)]
+    return [*lines, *_tiny(result), *_stages(result)]
+
+
+def _tiny(result: Result) -> Iterator[str]:
+    """Yield a line for each loss or energy so small that it is none; other rules judge zero and less."""
+    losses = [loss for loss in result["loss_values"] if loss is not None and 0 < loss < LEAST]
+    energy = {f"energy_metrics.{key}": result["energy_metrics"].get(key) for key in SECTIONS["energy_metrics"]}
+    for key, value in ({"loss_values": min(losses, default=None)} | energy).items():
+        if value is not None and 0 < value < LEAST:
+            yield f"{key}: got {value:g}, wanted {LEAST:g} or more"
 
 
 def _of(section: Mapping[str, Any], ranges: Mapping[str, Range], where: str = "") -> Iterator[str]:
