@@ -25,8 +25,9 @@ from evaluate.report import own_files as own
 from evaluate.report import tables
 from evaluate.report import text as report
 from evaluate.report.comparison import Comparison, as_json, compare
-from evaluate.verdict import inference, pairs, verdicts
+from evaluate.verdict import inference, pairs
 from evaluate.verdict.saving import BUDGET_TOKENS
+from evaluate.verdict.sentences import NOT_COMPARABLE
 from utils import redact
 from utils.arguments import Parser, run
 from utils.errors import ForeignFileError
@@ -157,7 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not any(group.counted for group in comparison.groups):
         print("error: no result is ok and valid; see the reasons above, and train again", file=sys.stderr)
         return 1
-    return 0 if any(judged.word != verdicts.NOT_COMPARABLE for judged in comparison.judged) else NOTHING_COMPARABLE
+    return 0 if any(judged.word != NOT_COMPARABLE for judged in comparison.judged) else NOTHING_COMPARABLE
 
 
 def _compared(options: argparse.Namespace) -> Comparison:

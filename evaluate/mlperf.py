@@ -40,13 +40,14 @@ def verdicts(systems: Sequence[System], band: float = inference.BAND) -> list[di
     """
     pairs = list(_pairs(systems))
     estimates = [inference.estimate(_runs(a), _runs(b)) for _, a, _, b in pairs]
-    adjusted = inference.holm([found.p_value for found in estimates])
+    adjusted = inference.adjusted(estimates)
     entries = []
     for (a_name, a, b_name, b), found, p_value in zip(pairs, estimates, adjusted, strict=True):
         verdict = inference.decide(found, p_value, band)
         free = f"{_setting(a)} against {_setting(b)}, precision free: each submitter's best, not equal settings"
         reasons = [
             verdict.reason,
+            *(f"{(a_name, b_name)[place]}: {why}" for place, why in found.sides_without_spread),
             free,
             *(inference.remark_on_machines(side[0].accelerator, _runs(side)) for side in (a, b)),
         ]
@@ -57,7 +58,7 @@ def verdicts(systems: Sequence[System], band: float = inference.BAND) -> list[di
                 "b": b_name,
                 "verdict": verdict.word,
                 "ratio": found.ratio,
-                "interval": [found.low, found.high],
+                "interval": None if found.low is None else [found.low, found.high],
                 "runs": list(found.runs),
                 "machines": list(found.machines),
                 "scope": found.scope,
@@ -138,8 +139,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     header = ("system", "accelerators", "GBS", "runs", "minutes", "tokens/s/GPU", "between runs")
     print(text_table(header, list(_rows(systems)), 160))
     for entry in found:
-        low, high = entry["interval"]
-        interval = f"{entry['ratio']:.3f}x ({low:.3f} to {high:.3f})"
+        ends = entry["interval"]
+        interval = f"{entry['ratio']:.3f}x ({f'{ends[0]:.3f} to {ends[1]:.3f}' if ends else 'no interval'})"
         reasons = "; ".join(entry["reasons"])
         line = (
             f"{entry['b']} against {entry['a']}: {entry['verdict']}, {interval}, holds for {entry['scope']}; {reasons}"

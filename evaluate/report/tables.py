@@ -15,14 +15,9 @@ _GAP = "  "
 _UNBROKEN = 20
 """Longest word, such as a number, that is never broken to make a table narrower."""
 _COLOURS = {"REJECTED": "31", "valid": "32", "ok": "32", "oom": "31", "failed": "31", "timeout": "31", "nan": "31"}
-_COLOURS |= {
-    "NOT COMPARABLE": "31",
-    "not comparable": "31",
-    "faster": "1",
-    "slower": "1",
-    "tie": "1",
-    "undecided": "33",
-}
+_COLOURS |= {"NOT COMPARABLE": "31", "not comparable": "31", "undecided": "33"}
+_CLAIMS = "faster|slower|tie"
+"""Words in bold only where they open a verdict: one that is unproven has more words before its colon."""
 
 LONGEST = 10_000
 """Characters of a text in a report; compare.json has the whole of it."""
@@ -80,6 +75,11 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> s
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+def bullets(lines: Sequence[str], *, escape: bool = True) -> str:
+    """Return a markdown list; every line is escaped unless it is markdown itself."""
+    return "\n".join(f"- {markdown_text(line) if escape else line}" for line in lines)
+
+
 def text_table(header: Sequence[str], rows: Sequence[Sequence[object]], width: int) -> str:
     """Return a table `width` characters wide, or wider where numbers need it; long cells are wrapped."""
     cells = [[plain(cell) for cell in row] for row in (header, *rows)]
@@ -101,8 +101,9 @@ def wants_colour(stream: TextIO) -> bool:
 
 
 def coloured(text: str) -> str:
-    """Return `text` with its status and verdict words in colour."""
+    """Return `text` with its status words in colour, and the words of proven verdicts in bold."""
     words = "|".join(_COLOURS)
+    text = re.sub(rf"^({_CLAIMS})(?=: )", "\x1b[1m\\1\x1b[0m", text, flags=re.MULTILINE)
     return re.sub(rf"(?<![\w/])({words})(?![\w/])", lambda m: f"\x1b[{_COLOURS[m[0]]}m{m[0]}\x1b[0m", text)
 
 

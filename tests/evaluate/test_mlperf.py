@@ -145,11 +145,11 @@ def test_a_single_run_has_no_verdict(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_machines_of_one_product_that_differ_cap_the_claim(tmp_path: Path) -> None:
     for number, seconds in enumerate((100.0, 104.0)):
-        system(tmp_path, f"a{number}", "A", [seconds, seconds + 0.2])
-    system(tmp_path, "b", "B", [80.0, 80.2])
+        system(tmp_path, f"a{number}", "A", [seconds, seconds + 0.2, seconds + 0.1])
+    system(tmp_path, "b", "B", [80.0, 80.2, 80.1])
     product, machines = verdicts(load(tmp_path))
     assert (product["scope"], product["machines"]) == ("these machines", [2, 1])
-    assert "A: its 2 machines differ by 4.0% and the runs of one by 0.14% at most" in product["reasons"][-1]
+    assert "A: its 2 machines differ by 4.0% and the runs of one by 0.10% at most" in product["reasons"][-1]
     assert (machines["verdict"], machines["a"], machines["b"]) == ("slower", "somebody/a0", "somebody/a1")
 
 
