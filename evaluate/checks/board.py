@@ -66,7 +66,7 @@ def reserved_holds_allocated(result: Result) -> list[str]:
     peak, reserved = (result["memory_metrics"][f"peak_memory_{name}_gb"] for name in ("allocated", "reserved"))
     if peak is None or reserved is None or reserved >= peak * (1 - MEMORY_RELATIVE):
         return []
-    return [f"peak_memory_reserved_gb: got {reserved:g} GB, less than the {peak:g} GB that were allocated"]
+    return [f"peak_memory_reserved_gb: got {reserved:g} GB, less than the {peak:.4g} GB that were allocated"]
 
 
 def average_is_below_peak(result: Result) -> list[str]:
@@ -74,7 +74,7 @@ def average_is_below_peak(result: Result) -> list[str]:
     average, peak = (result["memory_metrics"][f"{name}_memory_allocated_gb"] for name in ("avg", "peak"))
     if peak is None or average is None or average <= peak * (1 + MEMORY_RELATIVE):
         return []
-    return [f"avg_memory_allocated_gb: got {average:g} GB, more than the peak of {peak:g} GB"]
+    return [f"avg_memory_allocated_gb: got {average:g} GB, more than the peak of {peak:.4g} GB"]
 
 
 def memory_holds_the_weights(result: Result) -> list[str]:

@@ -60,11 +60,11 @@ class Findings:
     rejections: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
-    def with_more(self, rejections: Sequence[str], warnings: Sequence[str]) -> Findings:
+    def with_rejections(self, more: Sequence[str], warnings: Sequence[str] = ()) -> Findings:
         """Return these findings with more rejections and warnings."""
-        if not rejections and not warnings:
+        if not more and not warnings:
             return self
-        return replace(self, rejections=(*self.rejections, *rejections), warnings=(*self.warnings, *warnings))
+        return replace(self, rejections=(*self.rejections, *more), warnings=(*self.warnings, *warnings))
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def checked(found: Sequence[tuple[Path, Result]]) -> list[Entry]:
     sound = [place for place, (_, result) in enumerate(found) if not impossible_numbers(result)]
     for rule in (copied_runs, overlapping_runs):
         for place, more in zip(sound, rule([found[place] for place in sound]), strict=True):
-            findings[place] = findings[place].with_more(*more)
+            findings[place] = findings[place].with_rejections(*more)
     return [Entry(path, result, one) for (path, result), one in zip(found, findings, strict=True)]
 
 

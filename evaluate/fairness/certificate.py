@@ -14,7 +14,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from evaluate.fairness import by_seed, pair_conditions
+from evaluate.fairness.environment import environment
+from evaluate.fairness.evidence import evidence
 from evaluate.fairness.items import ALLOWED, BLOCKING, NOT_KNOWN, SAME, UNKNOWN, Item
+from evaluate.fairness.loss_course import loss_course
 from evaluate.metrics.metrics import MEMORISED_NATS, last_loss
 from utils.results.schema import Result
 from utils.settings.keys import names_of
@@ -82,6 +85,8 @@ def certificate(a: Sequence[Result], b: Sequence[Result]) -> tuple[Item, ...]:
         *_resolved(a, b),
         *_data(a, b),
         *_losses(a, b),
+        *loss_course(a, b),
+        *evidence(a, b),
         *_surroundings(a, b),
     ]
     order = (BLOCKING, UNKNOWN, ALLOWED, SAME)
@@ -163,7 +168,7 @@ def _has_equal_data(a: Sequence[Result], b: Sequence[Result]) -> bool:
 
 
 def _surroundings(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
-    yield from pair_conditions.environment(a, b)
+    yield from environment(a, b)
     for key in ("framework_versions", "code_sha256", "image_digest"):
         yield _item(key.replace("_", " "), _values(a, "provenance", key), _values(b, "provenance", key), ALLOWED)
     yield from pair_conditions.items(a, b)

@@ -12,9 +12,17 @@ SHAPE = ("number of parameters", "layers", "hidden size", "feed-forward size", "
 """Items that decide the number of operations for a token."""
 BY_EFFECT = (
     *("proof of model and data", "model", "model size", *SHAPE, "vocabulary", "attention window"),
-    *("precision", "sequence length", "number of GPUs", "micro batch", "global batch", "gradient accumulation"),
+    *(
+        "precision",
+        "sequence length",
+        "number of GPUs",
+        "nodes",
+        "micro batch",
+        "global batch",
+        "gradient accumulation",
+    ),
     *("tensor parallel size", "pipeline parallel size", "context parallel size", "data parallel size"),
-    "recomputed activations",
+    *("recomputed activations", "setting", "time outside the steps"),
     *("power cap", "clocks", "partition", "slowing down", "other work", "NUMA balancing"),
     "environment",
     *("attention", "fused operations", "layers by", "overlap of gradient reduction", "overlap of parameter gather"),
@@ -23,7 +31,8 @@ BY_EFFECT = (
     *("framework versions", "image digest", "code sha256"),
 )
 """Names of items, largest effect on the step time first. Items that are not listed have little or none: data,
-hyperparameters, seeds, losses. `environment` stands for every item on a variable."""
+hyperparameters, seeds, losses. `environment` stands for every item on a
+variable, `setting` for every setting beyond the schema."""
 NO_MATTER = ("initial weights",)
 """Items on the data that may differ."""
 LOSSES = "losses"
@@ -51,5 +60,5 @@ def other_unknown(items: Iterable[Item], proven: Sequence[str]) -> list[str]:
 
 
 def _effect(name: str) -> int:
-    key = "environment" if name.startswith("environment ") else name
+    key = next((group for group in ("environment", "setting") if name.startswith(f"{group} ")), name)
     return BY_EFFECT.index(key) if key in BY_EFFECT else len(BY_EFFECT)

@@ -45,7 +45,7 @@ def without_odd_runs(entries: Sequence[Entry], by: str) -> list[Entry]:
             sides.setdefault(side_key(entry.result, by), []).append(entry)
     odd = {id(entry): reasons for side in sides.values() for entry, reasons in _odd(side)}
     return [
-        replace(entry, findings=entry.findings.with_more(odd[id(entry)], ())) if id(entry) in odd else entry
+        replace(entry, findings=entry.findings.with_rejections(odd[id(entry)])) if id(entry) in odd else entry
         for entry in entries
     ]
 

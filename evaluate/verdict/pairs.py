@@ -34,7 +34,7 @@ BY: dict[str, Callable[[Result], str]] = {
     "label": lambda result: str(result["label"] or "no label"),
 }
 """The property in which the two sides differ, and the function that reads it from a result."""
-MAY_DIFFER = {NODES: frozenset({"number of GPUs", "data parallel size", "gradient accumulation"})}
+MAY_DIFFER = {NODES: frozenset({"nodes", "number of GPUs", "data parallel size", "gradient accumulation"})}
 """Certificate items that differ by the choice of the property."""
 
 

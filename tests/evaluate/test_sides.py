@@ -392,6 +392,15 @@ def test_without_a_majority_the_side_is_refused(compared: Callable[..., Report],
     assert found.one["verdict"] == "not_comparable" and found.one["runs"] == [4, 4]
 
 
+def test_runs_that_are_odd_in_different_ways_are_no_majority(compared: Callable[..., Report]) -> None:
+    """Each property has a majority of four in five, and only two runs agree in all of them."""
+    results = runs("amd", 0.9, 5)
+    for result, odd in zip(results, ("data", "learning rate", "order"), strict=False):
+        ODD[odd][0](result)
+    found = compared(runs("nvd", 1.0, 4) + results)
+    assert found.one["verdict"] == "not_comparable" and found.one["runs"] == [4, 5]
+
+
 def test_a_run_is_never_left_out_for_its_speed_or_environment(compared: Callable[..., Report]) -> None:
     results = runs("amd", 0.9, 3) + runs("amd", 1.3, 1, first=4)
     assert compared(runs("nvd", 1.0, 4) + results).one["runs"] == [4, 4]

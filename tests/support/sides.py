@@ -71,13 +71,15 @@ def make_consistent(result: dict[str, Any], changes: Collection[str] = ()) -> No
     config = result["training_config"]
     tokens = config["global_batch_size"] * config["sequence_length"]
     result["performance_metrics"] |= summarize(result["step_times"], tokens, config["num_gpus"])
+    if "gpu_info__device_count" not in changes:
+        result["gpu_info"]["device_count"] = config["num_gpus"]
     if "learning_rates" not in changes:
         result["learning_rates"] = [schedule(step, config) for step in result["steps"]]
     if not {"provenance", "provenance__started_utc", "provenance__finished_utc"} & set(changes):
         lasted = sum(time for time in result["step_times"] if time > 0) + START_UP_SECONDS
         job = "".join(result[key] for key in ("framework", "model", "method", "label"))
         days = 0 if job == "megallamaequal" else crc32(job.encode()) % 3000  # each job on a day of its own
-        started = FIRST_START + timedelta(days, seconds=(result["run"] - 1) * (lasted * 1.2 + 60))
+        started = FIRST_START + timedelta(days, hours=6 * (result["run"] - 1))
         times = {"started_utc": started, "finished_utc": started + timedelta(seconds=lasted)}
         result["provenance"] |= {key: time.isoformat(timespec="seconds") for key, time in times.items()}
     if result["model"] in NAMES and result["model_size"] in SIZES:
