@@ -12,7 +12,7 @@ from zlib import crc32
 import numpy as np
 
 from evaluate.checks.entries import Entry, check_result
-from example import example_result
+from tests.support.example import example_result
 from utils.models import NAMES, SIZES, get
 from utils.results.performance import summarize
 
