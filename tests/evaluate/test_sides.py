@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sides import STEPS, make_consistent, run
+from agreeing import make_consistent
+from sides import STEPS, run
 
 from evaluate.compare import main
 from utils.results.performance import summarize
