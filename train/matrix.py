@@ -18,6 +18,7 @@ from train.job import processes
 from train.nemo.interpreter import without_nemo_if_missing
 from train.preflight import matrix_checks as preflight
 from train.preflight.fit_table import terminal_table
+from train.prim import install as prim_install
 from train.runner import plan
 from train.runner.repeats import follow_up, show_ends
 from train.runner.run_job import LAUNCHER_GRACE_SECONDS, POLL_SECONDS, run_job, run_on_other_node
@@ -45,6 +46,8 @@ def main() -> int:
         matrices = [plan.make(options.platform, settings, is_dry_run=options.dry_run) for settings in methods]
         for matrix in matrices:
             preflight.check(matrix)
+            if "prim" in matrix.config.frameworks and matrix.config.platform == "cpu":
+                prim_install.find()
             if options.dry_run:
                 print(redact.text(plan.text(matrix)))
                 if (table := terminal_table(matrix.jobs)) is not None:

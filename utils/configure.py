@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from utils.arguments import Parser
 from utils.errors import ConfigError
-from utils.hardware.detect import HardwareError, visible_gpus
+from utils.hardware.detect import HardwareError, visible_device, visible_gpus
 from utils.results.precision import RunsRule
 from utils.results.store import result_name
 from utils.settings.config import PLATFORMS, RunConfig, load, require_writable
@@ -48,7 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     try:
         visible = options.visible_gpus or visible_gpus(options.platform)
-        config = load(options.platform, visible, arguments=options.settings)
+        device = None if options.visible_gpus else visible_device(options.platform)
+        config = load(options.platform, visible, arguments=options.settings, device=device)
         if options.jobs:
             require_writable(config.results_dir, "OUTPUT_DIR")
     except (ConfigError, HardwareError) as error:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from evaluate.metrics.figures import Figure, unknown
 from evaluate.metrics.metrics import device_of, step_times
+from evaluate.metrics.peak import format_of
 from utils.results.schema import Result
 
 PUBLISHED_PATH = Path(__file__).parents[1] / "published.json"
@@ -90,7 +91,7 @@ def tuning(side: Sequence[Result]) -> Tuning:
 def _work(result: Result) -> tuple[str | None, str, str, str, int, int]:
     config, device = result["training_config"], device_of(result)
     length, gpus = config["sequence_length"], config["num_gpus"]
-    return device.name if device else None, result["model"], result["model_size"], config["precision"], length, gpus
+    return device.name if device else None, result["model"], result["model_size"], str(format_of(result)), length, gpus
 
 
 def _rate(result: Result) -> float:

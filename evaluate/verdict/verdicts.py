@@ -16,6 +16,7 @@ from evaluate.metrics.published import Tuning, tuning
 from evaluate.verdict import inference
 from evaluate.verdict.pairs import MAY_DIFFER, Pair
 from evaluate.verdict.saving import Saving
+from evaluate.verdict.untuned import local_layers_clause
 from utils.results.performance import warmup_steps
 from utils.results.schema import Result
 
@@ -83,7 +84,7 @@ class Judged:
             else:
                 word = "untuned, " if found.is_untuned else ""
                 clause += f"; {name}: {word}{share:.0f} % of the best published figure"
-        return clause
+        return clause + local_layers_clause(self.pair)
 
     @property
     def tuning_lines(self) -> list[str]:

@@ -12,12 +12,12 @@ from train.job.job import Job
 from train.machine.capacity import capacity_gb
 from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe
 from utils.errors import ConfigError, DataError
-from utils.hardware.detect import visible_gpus
+from utils.hardware.detect import visible_device, visible_gpus
 from utils.memory.estimate import FRAMEWORKS, largest_micro_batch
 from utils.memory.fit import USABLE
 from utils.results import store
 from utils.results.precision import RunsRule, rates
-from utils.settings import layers
+from utils.settings import best, layers
 from utils.settings.combinations import counterparts
 from utils.settings.config import ROOT, RunConfig, load, values_of
 from utils.settings.layers import Value
@@ -79,10 +79,12 @@ def resolve(
 ) -> tuple[RunConfig, dict[str, Value]]:
     """Return the checked settings, and text and origin of each; raise ConfigError or HardwareError.
 
-    The files are read once: both are the same whenever a file is edited. With `may_lack_gpus`, GPUS_PER_NODE may be the
-    number of another machine if this one has no GPU.
+    Both come from one reading of the files: they are the same whenever a file is edited. With `may_lack_gpus`,
+    GPUS_PER_NODE may be the number of another machine if this one has no GPU.
     """
     values = values_of(platform, arguments)
+    if values["METHOD"].text == "best":
+        values = values_of(platform, arguments, device=visible_device(platform))
     visible = visible_gpus(platform)
     if visible == 0 and may_lack_gpus:
         visible = None
@@ -126,8 +128,12 @@ def environment(matrix: Matrix) -> dict[str, str]:
 
 
 def notes(matrix: Matrix) -> list[str]:
-    """Return a note for each framework that another one replaces on this platform."""
-    return counterparts(tuple(matrix.values["FRAMEWORK"].text.split(",")), matrix.config.platform)
+    """Return a note for each framework that another one replaces on this platform, and for a recipe of another GPU."""
+    found = counterparts(tuple(matrix.values["FRAMEWORK"].text.split(",")), matrix.config.platform)
+    if matrix.config.method == "best":
+        recipe = best.unfitting(matrix.config.platform, matrix.values["BEST_DEVICE"].text, ROOT)
+        found += [recipe] if recipe else []
+    return found
 
 
 def wrapper(job: Job) -> str:

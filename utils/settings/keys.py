@@ -272,6 +272,11 @@ KEYS: dict[str, Key] = {
     ),
     "COOLDOWN_SECONDS": Key("cooldown_seconds", *number(0), "pause in seconds before each job"),
     "METHOD": Key("method", *choice("equal", "best", "both"), "equal settings, or each platform's best overlay"),
+    "BEST_DEVICE": Key(
+        "best_device",
+        *or_none("auto", matching(r"[A-Z0-9]+", "a GPU such as B200 or MI355X")),
+        "GPU whose published recipe METHOD=best takes; auto = this machine's",
+    ),
     "LABEL": Key(
         "label",
         *matching(

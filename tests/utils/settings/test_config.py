@@ -72,9 +72,9 @@ def test_each_vendor_runs_its_own_framework_in_the_place_of_the_others(four_fram
     assert load(platform, 1, arguments=[f"FRAMEWORK={asked}"], environ={}).frameworks == runs
 
 
-def test_primus_on_a_cpu_is_an_error_in_every_version(four_frameworks):
-    with pytest.raises(ConfigError, match=r"FRAMEWORK=hf,prim: Primus needs an AMD GPU; allowed on a CPU: mega, hf"):
-        cpu(ROOT, "FRAMEWORK=hf,prim")
+def test_primus_on_a_cpu_runs_where_it_is_named_and_is_not_part_of_all(four_frameworks):
+    assert cpu(ROOT, "FRAMEWORK=hf,prim").frameworks == ("hf", "prim")
+    assert "prim" not in cpu(ROOT, "FRAMEWORK=all").frameworks
 
 
 def test_the_framework_that_runs_in_anothers_place_is_named_once():
@@ -142,7 +142,6 @@ BAD_ARGUMENTS = [
     ("MODEL=gpt", ["MODEL=gpt", "llama, qwen, mistral"]),
     ("MODEL=llama,llama", ["MODEL=llama,llama"]),
     ("MODEL_SIZE=huge", ["MODEL_SIZE=huge", "full, proxy, tiny"]),
-    ("FRAMEWORK=prim", ["FRAMEWORK=prim", "AMD GPU"]),
     ("PRECISION=fp16", ["PRECISION=fp16", "bf16, fp8, fp32"]),
     ("PRECISION=fp8", ["PRECISION=fp8"]),
     ("RUNTIME=docker", ["RUNTIME=docker", "native"]),
