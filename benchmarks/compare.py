@@ -26,9 +26,9 @@ from typing import Any
 import numpy as np
 import psutil
 
+from tests.support.agreeing import make_consistent
 from tests.support.example import example_result
 from utils.results import store
-from utils.results.performance import summarize
 
 PLATFORMS = {
     "nvd": {"device_name": "NVIDIA H100 80GB HBM3", "total_memory_gb": 85.0, "gpu_cores": 16896},
@@ -114,7 +114,8 @@ def _result(
     result = example_result(platform=vendor, model=model, framework=framework, run=run)
     for section in ("training_config", "resolved_config"):
         result[section] |= CONFIG | {"max_steps": steps}
-    result["gpu_info"] |= PLATFORMS[vendor] | {"device_count": CONFIG["num_gpus"]}
+    stack = {"nvd": "cuda", "amd": "rocm"}[vendor]
+    result["gpu_info"] |= PLATFORMS[vendor] | {"device_count": CONFIG["num_gpus"], "software_stack": stack}
     result["provenance"]["host"] = f"{vendor}-{machine}"
     noise = random.normal(0, 0.004, steps)
     for step in range(1, steps):
@@ -126,10 +127,8 @@ def _result(
     result["step_times"] = [float(f"{value:.6g}") for value in times]
     result["loss_values"] = [float(f"{3 + 7 * 0.98**step + random.normal(0, 0.01):.9g}") for step in range(steps)]
     result["grad_norms"] = [float(f"{value:.9g}") for value in random.lognormal(0, 0.3, steps)]
-    result["learning_rates"] = [float(f"{3e-4 * (1 - step / steps):.9g}") for step in range(steps)]
     result["data_wait_seconds"] = [0.0] * steps
-    tokens = CONFIG["global_batch_size"] * result["training_config"]["sequence_length"]
-    result["performance_metrics"] |= summarize(result["step_times"], tokens, CONFIG["num_gpus"])
+    make_consistent(result)
     return result
 
 

@@ -13,19 +13,21 @@ Exits 0; 1 if a log is unusable; 2 for bad input.
 
 from __future__ import annotations
 
+import argparse
 import math
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from evaluate.inputs.mlperf_logs import DISCLAIMER, MlperfLogError, System, load
+from evaluate.inputs.mlperf_logs import DISCLAIMER, System, load
+from evaluate.inputs.mlperf_run import MlperfLogError
 from evaluate.report.tables import plain, text_table
 from evaluate.verdict import inference
-from utils.arguments import Parser
+from utils.arguments import Parser, run
 from utils.errors import ForeignFileError
 from utils.own_files import json_with, require_ours
-from utils.results.store import write_json
+from utils.results.store import ResultError, require_place, write_json
 
 _is_ours = json_with("disclaimer", "verdicts", "systems")
 
@@ -38,13 +40,14 @@ def verdicts(systems: Sequence[System], band: float = inference.BAND) -> list[di
     """
     pairs = list(_pairs(systems))
     estimates = [inference.estimate(_runs(a), _runs(b)) for _, a, _, b in pairs]
-    adjusted = inference.holm([found.p_value for found in estimates])
+    adjusted = inference.adjusted(estimates)
     entries = []
     for (a_name, a, b_name, b), found, p_value in zip(pairs, estimates, adjusted, strict=True):
         verdict = inference.decide(found, p_value, band)
         free = f"{_setting(a)} against {_setting(b)}, precision free: each submitter's best, not equal settings"
         reasons = [
             verdict.reason,
+            *(f"{(a_name, b_name)[place]}: {why}" for place, why in found.sides_without_spread),
             free,
             *(inference.remark_on_machines(side[0].accelerator, _runs(side)) for side in (a, b)),
         ]
@@ -55,7 +58,7 @@ def verdicts(systems: Sequence[System], band: float = inference.BAND) -> list[di
                 "b": b_name,
                 "verdict": verdict.word,
                 "ratio": found.ratio,
-                "interval": [found.low, found.high],
+                "interval": None if found.low is None else [found.low, found.high],
                 "runs": list(found.runs),
                 "machines": list(found.machines),
                 "scope": found.scope,
@@ -118,25 +121,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", type=Path, help="folder of results as MLCommons publishes them")
     parser.add_argument(
         "--band",
-        type=float,
+        type=_band,
         default=inference.BAND,
         help="largest relative difference that does not matter (default: %(default)s)",
     )
     parser.add_argument("--output", type=Path, help="JSON file to write (default: none)")
     options = parser.parse_args(arguments)
     try:
+        require_place(options.folder)
         if options.output:
             require_ours(_is_ours, options.output)
         systems = load(options.folder)
         found = verdicts(systems, options.band)
-    except (MlperfLogError, ForeignFileError) as error:
+    except (MlperfLogError, ForeignFileError, ResultError) as error:
         print(f"error: {plain(error)}", file=sys.stderr)
-        return 1 if options.folder.is_dir() and not isinstance(error, ForeignFileError) else 2
+        return 1 if options.folder.is_dir() and isinstance(error, MlperfLogError) else 2
     header = ("system", "accelerators", "GBS", "runs", "minutes", "tokens/s/GPU", "between runs")
     print(text_table(header, list(_rows(systems)), 160))
     for entry in found:
-        low, high = entry["interval"]
-        interval = f"{entry['ratio']:.3f}x ({low:.3f} to {high:.3f})"
+        ends = entry["interval"]
+        interval = f"{entry['ratio']:.3f}x ({f'{ends[0]:.3f} to {ends[1]:.3f}' if ends else 'no interval'})"
         reasons = "; ".join(entry["reasons"])
         line = (
             f"{entry['b']} against {entry['a']}: {entry['verdict']}, {interval}, holds for {entry['scope']}; {reasons}"
@@ -147,10 +151,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         content = {"disclaimer": DISCLAIMER, "verdicts": found, "systems": [_as_json(system) for system in systems]}
         try:
             write_json(content, options.output, is_ours=_is_ours)
-        except (ForeignFileError, OSError) as error:
+        except (ForeignFileError, OSError, ResultError) as error:
             print(f"error: {plain(error)}", file=sys.stderr)
             return 2
     return 0
+
+
+def _band(text: str) -> float:
+    band = float(text)
+    if not 0 <= band < 1:
+        raise argparse.ArgumentTypeError(f"got {text}, wanted a share from 0 to below 1, e.g. 0.03")
+    return band
 
 
 def _as_json(system: System) -> dict[str, Any]:
@@ -168,4 +179,4 @@ def _as_json(system: System) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

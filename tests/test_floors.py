@@ -30,7 +30,8 @@ FLOORS_OF_PACKAGES = {
     ),
     "evaluate": (
         {"inputs", "metrics"},
-        {"checks", "fairness"},
+        {"checks"},
+        {"fairness"},
         {"verdict"},
         {"report"},
         {"page"},

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
-from evaluate.metrics.steady import SHORTEST_STEP_SECONDS, steady_step_times
+from evaluate.metrics.steady import SHORTEST_STEP_SECONDS
 from utils.results.performance import DATA_WAIT, data_wait_fraction, data_wait_warning, warmup_steps
 from utils.results.schema import KNOWN_FROM_A_LOG, Result
 from utils.results.store import SAMPLE_ROUNDING, SHARE_ROUNDING, SUMMARY_ROUNDING
@@ -35,7 +35,8 @@ def steps_are_complete(result: Result) -> list[str]:
     """An ok result has each step from 1 to max_steps, except those whose time the log lacks (`excluded_steps`)."""
     wanted = result["training_config"]["max_steps"]
     excluded = {int(step) for step in result.get("excluded_steps", {})}
-    if result["status"] != "ok" or (sorted({*result["steps"], *excluded}) == list(range(1, wanted + 1)) and wanted > 0):
+    found = {*result["steps"], *excluded}
+    if result["status"] != "ok" or (len(found) == wanted and min(found) == 1 and max(found) == wanted):
         return []
     return [f"steps: got {len(result['steps'])} steps, wanted each of 1 to {wanted}"]
 
@@ -64,7 +65,7 @@ def warmup_is_excluded(result: Result) -> list[str]:
 
 def step_times_agree(result: Result) -> list[str]:
     """Average, extremes and standard deviation follow from the raw step times."""
-    times = steady_step_times(result)
+    times = _summarised(result)
     if not times:
         return []
     stored = result["performance_metrics"]
@@ -80,7 +81,7 @@ def step_times_agree(result: Result) -> list[str]:
 
 def throughput_agrees(result: Result) -> list[str]:
     """tokens/s = global batch x sequence length / average step time; per GPU and steps/s likewise."""
-    times, config, stored = steady_step_times(result), result["training_config"], result["performance_metrics"]
+    times, config, stored = _summarised(result), result["training_config"], result["performance_metrics"]
     if not times:
         return []
     steps_per_second = 1 / statistics.fmean(times)
@@ -100,7 +101,7 @@ def data_wait_agrees(result: Result) -> list[str]:
     negative = [wait for wait in waits if wait is not None and wait < 0]
     if negative:
         return [f"data_wait_seconds: got {negative[0]} s, wanted 0 or more"]
-    times = steady_step_times(result)
+    times = _summarised(result)
     if not times:
         return []
     expected = data_wait_fraction(times, waits[-len(times) :])
@@ -169,6 +170,17 @@ def trainer_warnings(result: Result) -> list[str]:
     return list(result["warnings"])
 
 
+def summary_leaves_out_the_first_steps_alone(result: Result) -> list[str]:
+    """The summary leaves out as many first steps as the rule; figures here follow the rule whatever a file claims."""
+    excluded, count = result["performance_metrics"]["warmup_steps_excluded"], len(result["steps"])
+    if not excluded or excluded <= warmup_steps(count):
+        return []
+    return [
+        f"warmup_steps_excluded: the stored summary leaves out {excluded} of {count} steps, the rule is "
+        f"{warmup_steps(count)}; the figures here follow the rule and the raw step times"
+    ]
+
+
 def settings_were_read_back(result: Result) -> list[str]:
     """Every setting was read back from the framework; one that was not may differ from the one that ran."""
     asked, ran = result["training_config"], result["resolved_config"]
@@ -198,7 +210,13 @@ REJECTING_RULES: tuple[Rule, ...] = (
     requested_settings_ran,
     data_is_not_memorised,
 )
-WARNING_RULES: tuple[Rule, ...] = (trainer_warnings, data_is_seen_once, settings_were_read_back, step_times_vary)
+WARNING_RULES: tuple[Rule, ...] = (
+    trainer_warnings,
+    data_is_seen_once,
+    settings_were_read_back,
+    step_times_vary,
+    summary_leaves_out_the_first_steps_alone,
+)
 
 
 def impossible_numbers(result: Result) -> list[str]:
@@ -224,6 +242,18 @@ def _are_all_small(values: list[Any]) -> bool:
         return not values or -LARGEST_NUMBER <= min(values) <= max(values) <= LARGEST_NUMBER
     except TypeError:  # not all are numbers
         return False
+
+
+def _summarised(result: Result) -> list[float]:
+    """Return the step times behind the stored summary: those after its first `warmup_steps_excluded`, in seconds.
+
+    They serve to check that summary alone; every figure of a report has the steps of evaluate/metrics/steady.py. Empty
+    if the number is impossible.
+    """
+    times, excluded = result["step_times"], result["performance_metrics"]["warmup_steps_excluded"]
+    if excluded is None or not 0 <= excluded < len(times) or min(times) < SHORTEST_STEP_SECONDS:
+        return []
+    return list(times[excluded:])
 
 
 def _summary_tolerance(value: float) -> float:

@@ -7,16 +7,48 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from evaluate.checks import limits
+from evaluate.checks import board, clock, course, limits, other_settings, schedule
 from evaluate.checks.consistency import REJECTING_RULES, WARNING_RULES, impossible_numbers
+from evaluate.checks.copies import copied_runs
+from evaluate.checks.model_size import size_matches_name
+from evaluate.checks.overlap import overlapping_runs
+from evaluate.checks.ranges import out_of_range
 from evaluate.inputs import earlier, mlperf_logs
 from evaluate.metrics.measured_rate import attach, load_probes
+from utils.input_files import files_below
 from utils.results import store
 from utils.results.schema import Result
 
-REJECTING = (*REJECTING_RULES, *limits.LIMITS, earlier.summary_agrees)
+REJECTING = (
+    *REJECTING_RULES,
+    *limits.LIMITS,
+    earlier.summary_agrees,
+    clock.run_ends_after_its_start,
+    clock.steps_fit_into_the_run,
+    clock.steps_fill_the_loop,
+    clock.steps_fill_the_run,
+    schedule.learning_rates_follow_the_schedule,
+    schedule.learning_rate_is_on,
+    course.losses_change,
+    course.gradients_are_there,
+    course.gradients_change,
+    course.gradients_are_before_clipping,
+    size_matches_name,
+    board.device_is_of_the_platform,
+    board.hosts_fit_the_devices,
+    board.reserved_holds_allocated,
+    board.memory_holds_the_weights,
+    board.energy_covers_the_boards,
+    board.power_fits_the_boards,
+    other_settings.extra_settings_agree,
+)
 WARNING = (
     *WARNING_RULES,
+    clock.little_of_the_run_is_steps,
+    schedule.learning_rates_follow_some_schedule,
+    course.gradients_fit_the_limit,
+    board.devices_are_counted,
+    board.average_is_below_peak,
     limits.model_matches_name,
     limits.loss_is_of_unseen_data,
     limits.energy_has_two_sources,
@@ -30,9 +62,11 @@ class Findings:
     rejections: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
-    def with_rejections(self, more: Sequence[str]) -> Findings:
-        """Return these findings with more rejections."""
-        return replace(self, rejections=(*self.rejections, *more)) if more else self
+    def with_rejections(self, more: Sequence[str], warnings: Sequence[str] = ()) -> Findings:
+        """Return these findings with more rejections and warnings."""
+        if not more and not warnings:
+            return self
+        return replace(self, rejections=(*self.rejections, *more), warnings=(*self.warnings, *warnings))
 
 
 @dataclass(frozen=True)
@@ -65,12 +99,27 @@ class Loaded:
 
 def check_result(result: Result) -> Findings:
     """Return the findings of all rules in `result`, which must satisfy the schema (`utils.results.store.read`)."""
-    if impossible := impossible_numbers(result):
-        return Findings(rejections=tuple(impossible))
+    if unusable := _unusable_numbers(result):
+        return Findings(rejections=tuple(unusable))
     return Findings(
         rejections=tuple(line for rule in REJECTING for line in rule(result)),
         warnings=tuple(line for rule in WARNING for line in rule(result)),
     )
+
+
+def _unusable_numbers(result: Result) -> list[str]:
+    """Return a line for each number with which the other rules cannot calculate."""
+    return impossible_numbers(result) or out_of_range(result)
+
+
+def checked(found: Sequence[tuple[Path, Result]]) -> list[Entry]:
+    """Return the entries of results with the findings of the rules on each of them and on all of them together."""
+    findings = [check_result(result) for _, result in found]
+    sound = [place for place, (_, result) in enumerate(found) if not _unusable_numbers(result)]
+    for rule in (copied_runs, overlapping_runs):
+        for place, more in zip(sound, rule([found[place] for place in sound]), strict=True):
+            findings[place] = findings[place].with_rejections(*more)
+    return [Entry(path, result, one) for (path, result), one in zip(found, findings, strict=True)]
 
 
 def load_results(paths: Sequence[Path]) -> Loaded:
@@ -80,6 +129,9 @@ def load_results(paths: Sequence[Path]) -> Loaded:
     """
     found: list[tuple[Path, dict[str, Any]]] = []
     unreadable = []
+    for path in paths:
+        store.require_place(path)
+        unreadable += files_below(path, store.PATTERN)[1] if path.is_dir() else []
     for path in (*store.find(paths), *earlier.find(paths)):
         try:
             found.append((path, earlier.read(path) if earlier.is_named(path) else store.read(path)))
@@ -92,10 +144,7 @@ def load_results(paths: Sequence[Path]) -> Loaded:
     probes = load_probes(paths)
     for _, result in found:
         attach(result, probes)
-    entries = [
-        Entry(path, result, check_result(result).with_rejections(copies))
-        for (path, result), copies in zip(found, limits.copied_step_times(found), strict=True)
-    ]
+    entries = checked(found)
     if not entries and not unreadable:
         searched = ", ".join(str(path) for path in paths)
         advice = "train first, or name the folder that holds them"

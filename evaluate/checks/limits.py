@@ -9,8 +9,7 @@ that trained a transformers model measures transformers, whichever launcher star
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 
 from evaluate.checks.consistency import FLOAT32_RELATIVE
 from evaluate.inputs.earlier_names import MFU_CLAIMS, TFLOPS_CLAIMS
@@ -25,8 +24,6 @@ ENERGY_RELATIVE = 0.05
 CLAIM_RELATIVE = 0.02
 """A utilisation over other steps of the same run differs by less; one by another formula by more (attention counted in
 full, Llama 3.1 8B: 3.5 % at 2,048 tokens, 12.5 % at 8,192)."""
-ENOUGH_TIMES = 8
-"""This many different step times of six digits are never measured twice."""
 MEGATRON = ("mega", "nemo", "prim")
 """Frameworks whose layers are megatron-core's, its own or TransformerEngine's."""
 _OF_TRANSFORMERS = ("forcausallm", "transformers", "huggingface", "hf_")
@@ -174,22 +171,6 @@ def loss_is_of_unseen_data(result: Result) -> list[str]:
     if last > MEMORISED_NATS:
         return []
     return [f"loss: {last:.3g} nats a token at the end, under {MEMORISED_NATS}, is that of memorised data"]
-
-
-def copied_step_times(found: Sequence[tuple[Path, Result]]) -> Iterator[list[str]]:
-    """Yield for each result, in order, a line if an earlier run has the same step times to the last digit.
-
-    A copy of a file under another name is the same run and gives no line; `evaluate.report.groups` leaves it out.
-    """
-    first: dict[tuple[float, ...], tuple[Path, Result]] = {}
-    for path, result in found:
-        times = tuple(result["step_times"])
-        before_path, before = first.setdefault(times, (path, result))
-        is_other = before["run"] != result["run"] or before["provenance"]["host"] != result["provenance"]["host"]
-        if is_other and len(set(times)) >= ENOUGH_TIMES:
-            yield [f"step_times: those of {before_path.name} to the last digit; a copied run is no second run"]
-        else:
-            yield []
 
 
 LIMITS = (utilisation_is_possible, claimed_utilisation_agrees, memory_fits, energy_agrees, framework_matches_layers)

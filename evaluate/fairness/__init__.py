@@ -1,4 +1,4 @@
 """The certificate of a pair, which shows whether both sides did the same work under the same conditions.
 
-Imports `evaluate.metrics` and `utils`. Begin with `certificate.py`.
+Imports `evaluate.checks`, `evaluate.metrics` and `utils`. Begin with `certificate.py`.
 """

@@ -9,12 +9,16 @@ method `equal` the layout is part of the work.
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from evaluate.fairness import pair_conditions
+from evaluate.fairness import by_seed, pair_conditions
+from evaluate.fairness.environment import environment
+from evaluate.fairness.evidence import evidence
 from evaluate.fairness.items import ALLOWED, BLOCKING, NOT_KNOWN, SAME, UNKNOWN, Item
+from evaluate.fairness.loss_course import loss_course
 from evaluate.metrics.metrics import MEMORISED_NATS, last_loss
 from utils.results.schema import Result
 from utils.settings.keys import names_of
@@ -82,6 +86,8 @@ def certificate(a: Sequence[Result], b: Sequence[Result]) -> tuple[Item, ...]:
         *_resolved(a, b),
         *_data(a, b),
         *_losses(a, b),
+        *loss_course(a, b),
+        *evidence(a, b),
         *_surroundings(a, b),
     ]
     order = (BLOCKING, UNKNOWN, ALLOWED, SAME)
@@ -163,7 +169,7 @@ def _has_equal_data(a: Sequence[Result], b: Sequence[Result]) -> bool:
 
 
 def _surroundings(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
-    yield from pair_conditions.environment(a, b)
+    yield from environment(a, b)
     for key in ("framework_versions", "code_sha256", "image_digest"):
         yield _item(key.replace("_", " "), _values(a, "provenance", key), _values(b, "provenance", key), ALLOWED)
     yield from pair_conditions.items(a, b)
@@ -214,7 +220,8 @@ def _losses(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
     Equal weights and an equal first batch give an equal first loss. Later the curves may drift apart through rounding
     and different kernels, so the end is tested for equivalence: the difference has to lie in a band that is a share of
     the loss, and so shrinks with it. From three runs a side on, the whole 90 % interval of the difference has to lie in
-    the band (two one-sided tests at 5 %: Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15, 1987).
+    the band (two one-sided tests at 5 %: Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15, 1987). Runs
+    of several seeds are compared seed by seed, and the interval is that of the paired differences.
     """
     sides = (a, b)
     has_all = [all(one["loss_values"] and None not in one["loss_values"] for one in side) for side in sides]
@@ -226,8 +233,9 @@ def _losses(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
     last = [[last_loss(one) for one in side] for side in sides]
     has_equal_init = all(one["resolved_config"].get("init") == "equal" for side in sides for one in side)
     band = FIRST_LOSS_EQUAL_INIT if has_equal_init else FIRST_LOSS_NATIVE_INIT
-    yield _initial(first[0], first[1], band)
-    yield _final(last[0], last[1])
+    seeds = [_values(side, "resolved_config", "seed") for side in sides]
+    yield _initial(by_seed.matched(*first, *seeds), band)
+    yield _final(last[0], last[1], by_seed.matched(*last, *seeds))
     lowest = [min(side) for side in last]
     note = "a loss this small is of memorised data"
     yield _fits("unseen data", min(lowest) > MEMORISED_NATS, _digits(lowest[0]), _digits(lowest[1]), note)
@@ -236,29 +244,44 @@ def _losses(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
     yield _fits("convergence", max(rises) <= 0, f"{rises[0]:+.4g}", f"{rises[1]:+.4g}", note)
 
 
-def _initial(a: Sequence[float], b: Sequence[float], band: float) -> Item:
-    left, right = statistics.fmean(a), statistics.fmean(b)
-    is_equal = abs(left - right) / min(left, right) <= band
-    note = f"initial losses differ by more than {band:.1%}"
+def _initial(seeds: Sequence[tuple[float, float]], band: float) -> Item:
+    left, right = (statistics.fmean(side) for side in zip(*seeds, strict=True))
+    note = f"initial losses differ by more than {band:.1%}{_of_a_seed(seeds)}"
+    is_equal = by_seed.largest_difference(seeds) <= band
     return _fits("initial loss", is_equal, _digits(left), _digits(right), note)
 
 
-def _final(a: Sequence[float], b: Sequence[float]) -> Item:
-    left, right = statistics.fmean(a), statistics.fmean(b)
-    half = _half_interval(a, b) if min(len(a), len(b)) >= ENOUGH_FOR_INTERVAL else 0.0
-    is_equal = abs(right - left) + half <= LAST_LOSS * min(left, right)
-    note = f"final losses are not shown to agree within {LAST_LOSS:.0%} of the loss"
+def _final(a: Sequence[float], b: Sequence[float], seeds: Sequence[tuple[float, float]]) -> Item:
+    left, right = (statistics.fmean(side) for side in zip(*seeds, strict=True))
+    if len(seeds) > 1:
+        half = by_seed.half_interval(seeds) if len(seeds) >= ENOUGH_FOR_INTERVAL else 0.0
+        is_equal = len(seeds) >= ENOUGH_FOR_INTERVAL or by_seed.largest_difference(seeds) <= LAST_LOSS
+    else:
+        half = _half_interval(a, b) if min(len(a), len(b)) >= ENOUGH_FOR_INTERVAL else 0.0
+        is_equal = True
+    is_equal = is_equal and abs(right - left) + half <= LAST_LOSS * min(left, right)
+    note = f"final losses are not shown to agree within {LAST_LOSS:.0%} of the loss{_of_a_seed(seeds)}"
     return _fits("final loss", is_equal, _digits(left), _digits(right), note)
+
+
+def _of_a_seed(seeds: Sequence[tuple[float, float]]) -> str:
+    """Return, for several seeds, the losses of the seed that differs most."""
+    if len(seeds) < 2:
+        return ""
+    left, right = max(seeds, key=lambda pair: by_seed.largest_difference([pair]))
+    return f", {_digits(left)} against {_digits(right)} with the seed that differs most; means"
 
 
 def _half_interval(a: Sequence[float], b: Sequence[float]) -> float:
     """Return half the 90 % interval of the difference of two means (Welch); 0 if nothing varies."""
-    from scipy.stats import ttest_ind
+    from scipy.special import stdtrit  # scipy.stats warns on stderr if losses are nearly equal, as they should be
 
-    if not statistics.variance(a) + statistics.variance(b):
+    parts = [(statistics.variance(side) / len(side), len(side) - 1) for side in (a, b)]
+    variance = sum(part for part, _ in parts)
+    if not variance:
         return 0.0
-    interval = ttest_ind(a, b, equal_var=False).confidence_interval(0.9)
-    return float(interval.high - interval.low) / 2
+    degrees = variance**2 / sum(part**2 / freedom for part, freedom in parts)
+    return float(stdtrit(degrees, 0.95)) * math.sqrt(variance)
 
 
 def _fits(name: str, is_fine: bool, a: str, b: str, note: str) -> Item:

@@ -11,15 +11,15 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import replace
 
-from evaluate.metrics import steady
 from evaluate.metrics.capacity import capacity, micro_batch_that_would_fit, spec_of
 from evaluate.metrics.figures import Figure, quotient, unknown
 from evaluate.metrics.measured_rate import measured_rate
 from evaluate.metrics.peak import dense_peak
 from evaluate.metrics.prices import HOUR_SECONDS, Price, cost, time_to_loss, time_to_mlperf_target
+from evaluate.metrics.steady import step_times
+from evaluate.metrics.throughput import tokens_per_second, tokens_per_second_per_gpu
 from utils.hardware.devices import Device, find_device
 from utils.models import FORMULA_CAUSAL, FORMULA_FULL, UnknownModelError
-from utils.results.performance import warmup_steps
 from utils.results.schema import Result
 
 SPREADS = {"std": "s", "cv": "%"}
@@ -35,17 +35,14 @@ def metrics(
     result: Result, prices: Mapping[str, Price] | None = None, target_loss: float | None = None
 ) -> dict[str, Figure]:
     """Return all metrics of a result by name; `prices` has the device names of utils/hardware/devices.py as keys."""
-    times = step_times(result)
-    if not times:
+    times, rate, per_gpu = step_times(result), tokens_per_second(result), tokens_per_second_per_gpu(result)
+    if not times or rate is None or per_gpu is None:
         return {"step_time": unknown("s", f"the run is {result['status']}: {result['reason'] or 'no steady step'}")}
     config = result["training_config"]
-    seconds = statistics.fmean(times)
-    rate = config["global_batch_size"] * config["sequence_length"] / seconds
-    per_gpu = rate / config["num_gpus"]
     how = "GBS x SL / mean steady step time"
     device = device_of(result)
-    return {
-        **_step_time_figures(times, seconds),
+    found = {
+        **_step_time_figures(times, statistics.fmean(times)),
         "tokens_per_second": Figure(rate, "tokens/s", how),
         "tokens_per_second_per_gpu": Figure(per_gpu, "tokens/s/GPU", f"{how} / GPUs"),
         **_utilisation(result, per_gpu, device),
@@ -55,15 +52,7 @@ def metrics(
         "time_to_target_loss": time_to_loss(result, target_loss),
         "time_to_mlperf_target": time_to_mlperf_target(result, rate),
     }
-
-
-def step_times(result: Result) -> list[float]:
-    """Return the steady step times in seconds (evaluate/metrics/steady.py); empty for a run without steady steps."""
-    times = result["step_times"]
-    least = max(warmup_steps(len(times)), result["performance_metrics"]["warmup_steps_excluded"] or 0)
-    if len(times) <= least or min(times) <= 0:
-        return []
-    return list(times[steady.find(times, least).first :])
+    return {name: figure.finite() for name, figure in found.items()}
 
 
 def device_of(result: Result) -> Device | None:

@@ -15,8 +15,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from evaluate.metrics.figures import Figure, unknown
-from evaluate.metrics.metrics import device_of, step_times
+from evaluate.metrics.metrics import device_of
 from evaluate.metrics.peak import format_of
+from evaluate.metrics.throughput import tokens_per_second_per_gpu
 from utils.results.schema import Result
 
 PUBLISHED_PATH = Path(__file__).parents[1] / "published.json"
@@ -68,10 +69,11 @@ def tuning(side: Sequence[Result]) -> Tuning:
     works = {_work(result) for result in side}
     if len(works) > 1:
         return Tuning(unknown("%", "the runs of this side are not of one device, work and number of GPUs"), None, None)
-    if not all(step_times(result) for result in side):
+    rates = [rate for result in side if (rate := tokens_per_second_per_gpu(result)) is not None]
+    if len(rates) < len(side):
         return Tuning(unknown("%", "a run of this side has no steady step"), None, None)
     ((device, model, size, precision, length, gpus),) = works
-    rate = statistics.fmean(_rate(result) for result in side)
+    rate = statistics.geometric_mean(rates)
     if device is None:
         return Tuning(unknown("%", "the device is not known here, so no published figure is"), rate, None)
     work = f"{model} {size} in {precision}, SL {length}, on {gpus} x {device}"
@@ -92,10 +94,3 @@ def _work(result: Result) -> tuple[str | None, str, str, str, int, int]:
     config, device = result["training_config"], device_of(result)
     length, gpus = config["sequence_length"], config["num_gpus"]
     return device.name if device else None, result["model"], result["model_size"], str(format_of(result)), length, gpus
-
-
-def _rate(result: Result) -> float:
-    config = result["training_config"]
-    tokens: int = config["global_batch_size"] * config["sequence_length"]
-    gpus: int = config["num_gpus"]
-    return tokens / gpus / statistics.fmean(step_times(result))

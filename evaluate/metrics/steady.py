@@ -3,10 +3,14 @@
 The method is that of Barrett et al., "Virtual Machine Warmup Blows Hot and Cold" (OOPSLA 2017), on the logarithm of
 step times: find change points by PELT (Killick et al. 2012, `ruptures`), join segments whose means hardly differ from
 the last one to it, and label the run. A single odd step does not move a change point; it is flagged and never removed.
+
+Every figure of a report uses the steps found here. They follow from the raw step times and the rule of
+`utils.results.performance.warmup_steps` alone, whatever number of steps a result's own summary left out.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,6 +18,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from utils.results.performance import warmup_steps
 from utils.results.schema import Result
 
 FLAT, WARM_UP, SLOW_DOWN, NO_STEADY_STATE = "flat", "warm-up", "slow-down", "no steady state"
@@ -31,6 +36,8 @@ FENCE = 3.0
 DRIFT_BLOCKS = 50
 DRIFT_LIMIT = 0.01
 """Relative change of the step time over the steady part, above which a run is drifting."""
+MOST_RANGES = 3
+"""With more different ranges of steady steps, a text has only the first and the last beginning."""
 NORMAL_MAD = 1.4826
 """Standard deviation of a normal distribution over its median absolute deviation."""
 
@@ -62,12 +69,39 @@ def find(step_times: Sequence[float], least: int) -> Steady:
     return _find(tuple(step_times), least)
 
 
-def steady_step_times(result: Result) -> list[float]:
-    """Return the step times in seconds without the first `warmup_steps_excluded`; empty if that is impossible."""
-    times, excluded = result["step_times"], result["performance_metrics"]["warmup_steps_excluded"]
-    if excluded is None or not 0 <= excluded < len(times) or min(times) < SHORTEST_STEP_SECONDS:
-        return []
-    return list(times[excluded:])
+def of_result(result: Result) -> Steady | None:
+    """Return the steady part of a result's steps; None if it has none, or a step time that no step can have."""
+    times = result["step_times"]
+    least = warmup_steps(len(times))
+    if len(times) <= least or min(times) < SHORTEST_STEP_SECONDS:
+        return None
+    return find(times, least)
+
+
+def step_times(result: Result) -> list[float]:
+    """Return the steady step times in seconds; empty for a run without steady steps."""
+    part = of_result(result)
+    return list(result["step_times"][part.first :]) if part else []
+
+
+def steps_text(results: Sequence[Result]) -> str:
+    """Return the steady steps by their numbers: `steps 11 to 100`, or each range with its number of runs."""
+    ranges: Counter[tuple[int, int]] = Counter()
+    for result in results:
+        if part := of_result(result):
+            ranges[result["steps"][part.first], result["steps"][-1]] += 1
+    if not ranges:
+        return "no steady steps"
+    if len(ranges) == 1:
+        ((first, last),) = ranges
+        return f"steps {first} to {last}"
+    if len(ranges) > MOST_RANGES:
+        firsts, lasts = zip(*ranges, strict=True)
+        return f"steps from {min(firsts)} to {max(firsts)} on, of {max(lasts)}"
+    shown = [
+        f"{first} to {last} ({count} run{'' if count == 1 else 's'})" for (first, last), count in sorted(ranges.items())
+    ]
+    return f"steps {', '.join(shown)}"
 
 
 @lru_cache(maxsize=4096)

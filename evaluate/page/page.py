@@ -16,14 +16,17 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from evaluate.checks.entries import Entry
+from evaluate.metrics import steady
 from evaluate.metrics.figures import Figure, Metrics, combined, sections
-from evaluate.page.verdict_cards import FULL_CERTIFICATES, cards, certificates, tally
+from evaluate.page.verdict_cards import FULL_CERTIFICATES, cards, certificates
 from evaluate.report import scaling, text
 from evaluate.report.comparison import Comparison
+from evaluate.report.forest_plot import quantity
 from evaluate.report.groups import Group, Row, ratios, run_label
 from evaluate.report.notes import notes
 from evaluate.report.tables import plain
-from evaluate.report.text import number
+from evaluate.report.text import min_to_max, number, unknown_metrics
+from evaluate.verdict import verdicts
 
 ASSETS = Path(__file__).with_name("assets")
 SCRIPTS = ("curves.js", "chart.js", "view.js", "page.js")
@@ -32,6 +35,7 @@ MOST_SAMPLES = 200_000
 FEWEST_SAMPLES = 40
 """Least number of samples that are kept of a longer curve, even if the total is then above MOST_SAMPLES."""
 CURVES = {"step_time_seconds": "step_times", "loss_nats_per_token": "loss_values"}
+NO_BREAK = "\u00a0"
 MOST_SYSTEMS = 24
 """Largest number of systems in the table; compare.json has all."""
 
@@ -65,9 +69,9 @@ def page(comparison: Comparison) -> str:
         data=embedded(comparison),
         comparison=comparison,
         band=f"{comparison.band:.1%}",
-        tally=tally(judged),
         cards=cards(judged, comparison.band),
         has_ratio=any(one.estimate for one in judged),
+        quantity=quantity(judged),
         certificates=certificates(judged, are_full=are_full),
         are_certificates_full=are_full,
         scaling=scaling,
@@ -112,7 +116,7 @@ def _group(group: Group, title: str, figures: Mapping[int, Metrics], is_thinned:
         "key_title": group.key.title,
         "setting": group.key.setting,
         "conditions": group.conditions,
-        "header": text.SYSTEMS,
+        "header": ("System", *text.SYSTEMS[2:]),
         "systems": [_system(row) for row in group.rows],
         "ratios": [text.ratio_text(ratio) for ratio in ratios(group)],
         "about_curves": _about_curves(is_thinned) if group.counted else "",
@@ -123,10 +127,11 @@ def _group(group: Group, title: str, figures: Mapping[int, Metrics], is_thinned:
     }
 
 
-def _system(row: Row) -> tuple[str, ...]:
+def _system(row: Row) -> tuple[Markup | str, ...]:
     count = f"{len(row.counted)} of {len(row.entries)}"
     cells = ("-" if spread is None else with_range(spread.mean, spread.values) for spread in row.spreads)
-    return (row.name, row.device, count, *cells)
+    name = Markup("{}<small>{}</small>").format(row.name, row.device)
+    return (name, count, *cells)
 
 
 def _about_curves(is_thinned: bool) -> str:
@@ -147,7 +152,7 @@ def embedded(comparison: Comparison) -> dict[str, Any]:
         "by": comparison.by,
         "band": comparison.band,
         "target_loss": comparison.target_loss,
-        "verdicts": [judged.as_json() for judged in comparison.judged],
+        "verdicts": [verdicts.as_json(judged) for judged in comparison.judged],
         "samples_kept_per_curve": most,
         "groups": [_embedded_group(group, comparison.figures, most) for group in comparison.groups],
     }
@@ -195,11 +200,11 @@ def _embedded_row(row: Row, metrics: Mapping[int, Metrics], most: int | None) ->
 
 
 def _embedded_run(entry: Entry, found: Metrics, most: int | None) -> dict[str, Any]:
-    result = entry.result
+    result, part = entry.result, steady.of_result(entry.result)
     return {
         "label": run_label(result),
         "file": plain(entry.path),
-        "first_steps_left_out": result["performance_metrics"]["warmup_steps_excluded"],
+        "first_steps_left_out": result["steps"][part.first] - 1 if part else 0,
         "metrics": {name: {"value": figure.value, "unit": figure.unit} for name, figure in found.items()},
         **{name: thinned(result["steps"], result[key], most) for name, key in CURVES.items()},
     }
@@ -215,26 +220,35 @@ def metrics_table(group: Group, found: Mapping[int, Metrics]) -> dict[str, Any] 
         return None
     shown = rows[:MOST_SYSTEMS]
     runs = [[found[id(entry)] for entry in row.counted] for row in shown]
-    hint = "Median over the runs (smallest to largest run). Point at a figure or go to it with Tab and the arrow keys: "
-    hint += "it says by which formula and from which source it comes, or why it is unknown."
+    hint = "Median over the runs; min to max: smallest and largest run. Point at a figure or go to it with Tab and "
+    hint += "the arrow keys: it says by which formula and from which source it comes, or why it is unknown."
     if len(rows) > len(shown):
         hint += f" The first {MOST_SYSTEMS} of {len(rows)} systems are shown."
-    parts = [
-        {"name": name, "metrics": [_metric(key, text, shown, runs) for key, text in keys.items()]}
-        for name, keys in sections(runs).items()
-    ]
-    return {"hint": hint, "columns": shown, "sections": parts}
+    parts = []
+    for name, keys in sections(runs).items():
+        if metrics := [_metric(key, text, shown, runs) for key, text in keys.items() if _is_known(key, runs)]:
+            parts.append({"name": name, "metrics": metrics})
+    unknown = unknown_metrics(runs)
+    count = sum(len(names) for names in unknown.values())
+    return {
+        "hint": hint,
+        "columns": shown,
+        "sections": parts,
+        "unknown": [f"{', '.join(names)}: {why}" for why, names in unknown.items()],
+        "unknown_count": f"{count} metric{' is' if count == 1 else 's are'} unknown for every system",
+    }
+
+
+def _is_known(key: str, runs: Sequence[Sequence[Metrics]]) -> bool:
+    return any(key in one and one[key].value is not None for side in runs for one in side)
 
 
 def with_range(middle: float, values: Sequence[float]) -> Markup | str:
-    """Return `middle` followed by a small `(smallest-largest)`, which is left out if all values print alike."""
-    spread = _range(values)
-    return Markup("{}<small> {}</small>").format(number(middle), spread) if spread else number(middle)
-
-
-def _range(values: Sequence[float]) -> str:
-    low, high = number(min(values)), number(max(values))
-    return "" if low == high else f"({low}\u2013{high})"
+    """Return `middle` followed by a small `min to max` of the runs, which is left out if all values print alike."""
+    words, _, ends = min_to_max(values).rpartition("max ")
+    if not ends:
+        return number(middle)
+    return Markup("{}<small> {}max {}</small>").format(number(middle), words, ends.replace(" ", NO_BREAK))
 
 
 def _metric(key: str, name: str, rows: Sequence[Row], runs: Sequence[Sequence[Metrics]]) -> dict[str, Any]:
@@ -254,7 +268,7 @@ def _cell(label: str, figures: Sequence[Figure | None]) -> dict[str, Any]:
             "label": f"{label}: unknown {found.unit}",
         }
     known = [figure.value for figure in figures if figure is not None and figure.value is not None]
-    text = " ".join(filter(None, (number(found.value), _range(known))))
+    text = " ".join(filter(None, (number(found.value), min_to_max(known))))
     return {
         "value": with_range(found.value, known),
         "kind": "figure",

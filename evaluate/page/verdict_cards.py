@@ -6,26 +6,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from evaluate.fairness.items import ALLOWED, BLOCKING, SAME, UNKNOWN, Item
-from evaluate.report.forest_plot import MARGIN, WIDTH, Axis, axis_of, ticks
-from evaluate.report.text import evidence, pair_title, verdict_word
-from evaluate.verdict.inference import FASTER, SLOWER, TIE, Estimate
-from evaluate.verdict.verdicts import NOT_COMPARABLE, Judged, times
+from evaluate.report.forest_plot import MARGIN, WIDTH, Axis, axis_of, interval, is_filled, ticks
+from evaluate.report.verdict_text import doubts, evidence, pair_title, unknown_count
+from evaluate.verdict.inference import FASTER, SLOWER, TIE, UNDECIDED, Estimate
+from evaluate.verdict.ratios import times, with_interval, written
+from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
 
-WORDS = {FASTER: "\u25b2 faster", SLOWER: "\u25bc slower", TIE: "= tie", NOT_COMPARABLE: "\u2715 not comparable"}
-UNDECIDED = "? tie, undecided"
+SIGNS = {FASTER: "\u25b2", SLOWER: "\u25bc", TIE: "=", UNDECIDED: "?", NOT_COMPARABLE: "\u2715"}
+"""Sign before each word, so that no verdict is told by its colour alone."""
 STATES = {BLOCKING: "blocking", UNKNOWN: "unknown", ALLOWED: "allowed", SAME: "same"}
 """Class in page.css of each state of a certificate item."""
 FULL_CERTIFICATES = 50
 """Largest number of pairs with full certificates; with more, only what differs is shown. compare.json has all."""
-FEW_REMARKS = 3
-
-
-def tally(judged: Sequence[Judged]) -> str:
-    """Return the number of verdicts of each word; undecided ties count apart."""
-    found = [verdict_word(one) for one in judged]
-    order = [*(word.replace("_", " ") for word in WORDS), "undecided"]
-    counts = ", ".join(f"{found.count(word)} {word}" for word in order if word in found)
-    return f"{len(judged)} {'pair' if len(judged) == 1 else 'pairs'}: {counts}."
+MOST_DOUBTS = 8
+"""Largest number of lines that weaken a verdict and stand on its card unfolded."""
 
 
 def cards(judged: Sequence[Judged], band: float) -> list[dict[str, Any]]:
@@ -35,7 +29,7 @@ def cards(judged: Sequence[Judged], band: float) -> list[dict[str, Any]]:
 
 
 def certificates(judged: Sequence[Judged], *, are_full: bool) -> list[dict[str, Any]]:
-    """Return the content of the certificate of each pair, what differs first."""
+    """Return the content of the certificate of each pair; what is unknown or the same is folded."""
     return [_certificate(one, are_full) for one in judged]
 
 
@@ -44,24 +38,30 @@ def _card(judged: Judged, axis: Axis) -> dict[str, Any]:
     content = {
         "judged": judged,
         "title": pair_title(judged.pair),
-        "word": WORDS[judged.word] if judged.is_decided else UNDECIDED,
+        "word": f"{SIGNS[judged.word]} {judged.spoken_word}",
+        "kind": f"w-{judged.word}" + ("" if judged.is_proven else " unproven"),
         "evidence": evidence(judged),
-        "are_remarks_folded": len(judged.remarks) > FEW_REMARKS,
+        "doubts": doubts(judged),
+        "are_doubts_folded": len(doubts(judged)) > MOST_DOUBTS,
         "plot": None,
     }
     if found:
-        ratios = {"ratio": times(found.ratio), "low": times(found.low), "high": times(found.high)}
-        content |= ratios | {"plot": _plot(found, axis, str(judged.pair.b[0].result["platform"]))}
+        ends = interval(found)
+        shown = written(found.ratio, *ends)
+        content |= {"ratio": shown[0], "interval": " to ".join(shown[1:])}
+        content["plot"] = _plot(found, axis, str(judged.pair.b[0].result["platform"]), is_filled(judged))
     return content
 
 
-def _plot(found: Estimate, axis: Axis, platform: str) -> dict[str, Any]:
+def _plot(found: Estimate, axis: Axis, platform: str, is_solid: bool) -> dict[str, Any]:
     """Return the coordinates of one strip of the forest plot; `platform` selects the colour."""
     start, end = axis.place(1 / (1 + axis.band)), axis.place(1 + axis.band)
+    ends = interval(found)
+    said = with_interval(found.ratio, *ends) if ends else f"{times(found.ratio)}, no valid interval"
     return {
-        "label": f"Ratio {found.ratio:.3f}, 95 % interval {found.low:.3f} to {found.high:.3f}; "
-        f"differences up to {axis.band:.1%} do not matter",
+        "label": f"Ratio with 95 % interval: {said}; differences up to {axis.band:.1%} do not matter",
         "platform": platform,
+        "is_solid": is_solid,
         "width": WIDTH,
         "margin": MARGIN,
         "band_start": _at(start),
@@ -69,7 +69,7 @@ def _plot(found: Estimate, axis: Axis, platform: str) -> dict[str, Any]:
         "one": _at(axis.place(1)),
         "square": _at(axis.place(found.ratio) - 5),
         "ticks": [(_at(axis.place(tick)), f"{tick:g}\u00d7") for tick in ticks(axis)],
-        "ends": [_interval_end(found.low, axis), _interval_end(found.high, axis)],
+        "ends": [_interval_end(place, axis) for place in ends],
     }
 
 
@@ -88,14 +88,17 @@ def _at(value: float) -> str:
 
 
 def _certificate(judged: Judged, is_full: bool) -> dict[str, Any]:
-    pair, found = judged.pair, judged.certificate
+    pair, found = judged.pair, judged.certificate or ()
+    unknown = [_item(item) for item in found if item.state == UNKNOWN]
     return {
         "title": f"{pair.b_name} against {pair.a_name}",
         "pair_title": pair_title(pair),
         "names": (pair.a_name, pair.b_name),
-        "missing": "; ".join(judged.reasons) if found is None else "",
-        "differing": [_item(item) for item in found or () if item.state != SAME],
-        "same": [_item(item) for item in found or () if item.state == SAME],
+        "missing": "; ".join(judged.reasons) if judged.certificate is None else "",
+        "differing": [_item(item) for item in found if item.state in (BLOCKING, ALLOWED)],
+        "unknown": unknown,
+        "unknown_count": unknown_count(len(unknown)),
+        "same": [_item(item) for item in found if item.state == SAME],
         "is_full": is_full,
     }
 

@@ -6,6 +6,7 @@ Metrics carry their own formula (`how`); where a value is unknown it is null, an
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,32 +17,41 @@ from evaluate.metrics import prices
 from evaluate.metrics.figures import Figure, Metrics, combined
 from evaluate.metrics.metrics import metrics
 from evaluate.metrics.prices import Price
-from evaluate.report.groups import Group, Row, Spread, grouped, ratios
+from evaluate.report.groups import Group, Row, Spread, grouped, ratios, without_copies
 from evaluate.report.notes import notes
 from evaluate.report.scaling import scaling
 from evaluate.report.tables import plain
-from evaluate.verdict import inference, pairs, verdicts
+from evaluate.verdict import inference, no_pairs, pairs, verdicts
+from evaluate.verdict.odd_runs import without_odd_runs
 from evaluate.verdict.saving import BUDGET_TOKENS, saving
-from evaluate.verdict.verdicts import Judged
+from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
 
 COMPARISON_VERSION = 3
 DEFINITIONS = {
-    "verdicts.ratio": "tokens/s/GPU of b over a: exp(mean of ln(b) - mean of ln(a)), over runs of one machine, or over "
+    "verdicts.ratio": "tokens/s/GPU of b over a, or tokens/s of the whole job in a comparison by nodes (`quantity`): "
+    "exp(mean of ln(b) - mean of ln(a)), over runs of one machine, or over "
     "machines where both sides have several; the runs and their steady steps are in verdicts.inputs",
-    "verdicts.interval": "Welch's interval on the logarithm, degrees of freedom of Satterthwaite; blocks of steps "
-    "where a side has one run (evaluate/verdict/inference.py)",
-    "verdicts.p_value": "two-sided, of no difference, before Holm's correction; adjusted_p_value: after it",
+    "verdicts.interval": "of the difference of mean logarithms over the runs, or the machines where both sides have "
+    "several; null where a side has a single run (evaluate/verdict/intervals.py)",
+    "verdicts.p_value": "two-sided, of no difference, times `selection` (layouts tried, RUNS=auto), before Holm's "
+    "correction; adjusted_p_value: after it",
     "verdicts.inputs.tokens_per_second_per_gpu": "global_batch_size x sequence_length / num_gpus of training_config x "
     "steady steps / sum of their step_times",
-    "groups.rows.tokens_per_second_per_gpu": "performance_metrics.tokens_per_second_per_gpu of each counted result",
-    "groups.rows.step_time_seconds": "mean of step_times behind warmup_steps_excluded, of each counted result",
+    "groups.rows.tokens_per_second_per_gpu": "global_batch_size x sequence_length / num_gpus of training_config x "
+    "steady steps / sum of their step_times, of each counted result: the numbers of verdicts.inputs",
+    "groups.rows.step_time_seconds": "mean of the steady step_times of each counted result",
     "groups.rows.peak_memory_allocated_gb": "memory_metrics.peak_memory_allocated_gb of each counted result",
     "groups.rows.first_loss": "loss_values of step 1, nats per token",
     "groups.rows.last_loss": "mean of loss_values over the last tenth of the steps, nats per token",
     "groups.rows.metrics": "median over the counted runs (`runs`, in the order of the counted results) of what "
     "evaluate/metrics/metrics.py makes of each; `how` is the formula with its sources, or why the value is null",
-    "scaling.efficiency": "mean tokens_per_second_per_gpu over that of base_gpus on one node, same global batch",
-    "groups.ratios": "mean tokens/s/GPU of row over that of base; min, max: of one run over one run",
+    "verdicts.scaling": "by nodes: the ratio of the jobs, that of each GPU (job ratio x GPUs of a / GPUs of b) and the "
+    "efficiency (per GPU, the larger number of GPUs over the smaller)",
+    "verdicts.left_out": "runs of the same devices that are in no ratio of this pair, and why",
+    "scaling.efficiency": "geometric mean of tokens_per_second_per_gpu over that of base_gpus on one node, same "
+    "global batch",
+    "groups.ratios": "geometric mean of tokens/s/GPU of row over that of base; min, max: of one run over one run",
+    "steady_steps": "the last level of the step_times after the first tenth, at least 3 (evaluate/metrics/steady.py)",
 }
 
 
@@ -78,11 +88,19 @@ class Comparison:
 
     @property
     def headline(self) -> str:
-        """The first verdict, and the number of further ones."""
+        """The headline of the first verdict."""
         if not self.judged:
-            return f"No verdict: there are no two sides to compare {self.question}."
-        more = f" ({len(self.judged) - 1} more)" if len(self.judged) > 1 else ""
-        return plain(f"{self.judged[0].sentence}.{more}")
+            entries = [entry for group in self.groups for row in group.rows for entry in row.entries]
+            why = no_pairs.reason(entries, self.by)
+            return plain(f"No verdict: there are no two sides to compare {self.question}{why and '; '}{why}.")
+        return plain(f"{self.judged[0].headline}.")
+
+    @property
+    def tally(self) -> str:
+        """The number of pairs, and of verdicts of each word."""
+        counts = Counter(one.spoken_word for one in self.judged)
+        words = ", ".join(f"{count} {word}" for word, count in counts.most_common())
+        return f"{len(self.judged)} {'pair' if len(self.judged) == 1 else 'pairs'}: {words}"
 
 
 def compare(
@@ -102,15 +120,16 @@ def compare(
     Costs use `price_table` (None: the suite's own prices). `target_loss` is in nats per token, `token_budget` is a
     number of tokens.
     """
-    groups, copies = grouped(loaded.entries)
-    repeated = {id(copy) for copy, _ in copies}
-    entries = [entry for entry in loaded.entries if id(entry) not in repeated]
-    by = by or pairs.default_by(entries)
+    unique, copies = without_copies(loaded.entries)
+    by = by or pairs.default_by(unique)
+    entries = without_odd_runs(unique, by)
     judged = verdicts.judge(pairs.pairs(entries, by, baseline), by, band)
+    judged.sort(key=lambda one: one.pair.method != "equal")  # what was trained alike opens the report
+    groups = grouped(entries, by, baseline, [one.pair for one in judged if one.estimate])
     table = prices.load() if price_table is None else price_table
     figures = {id(entry): metrics(entry.result, table, target_loss) for group in groups for entry in group.counted}
     judged = [
-        one if one.word == verdicts.NOT_COMPARABLE else replace(one, saving=saving(one.pair, figures, token_budget))
+        one if one.word == NOT_COMPARABLE else replace(one, saving=saving(one.pair, figures, token_budget))
         for one in judged
     ]
     return Comparison(
@@ -140,7 +159,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
         "target_loss": comparison.target_loss,
         "token_budget": comparison.token_budget,
         "price_table": prices.as_json(comparison.price_table),
-        "verdicts": [judged.as_json() for judged in comparison.judged],
+        "verdicts": [verdicts.as_json(judged) for judged in comparison.judged],
         "definitions": DEFINITIONS,
         **({"scaling": [one.as_json() for one in scaling(comparison.groups)]} if comparison.by == "nodes" else {}),
         "folders": [str(folder) for folder in comparison.folders],
@@ -170,6 +189,7 @@ def _row(comparison: Comparison, row: Row) -> dict[str, Any]:
         **row.key._asdict(),
         "runs_counted": len(row.counted),
         "runs_found": len(row.entries),
+        "steady_steps": row.steady_steps,
         "tokens_per_second_per_gpu": _spread(row.throughput),
         "step_time_seconds": _spread(row.step_time),
         "peak_memory_allocated_gb": _spread(row.memory),

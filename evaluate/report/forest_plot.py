@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from evaluate.report.tables import plain
-from evaluate.verdict.inference import TIE, Estimate
-from evaluate.verdict.verdicts import NOT_COMPARABLE, Judged, times
+from evaluate.verdict.inference import UNDECIDED, Estimate
+from evaluate.verdict.ratios import with_interval
+from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
 
 WIDTH, MARGIN = 400, 16
 """Width and side margins of a drawing, in its own units."""
@@ -22,14 +23,14 @@ LEAST_SPAN = math.log(1.12)
 LARGEST_SPAN = math.log(32)
 """Largest reach; an interval that goes further ends in an arrow."""
 TICKS = (0.05, 0.1, 0.2, 0.5, 0.67, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 5.0, 10.0, 20.0)
-FINE_TICKS = (0.9, 0.95, 1.0, 1.05, 1.1)
+FINE_TICKS = (0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.15, 1.2, 1.25)
 TICK_ROOM = 34
 """Least distance of two labels, in units of the drawing."""
 MOST_VERDICTS = 40
 """Largest number of lines that is still readable in a picture; compare.md and compare.json have all verdicts."""
 ROW_HEIGHT, FOOTING = 0.36, 0.55
 """Inches of one verdict, and of the axis below all of them."""
-NAME_CHARACTERS, REASON_CHARACTERS, REASON_LINES = 76, 88, 2
+NAME_CHARACTERS, REASON_CHARACTERS, REASON_LINES = 62, 76, 2
 
 
 @dataclass(frozen=True)
@@ -55,9 +56,9 @@ class Axis:
 
 def axis_of(estimates: Iterable[Estimate], band: float) -> Axis:
     """Return one axis that covers all estimates; it always includes 1 and the band."""
-    found = list(estimates)
-    low = min([-LEAST_SPAN, -math.log1p(band), *(_log(one.low) for one in found)])
-    high = max([LEAST_SPAN, math.log1p(band), *(_log(one.high) for one in found)])
+    places = [_log(place) for one in estimates for place in (one.ratio, *interval(one))]
+    low = min([-LEAST_SPAN, -math.log1p(band), *places])
+    high = max([LEAST_SPAN, math.log1p(band), *places])
     room = 0.06 * (high - low)
     return Axis(max(low - room, -LARGEST_SPAN), min(high + room, LARGEST_SPAN), band)
 
@@ -74,8 +75,18 @@ def ticks(axis: Axis) -> list[float]:
     return taken
 
 
+def interval(found: Estimate) -> tuple[float, ...]:
+    """Return the two ends of the 95 % interval; nothing if no interval is valid."""
+    return () if found.low is None or found.high is None else (found.low, found.high)
+
+
 def _log(ratio: float) -> float:
     return math.log(ratio) if 0 < ratio < math.inf else math.copysign(LARGEST_SPAN, ratio - 1)
+
+
+def quantity(judged: Sequence[Judged]) -> str:
+    """Return the quantity of the ratios: of whole jobs in a comparison by nodes."""
+    return "tokens/s of the job" if any(one.pair.is_of_jobs for one in judged) else "tokens/s/GPU"
 
 
 def height(judged: Sequence[Judged]) -> float:
@@ -104,7 +115,10 @@ def draw(axes: Any, judged: Sequence[Judged], band: float, colours: Sequence[str
     axes.set_yticks(range(len(shown)), [_name(one) for one in shown], fontsize=8)
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.set_xlabel(f"tokens/s/GPU, second side over first, with 95 % interval; shaded: {band:.1%} either way")
+    axes.set_xlabel(
+        f"{quantity(judged)}, side named first over the other, with 95 % interval; shaded: {band:.1%} either way; "
+        "hollow: undecided or not proven"
+    )
 
 
 def _interval(axes: Any, y: int, one: Judged, axis: Axis, colour: str, ink: str) -> None:
@@ -112,11 +126,19 @@ def _interval(axes: Any, y: int, one: Judged, axis: Axis, colour: str, ink: str)
     if found is None:
         axes.text(0, y, "no ratio", ha="center", va="center", fontsize=8, style="italic", color=ink)
         return
-    low, high = (min(max(math.log(max(end, 1e-300)), axis.low), axis.high) for end in (found.low, found.high))
-    axes.plot([low, high], [y, y], color=ink, linewidth=1.4)
-    for place, end, arrow in ((low, found.low, "<"), (high, found.high, ">")):
+    ends = interval(found)
+    places = [min(max(_log(end), axis.low), axis.high) for end in ends]
+    if places:
+        axes.plot(places, [y, y], color=ink, linewidth=1.4)
+    for place, end, arrow in zip(places, ends, "<>", strict=False):
         axes.plot(place, y, "|" if axis.holds(max(end, 1e-300)) else arrow, color=ink, markersize=8, clip_on=False)
-    axes.plot(math.log(found.ratio), y, "s", markersize=7, color=colour, markeredgecolor=ink)
+    inside = colour if is_filled(one) else "white"
+    axes.plot(_log(found.ratio), y, "s", markersize=7, color=inside, markeredgecolor=ink)
+
+
+def is_filled(one: Judged) -> bool:
+    """Return whether the square of a verdict is filled: not if it is undecided, or the same work is not proven."""
+    return one.is_proven and one.word != UNDECIDED
 
 
 def _name(one: Judged) -> str:
@@ -129,14 +151,10 @@ def _name(one: Judged) -> str:
 def _verdict_text(one: Judged) -> str:
     found = one.estimate
     if one.word == NOT_COMPARABLE or found is None:
-        return "\n".join(
-            textwrap.wrap(
-                plain(f"not comparable: {one.reasons[0]}"),
-                REASON_CHARACTERS,
-                max_lines=REASON_LINES,
-                placeholder=" ...",
-            )
-        )
-    word = one.word if one.word != TIE or one.is_decided else "tie, undecided"
-    runs = f"{found.runs[0]} and {found.runs[1]} runs, {found.machines[0]} and {found.machines[1]} machines"
-    return f"{word}: {times(found.ratio)} ({times(found.low)} to {times(found.high)})\n{runs}"
+        return _short(f"not comparable: {one.reasons[0]}", REASON_LINES)
+    ratio = f"{one.spoken_word}: {with_interval(found.ratio, found.low, found.high)}"
+    return f"{_short(ratio, 1)}\n{_short('; '.join(filter(None, (one.counts, one.would_decide))), 1)}"
+
+
+def _short(text: str, lines: int) -> str:
+    return "\n".join(textwrap.wrap(plain(text), REASON_CHARACTERS, max_lines=lines, placeholder=" ..."))

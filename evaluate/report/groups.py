@@ -15,8 +15,11 @@ from typing import Any, NamedTuple, TypeVar
 
 from evaluate.checks.entries import Entry
 from evaluate.metrics import metrics
-from evaluate.metrics.steady import steady_step_times
+from evaluate.metrics.partition import kind_of
+from evaluate.metrics.steady import step_times, steps_text
+from evaluate.metrics.throughput import tokens_per_second_per_gpu
 from evaluate.report.tables import plain
+from evaluate.verdict.pairs import BY, Pair, place
 from utils.results.schema import Result
 
 ENOUGH_RUNS = 5
@@ -73,6 +76,11 @@ class Spread:
         return statistics.fmean(self.values)
 
     @property
+    def geometric_mean(self) -> float:
+        """Geometric mean over the runs, of which ratios are made, so that a to b is the inverse of b to a."""
+        return statistics.geometric_mean(self.values)
+
+    @property
     def median(self) -> float:
         """Median over the runs."""
         return statistics.median(self.values)
@@ -123,13 +131,23 @@ class Row:
 
     @cached_property
     def throughput(self) -> Spread | None:
-        """tokens/s per GPU of each run (per rank on a machine without GPUs)."""
-        return known_spread(e.result["performance_metrics"]["tokens_per_second_per_gpu"] for e in self.counted)
+        """tokens/s per GPU of each run over its steady steps (per rank on a machine without GPUs)."""
+        return known_spread(tokens_per_second_per_gpu(entry.result) for entry in self.counted)
 
     @cached_property
     def step_time(self) -> Spread | None:
         """Mean steady step time of each run in seconds, from the raw samples."""
-        return known_spread(statistics.fmean(steady_step_times(entry.result)) for entry in self.counted)
+        return known_spread(statistics.fmean(times) for times in self.steady_times if times)
+
+    @cached_property
+    def steady_times(self) -> list[list[float]]:
+        """Steady step times of each counted run in seconds."""
+        return [step_times(entry.result) for entry in self.counted]
+
+    @cached_property
+    def steady_steps(self) -> str:
+        """Numbers of the steady steps of the counted runs: `steps 11 to 100`."""
+        return steps_text([entry.result for entry in self.counted])
 
     @cached_property
     def memory(self) -> Spread | None:
@@ -162,6 +180,8 @@ class Group:
 
     key: GroupKey
     rows: list[Row]
+    pairs: Sequence[Pair] = ()
+    """The pairs of the comparison that have a ratio."""
 
     @cached_property
     def counted(self) -> list[Entry]:
@@ -174,8 +194,16 @@ class Group:
         return [(row, entry) for row in self.rows for entry in row.entries if not entry.is_counted]
 
     @property
+    def steady_steps(self) -> str:
+        """Numbers of the steps behind the throughput and the step time: of all rows, or of each if they differ."""
+        found = {row.letter: row.steady_steps for row in self.rows if row.counted}
+        if len(set(found.values())) < 2:
+            return f"steady {next(iter(found.values()), 'steps unknown')}"
+        return "steady steps " + ", ".join(f"{letter}: {text.removeprefix('steps ')}" for letter, text in found.items())
+
+    @property
     def conditions(self) -> str:
-        """Layouts, versions of the software, and first and last date of the counted runs."""
+        """Layouts, versions of the software, first and last date, and steady steps of the counted runs."""
         provenance = [entry.result["provenance"] for entry in self.counted]
         versions = {f"{name} {v}" for one in provenance for name, v in (one["framework_versions"] or {}).items()}
         dates = sorted({one["started_utc"][:10] for one in provenance if one["started_utc"]})
@@ -184,13 +212,17 @@ class Group:
                 " | ".join(sorted({row.key.layout for row in self.rows})),
                 ", ".join(sorted(versions)) or "versions unknown",
                 " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else "date unknown",
+                self.steady_steps,
             )
         )
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """Mean throughput of `row` over that of `base`; `low` and `high` are the extreme quotients of one run of each."""
+    """Geometric mean of the throughput of `row` over that of `base`, as in a verdict.
+
+    `low` and `high` are the extreme quotients of one run of each.
+    """
 
     row: Row
     base: Row
@@ -200,16 +232,22 @@ class Ratio:
 
 
 def ratios(group: Group) -> list[Ratio]:
-    """Return the ratio of every row with counted runs to the first such row."""
-    rows = [(row, row.throughput) for row in group.rows]
-    measured = [(row, spread) for row, spread in rows if spread is not None]
-    if not measured:
-        return []
-    base, over = measured[0]
+    """Return the ratio of each two rows that are the sides of a verdict, in its direction.
+
+    Other rows have no ratio: they differ in more than the property that is compared, or cannot be compared at all.
+    """
+    by_runs = {frozenset(map(id, row.counted)): row for row in group.rows if row.counted}
+    found = [(by_runs.get(_runs(pair.b)), by_runs.get(_runs(pair.a))) for pair in group.pairs]
+    rows = [(row, base, row.throughput, base.throughput) for row, base in found if row and base]
     return [
-        Ratio(row, base, spread.mean / over.mean, spread.low / over.high, spread.high / over.low)
-        for row, spread in measured[1:]
+        Ratio(row, base, spread.geometric_mean / over.geometric_mean, spread.low / over.high, spread.high / over.low)
+        for row, base, spread, over in rows
+        if spread and over
     ]
+
+
+def _runs(side: Sequence[Entry]) -> frozenset[int]:
+    return frozenset(id(entry) for entry in side if entry.is_counted)
 
 
 def run_label(result: Result) -> str:
@@ -217,22 +255,24 @@ def run_label(result: Result) -> str:
     return f"run {result['run']}" + (f", attempt {result['attempt']}" if result["attempt"] > 1 else "")
 
 
-def grouped(entries: Iterable[Entry]) -> tuple[list[Group], list[tuple[Entry, Entry]]]:
-    """Return the sorted groups, and the copies: each entry whose content repeats an earlier one, with that one.
+def grouped(
+    entries: Sequence[Entry], by: str, baseline: str | None = None, compared: Sequence[Pair] = ()
+) -> list[Group]:
+    """Return the sorted groups of entries without copies, those without a counted result last.
 
-    A copy is not a second measurement and does not count. A result that failed before it recorded its data, device or
-    host joins the only group and row that match it. If several match, it forms its own.
+    `compared` holds the pairs that have a ratio. The rows have the order of the verdicts, the baseline first. A result
+    that failed before it recorded its data, device or host joins the only group and row that match it. If several
+    match, it forms its own.
     """
-    unique, copies = _without_copies(entries)
     groups = []
-    for key, members in sorted(_by_key(unique, _group_key).items(), key=lambda item: str(item[0])):
+    for key, members in sorted(_by_key(entries, _group_key).items(), key=lambda item: str(item[0])):
         rows = [Row(row_key, found) for row_key, found in _by_key(members, _row_key).items()]
-        rows.sort(key=lambda row: str(row.key))
+        rows.sort(key=lambda row: (place(BY[by](row.entries[0].result), by, baseline), str(row.key)))
         for number, row in enumerate(rows):
             row.letter = _letter(number)
         _distinguish(rows)
-        groups.append(Group(key, rows))
-    return groups, copies
+        groups.append(Group(key, rows, compared))
+    return sorted(groups, key=lambda group: not group.counted)
 
 
 def _group_key(entry: Entry) -> GroupKey:
@@ -259,9 +299,14 @@ def _row_key(entry: Entry) -> RowKey:
     count = f"{config['num_gpus']} {unit}{'' if config['num_gpus'] == 1 else 's'}"
     split = ", ".join(f"{name.upper()} {config[name]}" for name in ("dp", "tp", "pp", "cp"))
     layout = f"{count}, MBS {config['micro_batch_size']}, {split}"
-    host = result["provenance"]["host"]
+    device, part = result["gpu_info"]["device_name"], kind_of(result).text
     return RowKey(
-        result["platform"], result["framework"], result["gpu_info"]["device_name"], layout, result["label"], host
+        result["platform"],
+        result["framework"],
+        f"{device} ({part})" if device and part else device,
+        layout,
+        result["label"],
+        result["provenance"]["host"],
     )
 
 
@@ -279,8 +324,11 @@ def _by_key(entries: Sequence[Entry], key_of: Callable[[Entry], _Key]) -> dict[_
     return found
 
 
-def _without_copies(entries: Iterable[Entry]) -> tuple[list[Entry], list[tuple[Entry, Entry]]]:
-    """Return the entries of distinct content, and each further entry with the first of the same content."""
+def without_copies(entries: Iterable[Entry]) -> tuple[list[Entry], list[tuple[Entry, Entry]]]:
+    """Return the entries of distinct content, and the copies: each further entry with the first of the same content.
+
+    A copy is not a second measurement and does not count.
+    """
     unique, copies = [], []
     alike: dict[tuple[Any, ...], list[Entry]] = {}
     for entry in entries:

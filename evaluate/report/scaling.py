@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from evaluate.metrics.throughput import tokens_per_second_per_gpu
 from evaluate.report.groups import Group, Spread
 from evaluate.report.tables import plain
 from utils.results.schema import Result
@@ -19,9 +20,9 @@ from utils.results.schema import Result
 HEADER = ("System", "GPUs", "Nodes", "Runs", "tokens/s", "tokens/s/GPU", "Speed-up", "Efficiency")
 NO_BASE = "no counted result of one node with as many GPUs on it"
 EXPLANATION = (
-    "Efficiency is the mean tokens/s/GPU over that of the base, one node with as many GPUs on it, at the same global "
-    "batch (strong scaling); brackets hold the smallest and the largest quotient of two runs. Speed-up is the same of "
-    "tokens/s."
+    "Efficiency is the geometric mean of tokens/s/GPU over that of the base, one node with as many GPUs on it, at the "
+    "same global batch (strong scaling); min to max are the smallest and the largest quotient of two runs. Speed-up is "
+    "the same of tokens/s. Both are over the runs of all hosts."
 )
 
 
@@ -40,16 +41,16 @@ class Scale:
 
     @property
     def tokens_per_second(self) -> float:
-        """Mean over the runs, of all GPUs together."""
-        return self.per_gpu.mean * self.gpus
+        """Geometric mean over the runs, of all GPUs together."""
+        return self.per_gpu.geometric_mean * self.gpus
 
     @property
     def efficiency(self) -> tuple[float, float, float] | None:
-        """Mean, smallest and largest quotient of tokens/s/GPU, 1.0 = no loss; None without a base."""
+        """Geometric mean, smallest and largest quotient of tokens/s/GPU, 1.0 = no loss; None without a base."""
         if self.base is None:
             return (1.0, 1.0, 1.0) if self.nodes == 1 else None
         base, own = self.base.per_gpu, self.per_gpu
-        return own.mean / base.mean, own.low / base.high, own.high / base.low
+        return own.geometric_mean / base.geometric_mean, own.low / base.high, own.high / base.low
 
     @property
     def speedup(self) -> float | None:
@@ -69,7 +70,7 @@ class Scale:
             "nodes": self.nodes,
             "runs": len(self.per_gpu.values),
             "tokens_per_second": self.tokens_per_second,
-            "tokens_per_second_per_gpu": self.per_gpu.mean,
+            "tokens_per_second_per_gpu": self.per_gpu.geometric_mean,
             "base_gpus": self.base.gpus if self.base else None,
             "speedup": self.speedup,
             **dict(zip(names, efficiency or (None, None, None), strict=True)),
@@ -81,14 +82,14 @@ class Scale:
         efficiency, speedup = self.efficiency, self.speedup
         share = "-" if efficiency is None else f"{efficiency[0]:.1%}"
         if efficiency is not None and efficiency[1] != efficiency[2]:
-            share += f" ({efficiency[1]:.1%}-{efficiency[2]:.1%})"
+            share += f", min to max {efficiency[1]:.1%} to {efficiency[2]:.1%}"
         return (
             f"{self.group}: {self.system}",
             f"{self.gpus}",
             f"{self.nodes}",
             f"{len(self.per_gpu.values)}",
             f"{self.tokens_per_second:,.0f}",
-            f"{self.per_gpu.mean:,.0f}",
+            f"{self.per_gpu.geometric_mean:,.0f}",
             NO_BASE if speedup is None else f"{speedup:.2f}",
             share,
         )
@@ -110,10 +111,10 @@ def _of_group(group: Group) -> Iterator[Scale]:
         result, config = entry.result, entry.result["training_config"]
         split = tuple(config[key] for key in ("tp", "pp", "cp", "micro_batch_size"))
         system = (result["platform"], result["framework"], result["gpu_info"]["device_name"], split)
-        value = result["performance_metrics"]["tokens_per_second_per_gpu"]
+        value = tokens_per_second_per_gpu(result)
         size = (nodes_of(result), config["num_gpus"])
         if value is not None:
-            systems.setdefault(system, {}).setdefault(size, []).append(float(value))
+            systems.setdefault(system, {}).setdefault(size, []).append(value)
     for (platform, framework, device, (tp, pp, cp, mbs)), sizes in sorted(systems.items(), key=str):
         if len(sizes) < 2:
             continue

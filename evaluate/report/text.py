@@ -5,29 +5,31 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
-from evaluate.fairness.items import SAME
 from evaluate.metrics.figures import Metrics, combined, sections
 from evaluate.report import scaling
 from evaluate.report.comparison import Comparison
 from evaluate.report.groups import Group, Ratio, Row, Spread, ratios, run_label
 from evaluate.report.notes import notes
 from evaluate.report.own_files import HEADING
-from evaluate.report.tables import markdown_table, markdown_text, plain, text_table
-from evaluate.verdict.pairs import Pair
-from evaluate.verdict.verdicts import NOT_COMPARABLE, Judged
+from evaluate.report.tables import bullets, markdown_table, markdown_text, plain, text_table
+from evaluate.report.verdict_text import markdown_certificates, markdown_verdicts, terminal_verdicts
+from evaluate.verdict.ratios import times, with_range
 
 METHODOLOGY = (
     "Throughput is the tokens of a step (global batch x sequence length) over the mean time of the steady steps, over "
-    "the number of GPUs (of ranks on a machine without GPUs). The first steps, a tenth and at least 3, compile and "
-    "allocate and are left out; each result says how many.",
-    "The unit is the run, one start of the process. A value is the mean over the counted runs of a row, with the "
-    "smallest and the largest run in brackets; steps within a run are not independent and enter no spread.",
-    "A ratio is the mean throughput of one row over that of the first row; its brackets hold the smallest and the "
-    "largest quotient of a run of the one and a run of the other.",
+    "the number of GPUs (of ranks on a machine without GPUs). Steady steps are those of the last level of the step "
+    "times, found once by a change-point search; the first steps, a tenth and at least 3, compile and allocate and "
+    "never count. Every figure and every verdict uses the same steady steps, and their numbers stand beside them.",
+    "The unit is the run, one start of the process. A value is the mean over the counted runs of a row, and min to "
+    "max the smallest and the largest run; brackets hold 95 % intervals only. Steps within a run are not independent "
+    "and enter no spread.",
+    "A ratio is the geometric mean of the throughput of one row over that of the first row, the baseline, as in a "
+    "verdict; its min to max is the smallest and the largest quotient of a run of the one and a run of the other.",
     "A verdict compares two sides that were shown to do the same work (the certificate). Its ratio is of tokens/s/GPU "
     "over the steady steps, which a change-point search finds; its interval is Welch's on the logarithm of the runs' "
-    "throughput, or of the machines' where both sides have several, and of blocks of steps where a side has one run. "
-    "Faster and slower: beyond the band, and not by chance (5 %, Holm's correction for all pairs); all else is a tie.",
+    "throughput, or of the machines' where both sides have several; a single run has none. Faster and slower: three "
+    "runs a side or more, beyond the band, and not by chance (5 %, Holm's correction for all pairs). Tie: the whole "
+    "interval lies in the band. Undecided: all else.",
     "The first loss is that of step 1, the last loss the mean over the last tenth of the steps, both in nats per "
     "token. Memory is the peak of the largest rank.",
     "A result is counted when its status is ok and its numbers follow from its raw samples (`python -m "
@@ -49,6 +51,8 @@ NOT_COUNTED = ("System", "Run", "Status", "Reason", "File")
 """Header of the table of results that enter no average."""
 MOST_SYSTEMS = 6
 """Largest number of systems in the table of metrics; compare.json has all."""
+WIDE = 100
+"""Columns of a terminal that has room for the losses too."""
 _NONE = "-"
 
 
@@ -58,19 +62,24 @@ def number(value: float) -> str:
 
 
 def spread_text(spread: Spread | None) -> str:
-    """Return `mean (smallest-largest)`, or only the mean for a single run."""
+    """Return `mean, min to max smallest to largest run`, or only the mean if all runs print alike."""
     if spread is None:
         return _NONE
-    text = number(spread.mean)
-    return text if len(spread.values) == 1 else f"{text} ({number(spread.low)}-{number(spread.high)})"
+    return ", ".join(filter(None, (number(spread.mean), min_to_max(spread.values))))
+
+
+def min_to_max(values: Sequence[float]) -> str:
+    """Return `min to max 1.05 to 1.12`; empty if all values print alike. Brackets are for 95 % intervals."""
+    low, high = number(min(values)), number(max(values))
+    return "" if low == high else f"min to max {low} to {high}"
 
 
 def ratio_text(ratio: Ratio) -> str:
     """Return one line about a ratio of throughputs, without a verdict."""
-    line = f"{ratio.row.name} over {ratio.base.name}: {ratio.value:.3f}"
+    line = f"tokens/s/GPU of {ratio.row.name} over {ratio.base.name}:"
     if len(ratio.row.counted) == len(ratio.base.counted) == 1:
-        return f"{line} (one run a side: no spread)"
-    return f"{line} ({ratio.low:.3f}-{ratio.high:.3f})"
+        return f"{line} {times(ratio.value)}, one run a side: no spread"
+    return f"{line} {with_range(ratio.value, ratio.low, ratio.high)}"
 
 
 def not_counted_rows(group: Group) -> list[tuple[str, ...]]:
@@ -85,22 +94,6 @@ def not_counted_rows(group: Group) -> list[tuple[str, ...]]:
         )
         for row, entry in group.not_counted
     ]
-
-
-def verdict_word(judged: Judged) -> str:
-    """Return the verdict in words; a tie that shows neither a difference nor its absence is `undecided`."""
-    return judged.word.replace("_", " ") if judged.is_decided else "undecided"
-
-
-def pair_title(pair: Pair) -> str:
-    """Return model, framework and method of a pair."""
-    return f"{pair.model}, {pair.framework}, track {pair.method}"
-
-
-def evidence(judged: Judged) -> list[str]:
-    """Return the lines that support a verdict, without the remarks on its runs; its sentence has the first reason."""
-    reasons = judged.reasons[1:] if judged.word == NOT_COMPARABLE else judged.reasons
-    return [*reasons, *judged.tuning_lines, *judged.money_lines]
 
 
 def scaling_rows(comparison: Comparison) -> list[tuple[str, ...]]:
@@ -118,24 +111,31 @@ def markdown(comparison: Comparison) -> str:
     """Return the comparison as markdown, verdict first."""
     parts = [
         HEADING,
-        *_markdown_verdicts(comparison),
+        *markdown_verdicts(comparison),
         *_markdown_scaling(comparison),
         *(part for group in comparison.groups for part in _markdown_group(group, comparison.figures)),
+        *markdown_certificates(comparison),
     ]
     if files := file_notes(comparison):
-        parts += ["## Files", _bullets(files)]
-    return "\n\n".join([*parts, "## Method", _bullets(METHODOLOGY, escape=False)]) + "\n"
+        parts += ["## Files", bullets(files)]
+    return "\n\n".join([*parts, "## Method", bullets(METHODOLOGY, escape=False)]) + "\n"
 
 
 def terminal(comparison: Comparison, width: int) -> str:
-    """Return the comparison as plain text, about `width` characters wide; only the throughput shows its spread."""
-    header = ("system", "runs", "tokens/s/GPU", "step s", "peak GB", "first loss", "last loss")
-    parts = [*_terminal_verdicts(comparison, width)]
+    """Return the comparison as plain text, about `width` characters wide; only the throughput shows its spread.
+
+    A terminal below WIDE shows no losses; the other reports have them.
+    """
+    losses = ("first loss", "last loss") if width >= WIDE else ()
+    header = ("system", "runs", "tokens/s/GPU", "min to max", "step s", "peak GB", *losses)
+    parts = [*terminal_verdicts(comparison, width)]
     if found := scaling_rows(comparison):
         parts += [text_table(scaling.HEADER, found, width), textwrap.fill(scaling.EXPLANATION, width)]
     for group in comparison.groups:
-        rows = [(f"{row.name} {row.device}", *_short_figures(row)) for row in group.rows]
+        rows = [(f"{row.name} {row.device}", *_short_figures(row))[: len(header)] for row in group.rows]
         parts.append(f"{group.key.title}\n{group.key.setting}\n\n{text_table(header, rows, width)}")
+        if group.counted:
+            parts.append(textwrap.fill(f"Throughput and step time: {group.steady_steps}.", width))
         if refused := not_counted_rows(group):
             cells = [row[:-1] for row in refused]
             parts.append(text_table(("not counted", "run", "status", "reason"), cells, width))
@@ -156,18 +156,22 @@ def _figures(row: Row) -> tuple[str, ...]:
 
 def _short_figures(row: Row) -> tuple[str, ...]:
     means = [_NONE if spread is None else number(spread.mean) for spread in row.spreads[1:]]
-    return (f"{len(row.counted)} of {len(row.entries)}", spread_text(row.throughput), *means)
+    ends = min_to_max(row.throughput.values).removeprefix("min to max ") if row.throughput else ""
+    mean = number(row.throughput.mean) if row.throughput else _NONE
+    return (f"{len(row.counted)} of {len(row.entries)}", mean, ends or _NONE, *means)
 
 
 def _markdown_group(group: Group, figures: Mapping[int, Metrics]) -> Iterator[str]:
     yield f"## {markdown_text(group.key.title)}"
     yield f"{markdown_text(group.key.setting)}."
     yield markdown_table(SYSTEMS, [(row.name, row.device, *_figures(row)) for row in group.rows])
+    if group.counted:
+        yield f"Throughput and step time: {group.steady_steps}."
     if found := ratios(group):
-        yield "Ratios of tokens/s/GPU:\n\n" + _bullets([ratio_text(ratio) for ratio in found])
+        yield "Ratios of tokens/s/GPU:\n\n" + bullets([ratio_text(ratio) for ratio in found])
     yield from _markdown_metrics(group, figures)
     if lines := notes(group):
-        yield "Notes:\n\n" + _bullets(lines)
+        yield "Notes:\n\n" + bullets(lines)
     if refused := not_counted_rows(group):
         yield "Not counted:\n\n" + markdown_table(NOT_COUNTED, refused)
 
@@ -177,54 +181,30 @@ def _markdown_metrics(group: Group, figures: Mapping[int, Metrics]) -> Iterator[
     rows = [row for row in group.rows if row.counted][:MOST_SYSTEMS]
     runs = [[figures[id(entry)] for entry in row.counted] for row in rows]
     known: list[tuple[str, ...]] = []
-    unknown: dict[str, list[str]] = {}
     for section, names in sections(runs).items():
         for key, name in names.items():
             found = [combined([one.get(key) for one in side]) for side in runs]
-            ways = "; or ".join(dict.fromkeys(figure.how for figure in found))
             if all(figure.value is None for figure in found):
-                unknown.setdefault(ways, []).append(name)
                 continue
+            ways = "; or ".join(dict.fromkeys(figure.how for figure in found))
             values = ["unknown" if figure.value is None else number(figure.value) for figure in found]
             known.append((f"{section}: {name}", found[0].unit, *values, ways))
     if known:
         header = ("Metric", "Unit", *(row.name for row in rows), "Formula and source, or why unknown")
         yield "Metrics, median over the counted runs:\n\n" + markdown_table(header, known)
-    if unknown:
-        yield "Unknown:\n\n" + _bullets([f"{', '.join(names)}: {why}" for why, names in unknown.items()])
+    if unknown := unknown_metrics(runs):
+        yield "Unknown:\n\n" + bullets([f"{', '.join(names)}: {why}" for why, names in unknown.items()])
 
 
-def _terminal_verdicts(comparison: Comparison, width: int) -> Iterator[str]:
-    """Yield a block for each verdict: its word and pair, the sentence, and the evidence."""
-    if not comparison.judged:
-        yield textwrap.fill(comparison.headline, width)
-        return
-    yield textwrap.fill(f"Verdicts {comparison.question}:", width)
-    for judged in comparison.judged:
-        head = f"{verdict_word(judged)}  {pair_title(judged.pair)}"
-        lines = [plain(head), textwrap.fill(plain(judged.sentence), width, initial_indent="  ", subsequent_indent="  ")]
-        for line in (*evidence(judged), *judged.remarks):
-            lines.append(textwrap.fill(plain(line), width, initial_indent="  - ", subsequent_indent="    "))
-        yield "\n".join(lines)
-
-
-def _markdown_verdicts(comparison: Comparison) -> Iterator[str]:
-    yield f"**Verdicts**, {comparison.question}:"
-    if not comparison.judged:
-        yield markdown_text(comparison.headline)
-    for judged in comparison.judged:
-        yield f"**{markdown_text(pair_title(judged.pair))}:** {markdown_text(judged.sentence)}."
-        if lines := [*evidence(judged), *judged.remarks]:
-            yield _bullets(lines)
-        if differing := [item for item in judged.certificate or () if item.state != SAME]:
-            cells = [(item.name, item.state, item.a, item.b) for item in differing]
-            same = sum(1 for item in judged.certificate or () if item.state == SAME)
-            yield markdown_table(("Certificate", "State", judged.pair.a_name, judged.pair.b_name), cells)
-            yield f"{same} more items are the same on both sides (compare.json has all)."
-
-
-def _bullets(lines: Sequence[str], *, escape: bool = True) -> str:
-    return "\n".join(f"- {markdown_text(line) if escape else line}" for line in lines)
+def unknown_metrics(runs: Sequence[Sequence[Metrics]]) -> dict[str, list[str]]:
+    """Return the metrics without a value for any system, by the reason; `runs` has the metrics of each side's runs."""
+    unknown: dict[str, list[str]] = {}
+    for names in sections(runs).values():
+        for key, name in names.items():
+            found = [combined([one.get(key) for one in side]) for side in runs]
+            if all(figure.value is None for figure in found):
+                unknown.setdefault("; or ".join(dict.fromkeys(figure.how for figure in found)), []).append(name)
+    return unknown
 
 
 def _filled(lines: Sequence[str], width: int) -> str:

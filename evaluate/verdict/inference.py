@@ -1,14 +1,10 @@
 """Statistical inference: the ratio of two throughputs, an interval that is valid with few runs, and the verdict.
 
-The unit is the run (one process restart), or the machine if both sides have several. The steps of one run depend on
-one another and are never counted as independent. All computations use the logarithm of throughput, so that the ratio
-of a to b is the inverse of that of b to a.
-
-With few values a percentile bootstrap over runs covers the truth too seldom (0.69 for two machines a side, nominal
-0.95). The interval is therefore Welch's (Biometrika 34, 1947), and a verdict requires slightly more evidence than the
-interval; tests/evaluate/verdict/test_inference.py simulates both. A side with a single run has no spread between runs:
-its interval comes from blocks of steps (circular block bootstrap, Politis and Romano 1992) and applies to that run
-alone.
+The unit is the run (one process restart), or the machine if both sides have several. Restarts of one machine differ by
+more than the steps of one run can show, so steps enter no spread: a side with a single run has none, and no spread is
+ever borrowed from the other side, because the two may vary differently. All computations use the logarithm of
+throughput, so that the ratio of a to b is the inverse of that of b to a. evaluate/verdict/intervals.py has the
+formula; tests/evaluate/verdict/simulate.py shows how often the intervals cover the truth.
 """
 
 from __future__ import annotations
@@ -20,30 +16,44 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from evaluate.verdict import intervals
+
 CONFIDENCE = 0.95
-LEVEL = 0.035
-"""A verdict of faster or slower requires a smaller p-value than this. It is below 0.05, because Welch's test is an
-approximation and equal sides must be called different in at most 5 % of 1,000 trials, not in 5 % on average."""
+"""Share of the trials in which an interval covers the truth: 93 to 98 % in the cells of docs/verdict.md."""
+INTERVAL_LEVEL, LEVEL = 0.04, 0.03
+"""Levels of the interval and of the test. They are below 1 - CONFIDENCE, because noise that is not normal costs up to
+two hundredths: equal sides must be called different in at most 5 % of the trials of every cell, not on average."""
+AUTO_SELECTION = 2.5
+"""Chance of a false difference with RUNS=auto over that with a fixed number of runs, at the most: the rule stops where
+the spread is small by chance. Both levels are divided by it (tests/evaluate/verdict/simulate.py)."""
+LEAST_RUNS = 3
+"""Runs that faster and slower need on each side. Two give no idea of the spread: Student's quantile is 12.7."""
 BAND = 0.03
 """Largest relative difference that does not matter in practice; to be chosen before the measurement."""
-RESTARTS = 0.013
-"""Two runs of one machine differ by less in 997 of 1,000 cases: three standard deviations of the difference of two
-runs, at the 0.3 % between restarts that most systems of MLPerf Training v5.1 stay below. For a side with one run."""
+LEAST_SPREAD = 3e-6
+"""Runs whose throughput agrees this closely are copies: restarts differ by 2e-4 or more (MLPerf Training v5.1)."""
 NOISE = 3.0
 """Machines that are further apart than this many standard deviations of a run are different."""
-FASTER, SLOWER, TIE = "faster", "slower", "tie"
-PRODUCTS, THESE_MACHINES, THESE_RUNS = "these products", "these machines", "these two runs"
-RESAMPLES = 1000
+FASTER, SLOWER, TIE, UNDECIDED = "faster", "slower", "tie", "undecided"
+PRODUCTS, THESE_MACHINES, THESE_RUNS = "these products", "these machines", "these runs"
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run: its machine, the logarithm of its throughput, and its steady step times in seconds."""
+    """One run: its machine, and the logarithm of its throughput."""
 
     machine: str
     log_throughput: float
-    step_times: tuple[float, ...] = ()
-    """Needed if this is the only run of its machine."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The variance of a side's mean, with its degrees of freedom and the number of values behind it."""
+
+    variance: float
+    degrees: float
+    values: int
+    """Machines if the interval applies to products; runs otherwise."""
 
 
 @dataclass(frozen=True)
@@ -51,20 +61,22 @@ class Estimate:
     """The ratio of b to a, with its interval."""
 
     ratio: float
-    low: float
-    high: float
-    p_value: float
+    low: float | None
+    """Ends of the interval; None if a side has no spread of its own."""
+    high: float | None
+    p_value: float | None
     """Two-sided p-value of no difference."""
-    degrees_of_freedom: float
+    degrees_of_freedom: float | None
+    """Satterthwaite's; evaluate/verdict/intervals.py has the critical value."""
     scope: str
-    """Population of the interval: products, these machines, or these two runs."""
+    """Population of the interval: products, these machines, or these runs."""
     runs: tuple[int, int]
     machines: tuple[int, int]
-
-    @property
-    def is_one_run(self) -> bool:
-        """True if a side has a single run, so that the spread between runs is unknown."""
-        return 1 in self.runs
+    spreads: tuple[Spread | None, Spread | None] = (None, None)
+    selection: float = 1.0
+    """Number by which both levels were divided, because runs or layouts were chosen by their own speed."""
+    sides_without_spread: tuple[tuple[int, str], ...] = ()
+    """Each side (0 for a, 1 for b) without a spread of its own, and the reason."""
 
 
 @dataclass(frozen=True)
@@ -75,64 +87,94 @@ class Verdict:
     reason: str
 
 
-@dataclass(frozen=True)
-class _Part:
-    """A share of the variance of a mean, with its degrees of freedom."""
-
-    variance: float
-    degrees_of_freedom: float
-
-
-def estimate(a: Sequence[Run], b: Sequence[Run], confidence: float = CONFIDENCE) -> Estimate:
+def estimate(a: Sequence[Run], b: Sequence[Run], selection: float = 1.0) -> Estimate:
     """Return the throughput of `b` over that of `a`; raise ValueError for a side without runs.
 
     With two machines or more on both sides, the unit is the machine and the interval applies to such machines in
-    general. Otherwise the unit is the run and the interval applies to these machines.
+    general. Otherwise the unit is the run and the interval applies to these machines. There is no interval if a side
+    has a single run, or runs that do not differ. `selection` is the number of choices by speed that made these sides,
+    1 for none: the number of layouts from which the fastest was taken, times AUTO_SELECTION with RUNS=auto. The level
+    of the interval is divided by it and the p-value multiplied (Bonferroni).
     """
     sides = [_by_machine(a), _by_machine(b)]
     if not all(sides):
         raise ValueError(f"got {len(a)} and {len(b)} runs, wanted at least one on both sides")
     is_general = min(map(len, sides)) > 1
-    means = [float(np.mean([_mean(runs) for runs in side])) for side in sides]
-    parts = [part for side in sides for part in (_between_machines(side) if is_general else _within_machines(side))]
+    spreads = tuple(_spread(side, is_general) for side in sides)
+    means = [statistics.fmean(map(_mean, side)) for side in sides]
     difference = means[1] - means[0]
-    variance = sum(part.variance for part in parts)
-    degrees = _degrees_of_freedom(parts, variance)
-    half = _quantile(degrees, confidence) * math.sqrt(variance)
-    is_single = not is_general and 1 in (len(a), len(b))
+    without = tuple((place, why) for place, why in enumerate(map(_why_no_spread, (a, b), spreads)) if why)
+    low = high = p_value = degrees = None
+    if not without and spreads[0] and spreads[1]:
+        variances = spreads[0].variance, spreads[1].variance
+        freedom = spreads[0].degrees, spreads[1].degrees
+        half = float(intervals.critical_value(INTERVAL_LEVEL / selection, variances, freedom)) * math.sqrt(
+            sum(variances)
+        )
+        low, high = _exp(difference - half), _exp(difference + half)
+        p_value = min(1.0, selection * intervals.p_value(difference, variances, freedom))
+        degrees = float(intervals.degrees_of_freedom(variances, freedom))
     return Estimate(
-        ratio=math.exp(difference),
-        low=math.exp(difference - half),
-        high=math.exp(difference + half),
-        p_value=_p_value(difference, variance, degrees),
+        ratio=_exp(difference),
+        low=low,
+        high=high,
+        p_value=p_value,
         degrees_of_freedom=degrees,
-        scope=PRODUCTS if is_general else THESE_RUNS if is_single else THESE_MACHINES,
+        scope=THESE_RUNS if without else PRODUCTS if is_general else THESE_MACHINES,
         runs=(len(a), len(b)),
         machines=(len(sides[0]), len(sides[1])),
+        spreads=(spreads[0], spreads[1]),
+        selection=selection,
+        sides_without_spread=without,
     )
 
 
-def decide(found: Estimate, adjusted_p: float, band: float = BAND) -> Verdict:
-    """Return the verdict on b against a: a difference beyond the band and not by chance, or a tie.
+def decide(found: Estimate, adjusted_p: float | None, band: float = BAND) -> Verdict:
+    """Return the verdict on b against a; `adjusted_p` is `found.p_value` after `holm` over all comparisons.
 
-    `adjusted_p` is `found.p_value` after `holm` over all comparisons.
+    Faster and slower: at least LEAST_RUNS runs on each side, beyond the band, and not by chance. Tie: the whole
+    interval lies in the band. Undecided: everything else.
     """
-    least = max(band, RESTARTS) if found.is_one_run else band
-    is_beyond = abs(math.log(found.ratio)) > math.log1p(least) or (least == 0 and found.ratio != 1)
-    if adjusted_p < LEVEL and is_beyond:
+    if adjusted_p is None or found.low is None or found.high is None:
+        return Verdict(UNDECIDED, "there is no interval, because a side has no spread of its own")
+    is_difference = adjusted_p < LEVEL and is_beyond(found.ratio, band)
+    if is_difference and min(found.runs) >= LEAST_RUNS:
         inner = found.low if found.ratio > 1 else 1 / found.high
         reason = "" if inner > 1 + band else f"the interval reaches into the band of {band:.1%}"
         return Verdict(FASTER if found.ratio > 1 else SLOWER, reason)
     if is_within(found, band):
         return Verdict(TIE, f"the whole interval lies in the band of {band:.1%}")
-    if is_beyond:
-        return Verdict(TIE, "a difference this large may be chance with so few runs: more runs would tell")
-    return Verdict(TIE, f"no difference beyond {least:.1%} was found, and one is not ruled out: more runs would tell")
+    return Verdict(UNDECIDED, _why_undecided(found, band, is_difference=is_difference))
+
+
+def _why_undecided(found: Estimate, band: float, *, is_difference: bool) -> str:
+    if is_difference:
+        return f"faster and slower need at least {LEAST_RUNS} runs on each side"
+    if not is_beyond(found.ratio, band):
+        return f"no difference beyond {band:.1%} was found, and one is not ruled out"
+    if found.p_value is not None and found.p_value < LEVEL:
+        return "a difference this large may be chance among this many comparisons (Holm's correction)"
+    if found.low is not None and found.high is not None and not found.low <= 1 <= found.high:
+        return f"the interval only just excludes 1: faster and slower need p below {LEVEL:g}"
+    return "a difference this large may be chance with so few runs"
+
+
+def is_beyond(ratio: float, band: float) -> bool:
+    """Return whether a ratio lies beyond the band; any ratio but 1 does with a band of 0."""
+    return abs(math.log(ratio)) > math.log1p(band) or (band == 0 and ratio != 1)
 
 
 def is_within(found: Estimate, band: float) -> bool:
     """Return whether the whole interval lies in the band, which rules out a difference that matters."""
-    return 1 / (1 + band) <= found.low and found.high <= 1 + band
+    return found.low is not None and found.high is not None and 1 / (1 + band) <= found.low and found.high <= 1 + band
+
+
+def adjusted(estimates: Sequence[Estimate]) -> list[float | None]:
+    """Return the p-values after `holm`; an estimate without one stays None and does not count."""
+    places = [place for place, found in enumerate(estimates) if found.p_value is not None]
+    values = holm([found.p_value for found in estimates if found.p_value is not None])
+    by_place = dict(zip(places, values, strict=True))
+    return [by_place.get(place) for place in range(len(estimates))]
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -163,21 +205,8 @@ def remark_on_machines(name: str, runs: Sequence[Run]) -> str:
     )
 
 
-def variance_within(step_times: Sequence[float], seed: int = 0) -> tuple[float, float]:
-    """Return the variance of the logarithm of a run's mean step time, and its degrees of freedom.
-
-    Circular block bootstrap in blocks of sqrt(n) steps, which keep the correlation of neighbouring steps. The degrees
-    of freedom are the number of blocks less one. The generator has a fixed seed, so that a run always gives the same
-    answer. Raises ValueError for fewer than 3 steps.
-    """
-    times = np.asarray(step_times, dtype=np.float64)
-    length = max(1, math.ceil(math.sqrt(len(times))))
-    count = math.ceil(len(times) / length)
-    if count < 2:
-        raise ValueError(f"got {len(times)} steady steps of a single run, wanted at least 3; train more steps")
-    sums = np.convolve(np.concatenate([times, times[: length - 1]]), np.ones(length), "valid")
-    starts = np.random.default_rng(seed).integers(0, len(times), (RESAMPLES, count))
-    return float(np.var(np.log(sums[starts].mean(axis=1)), ddof=1)), count - 1.0
+def _exp(value: float) -> float:
+    return math.exp(min(max(value, -700.0), 700.0))
 
 
 def _by_machine(runs: Iterable[Run]) -> list[list[Run]]:
@@ -191,49 +220,31 @@ def _mean(runs: Sequence[Run]) -> float:
     return float(np.mean([run.log_throughput for run in runs]))
 
 
-def _between_machines(side: list[list[Run]]) -> list[_Part]:
-    means = [_mean(runs) for runs in side]
-    return [_Part(float(np.var(means, ddof=1)) / len(means), len(means) - 1.0)]
+def _spread(side: list[list[Run]], is_general: bool) -> Spread | None:
+    """Return the spread of the mean of a side's machines; None for a single run.
 
-
-def _within_machines(side: list[list[Run]]) -> list[_Part]:
-    parts = []
-    for runs in side:
-        if len(runs) > 1:
-            variance = float(np.var([run.log_throughput for run in runs], ddof=1)) / len(runs)
-            degrees = len(runs) - 1.0
-        else:
-            variance, degrees = variance_within(runs[0].step_times)
-        parts.append(_Part(variance / len(side) ** 2, degrees))
-    return parts
-
-
-def _degrees_of_freedom(parts: Sequence[_Part], variance: float) -> float:
-    """Return the degrees of freedom of a sum of independent variances.
-
-    Satterthwaite's (sum v)^2 / sum(v^2 / f) (Biometrics Bulletin 2, 1946) uses squares of estimates as squares of
-    variances, which are too large by a factor of (f + 2) / f; with one degree of freedom each, as for two machines a
-    side, the interval then covers too much. Without that bias the formula is (sum v)^2 / sum(v^2 / (f + 2)) - 2,
-    Welch's of 1947 (that of Stata's `ttest, welch`). It is used if all parts have equal degrees of freedom. Otherwise
-    the part with the fewest may vary most, and Satterthwaite's smaller number is the safe one.
+    About these machines: from the runs of each machine. If a machine has a single run, it is taken from the machines
+    instead, which contains the spread between machines too and is too large rather than too small.
     """
-    degrees = [part.degrees_of_freedom for part in parts]
-    if variance == 0:
-        return min(degrees)
-    bias = 2 if len(set(degrees)) == 1 else 0
-    found = variance**2 / sum(part.variance**2 / (part.degrees_of_freedom + bias) for part in parts) - bias
-    return float(min(max(found, min(degrees)), sum(degrees)))
+    if not is_general and all(len(runs) > 1 for runs in side):
+        parts = [_variance(runs) / len(runs) / len(side) ** 2 for runs in side]
+        total = math.fsum(parts)
+        least = math.fsum(part**2 / (len(runs) - 1) for part, runs in zip(parts, side, strict=True))
+        count = sum(map(len, side))
+        return Spread(total, total**2 / least if least else count - len(side), count)
+    if len(side) > 1:
+        machines = float(np.var([_mean(runs) for runs in side], ddof=1))
+        return Spread(machines / len(side), len(side) - 1, len(side))
+    return None
 
 
-def _quantile(degrees: float, confidence: float) -> float:
-    from scipy.special import stdtrit
-
-    return float(stdtrit(degrees, (1 + confidence) / 2))
+def _variance(runs: Sequence[Run]) -> float:
+    return float(np.var([run.log_throughput for run in runs], ddof=1))
 
 
-def _p_value(difference: float, variance: float, degrees: float) -> float:
-    from scipy.special import stdtr
-
-    if variance == 0:
-        return 1.0 if difference == 0 else 0.0
-    return float(2 * stdtr(degrees, -abs(difference) / math.sqrt(variance)))
+def _why_no_spread(runs: Sequence[Run], spread: Spread | None) -> str:
+    if spread is None:
+        return "a single run has no spread"
+    if math.sqrt(spread.variance * spread.values) < LEAST_SPREAD:
+        return f"its {len(runs)} runs are equally fast to six digits, as copies of one run are"
+    return ""

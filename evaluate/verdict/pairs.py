@@ -1,28 +1,56 @@
-"""The pairs of a comparison: two sides that differ in one thing and are as equal as possible in everything else."""
+"""The pairs of a comparison: two sides that differ in one thing and are as equal as possible in everything else.
+
+A side is one kind of device (model and partition mode) with one layout; other devices, partitions and layouts are other
+sides. Pairs meet at equal size and layout. With the method `best` the layout is free, and the fastest of each size is
+the side's. What finds no counterpart, and every slower layout, is listed with the pair.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 from evaluate.checks.entries import Entry
+from evaluate.metrics.partition import Kind, kind_of
+from evaluate.metrics.steady import steps_text
+from evaluate.verdict.layouts import Layout, compared_with, fastest, layout_of
+from evaluate.verdict.ratios import times
+from evaluate.verdict.side_names import PLATFORMS, device_name, setting_of, suffixes, terms
 from utils.results.schema import Result
 
-PLATFORMS = {"nvd": "NVIDIA", "amd": "AMD", "cpu": "CPU"}
 VENDOR_FRAMEWORKS = ("nemo", "prim")
 """Frameworks of one vendor each; a comparison of platforms pairs them with each other."""
+NODES, BEST = "nodes", "best"
+LEFT_OUT = "left out of its side"
+"""First words of the rejection of a run that differs from its own side (evaluate/verdict/odd_runs.py)."""
 
 BY: dict[str, Callable[[Result], str]] = {
     "platform": lambda result: str(result["platform"]),
     "framework": lambda result: str(result["framework"]),
     "machine": lambda result: str(result["provenance"]["host"] or "unknown host"),
-    "nodes": lambda result: f"{result['training_config']['num_gpus']} GPUs",
+    NODES: lambda result: f"{result['training_config']['num_gpus']} GPUs",
     "label": lambda result: str(result["label"] or "no label"),
 }
 """The property in which the two sides differ, and the function that reads it from a result."""
-MAY_DIFFER = {"nodes": frozenset({"number of GPUs", "data parallel size", "gradient accumulation"})}
+MAY_DIFFER = {NODES: frozenset({"nodes", "number of GPUs", "data parallel size", "gradient accumulation"})}
 """Certificate items that differ by the choice of the property."""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Results of one side that are in no ratio of a pair, and why."""
+
+    side: str
+    reason: str
+    entries: tuple[Entry, ...]
+
+    @property
+    def text(self) -> str:
+        """One line: side, runs and reason."""
+        runs = ", ".join(dict.fromkeys(str(entry.result["run"]) for entry in self.entries))
+        return f"{self.side}, run{'' if len(self.entries) == 1 else 's'} {runs}: {self.reason}"
 
 
 @dataclass(frozen=True)
@@ -36,11 +64,25 @@ class Pair:
     b_name: str
     a: tuple[Entry, ...]
     b: tuple[Entry, ...]
+    refusal: str = ""
+    """Reason why the two sides cannot be compared, whatever their results prove; empty for most pairs."""
+    left_out: tuple[LeftOut, ...] = ()
+    """Runs of the same devices that are not in this pair: slower layouts, and settings without a counterpart."""
+    layouts: tuple[int, int] = (1, 1)
+    """Number of measured layouts of each side from which the fastest was taken."""
+    is_of_jobs: bool = False
+    """True if the ratio is of the tokens/s of whole jobs, not of each GPU, because the sides differ in GPUs."""
 
     @property
     def counted(self) -> tuple[list[Result], list[Result]]:
         """The counted results of both sides."""
         return [e.result for e in self.a if e.is_counted], [e.result for e in self.b if e.is_counted]
+
+    @property
+    def steady_steps(self) -> str:
+        """Numbers of the steps behind the ratio: `steps 11 to 100`, or those of each side if they differ."""
+        a, b = map(steps_text, self.counted)
+        return a if a == b else f"{b} of {self.b_name}, {a} of {self.a_name}"
 
 
 def default_by(entries: Sequence[Entry]) -> str:
@@ -50,45 +92,182 @@ def default_by(entries: Sequence[Entry]) -> str:
 
 def pairs(entries: Sequence[Entry], by: str, baseline: str | None = None) -> list[Pair]:
     """Return all pairs of the baseline's side with another, by model, method and the other shared properties."""
-    found = []
+    found: list[Pair] = []
     for (model, method, _), members in _grouped(
         entries, lambda result: (result["model"], result["method"], _shared(result, by))
     ):
         sides = dict(_grouped(members, BY[by]))
-        names = sorted(sides, key=lambda name: (name != baseline, _rank(name, by), name))
+        names = sorted(sides, key=lambda name: place(name, by, baseline))
         if len(names) < 2 or (baseline is not None and names[0] != baseline):
             continue
         for name in names[1:]:
-            for a, b in _variants(sides[names[0]], sides[name]):
-                framework = " and ".join(dict.fromkeys(entry.result["framework"] for entry in (a[0], b[0])))
-                found.append(Pair(model, framework, method, _name(a, by), _name(b, by), tuple(a), tuple(b)))
-    return found
+            found += _of_sides(_both(model, method, sides[names[0]], sides[name], by), by)
+    return _told_apart(found)
+
+
+def _both(model: str, method: str, a: Sequence[Entry], b: Sequence[Entry], by: str) -> Pair:
+    """Return all results of two values of the property as one pair, which `_of_sides` divides."""
+    return Pair(model, "", method, "", "", tuple(a), tuple(b), is_of_jobs=by == NODES)
+
+
+def place(name: str, by: str, baseline: str | None) -> tuple[bool, int, str]:
+    """Return the sort key of a value of the property: the baseline first, then NVIDIA, or the fewest GPUs."""
+    if by == NODES:
+        return name != baseline, int(name.split()[0]), name
+    return name != baseline, list(PLATFORMS).index(name) if name in PLATFORMS else len(PLATFORMS), name
+
+
+def side_key(result: Result, by: str) -> tuple[Any, ...]:
+    """Return the properties that all runs of one side share: those of the comparison, the device, work and layout."""
+    shared = result["model"], result["method"], _shared(result, by), BY[by](result)
+    return *shared, kind_of(result), setting_of(result), layout_of(result)
 
 
 def _shared(result: Result, by: str) -> tuple[Any, ...]:
     """Return the properties that both sides share besides model and method."""
     framework = "vendor" if by == "platform" and result["framework"] in VENDOR_FRAMEWORKS else result["framework"]
-    platform, device = result["platform"], result["gpu_info"]["device_name"]
+    platform, device = result["platform"], kind_of(result).name
     return {
         "platform": (framework,),
         "framework": (platform, device, result["provenance"]["host"]),
         "machine": (platform, framework, device),
-        "nodes": (platform, framework, device),
+        NODES: (platform, framework, device),
         "label": (platform, framework),
     }[by]
 
 
+def _of_sides(both: Pair, by: str) -> list[Pair]:
+    """Return the pairs of the devices, settings and layouts of both sides; `both` has all results of each."""
+    a, b = _by_kind(both.a), _by_kind(both.b)
+    kinds = [(kind, kind) for kind in a if kind in b] or list(product(a, b))
+    found = []
+    for left, right in kinds:
+        names = _name(a[left], by), _name(b[right], by)
+        refusal = _refusal(left, right)
+        made: list[Pair] = []
+        for x, y in _variants(a[left], b[right]):
+            framework = " and ".join(dict.fromkeys(entry.result["framework"] for entry in (x[0], y[0])))
+            pair = replace(both, framework=framework, a_name=names[0], b_name=names[1], refusal=refusal)
+            made += _meeting(pair, x, y, by)
+        alone = _alone([*a[left], *b[right]], made, by)
+        found += [replace(pair, left_out=(*pair.left_out, *alone)) for pair in made]
+    return found
+
+
+def _by_kind(entries: Sequence[Entry]) -> dict[Kind, list[Entry]]:
+    """Return the entries of each kind of device; a run that failed before it recorded its device joins the only one."""
+    found = dict(_grouped(entries, kind_of))
+    unknown = Kind(None)
+    if unknown in found and len(found) > 1 and not any(entry.is_counted for entry in found[unknown]):
+        failed = found.pop(unknown)
+        for entries_of_kind in found.values():
+            entries_of_kind += failed
+    return found
+
+
+def _refusal(a: Kind, b: Kind) -> str:
+    if a == b or (a.parts == b.parts and a.parts is not None):
+        return ""
+    what = "a part of a device against a whole one" if a.is_whole or b.is_whole else "parts that are not alike"
+    shown = [f"{kind.text or 'whole'}{f', {kind.size}' if kind.size else ''}" for kind in (a, b)]
+    return f"not the same kind of thing, {what}: {shown[0]} against {shown[1]}"
+
+
 def _variants(a: Sequence[Entry], b: Sequence[Entry]) -> list[tuple[list[Entry], list[Entry]]]:
     """Pair equal settings of both sides; if none are equal, the first of each, to report the difference."""
-
-    def setting(result: Result) -> tuple[Any, ...]:
-        config = result["training_config"]
-        keys = ("sequence_length", "global_batch_size", "precision")
-        return result["model_size"], *(config[key] for key in keys)
-
-    left, right = dict(_grouped(a, setting)), dict(_grouped(b, setting))
+    left, right = dict(_grouped(a, setting_of)), dict(_grouped(b, setting_of))
     both = [(left[key], right[key]) for key in left if key in right]
-    return both or [(next(iter(left.values())), next(iter(right.values())))]
+    return both or [(_most_counted(left.values()), _most_counted(right.values()))]
+
+
+def _most_counted(groups: Iterable[list[Entry]]) -> list[Entry]:
+    return max(groups, key=lambda group: sum(entry.is_counted for entry in group))
+
+
+def _meeting(pair: Pair, a: Sequence[Entry], b: Sequence[Entry], by: str) -> list[Pair]:
+    """Return the pairs of equal layout, or of equal size with the method `best`.
+
+    If no layout of one side has a counterpart, one pair reports the difference.
+    """
+    left, right = (dict(_grouped(side, layout_of)) for side in (a, b))
+    if pair.method == BEST:
+        return _fastest_pairs(pair, left, right, by)
+    alike = [(x, y) for x in left for y in right if _fit(x, y, by)]
+    exact = [(x, y) for x, y in alike if x == y]
+    found = [(left[x], right[y]) for x, y in exact or alike]
+    found = found or [(_most_counted(left.values()), _most_counted(right.values()))]
+    return [replace(pair, a=tuple(x), b=tuple(y)) for x, y in found]
+
+
+def _fit(a: Layout, b: Layout, by: str) -> bool:
+    return a.without_size.fits(b.without_size) if by == NODES else a.fits(b)
+
+
+def _fastest_pairs(pair: Pair, a: dict[Layout, list[Entry]], b: dict[Layout, list[Entry]], by: str) -> list[Pair]:
+    """Return a pair for each size that both sides have, each side with its fastest layout of that size."""
+    sizes = [{layout.num_gpus: None for layout in side} for side in (a, b)]
+    common: list[tuple[Any, Any]] = [(size, size) for size in sizes[0] if size in sizes[1]]
+    refusal = pair.refusal
+    if by == NODES:
+        common = [(x, y) for x in sizes[0] for y in sizes[1]]
+    elif not common:
+        common = [(fastest(a).num_gpus, fastest(b).num_gpus)]
+        refusal = refusal or f"number of GPUs differs: {common[0][0]} against {common[0][1]}"
+    found = []
+    for size_a, size_b in common:
+        (x, slower_x), (y, slower_y) = (
+            _chosen({layout: entries for layout, entries in side.items() if layout.num_gpus == size}, name)
+            for side, size, name in ((a, size_a, pair.a_name), (b, size_b, pair.b_name))
+        )
+        tried = _measured(slower_x) + 1, _measured(slower_y) + 1
+        found.append(replace(pair, a=x, b=y, refusal=refusal, left_out=(*slower_x, *slower_y), layouts=tried))
+    return found
+
+
+def _chosen(layouts: dict[Layout, list[Entry]], name: str) -> tuple[tuple[Entry, ...], list[LeftOut]]:
+    """Return the runs of the fastest layout, and a line for each other layout."""
+    best = fastest(layouts)
+    others = []
+    for layout, entries in layouts.items():
+        if layout == best:
+            continue
+        ratio = compared_with(layouts[best], entries)
+        counted = sum(entry.is_counted for entry in entries)
+        speed = "no valid result" if ratio is None else f"{times(ratio)} as fast, {counted} run{'s'[: counted > 1]}"
+        reason = f"{layout.text}: {speed}; the side's layout is {best.text}, the fastest by its own interval"
+        others.append(LeftOut(name, reason, tuple(entries)))
+    return tuple(layouts[best]), others
+
+
+def _measured(others: Sequence[LeftOut]) -> int:
+    return sum(any(entry.is_counted for entry in one.entries) for one in others)
+
+
+def _alone(entries: Sequence[Entry], made: Sequence[Pair], by: str) -> list[LeftOut]:
+    """Return a line for the counted runs of each setting and layout that are in none of the pairs."""
+    known = {id(entry) for pair in made for entry in (*pair.a, *pair.b)}
+    known |= {id(entry) for pair in made for one in pair.left_out for entry in one.entries}
+    rest = [entry for entry in entries if entry.is_counted and id(entry) not in known]
+    found = []
+    for _, members in _grouped(rest, lambda result: (BY[by](result), setting_of(result), layout_of(result))):
+        work = ", ".join(terms(members[0].result).values())
+        reason = f"left out, because the other side has no run of {work}"
+        found.append(LeftOut(_name(members, by), reason, tuple(members)))
+    return found
+
+
+def _told_apart(found: Sequence[Pair]) -> list[Pair]:
+    """Return the pairs; where several would have the same names, each name states the size or setting that differs."""
+    alike: dict[tuple[str, ...], list[int]] = {}
+    for number, pair in enumerate(found):
+        alike.setdefault((pair.model, pair.framework, pair.method, pair.a_name, pair.b_name), []).append(number)
+    named = list(found)
+    for numbers in alike.values():
+        of_both = [(terms(found[number].a[0].result), terms(found[number].b[0].result)) for number in numbers]
+        for number, (a, b) in zip(numbers, suffixes(of_both), strict=True):
+            pair = found[number]
+            named[number] = replace(pair, a_name=pair.a_name + a, b_name=pair.b_name + b)
+    return named
 
 
 def _grouped(entries: Iterable[Entry], key_of: Callable[[Result], Any]) -> list[tuple[Any, list[Entry]]]:
@@ -98,16 +277,8 @@ def _grouped(entries: Iterable[Entry], key_of: Callable[[Result], Any]) -> list[
     return sorted(found.items(), key=lambda item: str(item[0]))
 
 
-def _rank(name: str, by: str) -> int:
-    if by == "nodes":
-        return int(name.split()[0])
-    return list(PLATFORMS).index(name) if name in PLATFORMS else len(PLATFORMS)
-
-
 def _name(side: Sequence[Entry], by: str) -> str:
     """Return the name of a side for a sentence."""
-    result = side[0].result
-    device = str(result["gpu_info"]["device_name"] or f"unknown {PLATFORMS[result['platform']]} device")
-    if by == "platform":
-        return device
-    return f"{BY[by](result)} on {device}"
+    result = next((entry for entry in side if entry.is_counted), side[0]).result
+    device = device_name(result)
+    return device if by == "platform" else f"{BY[by](result)} on {device}"

@@ -8,8 +8,10 @@ from typing import Any
 
 from evaluate.checks.entries import Entry
 from evaluate.metrics.figures import Figure, Metrics, combined, unknown
+from evaluate.metrics.metrics import device_of
 from evaluate.metrics.prices import SENSITIVITY
 from evaluate.verdict.pairs import Pair
+from utils.hardware.devices import Device
 
 BUDGET_TOKENS = 1e12
 COST, COST_TOKENS = "cost_of_1T_tokens", 1e12
@@ -28,20 +30,23 @@ class Saving:
     percent: Figure
     """Percent of the cost of a."""
     percent_range: tuple[float, float] | None
-    """Range of `percent` if one price is SENSITIVITY higher and the other as much lower."""
+    """Range of `percent` if one price is SENSITIVITY higher and the other as much lower; None if a cost is unknown, or
+    if both sides have the same device, whose price cannot differ from itself."""
 
     def sentence(self, a: str, b: str) -> str:
         """Return the saving in words; empty if a cost is unknown."""
-        if self.saved.value is None or self.percent.value is None or self.percent_range is None:
+        if self.saved.value is None or self.percent.value is None:
             return ""
-        low, high = self.percent_range
         verb = "saves" if self.saved.value >= 0 else "costs more:"
-        return (
+        said = (
             f"{_spoken(self.tokens)} tokens cost {self.cost_b.value:,.0f} {self.saved.unit} on {b} and "
             f"{self.cost_a.value:,.0f} on {a}: {b} {verb} {abs(self.saved.value):,.0f} {self.saved.unit}, "
-            f"{abs(self.percent.value):.0f} % ({low:+.0f} to {high:+.0f} % saved if the prices are "
-            f"{SENSITIVITY:.0%} off in opposite directions)"
+            f"{abs(self.percent.value):.0f} %"
         )
+        if self.percent_range is None:
+            return said
+        low, high = self.percent_range
+        return f"{said}; {low:+.0f} to {high:+.0f} % if the prices are {SENSITIVITY:.0%} off in opposite directions"
 
     def as_json(self) -> dict[str, Any]:
         """Return the entry `saving` of a verdict in compare.json."""
@@ -62,7 +67,12 @@ def saving(pair: Pair, figures: Mapping[int, Metrics], tokens: float) -> Saving:
     saved = Figure(cost_a.value - cost_b.value, cost_a.unit, "cost of a - cost of b")
     percent = Figure(100 * (1 - ratio), "%", "(cost of a - cost of b) / cost of a")
     apart = (1 + SENSITIVITY) / (1 - SENSITIVITY)
-    return Saving(tokens, cost_a, cost_b, saved, percent, (100 * (1 - ratio * apart), 100 * (1 - ratio / apart)))
+    ends = None if _devices(pair.a) == _devices(pair.b) else (100 * (1 - ratio * apart), 100 * (1 - ratio / apart))
+    return Saving(tokens, cost_a, cost_b, saved, percent, ends)
+
+
+def _devices(side: Sequence[Entry]) -> set[Device | None]:
+    return {device_of(entry.result) for entry in side if entry.is_counted}
 
 
 def _spoken(tokens: float) -> str:

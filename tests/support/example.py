@@ -61,11 +61,11 @@ _RESULT: dict[str, Any] = {
     "training_config": {**_CONFIG, "dataset": "synth", "layers": "auto"},
     "resolved_config": {
         **_CONFIG,
-        "parameter_count": 1_900_000,
+        "parameter_count": 1_901_696,
         "vocab_size": 4096,
         "num_layers": 4,
         "hidden_size": 128,
-        "ffn_hidden_size": 384,
+        "ffn_hidden_size": 448,
         "num_attention_heads": 8,
         "num_query_groups": 2,
         "norm_eps": 1e-5,
@@ -117,8 +117,12 @@ _RESULT: dict[str, Any] = {
     "step_times": [2.0, 0.6, 0.55] + [0.5] * 7,
     "data_wait_seconds": [0.0] * 10,  # a share of 0 whatever step times a test gives
     "loss_values": [8.3, 8.2, 8.0, 7.8, 7.6, 7.4, 7.2, 7.1, 7.0, 6.9],
-    "grad_norms": [2.0] * 10,
-    "learning_rates": [1e-3] * 10,
+    "grad_norms": [2.0, 1.9, 1.8, 1.7, 1.6, 1.5, 1.4, 1.3, 1.2, 1.1],
+    # warm-up of 2 steps, then 5e-4 x (1 + cos(pi k / 8)), k = 0 to 7
+    "learning_rates": [
+        *(0.000333333333, 0.000666666667, 0.001, 0.000961939766, 0.000853553391),
+        *(0.000691341716, 0.0005, 0.000308658284, 0.000146446609, 3.80602337e-05),
+    ],
     "fingerprint": {
         "dataset_bin_sha256": "a" * 64,
         "dataset_idx_sha256": "b" * 64,

@@ -82,7 +82,7 @@ class RunConfig:
     group_rows: int
     min_characters: int | None
     max_characters: int | None
-    runs: int
+    runs: int | None
     cooldown_seconds: float
     order: str
     start_timeout_seconds: float
@@ -131,14 +131,14 @@ class RunConfig:
         """Folder of this configuration's results: OUTPUT_DIR, or the label's folder in it."""
         return self.output_dir / self.label if self.label else self.output_dir
 
-    def jobs(self) -> list[tuple[str, str, int]]:
-        """Return framework, model and run of every job, in the order in which they run.
+    def jobs(self, count: int) -> list[tuple[str, str, int]]:
+        """Return framework, model and run of `count` runs of every job, in the order in which they run.
 
         ORDER=interleaved runs every job once, then every job again, so that a drift of the machine affects all jobs
         alike.
         """
         pairs = [(framework, model) for model in self.models for framework in self.frameworks]
-        runs = range(1, self.runs + 1)
+        runs = range(1, count + 1)
         if self.order == "interleaved":
             return [(*pair, run) for run in runs for pair in pairs]
         return [(*pair, run) for pair in pairs for run in runs]

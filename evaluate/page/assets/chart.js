@@ -62,9 +62,12 @@ class Chart {
     const inside = svg("g", { "clip-path": `url(#${this.clip})` });
     this.svg.append(clip, inside);
     const named = new Map();
+    const rows = this.view.group.rows;
     for (const { row, run, look } of lines) {
       const curve = run[this.series.key];
       inside.append(svg("path", { class: `curve ${look}`, d: outline(curve, from, to, this.x, y, this.width) }));
+      const shapes = marks(curve, rows.indexOf(row), rows.length, from, to, this.x, y);
+      inside.append(svg("path", { class: `mark ${look}`, d: shapes }));
       const last = Math.min(curve.step.length, firstAt(curve.step, to + 1)) - 1;
       if (last >= 0 && !named.has(row)) named.set(row, { look, place: y(curve.value[last]) + 4 });
     }

@@ -98,3 +98,24 @@ function outline(curve, from, to, x, y, width) { // at most two samples per pixe
   }
   return parts.length ? `M${parts.join("L")}` : "";
 }
+
+const MARKS = [ // one shape for each row of a group in turn, around a point
+  ([x, y]) => `M${x - 3} ${y}a3 3 0 1 0 6 0a3 3 0 1 0 -6 0Z`,
+  ([x, y]) => `M${x - 3} ${y - 3}h6v6h-6Z`,
+  ([x, y]) => `M${x} ${y - 4}L${x + 4} ${y + 3}H${x - 4}Z`,
+  ([x, y]) => `M${x} ${y - 4}L${x + 4} ${y}L${x} ${y + 4}L${x - 4} ${y}Z`,
+  ([x, y]) => `M${x} ${y + 4}L${x + 4} ${y - 3}H${x - 4}Z`,
+  ([x, y]) => `M${x - 3} ${y - 3}L${x + 3} ${y + 3}M${x - 3} ${y + 3}L${x + 3} ${y - 3}`,
+  ([x, y]) => `M${x - 4} ${y}h8M${x} ${y - 4}v8`,
+];
+const MARKS_A_CURVE = 6;
+
+function marks(curve, row, rows, from, to, x, y) { // outline of the marks of a row's curve, shifted from row to row
+  const start = firstAt(curve.step, from), count = firstAt(curve.step, to + 1) - start;
+  const spacing = Math.max(1, count / MARKS_A_CURVE), parts = [];
+  for (let at = spacing * ((row + 0.5) / rows); at < count; at += spacing) {
+    const i = start + Math.floor(at);
+    parts.push(MARKS[row % MARKS.length]([Math.round(x(curve.step[i])), Math.round(y(curve.value[i]))]));
+  }
+  return parts.join("");
+}

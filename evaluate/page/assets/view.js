@@ -78,6 +78,8 @@ class View { // one cursor and one read-out for both charts
     if (kind === "system") {
       const swatch = svg("svg", { class: `swatch ${lines[0].look}`, viewBox: "0 0 28 10", "aria-hidden": "true" });
       swatch.append(svg("path", { class: `curve ${lines[0].look}`, d: "M0 5H28" }));
+      const shape = MARKS[this.group.rows.indexOf(lines[0].row) % MARKS.length]([14, 5]);
+      swatch.append(svg("path", { class: `mark ${lines[0].look}`, d: shape }));
       label.append(swatch);
     }
     label.append(html("span", { textContent: name }));
@@ -132,7 +134,7 @@ class View { // one cursor and one read-out for both charts
     if (!known.length) return "\u2013";
     if (known.length === 1) return shown(known[0]);
     const [low, high] = [known.reduce((a, b) => Math.min(a, b)), known.reduce((a, b) => Math.max(a, b))];
-    return low === high ? shown(low) : `${shown(median(known))} (${shown(low)}\u2013${shown(high)})`;
+    return low === high ? shown(low) : `${shown(median(known))}, min to max ${shown(low)} to ${shown(high)}`;
   }
 
   announce() {

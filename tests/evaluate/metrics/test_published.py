@@ -9,7 +9,8 @@ from sides import run, side
 
 from evaluate.metrics.published import table, tuning
 from evaluate.verdict.pairs import pairs
-from evaluate.verdict.verdicts import Judged, judge
+from evaluate.verdict.sentences import Judged
+from evaluate.verdict.verdicts import as_json, judge
 from utils.hardware.devices import DEVICES
 
 
@@ -74,7 +75,7 @@ def test_below_95_percent_a_side_is_called_untuned(seconds: float, is_untuned: b
     assert (f"NVIDIA H100 80GB HBM3: {'untuned, ' if is_untuned else ''}9" in found.sentence) and (
         "no published figure to tell whether AMD Instinct MI300X is tuned" in found.sentence
     )
-    left, right = found.as_json()["published"]
+    left, right = as_json(found)["published"]
     assert left["is_untuned"] is is_untuned and left["published"]["date"] == "2025-06-09"
     assert right["share_percent"] is None and right["is_untuned"] is None and right["how"]
 
@@ -83,7 +84,7 @@ def test_the_equal_track_says_nothing_of_tuning() -> None:
     changes = work(method="equal")
     entries = side("nvd", 6.4, runs=2, **changes) + side("amd", 6.0, runs=2, **changes)
     (found,) = judge(pairs(entries, "platform"), "platform")
-    assert found.tunings == () and found.as_json()["published"] is None and "published" not in found.sentence
+    assert found.tunings == () and as_json(found)["published"] is None and "published" not in found.sentence
 
 
 # TFLOP/s beside the tokens/s: NVIDIA's own column (Megatron-Bridge), and MLPerf's logs recomputed with causal attention

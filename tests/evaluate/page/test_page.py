@@ -97,7 +97,12 @@ def test_tables_and_charts_are_there(tab: browser.Browser) -> None:
     assert tab.value("[...document.querySelectorAll('.chart .curve')].every(c => c.getTotalLength() > 100)")
     assert tab.value("[...document.querySelectorAll('.forest *')].filter(e => e.children.length).length") == 0
     headings = tab.value("[...document.querySelectorAll('h1, h2, h3')].map(heading => heading.textContent)")
-    assert headings.index("Verdicts") < headings.index("Certificates") < headings.index("Systems")
+    assert (
+        headings.index("Verdicts")
+        < headings.index("Systems")
+        < headings.index("Certificates")
+        < headings.index("Method")
+    )
     assert "Results that do not count" in headings
     first = tab.value("document.querySelectorAll('#certificates h3')[1].nextElementSibling.textContent")
     assert "QKV biasdiffers, not comparablefalsetrue" in first.replace("\n", "")
@@ -178,9 +183,9 @@ def test_each_figure_shows_its_formula_by_keyboard(tab: browser.Browser) -> None
     assert tab.value("[...document.querySelectorAll('.figure')].every(figure => figure.title)")
     silent = "[...document.querySelectorAll('.figure.unknown')].filter(f => f.title === '' || f.title === 'unknown')"
     assert tab.value(f"{silent}.length") == 0
-    assert "no matrix-multiply rate was measured" in tab.value(
-        "[...document.querySelectorAll('.figure.unknown')].map(figure => figure.title).join()"
-    )
+    folded = "[...document.querySelectorAll('.metrics')].map(table => table.parentElement.nextElementSibling)"
+    assert tab.value(f"{folded}.every(list => list.tagName === 'DETAILS' && !list.open)")
+    assert "no matrix-multiply rate was measured" in tab.value(f"{folded}.map(list => list.textContent).join()")
 
 
 READ = "[...document.querySelectorAll('.curves .readout .run')].slice(0, 2).map(r => r.cells[1].textContent)"
@@ -191,8 +196,8 @@ def read_out(values: list[float]) -> list[str]:
 
 
 def test_the_slider_reads_all_runs_at_a_step(tab: browser.Browser) -> None:
-    # platforms are sorted: the first two runs are AMD's
-    times = [run("amd", number, 0.9)["step_times"] for number in (1, 2)]
+    # the baseline comes first: the first two runs are those of NVIDIA
+    times = [run("nvd", number, 1.0)["step_times"] for number in (1, 2)]
     assert tab.value(READ) == read_out([one[STEPS - 1] for one in times])
     tab.value("document.querySelector('.curves input[type=range]').focus()")
     tab.press("ArrowLeft")
@@ -201,7 +206,7 @@ def test_the_slider_reads_all_runs_at_a_step(tab: browser.Browser) -> None:
     assert tab.value(READ) == read_out([one[0] for one in times])
     wait = "new Promise(done => { const live = document.querySelector('[aria-live]'); const look = () => "
     announced = tab.value(f"{wait}live.textContent ? done(live.textContent) : setTimeout(look, 20); look(); }})")
-    assert announced.startswith("Step 1. A amd/mega") and "nats/token" in announced
+    assert announced.startswith("Step 1. A nvd/mega") and "nats/token" in announced
 
 
 def test_the_mouse_reads_and_zooms_and_runs_can_be_hidden(tab: browser.Browser) -> None:
@@ -213,7 +218,7 @@ def test_the_mouse_reads_and_zooms_and_runs_can_be_hidden(tab: browser.Browser) 
     tab.mouse("mouseMoved", x, y)
     step = tab.value("Number(document.querySelector('.curves input[type=range]').value)")
     assert 15 < step < 35, "a quarter of the chart, which has an axis on its left"
-    assert tab.value(READ)[0] == f"{run('amd', 1, 0.9)['step_times'][step - 1]:.4g}"
+    assert tab.value(READ)[0] == f"{run('nvd', 1, 1.0)['step_times'][step - 1]:.4g}"
     live = "new Promise(done => setTimeout(() => done(document.querySelector('[aria-live]').textContent), 400))"
     assert tab.value(live) == "", "only the slider is announced, not the mouse"
     tab.mouse("mousePressed", x, y)
@@ -236,7 +241,7 @@ def test_the_button_saves_the_embedded_data(tab: browser.Browser) -> None:
     saved = json.loads(tab.value("window.saved.text()"))
     assert saved["verdicts"][0]["verdict"] == "faster"
     first = saved["groups"][0]["rows"][0]["runs"][0]
-    assert first["step_time_seconds"]["value"] == run("amd", 1, 0.9)["step_times"]
+    assert first["step_time_seconds"]["value"] == pytest.approx(run("nvd", 1, 1.0)["step_times"], rel=1e-5)
 
 
 def test_markup_has_labels_for_screen_readers() -> None:
@@ -267,6 +272,27 @@ def test_the_page_shows_scaling_if_the_comparison_is_by_nodes() -> None:
     asked = page(compare(Loaded(tuple(entries), ()), [Path("output")], "nodes"))
     assert "Scaling over nodes" in Elements(asked).texts and 'href="#scaling"' in asked
     assert "Scaling over nodes" not in page(compared(entries))
+
+
+LOOKS = """[...document.querySelectorAll('.readout .system .swatch')].map((swatch) => {
+  const [curve, mark] = swatch.querySelectorAll('path');
+  const style = getComputedStyle(curve);
+  return [style.stroke, style.strokeDasharray, mark.getAttribute('d')];
+})"""
+
+
+def test_curves_of_one_vendor_differ_in_dashes_and_marks(chromium: Any, tmp_path: Path) -> None:
+    frameworks = ("mega", "hf", "bridge", "titan")
+    entries = [found for number, name in enumerate(frameworks) for found in side("nvd", 1 + number, 3, framework=name)]
+    path = tmp_path / "compare.html"
+    path.write_text(page(compared(entries)), encoding="utf8")
+    opened, _ = chromium
+    opened.open(path)
+    looks = opened.value(LOOKS)
+    assert len(looks) == len({dashes for _, dashes, _ in looks}) == len({mark for _, _, mark in looks}) == 4
+    drawn = opened.value("[...document.querySelectorAll('.chart .mark')].map(mark => mark.getAttribute('d').length)")
+    assert len(drawn) == 2 * 4 * 3 and min(drawn) > 50, "marks on each run's curve in both charts"
+    assert opened.complaints == []
 
 
 def test_text_is_escaped_unless_it_is_markup() -> None:

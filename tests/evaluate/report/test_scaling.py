@@ -84,5 +84,6 @@ def test_one_node_is_the_baseline_of_the_others(tmp_path: Path, capsys: pytest.C
     assert main([str(tmp_path), "--by", "nodes", "--format", "json"]) == 0
     verdict = json.loads((tmp_path / "compare.json").read_text())["verdicts"][0]
     assert verdict["a"].startswith("8 GPUs") and verdict["b"].startswith("16 GPUs")
-    assert verdict["ratio"] == pytest.approx(1 / 0.55 / 2, rel=0.01)
+    assert verdict["ratio"] == pytest.approx(1 / 0.55, rel=0.01)
+    assert verdict["scaling"]["per_gpu_ratio"] == pytest.approx(1 / 0.55 / 2, rel=0.01)
     assert "91" in capsys.readouterr().out

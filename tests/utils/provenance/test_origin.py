@@ -8,7 +8,7 @@ from importlib import metadata
 
 import pytest
 
-from evaluate.fairness.pair_conditions import HANDICAPS, RECIPES, SPEED_UPS
+from evaluate.fairness.environment import HANDICAPS, RECIPES, SPEED_UPS
 from train.settings_map.environment_rows import ENVIRONMENT
 from utils.provenance import origin
 from utils.provenance.known_variables import KNOWN

@@ -126,6 +126,9 @@ BAD_ARGUMENTS = [
     ("MBS=0", ["argument", "MBS=0", "whole number from 1"]),
     ("MBS=1.5", ["MBS=1.5", "whole number"]),
     ("MBS=", ["MBS=", "whole number"]),
+    ("RUNS=0", ["argument", "RUNS=0", "auto, or a whole number from 1 to 1000"]),
+    ("RUNS=1001", ["RUNS=1001", "auto, or a whole number from 1 to 1000"]),
+    ("RUNS=Auto", ["RUNS=Auto", "auto, or a whole number from 1 to 1000"]),
     ("GBS=60", ["GBS=60", "MBS=8", "8*2 = 16"]),
     ("GA=3", ["GA=3", "GA=4"]),
     ("DP=3", ["DP=3", "DP=2"]),
@@ -275,6 +278,11 @@ def test_heads_must_divide_by_tensor_parallel_size():
 def test_folder_that_cannot_be_written_is_named_with_its_setting():
     with pytest.raises(ConfigError, match="OUTPUT_DIR=/proc/nowhere: cannot be written"):
         configure.require_writable(Path("/proc/nowhere"), "OUTPUT_DIR")
+
+
+def test_number_of_runs_is_open_on_a_gpu_and_three_on_a_cpu():
+    assert gpu().runs is None and cpu().runs == 3
+    assert gpu("RUNS=7").runs == 7 and cpu(ROOT, "RUNS=auto").runs is None
 
 
 def test_jobs_run_in_rounds(capsys):

@@ -1,0 +1,112 @@
+"""Rules of time: the steps of a run fit into the run's own start and end, and fill a believable part of it.
+
+The clock of the machine (`started_utc`, `finished_utc`) and the timer of the steps are two sources of one duration.
+A run also starts up, so steps that fill only a part of it are not yet a contradiction; `loop_seconds`, where a result
+has it, is the duration of the training loop alone and leaves no such room.
+"""
+
+from __future__ import annotations
+
+import math
+
+from evaluate.checks.recorded import interval, is_complete, moment
+from utils.results.schema import Result
+
+CLOCK_SECONDS = 2.0
+"""Both times of a run are whole seconds; the clock may also be set while the run lasts."""
+CLOCK_SHARE = 0.01
+LEAST_OF_LOOP = 0.5
+"""Between two steps the recorder reads loss and memory and prints a line, which takes long only beside tiny steps."""
+ROUNDING_SECONDS = 0.01
+"""Of a loop of very short steps: the summary has three decimals, the steps six digits each."""
+LEAST_OF_RUN = 0.36
+"""Steps of a third of their true length fill less than this of a run, whatever its start-up took."""
+ENOUGH_STEPS = 20
+"""Start-up may last longer than fewer steps."""
+START_UP_SECONDS = {"cpu": 30.0}
+OTHER_START_UP_SECONDS = 60.0
+"""Part of a run outside its steps that no rule questions: imports, weights, data, compilation."""
+
+
+def run_ends_after_its_start(result: Result) -> list[str]:
+    """A run ends after it started; times that cannot be read prove nothing."""
+    provenance = result["provenance"]
+    for key in ("started_utc", "finished_utc"):
+        try:
+            moment(provenance[key])
+        except ValueError:
+            return [f"{key}: got {provenance[key]!r}, wanted a time like 2026-11-21T00:00:00+00:00"]
+    found = interval(result)
+    if found is None or found[0] <= found[1]:
+        return []
+    return [f"finished_utc: {provenance['finished_utc']} is before started_utc {provenance['started_utc']}"]
+
+
+def steps_fit_into_the_run(result: Result) -> list[str]:
+    """All steps together take no longer than the run from its start to its end."""
+    wall, steps = _seconds(result)
+    if wall is None or steps <= wall * (1 + CLOCK_SHARE) + CLOCK_SECONDS:
+        return []
+    return [f"step_times: {steps:,.0f} s in all, and the run took {wall:,.0f} s from started_utc to finished_utc"]
+
+
+def steps_fill_the_loop(result: Result) -> list[str]:
+    """The steps fill the training loop, whose duration a second timer measured."""
+    loop, steps = _loop_seconds(result), math.fsum(result["step_times"])
+    if loop is None:
+        return []
+    if LEAST_OF_LOOP * loop <= steps + ROUNDING_SECONDS and steps <= loop * (1 + CLOCK_SHARE) + ROUNDING_SECONDS:
+        return []
+    return [f"step_times: {steps:,.3g} s in all, and the training loop took {loop:,.3g} s"]
+
+
+def steps_fill_the_run(result: Result) -> list[str]:
+    """Steps that leave most of a long run unexplained contradict its start and end."""
+    text = _unexplained(result)
+    return [text] if text and len(result["steps"]) >= ENOUGH_STEPS and _share(result) < LEAST_OF_RUN else []
+
+
+def little_of_the_run_is_steps(result: Result) -> list[str]:
+    """Steps that fill less than half of a run are marked: the rest is start-up, or the step times are too short."""
+    if steps_fill_the_run(result):
+        return []
+    text = _unexplained(result)
+    return [text] if text and _share(result) < LEAST_OF_LOOP else []
+
+
+def seconds_outside_steps(result: Result) -> float | None:
+    """Return the seconds of a run that are not in its steps; None if its start, its end or its loop is unknown or if
+    a second timer has confirmed the steps (`loop_seconds`)."""
+    wall, steps = _seconds(result)
+    if wall is None or _loop_seconds(result) is not None:
+        return None
+    return wall - steps
+
+
+def _loop_seconds(result: Result) -> float | None:
+    """Return the seconds of the training loop by the recorder's second timer; None in results of earlier versions."""
+    loop = result["performance_metrics"].get("loop_seconds")
+    is_known = is_complete(result) and isinstance(loop, (int, float)) and not isinstance(loop, bool) and loop > 0
+    return float(loop) if is_known else None
+
+
+def _unexplained(result: Result) -> str:
+    rest = seconds_outside_steps(result)
+    if rest is None or rest <= START_UP_SECONDS.get(result["platform"], OTHER_START_UP_SECONDS):
+        return ""
+    wall, steps = _seconds(result)
+    assert wall is not None
+    return f"step_times: {steps:,.0f} s in all, and the run took {wall:,.0f} s; {rest:,.0f} s are in no step"
+
+
+def _share(result: Result) -> float:
+    wall, steps = _seconds(result)
+    return steps / wall if wall else 1.0
+
+
+def _seconds(result: Result) -> tuple[float | None, float]:
+    """Return the seconds from start to end of a complete run, None if unknown, and those of all steps."""
+    found, steps = interval(result), math.fsum(result["step_times"])
+    if found is None or not is_complete(result) or not result["step_times"]:
+        return None, steps
+    return (found[1] - found[0]).total_seconds(), steps

@@ -1,0 +1,85 @@
+"""The layout of a run on its GPUs, and the fastest of several layouts of one side."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from evaluate.checks.entries import Entry
+from evaluate.metrics.throughput import tokens_per_second_per_gpu
+from utils.results.schema import Result
+
+CONFIDENCE = 0.95
+
+
+class Layout(NamedTuple):
+    """How a run is spread over its GPUs; a size is None if the result does not record it."""
+
+    num_gpus: int | None
+    micro_batch_size: int | None
+    tp: int | None
+    pp: int | None
+    cp: int | None
+    dp: int | None
+
+    def fits(self, other: Layout) -> bool:
+        """Return whether two layouts are equal as far as both are known."""
+        return all(a is None or b is None or a == b for a, b in zip(self, other, strict=True))
+
+    @property
+    def without_size(self) -> Layout:
+        """The layout with the number of GPUs and the copies of the model left open, which differ by node count."""
+        return self._replace(num_gpus=None, dp=None)
+
+    @property
+    def terms(self) -> dict[str, str]:
+        """Each size in words: `8 GPUs`, `MBS 1`; `MBS unknown` for one that the result does not record."""
+        names = zip(("MBS", "TP", "PP", "CP", "DP"), self[1:], strict=True)
+        sizes = {name: f"{name} {'unknown' if value is None else value}" for name, value in names}
+        return {"GPUs": f"{self.num_gpus} GPU{'' if self.num_gpus == 1 else 's'}", **sizes}
+
+    @property
+    def text(self) -> str:
+        """The layout in words: `8 GPUs, MBS 1, TP 4, PP 1, CP 1, DP 2`, as far as it is known."""
+        return ", ".join(text for text in self.terms.values() if not text.endswith("unknown"))
+
+
+def layout_of(result: Result) -> Layout:
+    """Return the layout that ran; where it was not read back, the one that was asked for."""
+    ran, asked = result["resolved_config"], result["training_config"]
+    return Layout(*(asked.get(key) if ran.get(key) is None else ran[key] for key in Layout._fields))
+
+
+def fastest(layouts: Mapping[Layout, Sequence[Entry]]) -> Layout:
+    """Return the layout with the highest tokens/s/GPU, by the lower end of its own 95 % interval over the runs.
+
+    A single run has no interval, so a layout with one run is chosen only if none has several. Without a counted run, it
+    is the first layout.
+    """
+    logs = {layout: _logs(entries) for layout, entries in layouts.items()}
+    several = [layout for layout in layouts if len(logs[layout]) > 1]
+    if several:
+        return max(several, key=lambda layout: _lower_end(logs[layout]))
+    return max(layouts, key=lambda layout: max(logs[layout], default=-math.inf))
+
+
+def compared_with(chosen: Sequence[Entry], other: Sequence[Entry]) -> float | None:
+    """Return the throughput per GPU of another layout over that of the chosen one; None if one has no counted run."""
+    logs = [_logs(side) for side in (chosen, other)]
+    if not all(logs):
+        return None
+    return math.exp(statistics.fmean(logs[1]) - statistics.fmean(logs[0]))
+
+
+def _logs(entries: Sequence[Entry]) -> list[float]:
+    rates = (tokens_per_second_per_gpu(entry.result) for entry in entries if entry.is_counted)
+    return [math.log(rate) for rate in rates if rate]
+
+
+def _lower_end(logs: Sequence[float]) -> float:
+    from scipy.special import stdtrit
+
+    half = float(stdtrit(len(logs) - 1, (1 + CONFIDENCE) / 2)) * statistics.stdev(logs) / math.sqrt(len(logs))
+    return statistics.fmean(logs) - half

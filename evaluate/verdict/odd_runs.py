@@ -1,0 +1,130 @@
+"""Runs that differ from their own side: one with another setting, other data or another loss beside several that agree.
+
+Such a run is named and left out, and the side stays. This needs a majority: more than half of the runs of the side
+agree, at least two. Without one nothing is left out, and the certificate finds that the side does not agree with
+itself. A run is never left out for its speed, nor for its environment: a handicap of one run counts for the side.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from evaluate.checks.entries import Entry
+from evaluate.fairness.certificate import (
+    DATA,
+    FIRST_LOSS_EQUAL_INIT,
+    FIRST_LOSS_NATIVE_INIT,
+    FOLLOW_THE_SEED,
+    LAST_LOSS,
+    MEANS,
+    MODEL,
+    WORK,
+)
+from evaluate.metrics.metrics import last_loss
+from evaluate.verdict.pairs import BEST, LEFT_OUT, side_key
+from utils.results.schema import Result
+
+FEWEST = 3
+"""Fewest runs of a side among which one can be odd."""
+SINGLE_RUN = 5
+"""Times the certificate's band of an equal first loss: a single run scatters more than the mean of a side."""
+SEED, INITIAL_WEIGHTS = "seed", "initial_weights_sha256"
+
+
+def without_odd_runs(entries: Sequence[Entry], by: str) -> list[Entry]:
+    """Return the entries; those that differ from their own side are rejected with the reason."""
+    sides: dict[Any, list[Entry]] = {}
+    for entry in entries:
+        if entry.is_counted:
+            sides.setdefault(side_key(entry.result, by), []).append(entry)
+    odd = {id(entry): reasons for side in sides.values() for entry, reasons in _odd(side)}
+    return [
+        replace(entry, findings=entry.findings.with_rejections(odd[id(entry)])) if id(entry) in odd else entry
+        for entry in entries
+    ]
+
+
+def _odd(side: Sequence[Entry]) -> Iterator[tuple[Entry, list[str]]]:
+    """Yield the odd runs of a side with their reasons; none unless the others are the majority of the side."""
+    if len(side) < FEWEST:
+        return
+    results = [entry.result for entry in side]
+    reasons: list[list[str]] = [[] for _ in side]
+    for name, section, key in _properties(results[0]["method"]):
+        places = range(len(results))
+        for group in _by_seed(places, results) if key in FOLLOW_THE_SEED else [places]:
+            for place, reason in _minority(name, {place: results[place][section].get(key) for place in group}):
+                reasons[place].append(reason)
+    for of_one_seed in _by_seed([place for place, found in enumerate(reasons) if not found], results):
+        for place, reason in _odd_losses(of_one_seed, results):
+            reasons[place].append(reason)
+    agreeing = sum(not found for found in reasons)
+    if agreeing >= 2 and agreeing > len(side) / 2:
+        for entry, found in zip(side, reasons, strict=True):
+            if found:
+                yield entry, [f"{LEFT_OUT}: {reason}" for reason in found]
+
+
+def _properties(method: str) -> Iterator[tuple[str, str, str]]:
+    """Yield name, section and key of each property in which the runs of one side must agree."""
+    resolved = MODEL | WORK | ({} if method == BEST else MEANS)
+    for key, name in resolved.items():
+        yield name, "resolved_config", key
+    for key, name in DATA.items():
+        if key != INITIAL_WEIGHTS:
+            yield name, "fingerprint", key
+
+
+def _minority(name: str, values: Mapping[int, Any]) -> Iterator[tuple[int, str]]:
+    """Yield the places of known values that more than half of the known values contradict."""
+    known = [(place, json.dumps(value, sort_keys=True)) for place, value in values.items() if value is not None]
+    counts = Counter(text for _, text in known)
+    if len(counts) < 2:
+        return
+    usual, count = counts.most_common(1)[0]
+    if count < 2 or count <= len(known) / 2:
+        return
+    for place, text in known:
+        if text != usual:
+            yield place, f"{name} {_short(text)}, but {_short(usual)} in {count} other runs of its side"
+
+
+def _by_seed(places: Iterable[int], results: Sequence[Result]) -> list[list[int]]:
+    """Return the places of each known seed; runs of unknown seeds may have one each, and are compared with no other."""
+    found: dict[Any, list[int]] = {}
+    for place in places:
+        found.setdefault(results[place]["resolved_config"].get(SEED), []).append(place)
+    return [members for seed, members in found.items() if seed is not None]
+
+
+def _odd_losses(places: Sequence[int], results: Sequence[Result]) -> Iterator[tuple[int, str]]:
+    """Yield runs of one seed whose first or last loss lies outside a band around the median."""
+    known = [place for place in places if results[place]["loss_values"] and None not in results[place]["loss_values"]]
+    if len(known) < FEWEST:
+        return
+    is_equal = all(results[place]["resolved_config"].get("init") == "equal" for place in known)
+    first_band = SINGLE_RUN * FIRST_LOSS_EQUAL_INIT if is_equal else FIRST_LOSS_NATIVE_INIT
+    readers: tuple[tuple[str, Callable[[Result], float], float], ...] = (
+        ("first loss", lambda result: float(result["loss_values"][0]), first_band),
+        ("last loss", last_loss, LAST_LOSS),
+    )
+    for name, read, band in readers:
+        losses = {place: read(results[place]) for place in known}
+        middle = statistics.median(losses.values())
+        odd = [place for place, loss in losses.items() if abs(loss - middle) > band * middle]
+        if len(odd) < len(known) / 2:
+            for place in odd:
+                count = len(known) - len(odd)
+                yield place, f"{name} {losses[place]:.5g}, but {middle:.5g} in {count} other runs of its side"
+
+
+def _short(text: str) -> str:
+    """Return a JSON value in few words: the first characters of a hash, a text without quotation marks."""
+    shown = re.sub(r'"([0-9a-f]{12})[0-9a-f]{52}"', r"\1", text)
+    return shown.strip('"')

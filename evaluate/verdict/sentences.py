@@ -1,0 +1,162 @@
+"""A pair with its verdict, and the sentences that state it.
+
+The headline names who is how fast against whom, and for what this holds: model, settings, machines. What the evidence
+does not prove about the work stands in the same line. `basis` names the runs and steps behind it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from evaluate.fairness.items import Item
+from evaluate.fairness.ranking import unproven_work
+from evaluate.metrics.published import Tuning
+from evaluate.verdict import inference
+from evaluate.verdict.pairs import Pair
+from evaluate.verdict.ratios import with_interval
+from evaluate.verdict.saving import Saving
+from evaluate.verdict.scaling import Scaling
+from evaluate.verdict.untuned import local_layers_clause
+from utils.models import MODELS
+from utils.results.schema import Result
+
+NOT_COMPARABLE = "not_comparable"
+ALL_SHARED = "same model, data, settings and loss"
+MOST_NAMED = 8
+"""Largest number of unproven items that a sentence names; the certificate has all."""
+SETTINGS = {"equal": "equal settings", "best": "each side's best settings"}
+UNKNOWN_METHOD = "unknown settings"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A pair with its verdict."""
+
+    pair: Pair
+    word: str
+    reasons: tuple[str, ...]
+    certificate: tuple[Item, ...] | None
+    estimate: inference.Estimate | None
+    remarks: tuple[str, ...] = ()
+    """Observations on the runs that do not forbid a comparison."""
+    is_decided: bool = True
+    """False for `undecided`, which shows neither a difference nor that there is none."""
+    adjusted_p_value: float | None = None
+    band: float = inference.BAND
+    tunings: tuple[Tuning, ...] = ()
+    """With the method `best`: each side's share of the best published figure for its device."""
+    saving: Saving | None = None
+    """The saving of b over a on a number of tokens; None if the two are not comparable."""
+    scaling: Scaling | None = None
+    """With a comparison by nodes: the ratio of the jobs, that of each GPU, and the efficiency."""
+    would_decide: str | None = None
+    """With the word `undecided`: one clause about what would decide it, such as `3 more runs on amd`."""
+
+    @property
+    def spoken_word(self) -> str:
+        """The word of the verdict as people read it; it says so where the same work is not proven."""
+        word = self.word.replace("_", " ")
+        return word if self.is_proven or not self.is_decided else f"{word} if the work is the same"
+
+    @property
+    def unproven(self) -> list[str]:
+        """Names of unproven items on model, data, settings or losses, in which a difference would forbid the pair."""
+        frameworks = [{result["framework"] for result in side} for side in self.pair.counted]
+        return unproven_work(
+            self.certificate or (),
+            is_equal_method=self.pair.method == "equal",
+            is_one_framework=frameworks[0] == frameworks[1],
+        )
+
+    @property
+    def is_proven(self) -> bool:
+        """True if nothing about the work of both sides is unproven; without a ratio there is nothing to prove."""
+        return self.estimate is None or self.word == NOT_COMPARABLE or not self.unproven
+
+    @property
+    def headline(self) -> str:
+        """Who, how much and for what it holds, and what is not proven; the reason if the pair is not comparable."""
+        pair, found = self.pair, self.estimate
+        if self.word == NOT_COMPARABLE or found is None:
+            return f"NOT COMPARABLE: {pair.a_name} and {pair.b_name}: {self.reasons[0]}"
+        times, _, interval = with_interval(found.ratio, found.low, found.high).partition(" ")
+        interval = f" {interval}" if interval else ", no interval"
+        said = f"{pair.b_name} is {times} as fast as {pair.a_name}{interval}"
+        if self.word == inference.UNDECIDED:
+            said = f"{pair.b_name} against {pair.a_name} is undecided: {times}{interval}"
+        elif self.word == inference.TIE:
+            said += f", a tie within {self.band:.1%}"
+        unproven = f"; not proven: {_listed(self.unproven)}" if self.unproven else ""
+        decides = f"; what would decide it: {self.would_decide}" if self.would_decide else ""
+        return f"{said}, {self.work}, for {found.scope}{unproven}{decides}"
+
+    @property
+    def work(self) -> str:
+        """Model and settings in words."""
+        return f"{model_name(self.pair.a[0].result)}, {SETTINGS.get(self.pair.method, UNKNOWN_METHOD)}"
+
+    @property
+    def basis(self) -> str:
+        """Runs, machines and steps behind the ratio, the proof of the same work, and the tuning of each side."""
+        found = self.estimate
+        if self.word == NOT_COMPARABLE or found is None:
+            return ""
+        proof = "" if self.unproven else f"; {ALL_SHARED}"
+        scaling = f"; {self.scaling.sentence}" if self.scaling else ""
+        return f"{self.counts}, {self.pair.steady_steps}{scaling}{proof}{self._tuning_clause()}"
+
+    @property
+    def counts(self) -> str:
+        """Numbers of runs and machines behind the ratio; empty without one."""
+        found = self.estimate
+        return f"{_count(found.runs, 'run')}, {_count(found.machines, 'machine')}" if found else ""
+
+    @property
+    def sentence(self) -> str:
+        """The verdict with its basis as one sentence."""
+        return "; ".join(filter(None, (self.headline, self.basis)))
+
+    def _tuning_clause(self) -> str:
+        clause = ""
+        for name, found in zip((self.pair.a_name, self.pair.b_name), self.tunings, strict=False):
+            share = found.share.value
+            if share is None:
+                clause += f"; no published figure to tell whether {name} is tuned"
+            else:
+                word = "untuned, " if found.is_untuned else ""
+                clause += f"; {name}: {word}{share:.0f} % of the best published figure"
+        return clause + local_layers_clause(self.pair)
+
+    @property
+    def tuning_lines(self) -> list[str]:
+        """Each side's share of the best published figure with its source, or the reason why it is unknown."""
+        names = (self.pair.a_name, self.pair.b_name)
+        return [
+            f"{name}: {'tuning unknown' if one.share.value is None else f'{one.share.value:.1f} %'}, {one.share.how}"
+            for name, one in zip(names, self.tunings, strict=False)
+        ]
+
+    @property
+    def money_lines(self) -> list[str]:
+        """The saving of one side in words; empty if a price is unknown."""
+        sentence = self.saving.sentence(self.pair.a_name, self.pair.b_name) if self.saving else ""
+        return [sentence] if sentence else []
+
+
+def model_name(result: Result) -> str:
+    """Return the name of a model's release, such as `Llama 3.1 8B`, with the size unless it is the full one."""
+    model, size = str(result["model"]), str(result["model_size"])
+    name = MODELS[model].release.rpartition("/")[2].replace("-", " ") if model in MODELS else model
+    return name if size == "full" else f"{name} ({size} size)"
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more
+
+
+def _count(numbers: tuple[int, int], word: str) -> str:
+    a, b = numbers
+    if a == b:
+        return f"{a} {word}{'' if a == 1 else 's'} a side"
+    return f"{a} and {b} {word}s"

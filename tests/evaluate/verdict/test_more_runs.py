@@ -1,0 +1,113 @@
+"""The clause about more runs names the smallest number that would decide, on which side, and its time."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from evaluate.verdict.inference import Run, decide, estimate
+from evaluate.verdict.more_runs import Forecast, wall_seconds, would_decide
+from example import example_result
+
+NAMES = ("nvd", "amd")
+DEFAULT = Forecast(band=0.03, level=0.03, seconds=(600.0, 300.0))
+
+
+def spread(machine: str, mean: float, deviation: float, count: int) -> list[Run]:
+    """Return runs with this mean and standard deviation."""
+    places = [place - (count - 1) / 2 for place in range(count)]
+    unit = math.sqrt(sum(place**2 for place in places) / (count - 1))
+    return [Run(machine, mean + deviation * place / unit) for place in places]
+
+
+def clause(a: list[Run], b: list[Run], forecast: Forecast = DEFAULT) -> str:
+    return would_decide(estimate(a, b), NAMES, forecast)
+
+
+def test_two_single_runs_need_two_more_on_each_side() -> None:
+    assert clause([Run("n", 0.0)], [Run("a", 0.1)]) == "at least 2 more runs on each side, about 30 minutes"
+
+
+def test_a_single_run_is_forecast_with_the_spread_of_the_other_side_and_says_so() -> None:
+    found = clause(spread("n", 0.0, 0.002, 5), [Run("a", 0.2)])
+    assert found == "2 more runs on amd, about 10 minutes, if the runs on amd vary as those on nvd do"
+
+
+@pytest.mark.parametrize(("a", "b"), [((0.01, 3), (0.02, 3)), ((0.03, 3), (0.01, 5)), ((0.02, 2), (0.02, 2))])
+def test_the_number_is_the_smallest_that_decides_by_trying_each(a: tuple[float, int], b: tuple[float, int]) -> None:
+    apart = 0.045
+
+    def word(more_a: int, more_b: int) -> str:
+        found = estimate(_more("n", 0.0, a, more_a), _more("a", apart, b, more_b))
+        return decide(found, found.p_value).word
+
+    def _more(machine: str, mean: float, one: tuple[float, int], more: int) -> list[Run]:
+        return spread(machine, mean, one[0], one[1] + more)
+
+    assert word(0, 0) == "undecided"
+    enough = [(i, j) for i in range(9) for j in range(9) if word(i, j) == "faster"]
+    fewest = min(600 * i + 300 * j for i, j in enough)
+    text = clause(spread("n", 0.0, *a), spread("a", apart, *b))
+    assert f"about {fewest / 60:.0f} minutes" in text, (text, fewest)
+
+
+def test_a_ratio_inside_the_band_is_forecast_to_fit_into_it() -> None:
+    def word(i: int, j: int) -> str:
+        found = estimate(spread("n", 0.0, 0.0115, i), spread("a", 0.005, 0.0115, j))
+        return decide(found, found.p_value).word
+
+    assert [word(3, 3), word(3, 4), word(4, 3), word(4, 4)] == ["undecided"] * 3 + ["tie"]
+    text = clause(spread("n", 0.0, 0.0115, 3), spread("a", 0.005, 0.0115, 3), Forecast(0.03, 0.03))
+    assert text == "1 more run on each side"
+
+
+def test_where_no_number_of_runs_helps_the_clause_says_so() -> None:
+    at_the_edge = clause(spread("n", 0.0, 0.01, 5), spread("a", math.log(1.0299), 0.01, 5))
+    assert at_the_edge.startswith("no number of runs up to 20 a side, because runs of one side differ by 1.0%")
+    assert "the ratio is 3.0% from 1 with a band of 3.0%" in at_the_edge
+    wild = clause(spread("n", 0.0, 0.5, 3), spread("a", 0.05, 0.5, 3))
+    assert wild.startswith("no number of runs up to 20 a side, because runs of one side differ by 64.9%")
+
+
+def test_a_side_with_many_runs_is_forecast_beyond_them() -> None:
+    text = clause(spread("n", 0.0, 0.9, 30), spread("a", 0.04, 0.9, 30))
+    assert text.startswith("no number of runs up to 40 a side, because")
+    assert "more run" in clause(spread("n", 0.0, 0.07, 30), spread("a", 0.04, 0.07, 30))
+
+
+def test_several_machines_a_side_need_more_machines_and_no_time_is_named() -> None:
+    machines = [
+        [Run(f"{name}{place}", mean + step) for place, step in enumerate((-0.02, 0.02)) for _ in range(3)]
+        for name, mean in (("n", 0.0), ("a", 0.1))
+    ]
+    text = clause(machines[0], machines[1])
+    assert "more machine" in text and "minutes" not in text
+
+
+def test_copies_are_asked_for_as_independent_runs() -> None:
+    assert clause(spread("n", 0.0, 0.01, 3), [Run("a", 0.1)] * 3) == "3 independent runs on amd"
+
+
+def test_the_correction_for_many_pairs_needs_more_runs() -> None:
+    a, b = spread("n", 0.0, 0.02, 4), spread("a", 0.05, 0.02, 4)
+    counts = [int(clause(a, b, Forecast(0.03, level)).split()[0]) for level in (0.03, 0.03 / 12)]
+    assert counts[0] < counts[1]
+
+
+@pytest.mark.parametrize(
+    ("started", "finished", "seconds"),
+    [
+        ("2026-11-20T10:00:00+00:00", "2026-11-20T10:12:30+00:00", 750.0),
+        ("2026-11-20T10:00:00+00:00", "2026-11-20T09:00:00+00:00", None),
+        (None, "2026-11-20T09:00:00+00:00", None),
+        ("yesterday", "2026-11-20T09:00:00+00:00", None),
+        ("2026-11-20T10:00:00", "2026-11-20T10:12:30+00:00", None),
+        ("2026-11-20T10:00:00+00:00", "9999-11-20T10:12:30+00:00", None),
+    ],
+)
+def test_the_time_of_a_run_is_that_of_its_provenance(started: Any, finished: Any, seconds: float | None) -> None:
+    result = example_result()
+    result["provenance"] |= {"started_utc": started, "finished_utc": finished}
+    assert wall_seconds([result]) == seconds
