@@ -24,6 +24,7 @@ from train.machine import job_processes
 from train.machine.capacity import capacity_gb
 from train.nemo import interpreter as nemo_python
 from train.preflight import fit, job_checks, ready
+from train.prim import cpu as prim_cpu
 from train.prim import install as prim_install
 from train.prim import yaml_config as prim_config
 from train.prim.environment import LAUNCHER_NAMES
@@ -223,6 +224,8 @@ def _rendezvous(job: Job) -> tuple[str, ...]:
 
 def _python(job: Job) -> str:
     """Return the Python of a job; NeMo has its own, which is made if missing. Raises ConfigError if that fails."""
+    if job.framework == "prim" and job.config.platform == "cpu":
+        prim_cpu.interpreter()  # for Primus itself; its job runs with the suite's own
     return nemo_python.interpreter(job.config.platform) if job.framework == "nemo" else sys.executable
 
 

@@ -18,7 +18,9 @@ from train.job import processes
 from train.nemo.interpreter import without_nemo_if_missing
 from train.preflight import matrix_checks as preflight
 from train.preflight.fit_table import terminal_table
+from train.prim import install as prim_install
 from train.runner import plan
+from train.runner.repeats import follow_up, show_ends
 from train.runner.run_job import LAUNCHER_GRACE_SECONDS, POLL_SECONDS, run_job, run_on_other_node
 from train.runner.state import MatrixState, StatusFile
 from train.runner.view import view_of
@@ -44,6 +46,8 @@ def main() -> int:
         matrices = [plan.make(options.platform, settings, is_dry_run=options.dry_run) for settings in methods]
         for matrix in matrices:
             preflight.check(matrix)
+            if "prim" in matrix.config.frameworks and matrix.config.platform == "cpu":
+                prim_install.find()
             if options.dry_run:
                 print(redact.text(plan.text(matrix)))
                 if (table := terminal_table(matrix.jobs)) is not None:
@@ -102,7 +106,7 @@ def _run(matrix: plan.Matrix, stop: processes.StopRequest, is_locked: Callable[[
     status = StatusFile(matrix.config.output_dir / "status.json", state)
     print("=== training", flush=True)
     with view_of(state, matrix.config.output_dir) as view:
-        for job in state.jobs:
+        while (job := state.next_job) is not None:
             _pause(matrix.config.cooldown_seconds if job.number > 1 else 0.0, state, status, stop)
             if stop:
                 break
@@ -112,6 +116,9 @@ def _run(matrix: plan.Matrix, stop: processes.StopRequest, is_locked: Callable[[
                     f"error: OUTPUT_DIR={matrix.config.output_dir} was deleted, renamed or replaced; no job is started"
                 )
                 return 1, False
+            if not stop:
+                follow_up(state, job, view.print)
+        show_ends(state, view.print)
         state.state = state.phase = "interrupted" if stop else "finished"
         status.write()
     return validate(state, stop), True

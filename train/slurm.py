@@ -14,7 +14,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from train.cluster import follow as slurm_queue
 from train.cluster import script as slurm_script
@@ -24,15 +24,19 @@ from train.job.outcome import Attempt, stamp
 from train.matrix import BAD_INPUT, compare, validate
 from train.preflight import matrix_checks as preflight
 from train.runner import plan
+from train.runner.repeats import follow_up, show_ends
 from train.runner.run_job import conclude
-from train.runner.state import SKIPPED, MatrixState, StatusFile
-from train.runner.view import view_of
+from train.runner.state import SKIPPED, WAITING, JobState, MatrixState, StatusFile
+from train.runner.view import View, view_of
 from utils import redact
 from utils.arguments import Parser
 from utils.errors import ConfigError, DataError
 from utils.hardware.detect import HardwareError
 from utils.housekeeping import footprint
 from utils.settings.config import PLATFORMS, require_writable
+
+NOT_FOLLOWED = "submitted; the same command without --no-wait follows the jobs, `scancel <number>` cancels one"
+SUBMITS_MORE = "when they have ended, it submits the further runs that RUNS=auto decides"
 
 
 def main() -> int:
@@ -81,38 +85,49 @@ def _run(matrix: plan.Matrix, options: argparse.Namespace, stop: processes.StopR
     os.environ["TPRIMAT_MACHINE"] = slurm_script.machine(matrix.config)
     digests = plan.data_digests(matrix.config)
     state = MatrixState.of(matrix.jobs)
-    jobs = _submit(matrix, state, digests, is_requeued=options.requeue)
-    if options.no_wait:
-        print("submitted; the same command without --no-wait follows the jobs, `scancel <number>` cancels one")
-        return 0
     status = StatusFile(matrix.config.output_dir / "status.json", state)
     with view_of(state, matrix.config.output_dir) as view:
-        slurm_queue.follow(jobs, view, status, stop)
+        while (waiting := [job for job in state.jobs if job.state == WAITING]) and not stop:
+            jobs = _submit(matrix, waiting, digests, view, is_requeued=options.requeue)
+            if options.no_wait and jobs:
+                break
+            slurm_queue.follow(jobs, view, status, stop)
+            for one in {} if stop else {job.job.kind: job for job in waiting}.values():
+                follow_up(state, one, view.print)
+        if options.no_wait:
+            view.print(NOT_FOLLOWED if matrix.rule.is_fixed else f"{NOT_FOLLOWED}; {SUBMITS_MORE}")
+            return 0
+        show_ends(state, view.print)
         state.state = state.phase = "interrupted" if stop else "finished"
         status.write()
     return validate(state, stop)
 
 
 def _submit(
-    matrix: plan.Matrix, state: MatrixState, digests: Mapping[str, str], *, is_requeued: bool
+    matrix: plan.Matrix,
+    waiting: Sequence[JobState],
+    digests: Mapping[str, str],
+    view: View,
+    *,
+    is_requeued: bool,
 ) -> list[slurm_queue.SlurmJob]:
     """Submit every job that has no ok result and is not in the queue; each waits for the one before it."""
-    queued = slurm_queue.queued([slurm_script.job_name(job) for job in matrix.jobs])
+    queued = slurm_queue.queued([slurm_script.job_name(one.job) for one in waiting])
     jobs: list[slurm_queue.SlurmJob] = []
-    for one in state.jobs:
+    for one in waiting:
         job = one.job
         identity = job.identity(digests[job.model])
         if not matrix.config.force and plan.has_result(job, identity):
             one.started = time.monotonic()
             conclude(one, SKIPPED)
-            print(f"{one.title}: has an ok result already; FORCE=1 runs it again", flush=True)
+            view.print(f"{one.title}: has an ok result already; FORCE=1 runs it again")
             continue
         number = queued.get(slurm_script.job_name(job))
         how = "is in the queue already, as" if number else "submitted as"
         if number is None:
             script = slurm_script.render(matrix, job, is_requeued=is_requeued)
             number = slurm_queue.submit(script, after=jobs[-1].number if jobs else None)
-        print(f"{one.title}: {how} Slurm job {number}", flush=True)
+        view.print(f"{one.title}: {how} Slurm job {number}")
         attempt = Attempt(job, identity, shlex.join(plan.command(matrix, job)), utc_now())
         jobs.append(slurm_queue.SlurmJob(number, one, attempt, stamp(job.result_path)))
     return jobs

@@ -13,15 +13,16 @@ from collections.abc import Sequence
 
 from utils.arguments import Parser
 from utils.errors import ConfigError
-from utils.hardware.detect import HardwareError, visible_gpus
+from utils.hardware.detect import HardwareError, visible_device, visible_gpus
+from utils.results.precision import RunsRule
 from utils.results.store import result_name
 from utils.settings.config import PLATFORMS, RunConfig, load, require_writable
 from utils.settings.keys import KEYS
 
 
 def _print_jobs(config: RunConfig) -> None:
-    """Print one line for each job in order: framework, model, run, and the path of its result."""
-    for framework, model, run in config.jobs():
+    """Print one line for each job in order: framework, model, run, and the path of its result; of auto the least."""
+    for framework, model, run in config.jobs(RunsRule.of(config.runs).least):
         print(framework, model, run, config.results_dir / result_name(config.platform, framework, model, run))
 
 
@@ -39,14 +40,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--jobs",
         action="store_true",
-        help="print `framework model run result`, one line for each job; checks that results can be written",
+        help="print `framework model run result`, one line for each job (RUNS=auto: for each that runs in any case); "
+        "checks that results can be written",
     )
     parser.add_argument("--get", metavar="FIELD", help="print one field of RunConfig, e.g. output_dir")
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
     options = parser.parse_args(argv)
     try:
         visible = options.visible_gpus or visible_gpus(options.platform)
-        config = load(options.platform, visible, arguments=options.settings)
+        device = None if options.visible_gpus else visible_device(options.platform)
+        config = load(options.platform, visible, arguments=options.settings, device=device)
         if options.jobs:
             require_writable(config.results_dir, "OUTPUT_DIR")
     except (ConfigError, HardwareError) as error:

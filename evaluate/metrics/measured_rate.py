@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluate.metrics.figures import Figure, unknown
+from evaluate.metrics.peak import format_of
 from utils.housekeeping.layout import OUTPUT_LAYOUT
 from utils.results import probe_file
 from utils.results.probe_file import Probe, ProbeError
@@ -37,7 +38,7 @@ class Probes:
             return unknown(UNIT, "; ".join((*of_host, *self.errors)) or NONE_MEASURED)
         started = _started(result)
         probe = min(good, key=lambda one: abs(one.started - started) if started else timedelta())
-        best = probe.rates[result["training_config"]["precision"]].best_tflops
+        best = probe.rates[str(format_of(result))].best_tflops
         ranks = result["training_config"]["num_gpus"] if result["platform"] == "cpu" else 1
         shared = f", shared by {ranks} ranks" if ranks > 1 else ""
         how = f"best of {probe.path.name}, measured {probe.started:%Y-%m-%d %H:%M} UTC{shared}"
@@ -74,7 +75,7 @@ def load_probes(paths: Iterable[Path]) -> Probes:
 
 def mismatch(probe: Probe, result: Result) -> str | None:
     """Return the reason why a probe does not apply to a result; None if it applies."""
-    info, precision = result["gpu_info"], result["training_config"]["precision"]
+    info, precision = result["gpu_info"], format_of(result)
     apart = [
         f"{what} {ours!r}, the result's is {theirs!r}"
         for what, ours, theirs in (

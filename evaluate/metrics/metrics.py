@@ -14,6 +14,7 @@ from dataclasses import replace
 from evaluate.metrics.capacity import capacity, micro_batch_that_would_fit, spec_of
 from evaluate.metrics.figures import Figure, quotient, unknown
 from evaluate.metrics.measured_rate import measured_rate
+from evaluate.metrics.peak import dense_peak
 from evaluate.metrics.prices import HOUR_SECONDS, Price, cost, time_to_loss, time_to_mlperf_target
 from evaluate.metrics.steady import step_times
 from evaluate.metrics.throughput import tokens_per_second, tokens_per_second_per_gpu
@@ -103,7 +104,7 @@ def _step_time_figures(times: list[float], mean: float) -> dict[str, Figure]:
 
 
 def _utilisation(result: Result, per_gpu: float, device: Device | None) -> dict[str, Figure]:
-    peak = _peak(result, device)
+    peak = dense_peak(result, device)
     found: dict[str, Figure] = {}
     for name, causal in (("causal", True), ("full", False)):
         flops = flops_per_token(result, causal=causal)
@@ -115,23 +116,6 @@ def _utilisation(result: Result, per_gpu: float, device: Device | None) -> dict[
     how = f"model TFLOP/s / measured matrix-multiply rate ({measured.how})"
     found["share_of_measured_matmul"] = quotient(found["model_tflops_causal"], measured, "%", how, 100)
     return found
-
-
-def _peak(result: Result, device: Device | None) -> Figure:
-    precision = result["training_config"]["precision"]
-    name = result["gpu_info"]["device_name"]
-    if device is None:
-        return unknown(
-            "TFLOP/s", f"{name or 'the device'} is not known here, so it has no peak; no other chip's is taken"
-        )
-    if precision not in ("bf16", "fp8"):
-        return unknown("TFLOP/s", f"no dense peak of {precision} is kept")
-    peak = device.dense_bf16_tflops if precision == "bf16" else device.dense_fp8_tflops
-    if peak is None:
-        return unknown("TFLOP/s", f"{device.name} has no {precision}")
-    return Figure(
-        peak, "TFLOP/s", f"dense {precision} peak of {device.name}: {device.sources[f'dense_{precision}_tflops']}"
-    )
 
 
 def _memory(result: Result, device: Device | None) -> dict[str, Figure]:

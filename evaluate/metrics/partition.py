@@ -43,9 +43,9 @@ class Kind:
 
     @property
     def text(self) -> str:
-        """The partition in words: `CPX/NPS4, 1/8 of a device, 25.7 of 192 GB`; empty for a whole device."""
+        """The partition in words: `CPX/NPS4, 1/8 of a device`; empty for a whole device in its usual mode."""
         share = "" if self.is_whole else f"1/{self.parts} of a device" if self.parts else "part of a device"
-        return ", ".join(part for part in (self.mode, share, self.size) if part)
+        return ", ".join(part for part in (self.mode, share) if part)
 
 
 def kind_of(result: Result) -> Kind:

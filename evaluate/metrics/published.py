@@ -16,6 +16,7 @@ from pathlib import Path
 
 from evaluate.metrics.figures import Figure, unknown
 from evaluate.metrics.metrics import device_of
+from evaluate.metrics.peak import format_of
 from evaluate.metrics.throughput import tokens_per_second_per_gpu
 from utils.results.schema import Result
 
@@ -92,4 +93,4 @@ def tuning(side: Sequence[Result]) -> Tuning:
 def _work(result: Result) -> tuple[str | None, str, str, str, int, int]:
     config, device = result["training_config"], device_of(result)
     length, gpus = config["sequence_length"], config["num_gpus"]
-    return device.name if device else None, result["model"], result["model_size"], config["precision"], length, gpus
+    return device.name if device else None, result["model"], result["model_size"], str(format_of(result)), length, gpus

@@ -21,6 +21,7 @@ from evaluate.metrics.figures import Figure, Metrics, combined, sections
 from evaluate.page.verdict_cards import FULL_CERTIFICATES, cards, certificates
 from evaluate.report import scaling, text
 from evaluate.report.comparison import Comparison
+from evaluate.report.forest_plot import quantity
 from evaluate.report.groups import Group, Row, ratios, run_label
 from evaluate.report.notes import notes
 from evaluate.report.tables import plain
@@ -34,6 +35,7 @@ MOST_SAMPLES = 200_000
 FEWEST_SAMPLES = 40
 """Least number of samples that are kept of a longer curve, even if the total is then above MOST_SAMPLES."""
 CURVES = {"step_time_seconds": "step_times", "loss_nats_per_token": "loss_values"}
+NO_BREAK = "\u00a0"
 MOST_SYSTEMS = 24
 """Largest number of systems in the table; compare.json has all."""
 
@@ -69,6 +71,7 @@ def page(comparison: Comparison) -> str:
         band=f"{comparison.band:.1%}",
         cards=cards(judged, comparison.band),
         has_ratio=any(one.estimate for one in judged),
+        quantity=quantity(judged),
         certificates=certificates(judged, are_full=are_full),
         are_certificates_full=are_full,
         scaling=scaling,
@@ -113,7 +116,7 @@ def _group(group: Group, title: str, figures: Mapping[int, Metrics], is_thinned:
         "key_title": group.key.title,
         "setting": group.key.setting,
         "conditions": group.conditions,
-        "header": text.SYSTEMS,
+        "header": ("System", *text.SYSTEMS[2:]),
         "systems": [_system(row) for row in group.rows],
         "ratios": [text.ratio_text(ratio) for ratio in ratios(group)],
         "about_curves": _about_curves(is_thinned) if group.counted else "",
@@ -124,10 +127,11 @@ def _group(group: Group, title: str, figures: Mapping[int, Metrics], is_thinned:
     }
 
 
-def _system(row: Row) -> tuple[str, ...]:
+def _system(row: Row) -> tuple[Markup | str, ...]:
     count = f"{len(row.counted)} of {len(row.entries)}"
     cells = ("-" if spread is None else with_range(spread.mean, spread.values) for spread in row.spreads)
-    return (row.name, row.device, count, *cells)
+    name = Markup("{}<small>{}</small>").format(row.name, row.device)
+    return (name, count, *cells)
 
 
 def _about_curves(is_thinned: bool) -> str:
@@ -241,8 +245,10 @@ def _is_known(key: str, runs: Sequence[Sequence[Metrics]]) -> bool:
 
 def with_range(middle: float, values: Sequence[float]) -> Markup | str:
     """Return `middle` followed by a small `min to max` of the runs, which is left out if all values print alike."""
-    spread = min_to_max(values)
-    return Markup("{}<small> {}</small>").format(number(middle), spread) if spread else number(middle)
+    words, _, ends = min_to_max(values).rpartition("max ")
+    if not ends:
+        return number(middle)
+    return Markup("{}<small> {}max {}</small>").format(number(middle), words, ends.replace(" ", NO_BREAK))
 
 
 def _metric(key: str, name: str, rows: Sequence[Row], runs: Sequence[Sequence[Metrics]]) -> dict[str, Any]:

@@ -18,7 +18,8 @@ STATES = {BLOCKING: "blocking", UNKNOWN: "unknown", ALLOWED: "allowed", SAME: "s
 """Class in page.css of each state of a certificate item."""
 FULL_CERTIFICATES = 50
 """Largest number of pairs with full certificates; with more, only what differs is shown. compare.json has all."""
-FEW_REMARKS = 3
+MOST_DOUBTS = 8
+"""Largest number of lines that weaken a verdict and stand on its card unfolded."""
 
 
 def cards(judged: Sequence[Judged], band: float) -> list[dict[str, Any]]:
@@ -41,7 +42,7 @@ def _card(judged: Judged, axis: Axis) -> dict[str, Any]:
         "kind": f"w-{judged.word}" + ("" if judged.is_proven else " unproven"),
         "evidence": evidence(judged),
         "doubts": doubts(judged),
-        "are_doubts_folded": len(judged.remarks) > FEW_REMARKS,
+        "are_doubts_folded": len(doubts(judged)) > MOST_DOUBTS,
         "plot": None,
     }
     if found:

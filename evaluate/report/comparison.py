@@ -31,9 +31,10 @@ DEFINITIONS = {
     "verdicts.ratio": "tokens/s/GPU of b over a, or tokens/s of the whole job in a comparison by nodes (`quantity`): "
     "exp(mean of ln(b) - mean of ln(a)), over runs of one machine, or over "
     "machines where both sides have several; the runs and their steady steps are in verdicts.inputs",
-    "verdicts.interval": "Welch's interval on the logarithm, degrees of freedom of Satterthwaite; blocks of steps "
-    "where a side has one run (evaluate/verdict/inference.py)",
-    "verdicts.p_value": "two-sided, of no difference, before Holm's correction; adjusted_p_value: after it",
+    "verdicts.interval": "of the difference of mean logarithms over the runs, or the machines where both sides have "
+    "several; null where a side has a single run (evaluate/verdict/intervals.py)",
+    "verdicts.p_value": "two-sided, of no difference, times `selection` (layouts tried, RUNS=auto), before Holm's "
+    "correction; adjusted_p_value: after it",
     "verdicts.inputs.tokens_per_second_per_gpu": "global_batch_size x sequence_length / num_gpus of training_config x "
     "steady steps / sum of their step_times",
     "groups.rows.tokens_per_second_per_gpu": "global_batch_size x sequence_length / num_gpus of training_config x "
@@ -121,6 +122,7 @@ def compare(
     by = by or pairs.default_by(unique)
     entries = without_odd_runs(unique, by)
     judged = verdicts.judge(pairs.pairs(entries, by, baseline), by, band)
+    judged.sort(key=lambda one: one.pair.method != "equal")  # what was trained alike opens the report
     groups = grouped(entries, by, baseline, [one.pair for one in judged if one.estimate])
     table = prices.load() if price_table is None else price_table
     figures = {id(entry): metrics(entry.result, table, target_loss) for group in groups for entry in group.counted}

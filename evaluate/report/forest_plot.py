@@ -23,7 +23,7 @@ LEAST_SPAN = math.log(1.12)
 LARGEST_SPAN = math.log(32)
 """Largest reach; an interval that goes further ends in an arrow."""
 TICKS = (0.05, 0.1, 0.2, 0.5, 0.67, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 5.0, 10.0, 20.0)
-FINE_TICKS = (0.9, 0.95, 1.0, 1.05, 1.1)
+FINE_TICKS = (0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.15, 1.2, 1.25)
 TICK_ROOM = 34
 """Least distance of two labels, in units of the drawing."""
 MOST_VERDICTS = 40
@@ -84,6 +84,11 @@ def _log(ratio: float) -> float:
     return math.log(ratio) if 0 < ratio < math.inf else math.copysign(LARGEST_SPAN, ratio - 1)
 
 
+def quantity(judged: Sequence[Judged]) -> str:
+    """Return the quantity of the ratios: of whole jobs in a comparison by nodes."""
+    return "tokens/s of the job" if any(one.pair.is_of_jobs for one in judged) else "tokens/s/GPU"
+
+
 def height(judged: Sequence[Judged]) -> float:
     """Return the height of the plot and its axis in inches."""
     return ROW_HEIGHT * len(judged[:MOST_VERDICTS]) + FOOTING if judged else 0.0
@@ -111,7 +116,7 @@ def draw(axes: Any, judged: Sequence[Judged], band: float, colours: Sequence[str
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.set_xlabel(
-        f"tokens/s/GPU, side named first over the other, with 95 % interval; shaded: {band:.1%} either way; "
+        f"{quantity(judged)}, side named first over the other, with 95 % interval; shaded: {band:.1%} either way; "
         "hollow: undecided or not proven"
     )
 

@@ -43,8 +43,8 @@ NAMES, PANEL, GAP = 2.6, 2.95, 0.35
 BOX_WIDTH, LOSS_GAP, LOSS_WIDTH, LOSS_HEIGHT = 5.3, 0.95, 4.7, 3.4
 TITLE, LINE, FOOTING, STRIP_GAP = 0.85, 0.17, 0.75, 0.4
 ROW_HEIGHT, FEWEST_ROWS = 0.56, 3
-ROOM_FOR_NUMBERS = 2.0
-"""Length of a bar panel's axis over its longest bar; the numbers stand after the bars."""
+DIGIT, NUMBER_GAP, MOST_ROOM = 0.07, 0.25, 0.75
+"""Inches of a digit of the numbers after a bar and of the gap around them; largest share of a panel for them."""
 HEADLINE_LINES, HEADLINE_CHARACTERS = 3, 165
 CAPTION_CHARACTERS, NAME_CHARACTERS, LEGEND_CHARACTERS = 190, 34, 18
 TICK_CHARACTER, TICK_GAP, MOST_TICKS = 0.085, 0.12, 4
@@ -165,9 +165,12 @@ def utilisation(row: Row, figures: Mapping[int, Metrics]) -> Spread | None:
 
 def _bar_panel(axes: Any, rows: Sequence[Row], spread_of: Callable[[Row], Spread | None]) -> None:
     spreads = [spread_of(row) for row in rows]
+    texts = [spread_text(spread).replace(", min to max ", "\n") for spread in spreads]
     largest = max((spread.high for spread in spreads if spread), default=0) or 1.0
-    axes.set_xlim(0, ROOM_FOR_NUMBERS * largest)
-    for y, (row, spread) in enumerate(zip(rows, spreads, strict=True)):
+    longest = max(len(line) for text in texts for line in text.split("\n"))
+    axes.set_xlim(0, largest / (1 - min(MOST_ROOM, (DIGIT * longest + NUMBER_GAP) / PANEL)))
+    gap = 0.04 * axes.get_xlim()[1]
+    for y, (row, spread, text) in enumerate(zip(rows, spreads, texts, strict=True)):
         if spread is None:
             reason = "unknown" if row.counted else "no counted run"
             axes.text(0.02 * largest, y, reason, va="center", color=INK, style="italic")
@@ -176,8 +179,7 @@ def _bar_panel(axes: Any, rows: Sequence[Row], spread_of: Callable[[Row], Spread
         axes.plot([spread.low, spread.high], [y, y], color=INK, linewidth=1.6)
         heights = _scattered(y, len(spread.values))
         axes.plot(spread.values, heights, "o", markersize=4, color="white", markeredgecolor=INK)
-        text = spread_text(spread).replace(", min to max ", "\n")
-        axes.text(spread.high + 0.06 * largest, y, text, va="center", color=INK, fontsize=8)
+        axes.text(spread.high + gap, y, text, va="center", color=INK, fontsize=8)
 
 
 def _box_panel(axes: Any, rows: Sequence[Row]) -> None:

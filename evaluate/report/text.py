@@ -20,11 +20,11 @@ METHODOLOGY = (
     "the number of GPUs (of ranks on a machine without GPUs). Steady steps are those of the last level of the step "
     "times, found once by a change-point search; the first steps, a tenth and at least 3, compile and allocate and "
     "never count. Every figure and every verdict uses the same steady steps, and their numbers stand beside them.",
-    "The unit is the run, one start of the process. A value is the mean over the counted runs of a row, and `min to "
-    "max` the smallest and the largest run; brackets hold 95 % intervals only. Steps within a run are not independent "
+    "The unit is the run, one start of the process. A value is the mean over the counted runs of a row, and min to "
+    "max the smallest and the largest run; brackets hold 95 % intervals only. Steps within a run are not independent "
     "and enter no spread.",
     "A ratio is the geometric mean of the throughput of one row over that of the first row, the baseline, as in a "
-    "verdict; its `min to max` is the smallest and the largest quotient of a run of the one and a run of the other.",
+    "verdict; its min to max is the smallest and the largest quotient of a run of the one and a run of the other.",
     "A verdict compares two sides that were shown to do the same work (the certificate). Its ratio is of tokens/s/GPU "
     "over the steady steps, which a change-point search finds; its interval is Welch's on the logarithm of the runs' "
     "throughput, or of the machines' where both sides have several; a single run has none. Faster and slower: three "
@@ -51,6 +51,8 @@ NOT_COUNTED = ("System", "Run", "Status", "Reason", "File")
 """Header of the table of results that enter no average."""
 MOST_SYSTEMS = 6
 """Largest number of systems in the table of metrics; compare.json has all."""
+WIDE = 100
+"""Columns of a terminal that has room for the losses too."""
 _NONE = "-"
 
 
@@ -120,13 +122,17 @@ def markdown(comparison: Comparison) -> str:
 
 
 def terminal(comparison: Comparison, width: int) -> str:
-    """Return the comparison as plain text, about `width` characters wide; only the throughput shows its spread."""
-    header = ("system", "runs", "tokens/s/GPU", "step s", "peak GB", "first loss", "last loss")
+    """Return the comparison as plain text, about `width` characters wide; only the throughput shows its spread.
+
+    A terminal below WIDE shows no losses; the other reports have them.
+    """
+    losses = ("first loss", "last loss") if width >= WIDE else ()
+    header = ("system", "runs", "tokens/s/GPU", "min to max", "step s", "peak GB", *losses)
     parts = [*terminal_verdicts(comparison, width)]
     if found := scaling_rows(comparison):
         parts += [text_table(scaling.HEADER, found, width), textwrap.fill(scaling.EXPLANATION, width)]
     for group in comparison.groups:
-        rows = [(f"{row.name} {row.device}", *_short_figures(row)) for row in group.rows]
+        rows = [(f"{row.name} {row.device}", *_short_figures(row))[: len(header)] for row in group.rows]
         parts.append(f"{group.key.title}\n{group.key.setting}\n\n{text_table(header, rows, width)}")
         if group.counted:
             parts.append(textwrap.fill(f"Throughput and step time: {group.steady_steps}.", width))
@@ -150,7 +156,9 @@ def _figures(row: Row) -> tuple[str, ...]:
 
 def _short_figures(row: Row) -> tuple[str, ...]:
     means = [_NONE if spread is None else number(spread.mean) for spread in row.spreads[1:]]
-    return (f"{len(row.counted)} of {len(row.entries)}", spread_text(row.throughput), *means)
+    ends = min_to_max(row.throughput.values).removeprefix("min to max ") if row.throughput else ""
+    mean = number(row.throughput.mean) if row.throughput else _NONE
+    return (f"{len(row.counted)} of {len(row.entries)}", mean, ends or _NONE, *means)
 
 
 def _markdown_group(group: Group, figures: Mapping[int, Metrics]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from evaluate.fairness.items import ALLOWED, BLOCKING, SAME, UNKNOWN, Item
 from evaluate.report.comparison import Comparison
 from evaluate.report.tables import bullets, markdown_table, markdown_text, plain
-from evaluate.verdict.inference import FASTER, SLOWER, TIE
+from evaluate.verdict.inference import FASTER, SLOWER, TIE, UNDECIDED
 from evaluate.verdict.pairs import Pair
 from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
 from evaluate.verdict.weaknesses import weaknesses
@@ -31,7 +31,8 @@ def opening(judged: Judged) -> str:
 def evidence(judged: Judged) -> list[str]:
     """Return the lines that support a verdict; a headline without a ratio has the first reason."""
     reasons = judged.reasons[1:] if judged.word == NOT_COMPARABLE else judged.reasons
-    return [*reasons, *judged.tuning_lines, *judged.money_lines]
+    condition = "at the undecided ratio: " if judged.word == UNDECIDED else ""
+    return [*reasons, *judged.tuning_lines, *(f"{condition}{line}" for line in judged.money_lines)]
 
 
 def doubts(judged: Judged) -> list[str]:

@@ -19,10 +19,13 @@ import numpy as np
 from evaluate.verdict import intervals
 
 CONFIDENCE = 0.95
-"""Share of the trials in which an interval covers the truth, at the least about (docs/verdict.md has the table)."""
-LEVEL = 0.03
-"""Level of the interval and of the test. It is below 1 - CONFIDENCE, because noise that is not normal and a number of
-runs that depends on their spread (RUNS=auto) cost up to three hundredths."""
+"""Share of the trials in which an interval covers the truth: 93 to 98 % in the cells of docs/verdict.md."""
+INTERVAL_LEVEL, LEVEL = 0.04, 0.03
+"""Levels of the interval and of the test. They are below 1 - CONFIDENCE, because noise that is not normal costs up to
+two hundredths: equal sides must be called different in at most 5 % of the trials of every cell, not on average."""
+AUTO_SELECTION = 2.5
+"""Chance of a false difference with RUNS=auto over that with a fixed number of runs, at the most: the rule stops where
+the spread is small by chance. Both levels are divided by it (tests/evaluate/verdict/simulate.py)."""
 LEAST_RUNS = 3
 """Runs that faster and slower need on each side. Two give no idea of the spread: Student's quantile is 12.7."""
 BAND = 0.03
@@ -70,6 +73,8 @@ class Estimate:
     runs: tuple[int, int]
     machines: tuple[int, int]
     spreads: tuple[Spread | None, Spread | None] = (None, None)
+    selection: float = 1.0
+    """Number by which both levels were divided, because runs or layouts were chosen by their own speed."""
     sides_without_spread: tuple[tuple[int, str], ...] = ()
     """Each side (0 for a, 1 for b) without a spread of its own, and the reason."""
 
@@ -82,12 +87,14 @@ class Verdict:
     reason: str
 
 
-def estimate(a: Sequence[Run], b: Sequence[Run]) -> Estimate:
+def estimate(a: Sequence[Run], b: Sequence[Run], selection: float = 1.0) -> Estimate:
     """Return the throughput of `b` over that of `a`; raise ValueError for a side without runs.
 
     With two machines or more on both sides, the unit is the machine and the interval applies to such machines in
     general. Otherwise the unit is the run and the interval applies to these machines. There is no interval if a side
-    has a single run, or runs that do not differ.
+    has a single run, or runs that do not differ. `selection` is the number of choices by speed that made these sides,
+    1 for none: the number of layouts from which the fastest was taken, times AUTO_SELECTION with RUNS=auto. The level
+    of the interval is divided by it and the p-value multiplied (Bonferroni).
     """
     sides = [_by_machine(a), _by_machine(b)]
     if not all(sides):
@@ -101,12 +108,14 @@ def estimate(a: Sequence[Run], b: Sequence[Run]) -> Estimate:
     if not without and spreads[0] and spreads[1]:
         variances = spreads[0].variance, spreads[1].variance
         freedom = spreads[0].degrees, spreads[1].degrees
-        half = float(intervals.critical_value(LEVEL, variances, freedom)) * math.sqrt(sum(variances))
+        half = float(intervals.critical_value(INTERVAL_LEVEL / selection, variances, freedom)) * math.sqrt(
+            sum(variances)
+        )
         low, high = _exp(difference - half), _exp(difference + half)
-        p_value = intervals.p_value(difference, variances, freedom)
+        p_value = min(1.0, selection * intervals.p_value(difference, variances, freedom))
         degrees = float(intervals.degrees_of_freedom(variances, freedom))
     return Estimate(
-        ratio=math.exp(difference),
+        ratio=_exp(difference),
         low=low,
         high=high,
         p_value=p_value,
@@ -115,6 +124,7 @@ def estimate(a: Sequence[Run], b: Sequence[Run]) -> Estimate:
         runs=(len(a), len(b)),
         machines=(len(sides[0]), len(sides[1])),
         spreads=(spreads[0], spreads[1]),
+        selection=selection,
         sides_without_spread=without,
     )
 
@@ -144,6 +154,8 @@ def _why_undecided(found: Estimate, band: float, *, is_difference: bool) -> str:
         return f"no difference beyond {band:.1%} was found, and one is not ruled out"
     if found.p_value is not None and found.p_value < LEVEL:
         return "a difference this large may be chance among this many comparisons (Holm's correction)"
+    if found.low is not None and found.high is not None and not found.low <= 1 <= found.high:
+        return f"the interval only just excludes 1: faster and slower need p below {LEVEL:g}"
     return "a difference this large may be chance with so few runs"
 
 

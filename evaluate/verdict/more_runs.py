@@ -19,6 +19,10 @@ from utils.results.schema import Result
 
 MOST_RUNS = 20
 """Largest number of runs (or machines) a side in a forecast; more hardly narrow an interval."""
+LEAST_ROOM = 10
+"""Further runs that a forecast tries on a side that has about as many already."""
+LONGEST_RUN_SECONDS = 30 * 24 * 3600
+"""A longer time between start and end is no time of a benchmark."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,7 @@ def _seconds(result: Result) -> float | None:
         seconds = (times[1] - times[0]).total_seconds()
     except (KeyError, TypeError, ValueError):
         return None
-    return seconds if seconds > 0 else None
+    return seconds if 0 < seconds < LONGEST_RUN_SECONDS else None
 
 
 def _lent(found: Estimate, alone: Sequence[int]) -> Estimate:
@@ -77,10 +81,10 @@ def _lent(found: Estimate, alone: Sequence[int]) -> Estimate:
 
 
 def _smallest(found: Estimate, forecast: Forecast) -> tuple[int, int] | None:
-    """Return how many more values on each side would decide in the shortest time; None if none up to MOST_RUNS do."""
+    """Return how many more values on each side would decide in the shortest time; None if none in reach do."""
     assert found.spreads[0] and found.spreads[1]
     spreads = found.spreads[0], found.spreads[1]
-    more = np.meshgrid(*(np.arange(max(1, MOST_RUNS - one.values + 1)) for one in spreads), indexing="ij")
+    more = np.meshgrid(*(np.arange(_room(one) + 1) for one in spreads), indexing="ij")
     values = [np.maximum(2, one.values + extra) for one, extra in zip(spreads, more, strict=True)]
     variances = [one.variance * one.values / count for one, count in zip(spreads, values, strict=True)]
     degrees = [np.maximum(1.0, one.degrees + extra) for one, extra in zip(spreads, more, strict=True)]
@@ -88,10 +92,10 @@ def _smallest(found: Estimate, forecast: Forecast) -> tuple[int, int] | None:
     pair, freedom = (variances[0], variances[1]), (degrees[0], degrees[1])
     size = abs(math.log(found.ratio))
     if inference.is_beyond(found.ratio, forecast.band):
-        decides = size > intervals.critical_value(forecast.level, pair, freedom) * deviation
+        decides = size > intervals.critical_value(forecast.level / found.selection, pair, freedom) * deviation
         decides &= np.minimum(found.runs[0] + more[0], found.runs[1] + more[1]) >= inference.LEAST_RUNS
     else:
-        half = intervals.critical_value(inference.LEVEL, pair, freedom) * deviation
+        half = intervals.critical_value(inference.INTERVAL_LEVEL / found.selection, pair, freedom) * deviation
         decides = size + half <= math.log1p(forecast.band)
     decides &= more[0] + more[1] > 0
     for extra, count in zip(more, found.runs, strict=True):
@@ -133,7 +137,11 @@ def _never(found: Estimate, forecast: Forecast, unit: str) -> str:
     widest = max(math.sqrt(one.variance * one.values) for one in found.spreads if one)
     why = f"{unit}s of one side differ by {math.expm1(widest):.1%} (standard deviation)"
     if not inference.is_beyond(found.ratio, forecast.band):
-        why += (
-            f", and the ratio is {math.expm1(abs(math.log(found.ratio))):.1%} from 1 with a band of {forecast.band:.1%}"
-        )
-    return f"no number of {unit}s up to {MOST_RUNS} a side would: {why}"
+        apart = math.expm1(abs(math.log(found.ratio)))
+        why += f", and the ratio is {apart:.1%} from 1 with a band of {forecast.band:.1%}"
+    most = max(one.values + _room(one) for one in found.spreads if one)
+    return f"no number of {unit}s up to {most} a side, because {why}"
+
+
+def _room(spread: Spread) -> int:
+    return max(MOST_RUNS - spread.values, LEAST_ROOM)

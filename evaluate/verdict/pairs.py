@@ -68,6 +68,8 @@ class Pair:
     """Reason why the two sides cannot be compared, whatever their results prove; empty for most pairs."""
     left_out: tuple[LeftOut, ...] = ()
     """Runs of the same devices that are not in this pair: slower layouts, and settings without a counterpart."""
+    layouts: tuple[int, int] = (1, 1)
+    """Number of measured layouts of each side from which the fastest was taken."""
     is_of_jobs: bool = False
     """True if the ratio is of the tokens/s of whole jobs, not of each GPU, because the sides differ in GPUs."""
 
@@ -141,7 +143,7 @@ def _of_sides(both: Pair, by: str) -> list[Pair]:
     found = []
     for left, right in kinds:
         names = _name(a[left], by), _name(b[right], by)
-        refusal = _refusal(names, left, right)
+        refusal = _refusal(left, right)
         made: list[Pair] = []
         for x, y in _variants(a[left], b[right]):
             framework = " and ".join(dict.fromkeys(entry.result["framework"] for entry in (x[0], y[0])))
@@ -163,12 +165,12 @@ def _by_kind(entries: Sequence[Entry]) -> dict[Kind, list[Entry]]:
     return found
 
 
-def _refusal(names: tuple[str, str], a: Kind, b: Kind) -> str:
+def _refusal(a: Kind, b: Kind) -> str:
     if a == b or (a.parts == b.parts and a.parts is not None):
         return ""
-    parts = [name for name, kind in zip(names, (a, b), strict=True) if not kind.is_whole]
-    what = "a part of a device against a whole one" if len(parts) == 1 else "parts of a device that are not alike"
-    return f"not the same kind of thing, {what}: {names[0]} against {names[1]}"
+    what = "a part of a device against a whole one" if a.is_whole or b.is_whole else "parts that are not alike"
+    shown = [f"{kind.text or 'whole'}{f', {kind.size}' if kind.size else ''}" for kind in (a, b)]
+    return f"not the same kind of thing, {what}: {shown[0]} against {shown[1]}"
 
 
 def _setting(result: Result) -> tuple[Any, ...]:
@@ -222,7 +224,8 @@ def _fastest_pairs(pair: Pair, a: dict[Layout, list[Entry]], b: dict[Layout, lis
             _chosen({layout: entries for layout, entries in side.items() if layout.num_gpus == size}, name)
             for side, size, name in ((a, size_a, pair.a_name), (b, size_b, pair.b_name))
         )
-        found.append(replace(pair, a=x, b=y, refusal=refusal, left_out=(*slower_x, *slower_y)))
+        tried = _measured(slower_x) + 1, _measured(slower_y) + 1
+        found.append(replace(pair, a=x, b=y, refusal=refusal, left_out=(*slower_x, *slower_y), layouts=tried))
     return found
 
 
@@ -239,6 +242,10 @@ def _chosen(layouts: dict[Layout, list[Entry]], name: str) -> tuple[tuple[Entry,
         reason = f"{layout.text}: {speed}; the side's layout is {best.text}, the fastest by its own interval"
         others.append(LeftOut(name, reason, tuple(entries)))
     return tuple(layouts[best]), others
+
+
+def _measured(others: Sequence[LeftOut]) -> int:
+    return sum(any(entry.is_counted for entry in one.entries) for one in others)
 
 
 def _alone(entries: Sequence[Entry], made: Sequence[Pair], by: str) -> list[LeftOut]:

@@ -16,6 +16,7 @@ from evaluate.verdict.pairs import Pair
 from evaluate.verdict.ratios import with_interval
 from evaluate.verdict.saving import Saving
 from evaluate.verdict.scaling import Scaling
+from evaluate.verdict.untuned import local_layers_clause
 from utils.models import MODELS
 from utils.results.schema import Result
 
@@ -124,7 +125,7 @@ class Judged:
             else:
                 word = "untuned, " if found.is_untuned else ""
                 clause += f"; {name}: {word}{share:.0f} % of the best published figure"
-        return clause
+        return clause + local_layers_clause(self.pair)
 
     @property
     def tuning_lines(self) -> list[str]:

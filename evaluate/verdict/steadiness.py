@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from evaluate.metrics import steady
-from utils.results.performance import warmup_steps
 from utils.results.schema import Result
 
 WOULD_DECIDE = "with more steps, or without other work on the machine"
@@ -28,29 +27,30 @@ class Unsteady:
     """Runs whose steady steps keep becoming slower or faster."""
 
 
-def part_of(result: Result) -> steady.Steady:
-    """Return the steady part of a result's steps."""
-    times = result["step_times"]
-    return steady.find(times, warmup_steps(len(times)))
-
-
 def unsteady(names: Sequence[str], sides: Sequence[Sequence[Result]]) -> Unsteady:
     """Return the runs of both sides that have no steady state, and those that drift."""
     without, drifting = [], []
     for name, side in zip(names, sides, strict=True):
         for result in side:
-            part, run = part_of(result), f"run {result['run']} of {name}"
-            if part.label == steady.NO_STEADY_STATE:
-                without.append(run)
+            part, run = steady.of_result(result), f"run {result['run']} of {name}"
+            if part is None or part.label == steady.NO_STEADY_STATE:
+                without.append(run + _if_short(result, part))
             elif part.is_drifting:
                 drifting.append(run)
     return Unsteady(tuple(without), tuple(drifting))
 
 
+def _if_short(result: Result, part: steady.Steady | None) -> str:
+    count = len(result["step_times"]) - part.first if part else 0
+    if count >= steady.LEAST_STEPS:
+        return ""
+    return f" ({count} steps after the first ones, {steady.LEAST_STEPS} are the least)"
+
+
 def shift_to_the_end(result: Result) -> float:
     """Return the change of log throughput from the mean of a drifting run to its end; 0 for a run that is steady."""
-    part = part_of(result)
-    return -math.log1p(part.drift) / 2 if part.is_drifting and part.drift is not None else 0.0
+    part = steady.of_result(result)
+    return -math.log1p(part.drift) / 2 if part and part.is_drifting and part.drift is not None else 0.0
 
 
 def listed(runs: Sequence[str], most: int = 3) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,11 +15,10 @@ from evaluate.metrics.partition import kind_of
 from evaluate.metrics.published import Tuning, tuning
 from evaluate.metrics.steady import step_times
 from evaluate.metrics.throughput import tokens_per_second, tokens_per_second_per_gpu
-from evaluate.verdict import inference, steadiness
+from evaluate.verdict import deciding, inference
+from evaluate.verdict.deciding import machine_of, run_of
 from evaluate.verdict.layouts import layout_of
-from evaluate.verdict.more_runs import Forecast, wall_seconds, would_decide
-from evaluate.verdict.pairs import LEFT_OUT, MAY_DIFFER, Pair
-from evaluate.verdict.ratios import with_interval
+from evaluate.verdict.pairs import MAY_DIFFER, Pair
 from evaluate.verdict.scaling import scaling
 from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
 from evaluate.verdict.weaknesses import weaknesses
@@ -50,8 +48,9 @@ def as_json(judged: Judged) -> dict[str, Any]:
         "adjusted_p_value": judged.adjusted_p_value,
         "degrees_of_freedom": found.degrees_of_freedom if found else None,
         "scope": found.scope if found else None,
+        "selection": found.selection if found else None,
         "runs": list(found.runs) if found else [len(side) for side in pair.counted],
-        "machines": list(found.machines) if found else [len(set(map(_machine, side))) for side in pair.counted],
+        "machines": list(found.machines) if found else [len(set(map(machine_of, side))) for side in pair.counted],
         "reasons": list(judged.reasons),
         "would_decide": judged.would_decide,
         "scaling": judged.scaling.as_json() if judged.scaling else None,
@@ -80,7 +79,7 @@ def judge(pairs: Sequence[Pair], by: str, band: float = inference.BAND) -> list[
     places = [place for place, one in enumerate(judged) if one.estimate]
     estimates = [one.estimate for one in judged if one.estimate]
     for place, p_value in zip(places, inference.adjusted(estimates), strict=True):
-        judged[place] = _decided(judged[place], p_value, len(estimates))
+        judged[place] = deciding.decided(judged[place], p_value, len(estimates))
     return judged
 
 
@@ -94,69 +93,13 @@ def _estimated(pair: Pair, by: str, band: float) -> Judged:
     blocking = tuple(item.sentence for item in found if item.state == BLOCKING)
     if reasons := (pair.refusal, *blocking) if pair.refusal else blocking:
         return replace(refused, reasons=reasons)
-    if without := _without_steady_steps(pair):
+    if without := deciding.without_steady_steps(pair):
         return replace(refused, reasons=without)
-    estimate = inference.estimate(*_runs(pair))
+    estimate = deciding.estimate(pair)
     judged = Judged(pair, inference.UNDECIDED, (), found, estimate, _remarks(pair), band=band, tunings=tunings)
     if pair.is_of_jobs:
         return replace(judged, scaling=scaling(pair, estimate.ratio, estimate.low, estimate.high))
     return judged
-
-
-def _without_steady_steps(pair: Pair) -> tuple[str, ...]:
-    sides = zip((pair.a_name, pair.b_name), pair.counted, strict=True)
-    return tuple(
-        f"{name}, run {result['run']}: got {len(result['step_times'])} steps, none of them steady; train more steps"
-        for name, side in sides
-        for result in side
-        if not step_times(result)
-    )
-
-
-def _decided(judged: Judged, p_value: float | None, comparisons: int) -> Judged:
-    """Return a pair with the verdict that its estimate and its adjusted p-value allow."""
-    found, pair = judged.estimate, judged.pair
-    assert found is not None
-    verdict = inference.decide(found, p_value, judged.band)
-    factor = p_value / found.p_value if p_value and found.p_value and p_value < 1 else float(comparisons)
-    names, word, clause = (pair.a_name, pair.b_name), verdict.word, None
-    reasons = [f"no interval: {names[place]}: {why}" for place, why in found.sides_without_spread]
-    reasons = reasons or ([verdict.reason] if verdict.reason else [])
-    if why := _why_not_steady(judged, word, factor):
-        word, reasons, clause = inference.UNDECIDED, [why], f"these runs again, {steadiness.WOULD_DECIDE}"
-    elif word == inference.UNDECIDED:
-        seconds = wall_seconds(pair.counted[0]), wall_seconds(pair.counted[1])
-        clause = would_decide(found, names, Forecast(judged.band, inference.LEVEL / factor, seconds))
-    return replace(
-        judged,
-        word=word,
-        reasons=tuple(reasons),
-        is_decided=word != inference.UNDECIDED,
-        adjusted_p_value=p_value,
-        would_decide=clause,
-    )
-
-
-def _why_not_steady(judged: Judged, word: str, factor: float) -> str:
-    """Return why a verdict cannot stand on the runs' steady states; empty if it can."""
-    pair = judged.pair
-    found = steadiness.unsteady((pair.a_name, pair.b_name), pair.counted)
-    if found.without:
-        return f"no steady state in {steadiness.listed(found.without)}"
-    if not found.drifting or word == inference.UNDECIDED:
-        return ""
-    sides = [
-        [replace(run, log_throughput=run.log_throughput + steadiness.shift_to_the_end(result)) for run, result in both]
-        for both in (zip(*side, strict=True) for side in zip(_runs(pair), pair.counted, strict=True))
-    ]
-    ended = inference.estimate(sides[0], sides[1])
-    p_value = None if ended.p_value is None else min(1.0, factor * ended.p_value)
-    if inference.decide(ended, p_value, judged.band).word == word:
-        return ""
-    return (
-        f"not {word} for certain, because the step times drift in {steadiness.listed(found.drifting)}: with each at "
-        f"the level on which it ends, the ratio would be {with_interval(ended.ratio, ended.low, ended.high)}"
-    )
 
 
 def _missing(pair: Pair) -> tuple[str, ...]:
@@ -176,32 +119,12 @@ def _relaxed(found: Sequence[Item], by: str) -> tuple[Item, ...]:
     )
 
 
-def _runs(pair: Pair) -> tuple[list[inference.Run], list[inference.Run]]:
-    a, b = ([_run(result, is_of_job=pair.is_of_jobs) for result in side] for side in pair.counted)
-    return a, b
-
-
-def _run(result: Result, *, is_of_job: bool = False) -> inference.Run:
-    rate = tokens_per_second(result) if is_of_job else tokens_per_second_per_gpu(result)
-    if rate is None:
-        raise ValueError(f"run {result['run']} of {_machine(result)} has no steady step")
-    return inference.Run(_machine(result), math.log(rate))
-
-
-def _machine(result: Result) -> str:
-    """Return the machine of a run: its host, or all hosts of a job on several."""
-    hosts = result["provenance"].get("hosts") or []
-    if len(hosts) > 1:
-        return " and ".join(sorted(map(str, hosts)))
-    return str(result["provenance"]["host"] or "unknown host")
-
-
 def _input(entry: Entry) -> dict[str, Any]:
     """Return the input of a run to the ratio; its rate is None if it has no steady step."""
     count = len(step_times(entry.result))
     return {
         "file": str(entry.path),
-        "machine": _machine(entry.result),
+        "machine": machine_of(entry.result),
         "steady_steps": count,
         "steps": steady.steps_text([entry.result]),
         "tokens_per_second_per_gpu": tokens_per_second_per_gpu(entry.result),
@@ -227,19 +150,13 @@ def _tuning_json(found: Tuning) -> dict[str, Any]:
 
 
 def _left_out(pair: Pair) -> tuple[str, ...]:
-    """Return a line for each run that is in no ratio of this pair: odd ones of a side, and those of other layouts."""
-    odd = [
-        f"{name}, run {entry.result['run']}: {reason}"
-        for name, side in ((pair.a_name, pair.a), (pair.b_name, pair.b))
-        for entry in side
-        for reason in entry.findings.rejections
-        if reason.startswith(LEFT_OUT)
-    ]
-    return tuple(dict.fromkeys((*odd, *(one.text for one in pair.left_out))))
+    """Return a line for the runs of other layouts and settings, which are in no ratio of this pair."""
+    return tuple(dict.fromkeys(one.text for one in pair.left_out))
 
 
 def _remarks(pair: Pair) -> tuple[str, ...]:
     found: list[str] = [*_left_out(pair)]
+    is_of_products = all(len(set(map(machine_of, side))) > 1 for side in pair.counted)
     for name, side in zip((pair.a_name, pair.b_name), pair.counted, strict=True):
         runs: dict[str, list[str]] = {}
         for result in side:
@@ -247,7 +164,7 @@ def _remarks(pair: Pair) -> tuple[str, ...]:
                 runs.setdefault(remark, []).append(str(result["run"]))
         for remark, numbers in runs.items():
             found.append(f"{name}, run{'' if len(numbers) == 1 else 's'} {', '.join(numbers)}: {remark}")
-        if remark := inference.remark_on_machines(name, [_run(result) for result in side]):
+        if not is_of_products and (remark := inference.remark_on_machines(name, [run_of(result) for result in side])):
             found.append(remark)
     return tuple(dict.fromkeys(found))
 

@@ -3,7 +3,7 @@
 #
 # Usage:  source shell/lib/environment.sh; source shell/lib/setting.sh; setting OUTPUT_DIR "$@"
 # Reads:  KEY=VALUE arguments, then the environment, then config.<platform>-best.env (METHOD=best), config.<platform>.env
-#         and config.env; PLATFORM
+#         and config.env; PLATFORM. A device's recipe (config.<platform>-best-<device>.env) sets no key that scripts read.
 # Writes: the value on stdout; only Python checks it
 # Exits:  never; setting returns 1 with an error line if no layer has the key
 set -Eeuo pipefail

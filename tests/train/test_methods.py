@@ -98,3 +98,22 @@ def test_the_framework_that_runs_in_anothers_place_is_said_with_the_plan(monkeyp
     one = plan.make("amd", ["FRAMEWORK=nemo,mega"])
     assert [job.framework for job in one.jobs[:2]] == ["prim", "mega"]
     assert [note.split(":")[0] for note in plan.notes(one)] == ["FRAMEWORK=nemo"]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "micro_batch", "notes"),
+    [("MI355X", 4, []), ("MI210", 2, ["no recipe for MI210"]), (None, 2, ["no known GPU"])],
+)
+def test_the_best_method_takes_the_recipe_of_this_machines_gpu_or_says_whose_it_takes(
+    monkeypatch, gpu, micro_batch, notes
+):
+    monkeypatch.setattr(combinations, "AVAILABLE_FRAMEWORKS", ("mega", "hf", "nemo", "prim"))
+    monkeypatch.setattr(plan, "visible_gpus", lambda platform: 8)
+    monkeypatch.setattr(plan, "visible_device", lambda platform: gpu)
+    one = plan.make("amd", ["METHOD=best"])
+    assert (one.config.micro_batch_size, one.config.best_device) == (micro_batch, gpu)
+    assert [
+        note.removeprefix("METHOD=best: ")[: len(text)] for note, text in zip(plan.notes(one), notes, strict=True)
+    ] == notes
+    equal = plan.make("amd", ["METHOD=equal"])
+    assert plan.notes(equal) == [] and equal.config.best_device is None

@@ -13,6 +13,7 @@ from utils.models import ModelSpec
 from utils.provenance import origin
 from utils.provenance.digests import sha256_code, sha256_json
 from utils.results import schema, store
+from utils.results.precision import RunsRule
 from utils.results.schema import NO_ENERGY
 from utils.settings.config import ROOT, RunConfig
 
@@ -38,6 +39,16 @@ class Job:
     def numbered(self, attempt: int) -> Job:
         """Return the same job as another attempt."""
         return replace(self, attempt=attempt)
+
+    @property
+    def kind(self) -> tuple[str, str]:
+        """Framework and model: equal for all runs of a job."""
+        return self.framework, self.model
+
+    @property
+    def rule(self) -> RunsRule:
+        """The number of runs of this framework and model."""
+        return RunsRule.of(self.config.runs)
 
     @property
     def name(self) -> str:
@@ -94,6 +105,7 @@ class Job:
             **{key: [] for key in schema.SAMPLES},
             "fingerprint": dict.fromkeys(schema.SECTIONS["fingerprint"]) | reasons,
             "provenance": origin.describe(command, started, utc_now()),
+            "repeats": self.rule.as_dict(),
         }
 
 

@@ -44,10 +44,19 @@ def fill(model: GPTModel, spec: ModelSpec, source: WeightSource) -> None:
     rank = parallel_state.get_tensor_model_parallel_rank()
     size = parallel_state.get_tensor_model_parallel_world_size()
     for name, parameter in model.named_parameters():
-        part = _shard(name, _whole(_global_name(model, name), spec, source), rank, size)
+        part = part_of(_global_name(model, name), spec, source, rank, size)
         if part.shape != parameter.shape:
             raise ValueError(f"{name}: megatron-core has {tuple(parameter.shape)}, the spec gives {tuple(part.shape)}")
         parameter.copy_(part)
+
+
+def part_of(name: str, spec: ModelSpec, source: WeightSource, rank: int, size: int) -> torch.Tensor:
+    """Return the part of a parameter that tensor-parallel rank `rank` of `size` has.
+
+    `name` is megatron-core's, with the layer numbered within the whole model. Raises KeyError for a parameter that the
+    spec does not have.
+    """
+    return _shard(name, _whole(name, spec, source), rank, size)
 
 
 def _global_name(model: GPTModel, name: str) -> str:

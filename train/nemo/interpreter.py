@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from train.common.framework_python import of_setup
 from utils.errors import ConfigError
 from utils.settings.combinations import OF_PLATFORM
 from utils.settings.config import ROOT, values_of
 
 SETUP = ROOT / "shell" / "inside" / "setup_nemo.sh"
-ERROR = "error: "
 
 
 def interpreter(platform: str, setup: Path = SETUP) -> str:
@@ -22,20 +20,7 @@ def interpreter(platform: str, setup: Path = SETUP) -> str:
     The setup's output is passed on to stderr. Raises ConfigError with the reason where there is no such Python and it
     cannot be made.
     """
-    environment = {**os.environ, "PLATFORM": platform}
-    pipe = subprocess.PIPE
-    with subprocess.Popen([str(setup)], env=environment, stdout=pipe, stderr=pipe, text=True) as process:
-        assert process.stdout is not None and process.stderr is not None
-        reason = f"nemo: {setup} failed without a reason"
-        for line in process.stderr:
-            if line.startswith(ERROR):
-                reason = line.removeprefix(ERROR).strip()
-            else:
-                print(line, end="", file=sys.stderr, flush=True)
-        path = process.stdout.read().strip()
-    if process.returncode != 0:
-        raise ConfigError(reason)
-    return path
+    return of_setup("nemo", setup, platform)
 
 
 def without_nemo_if_missing(platform: str, settings: Sequence[str], *, is_dry_run: bool = False) -> list[str]:

@@ -19,7 +19,7 @@ from train.job.outcome import advice
 from train.machine.capacity import capacity_gb
 from train.preflight import job_checks
 from train.preflight.fit import refusal
-from train.runner.plan import Matrix, finished, notes, wrapper
+from train.runner.plan import Matrix, notes, outlook, wrapper
 from train.runner.state import is_status
 from train.runner.view import duration, is_matrix_log
 from utils.dataset.gpt_dataset import bytes_needed, data_prefix
@@ -66,14 +66,14 @@ def _check_wrappers(matrix: Matrix) -> None:
 
 def _check_places(matrix: Matrix) -> None:
     output = matrix.config.output_dir
-    require_ours(store.is_result, *(job.result_path for job in matrix.jobs))
+    require_ours(store.is_result, *(job.result_path for job in matrix.most_jobs))
     require_ours(is_status, output / "status.json")
     require_ours(is_matrix_log, output / "logs" / "matrix.log")
 
 
 def _check_space(matrix: Matrix) -> None:
     config = matrix.config
-    needs = {config.output_dir: ("OUTPUT_DIR", len(matrix.jobs) * OUTPUT_BYTES_PER_JOB)}
+    needs = {config.output_dir: ("OUTPUT_DIR", len(matrix.most_jobs) * OUTPUT_BYTES_PER_JOB)}
     data = _data_bytes(matrix)
     if data:
         needs[config.data_dir] = ("DATA_DIR", data)
@@ -108,33 +108,44 @@ def _existing(folder: Path) -> Path:
 def _print_forecast(matrix: Matrix) -> None:
     for note in notes(matrix):
         print(f"note: {note}", file=sys.stderr)
-    done = finished(matrix)
-    left = [job for job in matrix.jobs if job.name not in done]
-    jobs = "1 job" if len(matrix.jobs) == 1 else f"{len(matrix.jobs)} jobs"
-    print(f"plan: {jobs}, {len(done)} with an ok result already", file=sys.stderr)
-    seconds, how = matrix_seconds(left)
-    if left:
-        print(f"time: {'about ' + duration(seconds) if seconds is not None else 'unknown'} ({how})", file=sys.stderr)
-    for line in memory_lines(left):
+    ahead = outlook(matrix)
+    least = len(ahead.done) + len(ahead.left)
+    most = least + len(ahead.possible)
+    jobs = f"{least} to {most} jobs" if ahead.possible else f"{least} job{'' if least == 1 else 's'}"
+    rule = "" if matrix.rule.is_fixed else f"; {matrix.rule.text()}"
+    print(f"plan: {jobs}, {len(ahead.done)} with an ok result already{rule}", file=sys.stderr)
+    seconds, how = matrix_seconds(ahead.left, ahead.possible)
+    if ahead.left:
+        print(f"time: {_expected(seconds)} ({how})", file=sys.stderr)
+    for line in memory_lines(ahead.left):
         print(line, file=sys.stderr)
 
 
-def matrix_seconds(jobs: Sequence[Job]) -> tuple[float | None, str]:
-    """Return the expected seconds of all jobs, cooldown included, or None if unknown, and the basis of the forecast.
+def _expected(seconds: tuple[float, float] | None) -> str:
+    if seconds is None:
+        return "unknown"
+    least, most = map(duration, seconds)
+    return f"about {least}" if least == most else f"at least {least}, at most {most}"
 
-    Jobs of a kind that this machine has not run yet are assumed to take the average of the others.
+
+def matrix_seconds(jobs: Sequence[Job], possible: Sequence[Job] = ()) -> tuple[tuple[float, float] | None, str]:
+    """Return the least and the most seconds expected, or None if unknown, and the basis of the forecast.
+
+    The least is that of `jobs`, the most that of `possible` jobs too; cooldown is included. Jobs of a kind that this
+    machine has not run yet are assumed to take the average of the others.
     """
     if not jobs:
         return None, "nothing to do"
     earlier = list(_earlier(jobs[0].config.output_dir))
-    known = [_seconds_of(job, earlier) for job in jobs]
-    measured = [seconds for seconds in known if seconds is not None]
+    seconds_of = {job.kind: _seconds_of(job, earlier) for job in jobs}
+    measured = [seconds for job in jobs if (seconds := seconds_of[job.kind]) is not None]
     if not measured:
         return None, "no earlier result of these jobs on this machine"
     average = sum(measured) / len(measured)
-    total = sum(average if seconds is None else seconds for seconds in known)
-    total += jobs[0].config.cooldown_seconds * (len(jobs) - 1)
-    return total, f"from earlier results on this machine, jobs measured: {len(measured)} of {len(jobs)}"
+    cooldown = jobs[0].config.cooldown_seconds
+    least, more = (sum((seconds_of.get(job.kind) or average) + cooldown for job in some) for some in (jobs, possible))
+    least -= cooldown
+    return (least, least + more), f"from earlier results on this machine, jobs measured: {len(measured)} of {len(jobs)}"
 
 
 def _earlier(output_dir: Path) -> Iterable[dict[str, Any]]:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from train.prim.checkpoint import was_loaded
 from train.settings_map.map import ROWS
 from train.settings_map.row import Override
 from utils.models import ModelSpec, RopeScaling
@@ -37,10 +38,12 @@ SAME = {name: key for name, key in _PRINTED.items() if "." not in name} | {
 """Keys of `resolved_config` whose value is an argument, unchanged; `_derived` replaces those that need more."""
 NOT_SAID = "Primus does not say"
 NO_TABLE = "Primus printed no table of its arguments"
-NATIVE = "native"
-"""Primus draws its own initial weights, whatever INIT says."""
+NATIVE, EQUAL = "native", "equal"
+"""Values of `init`: Primus draws its own initial weights, or loads those of train/prim/checkpoint.py."""
 PRECISIONS = {"float32": "fp32", "bfloat16": "bf16"}
 """Names of the suite for names of torch."""
+LOCAL_ATTENTION = "megatron_core:dot_product"
+"""Core attention of local layers: `DotProductAttention` of megatron-core, whatever `attention_backend` is."""
 _ANSI = re.compile(r"\x1b?\[[0-9;]*m")
 _ARGUMENT = re.compile(r"(?:^|\s)(?P<name>[A-Za-z]\w*) (?P<dots>\.+) (?P<value>.*)$")
 _PARAMETERS = re.compile(
@@ -79,7 +82,7 @@ class Arguments:
         known |= {"parameter_count": self._parameter_count(spec), "vocab_size": self.padded_vocabulary}
         why = dict.fromkeys(known, NO_TABLE)
         if self.is_complete:
-            known |= {key: self.values.get(name) for key, name in SAME.items()} | self._derived() | {"init": NATIVE}
+            known |= {key: self.values.get(name) for key, name in SAME.items()} | self._derived()
             why = dict.fromkeys(known, NOT_SAID) | _absent(self.values)
             if self.values.get("untie_embeddings_and_output_weights") is False:
                 known["tie_word_embeddings"] = True
@@ -89,8 +92,11 @@ class Arguments:
     def _derived(self) -> dict[str, Any]:
         said = self.values
         return {
+            "init": EQUAL if was_loaded(said) else NATIVE,
             "gradient_accumulation": _accumulation(said),
             "precision": _precision(said),
+            # where Megatron-LM has the second name, it never reads the first, which Primus prints all the same
+            "norm_eps": said.get("layernorm_epsilon", said.get("norm_epsilon")),
             "rope_scaling": _rope_scaling(said),
             "sliding_window": said["window_size"][0] + 1 if said.get("window_size") else None,
             "attention_backend": _attention(said),
@@ -180,6 +186,8 @@ def _is_turbo(said: Mapping[str, Any]) -> bool:
 def _attention(said: Mapping[str, Any]) -> str:
     if _is_turbo(said) and said.get("use_turbo_attention"):
         return "primus_turbo"
+    if said.get("transformer_impl") == "local":
+        return LOCAL_ATTENTION
     return f"transformer_engine:{said.get('attention_backend')}"
 
 

@@ -7,7 +7,6 @@ The user's variables are those that train/launch.py has passed to this process: 
 from __future__ import annotations
 
 import os
-import re
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,25 +32,24 @@ LAUNCHER_NAMES = (
     *("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX", "PIP_CERT", "PIP_CONFIG_FILE"),
     *("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE"),
 )
-"""Variables that examples/run_pretrain.sh and its pip read, and no other framework."""
+"""Variables that the launchers of Primus and their pip read, and no other framework."""
 OURS = ("PYTHONPATH", "PYTHONHOME", "PYTHONWARNINGS", "VIRTUAL_ENV")
-_PRINTED_VARIABLE = re.compile(r"^\[NODE-\d+\(.*?\)\] \[INFO\] (?P<name>[A-Z][A-Z0-9_]+): (?P<value>\S*)$")
-"""A variable that examples/run_pretrain.sh prints after setting it (LOG_INFO)."""
 
 
 def environment(
-    config: RunConfig, gpu: str, experiment: Path, train_log: Path, environ: Mapping[str, str] = os.environ
+    config: RunConfig, gpu: str, of_launcher: Mapping[str, str], environ: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """Return the environment for examples/run_pretrain.sh; the user's variables precede those of AMD's benchmark.
+    """Return the environment for Primus's launcher; the user's variables precede those of AMD's benchmark.
 
-    `gpu` is a name like MI300X, `experiment` the YAML, `train_log` the file of Primus's own output. Raises
+    `gpu` is a name like MI300X, `of_launcher` holds the variables by which the launcher gets its files. Raises
     ConfigError where the user has selected GPUs in a way that Primus's launcher overrides.
     """
-    check_visible(config.ranks_per_node, environ)
-    recommended = AMD_BENCHMARK | (AMD_BENCHMARK_GFX942 if gpu in GFX942 else {})
+    recommended: dict[str, str] = {}
+    if config.platform != "cpu":
+        check_visible(config.ranks_per_node, environ)
+        recommended = AMD_BENCHMARK | (AMD_BENCHMARK_GFX942 if gpu in GFX942 else {})
     ours = {
-        "EXP": str(experiment),
-        "TRAIN_LOG": str(train_log),
+        **of_launcher,
         "NNODES": str(config.nodes),
         "NODE_RANK": str(config.node_rank),
         "GPUS_PER_NODE": str(config.ranks_per_node),
@@ -64,7 +62,7 @@ def environment(
 def check_visible(gpus: int, environ: Mapping[str, str] = os.environ) -> None:
     """Raise ConfigError where the visible devices are set to others than the first ones.
 
-    examples/run_pretrain.sh always sets HIP_VISIBLE_DEVICES to 0..N-1.
+    Both launchers of Primus always set HIP_VISIBLE_DEVICES to 0..N-1.
     """
     first = ",".join(map(str, range(gpus)))
     for name in ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"):
@@ -73,12 +71,6 @@ def check_visible(gpus: int, environ: Mapping[str, str] = os.environ) -> None:
                 f"{name}={environ[name]}: Primus's launcher takes GPUs {first} whatever is set; choose GPUs with "
                 f"ROCR_VISIBLE_DEVICES and unset {name}"
             )
-
-
-def printed_variable(line: str) -> tuple[str, str] | None:
-    """Return name and value of a variable that Primus's launcher prints after setting it, None for other lines."""
-    match = _PRINTED_VARIABLE.match(line.rstrip())
-    return (match["name"], match["value"]) if match else None
 
 
 def _without_ours(environ: Mapping[str, str]) -> dict[str, str]:

@@ -16,13 +16,12 @@ from typing import Any
 
 import yaml
 
+from train.prim.launcher import PRIMUS_CLI, RUN_PRETRAIN, Launcher, launcher_of
 from utils.errors import ConfigError
 from utils.models import MODELS
 
 DEFAULT_ROOT = Path("/workspace/Primus")
 """Location in AMD's image rocm/primus."""
-LAUNCHER = "examples/run_pretrain.sh"
-"""The one entry point that every release from v25.9 to v26.6 has."""
 MODULE_PRESET = "pre_trainer.yaml"
 DEFAULT_GPU = "MI300X"
 TOOL_TIMEOUT_SECONDS = 60
@@ -38,6 +37,10 @@ for name in names:
 print(json.dumps(found))
 """
 """Run by the Python of Primus, which may be another than ours."""
+_NO_PRIMUS = (
+    f"PRIMUS_PATH={{root}}: no Primus there ({RUN_PRETRAIN} or {PRIMUS_CLI}, and primus/configs); run inside AMD's "
+    "image rocm/primus, or set PRIMUS_PATH to a checkout of AMD-AGI/Primus with its submodules"
+)
 _ENVIRONMENT_VALUE = re.compile(r"\$\{(?P<name>[^:{}]+)(?::(?P<default>[^}]*))?\}")
 _FLOAT = re.compile(r"-?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
 
@@ -47,6 +50,12 @@ class Primus:
     """An installed Primus."""
 
     root: Path
+    launcher: Launcher
+
+    @property
+    def builds_arguments(self) -> bool:
+        """True where Primus builds Megatron's arguments itself (v26.2 and later), and passes over unknown keys."""
+        return (self.root / "primus" / "backends" / "megatron" / "argument_builder.py").is_file()
 
     def preset(self, kind: str, name: str) -> dict[str, Any]:
         """Return a preset of kind `modules` or `models` with all that it extends; ConfigError where it is missing."""
@@ -93,19 +102,25 @@ class Primus:
 
 def find(environ: Mapping[str, str] = os.environ) -> Primus:
     """Return the Primus at PRIMUS_PATH (default: its place in AMD's image); raise ConfigError where there is none."""
-    root = Path(environ.get("PRIMUS_PATH") or DEFAULT_ROOT)
-    if not (root / LAUNCHER).is_file() or not (root / "primus" / "configs").is_dir():
-        raise ConfigError(
-            f"PRIMUS_PATH={root}: no Primus there ({LAUNCHER}, primus/configs); run inside AMD's image rocm/primus, "
-            "or set PRIMUS_PATH to a checkout of AMD-AGI/Primus with its submodules"
-        )
-    return Primus(root.absolute())
+    return at(Path(environ.get("PRIMUS_PATH") or DEFAULT_ROOT))
+
+
+def at(root: Path) -> Primus:
+    """Return the Primus in a folder; raise ConfigError where there is none."""
+    launcher = launcher_of(root.absolute())
+    if launcher is None or not (root / "primus" / "configs").is_dir():
+        raise ConfigError(_NO_PRIMUS.format(root=root))
+    return Primus(root.absolute(), launcher)
 
 
 def gpu_folder(device_name: str | None) -> str:
-    """Return the folder of shipped YAMLs for a device name as torch reports it; MI300X without one."""
+    """Return the folder of shipped YAMLs for a device name as torch reports it; MI300X without one.
+
+    AMD ships no YAMLs for the MI350X: it takes those of the MI355X (Primus v26.5.1, docs, training-recipes.md).
+    """
     match = re.search(r"MI\d+X", device_name or "")
-    return match[0] if match else DEFAULT_GPU
+    gpu = match[0] if match else DEFAULT_GPU
+    return "MI355X" if gpu == "MI350X" else gpu
 
 
 def _preset(path: Path) -> dict[str, Any]:

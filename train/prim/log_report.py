@@ -109,20 +109,24 @@ class LogReport(JobReport):
         reasons = {key: ONE_STEADY_STEP for key, value in summary.items() if value is None}
         reasons["data_wait_fraction"] = NO_DATA_WAIT
         result["performance_metrics"] = summary | {"data_wait_fraction": None, "reasons": reasons}
-        result["memory_metrics"] = memory(log)
+        result["memory_metrics"] = memory(log, has_gpu=config.platform != "cpu")
 
     def _learning_rate(self, step: int) -> float | None:
         """Return the rate of a step: Megatron's scheduler advances before it prints (training.py, `train`)."""
         return self.first_learning_rate if step == 1 else self.learning_rates.get(step - 1)
 
 
-def memory(log: RunLog) -> dict[str, Any]:
+def memory(log: RunLog, *, has_gpu: bool = True) -> dict[str, Any]:
     """Return `memory_metrics`: null with a reason that quotes Primus's figures, which are no peak over the run.
+
+    Without a GPU the figures are those of train/prim/on_cpu/redirect.py, which measures nothing.
 
     The device's own figure counts other processes and the allocator's reserve; Megatron reads its peak once, after
     the first or second iteration, on rank 0.
     """
     figures = "; ".join(f"{one.meaning}: {one.printed} ({one.gb:.1f} GB)" for one in log.memory.values())
+    if not has_gpu:
+        figures = "only the memory of a GPU, which is not there"
     why = f"Primus prints no peak over the run; it prints {figures or 'no memory figure at all'}"
     keys = ("avg_memory_allocated_gb", "peak_memory_allocated_gb", "peak_memory_reserved_gb")
     return {**dict.fromkeys(keys), "source": "log of Primus", "reasons": dict.fromkeys(keys, why)}

@@ -7,13 +7,13 @@ import statistics
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from train.job import processes
 from train.prim.arguments import Arguments, plain
-from train.prim.environment import printed_variable
-from train.prim.install import LAUNCHER
+from train.prim.checkpoint import unloaded
+from train.prim.launcher import printed_variable
 from utils.logs.iterations import iterations
 from utils.logs.lines import Line
 from utils.logs.run_log import IterationLine
@@ -43,6 +43,8 @@ class Follower:
         self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
         self.memory_lines: list[str] = []
         """The first line about an out-of-memory error."""
+        self.unloaded: str | None = None
+        """Names of the checkpoint that Megatron could not load, as it prints them."""
         self.mismatch: str | None = None
         """Result of `check`."""
         self._check = check
@@ -61,6 +63,7 @@ class Follower:
             self.environment[variable[0]] = variable[1]
         if line.strip():
             self.last_lines.append(plain(line))
+        self.unloaded = self.unloaded or unloaded(line)
         if "out of memory" in line and not self.memory_lines:
             self.memory_lines.append(plain(line))
         for seen in iterations(Line(line, Path(), 0, True)):
@@ -81,13 +84,20 @@ class Follower:
         _pass_on(format_step(TITLE, seen.number, self._total_steps, seconds, average, loss, memory_gb))
 
 
-def run(root: Path, environment: Mapping[str, str], follower: Follower, stop: processes.StopRequest) -> int:
-    """Run Primus's launcher until it exits; return its exit code, negative for a signal. No process of it remains.
+def run(
+    root: Path,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    follower: Follower,
+    stop: processes.StopRequest,
+) -> int:
+    """Run the command of Primus's launcher in `root` until it exits; return its exit code, negative for a signal.
 
-    It is stopped early on a stop request to this process, or when the follower finds wrong arguments.
+    No process of it remains. It is stopped early on a stop request to this process, or when the follower finds wrong
+    arguments.
     """
     processes.adopt_orphans()
-    child = processes.Child(["bash", LAUNCHER], follower.take, environment, folder=root)
+    child = processes.Child(list(command), follower.take, environment, folder=root)
     while not child.has_ended() and not stop and follower.mismatch is None:
         time.sleep(POLL_SECONDS)
     return child.close(GRACE_SECONDS)

@@ -22,6 +22,7 @@ from train.job import processes
 from train.job.job import Job, log_path
 from train.job.recorder import NonFiniteError
 from train.job.report import IncompleteError, MismatchError
+from train.prim import checkpoint, cpu
 from train.prim import process as prim_run
 from train.prim.arguments import NATIVE, NO_TABLE, Arguments, first_learning_rate
 from train.prim.environment import environment
@@ -67,19 +68,28 @@ def main() -> int:
 def train(report: LogReport, plan: Plan, prefix: Path, manifest: dict[str, Any], stop: processes.StopRequest) -> None:
     """Run Primus and fill in the report; raise the error of a failed training."""
     job = report.job
+    weights_sha256 = None if plan.checkpoint is None else _write_weights(job, plan.checkpoint)
     plan.rendered.write(plan.experiment)
-    given = environment(job.config, plan.gpu, plan.experiment, plan.train_log)
+    launcher = plan.primus.launcher
+    of_launcher = launcher.variables(plan.experiment, plan.train_log, plan.gpu_model)
+    given = environment(job.config, plan.gpu, of_launcher)
+    if job.config.platform == "cpu":
+        given |= cpu.environment(cpu.interpreter(), plan.workspace, given)
     report.versions = plan.primus.versions(given)
     _print_start(job, plan)
     follower = prim_run.Follower(lambda arguments: check_arguments(job, arguments), job.config.train_iterations)
     try:
-        exit_code = prim_run.run(plan.primus.root, given, follower, stop)
+        exit_code = prim_run.run(
+            plan.primus.root, launcher.command(plan.experiment, plan.train_log), given, follower, stop
+        )
         _take(report, plan, follower, given)
         _check_ending(report, follower, exit_code, stop)
         if report.is_reporter:
             report.check_log()
-            prove(report, plan.workspace / "index_cache", prefix, manifest, follower.arguments)
+            prove(report, plan.workspace / "index_cache", prefix, manifest, follower.arguments, weights_sha256)
     finally:
+        if plan.checkpoint is not None:
+            shutil.rmtree(plan.checkpoint, ignore_errors=True)
         if report.is_reporter:
             shutil.rmtree(plan.workspace / "index_cache", ignore_errors=True)
 
@@ -96,18 +106,32 @@ def check_arguments(job: Job, arguments: Arguments) -> str | None:
     return "Primus did not build what was asked: " + "; ".join(wrong) if wrong else None
 
 
-def prove(report: LogReport, cache: Path, prefix: Path, manifest: dict[str, Any], arguments: Arguments) -> None:
+def prove(
+    report: LogReport,
+    cache: Path,
+    prefix: Path,
+    manifest: dict[str, Any],
+    arguments: Arguments,
+    weights_sha256: str | None,
+) -> None:
     """Fill in the fingerprint, the token stream only where Primus's index files equal those of our data set."""
     job = report.job
     dataset = build_train_dataset(job.config, prefix, manifest)
-    found = trainer.fingerprint(job, prefix, manifest, dataset, None)
-    found["reasons"]["initial_weights_sha256"] = NATIVE_WEIGHTS
+    found = trainer.fingerprint(job, prefix, manifest, dataset, weights_sha256)
+    if weights_sha256 is None:
+        found["reasons"]["initial_weights_sha256"] = NATIVE_WEIGHTS
     why = why_unproven(cache, dataset, arguments.values, prefix)
     if why is not None:
         found["token_stream_sha256"] = None
         found["reasons"]["token_stream_sha256"] = why
         report.warnings.append(f"the order of samples is not proven: {why}")
     report.fingerprint = found
+
+
+def _write_weights(job: Job, folder: Path) -> str:
+    config = job.config
+    tensor, pipeline = config.tensor_parallel_size, config.pipeline_parallel_size
+    return checkpoint.write(folder, job.spec, config.seed, config.init_std, tensor, pipeline)
 
 
 def _take(report: LogReport, plan: Plan, follower: prim_run.Follower, given: Mapping[str, str]) -> None:
@@ -123,7 +147,7 @@ def _take(report: LogReport, plan: Plan, follower: prim_run.Follower, given: Map
     report.environment = speed_variables(given) | speed_variables(follower.environment)
     if not follower.arguments.is_complete:
         report.warnings.append(f"{NO_TABLE}, so nothing proves what it was built from")
-    if report.job.config.init != NATIVE:
+    if report.job.config.init != NATIVE and plan.checkpoint is None:
         report.warnings.append(f"INIT={report.job.config.init} was asked: {NATIVE_WEIGHTS}")
     report.warnings += [f"not said to Primus: {line}" for line in plan.rendered.dropped]
 
@@ -131,6 +155,8 @@ def _take(report: LogReport, plan: Plan, follower: prim_run.Follower, given: Map
 def _check_ending(report: LogReport, follower: prim_run.Follower, exit_code: int, stop: processes.StopRequest) -> None:
     if stop.signal is not None:
         raise PrimusError(f"interrupted by {stop.signal.name}", stop.exit_code(otherwise=1))
+    if follower.unloaded is not None:
+        raise MismatchError(f"Primus could not load the equal weights: {follower.unloaded}")
     if wrong := follower.mismatch or check_arguments(report.job, follower.arguments):
         raise MismatchError(wrong)
     if exit_code != 0:

@@ -7,6 +7,7 @@ empty, because Primus evaluates its values as Python. The preset files of the in
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 import yaml
 
 from train.job.job import Job
+from train.prim import checkpoint, cpu
 from train.prim.environment import check_visible
 from train.prim.install import MODULE_PRESET, Primus, find
 from train.settings_map.map import ROWS, overrides
@@ -28,6 +30,9 @@ RENAMED = (
     ("use_turbo_parallel_linear", "use_turbo_gemm"),  # v26.4
 )
 """Keys that later releases renamed; either name may be the known one."""
+MEGATRON_NAMES = {"norm_epsilon": "layernorm_epsilon"}
+"""Keys that Megatron-LM renamed while the presets of Primus kept the old name, which Megatron then never reads. Seen in
+Primus fd1eeab with Megatron-LM d3528a2: Qwen's 1e-6 of the preset has no effect, and 1e-5 is trained."""
 LOGGERS = ("disable_tensorboard", "disable_wandb", "disable_mlflow")
 AS_SHIPPED = {"gradient_accumulation_fusion": False}
 """Keys that are as AMD's configurations have them, also where a file does not name them."""
@@ -63,7 +68,12 @@ def render(primus: Primus, config: RunConfig, model: str, shipped: Path, workspa
     spec = config.spec(model)
     _check_window(config, spec)
     wanted = primus.shipped(shipped) | AS_SHIPPED | overrides("prim", config, spec) | _files(workspace)
+    wanted |= cpu.OVERRIDES if config.platform == "cpu" else {}
+    if (weights := weights_folder(config, workspace)) is not None:
+        wanted |= checkpoint.overrides(weights)
     fitted, dropped = _fitted(wanted, primus.defaults(model), primus.root)
+    if primus.builds_arguments:
+        fitted |= {new: fitted[old] for old, new in MEGATRON_NAMES.items() if old in fitted}
     trainer = {
         "framework": "megatron",
         "config": MODULE_PRESET,
@@ -86,6 +96,8 @@ class Plan:
 
     primus: Primus
     gpu: str
+    gpu_model: str
+    """The model for which the launcher sets its environment: PRIMUS_GPU_MODEL, else `gpu`."""
     shipped: Path
     """AMD's YAML from which ours is made."""
     rendered: Rendered
@@ -95,15 +107,20 @@ class Plan:
     """File of Primus's own output."""
     workspace: Path
     """Folder of Primus's files."""
+    checkpoint: Path | None
+    """Folder of the equal weights that Primus loads; None where it draws its own."""
 
 
 def plan_of(job: Job, gpu: str, log: Path) -> Plan:
     """Return the plan of a job; `gpu` is a name like MI300X, `log` the job's log.
 
-    Raises ConfigError where Primus is missing, lacks a key that the job needs, or would take other GPUs.
+    Raises ConfigError where Primus is missing, lacks a key or the environment of the GPU, or would take other GPUs.
     """
-    check_visible(job.config.ranks_per_node)
     primus = find()
+    gpu_model = os.environ.get("PRIMUS_GPU_MODEL") or gpu
+    if job.config.platform != "cpu":
+        check_visible(job.config.ranks_per_node)
+        _check_gpu(primus, gpu_model)
     shipped = primus.shipped_path(job.model, job.config.precision, gpu)
     name = log.stem.removesuffix(f"_node{job.config.node_rank}")  # the same YAML on all nodes: they share the files
     workspace = log.with_name(f"{name}.primus")
@@ -111,12 +128,19 @@ def plan_of(job: Job, gpu: str, log: Path) -> Plan:
     return Plan(
         primus=primus,
         gpu=gpu,
+        gpu_model=gpu_model,
         shipped=shipped,
         rendered=rendered,
         experiment=log.with_suffix(".yaml"),
         train_log=log.with_suffix(".primus.log"),
         workspace=workspace,
+        checkpoint=weights_folder(job.config, workspace),
     )
+
+
+def weights_folder(config: RunConfig, workspace: Path) -> Path | None:
+    """Return the folder for the equal weights; None with INIT=native, and on GPUs, whose layers have other names."""
+    return workspace / checkpoint.FOLDER if config.init == "equal" and config.platform == "cpu" else None
 
 
 def reasons() -> dict[str, str]:
@@ -126,6 +150,17 @@ def reasons() -> dict[str, str]:
         for key in row.prim.keys if isinstance(row.prim, Override) else ():
             why[key] = f"{why[key]}; {row.name}" if key in why else row.name
     return why
+
+
+def _check_gpu(primus: Primus, gpu: str) -> None:
+    """Raise ConfigError where the launcher would start without the settings of this GPU model."""
+    if missing := primus.launcher.missing_environment_file(gpu):
+        known = sorted(path.stem for path in missing.parent.glob("MI*.sh"))
+        raise ConfigError(
+            f"PRIMUS_PATH={primus.root}: no {missing.relative_to(primus.root)}, without which training can become NaN "
+            f"in silence (AMD-AGI/Primus issue 1178); it has {', '.join(known) or 'none'}: take a release that knows "
+            f"{gpu}, or name a GPU of the same architecture, e.g. PRIMUS_GPU_MODEL={known[-1] if known else gpu}"
+        )
 
 
 def _files(workspace: Path) -> dict[str, Any]:

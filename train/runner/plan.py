@@ -6,16 +6,18 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from train.job.job import Job
 from train.machine.capacity import capacity_gb
 from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe
 from utils.errors import ConfigError, DataError
-from utils.hardware.detect import visible_gpus
+from utils.hardware.detect import visible_device, visible_gpus
 from utils.memory.estimate import FRAMEWORKS, largest_micro_batch
 from utils.memory.fit import USABLE
 from utils.results import store
-from utils.settings import layers
+from utils.results.precision import RunsRule, rates
+from utils.settings import best, layers
 from utils.settings.combinations import counterparts
 from utils.settings.config import ROOT, RunConfig, load, values_of
 from utils.settings.layers import Value
@@ -23,12 +25,39 @@ from utils.settings.layers import Value
 
 @dataclass(frozen=True)
 class Matrix:
-    """All jobs in their order, the settings that they share, and the origin of each setting."""
+    """The jobs that run in any case in their order, the settings that they share, and the origin of each setting."""
 
     config: RunConfig
     jobs: tuple[Job, ...]
     values: dict[str, Value]
     arguments: tuple[str, ...]
+
+    @property
+    def rule(self) -> RunsRule:
+        """The number of runs of each job."""
+        return RunsRule.of(self.config.runs)
+
+    @property
+    def first_runs(self) -> list[Job]:
+        """Run 1 of each job."""
+        return [job for job in self.jobs if job.run == 1]
+
+    @property
+    def most_jobs(self) -> list[Job]:
+        """Every job that may run, all runs of a job in a row."""
+        return [replace(job, run=run) for job in self.first_runs for run in range(1, self.rule.most + 1)]
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """Jobs of a matrix as far as the results on disk decide them."""
+
+    done: list[Job]
+    """They have an ok result and are skipped."""
+    left: list[Job]
+    """They run in any case."""
+    possible: list[Job]
+    """They run if RUNS=auto does not know the mean well enough from the runs before them."""
 
 
 def by_method(platform: str, arguments: Sequence[str]) -> list[tuple[str, ...]]:
@@ -50,10 +79,12 @@ def resolve(
 ) -> tuple[RunConfig, dict[str, Value]]:
     """Return the checked settings, and text and origin of each; raise ConfigError or HardwareError.
 
-    The files are read once: both are the same whenever a file is edited. With `may_lack_gpus`, GPUS_PER_NODE may be the
-    number of another machine if this one has no GPU.
+    Both come from one reading of the files: they are the same whenever a file is edited. With `may_lack_gpus`,
+    GPUS_PER_NODE may be the number of another machine if this one has no GPU.
     """
     values = values_of(platform, arguments)
+    if values["METHOD"].text == "best":
+        values = values_of(platform, arguments, device=visible_device(platform))
     visible = visible_gpus(platform)
     if visible == 0 and may_lack_gpus:
         visible = None
@@ -63,8 +94,9 @@ def resolve(
 def make(platform: str, arguments: Sequence[str], *, is_dry_run: bool = False) -> Matrix:
     """Return the matrix that the settings select; raise ConfigError or HardwareError."""
     config, values = resolve(platform, arguments, may_lack_gpus=is_dry_run)
-    sized = {pair: with_micro_batch(config, values, *pair) for pair in dict.fromkeys(job[:2] for job in config.jobs())}
-    jobs = tuple(Job(sized[framework, model], framework, model, run) for framework, model, run in config.jobs())
+    sized = {job[:2]: with_micro_batch(config, values, *job[:2]) for job in config.jobs(1)}
+    least = config.jobs(RunsRule.of(config.runs).least)
+    jobs = tuple(Job(sized[framework, model], framework, model, run) for framework, model, run in least)
     return Matrix(config, jobs, values, tuple(arguments))
 
 
@@ -96,8 +128,12 @@ def environment(matrix: Matrix) -> dict[str, str]:
 
 
 def notes(matrix: Matrix) -> list[str]:
-    """Return a note for each framework that another one replaces on this platform."""
-    return counterparts(tuple(matrix.values["FRAMEWORK"].text.split(",")), matrix.config.platform)
+    """Return a note for each framework that another one replaces on this platform, and for a recipe of another GPU."""
+    found = counterparts(tuple(matrix.values["FRAMEWORK"].text.split(",")), matrix.config.platform)
+    if matrix.config.method == "best":
+        recipe = best.unfitting(matrix.config.platform, matrix.values["BEST_DEVICE"].text, ROOT)
+        found += [recipe] if recipe else []
+    return found
 
 
 def wrapper(job: Job) -> str:
@@ -110,21 +146,43 @@ def command(matrix: Matrix, job: Job) -> list[str]:
     return [str(ROOT / wrapper(job)), "--run", str(job.run), *matrix.arguments]
 
 
-def has_result(job: Job, identity: str) -> bool:
-    """Return True if the job has a valid ok result of the same settings, data, code and machine."""
+def ok_result(job: Job, identity: str) -> dict[str, Any] | None:
+    """Return the job's valid ok result of the same settings, data, code and machine; None if it has none."""
     try:
         result = store.read(job.result_path)
     except store.ResultError:
-        return False
-    return bool(result["status"] == "ok" and result["identity_sha256"] == identity)
+        return None
+    return result if result["status"] == "ok" and result["identity_sha256"] == identity else None
 
 
-def finished(matrix: Matrix) -> set[str]:
-    """Return the names of the jobs that have a result already and will be skipped."""
-    if matrix.config.force:
-        return set()
+def has_result(job: Job, identity: str) -> bool:
+    """Return True if the job has a valid ok result of the same settings, data, code and machine."""
+    return ok_result(job, identity) is not None
+
+
+def outlook(matrix: Matrix) -> Outlook:
+    """Return what the results on disk leave to do."""
     digests = {model: _known_digest(matrix.config, model) for model in matrix.config.models}
-    return {job.name for job in matrix.jobs if (digest := digests[job.model]) and has_result(job, job.identity(digest))}
+    found = Outlook([], [], [])
+    for first in matrix.first_runs:
+        _add_runs(found, first, None if matrix.config.force else digests[first.model])
+    return found
+
+
+def _add_runs(found: Outlook, first: Job, digest: str | None) -> None:
+    """Add the runs of one job, whose results count if the digest of its data is known."""
+    results: list[dict[str, Any]] = []
+    for run in range(1, first.rule.most + 1):
+        job, is_next = replace(first, run=run), len(results) == run - 1
+        if run > first.rule.least and is_next and not first.rule.decide(rates(results)).goes_on:
+            break
+        if digest is not None and (result := ok_result(job, job.identity(digest))) is not None:
+            results.append(result)
+            found.done.append(job)
+        elif run <= first.rule.least or is_next:
+            found.left.append(job)
+        else:
+            found.possible.append(job)
 
 
 def data_digests(config: RunConfig) -> dict[str, str]:
@@ -144,14 +202,23 @@ def _known_digest(config: RunConfig, model: str) -> str | None:
         return None
 
 
+def _in_order(matrix: Matrix, jobs: Sequence[Job]) -> list[Job]:
+    kinds = [job.kind for job in matrix.first_runs]
+    is_interleaved = matrix.config.order == "interleaved"
+    return sorted(jobs, key=lambda job: (is_interleaved * job.run, kinds.index(job.kind), job.run))
+
+
 def text(matrix: Matrix) -> str:
     """Return the plan for --dry-run: every job with its command, then every setting with its origin."""
-    done = finished(matrix)
+    ahead = outlook(matrix)
     lines = [f"jobs, in this order ({matrix.config.order}):"]
-    for number, job in enumerate(matrix.jobs, 1):
+    done = {job.name for job in ahead.done}
+    for number, job in enumerate(_in_order(matrix, [*ahead.done, *ahead.left]), 1):
         action = "has an ok result, is skipped" if job.name in done else "runs"
         shown = shlex.join([wrapper(job), "--run", str(job.run), *matrix.arguments])
         lines += [f"{number:>4}  {action}: {shown}", f"      result: {job.result_path}"]
+    if ahead.possible:
+        lines.append(f"      then at most {len(ahead.possible)} more, by {matrix.rule.text()}")
     width = max(len(key) for key in matrix.values)
     config = matrix.config
     lines += ["", "settings, and the origin of each:"]

@@ -11,16 +11,17 @@ import shlex
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from train.job import processes, temporary
+from train.job import nodes, processes, temporary
 from train.job.job import Job, log_path, remove_leftovers, utc_now
 from train.job.outcome import Attempt, LauncherEnd, finalize_result, stamp, why_unwritten
 from train.job.rank_output import OutputReader, progress
 from train.job.supervise import GRACE_SECONDS
 from train.runner import plan
-from train.runner.state import RUNNING, SKIPPED, JobState, StatusFile
+from train.runner.repeats import follow_up
+from train.runner.state import RUNNING, SKIPPED, JobState, MatrixState, StatusFile
 from train.runner.view import View
 from utils.errors import DataError
 from utils.results import store
@@ -33,6 +34,9 @@ LAUNCHER_GRACE_SECONDS = 45.0
 LAST_LINES = 6
 WARNING = "warning: "
 DATA_POLL_SECONDS = 5.0
+RESULT_SECONDS = 60.0
+"""Longest time until another node sees the result of a job that has ended: node 0 waits 20 s for the reports of the
+others (ENDINGS_SECONDS), and a network file system looks for new names every 30 s."""
 
 
 def run_job(
@@ -158,25 +162,60 @@ def run_on_other_node(matrices: Sequence[plan.Matrix], stop: processes.StopReque
     processes.adopt_orphans()
     has_failed = False
     for matrix in matrices:
-        _wait_for_data(matrix.config, stop)
-        for number, job in enumerate(matrix.jobs, 1):
-            if stop:
-                break
-            print(f"--- node {matrix.config.node_rank}, job {number} of {len(matrix.jobs)}: {job.name}", flush=True)
-            has_failed |= run_launcher(matrix, job, _print, stop) != 0
+        digests = _wait_for_data(matrix.config, stop)
+        state = MatrixState.of(matrix.jobs)
+        while (one := state.next_job) is not None and not stop:
+            print(f"--- node {matrix.config.node_rank}, job {one.number} of {state.total}: {one.job.name}", flush=True)
+            before, one.state = _earlier_stamp(matrix, one.job, digests), RUNNING
+            has_failed |= run_launcher(matrix, one.job, _print, stop) != 0
+            if matrix.rule.is_fixed:
+                one.state = SKIPPED  # its result decides nothing
+            else:
+                _take_result(one, before, stop)
+                follow_up(state, one, _print_line)
     return stop.exit_code(otherwise=int(has_failed))
 
 
-def _wait_for_data(config: RunConfig, stop: processes.StopRequest) -> None:
+def _earlier_stamp(matrix: plan.Matrix, job: Job, digests: Mapping[str, str]) -> tuple[int, int] | None:
+    """Return the `stamp` of a result that the job will replace; None if there is none or the job will be skipped."""
+    if not matrix.config.force and plan.has_result(job, job.identity(digests[job.model])):
+        return None
+    return stamp(job.result_path)
+
+
+def _take_result(state: JobState, before: tuple[int, int] | None, stop: processes.StopRequest) -> None:
+    """Wait until node 0 has finalized the result of a job, another one than `before`, and record how the job ended.
+
+    Node 0 removes the folder of the meeting when the result is final. A job without a result counts as failed, as it
+    does there.
+    """
+    job, deadline = state.job, time.monotonic() + RESULT_SECONDS
+    while (nodes.folder(job).exists() or stamp(job.result_path) in (None, before)) and not stop:
+        if time.monotonic() > deadline:
+            conclude_without_result(state, "node 0 has written no result")
+            return
+        time.sleep(POLL_SECONDS)
+    try:
+        conclude(state, None)
+    except store.ResultError as error:
+        conclude_without_result(state, str(error))
+
+
+def _wait_for_data(config: RunConfig, stop: processes.StopRequest) -> dict[str, str]:
+    """Return the digest of the data of each model; empty after a request to stop."""
     deadline = time.monotonic() + config.start_timeout_seconds
     while not stop:
         try:
-            plan.data_digests(config)
-            return
+            return plan.data_digests(config)
         except DataError:
             if time.monotonic() > deadline:
                 raise
         time.sleep(DATA_POLL_SECONDS)
+    return {}
+
+
+def _print_line(text: str) -> None:
+    print(text, flush=True)
 
 
 def _print(line: str) -> None:

@@ -114,6 +114,8 @@ class MatrixState:
     jobs: list[JobState]
     state: str = RUNNING
     phase: str = "starting"
+    ended: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Why no further run follows, by framework and model, for those whose last run has ended."""
     started: float = field(default_factory=time.monotonic)
     started_utc: str = field(default_factory=utc_now)
 
@@ -121,6 +123,20 @@ class MatrixState:
     def of(cls, jobs: Iterable[Job]) -> MatrixState:
         """Return the state of a matrix before its first job."""
         return cls([JobState(number, job) for number, job in enumerate(jobs, 1)])
+
+    def number(self) -> None:
+        """Number the jobs anew after one was added or dropped."""
+        for number, job in enumerate(self.jobs, 1):
+            job.number = number
+
+    def runs_of(self, job: Job) -> list[JobState]:
+        """Return all runs of the job's framework and model."""
+        return [one for one in self.jobs if one.job.kind == job.kind]
+
+    @property
+    def next_job(self) -> JobState | None:
+        """The first job that waits."""
+        return next((job for job in self.jobs if job.state == WAITING), None)
 
     @property
     def current(self) -> JobState | None:
@@ -149,6 +165,16 @@ class MatrixState:
         return f"{sum(job.is_done for job in self.jobs)} of {self._jobs}"
 
     @property
+    def most(self) -> int:
+        """Number of jobs if RUNS=auto adds every run that it may."""
+        return len(self.jobs) + sum(count for _, count in self._possible())
+
+    @property
+    def total(self) -> str:
+        """Number of jobs in words; a range while RUNS=auto has not decided."""
+        return f"{len(self.jobs)}" if self.most == len(self.jobs) else f"{len(self.jobs)} to {self.most}"
+
+    @property
     def _jobs(self) -> str:
         return f"{len(self.jobs)} job{'' if len(self.jobs) == 1 else 's'}"
 
@@ -157,26 +183,34 @@ class MatrixState:
         """Seconds since the start of the matrix."""
         return time.monotonic() - self.started
 
-    def remaining_seconds(self) -> float | None:
-        """Return the estimated remaining seconds, from jobs of the same framework and model if there are any, else all.
+    def remaining_seconds(self) -> tuple[float, float] | None:
+        """Return the least and the most remaining seconds, from jobs of the same kind if there are any, else all.
 
-        None until there is an estimate for one job. Cooldown is included.
+        They differ while RUNS=auto has not decided how many runs a job gets. None until there is an estimate for one
+        job. Cooldown is included.
         """
-        known = {(job.job.framework, job.job.model): job.whole_seconds for job in self.jobs if job.whole_seconds}
+        known = {job.job.kind: job.whole_seconds for job in self.jobs if job.whole_seconds}
         if not known:
             return None
         average = sum(seconds or 0.0 for seconds in known.values()) / len(known)
-        total = 0.0
+        least = possible = 0.0
         for job in self.jobs:
             if job.is_done:
                 continue
-            whole = known.get((job.job.framework, job.job.model)) or average
-            total += max(0.0, whole - (job.elapsed_seconds or 0.0))
-            total += job.job.config.cooldown_seconds if job.state == WAITING else 0.0
-        return total
+            least += max(0.0, (known.get(job.job.kind) or average) - (job.elapsed_seconds or 0.0))
+            least += job.job.config.cooldown_seconds if job.state == WAITING else 0.0
+        for last, count in self._possible():
+            possible += count * ((known.get(last.kind) or average) + last.config.cooldown_seconds)
+        return least, least + possible
+
+    def _possible(self) -> list[tuple[Job, int]]:
+        """Return a job of each kind whose number of runs is open, and the number of runs that may be added."""
+        last = {job.job.kind: job.job for job in self.jobs if job.job.kind not in self.ended}
+        return [(job, job.rule.most - job.run) for job in last.values()]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the content of status.json."""
+        remaining = self.remaining_seconds()
         return {
             "schema_version": STATUS_SCHEMA_VERSION,
             "state": self.state,
@@ -186,10 +220,13 @@ class MatrixState:
             "started_utc": self.started_utc,
             "updated_utc": utc_now(),
             "elapsed_seconds": _rounded(self.elapsed_seconds),
-            "remaining_seconds": _rounded(self.remaining_seconds()),
+            "remaining_seconds": None if remaining is None else _rounded(remaining[0]),
+            "most_remaining_seconds": None if remaining is None else _rounded(remaining[1]),
             "jobs_total": len(self.jobs),
+            "most_jobs_total": self.most,
             "jobs_done": sum(job.is_done for job in self.jobs),
             "jobs_failed": self.failed,
+            "runs_ended": {" ".join(kind): why for kind, why in self.ended.items()},
             "jobs": [job.as_dict() for job in self.jobs],
         }
 

@@ -67,7 +67,7 @@ class View(AbstractContextManager["View"]):
     def job_started(self, job: JobState) -> None:
         """Show that a job starts."""
         self._printed_at, self._printed_step = time.monotonic(), 0
-        self.print(f"--- job {job.number} of {len(self.state.jobs)}: {job.title}")
+        self.print(f"--- job {job.number} of {self.state.total}: {job.title}")
 
     def refresh(self) -> None:
         """Show the progress of the current job; call it often."""
@@ -82,7 +82,7 @@ class View(AbstractContextManager["View"]):
 
     def job_ended(self, job: JobState) -> None:
         """Show how a job ended."""
-        self.print(_ended(job, len(self.state.jobs), self.state))
+        self.print(_ended(job, self.state))
 
     def _show(self, text: str) -> None:
         self._stream.write(text + "\n")
@@ -119,7 +119,7 @@ class LiveView(View):
 
     def job_started(self, job: JobState) -> None:
         """Write it into the log only: the live lines show the job."""
-        self._log_line(f"--- job {job.number} of {len(self.state.jobs)}: {job.title}")
+        self._log_line(f"--- job {job.number} of {self.state.total}: {job.title}")
 
     def refresh(self) -> None:
         """Do nothing: rich draws four times a second."""
@@ -129,7 +129,7 @@ class LiveView(View):
         if not self._has_header:
             self._console.print(COLUMNS, style="bold")
             self._has_header = True
-        self._log_line(_ended(job, len(self.state.jobs), self.state))
+        self._log_line(_ended(job, self.state))
         self._console.print(_row(job, len(self.state.jobs)))
         if not job.is_good:
             self._console.print(Text(f"         {_brief(job)}", style="red"), overflow="fold")
@@ -151,7 +151,7 @@ class LiveView(View):
         failed = Text(f", {state.failed} failed", style="red") if state.failed else Text()
         left = state.remaining_seconds()
         counts = Text(f"    {state.done}") + failed
-        remaining = "remaining time unknown" if left is None else f"about {duration(left)} left"
+        remaining = "remaining time unknown" if left is None else f"{between(*left)} left"
         times = f"{duration(state.elapsed_seconds)} elapsed, {remaining}"
         grid.add_row(counts, ProgressBar(len(state.jobs), done), times)
         return Group(*([] if job else [Text(f"    {state.phase}")]), grid)
@@ -170,6 +170,12 @@ def duration(seconds: float | None) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def between(least: float, most: float) -> str:
+    """Return `about m:ss`, or `m:ss to m:ss` where the number of runs is open."""
+    first, last = duration(least), duration(most)
+    return f"about {first}" if first == last else f"{first} to {last}"
 
 
 def _beside_bar(job: JobState) -> str:
@@ -214,8 +220,8 @@ def _row(job: JobState, total: int) -> Text:
     return row.append(f" {seconds:>8} {throughput:>13} {loss:>7} {took:>7}")
 
 
-def _ended(job: JobState, total: int, state: MatrixState) -> str:
-    line = f"--- job {job.number} of {total}: {job.state}"
+def _ended(job: JobState, state: MatrixState) -> str:
+    line = f"--- job {job.number} of {state.total}: {job.state}"
     seconds, throughput, loss = _figures(job)
     if job.state == SKIPPED:
         line += ": has an ok result of the same settings, data, code and machine; FORCE=1 runs it again"
@@ -224,7 +230,7 @@ def _ended(job: JobState, total: int, state: MatrixState) -> str:
     else:
         line += f": {_brief(job)}"
     left = state.remaining_seconds()
-    return line + (f"; about {duration(left)} left" if left else "")
+    return line + (f"; {between(*left)} left" if left and left[1] else "")
 
 
 def _brief(job: JobState) -> str:

@@ -191,7 +191,10 @@ ROWS: tuple[MapRow, ...] = (
         ),
         Fixed(asked("init"), "equal: as mega; native: transformers' own"),
         Fixed(asked("init"), "equal: copied into the built model, which is megatron-core's; native: NeMo's own"),
-        Fixed("native", "nothing of ours runs inside Primus: it draws its own on the GPU"),
+        Fixed(
+            lambda config, spec: config.init if config.platform == "cpu" else "native",
+            "on a GPU Primus draws its own; on a CPU it loads ours as a checkpoint (train/prim/checkpoint.py)",
+        ),
         "init",
     ),
     MapRow(

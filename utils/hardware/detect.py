@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from utils.hardware.devices import find_device
+from utils.hardware.devices import Device, find_device, short_name
 
 PLATFORMS = ("amd", "nvd", "cpu")
 TOOL_TIMEOUT_SECONDS = 60.0
 """A driver failure can leave its tool hanging."""
-CUDA_CORES_PER_SM = {(8, 0): 64, (9, 0): 128, (10, 0): 128}
+CUDA_CORES_PER_SM = {(8, 0): 64, (8, 9): 128, (9, 0): 128, (10, 0): 128, (10, 3): 128}
 """By compute capability, for the boards in DEVICES. Source: NVIDIA CUDA C++ Programming Guide (2025), Arithmetic
 Instructions: results a clock and SM for 32-bit floating-point add."""
 STREAM_PROCESSORS_PER_CU = 64
@@ -73,6 +73,20 @@ def visible_gpus(platform: str, torch_module: Any = None) -> int | None:
     if platform == "cpu":
         return None
     return int((torch_module or _import_torch()).cuda.device_count())
+
+
+def visible_device(platform: str, torch_module: Any = None) -> str | None:
+    """Return the short name (B200) of the GPUs that torch may use here; None on the cpu platform and for unknown ones.
+
+    Raises HardwareError without torch.
+    """
+    if platform == "cpu":
+        return None
+    torch = torch_module or _import_torch()
+    if not torch.cuda.device_count():
+        return None
+    device = _device(torch.cuda.get_device_name(0), torch.cuda.get_device_properties(0), is_amd=platform == "amd")
+    return short_name(device) if device else None
 
 
 @dataclass(frozen=True)
@@ -139,17 +153,21 @@ def _gpu_values(platform: str, torch: Any) -> dict[str, Any]:
 
 
 def _gpu_cores(name: str, properties: Any, is_amd: bool) -> int | _Unknown:
-    per_unit = (
-        STREAM_PROCESSORS_PER_CU if is_amd else CUDA_CORES_PER_SM.get((int(properties.major), int(properties.minor)))
-    )
-    units = int(properties.multi_processor_count)
-    memory_gb = _gigabytes(properties.total_memory)
-    device = find_device(name, memory_gb, units * per_unit) if per_unit else None
+    device = _device(name, properties, is_amd=is_amd)
     if device is None:
+        units, memory_gb = int(properties.multi_processor_count), _gigabytes(properties.total_memory)
         return _Unknown(
             f"no row of utils/hardware/devices.py is {name!r} with {units} compute units and {memory_gb} GB"
         )
     return device.cores
+
+
+def _device(name: str, properties: Any, *, is_amd: bool) -> Device | None:
+    per_unit = (
+        STREAM_PROCESSORS_PER_CU if is_amd else CUDA_CORES_PER_SM.get((int(properties.major), int(properties.minor)))
+    )
+    units, memory_gb = int(properties.multi_processor_count), _gigabytes(properties.total_memory)
+    return find_device(name, memory_gb, units * per_unit) if per_unit else None
 
 
 def _cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:

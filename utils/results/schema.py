@@ -152,10 +152,16 @@ OPTIONAL_SECTIONS: dict[str, dict[str, type | tuple[type, ...]]] = {
         "shared_memory_gb": Number,
         "open_files_limit": int,
         "locked_memory_gb": Number,
-    }
+    },
+    "repeats": {
+        "runs": str,
+        "least": int,
+        "most": int,
+        "target_percent": Number,
+    },
 }
-"""Written by train/machine/conditions.py. Results of earlier versions and those read from logs lack the section;
-where it is present, it is complete."""
+"""`conditions` of train/machine/conditions.py, and `repeats`, the setting RUNS as utils/results/precision.py means it.
+Results of earlier versions and those read from logs lack the sections; where one is present, it is complete."""
 IDENTITY: dict[str, type | tuple[type, ...]] = {
     "platform": str,
     "framework": str,

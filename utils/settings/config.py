@@ -1,7 +1,8 @@
 """RunConfig: all settings of a matrix, typed, checked and frozen.
 
-Precedence: KEY=VALUE arguments, then the environment, then `config.<platform>-best.env` (METHOD=best), then
-`config.<platform>.env`, then `config.env`. `python -m utils.configure --help` lists every key with its allowed values.
+Precedence: KEY=VALUE arguments, then the environment, then with METHOD=best `config.<platform>-best-<device>.env` and
+`config.<platform>-best.env`, then `config.<platform>.env`, then `config.env`. `python -m utils.configure --help` lists
+every key with its allowed values.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from utils.errors import ConfigError
 from utils.models import NAMES as MODEL_NAMES
 from utils.models import ModelSpec, UnknownModelError
 from utils.models import get as get_model
+from utils.settings import best
 from utils.settings.combinations import Rules, check_combinations, check_layout, frameworks, num_gpus
 from utils.settings.keys import in_results
 from utils.settings.layers import Value, from_arguments, from_environment, parse_values, read_file, received
@@ -78,12 +80,13 @@ class RunConfig:
     group_rows: int
     min_characters: int | None
     max_characters: int | None
-    runs: int
+    runs: int | None
     cooldown_seconds: float
     order: str
     start_timeout_seconds: float
     step_timeout_seconds: float
     method: str
+    best_device: str | None
     label: str
     force: bool
     strict: bool
@@ -126,14 +129,14 @@ class RunConfig:
         """Folder of this configuration's results: OUTPUT_DIR, or the label's folder in it."""
         return self.output_dir / self.label if self.label else self.output_dir
 
-    def jobs(self) -> list[tuple[str, str, int]]:
-        """Return framework, model and run of every job, in the order in which they run.
+    def jobs(self, count: int) -> list[tuple[str, str, int]]:
+        """Return framework, model and run of `count` runs of every job, in the order in which they run.
 
         ORDER=interleaved runs every job once, then every job again, so that a drift of the machine affects all jobs
         alike.
         """
         pairs = [(framework, model) for model in self.models for framework in self.frameworks]
-        runs = range(1, self.runs + 1)
+        runs = range(1, count + 1)
         if self.order == "interleaved":
             return [(*pair, run) for run in runs for pair in pairs]
         return [(*pair, run) for pair in pairs for run in runs]
@@ -154,16 +157,18 @@ def load(
     arguments: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
     root: Path = ROOT,
+    device: str | None = None,
 ) -> RunConfig:
     """Read all layers of settings and return the checked RunConfig.
 
     `visible_gpus` is the number of GPUs of this machine; a job uses all of them, or GPUS_PER_NODE where that is set.
-    On a CPU a job has CPU_RANKS ranks. `environ` defaults to that of this process.
+    On a CPU a job has CPU_RANKS ranks. `environ` defaults to that of this process. `device` is the short name of this
+    machine's GPU, which selects the recipe of METHOD=best.
     Raises ConfigError, whose message names the origin of the bad value.
     """
     if platform not in PLATFORMS:
         raise ConfigError(f"platform: got {platform!r}, allowed: {', '.join(PLATFORMS)}")
-    values = values_of(platform, arguments, environ, root)
+    values = values_of(platform, arguments, environ, root, device)
     typed = parse_values(values)
     rules = Rules(values)
     typed["models"] = MODEL_NAMES if typed["models"] == ("all",) else typed["models"]
@@ -180,7 +185,11 @@ def load(
 
 
 def values_of(
-    platform: str, arguments: Sequence[str] = (), environ: Mapping[str, str] | None = None, root: Path = ROOT
+    platform: str,
+    arguments: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+    root: Path = ROOT,
+    device: str | None = None,
 ) -> dict[str, Value]:
     """Return text and origin of every setting after all layers, unchecked; raise ConfigError for bad grammar.
 
@@ -190,7 +199,7 @@ def values_of(
     inherited = received(environ)
     if inherited is not None:
         return inherited | from_arguments(arguments)
-    return _layers(platform, from_environment(environ), arguments, root)
+    return _layers(platform, from_environment(environ), arguments, root, device)
 
 
 def folders(
@@ -217,20 +226,36 @@ def require_writable(folder: Path, key: str) -> None:
         ) from error
 
 
-def _layers(platform: str, environment: dict[str, Value], arguments: Sequence[str], root: Path) -> dict[str, Value]:
+def _layers(
+    platform: str, environment: dict[str, Value], arguments: Sequence[str], root: Path, device: str | None
+) -> dict[str, Value]:
     layers = [read_file(root / "config.env", "config.env")]
     overlay = f"config.{platform}.env"
     if (root / overlay).exists():
         layers.append(read_file(root / overlay, overlay))
     layers += [environment, from_arguments(arguments)]
-    method = next((layer["METHOD"] for layer in reversed(layers) if "METHOD" in layer), None)
-    if method is not None and method.text == "best":
-        best = f"config.{platform}-best.env"
-        if not (root / best).exists():
-            raise ConfigError(
-                f"{method.origin}: METHOD=best: there is no {best}; use METHOD=equal or write the overlay"
-            )
-        layers.insert(-2, read_file(root / best, best))
+    merged = _merged(layers)
+    if "METHOD" in merged and merged["METHOD"].text == "best":
+        layers[-2:-2] = _recipe(platform, merged, root, device)
+        merged = _merged(layers)
+    return merged
+
+
+def _recipe(platform: str, values: Mapping[str, Value], root: Path, device: str | None) -> list[dict[str, Value]]:
+    """Return the layers of METHOD=best; raise ConfigError where there are none."""
+    asked = values["BEST_DEVICE"].text if "BEST_DEVICE" in values else best.AUTO
+    is_asked = asked != best.AUTO
+    names = best.overlays(platform, asked if is_asked else device, root, is_asked=is_asked)
+    if not names:
+        raise ConfigError(
+            f"{values['METHOD'].origin}: METHOD=best: there is no config.{platform}-best.env; "
+            "use METHOD=equal or write the overlay"
+        )
+    found = {} if is_asked or device is None else {"BEST_DEVICE": Value(device, "GPU of this machine")}
+    return [*(read_file(root / name, name) for name in names), found]
+
+
+def _merged(layers: Sequence[Mapping[str, Value]]) -> dict[str, Value]:
     merged: dict[str, Value] = {}
     for layer in layers:
         merged |= layer

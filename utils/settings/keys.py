@@ -265,9 +265,18 @@ KEYS: dict[str, Key] = {
     "MAX_CHARS": Key(
         "max_characters", *or_none("none", integer(1)), "longest document that is kept", decides_text=True
     ),
-    "RUNS": Key("runs", *integer(1), "process restarts of each job"),
+    "RUNS": Key(
+        "runs",
+        *or_none("auto", integer(1, 1000)),
+        "process restarts of each job; auto = 3 to 10, until its mean tokens/s/GPU is known within 1 %",
+    ),
     "COOLDOWN_SECONDS": Key("cooldown_seconds", *number(0), "pause in seconds before each job"),
     "METHOD": Key("method", *choice("equal", "best", "both"), "equal settings, or each platform's best overlay"),
+    "BEST_DEVICE": Key(
+        "best_device",
+        *or_none("auto", matching(r"[A-Z0-9]+", "a GPU such as B200 or MI355X")),
+        "GPU whose published recipe METHOD=best takes; auto = this machine's",
+    ),
     "LABEL": Key(
         "label",
         *matching(

@@ -11,15 +11,15 @@ from collections.abc import Callable
 from typing import Any
 
 
-def integer(minimum: int) -> tuple[Callable[[str], int], str]:
-    """Return the reader of a whole number from `minimum`."""
+def integer(minimum: int, maximum: int | None = None) -> tuple[Callable[[str], int], str]:
+    """Return the reader of a whole number from `minimum`, to `maximum` if there is one."""
 
     def parse(text: str) -> int:
-        if not re.fullmatch(r"\d{1,18}", text) or int(text) < minimum:
+        if not re.fullmatch(r"\d{1,18}", text) or int(text) < minimum or int(text) > (maximum or int(text)):
             raise ValueError
         return int(text)
 
-    return parse, f"a whole number from {minimum}"
+    return parse, f"a whole number from {minimum}" + (f" to {maximum}" if maximum else "")
 
 
 def number(minimum: float, *, above: bool = False, below: float = math.inf) -> tuple[Callable[[str], float], str]:

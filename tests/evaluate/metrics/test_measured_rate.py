@@ -65,6 +65,17 @@ def test_a_result_above_the_measured_rate_is_rejected_and_its_honest_twin_is_not
     assert utilisation_is_possible(llama(4.0)) == [], "without the probe nobody could know"
 
 
+def test_an_fp8_rate_says_nothing_of_a_run_in_four_bits(tmp_path: Path) -> None:
+    write(tmp_path, rates={"fp8": {"best_tflops": 800.0, "sustained_tflops": 700.0, "spread_percent": 1.0}})
+    eight = llama(4.0, training_config__precision="fp8", resolved_config__precision="fp8")
+    four = llama(4.0, training_config__precision="fp8", resolved_config__precision="fp8")
+    four["training_config"]["fp8_recipe"] = four["resolved_config"]["fp8_recipe"] = "nvfp4"
+    for result in (eight, four):
+        attach(result, load_probes([tmp_path]))
+    assert [len(utilisation_is_possible(one)) for one in (eight, four)] == [1, 0]
+    assert "has no rate of nvfp4: not measured" in metrics(four)["share_of_measured_matmul"].how
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

@@ -87,6 +87,46 @@ def test_the_equal_track_says_nothing_of_tuning() -> None:
     assert found.tunings == () and as_json(found)["published"] is None and "published" not in found.sentence
 
 
+# TFLOP/s beside the tokens/s: NVIDIA's own column (Megatron-Bridge), and MLPerf's logs recomputed with causal attention
+@pytest.mark.parametrize(
+    ("device", "precision", "tflops"),
+    [
+        ("NVIDIA H100 SXM 80GB", "fp8", 744),
+        ("NVIDIA B200 180GB", "fp8", 1576),
+        ("NVIDIA GB200 186GB", "fp8", 1622),
+        ("NVIDIA GB300 279GB", "fp8", 1933),
+        ("NVIDIA GB300 279GB", "nvfp4", 2433),
+        ("NVIDIA GB200 186GB", "nvfp4", 2079),
+        ("NVIDIA B300 270GB", "nvfp4", 2139),
+        ("NVIDIA B200 180GB", "nvfp4", 1900),
+        ("AMD Instinct MI355X", "fp8", 1617),
+        ("AMD Instinct MI350X", "fp8", 1313),
+        ("AMD Instinct MI350X", "mxfp4", 1550),
+    ],
+)
+def test_tokens_and_tflops_of_one_source_agree(device: str, precision: str, tflops: int) -> None:
+    (one,) = [one for one in table() if (one.device, one.precision, one.gpus) == (device, precision, 8)]
+    # 51.470 GFLOP a token: 6 N and causal attention at 8,192 tokens
+    assert (one.tokens_per_second_per_gpu or 0) * 51.470e-3 == pytest.approx(tflops, abs=0.6)
+
+
+@pytest.mark.parametrize(("recipe", "published"), [(None, 30_624), ("mxfp8", 30_624), ("nvfp4", 36_917)])
+def test_a_run_in_four_bits_is_compared_with_figures_in_four_bits(recipe: str | None, published: int) -> None:
+    gpu = {"gpu_info__device_name": "NVIDIA B200", "gpu_info__total_memory_gb": 192.3, "gpu_info__gpu_cores": 18944}
+    result = run("nvd", 1, 2.0, **work(precision="fp8"), **gpu)
+    result["training_config"]["fp8_recipe"] = result["resolved_config"]["fp8_recipe"] = recipe
+    found = tuning([result]).published
+    assert found is not None and found.tokens_per_second_per_gpu == published
+
+
+def test_amds_figure_in_four_bits_agrees_with_its_own_samples_a_second() -> None:
+    (one,) = [one for one in table() if (one.device, one.precision) == ("AMD Instinct MI355X", "mxfp4")]
+    # run 0: 184,320 samples, 5,038.2 s in train blocks, 5,176.4 s with evaluations; AMD's blog: 35.6 samples/s
+    samples_per_second = (one.tokens_per_second_per_gpu or 0) * 8 / 8192
+    assert samples_per_second == pytest.approx(184_320 / 5_038.174, rel=1e-4)
+    assert samples_per_second * 5_038.2 / 5_176.4 == pytest.approx(35.6, abs=0.05)
+
+
 def test_every_figure_is_of_a_known_device_once_and_has_its_source() -> None:
     names = {device.name for device in DEVICES}
     keys = [(one.device, one.precision, one.sequence_length, one.gpus) for one in table()]

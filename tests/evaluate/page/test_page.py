@@ -274,6 +274,27 @@ def test_the_page_shows_scaling_if_the_comparison_is_by_nodes() -> None:
     assert "Scaling over nodes" not in page(compared(entries))
 
 
+LOOKS = """[...document.querySelectorAll('.readout .system .swatch')].map((swatch) => {
+  const [curve, mark] = swatch.querySelectorAll('path');
+  const style = getComputedStyle(curve);
+  return [style.stroke, style.strokeDasharray, mark.getAttribute('d')];
+})"""
+
+
+def test_curves_of_one_vendor_differ_in_dashes_and_marks(chromium: Any, tmp_path: Path) -> None:
+    frameworks = ("mega", "hf", "bridge", "titan")
+    entries = [found for number, name in enumerate(frameworks) for found in side("nvd", 1 + number, 3, framework=name)]
+    path = tmp_path / "compare.html"
+    path.write_text(page(compared(entries)), encoding="utf8")
+    opened, _ = chromium
+    opened.open(path)
+    looks = opened.value(LOOKS)
+    assert len(looks) == len({dashes for _, dashes, _ in looks}) == len({mark for _, _, mark in looks}) == 4
+    drawn = opened.value("[...document.querySelectorAll('.chart .mark')].map(mark => mark.getAttribute('d').length)")
+    assert len(drawn) == 2 * 4 * 3 and min(drawn) > 50, "marks on each run's curve in both charts"
+    assert opened.complaints == []
+
+
 def test_text_is_escaped_unless_it_is_markup() -> None:
     template = environment().from_string('<p class="{{ name }}">{{ text }}</p>')
     assert template.render(name='"x', text="<b>&\n") == '<p class="&#34;x">&lt;b&gt;&amp;\\n</p>'

@@ -20,11 +20,13 @@ import numpy as np
 import numpy.typing as npt
 
 from evaluate.verdict import intervals
-from evaluate.verdict.inference import BAND, LEAST_RUNS, LEVEL
+from evaluate.verdict.inference import AUTO_SELECTION, BAND, INTERVAL_LEVEL, LEAST_RUNS, LEVEL
 
 Array = npt.NDArray[np.float64]
 Side = tuple[int, ...]
 """Runs on each machine of a side; AUTO stands for RUNS=auto on one machine."""
+Summary = tuple[Array, Array, Array, Array]
+"""Mean of a side, its variance, degrees of freedom, and number of runs, each [trials]."""
 AUTO: Side = (0,)
 AUTO_LEAST, AUTO_MOST, AUTO_TARGET = 3, 10, 0.01
 """RUNS=auto (utils/results/precision.py): at least 3 runs, then more until the 95 % interval of the mean of the
@@ -83,20 +85,23 @@ PROCESSES: dict[str, Callable[[np.random.Generator, int], Array]] = {
     "two levels": two_levels,
     ODD: independent,
 }
+SINGLE: tuple[tuple[Side, Side], ...] = (((1,), (1,)), ((5,), (1,)), ((10,), (1,)))
+"""Layouts without an interval."""
 ONE_MACHINE: tuple[tuple[Side, Side], ...] = (
-    *(((n,), (n,)) for n in (2, 3, 4, 5, 7, 10)),
+    *(((n,), (n,)) for n in (2, 3, 4, 5, 6, 7, 8, 9, 10)),
     *(((few,), (many,)) for few, many in ((2, 3), (2, 5), (2, 10), (2, 20), (3, 4), (3, 5), (3, 10), (5, 10), (5, 20))),
     (AUTO, AUTO),
     ((5,), AUTO),
 )
 OTHER_MACHINES: tuple[tuple[Side, Side], ...] = (((5,), (1, 1)), ((5,), (1, 1, 1)), ((5,), (5, 5)), ((5,), (3, 2, 1)))
 SEVERAL: tuple[tuple[Side, Side], ...] = (
-    *(((1,) * n, (1,) * n) for n in (2, 3, 5)),
-    *(((3,) * n, (3,) * n) for n in (2, 3, 5)),
+    *(((1,) * n, (1,) * n) for n in (2, 3, 4, 5)),
+    *(((3,) * n, (3,) * n) for n in (2, 3, 4, 5)),
     ((5,) * 2, (5,) * 5),
     ((3,) * 3, (3,) * 5),
     ((5, 3, 1), (2, 2, 2)),
 )
+LAYOUTS = (*ONE_MACHINE, *OTHER_MACHINES, *SEVERAL)
 
 
 @dataclass(frozen=True)
@@ -132,9 +137,9 @@ class Outcome:
     """Median half width of the interval, relative."""
 
 
-def cells(layouts: Sequence[tuple[Side, Side]] | None = None) -> Iterator[Cell]:
+def cells(layouts: Sequence[tuple[Side, Side]] = LAYOUTS) -> Iterator[Cell]:
     """Yield all cells of these layouts (default: all), each layout with every process, noise and spread."""
-    for a, b in layouts or (*ONE_MACHINE, *OTHER_MACHINES, *SEVERAL):
+    for a, b in layouts:
         machines = MACHINES if len(a) > 1 else ((0.0, 0.0), (0.0, 0.023)) if len(b) > 1 else ((0.0, 0.0),)
         noises = AUTO_NOISES if AUTO in (a, b) else NOISES
         for process, noise, (spreads, effects) in itertools.product(
@@ -152,20 +157,24 @@ def pools(seed: int, count: int = POOL) -> dict[str, Array]:
     return found
 
 
-def simulate(cell: Cell, pool: Array, trials: int, seed: int = 0, level: float = LEVEL) -> Outcome:
+def simulate(cell: Cell, pool: Array, trials: int, seed: int = 0) -> Outcome:
     """Return the outcome of a cell; a seed and a cell always give the same."""
     random = np.random.default_rng([seed, *repr(cell).encode()])
-    means, variances, degrees, runs = zip(
-        *(_summary(side, random, _Source(pool, cell, place), trials) for place, side in enumerate((cell.a, cell.b))),
-        strict=True,
-    )
+    return _outcome(cell, [_side(cell, place, random, pool, trials) for place in (0, 1)])
+
+
+def _outcome(cell: Cell, sides: Sequence[Summary]) -> Outcome:
+    means, variances, degrees, runs = zip(*sides, strict=True)
     apart, deviation = means[1] - means[0], np.sqrt(variances[0] + variances[1])
-    half = intervals.critical_value(level, variances, degrees) * deviation
+    selection = AUTO_SELECTION if AUTO in (cell.a, cell.b) else 1.0
+    half, least = (
+        intervals.critical_value(level / selection, variances, degrees) * deviation for level in (INTERVAL_LEVEL, LEVEL)
+    )
     is_enough = np.minimum(*runs) >= LEAST_RUNS
 
     def differs(true: float, band: float) -> npt.NDArray[np.bool_]:
         size = np.abs(apart + math.log1p(true))
-        return (size > half) & (size > math.log1p(band)) & is_enough
+        return (size > least) & (size > math.log1p(band)) & is_enough
 
     tie = np.abs(apart + math.log1p(BAND)) + half <= math.log1p(BAND)
     return Outcome(
@@ -179,45 +188,46 @@ def simulate(cell: Cell, pool: Array, trials: int, seed: int = 0, level: float =
     )
 
 
-@dataclass(frozen=True)
-class _Source:
-    """Runs of one side of a cell: 0 for a, 1 for b."""
+def _side(cell: Cell, place: int, random: np.random.Generator, pool: Array, trials: int) -> Summary:
+    """Return the summary of one side of a cell in every trial: 0 for a, 1 for b."""
+    side, noise = (cell.a, cell.b)[place], cell.noise * cell.spreads[place]
 
-    pool: Array
-    cell: Cell
-    place: int
-
-    def runs(self, random: np.random.Generator, trials: int, count: int) -> Array:
-        found = random.choice(self.pool, (trials, count)) * (self.cell.noise * self.cell.spreads[self.place])
-        if self.cell.process == ODD:
+    def runs(count: int) -> Array:
+        found = random.choice(pool, (trials, count)) * noise
+        if cell.process == ODD:
             found -= math.log1p(ODD_DIFFERENCE) * (random.random((trials, count)) < ODD_SHARE)
         return found
 
-
-def _summary(
-    side: Side, random: np.random.Generator, source: _Source, trials: int
-) -> tuple[Array, Array, Array, Array]:
-    """Return the means of a side [trials], their variances, degrees of freedom and numbers of runs."""
     if side == AUTO:
-        return _auto(source.runs(random, trials, AUTO_MOST))
-    is_general = source.cell.is_general
-    effects = random.normal(0, source.cell.machines[source.place], (trials, len(side)))
-    if not is_general:  # about these machines: the truth is their own mean
+        return auto(runs(AUTO_MOST))
+    effects = random.normal(0, cell.machines[place], (trials, len(side)))
+    if not cell.is_general:  # about these machines: the truth is their own mean
         effects -= effects.mean(axis=1, keepdims=True)
-    runs = [source.runs(random, trials, count) + effects[:, [place]] for place, count in enumerate(side)]
-    middles = np.stack([one.mean(axis=1) for one in runs], axis=1)
-    if not is_general and min(side) > 1:
-        parts = np.stack([one.var(axis=1, ddof=1) / one.shape[1] for one in runs], axis=1) / len(side) ** 2
+    machines = [runs(count) + effects[:, [machine]] for machine, count in enumerate(side)]
+    return summary(machines, is_general=cell.is_general)
+
+
+def summary(machines: Sequence[Array], *, is_general: bool) -> Summary:
+    """Return the mean of a side, its variance, the degrees of freedom and the number of runs, each [trials].
+
+    `machines` holds the runs of each machine [trials, runs]. The formulas are those of evaluate/verdict/inference.py.
+    """
+    counts = np.array([one.shape[1] for one in machines])
+    middles = np.stack([one.mean(axis=1) for one in machines], axis=1)
+    trials, size = middles.shape
+    if not is_general and counts.min() > 1:
+        parts = np.stack([one.var(axis=1, ddof=1) / one.shape[1] for one in machines], axis=1) / size**2
         variance = parts.sum(axis=1)
-        degrees = variance**2 / (parts**2 / (np.array(side) - 1)).sum(axis=1)
+        weights = (parts**2 / (counts - 1)).sum(axis=1)
+        degrees = np.where(weights > 0, variance**2 / np.maximum(weights, 1e-300), counts.sum() - size)
     else:
-        variance = middles.var(axis=1, ddof=1) / len(side)
-        degrees = np.full(trials, len(side) - 1.0)
-    return middles.mean(axis=1), variance, degrees, np.full(trials, float(sum(side)))
+        variance = middles.var(axis=1, ddof=1) / size
+        degrees = np.full(trials, size - 1.0)
+    return middles.mean(axis=1), variance, degrees, np.full(trials, float(counts.sum()))
 
 
-def _auto(runs: Array) -> tuple[Array, Array, Array, Array]:
-    """Return the same of runs that stop as RUNS=auto does."""
+def auto(runs: Array) -> Summary:
+    """Return the summary of runs [trials, AUTO_MOST] that stop as RUNS=auto does."""
     from scipy.special import stdtrit
 
     trials = len(runs)
@@ -229,6 +239,18 @@ def _auto(runs: Array) -> tuple[Array, Array, Array, Array]:
     return mean, variance, count - 1, count
 
 
+def one_odd_run(pool: Array, trials: int, seed: int) -> list[Outcome]:
+    """Return the outcomes where exactly one run of b is 5 % slower; the truth is the level of the other runs."""
+    found = []
+    for count, noise in itertools.product((3, 4, 5, 10), NOISES):
+        cell = Cell((count,), (count,), "one odd run on one side", noise)
+        random = np.random.default_rng([seed, *repr(cell).encode()])
+        sides = [random.choice(pool, (trials, count)) * noise for _ in range(2)]
+        sides[1][:, 0] -= math.log1p(ODD_DIFFERENCE)
+        found.append(_outcome(cell, [summary([side], is_general=False) for side in sides]))
+    return found
+
+
 def name(side: Side) -> str:
     """Return a side as text: `1 x 5` is one machine with five runs."""
     if side == AUTO:
@@ -236,9 +258,30 @@ def name(side: Side) -> str:
     return f"{len(side)} x {side[0]}" if len(set(side)) == 1 else f"{len(side)} x {', '.join(map(str, side))}"
 
 
+def title(a: Side, b: Side) -> str:
+    """Return a layout as text."""
+    return f"{name(a)} against {name(b)}"
+
+
+def is_conservative(cell: Cell) -> bool:
+    """Return whether a cell may cover the truth in more than 98 %.
+
+    Two values on a side; RUNS=auto, whose level holds where the noise is just what the rule looks for; a spread between
+    machines where the claim is about these machines; odd runs, whose spread is wide wherever they are.
+    """
+    units = [len(side) if cell.is_general else sum(side) for side in (cell.a, cell.b)]
+    is_mixed = not cell.is_general and max(len(cell.a), len(cell.b)) > 1
+    return min(units) <= 2 or is_mixed or cell.process == ODD
+
+
+def single_row(a: Side, b: Side) -> str:
+    """Return the row of a layout without an interval, which is never called different."""
+    return f"| {title(a, b)} | no interval, undecided | 0 % | 0 % | - | - | - | - |"
+
+
 HEADER = (
-    "| machines x runs | interval covers the truth | equal sides called different, band 0 | band 3 % | "
-    "3, 5, 10 % found, noise 0.2 % | noise 1 % | noise 3 % | half width, noise 1 % |"
+    "| machines x runs | interval covers the truth | equal sides called different, band 0 | band 3 % | 3, 5, 10 % "
+    "found at noise 0.2 % | at 1 % | at 3 % | half width at 1 % |"
 )
 
 
@@ -247,14 +290,14 @@ def row(outcomes: Sequence[Outcome]) -> str:
     cell, covers = outcomes[0].cell, [one.coverage for one in outcomes]
     same = [one for one in outcomes if one.cell.process == "independent" and one.cell.spreads == (1.0, 1.0)]
     plain = {one.cell.noise: one for one in reversed(same)}
-    powers = [" / ".join(f"{share:.0%}" for share in plain[noise].found) for noise in NOISES]
+    powers = [", ".join(f"{100 * share:.0f}" for share in plain[noise].found) + " %" for noise in NOISES]
     values = (
-        f"{name(cell.a)} against {name(cell.b)}",
-        f"{min(covers):.1%} to {max(covers):.1%}",
-        f"{max(one.false for one in outcomes):.1%}",
-        f"{max(one.false_beyond_band for one in outcomes):.1%}",
+        title(cell.a, cell.b),
+        f"{100 * min(covers):.1f} to {100 * max(covers):.1f} %",
+        f"{100 * max(one.false for one in outcomes):.1f} %",
+        f"{100 * max(one.false_beyond_band for one in outcomes):.1f} %",
         *powers,
-        f"{plain[0.01].half_width:.1%}",
+        f"{100 * plain[0.01].half_width:.1f} %",
     )
     return f"| {' | '.join(values)} |"
 
@@ -263,7 +306,7 @@ def line(one: Outcome) -> str:
     """Return one cell as text."""
     cell = one.cell
     return (
-        f"{name(cell.a)} against {name(cell.b)}, {cell.process}, noise {cell.noise:.1%}, spreads {cell.spreads}, "
+        f"{title(cell.a, cell.b)}, {cell.process}, noise {cell.noise:.1%}, spreads {cell.spreads}, "
         f"machines {cell.machines}: covers {one.coverage:.1%}, false {one.false:.1%}, {one.false_beyond_band:.1%}, "
         f"false tie {one.false_tie:.1%}"
     )
@@ -278,8 +321,9 @@ def main() -> None:
     options = parser.parse_args()
     pool = pools(options.seed)
     print(HEADER, "|---" * (HEADER.count("|") - 1) + "|", sep="\n")
+    print(*(single_row(a, b) for a, b in SINGLE), sep="\n")
     count, ties = 0, 0.0
-    for layout in (*ONE_MACHINE, *OTHER_MACHINES, *SEVERAL):
+    for layout in LAYOUTS:
         outcomes = [simulate(cell, pool[cell.process], options.trials, options.seed) for cell in cells([layout])]
         count, ties = count + len(outcomes), max([ties, *(one.false_tie for one in outcomes)])
         print(row(outcomes), flush=True)
@@ -287,6 +331,9 @@ def main() -> None:
             print(*(f"    {line(one)}" for one in outcomes), sep="\n", flush=True)
     print(f"\n{count} cells, {options.trials:,} trials each, seed {options.seed}.", end=" ")
     print(f"A difference at the edge of the band is called a tie in at most {ties:.1%}.")
+    odd = one_odd_run(pool["independent"], options.trials, options.seed)
+    print(f"One odd run on one side: covers {min(one.coverage for one in odd):.1%} or more,", end=" ")
+    print(f"called different in {max(one.false for one in odd):.1%} at most.")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from evaluate.verdict.inference import (
-    LEVEL,
+    INTERVAL_LEVEL,
     PRODUCTS,
     THESE_MACHINES,
     THESE_RUNS,
@@ -43,7 +43,7 @@ def test_the_interval_of_equal_numbers_of_runs_is_scipys() -> None:
     a, b = random.normal(9.2, 0.003, 6), random.normal(9.25, 0.009, 6)
     found = estimate(runs("a", *a), runs("b", *b))
     expected = stats.ttest_ind(b, a, equal_var=False)
-    interval = expected.confidence_interval(1 - LEVEL)
+    interval = expected.confidence_interval(1 - INTERVAL_LEVEL)
     assert found.low is not None and found.high is not None
     assert (math.log(found.low), math.log(found.high)) == pytest.approx((interval.low, interval.high))
     assert (found.p_value, found.degrees_of_freedom) == pytest.approx((expected.pvalue, expected.df))
@@ -66,7 +66,7 @@ def test_the_interval_over_machines_is_scipys_over_their_means() -> None:
 def test_unequal_numbers_of_runs_are_wider_than_welchs_interval() -> None:
     a, b = (0.0, 0.001), (0.010, 0.013, 0.007, 0.011, 0.009, 0.012, 0.008, 0.010)
     found = estimate(runs("a", *a), runs("b", *b))
-    expected = stats.ttest_ind(b, a, equal_var=False).confidence_interval(1 - LEVEL)
+    expected = stats.ttest_ind(b, a, equal_var=False).confidence_interval(1 - INTERVAL_LEVEL)
     assert found.low is not None and found.high is not None
     assert math.log(found.high / found.low) > 1.3 * (expected.high - expected.low)
 

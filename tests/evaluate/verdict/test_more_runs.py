@@ -47,7 +47,7 @@ def test_the_number_is_the_smallest_that_decides_by_trying_each(a: tuple[float, 
         return spread(machine, mean, one[0], one[1] + more)
 
     assert word(0, 0) == "undecided"
-    enough = [(i, j) for i in range(18) for j in range(18) if word(i, j) == "faster"]
+    enough = [(i, j) for i in range(9) for j in range(9) if word(i, j) == "faster"]
     fewest = min(600 * i + 300 * j for i, j in enough)
     text = clause(spread("n", 0.0, *a), spread("a", apart, *b))
     assert f"about {fewest / 60:.0f} minutes" in text, (text, fewest)
@@ -55,20 +55,26 @@ def test_the_number_is_the_smallest_that_decides_by_trying_each(a: tuple[float, 
 
 def test_a_ratio_inside_the_band_is_forecast_to_fit_into_it() -> None:
     def word(i: int, j: int) -> str:
-        found = estimate(spread("n", 0.0, 0.01, i), spread("a", 0.005, 0.01, j))
+        found = estimate(spread("n", 0.0, 0.0115, i), spread("a", 0.005, 0.0115, j))
         return decide(found, found.p_value).word
 
     assert [word(3, 3), word(3, 4), word(4, 3), word(4, 4)] == ["undecided"] * 3 + ["tie"]
-    text = clause(spread("n", 0.0, 0.01, 3), spread("a", 0.005, 0.01, 3), Forecast(0.03, 0.03))
+    text = clause(spread("n", 0.0, 0.0115, 3), spread("a", 0.005, 0.0115, 3), Forecast(0.03, 0.03))
     assert text == "1 more run on each side"
 
 
 def test_where_no_number_of_runs_helps_the_clause_says_so() -> None:
     at_the_edge = clause(spread("n", 0.0, 0.01, 5), spread("a", math.log(1.0299), 0.01, 5))
-    assert at_the_edge.startswith("no number of runs up to 20 a side would: runs of one side differ by 1.0%")
+    assert at_the_edge.startswith("no number of runs up to 20 a side, because runs of one side differ by 1.0%")
     assert "the ratio is 3.0% from 1 with a band of 3.0%" in at_the_edge
     wild = clause(spread("n", 0.0, 0.5, 3), spread("a", 0.05, 0.5, 3))
-    assert wild.startswith("no number of runs up to 20 a side would: runs of one side differ by 64.9%")
+    assert wild.startswith("no number of runs up to 20 a side, because runs of one side differ by 64.9%")
+
+
+def test_a_side_with_many_runs_is_forecast_beyond_them() -> None:
+    text = clause(spread("n", 0.0, 0.9, 30), spread("a", 0.04, 0.9, 30))
+    assert text.startswith("no number of runs up to 40 a side, because")
+    assert "more run" in clause(spread("n", 0.0, 0.07, 30), spread("a", 0.04, 0.07, 30))
 
 
 def test_several_machines_a_side_need_more_machines_and_no_time_is_named() -> None:
@@ -98,6 +104,7 @@ def test_the_correction_for_many_pairs_needs_more_runs() -> None:
         (None, "2026-11-20T09:00:00+00:00", None),
         ("yesterday", "2026-11-20T09:00:00+00:00", None),
         ("2026-11-20T10:00:00", "2026-11-20T10:12:30+00:00", None),
+        ("2026-11-20T10:00:00+00:00", "9999-11-20T10:12:30+00:00", None),
     ],
 )
 def test_the_time_of_a_run_is_that_of_its_provenance(started: Any, finished: Any, seconds: float | None) -> None:

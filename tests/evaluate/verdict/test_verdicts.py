@@ -11,6 +11,7 @@ from sides import STEPS, entry, run, side
 from evaluate.checks.entries import Entry
 from evaluate.fairness.certificate import certificate
 from evaluate.fairness.items import ALLOWED, BLOCKING, SAME, UNKNOWN
+from evaluate.verdict import steadiness
 from evaluate.verdict.pairs import default_by, pairs
 from evaluate.verdict.sentences import Judged
 from evaluate.verdict.verdicts import as_json, judge
@@ -98,6 +99,30 @@ def test_two_runs_a_side_are_too_few_for_a_difference_and_three_are_enough() -> 
     assert one(side("nvd", 1.0, runs=3) + side("amd", 0.5, runs=3)).word == "faster"
 
 
+def interval(found: Judged) -> tuple[float, float]:
+    assert found.estimate and found.estimate.low and found.estimate.high
+    return found.estimate.low, found.estimate.high
+
+
+def test_a_number_of_runs_that_followed_from_their_spread_needs_more_evidence() -> None:
+    auto = {"repeats": {"runs": "auto", "least": 3, "most": 10, "target_percent": 1.0}}
+    fixed = {"repeats": {"runs": "3", "least": 3, "most": 3, "target_percent": None}}
+    plain, chosen = (one(side("nvd", 1.0, runs=3, **fixed) + side("amd", 0.9, runs=3, **how)) for how in (fixed, auto))
+    assert as_json(plain)["selection"] == 1 and as_json(chosen)["selection"] == 2.5
+    assert plain.estimate and chosen.estimate and plain.estimate.p_value and chosen.estimate.p_value
+    assert chosen.estimate.p_value == pytest.approx(2.5 * plain.estimate.p_value)
+    assert interval(chosen)[0] < interval(plain)[0] and interval(plain)[1] < interval(chosen)[1]
+
+
+def test_the_fastest_of_several_layouts_needs_more_evidence() -> None:
+    entries = side("nvd", 1.0, method="best") + side("amd", 0.9, method="best")
+    slower = side("amd", 0.95, method="best", **both(micro_batch_size=2, gradient_accumulation=4))
+    alone, chosen = one(entries), one(entries + slower)
+    assert (as_json(alone)["selection"], as_json(chosen)["selection"]) == (1, 2)
+    assert chosen.estimate and alone.estimate and chosen.estimate.ratio == alone.estimate.ratio
+    assert interval(chosen)[0] < interval(alone)[0]
+
+
 def levels(*parts: tuple[int, float]) -> list[float]:
     """Return step times with 0.2 % of noise: so many steps at each level."""
     random = np.random.default_rng(4)
@@ -114,6 +139,12 @@ def test_a_run_without_a_steady_state_leaves_the_pair_undecided_and_is_named() -
     assert found.would_decide == "these runs again, with more steps, or without other work on the machine"
     entries[6] = entry(run("amd", 2, step_times=levels((30, 0.95), (70, 0.8))))  # its twin warms up
     assert one(entries).word == "faster"
+
+
+def test_a_run_with_too_few_steps_for_a_steady_state_says_how_many_it_has() -> None:
+    short = {"step_times": levels((12, 0.9)), "steps": list(range(1, 13))}
+    found = steadiness.unsteady(["amd"], [[run("amd", 1, **short)]])
+    assert found.without == ("run 1 of amd (9 steps after the first ones, 10 are the least)",)
 
 
 def drifting(platform: str, seconds: float, by: float) -> list[Entry]:

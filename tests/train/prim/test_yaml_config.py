@@ -33,7 +33,7 @@ def config_of(*settings, **changes):
 
 
 def rendered(model="llama", *settings, root=STANDIN):
-    primus = prim_install.Primus(root)
+    primus = prim_install.at(root)
     config = config_of(*settings)
     shipped = primus.shipped_path(model, config.precision, "MI300X")
     return prim_config.render(primus, config, model, shipped, Path("/where/it/works"), "name")
@@ -119,7 +119,7 @@ def test_window_that_primus_has_not_is_an_error_where_it_would_count():
 
 
 def test_value_of_a_variable_is_the_default_that_primus_would_take():
-    primus = prim_install.Primus(STANDIN)
+    primus = prim_install.at(STANDIN)
     shipped = primus.shipped(primus.shipped_path("llama", "bf16", "MI300X"))
     assert shipped["seq_length"] == 8192 and shipped["auto_continue_train"] == 0
     assert primus.shipped_path("llama", "bf16", "MI999X") == primus.shipped_path("llama", "fp8", "MI300X")
@@ -150,8 +150,8 @@ def test_check_prints_every_difference_and_why():
     assert found["seq_length"][:2] == ("8192", "2048") and found["mock_data"][:2] == ("true", "false")
     assert "ckpt_format" not in found and "swiglu" not in found
     # by another way: what either file comes to, from its text
-    presets = prim_install.Primus(STANDIN).defaults("qwen")
-    theirs = presets | prim_install.Primus(STANDIN).shipped(
+    presets = prim_install.at(STANDIN).defaults("qwen")
+    theirs = presets | prim_install.at(STANDIN).shipped(
         STANDIN / "examples/megatron/configs/MI300X/qwen2.5_7B-pretrain.yaml"
     )
     ours = presets | rendered("qwen", "SL=2048").overrides
@@ -248,11 +248,12 @@ def test_environment_has_amds_settings_the_users_first_and_nothing_of_ours(tmp_p
         "VIRTUAL_ENV": str(ROOT / ".venv"),
         "NVTE_CK_USES_BWD_V3": "0",
     }
-    made = environment(config_of(), "MI300X", tmp_path / "x.yaml", tmp_path / "x.log", given)
+    of_launcher = prim_install.at(STANDIN).launcher.variables(tmp_path / "x.yaml", tmp_path / "x.log", "MI300X")
+    made = environment(config_of(), "MI300X", of_launcher, given)
     assert made["PATH"] == "/usr/bin" and made["PYTHONPATH"] == "/opt/theirs" and "VIRTUAL_ENV" not in made
     assert made["NVTE_CK_USES_BWD_V3"] == "0" and made["HSA_NO_SCRATCH_RECLAIM"] == "1"
     assert made["EXP"] == str(tmp_path / "x.yaml") and made["GPUS_PER_NODE"] == "8" and int(made["MASTER_PORT"]) > 1023
-    of_another = environment(config_of(), "MI355X", tmp_path / "x.yaml", tmp_path / "x.log", given)
+    of_another = environment(config_of(), "MI355X", of_launcher, given)
     assert "NVTE_CK_IS_V3_ATOMIC_FP32" in made and "NVTE_CK_IS_V3_ATOMIC_FP32" not in of_another
 
 

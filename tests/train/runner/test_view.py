@@ -46,7 +46,7 @@ def test_time_left_comes_from_jobs_of_the_same_kind(state):
     assert state.remaining_seconds() is None
     for job in state.jobs[:6]:
         finish(job, {"mega": 10.0, "hf": 20.0}[job.job.framework])
-    assert state.remaining_seconds() == pytest.approx(4 * 3 * (10 + 20))
+    assert state.remaining_seconds() == pytest.approx((4 * 3 * (10 + 20),) * 2)
 
 
 def test_skipped_jobs_do_not_make_the_rest_look_quick(state):
@@ -97,6 +97,17 @@ def test_live_lines_fit_80_columns_and_name_job_step_and_time_left(state, tmp_pa
     assert "26" in lines[0] and job.title in lines[0]
     assert (f"{step}/30" if step is None else f"{step}/500") in lines[0] or "starting" in lines[0]
     assert "24 of 30 jobs, 1 failed" in lines[1] and "left" in lines[1]
+
+
+def test_live_lines_of_an_open_number_of_runs_show_both_ends_of_the_time_and_fit_80_columns(matrix, tmp_path):
+    state = MatrixState.of(plan.make("cpu", (*matrix.arguments, "RUNS=auto")).jobs)
+    state.started -= 20 * 3600
+    for job in state.jobs[:6]:
+        finish(job, 7200.0)
+    (_, line) = drawn(state, tmp_path, 80)
+    # 12 planned runs and 7 more of each of 6 jobs are left, of two hours each
+    assert "6 of 18 jobs" in line and line.rstrip().endswith("24:00:00 to 108:00:00 left")
+    assert len(line.rstrip()) <= 80
 
 
 def test_one_job_and_an_unknown_time_are_named_in_words(state, tmp_path):
@@ -182,7 +193,7 @@ def test_time_of_the_matrix_comes_from_results_of_this_machine(matrix, tmp_path,
     monkeypatch.setattr("platform.node", lambda: "elsewhere")
     assert preflight.matrix_seconds(jobs)[0] is None
     monkeypatch.setattr("platform.node", lambda: "here")
-    assert preflight.matrix_seconds(jobs)[0] == pytest.approx(5 * 100)
+    assert preflight.matrix_seconds(jobs)[0] == pytest.approx((5 * 100, 5 * 100))
 
 
 def test_memory_that_a_device_has_not_is_warned_of_with_what_fits(matrix, monkeypatch):

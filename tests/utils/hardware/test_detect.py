@@ -19,6 +19,9 @@ from utils.results import store
 
 H100 = SimpleNamespace(total_memory=85_000_000_000, multi_processor_count=132, major=9, minor=0)
 MI300X = SimpleNamespace(total_memory=192 * 2**30, multi_processor_count=304, major=9, minor=4)
+GB300 = SimpleNamespace(total_memory=284_208 * 2**20, multi_processor_count=152, major=10, minor=3)
+L40S = SimpleNamespace(total_memory=46_068 * 2**20, multi_processor_count=142, major=8, minor=9)
+MI250 = SimpleNamespace(total_memory=64 * 2**30, multi_processor_count=104, major=9, minor=0)
 
 
 def fake_torch(build: str, names: tuple[str, ...] = (), properties=None, accelerator: str | None = None):
@@ -42,6 +45,9 @@ def fake_torch(build: str, names: tuple[str, ...] = (), properties=None, acceler
 VENDORS = [
     ("nvd", "cuda", "NVIDIA H100 80GB HBM3", H100, "12.8", 16896),
     ("amd", "rocm", "AMD Instinct MI300X", MI300X, "7.0.51831", 19456),
+    ("nvd", "cuda", "NVIDIA GB300", GB300, "12.8", 19456),
+    ("nvd", "cuda", "NVIDIA L40S", L40S, "12.8", 18176),
+    ("amd", "rocm", "AMD Instinct MI250X / MI250", MI250, "7.0.51831", 6656),
 ]
 vendors = pytest.mark.parametrize(("platform", "build", "name", "properties", "version", "cores"), VENDORS)
 
@@ -66,6 +72,23 @@ def test_platform_is_the_vendor_of_the_gpu_that_torch_sees(platform, build, name
     assert detect_platform({"PLATFORM": ""}, torch) == platform
     assert detect_platform({"PLATFORM": platform}, torch) == platform
     assert detect_platform({"PLATFORM": "cpu"}, torch) == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("platform", "build", "name", "properties", "short"),
+    [
+        ("nvd", "cuda", "NVIDIA GB300", GB300, "GB300"),
+        ("amd", "rocm", "AMD Instinct MI250X / MI250", MI250, "MI250"),
+        ("nvd", "cuda", "NVIDIA H100 PCIe", SimpleNamespace(**{**vars(H100), "multi_processor_count": 114}), None),
+        ("nvd", "cuda", "NVIDIA H100 80GB HBM3", SimpleNamespace(**{**vars(H100), "multi_processor_count": 60}), None),
+        ("nvd", "cuda", "Some GPU", H100, None),
+    ],
+)
+def test_a_gpu_has_a_short_name_if_it_is_the_whole_board_that_the_name_means(platform, build, name, properties, short):
+    torch = fake_torch(build, (name,) * 8, properties)
+    assert hardware.visible_device(platform, torch) == short
+    assert hardware.visible_device("cpu", torch) is None
+    assert hardware.visible_device(platform, fake_torch(build)) is None
 
 
 @pytest.mark.parametrize("build", ["cpu", "cuda", "rocm"])

@@ -72,9 +72,9 @@ def test_each_vendor_runs_its_own_framework_in_the_place_of_the_others(four_fram
     assert load(platform, 1, arguments=[f"FRAMEWORK={asked}"], environ={}).frameworks == runs
 
 
-def test_primus_on_a_cpu_is_an_error_in_every_version(four_frameworks):
-    with pytest.raises(ConfigError, match=r"FRAMEWORK=hf,prim: Primus needs an AMD GPU; allowed on a CPU: mega, hf"):
-        cpu(ROOT, "FRAMEWORK=hf,prim")
+def test_primus_on_a_cpu_runs_where_it_is_named_and_is_not_part_of_all(four_frameworks):
+    assert cpu(ROOT, "FRAMEWORK=hf,prim").frameworks == ("hf", "prim")
+    assert "prim" not in cpu(ROOT, "FRAMEWORK=all").frameworks
 
 
 def test_the_framework_that_runs_in_anothers_place_is_named_once():
@@ -126,6 +126,9 @@ BAD_ARGUMENTS = [
     ("MBS=0", ["argument", "MBS=0", "whole number from 1"]),
     ("MBS=1.5", ["MBS=1.5", "whole number"]),
     ("MBS=", ["MBS=", "whole number"]),
+    ("RUNS=0", ["argument", "RUNS=0", "auto, or a whole number from 1 to 1000"]),
+    ("RUNS=1001", ["RUNS=1001", "auto, or a whole number from 1 to 1000"]),
+    ("RUNS=Auto", ["RUNS=Auto", "auto, or a whole number from 1 to 1000"]),
     ("GBS=60", ["GBS=60", "MBS=8", "8*2 = 16"]),
     ("GA=3", ["GA=3", "GA=4"]),
     ("DP=3", ["DP=3", "DP=2"]),
@@ -139,7 +142,6 @@ BAD_ARGUMENTS = [
     ("MODEL=gpt", ["MODEL=gpt", "llama, qwen, mistral"]),
     ("MODEL=llama,llama", ["MODEL=llama,llama"]),
     ("MODEL_SIZE=huge", ["MODEL_SIZE=huge", "full, proxy, tiny"]),
-    ("FRAMEWORK=prim", ["FRAMEWORK=prim", "AMD GPU"]),
     ("PRECISION=fp16", ["PRECISION=fp16", "bf16, fp8, fp32"]),
     ("PRECISION=fp8", ["PRECISION=fp8"]),
     ("RUNTIME=docker", ["RUNTIME=docker", "native"]),
@@ -247,6 +249,11 @@ def test_heads_must_divide_by_tensor_parallel_size():
 def test_folder_that_cannot_be_written_is_named_with_its_setting():
     with pytest.raises(ConfigError, match="OUTPUT_DIR=/proc/nowhere: cannot be written"):
         configure.require_writable(Path("/proc/nowhere"), "OUTPUT_DIR")
+
+
+def test_number_of_runs_is_open_on_a_gpu_and_three_on_a_cpu():
+    assert gpu().runs is None and cpu().runs == 3
+    assert gpu("RUNS=7").runs == 7 and cpu(ROOT, "RUNS=auto").runs is None
 
 
 def test_jobs_run_in_rounds(capsys):

@@ -1,0 +1,112 @@
+"""The step from the runs of a pair to its word: the estimate, the verdict on it, and what would decide it otherwise.
+
+The word stands only if each run has a steady state (evaluate/verdict/steadiness.py).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from evaluate.metrics.steady import step_times
+from evaluate.metrics.throughput import tokens_per_second, tokens_per_second_per_gpu
+from evaluate.verdict import inference, steadiness
+from evaluate.verdict.more_runs import Forecast, wall_seconds, would_decide
+from evaluate.verdict.pairs import Pair
+from evaluate.verdict.ratios import with_interval
+from evaluate.verdict.sentences import Judged
+from utils.results.schema import Result
+
+AUTO = "auto"
+"""Value of `repeats.runs` in a result whose number of runs followed from their spread."""
+
+
+def estimate(pair: Pair) -> inference.Estimate:
+    """Return the ratio of a comparable pair; every run of it has steady steps."""
+    return inference.estimate(*runs_of(pair), selection=selection_of(pair))
+
+
+def selection_of(pair: Pair) -> float:
+    """Return the number of choices by speed behind a pair: layouts tried on each side, and runs of RUNS=auto."""
+    results = [result for side in pair.counted for result in side]
+    is_auto = any((result.get("repeats") or {}).get("runs") == AUTO for result in results)
+    return math.prod(pair.layouts) * (inference.AUTO_SELECTION if is_auto else 1.0)
+
+
+def without_steady_steps(pair: Pair) -> tuple[str, ...]:
+    """Return a reason for each run of a pair that has no steady step, and so no throughput."""
+    sides = zip((pair.a_name, pair.b_name), pair.counted, strict=True)
+    return tuple(
+        f"{name}, run {result['run']}: got {len(result['step_times'])} steps, none of them steady; train more steps"
+        for name, side in sides
+        for result in side
+        if not step_times(result)
+    )
+
+
+def decided(judged: Judged, p_value: float | None, comparisons: int) -> Judged:
+    """Return a pair with the verdict that its estimate and its adjusted p-value allow."""
+    found, pair = judged.estimate, judged.pair
+    assert found is not None
+    verdict = inference.decide(found, p_value, judged.band)
+    factor = p_value / found.p_value if p_value and found.p_value and p_value < 1 else float(comparisons)
+    names, word, clause = (pair.a_name, pair.b_name), verdict.word, None
+    reasons = [f"no interval: {names[place]}: {why}" for place, why in found.sides_without_spread]
+    reasons = reasons or ([verdict.reason] if verdict.reason else [])
+    if why := _why_not_steady(judged, word, factor):
+        word, reasons, clause = inference.UNDECIDED, [why], f"these runs again, {steadiness.WOULD_DECIDE}"
+    elif word == inference.UNDECIDED:
+        seconds = wall_seconds(pair.counted[0]), wall_seconds(pair.counted[1])
+        clause = would_decide(found, names, Forecast(judged.band, inference.LEVEL / factor, seconds))
+    return replace(
+        judged,
+        word=word,
+        reasons=tuple(reasons),
+        is_decided=word != inference.UNDECIDED,
+        adjusted_p_value=p_value,
+        would_decide=clause,
+    )
+
+
+def _why_not_steady(judged: Judged, word: str, factor: float) -> str:
+    """Return why a verdict cannot stand on the runs' steady states; empty if it can."""
+    pair = judged.pair
+    found = steadiness.unsteady((pair.a_name, pair.b_name), pair.counted)
+    if found.without:
+        return f"no steady state in {steadiness.listed(found.without)}"
+    if not found.drifting or word == inference.UNDECIDED:
+        return ""
+    sides = [
+        [replace(run, log_throughput=run.log_throughput + steadiness.shift_to_the_end(result)) for run, result in both]
+        for both in (zip(*side, strict=True) for side in zip(runs_of(pair), pair.counted, strict=True))
+    ]
+    ended = inference.estimate(sides[0], sides[1], selection_of(pair))
+    p_value = None if ended.p_value is None else min(1.0, factor * ended.p_value)
+    if inference.decide(ended, p_value, judged.band).word == word:
+        return ""
+    return (
+        f"not {word} for certain, because the step times drift in {steadiness.listed(found.drifting)}: with each at "
+        f"the level on which it ends, the ratio would be {with_interval(ended.ratio, ended.low, ended.high)}"
+    )
+
+
+def runs_of(pair: Pair) -> tuple[list[inference.Run], list[inference.Run]]:
+    """Return the runs of both sides of a pair."""
+    a, b = ([run_of(result, is_of_job=pair.is_of_jobs) for result in side] for side in pair.counted)
+    return a, b
+
+
+def run_of(result: Result, *, is_of_job: bool = False) -> inference.Run:
+    """Return a run with the throughput of its GPUs, or of the whole job; raise ValueError without a steady step."""
+    rate = tokens_per_second(result) if is_of_job else tokens_per_second_per_gpu(result)
+    if rate is None:
+        raise ValueError(f"run {result['run']} of {machine_of(result)} has no steady step")
+    return inference.Run(machine_of(result), math.log(rate))
+
+
+def machine_of(result: Result) -> str:
+    """Return the machine of a run: its host, or all hosts of a job on several."""
+    hosts = result["provenance"].get("hosts") or []
+    if len(hosts) > 1:
+        return " and ".join(sorted(map(str, hosts)))
+    return str(result["provenance"]["host"] or "unknown host")

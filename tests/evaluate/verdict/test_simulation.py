@@ -1,0 +1,92 @@
+"""Intervals cover the truth in 93 to 98 % of trials, and chance is called a difference in at most 5 % of them.
+
+A smaller form of simulate.py, which prints the table of docs/verdict.md: every layout with one process, at a noise of
+1 %. The bounds are widened by three standard errors of a share of this many trials.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from evaluate.verdict.inference import PRODUCTS, Run, decide, estimate
+from tests.evaluate.verdict import simulate
+from tests.evaluate.verdict.simulate import LAYOUTS, PROCESSES, Array, Cell, Side
+from utils.results.precision import LEAST_RUNS, MOST_RUNS, TARGET, RunsRule
+from utils.settings.config import ROOT
+
+TRIALS = 1000
+
+
+def limit(share: float, sign: int) -> float:
+    return share + sign * 3 * math.sqrt(share * (1 - share) / TRIALS)
+
+
+@pytest.fixture(scope="module")
+def pools() -> dict[str, Array]:
+    return simulate.pools(15, 20_000)
+
+
+@pytest.mark.parametrize("place", range(len(LAYOUTS)), ids=[simulate.title(*layout) for layout in LAYOUTS])
+def test_intervals_cover_the_truth_and_chance_is_no_difference(place: int, pools: dict[str, Array]) -> None:
+    process = list(PROCESSES)[place % len(PROCESSES)]
+    for cell in simulate.cells([LAYOUTS[place]]):
+        if (cell.process, cell.noise) != (process, 0.01):
+            continue
+        found = simulate.simulate(cell, pools[process], TRIALS, 15)
+        assert found.coverage >= limit(0.93, -1), cell
+        assert found.coverage <= limit(0.98, +1) or simulate.is_conservative(cell), cell
+        assert max(found.false, found.false_beyond_band) <= limit(0.05, +1), cell
+        assert found.false == 0 or min(sum(cell.a) or 3, sum(cell.b) or 3) >= 3, "fewer runs decide nothing"
+
+
+@pytest.mark.parametrize(("a", "b"), [((3,), (5,)), ((5,), (1, 1, 1)), ((5,), (3, 2)), ((5, 3, 1), (2, 2, 2))])
+def test_the_simulated_intervals_are_those_of_a_verdict(a: Side, b: Side, pools: dict[str, Array]) -> None:
+    random = np.random.default_rng(3)
+    cell = Cell(a, b, "independent", 0.01, (1.0, 1.0), (0.0, 0.02))
+    runs = [[random.normal(0, 0.01, (1, count)) + random.normal(0, 0.02) for count in side] for side in (a, b)]
+    summaries = [simulate.summary(side, is_general=cell.is_general) for side in runs]
+    found = estimate(*([Run(str(place), float(x)) for place, one in enumerate(side) for x in one[0]] for side in runs))
+    assert (found.scope == PRODUCTS) == cell.is_general
+    for (mean, variance, degrees, count), spread, total in zip(summaries, found.spreads, found.runs, strict=True):
+        assert spread is not None and np.isfinite(mean[0])
+        assert (variance[0], degrees[0], count[0]) == pytest.approx((spread.variance, spread.degrees, total))
+    assert summaries[1][0][0] - summaries[0][0][0] == pytest.approx(math.log(found.ratio))
+
+
+def test_the_simulated_auto_is_that_of_the_suite() -> None:
+    assert (simulate.AUTO_LEAST, simulate.AUTO_MOST, simulate.AUTO_TARGET) == (LEAST_RUNS, MOST_RUNS, TARGET)
+    random, rule, counts = np.random.default_rng(5), RunsRule.of(None), set()
+    runs = random.normal(0, 0.008, (60, MOST_RUNS))
+    stopped = simulate.auto(runs)[3]
+    for logs, count in zip(runs, stopped, strict=True):
+        n = 1
+        while rule.decide([math.exp(log) for log in logs[:n]]).goes_on:
+            n += 1
+        assert n == count
+        counts.add(n)
+    assert len(counts) > 4, "some stop early and some late"
+
+
+def test_the_table_of_the_docs_has_a_row_for_each_layout() -> None:
+    rows = [
+        line.split("|")[1].strip()
+        for line in (ROOT / "docs/verdict.md").read_text().splitlines()
+        if "against" in line and line.startswith("|")
+    ]
+    assert rows == [simulate.title(*layout) for layout in (*simulate.SINGLE, *LAYOUTS)]
+
+
+@pytest.mark.parametrize(("a", "b"), simulate.SINGLE)
+def test_a_layout_with_a_single_run_has_no_interval(a: Side, b: Side) -> None:
+    random = np.random.default_rng(1)
+    sides = [[Run("m", float(random.normal(0, 0.01))) for _ in range(side[0])] for side in (a, b)]
+    found = estimate(*sides)
+    assert (found.low, found.high, decide(found, None, 0.0).word) == (None, None, "undecided")
+
+
+def test_one_odd_run_on_one_side_is_no_difference(pools: dict[str, Array]) -> None:
+    for found in simulate.one_odd_run(pools["independent"], TRIALS, 15):
+        assert found.coverage >= 0.93 and found.false <= 0.05

@@ -1,0 +1,99 @@
+"""Real Primus on a CPU: started by the suite as on AMD GPUs, from the equal weights, held against `mega`.
+
+Two trees of Primus lie beside the repository (their authors' code under their licences): one with
+examples/run_pretrain.sh, one of the pull request that replaces it by primus-cli.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+
+import pytest
+from toydata import write_toy_data
+
+from evaluate.checks.entries import check_result
+from utils.results import store
+from utils.settings.config import ROOT
+
+TREES = ROOT.parent / "shared" / "reference" / "frameworks_cpu" / "primus"
+MEGATRON = "megatron-lm-d3528a2"
+SHORT = ("GBS=8", "MBS=2", "TRAIN_ITERS=6", "WARMUP_ITERS=2", "LR=1e-3", "MODEL_SIZE=tiny", "PRECISION=fp32")
+PRINTED_LOSS = 2e-6
+"""Primus prints six decimals; a sum in another order changes the seventh digit."""
+PRINTED_NORM = 1.1e-3
+"""Primus prints three decimals."""
+
+pytestmark = [
+    pytest.mark.skipif(not TREES.is_dir(), reason=f"no trees of Primus in {TREES.name} beside the repository"),
+    pytest.mark.skipif(shutil.which("g++") is None, reason="no g++, with which Megatron-LM compiles its helper"),
+]
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    """Return what unpacks a tree of Primus with its Megatron-LM."""
+    folder = tmp_path_factory.mktemp("primus")
+
+    def unpack(name):
+        root = folder / name
+        if not root.is_dir():
+            for archive, target in ((name, folder), (MEGATRON, folder / "backend")):
+                with tarfile.open(TREES / f"{archive}.tar.xz") as tar:
+                    tar.extractall(target, filter="data")
+            (root / "third_party").mkdir(exist_ok=True)
+            (folder / "backend" / MEGATRON).rename(root / "third_party" / "Megatron-LM")
+        return root
+
+    return unpack
+
+
+@pytest.fixture(scope="module")
+def prefix(tmp_path_factory):
+    return write_toy_data(tmp_path_factory.mktemp("data") / "text")
+
+
+def trained(framework, model, output, prefix, primus, *settings):
+    """The result of one job, started as the matrix starts it."""
+    where = (f"OUTPUT_DIR={output}", f"DATA_DIR={prefix.parent}", f"DATASET={prefix}")
+    command = [sys.executable, "-m", "train.launch", "--platform", "cpu", "--framework", framework, "--model", model]
+    environ = {**os.environ, "PRIMUS_PATH": str(primus)}
+    done = subprocess.run(
+        [*command, *SHORT, *where, *settings], cwd=ROOT, env=environ, capture_output=True, text=True, timeout=900
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    (path,) = store.find([output])
+    return store.read(path)
+
+
+@pytest.mark.parametrize(
+    ("tree", "launcher", "model", "ranks", "length"),
+    [
+        ("primus-fd1eeab", "examples/run_pretrain.sh", "llama", 1, 128),
+        ("primus-pr999", "primus-cli", "qwen", 2, 128),
+        pytest.param(
+            *("primus-fd1eeab", "examples/run_pretrain.sh", "mistral", 1, 64),
+            marks=pytest.mark.skipif("TPRIMAT_ALL_PRIMUS" not in os.environ, reason="TPRIMAT_ALL_PRIMUS is not set"),
+        ),
+    ],
+)
+def test_real_primus_trains_the_curve_of_mega(tree, launcher, model, ranks, length, checkout, prefix, tmp_path):
+    root, settings = checkout(tree), (f"CPU_RANKS={ranks}", f"SL={length}")
+    assert (root / launcher).is_file()
+    theirs = trained("prim", model, tmp_path / "prim", prefix, root, *settings)
+    ours = trained("mega", model, tmp_path / "mega", prefix, root, *settings)
+    assert theirs["status"] == "ok" and check_result(theirs).rejections == ()
+    for key in ("initial_weights_sha256", "token_stream_sha256", "model_config_sha256"):
+        assert theirs["fingerprint"][key] == ours["fingerprint"][key] is not None, key
+    asked = {key: value for key, value in theirs["training_config"].items() if key in theirs["resolved_config"]}
+    assert asked == {key: theirs["resolved_config"][key] for key in asked}
+    assert theirs["resolved_config"]["init"] == "equal"
+    assert theirs["resolved_config"]["norm_eps"] == ours["resolved_config"]["norm_eps"]
+    assert theirs["resolved_config"]["attention_backend"] == "megatron_core:dot_product"
+    assert theirs["steps"] == [1, 3, 4, 5, 6] and theirs["excluded_steps"].keys() == {"2"}
+    for key, bound in (("loss_values", PRINTED_LOSS), ("grad_norms", PRINTED_NORM)):
+        assert theirs[key] == pytest.approx([ours[key][step - 1] for step in theirs["steps"]], abs=bound), key
+    assert not list((tmp_path / "prim").rglob("model_optim_rng.pt")), "the checkpoint is gone after the run"
