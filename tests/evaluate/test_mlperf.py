@@ -227,7 +227,9 @@ def test_real_logs_give_the_published_figures(tmp_path: Path, capsys: pytest.Cap
 
 
 @pytest.mark.skipif(not ARCHIVE.is_file(), reason="the published logs are not beside this checkout")
-def test_real_logs_keep_their_published_rates_and_sides_of_unequal_size_or_batch_are_not_comparable(tmp_path: Path) -> None:
+def test_real_logs_keep_their_published_rates_and_sides_of_unequal_size_or_batch_are_not_comparable(
+    tmp_path: Path,
+) -> None:
     with tarfile.open(ARCHIVE) as archive:
         archive.extractall(tmp_path / "logs", filter="data")
     assert compare.main([str(tmp_path / "logs"), "--output", str(tmp_path), "--format", "json"]) == 3
