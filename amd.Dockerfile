@@ -1,7 +1,7 @@
 # The image for AMD GPUs: AMD's Primus image and, beside it, the suite's own environment. ./shell/build.sh builds it.
 #
 # PyTorch, numpy, TransformerEngine and Primus (/workspace/Primus) are those of AMD's image; none of them is replaced.
-ARG BASE_IMAGE=docker.io/rocm/primus:v25.11
+ARG BASE_IMAGE=docker.io/rocm/primus:v26.7
 FROM ${BASE_IMAGE}
 
 # The run scripts pass both groups by name, because they own the GPUs' device nodes. A base image may lack the second.

@@ -25,8 +25,8 @@ FLOORS_OF_PACKAGES = {
     "train": (
         {"machine", "job", "settings_map", "rehearsal"},
         {"common", "runner"},
-        {"mega", "hf", "prim", "cluster", "preflight"},
-        {"nemo"},
+        {"mega", "hf", "cluster", "preflight"},
+        {"nemo", "prim"},
     ),
     "evaluate": (
         {"inputs", "metrics"},

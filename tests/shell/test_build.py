@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PLATFORMS = {
-    "amd": "docker.io/rocm/primus:v25.11",
+    "amd": "docker.io/rocm/primus:v26.7",
     "nvd": "nvcr.io/nvidia/nemo:25.04",
     "cpu": "docker.io/library/python:3.11-slim",
 }
