@@ -17,6 +17,8 @@ CLOCK_SECONDS = 2.0
 CLOCK_SHARE = 0.01
 LEAST_OF_LOOP = 0.5
 """Between two steps the recorder reads loss and memory and prints a line, which takes long only beside tiny steps."""
+ROUNDING_SECONDS = 0.01
+"""Of a loop of very short steps: the summary has three decimals, the steps six digits each."""
 LEAST_OF_RUN = 0.36
 """Steps of a third of their true length fill less than this of a run, whatever its start-up took."""
 ENOUGH_STEPS = 20
@@ -50,10 +52,10 @@ def steps_fit_into_the_run(result: Result) -> list[str]:
 
 def steps_fill_the_loop(result: Result) -> list[str]:
     """The steps fill the training loop, whose duration a second timer measured."""
-    loop, steps = result["performance_metrics"].get("loop_seconds"), math.fsum(result["step_times"])
-    if result["status"] != "ok" or not isinstance(loop, (int, float)) or loop <= 0:
+    loop, steps = _loop_seconds(result), math.fsum(result["step_times"])
+    if loop is None:
         return []
-    if LEAST_OF_LOOP * loop <= steps <= loop * (1 + CLOCK_SHARE):
+    if LEAST_OF_LOOP * loop <= steps + ROUNDING_SECONDS and steps <= loop * (1 + CLOCK_SHARE) + ROUNDING_SECONDS:
         return []
     return [f"step_times: {steps:,.3g} s in all, and the training loop took {loop:,.3g} s"]
 
@@ -76,9 +78,16 @@ def seconds_outside_steps(result: Result) -> float | None:
     """Return the seconds of a run that are not in its steps; None if its start, its end or its loop is unknown or if
     a second timer has confirmed the steps (`loop_seconds`)."""
     wall, steps = _seconds(result)
-    if wall is None or result["performance_metrics"].get("loop_seconds") is not None:
+    if wall is None or _loop_seconds(result) is not None:
         return None
     return wall - steps
+
+
+def _loop_seconds(result: Result) -> float | None:
+    """Return the seconds of the training loop by the recorder's second timer; None in results of earlier versions."""
+    loop = result["performance_metrics"].get("loop_seconds")
+    is_known = is_complete(result) and isinstance(loop, (int, float)) and not isinstance(loop, bool) and loop > 0
+    return float(loop) if is_known else None
 
 
 def _unexplained(result: Result) -> str:

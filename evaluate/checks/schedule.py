@@ -6,7 +6,8 @@ Source of the schedule: the learning-rate rows of train/settings_map; `WarmupCos
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 from evaluate.checks.recorded import is_complete
 from utils.results.schema import Result
@@ -60,30 +61,34 @@ def _first_difference(result: Result, warm_ups: tuple[Share, ...]) -> str:
     if not rates or peak <= 0 or warm < 0 or last <= warm:
         return ""
     ends = (0, 1) if warm else (0,)  # without a warm-up the second form is the first one, early by a step
-    asked = [_asked(result, rule, late) for rule in warm_ups[: len(warm_ups) if warm else 1] for late in ends]
-    wrong = [_differs(rates, form, peak) for form in asked]
-    if None in wrong:
-        return ""
-    place = max(place for place in wrong if place is not None)
-    wanted = asked[wrong.index(place)][place]
-    step, ran = result["steps"][place], rates[place]
-    return f"learning_rates: step {step} ran with {ran:.6g}, the schedule asked for {wanted:.6g}"
+    best: tuple[int, float] | None = None
+    for rule in warm_ups[: len(warm_ups) if warm else 1]:
+        for late in ends:
+            asked = _asked(tuple(result["steps"]), peak, least, warm, last, rule, late)
+            place = _differs(rates, asked, peak)
+            if place is None:
+                return ""
+            best = max(best or (-1, 0.0), (place, asked[place]))
+    assert best is not None
+    step, ran = result["steps"][best[0]], rates[best[0]]
+    return f"learning_rates: step {step} ran with {ran:.6g}, the schedule asked for {best[1]:.6g}"
 
 
-def _asked(result: Result, warm_up: Share, late: int) -> list[float]:
+@lru_cache(maxsize=32)
+def _asked(
+    steps: tuple[int, ...], peak: float, least: float, warm: int, last: int, warm_up: Share, late: int
+) -> tuple[float, ...]:
     """Return the rates of one form of the schedule: `late` 1 reaches the least rate at the last step, 0 one later."""
-    config = result["training_config"]
-    peak, least, warm, last = (config[key] for key in ("lr", "min_lr", "warmup_iters", "max_steps"))
     rates = []
-    for step in result["steps"]:
+    for step in steps:
         if step <= warm:
             rates.append(peak * warm_up(step, warm))
         else:
             progress = (step - warm - 1 + late) / (last - warm)
             rates.append(least + (peak - least) * 0.5 * (1 + math.cos(math.pi * min(1.0, progress))))
-    return rates
+    return tuple(rates)
 
 
-def _differs(rates: list[float], asked: list[float], peak: float) -> int | None:
+def _differs(rates: Sequence[float], asked: Sequence[float], peak: float) -> int | None:
     pairs = zip(rates, asked, strict=True)
     return next((place for place, (a, b) in enumerate(pairs) if abs(a - b) > TOLERANCE * peak), None)

@@ -31,9 +31,10 @@ DEFINITIONS = {
     "verdicts.ratio": "tokens/s/GPU of b over a, or tokens/s of the whole job in a comparison by nodes (`quantity`): "
     "exp(mean of ln(b) - mean of ln(a)), over runs of one machine, or over "
     "machines where both sides have several; the runs and their steady steps are in verdicts.inputs",
-    "verdicts.interval": "Welch's interval on the logarithm, degrees of freedom of Satterthwaite; blocks of steps "
-    "where a side has one run (evaluate/verdict/inference.py)",
-    "verdicts.p_value": "two-sided, of no difference, before Holm's correction; adjusted_p_value: after it",
+    "verdicts.interval": "of the difference of mean logarithms over the runs, or the machines where both sides have "
+    "several; null where a side has a single run (evaluate/verdict/intervals.py)",
+    "verdicts.p_value": "two-sided, of no difference, times `selection` (layouts tried, RUNS=auto), before Holm's "
+    "correction; adjusted_p_value: after it",
     "verdicts.inputs.tokens_per_second_per_gpu": "global_batch_size x sequence_length / num_gpus of training_config x "
     "steady steps / sum of their step_times",
     "groups.rows.tokens_per_second_per_gpu": "global_batch_size x sequence_length / num_gpus of training_config x "

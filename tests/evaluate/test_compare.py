@@ -22,8 +22,8 @@ from evaluate.compare import as_json, main, write
 from evaluate.report.comparison import compare
 from evaluate.report.tables import markdown_table, text_table
 from evaluate.report.text import markdown, terminal
+from tests.support.agreeing import schedule
 from tests.support.example import example_result
-from tests.support.sides import schedule
 from utils.results import schema, store
 
 ROOT = Path(__file__).parents[2]

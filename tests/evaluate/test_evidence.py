@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sides import STEPS, make_consistent, run, schedule
+from agreeing import make_consistent, schedule
+from sides import STEPS, run
 
 from evaluate import compare, validate
 from evaluate.checks.entries import load_results

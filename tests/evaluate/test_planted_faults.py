@@ -15,7 +15,8 @@ from typing import Any
 from zlib import crc32
 
 import pytest
-from sides import STEPS, make_consistent, run
+from agreeing import make_consistent
+from sides import STEPS, run
 
 from evaluate import compare, validate
 from evaluate.checks.entries import load_results

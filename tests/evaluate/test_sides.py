@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sides import FIRST_START, START_UP_SECONDS, STEPS, make_consistent, run
+from agreeing import FIRST_START, START_UP_SECONDS, make_consistent
+from sides import STEPS, run
 
 from evaluate.compare import main
 from utils.results.performance import summarize

@@ -145,6 +145,7 @@ class StepRecorder:
         self._title = title
         self.is_reporter = is_reporter
         self._stream = stream or sys.stdout
+        self._loop_started: float | None = None
         self._step_started: float | None = None
         self._is_timed = False
         self._waited_seconds = 0.0
@@ -153,7 +154,15 @@ class StepRecorder:
     def start(self) -> None:
         """Start the clock of the first step."""
         self.device.synchronize()
-        self._step_started = time.perf_counter()
+        self._loop_started = self._step_started = time.perf_counter()
+
+    @property
+    def loop_seconds(self) -> float | None:
+        """Seconds from `start` to the end of the last recorded step; None before it. A second source of the step times,
+        which it exceeds by what the recorder does between two steps."""
+        if self._loop_started is None or self._step_started is None or not self.samples.steps:
+            return None
+        return self._step_started - self._loop_started
 
     def timed(self, batches: Iterable[Batch]) -> Iterator[Batch]:
         """Return an iterator over `batches` from which the training takes its micro batches.

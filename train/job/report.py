@@ -130,7 +130,7 @@ class JobReport:
         result["loss_values"] = [x if is_ok else _finite(x) for x in samples.loss_values]
         result["grad_norms"] = [x if is_ok else _finite(x) for x in samples.grad_norms]
         result["learning_rates"] = samples.learning_rates
-        result["performance_metrics"] = _performance(samples, config)
+        result["performance_metrics"] = _performance(samples, config) | {"loop_seconds": recorder.loop_seconds}
         if warning := data_wait_warning(result["performance_metrics"]["data_wait_fraction"]):
             result["warnings"].append(warning)
         reserved = recorder.peak_reserved_gb
