@@ -21,13 +21,14 @@ WHOLE_MODEL = ("mega", "hf", "nemo", "prim")
 """Frameworks in which each data-parallel rank holds all weights of its tensor and pipeline part."""
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 MEMORY_RELATIVE = 0.02
-MOST_POWER, IDLE_POWER = 1.15, 0.12
+MOST_POWER, IDLE_POWER = 1.15, 0.15
 """Shares of the board's power: above the first no board is supplied, below the second none computes (an idle H100
 draws 70 W of 700 W)."""
 LEAST_POWER_OF_MFU = 0.9
 """Share of the utilisation that the power must reach: no board yields more per watt than its peak at full power."""
 BOARDS = ("boards", "board_count", "device_count", "num_gpus", "gpus")
 """Keys under which `energy_metrics` may count the boards that it covers."""
+_SOME_OF_ALL = re.compile(r"\b(\d{1,6}) of (\d{1,6}) (?:boards|gpus|devices|dies)\b", re.IGNORECASE)
 
 
 def device_is_of_the_platform(result: Result) -> list[str]:
@@ -97,8 +98,11 @@ def memory_holds_the_weights(result: Result) -> list[str]:
 def energy_covers_the_boards(result: Result) -> list[str]:
     """Return a line if the energy names fewer boards than trained."""
     energy, gpus = result["energy_metrics"], result["training_config"]["num_gpus"]
-    known = [(key, energy[key]) for key in BOARDS if type(energy.get(key)) is int]
-    return [f"energy: of {count} boards ({key}), {gpus} trained" for key, count in known if count < gpus][:1]
+    known = [(int(energy[key]), gpus) for key in BOARDS if type(energy.get(key)) is int]
+    known += [(int(a), int(b)) for a, b in _SOME_OF_ALL.findall(str(energy["source"]))]
+    return [
+        f"energy: of {count} boards, and {all_of_them} trained" for count, all_of_them in known if count < all_of_them
+    ][:1]
 
 
 def power_fits_the_boards(result: Result) -> list[str]:

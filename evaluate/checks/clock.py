@@ -21,6 +21,8 @@ ROUNDING_SECONDS = 0.01
 """Of a loop of very short steps: the summary has three decimals, the steps six digits each."""
 LEAST_OF_RUN = 0.36
 """Steps of a third of their true length fill less than this of a run, whatever its start-up took."""
+OF_ITS_LOG = ("prim",)
+"""Frameworks whose step times are read from their log, so that no result of them has `loop_seconds`."""
 ENOUGH_STEPS = 20
 """Start-up may last longer than fewer steps."""
 START_UP_SECONDS = {"cpu": 30.0}
@@ -62,8 +64,10 @@ def steps_fill_the_loop(result: Result) -> list[str]:
 
 def steps_fill_the_run(result: Result) -> list[str]:
     """Steps that leave most of a long run unexplained contradict its start and end."""
+    if result["framework"] in OF_ITS_LOG or len(result["steps"]) < ENOUGH_STEPS or _share(result) >= LEAST_OF_RUN:
+        return []
     text = _unexplained(result)
-    return [text] if text and len(result["steps"]) >= ENOUGH_STEPS and _share(result) < LEAST_OF_RUN else []
+    return [text] if text else []
 
 
 def little_of_the_run_is_steps(result: Result) -> list[str]:

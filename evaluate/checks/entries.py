@@ -115,10 +115,13 @@ def _unusable_numbers(result: Result) -> list[str]:
 def checked(found: Sequence[tuple[Path, Result]]) -> list[Entry]:
     """Return the entries of results with the findings of the rules on each of them and on all of them together."""
     findings = [check_result(result) for _, result in found]
-    sound = [place for place, (_, result) in enumerate(found) if not _unusable_numbers(result)]
+    places = [place for place, (_, result) in enumerate(found) if not _unusable_numbers(result)]
     for rule in (copied_runs, overlapping_runs):
-        for place, more in zip(sound, rule([found[place] for place in sound]), strict=True):
+        lines = rule([found[place] for place in places])
+        for place, more in zip(places, lines, strict=True):
             findings[place] = findings[place].with_rejections(*more)
+        # a copy is no run of its own, and so overlaps none
+        places = [place for place, (rejections, _) in zip(places, lines, strict=True) if not rejections]
     return [Entry(path, result, one) for (path, result), one in zip(found, findings, strict=True)]
 
 

@@ -25,7 +25,7 @@ def extra_settings(result: Result) -> dict[str, tuple[str, Any]]:
     found = {}
     for key, value in result["resolved_config"].items():
         subject = None if key in known else _subject(str(key).lower())
-        if subject and not any(value is off or (type(value) is type(off) and value == off) for off in OFF):
+        if subject and not _is_off(value):
             found[str(key)] = (subject, value)
     return found
 
@@ -40,6 +40,12 @@ def extra_settings_agree(result: Result) -> list[str]:
         if subject == "precision" and asked.get("precision") in ("bf16", "fp32") and _is_low(key, value):
             lines.append(f"{key}: ran {value!r}, and precision was asked to be {asked['precision']}")
     return lines
+
+
+def _is_off(value: Any) -> bool:
+    if isinstance(value, (dict, list)):
+        return all(map(_is_off, value.values() if isinstance(value, dict) else value))
+    return any(value is off or (type(value) is type(off) and value == off) for off in OFF)
 
 
 def _subject(key: str) -> str | None:

@@ -71,8 +71,18 @@ def _other_settings(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
     for name in sorted({name for side in found for one in side for name in one}):
         values = [sorted({_text(one.get(name)) for one in side}) for side in found]
         texts = [" or ".join(side) for side in values]
-        is_same = values[0] == values[1] and len(values[0]) == 1
-        yield Item(f"setting {name}", SAME if is_same else BLOCKING, texts[0], texts[1])
+        state = SAME if values[0] == values[1] and len(values[0]) == 1 else BLOCKING
+        if state == BLOCKING and _is_precision(found, name) and not all(_has(side, name) for side in (a, b)):
+            state = UNKNOWN  # the other framework reports its precision under a name of its own, or not at all
+        yield Item(f"setting {name}", state, texts[0], texts[1])
+
+
+def _is_precision(found: Sequence[Sequence[dict[str, tuple[str, Any]]]], name: str) -> bool:
+    return any(one[name][0] == "precision" for side in found for one in side if name in one)
+
+
+def _has(side: Sequence[Result], name: str) -> bool:
+    return all(name in one["resolved_config"] for one in side)
 
 
 def _text(setting: tuple[str, Any] | None) -> str:

@@ -234,6 +234,9 @@ REJECTED = {
     "energy of one board of eight": InResult(energy(600 / 8), "of fewer boards than trained", energy(600)),
     "energy of four boards of eight": InResult(energy(600 / 2), "of fewer boards than trained", energy(500)),
     "energy that names four boards": InResult(energy(600, boards=4), "energy: of 4 boards", energy(600, boards=8)),
+    "energy of some boards by its source": InResult(
+        energy(600, source="NVML, 7 of 8 GPUs"), "energy: of 7 boards", energy(600, source="NVML, 8 of 8 GPUs")
+    ),
     "more watts than a board draws": InResult(energy(900), "draws 700 W at the most", energy(700)),
     "a host twice": InResult(
         into("provenance", hosts=["a", "a"]), "a host is named twice", into("provenance", hosts=["a", "b"])
@@ -319,6 +322,14 @@ def copied(jitter: float = 0.0, factor: float = 1.0, **changes: Any) -> list[Res
     return found
 
 
+def same_clock() -> list[Result]:
+    """Return a run and two copies with its own start and end, as renamed files have them."""
+    found = copied(3e-6)
+    for result in found:
+        result["provenance"] = found[0]["provenance"]
+    return found
+
+
 def honest(shape_of_times: Callable[[int], float], count: int = 3) -> list[Result]:
     """Return runs whose step times share a shape and have noise of their own."""
     found = [run("nvd", number) for number in range(1, count + 1)]
@@ -342,6 +353,7 @@ COPIES = {
     "exact": (copied(), True),
     "jitter of 3e-6": (copied(3e-6), True),
     "jitter of a tenth of the noise": (copied(2e-4), True),
+    "jitter, and the clock of the first": (same_clock(), True),
     "times 1.1": (copied(factor=1.1), True),
     "another platform": ([run("nvd"), run("amd") | {"step_times": run("nvd")["step_times"]}], True),
     "honest": (honest(lambda place: 1.0), False),
