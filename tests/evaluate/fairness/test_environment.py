@@ -7,7 +7,7 @@ import pytest
 from evaluate.fairness.certificate import _distinct
 from evaluate.fairness.environment import handicap, remark
 
-# printed by Primus's launchers (examples/run_pretrain.sh of fd1eeab, runner/helpers/envs/base_env.sh of pull request 999)
+# printed by both launchers of Primus (examples/run_pretrain.sh of fd1eeab, base_env.sh of pull request 999)
 PRIMUS = {"NCCL_CHECKS_DISABLE": "1", "RCCL_MSCCL_ENABLE": "0", "RCCL_MSCCLPP_ENABLE": "0"}
 
 
