@@ -192,7 +192,12 @@ def _item(name: str, a: Sequence[Any], b: Sequence[Any], state_if_different: str
 
 
 def _distinct(values: Sequence[Any]) -> list[str]:
-    return list(dict.fromkeys(json.dumps(value, sort_keys=True) for value in values))
+    return list(dict.fromkeys(json.dumps(_as_number(value), sort_keys=True) for value in values))
+
+
+def _as_number(value: Any) -> Any:
+    """Return a whole number as int: 1000000 and 1000000.0 are equal, and a framework may print either."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _shown(value: Any) -> str:

@@ -46,7 +46,13 @@ SPEED_UPS = {
     ("NVTE_FLASH_ATTN", "1"): "TransformerEngine may take FlashAttention",
 }
 """Means of a vendor, like its kernels and compilers: they may differ, and are shown with their effect."""
+_PRIMUS = "AMD's own launcher has it (Primus, examples/run_pretrain.sh and runner/helpers/envs/base_env.sh)"
 RECIPES = {
+    **{
+        (platform, f"RCCL_{name}_ENABLE", "0"): (("NCCL_CHECKS_DISABLE", "1"), _PRIMUS)
+        for platform in ("amd", "cpu")  # Primus's launcher sets them on a CPU too, where they do nothing
+        for name in ("MSCCL", "MSCCLPP")
+    },
     ("nvd", "NCCL_NVLS_ENABLE", "0"): (
         ("TORCH_NCCL_AVOID_RECORD_STREAMS", "1"),
         "NVIDIA's own recipe has it (NeMo 2.3, scripts/performance), with TORCH_NCCL_AVOID_RECORD_STREAMS=1",
