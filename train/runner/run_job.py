@@ -170,7 +170,7 @@ def run_on_other_node(matrices: Sequence[plan.Matrix], stop: processes.StopReque
             has_failed |= run_launcher(matrix, one.job, _print, stop) != 0
             if matrix.rule.is_fixed:
                 one.state = SKIPPED  # its result decides nothing
-            else:
+            elif not stop:
                 _take_result(one, before, stop)
                 follow_up(state, one, _print_line)
     return stop.exit_code(otherwise=int(has_failed))
