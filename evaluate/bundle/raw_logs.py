@@ -124,13 +124,15 @@ def _check_own_log(bundle: Bundle, result: Mapping[str, Any], names: Sequence[st
 
 
 def _facts(run: LoggedRun, result: Mapping[str, Any], where: str) -> Iterator[str]:
+    """Compare settings and identity. A setting that is newer than the log has the value that ran before it existed."""
+    facts = schema.with_later_settings({section: dict(run.facts[section]) for section in raw_samples.SECTIONS})
     for key in raw_samples.IDENTITY:
         yield from _difference(key, result.get(key), run.facts[key], where)
     for section in raw_samples.SECTIONS:
-        logged = store.rounded({section: run.facts[section]})[section]
+        logged = store.rounded({section: facts[section]})[section]
         for key, value in logged.items():
             yield from _difference(f"{section}.{key}", result[section].get(key), value, where)
-    if missing := result["training_config"].keys() - {"reasons"} - run.facts["training_config"].keys():
+    if missing := result["training_config"].keys() - {"reasons"} - facts["training_config"].keys():
         yield f"training_config: the log lacks {', '.join(sorted(missing))} ({where})"
 
 

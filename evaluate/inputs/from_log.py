@@ -16,6 +16,7 @@ from utils.provenance.digests import sha256_file, sha256_json
 from utils.results import schema
 from utils.results.performance import summarize, warmup_steps
 from utils.results.schema import KNOWN_FROM_A_LOG, NO_ENERGY, SECTIONS
+from utils.settings.keys import NO_RECIPE
 
 PARAMETERS_RELATIVE = 0.02
 """A padded vocabulary changes the parameter count by far less than this, another model by far more."""
@@ -110,7 +111,7 @@ def _training_config(run: RunLog, given: GivenFacts) -> dict[str, Any]:
     batch = (config["micro_batch_size"] or 0) * (config["dp"] or 0)
     if batch and config["global_batch_size"] % batch == 0:
         config["gradient_accumulation"] = config["global_batch_size"] // batch
-    return sections.filled("training_config", config, NOT_IN_LOG)
+    return sections.filled("training_config", _with_recipe(config), NOT_IN_LOG)
 
 
 def _platform(run: RunLog, given: GivenFacts) -> tuple[str, list[str]]:
@@ -133,7 +134,12 @@ def _resolved(run: RunLog, config: dict[str, Any]) -> dict[str, Any]:
     known = {key: fact.value for key, fact in recorded.items() if fact and fact.where != ASKED}
     counted = {"vocab_size": run.facts.get("padded_vocab_size"), "parameter_count": run.facts.get("parameter_count")}
     known |= {key: fact.value for key, fact in counted.items() if fact}
-    return sections.filled("resolved_config", known, NOT_IN_LOG)
+    return sections.filled("resolved_config", _with_recipe(known), NOT_IN_LOG)
+
+
+def _with_recipe(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings with the fp8 recipe where the precision says that there is none."""
+    return config | ({"fp8_recipe": NO_RECIPE} if config.get("precision") in ("bf16", "fp32") else {})
 
 
 def _gpu_info(run: RunLog, given: GivenFacts, platform: str, num_gpus: int) -> dict[str, Any]:
