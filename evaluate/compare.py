@@ -10,7 +10,6 @@ rule are listed with their reason and enter no average. Exit codes: see EXIT_COD
 from __future__ import annotations
 
 import argparse
-import math
 import multiprocessing
 import shutil
 import sys
@@ -30,9 +29,9 @@ from evaluate.verdict import inference, pairs
 from evaluate.verdict.saving import BUDGET_TOKENS
 from evaluate.verdict.sentences import NOT_COMPARABLE
 from utils import redact
-from utils.arguments import Parser
+from utils.arguments import Parser, run
 from utils.errors import ForeignFileError
-from utils.files import write_whole
+from utils.files import MODE, written_whole
 from utils.own_files import require_ours
 from utils.results import store
 
@@ -47,21 +46,23 @@ MANY_RUNS = 200
 
 
 def write(comparison: Comparison, folder: Path, formats: Sequence[str] = FORMATS) -> None:
-    """Write compare.{json,md,html,png}, or those of `formats`, into `folder`, each atomically.
+    """Write compare.{json,md,html,png}, or those of `formats`, into `folder`: all of them or none.
 
-    Raises ForeignFileError, with nothing written, for a file that this command did not write, and OSError if a file
-    cannot be written.
+    Raises ForeignFileError for a file that this command did not write, OSError if a file cannot be written, and
+    ResultError for a value that JSON cannot hold.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    check_places(folder, formats)
-    if "png" not in formats or len(formats) == 1 or len(comparison.figures) < MANY_RUNS:
-        for name in formats:
-            _write(name, comparison, folder)
-        return
-    with _beside(lambda: _write("png", comparison, folder)):
-        for name in formats:
-            if name != "png":
-                _write(name, comparison, folder)
+    paths = [folder / f"compare.{name}" for name in formats]
+    with written_whole(*paths, is_ours=_is_ours) as temporaries:
+        places = dict(zip(formats, temporaries, strict=True))
+        if "png" not in formats or len(formats) == 1 or len(comparison.figures) < MANY_RUNS:
+            for name, place in places.items():
+                _write(name, comparison, place)
+            return
+        with _beside(lambda: _write("png", comparison, places["png"])):
+            for name, place in places.items():
+                if name != "png":
+                    _write(name, comparison, place)
 
 
 def check_places(folder: Path, formats: Sequence[str] = FORMATS) -> None:
@@ -98,20 +99,25 @@ def _beside(work: Callable[[], None]) -> Iterator[None]:
         raise OSError(failure)
 
 
-def _write(name: str, comparison: Comparison, folder: Path) -> None:
-    path, is_ours = folder / f"compare.{name}", own.RECOGNISERS[name]
+def _is_ours(path: Path) -> bool:
+    return own.RECOGNISERS[path.suffix.removeprefix(".")](path)
+
+
+def _write(name: str, comparison: Comparison, path: Path) -> None:
     if name == "json":
-        store.write_json(as_json(comparison), path, is_ours=is_ours)
+        content = store.json_text(as_json(comparison), path).encode()
     elif name == "md":
-        write_whole(path, redact.text(report.markdown(comparison)), is_ours=is_ours)
+        content = redact.text(report.markdown(comparison)).encode()
     elif name == "html":
         from evaluate.page.page import page
 
-        write_whole(path, redact.text(page(comparison)), is_ours=is_ours)
+        content = redact.text(page(comparison)).encode()
     else:
         from evaluate.report.plots import png  # matplotlib alone takes half a second
 
-        write_whole(path, png(comparison), is_ours=is_ours)
+        content = png(comparison)
+    path.write_bytes(content)
+    path.chmod(MODE)
 
 
 class _Parser(Parser):
@@ -128,6 +134,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     first: Path = options.folders[0]
     output: Path = options.output or (first.parent if first.is_file() else first)
     try:
+        for folder in options.folders:
+            store.require_place(folder)
         if output.exists() and not output.is_dir():
             raise store.ResultError(f"--output: got {output}, which is a file, wanted a folder; name another")
         check_places(output, options.format)
@@ -137,12 +145,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     try:
         write(comparison, output, options.format)
-    except (OSError, ForeignFileError) as error:
-        print(f"error: {output}: cannot be written: {tables.plain(error)}; name another with --output", file=sys.stderr)
+    except (OSError, ForeignFileError, store.ResultError) as error:
+        print(
+            f"error: {tables.plain(output)}: cannot be written: {tables.plain(error)}; name another with --output",
+            file=sys.stderr,
+        )
         return 1
     text = report.terminal(comparison, min(100, shutil.get_terminal_size((100, 24)).columns))
     print(tables.coloured(text) if tables.wants_colour(sys.stdout) else text)
-    print(f"wrote {', '.join(str(output / f'compare.{name}') for name in options.format)}", file=sys.stderr)
+    written = ", ".join(str(output / f"compare.{name}") for name in options.format)
+    print(f"wrote {tables.plain(written)}", file=sys.stderr)
     if not any(group.counted for group in comparison.groups):
         print("error: no result is ok and valid; see the reasons above, and train again", file=sys.stderr)
         return 1
@@ -204,19 +216,19 @@ def _formats(text: str) -> tuple[str, ...]:
 
 
 def _token_budget(text: str) -> float:
-    return _above_0(text, "a number of tokens above 0, e.g. 15e12")
+    return _within(text, 1, 1e24, "a number of tokens from 1 to 1e24, e.g. 15e12")
 
 
 def _target_loss(text: str) -> float:
-    return _above_0(text, "nats per token above 0, e.g. 3.3")
+    return _within(text, 1e-9, 1e9, "nats per token above 0, e.g. 3.3")
 
 
-def _above_0(text: str, wanted: str) -> float:
+def _within(text: str, least: float, most: float, wanted: str) -> float:
     value = float(text)
-    if not 0 < value < math.inf:
+    if not least <= value <= most:
         raise argparse.ArgumentTypeError(f"got {text}, wanted {wanted}")
     return value
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

@@ -24,24 +24,38 @@ from evaluate.inputs.discover import DiscoverError, discover, log_of
 from evaluate.inputs.from_log import UNKNOWN, GivenFacts, MissingError, build
 from evaluate.report.tables import plain
 from utils import models
-from utils.arguments import Parser
+from utils.arguments import Parser, run
 from utils.errors import ForeignFileError
+from utils.input_files import InputFileError, require_regular
 from utils.logs.reader import FRAMEWORKS, LogFormatError, read_log
 from utils.own_files import require_ours
 from utils.results import store
 
 FOLDER = Path("output/from_logs")
+LARGEST_LOG_BYTES = 1 << 36
+"""The log of a million iterations has less than a hundredth."""
 PLATFORMS = ("amd", "nvd", "cpu")
-BAD_INPUT = (DiscoverError, LogFormatError, MissingError, models.UnknownModelError, ForeignFileError, OSError)
+BAD_INPUT = (
+    *(DiscoverError, LogFormatError, MissingError, models.UnknownModelError, ForeignFileError, store.ResultError),
+    OSError,
+)
 
 
 def extract(paths: Sequence[Path], framework: str, given: GivenFacts, command: str) -> dict[str, Any]:
     """Return the result of the training whose log the files contain.
 
-    Raises LogFormatError if the files are no such log or contradict `given`, MissingError if a size is missing.
+    Raises DiscoverError if one is no file, LogFormatError if the files are no such log or contradict `given`,
+    MissingError if a size is missing, and ResultError if the log holds numbers that no result can.
     """
+    for path in paths:
+        try:
+            require_regular(path, LARGEST_LOG_BYTES)
+        except InputFileError as error:
+            raise DiscoverError(f"{path}: {error} with the log of a training") from error
     run = read_log(paths, framework, given.known())
-    return build(run, given, list(dict.fromkeys(paths)), command)
+    result = build(run, given, list(dict.fromkeys(paths)), command)
+    store.validate(store.rounded(result), str(paths[0]))
+    return result
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -75,7 +89,7 @@ def _extract_all(options: argparse.Namespace, command: str) -> int:
         given = dataclasses.replace(
             _given(options), model=options.model_name or found.model or UNKNOWN, label=options.label or found.label
         )
-        where = f"{found.name}: "
+        where = f"{plain(found.name)}: "
         try:
             if found.refused:
                 raise DiscoverError(found.refused)
@@ -172,4 +186,4 @@ def _count(text: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

@@ -16,11 +16,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from utils.arguments import Parser
+from evaluate.report.tables import plain
+from utils.arguments import Parser, run
 from utils.dataset.gpt_dataset import build_train_dataset
 from utils.dataset.indexed import Index, bin_path, check, idx_path, load_manifest, manifest_path
 from utils.errors import ConfigError, DataError
 from utils.hardware.detect import HardwareError, visible_gpus
+from utils.input_files import InputFileError, require_regular
 from utils.provenance.digests import TOKEN_STREAM_BATCHES, sha256_file, sha256_token_stream, sha256_tokenizer
 from utils.settings.config import PLATFORMS, RunConfig, load
 
@@ -35,6 +37,7 @@ def fingerprint(
     it is shorter). `reasons` holds the reason for each digest that is None.
     Raises DataError for a pair that is missing or broken, or too short for the training.
     """
+    _require_files(prefix)
     index = check(prefix)
     found = _of_files(prefix, index)
     manifest = load_manifest(prefix) if manifest_path(prefix).exists() else None
@@ -59,6 +62,16 @@ def fingerprint(
         "reasons": reasons,
         "manifest_differs": differs,
     }
+
+
+def _require_files(prefix: Path) -> None:
+    """Raise DataError for a device, a pipe or a folder in the place of a file, from which reading may never end."""
+    for path in (bin_path(prefix), idx_path(prefix), manifest_path(prefix)):
+        if path.exists():
+            try:
+                require_regular(path)
+            except InputFileError as error:
+                raise DataError(f"{path}: {error}; name another prefix") from error
 
 
 def _of_files(prefix: Path, index: Index) -> dict[str, Any]:
@@ -121,16 +134,16 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         found = fingerprint(options.prefix, options.tokenizer, _config(options), options.batches)
     except (ConfigError, DataError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {plain(error)}", file=sys.stderr)
         return 2
     print(json.dumps(found, indent=1))
     if found["manifest_differs"]:
-        where = manifest_path(options.prefix)
         keys = ", ".join(found["manifest_differs"])
+        where = plain(manifest_path(options.prefix))
         print(f"error: {where}: differs from the files in {keys}; encode the data again", file=sys.stderr)
         return 1
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

@@ -13,19 +13,21 @@ Exits 0; 1 if a log is unusable; 2 for bad input.
 
 from __future__ import annotations
 
+import argparse
 import math
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from evaluate.inputs.mlperf_logs import DISCLAIMER, MlperfLogError, System, load
+from evaluate.inputs.mlperf_logs import DISCLAIMER, System, load
+from evaluate.inputs.mlperf_run import MlperfLogError
 from evaluate.report.tables import plain, text_table
 from evaluate.verdict import inference
-from utils.arguments import Parser
+from utils.arguments import Parser, run
 from utils.errors import ForeignFileError
 from utils.own_files import json_with, require_ours
-from utils.results.store import write_json
+from utils.results.store import ResultError, require_place, write_json
 
 _is_ours = json_with("disclaimer", "verdicts", "systems")
 
@@ -119,20 +121,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", type=Path, help="folder of results as MLCommons publishes them")
     parser.add_argument(
         "--band",
-        type=float,
+        type=_band,
         default=inference.BAND,
         help="largest relative difference that does not matter (default: %(default)s)",
     )
     parser.add_argument("--output", type=Path, help="JSON file to write (default: none)")
     options = parser.parse_args(arguments)
     try:
+        require_place(options.folder)
         if options.output:
             require_ours(_is_ours, options.output)
         systems = load(options.folder)
         found = verdicts(systems, options.band)
-    except (MlperfLogError, ForeignFileError) as error:
+    except (MlperfLogError, ForeignFileError, ResultError) as error:
         print(f"error: {plain(error)}", file=sys.stderr)
-        return 1 if options.folder.is_dir() and not isinstance(error, ForeignFileError) else 2
+        return 1 if options.folder.is_dir() and isinstance(error, MlperfLogError) else 2
     header = ("system", "accelerators", "GBS", "runs", "minutes", "tokens/s/GPU", "between runs")
     print(text_table(header, list(_rows(systems)), 160))
     for entry in found:
@@ -148,10 +151,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         content = {"disclaimer": DISCLAIMER, "verdicts": found, "systems": [_as_json(system) for system in systems]}
         try:
             write_json(content, options.output, is_ours=_is_ours)
-        except (ForeignFileError, OSError) as error:
+        except (ForeignFileError, OSError, ResultError) as error:
             print(f"error: {plain(error)}", file=sys.stderr)
             return 2
     return 0
+
+
+def _band(text: str) -> float:
+    band = float(text)
+    if not 0 <= band < 1:
+        raise argparse.ArgumentTypeError(f"got {text}, wanted a share from 0 to below 1, e.g. 0.03")
+    return band
 
 
 def _as_json(system: System) -> dict[str, Any]:
@@ -169,4 +179,4 @@ def _as_json(system: System) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

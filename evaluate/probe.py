@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evaluate.metrics.measured_rate import NONE_MEASURED, UNIT, load_probes
-from utils.arguments import Parser
+from evaluate.report.tables import plain
+from utils.arguments import Parser, run
 from utils.results import store
 
 
@@ -26,14 +27,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("folders", nargs="+", type=Path, help="folders to search for probes and results")
     options = parser.parse_args(arguments)
-    missing = [folder for folder in options.folders if not folder.exists()]
-    if missing:
-        print(f"error: {missing[0]}: no such file or folder; name the folder that holds the results", file=sys.stderr)
+    try:
+        for folder in options.folders:
+            store.require_place(folder)
+    except store.ResultError as error:
+        print(f"error: {plain(error)}", file=sys.stderr)
         return 2
     probes = load_probes(options.folders)
     for probe in probes.found:
         rates = [f"{name} {rate.best_tflops:g} {UNIT}" for name, rate in probe.rates.items()]
-        print(f"{probe.path}: {probe.device_name} on {probe.host}: {', '.join(rates) or 'no rate'}")
+        print(plain(f"{probe.path}: {probe.device_name} on {probe.host}: {', '.join(rates) or 'no rate'}"))
     if not probes.found:
         print(f"no probe found; {NONE_MEASURED}")
     for path in store.find(options.folders):
@@ -42,11 +45,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except store.ResultError:
             continue  # evaluate.validate reports it
         rate = probes.rate_of(result)
-        print(f"  {path}: {'no measured rate: ' if rate.value is None else ''}{rate.how}")
-    for error in probes.errors:
-        print(f"error: {error}", file=sys.stderr)
+        print("  " + plain(f"{path}: {'no measured rate: ' if rate.value is None else ''}{rate.how}"))
+    for line in probes.errors:
+        print(f"error: {plain(line)}", file=sys.stderr)
     return 1 if probes.errors else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

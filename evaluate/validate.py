@@ -18,7 +18,7 @@ from pathlib import Path
 from evaluate.bundle.archive import BundleError
 from evaluate.checks.entries import Loaded, job_name, load_results
 from evaluate.report.tables import coloured, plain, text_table, wants_colour
-from utils.arguments import Parser
+from utils.arguments import Parser, run
 from utils.housekeeping.archive import MANIFEST
 from utils.results import store
 
@@ -106,4 +106,4 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

@@ -217,10 +217,14 @@ def test_reports_and_plots_of_earlier_versions_are_recognised(tmp_path: Path) ->
     from data.checking.plot_file import is_plot
     from evaluate.report.own_files import RECOGNISERS
 
-    kept = ROOT / "docs" / "examples" / "compare"
-    assert all(is_ours(kept / f"compare.{name}") for name, is_ours in RECOGNISERS.items())
-    (tmp_path / "compare.png").write_bytes((kept / "compare.png").read_bytes())
-    assert not is_plot(kept / "compare.png")
+    examples = ROOT / "docs" / "examples"
+    for name in RECOGNISERS:
+        (tmp_path / f"compare.{name}").write_bytes((examples / "compare" / f"compare.{name}").read_bytes())
+    (tmp_path / "compare.png").write_bytes((examples / "cpu_first_run" / "compare.png").read_bytes())  # without a text
+    (tmp_path / "compare.md").write_bytes((examples / "cpu_first_run" / "compare.md").read_bytes())
+    assert all(is_ours(tmp_path / f"compare.{name}") for name, is_ours in RECOGNISERS.items())
+    assert not is_plot(tmp_path / "compare.png")
+    (tmp_path / "compare.json").unlink()
     with pytest.raises(FileNotFoundError):  # alone, it could be anybody's
         RECOGNISERS["png"](tmp_path / "compare.png")
 

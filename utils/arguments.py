@@ -3,14 +3,36 @@
 from __future__ import annotations
 
 import argparse
+import io
+import os
 import re
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from utils.redact import holds_secret, text
 
 REFUSAL = "looks like a secret, which no argument may hold; see docs/secrets.md"
+
+
+def run(main: Callable[[], int]) -> int:
+    """Run the `main` of a command and return its exit code.
+
+    Characters that the terminal cannot show are printed as escapes. A reader that closes the pipe (`| head`) and Ctrl-C
+    end the command without a traceback, with the exit codes of a shell: 141 and 130.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        code = main()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more when it ends
+        return 128 + signal.SIGPIPE
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    return code
 
 
 class Parser(argparse.ArgumentParser):

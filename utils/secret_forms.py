@@ -70,16 +70,19 @@ _OF_ADDRESS = r"(?:prox(?:y|ies)|ur[li]|index|mirror|registry)[\w-]{0,48}"
 _BARE = re.compile(
     rf"(?P<name>(?<![\w.-])(?:[\w.-]{{0,48}}?{_OF_ADDRESS}\\*[\"']?\s?[=:]\s?|--[\w-]{{0,48}}?{_OF_ADDRESS}\s)\\*[\"']?)"
     r"(?P<rest>[^\s\"'<>\\`]*)"
-    r"|(?<![\w.%@/:-])[\w.~%!$*+-]*:[^\s@/:,;\"'<>\\]+@(?!sha256:)(?P<host>(?:\[[0-9a-fA-F:.]+\]|[\w.-]+):\d{2,5}(?![\w.]))",
+    r"|(?<![\w.%@/:-])[\w.~%!$*+-]{0,1024}:[^\s@/:,;\"'<>\\]+@(?!sha256:)(?P<host>(?:\[[0-9a-fA-F:.]+\]|[\w.-]+):\d{2,5}(?![\w.]))",
     re.IGNORECASE,
 )
 
 _NAMED = re.compile(
     r"(?<![\w.])(?P<flag>--)?(?P<name>(?=[A-Za-z_])[\w.-]{0,48}?(?:token|secret|pass|pw|credential|auth|key)[\w.-]{0,48})"
     r"(?P<between>\\*[\"']?\s{0,2}[=:]\s{0,2}|(?(flag)[\"']?,?\s{1,2}|(?!)))"
-    r"(?:\\+[\"'](?P<escaped>[^\"'\\]+)|\"(?P<double>(?:[^\"\\]|\\.)+)|'(?P<single>(?:[^'\\]|\\.)+)|(?P<bare>[^\s\"'\\<>]+))",
+    r"(?:\\+[\"'](?P<escaped>[^\"'\\]+)|\"(?P<double>(?:[^\"\\]|\\.)+)|'(?P<single>(?:[^'\\]|\\.)+)|(?P<bare>[^\s\"'\\<>]{1,1024}))",
     re.IGNORECASE,
 )
+_WHOLE_BARE = re.compile(r"[^\s\"'\\<>]+")
+"""A value whose start tells that it is a secret, to its end. The start alone is looked at, so that a line of many names
+without spaces takes no time that grows with the square of its length."""
 _NAME_WORDS = ("token", "secret", "pass", "pw", "credential", "auth", "key")
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _CHOSEN = ("password", "passwd", "passphrase", "passcode", "secret", "secrets")
@@ -248,14 +251,21 @@ def _without_named(line: str) -> str:
         start, end = match.span(kind)
         is_strict = kind != "bare" or bool(match["flag"]) or (match["name"].isupper() and match["between"] == "=")
         if kind == "bare":
-            end = start + len(match[kind].rstrip(",;)}]") if is_strict else _BEFORE_NEXT.match(match[kind])[0])  # type: ignore[index]
+            end = start + _end_of_bare(match[kind], is_strict=is_strict)
         if is_secret_name(match["name"]) and is_value(match["name"], line[start:end], is_strict=is_strict):
+            if kind == "bare":
+                end = start + _end_of_bare(_WHOLE_BARE.match(line, start)[0], is_strict=is_strict)  # type: ignore[index]
             kept += [line[place:start], MARK]
             place = end
         else:  # a value may begin with another name
             kept.append(line[place:start])
             place = start
     return "".join([*kept, line[place:]])
+
+
+def _end_of_bare(word: str, *, is_strict: bool) -> int:
+    """Return the length of the value at the start of a word without quotes."""
+    return len(word.rstrip(",;)}]") if is_strict else _BEFORE_NEXT.match(word)[0])  # type: ignore[index]
 
 
 def is_value(name: str, value: str, *, is_strict: bool) -> bool:

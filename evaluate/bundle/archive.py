@@ -19,6 +19,7 @@ from typing import Any
 from utils.housekeeping.archive import MANIFEST, PACKED, SUMS, Listed, ManifestError, read_manifest, sums
 from utils.housekeeping.inventory import LARGEST_JSON_BYTES
 from utils.housekeeping.layout import OUTPUT_LAYOUT
+from utils.input_files import require_regular
 
 CHUNK_BYTES = 1 << 20
 MOST_FILES = 100_000
@@ -65,6 +66,7 @@ def opened(path: Path) -> Iterator[tuple[Bundle | None, list[str]]]:
     Raises BundleError if the file is not a zip file or its manifest.json is missing or malformed.
     """
     try:
+        require_regular(path)
         archive = zipfile.ZipFile(path)
     except (*UNREADABLE, ValueError) as error:
         raise BundleError(

@@ -34,6 +34,7 @@ from evaluate.report.text import markdown
 from evaluate.verdict import pairs
 from utils import redact
 from utils.housekeeping.archive import MANIFEST
+from utils.input_files import parse_json
 from utils.provenance.origin import sha256_report_code
 from utils.results import store
 from utils.settings.config import ROOT
@@ -139,7 +140,7 @@ def _stored(bundle: Bundle, name: str) -> tuple[dict[str, Any], tuple[str, ...],
     The folders are as named on the command line; the first is the one that holds the compare.json. Raises ValueError if
     the file is malformed or of another version.
     """
-    content = json.loads(bundle.archive.read(name))
+    content = parse_json(bundle.archive.read(name))
     try:
         version = content["comparison_version"]
         if version != COMPARISON_VERSION:

@@ -12,8 +12,10 @@ from evaluate.checks.consistency import REJECTING_RULES, WARNING_RULES, impossib
 from evaluate.checks.copies import copied_runs
 from evaluate.checks.model_size import size_matches_name
 from evaluate.checks.overlap import overlapping_runs
+from evaluate.checks.ranges import out_of_range
 from evaluate.inputs import earlier, mlperf_logs
 from evaluate.metrics.measured_rate import attach, load_probes
+from utils.input_files import files_below
 from utils.results import store
 from utils.results.schema import Result
 
@@ -97,18 +99,23 @@ class Loaded:
 
 def check_result(result: Result) -> Findings:
     """Return the findings of all rules in `result`, which must satisfy the schema (`utils.results.store.read`)."""
-    if impossible := impossible_numbers(result):
-        return Findings(rejections=tuple(impossible))
+    if unusable := _unusable_numbers(result):
+        return Findings(rejections=tuple(unusable))
     return Findings(
         rejections=tuple(line for rule in REJECTING for line in rule(result)),
         warnings=tuple(line for rule in WARNING for line in rule(result)),
     )
 
 
+def _unusable_numbers(result: Result) -> list[str]:
+    """Return a line for each number with which the other rules cannot calculate."""
+    return impossible_numbers(result) or out_of_range(result)
+
+
 def checked(found: Sequence[tuple[Path, Result]]) -> list[Entry]:
     """Return the entries of results with the findings of the rules on each of them and on all of them together."""
     findings = [check_result(result) for _, result in found]
-    places = [place for place, (_, result) in enumerate(found) if not impossible_numbers(result)]
+    places = [place for place, (_, result) in enumerate(found) if not _unusable_numbers(result)]
     for rule in (copied_runs, overlapping_runs):
         lines = rule([found[place] for place in places])
         for place, more in zip(places, lines, strict=True):
@@ -125,6 +132,9 @@ def load_results(paths: Sequence[Path]) -> Loaded:
     """
     found: list[tuple[Path, dict[str, Any]]] = []
     unreadable = []
+    for path in paths:
+        store.require_place(path)
+        unreadable += files_below(path, store.PATTERN)[1] if path.is_dir() else []
     for path in (*store.find(paths), *earlier.find(paths)):
         try:
             found.append((path, earlier.read(path) if earlier.is_named(path) else store.read(path)))

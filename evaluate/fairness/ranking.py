@@ -44,11 +44,12 @@ def by_effect(items: Iterable[Item]) -> list[Item]:
 
 
 def unproven_work(items: Iterable[Item], *, is_equal_method: bool, is_one_framework: bool) -> list[str]:
-    """Return the unproven items on model, data, settings or losses in which a difference would forbid a comparison.
+    """Return the unproven items on the work or the environment in which a difference would forbid a comparison.
 
     The layout is part of the settings with the method `equal` alone, and the means only inside one framework too.
     """
     names = {*MODEL.values(), *ONLY_IF_TRUE.values(), *WORK.values(), *DATA.values(), LOSSES, "model", "model size"}
+    names.add("environment")  # an unknown one may hold a handicap
     names |= set(LAYOUT.values()) if is_equal_method else set()
     names |= set(MEANS.values()) if is_equal_method and is_one_framework else set()
     return [item.name for item in items if item.is_unproven and item.name in names - set(NO_MATTER)]

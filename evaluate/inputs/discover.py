@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from utils.input_files import files_below
 from utils.logs.events import FILE_NAME as EVENTS
 from utils.logs.reader import holds_iterations
 from utils.models import named_in
@@ -51,7 +52,7 @@ def discover(folder: Path) -> list[FoundLog]:
     if not folder.is_dir():
         raise DiscoverError(f"{folder}: no such folder; name the folder that holds the logs")
     groups: dict[Path, list[Path]] = {}
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+    for path in (path for path in files_below(folder, "*")[0] if path.is_file()):
         key = _training_of(path)
         if key is not None:
             groups.setdefault(key, []).append(path)

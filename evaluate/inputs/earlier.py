@@ -10,7 +10,7 @@ settings that ran, versions) is null with NOT_THERE as the reason.
 from __future__ import annotations
 
 import hashlib
-import json
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +18,8 @@ from typing import Any
 
 from evaluate.inputs import earlier_names as names
 from evaluate.inputs import sections
+from utils.errors import quoted
+from utils.input_files import InputFileError, content_of, files_below, parse_json
 from utils.results import schema, store
 from utils.results.performance import summarize, warmup_steps
 from utils.results.schema import KNOWN_FROM_A_LOG, SAMPLES
@@ -42,20 +44,21 @@ def is_named(path: Path) -> bool:
 
 def find(paths: Iterable[Path]) -> Iterator[Path]:
     """Yield the earlier results below the folders among `paths`, sorted, without superseded ones."""
-    seen: set[Path] = set()
+    seen: set[str] = set()
     for folder in (path for path in paths if path.is_dir()):
-        for path in sorted(folder.rglob(PATTERN)):
-            if store.SUPERSEDED not in path.relative_to(folder).parts and path.resolve() not in seen:
-                seen.add(path.resolve())
+        for path in files_below(folder, PATTERN)[0]:
+            place = os.path.realpath(path)
+            if store.SUPERSEDED not in path.relative_to(folder).parts and place not in seen:
+                seen.add(place)
                 yield path
 
 
 def read(path: Path) -> dict[str, Any]:
     """Return the result in `path`; raise ResultError, in one line, for a file of no earlier format."""
     try:
-        data = path.read_bytes()
-        content = json.loads(data)
-    except (OSError, ValueError, RecursionError) as error:
+        data = content_of(path)
+        content = parse_json(data)
+    except InputFileError as error:
         raise store.ResultError(f"{path}: cannot be read as JSON: {error}") from error
     if not isinstance(content, dict) or not isinstance(times := names.first(content, names.TIMES), list):
         raise store.ResultError(f"{path}: got no list raw_step_times, wanted an earlier format or a train_*.json")
@@ -79,9 +82,10 @@ def number_runs(found: Sequence[tuple[Path, dict[str, Any]]]) -> None:
 
 def summary_agrees(result: Mapping[str, Any]) -> list[str]:
     """Return a line for each figure of an earlier summary that does not follow from its raw step times."""
-    stored: Content = result.get("earlier", {}).get("performance_metrics", {})
+    earlier = result.get("earlier")
+    stored = earlier.get("performance_metrics") if isinstance(earlier, dict) else None
     times, config = result["step_times"], result["training_config"]
-    if not stored or not times or min(times) <= 0:
+    if not isinstance(stored, dict) or not stored or not times or min(times) <= 0:
         return []
     tokens = config["global_batch_size"] * config["sequence_length"]
     means = [
@@ -147,8 +151,8 @@ def _training_config(path: Path, content: Content) -> dict[str, Any]:
     for key in KNOWN_FROM_A_LOG:
         if not known.get(key) or known[key] <= 0:
             raise store.ResultError(
-                f"{path}: training_config.{key}: got {known.get(key)!r}, wanted a number above 0; without it there is "
-                "no throughput"
+                f"{path}: training_config.{key}: got {quoted(known.get(key))}, wanted a number above 0; without it "
+                "there is no throughput"
             )
     known["precision"] = names.precision(known.get("precision"))
     return _section("training_config", known)
@@ -162,7 +166,7 @@ def _platform(path: Path, content: Content, named: str | None) -> str:
         names.PLATFORMS[text.lower()] for text in stated if isinstance(text, str) and text.lower() in names.PLATFORMS
     }
     if len(known) != 1:
-        got = ", ".join(map(repr, stated))
+        got = ", ".join(map(quoted, stated))
         raise store.ResultError(
             f"{path}: platform: got {got} (file, software stack, name), wanted one of {', '.join(names.PLATFORMS)}"
         )

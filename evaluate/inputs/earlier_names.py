@@ -67,11 +67,13 @@ FRAMEWORKS = {
     **{"transformers": "hf", "huggingface": "hf", "hf": "hf"},
 }
 PRECISIONS = {"bfloat16": "bf16", "bf16-mixed": "bf16", "float16": "fp16", "fp16-mixed": "fp16", "float32": "fp32"}
+LARGEST_NUMBER = 1e30
+"""Far above every quantity of a result, and far below the largest float."""
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a value is a finite number and not a boolean."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < float("inf")
+    """Return whether a value is a number, not a boolean, that arithmetic can handle."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < LARGEST_NUMBER
 
 
 def first(content: Mapping[str, Any], alternatives: Sequence[str]) -> Any:

@@ -14,57 +14,30 @@ sizes, software) are null, because no log holds them.
 from __future__ import annotations
 
 import hashlib
-import json
+import math
+import os
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evaluate.inputs import sections
+from evaluate.inputs import mlperf_run, sections
+from evaluate.inputs.mlperf_run import MlperfLogError, MlperfRun, count
+from utils.errors import quoted
+from utils.input_files import InputFileError, content_of, files_below, json_of
 from utils.results import store
 from utils.results.performance import summarize
-from utils.results.schema import SAMPLES, SCHEMA_VERSION
+from utils.results.schema import LONGEST_NAME, SAMPLES, SCHEMA_VERSION
 
 DISCLAIMER = "Computed here from published logs; not verified by MLCommons Association."
-MARK = ":::MLLOG "
-MINUTE_MS = 60_000.0
-TRACKED_RELATIVE = 0.05
-"""Largest difference of tracked speed and time of the blocks: a block also contains pauses between steps."""
 NOT_IN_LOG = "an MLPerf log does not say it"
 OF_SEVERAL = "tracked in the mean of several steps only"
 NO_DATA_WAIT = "an MLPerf log does not tell how long it waits for samples"
+DESCRIPTION = "system.json"
+LEAST_FACTOR = 0.01
 BENCHMARKS = {"llama31_8b": ("llama", "full")}
 VENDORS = {"amd": "amd", "nvidia": "nvd"}
-
-
-class MlperfLogError(ValueError):
-    """A log or system description is unusable; the message names the file."""
-
-
-@dataclass(frozen=True)
-class TrackedSpeed:
-    """A speed that a run tracked: the mean over the steps since the speed before."""
-
-    step: int | None
-    """The last of those steps; None for the mean of a whole block, and if the log does not contain it."""
-    samples_per_second: float
-    loss: float | None
-
-
-@dataclass(frozen=True)
-class MlperfRun:
-    """One run of a system."""
-
-    minutes: float
-    """Minutes from run_start to run_stop."""
-    samples: int
-    block_seconds: float
-    """Time inside training blocks."""
-    samples_per_second: float
-    """Median of the tracked speeds; samples / block_seconds if the run tracked none."""
-    path: Path
-    tracked: tuple[TrackedSpeed, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -105,121 +78,86 @@ class System:
 
 def load(folder: Path) -> list[System]:
     """Return every system below `folder`, by name; raise MlperfLogError for an unreadable or inconsistent log."""
-    found = [
-        system(path.parent, logs) for path in sorted(folder.rglob("system.json")) for logs in benchmarks(path.parent)
-    ]
+    described = files_below(folder, DESCRIPTION)[0]
+    found = [system(path.parent, logs) for path in described for logs in benchmarks(path.parent)]
     if not found:
         raise MlperfLogError(f"{folder}: got no system.json with result_*.txt below it, wanted MLPerf Training results")
     return found
 
 
 def benchmarks(system: Path) -> Iterator[list[Path]]:
-    """Yield the logs of each benchmark in the folder of a system."""
-    for folder in sorted(path for path in system.iterdir() if path.is_dir()):
-        if logs := sorted(folder.glob("result_*.txt")):
-            yield logs
+    """Yield the logs of each benchmark in the folder of a system; raise MlperfLogError if it cannot be read."""
+    try:
+        folders = sorted(path for path in system.iterdir() if path.is_dir())
+        found = [sorted(path for path in folder.iterdir() if path.match("result_*.txt")) for folder in folders]
+    except OSError as error:
+        raise MlperfLogError(f"{error.filename}: folder cannot be read: {error.strerror}") from error
+    yield from filter(None, found)
 
 
 def system(folder: Path, logs: list[Path]) -> System:
     """Return the system of a folder with its logs of one benchmark; raise MlperfLogError as `load` does."""
     description = _json(folder / "system.json")
     scaling = logs[0].parent / "scaling.json"
-    parsed = [_run(path) for path in logs]
+    parsed = [mlperf_run.read(path) for path in logs]
     constants = {(batch, length) for _, batch, length in parsed}
     if len(constants) != 1:
         raise MlperfLogError(f"{logs[0].parent}: its runs differ in batch or sequence length: {sorted(constants)}")
     ((batch, length),) = constants
     try:
-        gpus = int(description["number_of_nodes"]) * int(description["accelerators_per_node"])
-        accelerator = str(description["accelerator_model_name"])
-        factor = float(_json(scaling)["scaling_factor"]) if scaling.is_file() else 1.0
+        gpus = math.prod(count(description[key], key) for key in ("number_of_nodes", "accelerators_per_node"))
+        accelerator = description["accelerator_model_name"]
+        factor = float(_json(scaling)["scaling_factor"]) if os.path.lexists(scaling) else 1.0
+        if not isinstance(accelerator, str) or not accelerator.strip() or len(accelerator) > LONGEST_NAME:
+            raise ValueError(f"accelerator_model_name: got {quoted(accelerator)}, wanted the name of a device")
+        if not LEAST_FACTOR <= factor <= 1 / LEAST_FACTOR:
+            raise ValueError(f"scaling_factor: got {factor:g}, wanted a number near 1")
+    except MlperfLogError:
+        raise
     except (KeyError, ValueError, TypeError) as error:
+        why = f"no {error}" if isinstance(error, KeyError) else error
         raise MlperfLogError(
-            f"{folder}: system.json or scaling.json: {error!r}; wanted nodes, accelerators and a factor"
+            f"{folder}: system.json or scaling.json: {why}; wanted nodes, accelerators and a factor"
         ) from error
     runs = tuple(run for run, _, _ in parsed)
     name, benchmark = f"{folder.parent.name}/{folder.name}", logs[0].parent.name
     return System(name, benchmark, accelerator, gpus, batch, length, factor, runs)
 
 
-def _run(path: Path) -> tuple[MlperfRun, int, int]:
-    """Return a run, its global batch and its sequence length."""
-    events = list(_events(path))
-    first = {event["key"]: event for event in reversed(events)}
-    try:
-        start, stop = first["run_start"]["time_ms"], first["run_stop"]
-        batch, length = int(first["global_batch_size"]["value"]), int(first["max_sequence_length"]["value"])
-        status, samples = stop["metadata"]["status"], int(stop["metadata"]["samples_count"] or 0)
-        block_ms, opened = 0.0, None
-        for event in events:
-            if event["key"] == "block_start":
-                opened = event["time_ms"]
-            elif event["key"] == "block_stop" and opened is not None:
-                block_ms, opened = block_ms + event["time_ms"] - opened, None
-        tracked = tuple(_tracked(events, batch))
-    except (KeyError, ValueError, TypeError, ZeroDivisionError) as error:
-        raise MlperfLogError(
-            f"{path}: has no complete run ({error!r}); wanted run_start, run_stop, batch and blocks"
-        ) from error
-    if status != "success" or samples <= 0 or block_ms <= 0 or stop["time_ms"] <= start:
-        raise MlperfLogError(f"{path}: the run is no success with samples and time: status {status}, {samples} samples")
-    in_blocks = samples / block_ms * 1000
-    rate = statistics.median(one.samples_per_second for one in tracked) if tracked else in_blocks
-    if abs(rate / in_blocks - 1) > TRACKED_RELATIVE:
-        raise MlperfLogError(
-            f"{path}: it tracked {rate:.4g} samples/s, and its blocks hold {in_blocks:.4g}; one is wrong"
-        )
-    run = MlperfRun((stop["time_ms"] - start) / MINUTE_MS, samples, block_ms / 1000, rate, path, tracked)
-    return run, batch, length
-
-
-def _tracked(events: Sequence[dict[str, Any]], batch: int) -> Iterator[TrackedSpeed]:
-    """Yield the speeds that a run tracked: samples/s of a block, or the time of a step of `batch` samples.
-
-    The log gives their positions in samples: `step` beside a throughput, `samples_count` (and a `step`) beside a step
-    time.
-    """
-    for event in events:
-        value = event["value"] if event["key"] == "tracked_stats" else None
-        if isinstance(value, dict) and {"throughput", "train_step_time"} & value.keys():
-            is_block = "throughput" in value
-            rate = float(value["throughput"]) if is_block else batch / float(value["train_step_time"])
-            step = event["metadata"].get("step")
-            done = step if step is None or is_block else event["metadata"].get("samples_count")
-            yield TrackedSpeed(None if done is None else round(done / batch), rate, value.get("reduced_train_loss"))
-
-
-def _events(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open(encoding="utf8", errors="replace") as lines:
-        for number, line in enumerate(lines, 1):
-            _, mark, text = line.partition(MARK)
-            if mark:
-                try:
-                    yield json.loads(text)
-                except ValueError as error:
-                    raise MlperfLogError(f"{path}:{number}: no JSON behind {MARK.strip()} ({error})") from error
-
-
 def _json(path: Path) -> dict[str, Any]:
     try:
-        return dict(json.loads(path.read_text(encoding="utf8")))
-    except (OSError, ValueError, TypeError) as error:
+        content = json_of(path)
+    except InputFileError as error:
         raise MlperfLogError(f"{path}: cannot be read as a JSON object ({error})") from error
+    if not isinstance(content, dict):
+        raise MlperfLogError(f"{path}: cannot be read as a JSON object (got a {type(content).__name__})")
+    return content
 
 
 def results_of(paths: Sequence[Path]) -> tuple[list[tuple[Path, dict[str, Any]]], list[tuple[Path, str]]]:
     """Return the results of all MLPerf logs below the folders among `paths`, and unusable logs with their errors."""
     found: list[tuple[Path, dict[str, Any]]] = []
     unreadable = []
-    described = sorted({path.resolve(): path for one in paths for path in one.rglob("system.json")}.values())
-    for path in described:
-        for logs in benchmarks(path.parent):
-            try:
-                one = system(path.parent, logs)
-                found += [(run.path, result(one, run, number)) for number, run in enumerate(one.runs, 1)]
-            except (MlperfLogError, store.ResultError) as error:
-                unreadable.append((logs[0].parent, str(error)))
+    folders = [path for path in paths if path.is_dir()]
+    described = {os.path.realpath(path): path for one in folders for path in files_below(one, DESCRIPTION)[0]}
+    for path in sorted(described.values()):
+        try:
+            for logs in benchmarks(path.parent):
+                found_there, errors = _results(path.parent, logs)
+                found += found_there
+                unreadable += errors
+        except MlperfLogError as error:
+            unreadable.append((path.parent, str(error)))
     return found, unreadable
+
+
+def _results(folder: Path, logs: list[Path]) -> tuple[list[tuple[Path, dict[str, Any]]], list[tuple[Path, str]]]:
+    """Return the results of a system's logs of one benchmark, or the folder with the error of its first bad log."""
+    try:
+        one = system(folder, logs)
+        return [(run.path, result(one, run, number)) for number, run in enumerate(one.runs, 1)], []
+    except (MlperfLogError, store.ResultError) as error:
+        return [], [(logs[0].parent, str(error))]
 
 
 def result(one: System, run: MlperfRun, number: int) -> dict[str, Any]:
@@ -232,7 +170,7 @@ def result(one: System, run: MlperfRun, number: int) -> dict[str, Any]:
         )
     vendor = one.accelerator.split()[0].lower()
     if vendor not in VENDORS:
-        raise MlperfLogError(f"{run.path}: accelerator {one.accelerator!r}, wanted one of AMD or NVIDIA")
+        raise MlperfLogError(f"{run.path}: accelerator {quoted(one.accelerator)}, wanted one of AMD or NVIDIA")
     times = [one.global_batch_size / item.samples_per_second for _, item in tracked]
     tokens = one.global_batch_size * one.sequence_length
     model, size = BENCHMARKS.get(one.benchmark, (one.benchmark, "unknown"))
@@ -261,7 +199,7 @@ def result(one: System, run: MlperfRun, number: int) -> dict[str, Any]:
         "label": "",
         "run": number,
         "attempt": 1,
-        "identity_sha256": hashlib.sha256(run.path.read_bytes()).hexdigest(),
+        "identity_sha256": hashlib.sha256(content_of(run.path)).hexdigest(),
         "gpu_info": _section("gpu_info", {"device_name": one.accelerator, "device_count": one.gpus}),
         "training_config": _section("training_config", config),
         "resolved_config": _section("resolved_config", config | {"max_steps": None}),  # it ends at its target

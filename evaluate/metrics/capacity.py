@@ -7,6 +7,8 @@ on a GPU.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -80,12 +82,19 @@ def micro_batch_that_would_fit(result: Result) -> Figure:
         why = f"the peak of {peak:.3g} GB is not above the {fixed:.3g} GB that weights and states should take"
         return unknown(SEQUENCES, f"{why}, so one run does not tell what a sequence takes")
     a_sequence = (peak - fixed) / ran
-    fitting = [size for size in range(ran, share + 1) if share % size == 0 and size * a_sequence <= free]
+    fitting = [size for size in _divisors(share) if size >= ran and size * a_sequence <= free]
     how = (
         f"estimate from one run: ({USABLE:.0%} of {total / ranks:.4g} GB - {fixed:.3g} GB of weights, gradients and "
         f"{precision} states) / {a_sequence:.3g} GB a sequence, a divisor of the {share} sequences of a rank"
     )
     return Figure(float(max(fitting, default=ran)), SEQUENCES, how)
+
+
+def _divisors(number: int) -> Iterator[int]:
+    """Yield the divisors of a number, in the time that its square root takes."""
+    for small in range(1, math.isqrt(number) + 1):
+        if number % small == 0:
+            yield from (small, number // small)
 
 
 def _states_gb(result: Result) -> float:

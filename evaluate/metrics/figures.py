@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -73,6 +74,12 @@ class Figure:
     def map(self, function: Callable[[float], float], unit: str, how: str) -> Figure:
         """Return the figure of `function(value)`; an unknown figure stays unknown for its own reason."""
         return unknown(unit, self.how) if self.value is None else Figure(function(self.value), unit, how)
+
+    def finite(self) -> Figure:
+        """Return this figure, or an unknown one if its value is no finite number."""
+        if self.value is None or math.isfinite(self.value):
+            return self
+        return unknown(self.unit, f"its inputs give no finite number: {self.how}")
 
 
 Metrics = Mapping[str, Figure]

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from evaluate.metrics.figures import Figure, unknown
 from evaluate.metrics.peak import format_of
 from utils.housekeeping.layout import OUTPUT_LAYOUT
+from utils.input_files import files_below
 from utils.results import probe_file
 from utils.results.probe_file import Probe, ProbeError
 from utils.results.schema import Result
 
 UNIT = "TFLOP/s"
+PATTERN = "probe_*.json"
 LONGEST_APART = timedelta(days=7)
 """A rate of another week does not apply to a run, because drivers, clocks and caps change."""
 MEMORY_TOLERANCE = 0.01
@@ -62,15 +67,23 @@ def load_probes(paths: Iterable[Path]) -> Probes:
     found, errors, seen = [], [], set()
     for path in paths:
         folder = path if path.is_dir() else path.parent
-        for file in sorted([*folder.rglob("probe_*.json"), *folder.parent.glob("probe_*.json")]):
-            if OUTPUT_LAYOUT.kind_of(file.name) != "probe" or file.resolve() in seen:
+        for file in sorted([*files_below(folder, PATTERN)[0], *_beside(folder)]):
+            place = os.path.realpath(file)
+            if OUTPUT_LAYOUT.kind_of(file.name) != "probe" or place in seen:
                 continue
-            seen.add(file.resolve())
+            seen.add(place)
             try:
                 found.append(probe_file.read(file))
             except ProbeError as error:
                 errors.append(str(error))
     return Probes(tuple(found), tuple(errors))
+
+
+def _beside(folder: Path) -> list[Path]:
+    """Return the probes directly in the parent of a folder; none if it cannot be read."""
+    with suppress(OSError):
+        return [file for file in folder.parent.iterdir() if fnmatchcase(file.name, PATTERN)]
+    return []
 
 
 def mismatch(probe: Probe, result: Result) -> str | None:

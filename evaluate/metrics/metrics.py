@@ -41,7 +41,7 @@ def metrics(
     config = result["training_config"]
     how = "GBS x SL / mean steady step time"
     device = device_of(result)
-    return {
+    found = {
         **_step_time_figures(times, statistics.fmean(times)),
         "tokens_per_second": Figure(rate, "tokens/s", how),
         "tokens_per_second_per_gpu": Figure(per_gpu, "tokens/s/GPU", f"{how} / GPUs"),
@@ -52,6 +52,7 @@ def metrics(
         "time_to_target_loss": time_to_loss(result, target_loss),
         "time_to_mlperf_target": time_to_mlperf_target(result, rate),
     }
+    return {name: figure.finite() for name, figure in found.items()}
 
 
 def device_of(result: Result) -> Device | None:

@@ -30,7 +30,10 @@ class Kind:
     name: str | None
     """Name of the board by the table of devices, or as the driver reports it; None if the result has none."""
     mode: str = ""
-    """Partition mode by the conditions or the name: `CPX/NPS4`; empty for the usual mode, or if none is recorded."""
+    """Partition mode by the conditions or the name: `CPX/NPS4`; empty for the usual mode, or if none is recorded.
+
+    Of a board whose dies are devices of their own, also that the device is one of them.
+    """
     parts: int | None = 1
     """Number of such partitions that make a board; 1 for a whole device, None if it is a part of unknown size."""
     size: str = field(default="", compare=False)
@@ -63,6 +66,8 @@ def kind_of(result: Result) -> Kind:
     found = _by_size(board, memory, info["gpu_cores"])
     if found != 1 and parts in (1, None):
         parts = found
+    if board and board.torch_devices_per_board > 1 and not mode:
+        mode = f"one of {board.torch_devices_per_board} dies"
     is_smaller = board is not None and memory and memory < board.memory_gb
     size = f"{memory:.3g} of {board.memory_gb:g} GB" if board and is_smaller and parts != 1 else ""
     return Kind(model, mode, parts, size)

@@ -7,7 +7,6 @@ a price names its date and source, and is shown with the price SENSITIVITY highe
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from collections.abc import Mapping
@@ -16,10 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from evaluate.metrics.figures import Figure, unknown
+from utils.errors import quoted, shortened
 from utils.hardware.devices import Device
+from utils.input_files import InputFileError, json_of
 from utils.results.schema import Result
 
 PRICES_PATH = Path(__file__).parents[1] / "prices.json"
+LOWEST, HIGHEST = 1e-4, 1e9
+"""Prices of a GPU hour, in any currency."""
 SENSITIVITY = 0.25
 TOKEN_BUDGETS = {"1T": 1e12, "15T": 15e12}
 MLPERF_SAMPLES = {16: 161_109, 32: 178_859, 64: 226_645, 96: 278_640, 128: 344_747}
@@ -51,9 +54,9 @@ class Price:
 def load(path: Path = PRICES_PATH) -> dict[str, Price]:
     """Return the prices by device name of utils/hardware/devices.py; raise PriceError for an unusable table."""
     try:
-        return table_of(json.loads(path.read_text(encoding="utf8")))
-    except OSError as error:
-        raise PriceError(f"{path}: cannot be read ({error.strerror}); name a JSON file of prices") from error
+        return table_of(json_of(path))
+    except InputFileError as error:
+        raise PriceError(f"{path}: cannot be read ({error}); wanted a JSON file of prices") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise PriceError(
             f'{path}: {error}; wanted {{"currency": "USD", "prices": {{DEVICE: {{"price": 1.5, "date": "2026-05-18", '
@@ -77,8 +80,9 @@ def as_json(table: Mapping[str, Price]) -> dict[str, Any] | None:
 
 def _price(name: str, entry: dict[str, Any], currency: str) -> Price:
     amount = entry["price"]
-    if isinstance(amount, bool) or not isinstance(amount, (int, float)) or not 0 < amount < math.inf:
-        raise ValueError(f"price of {name}: got {amount!r}, wanted a number above 0")
+    if isinstance(amount, bool) or not isinstance(amount, (int, float)) or not LOWEST <= amount <= HIGHEST:
+        wanted = f"wanted a number from {LOWEST:g} to {HIGHEST:g}"
+        raise ValueError(f"price of {shortened(name)}: got {quoted(amount)}, {wanted}")
     return Price(float(amount), currency, str(entry["date"]), str(entry["source"]))
 
 

@@ -21,7 +21,7 @@ from evaluate.report.groups import Group, Row, Spread, grouped, ratios, without_
 from evaluate.report.notes import notes
 from evaluate.report.scaling import scaling
 from evaluate.report.tables import plain
-from evaluate.verdict import inference, pairs, verdicts
+from evaluate.verdict import inference, no_pairs, pairs, verdicts
 from evaluate.verdict.odd_runs import without_odd_runs
 from evaluate.verdict.saving import BUDGET_TOKENS, saving
 from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
@@ -90,7 +90,9 @@ class Comparison:
     def headline(self) -> str:
         """The headline of the first verdict."""
         if not self.judged:
-            return f"No verdict: there are no two sides to compare {self.question}."
+            entries = [entry for group in self.groups for row in group.rows for entry in row.entries]
+            why = no_pairs.reason(entries, self.by)
+            return plain(f"No verdict: there are no two sides to compare {self.question}{why and '; '}{why}.")
         return plain(f"{self.judged[0].headline}.")
 
     @property

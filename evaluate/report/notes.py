@@ -103,12 +103,12 @@ def _value(section: Any, key: str) -> Any:
 
 def _warnings(group: Group) -> Iterator[str]:
     for row in group.rows:
-        runs: dict[str, list[str]] = {}
+        runs: dict[str, list[int]] = {}
         for entry in row.counted:
             for warning in entry.findings.warnings:
-                runs.setdefault(warning, []).append(str(entry.result["run"]))
+                runs.setdefault(warning, []).append(entry.result["run"])
         for warning, numbers in runs.items():
-            yield plain(f"{row.name}, run {', '.join(numbers)}: {warning}")
+            yield plain(f"{row.name}, run {', '.join(map(str, sorted(numbers)))}: {warning}")
 
 
 def _shown(key: str, value: Any) -> str:

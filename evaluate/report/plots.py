@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import math
 import textwrap
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -62,8 +63,10 @@ Bars = tuple[str, str, Callable[[Row], Spread | None]]
 
 def png(comparison: Comparison) -> bytes:
     """Return the figure of all verdicts and groups as a PNG."""
-    # Names are untrusted text: a dollar sign in one must not start a formula.
-    with mpl.rc_context({"text.parse_math": False, "font.size": 9, "hatch.linewidth": 0.6}):
+    # Names are untrusted text: a dollar sign in one must not start a formula, also if the user's matplotlib has TeX.
+    settings = {"text.parse_math": False, "text.usetex": False, "font.size": 9, "hatch.linewidth": 0.6}
+    with mpl.rc_context(settings), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # a box is drawn in its place
         figure = draw(comparison)
         stream = io.BytesIO()
         dpi = min(DPI, LARGEST_PIXELS / figure.get_size_inches()[1])
@@ -104,10 +107,10 @@ def caption(group: Group) -> list[str]:
     """Return the lines above the panels of `group`: settings, layouts, versions, dates, and missing runs."""
     counted, refused = len(group.counted), group.not_counted
     few = [f"{row.letter} has {len(row.counted)}" for row in group.rows if 0 < len(row.counted) < ENOUGH_RUNS]
-    warnings = [f"Fewer than five runs: {', '.join(few)}."] if few else []
+    remarks = [f"Fewer than five runs: {', '.join(few)}."] if few else []
     if refused and counted:
-        warnings.append(f"Not counted: {len(refused)} of {len(refused) + counted}, see compare.md.")
-    lines = _wrapped(f"{group.key.setting}; {group.conditions}", 4) + _wrapped(" ".join(warnings), 2)
+        remarks.append(f"Not counted: {len(refused)} of {len(refused) + counted}, see compare.md.")
+    lines = _wrapped(f"{group.key.setting}; {group.conditions}", 4) + _wrapped(" ".join(remarks), 2)
     if not counted:  # without a panel, the reasons are all that there is to show
         for row, entry in refused:
             lines += _wrapped(plain(f"Not counted: {row.name} {run_label(entry.result)}: {entry.why_not_counted}"), 1)
@@ -295,4 +298,4 @@ def _cut(text: str, characters: int) -> str:
 
 
 def _wrapped(text: str, lines: int, characters: int = CAPTION_CHARACTERS) -> list[str]:
-    return textwrap.wrap(text, characters, max_lines=lines, placeholder=" ...")
+    return textwrap.wrap(plain(text), characters, max_lines=lines, placeholder=" ...")

@@ -19,6 +19,21 @@ _COLOURS |= {"NOT COMPARABLE": "31", "not comparable": "31", "undecided": "33"}
 _CLAIMS = "faster|slower|tie"
 """Words in bold only where they open a verdict: one that is unproven has more words before its colon."""
 
+LONGEST = 10_000
+"""Characters of a text in a report; compare.json has the whole of it."""
+MARGIN = 2000
+"""Characters after them that are searched too, so that a secret at the end is recognised as a whole."""
+_BLANK_LETTERS = frozenset("\u115f\u1160\u2800\u3164\uffa0")
+"""Letters and signs that Unicode counts as printable, and that show nothing."""
+_MARKED = re.compile(r"[\\`*\[\]~$]|(?<![^\W_])_|_(?![^\W_])")
+"""Characters that markdown interprets; an underscore only where it is not inside a word."""
+_BLOCK = re.compile(r"^(\d{1,9}(?=[.)](?:\s|$))|(?=#{1,6}(?:\s|$)|[-+=]\s|-[\s-]*-\s*$|=+\s*$))")
+"""Place at the start of a text where a heading, a list, a line or a number would begin."""
+_REFERENCES = (
+    *(("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "&#124;")),
+    *(("://", ":&#47;/"), ("www.", "www&#46;")),
+)
+
 
 def plain(text: object) -> str:
     """Return `text` on one line, without secrets.
@@ -31,24 +46,32 @@ def plain(text: object) -> str:
 @lru_cache(maxsize=1 << 15)
 def _plain(text: str) -> str:
     """Cached: a report repeats names and reasons many times, and a search for secrets takes 20 microseconds."""
-    shown = redact.text(text)
-    if shown.isprintable():
+    shown = redact.text(text[: LONGEST + MARGIN])
+    if len(text) > LONGEST:
+        shown = f"{shown[:LONGEST]}... ({len(text):,} characters)"
+    if shown.isprintable() and not _BLANK_LETTERS.intersection(shown):
         return shown
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in shown)
+    return "".join(c if _is_visible(c) else c.encode("unicode_escape").decode("ascii") for c in shown)
+
+
+def _is_visible(character: str) -> bool:
+    return character.isprintable() and character not in _BLANK_LETTERS
 
 
 def markdown_text(text: object) -> str:
-    """Return `text` escaped, so that markdown, its tables and HTML show it literally."""
-    shown = re.sub(r"([\\`*\[\]~$])|(?<!\w)_|_(?!\w)", lambda match: "\\" + match[0], plain(text))
-    # Renderers disagree on a backslash before a pipe, and agree on a character reference.
-    for character, reference in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "&#124;")):
-        shown = shown.replace(character, reference)
+    """Return `text` escaped, so that markdown, its tables and HTML show it literally, also at the start of a line."""
+    shown = _MARKED.sub(lambda match: "\\" + match[0], plain(text).lstrip())
+    shown = _BLOCK.sub(r"\1\\", shown, count=1)
+    # Renderers disagree on a backslash before a pipe, and agree on a character reference. An address becomes no link.
+    for characters, reference in _REFERENCES:
+        shown = shown.replace(characters, reference)
     return shown
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Return a markdown table; every cell is escaped."""
-    lines = [header, ["---"] * len(header), *([markdown_text(cell) for cell in row] for row in rows)]
+    """Return a markdown table; every cell is escaped, also those of the header."""
+    lines = [[markdown_text(cell) for cell in row] for row in (header, *rows)]
+    lines.insert(1, ["---"] * len(header))
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 

@@ -309,6 +309,7 @@ def _name(side: Sequence[Entry], by: str) -> str:
     """Return the name of a side for a sentence."""
     result = next((entry for entry in side if entry.is_counted), side[0]).result
     kind = kind_of(result)
-    device = str(result["gpu_info"]["device_name"] or f"unknown {PLATFORMS[result['platform']]} device")
+    vendor = PLATFORMS.get(result["platform"], "")  # a log may name no platform
+    device = str(result["gpu_info"]["device_name"] or " ".join(filter(None, ("unknown", vendor, "device"))))
     device += f" ({kind.text})" if kind.text else ""
     return device if by == "platform" else f"{BY[by](result)} on {device}"

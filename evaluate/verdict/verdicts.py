@@ -158,12 +158,13 @@ def _remarks(pair: Pair) -> tuple[str, ...]:
     found: list[str] = [*_left_out(pair)]
     is_of_products = all(len(set(map(machine_of, side))) > 1 for side in pair.counted)
     for name, side in zip((pair.a_name, pair.b_name), pair.counted, strict=True):
-        runs: dict[str, list[str]] = {}
+        runs: dict[str, list[int]] = {}
         for result in side:
             for remark in _remarks_on_steps(result):
-                runs.setdefault(remark, []).append(str(result["run"]))
+                runs.setdefault(remark, []).append(result["run"])
         for remark, numbers in runs.items():
-            found.append(f"{name}, run{'' if len(numbers) == 1 else 's'} {', '.join(numbers)}: {remark}")
+            listed = ", ".join(map(str, sorted(numbers)))
+            found.append(f"{name}, run{'' if len(numbers) == 1 else 's'} {listed}: {remark}")
         if not is_of_products and (remark := inference.remark_on_machines(name, [run_of(result) for result in side])):
             found.append(remark)
     return tuple(dict.fromkeys(found))
@@ -181,4 +182,5 @@ def _remarks_on_steps(result: Result) -> Iterator[str]:
         much = f"by {part.drift:+.1%}" if part.drift < 1 else "to more than twice as much"
         yield f"step times drift {much} over the steady part"
     if part.outliers:
-        yield f"{len(part.outliers)} steady steps far from the others, which count"
+        count = len(part.outliers)
+        yield f"{count} steady step{'' if count == 1 else 's'} far from the others, counted too"

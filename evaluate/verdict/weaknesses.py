@@ -52,6 +52,10 @@ def _conditions(items: Sequence[Item], a_name: str, b_name: str) -> Iterator[str
         if item.state == UNKNOWN:
             continue
         if item.name in EVENTS and not {item.a, item.b} <= set(CALM):
-            yield f"{item.name}: {item.b} on {b_name}, {item.a} on {a_name}"
+            yield f"{item.name}: {_of_sides(item, a_name, b_name)}"
         elif item.name in HELD_BACK and item.state == ALLOWED and item.note:
-            yield f"{item.note}: {item.b} on {b_name}, {item.a} on {a_name}"
+            yield f"{item.note}: {_of_sides(item, a_name, b_name)}"
+
+
+def _of_sides(item: Item, a_name: str, b_name: str) -> str:
+    return f"{item.a}, on both sides" if item.a == item.b else f"{b_name}: {item.b}; {a_name}: {item.a}"

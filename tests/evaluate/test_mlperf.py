@@ -11,7 +11,8 @@ import pytest
 
 from evaluate import compare
 from evaluate.checks.entries import load_results
-from evaluate.inputs.mlperf_logs import DISCLAIMER, MlperfLogError, load
+from evaluate.inputs.mlperf_logs import DISCLAIMER, load
+from evaluate.inputs.mlperf_run import MlperfLogError
 from evaluate.mlperf import main, verdicts
 from evaluate.verdict.inference import Run, remark_on_machines
 
@@ -113,7 +114,7 @@ def test_runs_of_other_batches_are_not_mixed(tmp_path: Path) -> None:
 
 def test_no_results_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path / "nothing")]) == 2
-    assert "wanted MLPerf Training results" in capsys.readouterr().err
+    assert "nothing: no such file or folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

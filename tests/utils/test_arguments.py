@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -62,3 +66,33 @@ def test_every_command_has_this_parser():
         if re.search(r"argparse\.ArgumentParser\b|import ArgumentParser", path.read_text(encoding="utf8"))
     ]
     assert other == [ROOT / "utils" / "arguments.py"]
+
+
+def command(main: str, **environ: str) -> subprocess.Popen[bytes]:
+    """Start a command whose `main` is this expression."""
+    program = f"import sys; from utils.arguments import run; sys.exit(run(lambda: {main}))"
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        [sys.executable, "-c", program], cwd=ROOT, stdout=pipe, stderr=pipe, env=os.environ | environ
+    )
+
+
+def test_a_reader_that_goes_away_ends_a_command_without_a_traceback() -> None:
+    with command("print('x' * 10**7) or 0") as started:
+        assert started.stdout and started.stderr
+        started.stdout.read(1)
+        started.stdout.close()
+        assert started.stderr.read() == b""
+    assert started.returncode == 128 + signal.SIGPIPE
+
+
+def test_a_character_that_the_terminal_cannot_show_is_an_escape() -> None:
+    with command("print('\\u4e2d') or 3", PYTHONIOENCODING="ascii") as started:
+        assert started.communicate() == (b"\\u4e2d\n", b"")
+    assert started.returncode == 3
+
+
+def test_ctrl_c_ends_a_command_without_a_traceback() -> None:
+    with command("__import__('signal').raise_signal(2)") as started:
+        assert started.communicate() == (b"", b"")
+    assert started.returncode == 128 + signal.SIGINT

@@ -31,8 +31,9 @@ def half_width(rates: Sequence[float]) -> float | None:
 
     The interval is that of the mean of logarithms, t s / sqrt(n) with the sample's standard deviation s (n - 1); its
     upper side, which is the longer one, is returned. None for a single run. Beyond MOST_RUNS runs the quantile of
-    MOST_RUNS is used, so that the interval is slightly too wide. With few runs the spread itself is hardly known, and a
-    rule that stops at a small spread stops too early at times (docs/verdict.md).
+    MOST_RUNS is used, so that the interval is slightly too wide. A rule that stops at a small spread stops too early at
+    times: with RUNS=auto the interval covers the truth in 91 to 95 % (40,000 normal samples for each of nine spreads
+    from 0.2 to 3 %), so that a comparison takes a wider one (evaluate/verdict).
     """
     count = len(rates)
     if count < 2:

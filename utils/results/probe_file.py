@@ -6,7 +6,6 @@ library only.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -15,6 +14,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from utils.errors import quoted
+from utils.input_files import InputFileError, json_of
 from utils.own_files import json_with
 
 VERSION = 1
@@ -71,8 +72,8 @@ def name(platform: str, host: str) -> str:
 def read(path: Path) -> Probe:
     """Return the probe in a file; raise ProbeError for anything else."""
     try:
-        content = json.loads(path.read_text(encoding="utf8"))
-    except (OSError, ValueError, RecursionError) as error:
+        content = json_of(path)
+    except InputFileError as error:
         raise ProbeError(f"{path}: cannot be read as JSON: {error}") from error
     return parse(content, path)
 
@@ -83,16 +84,16 @@ def parse(content: Any, path: Path) -> Probe:
         raise ProbeError(f"{path}: no probe of version {VERSION}; measure again: python -m train.probe")
     for key in IDENTITY:
         if not isinstance(content.get(key), str) or not content[key]:
-            raise ProbeError(f"{path}: {key}: got {content.get(key)!r}, wanted a text")
+            raise ProbeError(f"{path}: {key}: got {quoted(content.get(key))}, wanted a text")
     measured, reasons = content.get("rates"), content.get("reasons", {})
     if not isinstance(measured, dict) or not set(measured) <= set(PRECISIONS) or not isinstance(reasons, dict):
-        raise ProbeError(f"{path}: rates: got {str(measured)[:80]}, wanted a map of {', '.join(PRECISIONS)}")
+        raise ProbeError(f"{path}: rates: got {quoted(measured)}, wanted a map of {', '.join(PRECISIONS)}")
     try:
         started = datetime.fromisoformat(content["started_utc"])
     except ValueError as error:
         raise ProbeError(f"{path}: started_utc: {error}") from error
     if started.tzinfo is None:
-        raise ProbeError(f"{path}: started_utc: got {content['started_utc']!r}, wanted a time with its zone")
+        raise ProbeError(f"{path}: started_utc: got {quoted(content['started_utc'])}, wanted a time with its zone")
     memory = content.get("total_memory_gb")
     return Probe(
         path=path,
@@ -123,7 +124,7 @@ def _rate(found: Any, where: str) -> Rate:
     values = [found.get(key) if isinstance(found, dict) else None for key in Rate.__dataclass_fields__]
     numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
     if len(numbers) != len(values) or not all(math.isfinite(value) and value >= 0 for value in numbers):
-        raise ProbeError(f"{where}: got {found!r:.120}, wanted {', '.join(Rate.__dataclass_fields__)} as numbers")
+        raise ProbeError(f"{where}: got {quoted(found)}, wanted {', '.join(Rate.__dataclass_fields__)} as numbers")
     rate = Rate(*map(float, numbers))
     if not 0 < rate.sustained_tflops <= rate.best_tflops:
         raise ProbeError(f"{where}: got {rate}, wanted 0 < sustained <= best")

@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from utils.errors import quoted
 from utils.settings.keys import Number, in_results
 
 SCHEMA_VERSION = 1
@@ -181,6 +182,19 @@ SOURCES = ("recorder", "log", "earlier", "mlperf")
 with its reason: values that no log contains (KNOWN_FROM_A_LOG must be known), and iterations whose printed time is not
 their own (`excluded_steps`, reasons by step number). The same holds for an `earlier` format of this kind of suite
 (evaluate/inputs/earlier.py) and for MLPerf (evaluate/inputs/mlperf_logs.py); these may also lack their losses."""
+_SCALAR = (str, bool, int, float)
+CONTENTS: dict[str, tuple[type | tuple[type, ...], str]] = {
+    "rope_scaling": (_SCALAR, "an object of texts, numbers and booleans"),
+    "fused_ops": (_SCALAR, "an object of texts, numbers and booleans"),
+    "framework_versions": (_SCALAR, "an object of texts"),
+    "environment": (_SCALAR, "an object of texts"),
+    "throttled_percent": (Number, "an object of numbers"),
+    "throttle_before": (str, "a list of texts"),
+    "throttle_after": (str, "a list of texts"),
+}
+"""Values inside the nested objects and lists of a section: their types, and the words for them."""
+LONGEST_NAME = 1000
+"""Characters of an identity, a device or a host; a file name has 255 at most."""
 KNOWN_FROM_A_LOG = ("global_batch_size", "sequence_length", "num_gpus")
 """Settings that are needed to derive the throughput from a log; an ok result also has `max_steps`."""
 LARGEST_INTEGER = 2**63 - 1
@@ -219,27 +233,28 @@ def with_later_settings(result: dict[str, Any]) -> dict[str, Any]:
 def problems(result: Mapping[str, Any]) -> list[str]:
     """Return every violation of the schema in `result`, one line each; an empty list means that it is valid."""
     if result.get("schema_version") != SCHEMA_VERSION:
-        return [f"schema_version: got {result.get('schema_version')!r}, this version reads {SCHEMA_VERSION}"]
+        return [f"schema_version: got {quoted(result.get('schema_version'))}, this version reads {SCHEMA_VERSION}"]
     found: list[str] = []
     status = result.get("status")
     if status not in STATUSES:
-        found.append(f"status: got {status!r}, allowed: {', '.join(STATUSES)}")
+        found.append(f"status: got {quoted(status)}, allowed: {', '.join(STATUSES)}")
     reason = result.get("reason")
     if status == "ok" and reason is not None:
-        found.append(f"reason: got {reason!r}, an ok result has none")
+        found.append(f"reason: got {quoted(reason)}, an ok result has none")
     if status != "ok" and not (isinstance(reason, str) and reason):
-        found.append(f"reason: got {reason!r}, a result that is not ok says why")
+        found.append(f"reason: got {quoted(reason)}, a result that is not ok says why")
     found += [
-        f"{key}: got {result.get(key)!r}, wanted {_type_name(kind)}"
+        f"{key}: got {quoted(result.get(key))}, wanted {_type_name(kind)}"
         for key, kind in IDENTITY.items()
         if not _is_instance(result.get(key), kind)
     ]
+    found += _long_names(result)
     warnings = result.get("warnings")
     if not isinstance(warnings, list) or not all(isinstance(text, str) and text for text in warnings):
-        found.append(f"warnings: got {warnings!r}, wanted a list of texts")
+        found.append(f"warnings: got {quoted(warnings)}, wanted a list of texts")
     source = result.get("source", "recorder")
     if source not in SOURCES:
-        found.append(f"source: got {source!r}, allowed: {', '.join(SOURCES)}")
+        found.append(f"source: got {quoted(source)}, allowed: {', '.join(SOURCES)}")
     is_foreign = source != "recorder"
     found += _excluded_problems(result, is_log=is_foreign)
     for section, keys in SECTIONS.items():
@@ -256,10 +271,11 @@ def _excluded_problems(result: Mapping[str, Any], *, is_log: bool) -> list[str]:
     excluded, steps = result.get("excluded_steps", {}), result.get("steps")
     texts = isinstance(excluded, dict) and all(isinstance(text, str) and text for text in excluded.values())
     if not texts or not all(str(key).isdecimal() and len(str(key)) < 19 for key in excluded):
-        return [f"excluded_steps: got {excluded!r}, wanted texts by step number"]
+        return [f"excluded_steps: got {quoted(excluded)}, wanted texts by step number"]
     if excluded and not is_log:
         return ["excluded_steps: the recorder measures every step; wanted none"]
-    twice = [key for key in excluded if isinstance(steps, list) and int(key) in steps]
+    known = {step for step in steps if isinstance(step, int)} if isinstance(steps, list) else set()
+    twice = [key for key in excluded if int(key) in known]
     return [f"excluded_steps: {key} stands among the steps as well" for key in twice]
 
 
@@ -268,12 +284,12 @@ def _section_problems(section: str, keys: Mapping[str, Any], value: Any, *, is_o
         return [f"{section}: got {type(value).__name__}, wanted an object"]
     reasons = value.get("reasons", {})
     if not isinstance(reasons, dict) or not all(isinstance(text, str) and text for text in reasons.values()):
-        return [f"{section}.reasons: got {reasons!r}, wanted texts by key"]
+        return [f"{section}.reasons: got {quoted(reasons)}, wanted texts by key"]
     found = []
     for key, wanted in LISTS_OF_ORIGIN.items() if section == "provenance" else ():
         names = value.get(key, ["left out"])
         if not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
-            found.append(f"{section}.{key}: got {names!r}, wanted {wanted}")
+            found.append(f"{section}.{key}: got {quoted(names)}, wanted {wanted}")
     for key, kind in keys.items():
         if value.get(key) is None:
             must_be_known = section == "performance_metrics" or not is_log
@@ -286,15 +302,39 @@ def _section_problems(section: str, keys: Mapping[str, Any], value: Any, *, is_o
             elif key not in reasons and (is_ok or "*" not in reasons):
                 found.append(f"{section}.{key}: missing without a reason")
         elif not _is_instance(value[key], kind):
-            found.append(f"{section}.{key}: got {value[key]!r}, wanted {_type_name(kind)}")
+            found.append(f"{section}.{key}: got {quoted(value[key])}, wanted {_type_name(kind)}")
+        elif contents := _content_problem(key, value[key]):
+            found.append(f"{section}.{key}: got {quoted(value[key])}, wanted {contents}")
     return found
+
+
+def _long_names(result: Mapping[str, Any]) -> list[str]:
+    """Return a line for each name that is too long for a table."""
+    gpu_info, provenance = result.get("gpu_info"), result.get("provenance")
+    names = {key: result.get(key) for key in IDENTITY}
+    names |= {f"gpu_info.{key}": value for key, value in gpu_info.items()} if isinstance(gpu_info, dict) else {}
+    names |= {"provenance.host": provenance.get("host")} if isinstance(provenance, dict) else {}
+    return [
+        f"{key}: got a text of {len(name):,} characters, wanted at most {LONGEST_NAME:,}"
+        for key, name in names.items()
+        if isinstance(name, str) and len(name) > LONGEST_NAME
+    ]
+
+
+def _content_problem(key: str, value: Any) -> str | None:
+    """Return what the values of a nested object or list have to be, where they are not."""
+    if key not in CONTENTS:
+        return None
+    kind, wanted = CONTENTS[key]
+    inner = value.values() if isinstance(value, dict) else value
+    return None if all(one is None or _is_instance(one, kind) for one in inner) else wanted
 
 
 def _sample_problems(result: Mapping[str, Any]) -> list[str]:
     lists = {key: result.get(key) for key in SAMPLES}
     wrong = [key for key, values in lists.items() if not isinstance(values, list)]
     if wrong:
-        return [f"{key}: got {lists[key]!r}, wanted a list" for key in wrong]
+        return [f"{key}: got {quoted(lists[key])}, wanted a list" for key in wrong]
     lengths = {key: len(values or []) for key, values in lists.items()}
     found = []
     if len(set(lengths.values())) != 1:
@@ -315,7 +355,9 @@ def _sample_problems(result: Mapping[str, Any]) -> list[str]:
             continue  # nearly every list, checked in a tenth of the time
         for value in lists[key] or []:
             if (value is None and not allowed_null) or (value is not None and not _is_instance(value, Number)):
-                found.append(f"{key}: got {value!r}, wanted finite numbers" + (" or null" if allowed_null else ""))
+                found.append(
+                    f"{key}: got {quoted(value)}, wanted finite numbers" + (" or null" if allowed_null else "")
+                )
                 break
     return found
 
@@ -327,7 +369,7 @@ def _data_wait_fraction(result: Mapping[str, Any]) -> Any:
 
 def _is_instance(value: Any, kind: type | tuple[type, ...]) -> bool:
     if isinstance(value, bool):
-        return kind is bool
+        return kind is bool or (isinstance(kind, tuple) and bool in kind)
     if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
         return False
     return isinstance(value, kind) and not (isinstance(value, float) and not math.isfinite(value))

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from utils import own_files
+from utils import input_files, own_files
 from utils.files import write_whole
+from utils.input_files import InputFileError
 from utils.own_files import Recogniser, json_with
 from utils.redact import json_value
 from utils.results.schema import (
@@ -24,8 +26,11 @@ from utils.results.schema import (
     with_later_settings,
 )
 
+PATTERN = "train_*.json"
 SUPERSEDED = "superseded"
 """Folder beside the results that keeps earlier attempts; readers skip it."""
+MOST_PROBLEMS = 20
+"""Largest number of problems of one file that a message names."""
 SUMMARY_DECIMALS = 3
 SUMMARY_DIGITS = 3
 """Floats of a summary keep 3 decimals and never fewer than 3 significant digits: 0.0004 J a token is not 0.0."""
@@ -40,10 +45,11 @@ class ResultError(ValueError):
 
 
 def validate(result: Mapping[str, Any], where: str) -> None:
-    """Raise ResultError with all problems of `result`; `where` names its file in the message."""
+    """Raise ResultError with the problems of `result`; `where` names its file in the message."""
     found = problems(result)
     if found:
-        raise ResultError(f"{where}: not a valid result: " + "; ".join(found))
+        more = [f"and {len(found) - MOST_PROBLEMS} more"] if len(found) > MOST_PROBLEMS else []
+        raise ResultError(f"{where}: not a valid result: " + "; ".join([*found[:MOST_PROBLEMS], *more]))
 
 
 def result_name(platform: str, framework: str, model: str, run: int) -> str:
@@ -71,11 +77,15 @@ def write_json(
     Raises ResultError, with nothing written, for a value that JSON cannot represent (NaN, an object of some library),
     and ForeignFileError for a file that `is_ours` does not recognise.
     """
+    return write_whole(path, json_text(content, path), is_ours=is_ours, replace=replace)
+
+
+def json_text(content: Mapping[str, Any], path: Path) -> str:
+    """Return the text that `write_json` writes to `path`; raise ResultError as it does."""
     try:
-        text = json.dumps(json_value(content), indent=1, allow_nan=False)
-    except (TypeError, ValueError) as error:
+        return json.dumps(json_value(content), indent=1, allow_nan=False) + "\n"
+    except (TypeError, ValueError, RecursionError) as error:
         raise ResultError(f"{path}: cannot be written as JSON: {error}") from error
-    return write_whole(path, text + "\n", is_ours=is_ours, replace=replace)
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -84,13 +94,13 @@ def read(path: Path) -> dict[str, Any]:
     Raises ResultError if it is not a result.
     """
     try:
-        text = path.read_text(encoding="utf8")
-        result = json.loads(text, parse_constant=_finite, parse_float=_finite)
-    except (OSError, ValueError, RecursionError) as error:
+        result = input_files.json_of(path)
+    except InputFileError as error:
         raise ResultError(f"{path}: cannot be read as JSON: {error}") from error
     if not isinstance(result, dict):
         raise ResultError(f"{path}: got a JSON {type(result).__name__}, wanted an object")
     validate(with_later_settings(result), str(path))
+    result.setdefault("reason", None)
     for section, keys in {**SECTIONS, **OPTIONAL_SECTIONS}.items():
         if section in result:
             result[section] = dict.fromkeys(keys) | result[section]
@@ -100,18 +110,30 @@ def read(path: Path) -> dict[str, Any]:
 def find(folders: Iterable[Path]) -> Iterator[Path]:
     """Yield every result file (`train_*.json`) below the folders, sorted; superseded attempts are skipped.
 
-    A path that is itself a file is yielded as it is. Raises ResultError if a path does not exist.
+    A path that is itself a file is yielded as it is. Raises ResultError if a path does not exist, or is neither a
+    folder nor a file. A path that is yielded may be anything of that name; `read` refuses what is no file.
     """
-    seen: set[Path] = set()
+    seen: set[str] = set()
     for folder in folders:
-        if not folder.exists():
-            raise ResultError(f"{folder}: no such file or folder; name the folder that holds the results")
-        candidates = [folder] if folder.is_file() else sorted(folder.rglob("train_*.json"))
+        require_place(folder)
+        candidates = [folder] if folder.is_file() else input_files.files_below(folder, PATTERN)[0]
         for path in candidates:
-            if SUPERSEDED in path.relative_to(folder).parts or path.resolve() in seen:
-                continue
-            seen.add(path.resolve())
-            yield path
+            place = os.path.realpath(path)
+            if SUPERSEDED not in path.relative_to(folder).parts and place not in seen:
+                seen.add(place)
+                yield path
+
+
+def require_place(path: Path) -> None:
+    """Raise ResultError unless a path leads to a folder or a regular file."""
+    if path.is_dir():
+        return
+    try:
+        input_files.require_regular(path)
+    except InputFileError as error:
+        if os.path.lexists(path):
+            raise ResultError(f"{path}: {error}, or the folder that holds the results") from error
+        raise ResultError(f"{path}: no such file or folder; name the folder that holds the results") from error
 
 
 def set_aside(path: Path) -> int:
@@ -158,13 +180,6 @@ def _shortened(value: float) -> float:
         return value
     magnitude = math.floor(math.log10(abs(value)))
     return round(value, max(SUMMARY_DECIMALS, SUMMARY_DIGITS - 1 - magnitude))
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"{text} is no finite number")
-    return value
 
 
 SUMMARY_ROUNDING = 0.5e-3

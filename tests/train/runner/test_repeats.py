@@ -10,6 +10,7 @@ import json
 import math
 import signal
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -181,6 +182,15 @@ def test_plan_after_some_runs_counts_what_is_left_and_its_time(bench, capsys, mo
     assert "then at most 5 more" in plan.text(ours.matrix())
 
 
+def test_plan_does_not_take_the_runs_beside_a_failed_one_for_enough(bench, capsys):
+    ours = bench([FAILS, *STEADY[1:]], STEADY)
+    assert ours.train() == [*rounds(1, 3, "mega", "hf"), ("mega", 4)]
+    capsys.readouterr()
+    preflight._print_forecast(ours.matrix())
+    # run 1 of mega is tried again, and may change the mean: up to run 10 may follow
+    assert capsys.readouterr().err.startswith("plan: 7 to 13 jobs, 6 with an ok result already")
+
+
 def test_finished_matrix_has_nothing_left_to_do(bench, capsys):
     ours = bench(RESTLESS, STEADY)
     ours.train()
@@ -241,20 +251,30 @@ def test_another_node_waits_for_the_result_of_node_0_and_starts_the_same_runs(be
         path.unlink()
     monkeypatch.setattr(run_job, "POLL_SECONDS", 0.005)
 
+    def write_failure(job) -> None:
+        failed = job.empty_result("failed", "a reason", job.identity(DIGEST), "c", "2026-01-01T00:00:00+00:00")
+        store.write(failed, job.result_path)
+
     def launch(matrix, job, on_line, stop, refresh=None) -> int:
         ours.started.append((job.framework, job.run))
         place = nodes.folder(job)
         place.mkdir()
 
         def finalize() -> None:  # as node 0 does, later than this node's launcher ends
+            if job.run == 1:  # its launcher was killed, and the matrix finalizes
+                place.rmdir()
+                time.sleep(0.05)
             if ours.write(job):
-                failed = job.empty_result("failed", "a reason", job.identity(DIGEST), "c", "2026-01-01T00:00:00+00:00")
-                store.write(failed, job.result_path)
-            place.rmdir()
+                write_failure(job)
+            if job.run > 1:
+                place.rmdir()
 
+        if ours.speeds[job.framework][job.run - 1] == FAILS:  # a rank has written an ok result, which does not stay
+            store.write(example_result(), job.result_path)
         threading.Timer(0.05, finalize).start()
         return 0
 
+    write_failure(ours.matrix(*several).jobs[0])  # of an earlier attempt
     monkeypatch.setattr(run_job, "run_launcher", launch)
     ours.started = []
     assert run_job.run_on_other_node([ours.matrix(*several, "NODE_RANK=1")], StopRequest()) == 0

@@ -219,7 +219,7 @@ def test_a_number_that_no_reader_could_use_is_not_written(tmp_path, name, value)
 def test_what_is_not_json_is_not_written_wherever_it_hides(tmp_path):
     for value in (math.nan, math.inf, Path("an object")):
         with pytest.raises(ResultError, match="train_x.json: cannot be written as JSON"):
-            write(example_result(resolved_config__rope_scaling={"factor": value}), tmp_path / "train_x.json")
+            write(example_result(resolved_config__extra={"factor": value}), tmp_path / "train_x.json")
     assert list(tmp_path.iterdir()) == []
 
 

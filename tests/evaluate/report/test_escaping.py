@@ -1,0 +1,115 @@
+"""Names from results are shown literally, wherever they stand: markdown, terminal, picture and page."""
+
+from __future__ import annotations
+
+import html
+import re
+import warnings
+from pathlib import Path
+
+import pytest
+from sides import entry, run
+
+from evaluate.checks.entries import Loaded
+from evaluate.page.page import page
+from evaluate.report.comparison import Comparison, compare
+from evaluate.report.plots import draw, png
+from evaluate.report.tables import LONGEST, markdown_table, markdown_text, plain
+from evaluate.report.text import markdown, terminal
+
+NAMES = {
+    "a heading": ("# head", r"\# head"),
+    "an empty heading": ("##", r"\##"),
+    "no heading": ("#1", "#1"),
+    "a list": ("- item", r"\- item"),
+    "a numbered list": ("1. one", r"1\. one"),
+    "another numbered list": ("12) one", r"12\) one"),
+    "a number": ("3.5 W", "3.5 W"),
+    "a negative number": ("-0.5", "-0.5"),
+    "a line": ("---", r"\---"),
+    "an underline": ("===", r"\==="),
+    "a quotation": ("> q", "&gt; q"),
+    "code": ("`c`", r"\`c\`"),
+    "indented code": ("    code", "code"),
+    "a link": ("[l](x)", r"\[l\](x)"),
+    "an image": ("![i](x)", r"!\[i\](x)"),
+    "an address": ("https://e.example", "https:&#47;/e.example"),
+    "an address without a scheme": ("www.e.example", "www&#46;e.example"),
+    "HTML": ("<img src=x>", "&lt;img src=x&gt;"),
+    "a reference": ("&lt;", "&amp;lt;"),
+    "a cell": ("a|b", "a&#124;b"),
+    "a formula": ("$x$", r"\$x\$"),
+    "emphasis": ("-__b__-", r"-\_\_b\_\_-"),
+    "a name with underscores": ("a_b", "a_b"),
+    "a backslash": ("\\", "\\\\"),
+    "another line": ("a\n# b", r"a\\n# b"),
+    "a colour": ("\x1b[31m", r"\\x1b\[31m"),
+    "a change of direction": ("\u202ea", r"\\u202ea"),
+    "an invisible letter": ("\u3164", r"\\u3164"),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_markdown_shows_a_name_as_it_is(name: str) -> None:
+    text, escaped = NAMES[name]
+    assert markdown_text(text) == escaped
+
+
+def test_markdown_renders_as_the_names_themselves() -> None:
+    renderer = pytest.importorskip("markdown_it").MarkdownIt("commonmark").enable("table").enable("strikethrough")
+    for text, _ in NAMES.values():
+        for form in ("- {}", "{}", "## {}", "**{}** x"):
+            around = form.replace("**", "").lstrip("-# ")
+            shown = re.sub(r"</?(?:ul|li|p|h2|strong)>|\n", "", renderer.render(form.format(markdown_text(text))))
+            assert html.unescape(shown).strip() == around.format(plain(text).strip()), (text, form)
+    names = [text for text, _ in NAMES.values()]
+    table = renderer.render(markdown_table(names, [names]))
+    cells = [html.unescape(cell) for cell in re.findall("<t[hd]>(.*?)</t[hd]>", table)]
+    assert cells == 2 * [plain(text).strip() for text in names]
+
+
+def test_a_long_text_is_cut_and_a_secret_at_the_cut_is_none() -> None:
+    token = "hf_" + "aB3dE5gH7jK9" * 3
+    shown = plain("x " * (LONGEST // 2 - 5) + token + " y" * 10_000)
+    assert len(shown) < LONGEST + 40 and shown.endswith("(30,029 characters)")
+    assert "aB3" not in shown and "***" in shown
+
+
+HOSTILE = "# H | $x^2$ \x1b[31m `c` **b** <script>alert(1)</script> [l](http://e.example) \u202ea\nb\x00 \u4e2d"
+
+
+def hostile() -> Comparison:
+    """Return a comparison of two sides in which every name is hostile."""
+    entries = []
+    for platform in ("nvd", "amd"):
+        for number in (1, 2, 3):
+            result = run(platform, number, host=HOSTILE, label=HOSTILE, model=HOSTILE, warnings=[HOSTILE])
+            result["gpu_info"]["device_name"] = f"{HOSTILE} {platform}"
+            result["provenance"]["framework_versions"] = {HOSTILE: HOSTILE}
+            result["provenance"]["environment"] = {"NCCL_X": f"{HOSTILE} {platform}"}
+            result["fingerprint"]["dataset_bin_sha256"] = HOSTILE
+            entries.append(entry(result))
+    return compare(Loaded(tuple(entries), ((Path(HOSTILE), f"{HOSTILE}: bad"),)), [Path(HOSTILE)], "platform")
+
+
+def test_no_report_shows_a_hostile_name_otherwise_than_as_text() -> None:
+    comparison = hostile()
+    assert comparison.judged
+    for shown in (markdown(comparison), terminal(comparison, 100)):
+        assert shown.replace("\n", "").isprintable()
+    text = markdown(comparison)
+    for part in ("<script", "| $x", " `c`", "**b**", "[l](", "http://e", "$x^2$"):
+        assert part not in text, part
+    assert [line for line in text.splitlines() if line.startswith("# ")] == ["# Comparison"]
+    document = page(comparison)
+    assert "<script>alert" not in document and "\x1b" not in document and "\u202e" not in document
+
+
+def test_the_picture_draws_hostile_names_as_they_are_and_warns_of_nothing() -> None:
+    comparison = hostile()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert png(comparison).startswith(b"\x89PNG")
+        texts = [text.get_text() for axes in draw(comparison).axes for text in axes.get_yticklabels()]
+        texts += [text.get_text() for text in draw(comparison).texts]
+    assert all(text.replace("\n", "").isprintable() for text in texts)
