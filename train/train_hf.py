@@ -18,11 +18,11 @@ from torch.utils.data import Dataset
 from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
-from train.common import trainer
+from train.common import trainer, weight_gradient
 from train.common.adamw import FusedAdamW
 from train.common.loading import loader_arguments, tie_workers
 from train.common.weights import EqualWeights, WeightSource, combined_digest
-from train.hf import gradients, sharding
+from train.hf import fused, gradients, linear, sharding
 from train.hf import resolved as hf_resolved
 from train.hf.model import build_model
 from train.hf.recompute import set_recompute
@@ -87,7 +87,7 @@ class BenchmarkTrainer(Trainer):
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
         super().__init__(*args, **keywords)
-        self.float32_sums: gradients.Float32Sums | None = None
+        self.gradient_sums: gradients.GradientSums | None = None
         self._losses: list[torch.Tensor] = []
         self._grad_norm: Any = None
         self._learning_rate = math.nan
@@ -110,8 +110,8 @@ class BenchmarkTrainer(Trainer):
 
     def training_step(self, *args: Any, **keywords: Any) -> torch.Tensor:
         """Keep the micro batch's share of the loss, which the Trainer has divided by the tokens of the step."""
-        if self.float32_sums is not None:
-            self.float32_sums.is_first = not self._losses
+        if self.gradient_sums is not None and not self._losses:
+            self.gradient_sums.begin_step()
         loss = super().training_step(*args, **keywords)
         self._losses.append(loss.detach())
         return loss
@@ -161,8 +161,7 @@ def build(config: RunConfig, spec: ModelSpec, source: WeightSource | None, datas
     )
     training.remove_callback(PrinterCallback)  # its closing summary would come between our own lines
     training.add_callback(BuiltCallback(training))
-    if config.num_gpus == 1 and (config.precision, config.gradient_dtype) == ("bf16", "fp32"):
-        training.float32_sums = gradients.Float32Sums(training.model.parameters())
+    training.gradient_sums = gradient_sums(config, training.model)
     optimizer = training.create_optimizer()
     rule = WarmupCosine(
         config.warmup_iterations, config.train_iterations, config.min_learning_rate / config.learning_rate
@@ -180,11 +179,30 @@ def initial_model(config: RunConfig, spec: ModelSpec, source: WeightSource | Non
     held = dtype if config.num_gpus == 1 else torch.float32
     model = build_model(spec, config.init_std, held, config.sequence_length)
     set_recompute(model, config.recompute)
+    if config.platform != "cpu":
+        fused.fuse(model, with_loss=dtype is not torch.float32)
     if source is not None:
         fill(model, source)
     if held is not dtype:
         round_weights(model, dtype)
     return model
+
+
+def gradient_sums(config: RunConfig, model: PreTrainedModel) -> gradients.GradientSums | None:
+    """Return what adds the gradients of a step up on one rank, None where autograd or FSDP2 does it.
+
+    On a GPU weight gradients are added inside their products; on a CPU only float32 sums of bf16 gradients need it.
+    """
+    if config.num_gpus > 1:
+        return None
+    dtype = torch.float32 if config.precision == "fp32" else sharding.DTYPES[config.gradient_dtype]
+    in_products = config.platform != "cpu" and weight_gradient.is_exact("cuda")
+    if not in_products and dtype is sharding.DTYPES[config.precision]:
+        return None
+    sums = gradients.GradientSums(model.parameters(), dtype)
+    if in_products:
+        linear.add_in_products(model, sums)
+    return sums
 
 
 def inner_optimizer(training: Trainer) -> FusedAdamW:
@@ -237,8 +255,7 @@ def training_arguments(config: RunConfig) -> TrainingArguments:
         adam_beta2=config.beta2,
         adam_epsilon=config.adam_epsilon,
         max_grad_norm=config.clip_grad,
-        # on one rank the weights themselves are bf16, and autocast would only cost casts
-        bf16=config.precision == "bf16" and config.num_gpus > 1,
+        bf16=False,  # weights of one rank and gathered ones are bf16 themselves; autocast would only cost casts
         **sharding.fsdp_settings(config),
         seed=config.seed,
         train_sampling_strategy="sequential",

@@ -23,6 +23,9 @@ BF16_LOSS_BAND = 8e-5
 BF16_GRAD_NORM_BAND = 2e-2
 MODELS = ("llama", "qwen", "mistral", tied_model.NAME)
 BF16 = "llama:bf16"
+AS_ON_GPU = "as_on_gpu"
+"""What a case of hf is called that runs what takes the place of transformers' functions on a GPU."""
+FUSED = tuple(f"{model}:{AS_ON_GPU}" for model in ("qwen", tied_model.NAME))
 FAULTS = (
     "llama:rope_base",
     "llama:no_rope_scaling",
@@ -44,7 +47,8 @@ def curves(tmp_path_factory):
     prefix = write_toy_data(scratch / "toy" / "text")
 
     return {
-        "hf": train("hf", prefix, scratch, *MODELS, BF16),
+        # those as on a GPU come last: they change the rotary embedding of all models
+        "hf": train("hf", prefix, scratch, *MODELS, BF16, *FUSED, f"{BF16}_{AS_ON_GPU}"),
         "mega": train("mega", prefix, scratch, *MODELS, BF16, "llama:bf16_no_master", *FAULTS),
         "TP=2": train("mega", prefix, scratch, tied_model.NAME, parallel="TP=2"),
         "PP=2": train("mega", prefix, scratch, tied_model.NAME, parallel="PP=2"),
@@ -97,6 +101,20 @@ def test_mega_and_hf_have_the_same_loss_and_gradient_norm_at_every_step(curves, 
 def test_in_bf16_mega_and_hf_agree_within_the_band(curves):
     mega, hf = curves["mega"][BF16], curves["hf"][BF16]
     assert mega["loss"][:2] != curves["mega"]["llama"]["loss"][:2], "this is not bf16"
+    assert largest_difference(mega["loss"], hf["loss"], 10) < BF16_LOSS_BAND
+    assert largest_difference(mega["grad_norm"], hf["grad_norm"], 10) < BF16_GRAD_NORM_BAND
+
+
+@pytest.mark.parametrize("case", FUSED)
+def test_what_hf_fuses_on_a_gpu_keeps_the_curve(curves, case):
+    mega, hf = curves["mega"][case.partition(":")[0]], curves["hf"][case]
+    assert largest_difference(mega["loss"], hf["loss"]) < LOSS_BOUND
+    assert largest_difference(mega["grad_norm"], hf["grad_norm"]) < GRAD_NORM_BOUND
+
+
+def test_in_bf16_what_hf_fuses_on_a_gpu_stays_in_the_band(curves):
+    mega, hf = curves["mega"][BF16], curves["hf"][f"{BF16}_{AS_ON_GPU}"]
+    assert hf["loss"] != curves["hf"][BF16]["loss"], "nothing was fused"
     assert largest_difference(mega["loss"], hf["loss"], 10) < BF16_LOSS_BAND
     assert largest_difference(mega["grad_norm"], hf["grad_norm"], 10) < BF16_GRAD_NORM_BAND
 

@@ -19,7 +19,7 @@ import torch
 
 from tests.support import tied_model
 from tests.workers.parity_worker import RandomWeights
-from train.mega import weight_gradient
+from train.common import weight_gradient
 
 weight_gradient.install()  # as train_mega has it on a GPU
 from train import train_mega  # noqa: E402

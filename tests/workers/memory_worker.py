@@ -1,7 +1,7 @@
 """Counts the memory of tiny jobs without any device: what is kept for the backward pass, and the peak of live tensors.
 
 Run by test_memory.py, alone or under torchrun: `python -m tests.workers.memory_worker FRAMEWORK PREFIX SCRATCH CASE
-...`. A case is `kept model KEY=VALUE ...`, `kept_as_on_gpu ...` (mega: what is fused there; the norm's kernel has a
+...`. A case is `kept model KEY=VALUE ...`, `kept_as_on_gpu ...` (with what is fused there; the norm's kernel has a
 stand-in) or `peak ...` (a whole training). Prints bytes by case as JSON, of a peak those of every rank.
 """
 
@@ -141,8 +141,28 @@ def _start_mega(config: RunConfig) -> None:
     train_mega.initialize_parallel(config)
 
 
-def _fuse_as_on_gpu() -> None:
-    """Turn on what train/mega/model.py turns on where there is a GPU; torch.compile itself is off in this process."""
+def _fuse_as_on_gpu(framework: str) -> None:
+    """Turn on what is fused where there is a GPU; torch.compile itself is off in this process."""
+    torch.nn.functional.rms_norm = lambda hidden, shape, weight, epsilon: FusedNorm.apply(hidden, weight, epsilon)
+    torch.nn.RMSNorm.forward = lambda self, hidden: FusedNorm.apply(hidden, self.weight, self.eps)
+    {"mega": _fuse_mega, "hf": _fuse_hf}[framework]()
+
+
+def _fuse_hf() -> None:
+    from train import train_hf
+    from train.hf import fused
+
+    original = train_hf.initial_model
+
+    def built(config: RunConfig, spec: ModelSpec, source: Any) -> Any:
+        model = original(config, spec, source)
+        fused.fuse(model, with_loss=config.precision != "fp32")
+        return model
+
+    train_hf.initial_model = built
+
+
+def _fuse_mega() -> None:
     from train.mega import attention, rope
     from train.mega import model as builder
 
@@ -160,7 +180,6 @@ def _fuse_as_on_gpu() -> None:
         return replace(settings, **dict.fromkeys(flags, True))
 
     builder.transformer_config = fused
-    torch.nn.RMSNorm.forward = lambda self, hidden: FusedNorm.apply(hidden, self.weight, self.eps)
 
 
 def main() -> None:
@@ -180,7 +199,7 @@ def main() -> None:
             counted[case] = _of_all_ranks(peak_bytes(config, config.spec(model), framework, Path(prefix)))
             continue
         if kind == "kept_as_on_gpu":
-            _fuse_as_on_gpu()
+            _fuse_as_on_gpu(framework)
         counted[case] = kept_bytes(config, config.spec(model), framework)
     if os.environ["RANK"] == "0":
         print(json.dumps(counted))

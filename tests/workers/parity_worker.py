@@ -1,8 +1,9 @@
 """Trains the named cases in one process through the trainers' own functions and prints their curves as JSON.
 
 Run by test_parity.py: `python -m tests.workers.parity_worker FRAMEWORK PREFIX SCRATCH CASE [CASE ...]`; a case is
-`model`, `model:fault` or `model:precision`. Faults are planted on this side only, so that the pair must differ. RANK
-and WORLD_SIZE make it one rank of several; PARALLEL (`TP=2`) holds more settings.
+`model`, `model:fault`, `model:precision` or, of hf, `model:as_on_gpu`, with what is fused there. Faults are planted on
+this side only, so that the pair must differ. RANK and WORLD_SIZE make it one rank of several; PARALLEL (`TP=2`) holds
+more settings.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -62,7 +64,7 @@ SPEC_FAULTS = {
 
 
 _BF16 = {"precision": "bf16", "train_iterations": 10}  # a CPU is slow in bf16
-PRECISIONS = {"bf16": _BF16, "bf16_no_master": _BF16}
+PRECISIONS = {"bf16": _BF16, "bf16_no_master": _BF16, "bf16_as_on_gpu": _BF16}
 """Fields of RunConfig by the name of a case; `bf16_no_master` is a fault of the optimizer too."""
 
 
@@ -107,8 +109,23 @@ def train_hf(config: RunConfig, spec: ModelSpec, source: EqualWeights, dataset: 
     if not torch.distributed.is_initialized():
         train_hf.initialize(config)
     recorder = StepRecorder(config.train_iterations, stream=io.StringIO())
-    train_hf.run(train_hf.build(config, spec, source, dataset), recorder)
+    training = train_hf.build(config, spec, source, dataset)
+    if fault.endswith("as_on_gpu"):
+        fuse_hf(training, config)
+    train_hf.run(training, recorder)
     return recorder.samples
+
+
+def fuse_hf(training: Any, config: RunConfig) -> None:
+    """Turn on what train_hf turns on where there is one GPU; nothing is compiled."""
+    from train.common import cross_entropy
+    from train.hf import fused, linear
+    from train.hf.gradients import GradientSums
+
+    fused.compiled = cross_entropy.compiled = lambda function: function
+    fused.fuse(training.model, with_loss=config.precision != "fp32")
+    training.gradient_sums = training.gradient_sums or GradientSums(training.model.parameters())
+    linear.add_in_products(training.model, training.gradient_sums)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Gradients of the Trainer's parameters: their float32 sums, and their norm without a read by the host."""
+"""Gradients of the Trainer's parameters: their sums over a step, and their norm without a read by the host."""
 
 from __future__ import annotations
 
@@ -7,32 +7,53 @@ from collections.abc import Iterable
 import torch
 from torch.distributed.tensor import DTensor
 
+from train.common.weight_gradient import add_product
+
 NORM_EPSILON = 1e-6
 """Added to the norm before the limit is divided by it, as in torch.nn.utils.clip_grad_norm_ and in megatron-core."""
 
 
-class Float32Sums:
-    """The sum of a step's bf16 gradients in float32, in `main_gradient` of each parameter, as megatron-core keeps it.
+class GradientSums:
+    """The sum of a step's gradients in `dtype`, in `main_gradient` of each parameter, as megatron-core keeps it.
 
-    Autograd makes the gradient of a micro batch in bf16. It is added and freed as soon as it is complete.
+    Autograd makes the gradient of a micro batch in the dtype of the weight. It is added and freed as soon as it is
+    complete. A linear layer of train/hf/linear.py adds inside its product instead, so that autograd makes none.
     """
 
-    is_first = True
-    """Whether the next gradients are those of the first micro batch of a step, which replace the sums of the last."""
-
-    def __init__(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+    def __init__(self, parameters: Iterable[torch.nn.Parameter], dtype: torch.dtype = torch.float32) -> None:
+        self.dtype = dtype
+        self._begun: set[int] = set()
         for parameter in parameters:
             parameter.register_post_accumulate_grad_hook(self._add)
 
+    def begin_step(self) -> None:
+        """Let the next part of each sum replace that of the last step."""
+        self._begun.clear()
+
+    def add_product(self, parameter: torch.Tensor, values: torch.Tensor, gradient: torch.Tensor) -> None:
+        """Add `gradient`.T @ `values`; shapes [tokens, out] and [tokens, in] for a weight of [out, in]."""
+        total, is_first = self._sum_of(parameter)
+        add_product(values, gradient, total, is_first=is_first)
+
     def _add(self, parameter: torch.Tensor) -> None:
         gradient, parameter.grad = parameter.grad, None
-        total = getattr(parameter, "main_gradient", None)
-        if total is None:
-            parameter.main_gradient = gradient.float()  # type: ignore[attr-defined, union-attr]
-        elif self.is_first:
+        if gradient is None:  # torch calls the hook of a weight that was added in its product too
+            return
+        total, is_first = self._sum_of(parameter)
+        if is_first:
             total.copy_(gradient)
         else:
             total.add_(gradient)
+
+    def _sum_of(self, parameter: torch.Tensor) -> tuple[torch.Tensor, bool]:
+        """Return the sum and whether the next part is the first one; a tied weight gets two parts a micro batch."""
+        total: torch.Tensor | None = getattr(parameter, "main_gradient", None)
+        if total is None:
+            total = torch.empty_like(parameter, dtype=self.dtype, requires_grad=False)
+            parameter.main_gradient = total  # type: ignore[attr-defined]
+        is_first = id(parameter) not in self._begun
+        self._begun.add(id(parameter))
+        return total, is_first
 
 
 def total_norm(parameters: Iterable[torch.Tensor]) -> torch.Tensor:

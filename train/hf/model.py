@@ -1,4 +1,7 @@
-"""The transformers model of a spec: the library's own classes, from configuration, never from a checkpoint."""
+"""The transformers model of a spec: the library's own classes, from configuration, never from a checkpoint.
+
+On a GPU train/hf/fused.py and train/hf/linear.py replace some of its functions.
+"""
 
 from __future__ import annotations
 

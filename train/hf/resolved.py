@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend
 from transformers import PreTrainedModel, Trainer
 
 from train.common import trainer
-from train.hf import sharding
+from train.hf import fused, linear, sharding
 from train.hf.model import CAUSAL_SDPA
 from train.hf.recompute import read_recompute
 from utils.models import RopeScaling
@@ -77,8 +77,14 @@ def _model(training: Trainer) -> dict[str, Any]:
         "layer_implementation": _class_name(model),
         "init_std": settings.initializer_range,
         "recompute": read_recompute(model),
-        "fused_ops": {},
+        "fused_ops": _fused_ops(model),
     }
+
+
+def _fused_ops(model: PreTrainedModel) -> dict[str, bool]:
+    """Return the fusions under the names of megatron-core; those that transformers has no operation for are False."""
+    never = dict.fromkeys(("persist_layer_norm", "bias_dropout_fusion", "masked_softmax_fusion"), False)
+    return never | fused.read(model) | {"gradient_accumulation_fusion": linear.adds_in_products(model)}
 
 
 def _rope_scaling(model: PreTrainedModel, rope: dict[str, Any]) -> dict[str, float] | None:
@@ -171,7 +177,7 @@ def _dtypes(training: Trainer) -> tuple[torch.dtype, torch.dtype]:
     if policy is not None:
         computes_in = policy.param_dtype or held
         return computes_in, policy.reduce_dtype or computes_in
-    return held, held if training.float32_sums is None else torch.float32
+    return held, held if training.gradient_sums is None else training.gradient_sums.dtype
 
 
 def _name(dtype: torch.dtype) -> str:

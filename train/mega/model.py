@@ -15,9 +15,10 @@ from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
 from megatron.core.transformer.transformer_config import TransformerConfig
 
-from train.mega import engine, recompute, rope, weight_gradient
+from train.common import weight_gradient
+from train.common.cross_entropy import in_place_cross_entropy
+from train.mega import engine, recompute, rope
 from train.mega.attention import SdpaCoreAttention
-from train.mega.cross_entropy import in_place_cross_entropy
 from train.mega.rope import LLAMA3_ROPE
 from train.settings_map.fp8 import transformer_settings
 from utils.errors import ConfigError
@@ -26,7 +27,7 @@ from utils.settings.config import RunConfig
 
 
 class OneCopyOfLogits(GPTModel):
-    """megatron-core's model whose fused loss is that of train/mega/cross_entropy.py."""
+    """megatron-core's model whose fused loss is that of train/common/cross_entropy.py."""
 
     def compute_language_model_loss(self, labels: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
         """Return the loss of each token [batch, sequence] from labels of that shape; logits have the sequence first."""

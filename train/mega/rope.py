@@ -11,30 +11,21 @@ from typing import Any
 
 import torch
 
+from train.common.compiled import compiled
+from train.common.rotary import turned, turned_gradient
+
 LLAMA3_ROPE = (1.0, 4.0, 8192)
 """Constants of megatron-core's `rope_scaling`: frequency factors, original length. Only the factor is an argument."""
 
 
 def rotated(values: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
-    """Return `values` [sequence, batch, heads, head_dim] rotated by `angles` [sequence, 1, 1, head_dim]: each pair of
-    numbers that are half a head apart by the angle at their place (Su et al., arXiv 2104.09864, equation 34, in the
-    order of GPT-NeoX).
-    """
-    exact = values.float()
-    first, second = exact.chunk(2, dim=-1)
-    turned = torch.cat((-second, first), dim=-1)
-    return (exact * angles.cos() + turned * angles.sin()).to(values.dtype)
+    """Return `values` [sequence, batch, heads, head_dim] rotated by `angles` [sequence, 1, 1, head_dim]."""
+    return turned(values, angles.cos(), angles.sin())
 
 
 def rotated_gradient(gradient: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
     """Return the gradient of `values` from that of the result of `rotated`."""
-    exact = gradient.float()
-    first, second = (exact * angles.sin()).chunk(2, dim=-1)
-    return (exact * angles.cos() + torch.cat((second, -first), dim=-1)).to(gradient.dtype)
-
-
-_compiled = torch.compile(rotated, dynamic=False)
-_compiled_gradient = torch.compile(rotated_gradient, dynamic=False)
+    return turned_gradient(gradient, angles.cos(), angles.sin())
 
 
 class _Rotary(torch.autograd.Function):
@@ -43,12 +34,12 @@ class _Rotary(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
         ctx.save_for_backward(angles)
-        return _compiled(values, angles)
+        return compiled(rotated)(values, angles)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
         (angles,) = ctx.saved_tensors
-        return _compiled_gradient(gradients[0], angles), None
+        return compiled(rotated_gradient)(gradients[0], angles), None
 
 
 def fused(t: torch.Tensor, freqs: torch.Tensor, *, interleaved: bool = False, **_: Any) -> torch.Tensor:

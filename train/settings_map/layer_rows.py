@@ -12,11 +12,20 @@ from utils.settings.config import RunConfig
 _DERIVED = "follows from GPUs / (TP PP CP)"
 _NO_HF_PARALLELISM = "hf has data parallelism only; settings that want another are refused"
 _HF_PLAIN = "transformers' modules run as PyTorch has them; nothing of this kind is fused"
+_HF_FUSED = "on a GPU takes the place of transformers' own function: train/hf/fused.py"
 
 
 def on_gpu(config: RunConfig, spec: ModelSpec) -> bool:
     """Return whether the training runs on a GPU of either vendor; operations fused there are plain on a CPU."""
     return config.platform != "cpu"
+
+
+def _in_bf16_on_gpu(config: RunConfig, spec: ModelSpec) -> bool:
+    return on_gpu(config, spec) and config.precision != "fp32"
+
+
+def _on_one_gpu(config: RunConfig, spec: ModelSpec) -> bool:
+    return on_gpu(config, spec) and config.num_gpus == 1
 
 
 def _where_engine_is(config: RunConfig, spec: ModelSpec) -> bool | str:
@@ -59,9 +68,10 @@ def _split(
     return field(name, wanted, STRATEGY, key, resolved, hf=Fixed(without, _NO_HF_PARALLELISM), **others)
 
 
-def _fused(name: str, wanted: Any = on_gpu, **others: Any) -> MapRow:
-    """Return the row of a fusion: transformers has none, elsewhere it is a field of TransformerConfig."""
-    return field(name.replace("_", " "), wanted, MODEL, name, f"fused_ops.{name}", hf=Fixed(False, _HF_PLAIN), **others)
+def _fused(name: str, wanted: Any = on_gpu, hf: Fixed | None = None, **others: Any) -> MapRow:
+    """Return the row of a fusion: a field of TransformerConfig, for transformers code of ours or nothing."""
+    own = hf or Fixed(False, _HF_PLAIN)
+    return field(name.replace("_", " "), wanted, MODEL, name, f"fused_ops.{name}", hf=own, **others)
 
 
 _PARALLEL = (
@@ -190,19 +200,27 @@ _PARALLEL = (
 )
 
 _FUSIONS = (
-    _fused("bias_activation_fusion", prim="bias_swiglu_fusion"),
+    _fused("bias_activation_fusion", hf=Fixed(on_gpu, _HF_FUSED), prim="bias_swiglu_fusion"),
     _fused("bias_dropout_fusion"),
     _fused("masked_softmax_fusion", always(False)),
     _fused("persist_layer_norm", mega=_OF_ENGINE, prim=override(("no_persist_layer_norm", lambda on: not on))),
     # of local layers the kernels of train/mega/rope.py
-    _fused("apply_rope_fusion"),
-    # megatron-core's own gives a bf16 gradient whatever the input; of mega it is train/mega/cross_entropy.py
-    _fused("cross_entropy_loss_fusion", lambda config, spec: config.platform != "cpu" and config.precision != "fp32"),
+    _fused("apply_rope_fusion", hf=Fixed(on_gpu, _HF_FUSED)),
+    # megatron-core's own gives a bf16 gradient whatever the input; of mega it is train/common/cross_entropy.py
+    _fused("cross_entropy_loss_fusion", _in_bf16_on_gpu, hf=Fixed(_in_bf16_on_gpu, _HF_FUSED)),
     field(
-        "cross entropy fusion by", always("native"), MODEL, "cross_entropy_fusion_impl", hf=Fixed("native", "not fused")
+        "cross entropy fusion by",
+        always("native"),
+        MODEL,
+        "cross_entropy_fusion_impl",
+        hf=Fixed("native", "train/common/cross_entropy.py, as mega"),
     ),
-    # Apex's extension, of mega train/mega/weight_gradient.py where it is missing
-    _fused("gradient_accumulation_fusion", prim=Fixed(False, "off in AMD's configurations: it needs Apex's extension")),
+    # Apex's extension, of mega train/common/weight_gradient.py where it is missing
+    _fused(
+        "gradient_accumulation_fusion",
+        hf=Fixed(_on_one_gpu, "train/hf/linear.py, on one GPU; FSDP2 of several reduces autograd's gradient"),
+        prim=Fixed(False, "off in AMD's configurations: it needs Apex's extension"),
+    ),
     MapRow(
         "attention backend",
         always("auto"),

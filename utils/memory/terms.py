@@ -130,6 +130,11 @@ class Stage:
         return not self.is_mega and self.optimizer_ranks > 1
 
     @property
+    def adds_in_products(self) -> bool:
+        """True if the gradient of a linear weight of hf is never in memory by itself (train/hf/linear.py)."""
+        return not self.is_mega and not self.is_cpu and not self.is_sharded
+
+    @property
     def gradients(self) -> float:
         """Gradients. mega's buffer is always allocated. hf's grow during the first backward pass while activations are
         freed: with one micro batch per step only the excess over them is counted.
@@ -198,11 +203,11 @@ class Stage:
     def norm_bytes_per_token(self) -> float:
         """Bytes that one RMSNorm and the linear layers that read its result keep.
 
-        torch's fused kernel (mega on a GPU) keeps its input and 1 / rms. Composed of torch operations, the norm keeps
-        its input in float32 and the normalised input: mega on a CPU in float32, transformers in the model's precision.
+        torch's fused kernel, on a GPU, keeps its input and 1 / rms. Composed of torch operations, on a CPU, the norm
+        keeps its input in float32 and the normalised input: mega in float32, transformers in the model's precision.
         """
         composed = 2 * FP32_BYTES if self.is_mega else FP32_BYTES + self.width
-        inside = self.width if self.is_mega and not self.is_cpu else composed
+        inside = composed if self.is_cpu else self.width
         return (inside + self.width) * self.spec.hidden_size + FP32_BYTES
 
     @property
@@ -221,7 +226,8 @@ class Stage:
         else:
             # rotated query and key, value, result; transformers repeats keys and values if there is a mask
             attention = hidden + 2 * (hidden if self.is_windowed else keys) + hidden
-            mlp = 4 * ffn  # gate, its SiLU, up, their product
+            # gate, up, their product; composed also SiLU of the gate
+            mlp = (4 if self.is_cpu else 3) * ffn
         log_sum_exp = FP32_BYTES * self.spec.num_attention_heads
         return norms + (self.width * (attention + mlp) + log_sum_exp) / self.config.tensor_parallel_size
 
@@ -240,22 +246,20 @@ class Stage:
     def logits(self) -> float:
         """Logits at the fullest moment of the loss, 2 to 12 bytes each.
 
-        mega on a GPU has the logits once and writes their gradient over them (train/mega/cross_entropy.py); on a CPU
-        and in fp32 megatron-core turns the softmax into the gradient in place and casts it
-        (megatron/core/tensor_parallel/cross_entropy.py); hf has log-softmax and two gradients at once, all float32
-        (transformers/loss/loss_utils.py).
+        In bf16 on a GPU there are the logits once, and their gradient is written over them
+        (train/common/cross_entropy.py). On a CPU and in fp32 mega has the softmax, which megatron-core turns into the
+        gradient in place and casts (megatron/core/tensor_parallel/cross_entropy.py), and hf log-softmax and two
+        gradients at once, all float32 (transformers/loss/loss_utils.py).
         """
         if not self.has_output:
             return 0.0
         softmax, bf16, fp32 = 4, 2, 4
-        if not self.is_mega:
-            each = 3 * fp32
-        elif self.config.precision == "fp32":
-            each = softmax
-        elif self.is_cpu:
-            each = softmax + bf16
-        else:
+        if not self.is_cpu and self.config.precision != "fp32":
             each = bf16
+        elif not self.is_mega:
+            each = 3 * fp32
+        else:
+            each = softmax if self.config.precision == "fp32" else softmax + bf16
         return each * self.tokens * self.spec.vocab_size / self.config.tensor_parallel_size
 
     @property
@@ -265,7 +269,8 @@ class Stage:
         works in small chunks (train/common/adamw.py).
         """
         in_layer = self.layer_backward + self.tied_gradient
-        in_embedding = 3 * self.tied_gradient - self.activations - self.weight_copies
+        of_embedding = self.width * self.vocabulary_matrix if self.adds_in_products else 3 * self.tied_gradient
+        in_embedding = of_embedding - self.activations - self.weight_copies
         fullest = max(self.logits, self.output_backward, in_layer, in_embedding)
         return self.weight_copies + fullest - self.logits
 
@@ -283,16 +288,26 @@ class Stage:
     @property
     def gradient_width(self) -> int:
         """Bytes of one number of a weight's gradient before accumulation; FSDP2 reduces a copy of it."""
+        if self.adds_in_products:
+            return 0
         return self.width + (FP32_BYTES if self.is_sharded else 0)
 
     @property
     def output_backward(self) -> float:
-        """Gradients of logits, hidden states and the output layer's weight."""
+        """Gradients of logits, hidden states and the output layer's weight.
+
+        hf with FSDP2: beside the gathered weights of the last layer; or, when logits and the gathered weight of the
+        output layer are gone, with a copy of the weight's gradient to reduce and this rank's part of the result.
+        """
         if not self.has_output:
             return 0.0
-        vocabulary = self.spec.vocab_size / self.config.tensor_parallel_size
-        gradients = self.width * self.tokens * (vocabulary + self.spec.hidden_size)
-        return gradients + self.gradient_width * self.vocabulary_matrix
+        hidden = self.width * self.tokens * self.spec.hidden_size
+        logits = self.width * self.tokens * self.spec.vocab_size / self.config.tensor_parallel_size
+        if not self.is_sharded:
+            return logits + hidden + self.gradient_width * self.vocabulary_matrix
+        in_product = logits + self.width * self.vocabulary_matrix
+        reduced = (self.gradient_width + FP32_BYTES / self.optimizer_ranks) * self.vocabulary_matrix
+        return hidden + self.width * self.layer_parameters + max(in_product, reduced - self.weight_copies)
 
     @property
     def tied_gradient(self) -> float:
@@ -300,12 +315,13 @@ class Stage:
 
         Then the gradient of the embedding and the sum of both are in memory too.
         """
-        return self.width * self.vocabulary_matrix if self.is_tied_here else 0.0
+        return self.width * self.vocabulary_matrix if self.is_tied_here and not self.adds_in_products else 0.0
 
     @property
     def layer_backward(self) -> float:
-        """Gradients of SwiGLU's product and of the weight before it (hf: of half of it). hf with FSDP2: of all weights
-        of the layer, beside its gathered weights and those of the next one.
+        """Gradients of SwiGLU's product and of the weight before it. hf: of half of that weight; if it is added in the
+        product, of SwiGLU's two arguments instead. With FSDP2: of all weights of the layer, beside its gathered weights
+        and those of the next one.
 
         With RECOMPUTE also the activations of the layer that are in memory again; mega's selective way computes one
         at a time.
@@ -316,4 +332,5 @@ class Stage:
             weight, gathered = self.layer_parameters, 2 * self.width * self.layer_parameters
         is_one_at_a_time = self.is_mega and self.config.recompute == "selective"
         again = 0.0 if is_one_at_a_time else self.layer_activations - self.layer_kept
-        return self.width * self.tokens * ffn + self.gradient_width * weight + gathered + again
+        arguments = self.width * self.tokens * ffn if self.adds_in_products else 0.0
+        return self.width * self.tokens * ffn + arguments + self.gradient_width * weight + gathered + again

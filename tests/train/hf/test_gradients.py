@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.support.host_reads import NoHostRead
-from train.hf.gradients import Float32Sums, clip_coefficient, total_norm
+from train.hf.gradients import GradientSums, clip_coefficient, total_norm
 
 
 def weights(count=3):
@@ -22,11 +22,11 @@ def micro_batch(parameters, seed):
 
 def test_gradients_of_micro_batches_add_up_in_float32_and_a_step_begins_anew():
     parameters = weights()
-    sums = Float32Sums(parameters)
+    sums = GradientSums(parameters)
     for step in (0, 1):
+        sums.begin_step()
         expected = [torch.zeros(5, 7, dtype=torch.float64) for _ in parameters]
         for number in range(4):
-            sums.is_first = number == 0
             made = micro_batch(parameters, seed=10 * step + number)
             expected = [total + gradient for total, gradient in zip(expected, made, strict=True)]
         for parameter, total in zip(parameters, expected, strict=True):
@@ -41,7 +41,7 @@ def test_gradients_of_micro_batches_add_up_in_float32_and_a_step_begins_anew():
 def test_norm_is_that_of_float64_and_clipping_reads_nothing(has_sums):
     parameters = weights()
     if has_sums:
-        Float32Sums(parameters)
+        GradientSums(parameters)
     exact = torch.cat([gradient.flatten() for gradient in micro_batch(parameters, seed=5)]).norm()
     with NoHostRead():
         norm = total_norm(parameters)

@@ -33,8 +33,8 @@ def test_every_change_is_accepted_as_settings_and_fits(framework, capacity_gb, s
 def test_one_change_comes_before_two_and_no_change_contains_another():
     assert changes(config_of("SL=8192"), 85.0) == ["RECOMPUTE=full", "TP=2", "PP=2"]
     assert changes(config_of("MBS=4"), 100.0)[0] == "MBS=2"
-    both = changes(config_of("SL=8192", gpus=1, framework="hf"), 149.3)
-    assert both == ["RECOMPUTE=selective OPTIMIZER_STATE=bf16"]
+    both = changes(config_of("SL=8192", gpus=1, framework="hf"), 130.0)
+    assert both == ["RECOMPUTE=full OPTIMIZER_STATE=bf16"]
 
 
 def test_hf_is_never_told_to_use_tensor_or_pipeline_parallelism():

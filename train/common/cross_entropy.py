@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from train.common.compiled import compiled
+
 
 def statistics(logits: torch.Tensor, labels: torch.Tensor, first: int) -> tuple[torch.Tensor, ...]:
     """Return, for each token, maximum and sum of exp(logit - maximum) over this rank's part of the vocabulary, which
@@ -37,16 +39,12 @@ def write_gradient(
     logits.copy_((softmax - is_label) * gradient.unsqueeze(-1))
 
 
-_compiled_statistics = torch.compile(statistics, dynamic=False)
-_compiled_gradient = torch.compile(write_gradient, dynamic=False)
-
-
 class _InPlace(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: torch.Tensor, labels: torch.Tensor, group: Any) -> torch.Tensor:
-        first = group.rank() * logits.shape[-1]
-        maximum, total, chosen = _compiled_statistics(logits, labels, first)
-        if group.size() > 1:
+        first = 0 if group is None else group.rank() * logits.shape[-1]
+        maximum, total, chosen = compiled(statistics)(logits, labels, first)
+        if group is not None and group.size() > 1:
             maximum, total, chosen = _over_ranks(maximum, total, chosen, group)
         log_sum = total.log() + maximum
         ctx.save_for_backward(logits, labels, log_sum)
@@ -56,7 +54,7 @@ class _InPlace(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         logits, labels, log_sum = ctx.saved_tensors
-        _compiled_gradient(logits, labels, log_sum, gradients[0], ctx.first)
+        compiled(write_gradient)(logits, labels, log_sum, gradients[0], ctx.first)
         return logits, None, None
 
 
@@ -71,9 +69,10 @@ def _over_ranks(
     return whole, sums[0], sums[1]
 
 
-def in_place_cross_entropy(logits: torch.Tensor, labels: torch.Tensor, group: Any) -> torch.Tensor:
+def in_place_cross_entropy(logits: torch.Tensor, labels: torch.Tensor, group: Any = None) -> torch.Tensor:
     """Return the loss of each token [sequence, batch], float32 nats; the backward pass overwrites the logits.
 
-    `group` are the tensor-parallel ranks, each with its part of the vocabulary. Nothing else may need the logits.
+    `group` are the tensor-parallel ranks, each with its part of the vocabulary; None is one rank with all of it. The
+    loss of a label outside the vocabulary has no meaning; its gradient must be 0. Nothing else may need the logits.
     """
     return _InPlace.apply(logits, labels, group)
