@@ -91,7 +91,7 @@ def _ddp_config(config: RunConfig) -> DistributedDataParallelConfig:
         grad_reduce_in_fp32=config.gradient_dtype == "fp32",
         overlap_grad_reduce=overlap,
         overlap_param_gather=overlap,
-        average_in_collective=False,
+        average_in_collective=overlap,  # gloo has no average; elsewhere it would be a pass over the gradients
         check_for_nan_in_grad=False,
     )
 

@@ -84,7 +84,9 @@ def _model(training: Trainer) -> dict[str, Any]:
 def _fused_ops(model: PreTrainedModel) -> dict[str, bool]:
     """Return the fusions under the names of megatron-core; those that transformers has no operation for are False."""
     never = dict.fromkeys(("persist_layer_norm", "bias_dropout_fusion", "masked_softmax_fusion"), False)
-    return never | fused.read(model) | {"gradient_accumulation_fusion": linear.adds_in_products(model)}
+    averages = sharding.policy_of(model) is not None and model.device.type == "cuda"  # gloo cannot
+    own = {"gradient_accumulation_fusion": linear.adds_in_products(model), "average_in_collective": averages}
+    return never | fused.read(model) | own
 
 
 def _rope_scaling(model: PreTrainedModel, rope: dict[str, Any]) -> dict[str, float] | None:

@@ -99,7 +99,8 @@ def model_facts(model: DistributedDataParallel) -> dict[str, Any]:
         "layer_implementation": "megatron_core_local" if is_local else "transformer_engine",
         "init_std": settings.init_method_std,
         "recompute": _recompute(gpt),
-        "fused_ops": {name: bool(getattr(settings, name)) for name in FUSED_OPS},
+        "fused_ops": {name: bool(getattr(settings, name)) for name in FUSED_OPS}
+        | {"average_in_collective": model.ddp_config.average_in_collective},
     }
 
 

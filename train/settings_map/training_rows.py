@@ -225,11 +225,12 @@ _COMMUNICATION = (
     ),
     MapRow(
         "average in the collective",
-        always(False),
+        overlaps,
         override("DistributedDataParallelConfig.average_in_collective"),
-        Fixed(_is_sharded, "FSDP2 averages; one rank reduces nothing"),
+        Fixed(overlaps, "FSDP2 averages so, except over gloo; one rank reduces nothing"),
         override("trainer.strategy.ddp.average_in_collective"),
         override("ddp_average_in_collective"),
+        "fused_ops.average_in_collective",
     ),
     MapRow(
         "search for NaN in gradients",

@@ -26,6 +26,7 @@ RESOLVED_NAMES = {
     "gradient_reduce_dtype": "gradients reduced in fp32",
     "overlap_grad_reduce": "overlap of gradient reduction",
     "overlap_param_gather": "overlap of parameter gathering",
+    "fused_ops.average_in_collective": "average in the collective",
     "seed": "seed of the order of samples",
     "dataloader_workers": "loader workers of a rank",
     "num_layers": "layers",

@@ -129,6 +129,14 @@ def test_weights_and_gradients_of_a_stage_have_the_bytes_of_their_parameters(pip
     assert last["memory_gb"]["gradients"] == pytest.approx(4 * parameters / 1e9, rel=2e-3)
 
 
+def test_gradients_are_averaged_while_they_are_reduced_and_not_in_a_pass_over_them(pipeline):
+    buffer = pipeline[0]["memory_gb"]["gradients"] * 1e9
+    assert (
+        max(row["bytes"] for row in pipeline[0]["operators"] if "mul" in row["name"] or "div" in row["name"])
+        < 1e-3 * buffer
+    )
+
+
 def test_the_roofline_is_the_sum_of_its_kinds_and_null_without_a_device(pipeline, trainer):
     seconds = pipeline[0]["roofline_seconds_by_kind"]
     assert pipeline[0]["roofline_seconds"] == pytest.approx(sum(value or 0 for value in seconds.values()))

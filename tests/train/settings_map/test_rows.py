@@ -53,6 +53,20 @@ def test_the_vocabulary_of_a_null_tokenizer_comes_out_whole():
     )
 
 
+@pytest.mark.parametrize(
+    ("framework", "key"),
+    [
+        ("mega", "DistributedDataParallelConfig.average_in_collective"),
+        ("nemo", "trainer.strategy.ddp.average_in_collective"),
+        ("prim", "ddp_average_in_collective"),
+    ],
+)
+def test_ranks_on_gpus_average_in_the_collective_and_gloo_which_cannot_does_not(framework, key):
+    assert overrides(framework, *made("nvd"))[key] is overrides(framework, *made("amd"))[key] is True
+    assert overrides(framework, *made("cpu", "CPU_RANKS=2"))[key] is False
+    assert overrides(framework, *made("nvd", "TP=4", "PP=2"))[key] is False, "one rank has nothing to reduce"
+
+
 def test_a_window_of_w_tokens_is_w_minus_one_to_the_left():
     config, spec = made(model="mistral")
     assert overrides("mega", config, spec)["TransformerConfig.window_size"] == (4095, 0)
