@@ -17,6 +17,7 @@ _CONFIG = {
     "cp": 1,
     "dp": 1,
     "precision": "fp32",
+    "fp8_recipe": "none",
     "seed": 42,
     "lr": 1e-3,
     "min_lr": 0.0,

@@ -17,6 +17,7 @@ from train.hf import sharding
 from train.hf.model import CAUSAL_SDPA
 from train.hf.recompute import read_recompute
 from utils.models import RopeScaling
+from utils.settings.keys import NO_RECIPE
 
 _PRECISIONS = {torch.float32: "fp32", torch.bfloat16: "bf16"}
 
@@ -56,6 +57,7 @@ def _model(training: Trainer) -> dict[str, Any]:
     computes_in = _dtypes(training)[0]
     return {
         "precision": _PRECISIONS[computes_in],
+        "fp8_recipe": NO_RECIPE,  # transformers' classes have no fp8
         "parameter_dtype": _name(computes_in),
         "parameter_count": sum(parameter.numel() for parameter in model.parameters()),
         "vocab_size": model.lm_head.weight.shape[0],

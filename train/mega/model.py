@@ -19,6 +19,7 @@ from train.mega import engine, recompute, rope, weight_gradient
 from train.mega.attention import SdpaCoreAttention
 from train.mega.cross_entropy import in_place_cross_entropy
 from train.mega.rope import LLAMA3_ROPE
+from train.settings_map.fp8 import transformer_settings
 from utils.errors import ConfigError
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
@@ -117,7 +118,7 @@ def transformer_config(config: RunConfig, spec: ModelSpec, *, with_engine: bool)
         params_dtype=dtype,
         pipeline_dtype=dtype,
         bf16=dtype is torch.bfloat16,
-        fp8="hybrid" if config.precision == "fp8" else None,
+        **transformer_settings(config.fp8_recipe),
         fp8_amax_history_len=1024,
         fp8_amax_compute_algo="max",
         apply_rope_fusion=has_gpu,

@@ -18,7 +18,9 @@ from train.common import trainer
 from train.common.adamw import FusedAdamW
 from train.mega.attention import SdpaCoreAttention
 from train.mega.rope import LLAMA3_ROPE
+from train.settings_map.fp8 import resolved_recipe
 from utils.settings.config import RunConfig
+from utils.settings.keys import NO_RECIPE
 
 FUSED_OPS = (
     "apply_rope_fusion",
@@ -86,6 +88,7 @@ def model_facts(model: DistributedDataParallel) -> dict[str, Any]:
         "ffn_hidden_size": layer.mlp.linear_fc2.weight.shape[1] * tensor_parallel,
         "num_attention_heads": attention.num_attention_heads_per_partition * tensor_parallel,
         "num_query_groups": attention.num_query_groups_per_partition * tensor_parallel,
+        "fp8_recipe": resolved_recipe(settings),
         "norm_eps": _norm_epsilon(layer),
         "qkv_bias": _has_bias(attention.linear_qkv),
         "rope_base": _rope_base(gpt),
@@ -150,7 +153,7 @@ def gpt_of(model: Any) -> GPTModel:
 
 
 def _precision(gpt: GPTModel) -> str:
-    if gpt.config.fp8:
+    if resolved_recipe(gpt.config) != NO_RECIPE:
         return "fp8"
     return "fp32" if next(gpt.parameters()).dtype is torch.float32 else "bf16"
 

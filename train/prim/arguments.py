@@ -13,10 +13,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from train.prim.checkpoint import was_loaded
+from train.settings_map.fp8 import recipe_of
 from train.settings_map.map import ROWS
 from train.settings_map.row import Override
 from utils.models import ModelSpec, RopeScaling
 from utils.results.schema import SECTIONS
+from utils.settings.keys import NO_RECIPE
 
 WIDTH = 48
 _PRINTED = {
@@ -96,6 +98,7 @@ class Arguments:
             "gradient_accumulation": _accumulation(said),
             "precision": _precision(said),
             # where Megatron-LM has the second name, it never reads the first, which Primus prints all the same
+            "fp8_recipe": _fp8_recipe(said),
             "norm_eps": said.get("layernorm_epsilon", said.get("norm_epsilon")),
             "rope_scaling": _rope_scaling(said),
             "sliding_window": said["window_size"][0] + 1 if said.get("window_size") else None,
@@ -158,11 +161,20 @@ def _accumulation(said: Mapping[str, Any]) -> int | None:
 
 
 def _precision(said: Mapping[str, Any]) -> str | None:
-    if said.get("fp8"):
+    if said.get("fp8") or said.get("fp4"):
         return "fp8"
     if said.get("fp16"):
         return "fp16"
     return None if "bf16" not in said else "bf16" if said["bf16"] else "fp32"
+
+
+def _fp8_recipe(said: Mapping[str, Any]) -> str | None:
+    """Return the recipe by the name of the suite; `none` where neither fp8 nor fp4 is on."""
+    if "fp8" not in said:
+        return None
+    if said.get("fp4"):
+        return str(said.get("fp4_recipe"))
+    return recipe_of(said.get("fp8_recipe")) if said["fp8"] else NO_RECIPE
 
 
 def _fused(said: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from train.settings_map.fp8 import FP4_FORMAT, FP8_FORMATS, scaling
 from train.settings_map.row import FP8, MODEL, STRATEGY, Fixed, MapRow, Wanted, always, asked, field, override
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
@@ -39,9 +40,16 @@ def _layers_at_once(kind: str) -> int | None:
     return 1 if kind == "full" else None
 
 
-def is_fp8(config: RunConfig, spec: ModelSpec) -> bool:
-    """Return whether matrix multiplies are in fp8."""
-    return config.precision == "fp8"
+def _has_8_bits(config: RunConfig, spec: ModelSpec) -> bool:
+    return config.fp8_recipe in FP8_FORMATS
+
+
+def _has_4_bits(config: RunConfig, spec: ModelSpec) -> bool:
+    return config.precision == "fp8" and config.fp8_recipe not in FP8_FORMATS
+
+
+def _is_delayed(config: RunConfig, spec: ModelSpec) -> bool:
+    return config.fp8_recipe == "delayed"
 
 
 def _split(
@@ -89,22 +97,51 @@ _PARALLEL = (
     ),
     field(
         "fp8 format",
-        lambda config, spec: "hybrid" if is_fp8(config, spec) else None,
+        lambda config, spec: FP8_FORMATS.get(config.fp8_recipe),
         FP8,
         "fp8",
         hf=Fixed(None, "transformers' classes have no fp8; PRECISION=fp8 is refused"),
     ),
-    field("fp8 scaling", always("delayed"), FP8, "fp8_recipe", hf=Fixed("delayed", "no fp8"), when=is_fp8),
+    MapRow(
+        "fp8 recipe",
+        asked("fp8_recipe"),
+        override(("TransformerConfig.fp8_recipe", scaling), when=_has_8_bits),
+        Fixed(asked("fp8_recipe"), "no fp8"),
+        override(("trainer.plugins.fp8_recipe", scaling), when=_has_8_bits),
+        override(("fp8_recipe", scaling), when=_has_8_bits),
+        "fp8_recipe",
+    ),
     field(
         "fp8: steps of the largest value kept",
         always(1024),
         FP8,
         "fp8_amax_history_len",
         hf=Fixed(1024, "no fp8"),
-        when=is_fp8,
+        when=_is_delayed,
     ),
     field(
-        "fp8: which of them counts", always("max"), FP8, "fp8_amax_compute_algo", hf=Fixed("max", "no fp8"), when=is_fp8
+        "fp8: which of them counts",
+        always("max"),
+        FP8,
+        "fp8_amax_compute_algo",
+        hf=Fixed("max", "no fp8"),
+        when=_is_delayed,
+    ),
+    MapRow(
+        "fp4 format",
+        lambda config, spec: FP4_FORMAT if _has_4_bits(config, spec) else None,
+        override("TransformerConfig.fp4"),
+        Fixed(None, "no fp8"),
+        Fixed(None, "NeMo 2.3 has no fp4; FP8_RECIPE=nvfp4 is refused"),
+        override("fp4", when=_has_4_bits),
+    ),
+    MapRow(
+        "fp4 recipe",
+        asked("fp8_recipe"),
+        override("TransformerConfig.fp4_recipe", when=_has_4_bits),
+        Fixed(asked("fp8_recipe"), "no fp8"),
+        Fixed(asked("fp8_recipe"), "as above"),
+        override("fp4_recipe", when=_has_4_bits),
     ),
     MapRow(
         "parameters gathered in fp8",

@@ -50,6 +50,7 @@ RESOLVED_NAMES = {
     "cp": "CP",
     "dp": "DP",
     "precision": "precision",
+    "fp8_recipe": "fp8 recipe",
     "recompute": "recompute",
     "fused_ops.bias_activation_fusion": "bias activation fusion",
     "fused_ops.bias_dropout_fusion": "bias dropout fusion",

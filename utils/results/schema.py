@@ -224,7 +224,8 @@ def with_later_settings(result: dict[str, Any]) -> dict[str, Any]:
             reasons = section.get("reasons")
             if isinstance(reasons, dict) and reasons.keys() & {place.key, "*"}:
                 continue
-            section[place.key] = place.before if is_ours else None
+            before = place.before(section) if callable(place.before) else place.before
+            section[place.key] = before if is_ours else None
             if not is_ours and isinstance(reasons, dict):
                 reasons[place.key] = "the setting is newer than this result"
     return result

@@ -9,7 +9,7 @@ from typing import Any
 
 from utils.errors import ConfigError
 from utils.models import can_train
-from utils.settings.keys import KEYS
+from utils.settings.keys import KEYS, NO_RECIPE
 from utils.settings.layers import Value
 
 AVAILABLE_FRAMEWORKS = ("mega", "hf", "nemo", "prim")
@@ -19,6 +19,21 @@ OF_PLATFORM = {"nvd": ("mega", "nemo", "hf"), "amd": ("mega", "prim", "hf"), "cp
 them: it runs where it is named and PRIMUS_PATH has a checkout of Primus."""
 COUNTERPART = {("nvd", "prim"): "nemo", ("amd", "nemo"): "prim"}
 """The framework that runs in place of the other vendor's own."""
+
+
+DEFAULT_RECIPE = "delayed"
+FP8_RECIPES = {
+    # megatron-core 0.16.1, transformer_config.py: fp8_recipe and fp4_recipe
+    "mega": ("delayed", "current", "mxfp8", "nvfp4"),
+    # nemo_toolkit 2.3, MegatronMixedPrecision; it has no fp4
+    "nemo": ("delayed", "current", "mxfp8"),
+    # Primus fd1eeab, trainer_base.yaml, and AMD's own llama3.1_8B-MXFP4-pretrain.yaml
+    "prim": ("delayed", "current", "mxfp8", "mxfp4"),
+    "hf": (),
+}
+"""Recipes of each framework. Whether a device has the format is known to its TransformerEngine alone."""
+VENDOR_RECIPES = {"nvfp4": "nvd", "mxfp4": "amd"}
+"""Recipes of one vendor's devices."""
 
 
 class Rules:
@@ -147,6 +162,26 @@ def check_combinations(rules: Rules, typed: Mapping[str, Any]) -> None:
     check_nodes(rules, typed)
     if typed["profiling"]:
         raise rules.broken("PROFILING", "this version writes no profile; use PROFILING=false")
+
+
+def fp8_recipe(rules: Rules, typed: Mapping[str, Any], platform: str) -> str:
+    """Return the recipe of a training; `none` where its precision is not fp8.
+
+    Raises ConfigError for a recipe that nothing uses, and for one that the platform or a framework does not have.
+    """
+    recipe: str = typed["fp8_recipe"]
+    if typed["precision"] != "fp8":
+        if recipe != DEFAULT_RECIPE:
+            raise rules.broken("FP8_RECIPE PRECISION", "a recipe scales fp8; set PRECISION=fp8 with it")
+        return NO_RECIPE
+    vendor = VENDOR_RECIPES.get(recipe, platform)
+    if vendor != platform:
+        raise rules.broken("FP8_RECIPE", f"{recipe} is a format of platform {vendor}; use delayed, current or mxfp8")
+    lacking = [name for name in typed["frameworks"] if recipe not in FP8_RECIPES[name]]
+    if lacking:
+        known = [name for name in FP8_RECIPES[lacking[0]] if VENDOR_RECIPES.get(name, platform) == platform]
+        raise rules.broken("FP8_RECIPE FRAMEWORK", f"{lacking[0]} has {', '.join(known)} and no {recipe}")
+    return recipe
 
 
 def check_nodes(rules: Rules, typed: Mapping[str, Any]) -> None:

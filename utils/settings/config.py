@@ -18,7 +18,7 @@ from utils.models import NAMES as MODEL_NAMES
 from utils.models import ModelSpec, UnknownModelError
 from utils.models import get as get_model
 from utils.settings import best
-from utils.settings.combinations import Rules, check_combinations, check_layout, frameworks, num_gpus
+from utils.settings.combinations import Rules, check_combinations, check_layout, fp8_recipe, frameworks, num_gpus
 from utils.settings.keys import in_results
 from utils.settings.layers import Value, from_arguments, from_environment, parse_values, read_file, received
 
@@ -66,6 +66,8 @@ class RunConfig:
     init_std: float
     seed: int
     precision: str
+    fp8_recipe: str
+    """FP8_RECIPE with PRECISION=fp8, else `none`."""
     optimizer_state: str
     gradient_dtype: str
     recompute: str
@@ -175,6 +177,7 @@ def load(
     typed["frameworks"] = frameworks(rules, typed["frameworks"], platform, typed["models"])
     typed["num_gpus"] = num_gpus(rules, typed, platform, visible_gpus)
     check_combinations(rules, typed)
+    typed["fp8_recipe"] = fp8_recipe(rules, typed, platform)
     check_layout(rules, typed)
     typed["label"] = typed["label"] or _derived_label(typed, platform)
     for field in ("data_dir", "output_dir"):

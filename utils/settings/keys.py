@@ -7,7 +7,7 @@ Standard library only.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -30,6 +30,8 @@ from utils.settings.parsers import (
 )
 
 Number = (int, float)
+NO_RECIPE = "none"
+"""`fp8_recipe` of a training whose precision is not fp8."""
 Part = Literal["work", "seed", "layout", "means", "model"]
 """Part of a certificate (evaluate/fairness/certificate.py) in which a setting is compared."""
 
@@ -47,7 +49,8 @@ class InResults:
     part: Part | None = None
     """Part of the certificate in which both sides are compared; None for a setting that is not in it."""
     before: Any = None
-    """Value that ran in results written before the setting existed; None where it has always existed."""
+    """Value that ran in results written before the setting existed, or a function of the section that returns it; None
+    where the setting has always existed."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,11 @@ class Key:
     in_results: InResults | None = None
     decides_text: bool = False
     """Whether the setting changes what a text becomes, so that text prepared with another value is other data."""
+
+
+def _recipe_before(section: Mapping[str, Any]) -> str:
+    """Return the recipe of a result that is older than the setting: fp8 had one recipe then."""
+    return "delayed" if section.get("precision") == "fp8" else NO_RECIPE
 
 
 KEYS: dict[str, Key] = {
@@ -99,6 +107,13 @@ KEYS: dict[str, Key] = {
         *choice("bf16", "fp8", "fp32"),
         "precision of the matrix multiplies",
         InResults("precision", str, "precision", "work"),
+    ),
+    "FP8_RECIPE": Key(
+        "fp8_recipe",
+        *choice("delayed", "current", "mxfp8", "nvfp4", "mxfp4"),
+        "scaling of PRECISION=fp8: by earlier steps, by the tensor itself, or by blocks of 32 numbers; nvfp4 (NVIDIA) "
+        "and mxfp4 (AMD) multiply in 4 bits",
+        InResults("fp8_recipe", str, "fp8 recipe", "work", before=_recipe_before),
     ),
     "SL": Key(
         "sequence_length",

@@ -174,6 +174,35 @@ def test_context_parallel_without_transformer_engine_is_refused():
         cpu(ROOT, "CP=2", "CPU_RANKS=2", "FRAMEWORK=mega")
 
 
+@pytest.fixture
+def engine(monkeypatch):
+    """A machine with TransformerEngine, as the check of the settings sees it."""
+    monkeypatch.setattr(combinations.importlib.util, "find_spec", lambda name: object())
+
+
+@pytest.mark.parametrize(
+    ("platform", "settings", "said"),
+    [
+        ("nvd", "FP8_RECIPE=mxfp8", "FP8_RECIPE=mxfp8 PRECISION=bf16: a recipe scales fp8; set PRECISION=fp8"),
+        ("amd", "FP8_RECIPE=nvfp4 PRECISION=fp8 FRAMEWORK=mega", "nvfp4 is a format of platform nvd"),
+        ("nvd", "FP8_RECIPE=mxfp4 PRECISION=fp8 FRAMEWORK=mega", "mxfp4 is a format of platform amd"),
+        ("nvd", "FP8_RECIPE=nvfp4 PRECISION=fp8 FRAMEWORK=nemo", "nemo has delayed, current, mxfp8 and no nvfp4"),
+        ("amd", "FP8_RECIPE=mxfp4 PRECISION=fp8 FRAMEWORK=mega", "mega has delayed, current, mxfp8 and no mxfp4"),
+        ("nvd", "FP8_RECIPE=fp7 PRECISION=fp8", "delayed, current, mxfp8, nvfp4, mxfp4"),
+    ],
+)
+def test_a_recipe_that_something_lacks_is_refused_in_one_line_that_names_it(engine, platform, settings, said):
+    with pytest.raises(ConfigError) as error:
+        load(platform, 8, arguments=settings.split(), environ={})
+    assert said in str(error.value)
+
+
+def test_the_recipe_is_part_of_the_settings_of_an_fp8_training_only(engine):
+    asked = load("nvd", 8, arguments=["PRECISION=fp8", "FP8_RECIPE=current", "FRAMEWORK=mega"], environ={}).asked()
+    assert asked["fp8_recipe"] == "current"
+    assert load("nvd", 8, arguments=["FRAMEWORK=mega"], environ={}).asked()["fp8_recipe"] == "none"
+
+
 def test_fp8_without_the_layers_of_transformer_engine_is_refused(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: importlib.machinery.ModuleSpec(name, None))
     with pytest.raises(ConfigError, match="LAYERS=local PRECISION=fp8: fp8 needs the layers of TransformerEngine"):
