@@ -17,9 +17,9 @@ from evaluate.metrics.partition import Kind, kind_of
 from evaluate.metrics.steady import steps_text
 from evaluate.verdict.layouts import Layout, compared_with, fastest, layout_of
 from evaluate.verdict.ratios import times
+from evaluate.verdict.side_names import PLATFORMS, device_name, setting_of, suffixes, terms
 from utils.results.schema import Result
 
-PLATFORMS = {"nvd": "NVIDIA", "amd": "AMD", "cpu": "CPU"}
 VENDOR_FRAMEWORKS = ("nemo", "prim")
 """Frameworks of one vendor each; a comparison of platforms pairs them with each other."""
 NODES, BEST = "nodes", "best"
@@ -120,7 +120,7 @@ def place(name: str, by: str, baseline: str | None) -> tuple[bool, int, str]:
 def side_key(result: Result, by: str) -> tuple[Any, ...]:
     """Return the properties that all runs of one side share: those of the comparison, the device, work and layout."""
     shared = result["model"], result["method"], _shared(result, by), BY[by](result)
-    return *shared, kind_of(result), _setting(result), layout_of(result)
+    return *shared, kind_of(result), setting_of(result), layout_of(result)
 
 
 def _shared(result: Result, by: str) -> tuple[Any, ...]:
@@ -173,14 +173,9 @@ def _refusal(a: Kind, b: Kind) -> str:
     return f"not the same kind of thing, {what}: {shown[0]} against {shown[1]}"
 
 
-def _setting(result: Result) -> tuple[Any, ...]:
-    config = result["training_config"]
-    return result["model_size"], *(config[key] for key in ("sequence_length", "global_batch_size", "precision"))
-
-
 def _variants(a: Sequence[Entry], b: Sequence[Entry]) -> list[tuple[list[Entry], list[Entry]]]:
     """Pair equal settings of both sides; if none are equal, the first of each, to report the difference."""
-    left, right = dict(_grouped(a, _setting)), dict(_grouped(b, _setting))
+    left, right = dict(_grouped(a, setting_of)), dict(_grouped(b, setting_of))
     both = [(left[key], right[key]) for key in left if key in right]
     return both or [(_most_counted(left.values()), _most_counted(right.values()))]
 
@@ -254,48 +249,25 @@ def _alone(entries: Sequence[Entry], made: Sequence[Pair], by: str) -> list[Left
     known |= {id(entry) for pair in made for one in pair.left_out for entry in one.entries}
     rest = [entry for entry in entries if entry.is_counted and id(entry) not in known]
     found = []
-    for _, members in _grouped(rest, lambda result: (BY[by](result), _setting(result), layout_of(result))):
-        terms = _terms(members[0].result)
-        reason = f"left out, because the other side has no run of {', '.join(terms.values())}"
+    for _, members in _grouped(rest, lambda result: (BY[by](result), setting_of(result), layout_of(result))):
+        work = ", ".join(terms(members[0].result).values())
+        reason = f"left out, because the other side has no run of {work}"
         found.append(LeftOut(_name(members, by), reason, tuple(members)))
     return found
 
 
 def _told_apart(found: Sequence[Pair]) -> list[Pair]:
     """Return the pairs; where several would have the same names, each name states the size or setting that differs."""
-    alike: dict[tuple[str, ...], list[Pair]] = {}
-    for pair in found:
-        alike.setdefault((pair.model, pair.framework, pair.method, pair.a_name, pair.b_name), []).append(pair)
-    named: dict[int, Pair] = {}
-    for members in alike.values():
-        terms = [(_terms(pair.a[0].result), _terms(pair.b[0].result)) for pair in members]
-        chosen: list[str] = []
-        for key in terms[0][0] if len(members) > 1 else ():
-            if len({tuple((a[k], b[k]) for k in (*chosen, key)) for a, b in terms}) > len(
-                {tuple((a[k], b[k]) for k in chosen) for a, b in terms}
-            ):
-                chosen.append(key)
-        for pair, (a, b) in zip(members, terms, strict=True):
-            suffixes = [", ".join(side[key] for key in chosen) for side in (a, b)]
-            a_name, b_name = (
-                f"{name} ({suffix})" if suffix else name
-                for name, suffix in zip((pair.a_name, pair.b_name), suffixes, strict=True)
-            )
-            named[id(pair)] = replace(pair, a_name=a_name, b_name=b_name)
-    return [named[id(pair)] for pair in found]
-
-
-def _terms(result: Result) -> dict[str, str]:
-    """Return the properties that may tell two pairs apart, in words, the most telling first."""
-    size, length, batch, precision = _setting(result)
-    layout = layout_of(result)
-    return {
-        "size": str(size),
-        "length": f"SL {length}",
-        "batch": f"GBS {batch}",
-        "precision": str(precision),
-        **layout.terms,
-    }
+    alike: dict[tuple[str, ...], list[int]] = {}
+    for number, pair in enumerate(found):
+        alike.setdefault((pair.model, pair.framework, pair.method, pair.a_name, pair.b_name), []).append(number)
+    named = list(found)
+    for numbers in alike.values():
+        of_both = [(terms(found[number].a[0].result), terms(found[number].b[0].result)) for number in numbers]
+        for number, (a, b) in zip(numbers, suffixes(of_both), strict=True):
+            pair = found[number]
+            named[number] = replace(pair, a_name=pair.a_name + a, b_name=pair.b_name + b)
+    return named
 
 
 def _grouped(entries: Iterable[Entry], key_of: Callable[[Result], Any]) -> list[tuple[Any, list[Entry]]]:
@@ -308,8 +280,5 @@ def _grouped(entries: Iterable[Entry], key_of: Callable[[Result], Any]) -> list[
 def _name(side: Sequence[Entry], by: str) -> str:
     """Return the name of a side for a sentence."""
     result = next((entry for entry in side if entry.is_counted), side[0]).result
-    kind = kind_of(result)
-    vendor = PLATFORMS.get(result["platform"], "")  # a log may name no platform
-    device = str(result["gpu_info"]["device_name"] or " ".join(filter(None, ("unknown", vendor, "device"))))
-    device += f" ({kind.text})" if kind.text else ""
+    device = device_name(result)
     return device if by == "platform" else f"{BY[by](result)} on {device}"

@@ -1,0 +1,59 @@
+"""The names of the two sides of a pair in sentences: device, partition, and what tells pairs of equal names apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from evaluate.metrics.partition import kind_of
+from evaluate.verdict.layouts import layout_of
+from utils.results.schema import Result
+
+PLATFORMS = {"nvd": "NVIDIA", "amd": "AMD", "cpu": "CPU"}
+Terms = dict[str, str]
+
+
+def device_name(result: Result) -> str:
+    """Return the name of the device as the driver reports it, with its partition mode if it has one."""
+    kind = kind_of(result)
+    vendor = PLATFORMS.get(result["platform"], "")  # a log may name no platform
+    device = str(result["gpu_info"]["device_name"] or " ".join(filter(None, ("unknown", vendor, "device"))))
+    return f"{device} ({kind.text})" if kind.text else device
+
+
+def setting_of(result: Result) -> tuple[Any, ...]:
+    """Return size of the model, sequence length, global batch and precision."""
+    config = result["training_config"]
+    return result["model_size"], *(config[key] for key in ("sequence_length", "global_batch_size", "precision"))
+
+
+def terms(result: Result) -> Terms:
+    """Return the properties that may tell two pairs apart, in words, the most telling first."""
+    size, length, batch, precision = setting_of(result)
+    return {
+        "size": str(size),
+        "length": f"SL {length}",
+        "batch": f"GBS {batch}",
+        "precision": str(precision),
+        **layout_of(result).terms,
+    }
+
+
+def suffixes(pairs: Sequence[tuple[Terms, Terms]]) -> list[tuple[str, str]]:
+    """Return what to add to the two names of each pair, so that no two pairs have the same names: ` (16 GPUs)`.
+
+    Properties are chosen one after another, each only if it tells more pairs apart. A single pair needs none.
+    """
+    chosen: list[str] = []
+    for key in pairs[0][0] if len(pairs) > 1 else ():
+        if _distinct(pairs, [*chosen, key]) > _distinct(pairs, chosen):
+            chosen.append(key)
+    return [(_suffix(a, chosen), _suffix(b, chosen)) for a, b in pairs]
+
+
+def _distinct(pairs: Sequence[tuple[Terms, Terms]], keys: Sequence[str]) -> int:
+    return len({tuple((a[key], b[key]) for key in keys) for a, b in pairs})
+
+
+def _suffix(side: Terms, keys: Sequence[str]) -> str:
+    return f" ({', '.join(side[key] for key in keys)})" if keys else ""
