@@ -4,7 +4,7 @@
     python -m evaluate.validate --bundle output.zip [more archives of shell/wrap.sh]
 
 Prints one row for each result. Exits 0 when all are ok and valid, 1 when any is rejected or not ok, 2 for bad input.
-The rules are in `evaluate/checks/consistency.py` and `evaluate/checks/limits.py`.
+The rules are in `evaluate/checks`; docs/validation.md lists them.
 """
 
 from __future__ import annotations

@@ -109,16 +109,16 @@ def _environment(result: Result) -> tuple[str, dict[str, str]]:
 
 def handicap(platform: str, environment: Mapping[str, str], name: str) -> str:
     """Return how a variable of this environment slows a platform down; empty if no such effect is known."""
-    value = environment.get(name, "")
+    value = str(environment.get(name, ""))
     return "" if _recipe(platform, environment, name) else HANDICAPS.get((name, value), "")
 
 
 def remark(platform: str, environment: Mapping[str, str], name: str) -> str:
     """Return the note on a variable that may differ: the recipe that sets it, or its effect on speed."""
-    return _recipe(platform, environment, name) or SPEED_UPS.get((name, environment.get(name, "")), "")
+    return _recipe(platform, environment, name) or SPEED_UPS.get((name, str(environment.get(name, ""))), "")
 
 
 def _recipe(platform: str, environment: Mapping[str, str], name: str) -> str:
     """Return the vendor recipe that a variable of this environment belongs to; empty if there is none."""
-    (beside, needed), source = RECIPES.get((platform, name, environment.get(name, "")), (("", ""), ""))
+    (beside, needed), source = RECIPES.get((platform, name, str(environment.get(name, ""))), (("", ""), ""))
     return source if source and environment.get(beside) == needed else ""

@@ -60,14 +60,14 @@ def _handicaps(name: str, sides: Sequence[Sequence[Section]], read: _Reader, not
     """Return an item that blocks if one side is held back more than the other, or if the runs of one side differ."""
     (left, right), (text_a, text_b) = _read(sides, read)
     known = [one.is_handicap is not None for one in (*left, *right)]
+    if any(_spread(side) > TOLERANCE for side in (left, right)):
+        return Item(name, BLOCKING, text_a, text_b, f"{name} differs between the runs of one side")
     if text_a == text_b and not any(known):
         return Item(name, SAME if text_a == NO_GPU else UNKNOWN, text_a, text_b)
     if not all(known):
         is_one_sided = _is_held_back(left) != _is_held_back(right)
         return Item(name, BLOCKING if is_one_sided else UNKNOWN, text_a, text_b, note if is_one_sided else "")
     shares = [[one.share for one in side] for side in (left, right)]
-    if any(max(side) - min(side) > TOLERANCE for side in shares):
-        return Item(name, BLOCKING, text_a, text_b, f"{name} differs between the runs of one side")
     if abs(min(shares[0]) - min(shares[1])) > TOLERANCE:
         return Item(name, BLOCKING, text_a, text_b, note)
     both = f"{name}: both sides are held back alike" if any(one.is_handicap for one in left) else ""
@@ -86,6 +86,12 @@ def _partly_known(name: str, sides: Sequence[Sequence[Section]], read: _Reader, 
         return Item(name, BLOCKING, shown[0], shown[1], note)
     words = [NOT_RECORDED if not all(side) else "recorded" for side in sides]
     return Item(name, UNKNOWN, words[0], words[1])
+
+
+def _spread(side: Sequence[_Condition]) -> float:
+    """Return the difference of the largest and smallest known share among the runs of a side."""
+    shares = [one.share for one in side if one.is_handicap is not None or one.share < 1]
+    return max(shares, default=0.0) - min(shares, default=0.0)
 
 
 def _is_held_back(conditions: Sequence[_Condition]) -> bool:
@@ -130,7 +136,7 @@ def _power_cap(section: Section) -> _Condition:
         return _Condition(f"{cap:g} W, default {default:g} W", cap < default, share)
     if most and cap >= most * (1 - TOLERANCE):
         return _Condition(f"{cap:g} W, the highest that the board allows", is_handicap=False)
-    return _Condition(f"{cap:g} W, default unknown", None)
+    return _Condition(f"{cap:g} W, default unknown", None, min(1.0, cap / most) if most else 1.0)
 
 
 def _clocks(section: Section) -> _Condition:

@@ -491,6 +491,14 @@ PAIRS = {
         "power cap differs between the runs of one side",
         lambda result: result.update(conditions=CAPPED),
     ),
+    "power cap of an unknown default in one run": InPair(
+        lambda result: result.update(conditions=conditions()),
+        lambda result: result.update(
+            conditions=conditions(default_power_cap_watts=None, power_cap_watts=400.0 if result["run"] == 1 else 700.0)
+        ),
+        "power cap differs between the runs of one side",
+        lambda result: result.update(conditions=conditions(default_power_cap_watts=None)),
+    ),
     "power cap in the only record": InPair(
         nothing,
         in_runs(lambda result: result.update(conditions=CAPPED), 2),
