@@ -91,7 +91,11 @@ def test_an_odd_file_in_a_folder_is_one_line_beside_the_honest_result(
     else:
         assert code == 1
         assert "1 of 2 results ok and valid" in shown.err
-        if "train" in name or odd not in ("a key twice", "deep inside", "no number"):  # in another format these have another fault
+        if "train" in name or odd not in (
+            "a key twice",
+            "deep inside",
+            "no number",
+        ):  # in another format these have another fault
             assert all(word in joined for word in words.split()), joined
     with no_hang():
         code = compare.main([str(tmp_path), "--format", "json,md", "--output", str(tmp_path / "out")])
