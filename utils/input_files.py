@@ -74,16 +74,20 @@ def json_of(path: Path) -> Any:
     return parse_json(content_of(path))
 
 
-def parse_json(data: bytes) -> Any:
+def parse_json(data: bytes, *, nan_is_null: bool = False) -> Any:
     """Return JSON whose numbers are finite, whose keys are unique and whose texts are Unicode.
 
+    With `nan_is_null`, NaN and Infinity are read as null: other suites write them for what they could not measure.
     Raises InputFileError for anything else, and for a form in which no file of this kind comes: too deep, a number of
     too many digits, a text that is too long.
     """
     try:
         text = data.decode("utf8")
         content = json.loads(
-            text, parse_constant=_no_number, parse_int=_integer, object_pairs_hook=_object_of_unique_keys
+            text,
+            parse_constant=_null if nan_is_null else _no_number,
+            parse_int=_integer,
+            object_pairs_hook=_object_of_unique_keys,
         )
     except RecursionError as error:
         raise InputFileError(f"objects and lists are deeper than {DEEPEST} in one another") from error
@@ -120,6 +124,10 @@ def _reason(error: Exception) -> str:
 
 def _no_number(text: str) -> NoReturn:
     raise InputFileError(f"{text} is no finite number")
+
+
+def _null(_: str) -> None:
+    return None
 
 
 def _integer(text: str) -> int:

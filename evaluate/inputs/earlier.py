@@ -57,7 +57,7 @@ def read(path: Path) -> dict[str, Any]:
     """Return the result in `path`; raise ResultError, in one line, for a file of no earlier format."""
     try:
         data = content_of(path)
-        content = parse_json(data)
+        content = parse_json(data, nan_is_null=True)
     except InputFileError as error:
         raise store.ResultError(f"{path}: cannot be read as JSON: {error}") from error
     if not isinstance(content, dict) or not isinstance(times := names.first(content, names.TIMES), list):

@@ -111,6 +111,11 @@ def test_every_other_json_is_read(data, content):
     assert parse_json(data) == content or content is None
 
 
+def test_what_others_could_not_measure_is_null_where_that_is_wanted():
+    data = b'{"a": NaN, "b": [1.0, Infinity, -Infinity]}'
+    assert parse_json(data, nan_is_null=True) == {"a": None, "b": [1.0, None, None]}
+
+
 def test_names_are_found_whatever_stands_there_and_links_to_folders_are_not_followed(tmp_path):
     for name in ("train_b.json", "deep/train_a.json", "deep/other.json"):
         (tmp_path / name).parent.mkdir(exist_ok=True)

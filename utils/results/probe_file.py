@@ -88,12 +88,13 @@ def parse(content: Any, path: Path) -> Probe:
     measured, reasons = content.get("rates"), content.get("reasons", {})
     if not isinstance(measured, dict) or not set(measured) <= set(PRECISIONS) or not isinstance(reasons, dict):
         raise ProbeError(f"{path}: rates: got {quoted(measured)}, wanted a map of {', '.join(PRECISIONS)}")
+    wrong_time = f"got {quoted(content['started_utc'])}, wanted a time with its zone"
     try:
         started = datetime.fromisoformat(content["started_utc"])
     except ValueError as error:
-        raise ProbeError(f"{path}: started_utc: {error}") from error
+        raise ProbeError(f"{path}: started_utc: {wrong_time}") from error
     if started.tzinfo is None:
-        raise ProbeError(f"{path}: started_utc: got {quoted(content['started_utc'])}, wanted a time with its zone")
+        raise ProbeError(f"{path}: started_utc: {wrong_time}")
     memory = content.get("total_memory_gb")
     return Probe(
         path=path,

@@ -215,3 +215,11 @@ def test_a_comparison_names_unproven_items_first(tmp_path: Path) -> None:
     assert "18," not in verdicts[0]["sentence"]
     for name in ("compare.md", "compare.html"):
         assert "neither model nor data is proven" in (tmp_path / name).read_text()
+
+
+def test_a_figure_that_could_not_be_measured_is_unknown_and_a_step_without_a_time_is_refused(tmp_path: Path) -> None:
+    path = save(tmp_path / "a", "cuda_llama", memory_metrics={"peak_memory_allocated_gb": float("nan")})
+    assert "NaN" in path.read_text()
+    assert read(path)["memory_metrics"]["peak_memory_allocated_gb"] is None
+    with pytest.raises(ResultError, match="step_times: got None"):
+        read(save(tmp_path / "b", "cuda_llama", raw_step_times=[*TIMES[:-1], float("nan")]))

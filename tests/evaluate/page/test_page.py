@@ -17,7 +17,7 @@ from sides import STEPS, entry, run, side
 from evaluate.checks.entries import Entry, Loaded
 from evaluate.metrics.figures import NOT_WORKED_OUT, Figure, combined, unknown
 from evaluate.page.page import ASSETS, embedded, environment, page, thinned
-from evaluate.report import plots
+from evaluate.report import panels
 from evaluate.report.comparison import Comparison, compare
 from evaluate.report.forest_plot import axis_of
 from evaluate.verdict.inference import Estimate
@@ -353,8 +353,8 @@ def test_one_and_the_band_are_always_on_the_axis(low: float, high: float) -> Non
 def test_platforms_have_the_colours_of_the_plots() -> None:
     light = (ASSETS / "page.css").read_text().split("@media")[0]
     assert {
-        name: re.search(rf"--{name}: (#\w+)", light)[1] for name in plots.PLATFORM_COLOURS
-    } == plots.PLATFORM_COLOURS  # type: ignore[index]
+        name: re.search(rf"--{name}: (#\w+)", light)[1] for name in panels.PLATFORM_COLOURS
+    } == panels.PLATFORM_COLOURS  # type: ignore[index]
 
 
 def test_unchanged_results_give_an_unchanged_page() -> None:

@@ -12,7 +12,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from evaluate.checks.entries import Entry, Loaded, check_result
 from evaluate.report.comparison import Comparison, compare
 from evaluate.report.groups import Group
-from evaluate.report.plots import PLATFORM_COLOURS, caption, draw, look, png
+from evaluate.report.panels import PLATFORM_COLOURS, look
+from evaluate.report.plots import caption, draw, png
 from tests.support.example import example_result
 
 PANELS = 5
