@@ -77,8 +77,9 @@ def test_the_target_loss_of_the_settings_is_reported_from_each_runs_curve(traine
 
 def test_the_verdict_comes_first_in_every_report(trained: RunningMatrix, verdict: dict[str, Any]) -> None:
     assert verdict["sentence"].startswith(verdict["b"])
-    assert verdict["sentence"] in (trained.output / "compare.md").read_text().split("## ")[0].replace("\\", "")
-    assert verdict["sentence"] in " ".join(trained.said.split("Verdicts by framework", 1)[1].split())
+    assert verdict["headline"] in (trained.output / "compare.md").read_text().split("## ")[0].replace("\\", "")
+    said = " ".join(trained.said.split())
+    assert said.index(verdict["headline"]) < said.index("Asked beforehand: by framework")
     assert (trained.output / "compare.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -103,7 +104,7 @@ def test_the_page_opens_in_a_browser_without_a_request_or_a_console_message(
     page = trained.output / "compare.html"
     with browser.running(program, tmp_path / "profile") as tab:
         tab.open(page)
-        assert verdict["sentence"] in tab.value("document.querySelector('.card').textContent")
+        assert verdict["headline"] in tab.value("document.querySelector('.card').textContent")
         assert tab.value("document.querySelectorAll('.chart .curve').length") == 2 * 2 * RUNS
         assert tab.value("[...document.querySelectorAll('table')].every(table => table.rows.length > 1)")
         assert (tab.requests, tab.complaints) == ([page.resolve().as_uri()], [])
