@@ -34,7 +34,7 @@ main() {
   # because its module fixtures (trained curves) are expensive. tests/conftest.py puts the long files first.
   export OMP_NUM_THREADS=1
   mapfile -t -d '' scripts < <(find . -path './.venv*' -prune -o -path ./output -prune -o -name '*.sh' -print0)
-  scripts+=(.ci/run)
+  scripts+=(.ci/run tprimat)
 
   check "ruff check" "$PYTHON" -m ruff check
   check "ruff format" "$PYTHON" -m ruff format --check

@@ -1,0 +1,85 @@
+"""./tprimat: the list of commands, what stands behind each, slips, completion, symbolic links."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+
+from utils.settings.config import ROOT
+
+DOOR = ROOT / "tprimat"
+
+
+def door(*arguments, folder=ROOT, path=DOOR):
+    return subprocess.run([path, *arguments], cwd=folder, capture_output=True, text=True, timeout=120)
+
+
+def commands():
+    return {line.split()[0] for line in door().stdout.splitlines() if line.startswith("  ")}
+
+
+def test_the_list_names_every_script_that_a_person_calls_and_exits_with_0():
+    done = door()
+    assert done.returncode == 0 and done.stderr == ""
+    # shell/data.sh, train.sh, wrap.sh, purge.sh run inside the image; run_*.sh starts them. platform.sh is for scripts.
+    inner = {"data", "train", "wrap", "purge", "platform"}
+    scripts = {path.stem.removeprefix("run_") for path in ROOT.glob("shell/*.sh") if path.stem not in inner}
+    assert scripts - {"entry"} | {"enter"} <= commands()
+    modules = {path.stem for path in ROOT.glob("evaluate/*.py") if "__main__" in path.read_text(encoding="utf8")}
+    assert modules <= commands()
+
+
+@pytest.mark.parametrize("name", sorted(commands()))
+def test_every_command_passes_its_help_on(name):
+    done = door(name, "--help")
+    assert done.returncode == 0 and "sage" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("comapre", "compare"), ("validat", "validate"), ("trian", "train")])
+def test_a_slip_is_answered_with_the_command_that_was_meant(typed, meant):
+    done = door(typed)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr == (
+        f"error: tprimat: got command '{typed}', did you mean {meant}?; ./tprimat lists all commands\n"
+    )
+
+
+def test_a_word_near_nothing_is_refused_without_a_guess():
+    done = door("xyzzy")
+    assert done.returncode == 2 and "did you mean" not in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_it_finds_its_checkout_through_a_symbolic_link_and_keeps_the_callers_folder(tmp_path):
+    link = tmp_path / "t"
+    link.symlink_to(DOOR)
+    done = door("validate", "nothing_here", folder=tmp_path, path=link)
+    assert done.returncode == 2 and done.stderr.startswith("error: nothing_here")
+
+
+def test_the_exit_code_is_that_of_the_command():
+    assert door("gpu", "--no-such-option").returncode == 2
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_completion_offers_every_command(shell):
+    done = door("completion", shell)
+    words = done.stdout.translate(str.maketrans("'()", "   ")).split()
+    assert done.returncode == 0 and commands() <= set(words)
+
+
+def test_bash_completes_the_beginning_of_a_command():
+    offered = f'{door("completion", "bash").stdout}compgen -W "$(complete -p tprimat | cut -d \\\' -f 2)" va'
+    done = subprocess.run(["bash", "-c", offered], capture_output=True, text=True)
+    assert done.stdout == "validate\n", done.stderr
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="no zsh on this machine")
+def test_zsh_takes_the_completion():
+    assert subprocess.run(["zsh", "-fc", door("completion", "zsh").stdout]).returncode == 0
+
+
+def test_completion_for_another_shell_is_refused():
+    done = door("completion", "fish")
+    assert done.returncode == 2 and "wanted bash or zsh" in done.stderr
