@@ -53,13 +53,15 @@ def devices_are_counted(result: Result) -> list[str]:
 
 
 def hosts_fit_the_devices(result: Result) -> list[str]:
-    """Return a line if a run names a host twice or more hosts than devices."""
-    hosts, gpus = result["provenance"].get("hosts"), result["training_config"]["num_gpus"]
-    if not hosts:
-        return []
-    if len(set(hosts)) < len(hosts):
-        return ["hosts: a host is named twice"]
+    """Return a line if a run names more hosts than devices."""
+    hosts, gpus = result["provenance"].get("hosts") or [], result["training_config"]["num_gpus"]
     return [f"hosts: {len(hosts)} hosts for {gpus} devices"] if gpus and len(hosts) > gpus else []
+
+
+def hosts_are_different(result: Result) -> list[str]:
+    """Return a line if a run names a host twice: one machine as two nodes, or machines (containers) of one name."""
+    hosts = result["provenance"].get("hosts") or []
+    return ["hosts: a host is named twice"] if len(set(hosts)) < len(hosts) else []
 
 
 def reserved_holds_allocated(result: Result) -> list[str]:

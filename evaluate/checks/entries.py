@@ -48,6 +48,7 @@ WARNING = (
     schedule.learning_rates_follow_some_schedule,
     course.gradients_fit_the_limit,
     board.devices_are_counted,
+    board.hosts_are_different,
     board.average_is_below_peak,
     limits.model_matches_name,
     limits.loss_is_of_unseen_data,

@@ -238,8 +238,10 @@ REJECTED = {
         energy(600, source="NVML, 7 of 8 GPUs"), "energy: of 7 boards", energy(600, source="NVML, 8 of 8 GPUs")
     ),
     "more watts than a board draws": InResult(energy(900), "draws 700 W at the most", energy(700)),
-    "a host twice": InResult(
-        into("provenance", hosts=["a", "a"]), "a host is named twice", into("provenance", hosts=["a", "b"])
+    "more hosts than devices": InResult(
+        into("provenance", hosts=[f"n{number}" for number in range(9)]),
+        "9 hosts for 8 devices",
+        into("provenance", hosts=["a", "b"]),
     ),
     "recomputation of another name": InResult(
         ran(recompute_granularity="full"),
@@ -251,6 +253,9 @@ REJECTED = {
     ),
 }
 MARKED = {
+    "a host twice": InResult(
+        into("provenance", hosts=["a", "a"]), "a host is named twice", into("provenance", hosts=["a", "b"])
+    ),
     "start-up longer than the steps": InResult(of_cpu(10, 0.2, 100), "s are in no step", of_cpu(10, 0.2, 25)),
     "a slow start of a large model": InResult(
         lambda result: result["provenance"].update(finished_utc="2026-11-21T00:25:00+00:00"), "s are in no step"
