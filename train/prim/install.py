@@ -38,8 +38,8 @@ print(json.dumps(found))
 """
 """Run by the Python of Primus, which may be another than ours."""
 _NO_PRIMUS = (
-    f"PRIMUS_PATH={{root}}: no Primus there ({RUN_PRETRAIN} or {PRIMUS_CLI}, and primus/configs); run inside AMD's "
-    "image rocm/primus, or set PRIMUS_PATH to a checkout of AMD-AGI/Primus with its submodules"
+    f"FRAMEWORK=prim PRIMUS_PATH={{root}}: no Primus there ({RUN_PRETRAIN} or {PRIMUS_CLI}, and primus/configs); run "
+    "inside AMD's image rocm/primus, or set PRIMUS_PATH to a checkout of AMD-AGI/Primus with its submodules"
 )
 _ENVIRONMENT_VALUE = re.compile(r"\$\{(?P<name>[^:{}]+)(?::(?P<default>[^}]*))?\}")
 _FLOAT = re.compile(r"-?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
