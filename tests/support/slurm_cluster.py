@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import psutil
+
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "sinfo", "squeue")
 PARTITION = "two"
 PATIENCE_SECONDS = 60
@@ -91,6 +93,12 @@ def running(folder: Path) -> Iterator[dict[str, str]]:
 def node_process(environment: dict[str, str], node: str) -> int:
     """Return the process id of a node's slurmd."""
     return int(_pid_file(environment, node).read_text())
+
+
+def has_step_processes(job: str) -> bool:
+    """Return whether a step of a job is still running on either node, also on one whose slurmd was killed."""
+    titles = (" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"]))
+    return any(title.startswith(f"slurmstepd: [{job}.") for title in titles)
 
 
 @contextmanager

@@ -146,7 +146,9 @@ def test_job_whose_node_is_lost_is_started_again_by_slurm_and_followed_to_its_re
         os.kill(slurm_cluster.node_process(slurm, "n2"), signal.SIGKILL)
         submission.wait_for(lambda: queue(slurm, "%T") == ["PENDING"])
         with slurm_cluster.node_back(slurm, "n2"):
-            (job,) = queue(slurm)  # Slurm itself would wait two minutes
+            (job,) = queue(slurm)
+            # Slurm itself would wait two minutes, in which the first start of the step on the lost node ends
+            submission.wait_for(lambda: not slurm_cluster.has_step_processes(job))
             subprocess.run(["scontrol", "update", f"JobId={job}", "StartTime=now"], env=slurm, check=True)
             assert submission.wait() == 0, submission.said
             assert submission.result()["status"] == "ok"
