@@ -12,7 +12,7 @@ SUBJECTS = {
     "recompute": ("recompute", "activation_checkpoint", "gradient_checkpoint", "checkpoint_activations", "remat"),
     "precision": ("precision", "fp8", "fp4", "int8", "int4", "autocast", "quant", "_dtype", "dtype_", "bf16", "fp16"),
 }
-"""What a name is about, by the words in it."""
+"""Words in the name of a setting, by the subject that they show."""
 NOT_ABOUT = ("fusion", "shape", "memory", "recompute_modules")
 """Words of switches that change how a step is computed, not what."""
 LOW = ("fp8", "fp4", "int8", "int4", "mxfp", "nvfp", "e4m3", "e5m2", "float8", "float4")

@@ -15,7 +15,7 @@ CONFIDENCE = 0.95
 
 
 class Layout(NamedTuple):
-    """How a run is spread over its GPUs; a size is None if the result does not record it."""
+    """The spread of a run over its GPUs; a size is None if the result does not record it."""
 
     num_gpus: int | None
     micro_batch_size: int | None

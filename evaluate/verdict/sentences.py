@@ -75,7 +75,7 @@ class Judged:
 
     @property
     def headline(self) -> str:
-        """Who, how much and for what it holds, and what is not proven; the reason if the pair is not comparable."""
+        """The first line: sides, ratio, population and what is not proven; the reason if the pair is not comparable."""
         pair, found = self.pair, self.estimate
         if self.word == NOT_COMPARABLE or found is None:
             return f"NOT COMPARABLE: {pair.a_name} and {pair.b_name}: {self.reasons[0]}"

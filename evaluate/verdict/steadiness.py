@@ -1,4 +1,4 @@
-"""Whether the runs of a pair have the steady state that a verdict stands on.
+"""The check that each run of a pair has a steady state, which a verdict needs.
 
 A run whose last level of step times is too short has no steady state, and a pair with such a run is undecided. A run
 that drifts has no single level: its mean depends on the number of steps. It counts only if the verdict would be the

@@ -1,4 +1,4 @@
-"""What weakens a verdict: slow-downs, other work, failed runs, unknown conditions.
+"""Reasons that weaken a verdict: slow-downs, other work, failed runs, unknown conditions.
 
 The remarks of a verdict, such as steps that are cut, stand beside these lines.
 """

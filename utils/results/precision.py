@@ -50,7 +50,7 @@ def rates(results: Iterable[Mapping[str, Any]]) -> list[float]:
 
 @dataclass(frozen=True)
 class Decision:
-    """Whether another run of a job follows, and why, in words."""
+    """The decision on another run of a job, and its reason in words."""
 
     goes_on: bool
     why: str

@@ -10,7 +10,7 @@ from utils.results import raw_samples
 
 
 def logged(result):
-    """What the raw log of this result says."""
+    """The run as the raw log of this result has it."""
     keys = (*raw_samples.IDENTITY, *raw_samples.SECTIONS)
     return LoggedRun(facts={key: copy.deepcopy(result.get(key)) for key in keys})
 

@@ -123,12 +123,14 @@ def test_a_nasty_value_in_any_place_is_an_error_of_the_reader_or_harmless(tmp_pa
     everywhere = list(places(honest))
     cases = [changed(honest, place, value) for place in everywhere for value in NASTY]
     cases += [without(honest, place) for place in everywhere] + [value for value in NASTY if not value]
+    unexpected = []
     for case in cases if IS_FULL else random.Random(15).sample(cases, PART):
         with no_hang():
             try:
-                read(tmp_path, as_text(case))
-            except Exception as error:
-                raise AssertionError(as_text(case)[:500]) from error
+                read(tmp_path, as_text(case))  # asserts that the reader's own errors are one short line
+            except Exception as error:  # noqa: BLE001 - any of them is a finding
+                unexpected.append((as_text(case)[:500], repr(error)[:500]))
+    assert unexpected == []
 
 
 def test_a_nasty_line_of_mlperf_is_an_error_of_the_reader_or_harmless(tmp_path: Path) -> None:
