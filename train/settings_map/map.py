@@ -1,20 +1,21 @@
 """The settings map: each thing that must be equal, with its key in each framework or the reason why none sets it.
 
-Each row holds one entry per framework: an `Override` (its keys, and our value in the form that each takes) or a `Fixed`
-(the value there, and why we cannot set it). The rows give the overrides that trainers pass to NeMo and Primus, the
-tables of docs/fair.md, and the names under which a pair of results is compared. Keys are
-Class.argument of Megatron-core 0.16 (mega) and of transformers 5 (hf), dotted paths in a recipe of nemo_toolkit 2.3
-(nemo), and trainer keys of Primus v25.10 to v26.5 (prim). Enums and classes are given by name; the trainer that imports
-the library converts them.
+Each framework has an entry for each row, in the row itself or in a column of its own (`COLUMNS`): an `Override` (its
+keys, and our value in the form that each takes) or a `Fixed` (the value there, and why we cannot set it). The rows give
+the overrides that trainers pass to NeMo and Primus, the tables of docs/fair.md, and the names under which a pair of
+results is compared. Keys are Class.argument of Megatron-core 0.16 (mega) and of transformers 5 (hf), dotted paths in a
+recipe of nemo_toolkit 2.3 (nemo), and trainer keys of Primus v25.10 to v26.5 (prim). Enums and classes are given by
+name; the trainer that imports the library converts them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from train.settings_map import data_rows, layer_rows, model_rows, training_rows
 from train.settings_map.environment_rows import ENVIRONMENT
-from train.settings_map.row import Fixed, MapRow
+from train.settings_map.row import FRAMEWORKS, Fixed, MapRow, Override
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
@@ -24,6 +25,14 @@ ROWS: tuple[MapRow, ...] = (
     *model_rows.ROWS,
     *layer_rows.ROWS,
 )
+COLUMNS: Mapping[str, Mapping[str, Override | Fixed]] = {}
+"""Entries of each framework that has a file of its own (`<framework>_column.py`), by the name of the row."""
+ALL_FRAMEWORKS = (*FRAMEWORKS, *COLUMNS)
+
+
+def entry_of(row: MapRow, framework: str) -> Override | Fixed:
+    """Return the entry of a framework for a row."""
+    return COLUMNS[framework][row.name] if framework in COLUMNS else row.of(framework)
 
 
 def overrides(framework: str, config: RunConfig, spec: ModelSpec) -> dict[str, Any]:
@@ -42,7 +51,7 @@ def differences(framework: str, config: RunConfig, spec: ModelSpec) -> dict[str,
     """Return the rows in which a framework differs and cannot be set: value asked, its value, the reason, by row."""
     found = {}
     for row in (*ROWS, *ENVIRONMENT):
-        entry = row.of(framework)
+        entry = entry_of(row, framework)
         if isinstance(entry, Fixed):
             wanted, value = row.wanted(config, spec), entry.of(config, spec)
             if wanted != value:
@@ -53,7 +62,7 @@ def differences(framework: str, config: RunConfig, spec: ModelSpec) -> dict[str,
 def _values(rows: tuple[MapRow, ...], framework: str, config: RunConfig, spec: ModelSpec) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for row in rows:
-        entry = row.of(framework)
+        entry = entry_of(row, framework)
         if isinstance(entry, Fixed) or (entry.when is not None and not entry.when(config, spec)):
             continue
         value = row.wanted(config, spec)

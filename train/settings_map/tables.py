@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from train.settings_map.environment_rows import ENVIRONMENT
-from train.settings_map.map import ROWS
-from train.settings_map.row import FRAMEWORKS, Fixed, MapRow
+from train.settings_map.map import ALL_FRAMEWORKS, ROWS, entry_of
+from train.settings_map.row import Fixed, MapRow
 from utils.arguments import Parser
 from utils.errors import ConfigError, ForeignFileError
 from utils.files import write_whole
@@ -33,18 +33,18 @@ _WITH_PATH = "data set"
 
 def values_table(configs: Mapping[str, RunConfig], ran: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the table of values: a row for each setting, a column for the value asked and one for each framework."""
-    lines = [_line(["what", "asked", *FRAMEWORKS]), _line(["---"] * 6)]
+    lines = [_line(["what", "asked", *ALL_FRAMEWORKS]), _line(["---"] * (2 + len(ALL_FRAMEWORKS)))]
     for row in (*ROWS, *ENVIRONMENT):
         asked = _by_vendor(row, configs, {platform: _wanted(row, config) for platform, config in configs.items()})
-        lines.append(_line([row.name, asked, *(_cell(row, name, configs, ran.get(name)) for name in FRAMEWORKS)]))
+        lines.append(_line([row.name, asked, *(_cell(row, name, configs, ran.get(name)) for name in ALL_FRAMEWORKS)]))
     return "\n".join(lines)
 
 
 def keys_table() -> str:
     """Return the table of keys: the keys of each setting in each framework, or the reason why it has none."""
-    lines = [_line(["what", *FRAMEWORKS]), _line(["---"] * 5)]
+    lines = [_line(["what", *ALL_FRAMEWORKS]), _line(["---"] * (1 + len(ALL_FRAMEWORKS)))]
     for row in (*ROWS, *ENVIRONMENT):
-        entries = [row.of(framework) for framework in FRAMEWORKS]
+        entries = [entry_of(row, framework) for framework in ALL_FRAMEWORKS]
         cells = [
             entry.reason if isinstance(entry, Fixed) else ", ".join(f"`{key}`" for key in entry.keys)
             for entry in entries
@@ -90,7 +90,7 @@ def _has_markers(path: Path) -> bool:
 
 
 def _cell(row: MapRow, framework: str, configs: Mapping[str, RunConfig], ran: Mapping[str, Any] | None) -> str:
-    entry = row.of(framework)
+    entry = entry_of(row, framework)
     values = {platform: _value(row, framework, configs[platform]) for platform in PLATFORMS_OF[framework]}
     value = _by_vendor(row, configs, values)
     asked, fixed = ("", " (fixed)") if isinstance(entry, Fixed) else ("asked: ", "")
@@ -101,7 +101,7 @@ def _cell(row: MapRow, framework: str, configs: Mapping[str, RunConfig], ran: Ma
 
 
 def _value(row: MapRow, framework: str, config: RunConfig) -> Any:
-    entry = row.of(framework)
+    entry = entry_of(row, framework)
     return entry.of(config, config.spec(MODEL)) if isinstance(entry, Fixed) else _wanted(row, config)
 
 
