@@ -134,7 +134,7 @@ def absent(resolved: dict[str, Any]) -> dict[str, str]:
 
 
 def one_epsilon(epsilons: Iterable[float]) -> float:
-    """Return the epsilon that the norms of a layer share; raise MismatchError where they differ."""
+    """Return the epsilon that these norms of a layer share; raise MismatchError where they differ."""
     found = sorted(set(epsilons))
     if len(found) != 1:
         raise MismatchError(f"norms of one layer: got epsilons {', '.join(map(str, found))}, wanted one for all")

@@ -83,7 +83,7 @@ def _model(training: Trainer) -> dict[str, Any]:
 
 
 def _norm_epsilon(layer: Any) -> float:
-    norms = (layer.input_layernorm, layer.post_attention_layernorm, *_query_key_norms(layer.self_attn))
+    norms = (layer.input_layernorm, *_query_key_norms(layer.self_attn))
     return trainer.one_epsilon(norm.variance_epsilon for norm in norms)
 
 
