@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from evaluate.checks.recorded import is_recorded
 from utils.models import ModelSpec, UnknownModelError, get
@@ -18,7 +16,7 @@ WIDTHS = ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads",
 
 
 def size_matches_name(result: Result) -> list[str]:
-    """Return a line for each width, the layers, the norms of queries and keys and the parameter count that differ."""
+    """Return a line for each width, the layers and the parameter count that the named size does not have."""
     ran = result["resolved_config"]
     spec = _named(result)
     if spec is None or not is_recorded(result):
@@ -29,15 +27,7 @@ def size_matches_name(result: Result) -> list[str]:
         for key in WIDTHS
         if ran[key] is not None and ran[key] != getattr(spec, key)
     ]
-    return lines or _query_key_norm(ran, name, spec) or _count(result, name, spec)
-
-
-def _query_key_norm(ran: Mapping[str, Any], name: str, spec: ModelSpec) -> list[str]:
-    """Compare the norms of queries and keys, whose parameters are too few to show in the count."""
-    is_there = bool(ran.get("query_key_norm"))
-    if ran["num_layers"] is None or is_there == spec.query_key_norm:
-        return []
-    return [f"query_key_norm: {name} has {spec.query_key_norm}, ran {is_there}; it is another model"]
+    return lines or _count(result, name, spec)
 
 
 def _count(result: Result, name: str, spec: ModelSpec) -> list[str]:
