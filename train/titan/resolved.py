@@ -1,0 +1,248 @@
+"""`resolved_config` of torchtitan, read back from its trainer, model, optimizer, schedule and loader.
+
+Read it when the trainer is built and before its first step, on every rank.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper
+from torch.distributed.fsdp import FSDPModule
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from train.common import trainer
+from train.job.report import MismatchError
+from train.settings_map.map import ROWS, entry_of
+from train.settings_map.row import Override
+from train.titan.model import parameters
+from utils.models import ModelSpec, RopeScaling
+from utils.settings.config import RunConfig
+from utils.settings.keys import NO_RECIPE
+
+PRECISIONS = {torch.float32: "fp32", torch.bfloat16: "bf16"}
+NOT_COMPARED = ("optimizer", "attention_backend")
+"""Keys that torchtitan takes as a name and that are read back as the object built from it."""
+REASONS = {
+    "init_std": "torchtitan draws each kind of weight with a std of its own",
+    "sliding_window": "torchtitan's models attend to every earlier token",
+}
+_FREQUENCY_TOLERANCE = 1e-4
+"""Relative error of rope's base worked out from one float32 angle."""
+
+
+def read(training: Any, init_std: float | None) -> dict[str, Any]:
+    """Return the `resolved_config` section of a built trainer.
+
+    `init_std` is that of the initial weights filled in, None where they are torchtitan's own.
+    """
+    resolved = _batch(training) | _model(training) | _optimizer(training) | _communication(training)
+    resolved |= {"init": "native" if init_std is None else "equal", "init_std": init_std}
+    reasons = {key: reason for key, reason in REASONS.items() if resolved[key] is None}
+    return resolved | {"reasons": trainer.absent(resolved) | reasons}
+
+
+def check(config: RunConfig, spec: ModelSpec, resolved: dict[str, Any]) -> None:
+    """Raise MismatchError where a built object differs from the spec or from the value that the settings map set.
+
+    This finds a setting that did not arrive, where a default of torchtitan applies instead.
+    """
+    wrong = trainer.model_differences(spec, resolved)
+    for row in ROWS:
+        entry = entry_of(row, "titan")
+        if row.resolved is None or row.resolved in NOT_COMPARED or not isinstance(entry, Override):
+            continue
+        if entry.when is not None and not entry.when(config, spec):
+            continue
+        wanted, built = row.wanted(config, spec), _at(resolved, row.resolved)
+        if row.resolved == "gradient_reduce_dtype":
+            built = built == "float32"
+        if wanted != built and not any(difference.startswith(f"{row.resolved}:") for difference in wrong):
+            wrong.append(f"{row.name}: asked {wanted!r}, built {built!r} ({', '.join(entry.keys)})")
+    if wrong:
+        raise MismatchError("torchtitan did not build what was asked: " + "; ".join(wrong))
+
+
+def _at(resolved: dict[str, Any], path: str) -> Any:
+    value: Any = resolved
+    for name in path.split("."):
+        value = None if value is None else value.get(name)
+    return value
+
+
+def _batch(training: Any) -> dict[str, Any]:
+    loader, dims = training.dataloader, training.parallel_dims
+    micro, accumulation = len(next(iter(loader.batch_sampler))), training.gradient_accumulation_steps
+    replicas = dims.dp_replicate * dims.dp_shard
+    return {
+        "max_steps": training.job_config.training.steps,
+        "micro_batch_size": micro,
+        "gradient_accumulation": accumulation,
+        "global_batch_size": micro * accumulation * replicas,
+        "sequence_length": loader.dataset.settings.sequence_length,
+        "num_gpus": dims.world_size,
+        "tp": dims.tp,
+        "pp": dims.pp,
+        "cp": dims.cp,
+        "dp": replicas,
+        "seed": loader.dataset.settings.random_seed,
+        "dataloader_workers": loader.num_workers,
+    }
+
+
+def _model(training: Any) -> dict[str, Any]:
+    (model,) = training.model_parts
+    layer = next(iter(model.layers.values()))
+    attention, computes_in = layer.attention, _computes_in(training)
+    return {
+        "precision": PRECISIONS[computes_in],
+        "fp8_recipe": NO_RECIPE,  # none of its converters for fp8 is asked for
+        "parameter_dtype": _name(computes_in),
+        "parameter_count": sum(parameter.numel() for _, parameter in parameters(model)),
+        "vocab_size": model.output.weight.shape[0],
+        "num_layers": len(model.layers),
+        "hidden_size": model.output.weight.shape[1],
+        "ffn_hidden_size": layer.feed_forward.w2.weight.shape[1],
+        "num_attention_heads": attention.wq.weight.shape[0] // attention.head_dim,
+        "num_query_groups": attention.wk.weight.shape[0] // attention.head_dim,
+        "norm_eps": layer.attention_norm.eps,
+        "qkv_bias": attention.wq.bias is not None,
+        "rope_base": _rope_base(model, attention.head_dim),
+        "rope_scaling": _rope_scaling(model),
+        "sliding_window": None,
+        "attention_backend": _attention_backend(training, attention, computes_in),
+        "layer_implementation": _class_name(model),
+        "recompute": _recompute(model),
+        "fused_ops": _fused_ops(training, model),
+    }
+
+
+def _computes_in(training: Any) -> torch.dtype:
+    """Return the dtype of products: the policy of FSDP2, or of the autocast that torchtitan uses on one rank."""
+    (model,) = training.model_parts
+    if isinstance(model, FSDPModule):
+        policy = next(iter(model.layers.values()))._get_fsdp_state()._mp_policy
+        return policy.param_dtype or torch.float32
+    cast = training.maybe_enable_amp
+    if isinstance(cast, torch.autocast) and cast._enabled:
+        return cast.fast_dtype
+    return next(model.parameters()).dtype
+
+
+def _rope_base(model: Any, head_dim: int) -> float:
+    """Return rope's base: the argument of the model, if the angles that it has at position 1 are of this base.
+
+    The first angle below 1 is base ^ (-2 / head_dim), which scaling leaves as it is.
+    """
+    if hasattr(model, "freqs_cis"):
+        angle = float(model.freqs_cis[1, 1].angle())
+    else:
+        angle = math.atan2(float(model.rope_cache[1, head_dim + 1]), float(model.rope_cache[1, 1]))
+    found, said = angle ** (-head_dim / 2), float(model.model_args.rope_theta)
+    return said if math.isclose(found, said, rel_tol=_FREQUENCY_TOLERANCE) else found
+
+
+def _rope_scaling(model: Any) -> dict[str, float] | None:
+    scaling = getattr(model.model_args, "rope_scaling_args", None)
+    if scaling is None:
+        return None
+    return RopeScaling(
+        factor=scaling.scaling_factor,
+        low_frequency_factor=scaling.low_freq_factor,
+        high_frequency_factor=scaling.high_freq_factor,
+        original_max_position_embeddings=scaling.original_max_position_embeddings,
+    ).__dict__
+
+
+def _attention_backend(training: Any, attention: Any, dtype: torch.dtype) -> str:
+    """Return the attention; on a GPU with the kernel that torch takes for one sequence of this training."""
+    if attention.attn_type != "sdpa" or training.device.type == "cpu":
+        return f"torch_{attention.attn_type}"
+    length = training.dataloader.dataset.settings.sequence_length
+
+    def like(heads: int) -> torch.Tensor:
+        shape = (1, heads, length, attention.head_dim)
+        return torch.empty(shape, dtype=dtype, device=training.device, requires_grad=True)
+
+    query, key = like(attention.n_heads), like(attention.n_kv_heads)
+    with sdpa_kernel(attention.inner_attention.sdpa_backends, set_priority=True):
+        chosen = torch._fused_sdp_choice(query, key, key, None, 0.0, True, enable_gqa=attention.enable_gqa)
+    return f"torch_sdpa:{SDPBackend(chosen).name.lower().removesuffix('_attention')}"
+
+
+def _class_name(model: Any) -> str:
+    """Return the name of torchtitan's class; FSDP2 gives a sharded model a class of its own, derived from it."""
+    kind = next(kind for kind in type(model).__mro__ if not issubclass(kind, FSDPModule))
+    return f"{kind.__module__}.{kind.__name__}"
+
+
+def _recompute(model: Any) -> str:
+    """Return `none`, `selective` or `full`, from the layers; raise ValueError where they differ."""
+    kinds = {_recompute_of(getattr(layer, "_orig_mod", layer)) for layer in model.layers.values()}
+    if len(kinds) != 1:
+        raise ValueError(f"layers differ in what they compute again: {sorted(kinds)}")
+    return kinds.pop()
+
+
+def _recompute_of(layer: Any) -> str:
+    if not isinstance(layer, CheckpointWrapper):
+        return "none"
+    return "selective" if "context_fn" in layer.checkpoint_fn.keywords else "full"
+
+
+def _fused_ops(training: Any, model: Any) -> dict[str, bool]:
+    """Return the fusions under the names of megatron-core; torch.compile makes them, except of complex numbers."""
+    is_compiled = all(isinstance(layer, torch._dynamo.eval_frame.OptimizedModule) for layer in model.layers.values())
+    never = (
+        *("persist_layer_norm", "bias_dropout_fusion", "masked_softmax_fusion"),
+        *("gradient_accumulation_fusion", "average_in_collective"),
+    )
+    return dict.fromkeys(never, False) | {
+        "rms_norm_fusion": is_compiled,
+        "bias_activation_fusion": is_compiled,
+        "apply_rope_fusion": is_compiled and not hasattr(model, "freqs_cis"),
+        "cross_entropy_loss_fusion": hasattr(training.loss_fn, "_torchdynamo_orig_callable"),
+    }
+
+
+def _optimizer(training: Any) -> dict[str, Any]:
+    (optimizer,) = training.optimizers.optimizers
+    (schedule,) = training.lr_schedulers.schedulers
+    decayed, rest = optimizer.param_groups[0], optimizer.param_groups[1:]
+    (rule,) = {id(rule): rule for rule in schedule.lr_lambdas}.values()
+    without = [group for group in optimizer.param_groups if group["weight_decay"] == 0]
+    return {
+        "optimizer": f"{type(optimizer).__module__}.{type(optimizer).__name__}",
+        "optimizer_state": PRECISIONS[decayed["params"][0].dtype],  # torch keeps states in the dtype of the weight
+        "lr": schedule.base_lrs[0],
+        "min_lr": schedule.base_lrs[0] * rule.floor,
+        "warmup_iters": rule.warmup_iterations,
+        "weight_decay": decayed["weight_decay"],
+        "beta1": decayed["betas"][0],
+        "beta2": decayed["betas"][1],
+        "adam_eps": decayed["eps"],
+        "clip_grad": training.job_config.training.max_norm,
+        "parameters_without_weight_decay": sum(p.numel() for group in without for p in group["params"]) if rest else 0,
+    }
+
+
+def _communication(training: Any) -> dict[str, Any]:
+    (model,) = training.model_parts
+    is_sharded = isinstance(model, FSDPModule)
+    reduces_in = next(model.parameters()).dtype
+    if is_sharded:
+        reduces_in = next(iter(model.layers.values()))._get_fsdp_state()._mp_policy.reduce_dtype or reduces_in
+    can_overlap = is_sharded and training.device.type == "cuda"  # gloo's collectives wait until they are done
+    return {
+        "distributed_optimizer": is_sharded,
+        "gradient_dtype": PRECISIONS[reduces_in],
+        "gradient_reduce_dtype": _name(reduces_in),
+        "overlap_grad_reduce": can_overlap,
+        "overlap_param_gather": can_overlap,
+    }
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
