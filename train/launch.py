@@ -52,6 +52,8 @@ KNOWN_WARNINGS = (
     "full scope is deprecated",
     "`torch.distributed",
     "The .grad attribute of a Tensor that is not a leaf",
+    # of torch about calls of torchtitan on a CPU, and about its time limit for collectives
+    *("In CPU autocast", "DTensor random operators", "DTensor manual_seed", "Set timeout is now only supported"),
 )
 """Beginnings of library warnings that mean nothing for a run."""
 
@@ -224,7 +226,7 @@ def _rendezvous(job: Job) -> tuple[str, ...]:
 
 
 def _python(job: Job) -> str:
-    """Return the Python of a job; NeMo and torchtitan have their own, made if missing. Raises ConfigError if that fails."""
+    """Return the Python of a job; NeMo and torchtitan have their own, made if missing. ConfigError if that fails."""
     if job.framework == "prim" and job.config.platform == "cpu":
         prim_cpu.interpreter()  # for Primus itself; its job runs with the suite's own
     if job.framework == "titan":

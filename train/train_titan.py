@@ -1,8 +1,8 @@
-"""Pretraining with torchtitan: its own trainer, model classes, FSDP2, optimizer and clipping, on both vendors and a CPU.
+"""Pretraining with torchtitan: its own trainer, models, FSDP2, optimizer and clipping, on both vendors and a CPU.
 
 Started by torchrun through train/launch.py with the Python that has torchtitan. Samples, order, learning rates and the
-weights without weight decay are those of train_mega, given to torchtitan through its TrainSpec. Reading order: `main` ->
-`train` -> train/titan/recipe.py -> train/titan/loop.py.
+weights without weight decay are those of train_mega, given to torchtitan through its TrainSpec. Reading order: `main`
+-> `train` -> train/titan/recipe.py -> train/titan/loop.py.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ from train.titan import resolved as titan_resolved
 from utils.dataset.gpt_dataset import build_train_dataset
 from utils.settings.config import RunConfig
 
-MEANINGLESS = ("Peak flops undefined", "Error running lspci", "ENV[", "torch.distributed is already initialized")
+MEANINGLESS = (
+    *("Peak flops undefined", "Error running lspci", "torch.distributed is already initialized"),
+    "model.safetensors.index.json not found",
+)
 """Beginnings of torchtitan's warnings about figures and settings of its own that are not used here."""
 
 
@@ -38,7 +41,7 @@ def train(job: Job, report: JobReport, prefix: Path, manifest: dict[str, Any]) -
     source = EqualWeights(job.spec, config.seed, config.init_std) if config.init == "equal" else None
     dataset = build_train_dataset(config, prefix, manifest)
     training = loop.build(config, job.spec, source, recipe.make(config, job.spec, dataset))
-    report.resolved = titan_resolved.read(training, None if source is None else source.std)
+    report.resolved = titan_resolved.read(training, job.spec, source)
     report.check_resolved()
     titan_resolved.check(config, job.spec, report.resolved)
     digest = None if source is None else combined_digest(source.digests)

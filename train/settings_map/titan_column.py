@@ -1,4 +1,4 @@
-"""The column of torchtitan in the settings map: the keys of its JobConfig (0.2.2), and `model_args.` for its model class.
+"""The column of torchtitan in the settings map: keys of its JobConfig (0.2.2), `model_args.` for its model class.
 
 train/titan/recipe.py sets them; train/titan/resolved.py compares what was built with them.
 """
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from train.settings_map.environment_rows import ENVIRONMENT
-from train.settings_map.row import Fixed, Override, asked, override, shape
+from train.settings_map.row import Fixed, Override, asked, override
 from train.settings_map.training_rows import overlaps
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig

@@ -69,7 +69,7 @@ def _barrier_without_device(original: Callable[..., Any]) -> Callable[..., Any]:
 @contextmanager
 def _import_without_triton() -> Iterator[None]:
     """Let a module that decorates kernels with Triton be imported where Triton is missing."""
-    import torch._inductor.compile_fx  # first: it must find that there is no Triton
+    import torch._inductor.compile_fx  # noqa: F401 - first: it must find that there is no Triton
 
     if "triton" in sys.modules:
         yield

@@ -1,9 +1,9 @@
 """The torchtitan model of a spec: torchtitan 0.2.2's own classes and their converter of checkpoints.
 
-Its dense models are two: `llama3`, which scales rotary frequencies as Llama 3.1 does, and `qwen3`, which does not and can
-normalize queries and keys. Both have RMSNorm, SwiGLU, grouped queries and causal attention. A spec with scaled
-frequencies gets the first class, another the second. Neither has a bias; `QkvBias` adds Qwen 2.5's through torchtitan's
-own interface for changes of a model. Neither has an attention window.
+Its dense models are two: `llama3`, which scales rotary frequencies as Llama 3.1 does, and `qwen3`, which does not and
+can normalize queries and keys. Both have RMSNorm, SwiGLU, grouped queries and causal attention. A spec with scaled
+frequencies gets the first class, another the second. Neither has a bias; `QkvBias` adds Qwen 2.5's through
+torchtitan's own interface for changes of a model. Neither has an attention window.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def fill(model: nn.Module, adapter: Any, spec: ModelSpec, source: WeightSource, 
     """
     missing = dict(parameters(model))
     for name in shapes(spec):
-        # from_hf knows weights only; the class with biases keeps the order of channels, so a bias goes where its weight does
+        # from_hf knows weights only; a class with biases keeps the order of channels, so they go where their weights do
         ((converted, tensor),) = adapter.from_hf({name.replace(".bias", ".weight"): source(name)}).items()
         if name.endswith(".bias"):
             converted = converted.replace(".weight", ".bias")

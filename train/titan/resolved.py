@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper
-from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from train.common import trainer
+from train.common.weights import EqualWeights
 from train.job.report import MismatchError
 from train.settings_map.map import ROWS, entry_of
 from train.settings_map.row import Override
@@ -25,23 +26,24 @@ from utils.settings.keys import NO_RECIPE
 PRECISIONS = {torch.float32: "fp32", torch.bfloat16: "bf16"}
 NOT_COMPARED = ("optimizer", "attention_backend")
 """Keys that torchtitan takes as a name and that are read back as the object built from it."""
-REASONS = {
-    "init_std": "torchtitan draws each kind of weight with a std of its own",
-    "sliding_window": "torchtitan's models attend to every earlier token",
-}
 _FREQUENCY_TOLERANCE = 1e-4
 """Relative error of rope's base worked out from one float32 angle."""
 
 
-def read(training: Any, init_std: float | None) -> dict[str, Any]:
+def read(training: Any, spec: ModelSpec, source: EqualWeights | None) -> dict[str, Any]:
     """Return the `resolved_config` section of a built trainer.
 
-    `init_std` is that of the initial weights filled in, None where they are torchtitan's own.
+    `source` is that of the weights filled in, None where they are torchtitan's own.
     """
     resolved = _batch(training) | _model(training) | _optimizer(training) | _communication(training)
-    resolved |= {"init": "native" if init_std is None else "equal", "init_std": init_std}
-    reasons = {key: reason for key, reason in REASONS.items() if resolved[key] is None}
-    return resolved | {"reasons": trainer.absent(resolved) | reasons}
+    init, std = ("native", None) if source is None else ("equal", source.std)
+    resolved |= {"init": init, "init_std": std}
+    reasons = trainer.absent(resolved)
+    if std is None:
+        reasons["init_std"] = "torchtitan draws each kind of weight with a std of its own"
+    if spec.sliding_window is not None:
+        reasons["sliding_window"] = "torchtitan's models have no window; no sequence here is longer than the model's"
+    return resolved | {"reasons": reasons}
 
 
 def check(config: RunConfig, spec: ModelSpec, resolved: dict[str, Any]) -> None:
@@ -122,13 +124,17 @@ def _model(training: Any) -> dict[str, Any]:
 def _computes_in(training: Any) -> torch.dtype:
     """Return the dtype of products: the policy of FSDP2, or of the autocast that torchtitan uses on one rank."""
     (model,) = training.model_parts
-    if isinstance(model, FSDPModule):
-        policy = next(iter(model.layers.values()))._get_fsdp_state()._mp_policy
-        return policy.param_dtype or torch.float32
+    held: torch.dtype = next(model.parameters()).dtype
+    if (policy := _policy(model)) is not None:
+        return policy.param_dtype or held
     cast = training.maybe_enable_amp
-    if isinstance(cast, torch.autocast) and cast._enabled:
-        return cast.fast_dtype
-    return next(model.parameters()).dtype
+    return cast.fast_dtype if isinstance(cast, torch.autocast) and cast._enabled else held
+
+
+def _policy(model: Any) -> MixedPrecisionPolicy | None:
+    """Return the dtypes with which a layer was sharded, None where the model is not sharded."""
+    layer = next(iter(model.layers.values()))
+    return layer._get_fsdp_state()._mp_policy if isinstance(layer, FSDPModule) else None
 
 
 def _rope_base(model: Any, head_dim: int) -> float:
@@ -230,13 +236,12 @@ def _optimizer(training: Any) -> dict[str, Any]:
 
 def _communication(training: Any) -> dict[str, Any]:
     (model,) = training.model_parts
-    is_sharded = isinstance(model, FSDPModule)
-    reduces_in = next(model.parameters()).dtype
-    if is_sharded:
-        reduces_in = next(iter(model.layers.values()))._get_fsdp_state()._mp_policy.reduce_dtype or reduces_in
-    can_overlap = is_sharded and training.device.type == "cuda"  # gloo's collectives wait until they are done
+    policy, reduces_in = _policy(model), next(model.parameters()).dtype
+    if policy is not None:
+        reduces_in = policy.reduce_dtype or _computes_in(training)
+    can_overlap = policy is not None and training.device.type == "cuda"  # gloo's collectives wait until they are done
     return {
-        "distributed_optimizer": is_sharded,
+        "distributed_optimizer": policy is not None,
         "gradient_dtype": PRECISIONS[reduces_in],
         "gradient_reduce_dtype": _name(reduces_in),
         "overlap_grad_reduce": can_overlap,
