@@ -19,6 +19,7 @@ from torchtitan.protocols.model_converter import register_model_converter
 from torchtitan.protocols.train_spec import TrainSpec
 
 from train.common.weights import WeightSource, shapes
+from train.job.report import MismatchError
 from utils.models import ModelSpec
 
 QKV_BIAS = "tprimat_qkv_bias"
@@ -66,7 +67,7 @@ def fill(model: nn.Module, adapter: Any, spec: ModelSpec, source: WeightSource, 
     """Fill every parameter from `source`, rounded to numbers of `dtype`; a sharded one with this rank's part.
 
     `adapter` is torchtitan's converter from transformers' names and layout (`from_hf`), which also puts the channels of
-    queries and keys into the order of `llama3`. Raises KeyError where model and spec have other parameters.
+    queries and keys into the order of `llama3`. Raises MismatchError where model and spec have other parameters.
     """
     missing = dict(parameters(model))
     for name in shapes(spec):
@@ -74,9 +75,11 @@ def fill(model: nn.Module, adapter: Any, spec: ModelSpec, source: WeightSource, 
         ((converted, tensor),) = adapter.from_hf({name.replace(".bias", ".weight"): source(name)}).items()
         if name.endswith(".bias"):
             converted = converted.replace(".weight", ".bias")
+        if converted not in missing:
+            raise MismatchError(f"torchtitan built a model without {converted}, which {spec.name} has")
         copy_part(missing.pop(converted), tensor.to(dtype).float())
     if missing:
-        raise KeyError(f"no initial weights for {', '.join(missing)}")
+        raise MismatchError(f"torchtitan built a model with {', '.join(missing)}, which {spec.name} does not have")
 
 
 def zero_biases(model: nn.Module) -> None:

@@ -14,7 +14,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from train.common import trainer
-from train.common.weights import EqualWeights
+from train.common.weights import EqualWeights, shapes
 from train.job.report import MismatchError
 from train.settings_map.map import ROWS, entry_of
 from train.settings_map.row import Override
@@ -63,6 +63,9 @@ def check(config: RunConfig, spec: ModelSpec, resolved: dict[str, Any]) -> None:
             built = built == "float32"
         if wanted != built and not any(difference.startswith(f"{row.resolved}:") for difference in wrong):
             wrong.append(f"{row.name}: asked {wanted!r}, built {built!r} ({', '.join(entry.keys)})")
+    wanted = sum(math.prod(one) for one in shapes(spec).values() if len(one) == 1)
+    if (built := resolved["parameters_without_weight_decay"]) != wanted:
+        wrong.append(f"parameters without weight decay: asked {wanted:,} (norms, biases), built {built:,}")
     if wrong:
         raise MismatchError("torchtitan did not build what was asked: " + "; ".join(wrong))
 
@@ -216,7 +219,7 @@ def _fused_ops(training: Any, model: Any) -> dict[str, bool]:
 def _optimizer(training: Any) -> dict[str, Any]:
     (optimizer,) = training.optimizers.optimizers
     (schedule,) = training.lr_schedulers.schedulers
-    decayed, rest = optimizer.param_groups[0], optimizer.param_groups[1:]
+    decayed = optimizer.param_groups[0]
     (rule,) = {id(rule): rule for rule in schedule.lr_lambdas}.values()
     without = [group for group in optimizer.param_groups if group["weight_decay"] == 0]
     return {
@@ -230,7 +233,7 @@ def _optimizer(training: Any) -> dict[str, Any]:
         "beta2": decayed["betas"][1],
         "adam_eps": decayed["eps"],
         "clip_grad": training.job_config.training.max_norm,
-        "parameters_without_weight_decay": sum(p.numel() for group in without for p in group["params"]) if rest else 0,
+        "parameters_without_weight_decay": sum(p.numel() for group in without for p in group["params"]),
     }
 
 
