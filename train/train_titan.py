@@ -40,10 +40,12 @@ def train(job: Job, report: JobReport, prefix: Path, manifest: dict[str, Any]) -
     config = job.config
     source = EqualWeights(job.spec, config.seed, config.init_std) if config.init == "equal" else None
     dataset = build_train_dataset(config, prefix, manifest)
-    training = loop.build(config, job.spec, source, recipe.make(config, job.spec, dataset))
+    made = recipe.make(config, job.spec, dataset)
+    training = loop.build(config, made)
     report.resolved = titan_resolved.read(training, job.spec, source)
     report.check_resolved()
     titan_resolved.check(config, job.spec, report.resolved)
+    loop.fill(training, config, job.spec, source, made)
     digest = None if source is None else combined_digest(source.digests)
     report.fingerprint = trainer.fingerprint(job, prefix, manifest, dataset, digest)
     report.recorder = trainer.recorder(job, is_reporter())

@@ -1,6 +1,6 @@
 """Trains the named cases with torchtitan in one process and prints what came of each as JSON.
 
-Run by test_titan.py with the Python of torchtitan: `PYTHON -m tests.workers.titan_worker PREFIX SCRATCH CASE [CASE ...]`.
+Run by test_titan.py with the Python of torchtitan: `PYTHON -m tests.workers.titan_worker PREFIX SCRATCH CASE ...`.
 RANK and WORLD_SIZE make it one rank of several. A case is `model`, or `model:what`:
 
 - `bf16`, `full`, `selective`: in that precision, or with that recomputation; `compiled`: as on a GPU;
@@ -67,9 +67,11 @@ def train(config: RunConfig, model: str, dataset: Any) -> dict[str, Any]:
     source = None if config.init == "native" else RandomWeights(spec, config.seed, config.init_std)
     recorder = StepRecorder(config.train_iterations, stream=io.StringIO())
     try:
-        training = loop.build(config, spec, source, recipe.make(config, spec, dataset))
+        made = recipe.make(config, spec, dataset)
+        training = loop.build(config, made)
         resolved = titan_resolved.read(training, spec, source)
         titan_resolved.check(config, spec, resolved)
+        loop.fill(training, config, spec, source, made)
     except (MismatchError, ConfigError) as error:
         return {"refused": str(error)}
     loop.run(training, recorder)

@@ -76,24 +76,28 @@ def _norms_to(keep: Callable[[Any], None]) -> Iterator[None]:
         dist_utils.clip_grad_norm_ = original
 
 
-def build(config: RunConfig, spec: ModelSpec, source: WeightSource | None, recipe: Recipe) -> BenchmarkTrainer:
-    """Return the trainer with everything built; weights from `source`, or torchtitan's own if None.
-
-    torch.distributed must be initialized.
-    """
+def build(config: RunConfig, recipe: Recipe) -> BenchmarkTrainer:
+    """Return the trainer with everything built and torchtitan's own weights. torch.distributed must be initialized."""
     training = BenchmarkTrainer(recipe.settings)
     (model,) = training.model_parts
+    titan_model.zero_biases(model)
     if config.platform == "cpu":
         from train.titan import cpu as titan_cpu
 
         titan_cpu.sum_only(model)
-    if source is None:
-        titan_model.zero_biases(model)
-    else:
-        assert recipe.spec.state_dict_adapter is not None
-        adapter = recipe.spec.state_dict_adapter(recipe.model_arguments, None)
-        titan_model.fill(model, adapter, spec, source, DTYPES[config.precision])
     return training
+
+
+def fill(
+    training: BenchmarkTrainer, config: RunConfig, spec: ModelSpec, source: WeightSource | None, recipe: Recipe
+) -> None:
+    """Replace the weights of a built trainer by those of `source`; None leaves torchtitan's own."""
+    if source is None:
+        return
+    assert recipe.spec.state_dict_adapter is not None
+    adapter = recipe.spec.state_dict_adapter(recipe.model_arguments, None)
+    (model,) = training.model_parts
+    titan_model.fill(model, adapter, spec, source, DTYPES[config.precision])
 
 
 def run(training: BenchmarkTrainer, recorder: StepRecorder) -> None:

@@ -79,7 +79,7 @@ def fill(model: nn.Module, adapter: Any, spec: ModelSpec, source: WeightSource, 
             raise MismatchError(f"torchtitan built a model without {converted}, which {spec.name} has")
         copy_part(missing.pop(converted), tensor.to(dtype).float())
     if missing:
-        raise MismatchError(f"torchtitan built a model with {', '.join(missing)}, which {spec.name} does not have")
+        raise MismatchError(f"torchtitan built a model with {next(iter(missing))}, which {spec.name} does not have")
 
 
 def zero_biases(model: nn.Module) -> None:
