@@ -46,6 +46,9 @@ class TestPage:
         for name in _PATH.findall(page.read_text(encoding="utf8")):
             assert (ROOT / name.rstrip("/.")).exists(), name
 
+    def test_no_conflict_of_a_merge_is_left(self, page):
+        assert not re.search(r"^(<{7}|>{7}) ", page.read_text(encoding="utf8"), re.MULTILINE)
+
 
 def test_the_readme_is_short_enough_to_be_read():
     assert len((ROOT / "README.md").read_text(encoding="utf8").splitlines()) <= LONGEST_README

@@ -89,6 +89,8 @@ class BenchmarkTrainer(Trainer):
 
     def training_step(self, *args: Any, **keywords: Any) -> torch.Tensor:
         """Keep the micro batch's share of the loss, which the Trainer has divided by the tokens of the step."""
+        if self.is_fsdp_enabled:
+            sharding.keep_gathered(self.model, until_next_pass=not self.accelerator.sync_gradients)
         if self.gradient_sums is not None and not self._losses:
             self.gradient_sums.begin_step()
         loss = super().training_step(*args, **keywords)

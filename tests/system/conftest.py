@@ -30,14 +30,15 @@ class Built:
 
 
 @pytest.fixture(scope="session")
-def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
+def podman() -> Iterator[Podman]:
     reason = podman_engine.install()
-    folder = tmp_path_factory.mktemp("podman")
-    free_gb = shutil.disk_usage(folder).free / 1e9
+    free_gb = shutil.disk_usage(tempfile.gettempdir()).free / 1e9
     if reason is None and free_gb < NEEDED_GB:
-        reason = f"{free_gb:.0f} GB free in {folder}, the images need {NEEDED_GB}"
+        reason = f"{free_gb:.0f} GB free in {tempfile.gettempdir()}, the images need {NEEDED_GB}"
     if reason:
         pytest.skip(f"no containers: {reason}")
+    # Podman 4.3 waits 20 s after each container whose files have paths as long as those of pytest's own folders.
+    folder = Path(tempfile.mkdtemp(prefix="tprimat-podman-"))
     engine = podman_engine.make(folder)
     try:
         base_images.make_debian(engine)

@@ -218,7 +218,7 @@ _COMMUNICATION = (
         "overlap of parameter gathering",
         overlaps,
         override("DistributedDataParallelConfig.overlap_param_gather", "OptimizerConfig.overlap_param_gather"),
-        Fixed(overlaps, "set_modules_to_forward_prefetch of FSDP2: each layer gathers the next one's weights"),
+        Fixed(overlaps, "set_modules_to_forward_prefetch of FSDP2: each layer gathers the next one's, once a step"),
         override("trainer.strategy.ddp.overlap_param_gather"),
         override("overlap_param_gather"),
         "overlap_param_gather",

@@ -270,20 +270,23 @@ class Stage:
         """
         in_layer = self.layer_backward + self.tied_gradient
         of_embedding = self.width * self.vocabulary_matrix if self.adds_in_products else 3 * self.tied_gradient
-        in_embedding = of_embedding - self.activations - self.weight_copies
+        in_embedding = of_embedding - self.activations - (0.0 if self.keeps_gathered else self.weight_copies)
         fullest = max(self.logits, self.output_backward, in_layer, in_embedding)
         return self.weight_copies + fullest - self.logits
 
     @property
     def weight_copies(self) -> float:
         """Copies of weights. mega in fp8: an fp8 copy of every layer's weights and its transpose (TransformerEngine;
-        not measured here). hf with FSDP2: the gathered weight of the output layer.
+        not measured here). hf with FSDP2: all weights, gathered once a step (train/hf/sharding.py).
         """
         if self.is_mega:
             return 2 * self.layers * self.layer_matrices if self.config.precision == "fp8" else 0.0
-        if not self.is_sharded:
-            return 0.0
-        return self.width * self.vocabulary_matrix
+        return self.width * self.parameters if self.is_sharded else 0.0
+
+    @property
+    def keeps_gathered(self) -> bool:
+        """True if FSDP2's gathered weights are still whole after a backward pass: for the next micro batch."""
+        return self.is_sharded and self.config.gradient_accumulation > 1
 
     @property
     def gradient_width(self) -> int:
@@ -296,8 +299,8 @@ class Stage:
     def output_backward(self) -> float:
         """Gradients of logits, hidden states and the output layer's weight.
 
-        hf with FSDP2: beside the gathered weights of the last layer; or, when logits and the gathered weight of the
-        output layer are gone, with a copy of the weight's gradient to reduce and this rank's part of the result.
+        hf with FSDP2: or, when the logits are gone, with a copy of the weight's gradient to reduce and this rank's part
+        of the result.
         """
         if not self.has_output:
             return 0.0
@@ -307,7 +310,7 @@ class Stage:
             return logits + hidden + self.gradient_width * self.vocabulary_matrix
         in_product = logits + self.width * self.vocabulary_matrix
         reduced = (self.gradient_width + FP32_BYTES / self.optimizer_ranks) * self.vocabulary_matrix
-        return hidden + self.width * self.layer_parameters + max(in_product, reduced - self.weight_copies)
+        return hidden + max(in_product, reduced - (0.0 if self.keeps_gathered else self.width * self.vocabulary_matrix))
 
     @property
     def tied_gradient(self) -> float:
@@ -320,17 +323,14 @@ class Stage:
     @property
     def layer_backward(self) -> float:
         """Gradients of SwiGLU's product and of the weight before it. hf: of half of that weight; if it is added in the
-        product, of SwiGLU's two arguments instead. With FSDP2: of all weights of the layer, beside its gathered weights
-        and those of the next one.
+        product, of SwiGLU's two arguments instead. With FSDP2: of all weights of the layer.
 
         With RECOMPUTE also the activations of the layer that are in memory again; mega's selective way computes one
         at a time.
         """
         ffn = self.spec.ffn_hidden_size / self.config.tensor_parallel_size
-        weight, gathered = ffn * self.spec.hidden_size * (2 if self.is_mega else 1), 0.0
-        if self.is_sharded:
-            weight, gathered = self.layer_parameters, 2 * self.width * self.layer_parameters
+        weight = self.layer_parameters if self.is_sharded else ffn * self.spec.hidden_size * (2 if self.is_mega else 1)
         is_one_at_a_time = self.is_mega and self.config.recompute == "selective"
         again = 0.0 if is_one_at_a_time else self.layer_activations - self.layer_kept
         arguments = self.width * self.tokens * ffn if self.adds_in_products else 0.0
-        return self.width * self.tokens * ffn + arguments + self.gradient_width * weight + gathered + again
+        return self.width * self.tokens * ffn + arguments + self.gradient_width * weight + again

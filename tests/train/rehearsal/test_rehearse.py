@@ -227,6 +227,18 @@ def test_data_parallel_ranks_reduce_every_gradient(trainer):
     assert all(row["ranks"] == 8 for row in content["collectives"])
 
 
+def test_sharded_ranks_of_hf_gather_every_weight_once_a_step_and_reduce_its_gradient_at_each_micro_batch(trainer):
+    content = trainer[0]
+    config = load("amd", 8, arguments=["FRAMEWORK=hf", "MODEL=qwen", *TINY], environ={})
+    parameters = config.spec("qwen").parameter_count
+    moved = Counter()
+    for row in content["collectives"]:
+        moved[row["name"]] += row["bytes"] * row["count"]
+    assert config.gradient_accumulation > 1, "with one micro batch nothing is shown"
+    assert moved["all_gather"] == pytest.approx(2 * parameters, rel=0.01)
+    assert moved["reduce_scatter"] == pytest.approx(4 * config.gradient_accumulation * parameters, rel=0.01)
+
+
 @pytest.mark.parametrize("framework", ["mega", "hf"])
 def test_memory_on_a_cpu_is_what_training_really_allocates(framework, tmp_path):
     settings = ("MBS=4", "SL=256", "GBS=8", "PRECISION=fp32")
