@@ -4,8 +4,8 @@ Runs real torchtitan 0.2.2 on the CPU in its own environment, which is made here
 With TPRIMAT_ALL_TITAN=1 also what takes minutes: recomputation, torch.compile, bf16 and two ranks of each model.
 
 The bounds are those of mega and hf (test_parity.py). In fp32 a correct pair stays under 2e-7 in loss and 3e-6 in
-gradient norm over 20 steps, relative. In bf16 on one rank torchtitan casts by torch.autocast, so weights and residual stream
-stay float32 and the pair is 5e-5 apart in loss; on several ranks FSDP2 casts all weights, as in mega.
+gradient norm over 20 steps, relative. In bf16 on one rank torchtitan casts by torch.autocast, so weights and residual
+stream stay float32 and the pair is 5e-5 apart in loss; on several ranks FSDP2 casts all weights, as in mega.
 """
 
 import json
