@@ -18,6 +18,10 @@ source "$ROOT/shell/lib/install.sh"
 TITAN_VENV=$VENV-titan
 REQUIREMENTS=$ROOT/titan-requirements.txt
 
+torch_version() {
+  "$TITAN_VENV/bin/python" -c 'import torch; print("PyTorch", torch.__version__)' 2>/dev/null || printf 'no PyTorch'
+}
+
 packages_of() { "$1" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; } # <python>
 
 # The other PyTorch of a renewed .venv is seen at once; what is installed here does not depend on it.
@@ -38,6 +42,9 @@ make_environment() {
   printf 'import site; site.addsitedir("%s")\n' "$(packages_of "$PYTHON")" \
     >"$(packages_of "$TITAN_VENV/bin/python")/suite.pth"
   run_pip titan "$TITAN_VENV/bin/python" "$REQUIREMENTS" --ignore-installed --no-deps -r "$REQUIREMENTS" || exit
+  "$TITAN_VENV/bin/python" -c 'import torch.nn.attention.varlen' 2>/dev/null ||
+    die titan "got $(torch_version), which lacks torch.nn.attention.varlen; torchtitan 0.2.2 wants a newer PyTorch: use" \
+      "a newer image, or leave titan out of FRAMEWORK"
   titan_stamp >"$TITAN_VENV/.stamp"
 }
 
