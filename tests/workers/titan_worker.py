@@ -61,8 +61,8 @@ def planted(what: str, argument: str) -> Iterator[None]:
         recipe.overrides, recipe.build_decayed_optimizers, Llama3StateDictAdapter._reverse_permute = kept
 
 
-def train(config: RunConfig, model: str, dataset: Any) -> dict[str, Any]:
-    """Train one case; one that is refused gives the refusal."""
+def train(config: RunConfig, model: str, dataset: Any, *, is_as_on_gpu: bool) -> dict[str, Any]:
+    """Train one case; one that is refused gives the refusal, which what is compiled as on a GPU would be here."""
     spec = models.get(model, "tiny")
     source = None if config.init == "native" else RandomWeights(spec, config.seed, config.init_std)
     recorder = StepRecorder(config.train_iterations, stream=io.StringIO())
@@ -70,7 +70,8 @@ def train(config: RunConfig, model: str, dataset: Any) -> dict[str, Any]:
         made = recipe.make(config, spec, dataset)
         training = loop.build(config, made)
         resolved = titan_resolved.read(training, spec, source)
-        titan_resolved.check(config, spec, resolved)
+        if not is_as_on_gpu:
+            titan_resolved.check(config, spec, resolved)
         loop.fill(training, config, spec, source, made)
     except (MismatchError, ConfigError) as error:
         return {"refused": str(error)}
@@ -100,7 +101,7 @@ def main() -> None:
             train_titan.initialize(config)
         dataset = build_train_dataset(config, Path(prefix), describe(Path(prefix)))
         with planted(what, argument):
-            printed[case] = train(config, model, dataset)
+            printed[case] = train(config, model, dataset, is_as_on_gpu=what == "compiled")
     print("\n" + json.dumps(printed))
 
 
