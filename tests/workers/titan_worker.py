@@ -91,7 +91,7 @@ def main() -> None:
     prefix, scratch, *cases = sys.argv[1:]
     os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"} | os.environ
     where = [f"DATASET={prefix}", f"DATA_DIR={scratch}", f"OUTPUT_DIR={scratch}"]
-    settings = [*SETTINGS, "MODEL=llama,qwen", "FRAMEWORK=titan", f"CPU_RANKS={os.environ['WORLD_SIZE']}", *where]
+    settings = [*SETTINGS, "MODEL=llama,qwen,qwen3", "FRAMEWORK=titan", f"CPU_RANKS={os.environ['WORLD_SIZE']}", *where]
     printed: dict[str, Any] = {}
     for case in cases:
         model, _, rest = case.partition(":")

@@ -34,6 +34,8 @@ def shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
             named[f"{prefix}self_attn.{name}_proj.weight"] = (rows, hidden)
             if spec.qkv_bias:
                 named[f"{prefix}self_attn.{name}_proj.bias"] = (rows,)
+        if spec.query_key_norm:
+            named |= {f"{prefix}self_attn.{name}_norm.weight": (spec.head_dim,) for name in "qk"}
         named[f"{prefix}self_attn.o_proj.weight"] = (hidden, hidden)
         named[f"{prefix}mlp.gate_proj.weight"] = (ffn, hidden)
         named[f"{prefix}mlp.up_proj.weight"] = (ffn, hidden)

@@ -136,6 +136,7 @@ _MODEL: dict[str, Override | Fixed] = {
     "SwiGLU": Fixed(True, _BOTH_HAVE),
     "bias of linear layers": Fixed(False, _NEITHER_HAS),
     "QKV bias": override(("model.converters", lambda has_bias: ["tprimat_qkv_bias"] if has_bias else [])),
+    "norm of queries and keys": override("model_args.qk_norm", when=_is_plain_rope),
     "embedding shared with output": Fixed(False, "a model that shares them is refused"),
     "attention dropout": Fixed(0.0, _NEITHER_HAS),
     "hidden dropout": Fixed(0.0, _NEITHER_HAS),

@@ -57,9 +57,7 @@ def published(spec: ModelSpec) -> TrainSpec:
 
 def arguments(spec: ModelSpec) -> Any:
     """Return the arguments of the model class with its defaults; train/titan/recipe.py sets them."""
-    if spec.rope_scaling is not None:
-        return llama3.TransformerModelArgs()
-    return qwen3.Qwen3ModelArgs(qk_norm=getattr(spec, "query_key_norm", False))
+    return qwen3.Qwen3ModelArgs() if spec.rope_scaling is None else llama3.TransformerModelArgs()
 
 
 @torch.no_grad()

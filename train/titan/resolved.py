@@ -6,6 +6,7 @@ Read it when the trainer is built and before its first step, on every rank.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -26,6 +27,11 @@ from utils.settings.keys import NO_RECIPE
 PRECISIONS = {torch.float32: "fp32", torch.bfloat16: "bf16"}
 NOT_COMPARED = ("optimizer", "attention_backend")
 """Keys that torchtitan takes as a name and that are read back as the object built from it."""
+AS_ASKED: dict[str, Callable[[Any], Any]] = {
+    "gradient_reduce_dtype": lambda name: name == "float32",
+    "query_key_norm": bool,  # `resolved_config` has the key for a model with these norms only
+}
+"""Conversion of a value that is read back into the form in which it was asked for."""
 _FREQUENCY_TOLERANCE = 1e-4
 """Relative error of rope's base worked out from one float32 angle."""
 
@@ -59,8 +65,8 @@ def check(config: RunConfig, spec: ModelSpec, resolved: dict[str, Any]) -> None:
         if entry.when is not None and not entry.when(config, spec):
             continue
         wanted, built = row.wanted(config, spec), _at(resolved, row.resolved)
-        if row.resolved == "gradient_reduce_dtype":
-            built = built == "float32"
+        if row.resolved in AS_ASKED:
+            built = AS_ASKED[row.resolved](built)
         if wanted != built and not any(difference.startswith(f"{row.resolved}:") for difference in wrong):
             wrong.append(f"{row.name}: asked {wanted!r}, built {built!r} ({', '.join(entry.keys)})")
     wanted = sum(math.prod(one) for one in shapes(spec).values() if len(one) == 1)
@@ -112,11 +118,12 @@ def _model(training: Any) -> dict[str, Any]:
         "ffn_hidden_size": layer.feed_forward.w2.weight.shape[1],
         "num_attention_heads": attention.wq.weight.shape[0] // attention.head_dim,
         "num_query_groups": attention.wk.weight.shape[0] // attention.head_dim,
-        "norm_eps": layer.attention_norm.eps,
+        "norm_eps": trainer.one_epsilon(norm.eps for norm in layer.modules() if isinstance(norm, torch.nn.RMSNorm)),
         "qkv_bias": attention.wq.bias is not None,
         "rope_base": _rope_base(model, attention.head_dim),
         "rope_scaling": _rope_scaling(model),
         "sliding_window": None,
+        **({"query_key_norm": True} if getattr(attention, "q_norm", None) is not None else {}),
         "attention_backend": _attention_backend(training, attention, computes_in),
         "layer_implementation": _class_name(model),
         "recompute": _recompute(model),
