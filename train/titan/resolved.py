@@ -118,7 +118,7 @@ def _model(training: Any) -> dict[str, Any]:
         "ffn_hidden_size": layer.feed_forward.w2.weight.shape[1],
         "num_attention_heads": attention.wq.weight.shape[0] // attention.head_dim,
         "num_query_groups": attention.wk.weight.shape[0] // attention.head_dim,
-        "norm_eps": trainer.one_epsilon(norm.eps for norm in layer.modules() if isinstance(norm, torch.nn.RMSNorm)),
+        "norm_eps": trainer.one_epsilon(_epsilons(layer)),
         "qkv_bias": attention.wq.bias is not None,
         "rope_base": _rope_base(model, attention.head_dim),
         "rope_scaling": _rope_scaling(model),
@@ -129,6 +129,11 @@ def _model(training: Any) -> dict[str, Any]:
         "recompute": _recompute(model),
         "fused_ops": _fused_ops(training, model),
     }
+
+
+def _epsilons(layer: Any) -> list[float]:
+    """Return the epsilon of each norm of a layer; 0, which no model has, for one that takes torch's default."""
+    return [norm.eps or 0.0 for norm in layer.modules() if isinstance(norm, torch.nn.RMSNorm)]
 
 
 def _computes_in(training: Any) -> torch.dtype:
