@@ -294,9 +294,18 @@ def get(name: str, size: str = "full", *, proxy_layers: int = 4) -> ModelSpec:
 
 
 def can_train(framework: str, name: str) -> bool:
-    """Return whether a framework (`mega`, `hf`, `nemo`, `prim`) has what it needs to build the model."""
+    """Return whether a framework (`mega`, `hf`, `nemo`, `prim`, `titan`) has what it needs to build the model."""
+    if framework == "titan":
+        return _is_torchtitan(MODELS[name].spec)
     needed = {"nemo": MODELS[name].nemo_recipe, "prim": MODELS[name].primus_preset}
     return framework not in needed or needed[framework] is not None
+
+
+def _is_torchtitan(spec: ModelSpec) -> bool:
+    """Return whether train/titan/model.py can express the spec: of torchtitan's two classes the one that scales rotary
+    frequencies has no norms of queries and keys and cannot get a bias, and a shared embedding is not filled."""
+    is_plain = not spec.qkv_bias and not spec.query_key_norm
+    return not spec.tie_word_embeddings and (spec.rope_scaling is None or is_plain)
 
 
 def named_in(text: str) -> list[str]:
