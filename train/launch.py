@@ -30,6 +30,7 @@ from train.prim import yaml_config as prim_config
 from train.prim.environment import LAUNCHER_NAMES
 from train.runner.plan import has_result, resolve, with_micro_batch
 from train.settings_map import map as frameworks
+from train.titan import interpreter as titan_python
 from utils.arguments import Parser
 from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe
 from utils.errors import ConfigError, DataError, ForeignFileError
@@ -51,6 +52,8 @@ KNOWN_WARNINGS = (
     "full scope is deprecated",
     "`torch.distributed",
     "The .grad attribute of a Tensor that is not a leaf",
+    # of torch about calls of torchtitan on a CPU, and about its time limit for collectives
+    *("In CPU autocast", "DTensor random operators", "DTensor manual_seed", "Set timeout is now only supported"),
 )
 """Beginnings of library warnings that mean nothing for a run."""
 
@@ -223,9 +226,11 @@ def _rendezvous(job: Job) -> tuple[str, ...]:
 
 
 def _python(job: Job) -> str:
-    """Return the Python of a job; NeMo has its own, which is made if missing. Raises ConfigError if that fails."""
+    """Return the Python of a job; NeMo and torchtitan have their own, made if missing. ConfigError if that fails."""
     if job.framework == "prim" and job.config.platform == "cpu":
         prim_cpu.interpreter()  # for Primus itself; its job runs with the suite's own
+    if job.framework == "titan":
+        return titan_python.interpreter(job.config.platform)
     return nemo_python.interpreter(job.config.platform) if job.framework == "nemo" else sys.executable
 
 
