@@ -1,7 +1,7 @@
 # The image for NVIDIA GPUs: NVIDIA's NeMo image and, beside it, the suite's own environment. ./shell/build.sh builds it.
 #
 # PyTorch, numpy, TransformerEngine and NeMo (with its own Python) are those of NVIDIA's image; none of them is replaced.
-ARG BASE_IMAGE=nvcr.io/nvidia/nemo:25.04
+ARG BASE_IMAGE=nvcr.io/nvidia/nemo:26.02
 FROM ${BASE_IMAGE}
 
 # Any user may run the image: HOME is writable for all, and the environment is readable for all.

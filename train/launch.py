@@ -48,7 +48,7 @@ KNOWN_WARNINGS = (
     # resolved_config and framework_versions of the result record what is installed
     "Transformer Engine and Apex are not installed",
     "Apex is not installed",
-    # of megatron-core 0.16.1 about its own defaults and calls
+    # of megatron-core about its own defaults and calls
     "full scope is deprecated",
     "`torch.distributed",
     "The .grad attribute of a Tensor that is not a leaf",

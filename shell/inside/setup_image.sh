@@ -48,6 +48,9 @@ main() {
   local platform
   show_help_if_asked "$@"
   umask 022 # any user may read the environment
+  # NVIDIA's PyTorch images pin the packages of their own Python for every pip (docs/get-started/install.md of
+  # Megatron-LM). The environment has other versions; PyTorch and numpy are constrained by setup.sh.
+  unset PIP_CONSTRAINT
   if [[ -f $SETTINGS_FILE ]]; then
     # shellcheck source=/dev/null
     source "$SETTINGS_FILE"

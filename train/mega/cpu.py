@@ -1,6 +1,6 @@
 """megatron-core on a machine without a GPU: its hard-coded CUDA calls are redirected to the CPU, in this module only.
 
-megatron-core 0.16.1 calls `torch.cuda` for the current device, its random state and synchronisation, passes
+megatron-core calls `torch.cuda` for the current device, its random state and synchronisation, passes
 `device="cuda"` for its buffers, and compares the tensor type strings of CUDA. Each of these has one line here.
 """
 
@@ -16,6 +16,8 @@ _CPU = torch.device("cpu")
 _CUDA_ON_CPU: dict[str, Callable[..., Any]] = {
     "current_device": lambda: _CPU,
     "synchronize": lambda device=None: None,
+    # from 0.19 on asked for before each reduction of gradients, and used only where a CUDA graph was replayed
+    "current_stream": lambda device=None: None,
     "get_rng_state": lambda device="cuda": torch.get_rng_state(),
     "set_rng_state": lambda new_state, device="cuda": torch.set_rng_state(new_state),
     "manual_seed": lambda seed: torch.manual_seed(seed),

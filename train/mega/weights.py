@@ -1,7 +1,8 @@
 """Conversion of weights from transformers' names and layouts to megatron-core's, whole or for one tensor-parallel rank.
 
-Layouts of megatron-core 0.16.1: `linear_qkv` holds, group by group, the group's query heads, its key, its value
-(megatron/core/transformer/attention.py, SelfAttention.get_query_key_value_tensors); `linear_fc1` holds gate above up.
+Layouts of megatron-core 0.16.1 and 0.19.2: `linear_qkv` holds, group by group, the group's query heads, its key and its
+value (megatron/core/transformer/attention.py, SelfAttention.get_query_key_value_tensors); `linear_fc1` holds gate above
+up.
 """
 
 from __future__ import annotations
