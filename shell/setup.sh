@@ -28,7 +28,7 @@ is_sound() {
 }
 
 make_venv() {
-  local system_python machine=() options=()
+  local system_python machine=() options=() folders=() line
   system_python=$(find_python)
   if [[ $PLATFORM != cpu ]]; then
     mapfile -t machine < <("$system_python" "$ROOT/shell/lib/torch_source.py" machine "$PLATFORM")
@@ -42,9 +42,12 @@ make_venv() {
   "$system_python" -m venv --clear "${options[@]}" "$VENV" >&2 ||
     die setup "venv: could not make $VENV; the reason is above"
   if ((${#machine[@]})); then
-    # An image may keep its PyTorch in a virtual environment of its own, which --system-site-packages does not show.
-    printf '%s\n' "${machine[0]}" >"$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/machine.pth"
-    printf '%s\n' "${machine[@]:1}" >"$MACHINE_TORCH"
+    # An image may keep PyTorch or TransformerEngine in a virtual environment, which --system-site-packages does not show.
+    for line in "${machine[@]}"; do
+      if [[ $line == /* ]]; then folders+=("$line"); fi
+    done
+    printf '%s\n' "${folders[@]}" >"$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/machine.pth"
+    printf '%s\n' "${machine[@]:${#folders[@]}}" >"$MACHINE_TORCH"
   fi
   printf '%s\n' "$PLATFORM" >"$VENV/.made-for"
 }

@@ -12,12 +12,16 @@ from importlib.metadata import version
 from pathlib import Path
 
 WAIT_SECONDS = 5
+PACKAGE_FOLDERS = ("site-packages", "dist-packages")
+"""Names of the folders of packages; the second is Debian's."""
 
 
 def machine_torch(platform: str) -> list[str]:
-    """Return the folder of the PyTorch that this Python brings for the platform, then its pins; empty for none.
+    """Return the folders of packages of a Python that brings PyTorch for the platform, then its pins; empty for none.
 
-    numpy is pinned with it: extensions built against numpy 1 do not load beside numpy 2.
+    All folders in this Python's own order, because an image may keep PyTorch in one and TransformerEngine in another
+    (NVIDIA's NeMo images: PyTorch in /usr/local/lib/python3.12/dist-packages, TransformerEngine in /opt/venv).
+    numpy is pinned with PyTorch: extensions built against numpy 1 do not load beside numpy 2.
     """
     if not importlib.util.find_spec("torch"):
         return []
@@ -29,7 +33,9 @@ def machine_torch(platform: str) -> list[str]:
     if not {"nvd": torch.version.cuda, "amd": torch.version.hip}[platform]:
         return []
     names = [name for name in ("torch", "numpy") if importlib.util.find_spec(name)]
-    return [str(Path(torch.__file__).parent.parent), *(f"{name}=={version(name)}" for name in names)]
+    folders = [entry for entry in sys.path if Path(entry).name in PACKAGE_FOLDERS and Path(entry).is_dir()]
+    folders.append(str(Path(torch.__file__).parent.parent))
+    return [*dict.fromkeys(folders), *(f"{name}=={version(name)}" for name in names)]
 
 
 def answers(url: str) -> bool:
@@ -46,7 +52,7 @@ def main() -> int:
     """Print the answer to `machine`; exit 0 or 1 for `answers`."""
     parser = argparse.ArgumentParser(description=__doc__)
     questions = parser.add_subparsers(dest="question", required=True)
-    questions.add_parser("machine", help="which PyTorch comes with this Python").add_argument(
+    questions.add_parser("machine", help="folders of packages and pins of this Python's PyTorch").add_argument(
         "platform", choices=["nvd", "amd"]
     )
     questions.add_parser("answers", help="whether a package index can be reached").add_argument("url")

@@ -144,14 +144,15 @@ def test_nvidia_machine_without_torch_takes_the_pinned_one_from_the_plain_index(
 )
 def test_the_torch_of_a_gpu_machine_stays(checkout: Checkout, platform: str, torch: str) -> None:
     checkout.add_python()
-    done = checkout.run(PLATFORM=platform, FAKE_TORCH=f"/opt/vendor/site-packages\n{torch}\nnumpy==1.26.4\n")
+    folders = "/opt/venv/site-packages\n/opt/vendor/dist-packages\n"
+    done = checkout.run(PLATFORM=platform, FAKE_TORCH=f"{folders}{torch}\nnumpy==1.26.4\n")
     assert done.returncode == 0, done.stderr
     assert checkout.calls("-m venv --clear --system-site-packages")
     (packages_call,) = checkout.calls("-m pip")  # so none that installs torch
     kept = checkout.venv / ".machine-torch.txt"
     assert f"-c {kept} -r {checkout.root}/{platform}-requirements.txt" in packages_call
     assert kept.read_text(encoding="utf8").split() == [torch, "numpy==1.26.4"]
-    assert (checkout.venv / "bin" / "machine.pth").read_text(encoding="utf8") == "/opt/vendor/site-packages\n"
+    assert (checkout.venv / "bin" / "machine.pth").read_text(encoding="utf8") == folders
     assert f"this machine's own ({torch} numpy==1.26.4)" in done.stderr
 
 

@@ -49,6 +49,19 @@ def test_a_torch_of_the_platform_is_pinned_with_its_numpy(tmp_path: Path, platfo
     assert done.stdout.splitlines() == [str(tmp_path), f"torch=={BUILDS[platform]['version']}", "numpy==1.26.4"]
 
 
+@pytest.mark.parametrize("platform", ["nvd", "amd"])
+def test_a_folder_of_packages_before_that_of_torch_stays_before_it(tmp_path: Path, platform: str) -> None:
+    """NVIDIA's NeMo images have PyTorch in the system's folder and TransformerEngine in a virtual environment's."""
+    own, system = tmp_path / "venv" / "site-packages", tmp_path / "system" / "dist-packages"
+    for folder in (own, system):
+        folder.mkdir(parents=True)
+    add_torch(system, **BUILDS[platform])  # type: ignore[arg-type]
+    add_package(own, "transformer_engine", "2.12.0", "")
+    searched = f"{tmp_path}:{tmp_path / 'missing' / 'site-packages'}:{own}:{system}"
+    done = ask("machine", platform, PYTHONPATH=searched)
+    assert done.stdout.splitlines() == [str(own), str(system), f"torch=={BUILDS[platform]['version']}"]
+
+
 @pytest.mark.parametrize(("platform", "other"), [("nvd", "amd"), ("amd", "nvd")])
 def test_a_torch_of_the_other_vendor_does_not_count(tmp_path: Path, platform: str, other: str) -> None:
     add_torch(tmp_path, **BUILDS[other])  # type: ignore[arg-type]

@@ -16,6 +16,8 @@ _CPU = torch.device("cpu")
 _CUDA_ON_CPU: dict[str, Callable[..., Any]] = {
     "current_device": lambda: _CPU,
     "synchronize": lambda device=None: None,
+    # from 0.19 on asked for before each reduction of gradients, and used only where a CUDA graph was replayed
+    "current_stream": lambda device=None: None,
     "get_rng_state": lambda device="cuda": torch.get_rng_state(),
     "set_rng_state": lambda new_state, device="cuda": torch.set_rng_state(new_state),
     "manual_seed": lambda seed: torch.manual_seed(seed),

@@ -17,7 +17,7 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 
 from train.common import weight_gradient
 from train.common.cross_entropy import in_place_cross_entropy
-from train.mega import engine, recompute, rope
+from train.mega import engine, recompute, releases, rope
 from train.mega.attention import SdpaCoreAttention
 from train.mega.rope import LLAMA3_ROPE
 from train.settings_map.fp8 import transformer_settings
@@ -67,6 +67,7 @@ def build_model(config: RunConfig, spec: ModelSpec) -> GPTModel:
         rope.install()
     settings = transformer_config(config, spec, with_engine=with_engine)
     has_recipes = config.recompute == "selective" and not with_engine
+    releases.silence_known_messages()
     model = OneCopyOfLogits(
         settings,
         _layer_spec(with_engine, has_recipes),

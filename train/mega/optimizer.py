@@ -17,6 +17,7 @@ from megatron.core.distributed import DistributedDataParallel
 from megatron.core.optimizer import ChainedOptimizer, OptimizerConfig, distrib_optimizer, get_megatron_optimizer
 
 from train.common.adamw import FusedAdamW
+from train.mega import releases
 from utils.settings.config import RunConfig
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -50,7 +51,7 @@ class DeviceNormOptimizer(ChainedOptimizer):
         Weights that several ranks hold are counted once, as megatron-core selects them; squares are added in float64.
         """
         gradients = [
-            gradient for optimizer in self.chained_optimizers for gradient in optimizer.get_main_grads_for_grad_norm()
+            gradient for optimizer in self.chained_optimizers for gradient in releases.gradients_of_norm(optimizer)
         ]
         squares = torch.zeros((), dtype=torch.float64, device=torch.cuda.current_device())
         if gradients:

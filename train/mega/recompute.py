@@ -22,6 +22,8 @@ from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParall
 from megatron.core.tensor_parallel.layers import LinearWithGradAccumulationAndAsyncCommunication as Linear
 from megatron.core.utils import get_tensor_model_parallel_group_if_none
 
+from train.mega import releases
+
 Recipe = Callable[[], torch.Tensor]
 
 
@@ -72,10 +74,8 @@ class InputFromRecipe:
         recipe, self.recipe = self.recipe, None
         if recipe is None:
             return super()._forward_impl(input, weight, **settings)  # type: ignore[misc]
-        names = ("bias", "gradient_accumulation_fusion", "allreduce_dgrad", "sequence_parallel", "grad_output_buffer")
-        values = (settings[name] for name in names)
-        group = get_tensor_model_parallel_group_if_none(settings["tp_group"])
-        return _LinearFromRecipe.apply(input, weight, recipe, *values, settings.get("wgrad_deferral_limit"), group)
+        settings["tp_group"] = get_tensor_model_parallel_group_if_none(settings["tp_group"])
+        return _LinearFromRecipe.apply(input, weight, recipe, *releases.linear_values(settings))
 
 
 class ColumnParallelFromRecipe(InputFromRecipe, ColumnParallelLinear):
@@ -88,10 +88,10 @@ class RowParallelFromRecipe(InputFromRecipe, RowParallelLinear):
 
 def use_recipes(layer_spec: Any) -> None:
     """Put the linear layers that follow a norm or the activation function into the specification of a local layer."""
-    parts = layer_spec.submodules
-    parts.self_attention.submodules.linear_qkv = ColumnParallelFromRecipe
-    parts.mlp.submodules.linear_fc1 = ColumnParallelFromRecipe
-    parts.mlp.submodules.linear_fc2 = RowParallelFromRecipe
+    mlp = releases.mlp_parts(layer_spec)
+    layer_spec.submodules.self_attention.submodules.linear_qkv = ColumnParallelFromRecipe
+    mlp.linear_fc1 = ColumnParallelFromRecipe
+    mlp.linear_fc2 = RowParallelFromRecipe
 
 
 def connect(model: GPTModel) -> None:

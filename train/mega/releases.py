@@ -1,0 +1,75 @@
+"""Differences between the releases of megatron-core that the suite runs with, in one place.
+
+PyPI has 0.16.1 as the last release for Python older than 3.12, and 0.19.2 for 3.12 and later (the requirement files).
+Each function here asks megatron-core for what it has, by name or by signature, so that no version number decides.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+from typing import Any
+
+import torch
+from megatron.core.optimizer import MegatronOptimizer
+from megatron.core.tensor_parallel.layers import LinearWithGradAccumulationAndAsyncCommunication as Linear
+
+KNOWN_MESSAGES = {
+    # the model that all releases here and NVIDIA's own recipes have; its successor, HybridModel, is in 0.19 only
+    "megatron.core.models.gpt.gpt_model": "GPTModel IS DEPRECATED",
+    # the layout is computed by DDP, as 0.16 does it
+    "megatron.core.distributed.distributed_data_parallel": "DistributedDataParallel: full_param_layout not provided",
+}
+"""Beginnings of messages of 0.19 that mean nothing for a run, by the name of the logger."""
+
+
+@functools.cache
+def silence_known_messages() -> None:
+    """Drop `KNOWN_MESSAGES` and nothing else; call it before the model is built."""
+    for name, beginning in KNOWN_MESSAGES.items():
+        logging.getLogger(name).addFilter(_Without(beginning))
+
+
+class _Without(logging.Filter):
+    """Drops messages with one beginning."""
+
+    def __init__(self, beginning: str) -> None:
+        super().__init__()
+        self.beginning = beginning
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not record.getMessage().startswith(self.beginning)
+
+
+def gradients_of_norm(optimizer: MegatronOptimizer) -> list[torch.Tensor]:
+    """Return the gradients on this rank that count in the gradient norm; those that another rank counts are left out.
+
+    0.19 renamed the method and leaves out parameters with a norm of their own (multi-token prediction, of which no
+    model here has any).
+    """
+    by_release = getattr(optimizer, "get_grads_for_grad_norm", None) or optimizer.get_main_grads_for_grad_norm
+    return by_release()
+
+
+@functools.cache
+def linear_settings() -> tuple[str, ...]:
+    """Return the names of what megatron-core's function of a linear layer takes after input and weight, in its order.
+
+    0.19 appended `gtp_remat_size`.
+    """
+    return tuple(inspect.signature(Linear.forward).parameters)[3:]
+
+
+def linear_values(settings: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the values of `linear_settings()` from the named arguments of a linear layer; None for one not named."""
+    return tuple(settings.get(name) for name in linear_settings())
+
+
+def mlp_parts(layer_spec: Any) -> Any:
+    """Return the parts of the MLP (`linear_fc1`, `linear_fc2`) in a layer's specification, to be replaced in place.
+
+    Up to 0.16 a specification of its own; in 0.19 a `functools.partial` that builds the MLP.
+    """
+    mlp = layer_spec.submodules.mlp
+    return mlp.keywords["submodules"] if isinstance(mlp, functools.partial) else mlp.submodules
