@@ -18,7 +18,13 @@ from evaluate.report.text import spread_text
 # The palette of Okabe and Ito (2008), distinguishable with any common colour blindness.
 PLATFORM_COLOURS = {"nvd": "#009E73", "amd": "#D55E00", "cpu": "#0072B2"}
 OTHER_COLOUR = "#7F7F7F"
-FRAMEWORK_LOOKS = {"mega": (0.1, ""), "hf": (0.6, "///"), "nemo": (0.35, "xxx"), "prim": (0.45, "...")}
+FRAMEWORK_LOOKS = {
+    "mega": (0.1, ""),
+    "hf": (0.6, "///"),
+    "nemo": (0.35, "xxx"),
+    "bridge": (0.25, "++"),
+    "prim": (0.45, "..."),
+}
 """Share of white mixed into the colour, and hatch."""
 OTHER_LOOK = (0.75, "++")
 LINE_STYLES = ("-", "--", "-.", ":")

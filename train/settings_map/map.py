@@ -4,8 +4,8 @@ Each framework has an entry for each row, in the row itself or in a column of it
 keys, and our value in the form that each takes) or a `Fixed` (the value there, and why we cannot set it). The rows give
 the overrides that trainers pass to NeMo and Primus, the tables of docs/fair.md, and the names under which a pair of
 results is compared. Keys are Class.argument of Megatron-core 0.16 (mega) and of transformers 5 (hf), dotted paths in a
-recipe of nemo_toolkit 2.3 (nemo), and trainer keys of Primus v25.10 to v26.5 (prim). Enums and classes are given by
-name; the trainer that imports the library converts them.
+recipe of nemo_toolkit 2.3 (nemo) and of megatron-bridge 0.6 (bridge), and trainer keys of Primus v25.10 to v26.5
+(prim). Enums and classes are given by name; the trainer that imports the library converts them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from train.settings_map import data_rows, layer_rows, model_rows, training_rows
+from train.settings_map import bridge_column, data_rows, layer_rows, model_rows, training_rows
 from train.settings_map.environment_rows import ENVIRONMENT
 from train.settings_map.row import FRAMEWORKS, Fixed, MapRow, Override
 from utils.models import ModelSpec
@@ -25,7 +25,7 @@ ROWS: tuple[MapRow, ...] = (
     *model_rows.ROWS,
     *layer_rows.ROWS,
 )
-COLUMNS: Mapping[str, Mapping[str, Override | Fixed]] = {}
+COLUMNS: Mapping[str, Mapping[str, Override | Fixed]] = {"bridge": bridge_column.COLUMN}
 """Entries of each framework that has a file of its own (`<framework>_column.py`), by the name of the row."""
 ALL_FRAMEWORKS = (*FRAMEWORKS, *COLUMNS)
 

@@ -12,13 +12,14 @@ from utils.models import can_train
 from utils.settings.keys import KEYS, NO_RECIPE
 from utils.settings.layers import Value
 
-AVAILABLE_FRAMEWORKS = ("mega", "hf", "nemo", "prim")
+AVAILABLE_FRAMEWORKS = ("mega", "hf", "nemo", "bridge", "prim")
 """Frameworks that this version can start."""
-OF_PLATFORM = {"nvd": ("mega", "nemo", "hf"), "amd": ("mega", "prim", "hf"), "cpu": ("mega", "hf", "nemo")}
+OF_PLATFORM = {"nvd": ("mega", "bridge", "nemo", "hf"), "amd": ("mega", "prim", "hf"), "cpu": ("mega", "hf", "nemo")}
 """Frameworks of FRAMEWORK=all by platform, in their order: all but the other vendor's own. On a CPU `prim` is not among
 them: it runs where it is named and PRIMUS_PATH has a checkout of Primus."""
-COUNTERPART = {("nvd", "prim"): "nemo", ("amd", "nemo"): "prim"}
-"""The framework that runs in place of the other vendor's own."""
+COUNTERPART = {("nvd", "prim"): "bridge", ("amd", "nemo"): "prim", ("amd", "bridge"): "prim"}
+"""The framework that runs in place of the other vendor's own. Where an image has NeMo and no Megatron-Bridge, NeMo runs
+(train/common/framework_python.py)."""
 
 
 DEFAULT_RECIPE = "delayed"
@@ -29,6 +30,8 @@ FP8_RECIPES = {
     "nemo": ("delayed", "current", "mxfp8"),
     # Primus fd1eeab, trainer_base.yaml, and AMD's own llama3.1_8B-MXFP4-pretrain.yaml
     "prim": ("delayed", "current", "mxfp8", "mxfp4"),
+    # megatron-bridge 0.6.2, MixedPrecisionConfig
+    "bridge": ("delayed", "current", "mxfp8", "nvfp4"),
     "hf": (),
 }
 """Recipes of each framework. Whether a device has the format is known to its TransformerEngine alone."""
@@ -71,7 +74,7 @@ def frameworks(rules: Rules, asked: tuple[str, ...], platform: str, models: tupl
 
 def counterparts(asked: tuple[str, ...], platform: str) -> list[str]:
     """Return a sentence for each requested framework whose counterpart runs instead."""
-    stacks = {"nemo": "NVIDIA's own framework", "prim": "AMD's own framework"}
+    stacks = {name: "NVIDIA's own framework" for name in ("nemo", "bridge")} | {"prim": "AMD's own framework"}
     return [
         f"FRAMEWORK={name}: is {stacks[name]}; on this machine {other}, {stacks[other]}, runs in its place"
         for name in asked
