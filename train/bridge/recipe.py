@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.metadata import version
 from typing import Any
 
 import torch
@@ -21,9 +22,8 @@ from megatron.bridge.training.config import ConfigContainer
 from megatron.bridge.training.mixed_precision import MixedPrecisionConfig
 from megatron.core.transformer.enums import AttnBackend
 
-from train.bridge.cpu import layer_spec
+from train.bridge import cpu as bridge_cpu
 from train.hf.model import build_config
-from train.mega import engine
 from train.settings_map.map import overrides
 from utils.errors import ConfigError
 from utils.models import MODELS, ModelSpec
@@ -50,22 +50,24 @@ def make(config: RunConfig, spec: ModelSpec, build_dataset: Callable[[], Any]) -
     with _from_spec(config, spec):
         recipe = recipe_of(spec.name)()
     recipe.dataset = SuiteData(build=build_dataset)
+    recipe.env_vars = {}  # the map has the variables of every framework
     recipe.comm_overlap = None  # the map sets what it would set
+    recipe.model.cp_comm_type = None  # megatron-core's default; of a model with a window Bridge has another
     recipe.logger.logging_level = logging.WARNING  # its lines are not read; the recorder prints each step
     for path, value in overrides("bridge", config, spec).items():
         set_field(recipe, path, LIVE.get(path, lambda same: same)(value))
     if config.platform == "cpu":
-        recipe.dist.distributed_backend = "gloo"
-    if not engine.is_chosen(config.layers, has_gpu=config.platform != "cpu"):
-        recipe.model.transformer_layer_spec = layer_spec
-        recipe.model.transformer_impl = "local"
+        bridge_cpu.adapt(recipe)
     return recipe
 
 
 def recipe_of(model: str) -> Callable[[], ConfigContainer]:
-    """Return Bridge's function that makes the recipe of a model."""
+    """Return Bridge's function that makes the recipe of a model; raise ConfigError for a release without it."""
     module, _, name = str(MODELS[model].bridge_recipe).rpartition(".")
-    function: Callable[[], ConfigContainer] = getattr(import_module(f"megatron.bridge.recipes.{module}"), name)
+    function: Callable[[], ConfigContainer] | None
+    function = getattr(import_module(f"megatron.bridge.recipes.{module}"), name, None)
+    if function is None:
+        raise ConfigError(f"{model}: Megatron-Bridge {version('megatron-bridge')} has no {name}, wanted that of 0.6.2")
     return function
 
 

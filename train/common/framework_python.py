@@ -45,8 +45,8 @@ def without_missing(
 ) -> list[str]:
     """Return the settings of a matrix with only those frameworks that have a Python here, each change said on stderr.
 
-    FRAMEWORK=all loses the frameworks of `interpreters` that have none. The counterpart of another vendor's framework is
-    one of `OLDER` where only that is there. A framework that is asked for by name stays: its job has the error.
+    FRAMEWORK=all loses the frameworks of `interpreters` that have none. Where only one of `OLDER` is there, it is the
+    counterpart of another vendor's framework. A framework that is asked for by name stays: its job has the error.
     On a CPU environments are made here; a dry run makes none and assumes that they can be made.
     """
     asked = values_of(platform, settings)["FRAMEWORK"].text
