@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from train.settings_map.environment_rows import ENVIRONMENT
 from train.settings_map.fp8 import FP8_FORMATS, scaling
 from train.settings_map.row import Fixed, Override, Wanted, asked, override
+from utils.dataset.place import data_prefix
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
@@ -100,7 +101,7 @@ _TRAINING: Mapping[str, Override | Fixed] = {
 _DATA: Mapping[str, Override | Fixed] = {
     "seed of weights": override("rng.seed"),
     "seed of the order of samples": Fixed(asked("seed"), _OURS),
-    "data set": Fixed(lambda config, spec: f"DATASET={config.dataset}", _OURS),
+    "data set": Fixed(lambda config, spec: str(data_prefix(config, spec.name)), _OURS),
     "split": Fixed("100,0,0", _OURS),
     "samples": Fixed(lambda config, spec: config.training_samples, "steps x global batch"),
     "order of samples": override(("dataset.dataloader_type", lambda order: "single")),

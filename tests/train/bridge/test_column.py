@@ -14,8 +14,7 @@ def test_each_row_has_an_entry():
 
 
 def test_each_value_that_is_read_back_is_set_or_fixed_at_what_is_asked():
-    found = differences("bridge", *made())
-    assert set(found) <= {"data set"}  # a path there, its name here
+    assert differences("bridge", *made()) == {}
 
 
 @pytest.mark.parametrize("model", ["llama", "qwen", "mistral"])
