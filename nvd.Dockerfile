@@ -1,7 +1,7 @@
 # The image for NVIDIA GPUs: NVIDIA's NeMo image and, beside it, the suite's own environment. ./shell/build.sh builds it.
 #
 # PyTorch, numpy, TransformerEngine and NeMo (with its own Python) are those of NVIDIA's image; none of them is replaced.
-ARG BASE_IMAGE=nvcr.io/nvidia/nemo:25.04
+ARG BASE_IMAGE=nvcr.io/nvidia/nemo:26.02
 FROM ${BASE_IMAGE}
 
 # Any user may run the image: HOME is writable for all, and the environment is readable for all.
@@ -12,10 +12,10 @@ RUN mkdir -p /workspace/code /workspace/home && chmod 1777 /workspace/home
 WORKDIR /workspace/code
 
 # Only the files that determine the environment, so that other changes in the checkout do not rebuild it.
-COPY --chmod=0755 cpu-requirements.txt nvd-requirements.txt ./
+COPY --chmod=0755 cpu-requirements.txt nvd-requirements.txt titan-requirements.txt ./
 COPY --chmod=0755 shell/platform.sh shell/setup.sh shell/
 COPY --chmod=0755 shell/lib/environment.sh shell/lib/install.sh shell/lib/torch_source.py shell/lib/
-COPY --chmod=0755 shell/inside/setup_image.sh shell/inside/
+COPY --chmod=0755 shell/inside/setup_image.sh shell/inside/setup_titan.sh shell/inside/
 # pip's settings and the proxies of the building machine are mounted for this step only and are not stored in the image.
 RUN --mount=type=secret,id=settings,target=/run/tprimat/settings \
     --mount=type=secret,id=pip_global,target=/run/tprimat/global/pip/pip.conf \

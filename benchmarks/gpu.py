@@ -3,9 +3,11 @@
     python -m benchmarks.gpu --platform nvd|amd|cpu --output OUT [--minutes 9] [--only WORD ...]
 
 Parts: facts of the machine (output of the vendor's tools, kept as fixtures), the rate of matrix products
-(train.probe), then full Llama with mega and hf at SL 2048 and 8192, their kernels, SL 4096, restarts of the first job,
-Mistral with its window, and Qwen. A part is started only if its expected time is left. A finished part is skipped the
-next time. On a CPU the same parts run at tiny size, for the tests. torchtitan is not run in this version.
+(train.probe), then full Llama with mega and hf at SL 2048 and 8192, their kernels, half of Llama's layers with mega, hf
+and titan, SL 4096, restarts of the first job, Mistral with its window, and Qwen. The half is there because titan, the
+reference, keeps 16 bytes a parameter and more, which does not leave one GPU room for the full model; all three run it
+with float32 states. A part is started only if its expected time is left. A finished part is skipped the next time. On a
+CPU the same parts run at tiny size, for the tests.
 
 OUT gets `facts/`, results of the schema under `results/`, `kernels/`, `parts.json` (what ran, seconds, exit codes) and
 `summary.md`: a table of speed, utilization and memory, each peak beside the estimate. Exits 0 if all parts that were
@@ -28,6 +30,7 @@ from typing import Any
 
 from evaluate.metrics.metrics import metrics
 from utils.arguments import Parser
+from utils.memory.estimate import FRAMEWORKS as ESTIMATED
 from utils.memory.estimate import estimate
 from utils.results import store
 from utils.results.schema import Result
@@ -36,6 +39,9 @@ from utils.settings.config import PLATFORMS, ROOT, load
 TOKENS_PER_STEP = 16_384
 """Tokens of one optimizer step on one GPU: the same at every sequence length, about 1.4 s at 12,000 tokens/s."""
 STEPS = 50
+REFERENCE = "reference"
+REFERENCE_LAYERS = 16
+"""Layers of Llama that are held against torchtitan: 4.5e9 parameters of 16 bytes, 73 GB beside activations."""
 TOOLS = {
     "nvd": ("nvidia-smi", "nvidia-smi -q", "nvidia-smi topo -m", "nvidia-smi --help-query-gpu"),
     "amd": (
@@ -91,6 +97,13 @@ class Hour:
         again = f" run {run}" if run > 1 else ""
         return Part(f"{framework} {model} SL {length}{again}", (prepare, train), seconds)
 
+    def reference(self, framework: str, seconds: float) -> Part:
+        """Return the part that trains the model with fewer layers, whose results stand in a folder of their own."""
+        fewer = ("MODEL_SIZE=proxy", f"PROXY_LAYERS={REFERENCE_LAYERS}", "OPTIMIZER_STATE=fp32", f"LABEL={REFERENCE}")
+        part = self.job(framework, "llama", 2048, seconds)
+        settings = fewer if self.platform != "cpu" else fewer[-1:]
+        return Part(f"{REFERENCE} {framework}", tuple((*command, *settings) for command in part.commands), seconds)
+
     def kernels(self, framework: str, length: int) -> Part:
         """Return the part that lists the kernels of one step."""
         settings = (*self.settings(length, "kernels", steps=6), "WARMUP_ITERS=1")
@@ -117,6 +130,7 @@ def parts(hour: Hour) -> list[Part]:
         hour.job("hf", "llama", 8192, 150),
         hour.kernels("mega", 2048),
         hour.kernels("hf", 2048),
+        *(hour.reference(framework, 140) for framework in ("mega", "titan", "hf")),
         hour.job("mega", "llama", 2048, 110, run=2),
         hour.job("mega", "llama", 2048, 110, run=3),
         *(hour.job(framework, "llama", 4096, 140) for framework in ("mega", "hf")),
@@ -193,17 +207,21 @@ def _row(result: Result) -> list[str]:
         "unknown" if mfu is None else f"{mfu:.1f}",
         f"{losses[0]:.3f} to {losses[-1]:.3f}",
         f"{peak:.1f}",
-        f"{guess:.1f}",
-        f"{peak / guess:.3f}",
+        "unknown" if guess is None else f"{guess:.1f}",
+        "unknown" if guess is None else f"{peak / guess:.3f}",
     ]
 
 
-def _estimate_gb(result: Result) -> float:
+def _estimate_gb(result: Result) -> float | None:
+    if result["framework"] not in ESTIMATED:
+        return None
     asked = result["training_config"]
     keys = {"SL": "sequence_length", "MBS": "micro_batch_size", "GBS": "global_batch_size", "PRECISION": "precision"}
     keys |= {"OPTIMIZER_STATE": "optimizer_state", "GRADIENT_DTYPE": "gradient_dtype", "RECOMPUTE": "recompute"}
     arguments = [f"{key}={asked[name]}" for key, name in keys.items()]
     arguments += ["CPU_RANKS=1", f"MODEL_SIZE={result['model_size']}", f"FRAMEWORK={result['framework']}"]
+    if result["model_size"] == "proxy":
+        arguments.append(f"PROXY_LAYERS={result['resolved_config']['num_layers']}")
     config = load(result["platform"], 1, arguments=[*arguments, f"MODEL={result['model']}"], environ={})
     return estimate(config, result["framework"], config.spec(result["model"])).total_gb
 

@@ -1,10 +1,12 @@
 """Compare the results in one or more folders.
 
     python -m evaluate.compare output/ [more folders] [--output DIR]
+    python -m evaluate.compare amd.zip nvd.zip
 
-Writes compare.{html,md,json,png}, or those of `--format`, and prints verdicts and tables. Results of another model,
-size, method, sequence length, global batch, precision or data never share a table. Results that are not ok or break a
-rule are listed with their reason and enter no average. Exit codes: see EXIT_CODES.
+Writes compare.{html,md,json,png}, or those of `--format`, and prints verdicts and tables. An output.zip of
+shell/wrap.sh is checked first, as `evaluate.validate --bundle` does, and then read like a folder. Results of another
+model, size, method, sequence length, global batch, precision or data never share a table. Results that are not ok or
+break a rule are listed with their reason and enter no average. Exit codes: see EXIT_CODES.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
+from evaluate.bundle import as_input
 from evaluate.checks.entries import load_results
 from evaluate.metrics import prices
 from evaluate.metrics.prices import PriceError
@@ -41,6 +44,8 @@ EXIT_CODES = (
     "output cannot be written; 2 bad input, or no result found."
 )
 NOTHING_COMPARABLE = 3
+OUTPUT = Path("comparison")
+"""Folder of the reports on inputs of several places, and on archives: none of the inputs is changed."""
 MANY_RUNS = 200
 """Number of runs at which a second process starts to draw the picture while the first writes the other files."""
 
@@ -131,8 +136,7 @@ class _Parser(Parser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     options = _arguments(arguments)
-    first: Path = options.folders[0]
-    output: Path = options.output or (first.parent if first.is_file() else first)
+    output: Path = options.output or _place(options.folders)
     try:
         for folder in options.folders:
             store.require_place(folder)
@@ -143,8 +147,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (store.ResultError, PriceError, ForeignFileError) as error:
         print(f"error: {tables.plain(error)}", file=sys.stderr)
         return 2
+    is_failure = not any(group.counted for group in comparison.groups)
+    earlier = [path for name in options.format if (path := output / f"compare.{name}").exists()]
     try:
-        write(comparison, output, options.format)
+        if not (is_failure and earlier):
+            write(comparison, output, options.format)
     except (OSError, ForeignFileError, store.ResultError) as error:
         print(
             f"error: {tables.plain(output)}: cannot be written: {tables.plain(error)}; name another with --output",
@@ -154,17 +161,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     text = report.terminal(comparison, min(100, shutil.get_terminal_size((100, 24)).columns))
     print(tables.coloured(text) if tables.wants_colour(sys.stdout) else text)
     written = ", ".join(str(output / f"compare.{name}") for name in options.format)
-    print(f"wrote {tables.plain(written)}", file=sys.stderr)
-    if not any(group.counted for group in comparison.groups):
+    if is_failure and earlier:
+        print(f"kept the earlier {tables.plain(', '.join(map(str, earlier)))}", file=sys.stderr)
+    else:
+        print(f"wrote {tables.plain(written)}", file=sys.stderr)
+    if is_failure:
         print("error: no result is ok and valid; see the reasons above, and train again", file=sys.stderr)
         return 1
     return 0 if any(judged.word != NOT_COMPARABLE for judged in comparison.judged) else NOTHING_COMPARABLE
 
 
+def _place(inputs: Sequence[Path]) -> Path:
+    """Return the folder of the reports: the first one if it holds all inputs, else one in the working directory."""
+    first = inputs[0].parent if inputs[0].is_file() else inputs[0]
+    inside = (path.resolve().is_relative_to(first.resolve()) and not as_input.is_bundle(path) for path in inputs)
+    return first if all(inside) else OUTPUT
+
+
 def _compared(options: argparse.Namespace) -> Comparison:
     """Return the comparison that the options ask for; raise ResultError or PriceError for bad input."""
     table = prices.load(options.prices or prices.PRICES_PATH)
-    found = load_results(options.folders)
+    folders = [path for path in options.folders if not as_input.is_bundle(path)]
+    found = load_results(folders, as_input.read(options.folders))
     comparison = compare(
         *(found, options.folders, options.by, options.baseline, options.band, table, options.target_loss),
         token_budget=options.token_budget,
@@ -179,13 +197,14 @@ def _compared(options: argparse.Namespace) -> Comparison:
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = _Parser(
         prog="python -m evaluate.compare",
-        description="Compare the results below one or more folders: verdicts, tables and metrics.",
+        description="Compare the results in one or more folders or archives: verdicts, tables and metrics.",
         epilog=EXIT_CODES,
     )
     add = parser.add_argument
     add("folders", nargs="+", type=Path, help="folders to search for train_*.json (and benchmark_*.json of earlier "
-        "formats), or single result files")  # fmt: skip
-    add("--output", type=Path, metavar="DIR", help="folder for compare.{html,md,json,png} (default: the first folder)")
+        "formats), output.zip of shell/wrap.sh, or single result files")  # fmt: skip
+    add("--output", type=Path, metavar="DIR", help="folder for compare.{html,md,json,png} (default: the first "
+        f"folder if it holds all inputs, else {OUTPUT}/)")  # fmt: skip
     add("--by", choices=tuple(pairs.BY), help="property in which the two sides of a pair differ (default: platform if "
         "there are two, else framework)")  # fmt: skip
     add("--baseline", metavar="SIDE", help="side that the others are compared with, e.g. nvd (default: the first)")

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Compare the results below one or more folders: verdicts, tables and metrics.
+# Compare the results in one or more folders or archives: verdicts, tables and metrics.
 #
-# Usage:   evaluate/compare.sh [FOLDER ...] [OPTION ...]   options: python -m evaluate.compare --help
+# Usage:   evaluate/compare.sh [FOLDER|ZIP ...] [OPTION ...]   options: python -m evaluate.compare --help
 #          evaluate/compare.sh [KEY=VALUE ...]             the folder of these settings (OUTPUT_DIR, LABEL)
-# Reads:   train_*.json (and benchmark_*.json of earlier formats) below the folders
-# Writes:  compare.{html,md,json,png} into the folder of --output (default: the first folder)
+# Reads:   train_*.json (and benchmark_*.json of earlier formats) below the folders; output.zip of shell/wrap.sh
+# Writes:  compare.{html,md,json,png} into the folder of --output (default: the first folder if it holds all inputs, else
+#          comparison/)
 # Exits:   0 at least one pair has a verdict; 3 no pair could be compared; 1 no result is ok and valid, or an output
 #          cannot be written; 2 bad input, or no result found
-# Example: evaluate/compare.sh output-amd output-nvd --output report --by platform
+# Example: evaluate/compare.sh amd.zip nvd.zip --output report --by platform
 set -Eeuo pipefail
 
 main() {

@@ -19,7 +19,7 @@ main() {
   source "$(dirname "${BASH_SOURCE[0]}")/lib/environment.sh"
   show_help_if_asked "$@"
   take_settings "$@"
-  use_environment
+  if [[ " $* " == *" --dry-run "* ]]; then use_environment_to_plan; else use_environment; fi
   start_module train.matrix
 }
 

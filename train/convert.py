@@ -83,13 +83,13 @@ def main() -> int:
         if platform != "nvd":
             raise ConfigError(
                 f"convert: got platform {platform}, wanted nvd: NeMo's importer builds TransformerEngine layers, which "
-                "need CUDA; run inside nvcr.io/nvidia/nemo:25.04"
+                "need CUDA; run inside nvcr.io/nvidia/nemo:26.02"
             )
         if importlib.util.find_spec("nemo") is None:  # the suite's own Python
             python = nemo_python.interpreter(platform)
             os.execv(python, [python, "-m", "train.convert", *sys.argv[1:]])
         if importlib.util.find_spec("transformer_engine") is None:
-            raise ConfigError(f"convert: {sys.executable} has no transformer_engine; use nvcr.io/nvidia/nemo:25.04")
+            raise ConfigError(f"convert: {sys.executable} has no transformer_engine; use nvcr.io/nvidia/nemo:26.02")
         source = check_source(options.model, options.source or MODELS[options.model].release)
         output = options.output or folders(platform, arguments=options.settings)[1] / f"nemo_{options.model}"
         is_new = convert(output, lambda folder: _import(options.model, source, folder))

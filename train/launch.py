@@ -31,6 +31,7 @@ from train.prim import yaml_config as prim_config
 from train.prim.environment import LAUNCHER_NAMES
 from train.runner.plan import has_result, resolve, with_micro_batch
 from train.settings_map import map as frameworks
+from train.titan import interpreter as titan_python
 from utils.arguments import Parser
 from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe
 from utils.errors import ConfigError, DataError, ForeignFileError
@@ -48,10 +49,12 @@ KNOWN_WARNINGS = (
     # resolved_config and framework_versions of the result record what is installed
     "Transformer Engine and Apex are not installed",
     "Apex is not installed",
-    # of megatron-core 0.16.1 about its own defaults and calls
+    # of megatron-core about its own defaults and calls
     "full scope is deprecated",
     "`torch.distributed",
     "The .grad attribute of a Tensor that is not a leaf",
+    # of torch about calls of torchtitan on a CPU, and about its time limit for collectives
+    *("In CPU autocast", "DTensor random operators", "DTensor manual_seed", "Set timeout is now only supported"),
 )
 """Beginnings of library warnings that mean nothing for a run."""
 
@@ -224,10 +227,14 @@ def _rendezvous(job: Job) -> tuple[str, ...]:
 
 
 def _python(job: Job) -> str:
-    """Return the Python of a job; NeMo and Bridge have their own, made if missing. Raises ConfigError."""
+    """Return the Python of a job; NeMo, Bridge and torchtitan have their own, made if missing. Raises ConfigError."""
     if job.framework == "prim" and job.config.platform == "cpu":
         prim_cpu.interpreter()  # for Primus itself; its job runs with the suite's own
-    own = {"nemo": nemo_python.interpreter, "bridge": bridge_python.interpreter}.get(job.framework)
+    own = {
+        "nemo": nemo_python.interpreter,
+        "bridge": bridge_python.interpreter,
+        "titan": titan_python.interpreter,
+    }.get(job.framework)
     return own(job.config.platform) if own else sys.executable
 
 

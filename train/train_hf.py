@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from transformers.trainer_callback import PrinterCallback
 from train.common import trainer, weight_gradient
 from train.common.adamw import FusedAdamW
 from train.common.loading import loader_arguments, tie_workers
+from train.common.schedule import WarmupCosine
 from train.common.weights import EqualWeights, WeightSource, combined_digest
 from train.hf import fused, gradients, linear, sharding
 from train.hf import resolved as hf_resolved
@@ -54,27 +54,6 @@ class LabelledSamples(Dataset[dict[str, torch.Tensor]]):
         sample = self._dataset[index]
         labels = torch.where(sample["loss_mask"] > 0, sample["labels"], -100)
         return {"input_ids": sample["tokens"], "labels": labels, "shift_labels": labels}
-
-
-@dataclass(frozen=True)
-class WarmupCosine:
-    """The learning-rate rule of every framework here, as the factor of LambdaLR: step n from 1, W warm-up steps.
-
-    n <= W: n / (W + 1); then a cosine from 1 to `floor` over the remaining steps, the same as megatron-core's scheduler
-    and NeMo's CosineAnnealing.
-    """
-
-    warmup_iterations: int
-    train_iterations: int
-    floor: float
-    """MIN_LR / LR."""
-
-    def __call__(self, steps_done: int) -> float:
-        """Return the factor of the step that follows `steps_done` finished ones."""
-        if steps_done < self.warmup_iterations:
-            return (steps_done + 1) / (self.warmup_iterations + 1)
-        progress = (steps_done - self.warmup_iterations) / (self.train_iterations - self.warmup_iterations)
-        return self.floor + (1 - self.floor) * 0.5 * (1 + math.cos(math.pi * progress))
 
 
 class BenchmarkTrainer(Trainer):

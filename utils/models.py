@@ -20,6 +20,9 @@ class UnknownModelError(ValueError):
     """A model name or size that the suite does not know; the message lists what it knows."""
 
 
+_LEFT_OUT_WHEN_FALSE = ("tie_word_embeddings", "query_key_norm")
+
+
 @dataclass(frozen=True)
 class RopeScaling:
     """Llama 3.1's scaling of rotary frequencies (Llama 3 report, arXiv 2407.21783; values of the released config)."""
@@ -52,6 +55,9 @@ class ModelSpec:
     """Tokens a position attends to, itself included; None = all earlier ones."""
     tie_word_embeddings: bool = False
     """The output layer multiplies by the weight of the input embedding instead of one of its own."""
+    query_key_norm: bool = False
+    """An RMSNorm over the channels of each head, of queries and keys, before the rotary embedding. All heads of a layer
+    share one weight for queries and one for keys (Qwen3 report, arXiv 2505.09388, section 2)."""
 
     @property
     def head_dim(self) -> int:
@@ -70,9 +76,13 @@ class ModelSpec:
 
     @property
     def parameter_count(self) -> int:
-        """All parameters, a tied weight once: linear weights, embedding, norms (two a layer, one last), QKV biases."""
+        """All parameters, a tied weight once: linear weights, embedding, norms (two a layer, one last, and those of
+        queries and keys), QKV biases.
+        """
         embedding = 0 if self.tie_word_embeddings else self.vocab_size * self.hidden_size
         norms = (2 * self.num_layers + 1) * self.hidden_size
+        if self.query_key_norm:
+            norms += 2 * self.num_layers * self.head_dim
         biases = self.num_layers * (self.hidden_size + 2 * self.num_query_groups * self.head_dim)
         return self.matmul_parameter_count + embedding + norms + (biases if self.qkv_bias else 0)
 
@@ -95,12 +105,11 @@ class ModelSpec:
     def as_dict(self) -> dict[str, object]:
         """Return all fields as plain values, for fingerprints and results.
 
-        `tie_word_embeddings` is left out of an untied model, so that fingerprints from before this field stay equal.
+        A trait in `_LEFT_OUT_WHEN_FALSE` is left out of a model without it, so that fingerprints from before its field
+        stay equal.
         """
         fields = asdict(self)
-        if not self.tie_word_embeddings:
-            del fields["tie_word_embeddings"]
-        return fields
+        return {name: value for name, value in fields.items() if value or name not in _LEFT_OUT_WHEN_FALSE}
 
 
 @dataclass(frozen=True)
@@ -241,7 +250,30 @@ _MISTRAL = Model(
     primus_preset="llama3.1_8B",  # no release has Mistral 7B, whose layers and widths are those of Llama
     is_own_primus_preset=False,
 )
-MODELS = {model.spec.name: model for model in (_LLAMA, _QWEN, _MISTRAL)}
+_QWEN3 = Model(
+    spec=ModelSpec(
+        name="qwen3",
+        size="full",
+        num_layers=36,
+        hidden_size=4096,
+        ffn_hidden_size=12288,
+        num_attention_heads=32,
+        num_query_groups=8,
+        vocab_size=151936,
+        norm_epsilon=1e-6,
+        rope_base=1000000.0,
+        max_position_embeddings=32768,
+        query_key_norm=True,
+    ),
+    tiny=_TINY_LLAMA | {"ffn_hidden_size": 384},
+    release="Qwen/Qwen3-8B-Base",
+    tokenizer=ModelTokenizer(size=151_669, eos_token_id=151_643, bos_token_id=None),
+    transformers="Qwen3",
+    nemo_recipe="qwen25_7b",  # 2.3 has none of Qwen3; the settings map sets every dimension and trait that differs
+    bridge_recipe="qwen.qwen3_8b_pretrain_config",
+    primus_preset="qwen3_8B",  # from v26.2 on; v26.1 has it for MI355X only
+)
+MODELS = {model.spec.name: model for model in (_LLAMA, _QWEN, _MISTRAL, _QWEN3)}
 """All models by name, in the order of MODEL=all."""
 TINY_VOCAB_SIZE = 4096
 
@@ -269,10 +301,19 @@ def get(name: str, size: str = "full", *, proxy_layers: int = 4) -> ModelSpec:
 
 
 def can_train(framework: str, name: str) -> bool:
-    """Return whether a framework (`mega`, `hf`, `nemo`, `bridge`, `prim`) has what it needs to build the model."""
+    """Return whether a framework has what it needs to build the model."""
+    if framework == "titan":
+        return _is_torchtitan(MODELS[name].spec)
     model = MODELS[name]
     needed = {"nemo": model.nemo_recipe, "bridge": model.bridge_recipe, "prim": model.primus_preset}
     return framework not in needed or needed[framework] is not None
+
+
+def _is_torchtitan(spec: ModelSpec) -> bool:
+    """Return whether train/titan/model.py can express the spec: of torchtitan's two classes the one that scales rotary
+    frequencies has no norms of queries and keys and cannot get a bias, and a shared embedding is not filled."""
+    is_plain = not spec.qkv_bias and not spec.query_key_norm
+    return not spec.tie_word_embeddings and (spec.rope_scaling is None or is_plain)
 
 
 def named_in(text: str) -> list[str]:

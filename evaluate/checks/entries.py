@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from evaluate.checks.copies import copied_runs
 from evaluate.checks.model_size import size_matches_name
 from evaluate.checks.overlap import overlapping_runs
 from evaluate.checks.ranges import out_of_range
-from evaluate.inputs import earlier, mlperf_logs
+from evaluate.inputs import earlier, extracted, mlperf_logs
 from evaluate.metrics.measured_rate import attach, load_probes
 from utils.input_files import files_below
 from utils.results import store
@@ -126,34 +126,50 @@ def checked(found: Sequence[tuple[Path, Result]]) -> list[Entry]:
     return [Entry(path, result, one) for (path, result), one in zip(found, findings, strict=True)]
 
 
-def load_results(paths: Sequence[Path]) -> Loaded:
-    """Read and check every result below `paths`, including earlier formats and MLPerf logs.
+@dataclass
+class Found:
+    """Results with the paths under which reports name them, and the files that could not be read, with their errors."""
+
+    results: list[tuple[Path, dict[str, Any]]] = field(default_factory=list)
+    unreadable: list[tuple[Path, str]] = field(default_factory=list)
+
+
+def load_results(paths: Sequence[Path], others: Found | None = None) -> Loaded:
+    """Read and check every result below `paths`, including earlier formats and MLPerf logs, together with `others`.
 
     Raises ResultError if a path is missing or nothing was found.
     """
-    found: list[tuple[Path, dict[str, Any]]] = []
-    unreadable = []
-    for path in paths:
-        store.require_place(path)
-        unreadable += files_below(path, store.PATTERN)[1] if path.is_dir() else []
-    for path in (*store.find(paths), *earlier.find(paths)):
-        try:
-            found.append((path, earlier.read(path) if earlier.is_named(path) else store.read(path)))
-        except store.ResultError as error:
-            unreadable.append((path, str(error)))
-    of_mlperf, unbelievable = mlperf_logs.results_of(paths)
-    found += of_mlperf
-    unreadable += unbelievable
-    earlier.number_runs([one for one in found if earlier.is_named(one[0])])
-    probes = load_probes(paths)
-    for _, result in found:
-        attach(result, probes)
-    entries = checked(found)
-    if not entries and not unreadable:
+    found = read_results(paths)
+    if others is not None:
+        found.results += others.results
+        found.unreadable += others.unreadable
+    entries = checked(found.results)
+    if not entries and not found.unreadable:
         searched = ", ".join(str(path) for path in paths)
         advice = "train first, or name the folder that holds them"
         raise store.ResultError(f"{searched}: got no result, wanted train_*.json or benchmark_*.json files; {advice}")
-    return Loaded(tuple(entries), tuple(unreadable))
+    return Loaded(tuple(entries), tuple(found.unreadable))
+
+
+def read_results(paths: Sequence[Path]) -> Found:
+    """Read every result below `paths`, without any rule; raise ResultError if a path is missing."""
+    found = Found()
+    for path in paths:
+        store.require_place(path)
+        found.unreadable += files_below(path, store.PATTERN)[1] if path.is_dir() else []
+    for path in (*store.find(paths), *earlier.find(paths), *extracted.find(paths)):
+        try:
+            found.results.append((path, earlier.read(path) if earlier.is_named(path) else store.read(path)))
+        except store.ResultError as error:
+            found.unreadable.append((path, str(error)))
+    of_mlperf, unbelievable = mlperf_logs.results_of(paths)
+    found.results += of_mlperf
+    found.unreadable += unbelievable
+    earlier.number_runs([one for one in found.results if earlier.is_named(one[0])])
+    probes = load_probes(paths)
+    for _, result in found.results:
+        attach(result, probes)
+    return found
 
 
 def job_name(result: Result, *, with_host: bool = False) -> str:

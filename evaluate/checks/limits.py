@@ -28,7 +28,12 @@ MEGATRON = ("mega", "nemo", "bridge", "prim")
 """Frameworks whose layers are megatron-core's, its own or TransformerEngine's."""
 _OF_TRANSFORMERS = ("forcausallm", "transformers", "huggingface", "hf_")
 _OF_MEGATRON = ("megatron", "mcore", "transformer_engine")
-_SHAPE = {"qkv_bias": "qkv_bias", "norm_eps": "norm_epsilon", "rope_base": "rope_base"}
+_SHAPE = {
+    "qkv_bias": "qkv_bias",
+    "norm_eps": "norm_epsilon",
+    "rope_base": "rope_base",
+    "query_key_norm": "query_key_norm",
+}
 """Properties that are the same in every size of a model: key of `resolved_config` and field of ModelSpec."""
 
 
@@ -155,7 +160,9 @@ def model_matches_name(result: Result) -> list[str]:
         spec = get(result["model"])
     except UnknownModelError:
         return []
-    ran = result["resolved_config"]
+    ran = dict(result["resolved_config"])
+    # recorded only where it is true; a framework that tells of biases tells of it too
+    ran["query_key_norm"] = None if ran["qkv_bias"] is None else bool(ran.get("query_key_norm"))
     return [
         f"model: {result['model']} has {key} {getattr(spec, field)}, ran {ran[key]}; it is another model"
         for key, field in _SHAPE.items()

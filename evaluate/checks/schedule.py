@@ -1,6 +1,7 @@
 """Rule of the learning rate: each step ran with the rate that the requested schedule gives it.
 
-Source of the schedule: the learning-rate rows of train/settings_map; `WarmupCosine` of train/train_hf.py states it.
+Source of the schedule: the learning-rate rows of train/settings_map; `WarmupCosine` of train/common/schedule.py states
+it.
 """
 
 from __future__ import annotations

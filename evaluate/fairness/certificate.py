@@ -40,7 +40,10 @@ MODEL = {
 WORK = names_of("work") | {"parameters_without_weight_decay": "parameters without weight decay"} | names_of("seed")
 LAYOUT = {"num_gpus": "number of GPUs"} | names_of("layout")
 """Part of the work in the track `equal`; in `best` each side has its own."""
-ONLY_IF_TRUE = {"tie_word_embeddings": "embedding shared with the output layer"}
+ONLY_IF_TRUE = {
+    "tie_word_embeddings": "embedding shared with the output layer",
+    "query_key_norm": "norm of queries and keys",
+}
 """Part of the model; `resolved_config` holds the key only where it is true, and two sides without it give no item."""
 MEANS = names_of("means") | {
     "optimizer": "optimizer class",

@@ -22,8 +22,9 @@ FRAMEWORK_LOOKS = {
     "mega": (0.1, ""),
     "hf": (0.6, "///"),
     "nemo": (0.35, "xxx"),
-    "bridge": (0.25, "++"),
+    "bridge": (0.2, "++"),
     "prim": (0.45, "..."),
+    "titan": (0.25, "ooo"),
 }
 """Share of white mixed into the colour, and hatch."""
 OTHER_LOOK = (0.75, "++")

@@ -5,8 +5,9 @@
 # the environment and the tools that our scripts need and the base image lacks.
 #
 # Usage:  PLATFORM=amd|nvd|cpu TPRIMAT_VENV=FOLDER shell/inside/setup_image.sh
-# Reads:  <platform>-requirements.txt; /run/tprimat/settings (exports of pip's variables and proxies), mounted by the build
-# Writes: TPRIMAT_VENV; packages of Debian or Ubuntu
+# Reads:  <platform>-requirements.txt, titan-requirements.txt; /run/tprimat/settings (exports of pip's variables and
+#         proxies), mounted by the build
+# Writes: TPRIMAT_VENV, TPRIMAT_VENV-titan; packages of Debian or Ubuntu
 # Exits:  0 made, 1 something could not be installed, 2 bad argument or platform
 set -Eeuo pipefail
 
@@ -38,10 +39,18 @@ add_rocm_profiler() {
   apt_install rocprofiler-sdk || say "warning: rocprofiler-sdk could not be installed: this image has no rocprofv3"
 }
 
+# It sees the PyTorch of the base image, which may be too old for it; everything else works then.
+add_torchtitan() {
+  "$ROOT/shell/inside/setup_titan.sh" >/dev/null || say "warning: this image cannot run FRAMEWORK=titan"
+}
+
 main() {
   local platform
   show_help_if_asked "$@"
   umask 022 # any user may read the environment
+  # NVIDIA's PyTorch images pin the packages of their own Python for every pip (docs/get-started/install.md of
+  # Megatron-LM). The environment has other versions; PyTorch and numpy are constrained by setup.sh.
+  unset PIP_CONSTRAINT
   if [[ -f $SETTINGS_FILE ]]; then
     # shellcheck source=/dev/null
     source "$SETTINGS_FILE"
@@ -51,7 +60,8 @@ main() {
   if [[ $platform == amd ]]; then add_rocm_profiler; fi
   mkdir -p -- "${TPRIMAT_VENV:?wanted the folder of the environment}"
   "$ROOT/shell/setup.sh"
-  rm -rf -- "$VENV.lock" /var/lib/apt/lists/*
+  if [[ $platform != cpu ]]; then add_torchtitan; fi
+  rm -rf -- "$VENV.lock" "$VENV-titan.lock" /var/lib/apt/lists/*
 }
 
 main "$@"

@@ -65,7 +65,7 @@ container_python() {
       return
     fi
   done < <(type -aP python3 python)
-  die nemo "got no Python with NeMo on PATH, wanted that of NVIDIA's container; run inside nvcr.io/nvidia/nemo:25.04," \
+  die nemo "got no Python with NeMo on PATH, wanted that of NVIDIA's container; run inside nvcr.io/nvidia/nemo:26.02," \
     "or leave nemo out: FRAMEWORK=mega,hf"
 }
 

@@ -46,6 +46,12 @@ use_environment() {
   "$ROOT/shell/setup.sh"
 }
 
+# A plan starts nothing, so an environment that was made for another platform serves, and stays as it is.
+use_environment_to_plan() {
+  if [[ -f $VENV/.stamp-runtime && ! -e $VENV/.installing ]] && "$PYTHON" -V &>/dev/null; then return; fi
+  use_environment
+}
+
 # For commands that need only the standard library and must run where nothing is installed.
 use_any_python() {
   if "$PYTHON" -V &>/dev/null; then return; fi

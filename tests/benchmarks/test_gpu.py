@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks import gpu
 from utils.results import store
+from utils.settings.config import load
 
 
 def hour_of_texts(monkeypatch, *codes, seconds=0.0):
@@ -70,10 +71,26 @@ def test_order_of_value_and_full_size_on_a_gpu(tmp_path, platform):
     assert names[:5] == ["probe", *(f"{f} llama SL {n}" for n in (2048, 8192) for f in ("mega", "hf"))]
     assert len(set(names)) == len(names)
     for part in parts[1:]:
-        assert {"MODEL_SIZE=full", "OPTIMIZER_STATE=bf16"} <= set(part.commands[-1])
+        asked = {"MODEL_SIZE=full", "OPTIMIZER_STATE=bf16"}
+        if part.name.startswith("reference "):
+            asked = {"MODEL_SIZE=proxy", "OPTIMIZER_STATE=fp32"}
+        assert asked <= set(part.commands[-1])
     batches = {length: int(next(word for word in part.commands[-1] if word.startswith("GBS="))[4:]) * length
                for part in parts for length in (2048, 4096, 8192) if f"SL={length}" in part.commands[-1]}  # fmt: skip
     assert set(batches.values()) == {16_384}, "the same tokens a step at every length"
+
+
+@pytest.mark.parametrize("platform", ["nvd", "amd"])
+def test_titan_is_held_against_the_same_work_of_mega_and_hf(tmp_path, platform):
+    parts = gpu.parts(gpu.Hour(tmp_path, platform, 0.0))
+    commands = {part.name: part.commands[-1] for part in parts if part.name.startswith("reference ")}
+    assert set(commands) == {"reference mega", "reference titan", "reference hf"}
+    work = {tuple(word for word in command if "=" in word) for command in commands.values()}
+    assert len(work) == 1, "the settings are the same"
+    config = load(platform, 1, arguments=[*work.pop(), "FRAMEWORK=mega,titan,hf", "MODEL=llama"], environ={})
+    assert config.spec("llama").num_layers == 16 and config.optimizer_state == "fp32"
+    # Llama 3.1 8B has 8,030,261,248 parameters and 32 layers of 218,112,000
+    assert 16 * config.spec("llama").parameter_count == 16 * (8_030_261_248 - 16 * 218_112_000)
 
 
 def test_missing_tool_of_a_vendor_is_named_in_its_file(tmp_path, monkeypatch):

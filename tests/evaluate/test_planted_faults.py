@@ -177,6 +177,12 @@ def as_qwen(result: dict[str, Any]) -> None:
     make_consistent(result)
 
 
+def as_qwen3(result: dict[str, Any]) -> None:
+    """Name the model and give it the shape of its size."""
+    result["model"] = "qwen3"
+    make_consistent(result)
+
+
 def unknown_device(result: dict[str, Any]) -> None:
     result["gpu_info"]["device_name"] = "NVIDIA H900"
 
@@ -240,6 +246,11 @@ MARKED = {
         as_qwen,
         "model: qwen has qkv_bias True, ran False; it is another model",
         each(as_qwen, ran(qkv_bias=True, norm_eps=1e-6, rope_base=1e6)),
+    ),
+    "no norm of queries and keys": InResult(
+        each(as_qwen3, ran(norm_eps=1e-6, rope_base=1e6)),
+        "model: qwen3 has query_key_norm True, ran False; it is another model",
+        each(as_qwen3, ran(norm_eps=1e-6, rope_base=1e6, query_key_norm=True)),
     ),
     "energy of one source": InResult(
         each(energy(1.0, None), lambda result: result["energy_metrics"].update(reasons={"avg_watts": "N/A"})),

@@ -333,6 +333,19 @@ def test_use_environment_sets_up_only_what_is_missing(checkout: Checkout) -> Non
         assert bool(checkout.calls("-m pip")) is is_first
 
 
+def test_a_plan_for_another_platform_leaves_the_environment_as_it_is(checkout: Checkout) -> None:
+    checkout.add_python()
+    assert checkout.run(PLATFORM="cpu").returncode == 0
+    before = checkout.stamps()
+    for function, changes_it in (("use_environment_to_plan", False), ("use_environment", True)):
+        checkout.calls_file.unlink(missing_ok=True)
+        script = f'source "{checkout.root}/shell/lib/environment.sh"; {function}'
+        environment = checkout.environment(PLATFORM="nvd")
+        subprocess.run(["bash", "-c", script], env=environment, capture_output=True, check=True, timeout=60)
+        assert bool(checkout.calls("-m pip")) is changes_it
+        assert checkout.stamps() == before
+
+
 def test_platform_can_be_given_as_an_argument(checkout: Checkout) -> None:
     checkout.add_python()
     assert checkout.run("PLATFORM=nvd").returncode == 0

@@ -32,13 +32,13 @@ class Built:
 @pytest.fixture(scope="session")
 def podman() -> Iterator[Podman]:
     reason = podman_engine.install()
-    free_gb = shutil.disk_usage(tempfile.gettempdir()).free / 1e9
+    free_gb = shutil.disk_usage("/tmp").free / 1e9
     if reason is None and free_gb < NEEDED_GB:
-        reason = f"{free_gb:.0f} GB free in {tempfile.gettempdir()}, the images need {NEEDED_GB}"
+        reason = f"{free_gb:.0f} GB free in /tmp, the images need {NEEDED_GB}"
     if reason:
         pytest.skip(f"no containers: {reason}")
-    # Podman 4.3 waits 20 s after each container whose files have paths as long as those of pytest's own folders.
-    folder = Path(tempfile.mkdtemp(prefix="tprimat-podman-"))
+    # With a longer path than 50 characters to `run`, Podman cannot clean up after a container, and waits 20 s for that.
+    folder = Path(tempfile.mkdtemp(prefix="tprimat-podman-", dir="/tmp"))
     engine = podman_engine.make(folder)
     try:
         base_images.make_debian(engine)

@@ -99,6 +99,12 @@ def test_pytorch_and_numpy_of_the_base_stay(podman, built, platform):
     assert not {"torch", "numpy"} & set(inside), "a second one was installed"
 
 
+def test_the_environment_finds_the_engine_of_the_base_before_that_of_the_image_below(podman, built):
+    """NeMo's images keep TransformerEngine in a virtual environment that a second one does not see by itself."""
+    found = python(podman, built("nvd").image, f"import {base_images.ENGINE} as engine; print(engine.__file__)")
+    assert found.strip() == f"{base_images.BASE_PACKAGES}/{base_images.ENGINE}/__init__.py"
+
+
 def test_amd_has_the_tools_of_rocm_on_its_path_and_says_what_it_could_not_get(podman, built):
     image = built("amd")
     assert in_image(podman, image.image, "printenv", "PATH").startswith("/opt/rocm/bin:")

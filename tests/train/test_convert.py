@@ -113,4 +113,4 @@ def test_without_transformer_engine_it_is_one_line_and_2():
     ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
     assert (ran.returncode, ran.stdout) == (2, "")
     (line,) = ran.stderr.splitlines()
-    assert line.startswith("error: convert: got platform cpu, wanted nvd") and "nvcr.io/nvidia/nemo:25.04" in line
+    assert line.startswith("error: convert: got platform cpu, wanted nvd") and "nvcr.io/nvidia/nemo:26.02" in line

@@ -10,7 +10,8 @@ import pytest
 from toydata import write_toy_data
 
 from tests.train.test_parity import free_port
-from tests.workers.built_worker import ROPE_POSITIONS
+from tests.workers.built_worker import QUERY_EPSILON, ROPE_POSITIONS
+from train.common.trainer import model_differences
 from utils import models
 from utils.settings.config import ROOT
 
@@ -54,6 +55,20 @@ def test_changing_what_was_built_changes_resolved_config(built, framework, key):
     assert after[key] == pytest.approx(wanted)
 
 
+@pytest.mark.parametrize("framework", ["mega", "hf"])
+def test_a_missing_norm_of_queries_or_keys_shows_and_stops_the_job(built, framework):
+    spec = models.get("qwen3", "tiny")
+    before, after = built[framework]["before"]["qwen3"], built[framework]["after"]["query_key_norm"]["resolved"]
+    assert before["query_key_norm"] is True and model_differences(spec, before) == []
+    assert "query_key_norm: asked True, built False" in model_differences(spec, after)
+
+
+@pytest.mark.parametrize("framework", ["mega", "hf"])
+def test_an_epsilon_of_the_norm_of_queries_alone_is_refused(built, framework):
+    said = built[framework]["after"][QUERY_EPSILON]["refused"]
+    assert said == "norms of one layer: got epsilons 1e-06, 0.003, wanted one for all"
+
+
 @pytest.mark.parametrize("model", models.NAMES)
 def test_both_frameworks_read_back_the_same_model(built, model):
     mega, hf = (built[framework]["before"][model] for framework in ("mega", "hf"))
@@ -67,6 +82,7 @@ def test_both_frameworks_read_back_the_same_model(built, model):
         "dataloader_workers",
     ):
         assert mega[key] == pytest.approx(hf[key]), key
+    assert mega.get("query_key_norm", False) == hf.get("query_key_norm", False) == spec.query_key_norm
     assert mega["rope_scaling"] == pytest.approx(hf["rope_scaling"])
     assert (mega["rope_scaling"] is None) == (spec.rope_scaling is None)
 

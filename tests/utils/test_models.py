@@ -8,7 +8,7 @@ from tests.support import tied_model
 from utils import models
 from utils.provenance.digests import sha256_json
 
-PUBLISHED = {"llama": 8_030_261_248, "qwen": 7_615_616_512, "mistral": 7_241_732_096}
+PUBLISHED = {"llama": 8_030_261_248, "qwen": 7_615_616_512, "mistral": 7_241_732_096, "qwen3": 8_190_735_360}
 
 
 @pytest.mark.parametrize("name", models.NAMES)

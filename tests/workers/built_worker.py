@@ -19,11 +19,23 @@ import torch
 
 from tests.workers.parity_worker import SETTINGS
 from train.common.weights import EqualWeights
+from train.job.report import MismatchError
 from utils import models
 from utils.dataset.gpt_dataset import build_train_dataset, describe
 from utils.settings.config import load
 
 ROPE_POSITIONS = (0, 1, 127, 4095, 8191, 8192, 8193, 20000, 65537, 131071)
+
+
+QUERY_EPSILON = "epsilon of the norm of queries"
+MODEL_OF = {
+    "qkv_bias": "qwen",
+    "sliding_window": "mistral",
+    "rope_base": "mistral",
+    "query_key_norm": "qwen3",
+    QUERY_EPSILON: "qwen3",
+}
+"""Model whose built object is changed, by key; llama for the others."""
 
 
 def _set(container: Any, key: Any, value: Any) -> None:
@@ -55,6 +67,8 @@ def mega() -> tuple[Callable[[str, Any], Any], Callable[[Any, Any], Any], dict[s
     changes = {
         "norm_eps": (lambda b: gpt(b).decoder.layers[0].input_layernorm, "eps", 3e-3),
         "qkv_bias": (lambda b: gpt(b).decoder.layers[0].self_attention.linear_qkv, "bias", None),
+        "query_key_norm": (lambda b: gpt(b).decoder.layers[0].self_attention, "k_layernorm", None),
+        QUERY_EPSILON: (lambda b: gpt(b).decoder.layers[0].self_attention.q_layernorm, "eps", 3e-3),
         "sliding_window": (lambda b: gpt(b).decoder.layers[0].self_attention.core_attention, "window_size", (9, 0)),
         "adam_eps": (lambda b: inner(b).param_groups[0], "eps", 1e-5),
         "beta1": (lambda b: inner(b).param_groups[0], "betas", (0.8, 0.95)),
@@ -104,6 +118,8 @@ def hf() -> tuple[Callable[[str, Any], Any], Callable[[Any, Any], Any], dict[str
     changes = {
         "norm_eps": (lambda b: layer(b).input_layernorm, "variance_epsilon", 3e-3),
         "qkv_bias": (lambda b: layer(b).self_attn.q_proj, "bias", None),
+        "query_key_norm": (lambda b: layer(b).self_attn, "k_norm", None),
+        QUERY_EPSILON: (lambda b: layer(b).self_attn.q_norm, "variance_epsilon", 3e-3),
         "sliding_window": (lambda b: b.model.model.config, "sliding_window", 10),
         "adam_eps": (lambda b: b.optimizer.param_groups[0], "eps", 1e-5),
         "beta1": (lambda b: b.optimizer.param_groups[0], "betas", (0.8, 0.95)),
@@ -140,7 +156,7 @@ def main() -> None:
     for model in models.NAMES:
         before[model] = read(config, dataset, build(model, config, dataset))
     for key, (where, name, value) in changes.items():
-        model = {"qkv_bias": "qwen", "sliding_window": "mistral", "rope_base": "mistral"}.get(key, "llama")
+        model = MODEL_OF.get(key, "llama")
         built = build(model, config, dataset)
         container = where(built)
         if name == "bias":
@@ -149,7 +165,10 @@ def main() -> None:
             container["betas"] = value
         else:
             _set(container, name, value)
-        after[key] = {"model": model, "resolved": read(config, dataset, built)}
+        try:
+            after[key] = {"model": model, "resolved": read(config, dataset, built)}
+        except MismatchError as error:
+            after[key] = {"refused": str(error)}
     rope = {}
     for model in models.NAMES:
         full = models.get(model)

@@ -29,6 +29,7 @@ def main() -> None:
         "llama": llm.Llama31Config8B,
         "qwen": llm.Qwen25Config7B,
         "mistral": llm.MistralConfig7B,
+        "qwen3": llm.Qwen25Config7B,  # 2.3 has no recipe of Qwen3
     }
     shared = {
         "": names(llm.pretrain),

@@ -57,6 +57,7 @@ SPEC_FAULTS = {
     "no_rope_scaling": lambda spec: replace(spec, rope_scaling=None),
     "norm_epsilon": lambda spec: replace(spec, norm_epsilon=1e-6 if spec.norm_epsilon == 1e-5 else 1e-5),
     "no_qkv_bias": lambda spec: replace(spec, qkv_bias=False),
+    "no_query_key_norm": lambda spec: replace(spec, query_key_norm=False),
     "window_one_more": lambda spec: replace(spec, sliding_window=spec.sliding_window + 1),
     "window_one_less": lambda spec: replace(spec, sliding_window=spec.sliding_window - 1),
     "untied": lambda spec: replace(spec, tie_word_embeddings=False),
@@ -66,6 +67,26 @@ SPEC_FAULTS = {
 _BF16 = {"precision": "bf16", "train_iterations": 10}  # a CPU is slow in bf16
 PRECISIONS = {"bf16": _BF16, "bf16_no_master": _BF16, "bf16_as_on_gpu": _BF16}
 """Fields of RunConfig by the name of a case; `bf16_no_master` is a fault of the optimizer too."""
+
+
+def norm_after_rope(attention: Any) -> None:
+    """Normalise queries and keys behind their rotation: the weight of a channel then meets a rotated number."""
+    norms = attention.q_layernorm, attention.k_layernorm
+    originals = [norm.forward for norm in norms]
+    for norm in norms:
+        norm.forward = lambda same: same
+    attention.core_attention.register_forward_pre_hook(
+        lambda _, rotated: (*(normed(one) for normed, one in zip(originals, rotated, strict=False)), *rotated[2:])
+    )
+
+
+def query_key_epsilon(attention: Any) -> None:
+    """Give the norms of queries and keys an epsilon that is not that of the other norms."""
+    attention.q_layernorm.eps = attention.k_layernorm.eps = 1e-5
+
+
+ATTENTION_FAULTS = {function.__name__: function for function in (norm_after_rope, query_key_epsilon)}
+"""Faults of a built attention of megatron-core, by the name of a case."""
 
 
 @contextmanager
@@ -94,11 +115,16 @@ def train_mega(config: RunConfig, spec: ModelSpec, source: EqualWeights, dataset
     """Train one case with megatron-core."""
     from train import train_mega
     from train.mega.model import initialize_parallel
+    from train.mega.resolved import gpt_of
 
     initialize_parallel(config)
     recorder = StepRecorder(config.train_iterations, stream=io.StringIO())
     with planted(fault):
-        train_mega.run(config, train_mega.build(config, spec, source, dataset), recorder)
+        training = train_mega.build(config, spec, source, dataset)
+        if fault in ATTENTION_FAULTS:
+            for layer in gpt_of(training.model).decoder.layers:
+                ATTENTION_FAULTS[fault](layer.self_attention)
+        train_mega.run(config, training, recorder)
     return recorder.samples
 
 

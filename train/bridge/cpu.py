@@ -62,13 +62,13 @@ def _initialize(original: Any, *, cfg: Any, **named: Any) -> Any:
     return groups
 
 
-def layer_spec(_: Any) -> Any:
-    """Return megatron-core's own layer with our core attention, as `transformer_layer_spec` of a recipe's model."""
+def layer_spec(config: Any) -> Any:
+    """Return megatron-core's own layer with our core attention, as `transformer_layer_spec` of a model's `config`."""
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 
     from train.mega.attention import SdpaCoreAttention
 
-    layer = get_gpt_layer_local_spec(normalization="RMSNorm")
+    layer = get_gpt_layer_local_spec(normalization="RMSNorm", qk_layernorm=config.qk_layernorm)
     layer.submodules.self_attention.submodules.core_attention = SdpaCoreAttention
     return layer
 

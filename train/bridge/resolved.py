@@ -24,6 +24,7 @@ NOT_COMPARED = ("optimizer", "attention_backend")
 AS_ASKED: dict[str, Callable[[Any], Any]] = {
     "gradient_reduce_dtype": lambda name: name == "float32",
     "tie_word_embeddings": bool,  # `resolved_config` has the key for a tied model only
+    "query_key_norm": bool,  # and this one for a model with these norms
 }
 """Conversion of a value that is read back into the form in which it was asked for."""
 

@@ -9,7 +9,7 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +133,14 @@ def absent(resolved: dict[str, Any]) -> dict[str, str]:
     return {key: reason for key, reason in why.items() if resolved[key] is None}
 
 
+def one_epsilon(epsilons: Iterable[float]) -> float:
+    """Return the epsilon that these norms of a layer share; raise MismatchError where they differ."""
+    found = sorted(set(epsilons))
+    if len(found) != 1:
+        raise MismatchError(f"norms of one layer: got epsilons {', '.join(map(str, found))}, wanted one for all")
+    return found[0]
+
+
 def model_differences(spec: ModelSpec, resolved: Mapping[str, Any]) -> list[str]:
     """Return the differences between the resolved configuration and the model, as `key: asked ..., built ...`.
 
@@ -153,7 +161,8 @@ def model_differences(spec: ModelSpec, resolved: Mapping[str, Any]) -> list[str]
     found = {key: (value, resolved[key]) for key, value in wanted.items() if resolved[key] is not None}
     if resolved["num_layers"] is not None:  # the configuration is known
         found["rope_scaling"] = (spec.rope_scaling and spec.rope_scaling.__dict__, resolved["rope_scaling"])
-        found["tie_word_embeddings"] = (spec.tie_word_embeddings, resolved.get("tie_word_embeddings", False))
+        for key in ("tie_word_embeddings", "query_key_norm"):  # `resolved_config` has them only where they are true
+            found[key] = (getattr(spec, key), resolved.get(key, False))
     return [
         f"{key}: asked {value!r}, built {built!r}" for key, (value, built) in found.items() if not _same(value, built)
     ]

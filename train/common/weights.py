@@ -34,6 +34,8 @@ def shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
             named[f"{prefix}self_attn.{name}_proj.weight"] = (rows, hidden)
             if spec.qkv_bias:
                 named[f"{prefix}self_attn.{name}_proj.bias"] = (rows,)
+        if spec.query_key_norm:
+            named |= {f"{prefix}self_attn.{name}_norm.weight": (spec.head_dim,) for name in "qk"}
         named[f"{prefix}self_attn.o_proj.weight"] = (hidden, hidden)
         named[f"{prefix}mlp.gate_proj.weight"] = (ffn, hidden)
         named[f"{prefix}mlp.up_proj.weight"] = (ffn, hidden)
@@ -56,7 +58,7 @@ class EqualWeights:
         self._shapes = shapes(spec)
         self._number = {name: number for number, name in enumerate(self._shapes)}
         self._seed = seed
-        self._std = std
+        self.std = std
         self._ahead: dict[str, Future[tuple[torch.Tensor, str]]] = {}
         self.digests: dict[str, str] = {}
 
@@ -83,7 +85,7 @@ class EqualWeights:
             return torch.ones(shape)
         seed = int.from_bytes(hashlib.sha256(f"{self._seed}:{name}".encode()).digest()[:8], "little") >> 1
         generator = torch.Generator(device="cpu").manual_seed(seed)
-        return torch.empty(shape, dtype=torch.float32, device="cpu").normal_(0.0, self._std, generator=generator)
+        return torch.empty(shape, dtype=torch.float32, device="cpu").normal_(0.0, self.std, generator=generator)
 
 
 @functools.cache

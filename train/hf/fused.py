@@ -126,6 +126,9 @@ def _norms(model: PreTrainedModel) -> Iterator[Any]:
     for layer in model.model.layers:
         yield layer.input_layernorm
         yield layer.post_attention_layernorm
+        if hasattr(layer.self_attn, "q_norm"):
+            yield layer.self_attn.q_norm
+            yield layer.self_attn.k_norm
     yield model.model.norm
 
 

@@ -53,6 +53,7 @@ def build_config(spec: ModelSpec, init_std: float = 0.02) -> PretrainedConfig:
         "num_hidden_layers": spec.num_layers,
         "num_attention_heads": spec.num_attention_heads,
         "num_key_value_heads": spec.num_query_groups,
+        "head_dim": spec.head_dim,
         "rms_norm_eps": spec.norm_epsilon,
         "max_position_embeddings": spec.max_position_embeddings,
         "initializer_range": init_std,

@@ -66,19 +66,31 @@ def _model(training: Trainer) -> dict[str, Any]:
         "ffn_hidden_size": layer.mlp.down_proj.weight.shape[1],
         "num_attention_heads": attention.q_proj.weight.shape[0] // head_dim,
         "num_query_groups": attention.k_proj.weight.shape[0] // head_dim,
-        "norm_eps": layer.input_layernorm.variance_epsilon,
+        "norm_eps": _norm_epsilon(layer),
         "qkv_bias": attention.q_proj.bias is not None,
         "rope_base": float(rope["rope_theta"]),
         "rope_scaling": _rope_scaling(model, rope),
         # the model's forward builds the mask from its configuration, not from the attention layer
         "sliding_window": getattr(model.model.config, "sliding_window", None),
         **({"tie_word_embeddings": True} if model.lm_head.weight is model.model.embed_tokens.weight else {}),
+        **({"query_key_norm": True} if len(_query_key_norms(attention)) == 2 else {}),
         "attention_backend": _attention_backend(training),
         "layer_implementation": _class_name(model),
         "init_std": settings.initializer_range,
         "recompute": read_recompute(model),
         "fused_ops": _fused_ops(model),
     }
+
+
+def _norm_epsilon(layer: Any) -> float:
+    norms = (layer.input_layernorm, *_query_key_norms(layer.self_attn))
+    return trainer.one_epsilon(norm.variance_epsilon for norm in norms)
+
+
+def _query_key_norms(attention: Any) -> list[Any]:
+    """Return the norms of queries and keys that normalise the channels of one head."""
+    norms = (getattr(attention, name, None) for name in ("q_norm", "k_norm"))
+    return [norm for norm in norms if norm is not None and tuple(norm.weight.shape) == (attention.head_dim,)]
 
 
 def _fused_ops(model: PreTrainedModel) -> dict[str, bool]:

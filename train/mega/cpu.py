@@ -1,6 +1,6 @@
 """megatron-core on a machine without a GPU: its hard-coded CUDA calls are redirected to the CPU, in this module only.
 
-megatron-core 0.16.1 calls `torch.cuda` for the current device, its random state and synchronisation, passes
+megatron-core calls `torch.cuda` for the current device, its random state and synchronisation, passes
 `device="cuda"` for its buffers, and compares the tensor type strings of CUDA. Each of these has one line here.
 """
 

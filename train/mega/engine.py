@@ -1,9 +1,10 @@
-"""The rule by which an installed TransformerEngine (TE) can be used: it has what megatron-core 0.16.1 calls.
+"""The rule by which an installed TransformerEngine (TE) can be used: it has what megatron-core calls.
 
 Evidence: `NEEDED` lists the names that megatron-core imports or subclasses without a way around
 (megatron/core/extensions/transformer_engine.py, fp8_utils.py) with the parameters that it passes for the models here,
 each from the version on at which a guard `is_te_min_version` of megatron-core asks for it. They were compared with the
 sources of NVIDIA's TransformerEngine 2.4.0, 2.9.0, 2.12.0, 2.18.0 and 2.20.0.dev0, which have every name and parameter.
+megatron-core 0.16.1 and 0.19.2 import with the Python of 2.12.0 and 2.16.0 and build llama, qwen and mistral from it.
 ROCm's fork has NVIDIA's classes under the same names. What is installed is looked at before megatron-core is imported,
 so that no version number decides.
 

@@ -70,7 +70,7 @@ def build_model(config: RunConfig, spec: ModelSpec) -> GPTModel:
     releases.silence_known_messages()
     model = OneCopyOfLogits(
         settings,
-        _layer_spec(with_engine, has_recipes),
+        _layer_spec(spec, with_engine, has_recipes),
         vocab_size=spec.vocab_size,
         max_sequence_length=config.sequence_length,
         pre_process=parallel_state.is_pipeline_first_stage(),
@@ -105,6 +105,7 @@ def transformer_config(config: RunConfig, spec: ModelSpec, *, with_engine: bool)
         activation_func=F.silu,
         add_bias_linear=False,
         add_qkv_bias=spec.qkv_bias,
+        qk_layernorm=spec.query_key_norm,
         # W tokens with the token itself are W - 1 to its left
         window_size=(spec.sliding_window - 1, 0) if spec.sliding_window else None,
         attention_dropout=0.0,
@@ -135,10 +136,10 @@ def transformer_config(config: RunConfig, spec: ModelSpec, *, with_engine: bool)
     )
 
 
-def _layer_spec(with_engine: bool, has_recipes: bool) -> Any:
+def _layer_spec(spec: ModelSpec, with_engine: bool, has_recipes: bool) -> Any:
     if with_engine:
-        return get_gpt_layer_with_transformer_engine_spec()
-    layer = get_gpt_layer_local_spec(normalization="RMSNorm")
+        return get_gpt_layer_with_transformer_engine_spec(qk_layernorm=spec.query_key_norm)
+    layer = get_gpt_layer_local_spec(normalization="RMSNorm", qk_layernorm=spec.query_key_norm)
     layer.submodules.self_attention.submodules.core_attention = SdpaCoreAttention
     if has_recipes:
         recompute.use_recipes(layer)

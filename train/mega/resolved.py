@@ -11,6 +11,7 @@ from megatron.core.distributed import DistributedDataParallel
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.optimizer import MegatronOptimizer
 from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
+from megatron.core.transformer.identity_op import IdentityOp
 from megatron.core.transformer.module import param_is_not_shared
 from torch.utils.data import DataLoader
 
@@ -95,6 +96,7 @@ def model_facts(model: DistributedDataParallel) -> dict[str, Any]:
         "rope_scaling": _rope_scaling(gpt),
         "sliding_window": None if window is None else window[0] + 1,
         **({"tie_word_embeddings": True} if gpt.share_embeddings_and_output_weights else {}),
+        **({"query_key_norm": True} if len(_query_key_norms(attention)) == 2 else {}),
         "attention_backend": _attention_backend(gpt) if is_local else _engine_attention(settings),
         "layer_implementation": "megatron_core_local" if is_local else "transformer_engine",
         "init_std": settings.init_method_std,
@@ -211,9 +213,20 @@ def _engine_attention(settings: Any) -> str:
 
 def _norm_epsilon(layer: Any) -> float:
     """Read from the norm before attention: a module of its own, or fused into the linear layer that follows it."""
-    norm = layer.input_layernorm
-    holder = norm if hasattr(norm, "eps") else layer.self_attention.linear_qkv
-    return float(holder.eps)
+    norm, attention = layer.input_layernorm, layer.self_attention
+    holder = norm if hasattr(norm, "eps") else attention.linear_qkv
+    return trainer.one_epsilon(float(one.eps) for one in (holder, *_query_key_norms(attention)))
+
+
+def _query_key_norms(attention: Any) -> list[Any]:
+    """Return the norms of queries and keys that normalise the channels of one head."""
+    norms = (getattr(attention, name, None) for name in ("q_layernorm", "k_layernorm"))
+    channels = attention.hidden_size_per_attention_head
+    return [
+        norm
+        for norm in norms
+        if norm is not None and not isinstance(norm, IdentityOp) and tuple(norm.weight.shape) == (channels,)
+    ]
 
 
 def _has_bias(linear: torch.nn.Module) -> bool:

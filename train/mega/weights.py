@@ -1,7 +1,8 @@
 """Conversion of weights from transformers' names and layouts to megatron-core's, whole or for one tensor-parallel rank.
 
-Layouts of megatron-core 0.16.1: `linear_qkv` holds, group by group, the group's query heads, its key, its value
-(megatron/core/transformer/attention.py, SelfAttention.get_query_key_value_tensors); `linear_fc1` holds gate above up.
+Layouts of megatron-core 0.16.1 and 0.19.2: `linear_qkv` holds, group by group, the group's query heads, its key and its
+value (megatron/core/transformer/attention.py, SelfAttention.get_query_key_value_tensors); `linear_fc1` holds gate above
+up.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ _SIMPLE_IN_LAYER = {
     "self_attention.linear_qkv.layer_norm_weight": "input_layernorm.weight",
     "pre_mlp_layernorm.weight": "post_attention_layernorm.weight",
     "mlp.linear_fc1.layer_norm_weight": "post_attention_layernorm.weight",
+    "self_attention.q_layernorm.weight": "self_attn.q_norm.weight",
+    "self_attention.k_layernorm.weight": "self_attn.k_norm.weight",
     "self_attention.linear_proj.weight": "self_attn.o_proj.weight",
     "mlp.linear_fc2.weight": "mlp.down_proj.weight",
 }

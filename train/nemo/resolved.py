@@ -20,7 +20,9 @@ NOT_COMPARED = ("optimizer", "attention_backend")
 """Keys that NeMo takes as a name and that are read back as the object built from it."""
 AS_ASKED: dict[str, Callable[[Any], Any]] = {
     "gradient_reduce_dtype": lambda name: name == "float32",
-    "tie_word_embeddings": bool,  # `resolved_config` has the key for a tied model only
+    # `resolved_config` has these keys only of a model that has the trait
+    "tie_word_embeddings": bool,
+    "query_key_norm": bool,
 }
 """Conversion of a value that is read back into the form in which it was asked for."""
 

@@ -85,6 +85,8 @@ class Arguments:
         why = dict.fromkeys(known, NO_TABLE)
         if self.is_complete:
             known |= {key: self.values.get(name) for key, name in SAME.items()} | self._derived()
+            if not known.get("query_key_norm"):  # like a tied embedding, recorded only where it is there
+                known.pop("query_key_norm", None)
             why = dict.fromkeys(known, NOT_SAID) | _absent(self.values)
             if self.values.get("untie_embeddings_and_output_weights") is False:
                 known["tie_word_embeddings"] = True
@@ -122,6 +124,7 @@ class Arguments:
         if not isinstance(tensor, int) or not isinstance(pipeline, int) or len(self.parameters) != tensor * pipeline:
             return None
         norms = (2 * spec.num_layers + 1) * spec.hidden_size
+        norms += 2 * spec.num_layers * spec.head_dim if spec.query_key_norm else 0
         copies = spec.vocab_size * spec.hidden_size if spec.tie_word_embeddings and pipeline > 1 else 0
         return sum(self.parameters.values()) - (tensor - 1) * norms - copies
 

@@ -75,7 +75,9 @@ _TRAINING: Mapping[str, Override | Fixed] = {
     "sequence length (model)": override("model.seq_length"),
     "steps": override("train.train_iters"),
     "optimizer": override("optimizer.optimizer"),
-    "precision of optimizer states": Fixed("fp32", "its precision-aware optimizer is off; another value is refused"),
+    "precision of optimizer states": override(
+        ("optimizer.use_precision_aware_optimizer", lambda state: False)  # fp32 then; another value is refused
+    ),
     "learning rate": override("optimizer.lr"),
     "schedule": override("scheduler.lr_decay_style"),
     "steps of the schedule": override("scheduler.lr_decay_iters"),
@@ -160,7 +162,7 @@ _MODEL: Mapping[str, Override | Fixed] = {
         _scaling("original_max_position_embeddings"), "a constant of megatron-core: 8192"
     ),
     "sliding window": override(("model.window_size", _left)),
-    "query and key norms": override("model.qk_layernorm"),
+    "norm of queries and keys": override("model.qk_layernorm"),
     "std of initial weights": override("model.init_method_std"),
     "initial weights": Fixed(
         asked("init"), "equal: copied into the built model before DDP; native: megatron-core's own"

@@ -8,7 +8,7 @@ from train.settings_map.row import GPT, MODEL, Fixed, MapRow, always, asked, fie
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
-_ALL_HAVE, _NONE_HAS = "all three model classes have it", "all three model classes have none"
+_ALL_HAVE, _NONE_HAS = "all model classes have it", "all model classes have none"
 
 
 def _window(config: RunConfig, spec: ModelSpec) -> int | None:
@@ -76,7 +76,7 @@ ROWS: tuple[MapRow, ...] = (
         shape("head_dim"),
         MODEL,
         "kv_channels",
-        hf=Fixed(shape("head_dim"), "hidden size / heads, worked out by transformers"),
+        hf="head_dim",
     ),
     # the null tokenizer adds its end-of-document token to this number
     field(
@@ -113,7 +113,15 @@ ROWS: tuple[MapRow, ...] = (
         MODEL,
         "add_qkv_bias",
         "qkv_bias",
-        hf=Fixed(shape("qkv_bias"), "Qwen2's class has it, Llama's and Mistral's are left at none"),
+        hf=Fixed(shape("qkv_bias"), "Qwen2's class has it, those of the other models are left at none"),
+    ),
+    field(
+        "norm of queries and keys",
+        shape("query_key_norm"),
+        MODEL,
+        "qk_layernorm",
+        "query_key_norm",
+        hf=Fixed(shape("query_key_norm"), "Qwen3's class has it, those of the other models have none"),
     ),
     MapRow(
         "embedding shared with output",
@@ -140,7 +148,7 @@ ROWS: tuple[MapRow, ...] = (
         "rope over a part of a head's channels",
         always(1.0),
         Fixed(1.0, "default of GPTModel"),
-        Fixed(1.0, "default of all three model classes"),
+        Fixed(1.0, "default of all model classes"),
         override("model.config.rotary_percent"),
         override("rotary_percent"),
     ),
@@ -149,7 +157,7 @@ ROWS: tuple[MapRow, ...] = (
         _has_rope_scaling,
         override("GPTModel.rotary_scaling"),
         override(("PretrainedConfig.rope_parameters.rope_type", lambda on: "llama3" if on else "default")),
-        Fixed(_has_rope_scaling, "Llama31Config applies it always, Qwen2Config and MistralConfig7B never"),
+        Fixed(_has_rope_scaling, "Llama31Config applies it always, the other models' classes never"),
         override("use_rope_scaling"),
     ),
     MapRow(

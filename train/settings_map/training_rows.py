@@ -112,7 +112,7 @@ _OPTIMIZER = (
         "schedule",
         always("cosine"),
         override("OptimizerParamScheduler.lr_decay_style"),
-        Fixed("cosine", "WarmupCosine of train_hf in the Trainer's place"),
+        Fixed("cosine", "WarmupCosine of train/common/schedule.py in the Trainer's place"),
         Fixed("cosine", "CosineAnnealingScheduler of each recipe"),
         override("lr_decay_style"),
     ),

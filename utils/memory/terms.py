@@ -85,9 +85,10 @@ class Stage:
 
     @property
     def layer_parameters(self) -> float:
-        """Number of parameters of one layer on this device: linear weights, biases and two norms."""
+        """Number of parameters of one layer on this device: linear weights, biases, two norms and those of heads."""
         biases = self.spec.hidden_size + 2 * self.key_value_size if self.spec.qkv_bias else 0
-        return self.layer_matrices + biases / self.config.tensor_parallel_size + 2 * self.spec.hidden_size
+        norms = 2 * self.spec.hidden_size + (2 * self.spec.head_dim if self.spec.query_key_norm else 0)
+        return self.layer_matrices + biases / self.config.tensor_parallel_size + norms
 
     @property
     def vocabulary_matrix(self) -> float:
@@ -211,6 +212,23 @@ class Stage:
         return (inside + self.width) * self.spec.hidden_size + FP32_BYTES
 
     @property
+    def query_key_norm_bytes_per_token(self) -> float:
+        """Bytes that the norms of queries and keys keep beside their results, of which the rotary embedding keeps none.
+
+        Each keeps 1 / rms of every head and what the other norms keep of their input. mega's queries are a copy out of
+        QKV; its keys are a view into QKV, which is kept anyway unless a CPU makes a float32 copy.
+        """
+        if not self.spec.query_key_norm:
+            return 0.0
+        queries, keys = self.spec.hidden_size, self.key_value_size
+        inverse = FP32_BYTES * (self.spec.num_attention_heads + self.spec.num_query_groups)
+        of_input = FP32_BYTES if self.is_cpu else self.width
+        is_key_kept_anyway = self.is_mega and of_input == self.width
+        normalised = (FP32_BYTES if self.is_mega else self.width) if self.is_cpu else 0
+        kept = (of_input + normalised) * (queries + keys) - (of_input * keys if is_key_kept_anyway else 0)
+        return kept + inverse
+
+    @property
     def layer_bytes_per_token(self) -> float:
         """Memory kept by one layer. Tensor parallelism splits all but the norms (there is no sequence parallelism).
 
@@ -228,8 +246,8 @@ class Stage:
             attention = hidden + 2 * (hidden if self.is_windowed else keys) + hidden
             # gate, up, their product; composed also SiLU of the gate
             mlp = (4 if self.is_cpu else 3) * ffn
-        log_sum_exp = FP32_BYTES * self.spec.num_attention_heads
-        return norms + (self.width * (attention + mlp) + log_sum_exp) / self.config.tensor_parallel_size
+        in_heads = FP32_BYTES * self.spec.num_attention_heads + self.query_key_norm_bytes_per_token
+        return norms + (self.width * (attention + mlp) + in_heads) / self.config.tensor_parallel_size
 
     @property
     def layer_bytes_per_sequence(self) -> float:

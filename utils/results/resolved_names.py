@@ -37,6 +37,7 @@ RESOLVED_NAMES = {
     "vocab_size": "vocabulary",
     "norm_eps": "norm epsilon",
     "qkv_bias": "QKV bias",
+    "query_key_norm": "norm of queries and keys",
     "tie_word_embeddings": "embedding shared with output",
     "rope_base": "rope base",
     "rope_scaling.factor": "rope scaling: factor",

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from utils.errors import ConfigError
-from utils.models import can_train
+from utils.models import can_train, get
 from utils.settings.keys import KEYS, NO_RECIPE
 from utils.settings.layers import Value
 
-AVAILABLE_FRAMEWORKS = ("mega", "hf", "nemo", "bridge", "prim")
+AVAILABLE_FRAMEWORKS = ("mega", "hf", "nemo", "bridge", "prim", "titan")
 """Frameworks that this version can start."""
 OF_PLATFORM = {"nvd": ("mega", "hf", "bridge", "nemo"), "amd": ("mega", "prim", "hf"), "cpu": ("mega", "hf", "nemo")}
 """Frameworks of FRAMEWORK=all by platform, in their order: all but the other vendor's own. On a CPU `prim` is not among
@@ -33,6 +33,7 @@ FP8_RECIPES = {
     # megatron-bridge 0.6.2, MixedPrecisionConfig
     "bridge": ("delayed", "current", "mxfp8", "nvfp4"),
     "hf": (),
+    "titan": (),
 }
 """Recipes of each framework. Whether a device has the format is known to its TransformerEngine alone."""
 VENDOR_RECIPES = {"nvfp4": "nvd", "mxfp4": "amd"}
@@ -165,9 +166,28 @@ def check_combinations(rules: Rules, typed: Mapping[str, Any], platform: str) ->
         raise rules.broken("METHOD", "means two trainings, which run_train.sh starts; set equal or best here")
     if typed["launcher"] != "slurm" and typed["runtime"] not in ("auto", "native"):
         raise rules.broken("RUNTIME", "run_data.sh, run_train.sh and entry.sh start containers; here use native")
+    if "titan" in typed["frameworks"]:
+        check_titan(rules, typed)
     check_nodes(rules, typed)
     if typed["profiling"]:
         raise rules.broken("PROFILING", "this version writes no profile; use PROFILING=false")
+
+
+def check_titan(rules: Rules, typed: Mapping[str, Any]) -> None:
+    """Raise ConfigError for settings that torchtitan 0.2.2 does not have, or that this version does not give it."""
+    parallel = [key for key in ("TP", "PP", "CP") if typed[KEYS[key].field] != 1]
+    if parallel:
+        raise rules.broken(" ".join(parallel), "titan runs torchtitan's FSDP2 only in this version: all must be 1")
+    if typed["gradient_dtype"] != "fp32":
+        raise rules.broken("GRADIENT_DTYPE FRAMEWORK", "torchtitan reduces gradients in fp32; use GRADIENT_DTYPE=fp32")
+    for name in typed["models"]:
+        window = get(name, typed["model_size"], proxy_layers=typed["proxy_layers"]).sliding_window
+        if window is not None and typed["sequence_length"] > window:
+            raise rules.broken(
+                "FRAMEWORK MODEL SL",
+                f"torchtitan's models have no attention window, and {name} has one of {window} tokens; use mega or hf, "
+                f"or SL={window} or less",
+            )
 
 
 def fp8_recipe(rules: Rules, typed: Mapping[str, Any], platform: str) -> str:

@@ -358,7 +358,7 @@ def test_methods_labels_baselines_prices_and_single_files_are_compared_again(tmp
     assert check(pack(folder)).faults == ()
     elsewhere = tmp_path / "elsewhere"
     write_run(elsewhere, run("nvd", 7))
-    assert compare.main([str(folder), str(elsewhere)]) == 0
+    assert compare.main([str(folder), str(elsewhere), "--output", str(folder)]) == 0
     assert f"compare.json: compares {elsewhere}, which is not in the archive: cannot be recalculated" in faults(
         pack(folder)
     )

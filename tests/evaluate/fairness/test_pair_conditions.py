@@ -196,10 +196,17 @@ def test_the_verdict_of_a_capped_side_is_not_comparable_with_that_reason() -> No
     assert judged.word == "faster"
 
 
-@pytest.mark.parametrize(("tied", "state"), [((True, True), SAME), ((True, False), BLOCKING), ((False, False), None)])
-def test_a_shared_embedding_on_one_side_forbids_a_comparison(tied, state) -> None:
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("tie_word_embeddings", "embedding shared with the output layer"),
+        ("query_key_norm", "norm of queries and keys"),
+    ],
+)
+@pytest.mark.parametrize(("has", "state"), [((True, True), SAME), ((True, False), BLOCKING), ((False, False), None)])
+def test_a_trait_of_the_model_on_one_side_forbids_a_comparison(key, name, has, state) -> None:
     sides = [run(platform) for platform in ("nvd", "amd")]
-    for result, is_tied in zip(sides, tied, strict=True):
-        result["resolved_config"] |= {"tie_word_embeddings": True} if is_tied else {}
+    for result, is_there in zip(sides, has, strict=True):
+        result["resolved_config"] |= {key: True} if is_there else {}
     found = {item.name: item.state for item in certificate(sides[:1], sides[1:])}
-    assert found.get("embedding shared with the output layer") == state
+    assert found.get(name) == state

@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from tests.support import tied_model
+from train.common.schedule import WarmupCosine
 from train.common.weights import EqualWeights, combined_digest, shapes
 from train.hf.model import build_model
-from train.train_hf import WarmupCosine, fill
+from train.train_hf import fill
 from utils import models
 
 

@@ -149,7 +149,7 @@ def test_without_a_gpu_or_a_package_the_layers_are_local(installed):
 
 
 def test_one_that_cannot_be_used_is_hidden_from_megatron_core(tmp_path):
-    """Half of a TransformerEngine stops the import of megatron-core 0.16.1, which trusts that the rest is there."""
+    """Half of a TransformerEngine stops the import of megatron-core, which trusts that the rest is there."""
     write(tmp_path, "2.12.0", WITH_ROUTER | {"pytorch/fp8.py": ""})
     code = (
         "from train.mega import engine; engine.hide_if_unusable()\n"

@@ -109,7 +109,7 @@ def test_on_nvidia_it_is_the_containers_own_and_nothing_is_installed(checkout):
     assert (done.returncode, done.stdout, checkout.installs()) == (0, f"{own}\n", [])
     own.unlink()
     outside = checkout.run("nvd")
-    assert outside.returncode == 1 and "nvcr.io/nvidia/nemo:25.04" in outside.stderr
+    assert outside.returncode == 1 and "nvcr.io/nvidia/nemo:26.02" in outside.stderr
 
 
 def test_every_requirement_is_pinned_and_none_is_of_the_suites_own_megatron():

@@ -26,7 +26,7 @@ from utils.errors import ConfigError
 from utils.results import store
 from utils.settings.config import ROOT
 
-CURVES = ("llama", "qwen", "mistral", "llama:bf16")
+CURVES = ("llama", "qwen", "mistral", "qwen3", "llama:bf16")
 NATIVE = ("llama:native:42", "llama:native:042", "llama:native:43")
 # What a recipe has where it is told nothing: nemo/collections/llm/recipes of nemo_toolkit 2.3.3
 RECIPE_DEFAULTS = {
@@ -34,6 +34,9 @@ RECIPE_DEFAULTS = {
     "llama:without:model.config.bias_dropout_fusion": "bias dropout fusion: asked False, built True",
     "mistral:without:model.config.window_size": "sliding window: asked 64, built 4097",
     "qwen:without:model.config.num_layers": "layers: asked 4, built 28",
+    # no recipe of 2.3.3 is of Qwen3: that of Qwen 2.5 7B has other traits
+    "qwen3:without:model.config.add_qkv_bias": "QKV bias: asked False, built True",
+    "qwen3:without:model.config.qk_layernorm": "norm of queries and keys: asked True, built False",
 }
 
 

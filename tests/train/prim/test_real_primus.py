@@ -33,6 +33,9 @@ pytestmark = [
 ]
 
 
+ONLY_ALL = pytest.mark.skipif("TPRIMAT_ALL_PRIMUS" not in os.environ, reason="TPRIMAT_ALL_PRIMUS is not set")
+
+
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
     """Return what unpacks a tree of Primus with its Megatron-LM."""
@@ -74,10 +77,9 @@ def trained(framework, model, output, prefix, primus, *settings):
     [
         ("primus-fd1eeab", "examples/run_pretrain.sh", "llama", 1, 128),
         ("primus-pr999", "primus-cli", "qwen", 2, 128),
-        pytest.param(
-            *("primus-fd1eeab", "examples/run_pretrain.sh", "mistral", 1, 64),
-            marks=pytest.mark.skipif("TPRIMAT_ALL_PRIMUS" not in os.environ, reason="TPRIMAT_ALL_PRIMUS is not set"),
-        ),
+        pytest.param("primus-fd1eeab", "examples/run_pretrain.sh", "mistral", 1, 64, marks=ONLY_ALL),
+        pytest.param("primus-fd1eeab", "examples/run_pretrain.sh", "qwen3", 1, 128, marks=ONLY_ALL),
+        pytest.param("primus-pr999", "primus-cli", "qwen3", 2, 128, marks=ONLY_ALL),
     ],
 )
 def test_real_primus_trains_the_curve_of_mega(tree, launcher, model, ranks, length, checkout, prefix, tmp_path):

@@ -21,6 +21,7 @@ from train.prim.arguments import Arguments, first_learning_rate
 from train.prim.environment import environment
 from train.train_hf import WarmupCosine
 from utils.errors import ConfigError
+from utils.models import NAMES
 from utils.settings.config import ROOT, load
 
 STANDIN = Path(__file__).parent / "primus_standin" / "root"
@@ -66,6 +67,8 @@ def test_yaml_read_back_is_what_was_rendered(tmp_path):
         ("llama", "norm_epsilon", 1e-5),
         ("qwen", "norm_epsilon", 1e-6),
         ("llama", "use_rope_scaling", True),
+        ("qwen3", "qk_layernorm", True),
+        ("qwen3", "add_qkv_bias", False),
         ("mistral", "use_rope_scaling", False),
         ("mistral", "rotary_base", 10000),
         ("mistral", "vocab_size", 31999),  # the null tokenizer adds one
@@ -221,7 +224,7 @@ def test_a_tied_embedding_that_two_pipeline_stages_hold_is_counted_once():
     assert resolved["parameter_count"] == 1040 and resolved["tie_word_embeddings"] is True
 
 
-@pytest.mark.parametrize("model", ["llama", "qwen", "mistral"])
+@pytest.mark.parametrize("model", NAMES)
 def test_what_was_rendered_and_printed_again_is_the_model(model):
     """Every key of the model that the YAML says comes back as the value that the spec has."""
     spec = config_of().spec(model)
@@ -232,6 +235,24 @@ def test_what_was_rendered_and_printed_again_is_the_model(model):
     assert model_differences(spec, resolved) == []
     wrong = arguments_of(*lines[:-1], lines[-1].replace(f"new size: {spec.vocab_size}", "new size: 131072"))
     assert "vocab_size: asked" in model_differences(spec, wrong.resolved(spec))[0]
+
+
+@pytest.mark.parametrize("built", [True, False])
+def test_a_qwen3_without_norms_of_queries_and_keys_is_another_model(built):
+    """As AMD's own preset of Qwen3 8B builds it (Primus fd1eeab): `qk_layernorm` stays false."""
+    spec = config_of().spec("qwen3")
+    lines = table(**rendered("qwen3").overrides | {"qk_layernorm": built})
+    found = model_differences(spec, arguments_of(*lines).resolved(spec))
+    assert ("query_key_norm: asked True, built False" in found) is not built
+
+
+def test_each_tensor_rank_counts_the_norms_of_queries_and_keys():
+    # two layers of width 4 with two heads: (2 * 2 + 1) * 4 elements of norms and 2 * 2 * 2 of queries and keys
+    spec = replace(config_of().spec("qwen3"), num_layers=2, hidden_size=4, num_attention_heads=2)
+    said = " > number of parameters on (tensor, pipeline) model parallel rank ({}, 0): 128\n"
+    lines = table(tensor_model_parallel_size=2, pipeline_model_parallel_size=1)
+    resolved = arguments_of(*lines, said.format(0), said.format(1)).resolved(spec)
+    assert resolved["parameter_count"] == 100 + 100 + 28
 
 
 @pytest.mark.parametrize(("warmup", "wanted"), [(9, 1e-4), (0, 1e-3)])
@@ -257,7 +278,7 @@ def test_environment_has_amds_settings_the_users_first_and_nothing_of_ours(tmp_p
     assert "NVTE_CK_IS_V3_ATOMIC_FP32" in made and "NVTE_CK_IS_V3_ATOMIC_FP32" not in of_another
 
 
-@pytest.mark.parametrize("model", ["llama", "qwen", "mistral"])
+@pytest.mark.parametrize("model", NAMES)
 @pytest.mark.skipif(REAL not in os.environ, reason=f"{REAL} names no checkout of Primus: its own parser was not asked")
 def test_real_parser_of_primus_takes_what_was_rendered(model, tmp_path, monkeypatch):
     root = Path(os.environ[REAL])

@@ -379,6 +379,7 @@ PEAKS = [
     "peak llama PRECISION=fp32",
     "peak mistral PRECISION=bf16 MBS=4 SL=256",
     "peak qwen MBS=8 SL=512",
+    "peak qwen3 MBS=8 SL=256 PRECISION=bf16",
     "peak llama MBS=8 SL=256 PRECISION=bf16 RECOMPUTE=full OPTIMIZER_STATE=bf16",
     "peak llama MBS=8 SL=256 PRECISION=bf16 RECOMPUTE=selective GRADIENT_DTYPE=bf16",
     f"peak {tied_model.NAME} PRECISION=fp32 MBS=1 SL=16",  # few tokens: the embedding's gradients are the most
@@ -387,7 +388,10 @@ ONE_RANK = {
     "mega": [*KEPT, *OTHER_SHAPE, *PEAKS, *AS_ON_GPU, *RECIPES],
     "hf": [*KEPT, *OTHER_SHAPE, *PEAKS, *AS_ON_GPU],
 }
-TWO_RANKS = ["kept qwen TP=2 PRECISION=fp32", "peak llama PP=2 PRECISION=fp32", "peak llama PP=2 MBS=8 SL=256"]
+TWO_RANKS = [
+    *("kept qwen TP=2 PRECISION=fp32", "kept qwen3 TP=2 PRECISION=bf16"),
+    *("peak llama PP=2 PRECISION=fp32", "peak llama PP=2 MBS=8 SL=256"),
+]
 
 
 @pytest.fixture(autouse=True)

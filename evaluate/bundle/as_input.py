@@ -1,0 +1,45 @@
+"""An output.zip as an input of a comparison: checked as `evaluate.validate --bundle` does, then read as a folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from evaluate.bundle.archive import BundleError
+from evaluate.checks.entries import Found, Loaded
+from utils.results.store import ResultError
+
+
+def is_bundle(path: Path) -> bool:
+    """Return whether a path is that of an archive: a file whose name ends in .zip."""
+    return path.suffix.lower() == ".zip" and path.is_file()
+
+
+def read(paths: Sequence[Path]) -> Found:
+    """Return the results in the archives among `paths`, each archive once, under ARCHIVE/PATH_IN_IT.
+
+    Raises ResultError for a file that is no archive of shell/wrap.sh, and for an archive with a fault.
+    """
+    archives = {os.path.realpath(path): path for path in reversed(paths) if is_bundle(path)}
+    found = Found()
+    for path in reversed(archives.values()):
+        loaded = _checked(path)
+        found.results += [(path / entry.path, dict(entry.result)) for entry in loaded.entries]
+        found.unreadable += [(path / name, f"{path}: {line}") for name, line in loaded.unreadable]
+    return found
+
+
+def _checked(path: Path) -> Loaded:
+    from evaluate.bundle.check import check  # imports what only pages need, which a comparison of folders may not
+
+    try:
+        bundle = check(path)
+    except BundleError as error:
+        raise ResultError(str(error)) from error
+    if bundle.faults:
+        number = "a fault" if len(bundle.faults) == 1 else f"{len(bundle.faults)} faults, first"
+        raise ResultError(
+            f"{path}: {number}: {bundle.faults[0]}; see python -m evaluate.validate --bundle {path}, and pack again"
+        )
+    return bundle.loaded

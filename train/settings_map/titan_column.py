@@ -1,0 +1,207 @@
+"""The column of torchtitan in the settings map: keys of its JobConfig (0.2.2), `model_args.` for its model class.
+
+train/titan/recipe.py sets them; train/titan/resolved.py compares what was built with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from train.settings_map.environment_rows import ENVIRONMENT
+from train.settings_map.row import Fixed, Override, asked, override
+from train.settings_map.training_rows import overlaps
+from utils.models import ModelSpec
+from utils.settings.config import RunConfig
+
+_AS_MEGA = "utils.dataset.gpt_dataset builds the data set of mega"
+_LOADER = "the loader of mega, as build_dataloader_fn"
+_RULE = "WarmupCosine of train/common/schedule.py, as build_lr_schedulers_fn"
+_DERIVED = "global batch / (micro batch x DP)"
+_ONE_WAY = "this version runs torchtitan's FSDP2 only; settings that want another are refused"
+_NO_FP8 = "this version asks for none of its converters; PRECISION=fp8 is refused"
+_BOTH_HAVE, _NEITHER_HAS = "both model classes have it", "neither model class has it"
+_COMPILED = "torch.compile of the layers, on a GPU"
+_OFF_THE_END = 1_000_000_000
+_DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
+
+
+def _on_gpu(config: RunConfig, spec: ModelSpec) -> bool:
+    return config.platform != "cpu"
+
+
+def _is_sharded(config: RunConfig, spec: ModelSpec) -> bool:
+    return config.data_parallel_size > 1
+
+
+def _scales_rope(config: RunConfig, spec: ModelSpec) -> bool:
+    return spec.rope_scaling is not None
+
+
+def _is_plain_rope(config: RunConfig, spec: ModelSpec) -> bool:
+    return spec.rope_scaling is None
+
+
+def _fuses_rope(config: RunConfig, spec: ModelSpec) -> bool:
+    return _on_gpu(config, spec) and _is_plain_rope(config, spec)
+
+
+def _window(config: RunConfig, spec: ModelSpec) -> int | None:
+    is_short = config.sequence_length <= (spec.sliding_window or config.sequence_length)
+    return spec.sliding_window if is_short else None
+
+
+def _residual_in_fp32(config: RunConfig, spec: ModelSpec) -> bool:
+    return config.precision == "bf16" and config.num_gpus == 1
+
+
+def _first_rate(config: RunConfig, spec: ModelSpec) -> float:
+    return config.learning_rate / (config.warmup_iterations + 1)
+
+
+def _scaled_output(config: RunConfig, spec: ModelSpec) -> bool:
+    return config.init != "equal"
+
+
+def _workers(config: RunConfig, spec: ModelSpec) -> int:
+    return 0 if config.platform == "cpu" else 2
+
+
+def _rope_scaling(name: str) -> Override:
+    return override(f"model_args.rope_scaling_args.{name}", when=_scales_rope)
+
+
+_TRAINING: dict[str, Override | Fixed] = {
+    "micro batch": override("training.local_batch_size"),
+    "gradient accumulation": Fixed(asked("gradient_accumulation"), _DERIVED),
+    "global batch": override("training.global_batch_size"),
+    "sequence length (data)": override("training.seq_len"),
+    "sequence length (model)": Fixed(asked("sequence_length"), "training.seq_len sets it"),
+    "steps": override("training.steps"),
+    "optimizer": override(("optimizer.name", lambda name: "AdamW"), ("optimizer.implementation", lambda name: "fused")),
+    "precision of optimizer states": Fixed("fp32", "those of training.dtype; another value is refused"),
+    "learning rate": override("optimizer.lr"),
+    "schedule": Fixed("cosine", _RULE),
+    "steps of the schedule": override("lr_scheduler.total_steps"),
+    "least learning rate": Fixed(asked("min_learning_rate"), "lr_scheduler.min_lr_factor x learning rate"),
+    "warm-up steps": override("lr_scheduler.warmup_steps"),
+    "learning rate of step 1": Fixed(_first_rate, f"{_RULE}: LR n / (W + 1) at step n"),
+    "weight decay, start to end": override("optimizer.weight_decay"),
+    "Adam beta 1": override("optimizer.beta1"),
+    "Adam beta 2": override("optimizer.beta2"),
+    "Adam epsilon": override("optimizer.eps"),
+    "gradient clipping": override("training.max_norm"),
+    "loss reduction": Fixed("mean over the step's tokens", "torchtitan divides by their number over all ranks"),
+    "distributed optimizer": Fixed(_is_sharded, "several ranks: its FSDP2 shards weights, gradients and states"),
+    "gradients reduced in fp32": override(("training.mixed_precision_reduce", lambda on: "float32")),
+    "overlap of gradient reduction": Fixed(overlaps, "FSDP2 reduces a layer while the layer before it computes"),
+    "overlap of parameter gathering": Fixed(overlaps, "FSDP2 gathers the next layer's weights ahead of its use"),
+    "average in the collective": Fixed(False, "it adds up: the loss is divided by the tokens of all ranks before"),
+    "search for NaN in gradients": Fixed(False, "the recorder sees a loss or norm that is not finite"),
+}
+_DATA: dict[str, Override | Fixed] = {
+    "seed of weights": override("debug.seed"),
+    "seed of the order of samples": Fixed(asked("seed"), _AS_MEGA),
+    "data set": Fixed(lambda config, spec: f"DATASET={config.dataset}", _AS_MEGA),
+    "split": Fixed("100,0,0", _AS_MEGA),
+    "samples": Fixed(asked("training_samples"), _AS_MEGA),
+    "order of samples": Fixed("as GPTDataset has them", _LOADER),
+    "tokenizer": Fixed("the data's own ids", "build_tokenizer_fn is none"),
+    "end of document masked in the loss": Fixed(False, _AS_MEGA),
+    "positions start again at a document": Fixed(False, _AS_MEGA),
+    "attention ends at a document": override(
+        ("model_args.attn_type", lambda ends: "sdpa"), ("model_args.attn_mask_type", lambda ends: "causal")
+    ),
+    "mask made with the data": Fixed(False, _AS_MEGA),
+    "loader workers of a rank": Fixed(_workers, _LOADER),
+    "checkpoints": override("checkpoint.enable"),
+    "going on from a checkpoint": Fixed(False, "checkpoint.enable is off"),
+    "validation": override("validation.enable"),
+    "loggers beside the log": override("metrics.enable_tensorboard", "metrics.enable_wandb"),
+    # its line of the log gathers the loss over ranks; it prints that of step 1 always
+    "steps between lines of the log": override(("metrics.log_freq", lambda steps: _OFF_THE_END)),
+    "profile": override("profiling.enable_profiling", "profiling.enable_memory_snapshot"),
+}
+_MODEL: dict[str, Override | Fixed] = {
+    "layers": override("model_args.n_layers"),
+    "hidden size": override("model_args.dim"),
+    "feed-forward size": override("model_args.hidden_dim"),
+    "attention heads": override("model_args.n_heads"),
+    "key/value groups": override("model_args.n_kv_heads"),
+    "channels of a head": override("model_args.head_dim", when=_is_plain_rope),
+    "vocabulary": override("model_args.vocab_size"),
+    "vocabulary padded to a multiple of": Fixed(1, "nothing pads it"),
+    "norm": Fixed("RMSNorm", _BOTH_HAVE),
+    "norm epsilon": override("model_args.norm_eps"),
+    "SwiGLU": Fixed(True, _BOTH_HAVE),
+    "bias of linear layers": Fixed(False, _NEITHER_HAS),
+    "QKV bias": override(("model.converters", lambda has_bias: ["tprimat_qkv_bias"] if has_bias else [])),
+    "norm of queries and keys": override("model_args.qk_norm", when=_is_plain_rope),
+    "embedding shared with output": Fixed(False, "a model that shares them is refused"),
+    "attention dropout": Fixed(0.0, _NEITHER_HAS),
+    "hidden dropout": Fixed(0.0, _NEITHER_HAS),
+    "position embedding": Fixed("rope", _BOTH_HAVE),
+    "rope base": override("model_args.rope_theta"),
+    "rope over a part of a head's channels": Fixed(1.0, _BOTH_HAVE),
+    "rope scaling of Llama 3.1": Fixed(_scales_rope, "llama3's class applies it always, qwen3's never"),
+    "rope scaling: factor": _rope_scaling("scaling_factor"),
+    "rope scaling: low frequency factor": _rope_scaling("low_freq_factor"),
+    "rope scaling: high frequency factor": _rope_scaling("high_freq_factor"),
+    "rope scaling: original length": _rope_scaling("original_max_position_embeddings"),
+    "sliding window": Fixed(_window, "no key: a sequence that is longer than the window is refused"),
+    "std of initial weights": Fixed(asked("init_std"), "equal: that of mega; native: each kind of weight has its own"),
+    "initial weights": Fixed(asked("init"), "equal: copied into torchtitan's model; native: torchtitan's own"),
+    "output projections drawn smaller, by 1/sqrt(2 layers)": Fixed(
+        _scaled_output, "its own rule, by the number of the layer; INIT=equal replaces its weights"
+    ),
+}
+_LAYERS: dict[str, Override | Fixed] = {
+    "TP": override("parallelism.tensor_parallel_degree"),
+    "PP": override("parallelism.pipeline_parallel_degree"),
+    "virtual pipeline stages": Fixed(None, _ONE_WAY),
+    "CP": override("parallelism.context_parallel_degree"),
+    "DP": override(
+        "parallelism.data_parallel_shard_degree", ("parallelism.data_parallel_replicate_degree", lambda ranks: 1)
+    ),
+    "sequence parallel": Fixed(False, _ONE_WAY),
+    "precision": override(
+        ("training.mixed_precision_param", lambda name: _DTYPES.get(name, name)),
+        ("training.dtype", lambda name: "float32"),
+    ),
+    "fp8 format": Fixed(None, _NO_FP8),
+    "fp8 recipe": Fixed(asked("fp8_recipe"), _NO_FP8),
+    "fp8: steps of the largest value kept": Fixed(1024, _NO_FP8),
+    "fp8: which of them counts": Fixed("max", _NO_FP8),
+    "fp4 format": Fixed(None, _NO_FP8),
+    "fp4 recipe": Fixed(asked("fp8_recipe"), _NO_FP8),
+    "parameters gathered in fp8": Fixed(False, _NO_FP8),
+    "residual stream in fp32": Fixed(
+        _residual_in_fp32, "one rank in bf16: torch.autocast casts the products only; several: FSDP2 casts all weights"
+    ),
+    "attention softmax in fp32": Fixed(True, "torch's attention adds up in fp32"),
+    "recompute": override(
+        "activation_checkpoint.mode",
+        # of products of matrices it keeps every second result, mega and hf keep each
+        ("activation_checkpoint.selective_ac_option", lambda kind: "op"),
+    ),
+    "bias activation fusion": override("compile.enable", ("compile.components", lambda on: ["model", "loss"])),
+    "bias dropout fusion": Fixed(False, "it has no dropout"),
+    "masked softmax fusion": Fixed(False, "torch's attention"),
+    "persist layer norm": Fixed(False, _COMPILED),
+    "apply rope fusion": Fixed(_fuses_rope, f"{_COMPILED}; llama3's class turns complex numbers, which are not fused"),
+    "cross entropy loss fusion": Fixed(_on_gpu, "torch.compile of the loss, on a GPU, in every precision"),
+    "cross entropy fusion by": Fixed("torch.compile", "as above"),
+    "gradient accumulation fusion": Fixed(False, "autograd's gradients"),
+    "attention backend": Fixed("auto", "torch's scaled-dot-product attention: cuDNN's kernel, then flash, then math"),
+    "Primus Turbo": Fixed(False, "as mega"),
+    "CUDA graphs": Fixed(False, "it captures none"),
+}
+
+
+def _environment() -> dict[str, Any]:
+    """Return the environment of hf: like hf, torchtitan is PyTorch with data parallelism only."""
+    return {row.name: row.hf for row in ENVIRONMENT}
+
+
+COLUMN: Mapping[str, Override | Fixed] = {**_TRAINING, **_DATA, **_MODEL, **_LAYERS, **_environment()}
+"""Entries by the name of the row."""

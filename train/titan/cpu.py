@@ -1,0 +1,87 @@
+"""torchtitan on a machine without a GPU: what it asks of a device is answered for the CPU, in this module only.
+
+Trainer, model, FSDP2, optimizer and clipping are torchtitan's own. torchtitan 0.2.2 finds its device through torch and
+reads figures of it that torch.cpu does not have. Two more differences: gloo's barrier takes no device, and its
+reductions have no factor (`sum_only`). Triton, which torch brings on a GPU only, is imported by torchtitan's
+mixture-of-experts kernels, which none of our models has.
+"""
+
+from __future__ import annotations
+
+import collections
+import sys
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.distributed.fsdp import FSDPModule
+
+_GIB = 2**30
+
+
+class _Properties:
+    """Stands for the properties of a device; torchtitan divides its memory figures by the total."""
+
+    name = "cpu"
+    total_memory = _GIB
+
+
+_OF_DEVICE: dict[str, Callable[..., Any]] = {
+    "set_device": lambda *_: None,
+    "current_device": lambda: 0,
+    "get_device_name": lambda *_: "cpu",
+    "get_device_properties": lambda *_: _Properties(),
+    "reset_peak_memory_stats": lambda *_: None,
+    "empty_cache": lambda: None,
+    "memory_stats": lambda *_: collections.defaultdict(int),
+}
+
+
+def redirect() -> None:
+    """Import torchtitan for the CPU; once, before anything else of torchtitan is imported, and without a GPU."""
+    if torch.cuda.is_available():
+        raise RuntimeError("a GPU is visible: the CPU redirection would hide it")
+    setattr(torch._utils, "_get_available_device_type", lambda: "cpu")  # noqa: B010 - mypy refuses the plain assignment
+    for name, answer in _OF_DEVICE.items():
+        setattr(torch.cpu, name, answer)
+    torch.distributed.barrier = _barrier_without_device(torch.distributed.barrier)
+    with _import_without_triton():
+        import torchtitan.models.llama3
+        import torchtitan.models.qwen3  # noqa: F401
+
+
+def sum_only(model: torch.nn.Module) -> None:
+    """Let every sharded part of the model reduce by plain sums, which is all that gloo has."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.set_force_sum_reduction_for_comms(True)
+
+
+def _barrier_without_device(original: Callable[..., Any]) -> Callable[..., Any]:
+    def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -> Any:
+        return original(group=group, async_op=async_op)
+
+    return barrier
+
+
+@contextmanager
+def _import_without_triton() -> Iterator[None]:
+    """Let a module that decorates kernels with Triton be imported where Triton is missing."""
+    import torch._inductor.compile_fx  # noqa: F401 - first: it must find that there is no Triton
+
+    if "triton" in sys.modules:
+        yield
+        return
+    language = types.ModuleType("triton.language")
+    language.constexpr = int  # type: ignore[attr-defined]
+    triton = types.ModuleType("triton")
+    triton.jit, triton.language = lambda kernel: kernel, language  # type: ignore[attr-defined]
+    names = {"triton": triton, "triton.language": language}
+    sys.modules.update(names)
+    try:
+        yield
+    finally:
+        for name in names:
+            del sys.modules[name]

@@ -1,0 +1,268 @@
+"""`resolved_config` of torchtitan, read back from its trainer, model, optimizer, schedule and loader.
+
+Read it when the trainer is built and before its first step, on every rank.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from train.common import trainer
+from train.common.weights import EqualWeights, shapes
+from train.job.report import MismatchError
+from train.settings_map.map import ROWS, entry_of
+from train.settings_map.row import Override
+from train.titan.model import parameters
+from utils.models import ModelSpec, RopeScaling
+from utils.settings.config import RunConfig
+from utils.settings.keys import NO_RECIPE
+
+PRECISIONS = {torch.float32: "fp32", torch.bfloat16: "bf16"}
+NOT_COMPARED = ("optimizer", "attention_backend")
+"""Keys that torchtitan takes as a name and that are read back as the object built from it."""
+AS_ASKED: dict[str, Callable[[Any], Any]] = {
+    "gradient_reduce_dtype": lambda name: name == "float32",
+    "query_key_norm": bool,  # `resolved_config` has the key for a model with these norms only
+}
+"""Conversion of a value that is read back into the form in which it was asked for."""
+_FREQUENCY_TOLERANCE = 1e-4
+"""Relative error of rope's base worked out from one float32 angle."""
+
+
+def read(training: Any, spec: ModelSpec, source: EqualWeights | None) -> dict[str, Any]:
+    """Return the `resolved_config` section of a built trainer.
+
+    `source` is that of the weights filled in, None where they are torchtitan's own.
+    """
+    resolved = _batch(training) | _model(training) | _optimizer(training) | _communication(training)
+    init, std = ("native", None) if source is None else ("equal", source.std)
+    resolved |= {"init": init, "init_std": std}
+    reasons = trainer.absent(resolved)
+    if std is None:
+        reasons["init_std"] = "torchtitan draws each kind of weight with a std of its own"
+    if spec.sliding_window is not None:
+        reasons["sliding_window"] = "torchtitan's models have no window; no sequence here is longer than the model's"
+    return resolved | {"reasons": reasons}
+
+
+def check(config: RunConfig, spec: ModelSpec, resolved: dict[str, Any]) -> None:
+    """Raise MismatchError where a built object differs from the spec or from the value that the settings map set.
+
+    This finds a setting that did not arrive, where a default of torchtitan applies instead.
+    """
+    wrong = trainer.model_differences(spec, resolved)
+    for row in ROWS:
+        entry = entry_of(row, "titan")
+        if row.resolved is None or row.resolved in NOT_COMPARED or not isinstance(entry, Override):
+            continue
+        if entry.when is not None and not entry.when(config, spec):
+            continue
+        wanted, built = row.wanted(config, spec), _at(resolved, row.resolved)
+        if row.resolved in AS_ASKED:
+            built = AS_ASKED[row.resolved](built)
+        if wanted != built and not any(difference.startswith(f"{row.resolved}:") for difference in wrong):
+            wrong.append(f"{row.name}: asked {wanted!r}, built {built!r} ({', '.join(entry.keys)})")
+    wanted = sum(math.prod(one) for one in shapes(spec).values() if len(one) == 1)
+    if (built := resolved["parameters_without_weight_decay"]) != wanted:
+        wrong.append(f"parameters without weight decay: asked {wanted:,} (norms, biases), built {built:,}")
+    if wrong:
+        raise MismatchError("torchtitan did not build what was asked: " + "; ".join(wrong))
+
+
+def _at(resolved: dict[str, Any], path: str) -> Any:
+    value: Any = resolved
+    for name in path.split("."):
+        value = None if value is None else value.get(name)
+    return value
+
+
+def _batch(training: Any) -> dict[str, Any]:
+    loader, dims = training.dataloader, training.parallel_dims
+    micro, accumulation = len(next(iter(loader.batch_sampler))), training.gradient_accumulation_steps
+    replicas = dims.dp_replicate * dims.dp_shard
+    return {
+        "max_steps": training.job_config.training.steps,
+        "micro_batch_size": micro,
+        "gradient_accumulation": accumulation,
+        "global_batch_size": micro * accumulation * replicas,
+        "sequence_length": loader.dataset.settings.sequence_length,
+        "num_gpus": dims.world_size,
+        "tp": dims.tp,
+        "pp": dims.pp,
+        "cp": dims.cp,
+        "dp": replicas,
+        "seed": loader.dataset.settings.random_seed,
+        "dataloader_workers": loader.num_workers,
+    }
+
+
+def _model(training: Any) -> dict[str, Any]:
+    (model,) = training.model_parts
+    layer = next(iter(model.layers.values()))
+    attention, computes_in = layer.attention, _computes_in(training)
+    return {
+        "precision": PRECISIONS[computes_in],
+        "fp8_recipe": NO_RECIPE,  # none of its converters for fp8 is asked for
+        "parameter_dtype": _name(computes_in),
+        "parameter_count": sum(parameter.numel() for _, parameter in parameters(model)),
+        "vocab_size": model.output.weight.shape[0],
+        "num_layers": len(model.layers),
+        "hidden_size": model.output.weight.shape[1],
+        "ffn_hidden_size": layer.feed_forward.w2.weight.shape[1],
+        "num_attention_heads": attention.wq.weight.shape[0] // attention.head_dim,
+        "num_query_groups": attention.wk.weight.shape[0] // attention.head_dim,
+        "norm_eps": trainer.one_epsilon(_epsilons(layer)),
+        "qkv_bias": attention.wq.bias is not None,
+        "rope_base": _rope_base(model, attention.head_dim),
+        "rope_scaling": _rope_scaling(model),
+        "sliding_window": None,
+        **({"query_key_norm": True} if getattr(attention, "q_norm", None) is not None else {}),
+        "attention_backend": _attention_backend(training, attention, computes_in),
+        "layer_implementation": _class_name(model),
+        "recompute": _recompute(model),
+        "fused_ops": _fused_ops(training, model),
+    }
+
+
+def _epsilons(layer: Any) -> list[float]:
+    """Return the epsilon of each norm of a layer; 0, which no model has, for one that takes torch's default."""
+    return [norm.eps or 0.0 for norm in layer.modules() if isinstance(norm, torch.nn.RMSNorm)]
+
+
+def _computes_in(training: Any) -> torch.dtype:
+    """Return the dtype of products: the policy of FSDP2, or of the autocast that torchtitan uses on one rank."""
+    (model,) = training.model_parts
+    held: torch.dtype = next(model.parameters()).dtype
+    if (policy := _policy(model)) is not None:
+        return policy.param_dtype or held
+    cast = training.maybe_enable_amp
+    return cast.fast_dtype if isinstance(cast, torch.autocast) and cast._enabled else held
+
+
+def _policy(model: Any) -> MixedPrecisionPolicy | None:
+    """Return the dtypes with which a layer was sharded, None where the model is not sharded."""
+    layer = next(iter(model.layers.values()))
+    return layer._get_fsdp_state()._mp_policy if isinstance(layer, FSDPModule) else None
+
+
+def _rope_base(model: Any, head_dim: int) -> float:
+    """Return rope's base: the argument of the model, if the angles that it has at position 1 are of this base.
+
+    The first angle below 1 is base ^ (-2 / head_dim), which scaling leaves as it is.
+    """
+    if hasattr(model, "freqs_cis"):
+        angle = float(model.freqs_cis[1, 1].angle())
+    else:
+        angle = math.atan2(float(model.rope_cache[1, head_dim + 1]), float(model.rope_cache[1, 1]))
+    found, said = angle ** (-head_dim / 2), float(model.model_args.rope_theta)
+    return said if math.isclose(found, said, rel_tol=_FREQUENCY_TOLERANCE) else found
+
+
+def _rope_scaling(model: Any) -> dict[str, float] | None:
+    scaling = getattr(model.model_args, "rope_scaling_args", None)
+    if scaling is None:
+        return None
+    return RopeScaling(
+        factor=scaling.scaling_factor,
+        low_frequency_factor=scaling.low_freq_factor,
+        high_frequency_factor=scaling.high_freq_factor,
+        original_max_position_embeddings=scaling.original_max_position_embeddings,
+    ).__dict__
+
+
+def _attention_backend(training: Any, attention: Any, dtype: torch.dtype) -> str:
+    """Return the attention; on a GPU with the kernel that torch takes for one sequence of this training."""
+    if attention.attn_type != "sdpa" or training.device.type == "cpu":
+        return f"torch_{attention.attn_type}"
+    length = training.dataloader.dataset.settings.sequence_length
+
+    def like(heads: int) -> torch.Tensor:
+        shape = (1, heads, length, attention.head_dim)
+        return torch.empty(shape, dtype=dtype, device=training.device, requires_grad=True)
+
+    query, key = like(attention.n_heads), like(attention.n_kv_heads)
+    with sdpa_kernel(attention.inner_attention.sdpa_backends, set_priority=True):
+        chosen = torch._fused_sdp_choice(query, key, key, None, 0.0, True, enable_gqa=attention.enable_gqa)
+    return f"torch_sdpa:{SDPBackend(chosen).name.lower().removesuffix('_attention')}"
+
+
+def _class_name(model: Any) -> str:
+    """Return the name of torchtitan's class; FSDP2 gives a sharded model a class of its own, derived from it."""
+    kind = next(kind for kind in type(model).__mro__ if not issubclass(kind, FSDPModule))
+    return f"{kind.__module__}.{kind.__name__}"
+
+
+def _recompute(model: Any) -> str:
+    """Return `none`, `selective` or `full`, from the layers; raise ValueError where they differ."""
+    kinds = {_recompute_of(getattr(layer, "_orig_mod", layer)) for layer in model.layers.values()}
+    if len(kinds) != 1:
+        raise ValueError(f"layers differ in what they compute again: {sorted(kinds)}")
+    return kinds.pop()
+
+
+def _recompute_of(layer: Any) -> str:
+    if not isinstance(layer, CheckpointWrapper):
+        return "none"
+    return "selective" if "context_fn" in layer.checkpoint_fn.keywords else "full"
+
+
+def _fused_ops(training: Any, model: Any) -> dict[str, bool]:
+    """Return the fusions under the names of megatron-core; torch.compile makes them, except of complex numbers."""
+    is_compiled = all(isinstance(layer, torch._dynamo.eval_frame.OptimizedModule) for layer in model.layers.values())
+    never = (
+        *("persist_layer_norm", "bias_dropout_fusion", "masked_softmax_fusion"),
+        *("gradient_accumulation_fusion", "average_in_collective"),
+    )
+    return dict.fromkeys(never, False) | {
+        "rms_norm_fusion": is_compiled,
+        "bias_activation_fusion": is_compiled,
+        "apply_rope_fusion": is_compiled and not hasattr(model, "freqs_cis"),
+        "cross_entropy_loss_fusion": hasattr(training.loss_fn, "_torchdynamo_orig_callable"),
+    }
+
+
+def _optimizer(training: Any) -> dict[str, Any]:
+    (optimizer,) = training.optimizers.optimizers
+    (schedule,) = training.lr_schedulers.schedulers
+    decayed = optimizer.param_groups[0]
+    (rule,) = {id(rule): rule for rule in schedule.lr_lambdas}.values()
+    without = [group for group in optimizer.param_groups if group["weight_decay"] == 0]
+    return {
+        "optimizer": f"{type(optimizer).__module__}.{type(optimizer).__name__}",
+        "optimizer_state": PRECISIONS[decayed["params"][0].dtype],  # torch keeps states in the dtype of the weight
+        "lr": schedule.base_lrs[0],
+        "min_lr": schedule.base_lrs[0] * rule.floor,
+        "warmup_iters": rule.warmup_iterations,
+        "weight_decay": decayed["weight_decay"],
+        "beta1": decayed["betas"][0],
+        "beta2": decayed["betas"][1],
+        "adam_eps": decayed["eps"],
+        "clip_grad": training.job_config.training.max_norm,
+        "parameters_without_weight_decay": sum(p.numel() for group in without for p in group["params"]),
+    }
+
+
+def _communication(training: Any) -> dict[str, Any]:
+    (model,) = training.model_parts
+    policy, reduces_in = _policy(model), next(model.parameters()).dtype
+    if policy is not None:
+        reduces_in = policy.reduce_dtype or _computes_in(training)
+    can_overlap = policy is not None and training.device.type == "cuda"  # gloo's collectives wait until they are done
+    return {
+        "distributed_optimizer": policy is not None,
+        "gradient_dtype": PRECISIONS[reduces_in],
+        "gradient_reduce_dtype": _name(reduces_in),
+        "overlap_grad_reduce": can_overlap,
+        "overlap_param_gather": can_overlap,
+    }
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
