@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from utils.errors import ConfigError
+from utils.hardware.detect import visible_gpus
 from utils.settings.combinations import COUNTERPART, OF_PLATFORM
 from utils.settings.config import values_of
 
@@ -47,10 +48,16 @@ def without_missing(
 
     FRAMEWORK=all loses the frameworks of `interpreters` that have none. Where only one of `OLDER` is there, it is the
     counterpart of another vendor's framework. A framework that is asked for by name stays: its job has the error.
-    On a CPU environments are made here; a dry run makes none and assumes that they can be made.
+    On a CPU environments are made here; a dry run makes none and assumes that they can be made. On a machine without
+    the platform's GPUs it assumes the frameworks of the vendor's image. Raises HardwareError as `visible_gpus` does.
     """
     asked = values_of(platform, settings)["FRAMEWORK"].text
-    if is_dry_run and platform == "cpu":
+    if is_dry_run and not visible_gpus(platform):
+        if platform != "cpu":
+            print(
+                "note: no GPU is visible here, so the plan assumes the frameworks of the vendor's image",
+                file=sys.stderr,
+            )
         return list(settings)
     if asked == "all":
         return _with_those_here(platform, settings, interpreters)

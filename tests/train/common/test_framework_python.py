@@ -2,6 +2,7 @@
 
 import pytest
 
+from train.common import framework_python
 from train.common.framework_python import without_missing
 from utils.errors import ConfigError
 from utils.settings.config import load
@@ -63,3 +64,12 @@ def test_the_other_vendors_framework_means_nemo_only_where_bridge_is_missing(cap
 
 def test_dry_run_makes_no_environment_on_a_cpu():
     assert without_missing("cpu", ["FRAMEWORK=all"], {}, is_dry_run=True) == ["FRAMEWORK=all"]
+
+
+@pytest.mark.parametrize(
+    ("visible", "frameworks"), [(0, ("mega", "hf", "bridge", "nemo")), (8, ("mega", "hf"))], ids=["elsewhere", "here"]
+)
+def test_dry_run_on_a_machine_without_gpus_plans_what_the_image_holds(monkeypatch, visible, frameworks):
+    monkeypatch.setattr(framework_python, "visible_gpus", lambda platform: visible)
+    planned = without_missing("nvd", ["FRAMEWORK=all"], interpreters(NONE), is_dry_run=True)
+    assert load("nvd", 8, arguments=planned, environ={}).frameworks == frameworks
