@@ -26,7 +26,7 @@ FLOORS_OF_PACKAGES = {
         {"machine", "job", "settings_map", "rehearsal"},
         {"common", "runner"},
         {"mega", "hf", "cluster", "preflight"},
-        {"nemo", "prim", "titan"},
+        {"nemo", "bridge", "prim", "titan"},
     ),
     "evaluate": (
         {"inputs", "metrics"},

@@ -94,7 +94,7 @@ WRITE_NOTHING_NAMED = {
     "evaluate.validate": PRINTS,
     "train.convert": "needs NVIDIA's container; an existing folder stays, see tests/train/test_convert.py",
     "train.machine.gpu_command": PRINTS,
-    **{f"train.train_{framework}": OF_A_JOB for framework in ("hf", "mega", "nemo", "prim", "titan")},
+    **{f"train.train_{framework}": OF_A_JOB for framework in ("hf", "mega", "nemo", "bridge", "prim", "titan")},
     "utils.configure": PRINTS,
     "utils.hardware.__main__": PRINTS,
     "utils.housekeeping.purge": "removes files that utils/housekeeping/inventory.py recognises, and writes none",

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from train.bridge import interpreter as bridge_python
 from train.job import nodes, processes, rank_environment
 from train.job.job import Job, log_path, remove_leftovers, reserve, utc_now
 from train.job.outcome import Attempt, exit_code, settle
@@ -226,12 +227,15 @@ def _rendezvous(job: Job) -> tuple[str, ...]:
 
 
 def _python(job: Job) -> str:
-    """Return the Python of a job; NeMo and torchtitan have their own, made if missing. ConfigError if that fails."""
+    """Return the Python of a job; NeMo, Bridge and torchtitan have their own, made if missing. Raises ConfigError."""
     if job.framework == "prim" and job.config.platform == "cpu":
         prim_cpu.interpreter()  # for Primus itself; its job runs with the suite's own
-    if job.framework == "titan":
-        return titan_python.interpreter(job.config.platform)
-    return nemo_python.interpreter(job.config.platform) if job.framework == "nemo" else sys.executable
+    own = {
+        "nemo": nemo_python.interpreter,
+        "bridge": bridge_python.interpreter,
+        "titan": titan_python.interpreter,
+    }.get(job.framework)
+    return own(job.config.platform) if own else sys.executable
 
 
 def _environment(job: Job, chosen: Mapping[str, str]) -> dict[str, str]:

@@ -14,8 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rich.console import Console
 
+from train.bridge import interpreter as bridge_python
+from train.common.framework_python import Interpreters, without_missing
 from train.job import processes
-from train.nemo.interpreter import without_nemo_if_missing
+from train.nemo import interpreter as nemo_python
 from train.preflight import matrix_checks as preflight
 from train.preflight.fit_table import terminal_table
 from train.prim import install as prim_install
@@ -41,7 +43,7 @@ def main() -> int:
     """Run the matrix that the command line selects; with METHOD=both the matrices of both methods in turn."""
     options = _arguments()
     try:
-        asked = without_nemo_if_missing(options.platform, options.settings, is_dry_run=options.dry_run)
+        asked = without_missing(options.platform, options.settings, _interpreters(), is_dry_run=options.dry_run)
         methods = plan.by_method(options.platform, asked)
         matrices = [plan.make(options.platform, settings, is_dry_run=options.dry_run) for settings in methods]
         for matrix in matrices:
@@ -65,6 +67,10 @@ def main() -> int:
     except (ConfigError, DataError, HardwareError) as error:
         print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT
+
+
+def _interpreters() -> Interpreters:
+    return {"bridge": bridge_python.interpreter, "nemo": nemo_python.interpreter}
 
 
 def _arguments() -> argparse.Namespace:

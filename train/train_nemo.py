@@ -23,6 +23,7 @@ if not torch.cuda.is_available():  # before the import of NeMo, which reads the 
 
 import fiddle
 from lightning.pytorch import Callback
+from megatron.core import optimizer as megatron_optimizer
 from megatron.core import parallel_state
 
 from train.common import trainer
@@ -32,6 +33,7 @@ from train.job.recorder import StepRecorder, lightning_callback
 from train.job.report import JobReport
 from train.mega import weights as mega_weights
 from train.mega.resolved import gpt_of
+from train.nemo import optimizer as nemo_optimizer
 from train.nemo import recipe as nemo_recipe
 from train.nemo import resolved as nemo_resolved
 from utils.dataset.gpt_dataset import EncodedTokenizer
@@ -114,6 +116,7 @@ def run(
         ready(training)
 
     nemo_recipe.set_weight_seed(config.seed)
+    nemo_optimizer.accept_conditions(megatron_optimizer)
     benchmark = Benchmark(spec, source, check, timed)
     callbacks = [benchmark, lightning_callback(recorder, benchmark.read_step)]
     with tempfile.TemporaryDirectory(prefix="tprimat_nemo_") as log_dir:

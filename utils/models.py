@@ -142,6 +142,8 @@ class Model:
     """Family of classes in transformers: `Llama` stands for LlamaConfig and LlamaForCausalLM."""
     nemo_recipe: str | None = None
     """Module in nemo.collections.llm that holds the recipe (nemo_toolkit 2.3); None where NeMo has none."""
+    bridge_recipe: str | None = None
+    """Module and function in megatron.bridge.recipes (0.6.2); None where Megatron-Bridge has none to start from."""
     primus_preset: str | None = None
     """Name of Primus's model preset and shipped YAMLs (v25.10); None where Primus has none to start from."""
     is_own_primus_preset: bool = True
@@ -189,6 +191,7 @@ _LLAMA = Model(
     ),
     transformers="Llama",
     nemo_recipe="llama31_8b",
+    bridge_recipe="llama.llama31_8b_pretrain_config",
     primus_preset="llama3.1_8B",
 )
 _QWEN = Model(
@@ -217,6 +220,7 @@ _QWEN = Model(
     tokenizer=ModelTokenizer(size=151_665, eos_token_id=151_643, bos_token_id=None),
     transformers="Qwen2",
     nemo_recipe="qwen25_7b",
+    bridge_recipe="qwen.qwen25_7b_pretrain_config",
     primus_preset="qwen2.5_7B",
 )
 _MISTRAL = Model(
@@ -241,6 +245,8 @@ _MISTRAL = Model(
     ),
     transformers="Mistral",
     nemo_recipe="mistral_7b",
+    # Bridge 0.6.2 can build Mistral 7B and has no recipe of it; the layers and widths are those of Llama
+    bridge_recipe="llama.llama31_8b_pretrain_config",
     primus_preset="llama3.1_8B",  # no release has Mistral 7B, whose layers and widths are those of Llama
     is_own_primus_preset=False,
 )
@@ -264,6 +270,7 @@ _QWEN3 = Model(
     tokenizer=ModelTokenizer(size=151_669, eos_token_id=151_643, bos_token_id=None),
     transformers="Qwen3",
     nemo_recipe="qwen25_7b",  # 2.3 has none of Qwen3; the settings map sets every dimension and trait that differs
+    bridge_recipe="qwen.qwen3_8b_pretrain_config",
     primus_preset="qwen3_8B",  # from v26.2 on; v26.1 has it for MI355X only
 )
 MODELS = {model.spec.name: model for model in (_LLAMA, _QWEN, _MISTRAL, _QWEN3)}
@@ -294,10 +301,11 @@ def get(name: str, size: str = "full", *, proxy_layers: int = 4) -> ModelSpec:
 
 
 def can_train(framework: str, name: str) -> bool:
-    """Return whether a framework (`mega`, `hf`, `nemo`, `prim`, `titan`) has what it needs to build the model."""
+    """Return whether a framework has what it needs to build the model."""
     if framework == "titan":
         return _is_torchtitan(MODELS[name].spec)
-    needed = {"nemo": MODELS[name].nemo_recipe, "prim": MODELS[name].primus_preset}
+    model = MODELS[name]
+    needed = {"nemo": model.nemo_recipe, "bridge": model.bridge_recipe, "prim": model.primus_preset}
     return framework not in needed or needed[framework] is not None
 
 

@@ -17,7 +17,7 @@ FOREIGN = {"amd": rf"{_NVIDIA}|{_PROCESSOR}", "nvd": rf"{_AMD}|{_PROCESSOR}|^amd
 """Words in the name of a device that a platform cannot have."""
 STACKS = {"amd": "cuda", "nvd": "rocm"}
 """Software of the other vendor."""
-WHOLE_MODEL = ("mega", "hf", "nemo", "prim")
+WHOLE_MODEL = ("mega", "hf", "nemo", "bridge", "prim")
 """Frameworks in which each data-parallel rank holds all weights of its tensor and pipeline part."""
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 MEMORY_RELATIVE = 0.02

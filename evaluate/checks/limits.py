@@ -24,7 +24,7 @@ ENERGY_RELATIVE = 0.05
 CLAIM_RELATIVE = 0.02
 """A utilisation over other steps of the same run differs by less; one by another formula by more (attention counted in
 full, Llama 3.1 8B: 3.5 % at 2,048 tokens, 12.5 % at 8,192)."""
-MEGATRON = ("mega", "nemo", "prim")
+MEGATRON = ("mega", "nemo", "bridge", "prim")
 """Frameworks whose layers are megatron-core's, its own or TransformerEngine's."""
 _OF_TRANSFORMERS = ("forcausallm", "transformers", "huggingface", "hf_")
 _OF_MEGATRON = ("megatron", "mcore", "transformer_engine")

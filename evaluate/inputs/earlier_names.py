@@ -63,6 +63,7 @@ TFLOPS_CLAIMS = ("tflops_per_gpu", "tflops_per_second_per_gpu", "model_tflops_pe
 """Keys of a utilisation (as a share or in %) and of model TFLOP/s in `performance_metrics`."""
 PLATFORMS = {"cuda": "nvd", "nvidia": "nvd", "nvd": "nvd", "rocm": "amd", "hip": "amd", "amd": "amd", "cpu": "cpu"}
 FRAMEWORKS = {
+    **{"bridge": "bridge", "megatron-bridge": "bridge"},
     **{"nemo": "nemo", "primus": "prim", "prim": "prim", "megatron": "mega", "megatron-core": "mega", "mega": "mega"},
     **{"transformers": "hf", "huggingface": "hf", "hf": "hf", "torchtitan": "titan", "titan": "titan"},
 }

@@ -22,6 +22,7 @@ FRAMEWORK_LOOKS = {
     "mega": (0.1, ""),
     "hf": (0.6, "///"),
     "nemo": (0.35, "xxx"),
+    "bridge": (0.2, "++"),
     "prim": (0.45, "..."),
     "titan": (0.25, "ooo"),
 }

@@ -20,7 +20,7 @@ from evaluate.verdict.ratios import times
 from evaluate.verdict.side_names import PLATFORMS, device_name, setting_of, suffixes, terms
 from utils.results.schema import Result
 
-VENDOR_FRAMEWORKS = ("nemo", "prim")
+VENDOR_FRAMEWORKS = ("nemo", "bridge", "prim")
 """Frameworks of one vendor each; a comparison of platforms pairs them with each other."""
 NODES, BEST = "nodes", "best"
 LEFT_OUT = "left out of its side"

@@ -5,11 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from utils.errors import ConfigError
+from utils.settings.combinations import COUNTERPART, OF_PLATFORM
+from utils.settings.config import values_of
 
 ERROR = "error: "
+OLDER = {"bridge": "nemo"}
+"""Framework that runs in the place of another vendor's where the image has no newer one."""
+Interpreters = Mapping[str, Callable[[str], str]]
+"""Function that returns the Python of a framework on a platform, by framework."""
 
 
 def of_setup(name: str, setup: Path, platform: str) -> str:
@@ -31,3 +38,48 @@ def of_setup(name: str, setup: Path, platform: str) -> str:
     if process.returncode != 0:
         raise ConfigError(reason)
     return path
+
+
+def without_missing(
+    platform: str, settings: Sequence[str], interpreters: Interpreters, *, is_dry_run: bool = False
+) -> list[str]:
+    """Return the settings of a matrix with only those frameworks that have a Python here, each change said on stderr.
+
+    FRAMEWORK=all loses the frameworks of `interpreters` that have none. Where only one of `OLDER` is there, it is the
+    counterpart of another vendor's framework. A framework that is asked for by name stays: its job has the error.
+    On a CPU environments are made here; a dry run makes none and assumes that they can be made.
+    """
+    asked = values_of(platform, settings)["FRAMEWORK"].text
+    if is_dry_run and platform == "cpu":
+        return list(settings)
+    if asked == "all":
+        return _with_those_here(platform, settings, interpreters)
+    names = asked.split(",")
+    for name in names:
+        newer = COUNTERPART.get((platform, name), "")
+        if newer in OLDER and (reason := _missing(newer, platform, interpreters)) is not None:
+            older = OLDER[newer]
+            if _missing(older, platform, interpreters) is None:
+                print(f"FRAMEWORK={name}: {older} runs in place of {newer}: {reason}", file=sys.stderr)
+                return [*settings, f"FRAMEWORK={','.join(older if one == name else one for one in names)}"]
+    return list(settings)
+
+
+def _with_those_here(platform: str, settings: Sequence[str], interpreters: Interpreters) -> list[str]:
+    reasons = {name: _missing(name, platform, interpreters) for name in OF_PLATFORM[platform] if name in interpreters}
+    for name, reason in reasons.items():
+        if reason is not None:
+            print(f"FRAMEWORK=all: {name} is left out: {reason}", file=sys.stderr)
+    if not any(reasons.values()):
+        return list(settings)
+    here = (name for name in OF_PLATFORM[platform] if reasons.get(name) is None)
+    return [*settings, f"FRAMEWORK={','.join(here)}"]
+
+
+def _missing(name: str, platform: str, interpreters: Interpreters) -> str | None:
+    """Return the reason why a framework has no Python here, None where it has one."""
+    try:
+        interpreters[name](platform)
+    except ConfigError as error:
+        return str(error)
+    return None

@@ -8,6 +8,8 @@ megatron-core with the core attention of train/mega/attention.py, the same as th
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -21,9 +23,25 @@ def redirect() -> None:
     setattr(torch.nn.Module, "cuda", lambda self, *_, **__: self)  # noqa: B010 - mypy refuses the plain assignment
     for name in ("range_push", "range_pop"):
         setattr(torch.cuda.nvtx, name, lambda *_, **__: None)
+    # NeMo 2.7 builds the model on a stream of its own and pins a number
+    setattr(torch.cuda, "Stream", _Stream)  # noqa: B010
+    setattr(torch.cuda, "stream", lambda *_, **__: nullcontext())  # noqa: B010
+    setattr(torch, "tensor", _without_pinning(torch.tensor))  # noqa: B010
     from megatron.core.optimizer import distrib_optimizer
 
     distrib_optimizer.quantize_param_shard = _no_fp8_parameters
+
+
+class _Stream:
+    """A queue without work of its own."""
+
+    def wait_stream(self, *_: Any) -> None:
+        pass
+
+
+def _without_pinning(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Return `torch.tensor` that leaves out `pin_memory`, which needs a device."""
+    return lambda *args, pin_memory=False, **keywords: original(*args, **keywords)
 
 
 def _no_fp8_parameters(model_params: list[Any], *_: Any) -> None:

@@ -1,7 +1,7 @@
 """NeMo's own recipe of a model with our settings: every override comes from the settings map or is named here.
 
-nemo_toolkit 2.3: `nemo/collections/llm/recipes/{llama31_8b,qwen25_7b,mistral_7b}.py`. A recipe is a description from
-which `fiddle.build` makes objects; nothing is built here.
+nemo_toolkit 2.3 and 2.7: `nemo/collections/llm/recipes/{llama31_8b,qwen25_7b,mistral_7b}.py`. A recipe describes what
+`fiddle.build` makes; nothing is built here.
 """
 
 from __future__ import annotations
@@ -88,7 +88,9 @@ def set_weight_seed(seed: int) -> None:
         if parameter.default is not inspect.Parameter.empty
     }
     if list(found) != list(SEED_ARGUMENTS):
-        raise ConfigError(f"SEED: init_parallel_ranks of this NeMo has {found}, wanted {SEED_ARGUMENTS}; use NeMo 2.3")
+        raise ConfigError(
+            f"SEED: init_parallel_ranks of this NeMo has {found}, wanted {SEED_ARGUMENTS}; use NeMo 2.3 to 2.7"
+        )
     function.__defaults__ = (seed, False)
 
 

@@ -4,9 +4,9 @@ Each framework has an entry for each row, in the row itself or in a column of it
 keys, and our value in the form that each takes) or a `Fixed` (the value there, and why we cannot set it). The rows give
 the overrides that trainers pass to NeMo and Primus, the tables of docs/fair.md, and the names under which a pair of
 results is compared. Keys are Class.argument of Megatron-core 0.16 (mega) and of transformers 5 (hf), dotted paths in a
-recipe of nemo_toolkit 2.3 (nemo), trainer keys of Primus v25.10 to v26.5 (prim), and paths in the JobConfig of
-torchtitan 0.2.2 (titan). Enums and classes are given by
-name; the trainer that imports the library converts them.
+recipe of nemo_toolkit 2.3 (nemo) and of megatron-bridge 0.6 (bridge), trainer keys of Primus v25.10 to v26.5 (prim),
+and paths in the JobConfig of torchtitan 0.2.2 (titan). Enums and classes are given by name; the trainer that imports
+the library converts them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from train.settings_map import data_rows, layer_rows, model_rows, training_rows
+from train.settings_map.bridge_column import COLUMN as BRIDGE
 from train.settings_map.environment_rows import ENVIRONMENT
 from train.settings_map.row import FRAMEWORKS, Fixed, MapRow, Override
 from train.settings_map.titan_column import COLUMN as TITAN
@@ -27,7 +28,7 @@ ROWS: tuple[MapRow, ...] = (
     *model_rows.ROWS,
     *layer_rows.ROWS,
 )
-COLUMNS: Mapping[str, Mapping[str, Override | Fixed]] = {"titan": TITAN}
+COLUMNS: Mapping[str, Mapping[str, Override | Fixed]] = {"bridge": BRIDGE, "titan": TITAN}
 """Entries of each framework that has a file of its own (`<framework>_column.py`), by the name of the row."""
 ALL_FRAMEWORKS = (*FRAMEWORKS, *COLUMNS)
 

@@ -25,7 +25,11 @@ from utils.settings.config import ROOT, RunConfig, load
 GPUS, MODEL = 8, "llama"
 RUNS = ROOT / "docs" / "examples" / "fair"
 VENDORS = {"nvd": "NVIDIA", "amd": "AMD"}
-PLATFORMS_OF = dict.fromkeys(("mega", "hf", "titan"), ("nvd", "amd")) | {"nemo": ("nvd",), "prim": ("amd",)}
+PLATFORMS_OF = dict.fromkeys(("mega", "hf", "titan"), ("nvd", "amd")) | {
+    "nemo": ("nvd",),
+    "bridge": ("nvd",),
+    "prim": ("amd",),
+}
 VALUES, KEYS = "values of the settings map", "keys of the settings map"
 """Names of the tables in the marker comments around them."""
 _WITH_PATH = "data set"

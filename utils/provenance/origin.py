@@ -27,7 +27,7 @@ SPEED_VARIABLES = re.compile(
 )
 PACKAGES = (
     *("torch", "megatron-core", "transformers", "accelerate", "transformer-engine", "numpy", "triton"),
-    *("nemo-toolkit", "nemo_run", "lightning", "torchtitan"),
+    *("nemo-toolkit", "nemo_run", "lightning", "megatron-bridge", "torchtitan"),
 )
 _HASH = re.compile(r"sha256:[0-9a-f]{16}")
 REPORT_FOLDERS = ("utils", "evaluate")

@@ -12,13 +12,14 @@ from utils.models import can_train, get
 from utils.settings.keys import KEYS, NO_RECIPE
 from utils.settings.layers import Value
 
-AVAILABLE_FRAMEWORKS = ("mega", "hf", "nemo", "prim", "titan")
+AVAILABLE_FRAMEWORKS = ("mega", "hf", "nemo", "bridge", "prim", "titan")
 """Frameworks that this version can start."""
-OF_PLATFORM = {"nvd": ("mega", "nemo", "hf"), "amd": ("mega", "prim", "hf"), "cpu": ("mega", "hf", "nemo")}
+OF_PLATFORM = {"nvd": ("mega", "hf", "bridge", "nemo"), "amd": ("mega", "prim", "hf"), "cpu": ("mega", "hf", "nemo")}
 """Frameworks of FRAMEWORK=all by platform, in their order: all but the other vendor's own. On a CPU `prim` is not among
 them: it runs where it is named and PRIMUS_PATH has a checkout of Primus."""
-COUNTERPART = {("nvd", "prim"): "nemo", ("amd", "nemo"): "prim"}
-"""The framework that runs in place of the other vendor's own."""
+COUNTERPART = {("nvd", "prim"): "bridge", ("amd", "nemo"): "prim", ("amd", "bridge"): "prim"}
+"""The framework that runs in place of the other vendor's own. Where an image has NeMo and no Megatron-Bridge, NeMo runs
+(train/common/framework_python.py)."""
 
 
 DEFAULT_RECIPE = "delayed"
@@ -29,6 +30,8 @@ FP8_RECIPES = {
     "nemo": ("delayed", "current", "mxfp8"),
     # Primus fd1eeab, trainer_base.yaml, and AMD's own llama3.1_8B-MXFP4-pretrain.yaml
     "prim": ("delayed", "current", "mxfp8", "mxfp4"),
+    # megatron-bridge 0.6.2, MixedPrecisionConfig
+    "bridge": ("delayed", "current", "mxfp8", "nvfp4"),
     "hf": (),
     "titan": (),
 }
@@ -72,7 +75,7 @@ def frameworks(rules: Rules, asked: tuple[str, ...], platform: str, models: tupl
 
 def counterparts(asked: tuple[str, ...], platform: str) -> list[str]:
     """Return a sentence for each requested framework whose counterpart runs instead."""
-    stacks = {"nemo": "NVIDIA's own framework", "prim": "AMD's own framework"}
+    stacks = {name: "NVIDIA's own framework" for name in ("nemo", "bridge")} | {"prim": "AMD's own framework"}
     return [
         f"FRAMEWORK={name}: is {stacks[name]}; on this machine {other}, {stacks[other]}, runs in its place"
         for name in asked
@@ -127,7 +130,7 @@ def check_layout(rules: Rules, typed: dict[str, Any]) -> None:
     typed["data_parallel_size"], typed["gradient_accumulation"] = dp, ga
 
 
-def check_combinations(rules: Rules, typed: Mapping[str, Any]) -> None:
+def check_combinations(rules: Rules, typed: Mapping[str, Any], platform: str) -> None:
     """Raise ConfigError for settings that exclude one another, or that this version does not support."""
     if typed["context_parallel_size"] != 1 and importlib.util.find_spec("transformer_engine") is None:
         raise rules.broken("CP", "context parallelism without TransformerEngine would be silently wrong; use CP=1")
@@ -149,6 +152,9 @@ def check_combinations(rules: Rules, typed: Mapping[str, Any]) -> None:
         raise rules.broken("PRECISION", "fp8 needs TransformerEngine and a GPU; use bf16 or fp32")
     if typed["precision"] == "fp8" and typed["layers"] == "local":
         raise rules.broken("LAYERS PRECISION", "fp8 needs the layers of TransformerEngine; use LAYERS=auto or te")
+    if "bridge" in typed["frameworks"] and typed["layers"] == ("te" if platform == "cpu" else "local"):
+        here = "megatron-core's own layers" if platform == "cpu" else "the layers of TransformerEngine"
+        raise rules.broken("LAYERS FRAMEWORK", f"bridge trains on {here} on platform {platform}; use LAYERS=auto")
     if typed["gradient_dtype"] == "bf16" and typed["precision"] == "fp32":
         raise rules.broken("GRADIENT_DTYPE PRECISION", "gradients of fp32 weights are fp32; use GRADIENT_DTYPE=fp32")
     others = [name for name in typed["frameworks"] if name not in ("mega", "hf")]

@@ -176,7 +176,7 @@ def load(
     typed["models"] = MODEL_NAMES if typed["models"] == ("all",) else typed["models"]
     typed["frameworks"] = frameworks(rules, typed["frameworks"], platform, typed["models"])
     typed["num_gpus"] = num_gpus(rules, typed, platform, visible_gpus)
-    check_combinations(rules, typed)
+    check_combinations(rules, typed, platform)
     typed["fp8_recipe"] = fp8_recipe(rules, typed, platform)
     check_layout(rules, typed)
     typed["label"] = typed["label"] or _derived_label(typed, platform)

@@ -137,41 +137,6 @@ def test_reason_of_the_setup_is_the_error_and_the_rest_goes_to_stderr(tmp_path, 
     assert nemo_python.interpreter("nvd", script(tmp_path, 'echo "/python/of/$PLATFORM"')) == "/python/of/nvd"
 
 
-@pytest.mark.parametrize(
-    ("platform", "settings", "is_there", "runs"),
-    [
-        ("cpu", ["FRAMEWORK=all"], True, ("mega", "hf", "nemo")),
-        ("cpu", ["FRAMEWORK=all"], False, ("mega", "hf")),
-        ("cpu", [], False, ("mega", "hf")),  # the overlay's own matrix does not ask for NeMo
-        ("nvd", [], True, ("mega", "nemo", "hf")),
-        ("nvd", [], False, ("mega", "hf")),
-        ("cpu", ["FRAMEWORK=nemo"], False, ("nemo",)),  # whoever names it gets the error of the job
-    ],
-)
-def test_all_leaves_nemo_out_where_it_cannot_be_had_and_says_so(
-    monkeypatch, capsys, platform, settings, is_there, runs
-):
-    asked = []
-
-    def interpreter(platform):
-        asked.append(platform)
-        if not is_there:
-            raise ConfigError("nemo: no network")
-        return "/python"
-
-    monkeypatch.setattr(nemo_python, "interpreter", interpreter)
-    monkeypatch.delenv("FRAMEWORK", raising=False)
-    narrowed = nemo_python.without_nemo_if_missing(platform, settings)
-    assert load(platform, 1, arguments=narrowed, environ={}).frameworks == runs
-    is_left_out = not is_there and runs == ("mega", "hf") and asked
-    assert ("FRAMEWORK=all: nemo is left out: nemo: no network" in capsys.readouterr().err) == bool(is_left_out)
-
-
-def test_dry_run_makes_nothing_on_a_cpu(monkeypatch):
-    monkeypatch.setattr(nemo_python, "interpreter", lambda platform: pytest.fail("it was made"))
-    assert nemo_python.without_nemo_if_missing("cpu", ["FRAMEWORK=all"], is_dry_run=True) == ["FRAMEWORK=all"]
-
-
 @pytest.mark.parametrize(("framework", "python"), [("nemo", "/python/of/nemo"), ("hf", sys.executable)])
 def test_ranks_are_started_by_the_python_of_their_framework(monkeypatch, framework, python):
     monkeypatch.setattr(nemo_python, "interpreter", lambda platform: "/python/of/nemo")

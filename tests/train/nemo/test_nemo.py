@@ -1,6 +1,7 @@
 """NeMo does mega's work: same samples, learning rates and curves from equal weights; a job that would not, stops.
 
 Runs real NeMo on the CPU in its own environment, which is made here when it is missing (some minutes, once).
+`TPRIMAT_NEMO_PYTHON` names the Python of another NeMo for the tests of one process; those of whole jobs take the first.
 """
 
 import json
@@ -42,6 +43,8 @@ RECIPE_DEFAULTS = {
 
 @pytest.fixture(scope="module")
 def nemo_python():
+    if "TPRIMAT_NEMO_PYTHON" in os.environ:
+        return os.environ["TPRIMAT_NEMO_PYTHON"]
     try:
         return interpreter("cpu")
     except ConfigError as error:

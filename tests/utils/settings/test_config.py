@@ -52,18 +52,20 @@ def test_default_batch_on_eight_gpus_is_dp_8_ga_8(platform):
 @pytest.fixture
 def four_frameworks(monkeypatch):
     """Rules of a version that can start all four."""
-    monkeypatch.setattr(combinations, "AVAILABLE_FRAMEWORKS", ("mega", "hf", "nemo", "prim"))
+    monkeypatch.setattr(combinations, "AVAILABLE_FRAMEWORKS", ("mega", "hf", "nemo", "bridge", "prim"))
 
 
 @pytest.mark.parametrize(
     ("platform", "asked", "runs"),
     [
-        ("nvd", "all", ("mega", "nemo", "hf")),
+        ("nvd", "all", ("mega", "hf", "bridge", "nemo")),
         ("amd", "all", ("mega", "prim", "hf")),
         ("cpu", "all", ("mega", "hf", "nemo")),
-        ("nvd", "prim", ("nemo",)),
+        ("nvd", "prim", ("bridge",)),
         ("amd", "nemo", ("prim",)),
-        ("nvd", "hf,prim,nemo", ("hf", "nemo")),
+        ("amd", "bridge,nemo", ("prim",)),
+        ("cpu", "bridge", ("bridge",)),
+        ("nvd", "hf,prim,nemo", ("hf", "bridge", "nemo")),
         ("nvd", "nemo", ("nemo",)),
         ("cpu", "nemo", ("nemo",)),
     ],
@@ -79,7 +81,7 @@ def test_primus_on_a_cpu_runs_where_it_is_named_and_is_not_part_of_all(four_fram
 
 def test_the_framework_that_runs_in_anothers_place_is_named_once():
     (line,) = combinations.counterparts(("mega", "prim"), "nvd")
-    assert "FRAMEWORK=prim" in line and "nemo" in line
+    assert "FRAMEWORK=prim" in line and "bridge" in line
     assert combinations.counterparts(("mega", "prim"), "amd") == combinations.counterparts(("all",), "nvd") == []
 
 

@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# Print the Python that runs Megatron-Bridge's ranks. On a machine without a GPU, make or repair .venv-bridge for it first.
+#
+# Megatron-Bridge 0.6 needs Python 3.12 and other versions of transformers and megatron-core than the suite may have, so
+# it has a separate environment. On NVIDIA GPUs its Python is that of the NeMo Framework container, to which nothing is
+# added.
+#
+# Usage:  shell/inside/setup_bridge.sh [PLATFORM=nvd|cpu] [KEY=VALUE ...]
+# Reads:  bridge-requirements.txt, PLATFORM, PATH, PYENV_ROOT; pip's own settings, proxies
+# Writes: .venv-bridge, .venv-bridge.lock; one path on stdout
+# Exits:  0; 1 no Python fits, or something could not be installed; 2 bad argument, or a platform without Megatron-Bridge
+set -Eeuo pipefail
+
+# shellcheck source=shell/lib/environment.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/environment.sh"
+# shellcheck source=shell/lib/install.sh
+source "$ROOT/shell/lib/install.sh"
+
+VENV=$ROOT/.venv-bridge
+REQUIREMENTS=$ROOT/bridge-requirements.txt
+
+bridge_stamp() {
+  { "$VENV/bin/python" -V && cat -- "$REQUIREMENTS"; } 2>/dev/null | sha256sum
+}
+
+is_fresh() {
+  [[ -f $VENV/.stamp && -x $VENV/bin/python && $(<"$VENV/.stamp") == "$(bridge_stamp)" ]]
+}
+
+# A shim of pyenv fails where its version is not chosen; the folder of its versions has the program itself.
+candidates() {
+  type -aP python3.12 python3
+  compgen -G "${PYENV_ROOT:-${HOME:-/}/.pyenv}/versions/3.12*/bin/python3.12"
+  true
+}
+
+python_312() {
+  local path version found=''
+  while read -r path; do
+    if [[ $path == "$ROOT"/.venv* ]]; then continue; fi
+    version=$("$path" -V 2>/dev/null) || continue
+    found=$version
+    if [[ $found == "Python 3.12."* ]] && "$path" -c 'import ensurepip, venv' 2>/dev/null; then
+      printf '%s\n' "$path"
+      return
+    fi
+  done < <(candidates)
+  die bridge "got ${found:-no python3} on PATH, wanted Python 3.12 with its venv module (megatron-bridge 0.6.2 takes no other);" \
+    "install python3.12, or leave bridge out: FRAMEWORK=mega,hf"
+}
+
+# The stamp is written last, so an environment whose setup was interrupted is made anew.
+make_environment() {
+  local python extra=()
+  python=$(python_312) || exit
+  say "[1/3] making .venv-bridge with $("$python" -V) of $python (about 2 GB, once)"
+  "$python" -m venv --clear "$VENV" >&2 || die bridge "venv: could not make $VENV; the reason is above"
+  if has_cpu_wheels "$python"; then extra=(--extra-index-url "$CPU_WHEELS"); fi
+  say "[2/3] torch and numpy"
+  run_pip bridge "$VENV/bin/python" "$REQUIREMENTS" "${extra[@]}" torch numpy || exit
+  say "[3/3] packages of bridge-requirements.txt"
+  run_pip bridge "$VENV/bin/python" "$REQUIREMENTS" --no-deps -r "$REQUIREMENTS" || exit
+  bridge_stamp >"$VENV/.stamp"
+}
+
+# The container's Python may have either name. .venv sees its packages (--system-site-packages) but is not that Python.
+container_python() {
+  local path
+  while read -r path; do
+    if [[ $path == "$ROOT"/.venv* ]]; then continue; fi
+    if "$path" -c 'import importlib.util as u, sys; sys.exit(not (u.find_spec("megatron") and u.find_spec("megatron.bridge")))' \
+      2>/dev/null; then
+      printf '%s\n' "$path"
+      return
+    fi
+  done < <(type -aP python3 python)
+  die bridge "got no Python with megatron.bridge on PATH, wanted that of NVIDIA's container; run inside" \
+    "nvcr.io/nvidia/nemo:26.02 or newer, or leave bridge out: FRAMEWORK=mega,hf"
+}
+
+main() {
+  local argument
+  show_help_if_asked "$@"
+  for argument in "$@"; do
+    case $argument in
+      [A-Z]*=*) export "${argument?}" ;;
+      *) say "error: bridge: got argument '$argument', wanted KEY=VALUE or --help" && exit 2 ;;
+    esac
+  done
+  PLATFORM=$("$ROOT/shell/platform.sh")
+  case $PLATFORM in
+    cpu)
+      if ! is_fresh; then
+        if [[ -n ${TPRIMAT_IN_CONTAINER:-} ]]; then
+          die bridge "got the image tprimat:cpu, which has no Megatron-Bridge; use RUNTIME=native, or leave bridge out:" \
+            "FRAMEWORK=mega,hf"
+        fi
+        take_lock "$VENV" "setup of Megatron-Bridge"
+        is_fresh || make_environment
+      fi
+      printf '%s\n' "$VENV/bin/python"
+      ;;
+    nvd) container_python ;;
+    *) say "error: bridge: got PLATFORM=$PLATFORM, wanted nvd or cpu; FRAMEWORK=prim is AMD's" && exit 2 ;;
+  esac
+}
+
+main "$@"

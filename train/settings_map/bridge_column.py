@@ -1,0 +1,221 @@
+"""The settings map, column of Megatron-Bridge: dotted paths in its `ConfigContainer` (megatron-bridge 0.6.2).
+
+Model fields are those of its model provider, which extends megatron-core's TransformerConfig. `mixed_precision` is
+copied over model, optimizer and DDP when a training starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from train.settings_map.environment_rows import ENVIRONMENT
+from train.settings_map.fp8 import FP8_FORMATS, scaling
+from train.settings_map.row import Fixed, Override, Wanted, asked, override
+from utils.dataset.place import data_prefix
+from utils.models import ModelSpec
+from utils.settings.config import RunConfig
+
+_OURS = "our data set in Bridge's place for one (SuiteData, train/bridge/recipe.py), made as mega's"
+_DERIVED = "follows from the batch, GPUs and TP PP CP"
+
+
+def _off(*keys: str, value: object = None) -> Override:
+    return override(*((key, lambda on: value) for key in keys))
+
+
+def _not(value: bool) -> bool:
+    return not value
+
+
+def _granularity(kind: str) -> str | None:
+    return None if kind == "none" else kind
+
+
+def _method(kind: str) -> str | None:
+    return "uniform" if kind == "full" else None
+
+
+def _layers_at_once(kind: str) -> int | None:
+    return 1 if kind == "full" else None
+
+
+def _left(window: int | None) -> list[int] | None:
+    return None if window is None else [window - 1, 0]
+
+
+def _has_8_bits(config: RunConfig, spec: ModelSpec) -> bool:
+    return config.fp8_recipe in FP8_FORMATS
+
+
+def _has_4_bits(config: RunConfig, spec: ModelSpec) -> bool:
+    return config.precision == "fp8" and config.fp8_recipe not in FP8_FORMATS
+
+
+def _is_delayed(config: RunConfig, spec: ModelSpec) -> bool:
+    return config.fp8_recipe == "delayed"
+
+
+def _has_rope_scaling(config: RunConfig, spec: ModelSpec) -> bool:
+    return spec.rope_scaling is not None
+
+
+def _scaling(name: str) -> Wanted:
+    return lambda config, spec: getattr(spec.rope_scaling, name, None)
+
+
+def _is_native(config: RunConfig, spec: ModelSpec) -> bool:
+    return config.init != "equal"
+
+
+_TRAINING: Mapping[str, Override | Fixed] = {
+    "micro batch": override("train.micro_batch_size"),
+    "gradient accumulation": Fixed(asked("gradient_accumulation"), _DERIVED),
+    "global batch": override("train.global_batch_size"),
+    "sequence length (data)": Fixed(asked("sequence_length"), _OURS),
+    "sequence length (model)": override("model.seq_length"),
+    "steps": override("train.train_iters"),
+    "optimizer": override("optimizer.optimizer"),
+    "precision of optimizer states": override(
+        ("optimizer.use_precision_aware_optimizer", lambda state: False)  # fp32 then; another value is refused
+    ),
+    "learning rate": override("optimizer.lr"),
+    "schedule": override("scheduler.lr_decay_style"),
+    "steps of the schedule": override("scheduler.lr_decay_iters"),
+    "least learning rate": override("optimizer.min_lr"),
+    "warm-up steps": override("scheduler.lr_warmup_iters"),
+    "learning rate of step 1": override("scheduler.lr_warmup_init"),
+    "weight decay, start to end": override(
+        "optimizer.weight_decay", "scheduler.start_weight_decay", "scheduler.end_weight_decay"
+    ),
+    "Adam beta 1": override("optimizer.adam_beta1"),
+    "Adam beta 2": override("optimizer.adam_beta2"),
+    "Adam epsilon": override("optimizer.adam_eps"),
+    "gradient clipping": override("optimizer.clip_grad"),
+    "loss reduction": _off("model.calculate_per_token_loss", value=False),
+    "distributed optimizer": override("ddp.use_distributed_optimizer", "optimizer.use_distributed_optimizer"),
+    # the value of mixed_precision is copied over the one of DDP
+    "gradients reduced in fp32": override("mixed_precision.grad_reduce_in_fp32", "ddp.grad_reduce_in_fp32"),
+    "overlap of gradient reduction": override("ddp.overlap_grad_reduce"),
+    "overlap of parameter gathering": override("ddp.overlap_param_gather", "optimizer.overlap_param_gather"),
+    "average in the collective": override("ddp.average_in_collective"),
+    "search for NaN in gradients": override("ddp.check_for_nan_in_grad", "rerun_state_machine.check_for_nan_in_loss"),
+}
+_DATA: Mapping[str, Override | Fixed] = {
+    "seed of weights": override("rng.seed"),
+    "seed of the order of samples": Fixed(asked("seed"), _OURS),
+    "data set": Fixed(lambda config, spec: str(data_prefix(config, spec.name)), _OURS),
+    "split": Fixed("100,0,0", _OURS),
+    "samples": Fixed(lambda config, spec: config.training_samples, "steps x global batch"),
+    "order of samples": override(("dataset.dataloader_type", lambda order: "single")),
+    # the null tokenizer adds its end-of-document token to this number
+    "tokenizer": _off("tokenizer.tokenizer_model"),
+    "end of document masked in the loss": Fixed(False, _OURS),
+    "positions start again at a document": Fixed(False, _OURS),
+    "attention ends at a document": Fixed(False, _OURS),
+    "mask made with the data": Fixed(False, _OURS),
+    "loader workers of a rank": override(
+        "dataset.num_workers",
+        ("dataset.persistent_workers", lambda workers: workers > 0),
+        ("dataset.pin_memory", lambda workers: workers > 0),
+    ),
+    "checkpoints": _off("checkpoint.save", "checkpoint.save_interval"),
+    "going on from a checkpoint": _off("checkpoint.load", "checkpoint.pretrained_checkpoint"),
+    "validation": override(("validation.eval_iters", int), ("validation.eval_interval", lambda on: None)),
+    "loggers beside the log": _off("logger.tensorboard_dir", "logger.wandb_project"),
+    "steps between lines of the log": override(
+        ("logger.skip_train_metrics_log", lambda steps: True)  # our recorder prints a line for each step
+    ),
+    "profile": _off("profiling"),
+}
+_MODEL: Mapping[str, Override | Fixed] = {
+    "layers": override("model.num_layers"),
+    "hidden size": override("model.hidden_size"),
+    "feed-forward size": override("model.ffn_hidden_size"),
+    "attention heads": override("model.num_attention_heads"),
+    "key/value groups": override("model.num_query_groups"),
+    "channels of a head": override("model.kv_channels"),
+    "vocabulary": override(
+        "model.vocab_size",
+        ("tokenizer.tokenizer_type", lambda size: "NullTokenizer"),
+        ("tokenizer.vocab_size", lambda size: size - 1),
+        ("tokenizer.use_tokenizer_vocab_size", lambda size: False),
+    ),
+    "vocabulary padded to a multiple of": override(
+        "model.make_vocab_size_divisible_by", ("model.should_pad_vocab", lambda multiple: False)
+    ),
+    "norm": override("model.normalization"),
+    "norm epsilon": override("model.layernorm_epsilon"),
+    "SwiGLU": override("model.gated_linear_unit"),
+    "bias of linear layers": override("model.add_bias_linear"),
+    "QKV bias": override("model.add_qkv_bias"),
+    "embedding shared with output": override("model.share_embeddings_and_output_weights"),
+    "attention dropout": override("model.attention_dropout"),
+    "hidden dropout": override("model.hidden_dropout"),
+    "position embedding": override("model.position_embedding_type"),
+    "rope base": override("model.rotary_base"),
+    "rope over a part of a head's channels": override("model.rotary_percent"),
+    "rope scaling of Llama 3.1": override("model.rope_scaling"),
+    "rope scaling: factor": override("model.rope_scaling_factor", when=_has_rope_scaling),
+    "rope scaling: low frequency factor": Fixed(_scaling("low_frequency_factor"), "a constant of megatron-core: 1"),
+    "rope scaling: high frequency factor": Fixed(_scaling("high_frequency_factor"), "a constant of megatron-core: 4"),
+    "rope scaling: original length": Fixed(
+        _scaling("original_max_position_embeddings"), "a constant of megatron-core: 8192"
+    ),
+    "sliding window": override(("model.window_size", _left)),
+    "norm of queries and keys": override("model.qk_layernorm"),
+    "std of initial weights": override("model.init_method_std"),
+    "initial weights": Fixed(
+        asked("init"), "equal: copied into the built model before DDP; native: megatron-core's own"
+    ),
+    "output projections drawn smaller, by 1/sqrt(2 layers)": Fixed(_is_native, "as mega"),
+}
+_LAYERS: Mapping[str, Override | Fixed] = {
+    "TP": override("model.tensor_model_parallel_size"),
+    "PP": override("model.pipeline_model_parallel_size"),
+    "virtual pipeline stages": override("model.virtual_pipeline_model_parallel_size"),
+    "CP": override("model.context_parallel_size"),
+    "DP": Fixed(asked("data_parallel_size"), _DERIVED),
+    "sequence parallel": override("model.sequence_parallel"),
+    # the name from which train/bridge/recipe.py makes the settings of every dtype
+    "precision": override("mixed_precision"),
+    "fp8 format": override("mixed_precision.fp8"),
+    "fp8 recipe": override(("mixed_precision.fp8_recipe", scaling), when=_has_8_bits),
+    "fp8: steps of the largest value kept": override("mixed_precision.fp8_amax_history_len", when=_is_delayed),
+    "fp8: which of them counts": override("mixed_precision.fp8_amax_compute_algo", when=_is_delayed),
+    "fp4 format": override("mixed_precision.fp4"),
+    "fp4 recipe": override("mixed_precision.fp4_recipe", when=_has_4_bits),
+    "parameters gathered in fp8": override("mixed_precision.fp8_param_gather"),
+    "residual stream in fp32": override("model.fp32_residual_connection"),
+    "attention softmax in fp32": override("model.attention_softmax_in_fp32"),
+    "recompute": override(
+        ("model.recompute_granularity", _granularity),
+        ("model.recompute_method", _method),
+        ("model.recompute_num_layers", _layers_at_once),
+    ),
+    "bias activation fusion": override("model.bias_activation_fusion"),
+    "bias dropout fusion": override("model.bias_dropout_fusion"),
+    "masked softmax fusion": override("model.masked_softmax_fusion"),
+    "persist layer norm": override("model.persist_layer_norm"),
+    "apply rope fusion": override("model.apply_rope_fusion"),
+    "cross entropy loss fusion": override("model.cross_entropy_loss_fusion"),
+    "cross entropy fusion by": override("model.cross_entropy_fusion_impl"),
+    "gradient accumulation fusion": override("model.gradient_accumulation_fusion"),
+    "attention backend": override("model.attention_backend"),
+    "Primus Turbo": Fixed(False, "AMD's own kernels, in Primus only"),
+    "CUDA graphs": _off("model.cuda_graph_impl", value="none"),
+}
+
+
+def _variable(name: str, nemo: Override | Fixed) -> Override | Fixed:
+    """Return the entry of an environment variable: both of NVIDIA's frameworks read the same ones."""
+    return nemo if isinstance(nemo, Fixed) else override(name)
+
+
+COLUMN: Mapping[str, Override | Fixed] = {
+    **_TRAINING,
+    **_DATA,
+    **_MODEL,
+    **_LAYERS,
+    **{row.name: _variable(row.name, row.nemo) for row in ENVIRONMENT},
+}
+"""Entries by the name of the row."""

@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Train llama with bridge on cpu, one run.
+#
+# Usage:  bash train/train_cpu_bridge_llama.sh [--run N] [KEY=VALUE ...]
+# Reads, writes, exits: as shell/inside/job.sh
+set -Eeuo pipefail
+
+# shellcheck source=shell/inside/job.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../shell/inside/job.sh" cpu bridge llama "$@"
