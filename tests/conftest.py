@@ -17,6 +17,7 @@ LONG_FILES = (
         "system/test_images.py",
         "train/cluster/test_slurm_cluster.py",
         "train/nemo/test_nemo.py",
+        "train/bridge/test_bridge.py",
         "train/titan/test_titan.py",
         "train/test_multinode.py",
     ),

@@ -1,7 +1,7 @@
 """Bridge does mega's work: same samples, learning rates and curves from equal weights; a job that would not, stops.
 
-Runs real Megatron-Bridge on the CPU in .venv-bridge. With TPRIMAT_ALL_BRIDGE=1 that environment is made where it is
-missing (minutes, once), and everything is run; otherwise the tests run where it is there, without the slow ones.
+Runs real Megatron-Bridge on the CPU in .venv-bridge, which is made where it is missing (minutes, once).
+TPRIMAT_ALL_BRIDGE=1 adds the slow tests.
 """
 
 import json
@@ -42,8 +42,6 @@ slow = pytest.mark.skipif(not IS_ALL, reason="minutes; TPRIMAT_ALL_BRIDGE=1 runs
 
 @pytest.fixture(scope="module")
 def bridge_python():
-    if not IS_ALL and not (ROOT / ".venv-bridge" / ".stamp").exists():
-        pytest.skip("no .venv-bridge here; TPRIMAT_ALL_BRIDGE=1 makes it")
     try:
         return interpreter("cpu")
     except ConfigError as error:
