@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,22 +10,11 @@ from megatron.core import num_microbatches_calculator as calculator
 from megatron.core import parallel_state
 from torch.utils.data import DataLoader
 
-from train.common import trainer
+from train.common import read_back, trainer
 from train.job.report import MismatchError
 from train.mega import resolved as mega_resolved
-from train.settings_map.map import ROWS, entry_of
-from train.settings_map.row import Override
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
-
-NOT_COMPARED = ("optimizer", "attention_backend")
-"""Keys that Bridge takes as a name and that are read back as the object built from it."""
-AS_ASKED: dict[str, Callable[[Any], Any]] = {
-    "gradient_reduce_dtype": lambda name: name == "float32",
-    "tie_word_embeddings": bool,  # `resolved_config` has the key for a tied model only
-    "query_key_norm": bool,  # and this one for a model with these norms
-}
-"""Conversion of a value that is read back into the form in which it was asked for."""
 
 
 @dataclass
@@ -57,18 +45,7 @@ def check(config: RunConfig, spec: ModelSpec, resolved: dict[str, Any]) -> None:
 
     This finds a setting that did not arrive, where a default of the recipe or of a library applies instead.
     """
-    wrong = []
-    for row in ROWS:
-        entry = entry_of(row, "bridge")
-        if row.resolved is None or row.resolved in NOT_COMPARED or not isinstance(entry, Override):
-            continue
-        if entry.when is not None and not entry.when(config, spec):
-            continue
-        wanted, built = row.wanted(config, spec), _at(resolved, row.resolved)
-        if row.resolved in AS_ASKED:
-            built = AS_ASKED[row.resolved](built)
-        if wanted != built:
-            wrong.append(f"{row.name}: asked {wanted!r}, built {built!r} ({', '.join(entry.keys)})")
+    wrong = [text for _, text in read_back.differences("bridge", config, spec, resolved)]
     if wrong:
         raise MismatchError("Megatron-Bridge did not build what was asked: " + "; ".join(wrong))
 
@@ -93,13 +70,6 @@ def check_unread(built: Built) -> None:
     wrong = [f"{name}: asked {asked!r}, built {is_!r}" for name, (asked, is_) in found.items() if asked != is_]
     if wrong:
         raise MismatchError("Megatron-Bridge did not build what was asked: " + "; ".join(wrong))
-
-
-def _at(resolved: dict[str, Any], path: str) -> Any:
-    value: Any = resolved
-    for name in path.split("."):
-        value = None if value is None else value.get(name)
-    return value
 
 
 def _batch(built: Built) -> dict[str, Any]:

@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from megatron.core import num_microbatches_calculator as calculator
 from megatron.core import parallel_state
 
-from train.common import trainer
+from train.common import read_back, trainer
 from train.job.report import MismatchError
 from train.mega import resolved as mega_resolved
-from train.settings_map.map import ROWS
-from train.settings_map.row import Override
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
-
-NOT_COMPARED = ("optimizer", "attention_backend")
-"""Keys that NeMo takes as a name and that are read back as the object built from it."""
-AS_ASKED: dict[str, Callable[[Any], Any]] = {
-    "gradient_reduce_dtype": lambda name: name == "float32",
-    # `resolved_config` has these keys only of a model that has the trait
-    "tie_word_embeddings": bool,
-    "query_key_norm": bool,
-}
-"""Conversion of a value that is read back into the form in which it was asked for."""
 
 
 def read(training: Any) -> dict[str, Any]:
@@ -47,27 +34,9 @@ def check(config: RunConfig, spec: ModelSpec, resolved: dict[str, Any]) -> None:
 
     This finds a setting that did not arrive, where a default of the recipe or of a library applies instead.
     """
-    wrong = []
-    for row in ROWS:
-        entry = row.nemo
-        if row.resolved is None or row.resolved in NOT_COMPARED or not isinstance(entry, Override):
-            continue
-        if entry.when is not None and not entry.when(config, spec):
-            continue
-        wanted, built = row.wanted(config, spec), _at(resolved, row.resolved)
-        if row.resolved in AS_ASKED:
-            built = AS_ASKED[row.resolved](built)
-        if wanted != built:
-            wrong.append(f"{row.name}: asked {wanted!r}, built {built!r} ({', '.join(entry.keys)})")
+    wrong = [text for _, text in read_back.differences("nemo", config, spec, resolved)]
     if wrong:
         raise MismatchError("NeMo did not build what was asked: " + "; ".join(wrong))
-
-
-def _at(resolved: dict[str, Any], path: str) -> Any:
-    value: Any = resolved
-    for name in path.split("."):
-        value = None if value is None else value.get(name)
-    return value
 
 
 def ddp_of(training: Any) -> Any:

@@ -6,7 +6,6 @@ Read it when the trainer is built and before its first step, on every rank.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,24 +13,15 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import Checkpoi
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from train.common import trainer
+from train.common import read_back, trainer
 from train.common.weights import EqualWeights, shapes
 from train.job.report import MismatchError
-from train.settings_map.map import ROWS, entry_of
-from train.settings_map.row import Override
 from train.titan.model import parameters
 from utils.models import ModelSpec, RopeScaling
 from utils.settings.config import RunConfig
 from utils.settings.keys import NO_RECIPE
 
 PRECISIONS = {torch.float32: "fp32", torch.bfloat16: "bf16"}
-NOT_COMPARED = ("optimizer", "attention_backend")
-"""Keys that torchtitan takes as a name and that are read back as the object built from it."""
-AS_ASKED: dict[str, Callable[[Any], Any]] = {
-    "gradient_reduce_dtype": lambda name: name == "float32",
-    "query_key_norm": bool,  # `resolved_config` has the key for a model with these norms only
-}
-"""Conversion of a value that is read back into the form in which it was asked for."""
 _FREQUENCY_TOLERANCE = 1e-4
 """Relative error of rope's base worked out from one float32 angle."""
 
@@ -58,29 +48,13 @@ def check(config: RunConfig, spec: ModelSpec, resolved: dict[str, Any]) -> None:
     This finds a setting that did not arrive, where a default of torchtitan applies instead.
     """
     wrong = trainer.model_differences(spec, resolved)
-    for row in ROWS:
-        entry = entry_of(row, "titan")
-        if row.resolved is None or row.resolved in NOT_COMPARED or not isinstance(entry, Override):
-            continue
-        if entry.when is not None and not entry.when(config, spec):
-            continue
-        wanted, built = row.wanted(config, spec), _at(resolved, row.resolved)
-        if row.resolved in AS_ASKED:
-            built = AS_ASKED[row.resolved](built)
-        if wanted != built and not any(difference.startswith(f"{row.resolved}:") for difference in wrong):
-            wrong.append(f"{row.name}: asked {wanted!r}, built {built!r} ({', '.join(entry.keys)})")
+    of_the_model = [difference.partition(":")[0] for difference in wrong]
+    wrong += [text for key, text in read_back.differences("titan", config, spec, resolved) if key not in of_the_model]
     wanted = sum(math.prod(one) for one in shapes(spec).values() if len(one) == 1)
     if (built := resolved["parameters_without_weight_decay"]) != wanted:
         wrong.append(f"parameters without weight decay: asked {wanted:,} (norms, biases), built {built:,}")
     if wrong:
         raise MismatchError("torchtitan did not build what was asked: " + "; ".join(wrong))
-
-
-def _at(resolved: dict[str, Any], path: str) -> Any:
-    value: Any = resolved
-    for name in path.split("."):
-        value = None if value is None else value.get(name)
-    return value
 
 
 def _batch(training: Any) -> dict[str, Any]:
