@@ -13,26 +13,25 @@ set -Eeuo pipefail
 
 main() {
   # shellcheck source=shell/lib/environment.sh
-  source "$(dirname "${BASH_SOURCE[0]}")/../shell/lib/environment.sh"
+  source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/../shell/lib/environment.sh"
   show_help_if_asked "$@"
+  # shellcheck source=shell/lib/reading.sh
+  source "$ROOT/shell/lib/reading.sh"
   local argument settings=() rest=() platform folder
-  [[ -x $PYTHON ]] || PYTHON=python3
-  # The folders on the command line are relative to the caller, so the working directory does not change.
-  # Safe path (Python 3.11 and later): a `utils` folder in the working directory must not shadow ours.
-  export PYTHONPATH=$ROOT${PYTHONPATH:+:$PYTHONPATH} PYTHONSAFEPATH=1
   for argument in "$@"; do
     if [[ $argument == [A-Z]*=* ]]; then settings+=("$argument"); else rest+=("$argument"); fi
   done
   if ((${#rest[@]} == 0)); then
     take_settings "${settings[@]}"
     platform=$("$ROOT/shell/platform.sh")
-    folder=$("$PYTHON" -m utils.configure --platform "$platform" --get results_dir "${SETTINGS[@]}")
+    use_any_python
+    folder=$(PYTHONPATH=$ROOT "$PYTHON" -m utils.configure --platform "$platform" --get results_dir "${SETTINGS[@]}")
     rest=("$folder")
   elif ((${#settings[@]})); then
     echo "error: compare: got ${rest[*]} and ${settings[*]}, wanted folders or settings; leave out one of them" >&2
     exit 2
   fi
-  exec "$PYTHON" -m evaluate.compare "${rest[@]}"
+  start_reading evaluate.compare "${rest[@]}"
 }
 
 main "$@"

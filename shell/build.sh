@@ -20,7 +20,7 @@ leftovers=()
 
 main() {
   # shellcheck source=shell/lib/environment.sh
-  source "$(dirname -- "${BASH_SOURCE[0]}")/lib/environment.sh"
+  source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/lib/environment.sh"
   # shellcheck source=shell/lib/runtime.sh
   source "$ROOT/shell/lib/runtime.sh"
   # shellcheck source=shell/lib/setting.sh

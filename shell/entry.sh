@@ -11,7 +11,7 @@ set -Eeuo pipefail
 
 main() {
   # shellcheck source=shell/lib/run.sh
-  source "$(dirname "${BASH_SOURCE[0]}")/lib/run.sh"
+  source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/lib/run.sh"
   if [[ ${1:-} != -- ]]; then show_help_if_asked "${1:-}"; fi
   local settings=() argument
   while (($#)) && [[ $1 != -- ]]; do

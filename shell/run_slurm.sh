@@ -25,7 +25,7 @@ prepare_data() { # <platform> <settings...>
 
 main() {
   # shellcheck source=shell/lib/environment.sh
-  source "$(dirname "${BASH_SOURCE[0]}")/lib/environment.sh"
+  source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/lib/environment.sh"
   show_help_if_asked "$@"
   # shellcheck source=shell/lib/setting.sh
   source "$ROOT/shell/lib/setting.sh"

@@ -15,7 +15,7 @@ set -Eeuo pipefail
 
 main() {
   # shellcheck source=shell/lib/run.sh
-  source "$(dirname "${BASH_SOURCE[0]}")/lib/run.sh"
+  source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/lib/run.sh"
   show_help_if_asked "$@"
   take_run_arguments "$@"
   local launcher dry_run=()

@@ -16,7 +16,7 @@ set -Eeuo pipefail
 
 main() {
   # shellcheck source=shell/lib/environment.sh
-  source "$(dirname "${BASH_SOURCE[0]}")/lib/environment.sh"
+  source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/lib/environment.sh"
   show_help_if_asked "$@"
   take_settings "$@"
   if [[ " $* " == *" --dry-run "* ]]; then use_environment_to_plan; else use_environment; fi

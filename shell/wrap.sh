@@ -14,7 +14,7 @@ set -Eeuo pipefail
 
 main() {
   # shellcheck source=shell/lib/environment.sh
-  source "$(dirname "${BASH_SOURCE[0]}")/lib/environment.sh"
+  source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/lib/environment.sh"
   show_help_if_asked "$@"
   # shellcheck source=shell/lib/secrets.sh
   source "$ROOT/shell/lib/secrets.sh"

@@ -6,4 +6,4 @@
 set -Eeuo pipefail
 
 # shellcheck source=shell/inside/job.sh
-source "$(dirname "${BASH_SOURCE[0]}")/../shell/inside/job.sh" cpu hf qwen3 "$@"
+source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/../shell/inside/job.sh" cpu hf qwen3 "$@"

@@ -9,7 +9,7 @@ set -Eeuo pipefail
 
 main() {
   # shellcheck source=shell/lib/environment.sh
-  source "$(dirname "${BASH_SOURCE[0]}")/../lib/environment.sh"
+  source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/../lib/environment.sh"
   show_help_if_asked "$@"
   if (($# < 3)); then
     echo "error: job: got $# arguments, wanted at least PLATFORM FRAMEWORK MODEL; see shell/inside/job.sh --help" >&2

@@ -11,7 +11,7 @@
 set -Eeuo pipefail
 
 # shellcheck source=shell/lib/environment.sh
-source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/environment.sh"
+source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/../lib/environment.sh"
 # shellcheck source=shell/lib/install.sh
 source "$ROOT/shell/lib/install.sh"
 

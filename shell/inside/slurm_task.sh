@@ -9,7 +9,7 @@ set -Eeuo pipefail
 
 main() {
   # shellcheck source=shell/lib/run.sh
-  source "$(dirname "${BASH_SOURCE[0]}")/../lib/run.sh"
+  source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/../lib/run.sh"
   show_help_if_asked "$@"
   if (($# < 3)); then
     echo "error: slurm_task: got $# arguments, wanted at least PLATFORM FRAMEWORK MODEL; see --help" >&2

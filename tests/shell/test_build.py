@@ -52,6 +52,7 @@ TOOLS = (
     "bash",
     "env",
     "dirname",
+    "readlink",
     "cat",
     "sed",
     "mktemp",

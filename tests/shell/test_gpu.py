@@ -18,7 +18,7 @@ from smi_machine import H100, Machine, amd_process, mi300x_metric, mi300x_static
 from train.machine import gpu_command, job_processes
 
 ROOT = Path(__file__).parents[2]
-NEEDED = ("bash", "dirname", "sed")
+NEEDED = ("bash", "dirname", "readlink", "sed")
 SLEEP = "import time; time.sleep(600)"
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)"
 

@@ -14,7 +14,21 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 PLATFORMS = ("amd", "nvd", "cpu")
-TOOLS = ("bash", "env", "dirname", "cat", "sha256sum", "mkdir", "rm", "cp", "sed", "paste", "flock", "sleep")
+TOOLS = (
+    "bash",
+    "env",
+    "dirname",
+    "readlink",
+    "cat",
+    "sha256sum",
+    "mkdir",
+    "rm",
+    "cp",
+    "sed",
+    "paste",
+    "flock",
+    "sleep",
+)
 # Plays python3, the Python of .venv and its pip; writes every call into calls.txt.
 STAND_IN = """#!/usr/bin/env bash
 printf '%s\\n' "$*" >>"$CALLS"

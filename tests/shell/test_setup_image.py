@@ -25,7 +25,7 @@ def test_what_the_base_image_pins_for_its_own_python_does_not_bind_the_environme
     (tmp_path / "shell" / "setup.sh").chmod(0o755)
     programs = tmp_path / "programs"
     programs.mkdir()
-    for name in ("bash", "env", "dirname", "cat"):
+    for name in ("bash", "env", "dirname", "readlink", "cat"):
         (programs / name).symlink_to(str(shutil.which(name)))
     for name in ("rm", "mkdir", "python3", "apt-get"):
         (programs / name).write_text("#!/bin/bash\n", encoding="utf8")

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 ENGINE = ROOT / "tests" / "shell" / "engines" / "engine"
 TOOLS = (
     *("bash", "env", "cat", "grep", "sed", "timeout", "realpath", "mkdir", "id", "uname", "sort", "stat"),
-    *("xargs", "printf", "dirname", "mountpoint", "nproc", "sha256sum", "sleep", "rm", "git"),
+    *("xargs", "printf", "dirname", "readlink", "mountpoint", "nproc", "sha256sum", "sleep", "rm", "git"),
     *("mktemp", "chmod", "tail"),
 )
 GROUPS = {"video": 44, "render": 109}

@@ -15,7 +15,21 @@ from train.nemo import interpreter as nemo_python
 from utils.errors import ConfigError
 from utils.settings.config import ROOT, load
 
-TOOLS = ("bash", "env", "dirname", "cat", "sha256sum", "mkdir", "rm", "cp", "sed", "flock", "sleep", "touch")
+TOOLS = (
+    "bash",
+    "env",
+    "dirname",
+    "readlink",
+    "cat",
+    "sha256sum",
+    "mkdir",
+    "rm",
+    "cp",
+    "sed",
+    "flock",
+    "sleep",
+    "touch",
+)
 # Plays a Python of the machine, the one of .venv-nemo and its pip; writes every call into calls.txt.
 STAND_IN = """#!/usr/bin/env bash
 printf '%s\\n' "$*" >>"$CALLS"

@@ -14,7 +14,7 @@ from train.job.job import Job
 from train.titan import interpreter as titan_python
 from utils.settings.config import ROOT, load
 
-TOOLS = ("bash", "env", "dirname", "cat", "sha256sum", "mkdir", "rm", "cp", "grep", "sed", "flock")
+TOOLS = ("bash", "env", "dirname", "readlink", "cat", "sha256sum", "mkdir", "rm", "cp", "grep", "sed", "flock")
 # Plays the Python of .venv, that of .venv-titan and its pip; writes every call into calls.txt.
 STAND_IN = """#!/usr/bin/env bash
 printf '%s\\n' "$*" >>"$CALLS"

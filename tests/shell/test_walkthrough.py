@@ -1,0 +1,94 @@
+"""The README's walkthrough on the third machine: two archives, an empty clone without .venv, one command, the verdict.
+
+Installs the packages that reading needs, as a user's first comparison does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import bundles
+from utils.housekeeping import footprint
+from utils.settings.config import ROOT
+
+SECONDS = {"nvd": 1.0, "amd": 0.9}
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory):
+    """Return a copy of the checkout's tracked files, with a space in its path, as git gives them to a user."""
+    folder = tmp_path_factory.mktemp("third machine") / "a clone"
+    subprocess.run(["git", "init", "-q", str(folder)], check=True)
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    ).stdout
+    for name in filter(None, listed.decode().split("\0")):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory):
+    """Return the folder of the person who compares, with the archives of two machines."""
+    made, folder = tmp_path_factory.mktemp("machines"), tmp_path_factory.mktemp("desk")
+    for platform, seconds in SECONDS.items():
+        output = made / platform
+        footprint.mark(output, footprint.OUTPUT)
+        for result in bundles.sides({platform: seconds}, runs=3):
+            bundles.write_run(output, result)
+        shutil.move(bundles.pack(output), folder / f"{platform}.zip")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bare_python(tmp_path_factory):
+    """Return a folder with a python3 that has no package of ours, to be first on PATH."""
+    folder = tmp_path_factory.mktemp("bare")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
+    (folder / "bin").mkdir()
+    base = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
+    (folder / "bin" / "python3").symlink_to(base)
+    return folder / "bin"
+
+
+def started(script, desk, bare_python, *arguments):
+    environment = {**os.environ, "PATH": f"{bare_python}:/usr/bin:/bin"}
+    environment.pop("PYTHONPATH", None)
+    return subprocess.run(
+        [script, *arguments], cwd=desk, env=environment, capture_output=True, text=True, timeout=600, check=False
+    )
+
+
+def test_one_command_compares_two_archives_in_a_clone_without_an_environment(clone, desk, bare_python):
+    done = started(clone / "shell" / "compare.sh", desk, bare_python, "amd.zip", "nvd.zip", "--output", "report")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("faster: AMD Instinct MI300X is 1.1")
+    (verdict,) = json.loads((desk / "report" / "compare.json").read_text())["verdicts"]
+    assert (verdict["verdict"], round(verdict["ratio"], 2)) == ("faster", 1.11)  # 1.0 s a step beside 0.9 s
+    assert not (clone / ".venv").exists()
+    packages = next((clone / ".venv-evaluate" / "lib").glob("python3*/site-packages"))
+    assert not (packages / "torch").exists()
+    size = sum(path.stat().st_size for path in packages.rglob("*") if path.is_file())
+    assert size < 400e6
+
+
+@pytest.mark.parametrize(("name", "what"), [("validate", "--bundle"), ("compare", "nvd.zip")])
+def test_a_link_to_a_script_finds_its_checkout_and_installs_nothing_again(clone, desk, bare_python, name, what):
+    link = desk / f"our-{name}"
+    link.symlink_to(clone / "shell" / f"{name}.sh")
+    more = ["--output", "again"] if name == "compare" else []
+    done = started(link, desk, bare_python, what, "amd.zip", *more)
+    assert done.returncode == 0, done.stderr
+    assert "making" not in done.stderr
