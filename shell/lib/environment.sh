@@ -46,9 +46,10 @@ use_environment() {
   "$ROOT/shell/setup.sh"
 }
 
-# A plan starts nothing, so an environment that was made for another platform serves, and stays as it is.
+# A plan starts nothing, so an environment that was made for another platform serves, and stays as it is. One in an image
+# must be of the checkout, as for a job.
 use_environment_to_plan() {
-  if [[ -f $VENV/.stamp-runtime && ! -e $VENV/.installing ]] && "$PYTHON" -V &>/dev/null; then return; fi
+  if [[ -z ${TPRIMAT_IN_CONTAINER:-} && -f $VENV/.stamp-runtime && ! -e $VENV/.installing ]] && "$PYTHON" -V &>/dev/null; then return; fi
   use_environment
 }
 
