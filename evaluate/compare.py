@@ -136,10 +136,10 @@ class _Parser(Parser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     options = _arguments(arguments)
-    output: Path = options.output or _place(options.folders)
     try:
         for folder in options.folders:
             store.require_place(folder)
+        output: Path = options.output or _place(options.folders)
         if output.exists() and not output.is_dir():
             raise store.ResultError(f"--output: got {output}, which is a file, wanted a folder; name another")
         check_places(output, options.format)
