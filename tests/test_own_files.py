@@ -99,8 +99,10 @@ WRITE_NOTHING_NAMED = {
     "utils.hardware.__main__": PRINTS,
     "utils.housekeeping.purge": "removes files that utils/housekeeping/inventory.py recognises, and writes none",
     "shell/build.sh": "an image; of the file for Apptainer see tests/shell/test_build.py",
+    "shell/compare.sh": "starts evaluate.compare",
     "shell/data.sh": "starts data.prepare",
     "shell/entry.sh": "starts what the user names, in a container",
+    "shell/extract.sh": "starts evaluate.extract",
     "shell/gpu.sh": "starts train.machine.gpu_command",
     "shell/platform.sh": PRINTS,
     "shell/purge.sh": "starts utils.housekeeping.purge",
@@ -112,6 +114,7 @@ WRITE_NOTHING_NAMED = {
     "shell/setup.sh": "the environment .venv of the checkout",
     "shell/test.sh": "tests, in temporary folders",
     "shell/train.sh": "starts train.matrix",
+    "shell/validate.sh": "starts evaluate.validate",
     "shell/wrap.sh": "starts utils.housekeeping.archive",
 }
 
