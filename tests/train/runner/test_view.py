@@ -18,7 +18,14 @@ from utils.results.step_line import Step
 
 @pytest.fixture
 def matrix(tmp_path):
-    settings = (f"OUTPUT_DIR={tmp_path}", f"DATA_DIR={tmp_path / 'data'}", "MODEL=llama,qwen,mistral", "RUNS=5", "GBS=64", "MBS=8")
+    settings = (
+        f"OUTPUT_DIR={tmp_path}",
+        f"DATA_DIR={tmp_path / 'data'}",
+        "MODEL=llama,qwen,mistral",
+        "RUNS=5",
+        "GBS=64",
+        "MBS=8",
+    )
     return plan.make("cpu", settings)
 
 
