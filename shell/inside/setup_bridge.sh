@@ -53,7 +53,7 @@ python_312() {
 make_environment() {
   local python extra=()
   python=$(python_312) || exit
-  say "[1/3] making .venv-bridge with $("$python" -V) of $python (about 2 GB, once)"
+  say "[1/3] making .venv-bridge with $("$python" -V) of $python (2 GB with the CPU build of PyTorch, 5.5 GB with that for CUDA; once)"
   "$python" -m venv --clear "$VENV" >&2 || die bridge "venv: could not make $VENV; the reason is above"
   if has_cpu_wheels "$python"; then extra=(--extra-index-url "$CPU_WHEELS"); fi
   say "[2/3] torch and numpy"
