@@ -35,7 +35,7 @@ FLOORS_OF_PACKAGES = {
         {"verdict"},
         {"report"},
         {"page"},
-        {"bundle"},
+        {"bundle", "timeline"},
     ),
 }
 """Packages of each room from the ground up: a package imports only packages on lower floors."""
