@@ -21,7 +21,7 @@ from typing import NoReturn
 from evaluate.bundle import as_input
 from evaluate.checks.entries import Found, Loaded, checked, read_results
 from evaluate.report import tables
-from evaluate.timeline import content, history, own_files, words
+from evaluate.timeline import content, history, own_files, terminal
 from evaluate.timeline.history import CHANGED, MORE, SLOWER, History
 from evaluate.timeline.series import JOINABLE
 from evaluate.verdict.inference import BAND
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             what = f"{tables.plain(output)}: cannot be written: {tables.plain(error)}"
             print(f"error: {what}; name another with --output", file=sys.stderr)
             return 1
-    text = words.terminal(found, min(100, shutil.get_terminal_size((100, 24)).columns))
+    text = terminal.terminal(found, min(100, shutil.get_terminal_size((100, 24)).columns))
     print(tables.coloured(text) if tables.wants_colour(sys.stdout) else text)
     if not found.stories:
         after = f" that started after {found.since:%Y-%m-%d %H:%M} UTC" if found.since else ""

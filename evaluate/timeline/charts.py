@@ -17,6 +17,7 @@ from evaluate.report.tables import plain
 from evaluate.report.text import number
 from evaluate.timeline.history import LOSS, MEMORY, SPEED, UNITS, Story, Track
 from evaluate.timeline.series import Run
+from evaluate.timeline.states import Differing
 
 WIDTH, HEIGHT = 380, 210
 LEFT, RIGHT, TOP, BOTTOM = 54, 12, 12, 30
@@ -47,7 +48,9 @@ def charts(story: Story) -> Iterator[Chart]:
     for track in story.tracks:
         seed = f", seed {track.seed}" if track.seed is not None else ""
         caption = f"{TITLES[track.quantity]} ({UNITS[track.quantity]}){seed}"
-        yield Chart(caption, _svg(track, readers[track.quantity], caption, _Time(*ends)))
+        time = _Time(*ends)
+        marks = [_version(time.x(run.started), what) for run, what in story.version_changes]
+        yield Chart(caption, _svg(track, readers[track.quantity], caption, time, marks))
 
 
 def mark(number_of_change: int) -> str:
@@ -86,11 +89,16 @@ def _axis(values: Sequence[float]) -> _Values:
     return _Values(low - room, high + room)
 
 
-def _svg(track: Track, value: Callable[[Run], float | None], caption: str, time: _Time) -> Markup:
+def _version(x: float, what: Sequence[Differing]) -> str:
+    y, text = HEIGHT - BOTTOM, escape(plain(", ".join(one.text for one in what)))
+    return f'<path class="version" d="M{x - 4:.1f} {y}h8l-4 -7z"><title>{text}</title></path>'
+
+
+def _svg(track: Track, value: Callable[[Run], float | None], caption: str, time: _Time, marks: Sequence[str]) -> Markup:
     runs = [(run, found) for run in track.runs if (found := value(run)) is not None]
     axis = _axis([found for _, found in runs])
     odd = {id(run) for place in track.levels.odd for run in track.blocks[place]}
-    parts = [*_grid(axis), *_days(time)]
+    parts = [*_grid(axis), *_days(time), *marks]
     for place, change in enumerate(track.changes):
         x = (time.x(change.last_before.started) + time.x(change.first_after.started)) / 2
         parts.append(f'<path class="change" d="M{x:.1f} {TOP}V{HEIGHT - BOTTOM}"/>')

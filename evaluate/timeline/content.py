@@ -8,6 +8,7 @@ from typing import Any
 from evaluate.checks.entries import Entry
 from evaluate.report.groups import run_label
 from evaluate.timeline import levels, words
+from evaluate.timeline.by_version import OfVersion, by_version
 from evaluate.timeline.history import LOSS, UNITS, Change, History, Story, Track
 from evaluate.timeline.series import Run
 from evaluate.timeline.states import Differing
@@ -26,6 +27,8 @@ DEFINITIONS = {
     "tracks.changes.p_value": "two-sided, times the number of places at which a change can be; certain below "
     f"{levels.LEVEL:g}",
     "tracks.latest": "the latest level against the last earlier one that differs from it by more than the band",
+    "by_version": "runs of equal packages, driver, device software and container image; means over the runs",
+    "tracks.resolution": "relative difference, in logarithms, that one more day would show",
     "tracks.odd": "days far from the levels on both sides of them; in no level",
 }
 
@@ -56,11 +59,25 @@ def _story(story: Story) -> dict[str, Any]:
         "key": dict(story.series.key),
         "days": story.series.days,
         "runs": [_run(run) for run in story.series.runs],
+        "by_version": [_of_version(one) for one in by_version(story.series.runs)],
         "tracks": [_track(track) for track in story.tracks],
         "version_changes": [
             {"started_utc": _time(run), "file": str(run.entry.path), "differing": _differing(what)}
             for run, what in story.version_changes
         ],
+    }
+
+
+def _of_version(found: OfVersion) -> dict[str, Any]:
+    return {
+        "versions": found.versions,
+        "runs": len(found.runs),
+        "first_utc": _time(found.runs[0]),
+        "last_utc": _time(found.runs[-1]),
+        "tokens_per_second_per_gpu": found.rate,
+        "mfu_percent": found.mfu_percent,
+        "peak_memory_gb": found.memory_gb,
+        "last_loss": found.loss,
     }
 
 
@@ -88,6 +105,7 @@ def _track(track: Track) -> dict[str, Any]:
         **({"seed": track.seed} if track.quantity == LOSS else {}),
         "band": track.band,
         "word": track.word,
+        "resolution": track.levels.resolution,
         "levels": [
             {
                 "value": math.exp(level.value),

@@ -108,7 +108,7 @@ class Track:
             return TOO_FEW
         found = self.latest
         if found is None:
-            return STEADY
+            return TOO_FEW if len(self.runs) < 2 * LEAST_RUNS else STEADY
         if not found.difference.is_certain or (self.quantity == SPEED and not found.has_enough_runs):
             return SUSPECTED
         if self.quantity == LOSS:

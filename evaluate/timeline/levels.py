@@ -87,6 +87,20 @@ class Levels:
     odd: tuple[int, ...]
     limits: Limits
 
+    @property
+    def resolution(self) -> float | None:
+        """The smallest difference that one more block of the usual number of runs would show; None if unknown."""
+        parts = [_usable(level.first, level.last + 1, self.odd) for level in self.found]
+        noise = _noise(self.blocks, parts, self.limits)
+        if not noise.degrees:
+            return None
+        from scipy.special import stdtrit
+
+        usual = 1.0 if noise.is_of_blocks else statistics.median(map(len, self.blocks))
+        size = sum(len(self.blocks[place]) for place in parts[-1]) if not noise.is_of_blocks else len(parts[-1])
+        quantile = -float(stdtrit(min(noise.degrees, 1e9), LEVEL / 2 / len(self.blocks)))
+        return max(self.limits.least_change, quantile * noise.deviation * math.sqrt(1 / usual + 1 / size))
+
     def difference(self, before: Level, after: Level) -> Difference:
         """Return the difference of two levels."""
         parts = [_usable(level.first, level.last + 1, self.odd) for level in self.found]

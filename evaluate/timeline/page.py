@@ -14,7 +14,7 @@ from evaluate.timeline.history import LOSS, SLOWER, History, Story, Track
 from evaluate.timeline.own_files import TITLE
 
 CHANGES = ("Change", "Since (UTC)", "Size", "On record")
-FIGURES = ("Last level", "tokens/s/GPU", "MFU", "Peak memory (GB)", "Last loss (nats/token)", "Runs", "Days")
+VERSIONS = ("Versions", "Days", "Runs", "tokens/s/GPU", "MFU (%)", "Peak memory (GB)", "Last loss (nats/token)")
 HERE = Path(__file__).parent
 
 
@@ -47,9 +47,9 @@ def _story(story: Story) -> dict[str, Any]:
         "charts": list(charts.charts(story)),
         "changes_header": CHANGES,
         "changes": [row for track in story.tracks for row in _changes(track)],
-        "figures_header": FIGURES[1:],
-        "figures": words.latest_figures(story),
-        "versions": [
+        "versions_header": VERSIONS,
+        "versions": words.version_rows(story),
+        "steps": [
             (f"{run.started:%Y-%m-%d %H:%M} UTC", ", ".join(one.text for one in what))
             for run, what in reversed(story.version_changes)
         ],
@@ -62,7 +62,7 @@ def _changes(track: Track) -> list[tuple[str, ...]]:
         (
             f"{charts.mark(place)}: {title}",
             f"{change.first_after.started:%Y-%m-%d %H:%M}",
-            words.change_text(track, change),
+            words.size_text(track, change),
             words.cause(change),
         )
         for place, change in enumerate(track.changes)

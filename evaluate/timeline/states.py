@@ -69,6 +69,12 @@ def state_of(result: Result) -> dict[str, str]:
     return found
 
 
+def versions_of(result: Result) -> dict[str, str]:
+    """Return the known versions of packages, driver, device software and container image, in short, by name."""
+    found = {name: _shown(str(value)) for name, value in _versions(result) if value is not None}
+    return {name: value for name, value in found.items() if found.get(REPEATS.get(name, "")) is None}
+
+
 def differences(before: Result, after: Result) -> list[Differing]:
     """Return what differs between two runs, as far as both have it on record."""
     states = state_of(before), state_of(after)
@@ -86,16 +92,8 @@ def differences(before: Result, after: Result) -> list[Differing]:
 
 def _properties(result: Result) -> Iterator[tuple[str, Any]]:
     """Yield name and value of each property; the first value of a name is used."""
-    info, origin = result["gpu_info"], result["provenance"]
-    conditions = result.get("conditions") or {}
-    for package, version in sorted((origin[PACKAGES] or {}).items()):
-        yield package, str(version)
-    yield "torch as the device reports it", info["pytorch_version"]
-    yield "driver", info["driver_version"]
-    yield "driver as the tool reports it", conditions.get("driver_version")
-    yield info["software_stack"] or "software stack", info["software_version"]
-    yield "container image", origin["image"]
-    yield "image digest", origin["image_digest"]
+    origin, conditions = result["provenance"], result.get("conditions") or {}
+    yield from _versions(result)
     for name, value in sorted((origin[VARIABLES] or {}).items()):
         yield f"environment {name}", str(value)
     for key, name in CONDITIONS.items():
@@ -108,6 +106,19 @@ def _properties(result: Result) -> Iterator[tuple[str, Any]]:
     yield "code commit", origin["git_commit"]
     yield "uncommitted changes", origin["git_dirty"]
     yield "code", origin["code_sha256"]
+
+
+def _versions(result: Result) -> Iterator[tuple[str, Any]]:
+    info, origin = result["gpu_info"], result["provenance"]
+    conditions = result.get("conditions") or {}
+    for package, version in sorted((origin[PACKAGES] or {}).items()):
+        yield package, str(version)
+    yield "torch as the device reports it", info["pytorch_version"]
+    yield "driver", info["driver_version"]
+    yield "driver as the tool reports it", conditions.get("driver_version")
+    yield info["software_stack"] or "software stack", info["software_version"]
+    yield "container image", origin["image"]
+    yield "image digest", origin["image_digest"]
 
 
 def _settings(result: Result) -> Iterator[tuple[str, Any]]:

@@ -1,19 +1,16 @@
-"""A history in words: one sentence for each series, the lines behind it, and the terminal's text, verdict first."""
+"""A history in words: a sentence for each series, the lines behind it, and what changed with a level."""
 
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Sequence
 
 from evaluate.report.groups import run_label
-from evaluate.report.tables import plain, text_table
+from evaluate.report.tables import plain
 from evaluate.report.text import number
+from evaluate.timeline.by_version import by_version
 from evaluate.timeline.history import (
-    FASTER,
     LESS,
-    LOSS,
-    MEMORY,
     MORE,
     SLOWER,
     STEADY,
@@ -25,34 +22,35 @@ from evaluate.timeline.history import (
     Story,
     Track,
 )
-from evaluate.timeline.series import Run, Series, dates
+from evaluate.timeline.series import Run, dates
 from evaluate.verdict.inference import LEAST_RUNS, is_beyond
 
-MOST_LINES = 10
-"""Results that are in no series, on the terminal; history.json has all."""
-NAMES = {MEMORY: "peak memory", LOSS: "loss"}
 NO_GAIN = "the loss changed too, so a difference in speed shows no gain and no loss of speed"
 LABEL_HINT = "--join host,label puts runs of several hosts or labels into one series"
 
 
+LEAST_REMARK = 0.01
+"""Share below which a last day that is slower than its level is not worth a remark."""
+
+
 def headline(history: History) -> str:
-    """Return the verdict on the whole history in one sentence."""
+    """Return the verdict on the whole history in one sentence; a single series is named."""
+    if not history.stories:
+        return "No result can be used."
     slower, other = history.having(SLOWER), [story for story in history.stories if story.loss_changes]
     parts = []
     if other:
-        parts.append(f"the loss changed in {_series(len(other))}")
+        parts.append(f"loss changed: {_of(other, history)}")
     if slower:
-        parts.append(f"{_series(len(slower))} got slower by more than {history.band:.1%}")
+        parts.append(f"slower by more than {history.band:.1%}: {_of(slower, history)}")
     if not parts:
-        count = len(history.stories)
-        steady = len(history.having(STEADY)) + len(history.having(FASTER))
-        if not steady and not history.having(SUSPECTED):
-            return f"Nothing can be compared yet: {_series(count)}, none with runs of two days or versions."
-        parts.append(f"nothing got slower by more than {history.band:.1%} in {_series(count)}")
+        if len(history.having(TOO_FEW)) == len(history.stories):
+            return f"Nothing can be said yet: {len(history.stories)} series, all with too few runs."
+        parts.append(f"nothing got slower by more than {history.band:.1%} in {len(history.stories)} series")
     if suspected := history.having(SUSPECTED):
-        parts.append(f"{_series(len(suspected))} may have changed, and more runs are needed to tell")
+        parts.append(f"not certain yet, more runs are needed: {_of(suspected, history)}")
     sentence = "; ".join(parts)
-    return f"{sentence[0].upper()}{sentence[1:]}."
+    return plain(f"{sentence[0].upper()}{sentence[1:]}.")
 
 
 def sentence(story: Story) -> str:
@@ -67,22 +65,22 @@ def sentence(story: Story) -> str:
         level = number(math.exp(speed.levels.found[-1].value))
         runs, since = speed.levels.found[-1].runs, " to ".join(dates(speed.runs))
         text = f"{word}: {level} {UNITS[speed.quantity]}, {_runs(runs)}, {since}"
-        parts.append(text if word == STEADY else f"{text}; {_why_too_few(story.series)}")
+        parts.append(f"{text}; {_resolution(speed) if word == STEADY else _why_too_few(speed)}")
     return "; ".join(parts)
 
 
 def details(story: Story) -> list[str]:
     """Return the lines behind the sentence: causes, memory, what weakens it, odd days, earlier changes."""
-    lines = []
-    for track in (*story.loss_changes, story.speed):
-        if track.latest is not None:
-            name = f"{NAMES[LOSS]}: " if track.quantity == LOSS else ""
-            lines.append(f"{name}{cause(track.latest)}")
+    lines = list(
+        dict.fromkeys(cause(track.latest) for track in (*story.loss_changes, story.speed) if track.latest is not None)
+    )
     if story.speed.word == SUSPECTED and story.speed.latest:
         lines.append(_why_suspected(story.speed.latest))
     if story.memory and story.memory.latest and story.memory.word in (MORE, LESS):
         text = change_text(story.memory, story.memory.latest)
-        lines.append(f"{story.memory.word} {NAMES[MEMORY]}: {text}; {cause(story.memory.latest)}")
+        lines.append(f"{story.memory.word} peak memory: {text}")
+        if (why := cause(story.memory.latest)) not in lines:
+            lines.append(f"memory: {why}")
     lines += filter(None, (_below_best(story.speed), _last_day(story.speed)))
     lines += odd_days(story.speed)
     return lines
@@ -90,17 +88,18 @@ def details(story: Story) -> list[str]:
 
 def change_text(track: Track, change: Change) -> str:
     """Return both levels of a change, its size with the interval, and since when the later one holds."""
+    return f"{size_text(track, change)} since {change.first_after.started:%Y-%m-%d %H:%M} UTC"
+
+
+def size_text(track: Track, change: Change) -> str:
+    """Return both levels of a change, and its size with the interval and the runs."""
     values = [number(math.exp(level.value)) for level in (change.before, change.after)]
     ends = ""
     if change.interval:
         ends = f", 95 % interval {change.interval[0] - 1:+.1%} to {change.interval[1] - 1:+.1%}"
     seed = f" with seed {track.seed}" if track.seed is not None else ""
     counts = f"{change.before.runs} and {_runs(change.after.runs)}"
-    since = f"{change.first_after.started:%Y-%m-%d %H:%M} UTC"
-    return (
-        f"{values[0]} -> {values[1]} {UNITS[track.quantity]}{seed} ({change.ratio - 1:+.1%}{ends}; {counts}) "
-        f"since {since}"
-    )
+    return f"{values[0]} -> {values[1]} {UNITS[track.quantity]}{seed} ({change.ratio - 1:+.1%}{ends}; {counts})"
 
 
 def cause(change: Change) -> str:
@@ -127,26 +126,18 @@ def odd_days(track: Track) -> list[str]:
     return lines
 
 
-def latest_figures(story: Story) -> tuple[str, ...]:
-    """Return throughput, MFU, memory and loss of the latest level (means over its runs), its runs and its days."""
-    level = story.speed.levels.found[-1]
-    runs = [run for block in story.speed.blocks[level.first : level.last + 1] for run in block]
-    values = ([run.mfu.value for run in runs], [run.memory for run in runs], [run.loss for run in runs])
-    mfu, memory, loss = (_mean_of_known(side) for side in values)
-    days = " to ".join(dates(runs))
-    return (
-        number(math.exp(level.value)),
-        mfu if mfu == "unknown" else f"{mfu} %",
-        memory,
-        loss,
-        str(len(runs)),
-        days,
-    )
-
-
-def _mean_of_known(values: Sequence[float | None]) -> str:
-    known = [value for value in values if value is not None]
-    return number(sum(known) / len(known)) if known else "unknown"
+def version_rows(story: Story) -> list[tuple[str, ...]]:
+    """Return versions, days, runs, and the mean throughput, MFU, memory and loss of each set of versions."""
+    return [
+        (
+            one.text,
+            " to ".join(dates(one.runs)),
+            str(len(one.runs)),
+            number(one.rate),
+            *(("unknown" if value is None else number(value)) for value in (one.mfu_percent, one.memory_gb, one.loss)),
+        )
+        for one in by_version(story.series.runs)
+    ]
 
 
 def not_in_a_series(history: History) -> list[tuple[str, str, str]]:
@@ -174,51 +165,25 @@ def hint(history: History) -> str:
     return f"Some series differ in host or label only; {LABEL_HINT}." if len(keys) > len(set(keys)) else ""
 
 
-def terminal(history: History, width: int) -> str:
-    """Return the history as plain text: the verdict, what changed, one line for each series, what does not count."""
-    parts = [textwrap.fill(headline(history), width)]
-    told = [story for story in history.stories if story.speed.word not in (STEADY, TOO_FEW) or details(story)]
-    told += [story for story in history.stories if story.loss_changes and story not in told]
-    for story in told:
-        lines = [textwrap.fill(f"{plain(story.series.name)}: {plain(sentence(story))}", width, subsequent_indent="  ")]
-        lines += [_bullet(line, width) for line in details(story)]
-        parts.append("\n".join(lines))
-    if rest := [story for story in history.stories if story not in told]:
-        rows = [(s.series.name, s.speed.word, _latest_rate(s.speed), str(len(s.series.runs)), _span(s)) for s in rest]
-        parts.append(text_table(("series", "speed", "tokens/s/GPU", "runs", "days"), rows, width))
-    if refused := not_in_a_series(history):
-        parts.append(text_table(("in no series", "file", "reason"), refused[:MOST_LINES], width))
-        if len(refused) > MOST_LINES:
-            parts.append(f"and {len(refused) - MOST_LINES} more; history.json lists all.")
-    if copies := len(history.copies):
-        parts.append(f"{copies} {'copy' if copies == 1 else 'copies'} of runs in several folders: counted once.")
-    parts += [_bullet(f"not readable: {error}", width) for _, error in history.unreadable[:MOST_LINES]]
-    parts += [textwrap.fill(text, width) for text in filter(None, [hint(history)])]
-    return "\n\n".join(parts)
-
-
-def _bullet(line: str, width: int) -> str:
-    return textwrap.fill(plain(line), width, initial_indent="  - ", subsequent_indent="    ")
-
-
-def _latest_rate(track: Track) -> str:
-    return number(math.exp(track.levels.found[-1].value))
-
-
-def _span(story: Story) -> str:
-    return " to ".join(dates(story.series.runs))
-
-
-def _series(count: int) -> str:
-    return f"{count} series"
+def _of(stories: Sequence[Story], history: History) -> str:
+    if len(stories) == 1:
+        return stories[0].series.name
+    return f"{len(stories)} of {len(history.stories)} series"
 
 
 def _runs(count: int) -> str:
     return f"{count} run{'' if count == 1 else 's'}"
 
 
-def _why_too_few(series: Series) -> str:
-    return f"{_runs(len(series.runs))} of one day and version; a change needs another day"
+def _resolution(track: Track) -> str:
+    found = track.levels.resolution
+    return "the noise is unknown" if found is None else f"one more day would show a change of {math.expm1(found):.1%}"
+
+
+def _why_too_few(track: Track) -> str:
+    if len(track.blocks) < 2:
+        return "all of one day with one set of versions; a change needs another day"
+    return f"a change needs at least {LEAST_RUNS} runs before and {LEAST_RUNS} after it"
 
 
 def _why_suspected(change: Change) -> str:
@@ -241,11 +206,12 @@ def _below_best(track: Track) -> str:
 def _last_day(track: Track) -> str:
     """Return a line if the last block is slower than its level by more than the band, without being another level."""
     level, last = track.levels.found[-1], track.levels.blocks[-1]
-    if level.first == len(track.blocks) - 1:
+    earlier = track.levels.blocks[level.first : -1]
+    if not earlier:
         return ""
-    others = [value for block in track.levels.blocks[level.first : -1] for value in block]
-    ratio = math.exp(sum(last) / len(last) - sum(others) / len(others))
-    if ratio > 1 or not is_beyond(ratio, track.band):
+    means = [sum(block) / len(block) for block in (*earlier, last)]
+    ratio = math.exp(means[-1] - sum(means[:-1]) / len(earlier))
+    if means[-1] > min(means) or not is_beyond(ratio, max(track.band, LEAST_REMARK)):
         return ""
     run: Run = track.blocks[-1][0]
     return f"last: {_runs(len(last))} of {run.started:%Y-%m-%d} {ratio - 1:+.1%} against the level; not certain yet"

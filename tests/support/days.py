@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 from sides import run
@@ -26,7 +27,8 @@ def day(
     **changes: Any,
 ) -> list[dict[str, Any]]:
     """Return the runs of day `number` (from 0), an hour apart, at `seconds` a step; see `sides.run` for `changes`."""
-    random = np.random.default_rng([number, round(1e6 * seconds), runs])
+    series = "".join(str(changes.get(key, "")) for key in ("host", "framework", "label"))
+    random = np.random.default_rng([number, round(1e6 * seconds), runs, crc32(f"{platform}{series}".encode())])
     of_day = random.normal(0, DAY_NOISE if noise else 0.0)
     found = []
     for place in range(1, runs + 1):
