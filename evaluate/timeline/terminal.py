@@ -12,6 +12,8 @@ from evaluate.timeline.history import STEADY, TOO_FEW, History, Story, Track
 from evaluate.timeline.series import dates
 from evaluate.timeline.words import details, headline, hint, not_in_a_series, sentence
 
+MOST_ROWS = 12
+"""Series without anything to tell; history.html has all."""
 MOST_LINES = 5
 """Results that are in no series; history.json has all."""
 
@@ -27,7 +29,9 @@ def terminal(history: History, width: int) -> str:
         parts.append("\n".join(lines))
     if rest := [story for story in history.stories if story not in told]:
         rows = [(s.series.name, s.speed.word, _latest_rate(s.speed), str(len(s.series.runs)), _span(s)) for s in rest]
-        parts.append(text_table(("series", "speed", "tokens/s/GPU", "runs", "days"), rows, width))
+        parts.append(text_table(("series", "speed", "tokens/s/GPU", "runs", "days"), rows[:MOST_ROWS], width))
+        if len(rows) > MOST_ROWS:
+            parts.append(f"and {len(rows) - MOST_ROWS} more series, all in history.html.")
     if refused := not_in_a_series(history):
         lines = [_bullet(f"{name}, {_short(path)}: {reason}", width) for name, path, reason in refused[:MOST_LINES]]
         if len(refused) > MOST_LINES:
