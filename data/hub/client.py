@@ -12,7 +12,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -45,6 +45,9 @@ class Repo:
     """Commit of the revision; every file is read at this commit."""
     files: tuple[str, ...] = ()
     """File names of a model (offline: of the cached files); empty for a data set, which may have 100,000 files."""
+    card: Mapping[str, Any] | None = None
+    """Metadata of its card, with the licence; None if it could not be read."""
+    is_gated: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,16 +76,31 @@ def resolve(repo_id: str, kind: str, revision: str | None) -> Repo:
     if _is_offline():
         commit = hub_cache.commit_of(repo_id, kind, named)
         log(f"{repo_id}: offline, {named} is {commit[:12]} in the cache")
-        return Repo(
-            repo_id, kind, named, commit, tuple(hub_cache.names(repo_id, kind, commit) if kind == "model" else ())
-        )
+        names = tuple(hub_cache.names(repo_id, kind, commit) if kind == "model" else ())
+        return Repo(repo_id, kind, named, commit, names, _cached_card(repo_id, kind, commit))
     log(f"{repo_id}: looking up {named} at {endpoint()}")
     if kind == "model":
         model = _ask(repo_id, kind, lambda: api.model_info(repo_id, revision=named))
         names = tuple(sorted(sibling.rfilename for sibling in model.siblings or ()))
-        return Repo(repo_id, kind, named, str(model.sha), names)
-    found = _ask(repo_id, kind, lambda: api.dataset_info(repo_id, revision=named, expand=["sha"]))
-    return Repo(repo_id, kind, named, str(found.sha))
+        return Repo(repo_id, kind, named, str(model.sha), names, _card(model), bool(model.gated))
+    wanted = ["sha", "cardData", "gated"]
+    found = _ask(repo_id, kind, lambda: api.dataset_info(repo_id, revision=named, expand=wanted))
+    return Repo(repo_id, kind, named, str(found.sha), (), _card(found), bool(found.gated))
+
+
+def _card(info: Any) -> dict[str, Any]:
+    """Return what the card in an answer of the hub states about the licence."""
+    keys = ("license", "license_name", "license_link")
+    return {key: value for key in keys if (value := getattr(info.card_data, key, None))}
+
+
+def _cached_card(repo_id: str, kind: str, commit: str) -> dict[str, Any] | None:
+    import yaml
+
+    try:
+        return hub_cache.card(repo_id, kind, commit)
+    except (ValueError, yaml.YAMLError):  # the card is not as the library wants it
+        return None
 
 
 def train_files(repo: Repo, config: str | None) -> list[str]:
