@@ -29,6 +29,7 @@ RETRY_WAITS_SECONDS = (1, 2, 4)
 """Pauses after a temporary failure; within one attempt, huggingface_hub makes up to five pauses of its own."""
 LONGEST_RETRY_AFTER_SECONDS = 300
 """The hub counts requests in windows of 5 minutes, so a longer Retry-After has another cause."""
+CARD = "README.md"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -46,7 +47,7 @@ class Repo:
     files: tuple[str, ...] = ()
     """File names of a model (offline: of the cached files); empty for a data set, which may have 100,000 files."""
     card: Mapping[str, Any] | None = None
-    """Metadata of its card, with the licence; None if it could not be read."""
+    """Metadata of its card as the hub lists it, offline as in the cache; None if there is none."""
     is_gated: bool = False
 
 
@@ -88,8 +89,22 @@ def resolve(repo_id: str, kind: str, revision: str | None) -> Repo:
     return Repo(repo_id, kind, named, str(found.sha), (), _card(found), bool(found.gated))
 
 
+def card(repo: Repo) -> Mapping[str, Any] | None:
+    """Return the metadata of a repository's card; None if it has no card or it cannot be read.
+
+    A mirror may list no metadata; then the card itself is downloaded.
+    """
+    if repo.card or _is_offline() or (repo.kind == "model" and CARD not in repo.files):
+        return repo.card
+    try:
+        download(repo, CARD)
+    except (SourceError, FetchError):
+        return None
+    return _cached_card(repo.id, repo.kind, repo.commit)
+
+
 def _card(info: Any) -> dict[str, Any]:
-    """Return what the card in an answer of the hub states about the licence."""
+    """Return what an answer of the hub states about the licence."""
     keys = ("license", "license_name", "license_link")
     return {key: value for key in keys if (value := getattr(info.card_data, key, None))}
 

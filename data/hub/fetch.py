@@ -73,6 +73,7 @@ class Shards:
     def __init__(self, source: TextSource, repo: hub.Repo, names: Sequence[str]) -> None:
         self.column = source.column
         self.text_unit = source.text_unit
+        self.licence = _licence(repo)
         self.used: list[hub.HubFile] = []
         self._source = source
         self._repo = repo
@@ -96,7 +97,7 @@ class Shards:
             "revision": self._repo.revision,
             "commit": self._repo.commit,
             "column": self.column,
-            **_licence(self._repo).as_dict(),
+            **self.licence.as_dict(),
             "files": [file.as_dict() for file in self.used],
             "files_of_the_split": len(self._names),
         }
@@ -129,13 +130,13 @@ def _open(config: RunConfig, source: TextSource) -> Shards:
     if kind(Path(names[0])) is None:
         raise SourceError(f"{source.repo}: contains {names[0]}, wanted {WANTED}; name another repository")
     shards = Shards(source, repo, names)
-    hub.log(str(_licence(repo)))
+    hub.log(str(shards.licence))
     shards.fetch_next()  # a gated repository lists its files to everybody, but only a download needs access
     return shards
 
 
 def _licence(repo: hub.Repo) -> Licence:
-    return licence_of(repo.kind, repo.id, repo.card, hub.endpoint(), is_gated=repo.is_gated)
+    return licence_of(repo.kind, repo.id, hub.card(repo), hub.endpoint(), is_gated=repo.is_gated)
 
 
 def fetch_tokenizer(config: RunConfig, model: str, folder: Path) -> dict[str, Any]:

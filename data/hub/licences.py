@@ -120,19 +120,20 @@ def licence_of(
     kind: str, repo: str, card: Mapping[str, Any] | None, endpoint: str = HUB, *, is_gated: bool = False
 ) -> Licence:
     """Return the licence of a repository; `card` is the metadata of its card, None if it could not be read."""
+    is_known = (kind, repo) in KNOWN
     known = KNOWN.get((kind, repo), Known(None))
     stated = _stated(card or {})
-    is_table = card is None or (stated is None and known.id is not None)
+    is_table = is_known and (card is None or (stated is None and known.id is not None))
     identifier = known.id if is_table else (None if stated == UNKNOWN else stated)
     asks = [_asks(identifier, card or {}), known.note if known.id else None, GATED if is_gated else None]
     return Licence(
         repo,
         identifier,
         address(kind, repo, HUB if is_table else endpoint),
-        None if is_table and (kind, repo) not in KNOWN else LOOKED_UP if is_table else READ_FROM_THE_HUB,
+        LOOKED_UP if is_table else READ_FROM_THE_HUB if card is not None else None,
         None if identifier else _why_unknown(known, card, stated),
         "; ".join(filter(None, asks)),
-        _difference(known, card, stated) if (kind, repo) in KNOWN else None,
+        _difference(known, card, stated) if is_known else None,
     )
 
 

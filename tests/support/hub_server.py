@@ -78,6 +78,8 @@ class HubServer:
         self.on_request: Any = None
         self.sizes: dict[str, int] = {}
         """Sizes that paths-info reports instead of the true ones."""
+        self.lists_cards = True
+        """False: like a mirror that leaves the metadata of cards out."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
 
@@ -197,7 +199,7 @@ def _handler(hub: HubServer) -> type[BaseHTTPRequestHandler]:
                 sha = repo.commit_id() if revision == "main" else revision
                 about = {"id": name, "sha": sha, "gated": "manual" if repo.is_gated else False, "tags": []}
                 wanted = query.get("expand", [*about, "siblings", "cardData"])
-                about |= {"siblings": siblings, "cardData": _metadata(files)}
+                about |= {"siblings": siblings, "cardData": _metadata(files) if hub.lists_cards else None}
                 self.reply_json({key: value for key, value in about.items() if key in ("id", *wanted)})
             elif operation == "tree":
                 tree = _tree(files, folder, query.get("recursive", ["false"])[0].lower() == "true")

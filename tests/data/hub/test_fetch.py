@@ -105,6 +105,18 @@ def test_as_many_documents_as_are_asked_for_come_from_as_few_shards(hub, tmp_pat
     assert not hub.requests, "what is prepared needs no network"
 
 
+def test_a_licence_that_a_mirror_does_not_list_is_read_from_the_card(hub, tmp_path, plain_tokenizer):
+    hub.lists_cards = False
+    changed = FILES["README.md"].replace(b"- odc-by", b"- cc-by-4.0")
+    hub.add("datasets", "allenai/c4", FILES | {"README.md": changed})
+    card = {"README.md": b"---\nlicense: [\n---\n"}  # not YAML
+    hub.add("models", "some/tokenizer", tokenizer_files(plain_tokenizer) | card)
+    (prefix,), said = run(hub, tmp_path, "DATASET=c4", "SAMPLES=5")
+    assert manifest_of(prefix)["source"]["licence"] == "cc-by-4.0"
+    assert re.search(r"licence of allenai/c4: cc-by-4.0; .*; the suite's table \([\d-]+\) differs: odc-by", said)
+    assert NO_CARD in said and manifest_of(prefix)["tokenizer_source"]["licence"] is None
+
+
 def test_auto_takes_enough_for_one_epoch_and_little_more(hub, tmp_path):
     (prefix,), _ = run(hub, tmp_path, "DATASET=c4", "SAMPLES=auto")
     needed, tokens = 30 * 8 * 128 + 1, manifest_of(prefix)["tokens"]
