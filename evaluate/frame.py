@@ -43,7 +43,7 @@ def load(*paths: str | os.PathLike[str]) -> Any:
     Rejected and failed results and copies are rows too: `is_counted` is what a comparison of these paths would do, and
     `why_not_counted` the reason. Missing values are NA, NaN or NaT. A file that cannot be read is no row: it gives a
     UserWarning and an entry of `attrs["unreadable"]`. Raises ResultError for a missing path, for an archive with a
-    fault, and if no result is found.
+    fault, and if no result can be read.
     """
     return _loaded(paths, tables.runs)
 
@@ -76,6 +76,8 @@ def read(
         store.require_place(path)
     folders = [path for path in paths if not as_input.is_bundle(path)]
     loaded = load_results(folders, as_input.read(paths))
+    if not loaded.entries:
+        raise ResultError(loaded.unreadable[0][1])
     unique, copies = without_copies(loaded.entries)
     return without_odd_runs(unique, pairs.default_by(unique)), copies, loaded.unreadable
 
