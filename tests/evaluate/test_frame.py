@@ -157,7 +157,7 @@ def test_the_command_writes_a_file_that_pandas_reads_back(folder, tmp_path, endi
     if ending == "parquet":
         pandas.testing.assert_frame_equal(pandas.read_parquet(path), wanted)
     else:
-        found = pandas.read_csv(path, dtype_backend="numpy_nullable")
+        found = pandas.read_csv(path, dtype_backend="numpy_nullable", float_precision="round_trip")
         assert list(found.columns) == list(wanted.columns) and len(found) == len(wanted)
         rate = "step_time_seconds" if kind else "steady_tokens_per_second_per_gpu"
         assert list(found[rate].dropna()) == list(wanted[rate].dropna())
