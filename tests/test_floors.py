@@ -35,7 +35,7 @@ FLOORS_OF_PACKAGES = {
         {"verdict"},
         {"report"},
         {"page", "sweeps"},
-        {"bundle"},
+        {"bundle", "timeline"},
         {"acceptance"},
         {"comparing"},
     ),

@@ -66,6 +66,7 @@ WRITERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ),
         ("new.json",),
     ),
+    "evaluate.history": (("{in}/results", "--output", "{out}"), ("history.json", "history.html")),
     "evaluate.mlperf": (("{in}", "--output", "{out}/new.json"), ("new.json",)),
     "train.launch": (("--framework", "hf", "--model", "llama", *MATRIX), (JOB,)),
     "train.matrix": (MATRIX, (JOB, "status.json", "logs/matrix.log")),
@@ -108,6 +109,7 @@ WRITE_NOTHING_NAMED = {
     "shell/extract.sh": "starts evaluate.extract",
     "shell/frame.sh": "starts evaluate.frame",
     "shell/gpu.sh": "starts train.machine.gpu_command",
+    "shell/history.sh": "starts evaluate.history",
     "shell/platform.sh": PRINTS,
     "shell/purge.sh": "starts utils.housekeeping.purge",
     "shell/run_data.sh": "starts data.prepare",
@@ -215,7 +217,7 @@ def test_a_file_of_a_user_stays_and_is_named_in_one_line(
     "command",
     [
         *("data.encode", "data.clean", "data.synth", "data.verify"),
-        *("evaluate.compare", "evaluate.extract", "evaluate.frame"),
+        *("evaluate.compare", "evaluate.extract", "evaluate.frame", "evaluate.history"),
     ],
 )
 def test_what_the_suite_wrote_is_replaced(
