@@ -39,7 +39,9 @@ def terminal(history: History, width: int) -> str:
         parts.append("\n".join(["In no series:", *lines]))
     if copies := len(history.copies):
         parts.append(f"{copies} {'copy' if copies == 1 else 'copies'} of runs in several folders: counted once.")
-    parts += [_bullet(f"not readable: {error}", width) for _, error in history.unreadable[:MOST_LINES]]
+    if history.unreadable:
+        lines = [_bullet(error, width) for _, error in history.unreadable[:MOST_LINES]]
+        parts.append("\n".join([f"Not readable ({len(history.unreadable)}):", *lines]))
     parts += [textwrap.fill(text, width) for text in filter(None, [hint(history)])]
     return "\n\n".join(parts)
 
