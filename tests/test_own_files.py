@@ -66,6 +66,7 @@ WRITERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("new.json",),
     ),
     "evaluate.mlperf": (("{in}", "--output", "{out}/new.json"), ("new.json",)),
+    "evaluate.trace": (("{in}/trace.json", "--output", "{out}"), ("trace.html", "trace.json")),
     "train.launch": (("--framework", "hf", "--model", "llama", *MATRIX), (JOB,)),
     "train.matrix": (MATRIX, (JOB, "status.json", "logs/matrix.log")),
     "train.probe": (
@@ -156,6 +157,7 @@ def test_every_command_is_known() -> None:
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a text, its tokenizer, a pair and a result."""
     folder = tmp_path_factory.mktemp("in")
+    (folder / "trace.json").write_text('[{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 1, "dur": 2}]')
     (folder / "text.jsonl").write_text('{"text": "some words of it"}\n' * 20)
     synth.write_tokenizer(folder / "tokenizer", seed=1, vocabulary_size=300)
     write_toy_data(folder / "toy")

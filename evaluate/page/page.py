@@ -88,12 +88,12 @@ def _asset(name: str) -> str:
 
 def _policy(style: str, script: str) -> str:
     return (
-        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; "
+        f"default-src 'none'; style-src '{content_hash(style)}'; script-src '{content_hash(script)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
 
 
-def _hash(content: str) -> str:
+def content_hash(content: str) -> str:
     """Return the source expression of Content Security Policy (W3C, CSP 3, section 2.3.1) for an inline text."""
     return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
 
