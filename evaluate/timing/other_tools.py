@@ -23,7 +23,7 @@ TOOLS = {
         "hta",
         "HolisticTraceAnalysis (temporal breakdown)",
         "import sys; from hta.trace_analysis import TraceAnalysis\n"
-        "found = TraceAnalysis(trace_files={0: sys.argv[1]}).get_temporal_breakdown(visualize=False)\n"
+        "found = TraceAnalysis(trace_files={0: sys.argv[1]}, include_last_profiler_step=True).get_temporal_breakdown(visualize=False)\n"
         "print(found.to_string(index=False))",
     ),
 }

@@ -137,7 +137,9 @@ def test_without_a_launch_the_external_id_ties_a_kernel_to_its_operator(tmp_path
     trace.op("aten::mm", 30, 5, **{"External id": 42})
     trace.kernel("jit_kernel", 40, 10, external=42)
     trace.kernel("jit_kernel", 60, 30, external=41)
-    assert microseconds(found(trace, tmp_path)) == {"matmul": 10, "optimizer": 30, "idle": 60}
+    result = found(trace, tmp_path)
+    assert microseconds(result) == {"matmul": 10, "optimizer": 30, "idle": 60}
+    assert {row.name: row.kernel for row in result.operators} == {"aten::mm": "jit_kernel", "aten::add_": "jit_kernel"}
 
 
 def test_steps_are_chosen_by_their_numbers_and_averaged(tmp_path):
@@ -216,6 +218,14 @@ def test_nested_operators_of_a_cpu_count_only_their_own_time_over_all_threads(tm
     assert own["aten::linear"] == (1, 10)
     assert own["aten::addmm"] == (1, 20)
     assert result.is_of_host
+
+
+def test_of_operators_that_start_together_the_longer_contains_the_other(tmp_path):
+    trace = MadeTrace()
+    trace.step(1, 0, 100)
+    trace.op("aten::mm", 10, 20)
+    trace.op("aten::add", 10, 60)
+    assert microseconds(found(trace, tmp_path)) == {"matmul": 20, "memory_bound": 40, "idle": 40}
 
 
 def test_work_of_the_optimizer_on_a_cpu_is_the_optimizers(tmp_path):
