@@ -23,8 +23,8 @@ TOOLS = {
         "hta",
         "HolisticTraceAnalysis (temporal breakdown)",
         "import sys; from hta.trace_analysis import TraceAnalysis\n"
-        "found = TraceAnalysis(trace_files={0: sys.argv[1]}, include_last_profiler_step=True).get_temporal_breakdown(visualize=False)\n"
-        "print(found.to_string(index=False))",
+        "found = TraceAnalysis(trace_files={0: sys.argv[1]}, include_last_profiler_step=True)\n"
+        "print(found.get_temporal_breakdown(visualize=False).to_string(index=False))",
     ),
 }
 """Module, title and program of each tool; the program prints a table for the trace in its first argument."""
