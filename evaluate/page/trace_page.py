@@ -12,7 +12,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from evaluate.page.page import ASSETS, content_hash, environment
+from evaluate.page.page import asset, environment, policy
 from evaluate.report import trace_text
 from evaluate.report.text import number
 from evaluate.timing.as_json import is_trace_json
@@ -74,7 +74,7 @@ def write(
 
 def page(sides: Sequence[Breakdown], probes: Sequence[Probe | None], aligned: Sequence[Aligned], most: int) -> str:
     """Return the whole page of one trace or of two."""
-    style = "\n".join((ASSETS / name).read_text(encoding="utf8") for name in ("page.css", "trace.css"))
+    style = asset("page.css") + asset("trace.css")
     if len(sides) == 2:
         headline = [trace_text.pair_sentence(*sides)]
         kinds_header, _ = trace_text.pair_headers(*sides)
@@ -90,7 +90,7 @@ def page(sides: Sequence[Breakdown], probes: Sequence[Probe | None], aligned: Se
         .get_template("trace.html")
         .render(
             title=TITLE,
-            policy=f"default-src 'none'; style-src '{content_hash(style)}'; base-uri 'none'; form-action 'none'",
+            policy=policy(style, None),
             style=Markup(style),
             headline=headline,
             bars=bars(sides),
