@@ -62,12 +62,6 @@ def _show(
         aligned = []
         content = as_json.of_side(sides[0], probes[0])
         text = trace_text.one(sides[0], probes[0], options.top)
-    if options.format == "json":
-        print(json.dumps(content, indent=1))
-    else:
-        print(text)
-    for name, table in others:
-        print(f"\n{name}:\n{table}", file=sys.stderr if options.format == "json" else sys.stdout)
     if options.output:
         try:
             paths = trace_page.write(options.output, sides, probes, aligned, content, options.top)
@@ -75,6 +69,12 @@ def _show(
             print(f"error: {plain(error)}", file=sys.stderr)
             return 2 if isinstance(error, UnusableError) else 1
         print(trace_text.written(paths), file=sys.stderr)
+    if options.format == "json":
+        print(json.dumps(content, indent=1))
+    else:
+        print(text)
+    for name, table in others:
+        print(f"\n{name}:\n{table}", file=sys.stderr if options.format == "json" else sys.stdout)
     return 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from evaluate.report.tables import text_table
+from evaluate.report.tables import plain, text_table
 from evaluate.report.text import number
 from evaluate.timing import ceiling
 from evaluate.timing.breakdown import Breakdown
@@ -82,8 +82,8 @@ def one(side: Breakdown, probe: Probe | None, most: int) -> str:
     header, rows = _without_empty(OPERATORS_HEADER, operator_rows(side, probe, most))
     return "\n\n".join(
         [
-            f"{side.path}: {title(side)}",
-            "\n".join(sentences(side)),
+            plain(f"{side.path}: {title(side)}"),
+            "\n".join(map(plain, sentences(side))),
             text_table(KINDS_HEADER, kind_rows(side), WIDTH),
             f"The {len(rows)} longest of {len(side.operators)} operators:",
             text_table(header, rows, WIDTH),
@@ -152,12 +152,12 @@ def pair(sides: tuple[Side, Side], aligned: Sequence[Aligned], most: int) -> str
     (a, _), (b, _) = sides
     kinds_header, header = pair_headers(a, b)
     shown, rows = _without_empty(header, aligned_rows(aligned, most))
-    parts = [pair_sentence(a, b)]
-    parts += [f"{side.path}: {title(side)}\n" + "\n".join(sentences(side)) for side in (a, b)]
+    parts = [plain(pair_sentence(a, b))]
+    parts += ["\n".join(map(plain, (f"{side.path}: {title(side)}", *sentences(side)))) for side in (a, b)]
     parts += [text_table(kinds_header, pair_kind_rows(a, b), WIDTH)]
     parts += [
         f"The {len(rows)} largest of {len(aligned)} differences between operators:",
-        text_table(header, rows, WIDTH),
+        text_table(shown, rows, WIDTH),
     ]
     return "\n\n".join(parts)
 

@@ -63,7 +63,7 @@ def choose(trace: Trace, wanted: tuple[int, int] | None, launched: Floats) -> St
             f"the host ran ahead: {late:.0%} of the device's work ran after the step that launched it, so the steps "
             "are cut where the device begins the work of each"
         )
-    return Steps(windows, tuple(int(n) for n in numbers[chosen]), int(chosen.sum()), tuple(remarks))
+    return Steps(windows, tuple(int(n) for n in numbers[chosen]), len(windows.start), tuple(remarks))
 
 
 def _marked(trace: Trace) -> tuple[Integers, Floats, Floats]:

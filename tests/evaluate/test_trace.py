@@ -93,11 +93,23 @@ def test_two_traces_are_aligned_by_computation_and_shape(tmp_path, capsys):
     assert "<script" not in page
 
 
-def test_a_name_in_a_trace_cannot_put_anything_into_the_page(tmp_path):
-    it = MadeTrace(deviceProperties=[{"id": 0, "name": "<script>alert(1)</script>"}])
+def test_two_traces_without_shapes_have_no_rates(tmp_path, capsys):
+    it = MadeTrace()
+    it.step(1, 0, 10)
+    it.kernel("nvjet_tst", 1, 5)
+    paths = [it.write(tmp_path / name) for name in ("a.json", "b.json")]
+    assert run(*paths) == 0
+    out = capsys.readouterr().out
+    assert "a.json and b.json take the same time: 0.01 ms a step." in out
+    assert "TFLOP/s" not in out
+
+
+def test_a_name_in_a_trace_cannot_put_anything_into_the_page_or_the_terminal(tmp_path, capsys):
+    it = MadeTrace(deviceProperties=[{"id": 0, "name": "<script>alert(1)</script>\x1b[2J"}])
     it.step(1, 0, 10)
     it.kernel("<img src=x onerror=alert(1)>", 1, 5)
     assert run(it.write(tmp_path / "a.json"), "--output", tmp_path / "out") == 0
+    assert "\x1b" not in capsys.readouterr().out
     page = (tmp_path / "out" / "trace.html").read_text()
     assert "<img" not in page
     assert "<script" not in page
