@@ -70,6 +70,8 @@ def _check_together(parser: _Parser, options: argparse.Namespace) -> None:
         if options.at_least is not None:
             parser.error("--at-least: got it without --against, wanted --against published or a baseline of your own")
         return
+    if not options.against:
+        parser.error(f"--against: got an empty text, wanted {PUBLISHED}, or a folder or an archive of results")
     for name in ("by", "baseline", "band", "format", "prices", "target_loss", "token_budget"):
         if getattr(options, name) != parser.get_default(name):
             parser.error(f"--{name.replace('_', '-')}: has no meaning with --against; leave out one of them")

@@ -221,6 +221,7 @@ def test_an_unreadable_result_among_those_tested_is_no_pass(tmp_path, baseline, 
     ("arguments", "wanted"),
     [
         (["{new}", "--against", "nowhere"], "wanted published, or a folder"),
+        (["{new}", "--against", ""], "got an empty text"),
         (["{new}", "--against", "{empty}"], "--against: "),
         (["{new}", "--against", "{broken}"], "--against: "),
         (["{empty}", "--against", "published"], "got no result"),
