@@ -66,6 +66,7 @@ WRITERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ),
         ("new.json",),
     ),
+    "evaluate.history": (("{in}/results", "--output", "{out}"), ("history.json", "history.html")),
     "evaluate.mlperf": (("{in}", "--output", "{out}/new.json"), ("new.json",)),
     "train.launch": (("--framework", "hf", "--model", "llama", *MATRIX), (JOB,)),
     "train.matrix": (MATRIX, (JOB, "status.json", "logs/matrix.log")),
@@ -83,6 +84,7 @@ WRITERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "train.settings_map.tables": (("--write", "{out}/fair.md"), ("fair.md",)),
     "train.slurm": ((*MATRIX, "RUNTIME=native"), (JOB, "status.json", "logs/matrix.log")),
+    "train.sweep": ((*MATRIX, "MBS=2,4"), ("sweeps/sweep.json",)),
     "utils.housekeeping.archive": (("--platform", "cpu", "OUTPUT_DIR={out}"), ("output.zip",)),
 }
 """Arguments of each command that writes, and the names below {out} that it would write."""
@@ -92,6 +94,7 @@ OF_A_JOB = "started by train.launch, which checks; writes its result only where 
 WRITE_NOTHING_NAMED = {
     "evaluate.fingerprint": PRINTS,
     "evaluate.probe": PRINTS,
+    "evaluate.sweep": "writes beside the file that it reads; see tests/evaluate/sweeps/test_sweep.py",
     "evaluate.validate": PRINTS,
     "train.convert": "needs NVIDIA's container; an existing folder stays, see tests/train/test_convert.py",
     "train.machine.gpu_command": PRINTS,
@@ -106,14 +109,17 @@ WRITE_NOTHING_NAMED = {
     "shell/extract.sh": "starts evaluate.extract",
     "shell/frame.sh": "starts evaluate.frame",
     "shell/gpu.sh": "starts train.machine.gpu_command",
+    "shell/history.sh": "starts evaluate.history",
     "shell/platform.sh": PRINTS,
     "shell/purge.sh": "starts utils.housekeeping.purge",
     "shell/run_data.sh": "starts data.prepare",
     "shell/run_purge.sh": "starts utils.housekeeping.purge",
     "shell/run_slurm.sh": "starts train.slurm",
+    "shell/run_sweep.sh": "starts train.sweep",
     "shell/run_train.sh": "starts train.matrix",
     "shell/run_wrap.sh": "starts utils.housekeeping.archive",
     "shell/setup.sh": "the environment .venv of the checkout",
+    "shell/sweep.sh": "starts train.sweep",
     "shell/test.sh": "tests, in temporary folders",
     "shell/train.sh": "starts train.matrix",
     "shell/validate.sh": "starts evaluate.validate",
@@ -211,7 +217,7 @@ def test_a_file_of_a_user_stays_and_is_named_in_one_line(
     "command",
     [
         *("data.encode", "data.clean", "data.synth", "data.verify"),
-        *("evaluate.compare", "evaluate.extract", "evaluate.frame"),
+        *("evaluate.compare", "evaluate.extract", "evaluate.frame", "evaluate.history"),
     ],
 )
 def test_what_the_suite_wrote_is_replaced(
