@@ -32,7 +32,7 @@ from data.reading.progress import progress_bar
 from data.reading.records import ON_BAD, TEXT_UNITS, Dropped, records
 from data.reading.sources import find
 from data.reading.written_text import record_of
-from utils.arguments import Parser
+from utils.arguments import Parser, run
 from utils.errors import DataError, UnusableError
 from utils.own_files import require_apart
 
@@ -121,4 +121,4 @@ def _positive(text: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

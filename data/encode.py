@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from data.encoding.workers import WorkerError, one_thread_each, start_workers
-from utils.arguments import Parser
+from utils.arguments import Parser, run
 
 EXECUTORS = ("local", "datatrove", "slurm")
 EPILOG = """Prints the manifest as JSON.
@@ -117,4 +117,4 @@ def _parser() -> Parser:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

@@ -27,7 +27,7 @@ from data.hub.fetch import TOKENIZERS, VOCABULARIES, fetch_tokenizer
 from data.hub.hub_errors import FetchError
 from data.language.tokenizer import is_written_tokenizer
 from data.reading.written_text import is_written_text
-from utils.arguments import Parser
+from utils.arguments import Parser, run
 from utils.dataset.digest_cache import record_pair
 from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe, tokens_needed
 from utils.dataset.indexed import bin_path, idx_path, load_manifest, manifest_path, read_index
@@ -276,4 +276,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

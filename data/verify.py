@@ -29,7 +29,7 @@ from data.checking.plot_file import is_plot
 from data.encoding.pair import manifest_of
 from data.encoding.workers import one_thread_each
 from data.engines.backend import Encoder, load_backend
-from utils.arguments import Parser
+from utils.arguments import Parser, run
 from utils.dataset.indexed import Index, bin_path, check, idx_path, load_manifest, manifest_path
 from utils.dataset.manifest import require_recorded
 from utils.errors import DataError, UnusableError
@@ -161,4 +161,4 @@ def _arguments(arguments: list[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

@@ -18,7 +18,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
 
 from evaluate.bundle import as_input
 from evaluate.checks.entries import load_results
@@ -125,14 +124,6 @@ def _write(name: str, comparison: Comparison, path: Path) -> None:
     path.chmod(MODE)
 
 
-class _Parser(Parser):
-    """An argument parser that reports bad input in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        """Print the error and exit with 2."""
-        self.exit(2, f"error: {tables.plain(message)}; see --help\n")
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     options = _arguments(arguments)
@@ -195,7 +186,7 @@ def _compared(options: argparse.Namespace) -> Comparison:
 
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = _Parser(
+    parser = Parser(
         prog="python -m evaluate.compare",
         description="Compare the results in one or more folders or archives: verdicts, tables and metrics.",
         epilog=EXIT_CODES,

@@ -10,7 +10,10 @@ CLOSE_ENOUGH = 0.6
 
 
 def closest(got: str, known: Iterable[str]) -> str | None:
-    """Return the known word that is closest to `got`, ignoring case and `-` against `_`; None if none is close."""
+    """Return the known word that is closest to `got`, None if none is close.
+
+    Case, leading dashes, `-` for `_`, and an `=...` at the end make no difference.
+    """
     by_form: dict[str, str] = {}
     for word in known:
         by_form.setdefault(_form(word), word)
@@ -25,4 +28,4 @@ def did_you_mean(got: str, known: Iterable[str]) -> str:
 
 
 def _form(word: str) -> str:
-    return word.casefold().replace("-", "_")
+    return word.casefold().removesuffix("=...").strip("-_").replace("-", "_")

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from train.job.job import Job
 from train.settings_map.tables import rendered
-from utils.arguments import Parser
+from utils.arguments import Parser, run
 from utils.errors import ConfigError, ForeignFileError
 from utils.files import write_whole
 from utils.hardware.devices import DEVICES, Device
@@ -120,4 +120,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

@@ -17,7 +17,7 @@ from typing import Any
 from train.settings_map.environment_rows import ENVIRONMENT
 from train.settings_map.map import ALL_FRAMEWORKS, ROWS, entry_of
 from train.settings_map.row import Fixed, MapRow
-from utils.arguments import Parser
+from utils.arguments import Parser, run
 from utils.errors import ConfigError, ForeignFileError
 from utils.files import write_whole
 from utils.settings.config import ROOT, RunConfig, load
@@ -167,4 +167,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))
