@@ -124,7 +124,8 @@ def check_layout(rules: Rules, typed: dict[str, Any]) -> None:
         )
     if gbs % (mbs * dp):
         raise rules.broken(
-            "GBS MBS", f"GBS must divide by MBS*DP = {mbs}*{dp} = {mbs * dp}; use GBS={_next(gbs, mbs * dp)}"
+            "GBS MBS",
+            f"GBS must divide by MBS*DP = {mbs}*{dp} = {mbs * dp}; use GBS={-(-gbs // (mbs * dp)) * mbs * dp}",
         )
     ga = gbs // (mbs * dp)
     if typed["gradient_accumulation"] not in (None, ga):
