@@ -41,7 +41,7 @@ def run(main: Callable[[], int]) -> int:
 
     Characters that the terminal cannot show are printed as escapes. A reader that closes the pipe (`| head`) and Ctrl-C
     end the command without a traceback, with the exit codes of a shell: 141 and 130. A file that cannot be used ends it
-    with one line, as `failed` says.
+    with one line, and with 2 if another path helps, else 1.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -55,17 +55,20 @@ def run(main: Callable[[], int]) -> int:
         return 128 + signal.SIGPIPE
     except OSError as error:
         _discard_output()
-        return failed(error)
+        report(error)
+        return 2 if error.errno in BAD_PATH else 1
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
 
 
-def failed(error: OSError) -> int:
-    """Print one line about a file that cannot be used; return the exit code: 2 for a bad path, 1 for anything else."""
+def report(error: OSError) -> None:
+    """Print one line about a file that cannot be used, with the remedy."""
+    if error.errno is None:  # raised by a library or by us, with a text of its own
+        print(f"error: {text(str(error))}", file=sys.stderr)
+        return
     place = "" if error.filename is None else f"{error.filename}: "
     reason = error.strerror or str(error)
     print(f"error: {text(place)}cannot be read or written ({reason}); {_remedy(error)}", file=sys.stderr)
-    return 2 if error.errno in BAD_PATH else 1
 
 
 def _remedy(error: OSError) -> str:

@@ -77,7 +77,9 @@ def write(folder: Path, environ: Mapping[str, str]) -> tuple[Path, list[str]]:
     try:
         directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
-        raise ConfigError(f"OUTPUT_DIR={folder}: cannot be opened as a folder ({error.strerror})") from error
+        raise ConfigError(
+            f"OUTPUT_DIR={folder}: cannot be opened as a folder ({error.strerror}); name the folder of the results"
+        ) from error
     try:
         total = len(_paths_to_pack(directory))
         if not total:
