@@ -34,7 +34,7 @@ FLOORS_OF_PACKAGES = {
         {"fairness"},
         {"verdict"},
         {"report"},
-        {"page"},
+        {"page", "sweeps"},
         {"bundle"},
     ),
 }

@@ -82,6 +82,7 @@ WRITERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "train.settings_map.tables": (("--write", "{out}/fair.md"), ("fair.md",)),
     "train.slurm": ((*MATRIX, "RUNTIME=native"), (JOB, "status.json", "logs/matrix.log")),
+    "train.sweep": ((*MATRIX, "MBS=2,4"), ("sweeps/sweep.json",)),
     "utils.housekeeping.archive": (("--platform", "cpu", "OUTPUT_DIR={out}"), ("output.zip",)),
 }
 """Arguments of each command that writes, and the names below {out} that it would write."""
@@ -91,6 +92,7 @@ OF_A_JOB = "started by train.launch, which checks; writes its result only where 
 WRITE_NOTHING_NAMED = {
     "evaluate.fingerprint": PRINTS,
     "evaluate.probe": PRINTS,
+    "evaluate.sweep": "writes beside the file that it reads; see tests/evaluate/sweeps/test_sweep.py",
     "evaluate.validate": PRINTS,
     "train.convert": "needs NVIDIA's container; an existing folder stays, see tests/train/test_convert.py",
     "train.machine.gpu_command": PRINTS,
@@ -109,9 +111,11 @@ WRITE_NOTHING_NAMED = {
     "shell/run_data.sh": "starts data.prepare",
     "shell/run_purge.sh": "starts utils.housekeeping.purge",
     "shell/run_slurm.sh": "starts train.slurm",
+    "shell/run_sweep.sh": "starts train.sweep",
     "shell/run_train.sh": "starts train.matrix",
     "shell/run_wrap.sh": "starts utils.housekeeping.archive",
     "shell/setup.sh": "the environment .venv of the checkout",
+    "shell/sweep.sh": "starts train.sweep",
     "shell/test.sh": "tests, in temporary folders",
     "shell/train.sh": "starts train.matrix",
     "shell/validate.sh": "starts evaluate.validate",

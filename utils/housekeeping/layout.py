@@ -13,6 +13,7 @@ from utils.housekeeping.footprint import LOCK, MARKER
 from utils.models import NAMES as MODELS
 from utils.results.probe_file import NAME as PROBE
 from utils.results.store import SUPERSEDED
+from utils.results.sweep_file import FOLDER as SWEEPS
 
 ARCHIVE = "output.zip"
 LOCK_KINDS = ("lock", "data lock")
@@ -82,6 +83,7 @@ _LOGS = Layout(
         (rf"{_OF_LABEL}{_ATTEMPT}{_OF_NODE}\.primus", _PRIMUS),
     ),
 )
+_SWEEPS = Layout((("sweep", r"[A-Za-z0-9._-]+\.(?:json|png|env)"),))  # utils/results/sweep_file.py
 _PROFILES = Layout((("profile", rf"{_OF_LABEL}{_ATTEMPT}(?:_rank[0-9]+)?\.(?:json|json\.gz|html|txt)"),))
 _MARKS = (("marker", re.escape(MARKER)), ("lock", re.escape(LOCK)))
 OUTPUT_LAYOUT = Layout(
@@ -97,6 +99,7 @@ OUTPUT_LAYOUT = Layout(
         _SUPERSEDED,
         ("logs", _LOGS),
         ("profiles", _PROFILES),
+        (SWEEPS, _SWEEPS),
         (_LABEL, Layout(_RESULTS, (_SUPERSEDED,), is_named_by_user=True)),
     ),
 )

@@ -297,7 +297,7 @@ KEYS: dict[str, Key] = {
     "LABEL": Key(
         "label",
         *matching(
-            r"(?!(\.+|data|logs|profiles|superseded)$)[A-Za-z0-9._-]*",
+            r"(?!(\.+|data|logs|profiles|superseded|sweeps)$)[A-Za-z0-9._-]*",
             "letters, digits, . _ -, and no other folder of OUTPUT_DIR",
         ),
         "subfolder of OUTPUT_DIR",
