@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from utils.arguments import Parser, run
 from utils.errors import ConfigError
@@ -18,6 +19,7 @@ from utils.results.precision import RunsRule
 from utils.results.store import result_name
 from utils.settings.config import PLATFORMS, RunConfig, load, require_writable
 from utils.settings.keys import KEYS
+from utils.settings.typed import check
 
 METHODS = {"jobs", "spec", "asked"}
 """Public names of RunConfig that are not values."""
@@ -50,9 +52,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--get", metavar="FIELD", choices=sorted(fields), help="print one field of RunConfig, e.g. output_dir"
     )
+    parser.add_argument(
+        "--check",
+        type=Path,
+        metavar="SCRIPT",
+        help="check only that this script takes the arguments after `--`, and that each value by itself is allowed",
+    )
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
     options = parser.parse_args(argv)
     try:
+        if options.check:
+            check(options.check, options.settings, options.platform)
+            return 0
         visible = options.visible_gpus or visible_gpus(options.platform)
         device = None if options.visible_gpus else visible_device(options.platform)
         config = load(options.platform, visible, arguments=options.settings, device=device)

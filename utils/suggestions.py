@@ -9,15 +9,15 @@ CLOSE_ENOUGH = 0.6
 """Least similarity of a suggestion (difflib's ratio, 0 to 1). It admits two swapped letters in a word of three."""
 
 
-def closest(got: str, known: Iterable[str]) -> str | None:
-    """Return the known word that is closest to `got`, None if none is close.
+def closest(got: str, known: Iterable[str], least: float = CLOSE_ENOUGH) -> str | None:
+    """Return the known word that is closest to `got`, None if none is as similar as `least`.
 
     Case, leading dashes, `-` for `_`, and an `=...` at the end make no difference.
     """
     by_form: dict[str, str] = {}
     for word in known:
         by_form.setdefault(_form(word), word)
-    near = difflib.get_close_matches(_form(got), by_form, n=1, cutoff=CLOSE_ENOUGH)
+    near = difflib.get_close_matches(_form(got), by_form, n=1, cutoff=least)
     return by_form[near[0]] if near else None
 
 

@@ -145,7 +145,7 @@ def check_combinations(rules: Rules, typed: Mapping[str, Any], platform: str) ->
     parallel = [key for key in ("TP", "PP", "CP") if typed[KEYS[key].field] != 1]
     if "hf" in typed["frameworks"] and parallel:
         raise rules.broken(
-            " ".join(parallel), "hf has no tensor, pipeline or context parallelism; use 1, or FRAMEWORK=mega"
+            " ".join(parallel), "hf has no tensor, pipeline or context parallelism: all must be 1; use mega"
         )
     if typed["warmup_iterations"] >= typed["train_iterations"]:
         raise rules.broken("WARMUP_ITERS TRAIN_ITERS", "warm-up must be shorter than the training; use less")

@@ -75,7 +75,7 @@ def parse_assignment(text: str, origin: str) -> tuple[str, Value]:
 
 def _near_key(got: str) -> str | None:
     """Return the key that a word is close to, also by the name that its setting has in results (micro_batch_size)."""
-    names = {key: key for key in KEYS} | {rule.field: key for key, rule in KEYS.items()}
+    names = {key: key for key in (*KEYS, *ELSEWHERE)} | {rule.field: key for key, rule in KEYS.items()}
     names |= {rule.in_results.key: key for key, rule in KEYS.items() if rule.in_results is not None}
     near = closest(got, names)
     return None if near is None else names[near]
