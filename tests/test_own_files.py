@@ -58,6 +58,7 @@ WRITERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("{in}/results", "--output", "{out}"),
         ("compare.json", "compare.md", "compare.html", "compare.png"),
     ),
+    "evaluate.frame": (("{in}/results", "--output", "{out}/new.csv"), ("new.csv",)),
     "evaluate.extract": (
         (
             *("--log-file", str(LOG), "--model-name", "llama", "--num-gpus", "8", "--global-batch-size", "64"),
@@ -65,6 +66,7 @@ WRITERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ),
         ("new.json",),
     ),
+    "evaluate.history": (("{in}/results", "--output", "{out}"), ("history.json", "history.html")),
     "evaluate.mlperf": (("{in}", "--output", "{out}/new.json"), ("new.json",)),
     "train.launch": (("--framework", "hf", "--model", "llama", *MATRIX), (JOB,)),
     "train.matrix": (MATRIX, (JOB, "status.json", "logs/matrix.log")),
@@ -105,7 +107,9 @@ WRITE_NOTHING_NAMED = {
     "shell/data.sh": "starts data.prepare",
     "shell/entry.sh": "starts what the user names, in a container",
     "shell/extract.sh": "starts evaluate.extract",
+    "shell/frame.sh": "starts evaluate.frame",
     "shell/gpu.sh": "starts train.machine.gpu_command",
+    "shell/history.sh": "starts evaluate.history",
     "shell/platform.sh": PRINTS,
     "shell/purge.sh": "starts utils.housekeeping.purge",
     "shell/run_data.sh": "starts data.prepare",
@@ -210,7 +214,11 @@ def test_a_file_of_a_user_stays_and_is_named_in_one_line(
 
 
 @pytest.mark.parametrize(
-    "command", ["data.encode", "data.clean", "data.synth", "data.verify", "evaluate.compare", "evaluate.extract"]
+    "command",
+    [
+        *("data.encode", "data.clean", "data.synth", "data.verify"),
+        *("evaluate.compare", "evaluate.extract", "evaluate.frame", "evaluate.history"),
+    ],
 )
 def test_what_the_suite_wrote_is_replaced(
     tmp_path: Path, inputs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str

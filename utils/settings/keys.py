@@ -78,8 +78,8 @@ KEYS: dict[str, Key] = {
     "DATASET": Key(
         "dataset",
         *PATH,
-        "bc (BookCorpus), c4, hub (the repository DATASET_REPO), synth (generated), text (a file, a folder, a glob of "
-        ".jsonl, .jsonl.gz, .jsonl.zst, .parquet, .txt), or a Megatron .bin/.idx prefix",
+        "c4, bc (BookCorpus, whose licence is unknown), hub (the repository DATASET_REPO), synth (generated), text (a "
+        "file, a folder, a glob of .jsonl, .jsonl.gz, .jsonl.zst, .parquet, .txt), or a Megatron .bin/.idx prefix",
         InResults("dataset"),
     ),
     "DATASET_REPO": Key(
