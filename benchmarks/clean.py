@@ -27,6 +27,7 @@ from pathlib import Path
 from data.cleaning.documents import clean, level, write_documents
 from data.reading.records import records
 from data.synth import generate
+from utils.arguments import Parser, run
 
 LEVELS = ("read", "none", "light", "full")
 OTHER_SCRIPTS = (
@@ -117,7 +118,7 @@ def _run(path: Path, what: str) -> None:
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.clean", description=__doc__.splitlines()[0])
+    parser = Parser(prog="python -m benchmarks.clean", description=__doc__.splitlines()[0])
     parser.add_argument("--megabytes", type=int, default=100, help="size of each text in MB (default: %(default)s)")
     parser.add_argument("--repetitions", type=int, default=5, help="runs per text and level (default: %(default)s)")
     parser.add_argument("--run", nargs=2, help=argparse.SUPPRESS)
@@ -125,4 +126,4 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

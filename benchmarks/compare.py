@@ -28,6 +28,7 @@ import psutil
 
 from tests.support.agreeing import make_consistent
 from tests.support.example import example_result
+from utils.arguments import Parser, run
 from utils.results import store
 
 PLATFORMS = {
@@ -168,7 +169,7 @@ def _line(title: str, values: Sequence[float]) -> str:
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.compare", description=__doc__.splitlines()[0])
+    parser = Parser(prog="python -m benchmarks.compare", description=__doc__.splitlines()[0])
     parser.add_argument("--results", type=int, default=1000, help="number of results (default: %(default)s)")
     parser.add_argument("--steps", type=int, default=500, help="steps of each result (default: %(default)s)")
     parser.add_argument(
@@ -180,4 +181,4 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

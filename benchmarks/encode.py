@@ -39,6 +39,8 @@ from pathlib import Path
 import psutil
 from tqdm import tqdm
 
+from utils.arguments import Parser, run
+
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLE_SECONDS = 0.1
 MEGABYTE = 1e6
@@ -283,8 +285,8 @@ def _machine() -> str:
     return ", ".join(names) + f"; load average {os.getloadavg()[0]:.1f}"
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="python -m benchmarks.encode", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--input", type=Path, required=True, help="JSONL file, key `text`")
@@ -298,4 +300,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

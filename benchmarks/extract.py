@@ -22,6 +22,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from utils.arguments import Parser, run
 from utils.logs.reader import read_log
 
 KINDS = {"usual": 200, "talk": 10_000, "iterations": 1}
@@ -107,7 +108,7 @@ def _run(path: Path) -> None:
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.extract", description=__doc__.splitlines()[0])
+    parser = Parser(prog="python -m benchmarks.extract", description=__doc__.splitlines()[0])
     parser.add_argument("--megabytes", type=int, default=500, help="size of the largest log (default: %(default)s)")
     parser.add_argument("--repetitions", type=int, default=5, help="runs of each (default: %(default)s)")
     parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)
@@ -115,4 +116,4 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

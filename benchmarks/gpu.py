@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluate.metrics.metrics import metrics
-from utils.arguments import Parser
+from utils.arguments import Parser, run
 from utils.memory.estimate import FRAMEWORKS as ESTIMATED
 from utils.memory.estimate import estimate
 from utils.results import store
@@ -274,4 +274,4 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 if __name__ == "__main__":
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
-    sys.exit(main())
+    sys.exit(run(main))

@@ -22,7 +22,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from train.common import trainer
 from train.job.recorder import StepRecorder
-from utils.arguments import Parser
+from utils.arguments import Parser, run
 
 PROFILED = 4
 """Number of the profiled step, from 1: the first ones compile and allocate."""
@@ -77,4 +77,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

@@ -32,6 +32,7 @@ import torch
 from tqdm import tqdm
 
 from train.job.recorder import CpuDevice, CudaDevice, Device, StepRecorder
+from utils.arguments import Parser, run
 
 STEP_SECONDS = 0.1
 LIMIT_PERCENT = 0.1
@@ -163,7 +164,7 @@ def _machine() -> str:
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m benchmarks.recorder",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -183,4 +184,4 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

@@ -32,7 +32,7 @@ from data.reading.progress import progress_bar
 from data.reading.records import ON_BAD, TEXT_UNITS, Dropped, records
 from data.reading.sources import find
 from data.reading.written_text import record_of
-from utils.arguments import Parser
+from utils.arguments import Parser, report, run
 from utils.errors import DataError, UnusableError
 from utils.own_files import require_apart
 
@@ -57,8 +57,11 @@ def main(arguments: list[str] | None = None) -> int:
     except UnusableError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except (DataError, OSError) as error:
+    except DataError as error:
         print(f"error: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        report(error)
         return 1
     except KeyboardInterrupt:
         print("error: interrupted; nothing was written", file=sys.stderr)
@@ -121,4 +124,4 @@ def _positive(text: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from data.encoding.workers import WorkerError, one_thread_each, start_workers
-from utils.arguments import Parser
+from utils.arguments import Parser, report, run
 
 EXECUTORS = ("local", "datatrove", "slurm")
 EPILOG = """Prints the manifest as JSON.
@@ -42,8 +42,11 @@ def main(arguments: list[str] | None = None) -> int:
     except UnusableError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except (DataError, WorkerError, OSError) as error:
+    except (DataError, WorkerError) as error:
         print(f"error: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        report(error)
         return 1
     except KeyboardInterrupt:
         print("error: interrupted; finished parts are kept, run the same command to continue", file=sys.stderr)
@@ -117,4 +120,4 @@ def _parser() -> Parser:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

@@ -28,7 +28,7 @@ from data.hub.hub_errors import FetchError
 from data.hub.licences import GENERATED, OWN_TOKENIZER
 from data.language.tokenizer import is_written_tokenizer
 from data.reading.written_text import is_written_text
-from utils.arguments import Parser
+from utils.arguments import Parser, report, run
 from utils.dataset.digest_cache import record_pair
 from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe, tokens_needed
 from utils.dataset.indexed import bin_path, idx_path, load_manifest, manifest_path, read_index
@@ -267,8 +267,11 @@ def main() -> int:
     except (ConfigError, DataError, HardwareError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except (FetchError, WorkerError, OSError) as error:
+    except (FetchError, WorkerError) as error:
         print(f"error: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        report(error)
         return 1
     except KeyboardInterrupt:
         print("error: interrupted; run the same command to continue", file=sys.stderr)
@@ -278,4 +281,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

@@ -22,7 +22,7 @@ from data.language.language import DRAWS_PER_DOCUMENT, draws_of, is_word, langua
 from data.language.tokenizer import SAMPLE_BYTES, is_written_tokenizer, train_tokenizer
 from data.reading.progress import progress_bar
 from data.reading.written_text import text_written_whole
-from utils.arguments import Parser
+from utils.arguments import Parser, report, run
 from utils.errors import DataError, UnusableError
 from utils.own_files import require_ours
 
@@ -109,8 +109,11 @@ def main(arguments: list[str] | None = None) -> int:
     except UnusableError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except (DataError, OSError) as error:
+    except DataError as error:
         print(f"error: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        report(error)
         return 1
     print(json.dumps(asdict(counts)))
     return 0
@@ -135,4 +138,4 @@ def _arguments(arguments: list[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

@@ -29,7 +29,7 @@ from data.checking.plot_file import is_plot
 from data.encoding.pair import manifest_of
 from data.encoding.workers import one_thread_each
 from data.engines.backend import Encoder, load_backend
-from utils.arguments import Parser
+from utils.arguments import Parser, report, run
 from utils.dataset.indexed import Index, bin_path, check, idx_path, load_manifest, manifest_path
 from utils.dataset.manifest import require_recorded
 from utils.errors import DataError, UnusableError
@@ -135,8 +135,11 @@ def main(arguments: list[str] | None = None) -> int:
             from data.checking.plot import write_plot
 
             write_plot(options.plot, summary, f"{options.prefix.parent.name}/{options.prefix.name}")
-    except (UnusableError, OSError) as error:
+    except UnusableError as error:
         print(f"error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        report(error)
         return 2
     except DataError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -161,4 +164,4 @@ def _arguments(arguments: list[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

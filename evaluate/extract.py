@@ -51,7 +51,7 @@ def extract(paths: Sequence[Path], framework: str, given: GivenFacts, command: s
         try:
             require_regular(path, LARGEST_LOG_BYTES)
         except InputFileError as error:
-            raise DiscoverError(f"{path}: {error} with the log of a training") from error
+            raise DiscoverError(f"{path}: cannot be used ({error}); name the log of a training") from error
     run = read_log(paths, framework, given.known())
     result = build(run, given, list(dict.fromkeys(paths)), command)
     store.validate(store.rounded(result), str(paths[0]))

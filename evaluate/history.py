@@ -16,7 +16,6 @@ import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import NoReturn
 
 from evaluate.bundle import as_input
 from evaluate.checks.entries import Found, Loaded, checked, read_results
@@ -41,14 +40,6 @@ OUTPUT = Path("history")
 """Folder of the report on inputs of several places, and on archives: none of the inputs is changed."""
 FAILURES = {"slower": SLOWER, "memory": MORE, "loss": CHANGED}
 """Names of --fail-on, and the word of a track that it means."""
-
-
-class _Parser(Parser):
-    """An argument parser that reports bad input in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        """Print the error and exit with 2."""
-        self.exit(2, f"error: {tables.plain(message)}; see --help\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -137,7 +128,7 @@ def _place(inputs: Sequence[Path]) -> Path:
 
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = _Parser(
+    parser = Parser(
         prog="python -m evaluate.history",
         description="Show the results of many days side by side, and what got slower with which change.",
         epilog=EXIT_CODES,

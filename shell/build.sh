@@ -29,6 +29,7 @@ main() {
   source "$ROOT/shell/lib/build_settings.sh"
   show_help_if_asked "$@"
   local platform engine base lent
+  PLATFORM=cpu check_arguments "$@"
   take_arguments "$@"
   cd -- "$ROOT"
   platform=$("$ROOT/shell/platform.sh")

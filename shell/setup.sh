@@ -89,6 +89,7 @@ install_set() { # <runtime|dev> <requirements file>
 main() {
   local is_dev=false argument
   show_help_if_asked "$@"
+  PLATFORM=cpu check_arguments "$@"
   for argument in "$@"; do
     case $argument in
       --dev) is_dev=true steps=4 ;;

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from train.nemo import interpreter as nemo_python
-from utils.arguments import Parser
+from utils.arguments import Parser, run
 from utils.errors import ConfigError, ForeignFileError
 from utils.hardware.detect import HardwareError, detect_platform
 from utils.models import MODELS, can_train
@@ -137,4 +137,4 @@ def _missing(folder: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

@@ -32,6 +32,7 @@ from train.prim.environment import LAUNCHER_NAMES
 from train.runner.plan import has_result, resolve, with_micro_batch
 from train.settings_map import map as frameworks
 from train.titan import interpreter as titan_python
+from utils import arguments
 from utils.arguments import Parser
 from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe
 from utils.errors import ConfigError, DataError, ForeignFileError
@@ -252,4 +253,4 @@ def _environment(job: Job, chosen: Mapping[str, str]) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(arguments.run(main))

@@ -27,7 +27,7 @@ from train.runner.run_job import LAUNCHER_GRACE_SECONDS, POLL_SECONDS, run_job, 
 from train.runner.state import MatrixState, StatusFile
 from train.runner.view import view_of
 from utils import redact
-from utils.arguments import Parser
+from utils.arguments import Parser, run
 from utils.errors import ConfigError, DataError
 from utils.hardware.detect import HardwareError
 from utils.housekeeping import footprint
@@ -179,4 +179,4 @@ def _pause(seconds: float, state: MatrixState, status: StatusFile, stop: process
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

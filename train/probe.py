@@ -26,7 +26,7 @@ import torch
 from train.job.job import utc_now
 from train.machine import conditions
 from train.preflight import job_checks
-from utils.arguments import Parser
+from utils.arguments import Parser, run
 from utils.errors import ConfigError, ForeignFileError
 from utils.hardware.detect import HardwareError, detect_platform, gpu_info
 from utils.housekeeping import footprint
@@ -206,4 +206,4 @@ def _synchronize(device: torch.device) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

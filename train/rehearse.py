@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from train.rehearsal import account, picture, report
-from utils.arguments import Parser
+from utils.arguments import Parser, run
 from utils.errors import ConfigError, ForeignFileError
 from utils.files import write_whole
 from utils.hardware.devices import SHORT_NAMES, Device, named
@@ -202,4 +202,4 @@ def _rehearse(config: RunConfig, framework: str, model: str, stage: int) -> dict
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

@@ -29,7 +29,7 @@ from train.runner.run_job import conclude
 from train.runner.state import SKIPPED, WAITING, JobState, MatrixState, StatusFile
 from train.runner.view import View, view_of
 from utils import redact
-from utils.arguments import Parser
+from utils.arguments import Parser, run
 from utils.errors import ConfigError, DataError
 from utils.hardware.detect import HardwareError
 from utils.housekeeping import footprint
@@ -134,4 +134,4 @@ def _submit(
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

@@ -25,7 +25,7 @@ from train.runner import plan
 from train.runner.points import arguments_of, sweep_of
 from train.runner.run_job import LAUNCHER_GRACE_SECONDS, POLL_SECONDS
 from utils import redact
-from utils.arguments import Parser
+from utils.arguments import Parser, run
 from utils.errors import ConfigError, DataError, ForeignFileError
 from utils.hardware.detect import HardwareError
 from utils.own_files import require_ours
@@ -151,4 +151,4 @@ def _run(command: Sequence[str], stop: processes.StopRequest) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

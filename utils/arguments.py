@@ -3,43 +3,119 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import io
 import os
 import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from utils.redact import holds_secret, text
+from utils.suggestions import did_you_mean
 
+SETTINGS = Path(__file__).parents[1] / "config.env"
+"""File of all settings, whose names an error may suggest."""
+SETTING = "KEY=VALUE"
+"""`metavar` of the settings of a command."""
+BAD_PATH = {
+    *(errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ELOOP),
+    *(errno.ENAMETOOLONG, errno.EINVAL),
+}
+"""Reasons for which another path helps."""
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 REFUSAL = "looks like a secret, which no argument may hold; see docs/secrets.md"
+_KEY = re.compile(r"^([A-Z][A-Z0-9_]*)=", re.MULTILINE)
+_NUMBER = re.compile(r"-\d*\.?\d+(e[+-]?\d+)?")
+# The messages of argparse, Python 3.10 to 3.13. Python 3.12 no longer quotes the words of a choice.
+_CHOICE = re.compile(r"argument ([^:]+): invalid choice: (.*) \(choose from (.*)\)", re.DOTALL)
+_TYPE = re.compile(r"argument ([^:]+): invalid (\w+) value: (.*)", re.DOTALL)
+_MISSING = re.compile(r"the following arguments are required: (.*)")
 
 
 def run(main: Callable[[], int]) -> int:
     """Run the `main` of a command and return its exit code.
 
     Characters that the terminal cannot show are printed as escapes. A reader that closes the pipe (`| head`) and Ctrl-C
-    end the command without a traceback, with the exit codes of a shell: 141 and 130.
+    end the command without a traceback, with the exit codes of a shell: 141 and 130. A file that cannot be used ends it
+    with one line, and with 2 if another path helps, else 1.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        code = main()
-        sys.stdout.flush()
+        try:
+            return main()
+        finally:  # also after --help
+            sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more when it ends
+        _discard_output()
         return 128 + signal.SIGPIPE
+    except OSError as error:
+        _discard_output()
+        report(error)
+        return 2 if error.errno in BAD_PATH else 1
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
-    return code
+
+
+def report(error: OSError) -> None:
+    """Print one line about a file that cannot be used, with the remedy."""
+    if error.errno is None:  # raised by a library or by us, with a text of its own
+        print(f"error: {text(str(error))}", file=sys.stderr)
+        return
+    place = "" if error.filename is None else f"{error.filename}: "
+    reason = error.strerror or str(error)
+    print(f"error: {text(place)}cannot be read or written ({reason}); {_remedy(error)}", file=sys.stderr)
+
+
+def _remedy(error: OSError) -> str:
+    if error.errno in FULL:
+        return "make room, or name a folder on another disk"
+    if error.errno in BAD_PATH:
+        return "name a path that exists and that you may use"
+    return "check the file and its disk"
+
+
+def _discard_output() -> None:
+    """Send what is still to be printed nowhere: Python flushes once more when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class Parser(argparse.ArgumentParser):
-    """Parser that refuses an argument with a secret in it, before anything is made, and repeats no secret.
+    """Parser that reports bad input in one line, with the option that was meant, and repeats no secret.
 
-    File names and settings stand in results, archives and lists of processes.
+    It refuses an argument with a secret in it, before anything is made: file names and settings stand in results,
+    archives and lists of processes. An option must be spelled out: `--with-dat` must not delete data. Settings
+    (KEY=VALUE) may stand before, between and after the options.
     """
+
+    def __init__(self, **given: Any) -> None:
+        given.setdefault("allow_abbrev", False)
+        super().__init__(**given)
+
+    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> argparse.Namespace:  # type: ignore[override]
+        """Parse the command line; exit 2 with one line for what is not known."""
+        arguments = sys.argv[1:] if args is None else list(args)
+        self._refuse_unknown(arguments)
+        parsed: argparse.Namespace
+        parsed, rest = self.parse_known_args(arguments, namespace)
+        # settings after an option
+        return parsed if not rest else self._parse_between(arguments, namespace)
+
+    def parse_intermixed_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> argparse.Namespace:
+        """Parse the command line; exit 2 with one line for what is not known."""
+        arguments = sys.argv[1:] if args is None else list(args)
+        self._refuse_unknown(arguments)
+        return self._parse_between(arguments, namespace)
+
+    def _parse_between(self, arguments: Sequence[str], namespace: Any) -> argparse.Namespace:
+        parsed: argparse.Namespace = super().parse_intermixed_args(arguments, namespace)
+        return parsed
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         """Parse the command line; exit 2 with one line for an argument that holds a secret."""
@@ -50,8 +126,59 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> Any:
-        """Print usage and message without secrets, and exit 2."""
-        super().error(text(message))
+        """Print the message in one line, without secrets, and exit 2."""
+        self.exit(2, f"error: {_in_one_line(text(self._readable(message)))}; see --help\n")
+
+    def _refuse_unknown(self, arguments: Sequence[str]) -> None:
+        """Exit 2 for the first option that this command does not have."""
+        known = self._option_string_actions
+        for argument in arguments:
+            name = argument.split("=", 1)[0]
+            if argument == "--":
+                return
+            if not name.startswith("-") or name in known or _NUMBER.fullmatch(argument):
+                continue
+            if not name.startswith("--") and name[:2] in known:
+                continue  # `-h` with more behind it, which argparse reads
+            if self._takes_settings() and re.fullmatch(r"-+[A-Z][A-Z0-9_]*=.*", argument):
+                self.error(f"got {argument}, wanted a setting without dashes; did you mean {argument.lstrip('-')}?")
+            self.error(f"got {name}, which is no option{did_you_mean(name, self._words())}")
+
+    def _takes_settings(self) -> bool:
+        return any(action.metavar == SETTING for action in self._actions)
+
+    def _words(self) -> list[str]:
+        """Return what an unknown option may have been meant for: the options, then the settings."""
+        if not self._takes_settings():
+            return list(self._option_string_actions)
+        with suppress(OSError, ValueError):
+            return [*self._option_string_actions, *(f"{key}=..." for key in _KEY.findall(SETTINGS.read_text("utf8")))]
+        return list(self._option_string_actions)
+
+    def _readable(self, message: str) -> str:
+        """Return a message of argparse in the form of our own: what was got, what was wanted."""
+        if found := _CHOICE.fullmatch(message):
+            place, got, choices = found.groups()
+            allowed = [word.strip(" '\"") for word in choices.split(",")]
+            near = did_you_mean(got.strip("'"), allowed)
+            wanted = "another word" if near and len(allowed) > 20 else ", ".join(allowed)
+            return f"{place}: got {got}, wanted {wanted}{near}"
+        if found := _TYPE.fullmatch(message):
+            place, kind, got = found.groups()
+            return f"{place}: got {got}, wanted {'a whole number' if kind == 'int' else 'a number'}"
+        if found := _MISSING.fullmatch(message):
+            return f"got no {found[1].replace(', ', ' and no ')}{self._choices_of(found[1])}"
+        return re.sub(r"^argument ([^:]+): expected ", r"\1: wanted ", message)
+
+    def _choices_of(self, name: str) -> str:
+        """Return the allowed words of a required option that is missing, for its message."""
+        action = self._option_string_actions.get(name)
+        return f", wanted {', '.join(map(str, action.choices))}" if action is not None and action.choices else ""
+
+
+def _in_one_line(message: str) -> str:
+    """Return a message with control characters as escapes such as `\\n` and `\\x1b`."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in message)
 
 
 def _place(before: str, argument: str) -> str:

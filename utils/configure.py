@@ -10,20 +10,25 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-from utils.arguments import Parser
+from utils.arguments import Parser, run
 from utils.errors import ConfigError
 from utils.hardware.detect import HardwareError, visible_device, visible_gpus
 from utils.results.precision import RunsRule
 from utils.results.store import result_name
 from utils.settings.config import PLATFORMS, RunConfig, load, require_writable
 from utils.settings.keys import KEYS
+from utils.settings.typed import check
+
+METHODS = {"jobs", "spec", "asked"}
+"""Public names of RunConfig that are not values."""
 
 
 def _print_jobs(config: RunConfig) -> None:
     """Print one line for each job in order: framework, model, run, and the path of its result; of auto the least."""
-    for framework, model, run in config.jobs(RunsRule.of(config.runs).least):
-        print(framework, model, run, config.results_dir / result_name(config.platform, framework, model, run))
+    for framework, model, number in config.jobs(RunsRule.of(config.runs).least):
+        print(framework, model, number, config.results_dir / result_name(config.platform, framework, model, number))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -43,10 +48,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="print `framework model run result`, one line for each job (RUNS=auto: for each that runs in any case); "
         "checks that results can be written",
     )
-    parser.add_argument("--get", metavar="FIELD", help="print one field of RunConfig, e.g. output_dir")
+    fields = {name for name in (*RunConfig.__annotations__, *vars(RunConfig)) if not name.startswith("_")} - METHODS
+    parser.add_argument(
+        "--get", metavar="FIELD", choices=sorted(fields), help="print one field of RunConfig, e.g. output_dir"
+    )
+    parser.add_argument(
+        "--check",
+        type=Path,
+        metavar="SCRIPT",
+        help="check only that this script takes the arguments after `--`, and that each value by itself is allowed",
+    )
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
     options = parser.parse_args(argv)
     try:
+        if options.check:
+            check(options.check, options.settings, options.platform)
+            return 0
         visible = options.visible_gpus or visible_gpus(options.platform)
         device = None if options.visible_gpus else visible_device(options.platform)
         config = load(options.platform, visible, arguments=options.settings, device=device)
@@ -66,4 +83,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

@@ -106,10 +106,13 @@ def temporary_beside(path: Path) -> Path:
 def _temporary(path: Path, is_folder: bool = False) -> Iterator[Path]:
     """Yield an empty file or folder beside `path`, locked while the block runs and removed then if it still exists."""
     while True:
-        temporary = temporary_beside(path)
-        if is_folder:
-            temporary.mkdir()
-        descriptor = os.open(temporary, os.O_RDONLY if is_folder else os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        try:
+            temporary = temporary_beside(path)
+            if is_folder:
+                temporary.mkdir()
+            descriptor = os.open(temporary, os.O_RDONLY if is_folder else os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        except OSError as error:  # the user knows nothing of the temporary name
+            raise type(error)(error.errno, error.strerror, str(path)) from error
         if _lock(descriptor) is not False and temporary.exists():  # not taken for a leftover meanwhile
             break
         os.close(descriptor)

@@ -32,6 +32,8 @@ from utils.provenance.digests import TOKENIZER_FILES, sha256_file, sha256_json, 
 from utils.results.store import write_json
 
 ON_BAD_LINE = ("error", "skip")
+NO_JSONL = (".parquet", ".gz", ".zst", ".txt", ".csv", ".tsv", ".zip")
+"""Endings of files that data.clean reads, or that nothing here reads."""
 
 
 def encode(
@@ -198,6 +200,11 @@ def _check_arguments(inputs: list[Path], workers: int, on_bad_line: str) -> None
     for path in inputs:
         if not path.is_file():
             raise UnusableError(f"{path}: no such file; name a .jsonl file")
+        if path.suffix in NO_JSONL:
+            raise UnusableError(
+                f"{path}: got a {path.suffix} file, wanted .jsonl; convert it: python -m data.clean {path} --output "
+                f"{path.with_suffix('.jsonl').name}, or prepare it: ./shell/run_data.sh DATASET={path}"
+            )
 
 
 @contextmanager

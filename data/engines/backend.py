@@ -7,6 +7,7 @@ transformers if AutoTokenizer is certain to load the same tokenizer (data/engine
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,9 @@ from data.engines.plain import read_plain
 from data.engines.sound import cannot_load, read_sound
 from utils.dataset.indexed import dtype_for
 from utils.errors import UnusableError
+
+TOKENIZER_FILES = ("tokenizer*.json", "*.model", "vocab.*", "merges.txt", "*.tiktoken", "tekken.json")
+"""Names of which transformers.AutoTokenizer needs one."""
 
 
 class Encoder:
@@ -35,6 +39,10 @@ class Encoder:
         """The tokenizer that `transformers.AutoTokenizer` loads."""
         if not self.folder.is_dir():
             raise UnusableError(f"{self.folder}: no such folder; name the folder with the tokenizer's files")
+        if not any(fnmatchcase(path.name, name) for path in self.folder.iterdir() for name in TOKENIZER_FILES):
+            raise UnusableError(
+                f"{self.folder}: holds no tokenizer, wanted tokenizer.json; name the folder of a Hugging Face tokenizer"
+            )
         read_sound(self.folder)
         # imported on use: the import takes seconds, and neither --help nor a wrong path should wait for it
         from transformers import AutoTokenizer

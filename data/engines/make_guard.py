@@ -26,7 +26,7 @@ from tqdm import tqdm
 from data.engines.guard import GUARD_PATH
 from data.engines.normal_form import SURROGATES, Differ, texts_to_agree, unproven
 from data.engines.schemes import SCHEMES, Scheme, byte_letters
-from utils.arguments import Parser
+from utils.arguments import Parser, run
 from utils.errors import ForeignFileError
 from utils.files import written_whole
 from utils.own_files import json_with, require_ours
@@ -171,4 +171,4 @@ def dumps(content: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

@@ -20,6 +20,7 @@ from data.reading.jsonl import BOM, is_utf_16, text_of
 from data.reading.sources import PARQUET, TEXT, kind, open_decompressed
 from data.reading.unchanged import unchanged
 from utils.errors import DataError, UnusableError, quoted, shortened
+from utils.suggestions import did_you_mean
 
 MAX_RECORD_BYTES = 1 << 30
 """Limit of one line, or of a `.txt` that is one document. A file without line ends would otherwise fill the memory."""
@@ -202,8 +203,9 @@ def _require_text_column(path: Path, schema: Any, column: str) -> None:
     from pyarrow import types
 
     if column not in schema.names:
-        raise DataError(
-            f"{path}: got the columns {quoted(schema.names)}, wanted {column!r} among them; name another column"
+        raise UnusableError(
+            f"{path}: got the columns {quoted(schema.names)}, wanted {column!r} among them; name the column of the text"
+            f"{did_you_mean(column, schema.names)} (TEXT_COLUMN=NAME, --column NAME)"
         )
     found = schema.field(column).type
     inner = found.value_type if types.is_dictionary(found) else found

@@ -156,6 +156,9 @@ def read_results(paths: Sequence[Path]) -> Found:
     found = Found()
     for path in paths:
         store.require_place(path)
+        if path.is_file() and path.suffix != ".json":
+            advice = f"check an archive with --bundle {path}" if path.suffix == ".zip" else "name a folder or a result"
+            raise store.ResultError(f"{path}: is no result, wanted a folder or train_*.json; {advice}")
         found.unreadable += files_below(path, store.PATTERN)[1] if path.is_dir() else []
     for path in (*store.find(paths), *earlier.find(paths), *extracted.find(paths)):
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from evaluate.comparing.writing import ALL_FORMATS, FORMATS
 from evaluate.metrics.published import LEAST_PERCENT, PUBLISHED
@@ -23,17 +22,9 @@ OUTPUT = Path("comparison")
 """Folder of the reports on inputs of several places, and on archives: none of the inputs is changed."""
 
 
-class _Parser(Parser):
-    """An argument parser that reports bad input in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        """Print the error and exit with 2."""
-        self.exit(2, f"error: {tables.plain(message)}; see --help\n")
-
-
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Return the options; exit 2 with one line for bad input."""
-    parser = _Parser(
+    parser = Parser(
         prog="python -m evaluate.compare",
         description="Compare the results in one or more folders or archives: verdicts, tables and metrics.",
         epilog=EXIT_CODES,
@@ -64,7 +55,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
-def _check_together(parser: _Parser, options: argparse.Namespace) -> None:
+def _check_together(parser: Parser, options: argparse.Namespace) -> None:
     """Exit 2 for an option that has no meaning with or without --against, and set the default of --at-least."""
     if options.against is None:
         if options.at_least is not None:

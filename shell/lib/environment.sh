@@ -4,13 +4,20 @@
 # Usage:  source shell/lib/environment.sh; use_environment; "$PYTHON" -m utils.configure
 # Reads:  *-requirements.txt, .venv/.stamp-*, PLATFORM, PATH; in our images TPRIMAT_VENV (in place of .venv) and
 #         TPRIMAT_IN_CONTAINER
-# Writes: ROOT, VENV and PYTHON (not exported); TOKENIZERS_PARALLELISM (exported)
-# Exits:  show_help_if_asked exits with 0; the functions return the exit codes of the scripts that they call
+# Writes: ROOT, VENV and PYTHON (not exported); TOKENIZERS_PARALLELISM (exported); PYTHONHOME is unset
+# Exits:  show_help_if_asked with 0, check_arguments with 2 and one error line; the other functions return the exit codes
+#         of the scripts that they call
 set -Eeuo pipefail
 
 ROOT=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
 VENV=${TPRIMAT_VENV:-$ROOT/.venv}
 PYTHON=$VENV/bin/python
+
+# A Python of this checkout with a PYTHONHOME of another one does not start.
+if [[ -n ${PYTHONHOME:-} ]]; then
+  printf 'note: PYTHONHOME=%s is ignored, because .venv has a Python of its own; unset PYTHONHOME\n' "$PYTHONHOME" >&2
+  unset PYTHONHOME
+fi
 
 # The data loaders fork. A tokenizer's threads do not survive a fork and print a warning in every worker.
 export TOKENIZERS_PARALLELISM=false
@@ -84,18 +91,6 @@ _python_fits() { # <path>
   "$1" -c 'import ensurepip, venv' 2>/dev/null
 }
 
-# Settings as a script got them, without PLATFORM=, which every process takes from the environment.
-take_settings() { # <arguments of the script...>; sets SETTINGS, may export PLATFORM
-  local argument
-  SETTINGS=()
-  for argument in "$@"; do
-    case $argument in
-      PLATFORM=*) export PLATFORM=${argument#PLATFORM=} ;;
-      *) SETTINGS+=("$argument") ;;
-    esac
-  done
-}
-
 # Replace this shell with a module of ours, so that signals reach it.
 start_module() { # <module> <arguments...>; SETTINGS follow them
   local platform
@@ -116,4 +111,30 @@ show_help_if_asked() { # <arguments of the script...>
         ;;
     esac
   done
+}
+
+# Refuse what this script does not take, before anything is installed or started. A machine without Python 3.10 or later
+# (it starts containers) leaves that to the command in the container.
+check_arguments() { # <arguments of the script...>
+  local python=$PYTHON script
+  if [[ ! -f $ROOT/utils/configure.py ]]; then return 0; fi # an image has only what setup.sh needs while it is built
+  if ! "$python" -V &>/dev/null; then python=$(type -P python3) || return 0; fi
+  "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' &>/dev/null || return 0
+  script=$(readlink -f -- "$0")
+  (cd -- "$ROOT" && "$python" -m utils.configure --platform "$PLATFORM" --check "$script" -- "$@") >&2 || exit
+}
+
+# Settings as a script got them, without PLATFORM=, which every process takes from the environment.
+take_settings() { # <arguments of the script...>; sets SETTINGS, exports PLATFORM
+  local argument
+  SETTINGS=()
+  for argument in "$@"; do
+    case $argument in
+      PLATFORM=*) export PLATFORM=${argument#PLATFORM=} ;;
+      *) SETTINGS+=("$argument") ;;
+    esac
+  done
+  PLATFORM=$("$ROOT/shell/platform.sh")
+  export PLATFORM
+  check_arguments "${SETTINGS[@]}"
 }

@@ -34,6 +34,7 @@ take_run_arguments() { # <arguments of the script...>
   done
   PLATFORM=$("$ROOT/shell/platform.sh")
   export PLATFORM
+  check_arguments "${ARGUMENTS[@]}"
 }
 
 # A dry run with a named engine prints its command on any machine. can_start records whether the command would work here.

@@ -402,7 +402,7 @@ def test_with_many_runs_a_second_process_draws_the_picture_and_its_failure_is_re
         ("--band", "1", "got 1, wanted a share"),
         ("--target-loss", "-1", "got -1, wanted nats per token above 0"),
         ("--target-loss", "inf", "got inf, wanted nats per token above 0"),
-        ("--by", "colour", "invalid choice: 'colour'"),
+        ("--by", "colour", "got 'colour', wanted platform"),
     ],
 )
 def test_a_bad_option_is_one_line_and_2(

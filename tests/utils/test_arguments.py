@@ -59,7 +59,9 @@ def test_a_value_in_an_error_is_shown_without_the_secret_that_two_arguments_make
 
 
 def test_every_command_has_this_parser():
-    files = [path for room in ("utils", "data", "train", "evaluate") for path in (ROOT / room).rglob("*.py")]
+    files = [
+        path for room in ("utils", "data", "train", "evaluate", "benchmarks") for path in (ROOT / room).rglob("*.py")
+    ]
     other = [
         path
         for path in files

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from train.machine import gpus, job_processes
 from train.machine.gpu_state import GpuProcess, GpuReading, GpuState, GpuToolError
 from train.machine.job_processes import SuiteProcess
-from utils.arguments import Parser
+from utils.arguments import Parser, run
 
 VENDORS = {"nvd": "NVIDIA", "amd": "AMD"}
 GRACE_SECONDS, KILL_SECONDS = 10.0, 20.0
@@ -225,4 +225,4 @@ def _is_same(one: SuiteProcess) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from train.job.job import Job
 from train.settings_map.tables import rendered
-from utils.arguments import Parser
+from utils.arguments import Parser, report, run
 from utils.errors import ConfigError, ForeignFileError
 from utils.files import write_whole
 from utils.hardware.devices import DEVICES, Device
@@ -113,11 +113,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         text = rendered(options.write.read_text(encoding="utf8"), {NAME: documented_table()})
         write_whole(options.write, text, is_ours=_has_markers)
-    except (ConfigError, ForeignFileError, OSError, UnicodeDecodeError) as error:
+    except (ConfigError, ForeignFileError, UnicodeDecodeError) as error:
         print(f"error: {options.write}: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        report(error)
         return 2
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

@@ -82,6 +82,10 @@ def _check_space(matrix: Matrix) -> None:
         there = _existing(folder)
         disk = there.stat().st_dev
         by_disk[disk] = by_disk.get(disk, 0) + needed
+        if (
+            not there.is_dir() or not os.statvfs(there).f_blocks or not os.access(there, os.W_OK)
+        ):  # /proc and /sys have no space
+            raise ConfigError(f"{key}={folder}: cannot be written; use a folder on a disk, e.g. {key}=output")
         free = shutil.disk_usage(there).free
         if free < by_disk[disk]:
             raise ConfigError(

@@ -17,7 +17,7 @@ from typing import Any
 from train.settings_map.environment_rows import ENVIRONMENT
 from train.settings_map.map import ALL_FRAMEWORKS, ROWS, entry_of
 from train.settings_map.row import Fixed, MapRow
-from utils.arguments import Parser
+from utils.arguments import Parser, report, run
 from utils.errors import ConfigError, ForeignFileError
 from utils.files import write_whole
 from utils.settings.config import ROOT, RunConfig, load
@@ -158,8 +158,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         texts = {path: _rendered_file(path, tables) for path in options.write or ()}
         for path, text in texts.items():
             write_whole(path, text, is_ours=_has_markers)
-    except (ConfigError, ForeignFileError, OSError, UnicodeDecodeError) as error:
+    except (ConfigError, ForeignFileError, UnicodeDecodeError) as error:
         print(f"error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        report(error)
         return 2
     if not options.write:
         print("\n\n".join(tables.values()))
@@ -167,4 +170,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

@@ -15,6 +15,7 @@ from utils.dataset.indexed import bin_path, idx_path
 from utils.errors import UnusableError
 from utils.settings.config import RunConfig
 from utils.settings.keys import KEYS
+from utils.suggestions import did_you_mean
 
 HUB_DATASETS = ("bc", "c4", "hub")
 """Data sets that data/hub/fetch.py downloads; `hub` is the repository in DATASET_REPO."""
@@ -95,6 +96,7 @@ def text_paths(dataset: str) -> list[Path]:
         raise UnusableError(
             f"DATASET={dataset}: no such file, and neither {path}.bin nor {path}.idx exists; allowed: bc, c4, hub, "
             "synth, a text (.jsonl, .parquet, .txt, a folder or a glob of them), or the prefix of a .bin/.idx pair"
+            f"{did_you_mean(dataset, ('synth', *HUB_DATASETS))}"
         )
     if found == [path] and path.suffix in (".bin", ".idx"):
         raise UnusableError(f"DATASET={dataset}: got a file of a pair, wanted its prefix; leave out {path.suffix}")

@@ -12,7 +12,7 @@ import os
 import sys
 from dataclasses import asdict
 
-from utils.arguments import Parser
+from utils.arguments import Parser, run
 from utils.hardware.detect import HardwareError, detect_platform, gpu_info, visible_gpus
 from utils.hardware.devices import DEVICES
 
@@ -39,4 +39,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

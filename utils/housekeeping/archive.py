@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from utils import redact
-from utils.arguments import Parser
+from utils.arguments import Parser, run
 from utils.errors import ConfigError, ForeignFileError
 from utils.files import MODE, written_whole
 from utils.housekeeping import inventory
@@ -77,7 +77,9 @@ def write(folder: Path, environ: Mapping[str, str]) -> tuple[Path, list[str]]:
     try:
         directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
-        raise ConfigError(f"OUTPUT_DIR={folder}: cannot be opened as a folder ({error.strerror})") from error
+        raise ConfigError(
+            f"OUTPUT_DIR={folder}: cannot be opened as a folder ({error.strerror}); name the folder of the results"
+        ) from error
     try:
         total = len(_paths_to_pack(directory))
         if not total:
@@ -240,4 +242,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

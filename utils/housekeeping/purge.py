@@ -21,7 +21,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from utils.arguments import Parser
+from utils.arguments import Parser, run
 from utils.errors import ConfigError
 from utils.housekeeping import footprint, inventory
 from utils.housekeeping.footprint import Guarded
@@ -232,4 +232,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

@@ -132,7 +132,7 @@ def require_place(path: Path) -> None:
         input_files.require_regular(path)
     except InputFileError as error:
         if os.path.lexists(path):
-            raise ResultError(f"{path}: {error}, or the folder that holds the results") from error
+            raise ResultError(f"{path}: cannot be used ({error}); name the folder that holds the results") from error
         raise ResultError(f"{path}: no such file or folder; name the folder that holds the results") from error
 
 

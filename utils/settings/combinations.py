@@ -101,7 +101,7 @@ def num_gpus(rules: Rules, typed: Mapping[str, Any], platform: str, visible: int
             "GPUS_PER_NODE", f"no GPU is visible on platform {platform}; check the driver, or set the number"
         )
     if visible is not None and isinstance(asked, int) and asked > visible:
-        raise rules.broken("GPUS_PER_NODE", f"this machine shows {visible} GPUs")
+        raise rules.broken("GPUS_PER_NODE", f"this machine shows {visible} GPUs; use GPUS_PER_NODE={visible}, or auto")
     return nodes * (asked if isinstance(asked, int) else visible or 0)
 
 
@@ -116,14 +116,17 @@ def check_layout(rules: Rules, typed: dict[str, Any]) -> None:
     gpus, gbs = typed["num_gpus"], typed["global_batch_size"]
     tp, pp, cp = (typed[f"{name}_parallel_size"] for name in ("tensor", "pipeline", "context"))
     if gpus % (tp * pp * cp):
-        raise rules.broken("TP PP CP", f"{gpus} GPUs do not divide by TP*PP*CP = {tp * pp * cp}")
+        raise rules.broken("TP PP CP", f"{gpus} GPUs do not divide by TP*PP*CP = {tp * pp * cp}; use fewer")
     dp = gpus // (tp * pp * cp)
     if typed["data_parallel_size"] not in (None, dp):
         raise rules.broken(
             "DP", f"{gpus} GPUs / (TP {tp} * PP {pp} * CP {cp}) is DP={dp}; set DP={dp} or leave DP=auto"
         )
     if gbs % (mbs * dp):
-        raise rules.broken("GBS MBS", f"GBS must divide by MBS*DP = {mbs}*{dp} = {mbs * dp}")
+        raise rules.broken(
+            "GBS MBS",
+            f"GBS must divide by MBS*DP = {mbs}*{dp} = {mbs * dp}; use GBS={-(-gbs // (mbs * dp)) * mbs * dp}",
+        )
     ga = gbs // (mbs * dp)
     if typed["gradient_accumulation"] not in (None, ga):
         raise rules.broken("GA", f"GBS {gbs} / (MBS {mbs} * DP {dp}) is GA={ga}; set GA={ga} or leave GA=auto")
@@ -141,11 +144,13 @@ def check_combinations(rules: Rules, typed: Mapping[str, Any], platform: str) ->
         )
     parallel = [key for key in ("TP", "PP", "CP") if typed[KEYS[key].field] != 1]
     if "hf" in typed["frameworks"] and parallel:
-        raise rules.broken(" ".join(parallel), "hf has no tensor, pipeline or context parallelism: all must be 1")
+        raise rules.broken(
+            " ".join(parallel), "hf has no tensor, pipeline or context parallelism: all must be 1; use mega"
+        )
     if typed["warmup_iterations"] >= typed["train_iterations"]:
-        raise rules.broken("WARMUP_ITERS TRAIN_ITERS", "warm-up must be shorter than the training")
+        raise rules.broken("WARMUP_ITERS TRAIN_ITERS", "warm-up must be shorter than the training; use less")
     if typed["min_learning_rate"] > typed["learning_rate"]:
-        raise rules.broken("MIN_LR LR", "the minimum is above the peak")
+        raise rules.broken("MIN_LR LR", "the minimum is above the peak; use a smaller MIN_LR")
     if typed["precision"] == "fp8" and "hf" in typed["frameworks"]:
         raise rules.broken("PRECISION", "hf runs bf16 or fp32; use FRAMEWORK=mega for fp8")
     if typed["precision"] == "fp8" and importlib.util.find_spec("transformer_engine") is None:

@@ -21,6 +21,7 @@ from utils.settings import best
 from utils.settings.combinations import Rules, check_combinations, check_layout, fp8_recipe, frameworks, num_gpus
 from utils.settings.keys import in_results
 from utils.settings.layers import Value, from_arguments, from_environment, parse_values, read_file, received
+from utils.suggestions import did_you_mean
 
 ROOT = Path(__file__).resolve().parents[2]
 PLATFORMS = ("amd", "nvd", "cpu")
@@ -169,7 +170,9 @@ def load(
     Raises ConfigError, whose message names the origin of the bad value.
     """
     if platform not in PLATFORMS:
-        raise ConfigError(f"platform: got {platform!r}, allowed: {', '.join(PLATFORMS)}")
+        raise ConfigError(
+            f"platform: got {platform!r}, allowed: {', '.join(PLATFORMS)}{did_you_mean(platform, PLATFORMS)}"
+        )
     values = values_of(platform, arguments, environ, root, device)
     typed = parse_values(values)
     rules = Rules(values)
@@ -279,12 +282,15 @@ def _check_models(rules: Rules, config: RunConfig) -> None:
         heads = (spec.num_attention_heads, spec.num_query_groups)
         if heads[0] % tp or heads[1] % tp:
             raise rules.broken(
-                "TP MODEL", f"{name} has {heads[0]} heads in {heads[1]} groups, which do not divide by it"
+                "TP MODEL", f"{name} has {heads[0]} heads in {heads[1]} groups, which do not divide by it; use TP=1"
             )
         if spec.num_layers % pp:
-            raise rules.broken("PP MODEL", f"{name} has {spec.num_layers} layers, which do not divide by it")
+            raise rules.broken("PP MODEL", f"{name} has {spec.num_layers} layers, which do not divide by it; use PP=1")
         if config.sequence_length > spec.max_position_embeddings:
-            raise rules.broken("SL MODEL", f"{name} has {spec.max_position_embeddings} positions at most")
+            raise rules.broken(
+                "SL MODEL",
+                f"{name} has {spec.max_position_embeddings} positions at most; use as many or fewer",
+            )
 
 
 def _derived_label(typed: Mapping[str, object], platform: str) -> str:

@@ -18,10 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from utils import redact
-from utils.errors import ConfigError
-from utils.settings.keys import KEYS
+from utils.errors import ConfigError, quoted
+from utils.settings.keys import KEYS, Key
+from utils.suggestions import closest, did_you_mean
 
 VARIABLE = "TPRIMAT_SETTINGS"
+ELSEWHERE = ("PLATFORM", "CONTAINER_ARGS", "CONTAINER_SHM_SIZE", "BASE_IMAGE", "BUILD_ARGS")
+"""Names that commands take as arguments or from the environment, and that no settings file may hold."""
 _LINE = re.compile(r"([A-Z][A-Z0-9_]*)=(\S*)")
 
 
@@ -41,7 +44,8 @@ def read_file(path: Path, name: str) -> dict[str, Value]:
     try:
         lines = path.read_text(encoding="utf8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{name}: cannot be read: {error}") from error
+        reason = getattr(error, "strerror", None) or "it is no UTF-8 text"
+        raise ConfigError(f"{name}: cannot be read ({reason}); `git checkout -- {name}` restores it") from error
     values: dict[str, Value] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith("#"):
@@ -57,13 +61,36 @@ def parse_assignment(text: str, origin: str) -> tuple[str, Value]:
     """Return key and value of one `KEY=VALUE`; raise ConfigError for another form or an unknown key."""
     match = _LINE.fullmatch(text)
     if match is None or re.search(r"[$'\"`\\]", text):
-        raise ConfigError(
-            f"{origin}: got {text!r}, wanted KEY=VALUE without quotes, spaces, $ or export, comments on their own line"
-        )
+        wanted = "wanted KEY=VALUE without quotes, spaces, $ or export, comments on their own line"
+        raise ConfigError(f"{origin}: got {quoted(text)}, {wanted}{_suggestion(text)}")
     key, value = match.groups()
+    if key in ELSEWHERE:
+        raise ConfigError(f"{origin}: {key}={value}: is no line of a settings file; give {key} to the command")
     if key not in KEYS:
-        raise ConfigError(f"{origin}: unknown key {key}={value}; allowed: {', '.join(KEYS)}")
+        near = f"; did you mean {meant}?" if (meant := _near_key(key)) else ""
+        known = "; python -m utils.configure --help lists all keys" if near else f"; allowed: {', '.join(KEYS)}"
+        raise ConfigError(f"{origin}: unknown key {key}={value}{near}{known}")
     return key, Value(value, origin)
+
+
+def _near_key(got: str) -> str | None:
+    """Return the key that a word is close to, also by the name that its setting has in results (micro_batch_size)."""
+    names = {key: key for key in (*KEYS, *ELSEWHERE)} | {rule.field: key for key, rule in KEYS.items()}
+    names |= {rule.in_results.key: key for key, rule in KEYS.items() if rule.in_results is not None}
+    near = closest(got, names)
+    return None if near is None else names[near]
+
+
+def _suggestion(text: str) -> str:
+    """Return the end of a message about a line that is no assignment: the one that it may have been meant for."""
+    key, equals, value = re.sub(r"^\s*(export\s+)?(-+(?=\w+\s*=))?", "", text).partition("=")
+    value = re.sub(r"\s#.*$", "", value).strip().strip("'\"")
+    near = _near_key(key.strip())
+    if near is None:
+        return ""
+    if not equals:
+        return f"; did you mean {near}=VALUE?"
+    return f"; did you mean {near}={value}?" if re.fullmatch(r"[^\s$'\"`\\]*", value) else ""
 
 
 def from_environment(environ: Mapping[str, str]) -> dict[str, Value]:
@@ -93,8 +120,26 @@ def parse_values(values: Mapping[str, Value]) -> dict[str, Any]:
         try:
             typed[rule.field] = rule.parse(value.text)
         except (ValueError, KeyError) as error:
-            raise ConfigError(f"{value.origin}: {key}={value.text}: wanted {rule.allowed}") from error
+            near = _near_value(value.text, rule)
+            raise ConfigError(f"{value.origin}: {key}={value.text}: wanted {rule.allowed}{near}") from error
     return typed
+
+
+def _near_value(text: str, rule: Key) -> str:
+    """Return the end of a message about a bad value: the allowed word that its first bad part is close to."""
+    words = re.split(r", or | or |, ", rule.allowed)
+    known = [word.rsplit(" ", 1)[-1] if "comma list" in word else word for word in words]
+    known = [word for word in known if re.fullmatch(r"[A-Za-z][\w-]*", word) and _is_allowed(word, rule)]
+    bad = next((part for part in text.split(",") if part not in known), "")
+    return did_you_mean(bad, known)
+
+
+def _is_allowed(text: str, rule: Key) -> bool:
+    try:
+        rule.parse(text)
+    except (ValueError, KeyError):
+        return False
+    return True
 
 
 def variable(values: Mapping[str, Value]) -> dict[str, str]:

@@ -1,0 +1,271 @@
+"""What a user types wrongly ends in one error line that names the remedy, with exit code 2 (1: the work failed)."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from utils import arguments
+from utils.errors import ConfigError
+from utils.settings.config import ROOT, load
+
+HLEP = "did you mean --help?"
+CONFIGURE = "python -m utils.configure --platform cpu"
+ENCODE = "python -m data.encode --output-prefix {m}/out/a --tokenizer"
+REHEARSE = "python -m train.rehearse --platform cpu --gpus 1"
+FEW = "--megabytes 1 --repetitions"
+
+TYPED = [
+    # settings, as every command with KEY=VALUE reads them
+    (f"{CONFIGURE} TRAIN_ITER=5", "did you mean TRAIN_ITERS?", 2),
+    (f"{CONFIGURE} mbs=2", "did you mean MBS=2?", 2),
+    (f"{CONFIGURE} 'MBS = 2'", "did you mean MBS=2?", 2),
+    (f"{CONFIGURE} MBS", "did you mean MBS=VALUE?", 2),
+    (f"{CONFIGURE} 'export SL=64'", "did you mean SL=64?", 2),
+    (f"{CONFIGURE} 'MBS=\"2\"'", "did you mean MBS=2?", 2),
+    (f"{CONFIGURE} 'LABEL=a b'", "without quotes, spaces", 2),
+    (f"{CONFIGURE} micro_batch_size=2", "did you mean MBS=2?", 2),
+    (f"{CONFIGURE} ZEBRA=1", "allowed: DATASET, ", 2),
+    (f"{CONFIGURE} ''", "wanted KEY=VALUE", 2),
+    (f"{CONFIGURE} --MBS=2", "did you mean MBS=2?", 2),
+    (f"{CONFIGURE} --mbs 2", "did you mean MBS=...?", 2),
+    (f"{CONFIGURE} MODEL=lama", "did you mean llama?", 2),
+    (f"{CONFIGURE} FRAMEWORK=mega,hff", "did you mean hf?", 2),
+    (f"{CONFIGURE} PRECISION=BF16", "did you mean bf16?", 2),
+    (f"{CONFIGURE} FORCE=ture", "did you mean true?", 2),
+    (f"{CONFIGURE} RUNS=atuo", "did you mean auto?", 2),
+    (f"{CONFIGURE} LR=fast", "wanted a number above 0", 2),
+    (f"{CONFIGURE} SL=", "wanted a whole number from 2", 2),
+    (f"{CONFIGURE} FRAMEWORK=hf TP=2", "all must be 1; use mega", 2),
+    (f"{CONFIGURE} GBS=9", "use GBS=16", 2),
+    (f"{CONFIGURE} MIN_LR=1", "use a smaller MIN_LR", 2),
+    (f"{CONFIGURE} --jobs OUTPUT_DIR=/proc/x", "use another folder", 2),
+    (f"{CONFIGURE} --jobs --vsible-gpus 2", "did you mean --visible-gpus?", 2),
+    (f"{CONFIGURE} --get outputdir", "did you mean output_dir?", 2),
+    ("python -m utils.configure --platform cup", "did you mean cpu?", 2),
+    ("python -m utils.configure", "wanted amd, nvd, cpu", 2),
+    ("python -m utils.hardware --tabel", "did you mean --table?", 2),
+    ("python -m utils.housekeeping.archive --platform cpu OUTPUT_DIR={m}/missing", "name the folder of the results", 2),
+    ("python -m utils.housekeeping.purge --platform cpu OUTPUT_DIR=/", "name the folder that holds the results", 2),
+    ("python -m utils.housekeeping.purge --platform cpu --with-dat", "did you mean --with-data?", 2),
+    # data
+    ("python -m data.encode", "got no --input", 2),
+    (f"{ENCODE} {{m}}/notokenizer --input {{m}}/docs.parquet", "python -m data.clean", 2),
+    (f"{ENCODE} {{m}}/notokenizer --input {{m}}/docs.jsonl", "name the folder of a Hugging Face tokenizer", 2),
+    (f"{ENCODE} {{m}}/badtokenizer --input {{m}}/docs.jsonl", "repair it or name another", 2),
+    (f"{ENCODE} {{m}}/missing --input {{m}}/docs.jsonl", "name the folder with the tokenizer", 2),
+    (f"{ENCODE} {{m}}/missing --input {{m}}/missing.jsonl", "name a .jsonl file", 2),
+    (f"{ENCODE} {{m}}/missing --input {{m}}/docs.jsonl --workers x", "wanted a whole number", 2),
+    (f"{ENCODE} {{m}}/missing --input {{m}}/docs.jsonl --workers 0", "wanted at least 1", 2),
+    (f"{ENCODE} {{m}}/missing --inptu {{m}}/docs.jsonl", "did you mean --input?", 2),
+    ("python -m data.clean {m}/docs.parquet --output {m}/o.jsonl --column contents", "did you mean content?", 2),
+    ("python -m data.clean {m}/docs.jsonl --output /proc/x.jsonl", "name a path that exists", 1),
+    ("python -m data.clean {m}/bad.jsonl --output {m}/o.jsonl", "fix or remove the line", 1),
+    ("python -m data.clean {m}/empty --output {m}/o.jsonl", "wanted .jsonl", 2),
+    ("python -m data.verify {m}/missing", "name a prefix", 2),
+    ("python -m data.synth --words many --output {m}/o.jsonl", "wanted a whole number", 2),
+    ("python -m data.synth --words 100 --output /proc/x.jsonl", "name a path that exists", 1),
+    ("python -m data.prepare --platform cpu TEXT_COLUM=x", "did you mean TEXT_COLUMN?", 2),
+    ("python -m data.prepare --platform cpu DATASET=snyth", "did you mean synth?", 2),
+    ("python -m data.prepare --platform cpu DATASET=synth DATA_DIR=/proc/x", "use another folder", 2),
+    # training
+    ("python -m train.matrix --platform cpu --dryrun", "did you mean --dry-run?", 2),
+    ("python -m train.matrix --platform cpu --dry-run OUTPUT_DIR=/proc/x", "use a folder on a disk", 2),
+    ("python -m train.matrix --platform cpu --dry-run DATASET=synth OUTPUT_DIR={m}/docs.jsonl", "use a folder", 2),
+    ("python -m train.launch --platform cpu --framework meg --model llama", "allowed: mega, hf", 2),
+    ("python -m train.launch --platform cpu --framework mega --model llama --run x", "wanted a whole number", 2),
+    ("python -m train.slurm --platform cpu --nowait", "did you mean --no-wait?", 2),
+    ("python -m train.probe --platform cpu --seconds x", "wanted a number", 2),
+    ("python -m train.convert lama", "did you mean llama?", 2),
+    (f"{REHEARSE} --framework hf --model lama", "allowed: llama", 2),
+    (f"{REHEARSE} --framework hf --model llama TRAIN_ITER=3", "did you mean TRAIN_ITERS?", 2),
+    ("python -m train.machine.gpu_command --end abc", "wanted a whole number", 2),
+    ("python -m train.machine.gpu_command --end-our", "did you mean --end-ours?", 2),
+    # results
+    ("python -m evaluate.compare", "got no folders", 2),
+    ("python -m evaluate.compare {m}/missing", "name the folder that holds the results", 2),
+    ("python -m evaluate.compare {m}/empty", "name the folder that holds them", 2),
+    ("python -m evaluate.compare {m}/broken", "name the folder that holds the results", 2),
+    ("python -m evaluate.compare {m}/plain", "name a folder or a result", 2),
+    ("python -m evaluate.compare {m}/no.zip", "wanted an output.zip", 2),
+    ("python -m evaluate.compare {m}/empty --by platfrom", "did you mean platform?", 2),
+    ("python -m evaluate.compare {m}/empty --format hmtl", "wanted any of md,html", 2),
+    ("python -m evaluate.compare {m}/empty --band x", "wanted a number", 2),
+    ("python -m evaluate.compare --hlep", HLEP, 2),
+    ("python -m evaluate.compare {m}/empty --output {m}/plain", "name another", 2),
+    ("python -m evaluate.compare {m}/damaged --output /proc/x", "name another with --output", 1),
+    ("python -m evaluate.validate {m}/no.zip", "--bundle", 2),
+    ("python -m evaluate.validate --bundle {m}/no.zip", "wanted an output.zip", 2),
+    ("python -m evaluate.validate --bundel {m}/no.zip", "did you mean --bundle?", 2),
+    ("python -m evaluate.validate", "is required", 2),
+    ("python -m evaluate.extract --log-file {m}/missing.log --model-name llama", "name the log of a training", 2),
+    ("python -m evaluate.extract --log-file {m}/plain --model-name lama", "did you mean llama?", 2),
+    ("python -m evaluate.extract --log-file {m}/plain --model-name llama", "docs/logs.md", 2),
+    ("python -m evaluate.extract --discover {m}/plain", "name the folder that holds the logs", 2),
+    ("python -m evaluate.fingerprint {m}/missing", "name a prefix", 2),
+    ("python -m evaluate.mlperf {m}/missing", "name the folder", 2),
+    ("python -m evaluate.probe {m}/missing", "name the folder", 2),
+    # benchmarks
+    ("python -m benchmarks.compare --setps 4", "did you mean --steps?", 2),
+    (f"python -m benchmarks.extract {FEW} x", "wanted a whole number", 2),
+    ("python -m benchmarks.texts --megabyte 1 {m}/out", "did you mean --megabytes?", 2),
+    ("python -m benchmarks.gpu --platform cpu", "got no --output", 2),
+    ("python -m benchmarks.recorder --calls x", "wanted a whole number", 2),
+    # scripts: nothing is installed, prepared or started before the line
+    ("./shell/run_train.sh mbs=2", "did you mean MBS=2?", 2),
+    ("./shell/run_train.sh --hlep", HLEP, 2),
+    ("./shell/run_train.sh PLATFORM=nvidia", "unset it to have the platform detected", 2),
+    ("./shell/run_data.sh --dry", "did you mean --dry-run?", 2),
+    ("./shell/run_wrap.sh OUTPUTDIR=x", "did you mean OUTPUT_DIR?", 2),
+    ("./shell/run_purge.sh --with-dat", "did you mean --with-data?", 2),
+    ("./shell/run_slurm.sh --nowait", "did you mean --no-wait?", 2),
+    ("./shell/run_sweep.sh MSB=1,2", "did you mean MBS?", 2),
+    ("./shell/train.sh --compair", "did you mean --compare?", 2),
+    ("./shell/data.sh dataset=synth", "did you mean DATASET=synth?", 2),
+    ("./shell/build.sh PLATFROM=cpu --dry-run", "did you mean PLATFORM=cpu?", 2),
+    ("./shell/setup.sh --develop", "wanted --dev or KEY=VALUE", 2),
+    ("./shell/entry.sh ls", "-- before a command", 2),
+    ("./shell/platform.sh nvd", "wanted PLATFORM=amd", 2),
+    ("./shell/gpu.sh --ned 5", "did you mean --end?", 2),
+    ("./tprimat comapre", "did you mean compare?", 2),
+    ("./tprimat train --hlep", HLEP, 2),
+    ("MBS=two ./shell/train.sh --dry-run", "environment: MBS=two: wanted auto", 2),
+    ("PYTHONHOME=/nonsense ./shell/wrap.sh OUTPUT_DIR={m}/empty", "train first", 2),
+    ("evaluate/compare.sh OUTPUT_DIR=a {m}/empty", "leave out one of them", 2),
+]
+
+
+@pytest.fixture(scope="module")
+def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with files and folders that are not what a command wants."""
+    folder = tmp_path_factory.mktemp("typed")
+    for name in ("empty", "notokenizer", "badtokenizer", "damaged"):
+        (folder / name).mkdir()
+    (folder / "notokenizer" / "README.md").write_text("no tokenizer here")
+    (folder / "badtokenizer" / "tokenizer.json").write_text("{not json")
+    (folder / "damaged" / "train_cpu_mega_llama_run1.json").write_text("{not json")
+    (folder / "plain").write_text("plain text\n")
+    (folder / "no.zip").write_text("no archive\n")
+    (folder / "docs.jsonl").write_text(json.dumps({"text": "one text"}) + "\n")
+    (folder / "bad.jsonl").write_text("{not json\n")
+    (folder / "broken").symlink_to("nowhere")
+    pq.write_table(pa.table({"content": ["one text"]}), folder / "docs.parquet")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def quiet_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Keep what this machine sets out of the commands, and what they might write out of the checkout."""
+    for name, value in (("PLATFORM", "cpu"), ("OUTPUT_DIR", str(tmp_path / "output")), ("RUNTIME", "native")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.delenv("TPRIMAT_SETTINGS", raising=False)
+
+
+def in_process(module: str, rest: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
+    """Return the exit code of `python -m module`, run here."""
+    monkeypatch.setattr(sys, "argv", [module, *rest])
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    place = f"{module}.__main__" if module == "utils.hardware" else module
+    try:
+        return arguments.run(importlib.import_module(place).main)
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+@pytest.mark.parametrize(("typed", "remedy", "code"), TYPED, ids=[row[0] for row in TYPED])
+def test_a_slip_ends_in_one_line_that_names_the_remedy(
+    typed: str,
+    remedy: str,
+    code: int,
+    material: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command = typed.replace("{m}", str(material))
+    if command.startswith("python -m "):
+        _, _, module, *rest = shlex.split(command)
+        got = in_process(module, rest, monkeypatch)
+        said = capsys.readouterr().err
+    else:
+        done = subprocess.run(
+            ["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+        )
+        got, said = done.returncode, done.stderr
+    errors = [line for line in said.splitlines() if line.startswith("error: ")]
+    assert (got, len(errors)) == (code, 1), said
+    assert remedy in errors[0] and "Traceback" not in said
+
+
+def test_the_table_has_enough_rows_and_reaches_every_room_and_script() -> None:
+    typed = " ".join(row[0] for row in TYPED)
+    assert len(TYPED) >= 100 and len({row[0] for row in TYPED}) == len(TYPED)
+    for room in ("utils", "data", "train", "evaluate", "benchmarks"):
+        assert typed.count(f"python -m {room}.") >= 5
+    for script in ROOT.glob("shell/run_*.sh"):
+        assert f"shell/{script.name}" in typed
+
+
+EDITS = [
+    ("MBS=1", "mbs=1", "config.env:12: got 'mbs=1'", "did you mean MBS=1?"),
+    ("MBS=1", "MBS = 1", "config.env:12: got 'MBS = 1'", "did you mean MBS=1?"),
+    ("MBS=1", 'MBS="1', "config.env:12: got", "did you mean MBS=1?"),
+    ("MBS=1", "export MBS=1", "config.env:12: got", "did you mean MBS=1?"),
+    ("MBS=1", "MSB=1", "config.env:12: unknown key MSB=1", "did you mean MBS?"),
+    ("MBS=1", "MBS=1 # one", "config.env:12: got", "did you mean MBS=1?"),
+    ("MBS=1", "MBS=1\nMBS=2", "config.env:13: MBS is already set in config.env:12", "keep one of the two"),
+    ("SEED=42", "", "config.env: SEED is missing", "add the line SEED="),
+    ("MBS=1", "PLATFORM=cpu", "config.env:12: PLATFORM=cpu: is no line", "give PLATFORM to the command"),
+    ("MBS=1", "MBS=1\udcff", "config.env: cannot be read", "restores it"),
+]
+
+
+@pytest.mark.parametrize(("line", "typed", "place", "remedy"), EDITS, ids=[repr(row[1]) for row in EDITS])
+def test_a_slip_in_a_settings_file_names_its_line_and_the_remedy(
+    line: str, typed: str, place: str, remedy: str, tmp_path: Path
+) -> None:
+    for path in ROOT.glob("config*.env"):
+        shutil.copy(path, tmp_path)
+    config = tmp_path / "config.env"
+    lines = config.read_text().splitlines()
+    place = place.replace(":12", f":{lines.index(line) + 1}").replace(":13", f":{lines.index(line) + 2}")
+    lines[lines.index(line)] = typed
+    config.write_text("\n".join(lines) + "\n", errors="surrogateescape")
+    with pytest.raises(ConfigError) as refused:
+        load("cpu", root=tmp_path, environ={})
+    assert place in str(refused.value) and remedy in str(refused.value) and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "typed", [f"{CONFIGURE} --jobs", "python -m train.matrix --help", "python -m evaluate.compare --help"]
+)
+def test_a_pipe_that_is_closed_ends_a_command_quietly(typed: str) -> None:
+    command = [sys.executable, *typed.split()[1:]]
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        done = subprocess.run(command, cwd=ROOT, stdout=write, stderr=subprocess.PIPE, check=False, timeout=120)
+    finally:
+        os.close(write)
+    assert done.returncode in (0, 128 + signal.SIGPIPE) and done.stderr == b""  # argparse ignores the closed pipe
+
+
+def test_settings_may_stand_before_and_after_options(capsys: pytest.CaptureFixture[str]) -> None:
+    from utils import configure
+
+    assert configure.main(["--platform", "cpu", "SL=64", "--get", "sequence_length", "MBS=4"]) == 0
+    assert capsys.readouterr().out == "64\n"

@@ -1,0 +1,56 @@
+"""Check of what was typed after the name of a script, before anything is installed, prepared or started.
+
+The header of a script is its help, and the options in its `Usage:` lines are the ones that it has.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from utils.errors import ConfigError
+from utils.settings.config import values_of
+from utils.settings.keys import KEYS
+from utils.settings.layers import ELSEWHERE, parse_values
+from utils.suggestions import closest, did_you_mean
+
+ALMOST = 0.8
+"""Least similarity of a variable to a setting that makes it a slip, for scripts that also take other variables."""
+
+
+def check(script: Path, arguments: Sequence[str], platform: str) -> None:
+    """Raise ConfigError for the first argument that a script does not take.
+
+    A script that reads config.env takes its options and settings only, and the value of each setting is checked. Other
+    scripts say themselves what they take; here only what is almost an option or a setting is refused.
+    """
+    header = re.match(r"(?:#.*\n)*", script.read_text(encoding="utf8"))
+    text = header[0] if header else ""
+    usage = re.search(r"^# Usage:(.*?)^# Reads:", text, re.DOTALL | re.MULTILINE)
+    options = ["--help", "-h", *re.findall(r"(?<![\w-])--[a-z][a-z-]*", usage[1] if usage else "")]
+    settings = [argument for argument in arguments if argument not in options]
+    if "config.env" in text:
+        for argument in settings:
+            if argument.startswith("-"):
+                raise ConfigError(f"{script.name}: {_no_option(argument, options)}")
+        parse_values(values_of(platform, settings))
+    else:
+        for argument in settings:
+            _refuse_slip(argument, options, script.name)
+
+
+def _no_option(argument: str, options: Sequence[str]) -> str:
+    if re.match(r"-+[A-Z][A-Z0-9_]*=", argument):
+        return f"got {argument}, wanted a setting without dashes; did you mean {argument.lstrip('-')}?"
+    name = argument.split("=", 1)[0]
+    near = did_you_mean(name, (*options, *(f"{key}=..." for key in KEYS)))
+    return f"got {name}, which is no option{near}; see --help"
+
+
+def _refuse_slip(argument: str, options: Sequence[str], script: str) -> None:
+    name = argument.split("=", 1)[0]
+    known = (*KEYS, *ELSEWHERE, *options)
+    near = closest(name, known, ALMOST)
+    if near is not None and near != name:
+        raise ConfigError(f"{script}: got {argument}; did you mean {argument.replace(name, near, 1)}?; see --help")
