@@ -14,15 +14,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from train.bridge import interpreter as bridge_python
 from train.common.framework_python import Interpreters, without_missing
 from train.job import processes
 from train.nemo import interpreter as nemo_python
 from train.preflight import matrix_checks as preflight
 from train.preflight.fit_table import terminal_table
-from train.prim import install as prim_install
 from train.runner import plan
 from train.runner.repeats import follow_up, show_ends
 from train.runner.run_job import LAUNCHER_GRACE_SECONDS, POLL_SECONDS, run_job, run_on_other_node
@@ -63,11 +60,13 @@ def main() -> int:
         for matrix in matrices:
             preflight.check(matrix)
             if "prim" in matrix.config.frameworks and matrix.config.platform == "cpu":
+                from train.prim import install as prim_install
+
                 prim_install.find()
             if options.dry_run:
                 print(redact.text(plan.text(matrix)))
                 if (table := terminal_table(matrix.jobs)) is not None:
-                    Console().print(table)
+                    print(f"\n{table}")
         if options.dry_run:
             return 0
         output = matrices[0].config.output_dir

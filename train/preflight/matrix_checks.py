@@ -23,8 +23,8 @@ from train.runner.plan import Matrix, notes, outlook, wrapper
 from train.runner.status_file import RECOGNISERS
 from train.runner.times import duration
 from train.runner.view import is_matrix_log
-from utils.dataset.gpt_dataset import bytes_needed, data_prefix
-from utils.dataset.indexed import bin_path
+from utils.dataset.paths import bin_path
+from utils.dataset.place import bytes_needed, data_prefix
 from utils.errors import ConfigError, DataError
 from utils.memory.estimate import FRAMEWORKS, estimate
 from utils.own_files import require_ours
