@@ -14,12 +14,29 @@
 # Example: ./shell/train.sh --dry-run FRAMEWORK=mega
 set -Eeuo pipefail
 
+# Any Python: .venv is made or changed now. A signal goes to the group of processes, so it reaches Python too.
+set_up() {
+  local argument settings=() python platform
+  for argument in "${SETTINGS[@]}"; do
+    if [[ $argument != -* ]]; then settings+=("$argument"); fi
+  done
+  python=$(find_python)
+  platform=$("$ROOT/shell/platform.sh")
+  PLATFORM=$platform PYTHONPATH=$ROOT "$python" -m train.set_up --platform "$platform" "${settings[@]}"
+}
+
 main() {
   # shellcheck source=shell/lib/environment.sh
   source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/lib/environment.sh"
   show_help_if_asked "$@"
   take_settings "$@"
-  if [[ " $* " == *" --dry-run "* ]]; then use_environment_to_plan; else use_environment; fi
+  if [[ " $* " == *" --dry-run "* ]]; then
+    use_environment_to_plan
+  elif environment_is_fresh runtime || [[ -n ${TPRIMAT_IN_CONTAINER:-} ]]; then
+    use_environment
+  else
+    set_up
+  fi
   start_module train.matrix
 }
 

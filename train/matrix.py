@@ -21,6 +21,7 @@ from train.nemo import interpreter as nemo_python
 from train.preflight import matrix_checks as preflight
 from train.preflight.fit_table import terminal_table
 from train.runner import plan
+from train.runner.fitting_view import view_of
 from train.runner.repeats import follow_up, show_ends
 from train.runner.run_job import LAUNCHER_GRACE_SECONDS, POLL_SECONDS, run_job, run_on_other_node
 from train.runner.state import (
@@ -36,7 +37,7 @@ from train.runner.state import (
     MatrixState,
 )
 from train.runner.status_file import StatusFile
-from train.runner.view import View, add_to_log, view_of
+from train.runner.view import View, add_to_log
 from utils import redact
 from utils.arguments import Parser
 from utils.errors import ConfigError, DataError

@@ -24,6 +24,7 @@ from train.job.outcome import Attempt, stamp
 from train.matrix import BAD_INPUT, compare, validate
 from train.preflight import matrix_checks as preflight
 from train.runner import plan
+from train.runner.fitting_view import view_of
 from train.runner.repeats import follow_up, show_ends
 from train.runner.run_job import conclude
 from train.runner.state import (
@@ -38,7 +39,7 @@ from train.runner.state import (
     MatrixState,
 )
 from train.runner.status_file import StatusFile
-from train.runner.view import View, view_of
+from train.runner.view import View
 from utils import redact
 from utils.arguments import Parser
 from utils.errors import ConfigError, DataError

@@ -6,7 +6,6 @@ write the plain lines into the log of the matrix.
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import time
@@ -98,16 +97,6 @@ class View(AbstractContextManager["View"]):
             except OSError as error:  # a full disk must not end the matrix
                 self._log = None
                 self._show(f"warning: the log of the matrix ends here: {error}")
-
-
-def view_of(state: MatrixState, output_dir: Path) -> View:
-    """Return the view that fits the standard output."""
-    log_path = output_dir / "logs" / "matrix.log"
-    if not sys.stdout.isatty() or os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
-        return View(state, log_path)
-    from train.runner.live_view import LiveView  # a plan needs no rich
-
-    return LiveView(state, log_path)
 
 
 def add_to_log(output_dir: Path, text: str) -> None:
