@@ -14,7 +14,7 @@
 # Example: ./shell/train.sh --dry-run FRAMEWORK=mega
 set -Eeuo pipefail
 
-# Any Python: .venv is made or changed now. A signal goes to the group of processes, so it reaches Python too.
+# Any Python but that of .venv, which is made or changed now.
 set_up() {
   local argument settings=() python platform
   for argument in "${SETTINGS[@]}"; do

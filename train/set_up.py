@@ -37,6 +37,7 @@ SETUP = ROOT / "shell" / "setup.sh"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     options = _arguments(argv)
+    processes.end_with_parent(signal.SIGTERM)  # a signal that ends the script alone ends the setup too
     try:
         with processes.stop_request() as stop:
             if options.platform != "cpu" and not planned_gpus.count(options.platform):
