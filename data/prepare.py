@@ -25,6 +25,7 @@ from data.encoding.workers import WorkerError, one_thread_each
 from data.engines.backend import Encoder
 from data.hub.fetch import TOKENIZERS, VOCABULARIES, fetch_tokenizer
 from data.hub.hub_errors import FetchError
+from data.hub.licences import GENERATED, OWN_TOKENIZER
 from data.language.tokenizer import is_written_tokenizer
 from data.reading.written_text import is_written_text
 from utils.arguments import Parser
@@ -148,11 +149,12 @@ def _make_synthetic(config: RunConfig, model: str, prefix: Path, workers: int) -
     words = None if config.samples else tokens_needed(config)
     synth.write_documents(path, seed=config.seed, documents=config.samples, words=words)
     if config.tokenizer:
-        tokenizer, _ = _tokenizer(config, model, prefix.parent)
+        tokenizer, about_tokenizer = _tokenizer(config, model, prefix.parent)
     else:
-        tokenizer = prefix.parent / "tokenizer"
+        tokenizer, about_tokenizer = prefix.parent / "tokenizer", GENERATED
         synth.write_tokenizer(tokenizer, seed=config.seed, vocabulary_size=SYNTH_VOCABULARY_SIZE)
-    pair.encode(path, tokenizer, prefix, workers, engine=config.encoder)
+    about = {"source": GENERATED, "tokenizer_source": about_tokenizer}
+    pair.encode(path, tokenizer, prefix, workers, engine=config.encoder, extra_manifest=about)
     return verify.verify(prefix, tokenizer, path)
 
 
@@ -160,7 +162,7 @@ def _tokenizer(config: RunConfig, model: str, folder: Path) -> tuple[Path, dict[
     """Return the folder of the tokenizer and its origin; a tokenizer from the hub is put into `folder`."""
     named = config.tokenizer
     if named and Path(named).expanduser().is_dir():
-        return Path(named).expanduser(), {"folder": Path(named).name}
+        return Path(named).expanduser(), {"folder": Path(named).name, **OWN_TOKENIZER}
     if named and not re.fullmatch(HUB_ID, named):
         raise DataError(
             f"TOKENIZER={named}: no such folder, and not the owner/name of a repository; name a folder that "

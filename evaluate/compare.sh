@@ -7,7 +7,8 @@
 # Writes:  compare.{html,md,json,png} into the folder of --output (default: the first folder if it holds all inputs, else
 #          comparison/)
 # Exits:   0 at least one pair has a verdict; 3 no pair could be compared; 1 no result is ok and valid, or an output
-#          cannot be written; 2 bad input, or no result found
+#          cannot be written; 2 bad input, or no result found. With --against: 0 every job passes; 1 at least one fails;
+#          3 none fails, and at least one is unknown
 # Example: evaluate/compare.sh amd.zip nvd.zip --output report --by platform
 set -Eeuo pipefail
 

@@ -31,11 +31,13 @@ FLOORS_OF_PACKAGES = {
     "evaluate": (
         {"inputs", "metrics"},
         {"checks"},
-        {"fairness"},
+        {"fairness", "frames"},
         {"verdict"},
         {"report"},
-        {"page"},
-        {"bundle"},
+        {"page", "sweeps"},
+        {"bundle", "timeline"},
+        {"acceptance"},
+        {"comparing"},
     ),
 }
 """Packages of each room from the ground up: a package imports only packages on lower floors."""

@@ -58,6 +58,7 @@ WRITERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("{in}/results", "--output", "{out}"),
         ("compare.json", "compare.md", "compare.html", "compare.png"),
     ),
+    "evaluate.frame": (("{in}/results", "--output", "{out}/new.csv"), ("new.csv",)),
     "evaluate.extract": (
         (
             *("--log-file", str(LOG), "--model-name", "llama", "--num-gpus", "8", "--global-batch-size", "64"),
@@ -65,6 +66,7 @@ WRITERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ),
         ("new.json",),
     ),
+    "evaluate.history": (("{in}/results", "--output", "{out}"), ("history.json", "history.html")),
     "evaluate.mlperf": (("{in}", "--output", "{out}/new.json"), ("new.json",)),
     "train.launch": (("--framework", "hf", "--model", "llama", *MATRIX), (JOB,)),
     "train.matrix": (MATRIX, (JOB, "status.json", "status.html", "logs/matrix.log")),
@@ -83,6 +85,7 @@ WRITERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "train.settings_map.tables": (("--write", "{out}/fair.md"), ("fair.md",)),
     "train.set_up": (MATRIX, ("status.json", "status.html")),
     "train.slurm": ((*MATRIX, "RUNTIME=native"), (JOB, "status.json", "status.html", "logs/matrix.log")),
+    "train.sweep": ((*MATRIX, "MBS=2,4"), ("sweeps/sweep.json",)),
     "utils.housekeeping.archive": (("--platform", "cpu", "OUTPUT_DIR={out}"), ("output.zip",)),
 }
 """Arguments of each command that writes, and the names below {out} that it would write."""
@@ -92,6 +95,7 @@ OF_A_JOB = "started by train.launch, which checks; writes its result only where 
 WRITE_NOTHING_NAMED = {
     "evaluate.fingerprint": PRINTS,
     "evaluate.probe": PRINTS,
+    "evaluate.sweep": "writes beside the file that it reads; see tests/evaluate/sweeps/test_sweep.py",
     "evaluate.validate": PRINTS,
     "train.convert": "needs NVIDIA's container; an existing folder stays, see tests/train/test_convert.py",
     "train.machine.gpu_command": PRINTS,
@@ -104,15 +108,19 @@ WRITE_NOTHING_NAMED = {
     "shell/data.sh": "starts data.prepare",
     "shell/entry.sh": "starts what the user names, in a container",
     "shell/extract.sh": "starts evaluate.extract",
+    "shell/frame.sh": "starts evaluate.frame",
     "shell/gpu.sh": "starts train.machine.gpu_command",
+    "shell/history.sh": "starts evaluate.history",
     "shell/platform.sh": PRINTS,
     "shell/purge.sh": "starts utils.housekeeping.purge",
     "shell/run_data.sh": "starts data.prepare",
     "shell/run_purge.sh": "starts utils.housekeeping.purge",
     "shell/run_slurm.sh": "starts train.slurm",
+    "shell/run_sweep.sh": "starts train.sweep",
     "shell/run_train.sh": "starts train.matrix",
     "shell/run_wrap.sh": "starts utils.housekeeping.archive",
     "shell/setup.sh": "the environment .venv of the checkout",
+    "shell/sweep.sh": "starts train.sweep",
     "shell/test.sh": "tests, in temporary folders",
     "shell/train.sh": "starts train.matrix",
     "shell/validate.sh": "starts evaluate.validate",
@@ -207,7 +215,11 @@ def test_a_file_of_a_user_stays_and_is_named_in_one_line(
 
 
 @pytest.mark.parametrize(
-    "command", ["data.encode", "data.clean", "data.synth", "data.verify", "evaluate.compare", "evaluate.extract"]
+    "command",
+    [
+        *("data.encode", "data.clean", "data.synth", "data.verify"),
+        *("evaluate.compare", "evaluate.extract", "evaluate.frame", "evaluate.history"),
+    ],
 )
 def test_what_the_suite_wrote_is_replaced(
     tmp_path: Path, inputs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str

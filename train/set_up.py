@@ -59,11 +59,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _install(status: StatusFile | None, stop: processes.StopRequest) -> int:
     """Run shell/setup.sh in a session of its own, so that a signal ends it with all that it has started."""
+    if status:
+        status.write()
     process = subprocess.Popen(
         [str(SETUP)], stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=processes.tied()
     )
-    if status:
-        status.write()
     while process.poll() is None and not stop:
         if status:
             status.write_sometimes()

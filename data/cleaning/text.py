@@ -22,6 +22,7 @@ import orjson
 from data.cleaning.documents import clean, described, rules_of
 from data.engines.backend import Encoder
 from data.hub.fetch import Shards, open_shards
+from data.hub.licences import OWN_TEXT
 from data.reading.progress import progress_bar
 from data.reading.records import records
 from data.reading.sources import find
@@ -48,6 +49,7 @@ class LocalFiles:
 
     def __init__(self, paths: list[Path], column: str) -> None:
         self.column = column
+        self.text_unit = None
         self._paths = paths
         self._used: list[tuple[Path, FileState]] = []
 
@@ -65,7 +67,7 @@ class LocalFiles:
         for path, state in self._used:
             files.append({"name": path.name, "bytes": state.bytes, "sha256": sha256_file(path)})
             require_unchanged([path], [state])
-        return {"column": self.column, "files": files}
+        return {"column": self.column, **OWN_TEXT, "files": files}
 
 
 class Quota:
@@ -131,9 +133,9 @@ def make(config: RunConfig, text: Path, quota: Quota) -> dict[str, Any]:
     counts: Counter[str] = Counter()
     files = _files(config)
     rules = rules_of(config)
+    unit = (config.text_unit == "file" and files.text_unit) or config.text_unit
     read = chain.from_iterable(
-        records([path], files.column, text_unit=config.text_unit, on_bad=config.on_bad_record, counts=counts)
-        for path in files
+        records([path], files.column, text_unit=unit, on_bad=config.on_bad_record, counts=counts) for path in files
     )
     with written_whole(sidecar(text), text, is_ours=recogniser(text)) as (about, temporary):
         known = _write(temporary, config.dataset, clean(read, rules, counts), quota, config.samples)

@@ -22,6 +22,7 @@ from data.engines.backend import Backend, load_backend
 from data.engines.engines import EngineSpec, choose
 from data.engines.guard import Guard
 from data.engines.sound import without_collection
+from data.hub.licences import OWN_TEXT, OWN_TOKENIZER
 from utils.dataset.indexed import bin_path, idx_path, is_described, is_manifest, manifest_path, write_index
 from utils.dataset.manifest import MANIFEST_VERSION
 from utils.errors import DataError, UnusableError
@@ -31,6 +32,7 @@ from utils.provenance.digests import TOKENIZER_FILES, sha256_file, sha256_json, 
 from utils.results.store import write_json
 
 ON_BAD_LINE = ("error", "skip")
+_OWN = {"source": OWN_TEXT, "tokenizer_source": OWN_TOKENIZER}
 
 
 def encode(
@@ -47,8 +49,9 @@ def encode(
     """Write `.bin`, `.idx` and `.json` (the manifest, last) at `output_prefix`, each whole or not at all.
 
     Returns the manifest. `tokenizer` is a folder that AutoTokenizer loads. An earlier pair is replaced; its manifest is
-    removed first. `extra_manifest` is added to the manifest. Parts that an earlier run of the same work finished are
-    reused. SHA-256 of `.bin` is computed while it is written.
+    removed first. `extra_manifest` is added to the manifest; by default it states that text and tokenizer are the
+    user's own. Parts that an earlier run of the same work finished are reused. SHA-256 of `.bin` is computed while it
+    is written.
     Raises UnusableError for an unusable input, tokenizer, engine or number of workers, and as `check_places`; DataError
     for a bad line, an input that changed during the run or one without any token, and WorkerError if a worker process
     died.
@@ -67,7 +70,7 @@ def encode(
         with written_whole(*pair, is_ours=partial(_is_ours, output_prefix)) as (data, index):
             totals = join(data, inputs, job, workers)
             _write_documents(index, inputs, backend, totals)
-            manifest = _manifest(backend, name, inputs, totals, sha256_file(index)) | dict(extra_manifest or {})
+            manifest = _manifest(backend, name, inputs, totals, sha256_file(index)) | dict(extra_manifest or _OWN)
             _move_manifest(manifest, output_prefix)
         write_json(manifest, manifest_path(output_prefix))
     return manifest

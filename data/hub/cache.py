@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 from data.hub.hub_errors import SourceError
 
@@ -50,6 +51,14 @@ def names(repo_id: str, kind: str, commit: str) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
+def card(repo_id: str, kind: str, commit: str) -> dict[str, Any] | None:
+    """Return the metadata of a downloaded card, None if it was not downloaded."""
+    from huggingface_hub import RepoCard
+
+    path = snapshot(repo_id, kind, commit) / "README.md"
+    return dict(RepoCard.load(path).data.to_dict()) if path.is_file() else None
+
+
 def train_patterns(repo_id: str, commit: str, config: str | None) -> dict[str, list[str]] | None:
     """Return the train split in a data set's card as `data_files` of `datasets`; None if the card has no splits.
 
@@ -58,12 +67,12 @@ def train_patterns(repo_id: str, commit: str, config: str | None) -> dict[str, l
     """
     from datasets.data_files import sanitize_patterns
     from datasets.utils.metadata import MetadataConfigs
-    from huggingface_hub import DatasetCardData, RepoCard
+    from huggingface_hub import DatasetCardData
 
-    card = snapshot(repo_id, "dataset", commit) / "README.md"
-    if not card.is_file():
+    metadata = card(repo_id, "dataset", commit)
+    if metadata is None:
         return None
-    configs = MetadataConfigs.from_dataset_card_data(DatasetCardData(**RepoCard.load(card).data.to_dict()))
+    configs = MetadataConfigs.from_dataset_card_data(DatasetCardData(**metadata))
     name = config or configs.get_default_config_name()
     if not configs or name is None:
         return None

@@ -12,7 +12,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -29,6 +29,7 @@ RETRY_WAITS_SECONDS = (1, 2, 4)
 """Pauses after a temporary failure; within one attempt, huggingface_hub makes up to five pauses of its own."""
 LONGEST_RETRY_AFTER_SECONDS = 300
 """The hub counts requests in windows of 5 minutes, so a longer Retry-After has another cause."""
+CARD = "README.md"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -45,6 +46,9 @@ class Repo:
     """Commit of the revision; every file is read at this commit."""
     files: tuple[str, ...] = ()
     """File names of a model (offline: of the cached files); empty for a data set, which may have 100,000 files."""
+    card: Mapping[str, Any] | None = None
+    """Metadata of its card as the hub lists it, offline as in the cache; None if there is none."""
+    is_gated: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,16 +77,45 @@ def resolve(repo_id: str, kind: str, revision: str | None) -> Repo:
     if _is_offline():
         commit = hub_cache.commit_of(repo_id, kind, named)
         log(f"{repo_id}: offline, {named} is {commit[:12]} in the cache")
-        return Repo(
-            repo_id, kind, named, commit, tuple(hub_cache.names(repo_id, kind, commit) if kind == "model" else ())
-        )
+        names = tuple(hub_cache.names(repo_id, kind, commit) if kind == "model" else ())
+        return Repo(repo_id, kind, named, commit, names, _cached_card(repo_id, kind, commit))
     log(f"{repo_id}: looking up {named} at {endpoint()}")
     if kind == "model":
         model = _ask(repo_id, kind, lambda: api.model_info(repo_id, revision=named))
         names = tuple(sorted(sibling.rfilename for sibling in model.siblings or ()))
-        return Repo(repo_id, kind, named, str(model.sha), names)
-    found = _ask(repo_id, kind, lambda: api.dataset_info(repo_id, revision=named, expand=["sha"]))
-    return Repo(repo_id, kind, named, str(found.sha))
+        return Repo(repo_id, kind, named, str(model.sha), names, _card(model), bool(model.gated))
+    wanted = ["sha", "cardData", "gated"]
+    found = _ask(repo_id, kind, lambda: api.dataset_info(repo_id, revision=named, expand=wanted))
+    return Repo(repo_id, kind, named, str(found.sha), (), _card(found), bool(found.gated))
+
+
+def card(repo: Repo) -> Mapping[str, Any] | None:
+    """Return the metadata of a repository's card; None if it has no card or it cannot be read.
+
+    A mirror may list no metadata; then the card itself is downloaded.
+    """
+    if repo.card or _is_offline() or (repo.kind == "model" and CARD not in repo.files):
+        return repo.card
+    try:
+        download(repo, CARD)
+    except (SourceError, FetchError):
+        return None
+    return _cached_card(repo.id, repo.kind, repo.commit)
+
+
+def _card(info: Any) -> dict[str, Any]:
+    """Return what an answer of the hub states about the licence."""
+    keys = ("license", "license_name", "license_link")
+    return {key: value for key in keys if (value := getattr(info.card_data, key, None))}
+
+
+def _cached_card(repo_id: str, kind: str, commit: str) -> dict[str, Any] | None:
+    import yaml
+
+    try:
+        return hub_cache.card(repo_id, kind, commit)
+    except (ValueError, yaml.YAMLError):  # the card is not as the library wants it
+        return None
 
 
 def train_files(repo: Repo, config: str | None) -> list[str]:

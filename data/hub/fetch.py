@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from data.engines.backend import Encoder
 from data.hub import client as hub
 from data.hub.hub_errors import SourceError, scrubbed
+from data.hub.licences import Licence, licence_of
 from data.reading.sources import WANTED, kind
 from utils.errors import UnusableError
 from utils.files import folder_written_whole
@@ -34,15 +35,16 @@ class TextSource:
     config: str | None
     """Configuration as `datasets` knows it; None = the only one, or the default."""
     column: str
-    licence: str
+    text_unit: str | None = None
+    """What a document of a `.txt` file is where that is not the file, as TEXT_UNIT names it."""
 
 
 TEXTS: dict[str, tuple[TextSource, ...]] = {
-    "c4": (TextSource("allenai/c4", "en", "text", "ODC-BY, and Common Crawl's terms of use"),),
+    "c4": (TextSource("allenai/c4", "en", "text"),),
     # bookcorpus/bookcorpus itself is a loading script, which datasets has not run since version 4
     "bc": (
-        TextSource("SamuelYang/bookcorpus", None, "text", "unknown"),
-        TextSource("rojagtap/bookcorpus", None, "text", "unknown"),
+        TextSource("SamuelYang/bookcorpus", None, "text"),
+        TextSource("rojagtap/bookcorpus", None, "text", text_unit="line"),  # two files with a sentence on each line
     ),
 }
 """Data sets by the name that DATASET gives them; each tuple in the order in which they are tried."""
@@ -70,6 +72,8 @@ class Shards:
 
     def __init__(self, source: TextSource, repo: hub.Repo, names: Sequence[str]) -> None:
         self.column = source.column
+        self.text_unit = source.text_unit
+        self.licence = _licence(repo)
         self.used: list[hub.HubFile] = []
         self._source = source
         self._repo = repo
@@ -93,7 +97,7 @@ class Shards:
             "revision": self._repo.revision,
             "commit": self._repo.commit,
             "column": self.column,
-            "licence": self._source.licence,
+            **self.licence.as_dict(),
             "files": [file.as_dict() for file in self.used],
             "files_of_the_split": len(self._names),
         }
@@ -113,7 +117,7 @@ def _text_sources(config: RunConfig) -> tuple[TextSource, ...]:
     sources = TEXTS.get(config.dataset, ())
     if config.dataset_repo:
         known = next((source for source in sources if source.repo == config.dataset_repo), None)
-        sources = (known or TextSource(config.dataset_repo, None, "text", "see its card"),)
+        sources = (known or TextSource(config.dataset_repo, None, "text"),)
     return tuple(
         replace(source, config=config.dataset_config or source.config, column=config.text_column or source.column)
         for source in sources
@@ -126,8 +130,13 @@ def _open(config: RunConfig, source: TextSource) -> Shards:
     if kind(Path(names[0])) is None:
         raise SourceError(f"{source.repo}: contains {names[0]}, wanted {WANTED}; name another repository")
     shards = Shards(source, repo, names)
+    hub.log(str(shards.licence))
     shards.fetch_next()  # a gated repository lists its files to everybody, but only a download needs access
     return shards
+
+
+def _licence(repo: hub.Repo) -> Licence:
+    return licence_of(repo.kind, repo.id, hub.card(repo), hub.endpoint(), is_gated=repo.is_gated)
 
 
 def fetch_tokenizer(config: RunConfig, model: str, folder: Path) -> dict[str, Any]:
@@ -138,7 +147,9 @@ def fetch_tokenizer(config: RunConfig, model: str, folder: Path) -> dict[str, An
     different one, FetchError if the hub cannot be reached.
     """
     if (folder / SOURCE_FILE).is_file():
-        return dict(json.loads((folder / SOURCE_FILE).read_text(encoding="utf8")))
+        found = dict(json.loads((folder / SOURCE_FILE).read_text(encoding="utf8")))
+        # a tokenizer that an earlier version fetched has no licence on record
+        return licence_of("model", str(found.get("repo")), None).as_dict() | found
     named = (config.tokenizer,) if config.tokenizer else TOKENIZERS[model]
     return _first_that_works(f"TOKENIZER=auto of {model}", named, lambda repo_id: _fetch_tokenizer(repo_id, folder))
 
@@ -151,6 +162,8 @@ def _fetch_tokenizer(named: str, folder: Path) -> dict[str, Any]:
         names = [name for name in names if name not in _SLOW_FILES]
     if not names:
         raise SourceError(f"{repo_id}: contains no tokenizer; name a repository with a tokenizer.json")
+    licence = _licence(repo)
+    hub.log(str(licence))
     with folder_written_whole(folder, is_ours=_is_empty) as temporary:
         files = [hub.download(repo, name) for name in names]
         for file in files:
@@ -160,6 +173,7 @@ def _fetch_tokenizer(named: str, folder: Path) -> dict[str, Any]:
             "repo": repo.id,
             "revision": repo.revision,
             "commit": repo.commit,
+            **licence.as_dict(),
             "files": [file.as_dict() for file in files],
         }
         write_json(source, temporary / SOURCE_FILE)

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
+from evaluate.metrics import change_points
+from evaluate.metrics.change_points import Floats
 from utils.results.performance import warmup_steps
 from utils.results.schema import Result
 
@@ -38,10 +39,6 @@ DRIFT_LIMIT = 0.01
 """Relative change of the step time over the steady part, above which a run is drifting."""
 MOST_RANGES = 3
 """With more different ranges of steady steps, a text has only the first and the last beginning."""
-NORMAL_MAD = 1.4826
-"""Standard deviation of a normal distribution over its median absolute deviation."""
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -111,8 +108,8 @@ def _find(step_times: tuple[float, ...], least: int) -> Steady:
     logs = np.log(times[least:])
     if len(logs) < 2 * SHORTEST_SEGMENT:
         return Steady(least, NO_STEADY_STATE, (), (), None)
-    clipped = _clipped(logs)
-    ends = _segments(clipped)
+    clipped = change_points.clipped(logs, SHORTEST_SEGMENT)
+    ends = change_points.segment_ends(clipped, SHORTEST_SEGMENT, PENALTY)
     starts = [0, *ends[:-1]]
     means = [float(clipped[start:end].mean()) for start, end in zip(starts, ends, strict=True)]
     tail = len(means) - 1
@@ -128,31 +125,6 @@ def _find(step_times: tuple[float, ...], least: int) -> Steady:
     steady = logs[first:]
     outliers = tuple(least + first + int(place) for place in _far_out(steady))
     return Steady(least + first, label, tuple(least + start for start in starts[1:]), outliers, _drift(steady))
-
-
-def _clipped(logs: Floats) -> Floats:
-    """Clip single odd steps, but no levels, to within 5 deviations of a running median."""
-    from scipy.ndimage import median_filter
-
-    centre = median_filter(logs, size=2 * SHORTEST_SEGMENT + 1, mode="nearest")
-    width = 5 * NORMAL_MAD * float(np.median(np.abs(logs - centre))) + 1e-9
-    return np.clip(logs, centre - width, centre + width)
-
-
-def _segments(logs: Floats) -> list[int]:
-    """Return the ends of segments of equal mean. Noise that is correlated from step to step needs more evidence."""
-    from ruptures import KernelCPD
-
-    search = KernelCPD(kernel="linear", min_size=SHORTEST_SEGMENT).fit(logs[:, None])
-    variance = float(np.var(np.diff(logs))) / 2 + 1e-12
-    ends = [int(end) for end in search.predict(pen=PENALTY * np.log(len(logs)) * variance)]
-    if len(ends) == 1:
-        return ends
-    residuals = np.concatenate([part - part.mean() for part in np.split(logs, ends[:-1])])
-    power = float(residuals @ residuals)
-    correlation = min(0.95, max(0.0, float(residuals[1:] @ residuals[:-1]) / power)) if power else 0.0
-    inflated = (power / len(logs) + 1e-12) * (1 + correlation) / (1 - correlation)
-    return [int(end) for end in search.predict(pen=PENALTY * np.log(len(logs)) * inflated)]
 
 
 def _far_out(logs: Floats) -> list[int]:

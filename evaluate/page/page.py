@@ -37,10 +37,13 @@ FEWEST_SAMPLES = 40
 CURVES = {"step_time_seconds": "step_times", "loss_nats_per_token": "loss_values"}
 
 
-def environment() -> Environment:
-    """Return the template environment; it puts every text on one line, redacts secrets, and escapes it."""
+def environment(*folders: Path) -> Environment:
+    """Return the template environment; it puts every text on one line, redacts secrets, and escapes it.
+
+    `folders` hold further templates, which may import those of this package.
+    """
     made = Environment(
-        loader=FileSystemLoader(Path(__file__).with_name("templates")),
+        loader=FileSystemLoader([*folders, Path(__file__).with_name("templates")]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -54,13 +57,13 @@ def environment() -> Environment:
 
 def page(comparison: Comparison) -> str:
     """Return the whole page."""
-    style, script = _asset("page.css"), "\n".join(_asset(name) for name in SCRIPTS)
+    style, script = asset("page.css"), "\n".join(asset(name) for name in SCRIPTS)
     judged = comparison.judged
     is_thinned = samples_a_curve(comparison) is not None
     are_full = len(judged) <= FULL_CERTIFICATES
     template = environment().get_template("page.html")
     return template.render(
-        policy=_policy(style, script),
+        policy=policy(style, script),
         style=Markup(style),
         script=Markup(script),
         data=embedded(comparison),
@@ -82,13 +85,16 @@ def page(comparison: Comparison) -> str:
     )
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """Return the text of a style or a script of this package."""
     return (ASSETS / name).read_text(encoding="utf8")
 
 
-def _policy(style: str, script: str) -> str:
+def policy(style: str, script: str | None) -> str:
+    """Return the content security policy of a page with this style and script; None forbids every script."""
+    allowed = f"'{_hash(script)}'" if script is not None else "'none'"
     return (
-        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; "
+        f"default-src 'none'; style-src '{_hash(style)}'; script-src {allowed}; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
 

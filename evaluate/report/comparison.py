@@ -82,6 +82,11 @@ class Comparison:
     """Tokens for which savings are calculated."""
 
     @property
+    def entries(self) -> list[Entry]:
+        """All results but copies, counted or not."""
+        return [entry for group in self.groups for row in group.rows for entry in row.entries]
+
+    @property
     def question(self) -> str:
         """The terms of the comparison, as fixed before any number was seen."""
         return f"by {self.by}, differences up to {self.band:.1%} count as none"
@@ -90,8 +95,7 @@ class Comparison:
     def headline(self) -> str:
         """The headline of the first verdict."""
         if not self.judged:
-            entries = [entry for group in self.groups for row in group.rows for entry in row.entries]
-            why = no_pairs.reason(entries, self.by)
+            why = no_pairs.reason(self.entries, self.by)
             return plain(f"No verdict: there are no two sides to compare {self.question}{why and '; '}{why}.")
         return plain(f"{self.judged[0].headline}.")
 

@@ -50,6 +50,7 @@ def notes(group: Group) -> list[str]:
         *_few_runs(group),
         *_loss_notes(group),
         *_differences(group),
+        *_licences(group),
         *_warnings(group),
     ]
 
@@ -93,6 +94,17 @@ def _differences(group: Group) -> Iterator[str]:
                     )
                     yield f"{section}.{key} differs: {sides}{in_map}"
                     break
+
+
+def _licences(group: Group) -> Iterator[str]:
+    """Yield the licences of the data, of each name once; results of earlier versions record none."""
+    found: dict[str, dict[str, None]] = {}
+    for entry in (entry for row in group.rows for entry in row.counted):
+        for name, licence in (entry.result["fingerprint"].get("licences") or {}).items():
+            if licence:
+                found.setdefault(name, {})[licence] = None
+    if found:
+        yield plain("licences: " + "; ".join(f"{name} {', '.join(known)}" for name, known in sorted(found.items())))
 
 
 def _value(section: Any, key: str) -> Any:

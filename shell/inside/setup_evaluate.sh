@@ -4,8 +4,8 @@
 # A python3 on PATH that can import all packages is taken as it is, so nothing is installed on a machine without a network
 # that has them. .venv-evaluate has no torch.
 #
-# Usage:  shell/inside/setup_evaluate.sh
-# Reads:  evaluate-requirements.txt, PATH; pip's own settings, proxies
+# Usage:  shell/inside/setup_evaluate.sh [pandas] [pyarrow]   a Python that also has these: for tables, for Parquet
+# Reads:  evaluate-requirements.txt, cpu-requirements.txt (version of pyarrow), PATH; pip's own settings, proxies
 # Writes: .venv-evaluate, .venv-evaluate.lock; one path on stdout
 # Exits:  0; 1 no Python fits, or something could not be installed; 2 bad argument
 set -Eeuo pipefail
@@ -24,10 +24,11 @@ evaluate_stamp() {
 
 is_fresh() { [[ -f $EVALUATE_VENV/.stamp && $(<"$EVALUATE_VENV/.stamp") == "$(evaluate_stamp)" ]]; }
 
-has_packages() { # <python>
+PACKAGES=(jinja2 matplotlib numpy ruptures scipy tqdm)
+
+has_packages() { # <python> <package...>
   "$1" -c 'import importlib.util as u, sys
-sys.exit(sys.version_info < (3, 10) or not all(map(u.find_spec, ("jinja2", "matplotlib", "numpy", "ruptures", "scipy", "tqdm"))))' \
-    2>/dev/null
+sys.exit(sys.version_info < (3, 10) or not all(map(u.find_spec, sys.argv[1:])))' "${@:2}" 2>/dev/null
 }
 
 # The stamp is written last, so that an environment whose setup was interrupted is made anew.
@@ -36,20 +37,34 @@ make_environment() {
   python=$(find_python) || exit
   say "making .venv-evaluate with $("$python" -V) of $python (about 300 MB, once)"
   "$python" -m venv --clear "$EVALUATE_VENV" >&2 || die evaluate "venv: could not make $EVALUATE_VENV; the reason is above"
-  run_pip evaluate "$EVALUATE_VENV/bin/python" "$REQUIREMENTS" -r "$REQUIREMENTS" || exit
+  # Python compiles what it imports; compiling all would add 100 MB.
+  run_pip evaluate "$EVALUATE_VENV/bin/python" "$REQUIREMENTS" --no-compile -r "$REQUIREMENTS" || exit
   evaluate_stamp >"$EVALUATE_VENV/.stamp"
 }
 
+# Not part of the stamp: an environment with it serves every command.
+add_pyarrow() {
+  take_lock "$EVALUATE_VENV" "setup of the environment for reading results"
+  say "adding pyarrow to .venv-evaluate (about 150 MB, once)"
+  run_pip evaluate "$EVALUATE_VENV/bin/python" "$ROOT/cpu-requirements.txt" --no-compile pyarrow || exit
+}
+
 main() {
-  local python
+  local python argument
   show_help_if_asked "$@"
-  if (($#)); then say "error: evaluate: got argument '$1', wanted --help or none" && exit 2; fi
+  for argument in "$@"; do
+    if [[ $argument != pandas && $argument != pyarrow ]]; then
+      say "error: evaluate: got argument '$argument', wanted pandas, pyarrow, --help or none" && exit 2
+    fi
+    PACKAGES+=("$argument")
+  done
   if ! is_fresh; then
     python=$(type -P python3) || python=''
-    if [[ $python ]] && has_packages "$python"; then printf '%s\n' "$python" && exit; fi
+    if [[ $python ]] && has_packages "$python" "${PACKAGES[@]}"; then printf '%s\n' "$python" && exit; fi
     take_lock "$EVALUATE_VENV" "setup of the environment for reading results"
     is_fresh || make_environment
   fi
+  has_packages "$EVALUATE_VENV/bin/python" "${PACKAGES[@]}" || add_pyarrow
   printf '%s\n' "$EVALUATE_VENV/bin/python"
 }
 

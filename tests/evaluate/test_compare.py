@@ -377,7 +377,9 @@ def test_with_many_runs_a_second_process_draws_the_picture_and_its_failure_is_re
     tmp_path: Path, is_broken: bool
 ) -> None:
     save(tmp_path / "in")
-    program = "import sys; from evaluate import compare; compare.MANY_RUNS = 1; "
+    program = (
+        "import sys; from evaluate import compare; from evaluate.comparing import writing; writing.MANY_RUNS = 1; "
+    )
     if is_broken:
         program += "from evaluate.report import plots; plots.png = lambda _: open('/dev/full/compare.png'); "
     program += "sys.exit(compare.main(sys.argv[1:]))"

@@ -113,7 +113,15 @@ def test_platforms_pin_the_same_versions(python: str) -> None:
     assert pins("nvd", python) == cpu
 
 
-@pytest.mark.parametrize("name", [*PLATFORMS, "dev"])
+@pytest.mark.parametrize("python", ["3.10", "3.11", "3.12", "3.13"])
+def test_the_environment_for_reading_has_the_versions_of_that_for_training(python: str) -> None:
+    cpu, reading = pins("cpu", python), pins("evaluate", python)
+    assert reading.pop("pandas"), "comes with datasets there"
+    assert reading == {name: cpu[name] for name in reading}
+    assert "pyarrow" in cpu, "shell/inside/setup_evaluate.sh takes its version from there"
+
+
+@pytest.mark.parametrize("name", [*PLATFORMS, "dev", "evaluate"])
 def test_every_requirement_is_pinned_for_every_python(name: str) -> None:
     asked = requirements(name)
     assert asked

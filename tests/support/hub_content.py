@@ -15,6 +15,8 @@ from data import synth
 
 SHARD_DOCUMENTS = 100
 CARD = """---
+license:
+- odc-by
 configs:
 - config_name: en
   data_files:

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import yaml
+
 LARGE_BYTES = 512
 """From this size on, a file is stored like a large file of the hub, under its sha256."""
 
@@ -76,6 +78,8 @@ class HubServer:
         self.on_request: Any = None
         self.sizes: dict[str, int] = {}
         """Sizes that paths-info reports instead of the true ones."""
+        self.lists_cards = True
+        """False: like a mirror that leaves the metadata of cards out."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
 
@@ -148,6 +152,12 @@ def _tree(files: Mapping[str, bytes], folder: str, is_recursive: bool) -> list[d
     return list(entries.values())
 
 
+def _metadata(files: Mapping[str, bytes]) -> dict[str, Any] | None:
+    """Return the metadata of a repository's card, the YAML block at its beginning."""
+    block = re.match(r"---\n(.*?)\n---", files.get("README.md", b"").decode(), re.DOTALL)
+    return yaml.safe_load(block[1]) if block else None
+
+
 def _handler(hub: HubServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -187,7 +197,10 @@ def _handler(hub: HubServer) -> type[BaseHTTPRequestHandler]:
             elif operation == "revision":
                 siblings = [] if "expand" in query else [{"rfilename": name} for name in sorted(files)]
                 sha = repo.commit_id() if revision == "main" else revision
-                self.reply_json({"id": name, "sha": sha, "gated": repo.is_gated, "siblings": siblings, "tags": []})
+                about = {"id": name, "sha": sha, "gated": "manual" if repo.is_gated else False, "tags": []}
+                wanted = query.get("expand", [*about, "siblings", "cardData"])
+                about |= {"siblings": siblings, "cardData": _metadata(files) if hub.lists_cards else None}
+                self.reply_json({key: value for key, value in about.items() if key in ("id", *wanted)})
             elif operation == "tree":
                 tree = _tree(files, folder, query.get("recursive", ["false"])[0].lower() == "true")
                 self.reply_json(tree) if tree else self.error(404, "EntryNotFound")

@@ -21,6 +21,7 @@ from train.job.recorder import CpuDevice, CudaDevice, StepRecorder
 from train.job.report import JobReport, MismatchError
 from utils.arguments import Parser
 from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe
+from utils.dataset.manifest import licences
 from utils.errors import ConfigError, DataError
 from utils.hardware import detect as hardware
 from utils.models import ModelSpec
@@ -120,6 +121,7 @@ def fingerprint(
         "token_stream_batches": batches,
         "initial_weights_sha256": weights_sha256,
         "epochs": round(epochs, 4),
+        "licences": licences(manifest),
         "reasons": reasons,
     }
 

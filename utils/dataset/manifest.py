@@ -43,6 +43,12 @@ def read(path: Path) -> dict[str, Any]:
     return dict(manifest)
 
 
+def licences(manifest: dict[str, Any]) -> dict[str, str | None]:
+    """Return the licences of data set and tokenizer as identifiers, None where unknown or not on record."""
+    origins = {"dataset": manifest.get("source"), "tokenizer": manifest.get("tokenizer_source")}
+    return {name: (origin or {}).get("licence") for name, origin in origins.items()}
+
+
 def require_recorded(path: Path, manifest: dict[str, Any], key: str, value: Any, has: str = "the files have") -> None:
     """Raise DataError if the manifest at `path` records another value than its pair, tokenizer or input has."""
     if manifest[key] != value:
@@ -124,6 +130,11 @@ def _is_object(value: Any) -> bool:
     return isinstance(value, dict)
 
 
+def _is_origin(value: Any) -> bool:
+    texts = ("licence", "licence_source", "licence_looked_up", "licence_reason", "licence_asks", "licence_differs")
+    return isinstance(value, dict) and all(isinstance(value.get(key) or "", str) for key in texts)
+
+
 _DTYPES = ("uint8", "int8", "int16", "int32", "int64", "uint16")
 _NUMBER = (_is_number, "a whole number from 0")
 _UNKNOWN_NUMBER = (lambda value: value is None or _is_number(value), "a whole number from 0, or null")
@@ -150,7 +161,8 @@ _FIELDS: dict[str, _Field] = {
 _OPTIONAL_FIELDS: dict[str, _Field] = {
     "engine": (_is_engine, f"an object with the name {' or '.join(ENGINES)}, or null"),
     "bad_lines": _UNKNOWN_NUMBER,
-    **dict.fromkeys(("source", "cleaning", "tokenizer_source"), (_is_object, "an object")),
+    "cleaning": (_is_object, "an object"),
+    **dict.fromkeys(("source", "tokenizer_source"), (_is_origin, "an object with texts about the licence")),
 }
 """Fields that older manifests lack, and those that data.prepare adds."""
 MANIFEST_KEYS = tuple(_FIELDS)

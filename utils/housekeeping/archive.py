@@ -38,7 +38,7 @@ from utils.housekeeping.layout import ARCHIVE, OUTPUT_LAYOUT
 from utils.provenance import origin
 from utils.settings.config import PLATFORMS, ROOT, folders
 
-PACKED = ("result", "log", "comparison", "status", "status page", "probe", "plot")
+PACKED = ("result", "log", "comparison", "status", "status page", "probe", "plot", "sweep")
 OLDEST_TIME = (1980, 1, 1, 0, 0, 0)
 """The earliest time of the zip format; with real times, the same files would give another archive each time."""
 CHUNK_BYTES = 1 << 20

@@ -13,6 +13,7 @@ from utils.housekeeping.footprint import LOCK, MARKER
 from utils.models import NAMES as MODELS
 from utils.results.probe_file import NAME as PROBE
 from utils.results.store import SUPERSEDED
+from utils.results.sweep_file import FOLDER as SWEEPS
 
 ARCHIVE = "output.zip"
 LOCK_KINDS = ("lock", "data lock")
@@ -60,7 +61,7 @@ _OF_LABEL = rf"(?:{_LABEL}_)?"
 _OF_NODE = r"(?:_node[1-9][0-9]*)?"
 _RESULTS = (
     ("result", rf"{_JOB}\.json"),
-    ("comparison", r"compare\.(?:png|md|html|json)"),
+    ("comparison", r"compare\.(?:png|md|html|json|csv|parquet)"),
     ("temporary", rf"\.{_JOB}\.json\.reserve"),
 )
 _SUPERSEDED = (SUPERSEDED, Layout((("result", rf"{_ATTEMPT}\.json"),)))
@@ -82,6 +83,7 @@ _LOGS = Layout(
         (rf"{_OF_LABEL}{_ATTEMPT}{_OF_NODE}\.primus", _PRIMUS),
     ),
 )
+_SWEEPS = Layout((("sweep", r"[A-Za-z0-9._-]+\.(?:json|png|env)"),))  # utils/results/sweep_file.py
 _PROFILES = Layout((("profile", rf"{_OF_LABEL}{_ATTEMPT}(?:_rank[0-9]+)?\.(?:json|json\.gz|html|txt)"),))
 _MARKS = (("marker", re.escape(MARKER)), ("lock", re.escape(LOCK)))
 OUTPUT_LAYOUT = Layout(
@@ -98,6 +100,7 @@ OUTPUT_LAYOUT = Layout(
         _SUPERSEDED,
         ("logs", _LOGS),
         ("profiles", _PROFILES),
+        (SWEEPS, _SWEEPS),
         (_LABEL, Layout(_RESULTS, (_SUPERSEDED,), is_named_by_user=True)),
     ),
 )

@@ -291,6 +291,8 @@ def _section_problems(section: str, keys: Mapping[str, Any], value: Any, *, is_o
         names = value.get(key, ["left out"])
         if not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
             found.append(f"{section}.{key}: got {quoted(names)}, wanted {wanted}")
+    if section == "fingerprint" and not _is_licences(value.get("licences", {})):
+        found.append(f"{section}.licences: got {quoted(value['licences'])}, wanted texts or null by name")
     for key, kind in keys.items():
         if value.get(key) is None:
             must_be_known = section == "performance_metrics" or not is_log
@@ -307,6 +309,11 @@ def _section_problems(section: str, keys: Mapping[str, Any], value: Any, *, is_o
         elif contents := _content_problem(key, value[key]):
             found.append(f"{section}.{key}: got {quoted(value[key])}, wanted {contents}")
     return found
+
+
+def _is_licences(value: Any) -> bool:
+    """Check the licences of data set and tokenizer; results of earlier versions have none."""
+    return isinstance(value, dict) and all(one is None or isinstance(one, str) for one in value.values())
 
 
 def _long_names(result: Mapping[str, Any]) -> list[str]:

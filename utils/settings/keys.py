@@ -78,8 +78,8 @@ KEYS: dict[str, Key] = {
     "DATASET": Key(
         "dataset",
         *PATH,
-        "bc (BookCorpus), c4, hub (the repository DATASET_REPO), synth (generated), text (a file, a folder, a glob of "
-        ".jsonl, .jsonl.gz, .jsonl.zst, .parquet, .txt), or a Megatron .bin/.idx prefix",
+        "c4, bc (BookCorpus, whose licence is unknown), hub (the repository DATASET_REPO), synth (generated), text (a "
+        "file, a folder, a glob of .jsonl, .jsonl.gz, .jsonl.zst, .parquet, .txt), or a Megatron .bin/.idx prefix",
         InResults("dataset"),
     ),
     "DATASET_REPO": Key(
@@ -297,7 +297,7 @@ KEYS: dict[str, Key] = {
     "LABEL": Key(
         "label",
         *matching(
-            r"(?!(\.+|data|logs|profiles|superseded)$)[A-Za-z0-9._-]*",
+            r"(?!(\.+|data|logs|profiles|superseded|sweeps)$)[A-Za-z0-9._-]*",
             "letters, digits, . _ -, and no other folder of OUTPUT_DIR",
         ),
         "subfolder of OUTPUT_DIR",

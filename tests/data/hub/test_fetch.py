@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -30,6 +31,7 @@ TEXTS = documents(400)
 FILES = c4(TEXTS)
 LLAMA = {"size": 128_256, "eos": 128_001, "bos": 128_000}
 QWEN = {"size": 151_665, "eos": 151_643}
+NO_CARD = "its card could not be read, and it is not in the suite's table"
 
 
 @pytest.fixture
@@ -78,12 +80,18 @@ def decoded(prefix: Path) -> list[str]:
 
 
 def test_as_many_documents_as_are_asked_for_come_from_as_few_shards(hub, tmp_path):
-    (prefix,), _ = run(hub, tmp_path, "DATASET=c4", "SAMPLES=150")
+    (prefix,), said = run(hub, tmp_path, "DATASET=c4", "SAMPLES=150")
     assert decoded(prefix) == TEXTS[:150]
+    line = f"hub: licence of allenai/c4: odc-by; {hub.address}/datasets/allenai/c4; read from the hub; asks: Common"
+    assert said.index(line) < said.index(f"{shard(0)}: downloading"), "it is shown before the first download"
+    assert f"hub: licence of some/tokenizer: unknown (its card states none); {hub.address}/some/tokenizer;" in said
     assert hub.downloads() == ["tokenizer.json", "tokenizer_config.json", "README.md", shard(0), shard(1)]
     for unneeded in ("00002-of-01024", "00003-of-01024", "validation", "realnewslike", "safetensors"):
         assert not [request for request in hub.requests if unneeded in request.path], "no request names it"
     source = manifest_of(prefix)["source"]
+    stated = (source["licence"], source["licence_source"], source["licence_looked_up"])
+    assert stated == ("odc-by", f"{hub.address}/datasets/allenai/c4", "read from the hub")
+    assert manifest_of(prefix)["tokenizer_source"]["licence_reason"] == "its card states none"
     assert (source["repo"], source["config"], source["revision"]) == ("allenai/c4", "en", "main")
     assert source["commit"] == hub.repos["datasets", "allenai/c4"].commit_id()
     assert [file["name"] for file in source["files"]] == [shard(0), shard(1)]
@@ -93,7 +101,20 @@ def test_as_many_documents_as_are_asked_for_come_from_as_few_shards(hub, tmp_pat
     hub.requests.clear()
     (again,), said = run(hub, tmp_path, "DATASET=c4", "SAMPLES=150")
     assert again == prefix and "round trip  64 of 64 documents" in said, "it is verified again"
+    assert "licence" not in said
     assert not hub.requests, "what is prepared needs no network"
+
+
+def test_a_licence_that_a_mirror_does_not_list_is_read_from_the_card(hub, tmp_path, plain_tokenizer):
+    hub.lists_cards = False
+    changed = FILES["README.md"].replace(b"- odc-by", b"- cc-by-4.0")
+    hub.add("datasets", "allenai/c4", FILES | {"README.md": changed})
+    card = {"README.md": b"---\nlicense: [\n---\n"}  # not YAML
+    hub.add("models", "some/tokenizer", tokenizer_files(plain_tokenizer) | card)
+    (prefix,), said = run(hub, tmp_path, "DATASET=c4", "SAMPLES=5")
+    assert manifest_of(prefix)["source"]["licence"] == "cc-by-4.0"
+    assert re.search(r"licence of allenai/c4: cc-by-4.0; .*; the suite's table \([\d-]+\) differs: odc-by", said)
+    assert NO_CARD in said and manifest_of(prefix)["tokenizer_source"]["licence"] is None
 
 
 def test_auto_takes_enough_for_one_epoch_and_little_more(hub, tmp_path):
@@ -104,9 +125,11 @@ def test_auto_takes_enough_for_one_epoch_and_little_more(hub, tmp_path):
 
 
 def test_a_gated_tokenizer_comes_from_a_copy_that_is_the_same_and_the_text_is_read_once(hub, tmp_path, plain_tokenizer):
-    hub.add("models", "meta-llama/Llama-3.1-8B", stand_in(plain_tokenizer, **LLAMA), is_gated=True)
+    card = {"README.md": b"---\nlicense: llama3.1\n---\n# A model"}
+    hub.add("models", "meta-llama/Llama-3.1-8B", stand_in(plain_tokenizer, **LLAMA) | card, is_gated=True)
     hub.add("models", "unsloth/Meta-Llama-3.1-8B", stand_in(plain_tokenizer, **LLAMA | {"eos": 128_009}))
-    hub.add("models", "NousResearch/Meta-Llama-3.1-8B", stand_in(plain_tokenizer, **LLAMA))
+    changed = {"README.md": b"---\nlicense: mit\n---\n"}
+    hub.add("models", "NousResearch/Meta-Llama-3.1-8B", stand_in(plain_tokenizer, **LLAMA) | changed)
     hub.add("models", "Qwen/Qwen2.5-7B", stand_in(plain_tokenizer, **QWEN))
     settings = ("DATASET=c4", "SAMPLES=50", "TOKENIZER=auto", "MODEL=llama,qwen")
     (llama, qwen), said = run(hub, tmp_path, *settings)
@@ -114,6 +137,9 @@ def test_a_gated_tokenizer_comes_from_a_copy_that_is_the_same_and_the_text_is_re
     assert "unsloth/Meta-Llama-3.1-8B: its tokenizer has 128009 as end of text, wanted 128001" in said
     assert manifest_of(llama)["tokenizer_source"]["repo"] == "NousResearch/Meta-Llama-3.1-8B"
     assert manifest_of(qwen)["tokenizer_source"]["repo"] == "Qwen/Qwen2.5-7B"
+    assert re.search(r"licence of meta-llama/Llama-3.1-8B: llama3.1; .* 700 million .*; gated", said)
+    assert manifest_of(llama)["tokenizer_source"]["licence"] == "mit", "as the copy's card states it"
+    assert re.search(r"licence of NousResearch/Meta-Llama-3.1-8B: mit; .* table .* differs: llama3.1", said)
     assert hub.downloads().count(shard(0)) == 1
     assert said.count("reading and cleaning") == 1
     assert manifest_of(llama)["input"]["sha256"] == manifest_of(qwen)["input"]["sha256"]
@@ -134,13 +160,15 @@ def test_a_gated_tokenizer_that_was_named_is_not_replaced_but_its_copy_is_told(h
 def test_bookcorpus_comes_from_the_first_copy_that_can_be_read(hub, tmp_path):
     hub.add("datasets", "SamuelYang/bookcorpus", {"bookcorpus.py": b"# a script", "README.md": b"# no data files"})
     sentences = [f"sentence number {number} of a book ." for number in range(400)]
-    parts = {f"data/train-{n:05d}-of-00002.parquet": rows(sentences[n * 200 :][:200]) for n in range(2)}
-    hub.add("datasets", "rojagtap/bookcorpus", parts)
+    # the real copy has these names and a sentence on each line, in files of 2.5 and 2.1 GB
+    parts = {f"books_large_p{n + 1}.txt": "\n".join(sentences[n * 200 :][:200]).encode() for n in range(2)}
+    hub.add("datasets", "rojagtap/bookcorpus", parts | {"README.md": b"---\nlicense: mit\n---\n"})
     (prefix,), said = run(hub, tmp_path, "DATASET=bc", "SAMPLES=30", "GROUP_ROWS=5")
     assert "SamuelYang/bookcorpus: cannot be read as a data set (Dataset scripts are no longer supported" in said
     assert manifest_of(prefix)["source"]["repo"] == "rojagtap/bookcorpus"
     assert decoded(prefix) == [" ".join(sentences[start : start + 5]) for start in range(0, 150, 5)]
-    assert [name for name in hub.downloads() if name.endswith("parquet")] == ["data/train-00000-of-00002.parquet"]
+    assert [name for name in hub.downloads() if name.endswith("txt")] == ["books_large_p1.txt"]
+    assert "licence of rojagtap/bookcorpus: mit; " in said and "differs: unknown, the copy's card says mit, but" in said
 
 
 def test_where_no_repository_will_do_each_is_told_with_its_reason(hub, tmp_path):
@@ -192,7 +220,8 @@ def test_offline_the_cache_gives_what_a_network_gave(hub, tmp_path):
     assert f"allenai/c4: offline, main is {expected['source']['commit'][:12]} in the cache" in said
     found = manifest_of(prefix)
     assert found["bin_sha256"] == expected["bin_sha256"]
-    assert found["tokenizer_source"] == expected["tokenizer_source"]
+    licence = {"licence_looked_up": None, "licence_reason": NO_CARD}
+    assert found["tokenizer_source"] == expected["tokenizer_source"] | licence, "its card is not in the cache"
     assert found["source"] == expected["source"] | {"files_of_the_split": 2}, "as many as are in the cache"
 
     said = run(hub, tmp_path, "DATASET=c4", "SAMPLES=300", wanted=2, HF_HUB_OFFLINE="1")[1]

@@ -23,6 +23,15 @@ def test_a_fusion_that_only_one_of_two_results_has_is_noted(tmp_path):
     assert line.startswith("resolved_config.fused_ops.apply_rope_fusion differs: ")
 
 
+def test_licences_of_the_data_are_noted_once_and_only_where_one_is_known(tmp_path):
+    save(tmp_path, framework="mega", fingerprint__licences={"dataset": "odc-by", "tokenizer": "llama3.1"})
+    save(tmp_path, framework="hf", fingerprint__licences={"dataset": "odc-by", "tokenizer": None})
+    assert "licences: dataset odc-by; tokenizer llama3.1" in compared(tmp_path)["groups"][0]["notes"]
+    save(tmp_path / "own", framework="mega", fingerprint__licences={"dataset": None, "tokenizer": None})
+    save(tmp_path / "own", framework="hf")
+    assert not [note for note in compared(tmp_path / "own")["groups"][0]["notes"] if "licence" in note]
+
+
 def test_notes_come_in_the_order_of_the_map():
     order = [row.resolved for row in ROWS if row.resolved in notes.MUST_MATCH["resolved_config"]]
     known = [key for key in notes.MUST_MATCH["resolved_config"] if key in order]

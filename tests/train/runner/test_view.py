@@ -9,7 +9,7 @@ from rich.console import Console
 from example import example_result
 from train.preflight import matrix_checks as preflight
 from train.runner import plan
-from train.runner.live_view import COLUMNS, live_lines, row
+from train.runner.live_view import COLUMNS, LiveView, live_lines, row, short_row
 from train.runner.state import RUNNING, SKIPPED, JobState, MatrixState
 from train.runner.status_file import StatusFile
 from train.runner.times import duration
@@ -118,6 +118,42 @@ def test_live_lines_of_an_open_number_of_runs_show_both_ends_of_the_time_and_fit
     # 12 planned runs and 7 more of each of 6 jobs are left, of two hours each
     assert "6 of 18 jobs" in line and line.rstrip().endswith("24:00:00 to 108:00:00 left")
     assert len(line.rstrip()) <= 80
+
+
+@pytest.mark.parametrize(("columns", "lines"), [(20, 5), (1, 1), (40, 3), (79, 24)])
+def test_live_lines_of_a_small_terminal_fit_it_and_begin_with_job_and_time_left(state, columns, lines):
+    for job in state.jobs[:24]:
+        finish(job, 10.0)
+    job = state.jobs[24]
+    job.state, job.started = RUNNING, 0.0
+    job.take_step(Step(12, 30, 1.0, 1.0, 7.0, 1.0))
+    state.warnings = [("a", "busy")] * 2
+    shown = drawn(state, columns, lines)
+    assert len(shown) <= max(1, lines - 1) and all(len(line.rstrip()) <= columns for line in shown)
+    if columns >= 20:
+        assert shown[0].startswith("12/30 mega llama ru") and shown[1].startswith("about ")
+
+
+def test_rows_of_a_small_terminal_begin_with_the_status(state):
+    finish(state.jobs[28], 1.0, "timeout")
+    assert short_row(state.jobs[28], 30).plain.startswith("29/30 timeout ")
+
+
+def test_a_terminal_that_becomes_narrower_is_drawn_again_and_keeps_the_finished_jobs(state, tmp_path):
+    console = Console(file=io.StringIO(), width=100, height=24, force_terminal=True, color_system=None)
+    with LiveView(state, tmp_path / "matrix.log", console) as view:
+        finish(state.jobs[0], 10.0)
+        view.job_ended(state.jobs[0])
+        console.size = (40, 10)
+        before = len(console.file.getvalue())
+        view.refresh()
+        again = console.file.getvalue()[before:]
+        view.refresh()
+        finish(state.jobs[1], 10.0)
+        view.job_ended(state.jobs[1])
+    assert again.count("\x1b[2J") == 1, "cleared once"
+    assert "1/30 ok mega llama run 1" in again
+    assert "2/30 ok hf llama run 1" in console.file.getvalue()[before:]
 
 
 def test_one_job_and_an_unknown_time_are_named_in_words(state, tmp_path):

@@ -12,7 +12,7 @@ from manifests import manifest_of_pair
 from toydata import write_toy_data
 
 from utils.dataset.indexed import load_manifest, manifest_path
-from utils.dataset.manifest import MANIFEST_KEYS
+from utils.dataset.manifest import MANIFEST_KEYS, licences
 from utils.errors import DataError
 
 WRONG: dict[str, Any] = {
@@ -104,3 +104,18 @@ def test_manifests_that_older_versions_wrote_are_valid(prefix: Path) -> None:
     for manifest in (older, foreign, prepared):
         manifest_path(prefix).write_text(json.dumps(manifest))
         assert load_manifest(prefix) == manifest
+
+
+def test_licences_are_those_of_data_set_and_tokenizer_and_null_where_none_is_recorded() -> None:
+    assert licences({"source": {"licence": "odc-by"}, "tokenizer_source": {"licence": None}}) == {
+        "dataset": "odc-by",
+        "tokenizer": None,
+    }
+    assert licences({"tokenizer_source": {"folder": "x"}}) == {"dataset": None, "tokenizer": None}
+
+
+@pytest.mark.parametrize("key", ["licence", "licence_source", "licence_reason"])
+def test_a_licence_that_is_no_text_is_refused(prefix: Path, key: str) -> None:
+    for origin in ("source", "tokenizer_source"):
+        wrong = json.dumps(manifest_of_pair(prefix, **{origin: {key: ["mit"]}}))
+        assert f"got {origin}" in refusal(prefix, wrong)

@@ -34,6 +34,22 @@ def test_the_example_is_valid_and_comes_back_as_it_was_written(tmp_path):
     assert read(tmp_path / "train_x.json") == example_result()
 
 
+@pytest.mark.parametrize(
+    ("licences", "is_valid"),
+    [
+        ({"dataset": "odc-by", "tokenizer": None}, True),
+        ({}, True),
+        ({"dataset": 3}, False),
+        ("mit", False),
+        (None, False),
+    ],
+)
+def test_licences_of_the_data_are_texts_or_null_by_name(licences, is_valid):
+    result = example_result()
+    result["fingerprint"]["licences"] = licences
+    assert ("fingerprint.licences" not in found(result)) == is_valid
+
+
 @pytest.mark.parametrize("section", schema.SECTIONS)
 def test_a_key_that_is_left_out_with_a_reason_is_read_as_null(tmp_path, section):
     result = example_result(status="failed", reason="it broke")

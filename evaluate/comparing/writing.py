@@ -1,0 +1,108 @@
+"""The files of a comparison: compare.{md,html,json,png}, and compare.{csv,parquet} where they are asked for."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from evaluate.frames import files
+from evaluate.report import own_files as own
+from evaluate.report import text as report
+from evaluate.report.comparison import Comparison, as_json
+from utils import redact
+from utils.errors import ForeignFileError
+from utils.files import MODE, written_whole
+from utils.own_files import require_ours
+from utils.results import store
+
+FORMATS = ("md", "html", "json", "png")
+"""Formats that are written unless others are asked for."""
+ALL_FORMATS = (*FORMATS, *files.RECOGNISERS)
+RECOGNISERS = {**own.RECOGNISERS, **files.RECOGNISERS}
+MANY_RUNS = 200
+"""Number of runs at which a second process starts to draw the picture while the first writes the other files."""
+
+
+def write(comparison: Comparison, folder: Path, formats: Sequence[str] = FORMATS) -> None:
+    """Write compare.{md,html,json,png}, or those of `formats`, into `folder`: all of them or none.
+
+    Raises ForeignFileError for a file that this command did not write, OSError if a file cannot be written, and
+    ResultError for a value that JSON cannot hold.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"compare.{name}" for name in formats]
+    with written_whole(*paths, is_ours=_is_ours) as temporaries:
+        places = dict(zip(formats, temporaries, strict=True))
+        if "png" not in formats or len(formats) == 1 or len(comparison.figures) < MANY_RUNS:
+            for name, place in places.items():
+                _write(name, comparison, place)
+            return
+        with _beside(lambda: _write("png", comparison, places["png"])):
+            for name, place in places.items():
+                if name != "png":
+                    _write(name, comparison, place)
+
+
+def check_places(folder: Path, formats: Sequence[str] = FORMATS) -> None:
+    """Raise ForeignFileError if one of the files to be written exists and this command did not write it.
+
+    Raises MissingPackageError for a format whose package is not installed.
+    """
+    for name in formats:
+        files.require_packages(name)
+        require_ours(RECOGNISERS[name], folder / f"compare.{name}")
+
+
+@contextmanager
+def _beside(work: Callable[[], None]) -> Iterator[None]:
+    """Do `work` in a forked process meanwhile; an OSError there is raised here."""
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+
+    def run() -> None:
+        try:
+            work()
+        except (OSError, ForeignFileError) as error:
+            sender.send(str(error))
+        else:
+            sender.send("")
+
+    process = multiprocessing.get_context("fork").Process(target=run)
+    process.start()
+    sender.close()
+    try:
+        yield
+    finally:
+        try:
+            failure = receiver.recv()
+        except EOFError:
+            failure = "the process that draws compare.png ended early"
+        process.join()
+    if failure:
+        raise OSError(failure)
+
+
+def _is_ours(path: Path) -> bool:
+    return RECOGNISERS[path.suffix.removeprefix(".")](path)
+
+
+def _write(name: str, comparison: Comparison, path: Path) -> None:
+    if name == "json":
+        content = store.json_text(as_json(comparison), path).encode()
+    elif name == "md":
+        content = redact.text(report.markdown(comparison)).encode()
+    elif name == "html":
+        from evaluate.page.page import page
+
+        content = redact.text(page(comparison)).encode()
+    elif name in files.RECOGNISERS:
+        from evaluate.frames import tables
+
+        content = files.content(tables.runs(comparison.entries, comparison.copies), name)
+    else:
+        from evaluate.report.plots import png  # matplotlib alone takes half a second
+
+        content = png(comparison)
+    path.write_bytes(content)
+    path.chmod(MODE)

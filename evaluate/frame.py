@@ -1,0 +1,134 @@
+"""Results as pandas DataFrames: one row for each run, or one for each step.
+
+    python -m evaluate.frame output/ nvd.zip --output runs.csv
+    python -m evaluate.frame output/ --steps --output steps.parquet
+
+From Python: `load` and `load_steps`. Both take folders, archives of shell/wrap.sh, which are checked first, and single
+results, and need no torch. docs/analysis.md describes the columns. Exit codes: see EXIT_CODES.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from evaluate.bundle import as_input
+from evaluate.checks.entries import Entry, load_results
+from evaluate.frames import files, tables
+from evaluate.report.groups import without_copies
+from evaluate.report.tables import plain
+from evaluate.verdict import pairs
+from evaluate.verdict.odd_runs import without_odd_runs
+from utils.arguments import Parser, run
+from utils.errors import ForeignFileError
+from utils.files import write_whole
+from utils.own_files import require_ours
+from utils.results import store
+from utils.results.store import ResultError
+
+EXIT_CODES = "Exit codes: 0 the table is written; 1 it cannot be written; 2 bad input, or no result found."
+FORMATS = tuple(files.RECOGNISERS)
+UNREADABLE = "unreadable"
+"""Key of DataFrame.attrs: the files that could not be read, each with its path and the reason."""
+
+
+def load(*paths: str | os.PathLike[str]) -> Any:
+    """Return a pandas.DataFrame with a row for each result in folders, archives and single files.
+
+    Rejected and failed results and copies are rows too: `is_counted` is what a comparison of these paths would do, and
+    `why_not_counted` the reason. Missing values are NA, NaN or NaT. A file that cannot be read is no row: it gives a
+    UserWarning and an entry of `attrs["unreadable"]`. Raises ResultError for a missing path, for an archive with a
+    fault, and if no result can be read.
+    """
+    return _loaded(paths, tables.runs)
+
+
+def load_steps(*paths: str | os.PathLike[str]) -> Any:
+    """Return a pandas.DataFrame with a row for each step of the same results; raise as `load` does.
+
+    `file` identifies the run in both tables: `load_steps(folder).merge(load(folder), on="file")`. Seconds, losses in
+    nats per token; `is_steady` is True for the steps behind the throughput of a counted run.
+    """
+    return _loaded(paths, tables.steps)
+
+
+def _loaded(paths: Sequence[str | os.PathLike[str]], make: Any) -> Any:
+    if not paths:
+        raise ResultError("got no path, wanted folders, archives or results")
+    entries, copies, unreadable = read([Path(path) for path in paths])
+    frame = make(entries, copies)
+    frame.attrs[UNREADABLE] = [{"file": str(path), "reason": reason} for path, reason in unreadable]
+    for path, reason in unreadable:
+        warnings.warn(f"{plain(path)}: left out, because it cannot be read: {plain(reason)}", stacklevel=3)
+    return frame
+
+
+def read(
+    paths: Sequence[Path],
+) -> tuple[list[Entry], list[tuple[Entry, Entry]], tuple[tuple[Path, str], ...]]:
+    """Return the entries as a comparison of `paths` judges them, the copies, and the files that cannot be read."""
+    for path in paths:
+        store.require_place(path)
+    folders = [path for path in paths if not as_input.is_bundle(path)]
+    loaded = load_results(folders, as_input.read(paths))
+    if not loaded.entries:
+        raise ResultError(loaded.unreadable[0][1])
+    unique, copies = without_copies(loaded.entries)
+    return without_odd_runs(unique, pairs.default_by(unique)), copies, loaded.unreadable
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return its exit code."""
+    options = _arguments(arguments)
+    output: Path | None = options.output
+    name = output.suffix.removeprefix(".").lower() if output else "csv"
+    try:
+        if output and name not in FORMATS:
+            raise ResultError(f"--output: got {output}, wanted a name that ends in .csv or .parquet")
+        files.require_packages(name)
+        if output:
+            require_ours(files.RECOGNISERS[name], output)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", UserWarning)
+            frame = (load_steps if options.steps else load)(*options.paths)
+    except (ResultError, ForeignFileError, files.MissingPackageError) as error:
+        print(f"error: {plain(error)}", file=sys.stderr)
+        return 2
+    for warning in caught:
+        print(f"warning: {warning.message}", file=sys.stderr)
+    content = files.content(frame, name)
+    if output is None:
+        sys.stdout.write(content.decode())
+        return 0
+    try:
+        write_whole(output, content, is_ours=files.RECOGNISERS[name])
+    except (OSError, ForeignFileError) as error:
+        print(f"error: {plain(output)}: cannot be written: {plain(error)}; name another --output", file=sys.stderr)
+        return 1
+    print(f"wrote {plain(output)}: {len(frame):,} rows, {len(frame.columns)} columns", file=sys.stderr)
+    return 0
+
+
+def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = Parser(
+        prog="python -m evaluate.frame",
+        description="Results as a table: a row for each run, or for each step.",
+        epilog=EXIT_CODES,
+    )
+    parser.add_argument(
+        "paths", nargs="+", type=Path, help="folders to search for results, output.zip of shell/wrap.sh, or results"
+    )
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="file to write, .csv or .parquet (default: CSV to stdout)"
+    )
+    parser.add_argument("--steps", action="store_true", help="a row for each step (default: for each run)")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(run(main))

@@ -1,0 +1,192 @@
+"""The history of many days: speed, MFU, memory and loss of each machine and framework, and what changed with them.
+
+    python -m evaluate.history results/2026-11-*/ [--output DIR]
+    python -m evaluate.history monday.zip tuesday.zip
+
+Reads the results below all folders and archives (output.zip of shell/wrap.sh, checked first), sorts them into series
+of comparable runs, and finds changes of level. Writes history.html and history.json. Exit codes: see EXIT_CODES.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import NoReturn
+
+from evaluate.bundle import as_input
+from evaluate.checks.entries import Found, Loaded, checked, read_results
+from evaluate.report import tables
+from evaluate.timeline import content, history, own_files, terminal
+from evaluate.timeline.history import CHANGED, MORE, SLOWER, History
+from evaluate.timeline.series import JOINABLE
+from evaluate.verdict.inference import BAND
+from utils import redact
+from utils.arguments import Parser, run
+from utils.errors import ForeignFileError
+from utils.files import MODE, written_whole
+from utils.own_files import require_ours
+from utils.results import store
+
+EXIT_CODES = (
+    "Exit codes: 0 no series got slower beyond the band; 3 one did (or what --fail-on names); 1 no result can be used, "
+    "or an output cannot be written; 2 bad input, or no result found."
+)
+REGRESSION = 3
+OUTPUT = Path("history")
+"""Folder of the report on inputs of several places, and on archives: none of the inputs is changed."""
+FAILURES = {"slower": SLOWER, "memory": MORE, "loss": CHANGED}
+"""Names of --fail-on, and the word of a track that it means."""
+
+
+class _Parser(Parser):
+    """An argument parser that reports bad input in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the error and exit with 2."""
+        self.exit(2, f"error: {tables.plain(message)}; see --help\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return its exit code."""
+    options = _arguments(arguments)
+    try:
+        for place in options.places:
+            store.require_place(place)
+        output: Path = options.output or _place(options.places)
+        if output.exists() and not output.is_dir():
+            raise store.ResultError(f"--output: got {output}, which is a file, wanted a folder; name another")
+        for name, is_ours in own_files.RECOGNISERS.items():
+            require_ours(is_ours, output / name)
+        loaded, copies = load(options.places)
+    except (store.ResultError, ForeignFileError) as error:
+        print(f"error: {tables.plain(error)}", file=sys.stderr)
+        return 2
+    found = history.build(loaded, copies, options.places, options.band, options.join, options.since)
+    if found.stories:
+        try:
+            write(found, output)
+        except (OSError, ForeignFileError, store.ResultError) as error:
+            what = f"{tables.plain(output)}: cannot be written: {tables.plain(error)}"
+            print(f"error: {what}; name another with --output", file=sys.stderr)
+            return 1
+    text = terminal.terminal(found, min(100, shutil.get_terminal_size((100, 24)).columns))
+    print(tables.coloured(text) if tables.wants_colour(sys.stdout) else text)
+    if not found.stories:
+        after = f" that started after {found.since:%Y-%m-%d %H:%M} UTC" if found.since else ""
+        print(f"error: no result{after} is ok, valid and has a start time; see the reasons above", file=sys.stderr)
+        return 1
+    print(f"wrote {', '.join(tables.plain(output / name) for name in own_files.RECOGNISERS)}", file=sys.stderr)
+    return REGRESSION if _fails(found, options.fail_on) else 0
+
+
+def load(places: Sequence[Path]) -> tuple[Loaded, list[tuple[Path, Path]]]:
+    """Return the checked results of all folders and archives without copies, and each copy with what it repeats.
+
+    Raises ResultError if a place is missing, an archive has a fault, or there is no result at all.
+    """
+    found = read_results([place for place in places if not as_input.is_bundle(place)])
+    packed: Found = as_input.read(places)
+    unreadable = (*found.unreadable, *packed.unreadable)
+    first: dict[str, Path] = {}
+    unique, copies = [], []
+    for path, result in (*found.results, *packed.results):
+        # the rate that a probe measured is attached on reading, and depends on the folder
+        text = json.dumps({key: value for key, value in result.items() if key != "probe"}, sort_keys=True)
+        if text in first:
+            copies.append((path, first[text]))
+        else:
+            first[text] = path
+            unique.append((path, result))
+    if not unique and not unreadable:
+        searched = ", ".join(str(place) for place in places)
+        advice = "keep the results or the output.zip of each day: a compare.json has no start times"
+        raise store.ResultError(f"{searched}: got no result, wanted train_*.json files; {advice}")
+    return Loaded(tuple(checked(unique)), unreadable), copies
+
+
+def write(found: History, folder: Path) -> None:
+    """Write history.html and history.json into `folder`, both or none.
+
+    Raises ForeignFileError for a file that this command did not write, OSError if a file cannot be written, and
+    ResultError for a value that JSON cannot hold.
+    """
+    from evaluate.timeline.page import page
+
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / name for name in own_files.RECOGNISERS]
+    with written_whole(*paths, is_ours=lambda path: own_files.RECOGNISERS[path.name](path)) as temporaries:
+        texts = (redact.text(page(found)), store.json_text(content.as_json(found), paths[1]))
+        for temporary, text in zip(temporaries, texts, strict=True):
+            temporary.write_text(text, encoding="utf8")
+            temporary.chmod(MODE)
+
+
+def _fails(found: History, names: Sequence[str]) -> bool:
+    wanted = {FAILURES[name] for name in names}
+    return any(track.word in wanted for story in found.stories for track in story.tracks)
+
+
+def _place(inputs: Sequence[Path]) -> Path:
+    """Return the folder of the report: the only input if it is a folder, else one in the working directory."""
+    return inputs[0] if len(inputs) == 1 and inputs[0].is_dir() else OUTPUT
+
+
+def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = _Parser(
+        prog="python -m evaluate.history",
+        description="Show the results of many days side by side, and what got slower with which change.",
+        epilog=EXIT_CODES,
+    )
+    add = parser.add_argument
+    add("places", nargs="+", type=Path, metavar="FOLDER|ZIP", help="folders to search for results, output.zip of "
+        "shell/wrap.sh, or single result files, in any order")  # fmt: skip
+    add("--output", type=Path, metavar="DIR", help="folder for history.{html,json} (default: the input if it is one "
+        f"folder, else {OUTPUT}/)")  # fmt: skip
+    add("--band", type=_band, default=BAND, metavar="SHARE", help="largest relative difference in speed and memory "
+        "that counts as none, from 0 to below 1 (default: %(default)s)")  # fmt: skip
+    add("--since", type=_since, metavar="TIME", help="leave out runs that started before this UTC date or time, e.g. "
+        "2026-11-01: for a change that is accepted (default: none)")  # fmt: skip
+    add("--join", type=_names(JOINABLE), default=(), metavar="NAMES", help=f"any of {','.join(JOINABLE)}: runs that "
+        "differ in it share a series, e.g. on a cluster that gives another node each day (default: none)")  # fmt: skip
+    add("--fail-on", type=_names(tuple(FAILURES)), default=("slower",), metavar="NAMES", help="what makes exit code 3, "
+        f"any of {','.join(FAILURES)} (default: slower)")  # fmt: skip
+    return parser.parse_args(arguments)
+
+
+def _band(text: str) -> float:
+    try:
+        band = float(text)
+    except ValueError:
+        band = -1.0
+    if not 0 <= band < 1:
+        raise argparse.ArgumentTypeError(f"got {text}, wanted a share from 0 to below 1, e.g. 0.03")
+    return band
+
+
+def _since(text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"got {text}, wanted a UTC date or time, e.g. 2026-11-01") from error
+    return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
+
+
+def _names(known: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
+    """Return a reader of a comma list of known names."""
+
+    def read(text: str) -> tuple[str, ...]:
+        wanted = text.split(",")
+        if unknown := [name for name in wanted if name not in known]:
+            raise argparse.ArgumentTypeError(f"got {tables.plain(unknown[0])!r}, wanted any of {','.join(known)}")
+        return tuple(name for name in known if name in wanted)
+
+    return read
+
+
+if __name__ == "__main__":
+    sys.exit(run(main))

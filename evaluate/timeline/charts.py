@@ -1,0 +1,160 @@
+"""Charts of a history as inline SVG: runs over time, levels as lines, changes marked. No script is needed.
+
+Colours are classes of the page's style, so that one chart serves light and dark. A point says its run on hover.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from html import escape
+
+from markupsafe import Markup
+
+from evaluate.report.tables import plain
+from evaluate.report.text import number
+from evaluate.timeline.history import LOSS, MEMORY, SPEED, UNITS, Story, Track
+from evaluate.timeline.series import Run
+from evaluate.timeline.states import Differing
+
+WIDTH, HEIGHT = 380, 210
+LEFT, RIGHT, TOP, BOTTOM = 54, 12, 12, 30
+TITLES = {SPEED: "Throughput", MEMORY: "Peak memory", LOSS: "Last loss"}
+LEAST_SPAN = 0.04
+"""Relative height of an axis at the least, so that noise of a thousandth does not fill the chart."""
+MARGIN = 0.08
+TICKS = 4
+MARKS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One chart with its caption."""
+
+    caption: str
+    svg: Markup
+
+
+def charts(story: Story) -> Iterator[Chart]:
+    """Yield the charts of a series: throughput, peak memory, and the loss of each seed."""
+    readers: dict[str, Callable[[Run], float | None]] = {
+        SPEED: lambda run: run.rate,
+        MEMORY: lambda run: run.memory,
+        LOSS: lambda run: run.loss,
+    }
+    ends = story.series.runs[0].started, story.series.runs[-1].started
+    for track in story.tracks:
+        seed = f", seed {track.seed}" if track.seed is not None else ""
+        caption = f"{TITLES[track.quantity]} ({UNITS[track.quantity]}){seed}"
+        time = _Time(*ends)
+        marks = [_version(time.x(run.started), what) for run, what in story.version_changes]
+        yield Chart(caption, _svg(track, readers[track.quantity], caption, time, marks))
+
+
+def mark(number_of_change: int) -> str:
+    """Return the letter of a change in a chart and in the table beside it."""
+    return MARKS[number_of_change % len(MARKS)]
+
+
+@dataclass(frozen=True)
+class _Time:
+    """The axis of time."""
+
+    first: datetime
+    last: datetime
+
+    def x(self, when: datetime) -> float:
+        span = (self.last - self.first) / timedelta(seconds=1)
+        share = (when - self.first) / timedelta(seconds=1) / span if span else 0.5
+        return LEFT + share * (WIDTH - LEFT - RIGHT)
+
+
+@dataclass(frozen=True)
+class _Values:
+    """The axis of values."""
+
+    low: float
+    high: float
+
+    def y(self, value: float) -> float:
+        return HEIGHT - BOTTOM - (value - self.low) / (self.high - self.low) * (HEIGHT - TOP - BOTTOM)
+
+
+def _axis(values: Sequence[float]) -> _Values:
+    low, high = min(values), max(values)
+    least = LEAST_SPAN * max(abs(low), abs(high))
+    room = max(0.0, least - (high - low)) / 2 + MARGIN * max(high - low, least)
+    return _Values(low - room, high + room)
+
+
+def _version(x: float, what: Sequence[Differing]) -> str:
+    y, text = HEIGHT - BOTTOM, escape(plain(", ".join(one.text for one in what)))
+    return f'<path class="version" d="M{x - 4:.1f} {y}h8l-4 -7z"><title>{text}</title></path>'
+
+
+def _svg(track: Track, value: Callable[[Run], float | None], caption: str, time: _Time, marks: Sequence[str]) -> Markup:
+    runs = [(run, found) for run in track.runs if (found := value(run)) is not None]
+    axis = _axis([found for _, found in runs])
+    odd = {id(run) for place in track.levels.odd for run in track.blocks[place]}
+    parts = [*_grid(axis), *_days(time), *marks]
+    for place, change in enumerate(track.changes):
+        x = (time.x(change.last_before.started) + time.x(change.first_after.started)) / 2
+        parts.append(f'<path class="change" d="M{x:.1f} {TOP}V{HEIGHT - BOTTOM}"/>')
+        parts.append(f'<text class="letter" x="{x + 3:.1f}" y="{TOP + 9}">{mark(place)}</text>')
+    for run, found in runs:
+        shape = "odd" if id(run) in odd else "run"
+        parts.append(
+            f'<circle class="{shape}" cx="{time.x(run.started):.1f}" cy="{axis.y(found):.1f}" r="3">'
+            f"<title>{escape(_told(run, found, track))}</title></circle>"
+        )
+    for level in track.levels.found:
+        left, right = (time.x(run.started) for run in (track.blocks[level.first][0], track.blocks[level.last][-1]))
+        least = 4 if right - left < 1 else 0  # a level of one run is a dash
+        parts.append(
+            f'<path class="level" d="M{left - least:.1f} {axis.y(math.exp(level.value)):.1f}H{right + least:.1f}"/>'
+        )
+    label = escape(f"{caption} over time: {len(runs)} runs, {len(track.changes)} changes of level")
+    return Markup(
+        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
+    )
+
+
+def _told(run: Run, value: float, track: Track) -> str:
+    mfu = f", MFU {run.mfu.value:.1f} %" if track.quantity == SPEED and run.mfu.value is not None else ""
+    return plain(
+        f"{run.started:%Y-%m-%d %H:%M} UTC, run {run.result['run']}: {value:.6g} {UNITS[track.quantity]}{mfu}; "
+        f"{run.entry.path}"
+    )
+
+
+def _grid(axis: _Values) -> Iterator[str]:
+    step = _round_step((axis.high - axis.low) / TICKS)
+    value = math.ceil(axis.low / step) * step
+    while value <= axis.high:
+        y = axis.y(value)
+        yield f'<path class="grid" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>'
+        yield f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{_tick(value, step)}</text>'
+        value += step
+
+
+def _round_step(least: float) -> float:
+    """Return the next step of 1, 2 or 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
+
+
+def _tick(value: float, step: float) -> str:
+    decimals = max(0, -math.floor(math.log10(step)))
+    return number(round(value)) if decimals == 0 and abs(value) >= 1000 else f"{value:.{decimals}f}"
+
+
+def _days(time: _Time) -> Iterator[str]:
+    days = dict.fromkeys((time.first, time.first + (time.last - time.first) / 2, time.last))
+    is_one_day = time.first.date() == time.last.date()
+    texts = [f"{day:%H:%M}" if is_one_day else f"{day:%Y-%m-%d}" for day in days]
+    anchors = ("start", "middle", "end") if len(texts) == 3 else ("middle",) * len(texts)
+    for day, text, anchor in zip(days, texts, anchors, strict=True):
+        yield f'<text x="{time.x(day):.1f}" y="{HEIGHT - 10}" text-anchor="{anchor}">{text}</text>'
+    yield f'<path class="axis" d="M{LEFT} {HEIGHT - BOTTOM}H{WIDTH - RIGHT}"/>'

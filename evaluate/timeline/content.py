@@ -1,0 +1,157 @@
+"""The content of history.json: every number of the report, with the formula and the source of each kind."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from evaluate.checks.entries import Entry
+from evaluate.report.groups import run_label
+from evaluate.timeline import levels, words
+from evaluate.timeline.by_version import OfVersion, by_version
+from evaluate.timeline.history import LOSS, UNITS, Change, History, Story, Track
+from evaluate.timeline.series import Run
+from evaluate.timeline.states import Differing
+
+HISTORY_VERSION = 1
+DEFINITIONS = {
+    "series": "runs of equal key (evaluate/timeline/series.py), in the order of provenance.started_utc",
+    "runs.tokens_per_second_per_gpu": "global_batch_size x sequence_length / num_gpus x steady steps / sum of their "
+    "step_times",
+    "runs.mfu_percent": "model TFLOP/s with causal attention / peak of the device; null with its reason in mfu_how",
+    "runs.peak_memory_gb": "memory_metrics.peak_memory_allocated_gb",
+    "runs.last_loss": "mean of loss_values over the last tenth of the steps, nats per token",
+    "tracks.levels.value": "geometric mean over the blocks (UTC day and versions) of the mean of their runs, or of the "
+    "median from three runs on",
+    "tracks.changes.ratio": "later level over earlier level; interval: 95 %, not corrected for the search",
+    "tracks.changes.p_value": "two-sided, times the number of places at which a change can be; certain below "
+    f"{levels.LEVEL:g}",
+    "tracks.latest": "the latest level against the last earlier one that differs from it by more than the band",
+    "by_version": "runs of equal packages, driver, device software and container image; means over the runs",
+    "tracks.resolution": "relative difference, in logarithms, that one more day would show",
+    "tracks.odd": "days far from the levels on both sides of them; in no level",
+}
+
+
+def as_json(history: History) -> dict[str, Any]:
+    """Return the content of history.json."""
+    return {
+        "history_version": HISTORY_VERSION,
+        "headline": words.headline(history),
+        "band": history.band,
+        "since_utc": history.since.isoformat() if history.since else None,
+        "join": list(history.join),
+        "definitions": DEFINITIONS,
+        "places": [str(place) for place in history.places],
+        "series": [_story(story) for story in history.stories],
+        "not_in_a_series": [_left_out(entry, reason) for entry, reason in history.left_out],
+        "copies": [{"file": str(copy), "same_as": str(first)} for copy, first in history.copies],
+        "unreadable": [{"file": str(path), "reason": error} for path, error in history.unreadable],
+    }
+
+
+def _story(story: Story) -> dict[str, Any]:
+    return {
+        "name": story.series.name,
+        "verdict": story.speed.word,
+        "sentence": words.sentence(story),
+        "details": words.details(story),
+        "key": dict(story.series.key),
+        "days": story.series.days,
+        "runs": [_run(run) for run in story.series.runs],
+        "by_version": [_of_version(one) for one in by_version(story.series.runs)],
+        "tracks": [_track(track) for track in story.tracks],
+        "version_changes": [
+            {"started_utc": _time(run), "file": str(run.entry.path), "differing": _differing(what)}
+            for run, what in story.version_changes
+        ],
+    }
+
+
+def _of_version(found: OfVersion) -> dict[str, Any]:
+    return {
+        "versions": found.versions,
+        "runs": len(found.runs),
+        "first_utc": _time(found.runs[0]),
+        "last_utc": _time(found.runs[-1]),
+        "tokens_per_second_per_gpu": found.rate,
+        "mfu_percent": found.mfu_percent,
+        "peak_memory_gb": found.memory_gb,
+        "last_loss": found.loss,
+    }
+
+
+def _run(run: Run) -> dict[str, Any]:
+    return {
+        "file": str(run.entry.path),
+        "run": run.result["run"],
+        "attempt": run.result["attempt"],
+        "started_utc": _time(run),
+        "seed": run.seed,
+        "tokens_per_second_per_gpu": run.rate,
+        "mfu_percent": run.mfu.value,
+        "mfu_how": run.mfu.how,
+        "peak_memory_gb": run.memory,
+        "last_loss": run.loss,
+        "framework_versions": run.result["provenance"]["framework_versions"],
+        "warnings": list(run.entry.findings.warnings),
+    }
+
+
+def _track(track: Track) -> dict[str, Any]:
+    return {
+        "quantity": track.quantity,
+        "unit": UNITS[track.quantity],
+        **({"seed": track.seed} if track.quantity == LOSS else {}),
+        "band": track.band,
+        "word": track.word,
+        "resolution": track.levels.resolution,
+        "levels": [
+            {
+                "value": math.exp(level.value),
+                "runs": level.runs,
+                "first_utc": _time(track.blocks[level.first][0]),
+                "last_utc": _time(track.blocks[level.last][-1]),
+            }
+            for level in track.levels.found
+        ],
+        "changes": [_change(change) for change in track.changes],
+        "latest": _change(track.latest) if track.latest else None,
+        "odd": [
+            {"first_utc": _time(block[0]), "files": [str(run.entry.path) for run in block]}
+            for block in (track.blocks[place] for place in track.levels.odd)
+        ],
+    }
+
+
+def _change(change: Change) -> dict[str, Any]:
+    return {
+        "since_utc": _time(change.first_after),
+        "until_utc": _time(change.last_before),
+        "before": math.exp(change.before.value),
+        "after": math.exp(change.after.value),
+        "ratio": change.ratio,
+        "interval": list(change.interval) if change.interval else None,
+        "p_value": change.difference.p_value,
+        "runs": [change.before.runs, change.after.runs],
+        "changed_with_it": _differing(change.differing),
+        "one_step_apart": _differing(change.near),
+    }
+
+
+def _differing(found: list[Differing] | tuple[Differing, ...]) -> list[dict[str, str]]:
+    return [vars(one) for one in found]
+
+
+def _left_out(entry: Entry, reason: str) -> dict[str, Any]:
+    return {
+        "file": str(entry.path),
+        "run": run_label(entry.result),
+        "status": entry.result["status"],
+        "started_utc": entry.result["provenance"]["started_utc"],
+        "reason": reason,
+    }
+
+
+def _time(run: Run) -> str:
+    return run.started.isoformat(timespec="seconds")

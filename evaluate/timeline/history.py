@@ -1,0 +1,237 @@
+"""The history of all series: the levels of speed, memory and loss of each, and how the latest compares with the last.
+
+The level before the latest is the last earlier one that differs from it by more than the band, so that several small
+steps count as the one that they add up to. A change is certain if the test of evaluate/timeline/levels.py finds it and
+both levels have the runs that a verdict needs (`LEAST_RUNS` of evaluate/verdict/inference.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+
+from evaluate.checks.entries import Entry, Loaded
+from evaluate.fairness.certificate import LAST_LOSS
+from evaluate.timeline import levels
+from evaluate.timeline.levels import Difference, Level, Levels, Limits
+from evaluate.timeline.series import Run, Series, sort
+from evaluate.timeline.states import Differing, differences
+from evaluate.verdict.inference import BAND, LEAST_RUNS, is_beyond
+
+SPEED, MEMORY, LOSS = "tokens_per_second_per_gpu", "peak_memory_gb", "last_loss"
+UNITS = {SPEED: "tokens/s/GPU", MEMORY: "GB", LOSS: "nats/token"}
+LIMITS = {
+    SPEED: Limits(0.01, 1e-4),
+    MEMORY: Limits(0.01, 1e-3, 5e-3),
+    LOSS: Limits(1e-3, 5e-4, 5e-3),
+}
+"""Restarts of one machine differ by 2e-4 or more in speed; loss and memory hardly do, so a floor is assumed there."""
+SLOWER, FASTER, STEADY, SUSPECTED, TOO_FEW = "slower", "faster", "steady", "suspected", "too few runs"
+CHANGED, MORE, LESS = "changed", "more", "less"
+
+
+@dataclass(frozen=True)
+class Change:
+    """A level and an earlier one, with what differs between the last run of the earlier and the first of the later."""
+
+    before: Level
+    after: Level
+    difference: Difference
+    last_before: Run
+    first_after: Run
+    near: tuple[Differing, ...] = ()
+    """If nothing differs there: what differs a block earlier or later, because noise can shift a change by one."""
+
+    @property
+    def ratio(self) -> float:
+        """The later level over the earlier one."""
+        return math.exp(self.difference.value)
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Ends of the 95 % interval of the ratio."""
+        half = self.difference.half_interval
+        if half is None:
+            return None
+        return math.exp(self.difference.value - half), math.exp(self.difference.value + half)
+
+    @cached_property
+    def differing(self) -> list[Differing]:
+        """What changed with the level."""
+        return differences(self.last_before.result, self.first_after.result)
+
+    @property
+    def has_enough_runs(self) -> bool:
+        """True if both levels have the runs that a verdict needs."""
+        return min(self.before.runs, self.after.runs) >= LEAST_RUNS
+
+
+@dataclass(frozen=True, eq=False)
+class Track:
+    """One quantity of one series over time."""
+
+    quantity: str
+    blocks: tuple[tuple[Run, ...], ...]
+    levels: Levels
+    band: float
+    seed: int | None = None
+    """Seed of the runs of a loss."""
+
+    @property
+    def runs(self) -> list[Run]:
+        """All runs of the track in the order of time."""
+        return [run for block in self.blocks for run in block]
+
+    @cached_property
+    def changes(self) -> list[Change]:
+        """Changes from each level to the next, in the order of time."""
+        found = self.levels.found
+        return [self._change(a, b) for a, b in zip(found, found[1:], strict=False)]
+
+    @cached_property
+    def latest(self) -> Change | None:
+        """The latest level against the last one that differs from it by more than the band; None if none does."""
+        last = self.levels.found[-1]
+        for level in reversed(self.levels.found[:-1]):
+            if is_beyond(math.exp(last.value - level.value), self.band):
+                return self._change(level, last)
+        return None
+
+    @property
+    def word(self) -> str:
+        """The state of the track: one of the words of this module."""
+        if len(self.blocks) < 2:
+            return TOO_FEW
+        found = self.latest
+        if found is None:
+            return TOO_FEW if len(self.runs) < 2 * LEAST_RUNS else STEADY
+        if not found.difference.is_certain or (self.quantity == SPEED and not found.has_enough_runs):
+            return SUSPECTED
+        if self.quantity == LOSS:
+            return CHANGED
+        rises = found.ratio > 1
+        return (FASTER if rises else SLOWER) if self.quantity == SPEED else (MORE if rises else LESS)
+
+    def _change(self, before: Level, after: Level) -> Change:
+        place = after.first
+        change = Change(
+            before, after, self.levels.difference(before, after), self.blocks[before.last][-1], self.blocks[place][0]
+        )
+        return change if change.differing else Change(*_fields(change), near=self._near(place))
+
+    def _near(self, place: int) -> tuple[Differing, ...]:
+        pairs = [(place - 2, place - 1), (place, place + 1)]
+        return tuple(
+            one
+            for a, b in pairs
+            if a >= 0 and b < len(self.blocks)
+            for one in differences(self.blocks[a][-1].result, self.blocks[b][0].result)
+        )
+
+
+def _fields(change: Change) -> tuple[Level, Level, Difference, Run, Run]:
+    return change.before, change.after, change.difference, change.last_before, change.first_after
+
+
+@dataclass(frozen=True, eq=False)
+class Story:
+    """One series with its tracks."""
+
+    series: Series
+    speed: Track
+    memory: Track | None
+    """None if no run has a memory on record."""
+    losses: tuple[Track, ...]
+    """One for each seed."""
+
+    @property
+    def tracks(self) -> list[Track]:
+        """All tracks, the speed first."""
+        return [self.speed, *([self.memory] if self.memory else []), *self.losses]
+
+    @property
+    def loss_changes(self) -> list[Track]:
+        """Losses that left their course."""
+        return [track for track in self.losses if track.word == CHANGED]
+
+    @cached_property
+    def version_changes(self) -> list[tuple[Run, list[Differing]]]:
+        """Each run whose versions differ from those of the run before, with what differs."""
+        blocks = self.series.blocks
+        pairs = [(a[-1], b[0]) for a, b in zip(blocks, blocks[1:], strict=False)]
+        found = [(after, differences(before.result, after.result)) for before, after in pairs]
+        return [(run, what) for run, what in found if what]
+
+
+@dataclass(frozen=True)
+class History:
+    """Everything that the report shows."""
+
+    places: tuple[Path, ...]
+    stories: tuple[Story, ...]
+    left_out: tuple[tuple[Entry, str], ...]
+    copies: tuple[tuple[Path, Path], ...]
+    """Each copy with the file that it repeats."""
+    unreadable: tuple[tuple[Path, str], ...]
+    band: float
+    since: datetime | None = None
+    join: tuple[str, ...] = ()
+
+    def having(self, word: str) -> list[Story]:
+        """Return the series whose speed has this word."""
+        return [story for story in self.stories if story.speed.word == word]
+
+
+def build(
+    loaded: Loaded,
+    copies: Sequence[tuple[Path, Path]],
+    places: Sequence[Path],
+    band: float = BAND,
+    join: Collection[str] = (),
+    since: datetime | None = None,
+) -> History:
+    """Return the history of all results in `loaded`, which has no copies; `copies` lists them with what they repeat.
+
+    `band` is the largest relative difference that counts as none; `join` and `since` are those of `series.sort`.
+    """
+    found = sort(loaded.entries, join, since)
+    stories = [_story(series, band) for series in found.series]
+    stories.sort(key=lambda story: (not story.loss_changes, _urgency(story), story.series.name))
+    return History(
+        tuple(places), tuple(stories), tuple(found.left_out), tuple(copies), loaded.unreadable, band, since, tuple(join)
+    )
+
+
+def _urgency(story: Story) -> int:
+    return (SLOWER, SUSPECTED, FASTER, STEADY, TOO_FEW).index(story.speed.word)
+
+
+def _story(series: Series, band: float) -> Story:
+    speed = _track(SPEED, series, band, lambda run: run.rate)
+    assert speed is not None
+    memory = _track(MEMORY, series, band, lambda run: run.memory)
+    losses = (
+        _track(LOSS, series, LAST_LOSS, _loss_with(seed), seed)
+        for seed in sorted({run.seed for run in series.runs if run.seed is not None})
+    )
+    return Story(series, speed, memory, tuple(track for track in losses if track))
+
+
+def _loss_with(seed: int) -> Callable[[Run], float | None]:
+    return lambda run: run.loss if run.seed == seed else None
+
+
+def _track(
+    quantity: str, series: Series, band: float, value: Callable[[Run], float | None], seed: int | None = None
+) -> Track | None:
+    """Return the track of one quantity; None if no run has it."""
+    blocks = [[run for run in block if (value(run) or 0) > 0] for block in series.blocks]
+    kept = tuple(tuple(block) for block in blocks if block)
+    if not kept:
+        return None
+    found = levels.find([[math.log(value(run) or 0) for run in block] for block in kept], LIMITS[quantity])
+    return Track(quantity, kept, found, band, seed)

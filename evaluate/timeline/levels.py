@@ -1,0 +1,208 @@
+"""Levels of a quantity over time, found by change points, and a test of each change between two of them.
+
+A block is the runs of one day with the same versions; its value is their mean, or their median from three runs on, so
+that one odd run of three moves nothing. Change points over the blocks (evaluate/metrics/change_points.py) are
+candidates: two neighbouring levels are joined unless a t-test, corrected for the places at which a change can be
+(Bonferroni), tells them apart. The unit of the test is the block, because the runs of one day share its conditions;
+with fewer than ENOUGH_BLOCKS blocks, it is the run. All values are logarithms.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from evaluate.metrics import change_points
+
+LEVEL = 0.01
+"""Chance of a change, in a series without any, before the band: docs/history.md has the simulated rates."""
+PENALTY = 3.0
+"""Of the candidates: far below that of evaluate/metrics/steady.py, because each is tested afterwards."""
+REACH = 2
+"""Blocks on each side of the running median: up to two odd days in a row are no level of their own."""
+FEWEST_FOR_ODD = 7
+"""Blocks from which one can be odd: with fewer, leaving some out makes the others look too alike."""
+ENOUGH_BLOCKS = 5
+"""From so many on, the spread between blocks is known well enough to be the unit."""
+ENOUGH_FOR_MEDIAN = 3
+CONFIDENCE = 0.95
+
+
+class Noise(NamedTuple):
+    """The standard deviation of one value, with its degrees of freedom."""
+
+    deviation: float
+    degrees: float
+    is_of_blocks: bool
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What counts as a difference of a quantity, in logarithms."""
+
+    least_change: float
+    """Levels that are closer than this are one level."""
+    least_noise: float
+    """Standard deviation that is assumed at the least."""
+    assumed_noise: float | None = None
+    """Standard deviation where no two values show any; None if a difference is then unknown."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """Blocks of one level: the indices from `first` to `last`, both inclusive."""
+
+    first: int
+    last: int
+    value: float
+    """Mean logarithm of the blocks that are not odd."""
+    runs: int
+
+
+class Difference(NamedTuple):
+    """A later level over an earlier one, in logarithms, with half its 95 % interval."""
+
+    value: float
+    half_interval: float | None
+    p_value: float
+    """Two-sided, times the number of places at which a change can be."""
+
+    @property
+    def is_certain(self) -> bool:
+        """True if chance explains the difference in less than LEVEL of the series."""
+        return self.p_value < LEVEL
+
+
+@dataclass(frozen=True)
+class Levels:
+    """All levels of a series in the order of time, and the blocks that belong to none because they are odd."""
+
+    blocks: tuple[tuple[float, ...], ...]
+    found: tuple[Level, ...]
+    odd: tuple[int, ...]
+    limits: Limits
+
+    @property
+    def resolution(self) -> float | None:
+        """The smallest difference that one more block of the usual number of runs would show; None if unknown."""
+        parts = [_usable(level.first, level.last + 1, self.odd) for level in self.found]
+        noise = _noise(self.blocks, parts, self.limits)
+        if not noise.degrees:
+            return None
+        from scipy.special import stdtrit
+
+        usual = 1.0 if noise.is_of_blocks else statistics.median(map(len, self.blocks))
+        size = sum(len(self.blocks[place]) for place in parts[-1]) if not noise.is_of_blocks else len(parts[-1])
+        quantile = -float(stdtrit(min(noise.degrees, 1e9), LEVEL / 2 / len(self.blocks)))
+        return max(self.limits.least_change, quantile * noise.deviation * math.sqrt(1 / usual + 1 / size))
+
+    def difference(self, before: Level, after: Level) -> Difference:
+        """Return the difference of two levels."""
+        parts = [_usable(level.first, level.last + 1, self.odd) for level in self.found]
+        noise = _noise(self.blocks, parts, self.limits)
+        return _difference(self.blocks, parts[self.found.index(before)], parts[self.found.index(after)], noise)
+
+
+def find(blocks: Sequence[Sequence[float]], limits: Limits) -> Levels:
+    """Return the levels of `blocks`, each the logarithms of its runs, in the order of time; at least one block."""
+    centres = np.array([_centre(block) for block in blocks])
+    smooth, odd = centres, tuple[int, ...]()
+    if len(centres) >= FEWEST_FOR_ODD:
+        smooth = change_points.clipped(centres, REACH, limits.least_change)
+        odd = tuple(int(place) for place in np.flatnonzero(smooth != centres))
+    ends = change_points.segment_ends(smooth, 1, PENALTY) if len(centres) > 1 else [1]
+    ends = _confirmed(blocks, ends, odd, limits)
+    levels = tuple(_level(blocks, start, end, odd) for start, end in zip([0, *ends[:-1]], ends, strict=True))
+    return Levels(tuple(map(tuple, blocks)), levels, odd, limits)
+
+
+def _confirmed(blocks: Sequence[Sequence[float]], ends: list[int], odd: Sequence[int], limits: Limits) -> list[int]:
+    """Return the ends without those of levels that the test does not tell from the next one, the weakest first."""
+    ends = _without_empty(ends, odd)
+    while len(ends) > 1:
+        parts = [_usable(start, end, odd) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+        noise = _noise(blocks, parts, limits)
+        found = [_difference(blocks, a, b, noise) for a, b in zip(parts, parts[1:], strict=False)]
+        weak = [n for n, one in enumerate(found) if not one.is_certain or abs(one.value) <= limits.least_change]
+        if not weak:
+            break
+        del ends[max(weak, key=lambda n: (found[n].p_value, -abs(found[n].value)))]
+    return ends
+
+
+def _without_empty(ends: Sequence[int], odd: Sequence[int]) -> list[int]:
+    """Return the ends of segments with at least one block that is not odd; others join the segment before."""
+    kept: list[int] = []
+    start = 0
+    for end in ends:
+        if kept and not _usable(start, end, odd):
+            kept[-1] = end
+        else:
+            kept.append(end)
+        start = end
+    return kept
+
+
+def _usable(start: int, end: int, odd: Sequence[int]) -> list[int]:
+    return [place for place in range(start, end) if place not in odd]
+
+
+def _centre(block: Sequence[float]) -> float:
+    return statistics.median(block) if len(block) >= ENOUGH_FOR_MEDIAN else statistics.fmean(block)
+
+
+def _level(blocks: Sequence[Sequence[float]], start: int, end: int, odd: Sequence[int]) -> Level:
+    places = _usable(start, end, odd) or list(range(start, end))
+    value = statistics.fmean(_centre(blocks[place]) for place in places)
+    return Level(start, end - 1, value, sum(len(blocks[place]) for place in places))
+
+
+def _noise(blocks: Sequence[Sequence[float]], parts: Sequence[Sequence[int]], limits: Limits) -> Noise:
+    """Return the spread of blocks around their levels; of runs, if there are too few blocks."""
+    is_of_blocks = len(blocks) >= ENOUGH_BLOCKS
+    values = [_values(blocks, part, is_of_blocks) for part in parts]
+    residuals = np.concatenate([np.asarray(one) - np.mean(one) for one in values])
+    degrees = len(residuals) - len(parts)
+    if degrees < 1:
+        return Noise(limits.assumed_noise or 0.0, math.inf if limits.assumed_noise else 0.0, False)
+    variance = float(residuals @ residuals) / degrees
+    if is_of_blocks:
+        variance *= change_points.inflation(residuals)
+    return Noise(max(limits.least_noise, math.sqrt(variance)), degrees, is_of_blocks)
+
+
+def _values(blocks: Sequence[Sequence[float]], part: Sequence[int], is_of_blocks: bool) -> list[float]:
+    if is_of_blocks:
+        return [_centre(blocks[place]) for place in part]
+    return [value for place in part for value in blocks[place]]
+
+
+def _difference(
+    blocks: Sequence[Sequence[float]], before: Sequence[int], after: Sequence[int], noise: Noise
+) -> Difference:
+    """Return the difference of two levels of the same noise (Student's t)."""
+    a, b = (_values(blocks, part, noise.is_of_blocks) for part in (before, after))
+    value = statistics.fmean(b) - statistics.fmean(a)
+    if not noise.degrees:
+        return Difference(value, None, 1.0)
+    from scipy.special import stdtr, stdtrit
+
+    sizes = _sizes(blocks, before, noise), _sizes(blocks, after, noise)
+    error = noise.deviation * math.sqrt(sum(sum(side) / len(side) ** 2 for side in sizes))
+    degrees = min(noise.degrees, 1e9)
+    p_value = 2 * float(stdtr(degrees, -abs(value) / error)) * max(1, len(blocks) - 1)
+    half = float(stdtrit(degrees, (1 + CONFIDENCE) / 2)) * error
+    return Difference(value, half, min(1.0, p_value))
+
+
+def _sizes(blocks: Sequence[Sequence[float]], part: Sequence[int], noise: Noise) -> list[float]:
+    """Return the variance of each value over that of a usual one: a block of fewer runs than usual has a larger one."""
+    if not noise.is_of_blocks:
+        return [1.0] * sum(len(blocks[place]) for place in part)
+    usual = statistics.median(len(block) for block in blocks)
+    return [max(1.0, usual / len(blocks[place])) for place in part]

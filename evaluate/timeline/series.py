@@ -1,0 +1,207 @@
+"""Series of comparable runs in the order of their start: one machine, one framework, one set of settings.
+
+Two runs share a series if they share the table of a comparison and the row in it (evaluate/report/groups.py: model,
+size, method, sequence length, global batch, precision, data; platform, framework, device, layout, label, host), every
+setting of config.env that is in results, and the kind of record (the suite's own, or a log). Not part of it: the seed,
+because losses are compared seed by seed, and where the data lay. Versions are not part of it: their effect is what a
+history shows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from functools import cached_property
+from itertools import groupby
+from typing import Any
+
+from evaluate.checks.entries import Entry
+from evaluate.checks.recorded import moment
+from evaluate.metrics.figures import Figure
+from evaluate.metrics.metrics import last_loss, metrics
+from evaluate.metrics.throughput import tokens_per_second_per_gpu
+from evaluate.report.tables import plain
+from evaluate.timeline.states import state_of
+from evaluate.verdict.side_names import device_name
+from utils.results.schema import Result
+from utils.settings.keys import in_results
+
+JOINABLE = ("host", "label")
+"""Properties that `join` takes out of the key of a series."""
+NOT_PART = ("seed", "dataset", "samples", "allow_repeat")
+"""Settings that two runs of a series may differ in; the data are compared by their hash."""
+NO_START = "no start time on record, so it has no place in the order of time"
+NO_STEADY_STEP = "no steady step, so no throughput"
+
+Key = Mapping[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One counted run of a series."""
+
+    entry: Entry
+    started: datetime
+    """In UTC."""
+    rate: float
+    """Tokens a second and GPU over the steady steps."""
+
+    @property
+    def result(self) -> Result:
+        """The result of the run."""
+        return self.entry.result
+
+    @cached_property
+    def mfu(self) -> Figure:
+        """Model FLOP/s utilization with causal attention, in percent."""
+        return metrics(self.result, {})["mfu_causal"]
+
+    @property
+    def memory(self) -> float | None:
+        """Peak allocated memory of the fullest rank in GB."""
+        value = self.result["memory_metrics"]["peak_memory_allocated_gb"]
+        return float(value) if value else None
+
+    @property
+    def loss(self) -> float | None:
+        """Mean loss over the last tenth of the steps in nats per token; None if a loss is missing."""
+        losses = self.result["loss_values"]
+        return last_loss(self.result) if losses and None not in losses else None
+
+    @property
+    def seed(self) -> int | None:
+        """Seed that ran; the one that was asked for where it was not read back."""
+        ran = self.result["resolved_config"].get("seed")
+        found = self.result["training_config"].get("seed") if ran is None else ran
+        return None if found is None else int(found)
+
+
+@dataclass(eq=False)
+class Series:
+    """Comparable runs in the order of their start."""
+
+    key: Key
+    runs: list[Run]
+    detail: str = ""
+    """Properties that tell this series from others of the same name."""
+
+    @property
+    def name(self) -> str:
+        """Model, framework, device and host, with what distinguishes the series from others of that name."""
+        return f"{_base_name(self)}{self.detail and '; '}{self.detail}"
+
+    @cached_property
+    def blocks(self) -> list[list[Run]]:
+        """Runs of one UTC day with the same versions, in the order of time."""
+        return [list(runs) for _, runs in groupby(self.runs, lambda run: (run.started.date(), _state_key(run)))]
+
+    @property
+    def days(self) -> int:
+        """Number of UTC days with a run."""
+        return len({run.started.date() for run in self.runs})
+
+
+@dataclass
+class Sorted:
+    """All series, and the results that are in none with the reason."""
+
+    series: list[Series] = field(default_factory=list)
+    left_out: list[tuple[Entry, str]] = field(default_factory=list)
+
+
+def sort(entries: Iterable[Entry], join: Collection[str] = (), since: datetime | None = None) -> Sorted:
+    """Return the series of entries without copies, by name, and the entries that are in none.
+
+    Runs that started before `since` are left out without a line. `join` names properties of JOINABLE that runs of one
+    series may differ in.
+    """
+    found = Sorted()
+    by_key: dict[str, Series] = {}
+    for entry in entries:
+        started = start_of(entry.result)
+        if since and started and started < since:
+            continue
+        reason, rate = _why_left_out(entry, started), None
+        if not reason:
+            rate = tokens_per_second_per_gpu(entry.result)
+            reason = "" if rate else NO_STEADY_STEP
+        if reason or started is None or not rate:
+            found.left_out.append((entry, reason))
+            continue
+        key = _key(entry.result, join)
+        series = by_key.setdefault(json.dumps(key, sort_keys=True, default=str), Series(key, []))
+        series.runs.append(Run(entry, started, rate))
+    for series in by_key.values():
+        series.runs.sort(key=lambda run: (run.started, run.result["run"], str(run.entry.path)))
+    _tell_apart(list(by_key.values()))
+    found.series = sorted(by_key.values(), key=lambda one: one.name)
+    return found
+
+
+def start_of(result: Result) -> datetime | None:
+    """Return the start of a run in UTC; None if it is not on record."""
+    try:
+        found = moment(result["provenance"]["started_utc"])
+    except ValueError:
+        return None
+    return found.astimezone(timezone.utc) if found else None
+
+
+def _why_left_out(entry: Entry, started: datetime | None) -> str:
+    if not entry.is_counted:
+        return entry.why_not_counted or f"status {entry.result['status']}"
+    return "" if started else NO_START
+
+
+def _key(result: Result, join: Collection[str]) -> dict[str, Any]:
+    config, origin = result["training_config"], result["provenance"]
+    key: dict[str, Any] = {name: result[name] for name in ("model", "model_size", "platform", "framework", "method")}
+    key["device"] = device_name(result)
+    key["host"] = ", ".join(origin.get("hosts") or [str(origin["host"] or "unknown host")])
+    key["label"] = result["label"]
+    key["source"] = result.get("source", "recorder")
+    key["num_gpus"] = config["num_gpus"]
+    for name in (place.key for place in in_results().values()):
+        if name not in NOT_PART:
+            key[name] = _as_number(config.get(name))
+    key["parameter_count"] = result["resolved_config"].get("parameter_count")
+    key["data"] = result["fingerprint"]["dataset_bin_sha256"] or f"unknown: {config.get('dataset')}"
+    return {name: value for name, value in key.items() if name not in join}
+
+
+def _as_number(value: Any) -> Any:
+    """Return a whole number as int: a framework may record either."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _state_key(run: Run) -> tuple[tuple[str, str], ...]:
+    return tuple(state_of(run.result).items())
+
+
+def _base_name(series: Series) -> str:
+    key = series.key
+    host = f", host {key['host']}" if "host" in key else ""
+    return plain(f"{key['model']} {key['model_size']}, {key['platform']}/{key['framework']} on {key['device']}{host}")
+
+
+def _tell_apart(found: Sequence[Series]) -> None:
+    """Set the detail of series of equal names to the properties in which they differ."""
+    alike: dict[str, list[Series]] = {}
+    for series in found:
+        alike.setdefault(_base_name(series), []).append(series)
+    for members in alike.values():
+        names = [name for name in members[0].key if len({str(one.key.get(name)) for one in members}) > 1]
+        for series in members:
+            series.detail = plain(", ".join(_property(name, series.key.get(name)) for name in names))
+
+
+def _property(name: str, value: Any) -> str:
+    shown = "none" if value in (None, "") else str(value)
+    return f"{name.replace('_', ' ')} {shown[:12] if len(shown) == 64 else shown}"
+
+
+def dates(runs: Sequence[Run]) -> Iterator[str]:
+    """Yield the first and the last day of runs."""
+    yield from dict.fromkeys(f"{run.started:%Y-%m-%d}" for run in (runs[0], runs[-1]))

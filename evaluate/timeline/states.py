@@ -1,0 +1,145 @@
+"""The state of the machine and the software behind a run, and what differs between two runs.
+
+Only what both runs have on record is compared: a value that an earlier result lacks is unknown, and no change. A
+package or an environment variable that a recorded list does not have is `none`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from utils.provenance.origin import PACKAGES as KNOWN_PACKAGES
+from utils.results.schema import SECTIONS, Result
+from utils.settings.keys import in_results
+
+CONDITIONS = {
+    "power_cap_watts": "power cap (W)",
+    "max_sm_clock_mhz": "largest clock (MHz)",
+    "max_memory_clock_mhz": "largest memory clock (MHz)",
+    "clock_limit_mhz": "clock limit (MHz)",
+    "performance_level": "performance level",
+    "persistence": "persistence mode",
+    "compute_mode": "compute mode",
+    "ecc": "ECC",
+    "partition": "partition",
+    "gpu_count": "GPUs of the machine",
+    "numa_balancing": "NUMA balancing",
+    "cpu_governor": "CPU governor",
+}
+"""Those conditions that stay as they are from run to run, unless somebody changes them."""
+REPEATS = {
+    "torch as the device reports it": "torch",
+    "driver as the tool reports it": "driver",
+    "image digest": "container image",
+    "code": "code commit",
+}
+"""Properties that are left out where another one, which says the same, differs too."""
+PACKAGES, VARIABLES = "framework_versions", "environment"
+NONE = "none"
+LONGEST = 60
+_HASH = re.compile(r"(sha256:)?([0-9a-f]{12})[0-9a-f]{28,}")
+
+State = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Differing:
+    """A property that differs between two runs, with both values in words."""
+
+    name: str
+    before: str
+    after: str
+
+    @property
+    def text(self) -> str:
+        """`torch 2.7.0 -> 2.8.0`."""
+        return f"{self.name} {self.before} -> {self.after}"
+
+
+def state_of(result: Result) -> dict[str, str]:
+    """Return the known properties of a run that may change its speed, by name, the software first."""
+    found: dict[str, str] = {}
+    for name, value in _properties(result):
+        if value is not None and name not in found:
+            found[name] = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+    return found
+
+
+def versions_of(result: Result) -> dict[str, str]:
+    """Return the known versions of packages, driver, device software and container image, in short, by name."""
+    found = {name: _shown(str(value)) for name, value in _versions(result) if value is not None}
+    return {name: value for name, value in found.items() if found.get(REPEATS.get(name, "")) is None}
+
+
+def differences(before: Result, after: Result) -> list[Differing]:
+    """Return what differs between two runs, as far as both have it on record."""
+    states = state_of(before), state_of(after)
+    recorded = [[one["provenance"][key] is not None for key in (PACKAGES, VARIABLES)] for one in (before, after)]
+    found: list[Differing] = []
+    for name in dict.fromkeys((*states[0], *states[1])):
+        values = [state.get(name) for state in states]
+        if None in values and not _is_known_missing(name, recorded):
+            continue
+        is_repeated = any(one.name == REPEATS.get(name) for one in found)
+        if values[0] != values[1] and not is_repeated:
+            found.append(Differing(name, *(_shown(value) for value in values)))
+    return found
+
+
+def _properties(result: Result) -> Iterator[tuple[str, Any]]:
+    """Yield name and value of each property; the first value of a name is used."""
+    origin, conditions = result["provenance"], result.get("conditions") or {}
+    yield from _versions(result)
+    for name, value in sorted((origin[VARIABLES] or {}).items()):
+        yield f"environment {name}", str(value)
+    for key, name in CONDITIONS.items():
+        yield name, conditions.get(key)
+    yield from _settings(result)
+    yield "model configuration", result["fingerprint"]["model_config_sha256"]
+    yield "tokenizer", result["fingerprint"]["tokenizer_sha256"]
+    yield "host", ", ".join(origin.get("hosts") or [str(origin["host"])])
+    yield "label", result["label"] or NONE
+    yield "code commit", origin["git_commit"]
+    yield "uncommitted changes", origin["git_dirty"]
+    yield "code", origin["code_sha256"]
+
+
+def _versions(result: Result) -> Iterator[tuple[str, Any]]:
+    info, origin = result["gpu_info"], result["provenance"]
+    conditions = result.get("conditions") or {}
+    for package, version in sorted((origin[PACKAGES] or {}).items()):
+        yield package, str(version)
+    yield "torch as the device reports it", info["pytorch_version"]
+    yield "driver", info["driver_version"]
+    yield "driver as the tool reports it", conditions.get("driver_version")
+    yield info["software_stack"] or "software stack", info["software_version"]
+    yield "container image", origin["image"]
+    yield "image digest", origin["image_digest"]
+
+
+def _settings(result: Result) -> Iterator[tuple[str, Any]]:
+    """Yield what the framework has built, apart from the seed and what follows from it."""
+    names = {place.key: place.name for place in in_results().values() if place.name}
+    ran = result["resolved_config"]
+    first = [key for key in SECTIONS["resolved_config"] if key in ran]
+    for key in dict.fromkeys((*first, *sorted(ran))):
+        if key not in ("reasons", "seed"):
+            yield names.get(key, key.replace("_", " ")), ran[key]
+
+
+def _is_known_missing(name: str, recorded: list[list[bool]]) -> bool:
+    """Return whether the runs have a list on record that could have the name."""
+    if name.startswith("environment "):
+        return all(side[1] for side in recorded)
+    return name in KNOWN_PACKAGES and all(side[0] for side in recorded)
+
+
+def _shown(value: str | None) -> str:
+    if value is None:
+        return NONE
+    shown = _HASH.sub(r"\2", value.strip('"'))
+    return shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}..."

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Run a sweep directly on this machine: the training step of run_sweep.sh.
+#
+# Usage:   ./shell/sweep.sh [--dry-run] KEY=VALUE,VALUE[,...] [KEY=VALUE ...]
+# Reads:   as shell/train.sh
+# Writes:  as run_sweep.sh
+# Exits:   as run_sweep.sh
+# Example: ./shell/sweep.sh --dry-run FRAMEWORK=mega,hf MBS=4,8
+set -Eeuo pipefail
+
+main() {
+  # shellcheck source=shell/lib/environment.sh
+  source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/lib/environment.sh"
+  show_help_if_asked "$@"
+  take_settings "$@"
+  if [[ " $* " == *" --dry-run "* ]]; then use_environment_to_plan; else use_environment; fi
+  start_module train.sweep
+}
+
+main "$@"

@@ -1,0 +1,247 @@
+"""Results as pandas tables: all of them, each number as a number, and what is missing as missing."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas
+import pytest
+
+from evaluate import compare, frame
+from evaluate.frames import files
+from tests.support import bundles
+from tests.support.sides import run
+from utils.housekeeping import footprint
+from utils.results import store
+from utils.settings.config import ROOT
+
+NAME = "train_{platform}_{framework}_{model}_run{run}.json"
+
+
+def save(folder: Path, result: dict[str, object]) -> Path:
+    path = folder / NAME.format(**result)
+    store.write(result, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Three runs on each of two machines, a failed one and a rejected one."""
+    path = tmp_path_factory.mktemp("results") / "output"
+    footprint.mark(path, footprint.OUTPUT)
+    for platform, seconds in (("nvd", 1.0), ("amd", 0.5)):
+        for number in (1, 2, 3):
+            bundles.write_run(path, run(platform, number, seconds))
+    bundles.write_run(path, run("amd", 4, 0.5, status="oom", reason="out of memory in step 3"))
+    impossible = run("nvd", 4, 1.0)
+    impossible["performance_metrics"]["tokens_per_second_per_gpu"] = 9999.0
+    bundles.write_run(path, impossible)
+    return path
+
+
+@pytest.fixture(scope="module")
+def table(folder):
+    return frame.load(folder)
+
+
+def test_every_result_is_a_row_and_says_whether_a_comparison_counts_it(folder, table, capsys):
+    assert len(table) == 8
+    left = table[~table.is_counted].set_index("platform")
+    assert list(left.status) == ["oom", "ok"]
+    assert left.why_not_counted["amd"] == "out of memory in step 3"
+    assert "tokens_per_second_per_gpu" in left.why_not_counted["nvd"]
+    assert table[table.is_counted].why_not_counted.isna().all()
+    assert compare.main([str(folder), "--format", "json"]) == 0
+    groups = json.loads((folder / "compare.json").read_text())["groups"]
+    (folder / "compare.json").unlink()
+    judged = {one["file"]: one["is_counted"] for g in groups for row in g["rows"] for one in row["results"]}
+    assert dict(zip(table.file, table.is_counted, strict=True)) == judged
+
+
+def test_numbers_are_numbers_and_times_are_times(table):
+    assert table.run.dtype == table.global_batch_size.dtype == table.parameter_count.dtype == "Int64"
+    assert table.tokens_per_second_per_gpu.dtype == table.lr.dtype == np.float64
+    assert table.qkv_bias.dtype == table.is_counted.dtype == "boolean"
+    assert str(table.started_utc.dt.tz) == "UTC"
+    assert (table.finished_utc - table.started_utc).dt.total_seconds().between(50, 125).all()
+    assert table.precision.dtype == "string" and (table.precision == "bf16").all()
+    assert sorted(table[table.platform == "amd"].run) == [1, 2, 3, 4]
+
+
+def test_what_is_missing_is_missing_and_never_0(table):
+    for column in ("joules", "sliding_window", "driver_version", "repeats.target_percent", "image"):
+        assert table[column].isna().all(), column
+    assert list(table.gpu_cores.unique()) == [19456, 16896], "which is known"
+    failed = table[table.status == "oom"].iloc[0]
+    assert math.isnan(failed.steady_tokens_per_second_per_gpu) and failed.steady_steps is pandas.NA
+
+
+def test_the_steady_figures_follow_from_the_raw_samples(folder, table):
+    for row in table[table.is_counted].itertuples():
+        times = json.loads(Path(row.file).read_text())["step_times"][-row.steady_steps :]
+        rate = 64 * 128 / 8 * len(times) / sum(times)  # GBS x SL / GPUs
+        assert row.steady_tokens_per_second_per_gpu == pytest.approx(rate, rel=1e-12)
+        assert row.steady_step_time_seconds == pytest.approx(sum(times) / len(times), rel=1e-12)
+
+
+def test_a_row_a_step_joins_to_its_run(folder, table):
+    steps = frame.load_steps(folder)
+    assert len(steps) == 8 * 100
+    first = json.loads(Path(table.file[0]).read_text())
+    mine = steps[steps.file == table.file[0]]
+    assert list(mine.step) == first["steps"] and list(mine.step_time_seconds) == first["step_times"]
+    assert list(mine.loss_nats_per_token) == first["loss_values"] and list(mine.grad_norm) == first["grad_norms"]
+    both = steps.merge(table[["file", "precision"]], on="file", validate="many_to_one")
+    assert len(both) == len(steps) and both.precision.notna().all()
+    for key in ("platform", "framework", "model", "run"):
+        joined = steps.merge(table[["file", key]], on="file")
+        assert (joined[f"{key}_x"] == joined[f"{key}_y"]).all()
+    counts = steps[steps.is_counted].groupby("file").is_steady.sum()
+    assert dict(counts) == dict(table[table.is_counted].set_index("file").steady_steps)
+    assert steps[~steps.is_counted].is_steady.isna().all()
+
+
+def test_a_folder_its_archive_and_its_files_one_by_one_give_the_same_runs(folder, table, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    for path in copy.rglob("train_nvd_mega_llama_run4*"):
+        path.unlink()  # an archive with a result that its log contradicts is refused
+    table = table[table.why_not_counted.isna() | (table.status == "oom")].reset_index(drop=True)
+    zipped = frame.load(bundles.pack(copy))
+    single = frame.load(*sorted(copy.glob("train_*.json")))
+    for other in (zipped, single):
+        assert list(other.columns) == list(table.columns)
+        assert [Path(name).name for name in other.file] == [Path(name).name for name in table.file]
+        pandas.testing.assert_frame_equal(other.drop(columns="file"), table.drop(columns="file"))
+
+
+def test_a_copy_is_a_row_that_does_not_count(folder, tmp_path):
+    one = save(tmp_path / "a", run("nvd", 1))
+    two = save(tmp_path / "b", run("nvd", 1))
+    found = frame.load(tmp_path)
+    assert list(found.is_counted) == [True, False]
+    assert found.file[1] == str(two) and str(one) in found.why_not_counted[1]
+    assert list(frame.load_steps(tmp_path).groupby("file").is_counted.first()) == [True, False]
+
+
+def test_an_unreadable_file_is_a_warning_and_stays_in_the_attributes(tmp_path):
+    save(tmp_path, run("nvd", 1))
+    (tmp_path / "train_broken.json").write_text('{"schema_version": ')
+    with pytest.warns(UserWarning, match="train_broken.json.*cannot be read"):
+        found = frame.load(tmp_path)
+    assert len(found) == 1
+    assert [one["file"] for one in found.attrs["unreadable"]] == [str(tmp_path / "train_broken.json")]
+
+
+@pytest.mark.parametrize("paths", [[], ["missing"], ["empty"]])
+def test_nothing_to_load_is_an_error_of_one_line(tmp_path, monkeypatch, paths):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(store.ResultError, match="wanted|no such") as caught:
+        frame.load(*paths)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize("kind", [[], ["--steps"]])
+def test_the_command_writes_a_file_that_pandas_reads_back(folder, tmp_path, ending, kind, capsys):
+    path = tmp_path / f"table.{ending}"
+    assert frame.main([str(folder), "--output", str(path), *kind]) == 0
+    wanted = (frame.load_steps if kind else frame.load)(folder)
+    if ending == "parquet":
+        pandas.testing.assert_frame_equal(pandas.read_parquet(path), wanted)
+    else:
+        found = pandas.read_csv(path, dtype_backend="numpy_nullable", float_precision="round_trip")
+        assert list(found.columns) == list(wanted.columns) and len(found) == len(wanted)
+        rate = "step_time_seconds" if kind else "steady_tokens_per_second_per_gpu"
+        assert list(found[rate].dropna()) == list(wanted[rate].dropna())
+    assert frame.main([str(folder), "--output", str(path), *kind]) == 0, "our own file is replaced"
+
+
+def test_without_output_csv_goes_to_stdout(folder, capsys):
+    assert frame.main([str(folder)]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.startswith("file,is_counted,") and printed.out.count("\n") >= 9 and printed.err == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        (["missing"], "missing: no such file or folder"),
+        (["{folder}", "--output", "t.xlsx"], "ends in .csv or .parquet"),
+        (["{folder}", "--output", "t"], "ends in .csv or .parquet"),
+        (["{folder}", "--output", "mine.csv"], "this suite has not written it"),
+        (["{folder}", "--output", "mine.parquet"], "this suite has not written it"),
+        (["train_x.json"], "cannot be read as JSON"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(folder, tmp_path, monkeypatch, capsys, arguments, wanted):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.csv").write_text("file,size\na,1\n")
+    pandas.DataFrame({"file": ["a"]}).to_parquet(tmp_path / "mine.parquet")
+    (tmp_path / "train_x.json").write_text("{")
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    code = frame.main([argument.format(folder=folder) for argument in arguments])
+    error = capsys.readouterr().err
+    assert code == 2 and error.startswith("error: ") and error.count("\n") == 1 and wanted in error, error
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_missing_package_is_named_before_any_work(folder, tmp_path, monkeypatch, capsys):
+    found = files.importlib.util.find_spec
+    monkeypatch.setattr(files.importlib.util, "find_spec", lambda name: None if name == "pyarrow" else found(name))
+    for command in (
+        lambda: frame.main([str(folder), "--output", str(tmp_path / "t.parquet")]),
+        lambda: compare.main([str(folder), "--output", str(tmp_path), "--format", "md,parquet"]),
+    ):
+        assert command() == 2
+        error = capsys.readouterr().err
+        assert error.startswith("error: parquet: needs pyarrow") and "pip install" in error and error.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_compare_writes_the_table_of_load_only_where_it_is_asked_for(folder, table, tmp_path, capsys):
+    out = str(tmp_path / "out")
+    assert compare.main([str(folder), "--output", out, "--format", "csv,parquet"]) == 0
+    assert sorted(path.name for path in Path(out).iterdir()) == ["compare.csv", "compare.parquet"]
+    pandas.testing.assert_frame_equal(pandas.read_parquet(f"{out}/compare.parquet"), table)
+    assert frame.main([str(folder), "--output", str(tmp_path / "t.csv")]) == 0
+    assert (tmp_path / "t.csv").read_bytes() == Path(out, "compare.csv").read_bytes()
+    assert compare.main([str(folder), "--output", str(tmp_path / "usual")]) == 0
+    assert sorted(path.suffix for path in (tmp_path / "usual").iterdir()) == [".html", ".json", ".md", ".png"]
+
+
+def test_a_table_of_a_user_is_not_replaced_by_compare(folder, tmp_path, capsys):
+    (tmp_path / "compare.csv").write_text("name,value\n")
+    assert compare.main([str(folder), "--output", str(tmp_path), "--format", "csv,md"]) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["compare.csv"]
+
+
+@pytest.mark.parametrize("formats", ["json", "md,html,json,png"])
+def test_compare_without_tables_loads_neither_pandas_nor_pyarrow(folder, tmp_path, formats):
+    program = (
+        "import sys; from evaluate.compare import main; main(sys.argv[1:]); "
+        "sys.exit(str({'pandas', 'pyarrow'} & set(sys.modules)) if {'pandas', 'pyarrow'} & set(sys.modules) else 0)"
+    )
+    command = [sys.executable, "-c", program, str(folder), "--output", str(tmp_path), "--format", formats]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_secret_in_a_result_is_in_no_file(tmp_path, capsys):
+    token = "hf_" + "aBcDeFgHiJkLmNoPqRsTuVwXyZ01234567"
+    path = tmp_path / "in" / "train_x.json"
+    save(tmp_path / "in", run("nvd", 1))
+    result = json.loads(next((tmp_path / "in").iterdir()).read_text())
+    result["run"], result["provenance"]["command"] = 2, f"train --token {token}"
+    path.write_text(json.dumps(result))
+    for ending in ("csv", "parquet"):
+        assert frame.main([str(tmp_path / "in"), "--output", str(tmp_path / f"t.{ending}")]) == 0
+        assert token.encode() not in (tmp_path / f"t.{ending}").read_bytes()
+    assert pandas.read_parquet(tmp_path / "t.parquet")["command"].notna().all()

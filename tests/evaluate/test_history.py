@@ -1,0 +1,294 @@
+"""The history of simulated days whose truth is known: verdict, exit code, and what changed with it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bundles import pack, write_run
+from days import day, write_days, write_result
+
+from evaluate import history
+from evaluate.history import main
+from utils.housekeeping import footprint
+
+
+def told(*arguments: object, code: int) -> dict[str, Any]:
+    """Run the command, check its exit code, and return history.json of `--output`."""
+    texts = [str(one) for one in arguments]
+    assert main(texts) == code
+    found: dict[str, Any] = json.loads((Path(texts[texts.index("--output") + 1]) / "history.json").read_text())
+    return found
+
+
+def only(found: dict[str, Any]) -> dict[str, Any]:
+    """Return the only series."""
+    (series,) = found["series"]
+    return dict(series)
+
+
+def track(series: dict[str, Any], quantity: str) -> dict[str, Any]:
+    return next(one for one in series["tracks"] if one["quantity"] == quantity)
+
+
+def versions(torch: str, driver: str = "550.1") -> dict[str, Any]:
+    packages = {"torch": torch, "python": "3.12.1"}
+    return {"provenance__framework_versions": packages, "gpu_info__driver_version": driver}
+
+
+def test_a_slowdown_is_found_with_both_versions_that_changed_with_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = write_days(
+        tmp_path,
+        8,
+        lambda n: {"seconds": 1 / 0.95, **versions("2.8.0", "560.2")} if n >= 6 else versions("2.7.0"),
+    )
+    found = told(*folders, "--output", tmp_path / "out", code=3)
+    series = only(found)
+    latest = track(series, "tokens_per_second_per_gpu")["latest"]
+    assert series["verdict"] == "slower"
+    assert latest["ratio"] == pytest.approx(0.95, abs=0.01)
+    assert 0.93 < latest["interval"][0] < latest["ratio"] < latest["interval"][1] < 0.97
+    assert latest["since_utc"] == "2026-10-07T04:00:00+00:00"
+    assert latest["runs"] == [18, 6]
+    changed = {(one["name"], one["before"], one["after"]) for one in latest["changed_with_it"]}
+    assert changed == {("torch", "2.7.0", "2.8.0"), ("driver", "550.1", "560.2")}
+    out = capsys.readouterr().out
+    assert out.startswith("Slower by more than 3.0%: llama tiny, nvd/mega on NVIDIA H100 80GB HBM3, host nvd-1.")
+    assert "changed with it: torch 2.7.0 -> 2.8.0, driver 550.1 -> 560.2" in " ".join(out.split())
+
+
+@pytest.mark.parametrize("folders", ["in order", "reversed", "one folder"])
+def test_the_order_of_the_folders_does_not_matter(tmp_path: Path, folders: str) -> None:
+    places: list[Path] = write_days(tmp_path / "days", 8, lambda n: {"seconds": 1.06 if n >= 5 else 1.0})
+    places = {"in order": places, "reversed": places[::-1], "one folder": [tmp_path / "days"]}[folders]
+    latest = track(only(told(*places, "--output", tmp_path / "out", code=3)), "tokens_per_second_per_gpu")["latest"]
+    assert latest["since_utc"].startswith("2026-10-06")
+
+
+def test_a_speed_up_is_no_regression(tmp_path: Path) -> None:
+    folders = write_days(tmp_path, 8, lambda n: {"seconds": 0.94 if n >= 5 else 1.0})
+    series = only(told(*folders, "--output", tmp_path / "out", code=0))
+    assert series["verdict"] == "faster"
+    assert track(series, "tokens_per_second_per_gpu")["latest"]["ratio"] == pytest.approx(1 / 0.94, abs=0.012)
+
+
+@pytest.mark.parametrize("noise", [0.005, 0.02, 0.04])
+def test_noise_alone_gives_no_alarm(tmp_path: Path, noise: float) -> None:
+    folders = write_days(tmp_path, 10, noise=noise)
+    series = only(told(*folders, "--output", tmp_path / "out", code=0))
+    assert series["verdict"] == "steady"
+    assert track(series, "tokens_per_second_per_gpu")["changes"] == []
+
+
+def test_a_bad_day_that_recovers_is_named_and_gives_no_alarm(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = write_days(tmp_path, 10, lambda n: {"seconds": 1.12 if n == 5 else 1.0})
+    series = only(told(*folders, "--output", tmp_path / "out", code=0))
+    assert series["verdict"] == "steady"
+    odd = track(series, "tokens_per_second_per_gpu")["odd"]
+    assert [one["first_utc"][:10] for one in odd] == ["2026-10-06"]
+    assert "odd day 2026-10-06" in capsys.readouterr().out
+    # the same day as the last one is an alarm: nobody knows yet that it recovers
+    assert only(told(*folders[:6], "--output", tmp_path / "out", code=3))["verdict"] == "slower"
+
+
+def test_a_version_without_effect_is_listed_and_is_no_change(tmp_path: Path) -> None:
+    folders = write_days(tmp_path, 8, lambda n: versions("2.8.0" if n >= 4 else "2.7.0"))
+    series = only(told(*folders, "--output", tmp_path / "out", code=0))
+    assert track(series, "tokens_per_second_per_gpu")["changes"] == []
+    ((started, what),) = [(one["started_utc"], one["differing"]) for one in series["version_changes"]]
+    assert (started[:10], what) == ("2026-10-05", [{"name": "torch", "before": "2.7.0", "after": "2.8.0"}])
+    assert [(one["versions"]["torch"], one["runs"]) for one in series["by_version"]] == [("2.7.0", 12), ("2.8.0", 12)]
+
+
+def test_a_change_within_the_band_is_reported_and_gives_no_alarm(tmp_path: Path) -> None:
+    folders = write_days(tmp_path, 8, lambda n: {"seconds": 1.02 if n >= 4 else 1.0}, noise=0.001)
+    series = only(told(*folders, "--output", tmp_path / "out", code=0))
+    (change,) = track(series, "tokens_per_second_per_gpu")["changes"]
+    assert change["ratio"] == pytest.approx(1 / 1.02, abs=0.005)
+    assert only(told(*folders, "--output", tmp_path / "out", "--band", "0.015", code=3))["verdict"] == "slower"
+
+
+def test_small_steps_that_add_up_are_an_alarm(tmp_path: Path) -> None:
+    """Each step is below the band of 3 %; the latest level is 4 % below the first."""
+    folders = write_days(tmp_path, 12, lambda n: {"seconds": (1.0, 1.02, 1.04)[n // 4]}, noise=0.001)
+    series = only(told(*folders, "--output", tmp_path / "out", code=3))
+    latest = track(series, "tokens_per_second_per_gpu")["latest"]
+    assert latest["ratio"] == pytest.approx(1 / 1.04, abs=0.005)
+
+
+def test_an_accepted_change_is_set_aside_with_since(tmp_path: Path) -> None:
+    folders = write_days(tmp_path, 10, lambda n: {"seconds": 1.06 if n >= 5 else 1.0})
+    assert main([*map(str, folders), "--output", str(tmp_path / "out")]) == 3
+    series = only(told(*folders, "--output", tmp_path / "out", "--since", "2026-10-06", code=0))
+    assert len(series["runs"]) == 15
+
+
+def test_a_run_in_two_folders_and_an_archive_counts_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folders = write_days(tmp_path / "days", 6)
+    shutil.copytree(folders[2], tmp_path / "again")
+    packed = tmp_path / "packed"
+    footprint.mark(packed, footprint.OUTPUT)
+    for result in day(1):
+        write_run(packed, result)
+    archive = pack(packed).replace(tmp_path / "day1.zip")
+    found = told(*folders, tmp_path / "again", archive, "--output", tmp_path / "out", code=0)
+    assert len(only(found)["runs"]) == 18
+    assert len(found["copies"]) == 6
+    assert found["not_in_a_series"] == []
+    assert "6 copies of runs in several folders: counted once." in capsys.readouterr().out
+
+
+def test_failed_rejected_and_undated_results_are_listed_and_in_no_series(tmp_path: Path) -> None:
+    folders = write_days(tmp_path, 6)
+    failed, rejected, undated = day(9)
+    failed |= {"status": "oom", "reason": "out of memory"}
+    rejected["performance_metrics"]["avg_step_time_seconds"] = 0.5
+    undated["provenance"] |= {"started_utc": None, "finished_utc": None}
+    undated["provenance"]["reasons"] |= {"started_utc": "lost", "finished_utc": "lost"}
+    for result in (failed, rejected, undated):
+        write_result(tmp_path / "bad", result)
+    (tmp_path / "bad" / "train_nvd_mega_llama_run9.json").write_text("{")
+    found = told(*folders, tmp_path / "bad", "--output", tmp_path / "out", code=0)
+    assert len(only(found)["runs"]) == 18
+    reasons = {one["run"]: one["reason"] for one in found["not_in_a_series"]}
+    assert reasons["run 1"] == "out of memory"
+    assert "avg_step_time_seconds" in reasons["run 2"]
+    assert "no start time" in reasons["run 3"]
+    assert [Path(one["file"]).name for one in found["unreadable"]] == ["train_nvd_mega_llama_run9.json"]
+
+
+def test_runs_with_another_setting_host_or_label_never_share_a_series(tmp_path: Path) -> None:
+    others: tuple[dict[str, Any], ...] = (
+        {},
+        {"host": "nvd-2"},
+        {"label": "try"},
+        {"framework": "hf"},
+        {"platform": "amd"},
+        {"training_config__lr": 2e-3, "resolved_config__lr": 2e-3, "host": "nvd-3"},
+        {"training_config__recompute": "full", "resolved_config__recompute": "full", "host": "nvd-4"},
+        {"fingerprint__dataset_bin_sha256": "7" * 64, "host": "nvd-5"},
+    )
+    for place, other in enumerate(others):
+        for result in day(place, 1 + place / 500, **other):
+            write_result(tmp_path / "in" / str(place), result)
+    found = told(tmp_path / "in", "--output", tmp_path / "out", code=0)
+    assert sorted(len(series["runs"]) for series in found["series"]) == [3] * len(others)
+    for name, count in (("host", 7), ("host,label", 6)):  # without the host, only day 1 differs from day 0 in nothing
+        joined = told(tmp_path / "in", "--output", tmp_path / "out", "--join", name, code=0)
+        assert len(joined["series"]) == count
+
+
+def test_a_loss_off_its_course_is_said_before_the_speed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    losses = [float(3.15 + 5 * 0.95**step) for step in range(100)]
+    folders = write_days(
+        tmp_path,
+        8,
+        lambda n: {"seconds": 0.9, "loss_values": losses, "provenance__git_commit": "4" * 40} if n >= 5 else {},
+    )
+    found = told(*folders, "--output", tmp_path / "out", code=0)
+    series = only(found)
+    # the mean of the last tenth: 3 + x before, 3.15 + x after, x = 5 * mean(0.95**90 ... 0.95**99) = 0.0396
+    tail = 5 * sum(0.95**step for step in range(90, 100)) / 10
+    latest = track(series, "last_loss")["latest"]
+    assert latest["ratio"] == pytest.approx((3.15 + tail) / (3 + tail), rel=1e-3)
+    assert found["headline"].startswith("Loss changed: llama tiny")
+    assert series["sentence"].startswith("loss changed: ")
+    assert "faster: " in series["sentence"] and "no gain" in series["sentence"]
+    out = " ".join(capsys.readouterr().out.split())
+    assert out.startswith("Loss changed") and "code commit 000000000000 -> 444444444444" in out
+    assert main([*map(str, folders), "--output", str(tmp_path / "out"), "--fail-on", "slower,loss"]) == 3
+
+
+def test_losses_are_compared_seed_by_seed(tmp_path: Path) -> None:
+    """Another seed has another loss: no change as long as each seed keeps its own."""
+    for number in range(8):
+        for result in day(number):
+            seed = 42 + (number >= 4)
+            for section in ("training_config", "resolved_config"):
+                result[section]["seed"] = seed
+            result["loss_values"] = [loss + 0.2 * (seed - 42) for loss in result["loss_values"]]
+            write_result(tmp_path / "in" / str(number), result)
+    series = only(told(tmp_path / "in", "--output", tmp_path / "out", code=0))
+    losses = [one for one in series["tracks"] if one["quantity"] == "last_loss"]
+    assert [(one["seed"], one["word"]) for one in losses] == [(42, "steady"), (43, "steady")]
+
+
+def test_more_memory_is_reported_and_can_be_made_a_failure(tmp_path: Path) -> None:
+    peak = "memory_metrics__peak_memory_allocated_gb"
+    folders = write_days(tmp_path, 8, lambda n: {peak: 1.4 if n >= 5 else 1.2})
+    series = only(told(*folders, "--output", tmp_path / "out", code=0))
+    assert track(series, "peak_memory_gb")["word"] == "more"
+    assert any(line.startswith("more peak memory: 1.2 -> 1.4 GB (+16.7%") for line in series["details"])
+    assert main([*map(str, folders), "--output", str(tmp_path / "out"), "--fail-on", "memory"]) == 3
+
+
+def test_one_run_a_day_needs_three_bad_days_for_an_alarm(tmp_path: Path) -> None:
+    folders = write_days(tmp_path, 12, lambda n: {"seconds": 1.08 if n >= 9 else 1.0}, runs=1)
+    first = only(told(*folders[:10], "--output", tmp_path / "out", code=0))
+    assert first["verdict"] == "suspected"
+    assert any("at least 3 runs" in line for line in first["details"])
+    assert only(told(*folders, "--output", tmp_path / "out", code=3))["verdict"] == "slower"
+
+
+def test_two_runs_are_too_few_to_call_a_series_steady(tmp_path: Path) -> None:
+    folders = write_days(tmp_path, 2, lambda n: {"seconds": 1 + n}, runs=1)
+    assert only(told(*folders, "--output", tmp_path / "out", code=0))["verdict"] == "too few runs"
+
+
+def test_a_result_of_before_a_setting_existed_shares_the_series_of_its_default(tmp_path: Path) -> None:
+    folders = write_days(tmp_path, 6)
+    for path in folders[0].glob("*.json"):
+        result = json.loads(path.read_text())
+        for section in ("training_config", "resolved_config"):
+            del result[section]["optimizer_state"], result[section]["recompute"]
+        path.write_text(json.dumps(result))
+    assert len(only(told(*folders, "--output", tmp_path / "out", code=0))["runs"]) == 18
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["{tmp}/missing"], 2),
+        (["{tmp}/empty"], 2),
+        (["{tmp}/days", "--band", "nan"], 2),
+        (["{tmp}/days", "--since", "soon"], 2),
+        (["{tmp}/days", "--join", "hots"], 2),
+        (["{tmp}/days", "--fail-on", ""], 2),
+        (["{tmp}/no.zip"], 2),
+        (["{tmp}/days", "--since", "2099-01-01"], 1),
+        (["{tmp}/unusable"], 1),
+    ],
+)
+def test_bad_input_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "no.zip").write_text("no archive")
+    write_days(tmp_path / "days", 1, runs=1)
+    write_days(tmp_path / "unusable", 1, runs=1, status="failed", reason="no GPU")
+    try:
+        got = main([one.format(tmp=tmp_path) for one in arguments] + ["--output", str(tmp_path / "out")])
+    except SystemExit as stopped:
+        got = int(str(stopped.code))
+    error = capsys.readouterr().err
+    assert (got, error.count("\n"), error.startswith("error: ")) == (code, 1, True), error
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_report_of_one_folder_lies_in_it_and_of_several_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = write_days(tmp_path / "days", 2)
+    monkeypatch.chdir(tmp_path)
+    assert main([str(tmp_path / "days")]) == 0
+    assert (tmp_path / "days" / "history.html").is_file()
+    assert main([*map(str, folders)]) == 0
+    assert sorted(path.name for path in (tmp_path / history.OUTPUT).iterdir()) == ["history.html", "history.json"]
+    assert main([str(tmp_path / "days")]) == 0  # its own report is no input, and is replaced

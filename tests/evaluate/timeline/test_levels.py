@@ -1,0 +1,118 @@
+"""Levels of a series: found where they are, tested as a peer library tests them, and not found in noise."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from evaluate.timeline.levels import Limits, find
+from tests.evaluate.timeline.simulate import NOISE, days, false_alarms, power
+
+LIMITS = Limits(0.01, 1e-4)
+
+
+def shifted(noise: float, *sizes: tuple[int, float], runs: int = 3, seed: int = 0) -> list[list[float]]:
+    """Return blocks around levels: the number of blocks and the level of each."""
+    blocks = days(np.random.default_rng(seed), sum(count for count, _ in sizes), runs, noise)
+    centres = [level for count, level in sizes for _ in range(count)]
+    return [[value + centre for value in block] for block, centre in zip(blocks, centres, strict=True)]
+
+
+@pytest.mark.parametrize(("before", "after"), [(7, 3), (9, 1), (5, 5), (1, 9), (3, 2)])
+def test_a_change_is_where_it_was_made(before: int, after: int) -> None:
+    found = find(shifted(0.003, (before, 0.0), (after, -0.06)), LIMITS).found
+    assert [(level.first, level.last) for level in found] == [(0, before - 1), (before, before + after - 1)]
+    assert found[1].value - found[0].value == pytest.approx(-0.06, abs=0.008)
+    assert [level.runs for level in found] == [3 * before, 3 * after]
+
+
+def test_several_levels_are_all_found() -> None:
+    found = find(shifted(0.003, (5, 0.0), (4, -0.05), (6, 0.04)), LIMITS).found
+    assert [level.first for level in found] == [0, 5, 9]
+
+
+def test_the_difference_is_that_of_students_t_test() -> None:
+    """Blocks of one run: the pooled two-sample t-test of scipy, times the 9 places at which a change can be."""
+    blocks = shifted(0.01, (6, 0.0), (4, -0.08), runs=1, seed=3)
+    found = find(blocks, LIMITS)
+    before, after = ([block[0] for block in part] for part in (blocks[:6], blocks[6:]))
+    residuals = np.concatenate([np.subtract(before, np.mean(before)), np.subtract(after, np.mean(after))])
+    assert residuals[1:] @ residuals[:-1] < 0  # no correlation of neighbours, so no correction for it
+    expected = stats.ttest_ind(after, before)
+    interval = expected.confidence_interval(0.95)
+    one = found.difference(*found.found)
+    assert one.p_value == pytest.approx(9 * expected.pvalue)
+    assert one.half_interval is not None
+    assert one.value - one.half_interval == pytest.approx(interval.low)
+    assert one.value + one.half_interval == pytest.approx(interval.high)
+
+
+def test_with_few_days_the_run_is_the_unit() -> None:
+    blocks = shifted(0.01, (1, 0.0), (1, -0.06), runs=5)
+    found = find(blocks, LIMITS)
+    expected = stats.ttest_ind(blocks[1], blocks[0])
+    assert len(found.found) == 2
+    assert found.difference(*found.found).p_value == pytest.approx(expected.pvalue)
+
+
+def test_the_spread_between_days_counts_not_only_that_within_them() -> None:
+    """Runs of a day agree, days differ by 3 %: a last day 5 % below is nothing special, however many runs it has."""
+    random = np.random.default_rng(5)
+    shifts = [*random.normal(0, 0.03, 9), -0.05]
+    assert len(find([[shift + 1e-4 * n for n in range(20)] for shift in shifts], LIMITS).found) == 1
+
+
+def test_one_odd_run_of_three_does_not_move_its_day() -> None:
+    blocks = shifted(0.003, (10, 0.0))
+    blocks[-1][0] -= 0.2
+    assert len(find(blocks, LIMITS).found) == 1
+
+
+@pytest.mark.parametrize("length", [1, 2])
+def test_odd_days_that_recover_are_no_level(length: int) -> None:
+    found = find(shifted(0.003, (6, 0.0), (length, -0.1), (6, 0.0)), LIMITS)
+    assert len(found.found) == 1
+    assert found.odd == tuple(range(6, 6 + length))
+    assert found.found[0].runs == 36
+    assert found.found[0].value == pytest.approx(0.0, abs=0.003)
+
+
+def test_three_slow_days_are_a_level_also_when_they_end() -> None:
+    assert len(find(shifted(0.003, (6, 0.0), (3, -0.1), (6, 0.0)), LIMITS).found) == 3
+
+
+def test_equal_values_have_one_level_and_an_assumed_noise_decides_between_single_runs() -> None:
+    assert len(find([[1.0]] * 8, LIMITS).found) == 1
+    assert len(find([[0.0], [-0.5]], LIMITS).found) == 1  # no spread is known
+    assert len(find([[0.0], [-0.05]], Limits(1e-3, 5e-4, 5e-3)).found) == 2
+
+
+def test_the_resolution_is_the_change_that_one_more_day_shows() -> None:
+    blocks = shifted(0.01, (12, 0.0))
+    resolution = find(blocks, LIMITS).resolution
+    assert resolution is not None
+    middle = float(np.mean([np.median(block) for block in blocks]))
+    for factor, count in ((0.8, 1), (1.3, 2)):
+        last = [middle - factor * resolution] * 3
+        assert len(find([*blocks, last], LIMITS).found) == count
+
+
+@pytest.mark.parametrize("noise", ["runs 1 %", "runs 4 %", "days 2 %, runs 1 %", "heavy tails 3 %"])
+@pytest.mark.parametrize("shape", [(5, 3), (10, 3), (20, 1)])
+def test_noise_alone_hardly_ever_raises_an_alarm(noise: str, shape: tuple[int, int]) -> None:
+    """At a rate of 1 %, more than 6 alarms in 150 trials have a chance of 1 in 2000."""
+    limit = int(stats.binom.isf(5e-4, 150, 0.01))
+    assert round(150 * false_alarms(150, *shape, NOISE[noise])) <= limit
+
+
+@pytest.mark.parametrize(("of_run", "runs", "when"), [(0.01, 3, (10, 8)), (0.01, 1, (20, 15)), (0.02, 5, (20, 17))])
+def test_5_percent_less_speed_with_a_few_runs_a_day_is_found(of_run: float, runs: int, when: tuple[int, int]) -> None:
+    assert power(60, *when, runs, {"of_run": of_run}) >= 0.9
+
+
+def test_a_level_is_a_geometric_mean() -> None:
+    (level,) = find([[math.log(90.0)], [math.log(110.0)]], LIMITS).found
+    assert math.exp(level.value) == pytest.approx(math.sqrt(90 * 110))

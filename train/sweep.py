@@ -1,0 +1,154 @@
+"""Train one job at every combination of several values of settings, and draw what came out.
+
+    python -m train.sweep --platform P MBS=1,2,4 SL=2048,4096 [KEY=VALUE ...]
+
+Every combination is a point: a matrix of its own under a label of its own. Points that the estimate of memory excludes
+and points whose settings are refused are marked and not started. A point with ok results is not trained again, so after
+an interrupt the same command continues. At the end evaluate.sweep draws the heat maps and writes the best settings.
+Exits 0 when every point that was started has an ok result, 2 for bad input, 128 + signal after an interrupt, else 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from train.job import processes
+from train.machine.capacity import capacity_gb
+from train.preflight import fit
+from train.runner import plan
+from train.runner.points import arguments_of, sweep_of
+from train.runner.run_job import LAUNCHER_GRACE_SECONDS, POLL_SECONDS
+from utils import redact
+from utils.arguments import Parser
+from utils.errors import ConfigError, DataError, ForeignFileError
+from utils.hardware.detect import HardwareError
+from utils.own_files import require_ours
+from utils.results import sweep_file
+from utils.results.store import write_json
+from utils.results.sweep_file import Point, Sweep
+from utils.settings.config import PLATFORMS, ROOT, folders, require_writable
+
+BAD_INPUT = 2
+NOT_STARTED = (sweep_file.DOES_NOT_FIT, sweep_file.IMPOSSIBLE)
+
+
+def main() -> int:
+    """Run the sweep that the command line selects."""
+    options = _arguments()
+    try:
+        sweep = sweep_of(options.platform, options.settings)
+        for point in sweep.points:
+            _look_ahead(sweep, point, is_dry_run=options.dry_run)
+        print(redact.text(text(sweep)), flush=True)
+        if all(point.state == sweep_file.IMPOSSIBLE for point in sweep.points):
+            raise ConfigError(f"no point is possible: {sweep.points[0].reason}")
+        if options.dry_run:
+            return 0
+        output = folders(options.platform, arguments=arguments_of(sweep, sweep.points[0]))[0]
+        path = sweep_file.path_of(output, sweep.name)
+        require_writable(path.parent, "OUTPUT_DIR")
+        require_ours(sweep_file.is_sweep, path)
+        with processes.stop_request() as stop:
+            processes.adopt_orphans()
+            return _run_all(sweep, path, stop)
+    except (ConfigError, DataError, HardwareError, ForeignFileError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return BAD_INPUT
+
+
+def text(sweep: Sweep) -> str:
+    """Return the plan: the axes, then each point with what is known of it before it starts."""
+    lines = [f"sweep {sweep.name}: {len(sweep.points)} points, " + ", ".join(_axis(sweep))]
+    for number, point in enumerate(sweep.points, 1):
+        state = "runs" if point.state == sweep_file.WAITING else point.state
+        lines.append(f"{number:>4}  {state:12}  {point.name}" + (f"  ({point.reason})" if point.reason else ""))
+    return "\n".join(lines)
+
+
+def _axis(sweep: Sweep) -> list[str]:
+    return [f"{key} {', '.join(values)}" for key, values in sweep.axes.items()]
+
+
+def _arguments() -> argparse.Namespace:
+    parser = Parser(
+        prog="python -m train.sweep", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--platform", required=True, choices=PLATFORMS)
+    parser.add_argument("--dry-run", action="store_true", help="print the points and start nothing")
+    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE[,VALUE...]", help="settings; several values: an axis")
+    return parser.parse_intermixed_args()
+
+
+def _look_ahead(sweep: Sweep, point: Point, *, is_dry_run: bool) -> None:
+    """Mark a point that must not be started, with the reason."""
+    try:
+        matrix = plan.make(sweep.platform, arguments_of(sweep, point), is_dry_run=is_dry_run)
+        capacity, _ = capacity_gb(matrix.config)
+        refusals = [why for job in matrix.first_runs if (why := fit.refusal(job, capacity))]
+    except ConfigError as error:
+        point.state, point.reason = sweep_file.IMPOSSIBLE, str(error)
+        return
+    if refusals:
+        point.state, point.reason = sweep_file.DOES_NOT_FIT, refusals[0]
+
+
+def _run_all(sweep: Sweep, path: Path, stop: processes.StopRequest) -> int:
+    """Run every point that can be started, then the evaluation; return the exit code."""
+    for number, point in enumerate(sweep.points, 1):
+        if point.state in NOT_STARTED:
+            continue
+        _write(sweep, path)
+        print(f"=== point {number} of {len(sweep.points)}: {point.name}", flush=True)
+        point.state = sweep_file.RUNNING
+        code = _run(
+            [sys.executable, "-m", "train.matrix", "--platform", sweep.platform, *arguments_of(sweep, point)], stop
+        )
+        if stop:
+            point.state = sweep_file.WAITING
+            break
+        point.state = sweep_file.FAILED if code else sweep_file.OK
+        point.reason = f"exit code {code} of its matrix; see its results" if code else None
+    _write(sweep, path)
+    if stop.signal is not None:
+        left = sum(point.state == sweep_file.WAITING for point in sweep.points)
+        print(
+            f"interrupted by {stop.signal.name}: {left} of {len(sweep.points)} points are left; run the same command "
+            "again to continue",
+            file=sys.stderr,
+        )
+        return stop.exit_code(otherwise=1)
+    print("=== evaluation", flush=True)
+    code = _run([sys.executable, "-m", "evaluate.sweep", str(path)], stop)
+    print(f"sweep {sweep.name}: {_counts(sweep)}", flush=True)
+    failed = code != 0 or any(point.state == sweep_file.FAILED for point in sweep.points)
+    return stop.exit_code(otherwise=int(failed))
+
+
+def _counts(sweep: Sweep) -> str:
+    counts = Counter(point.state for point in sweep.points)
+    return ", ".join(f"{counts[state]} {state}" for state in sweep_file.STATES if counts[state])
+
+
+def _write(sweep: Sweep, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(sweep.as_dict(), path, is_ours=sweep_file.is_sweep)
+
+
+def _run(command: Sequence[str], stop: processes.StopRequest) -> int:
+    """Run a step with this terminal's output; return its exit code. A signal ends all its processes."""
+    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, preexec_fn=processes.tied())
+    while process.poll() is None and not stop:
+        time.sleep(POLL_SECONDS / 4)
+    if stop:
+        processes.end_descendants(LAUNCHER_GRACE_SECONDS)
+    return process.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
