@@ -9,7 +9,7 @@
 # Usage:   ./shell/train.sh [--dry-run] [--compare] [KEY=VALUE ...]
 #          --dry-run prints jobs, commands and settings and starts nothing; --compare compares the results at the end
 # Reads:   config.env and its overlays, the environment; DATASET's files
-# Writes:  DATA_DIR, OUTPUT_DIR/[label/]train_*.json, OUTPUT_DIR/logs/, OUTPUT_DIR/status.json
+# Writes:  DATA_DIR, OUTPUT_DIR/[label/]train_*.json, OUTPUT_DIR/logs/, OUTPUT_DIR/status.{json,html}
 # Exits:   0 every job has a valid ok result, 2 bad input, 128 + signal interrupted, 1 at least one job has none
 # Example: ./shell/train.sh --dry-run FRAMEWORK=mega
 set -Eeuo pipefail

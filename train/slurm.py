@@ -56,7 +56,7 @@ def main() -> int:
     options = _arguments()
     try:
         methods = plan.by_method(options.platform, [*options.settings, "LAUNCHER=slurm"])
-        matrices = [plan.make(options.platform, settings) for settings in methods]
+        matrices = [plan.make(options.platform, settings, is_dry_run=options.dry_run) for settings in methods]
         for matrix in matrices:
             os.environ["TPRIMAT_MACHINE"] = slurm_script.machine(matrix.config)
             preflight.check(matrix)

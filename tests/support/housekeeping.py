@@ -11,6 +11,7 @@ from example import example_result
 from train.job.job import reserve
 from utils.files import temporary_beside
 from utils.housekeeping import archive, footprint
+from utils.housekeeping.inventory import STATUS_TITLE
 from utils.results import store
 
 CACHE = "0123456789abcdef0123456789abcdef-GPTDataset-train"
@@ -32,6 +33,7 @@ def write_output(folder: Path) -> None:
         for name in ("compare.md", "compare.png", "compare.html"):
             (place / name).write_bytes(b"comparison")
     store.write_json({"schema_version": 1, "state": "finished", "jobs": []}, folder / "status.json")
+    (folder / "status.html").write_text(f"<!DOCTYPE html>\n<title>{STATUS_TITLE}</title>\n")
     for name in (
         "logs/train_cpu_mega_llama_run1_attempt1.log",
         "logs/tp2_train_cpu_mega_llama_run1_attempt12.log",

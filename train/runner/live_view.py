@@ -121,7 +121,9 @@ def live_lines(state: MatrixState, width: int, height: int) -> list[Table | Text
     """Return the live lines for a terminal of this size, fewer than its lines."""
     lines = _wide_lines(state) if width >= WIDE else _short_lines(state)
     if state.warnings:
-        lines.append(Text(f"    {len(state.warnings)} warnings, the last: {state.warnings[-1][1]}", style="yellow"))
+        count = len(state.warnings)
+        told = f"{count} warning{'' if count == 1 else 's'}, the last: {state.warnings[-1][1]}"
+        lines.append(Text(f"    {told}", style="yellow"))
     for line in lines:
         if isinstance(line, Text):
             line.no_wrap, line.overflow = True, "ellipsis"
