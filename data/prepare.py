@@ -70,9 +70,8 @@ def prepare(
         _remove_texts(config)
     else:
         summary = None if is_for_training else _verify_again(config, prefix)
-    if summary:
+    if summary and not is_for_training:  # a training shows one line about its data
         print(summary, file=sys.stderr)
-    if summary and not is_for_training:
         _draw(config, prefix, summary)
     manifest = describe(prefix, config.data_dir)
     _check(config, model, prefix, manifest, is_for_training)

@@ -14,7 +14,6 @@ break a rule are listed with their reason and enter no average. `--against` test
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +25,7 @@ from evaluate.comparing.writing import FORMATS, check_places, write
 from evaluate.frames.files import MissingPackageError
 from evaluate.metrics import prices
 from evaluate.metrics.prices import PriceError
-from evaluate.report import tables
+from evaluate.report import brief, tables
 from evaluate.report import text as report
 from evaluate.report.comparison import Comparison, as_json, compare
 from evaluate.verdict import pairs
@@ -68,17 +67,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 1
-    text = report.terminal(comparison, min(100, shutil.get_terminal_size((100, 24)).columns))
-    print(tables.coloured(text) if tables.wants_colour(sys.stdout) else text)
-    written = ", ".join(str(output / f"compare.{name}") for name in options.format)
+    written = [output / f"compare.{name}" for name in options.format]
+    try:
+        _show(options, comparison, written[0] if "html" not in options.format else output / "compare.html")
+    except OSError as error:
+        if options.log is None or isinstance(error, BrokenPipeError):
+            raise
+        print(brief.log_error(options, error), file=sys.stderr)
+        return 1
     if is_failure and earlier:
         print(f"kept the earlier {tables.plain(', '.join(map(str, earlier)))}", file=sys.stderr)
-    else:
-        print(f"wrote {tables.plain(written)}", file=sys.stderr)
+    elif not options.brief:
+        print(f"wrote {tables.plain(', '.join(map(str, written)))}", file=sys.stderr)
     if is_failure:
         print("error: no result is ok and valid; see the reasons above, and train again", file=sys.stderr)
         return 1
     return 0 if any(judged.word != NOT_COMPARABLE for judged in comparison.judged) else NOTHING_COMPARABLE
+
+
+def _show(options: argparse.Namespace, comparison: Comparison, path: Path) -> None:
+    """Print the verdicts and tables, or with `--brief` the verdict and the path of the report."""
+    width = brief.terminal_width()
+    few = "\n".join(brief.verdict_lines(comparison, path, width)) if options.brief else ""
+    brief.show(options, report.terminal(comparison, width), few)
 
 
 def _place(inputs: Sequence[Path]) -> Path:

@@ -10,14 +10,14 @@ The rules are in `evaluate/checks`; docs/validation.md lists them.
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from evaluate.bundle.archive import BundleError
 from evaluate.checks.entries import Loaded, job_name, load_results
-from evaluate.report.tables import coloured, plain, text_table, wants_colour
+from evaluate.report import brief
+from evaluate.report.tables import plain, text_table
 from utils.arguments import Parser, run
 from utils.housekeeping.archive import MANIFEST
 from utils.results import store
@@ -28,21 +28,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _arguments(arguments)
     try:
         if options.bundle:
-            return max([_check_bundle(path, has_title=len(options.bundle) > 1) for path in options.bundle])
-        return 0 if _show(load_results(options.folders)) else 1
+            return max([_check_bundle(path, options) for path in options.bundle])
+        return 0 if _show(load_results(options.folders), options) else 1
     except (store.ResultError, BundleError) as error:
         print(f"error: {plain(error)}", file=sys.stderr)
         return 2
+    except OSError as error:
+        if options.log is None or isinstance(error, BrokenPipeError):
+            raise
+        print(brief.log_error(options, error), file=sys.stderr)
+        return 2
 
 
-def _check_bundle(path: Path, *, has_title: bool) -> int:
+def _check_bundle(path: Path, options: argparse.Namespace) -> int:
     """Check an archive and print its results, faults and notes; return the exit code."""
     from evaluate.bundle.check import check  # imports every report
 
     checked = check(path)
-    if has_title:
+    if len(options.bundle) > 1:
         print(f"== {plain(path)}")
-    is_good = _show(checked.loaded)
+    is_good = _show(checked.loaded, options)
     for line in checked.faults:
         print(f"{plain(path.name)}: {plain(line)}")
     for line in checked.notes:
@@ -55,12 +60,13 @@ def _check_bundle(path: Path, *, has_title: bool) -> int:
     return 0 if is_good and not count else 1
 
 
-def _show(loaded: Loaded) -> bool:
+def _show(loaded: Loaded, options: argparse.Namespace) -> bool:
     """Print the table of results and the number that count; return whether all do."""
+    width, rows = brief.terminal_width(), list(_rows(loaded))
     header = ("job", "run", "status", "verdict", "reason")
-    width = min(100, shutil.get_terminal_size((100, 24)).columns)
-    table = text_table(header, list(_rows(loaded)), width)
-    print(coloured(table) if wants_colour(sys.stdout) else table)
+    bad = [row for row in rows if row[2:4] != ("ok", "valid")]
+    few = [text_table(header, bad, width)] if bad else []
+    brief.show(options, text_table(header, rows, width), "\n".join(few + brief.warning_lines(loaded.entries, width)))
     counted = sum(entry.is_counted for entry in loaded.entries)
     total = len(loaded.entries) + len(loaded.unreadable)
     print(f"{counted} of {total} result{'' if total == 1 else 's'} ok and valid", file=sys.stderr)
@@ -102,6 +108,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="ZIP",
         help="archives of shell/wrap.sh to check against their manifests, raw logs and reports",
     )
+    brief.add_options(parser, "only the results that are not ok or not valid, and each kind of warning once")
     return parser.parse_args(arguments)
 
 

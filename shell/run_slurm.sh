@@ -10,7 +10,7 @@
 #          --dry-run prints the script of each job and submits nothing; --no-wait submits and exits, and the same command
 #          follows the jobs later; --requeue lets Slurm start a job again after its node has failed
 # Reads:   config.env and its overlays, the environment, secrets.env; SLURM_*, RUNTIME
-# Writes:  DATA_DIR, OUTPUT_DIR/[label/]train_*.json, OUTPUT_DIR/logs/, OUTPUT_DIR/status.json
+# Writes:  DATA_DIR, OUTPUT_DIR/[label/]train_*.json, OUTPUT_DIR/logs/, OUTPUT_DIR/status.{json,html}
 # Exits:   0 every job has a valid ok result, 2 bad input, 128 + signal interrupted, 1 otherwise
 # Example: ./shell/run_slurm.sh PLATFORM=nvd NNODES=4 GPUS_PER_NODE=8 SLURM_PARTITION=gpu SLURM_ACCOUNT=mine
 set -Eeuo pipefail
@@ -40,7 +40,9 @@ main() {
       *) settings+=("$argument") ;;
     esac
   done
-  if [[ $(setting RUNTIME "${settings[@]}") == native ]]; then
+  if [[ $is_dry_run == true ]]; then
+    use_environment_to_plan
+  elif [[ $(setting RUNTIME "${settings[@]}") == native ]]; then
     use_environment
   else # preparing data, submitting and following need only the smallest set of packages
     PLATFORM=cpu use_environment

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Pack the results of every job and label into one file, to send or to keep.
 #
-# The archive contains results (superseded ones too), logs, comparisons, status.json, manifest.json and SHA256SUMS of
+# The archive contains results (superseded ones too), logs, comparisons, status.{json,html}, manifest.json and SHA256SUMS of
 # these files. It contains no data, profiles, links or files that the suite did not write. If a file contains a secret,
 # nothing is packed. The same files give the same bytes. To check an archive: python -m evaluate.validate --bundle output.zip
 #

@@ -9,10 +9,10 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-
-from rich.console import Console
+from pathlib import Path
 
 from train.bridge import interpreter as bridge_python
 from train.common.framework_python import Interpreters, without_missing
@@ -20,12 +20,24 @@ from train.job import processes
 from train.nemo import interpreter as nemo_python
 from train.preflight import matrix_checks as preflight
 from train.preflight.fit_table import terminal_table
-from train.prim import install as prim_install
 from train.runner import plan
+from train.runner.fitting_view import view_of
 from train.runner.repeats import follow_up, show_ends
 from train.runner.run_job import LAUNCHER_GRACE_SECONDS, POLL_SECONDS, run_job, run_on_other_node
-from train.runner.state import MatrixState, StatusFile
-from train.runner.view import view_of
+from train.runner.state import (
+    CHECKS,
+    COMPARISON,
+    DATA,
+    FAILED,
+    FINISHED,
+    INTERRUPTED,
+    TRAINING,
+    VALIDATION,
+    WARNING,
+    MatrixState,
+)
+from train.runner.status_file import StatusFile
+from train.runner.view import View, add_to_log
 from utils import redact
 from utils.arguments import Parser, run
 from utils.errors import ConfigError, DataError
@@ -49,11 +61,13 @@ def main() -> int:
         for matrix in matrices:
             preflight.check(matrix)
             if "prim" in matrix.config.frameworks and matrix.config.platform == "cpu":
+                from train.prim import install as prim_install
+
                 prim_install.find()
             if options.dry_run:
                 print(redact.text(plan.text(matrix)))
                 if (table := terminal_table(matrix.jobs)) is not None:
-                    Console().print(table)
+                    print(f"\n{table}")
         if options.dry_run:
             return 0
         output = matrices[0].config.output_dir
@@ -94,26 +108,35 @@ def _run_all(
     for matrix in matrices:
         if len(matrices) > 1:
             print(f"=== METHOD={matrix.config.method}, results in {matrix.config.results_dir}", flush=True)
-        code, is_under_way = _run(matrix, stop, is_locked)
+        status = StatusFile(matrix.config.output_dir, MatrixState.of(matrix.jobs))
+        with status.kept():
+            code, is_under_way = _run(matrix, stop, is_locked, status)
         codes.append(code)
         if stop or not is_under_way:
+            status.end(INTERRUPTED if stop else FAILED)
             return code
     if is_compared:
-        codes.append(compare(matrices, stop))
+        with status.kept():
+            codes.append(compare(matrices, stop, status))
+    status.end(INTERRUPTED if stop else FINISHED)
     return stop.exit_code(otherwise=next((code for code in codes if code), 0))
 
 
-def _run(matrix: plan.Matrix, stop: processes.StopRequest, is_locked: Callable[[], bool]) -> tuple[int, bool]:
+def _run(
+    matrix: plan.Matrix, stop: processes.StopRequest, is_locked: Callable[[], bool], status: StatusFile
+) -> tuple[int, bool]:
     """Prepare the data, run the jobs and validate them; return the exit code, and whether to go on after it."""
-    if code := _script(["shell/data.sh", *matrix.arguments], "data", stop, plan.environment(matrix)):
+    state = status.matrix
+    status.enter(DATA)
+    if code := _script(["shell/data.sh", *matrix.arguments], "data", stop, status, plan.environment(matrix)):
         return code, False
+    status.enter(CHECKS)
     digests = plan.data_digests(matrix.config)
-    state = MatrixState.of(matrix.jobs)
-    status = StatusFile(matrix.config.output_dir / "status.json", state)
+    status.enter(TRAINING)
     print("=== training", flush=True)
     with view_of(state, matrix.config.output_dir) as view:
         while (job := state.next_job) is not None:
-            _pause(matrix.config.cooldown_seconds if job.number > 1 else 0.0, state, status, stop)
+            _pause(matrix.config.cooldown_seconds if job.number > 1 else 0.0, view, status, stop)
             if stop:
                 break
             run_job(matrix, job, digests[job.job.model], view, status, stop)
@@ -124,36 +147,56 @@ def _run(matrix: plan.Matrix, stop: processes.StopRequest, is_locked: Callable[[
                 return 1, False
             if not stop:
                 follow_up(state, job, view.print)
-        show_ends(state, view.print)
-        state.state = state.phase = "interrupted" if stop else "finished"
-        status.write()
-    return validate(state, stop), True
+        show_ends(state, view.log if matrix.rule.is_fixed else view.print)
+    return validate(status, stop), True
 
 
-def validate(state: MatrixState, stop: processes.StopRequest) -> int:
+def validate(status: StatusFile, stop: processes.StopRequest) -> int:
     """Validate the results of a matrix that has ended; return 1 if a job or the validation failed, 128 + signal."""
+    state = status.matrix
     if stop.signal is not None:
+        status.end(INTERRUPTED)
         print(f"interrupted by {stop.signal.name}: {state.good}; {AGAIN}", file=sys.stderr)
         return stop.exit_code(otherwise=1)
+    status.enter(VALIDATION)
     print(f"=== validation: {state.counts}", flush=True)
+    for line in state.unrecorded_warnings:
+        print(f"{WARNING}{line}", flush=True)
     paths = [str(job.job.result_path) for job in state.jobs]
-    code = _script([sys.executable, "-m", "evaluate.validate", *paths], None, stop)
+    code = _reading("evaluate.validate", paths, None, stop, status)
     return stop.exit_code(otherwise=int(code != 0 or state.failed > 0))
 
 
-def compare(matrices: Sequence[plan.Matrix], stop: processes.StopRequest) -> int:
+def compare(matrices: Sequence[plan.Matrix], stop: processes.StopRequest, status: StatusFile) -> int:
     """Compare the results of all matrices; return 0, also where there is nothing to compare, or 1."""
-    folders = dict.fromkeys(str(matrix.config.results_dir) for matrix in matrices)
+    status.enter(COMPARISON)
+    folders = list(dict.fromkeys(matrix.config.results_dir for matrix in matrices))
     loss = matrices[0].config.target_loss
     target = [] if loss is None else ["--target-loss", str(loss)]
-    code = _script([sys.executable, "-m", "evaluate.compare", *folders, *target], "comparison", stop)
+    code = _reading("evaluate.compare", [*map(str, folders), *target], "comparison", stop, status)
+    if code in (0, NOTHING_COMPARABLE):
+        status.matrix.report = folders[0] / "compare.html"
     return int(code not in (0, NOTHING_COMPARABLE))
+
+
+def _reading(
+    module: str, arguments: Sequence[str], title: str | None, stop: processes.StopRequest, status: StatusFile
+) -> int:
+    """Run a command of evaluate that shows little here; add its whole text to the log and return its exit code."""
+    with tempfile.TemporaryDirectory(prefix="tprimat-") as folder:
+        log = Path(folder) / "log"
+        command = [sys.executable, "-m", module, *arguments, "--brief", "--log", str(log)]
+        code = _script(command, title, stop, status)
+        if log.exists():
+            add_to_log(status.folder, log.read_text(encoding="utf8"))
+    return code
 
 
 def _script(
     command: Sequence[str],
     title: str | None,
     stop: processes.StopRequest,
+    status: StatusFile,
     environment: Mapping[str, str] | None = None,
 ) -> int:
     """Run a step with this terminal's output; return its exit code, or that of an interrupt."""
@@ -163,6 +206,7 @@ def _script(
         command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, preexec_fn=processes.tied()
     )
     while process.poll() is None and not stop:
+        status.write_sometimes()
         time.sleep(POLL_SECONDS / 4)
     if stop:
         processes.end_descendants(LAUNCHER_GRACE_SECONDS)
@@ -170,12 +214,16 @@ def _script(
     return process.returncode
 
 
-def _pause(seconds: float, state: MatrixState, status: StatusFile, stop: processes.StopRequest) -> None:
-    state.phase = f"cooling down for {seconds:g} s"
+def _pause(seconds: float, view: View, status: StatusFile, stop: processes.StopRequest) -> None:
+    if not seconds:
+        return
+    status.matrix.pause = f"cooling down for {seconds:g} s"
     until = time.monotonic() + seconds
     while time.monotonic() < until and not stop:
+        view.refresh()
         status.write_sometimes()
         time.sleep(min(POLL_SECONDS, seconds))
+    status.matrix.pause = None
 
 
 if __name__ == "__main__":

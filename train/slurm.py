@@ -24,10 +24,22 @@ from train.job.outcome import Attempt, stamp
 from train.matrix import BAD_INPUT, compare, validate
 from train.preflight import matrix_checks as preflight
 from train.runner import plan
+from train.runner.fitting_view import view_of
 from train.runner.repeats import follow_up, show_ends
 from train.runner.run_job import conclude
-from train.runner.state import SKIPPED, WAITING, JobState, MatrixState, StatusFile
-from train.runner.view import View, view_of
+from train.runner.state import (
+    CHECKS,
+    FINISHED,
+    INTERRUPTED,
+    SKIPPED,
+    SUBMITTED,
+    TRAINING,
+    WAITING,
+    JobState,
+    MatrixState,
+)
+from train.runner.status_file import StatusFile
+from train.runner.view import View
 from utils import redact
 from utils.arguments import Parser, run
 from utils.errors import ConfigError, DataError
@@ -44,7 +56,7 @@ def main() -> int:
     options = _arguments()
     try:
         methods = plan.by_method(options.platform, [*options.settings, "LAUNCHER=slurm"])
-        matrices = [plan.make(options.platform, settings) for settings in methods]
+        matrices = [plan.make(options.platform, settings, is_dry_run=options.dry_run) for settings in methods]
         for matrix in matrices:
             os.environ["TPRIMAT_MACHINE"] = slurm_script.machine(matrix.config)
             preflight.check(matrix)
@@ -59,9 +71,7 @@ def main() -> int:
         for folder in (*(matrix.config.results_dir for matrix in matrices), output / "logs"):
             require_writable(folder, "OUTPUT_DIR")
         with footprint.lock(output), processes.stop_request() as stop:
-            codes = [_run(matrix, options, stop) for matrix in matrices if not stop]
-            if not (options.no_wait or stop):
-                codes.append(compare(matrices, stop))
+            codes = _run_all(matrices, options, stop)
     except (ConfigError, DataError, HardwareError) as error:
         print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT
@@ -69,6 +79,22 @@ def main() -> int:
         print(f"error: {redact.text(str(error))}", file=sys.stderr)
         return 1
     return next((code for code in codes if code), 0)
+
+
+def _run_all(matrices: Sequence[plan.Matrix], options: argparse.Namespace, stop: processes.StopRequest) -> list[int]:
+    """Run every matrix, then the comparison of their results; return the exit code of each."""
+    codes = []
+    for matrix in matrices:
+        if stop:
+            break
+        status = StatusFile(matrix.config.output_dir, MatrixState.of(matrix.jobs))
+        with status.kept():
+            codes.append(_run(matrix, options, stop, status))
+    if not (options.no_wait or stop):
+        with status.kept():
+            codes.append(compare(matrices, stop, status))
+    status.end(INTERRUPTED if stop else SUBMITTED if options.no_wait else FINISHED)
+    return codes
 
 
 def _arguments() -> argparse.Namespace:
@@ -81,11 +107,12 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_intermixed_args()
 
 
-def _run(matrix: plan.Matrix, options: argparse.Namespace, stop: processes.StopRequest) -> int:
+def _run(matrix: plan.Matrix, options: argparse.Namespace, stop: processes.StopRequest, status: StatusFile) -> int:
     os.environ["TPRIMAT_MACHINE"] = slurm_script.machine(matrix.config)
+    state = status.matrix
+    status.enter(CHECKS)
     digests = plan.data_digests(matrix.config)
-    state = MatrixState.of(matrix.jobs)
-    status = StatusFile(matrix.config.output_dir / "status.json", state)
+    status.enter(TRAINING)
     with view_of(state, matrix.config.output_dir) as view:
         while (waiting := [job for job in state.jobs if job.state == WAITING]) and not stop:
             jobs = _submit(matrix, waiting, digests, view, is_requeued=options.requeue)
@@ -97,10 +124,8 @@ def _run(matrix: plan.Matrix, options: argparse.Namespace, stop: processes.StopR
         if options.no_wait:
             view.print(NOT_FOLLOWED if matrix.rule.is_fixed else f"{NOT_FOLLOWED}; {SUBMITS_MORE}")
             return 0
-        show_ends(state, view.print)
-        state.state = state.phase = "interrupted" if stop else "finished"
-        status.write()
-    return validate(state, stop)
+        show_ends(state, view.log if matrix.rule.is_fixed else view.print)
+    return validate(status, stop)
 
 
 def _submit(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from evaluate.comparing.writing import ALL_FORMATS, FORMATS
 from evaluate.metrics.published import LEAST_PERCENT, PUBLISHED
-from evaluate.report import tables
+from evaluate.report import brief, tables
 from evaluate.verdict import inference, pairs
 from evaluate.verdict.saving import BUDGET_TOKENS
 from utils.arguments import Parser
@@ -50,6 +50,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
         "your own folder or archive: PASS, FAIL or UNKNOWN; with --output, acceptance.json")  # fmt: skip
     add("--at-least", type=_percent, metavar="PERCENT", help="least share of the baseline's tokens/s/GPU that passes, "
         f"with --against (default: {LEAST_PERCENT:g})")  # fmt: skip
+    brief.add_options(parser, "only the verdict, in five lines, and the path of the report")
     options = parser.parse_args(arguments)
     _check_together(parser, options)
     return options
@@ -63,7 +64,7 @@ def _check_together(parser: Parser, options: argparse.Namespace) -> None:
         return
     if not options.against:
         parser.error(f"--against: got an empty text, wanted {PUBLISHED}, or a folder or an archive of results")
-    for name in ("by", "baseline", "band", "format", "prices", "target_loss", "token_budget"):
+    for name in ("by", "baseline", "band", "format", "prices", "target_loss", "token_budget", "brief", "log"):
         if getattr(options, name) != parser.get_default(name):
             parser.error(f"--{name.replace('_', '-')}: has no meaning with --against; leave out one of them")
     if options.at_least is None:

@@ -53,11 +53,10 @@ use_environment() {
   "$ROOT/shell/setup.sh"
 }
 
-# A plan starts nothing, so an environment that was made for another platform serves, and stays as it is. One in an image
-# must be of the checkout, as for a job.
+# A plan starts nothing and needs the standard library only, so any environment serves and stays as it is, and nothing is
+# installed. The environment of an image must be of the checkout, as for a job.
 use_environment_to_plan() {
-  if [[ -z ${TPRIMAT_IN_CONTAINER:-} && -f $VENV/.stamp-runtime && ! -e $VENV/.installing ]] && "$PYTHON" -V &>/dev/null; then return; fi
-  use_environment
+  if [[ -n ${TPRIMAT_IN_CONTAINER:-} ]]; then use_environment; else use_any_python; fi
 }
 
 # For commands that need only the standard library and must run where nothing is installed.

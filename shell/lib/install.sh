@@ -32,10 +32,31 @@ has_cpu_wheels() { # <python>
   "$1" "$ROOT/shell/lib/torch_source.py" answers "$CPU_WHEELS/torch/"
 }
 
+# On a terminal, how long pip is at work; this shell ends it, or its own end does.
+_tick() {
+  local second=0
+  while sleep 1 && kill -0 $$ 2>/dev/null; do
+    second=$((second + 1))
+    printf '\r      %d:%02d elapsed' $((second / 60)) $((second % 60)) >&2
+  done
+}
+
+# pip's output is shown only if it fails, and then as a whole. An interrupt leaves it in the environment.
 run_pip() { # <title> <python> <file of pins> <pip arguments...>
-  local quiet=()
-  if [[ ! -t 2 ]]; then quiet=(--quiet); fi
-  "$2" -m pip install --no-input --disable-pip-version-check "${quiet[@]}" -c "$3" "${@:4}" >&2 && return
+  local code=0 ticker='' output=${2%/bin/*}/.pip-output
+  if [[ -t 2 ]]; then
+    _tick 9>&- & # without the lock
+    ticker=$!
+  fi
+  "$2" -m pip install --no-input --disable-pip-version-check --progress-bar off -c "$3" "${@:4}" &>"$output" || code=$?
+  if [[ $ticker ]]; then
+    kill "$ticker" 2>/dev/null || true # it may have ended already
+    wait "$ticker" 2>/dev/null || true # its code is that of the kill
+    printf '\r\e[K' >&2
+  fi
+  if ((code != 0)); then cat -- "$output" >&2; fi
+  rm -f -- "$output"
+  if ((code == 0)); then return; fi
   say "error: $1: pip: could not install '${*:4}', its reason is above; check network, proxy and PIP_INDEX_URL, then run" \
     "again"
   return 1

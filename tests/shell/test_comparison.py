@@ -78,8 +78,10 @@ def test_the_target_loss_of_the_settings_is_reported_from_each_runs_curve(traine
 def test_the_verdict_comes_first_in_every_report(trained: RunningMatrix, verdict: dict[str, Any]) -> None:
     assert verdict["sentence"].startswith(verdict["b"])
     assert verdict["headline"] in (trained.output / "compare.md").read_text().split("## ")[0].replace("\\", "")
-    said = " ".join(trained.said.split())
-    assert said.index(verdict["headline"]) < said.index("Asked beforehand: by framework")
+    last = trained.said.split("=== comparison\n")[1].splitlines()
+    assert len(last) <= 5 and last[-1] == f"report: {trained.output / 'compare.html'}"
+    assert verdict["headline"].startswith(last[0].split(": ", 1)[-1][:40])
+    assert "Asked beforehand: by framework" in (trained.output / "logs" / "matrix.log").read_text()
     assert (trained.output / "compare.png").read_bytes().startswith(b"\x89PNG")
 
 

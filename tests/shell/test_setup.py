@@ -36,7 +36,7 @@ case "$*" in
   -V) echo "Python {version}" ;;
   *ensurepip*) exit {venv_exit} ;;
   "-m venv"*) mkdir -p "${{@: -1}}/bin" && rm -f "${{@: -1}}"/.[!.]* && cp "$0" "${{@: -1}}/bin/python" ;;
-  "-m pip"*) sleep "${{PIP_SECONDS:-0}}"; [[ $* != *"${{PIP_FAILS_ON:-nothing}}"* ]] ;;
+  "-m pip"*) echo "Collecting a package"; sleep "${{PIP_SECONDS:-0}}"; [[ $* != *"${{PIP_FAILS_ON:-nothing}}"* ]] ;;
   *"torch_source.py machine"*) printf '%s' "${{FAKE_TORCH:-}}" ;;
   *"torch_source.py answers"*) exit "${{WHEELS_EXIT:-1}}" ;;
   *purelib*) dirname -- "$0" ;;
@@ -279,12 +279,21 @@ def test_a_venv_whose_python_is_gone_is_made_anew(checkout: Checkout) -> None:
     assert checkout.calls("-m venv --clear")
 
 
+def test_pip_is_quiet_unless_it_fails(checkout: Checkout) -> None:
+    checkout.add_python()
+    done = checkout.run()
+    assert done.returncode == 0 and len(checkout.calls("-m pip")) == 2
+    assert "Collecting" not in done.stdout + done.stderr
+    assert not (checkout.venv / ".pip-output").exists()
+
+
 def test_a_failing_pip_exits_1_says_so_and_leaves_no_stamp(checkout: Checkout) -> None:
     checkout.add_python()
     done = checkout.run(PIP_FAILS_ON="-r ")
     assert done.returncode == 1
     (error,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert "run again" in error
+    assert done.stderr.count("Collecting a package") == 1, "the output of the pip that failed, not of the one before"
     assert checkout.stamps() == set()
     again = checkout.run()
     assert again.returncode == 0

@@ -11,6 +11,7 @@ from example import example_result
 from train.job.job import reserve
 from utils.files import temporary_beside
 from utils.housekeeping import archive, footprint
+from utils.housekeeping.inventory import STATUS_TITLE
 from utils.results import store
 
 CACHE = "0123456789abcdef0123456789abcdef-GPTDataset-train"
@@ -34,6 +35,7 @@ def write_output(folder: Path) -> None:
     store.write_json({"history_version": 1, "series": []}, folder / "history.json")
     (folder / "history.html").write_bytes(b"history")
     store.write_json({"schema_version": 1, "state": "finished", "jobs": []}, folder / "status.json")
+    (folder / "status.html").write_text(f"<!DOCTYPE html>\n<title>{STATUS_TITLE}</title>\n")
     for name in (
         "logs/train_cpu_mega_llama_run1_attempt1.log",
         "logs/tp2_train_cpu_mega_llama_run1_attempt12.log",

@@ -47,12 +47,13 @@ def started(rooted, monkeypatch, tmp_path):
     steps = []
     codes = {"equal": 0, "best": 0, "compare": 0}
 
-    def run(one, stop, is_locked):
+    def run(one, stop, is_locked, status):
         steps.append(one.config.method)
         return codes[one.config.method], codes[one.config.method] != 2
 
-    def script(command, title, stop, environment=None):
-        steps.append((title, [part.removeprefix(str(rooted)) for part in command[3:]]))
+    def script(command, title, stop, status, environment=None):
+        folders = command[3 : command.index("--brief")]
+        steps.append((title, [part.removeprefix(str(rooted)) for part in folders]))
         return codes["compare"]
 
     monkeypatch.setattr(matrix, "_run", run)

@@ -19,12 +19,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
-
-import psutil
+from typing import IO, TYPE_CHECKING
 
 from utils import redact
 from utils.settings.config import ROOT
+
+if TYPE_CHECKING:
+    import psutil  # imported on use: a plan is made before the packages are installed
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -70,6 +71,8 @@ def adopt_orphans() -> None:
 
 def descendants() -> list[psutil.Process]:
     """Return all living processes below this one, without zombies."""
+    import psutil
+
     return [process for process in psutil.Process().children(recursive=True) if _is_alive(process)]
 
 
@@ -99,6 +102,8 @@ def end_descendants(grace_seconds: float) -> list[psutil.Process]:
 
 def send(process: psutil.Process, number: signal.Signals) -> None:
     """Send a signal to a process; do nothing if it has ended."""
+    import psutil
+
     with suppress(psutil.NoSuchProcess):
         process.send_signal(number)
 
@@ -138,6 +143,8 @@ def stop_request() -> Iterator[StopRequest]:
 
 
 def _is_alive(process: psutil.Process) -> bool:
+    import psutil
+
     try:
         return bool(process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

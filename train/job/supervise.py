@@ -16,14 +16,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from signal import Signals
-
-import psutil
+from typing import TYPE_CHECKING
 
 from train.job import processes, temporary
 from train.job.job import Job, log_path
 from train.job.rank_output import OutputReader, RankOutput, RemoteLog
 from utils.results.step_line import Step
 from utils.settings.config import RunConfig
+
+if TYPE_CHECKING:
+    import psutil  # imported on use, as in processes.py
 
 GRACE_SECONDS = 10.0
 """Time between SIGTERM and SIGKILL."""
@@ -153,6 +155,8 @@ def describe_ranks(write: Callable[[str], None]) -> str:
 
 def _ranks() -> dict[int, psutil.Process]:
     """Return the processes that torchrun started, by RANK; their own children, which inherit RANK, are left out."""
+    import psutil
+
     found: dict[int, psutil.Process] = {}
     for process in processes.descendants():
         try:
@@ -174,6 +178,8 @@ def _use(ranks: dict[int, psutil.Process]) -> str:
 
 def _cpu_percent(process: psutil.Process) -> str:
     """Return the use since the last call, where 100 % is one core, and the memory."""
+    import psutil
+
     try:
         return f"{process.cpu_percent():.0f} % of a core, {process.memory_info().rss / 1e9:.1f} GB resident"
     except psutil.Error:

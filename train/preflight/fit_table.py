@@ -13,8 +13,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from rich.table import Table
-
 from train.job.job import Job
 from train.settings_map.tables import rendered
 from utils.arguments import Parser, report, run
@@ -64,18 +62,20 @@ def _verdict(job: Job, capacity_gb: float) -> str:
     return f"{may}; {change_text(changes[0])}" if changes else may
 
 
-def terminal_table(jobs: Iterable[Job]) -> Table | None:
+def terminal_table(jobs: Iterable[Job]) -> str | None:
     """Return the table of the jobs of one platform for a terminal; None for a CPU and for jobs without a formula."""
     first = {(job.framework, job.model): job for job in jobs if job.framework in FRAMEWORKS}
     if not first or (platform := next(iter(first.values())).config.platform) not in SHOWN:
         return None
     devices = devices_of(platform)
-    table = Table(title="memory of one GPU by the estimate, GB; not measured")
-    for name in ("job", "needs", *(f"{device.name} ({device.memory_gb:g})" for device in devices)):
-        table.add_column(name, justify="right" if name == "needs" else "left")
+    lines = ["memory of one GPU by the estimate, GB; not measured:"]
+    width = max(len(device.name) for device in devices)
     for (framework, model), job in first.items():
-        table.add_row(f"{framework} {model}", *row(job, devices))
-    return table
+        needs, *verdicts = row(job, devices)
+        lines.append(f"  {framework} {model} needs {needs}")
+        for device, verdict in zip(devices, verdicts, strict=True):
+            lines.append(f"    {device.name:{width}}  {device.memory_gb:>5g}  {verdict}")
+    return "\n".join(lines)
 
 
 def documented_table() -> str:

@@ -20,10 +20,11 @@ from train.machine.capacity import capacity_gb
 from train.preflight import job_checks
 from train.preflight.fit import refusal
 from train.runner.plan import Matrix, notes, outlook, wrapper
-from train.runner.state import is_status
-from train.runner.view import duration, is_matrix_log
-from utils.dataset.gpt_dataset import bytes_needed, data_prefix
-from utils.dataset.indexed import bin_path
+from train.runner.status_file import RECOGNISERS
+from train.runner.times import duration
+from train.runner.view import is_matrix_log
+from utils.dataset.paths import bin_path
+from utils.dataset.place import bytes_needed, data_prefix
 from utils.errors import ConfigError, DataError
 from utils.memory.estimate import FRAMEWORKS, estimate
 from utils.own_files import require_ours
@@ -67,7 +68,8 @@ def _check_wrappers(matrix: Matrix) -> None:
 def _check_places(matrix: Matrix) -> None:
     output = matrix.config.output_dir
     require_ours(store.is_result, *(job.result_path for job in matrix.most_jobs))
-    require_ours(is_status, output / "status.json")
+    for name, is_ours in RECOGNISERS.items():
+        require_ours(is_ours, output / name)
     require_ours(is_matrix_log, output / "logs" / "matrix.log")
 
 

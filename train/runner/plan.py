@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shlex
 from collections.abc import Mapping, Sequence
@@ -9,8 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from train.job.job import Job
+from train.machine import planned_gpus
 from train.machine.capacity import capacity_gb
-from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe
+from utils.dataset.manifest import read as read_manifest
+from utils.dataset.paths import idx_path, manifest_path
+from utils.dataset.place import data_prefix
 from utils.errors import ConfigError, DataError
 from utils.hardware.detect import visible_device, visible_gpus
 from utils.memory.estimate import FRAMEWORKS, largest_micro_batch
@@ -84,8 +88,9 @@ def resolve(
     """
     values = values_of(platform, arguments)
     if values["METHOD"].text == "best":
-        values = values_of(platform, arguments, device=visible_device(platform))
-    visible = visible_gpus(platform)
+        device = planned_gpus.device(platform) if may_lack_gpus else visible_device(platform)
+        values = values_of(platform, arguments, device=device)
+    visible = planned_gpus.count(platform) if may_lack_gpus else visible_gpus(platform)
     if visible == 0 and may_lack_gpus:
         visible = None
     return load(platform, visible, environ=layers.variable(values)), values
@@ -187,6 +192,8 @@ def _add_runs(found: Outlook, first: Job, digest: str | None) -> None:
 
 def data_digests(config: RunConfig) -> dict[str, str]:
     """Return the SHA-256 of the data of each model after checking them; raise DataError."""
+    from utils.dataset.gpt_dataset import check_epochs, describe
+
     prefixes = {model: data_prefix(config, model) for model in config.models}
     manifests = {prefix: describe(prefix, config.data_dir) for prefix in set(prefixes.values())}
     for manifest in manifests.values():
@@ -195,9 +202,19 @@ def data_digests(config: RunConfig) -> dict[str, str]:
 
 
 def _known_digest(config: RunConfig, model: str) -> str | None:
-    """Return the SHA-256 of sound data, None for missing or damaged data, which the data step makes or reports."""
+    """Return the SHA-256 of sound data, None for missing or damaged data, which the data step makes or reports.
+
+    Without numpy, that is before the packages are installed, it is the one that the manifest records.
+    """
     try:
-        return str(describe(data_prefix(config, model), config.data_dir, is_recorded=False)["bin_sha256"])
+        prefix = data_prefix(config, model)
+        if not idx_path(prefix).exists():
+            return None
+        if importlib.util.find_spec("numpy") is None:
+            return str(read_manifest(manifest_path(prefix))["bin_sha256"]) if manifest_path(prefix).exists() else None
+        from utils.dataset.gpt_dataset import describe
+
+        return str(describe(prefix, config.data_dir, is_recorded=False)["bin_sha256"])
     except DataError:
         return None
 

@@ -21,7 +21,8 @@ from train.job.rank_output import OutputReader, progress
 from train.job.supervise import GRACE_SECONDS
 from train.runner import plan
 from train.runner.repeats import follow_up
-from train.runner.state import RUNNING, SKIPPED, JobState, MatrixState, StatusFile
+from train.runner.state import RUNNING, SKIPPED, WARNING, JobState, MatrixState
+from train.runner.status_file import StatusFile
 from train.runner.view import View
 from utils.errors import DataError
 from utils.results import store
@@ -32,7 +33,6 @@ POLL_SECONDS = 0.2
 LAUNCHER_GRACE_SECONDS = 45.0
 """Time for a launcher that was asked to stop to end its ranks, by force if needed, and to write a result."""
 LAST_LINES = 6
-WARNING = "warning: "
 DATA_POLL_SECONDS = 5.0
 RESULT_SECONDS = 60.0
 """Longest time until another node sees the result of a job that has ended: node 0 waits 20 s for the reports of the
@@ -56,10 +56,10 @@ def run_job(
         state.state = RUNNING
         view.job_started(state)
         before, output = stamp(job.result_path), LauncherOutput(state)
-        exit_code = run_launcher(matrix, job, output.take, stop, partial(_refresh, output, view, status))
+        exit_code = run_launcher(matrix, job, output.take, stop, partial(_refresh, output, view, status, state))
         after = stamp(job.result_path)
         temporary.remove_left_behind()  # of a launcher that was killed
-        _show_warnings(output, view)
+        _take_warnings(output, view, state)
         try:
             if exit_code != 0:
                 finalize_result(attempt, LauncherEnd(before, _reason(exit_code, output, stop)))
@@ -117,15 +117,15 @@ def run_launcher(
     return child.close(GRACE_SECONDS)
 
 
-def _refresh(output: LauncherOutput, view: View, status: StatusFile) -> None:
-    _show_warnings(output, view)
+def _refresh(output: LauncherOutput, view: View, status: StatusFile, state: JobState) -> None:
+    _take_warnings(output, view, state)
     view.refresh()
     status.write_sometimes()
 
 
-def _show_warnings(output: LauncherOutput, view: View) -> None:
+def _take_warnings(output: LauncherOutput, view: View, state: JobState) -> None:
     while output.warnings:
-        view.print(f"    {output.warnings.popleft()}")
+        view.warn(state, output.warnings.popleft())
 
 
 def _reason(exit_code: int, output: LauncherOutput, stop: processes.StopRequest) -> str:

@@ -1,13 +1,12 @@
 """The state of a matrix: one record for each job, their totals, and the estimated remaining time.
 
-`status.json` shows it to tools, the views in train/runner/view.py to people.
+`status.json` shows it to tools, `status.html` and the views in train/runner/view.py to people.
 """
 
 from __future__ import annotations
 
 import os
 import platform
-import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -15,15 +14,20 @@ from pathlib import Path
 from typing import Any
 
 from train.job.job import Job, utc_now
-from utils.errors import ForeignFileError
-from utils.own_files import json_with
+from utils.results.gathered import gathered
 from utils.results.step_line import Step
-from utils.results.store import write_json
 
 WAITING, RUNNING, SKIPPED = "waiting", "running", "skipped"
 """States of a job besides the statuses of its result; skipped: it had an ok result already."""
+FINISHED, FAILED, INTERRUPTED, SUBMITTED = "finished", "failed", "interrupted", "submitted"
+"""States of a matrix that nobody follows any more: it came to its end (jobs may have failed), had to stop, was asked to
+stop, or its jobs are in Slurm's queue (--no-wait)."""
+SETUP, DATA, CHECKS, TRAINING, VALIDATION, COMPARISON, DONE = (
+    *("setup", "data", "checks", "training", "validation", "comparison", "done"),
+)
+"""Phases of a matrix, in their order. One that failed or was interrupted keeps the phase in which this happened."""
 STATUS_SCHEMA_VERSION = 1
-STATUS_EVERY_SECONDS = 2.0
+WARNING = "warning: "
 
 
 @dataclass
@@ -113,7 +117,13 @@ class MatrixState:
 
     jobs: list[JobState]
     state: str = RUNNING
-    phase: str = "starting"
+    phase: str = SETUP
+    pause: str | None = None
+    """What the matrix waits for between two jobs."""
+    report: Path | None = None
+    """The compare.html of the matrix, once it is written."""
+    warnings: list[tuple[str, str]] = field(default_factory=list)
+    """Title of a job and a warning that it printed, without its first word."""
     ended: dict[tuple[str, str], str] = field(default_factory=dict)
     """Why no further run follows, by framework and model, for those whose last run has ended."""
     started: float = field(default_factory=time.monotonic)
@@ -158,6 +168,12 @@ class MatrixState:
         """Share of the jobs that have an ok result, in words."""
         good = sum(job.is_good for job in self.jobs)
         return f"{good} of {self._jobs} {'has' if len(self.jobs) == 1 else 'have'} an ok result"
+
+    @property
+    def unrecorded_warnings(self) -> list[str]:
+        """Warnings that are in the result of no job, each kind once with the number of jobs."""
+        recorded = {job.title: job.result["warnings"] for job in self.jobs if job.result is not None}
+        return gathered((title, text) for title, text in self.warnings if text not in recorded.get(title, ()))
 
     @property
     def done(self) -> str:
@@ -215,6 +231,7 @@ class MatrixState:
             "schema_version": STATUS_SCHEMA_VERSION,
             "state": self.state,
             "phase": self.phase,
+            "pause": self.pause,
             "host": platform.node(),
             "process_id": os.getpid(),
             "started_utc": self.started_utc,
@@ -226,40 +243,11 @@ class MatrixState:
             "most_jobs_total": self.most,
             "jobs_done": sum(job.is_done for job in self.jobs),
             "jobs_failed": self.failed,
+            "report": str(self.report) if self.report else None,
+            "warnings": gathered(self.warnings),
             "runs_ended": {" ".join(kind): why for kind, why in self.ended.items()},
             "jobs": [job.as_dict() for job in self.jobs],
         }
-
-
-is_status = json_with("schema_version", "state", "jobs")
-"""Recogniser of a status.json of any version."""
-
-
-class StatusFile:
-    """`status.json`, replaced atomically; if it cannot be written, one warning is printed and the matrix goes on."""
-
-    def __init__(self, path: Path, state: MatrixState) -> None:
-        self._path = path
-        self._state = state
-        self._written_at = 0.0
-        self._is_broken = False
-
-    def write_sometimes(self) -> None:
-        """Write it if the last write is STATUS_EVERY_SECONDS ago."""
-        if time.monotonic() - self._written_at >= STATUS_EVERY_SECONDS:
-            self.write()
-
-    def write(self) -> None:
-        """Write it now, unless its folder was deleted."""
-        self._written_at = time.monotonic()
-        if not self._path.parent.is_dir():
-            return
-        try:
-            write_json(self._state.as_dict(), self._path, is_ours=is_status)
-        except (OSError, ForeignFileError) as error:
-            if not self._is_broken:
-                print(f"warning: {self._path} is out of date: {error}", file=sys.stderr)
-            self._is_broken = True
 
 
 def _rounded(seconds: float | None) -> float | None:

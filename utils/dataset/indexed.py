@@ -23,6 +23,9 @@ import numpy as np
 import numpy.typing as npt
 
 from utils.dataset import manifest
+from utils.dataset.paths import bin_path as bin_path
+from utils.dataset.paths import idx_path as idx_path
+from utils.dataset.paths import manifest_path as manifest_path
 from utils.errors import DataError, UnusableError
 from utils.own_files import content_of, json_with
 
@@ -72,21 +75,6 @@ class Index:
     def tokens(self) -> int:
         """Number of tokens in `.bin`."""
         return int(self.sequence_lengths.sum(dtype=np.int64))
-
-
-def bin_path(prefix: Path) -> Path:
-    """Return the path of the token ids."""
-    return prefix.with_name(prefix.name + ".bin")
-
-
-def idx_path(prefix: Path) -> Path:
-    """Return the path of the index."""
-    return prefix.with_name(prefix.name + ".idx")
-
-
-def manifest_path(prefix: Path) -> Path:
-    """Return the path of the manifest."""
-    return prefix.with_name(prefix.name + ".json")
 
 
 is_manifest = json_with("format_version", "documents", "sequences", "tokens", "bin_sha256", "idx_sha256")

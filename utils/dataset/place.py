@@ -11,7 +11,7 @@ import hashlib
 import re
 from pathlib import Path
 
-from utils.dataset.indexed import bin_path, idx_path
+from utils.dataset.paths import bin_path, idx_path
 from utils.errors import UnusableError
 from utils.settings.config import RunConfig
 from utils.settings.keys import KEYS

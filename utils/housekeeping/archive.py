@@ -2,12 +2,12 @@
 
     python -m utils.housekeeping.archive --platform cpu [KEY=VALUE ...]
 
-The archive holds results (also superseded ones and those of every label), logs, comparisons, probes, plots, status.json
-and two lists of these files: manifest.json for programs, SHA256SUMS for `sha256sum -c`. It holds no data, no profile,
-no link and no file that `utils/housekeeping/inventory.py` does not recognise as the suite's. The same files give the
-same bytes. If a file holds a secret, no archive is written. `python -m evaluate.validate --bundle output.zip` checks an
-archive. Files of any size are read in pieces. Standard library only. Exits 0; 1 for a secret or an archive that cannot
-be written; 2 for bad input or a folder that holds nothing to pack.
+The archive holds results (also superseded ones and those of every label), logs, comparisons, probes, plots,
+status.json, status.html and two lists of these files: manifest.json for programs, SHA256SUMS for `sha256sum -c`. It
+holds no data, no profile, no link and no file that `utils/housekeeping/inventory.py` does not recognise as the suite's.
+The same files give the same bytes. If a file holds a secret, no archive is written. `python -m evaluate.validate
+--bundle output.zip` checks an archive. Files of any size are read in pieces. Standard library only. Exits 0; 1 for a
+secret or an archive that cannot be written; 2 for bad input or a folder that holds nothing to pack.
 
 manifest.json: `manifest_version`, `tool`, `git_commit` and `git_dirty` of the checkout that packed (null with a reason
 in `reasons`), `report_code_sha256` of its code that makes reports, and `files`: for each path its `bytes` and `sha256`.
@@ -38,7 +38,7 @@ from utils.housekeeping.layout import ARCHIVE, OUTPUT_LAYOUT
 from utils.provenance import origin
 from utils.settings.config import PLATFORMS, ROOT, folders
 
-PACKED = ("result", "log", "comparison", "status", "probe", "plot", "sweep")
+PACKED = ("result", "log", "comparison", "status", "status page", "probe", "plot", "sweep")
 OLDEST_TIME = (1980, 1, 1, 0, 0, 0)
 """The earliest time of the zip format; with real times, the same files would give another archive each time."""
 CHUNK_BYTES = 1 << 20

@@ -23,6 +23,9 @@ from utils.results.store import result_name
 
 FOLDER = "folder"
 ARCHIVE_COMMENT = b"tprimat 1"
+STATUS_TITLE = "Training status"
+"""Title of every status.html, which is recognised by it."""
+LARGEST_PAGE_BYTES = 1 << 24
 LARGEST_JSON_BYTES = 1 << 28
 """A result of a million steps is smaller."""
 _REQUIRED = {
@@ -169,6 +172,8 @@ def _why_foreign(directory: int, name: str, mode: int, kind: str | None, label: 
             return _result_fault(_json(directory, name), name, label)
         if kind == "archive":
             return _archive_fault(directory, name)
+        if kind == "status page":
+            return None if _is_status_page(read_file(directory, name, LARGEST_PAGE_BYTES)) else "no page of ours"
         if kind in _REQUIRED:
             key, kind_of_value = _REQUIRED[kind]
             content = _json(directory, _BESIDE.get(kind, name))
@@ -206,6 +211,15 @@ def _result_fault(result: dict[str, Any], name: str, label: str) -> str | None:
 def _archive_fault(directory: int, name: str) -> str | None:
     with open_file(directory, name) as file:
         return None if _has_our_end(file) else "a zip file of somebody else, or a damaged one"
+
+
+def is_status_page(path: Path) -> bool:
+    """Recognise a status.html of the suite."""
+    return path.stat().st_size <= LARGEST_PAGE_BYTES and _is_status_page(path.read_bytes())
+
+
+def _is_status_page(content: bytes) -> bool:
+    return content.startswith(b"<!DOCTYPE html>") and f"<title>{STATUS_TITLE}</title>".encode() in content
 
 
 def is_archive(path: Path) -> bool:

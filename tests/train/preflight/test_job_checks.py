@@ -283,7 +283,7 @@ def test_a_result_that_cannot_be_written_again_keeps_its_numbers(
     assert result["conditions"]["reasons"]["throttle_after"] == "nobody looked after the job"
 
 
-def test_the_matrix_shows_a_warning_when_the_job_begins_and_not_what_comes_later() -> None:
+def test_the_matrix_takes_the_warnings_before_the_first_step_for_its_end_and_its_log(tmp_path: Path) -> None:
     state = JobState(1, Job(load("cpu", None, arguments=["FRAMEWORK=hf", "MODEL=llama"]), "hf", "llama"))
     output = run_job.LauncherOutput(state)
     for line in ("warning: gpu 0: is 97 % busy\n", "a line\n", "  warning: indented\n"):
@@ -291,10 +291,12 @@ def test_the_matrix_shows_a_warning_when_the_job_begins_and_not_what_comes_later
     state.take_step(Step(1, 6, 1.0, 1.0, 8.0, 1.0))
     output.take("warning: of some library\n")
     shown = StringIO()
-    view = View(MatrixState([state]), Path("/dev/null"), shown)
-    run_job._show_warnings(output, view)
-    run_job._show_warnings(output, view)
-    assert shown.getvalue() == "    warning: gpu 0: is 97 % busy\n"
+    matrix = MatrixState([state])
+    view = View(matrix, tmp_path / "matrix.log", shown)
+    run_job._take_warnings(output, view, state)
+    run_job._take_warnings(output, view, state)
+    assert matrix.warnings == [("hf llama run 1", "gpu 0: is 97 % busy")] and shown.getvalue() == ""
+    assert (tmp_path / "matrix.log").read_text().endswith("Z     warning: gpu 0: is 97 % busy\n")
 
 
 def test_strict_refuses_a_whole_matrix_before_its_data_are_made(

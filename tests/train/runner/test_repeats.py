@@ -23,6 +23,8 @@ from train.job.processes import StopRequest
 from train.preflight import matrix_checks as preflight
 from train.runner import plan, run_job
 from train.runner.run_job import conclude
+from train.runner.state import MatrixState
+from train.runner.status_file import StatusFile
 from utils.results import store
 
 DIGEST = "a" * 64
@@ -74,7 +76,8 @@ class Bench:
     def train(self, *settings: str, interrupted_run: int = 0) -> list[tuple[str, int]]:
         """Run the loop; return framework and run of the trainings that it started, in their order."""
         self.started, self.interrupted_run = [], interrupted_run
-        matrix_command._run(self.matrix(*settings), StopRequest(), lambda: True)
+        matrix, stop = self.matrix(*settings), StopRequest()
+        matrix_command._run(matrix, stop, lambda: True, StatusFile(self.output, MatrixState.of(matrix.jobs)))
         return self.started
 
     def status(self) -> dict:
@@ -228,16 +231,18 @@ def test_auto_on_slurm_submits_the_next_round_when_the_results_of_the_last_are_t
     monkeypatch.setattr(queue, "queued", lambda names: {})
     monkeypatch.setattr(queue, "submit", lambda script, after=None: "7")
     monkeypatch.setattr(queue, "follow", follow)
-    monkeypatch.setattr(slurm_command, "validate", lambda state, stop: len(state.jobs))
+    monkeypatch.setattr(slurm_command, "validate", lambda status, stop: len(status.matrix.jobs))
     options = argparse.Namespace(requeue=False, no_wait=False)
     monkeypatch.setenv("TPRIMAT_MACHINE", "")
     slurm = ("LAUNCHER=slurm", "RUNTIME=native")
-    assert slurm_command._run(ours.matrix(*slurm), options, StopRequest()) == 10
+    status = StatusFile(ours.output, MatrixState.of(ours.matrix(*slurm).jobs))
+    assert slurm_command._run(ours.matrix(*slurm), options, StopRequest(), status) == 10
     assert rounds_submitted == [rounds(1, 3, "mega", "hf"), *([("mega", run)] for run in (4, 5, 6, 7))]
     capsys.readouterr()
     (ours.output / store.result_name("cpu", "mega", "llama", 6)).unlink()
     options.no_wait = True
-    assert slurm_command._run(ours.matrix(*slurm), options, StopRequest()) == 0
+    status = StatusFile(ours.output, MatrixState.of(ours.matrix(*slurm).jobs))
+    assert slurm_command._run(ours.matrix(*slurm), options, StopRequest(), status) == 0
     said = capsys.readouterr().out
     assert "mega llama run 6: submitted as Slurm job 7" in said and "run 7" not in said
     assert "it submits the further runs that RUNS=auto decides" in said

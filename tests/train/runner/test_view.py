@@ -9,8 +9,11 @@ from rich.console import Console
 from example import example_result
 from train.preflight import matrix_checks as preflight
 from train.runner import plan
-from train.runner.state import RUNNING, SKIPPED, JobState, MatrixState, StatusFile
-from train.runner.view import COLUMNS, LiveView, View, _row, duration
+from train.runner.live_view import COLUMNS, LiveView, live_lines, row, short_row
+from train.runner.state import RUNNING, SKIPPED, JobState, MatrixState
+from train.runner.status_file import StatusFile
+from train.runner.times import duration
+from train.runner.view import View
 from utils.errors import ConfigError
 from utils.results import store
 from utils.results.step_line import Step
@@ -83,10 +86,10 @@ def test_plain_view_has_a_line_at_the_first_last_and_every_tenth_step(state, tmp
     assert [line.split(" ", 1)[1] for line in log] == said, "everything is in the log, with its time"
 
 
-def drawn(state, tmp_path, width):
-    view = LiveView(state, tmp_path / "matrix.log")
+def drawn(state, width, height=24):
     console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
-    console.print(view._draw())
+    for line in live_lines(state, width, height):
+        console.print(line)
     return console.file.getvalue().splitlines()
 
 
@@ -99,7 +102,7 @@ def test_live_lines_fit_80_columns_and_name_job_step_and_time_left(state, tmp_pa
     job.state, job.started = RUNNING, 0.0
     if step:
         job.take_step(Step(step, 500, 12.3456, 12.3, 7.0123, 61.0))
-    lines = drawn(state, tmp_path, 80)
+    lines = drawn(state, 80)
     assert len(lines) == 2 and all(len(line.rstrip()) <= 80 for line in lines)
     assert "26" in lines[0] and job.title in lines[0]
     assert (f"{step}/30" if step is None else f"{step}/500") in lines[0] or "starting" in lines[0]
@@ -111,15 +114,51 @@ def test_live_lines_of_an_open_number_of_runs_show_both_ends_of_the_time_and_fit
     state.started -= 20 * 3600
     for job in state.jobs[:6]:
         finish(job, 7200.0)
-    (_, line) = drawn(state, tmp_path, 80)
+    (_, line) = drawn(state, 80)
     # 12 planned runs and 7 more of each of 6 jobs are left, of two hours each
     assert "6 of 18 jobs" in line and line.rstrip().endswith("24:00:00 to 108:00:00 left")
     assert len(line.rstrip()) <= 80
 
 
+@pytest.mark.parametrize(("columns", "lines"), [(20, 5), (1, 1), (40, 3), (79, 24)])
+def test_live_lines_of_a_small_terminal_fit_it_and_begin_with_job_and_time_left(state, columns, lines):
+    for job in state.jobs[:24]:
+        finish(job, 10.0)
+    job = state.jobs[24]
+    job.state, job.started = RUNNING, 0.0
+    job.take_step(Step(12, 30, 1.0, 1.0, 7.0, 1.0))
+    state.warnings = [("a", "busy")] * 2
+    shown = drawn(state, columns, lines)
+    assert len(shown) <= max(1, lines - 1) and all(len(line.rstrip()) <= columns for line in shown)
+    if columns >= 20:
+        assert shown[0].startswith("12/30 mega llama ru") and shown[1].startswith("about ")
+
+
+def test_rows_of_a_small_terminal_begin_with_the_status(state):
+    finish(state.jobs[28], 1.0, "timeout")
+    assert short_row(state.jobs[28], 30).plain.startswith("29/30 timeout ")
+
+
+def test_a_terminal_that_becomes_narrower_is_drawn_again_and_keeps_the_finished_jobs(state, tmp_path):
+    console = Console(file=io.StringIO(), width=100, height=24, force_terminal=True, color_system=None)
+    with LiveView(state, tmp_path / "matrix.log", console) as view:
+        finish(state.jobs[0], 10.0)
+        view.job_ended(state.jobs[0])
+        console.size = (40, 10)
+        before = len(console.file.getvalue())
+        view.refresh()
+        again = console.file.getvalue()[before:]
+        view.refresh()
+        finish(state.jobs[1], 10.0)
+        view.job_ended(state.jobs[1])
+    assert again.count("\x1b[2J") == 1, "cleared once"
+    assert "1/30 ok mega llama run 1" in again
+    assert "2/30 ok hf llama run 1" in console.file.getvalue()[before:]
+
+
 def test_one_job_and_an_unknown_time_are_named_in_words(state, tmp_path):
     state.jobs = state.jobs[:1]
-    (_, line) = drawn(state, tmp_path, 80)
+    (_, line) = drawn(state, 80)
     assert "0 of 1 job " in line and "elapsed, remaining time unknown" in line
     assert state.counts == "1 job, 0 failed" and state.good == "0 of 1 job has an ok result"
 
@@ -128,7 +167,7 @@ def test_rows_fit_80_columns(state):
     finish(state.jobs[29], 36000.0)
     finish(state.jobs[28], 1.0, "timeout")
     assert len(COLUMNS) <= 80
-    assert all(len(_row(job, 30).plain) <= 80 for job in state.jobs[28:])
+    assert all(len(row(job, 30).plain) <= 80 for job in state.jobs[28:])
 
 
 def test_durations_read_as_clocks():
@@ -144,7 +183,7 @@ def test_durations_read_as_clocks():
 def test_status_file_is_json_of_every_job(state, tmp_path):
     state.jobs[0].state = RUNNING
     state.jobs[0].take_step(Step(3, 30, 0.5, 0.5, float("nan"), 0.4))
-    StatusFile(tmp_path / "status.json", state).write()
+    StatusFile(tmp_path, state).write()
     status = json.loads((tmp_path / "status.json").read_text())
     assert status["jobs_total"] == 30 and status["state"] == "running"
     assert status["jobs"][0]["step"] == 3 and status["jobs"][0]["loss"] is None
@@ -155,8 +194,8 @@ def test_status_file_on_a_full_disk_does_not_end_the_matrix(state, tmp_path, cap
     def full(*arguments, **named):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("train.runner.state.write_json", full)
-    status = StatusFile(tmp_path / "status.json", state)
+    monkeypatch.setattr("train.runner.status_file.write_json", full)
+    status = StatusFile(tmp_path, state)
     status.write()
     status.write()
     assert capsys.readouterr().err.count("is out of date") == 1

@@ -29,6 +29,7 @@ PACKED = [
     "logs/matrix.log",
     "logs/tp2_train_cpu_mega_llama_run1_attempt12.log",
     "logs/train_cpu_mega_llama_run1_attempt1.log",
+    "status.html",
     "status.json",
     "superseded/train_cpu_mega_llama_run2_attempt1.json",
     "tp2/compare.html",

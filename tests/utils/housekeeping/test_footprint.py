@@ -339,6 +339,7 @@ def test_a_name_that_is_nearly_ours_is_not_ours(name):
         ("profiles", "notes.txt"),
         ("tp2", "output.zip"),
         ("tp2", "status.json"),
+        ("tp2", "status.html"),
         ("tp2", ".tprimat"),
     ],
 )

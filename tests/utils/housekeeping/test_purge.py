@@ -360,9 +360,19 @@ def a_user_has_files_beside_labelled_results(place):
 def a_user_had_such_files_before(place):
     for name in ("compare.json", "status.json"):
         (place.output / name).write_text('{"mine": true}')
+    (place.output / "status.html").write_text("<title>Training status</title>")
     (place.output / "output.zip").write_bytes(b"PK\5\6" + b"\0" * 18)
     (place.output / "tp2" / "compare.json").unlink()
-    own = {"compare.json", "compare.md", "compare.png", "compare.html", "status.json", "output.zip", "tp2"}
+    own = {
+        "compare.json",
+        "compare.md",
+        "compare.png",
+        "compare.html",
+        "status.json",
+        "status.html",
+        "output.zip",
+        "tp2",
+    }
     return own | {f"tp2/compare.{suffix}" for suffix in ("md", "png", "html")}, {"left output.zip: a zip file"}
 
 

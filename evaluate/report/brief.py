@@ -1,0 +1,124 @@
+"""What shell/run_train.sh shows of a comparison and a validation: few lines; the whole text goes into a log.
+
+The verdict takes at most five lines, the last of which is the path of the report.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+from evaluate.checks.entries import Entry, job_name
+from evaluate.report.comparison import Comparison
+from evaluate.report.groups import Row
+from evaluate.report.tables import coloured, plain, wants_colour
+from evaluate.report.verdict_text import WEAKENED, doubts, evidence, opening, pair_title
+from evaluate.verdict.sentences import Judged
+from utils.results.gathered import gathered
+
+LINES = 5
+NARROWEST, WIDEST = 60, 100
+"""Columns for which a line is shortened; a narrower terminal wraps it."""
+ELLIPSIS = " ..."
+
+
+def add_options(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add `--brief` and `--log`; `what` says what `--brief` leaves of the text."""
+    parser.add_argument("--brief", action="store_true", help=f"print {what} (default: everything)")
+    parser.add_argument("--log", type=Path, metavar="FILE", help="also append the whole text to this file "
+        "(default: none)")  # fmt: skip
+
+
+def show(options: argparse.Namespace, whole: str, brief: str) -> None:
+    """Print one of the texts, and append the whole one to the log if one is named; raise OSError if that fails."""
+    if options.log is not None:
+        with options.log.open("a", encoding="utf8") as file:
+            file.write(whole + "\n")
+    text = brief if options.brief else whole
+    if text:
+        print(coloured(text) if wants_colour(sys.stdout) else text)
+
+
+def log_error(options: argparse.Namespace, error: OSError) -> str:
+    """Return the line about a log that cannot be written."""
+    return f"error: --log {plain(options.log)}: cannot be written: {plain(error.strerror)}; name another file"
+
+
+def terminal_width() -> int:
+    """Return the columns of the terminal, at most WIDEST; that too where there is none."""
+    return min(WIDEST, shutil.get_terminal_size((WIDEST, 24)).columns)
+
+
+def warning_lines(entries: Sequence[Entry], width: int) -> list[str]:
+    """Return the warnings of all results, each kind once with the number of jobs."""
+    said = [
+        (f"{job_name(entry.result, with_host=True)} {entry.result['run']}", plain(line))
+        for entry in entries
+        for line in entry.findings.warnings
+    ]
+    return [textwrap.fill(f"warning: {line}", width, subsequent_indent="  ") for line in gathered(said)]
+
+
+def verdict_lines(comparison: Comparison, report: Path, width: int) -> list[str]:
+    """Return the verdict in at most LINES lines of about `width` characters, the path of `report` last."""
+    room, columns = LINES - 1, max(NARROWEST, min(WIDEST, width))
+    if not comparison.judged:
+        lines = _without_pair(comparison, room, columns)
+    elif len(comparison.judged) == 1:
+        lines = _of_one(comparison.judged[0], room, columns)
+    else:
+        lines = _of_several(comparison, room)
+    return [*(_shortened(line, columns) for line in lines), f"report: {plain(report)}"]
+
+
+def _without_pair(comparison: Comparison, room: int, columns: int) -> list[str]:
+    lines = _wrapped(comparison.headline, columns, 2)
+    rows = [row for group in comparison.groups for row in group.rows]
+    shown = rows if len(rows) <= room - len(lines) else rows[: room - len(lines) - 1]
+    lines += [_throughput(row) for row in shown]
+    return lines if len(shown) == len(rows) else [*lines, f"and {len(rows) - len(shown)} more systems"]
+
+
+def _throughput(row: Row) -> str:
+    name = f"{row.name.partition(' ')[2]} {row.device}: {len(row.counted)} of {len(row.entries)} runs counted"
+    return f"{name}, {row.throughput.mean:,.0f} tokens/s/GPU" if row.throughput else name
+
+
+def _of_one(judged: Judged, room: int, columns: int) -> list[str]:
+    found = doubts(judged)
+    basis = ": ".join(filter(None, (pair_title(judged.pair), judged.basis)))
+    support = f"{WEAKENED}: {'; '.join(found)}" if found else "; ".join(evidence(judged))
+    lines = _wrapped(opening(judged), columns, room - 1)
+    below = [plain(text) for text in (basis, support) if text]
+    return [*lines, *below[-(room - len(lines)) :]]
+
+
+def _of_several(comparison: Comparison, room: int) -> list[str]:
+    judged = comparison.judged
+    shown = judged[: room - 1]
+    methods = {one.pair.method for one in judged}
+    lines = []
+    for one in shown:
+        track = f", {one.pair.method}" if len(methods) > 1 else ""
+        lines.append(plain(f"{one.pair.model}{track}: {opening(one)}"))
+    weak = sum(bool(doubts(one)) for one in judged)
+    more = f"; {len(judged) - len(shown)} of them only in the report" if len(shown) < len(judged) else ""
+    return [*lines, f"{comparison.tally}{more}; {weak} of {len(judged)} weakened, see the report"]
+
+
+def _wrapped(text: str, columns: int, most: int) -> list[str]:
+    """Return `text` in at most `most` lines; the last one is shortened."""
+    lines = textwrap.wrap(plain(text), columns, subsequent_indent="  ")
+    if len(lines) <= most:
+        return lines
+    return [*lines[: most - 1], "  " + " ".join(line.strip() for line in lines[most - 1 :])]
+
+
+def _shortened(line: str, columns: int) -> str:
+    if len(line) <= columns:
+        return line
+    return line[: columns - len(ELLIPSIS)].rsplit(" ", 1)[0].rstrip(";,: ") + ELLIPSIS
