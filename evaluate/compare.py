@@ -19,7 +19,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from evaluate.acceptance import command as acceptance
 from evaluate.bundle import as_input
 from evaluate.checks.entries import load_results
 from evaluate.comparing.arguments import EXIT_CODES, OUTPUT, parsed
@@ -44,6 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     options = parsed(arguments)
     if options.against is not None:
+        from evaluate.acceptance import command as acceptance  # which a comparison does not need
+
         return acceptance.run(options)
     try:
         for folder in options.folders:

@@ -260,7 +260,8 @@ def test_a_slip_in_a_settings_file_names_its_line_and_the_remedy(
 @pytest.mark.parametrize(
     "typed", [f"{CONFIGURE} --jobs", "python -m train.matrix --help", "python -m evaluate.compare --help"]
 )
-def test_a_pipe_that_is_closed_ends_a_command_quietly(typed: str) -> None:
+def test_a_pipe_that_is_closed_ends_a_command_quietly(typed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # then Python writes at its end
     command = [sys.executable, *typed.split()[1:]]
     read, write = os.pipe()
     os.close(read)

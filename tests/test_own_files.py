@@ -68,6 +68,7 @@ WRITERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "evaluate.history": (("{in}/results", "--output", "{out}"), ("history.json", "history.html")),
     "evaluate.mlperf": (("{in}", "--output", "{out}/new.json"), ("new.json",)),
+    "evaluate.trace": (("{in}/trace.json", "--output", "{out}"), ("trace.html", "trace.json")),
     "train.launch": (("--framework", "hf", "--model", "llama", *MATRIX), (JOB,)),
     "train.matrix": (MATRIX, (JOB, "status.json", "logs/matrix.log")),
     "train.probe": (
@@ -121,6 +122,7 @@ WRITE_NOTHING_NAMED = {
     "shell/setup.sh": "the environment .venv of the checkout",
     "shell/sweep.sh": "starts train.sweep",
     "shell/test.sh": "tests, in temporary folders",
+    "shell/trace.sh": "starts evaluate.trace",
     "shell/train.sh": "starts train.matrix",
     "shell/validate.sh": "starts evaluate.validate",
     "shell/wrap.sh": "starts utils.housekeeping.archive",
@@ -164,6 +166,7 @@ def test_every_command_is_known() -> None:
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a text, its tokenizer, a pair and a result."""
     folder = tmp_path_factory.mktemp("in")
+    (folder / "trace.json").write_text('[{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 1, "dur": 2}]')
     (folder / "text.jsonl").write_text('{"text": "some words of it"}\n' * 20)
     synth.write_tokenizer(folder / "tokenizer", seed=1, vocabulary_size=300)
     write_toy_data(folder / "toy")

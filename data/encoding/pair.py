@@ -34,7 +34,6 @@ from utils.results.store import write_json
 ON_BAD_LINE = ("error", "skip")
 NO_JSONL = (".parquet", ".gz", ".zst", ".txt", ".csv", ".tsv", ".zip")
 """Endings of files that data.clean reads, or that nothing here reads."""
-_OWN = {"source": OWN_TEXT, "tokenizer_source": OWN_TOKENIZER}
 
 
 def encode(
@@ -72,7 +71,7 @@ def encode(
         with written_whole(*pair, is_ours=partial(_is_ours, output_prefix)) as (data, index):
             totals = join(data, inputs, job, workers)
             _write_documents(index, inputs, backend, totals)
-            manifest = _manifest(backend, name, inputs, totals, sha256_file(index)) | dict(extra_manifest or _OWN)
+            manifest = _manifest(backend, name, inputs, totals, sha256_file(index)) | dict(extra_manifest or {})
             _move_manifest(manifest, output_prefix)
         write_json(manifest, manifest_path(output_prefix))
     return manifest
@@ -252,7 +251,8 @@ def manifest_of(
     """Return the manifest of a pair whose documents end with the tokenizer's end-of-document token.
 
     `source` is name, sha256 and size of the input, `bad_lines` the number of skipped lines. These two, `bytes_of_text`
-    and `engine` are None if another program encoded the pair.
+    and `engine` are None if another program encoded the pair. Text and tokenizer count as the user's own, without a
+    licence on record, unless the caller replaces `source` and `tokenizer_source`.
     The same pair has the same manifest: it contains no time, no path and no name of a machine.
     """
     return {
@@ -273,6 +273,8 @@ def manifest_of(
         "idx_sha256": idx_sha256,
         "bin_bytes": tokens * tokenizer.dtype.itemsize,
         "versions": {"numpy": metadata.version("numpy")} | _versions(engine["name"] if engine else None),
+        "source": OWN_TEXT,
+        "tokenizer_source": OWN_TOKENIZER,
     }
 
 

@@ -16,7 +16,6 @@ from typing import Any
 from evaluate.acceptance.deciding import (
     FAIL,
     PASS,
-    PUBLISHED,
     UNKNOWN,
     Decision,
     against_job,
@@ -27,6 +26,7 @@ from evaluate.acceptance.deciding import (
 from evaluate.acceptance.jobs import Job, jobs
 from evaluate.bundle import as_input
 from evaluate.checks.entries import Entry, load_results
+from evaluate.metrics.published import PUBLISHED
 from evaluate.report.groups import without_copies
 from evaluate.report.tables import plain
 from evaluate.verdict.deciding import machine_of

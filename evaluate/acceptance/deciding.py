@@ -13,17 +13,13 @@ from dataclasses import dataclass, replace
 
 from evaluate.acceptance.jobs import Job
 from evaluate.metrics.partition import kind_of
-from evaluate.metrics.published import Tuning, tuning
+from evaluate.metrics.published import PUBLISHED, Tuning, tuning
 from evaluate.verdict import deciding, inference, steadiness, verdicts
 from evaluate.verdict.pairs import Pair
 from evaluate.verdict.sentences import NOT_COMPARABLE
 from utils.results.schema import Result
 
 PASS, FAIL, UNKNOWN = "PASS", "FAIL", "UNKNOWN"
-PUBLISHED = "published"
-"""Name of the baseline of published figures."""
-AT_LEAST_PERCENT = 95.0
-"""Least share of the baseline: the one below which a report calls a side untuned (evaluate/metrics/published.py)."""
 READ_BACK = ("parameter_count", "precision", "sequence_length", "global_batch_size", "num_gpus")
 """Keys of `resolved_config` that must be known where no second result proves the work."""
 

@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from evaluate.acceptance.deciding import AT_LEAST_PERCENT, PUBLISHED
 from evaluate.comparing.writing import ALL_FORMATS, FORMATS
+from evaluate.metrics.published import LEAST_PERCENT, PUBLISHED
 from evaluate.report import tables
 from evaluate.verdict import inference, pairs
 from evaluate.verdict.saving import BUDGET_TOKENS
@@ -49,7 +49,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--against", metavar="BASELINE", help=f"test each job against a baseline, {PUBLISHED} figures or "
         "your own folder or archive: PASS, FAIL or UNKNOWN; with --output, acceptance.json")  # fmt: skip
     add("--at-least", type=_percent, metavar="PERCENT", help="least share of the baseline's tokens/s/GPU that passes, "
-        f"with --against (default: {AT_LEAST_PERCENT:g})")  # fmt: skip
+        f"with --against (default: {LEAST_PERCENT:g})")  # fmt: skip
     options = parser.parse_args(arguments)
     _check_together(parser, options)
     return options
@@ -61,11 +61,13 @@ def _check_together(parser: Parser, options: argparse.Namespace) -> None:
         if options.at_least is not None:
             parser.error("--at-least: got it without --against, wanted --against published or a baseline of your own")
         return
+    if not options.against:
+        parser.error(f"--against: got an empty text, wanted {PUBLISHED}, or a folder or an archive of results")
     for name in ("by", "baseline", "band", "format", "prices", "target_loss", "token_budget"):
         if getattr(options, name) != parser.get_default(name):
             parser.error(f"--{name.replace('_', '-')}: has no meaning with --against; leave out one of them")
     if options.at_least is None:
-        options.at_least = AT_LEAST_PERCENT
+        options.at_least = LEAST_PERCENT
 
 
 def _band(text: str) -> float:

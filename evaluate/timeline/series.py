@@ -32,6 +32,8 @@ JOINABLE = ("host", "label")
 """Properties that `join` takes out of the key of a series."""
 NOT_PART = ("seed", "dataset", "samples", "allow_repeat")
 """Settings that two runs of a series may differ in; the data are compared by their hash."""
+OLDER = {"layers": "auto"}
+"""Value that ran in results of before the setting existed, for settings that the schema does not require."""
 NO_START = "no start time on record, so it has no place in the order of time"
 NO_STEADY_STEP = "no steady step, so no throughput"
 
@@ -165,7 +167,7 @@ def _key(result: Result, join: Collection[str]) -> dict[str, Any]:
     key["num_gpus"] = config["num_gpus"]
     for name in (place.key for place in in_results().values()):
         if name not in NOT_PART:
-            key[name] = _as_number(config.get(name))
+            key[name] = _as_number(config.get(name, OLDER.get(name)))
     key["parameter_count"] = result["resolved_config"].get("parameter_count")
     key["data"] = result["fingerprint"]["dataset_bin_sha256"] or f"unknown: {config.get('dataset')}"
     return {name: value for name, value in key.items() if name not in join}
@@ -192,9 +194,16 @@ def _tell_apart(found: Sequence[Series]) -> None:
     for series in found:
         alike.setdefault(_base_name(series), []).append(series)
     for members in alike.values():
-        names = [name for name in members[0].key if len({str(one.key.get(name)) for one in members}) > 1]
+        chosen: list[str] = []
+        for name in members[0].key:
+            if _distinct(members, [*chosen, name]) > _distinct(members, chosen):
+                chosen.append(name)
         for series in members:
-            series.detail = plain(", ".join(_property(name, series.key.get(name)) for name in names))
+            series.detail = plain(", ".join(_property(name, series.key.get(name)) for name in chosen))
+
+
+def _distinct(members: Sequence[Series], names: Sequence[str]) -> int:
+    return len({tuple(str(one.key.get(name)) for name in names) for one in members})
 
 
 def _property(name: str, value: Any) -> str:

@@ -12,6 +12,8 @@ from evaluate.timeline.history import STEADY, TOO_FEW, History, Story, Track
 from evaluate.timeline.series import dates
 from evaluate.timeline.words import details, headline, hint, not_in_a_series, sentence
 
+MOST_ROWS = 12
+"""Series without anything to tell; history.html has all."""
 MOST_LINES = 5
 """Results that are in no series; history.json has all."""
 
@@ -27,7 +29,9 @@ def terminal(history: History, width: int) -> str:
         parts.append("\n".join(lines))
     if rest := [story for story in history.stories if story not in told]:
         rows = [(s.series.name, s.speed.word, _latest_rate(s.speed), str(len(s.series.runs)), _span(s)) for s in rest]
-        parts.append(text_table(("series", "speed", "tokens/s/GPU", "runs", "days"), rows, width))
+        parts.append(text_table(("series", "speed", "tokens/s/GPU", "runs", "days"), rows[:MOST_ROWS], width))
+        if len(rows) > MOST_ROWS:
+            parts.append(f"and {len(rows) - MOST_ROWS} more series, all in history.html.")
     if refused := not_in_a_series(history):
         lines = [_bullet(f"{name}, {_short(path)}: {reason}", width) for name, path, reason in refused[:MOST_LINES]]
         if len(refused) > MOST_LINES:
@@ -35,7 +39,9 @@ def terminal(history: History, width: int) -> str:
         parts.append("\n".join(["In no series:", *lines]))
     if copies := len(history.copies):
         parts.append(f"{copies} {'copy' if copies == 1 else 'copies'} of runs in several folders: counted once.")
-    parts += [_bullet(f"not readable: {error}", width) for _, error in history.unreadable[:MOST_LINES]]
+    if history.unreadable:
+        lines = [_bullet(error, width) for _, error in history.unreadable[:MOST_LINES]]
+        parts.append("\n".join([f"Not readable ({len(history.unreadable)}):", *lines]))
     parts += [textwrap.fill(text, width) for text in filter(None, [hint(history)])]
     return "\n\n".join(parts)
 

@@ -19,13 +19,7 @@ source "$ROOT/shell/lib/install.sh"
 VENV=$ROOT/.venv-bridge
 REQUIREMENTS=$ROOT/bridge-requirements.txt
 
-bridge_stamp() {
-  { "$VENV/bin/python" -V && cat -- "$REQUIREMENTS"; } 2>/dev/null | sha256sum
-}
-
-is_fresh() {
-  [[ -f $VENV/.stamp && -x $VENV/bin/python && $(<"$VENV/.stamp") == "$(bridge_stamp)" ]]
-}
+is_fresh() { is_stamped "$VENV" "$(stamp_of "$VENV" "$REQUIREMENTS")"; }
 
 # A shim of pyenv fails where its version is not chosen; the folder of its versions has the program itself.
 candidates() {
@@ -35,21 +29,13 @@ candidates() {
 }
 
 python_312() {
-  local path version found=''
-  while read -r path; do
-    if [[ $path == "$ROOT"/.venv* ]]; then continue; fi
-    version=$("$path" -V 2>/dev/null) || continue
-    found=$version
-    if [[ $found == "Python 3.12."* ]] && "$path" -c 'import ensurepip, venv' 2>/dev/null; then
-      printf '%s\n' "$path"
-      return
-    fi
-  done < <(candidates)
-  die bridge "got ${found:-no python3} on PATH, wanted Python 3.12 with its venv module (megatron-bridge 0.6.2 takes no other);" \
-    "install python3.12, or leave bridge out: FRAMEWORK=mega,hf"
+  local python
+  python=$(python_of_version 3.12 < <(candidates)) ||
+    die bridge "got ${python:-no python3} on PATH, wanted Python 3.12 with its venv module (megatron-bridge 0.6.2 takes no" \
+      "other); install python3.12, or leave bridge out: FRAMEWORK=mega,hf"
+  printf '%s\n' "$python"
 }
 
-# The stamp is written last, so an environment whose setup was interrupted is made anew.
 make_environment() {
   local python extra=()
   python=$(python_312) || exit
@@ -60,33 +46,20 @@ make_environment() {
   run_pip bridge "$VENV/bin/python" "$REQUIREMENTS" "${extra[@]}" torch numpy || exit
   say "[3/3] packages of bridge-requirements.txt"
   run_pip bridge "$VENV/bin/python" "$REQUIREMENTS" --no-deps -r "$REQUIREMENTS" || exit
-  bridge_stamp >"$VENV/.stamp"
+  stamp_of "$VENV" "$REQUIREMENTS" >"$VENV/.stamp"
 }
 
 # The container's Python may have either name. .venv sees its packages (--system-site-packages) but is not that Python.
 container_python() {
-  local path
-  while read -r path; do
-    if [[ $path == "$ROOT"/.venv* ]]; then continue; fi
-    if "$path" -c 'import importlib.util as u, sys; sys.exit(not (u.find_spec("megatron") and u.find_spec("megatron.bridge")))' \
-      2>/dev/null; then
-      printf '%s\n' "$path"
-      return
-    fi
-  done < <(type -aP python3 python)
-  die bridge "got no Python with megatron.bridge on PATH, wanted that of NVIDIA's container; run inside" \
-    "nvcr.io/nvidia/nemo:26.02 or newer, or leave bridge out: FRAMEWORK=mega,hf"
+  first_python 'import importlib.util as u, sys; sys.exit(not (u.find_spec("megatron") and u.find_spec("megatron.bridge")))' \
+    < <(type -aP python3 python) ||
+    die bridge "got no Python with megatron.bridge on PATH, wanted that of NVIDIA's container; run inside" \
+      "nvcr.io/nvidia/nemo:26.02 or newer, or leave bridge out: FRAMEWORK=mega,hf"
 }
 
 main() {
-  local argument
   show_help_if_asked "$@"
-  for argument in "$@"; do
-    case $argument in
-      [A-Z]*=*) export "${argument?}" ;;
-      *) say "error: bridge: got argument '$argument', wanted KEY=VALUE or --help" && exit 2 ;;
-    esac
-  done
+  export_settings bridge "$@"
   PLATFORM=$("$ROOT/shell/platform.sh")
   case $PLATFORM in
     cpu)

@@ -18,29 +18,16 @@ source "$ROOT/shell/lib/install.sh"
 VENV=$ROOT/.venv-nemo
 REQUIREMENTS=$ROOT/nemo-requirements.txt
 
-nemo_stamp() {
-  { "$VENV/bin/python" -V && cat -- "$REQUIREMENTS"; } 2>/dev/null | sha256sum
-}
-
-is_fresh() {
-  [[ -f $VENV/.stamp && -x $VENV/bin/python && $(<"$VENV/.stamp") == "$(nemo_stamp)" ]]
-}
+is_fresh() { is_stamped "$VENV" "$(stamp_of "$VENV" "$REQUIREMENTS")"; }
 
 python_311() {
-  local path found=''
-  while read -r path; do
-    if [[ $path == "$ROOT"/.venv* ]]; then continue; fi
-    found=$("$path" -V 2>&1) || continue
-    if [[ $found == "Python 3.11."* ]] && "$path" -c 'import ensurepip, venv' 2>/dev/null; then
-      printf '%s\n' "$path"
-      return
-    fi
-  done < <(type -aP python3.11 python3)
-  die nemo "got ${found:-no python3} on PATH, wanted Python 3.11 with its venv module (megatron-core 0.12.3 has no wheel" \
-    "for 3.12 and later); install python3.11, or leave nemo out: FRAMEWORK=mega,hf"
+  local python
+  python=$(python_of_version 3.11 < <(type -aP python3.11 python3)) ||
+    die nemo "got ${python:-no python3} on PATH, wanted Python 3.11 with its venv module (megatron-core 0.12.3 has no wheel" \
+      "for 3.12 and later); install python3.11, or leave nemo out: FRAMEWORK=mega,hf"
+  printf '%s\n' "$python"
 }
 
-# The stamp is written last, so an environment whose setup was interrupted is made anew.
 make_environment() {
   local python extra=()
   python=$(python_311) || exit
@@ -51,33 +38,20 @@ make_environment() {
   run_pip nemo "$VENV/bin/python" "$REQUIREMENTS" "${extra[@]}" torch numpy || exit
   say "[3/3] packages of nemo-requirements.txt"
   run_pip nemo "$VENV/bin/python" "$REQUIREMENTS" -r "$REQUIREMENTS" || exit
-  nemo_stamp >"$VENV/.stamp"
+  stamp_of "$VENV" "$REQUIREMENTS" >"$VENV/.stamp"
 }
 
 # The container's Python may have either name. .venv sees its packages (--system-site-packages) but is not that Python.
 container_python() {
-  local path
-  while read -r path; do
-    if [[ $path == "$ROOT"/.venv* ]]; then continue; fi
-    if "$path" -c 'import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ("nemo", "nemo_run"))))' \
-      2>/dev/null; then
-      printf '%s\n' "$path"
-      return
-    fi
-  done < <(type -aP python3 python)
-  die nemo "got no Python with NeMo on PATH, wanted that of NVIDIA's container; run inside nvcr.io/nvidia/nemo:26.02," \
-    "or leave nemo out: FRAMEWORK=mega,hf"
+  first_python 'import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ("nemo", "nemo_run"))))' \
+    < <(type -aP python3 python) ||
+    die nemo "got no Python with NeMo on PATH, wanted that of NVIDIA's container; run inside nvcr.io/nvidia/nemo:26.02," \
+      "or leave nemo out: FRAMEWORK=mega,hf"
 }
 
 main() {
-  local argument
   show_help_if_asked "$@"
-  for argument in "$@"; do
-    case $argument in
-      [A-Z]*=*) export "${argument?}" ;;
-      *) say "error: nemo: got argument '$argument', wanted KEY=VALUE or --help" && exit 2 ;;
-    esac
-  done
+  export_settings nemo "$@"
   PLATFORM=$("$ROOT/shell/platform.sh")
   case $PLATFORM in
     cpu)

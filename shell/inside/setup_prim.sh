@@ -18,14 +18,12 @@ source "$ROOT/shell/lib/install.sh"
 PRIM_VENV=$ROOT/.venv-prim
 REQUIREMENTS=$ROOT/prim-requirements.txt
 
-packages_of() { "$1" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; } # <python>
-
 prim_stamp() {
   { "$PRIM_VENV/bin/python" -V && "$PRIM_VENV/bin/python" -c 'import torch; print(torch.__version__)' && cat -- "$REQUIREMENTS"; } \
     2>/dev/null | sha256sum
 }
 
-is_fresh() { [[ -f $PRIM_VENV/.stamp && $(<"$PRIM_VENV/.stamp") == "$(prim_stamp)" ]]; }
+is_fresh() { is_stamped "$PRIM_VENV" "$(prim_stamp)"; }
 
 # torchrun of .venv would start the ranks with the Python of .venv. The stamp is written last, so that an environment whose
 # setup was interrupted is made anew.

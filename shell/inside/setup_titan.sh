@@ -22,17 +22,11 @@ torch_version() {
   "$TITAN_VENV/bin/python" -c 'import torch; print("PyTorch", torch.__version__)' 2>/dev/null || printf 'no PyTorch'
 }
 
-packages_of() { "$1" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; } # <python>
-
 # The other PyTorch of a renewed .venv is seen at once; what is installed here does not depend on it.
-titan_stamp() {
-  { "$TITAN_VENV/bin/python" -V && cat -- "$REQUIREMENTS"; } 2>/dev/null | sha256sum
-}
-
-is_fresh() { [[ -f $TITAN_VENV/.stamp && $(<"$TITAN_VENV/.stamp") == "$(titan_stamp)" ]]; }
+is_fresh() { is_stamped "$TITAN_VENV" "$(stamp_of "$TITAN_VENV" "$REQUIREMENTS")"; }
 
 # PyTorch may be among the packages of .venv, of the system or of an environment that .venv names in a .pth file: whatever
-# .venv sees is seen here. The stamp is written last, so that an environment whose setup was interrupted is made anew.
+# .venv sees is seen here.
 make_environment() {
   local options=()
   if grep -q '^include-system-site-packages = true' "$VENV/pyvenv.cfg"; then options=(--system-site-packages); fi
@@ -45,7 +39,7 @@ make_environment() {
   "$TITAN_VENV/bin/python" -c 'import torch.nn.attention.varlen' 2>/dev/null ||
     die titan "got $(torch_version), which lacks torch.nn.attention.varlen; torchtitan 0.2.2 wants a newer PyTorch: use" \
       "a newer image, or leave titan out of FRAMEWORK"
-  titan_stamp >"$TITAN_VENV/.stamp"
+  stamp_of "$TITAN_VENV" "$REQUIREMENTS" >"$TITAN_VENV/.stamp"
 }
 
 main() {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the scripts that install packages share: messages, a lock, pip. Sourced.
+# What the scripts that install packages share: messages, a lock, pip, environments of single frameworks. Sourced.
 #
 # Usage:  source shell/lib/environment.sh; source shell/lib/install.sh; take_lock "$VENV" setup; run_pip setup <arguments...>
 # Reads:  ROOT, PATH; pip's own settings, proxies
@@ -40,3 +40,47 @@ run_pip() { # <title> <python> <file of pins> <pip arguments...>
     "again"
   return 1
 }
+
+export_settings() { # <title> <KEY=VALUE...>
+  local argument
+  for argument in "${@:2}"; do
+    case $argument in
+      [A-Z]*=*) export "${argument?}" ;;
+      *) say "error: $1: got argument '$argument', wanted KEY=VALUE or --help" && exit 2 ;;
+    esac
+  done
+}
+
+# The Python and the requirements of an environment. A setup writes its stamp last, so that an environment whose setup was
+# interrupted is made anew.
+stamp_of() { # <environment> <file of pins>
+  { "$1/bin/python" -V && cat -- "$2"; } 2>/dev/null | sha256sum
+}
+
+is_stamped() { # <environment> <stamp that it should have>
+  [[ -f $1/.stamp && -x $1/bin/python && $(<"$1/.stamp") == "$2" ]]
+}
+
+# Print the first Python of those on stdin that is none of the suite's and runs the code without an error.
+first_python() { # <code>
+  local path
+  while read -r path; do
+    if [[ $path != "$ROOT"/.venv* ]] && "$path" -c "$1" 2>/dev/null; then printf '%s\n' "$path" && return; fi
+  done
+  return 1
+}
+
+# Print the first Python of those on stdin that has the version and can make environments; else the last version found.
+python_of_version() { # <version, such as 3.12>
+  local path version found=''
+  while read -r path; do
+    if [[ $path == "$ROOT"/.venv* ]]; then continue; fi
+    version=$("$path" -V 2>/dev/null) || continue
+    found=$version
+    if [[ $found == "Python $1."* ]] && first_python 'import ensurepip, venv' <<<"$path"; then return; fi
+  done
+  printf '%s\n' "$found"
+  return 1
+}
+
+packages_of() { "$1" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; } # <python>

@@ -31,6 +31,8 @@ def write_output(folder: Path) -> None:
         store.write_json({"comparison_version": 1, "groups": []}, place / "compare.json")
         for name in ("compare.md", "compare.png", "compare.html"):
             (place / name).write_bytes(b"comparison")
+    store.write_json({"history_version": 1, "series": []}, folder / "history.json")
+    (folder / "history.html").write_bytes(b"history")
     store.write_json({"schema_version": 1, "state": "finished", "jobs": []}, folder / "status.json")
     for name in (
         "logs/train_cpu_mega_llama_run1_attempt1.log",

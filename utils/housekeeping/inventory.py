@@ -25,8 +25,15 @@ FOLDER = "folder"
 ARCHIVE_COMMENT = b"tprimat 1"
 LARGEST_JSON_BYTES = 1 << 28
 """A result of a million steps is smaller."""
-_REQUIRED = {"comparison": ("comparison_version", int), "probe": ("probe_version", int), "status": ("jobs", list)}
+_REQUIRED = {
+    "comparison": ("comparison_version", int),
+    "history": ("history_version", int),
+    "probe": ("probe_version", int),
+    "status": ("jobs", list),
+}
 """Kinds of JSON files other than results, and the key by which each is recognised, with the type of its value."""
+_BESIDE = {"comparison": "compare.json", "history": "history.json"}
+"""Of files that are written together only the JSON can be checked."""
 _IDENTITY = {"platform": str, "framework": str, "model": str, "run": int, "label": str, "identity_sha256": str}
 
 
@@ -164,12 +171,11 @@ def _why_foreign(directory: int, name: str, mode: int, kind: str | None, label: 
             return _archive_fault(directory, name)
         if kind in _REQUIRED:
             key, kind_of_value = _REQUIRED[kind]
-            # all files of a comparison are written together, and only the JSON can be checked
-            content = _json(directory, "compare.json" if kind == "comparison" else name)
+            content = _json(directory, _BESIDE.get(kind, name))
             if not isinstance(content.get(key), kind_of_value):
                 raise ValueError(f"{key} is missing")
     except (OSError, ValueError, RecursionError) as error:
-        what = "compare.json in this folder is " if kind == "comparison" else ""
+        what = f"{_BESIDE[kind]} in this folder is " if kind in _BESIDE else ""
         return f"{what}damaged or not ours ({getattr(error, 'strerror', None) or error})"
     return None
 

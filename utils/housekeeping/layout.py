@@ -62,6 +62,7 @@ _OF_NODE = r"(?:_node[1-9][0-9]*)?"
 _RESULTS = (
     ("result", rf"{_JOB}\.json"),
     ("comparison", r"compare\.(?:png|md|html|json|csv|parquet)"),
+    ("history", r"history\.(?:html|json)"),
     ("temporary", rf"\.{_JOB}\.json\.reserve"),
 )
 _SUPERSEDED = (SUPERSEDED, Layout((("result", rf"{_ATTEMPT}\.json"),)))

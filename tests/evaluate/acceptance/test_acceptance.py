@@ -59,7 +59,9 @@ def baseline(tmp_path):
 # --- published figures ---
 
 
-@pytest.mark.parametrize(("share", "word", "code"), [(0.98, PASS, 0), (0.90, FAIL, 1), (0.951, UNKNOWN, 3)])
+@pytest.mark.parametrize(
+    ("share", "word", "code"), [(0.98, PASS, 0), (0.90, FAIL, 1), (0.951, UNKNOWN, 3), (0.949, UNKNOWN, 3)]
+)
 def test_the_whole_interval_decides_against_the_published_figure(tmp_path, capsys, share, word, code):
     results = runs(STEP / share, **LLAMA)
     logs = [math.log(tokens_per_second_per_gpu(result)) for result in results]
@@ -221,6 +223,7 @@ def test_an_unreadable_result_among_those_tested_is_no_pass(tmp_path, baseline, 
     ("arguments", "wanted"),
     [
         (["{new}", "--against", "nowhere"], "wanted published, or a folder"),
+        (["{new}", "--against", ""], "got an empty text"),
         (["{new}", "--against", "{empty}"], "--against: "),
         (["{new}", "--against", "{broken}"], "--against: "),
         (["{empty}", "--against", "published"], "got no result"),

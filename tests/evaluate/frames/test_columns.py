@@ -68,7 +68,7 @@ def test_reasons_of_missing_values_are_kept_by_column():
     assert reasons["sliding_window"] == "this model attends to every earlier token"
 
 
-@pytest.mark.parametrize("text", ["now", "yesterday", "2026-13-01T00:00:00+00:00"])
+@pytest.mark.parametrize("text", ["now", "yesterday", "2026-13-01T00:00:00+00:00", "9999-12-31T23:59:59-23:59"])
 def test_a_text_that_is_no_time_is_missing_with_the_reason(text):
     found = cells(example_result(provenance__started_utc=text))
     assert found["started_utc"] is None

@@ -1,0 +1,166 @@
+"""The breakdown of a training step: seconds of each kind, the kernels, and the operators with shapes and rates.
+
+On a GPU the work of the device counts, over all its streams: where several kinds run at once, the time counts for the
+first one in `utils.kinds.PRIORITY`. Communication is exposed while nothing computes. In a trace without work of a
+device, each operator counts with its own time, without the operators inside it, over all threads in the same way; time
+in which no operator runs is idle. The additive kinds sum to the step by construction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evaluate.timing import stacks, steps, tables
+from evaluate.timing.intervals import Windows, covered, exclusive
+from evaluate.timing.stream import TraceError
+from evaluate.timing.tables import OperatorRow, Pieces, Row, select
+from evaluate.timing.trace_file import NONE, Floats, Integers, Trace, read
+from utils.kinds import COMMUNICATION, COMPUTE, IDLE, KINDS, PRIORITY, UNATTRIBUTED, kind_of_copy, kind_of_launch
+
+_UNKNOWN = KINDS.index(UNATTRIBUTED)
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """Times of one step, means over the steps of the trace, in seconds."""
+
+    path: Path
+    step_seconds: float
+    kinds: Mapping[str, float]
+    overlapped: float
+    kernels: tuple[Row, ...]
+    operators: tuple[OperatorRow, ...]
+    steps: tuple[int, ...]
+    device: int | None
+    """Number of the device; None for a trace of the host alone."""
+    device_name: str | None
+    remarks: tuple[str, ...]
+
+    @property
+    def is_of_host(self) -> bool:
+        """Whether the operators of the host are the work, because the trace has none of a device."""
+        return self.device is None
+
+    def share(self, kind: str) -> float:
+        """Return the share of a kind in the step."""
+        return self.kinds[kind] / self.step_seconds
+
+
+def of_file(path: Path, *, wanted: tuple[int, int] | None = None, device: int | None = None) -> Breakdown:
+    """Return the breakdown of a trace; `wanted` has the first and the last step, `device` the number of a GPU.
+
+    Raises TraceError for a file that is no trace, and for steps or a device that it does not have.
+    """
+    return of_trace(read(path), wanted=wanted, device=device)
+
+
+def of_trace(trace: Trace, *, wanted: tuple[int, int] | None = None, device: int | None = None) -> Breakdown:
+    """Return the breakdown of a trace, as `of_file`."""
+    is_of_host = not len(trace.work)
+    if is_of_host and device is not None:
+        raise TraceError(f"{trace.path}: --device: got {device}, the trace has no work of a device")
+    nested = stacks.walk(trace, own_times=is_of_host)
+    if is_of_host:
+        chosen = steps.choose(trace, wanted, np.empty(0))
+        work, remarks = (
+            _of_host(trace, nested),
+            ["no kernels in the trace: its operators on the CPU count, each with its own time"],
+        )
+    else:
+        launched, work = _of_devices(trace, nested)
+        chosen = steps.choose(trace, wanted, launched)
+        device, remarks = _choose_device(trace, chosen.windows, device)
+        mine = trace.work.of["device"] == device
+        work = Pieces(*(getattr(work, name)[mine] for name in Pieces.__dataclass_fields__))
+    windows, count = chosen.windows, chosen.count
+    kinds, overlapped = _kinds(windows, work)
+    return Breakdown(
+        path=trace.path,
+        step_seconds=windows.seconds / count,
+        kinds={kind: kinds[kind] / count for kind in KINDS},
+        overlapped=overlapped / count,
+        kernels=tables.kernels(trace, windows, work, count),
+        operators=tables.operators(trace, windows, work, count, is_of_host=is_of_host),
+        steps=chosen.numbers,
+        device=device,
+        device_name=None if device is None else trace.device_name(device),
+        remarks=(*chosen.remarks, *remarks),
+    )
+
+
+def _of_host(trace: Trace, nested: stacks.Stacks) -> Pieces:
+    operator = nested.own_operator
+    kind = nested.kind_of_operator[operator]
+    kind = np.where(kind == NONE, _UNKNOWN, kind)
+    return Pieces(nested.own_start, nested.own_end, kind, trace.operators.of["name"][operator], operator, operator)
+
+
+def _of_devices(trace: Trace, nested: stacks.Stacks) -> tuple[Floats, Pieces]:
+    """Return the time of launch (NaN: unknown) and the work of all devices."""
+    table = trace.work
+    launch = _matching(table.of["correlation"], trace.launches.of["correlation"])
+    launched = np.where(launch == NONE, np.nan, _at(trace.launches.start, launch, np.nan))
+    operator = _at(nested.operator_of_launch, launch, NONE)
+    outer = _at(nested.kind_of_launch, launch, NONE)
+    by_id = _matching(table.of["external"], trace.operators.of["external"])
+    is_by_id = (operator == NONE) & (by_id != NONE)
+    operator = np.where(is_by_id, by_id, operator)
+    outer = np.where(is_by_id & (outer == NONE), _at(nested.kind_of_operator, by_id, NONE), outer)
+    launched = np.where(np.isnan(launched) & (by_id != NONE), _at(trace.operators.start, by_id, np.nan), launched)
+    triples = np.column_stack([table.of["name"], table.of["is_copy"], outer])
+    unique, inverse = np.unique(triples, axis=0, return_inverse=True)
+    kinds = np.array([_kind_of_work(trace.names[name], bool(copy), kind) for name, copy, kind in unique.tolist()], int)
+    return launched, Pieces(
+        table.start, table.end, kinds[inverse.ravel()], table.of["name"], operator, np.arange(len(operator))
+    )
+
+
+def _kind_of_work(name: str, is_copy: bool, outer: int) -> int:
+    launched_in = None if outer == NONE else KINDS[outer]
+    if not is_copy:
+        return KINDS.index(kind_of_launch(name, launched_in))
+    kind = kind_of_copy(name)
+    return KINDS.index(launched_in if kind in COMPUTE and launched_in in COMPUTE else kind)
+
+
+def _matching(keys: Integers, known: Integers) -> Integers:
+    """Return for each key the place of the last equal one in `known`, NONE if there is none or the key is NONE."""
+    order = np.argsort(known, kind="stable")
+    place = np.searchsorted(known[order], keys, side="right") - 1
+    found = np.where(place >= 0, _at(order, place, NONE), NONE)
+    return np.where((found != NONE) & (keys != NONE) & (_at(known, found, NONE) == keys), found, NONE)
+
+
+def _at(values: Any, places: Integers, missing: float) -> Any:
+    """Return `values` at `places`, and `missing` where a place is NONE."""
+    if not len(values):
+        return np.full(len(places), missing)
+    return np.where(places == NONE, missing, values[np.maximum(places, 0)])
+
+
+def _choose_device(trace: Trace, windows: Windows, wanted: int | None) -> tuple[int, list[str]]:
+    """Return the device that counts, the busiest if none is wanted, and a remark if there are others."""
+    busy = windows.inside(trace.work.start, trace.work.end)
+    numbers, inverse = np.unique(trace.work.of["device"], return_inverse=True)
+    if wanted is not None and wanted not in numbers:
+        raise TraceError(f"{trace.path}: --device: got {wanted}, the trace has {', '.join(map(str, numbers))}")
+    device = int(numbers[np.bincount(inverse.ravel(), weights=busy).argmax()]) if wanted is None else wanted
+    others = [str(number) for number in numbers if number != device]
+    if not others:
+        return device, []
+    return device, [
+        f"the trace has work of several devices: device {device} counts, not {', '.join(others)}; see --device"
+    ]
+
+
+def _kinds(windows: Windows, work: Pieces) -> tuple[dict[str, float], float]:
+    """Return the seconds of each kind in all windows, and those of communication during which something computes."""
+    spans = {kind: select(work, work.kind == KINDS.index(kind)) for kind in PRIORITY}
+    found = exclusive(windows, spans, PRIORITY)
+    found[IDLE] = max(0.0, windows.seconds - sum(found.values()))
+    return found, covered(windows, *spans[COMMUNICATION]) - found[COMMUNICATION]

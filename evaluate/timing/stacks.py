@@ -1,0 +1,135 @@
+"""Nested operators of the host: the kind of each from what it runs in, its own time, and what launched a kernel."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from evaluate.timing.trace_file import NONE, Floats, Integers, Trace
+from utils.kinds import KINDS, kind_within
+
+_RANGE, _OPERATOR, _LAUNCH = range(3)
+
+
+@dataclass(frozen=True)
+class Stacks:
+    """Kinds are places in KINDS, NONE where it is not known."""
+
+    kind_of_operator: Integers
+    """Kind of each operator, by its name and by what it runs in."""
+    operator_of_launch: Integers
+    """Innermost operator around each launch, NONE outside all operators."""
+    kind_of_launch: Integers
+    own_start: Floats
+    own_end: Floats
+    own_operator: Integers
+    """Stretches of time of each thread during which an operator runs and no operator inside it does."""
+
+
+class _Thread:
+    """Walk along one thread, from event to event."""
+
+    def __init__(self, found: _Found) -> None:
+        self._found = found
+        self._open: list[tuple[float, int, int]] = []
+        """End, operator (NONE: a range) and kind of what is open, from the outside in."""
+        self._cursor = -np.inf
+
+    def move_to(self, time: float) -> None:
+        """Close everything that ends until `time`; each stretch goes to the innermost operator that is open."""
+        while self._open and self._open[-1][0] <= time:
+            end, operator, _ = self._open.pop()
+            self._found.own(operator, self._cursor, end)
+            self._cursor = max(self._cursor, end)
+        if self._open:
+            self._found.own(self._open[-1][1], self._cursor, time)
+        self._cursor = max(self._cursor, time)
+
+    def open(self, end: float, operator: int, kind: int) -> None:
+        self._open.append((end, operator, kind))
+
+    @property
+    def kind(self) -> int:
+        """Kind of the innermost thing that is open."""
+        return self._open[-1][2] if self._open else NONE
+
+    @property
+    def operator(self) -> int:
+        return next((operator for _, operator, _ in reversed(self._open) if operator != NONE), NONE)
+
+
+class _Found:
+    """Stretches of own time, as they are found."""
+
+    def __init__(self, wanted: bool) -> None:
+        self.wanted = wanted
+        self.start, self.end, self.operator = array("d"), array("d"), array("q")
+
+    def own(self, operator: int, start: float, end: float) -> None:
+        if self.wanted and operator != NONE and end > start:
+            self.start.append(start)
+            self.end.append(end)
+            self.operator.append(operator)
+
+
+def walk(trace: Trace, *, own_times: bool) -> Stacks:
+    """Return what the nesting of a trace's operators and ranges says; stretches of own time only if they are asked for.
+
+    Takes 2 to 4 microseconds an event.
+    """
+    kinds = np.full(len(trace.operators), NONE, dtype=np.int64)
+    launching = np.full(len(trace.launches), NONE, dtype=np.int64)
+    launched_kind = np.full(len(trace.launches), NONE, dtype=np.int64)
+    found = _Found(own_times)
+    memory: dict[tuple[int, int, bool], int] = {}
+    for sorts, places, starts, ends, names in _by_thread(trace):
+        thread = _Thread(found)
+        for sort, place, start, end, name in zip(sorts, places, starts, ends, names, strict=True):
+            thread.move_to(start)
+            if sort == _LAUNCH:
+                launching[place], launched_kind[place] = thread.operator, thread.kind
+                continue
+            key = (thread.kind, name, sort == _RANGE)
+            if key not in memory:
+                memory[key] = _kind_within(thread.kind, trace.names[name], sort == _RANGE)
+            if sort == _OPERATOR:
+                kinds[place] = memory[key]
+            thread.open(end, place if sort == _OPERATOR else NONE, memory[key])
+        thread.move_to(np.inf)
+    start, end, operator = found.start, found.end, found.operator
+    return Stacks(
+        kinds,
+        launching,
+        launched_kind,
+        np.array(start, dtype=np.float64),
+        np.array(end, dtype=np.float64),
+        np.array(operator, dtype=np.int64),
+    )
+
+
+def _kind_within(outer: int, name: str, is_range: bool) -> int:
+    kind = kind_within(None if outer == NONE else KINDS[outer], name, is_range=is_range)
+    return NONE if kind is None else KINDS.index(kind)
+
+
+def _by_thread(trace: Trace) -> Any:
+    """Yield lists of each thread's events, in order: sort, number within the sort, start, end, name.
+
+    Of events that start together the longer comes first, since it contains the other.
+    """
+    tables = (trace.ranges, trace.operators, trace.launches)
+    start = np.concatenate([table.start for table in tables])
+    end = np.concatenate([trace.ranges.end, trace.operators.end, trace.launches.start])
+    threads = np.concatenate([table.of["thread"] for table in tables])
+    sorts = np.concatenate([np.full(len(table.start), sort) for sort, table in enumerate(tables)])
+    places = np.concatenate([np.arange(len(table.start)) for table in tables])
+    names = np.concatenate(
+        [trace.ranges.of["name"], trace.operators.of["name"], np.zeros(len(trace.launches.start), int)]
+    )
+    order = np.lexsort((-end, start, threads))
+    bounds = np.flatnonzero(np.diff(threads[order])) + 1
+    for part in np.split(order, bounds):
+        yield tuple(column[part].tolist() for column in (sorts, places, start, end, names))

@@ -1,0 +1,117 @@
+"""The steps of a trace: windows of time, cut by the profiler's own marks."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evaluate.timing.intervals import Floats, Windows
+from evaluate.timing.stream import TraceError
+from evaluate.timing.trace_file import Integers, Trace
+
+LATE_SHARE = 0.02
+"""Share of the device's work that runs after the host's step from which on steps are cut on the device."""
+_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The steps that count."""
+
+    windows: Windows
+    numbers: tuple[int, ...]
+    """Numbers of `ProfilerStep#`; empty if the trace has none and counts as one step."""
+    count: int
+    remarks: tuple[str, ...]
+
+
+def parse_range(text: str) -> tuple[int, int]:
+    """Return first and last number of `FIRST-LAST` or `NUMBER`; raise ValueError for anything else."""
+    found = _RANGE.fullmatch(text.strip())
+    if not found or int(found[2] or found[1]) < int(found[1]):
+        raise ValueError(f"got {text!r}, wanted FIRST-LAST, such as 3-5, or one number")
+    return int(found[1]), int(found[2] or found[1])
+
+
+def choose(trace: Trace, wanted: tuple[int, int] | None, launched: Floats) -> Steps:
+    """Return the steps from first to last of `wanted`, or all.
+
+    `launched` has the time of launch of each piece of device work, NaN where it is unknown. Raises TraceError if the
+    trace does not have the steps.
+    """
+    numbers, start, end = _marked(trace)
+    if not len(numbers):
+        if wanted:
+            raise TraceError(
+                f"{trace.path}: --steps: the trace has no ProfilerStep marks; leave --steps out, or record again with "
+                "profiler.step() after each step"
+            )
+        remark = "the trace has no ProfilerStep marks: all of it counts as one step"
+        return Steps(_whole(trace), (), 1, (remark,))
+    chosen = np.ones(len(numbers), bool) if wanted is None else (numbers >= wanted[0]) & (numbers <= wanted[1])
+    missing = [] if wanted is None else [n for n in (wanted[0], wanted[1]) if n not in numbers]
+    if missing or not chosen.any():
+        have = f"{numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else str(numbers[0])
+        raise TraceError(f"{trace.path}: --steps: got {missing[0] if missing else wanted}, the trace has step {have}")
+    windows, remarks = Windows(start[chosen], end[chosen]), []
+    if (late := _late_share(trace, launched, windows)) > LATE_SHARE:
+        windows = _on_device(trace, launched, start, end, chosen)
+        remarks.append(
+            f"the host ran ahead: {late:.0%} of the device's work ran after the step that launched it, so the steps "
+            "are cut where the device begins the work of each"
+        )
+    return Steps(windows, tuple(int(n) for n in numbers[chosen]), len(windows.start), tuple(remarks))
+
+
+def _marked(trace: Trace) -> tuple[Integers, Floats, Floats]:
+    """Return number, start and end of the steps of the thread that has most of them, in order, without empty ones."""
+    table = trace.steps
+    if not len(table):
+        return np.empty(0, int), np.empty(0), np.empty(0)
+    threads, counts = np.unique(table.of["thread"], return_counts=True)
+    mine = np.flatnonzero(table.of["thread"] == threads[counts.argmax()])
+    mine = mine[np.argsort(table.start[mine], kind="stable")]
+    start, end, numbers = table.start[mine], table.end[mine], table.of["number"][mine]
+    start = np.maximum(start, np.concatenate([[-np.inf], np.maximum.accumulate(end)[:-1]]))
+    begun = np.sort(np.concatenate([trace.operators.start, trace.launches.start, trace.work.start]))
+    events = np.searchsorted(begun, end) - np.searchsorted(begun, start)
+    keep = (end > start) & (events > 0)
+    return numbers[keep], start[keep], end[keep]
+
+
+def _whole(trace: Trace) -> Windows:
+    tables = [table for table in (trace.operators, trace.launches, trace.work) if len(table)]
+    first, last = min(table.start.min() for table in tables), max(table.end.max() for table in tables)
+    if last <= first:
+        raise TraceError(f"{trace.path}: all events have the same time, so there is no step to divide")
+    return Windows(np.array([first]), np.array([last]))
+
+
+def _late_share(trace: Trace, launched: Floats, windows: Windows) -> float:
+    """Return the share of the work launched in the windows that runs outside them."""
+    here = np.zeros(len(launched), bool)
+    for start, end in zip(windows.start, windows.end, strict=True):
+        here |= (launched >= start) & (launched < end)
+    start, end = trace.work.start[here], trace.work.end[here]
+    total = float((end - start).sum())
+    return 1.0 - float(windows.inside(start, end).sum()) / total if total else 0.0
+
+
+def _on_device(trace: Trace, launched: Floats, start: Floats, end: Floats, chosen: NDArray[np.bool_]) -> Windows:
+    """Return windows from the first work of each step to that of the next one; the last ends with its last work."""
+    first, last = np.full(len(start), np.nan), np.full(len(start), np.nan)
+    for place, (a, b) in enumerate(zip(start, end, strict=True)):
+        here = (launched >= a) & (launched < b)
+        if here.any():
+            first[place], last[place] = trace.work.start[here].min(), trace.work.end[here].max()
+    with_work = np.flatnonzero(~np.isnan(first))
+    first[with_work] = np.maximum.accumulate(first[with_work])
+    starts, ends = [], []
+    for place in np.flatnonzero(chosen & ~np.isnan(first)).tolist():
+        later = with_work[with_work > place]
+        starts.append(first[place])
+        ends.append(first[later[0]] if len(later) else max(last[place], first[place]))
+    return Windows(np.array(starts), np.array(ends))

@@ -1,0 +1,135 @@
+"""Divide the time of a training step by kind, from one trace of torch.profiler or from two side by side.
+
+    python -m evaluate.trace TRACE.json[.gz] [TRACE] [--steps 3-5] [--format text|json] [--output DIR]
+
+Shows the seconds of matrix products, attention, memory-bound operators, optimizer, exposed communication, copies and
+idle time (they sum to the step), and the operators with shapes and rates. Of two traces the operators are aligned by
+kind and shape, with the difference in milliseconds a step. Needs no torch. Exits 0; 1 if an output cannot be written; 2
+for bad input, such as a file that is cut off or no trace.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from evaluate.page import trace_page
+from evaluate.report import trace_text
+from evaluate.report.tables import plain
+from evaluate.timing import as_json, breakdown, ceiling, other_tools
+from evaluate.timing.breakdown import Breakdown
+from evaluate.timing.pairing import align
+from evaluate.timing.steps import parse_range
+from evaluate.timing.stream import TraceError
+from utils.arguments import Parser, run
+from utils.errors import UnusableError
+from utils.results import probe_file
+from utils.results.probe_file import Probe, ProbeError
+
+TOP = 20
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return its exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        if len(options.traces) > 2:
+            raise TraceError(f"got {len(options.traces)} traces, wanted one, or two to compare")
+        probes = [probe_file.read(path) for path in options.probe]
+        if options.output:
+            trace_page.require_place(options.output, [*options.traces, *options.probe])
+        sides = [breakdown.of_file(path, wanted=options.steps, device=options.device) for path in options.traces]
+        others = [table for path in options.traces if options.tool for table in other_tools.tables(options.tool, path)]
+    except (TraceError, ProbeError, UnusableError) as error:
+        print(f"error: {plain(error)}", file=sys.stderr)
+        return 2
+    chosen = [_probe(side, probes) for side in sides]
+    return _show(options, sides, chosen, others)
+
+
+def _show(
+    options: argparse.Namespace, sides: list[Breakdown], probes: list[Probe | None], others: list[tuple[str, str]]
+) -> int:
+    if len(sides) == 2:
+        a, b = sides
+        aligned = align(a, b)
+        content = as_json.of_pair((a, b), (probes[0], probes[1]), aligned)
+        text = trace_text.pair(((a, probes[0]), (b, probes[1])), aligned, options.top)
+    else:
+        aligned = []
+        content = as_json.of_side(sides[0], probes[0])
+        text = trace_text.one(sides[0], probes[0], options.top)
+    if options.output:
+        try:
+            paths = trace_page.write(options.output, sides, probes, aligned, content, options.top)
+        except (UnusableError, OSError) as error:
+            print(f"error: {plain(error)}", file=sys.stderr)
+            return 2 if isinstance(error, UnusableError) else 1
+        print(trace_text.written(paths), file=sys.stderr)
+    if options.format == "json":
+        print(json.dumps(content, indent=1))
+    else:
+        print(text)
+    for name, table in others:
+        print(f"\n{name}:\n{table}", file=sys.stderr if options.format == "json" else sys.stdout)
+    return 0
+
+
+def _probe(side: Breakdown, probes: Sequence[Probe]) -> Probe | None:
+    found, reason = ceiling.probe_of(side, probes)
+    if reason:
+        print(f"warning: {plain(side.path)}: no share of a probe's rate: {plain(reason)}", file=sys.stderr)
+    return found
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="python -m evaluate.trace",
+        description=(__doc__ or "").splitlines()[0],
+        epilog="Exits 0; 1 if an output cannot be written; 2 for bad input, such as a file that is no trace.",
+    )
+    parser.add_argument(
+        "traces", nargs="+", type=Path, metavar="TRACE", help="trace of torch.profiler, .json or .json.gz"
+    )
+    parser.add_argument(
+        "--steps", type=_steps, metavar="FIRST-LAST", help="steps that count, by their ProfilerStep# (default: all)"
+    )
+    parser.add_argument("--device", type=int, help="number of the GPU that counts (default: the busiest of the trace)")
+    parser.add_argument("--format", choices=("text", "json"), default="text", help="form of stdout (default: text)")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="folder for trace.html and trace.json")
+    parser.add_argument(
+        "--probe",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="probe of the device (python -m train.probe), for the share of its rate; once for each device",
+    )
+    parser.add_argument("--top", type=_positive, default=TOP, help="operators to show (default: %(default)s)")
+    parser.add_argument(
+        "--with",
+        dest="tool",
+        choices=tuple(other_tools.TOOLS),
+        help="also print the table of TraceLens or HolisticTraceAnalysis, where it is installed",
+    )
+    return parser
+
+
+def _steps(text: str) -> tuple[int, int]:
+    try:
+        return parse_range(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 10_000:
+        raise argparse.ArgumentTypeError(f"got {text!r}, wanted a number from 1 to 10000")
+    return int(text)
+
+
+if __name__ == "__main__":
+    sys.exit(run(main))

@@ -1,0 +1,162 @@
+"""The command evaluate.trace: what it prints and writes for one trace and for two, and what it refuses."""
+
+import json
+
+import pytest
+from made_traces import MadeTrace
+
+from evaluate import trace
+from utils.kinds import KINDS
+
+TYPES = {"Input type": ["c10::BFloat16", "c10::BFloat16"]}
+PROBE = {
+    "probe_version": 1,
+    "platform": "nvd",
+    "host": "h",
+    "device_name": "NVIDIA H200",
+    "started_utc": "2026-01-02T03:04:05+00:00",
+    "pytorch_version": "2.9",
+    "total_memory_gb": 141.0,
+    "rates": {"bf16": {"best_tflops": 800.0, "sustained_tflops": 780.0, "spread_percent": 0.5}},
+    "reasons": {},
+}
+
+
+def made(path, *, kernel="nvjet_tst", seconds_us=100, device="NVIDIA H200"):
+    """One step of 1 ms: a product of 4096 x 4096 x 1024 in `seconds_us`, 200 us of a reduction, 50 us exposed."""
+    it = MadeTrace(deviceProperties=[{"id": 0, "name": device}])
+    it.step(3, 0, 1000)
+    it.op("aten::mm", 0, 20, **{"Input Dims": [[4096, 1024], [1024, 4096]], **TYPES})
+    it.kernel(kernel, 100, seconds_us, launched=5)
+    it.op("aten::sum", 20, 10, **{"Input Dims": [[4096, 4096]]})
+    it.kernel("at::native::reduce_kernel", 400, 200, launched=25)
+    it.kernel("ncclDevKernel_AllReduce", 580, 70, stream=20)
+    return it.write(path)
+
+
+def run(*arguments):
+    return trace.main([str(one) for one in arguments])
+
+
+def test_json_has_the_kinds_in_seconds_and_the_kernels(tmp_path, capsys):
+    assert run(made(tmp_path / "a.json.gz"), "--format", "json") == 0
+    out = json.loads(capsys.readouterr().out)
+    assert out["step_seconds"] == pytest.approx(1e-3)
+    assert list(out["kinds"]) == list(KINDS)
+    known = {"matmul": 1e-4, "memory_bound": 2e-4, "communication_exposed": 5e-5, "idle": 6.5e-4}
+    assert out["kinds"] == pytest.approx({kind: known.get(kind, 0.0) for kind in KINDS}, abs=1e-9)
+    assert out["communication_overlapped"] == pytest.approx(2e-5, abs=1e-9)
+    assert out["kernels"][0] == {
+        "name": "at::native::reduce_kernel",
+        "kind": "memory_bound",
+        "count": 1,
+        "seconds": pytest.approx(2e-4),
+    }
+    assert out["steps"] == [3]
+
+
+def test_text_has_the_step_the_shares_and_the_rates(tmp_path, capsys):
+    assert run(made(tmp_path / "a.json")) == 0
+    out = capsys.readouterr().out
+    assert "NVIDIA H200, step 3" in out
+    assert "A step takes 1 ms: 65.0% idle" in out
+    assert "0.07 ms a step, 29% of it during computation, 0.05 ms exposed" in out
+    assert "(4096, 1024) x (1024, 4096)" in out
+    assert "343.6" in out  # 2 * 4096 * 4096 * 1024 / 100 us = 343.6 TFLOP/s
+
+
+def test_a_share_of_the_probes_rate_needs_a_probe_of_the_same_device(tmp_path, capsys):
+    probe = tmp_path / "probe_nvd_h.json"
+    probe.write_text(json.dumps(PROBE))
+    assert run(made(tmp_path / "a.json"), "--probe", probe) == 0
+    assert " 43%" in capsys.readouterr().out  # 343.6 / 800
+    assert run(made(tmp_path / "b.json", device="NVIDIA H100"), "--probe", probe) == 0
+    captured = capsys.readouterr()
+    assert "43%" not in captured.out
+    assert "the probe is of NVIDIA H200, the trace of NVIDIA H100" in captured.err
+
+
+def test_two_traces_are_aligned_by_computation_and_shape(tmp_path, capsys):
+    a = made(tmp_path / "a.json")
+    b = made(tmp_path / "b.json", kernel="Cijk_Alik_Bljk", seconds_us=150, device="AMD Instinct MI300X")
+    assert run(a, b, "--format", "json", "--output", tmp_path / "out") == 0
+    out = json.loads(capsys.readouterr().out)
+    assert out == json.loads((tmp_path / "out" / "trace.json").read_text())
+    first, *rest = out["operators"]
+    assert (first["operator"], first["kind"]) == ("matrix product", "matmul")
+    assert first["difference_ms"] == pytest.approx(0.05)
+    assert [one["difference_ms"] for one in rest] == pytest.approx([0.0] * len(rest))
+    assert out["kinds_difference_ms"]["idle"] == pytest.approx(-0.05)
+    assert out["difference_ms"] == pytest.approx(0.0)
+    page = (tmp_path / "out" / "trace.html").read_text()
+    assert "AMD Instinct MI300X" in page
+    assert "<script" not in page
+
+
+def test_two_traces_without_shapes_have_no_rates(tmp_path, capsys):
+    it = MadeTrace()
+    it.step(1, 0, 10)
+    it.kernel("nvjet_tst", 1, 5)
+    paths = [it.write(tmp_path / name) for name in ("a.json", "b.json")]
+    assert run(*paths) == 0
+    out = capsys.readouterr().out
+    assert "a.json and b.json take the same time: 0.01 ms a step." in out
+    assert "TFLOP/s" not in out
+
+
+def test_a_name_in_a_trace_cannot_put_anything_into_the_page_or_the_terminal(tmp_path, capsys):
+    it = MadeTrace(deviceProperties=[{"id": 0, "name": "<script>alert(1)</script>\x1b[2J"}])
+    it.step(1, 0, 10)
+    it.kernel("<img src=x onerror=alert(1)>", 1, 5)
+    assert run(it.write(tmp_path / "a.json"), "--output", tmp_path / "out") == 0
+    assert "\x1b" not in capsys.readouterr().out
+    page = (tmp_path / "out" / "trace.html").read_text()
+    assert "<img" not in page
+    assert "<script" not in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("{dir}/missing.json",), "missing.json"),
+        (("{dir}/foreign.json",), 'without "traceEvents"'),
+        (("{dir}/cut.json",), "cut off"),
+        (("{dir}/good.json", "--steps", "9"), "the trace has step 3"),
+        (("{dir}/good.json", "--device", "4"), "--device: got 4"),
+        (("{dir}/good.json", "--probe", "{dir}/foreign.json"), "no probe"),
+        (("{dir}/good.json",) * 3, "wanted one, or two"),
+        (("{dir}/good.json", "--output", "{dir}/taken"), "this suite has not written it"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(arguments, said, tmp_path, capsys):
+    whole = made(tmp_path / "good.json").read_text()
+    (tmp_path / "cut.json").write_text(whole[: len(whole) // 2])
+    (tmp_path / "foreign.json").write_text("{}")
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "trace.json").write_text('{"traceEvents": []}')
+    assert run(*(one.format(dir=tmp_path) for one in arguments)) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: ")
+    assert captured.err.count("\n") == 1
+    assert said in captured.err
+
+
+@pytest.mark.parametrize("steps", ["5-3", "a-b", "", "-1", "1-"])
+def test_a_range_of_steps_that_is_none_is_refused(steps, tmp_path):
+    with pytest.raises(SystemExit) as caught:
+        run(made(tmp_path / "a.json"), f"--steps={steps}")
+    assert caught.value.code == 2
+
+
+def test_a_tool_that_is_not_installed_is_one_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("evaluate.timing.other_tools.importlib.util.find_spec", lambda _: None)
+    assert run(made(tmp_path / "a.json"), "--with", "tracelens") == 0
+    assert "TraceLens is not installed here" in capsys.readouterr().err
+
+
+def test_an_input_is_never_overwritten_by_an_output(tmp_path):
+    path = made(tmp_path / "trace.json")
+    before = path.read_bytes()
+    assert run(path, "--output", tmp_path) == 2
+    assert path.read_bytes() == before

@@ -1,0 +1,98 @@
+"""A file that is cut off, foreign or damaged is one clear error; a whole one is read in any form and piece size."""
+
+import gzip
+import json
+
+import pytest
+
+from evaluate.timing import stream
+from evaluate.timing.stream import EventStream, TraceError
+from evaluate.timing.trace_file import read
+
+EVENTS = [
+    {"ph": "X", "cat": "cpu_op", "name": "aten::mm é", "ts": 1.5, "dur": 2, "args": {"Input Dims": [[2, 3], [3, 4]]}},
+    {"ph": "M", "name": "process_name", "args": {"name": "a } ] , { [ \\ b"}},
+    {"ph": "X", "cat": "kernel", "name": "k\x07", "ts": 1e6, "dur": 0.25, "args": {"device": 0}},
+]
+WHOLE = {"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "G"}], "traceEvents": EVENTS, "n": 12345678}
+
+
+@pytest.mark.parametrize("piece", [1, 7, 1 << 20])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_events_are_the_same_in_any_form_and_piece_size(piece, indent, tmp_path, monkeypatch):
+    monkeypatch.setattr(stream, "PIECE", piece)
+    for content in (WHOLE, EVENTS):
+        text = json.dumps(content, indent=indent, ensure_ascii=False).encode()
+        for name, data in (("a.json", text), ("a.json.gz", gzip.compress(text)), ("named.json", gzip.compress(text))):
+            path = tmp_path / name
+            path.write_bytes(data)
+            found = EventStream(path)
+            assert list(found) == EVENTS
+            if content is WHOLE:
+                assert found.header == {key: value for key, value in WHOLE.items() if key != "traceEvents"}
+
+
+def test_a_trace_is_cut_off_wherever_it_ends_early(tmp_path):
+    text = json.dumps(WHOLE).encode()
+    path = tmp_path / "cut.json"
+    for length in range(1, len(text)):
+        path.write_bytes(text[:length])
+        with pytest.raises(TraceError, match="cut off|no valid JSON"):
+            list(EventStream(path))
+    packed = gzip.compress(text)
+    for length in (3, 12, len(packed) // 2, len(packed) - 4):
+        path.write_bytes(packed[:length])
+        with pytest.raises(TraceError, match="cut off"):
+            list(EventStream(path))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is empty"),
+        (b"   ", "is empty"),
+        (b"hello", "is no JSON"),
+        (b"\x1f\x8bhello", "damaged"),
+        (b"\x89PNG\r\n\x00\x00", "is no JSON"),
+        (b"{}", 'without "traceEvents"'),
+        (b'{"comparison_version": 1, "groups": []}', 'without "traceEvents"'),
+        (b'{"traceEvents": 7}', 'without "traceEvents"'),
+        (b'{"traceEvents": [1, 2]}', "no object"),
+        (b'{"traceEvents": []} {}', "behind the end"),
+        (b'{"traceEvents" [}', "no valid JSON"),
+        (b"{7: 8}", "no valid JSON"),
+        (b"[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_a_foreign_file_is_named_with_what_it_is(content, said, tmp_path):
+    path = tmp_path / "x.json"
+    path.write_bytes(content)
+    with pytest.raises(TraceError, match=said) as caught:
+        list(EventStream(path))
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        ([], "none of them an operator"),
+        ([{"ph": "X", "cat": "python_function", "name": "f", "ts": 1, "dur": 1}], "none of them an operator"),
+        ([{"ph": "X", "cat": "cpu_op", "name": "f", "dur": 1}], "has no ts"),
+        ([{"ph": "X", "cat": "cpu_op", "name": "f", "ts": "soon", "dur": 1}], "soon"),
+        ([{"ph": "X", "cat": "cpu_op", "name": "f", "ts": None, "dur": 1}], "event 1"),
+        ([{"ph": "X", "cat": "cpu_op", "name": "f", "ts": float("nan"), "dur": 1}], "no finite number"),
+        ([{"ph": "X", "cat": "kernel", "name": "f", "ts": 1, "dur": 1, "args": {"device": "gpu"}}], "event 1"),
+    ],
+)
+def test_events_that_cannot_be_used_are_an_error_that_names_them(events, said, tmp_path):
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    with pytest.raises(TraceError, match=said):
+        read(path)
+
+
+def test_a_folder_and_a_missing_file_are_errors(tmp_path):
+    for path in (tmp_path, tmp_path / "missing.json"):
+        with pytest.raises(TraceError, match=str(path)):
+            read(path)

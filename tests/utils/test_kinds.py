@@ -1,0 +1,140 @@
+"""Names of operators and kernels as they stand in public traces and sources of both vendors, each with its kind."""
+
+import pytest
+
+from utils.kinds import (
+    COMPUTE,
+    KINDS,
+    PRIORITY,
+    WORDS,
+    kind_of_copy,
+    kind_of_kernel,
+    kind_of_launch,
+    kind_of_operator,
+    kind_of_range,
+    kind_within,
+)
+
+KERNELS = {
+    "matmul": (
+        "nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_TNT",
+        "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_k_off_kernel__5x",
+        "ampere_bf16_s16816gemm_bf16_128x256_ldg8_f2f_stages_64x3_tn",
+        "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_128x128_64x3_tn_align8>(Params)",
+        "void cublasLt::splitKreduce_kernel<32, 16, int, float, __nv_bfloat16, float, __nv_bfloat16, true>(Params)",
+        "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT256x256x64_MI16x16x1_SN_LDSB1_AFC1_AG0_CLR1",
+        "Cijk_Ailk_Bjlk_SB_MT64x64x16_SE_1LDSB0_APM1_ABV0_K1",
+        "_ZN2ck16tensor_operation6device12_GLOBAL__N_137kernel_gemm_xdl_cshuffle_v3INS_42GridwiseGemm_xdl_cshuffle_v3E",
+        "triton_tem_fused_mm_t_3",
+        "void gemv2T_kernel_val<int, int, float, float, float, float, 128, 16, 2, 2, false, false>(Params)",
+        "void wvSplitK_hf_sml_<__hip_bfloat16, 64, 2, 16, 8, 2, 1>(int, int, __hip_bfloat16 const*)",
+    ),
+    "attention": (
+        "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<128, 64, cutlass::bfloat16_t>>",
+        "void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<flash::Mainloop>>>(Params)",
+        "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_6_128x128x128_4x1x1_kernel0_0",
+        "fmha_cutlassF_bf16_aligned_64x128_rf_sm80(PyTorchMemEffAttention::AttentionKernel<cutlass::bfloat16_t>::Params)",
+        "attn_fwd",
+        "bwd_kernel_dk_dv",
+        "bwd_kernel_dq",
+        "_ZN7ck_tile6kentryILi256ELi2ENS_13FmhaFwdKernelINS_31BlockFmhaPipelineQRKSVSAsyncE",
+        "aiter::fmha_bwd_hd128_bf16_causal_a32_rtne_psskddv",
+        "void (anonymous namespace)::scaled_upper_triang_masked_softmax_warp_forward<__half, __half, 11>(Params)",
+        "triton_tem_fused_flex_attention_0",
+    ),
+    "optimizer": (
+        "void multi_tensor_apply_kernel<TensorListMetadata<4>, AdamFunctor<float, float, int>, float>(long, int*)",
+        "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<FusedOptimizerTensorListMetadata<4>, "
+        "FusedAdamMathFunctor<float, 4, (ADAM_MODE)1, false>>(Params)",
+    ),
+    "communication_exposed": (
+        "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+        "ncclKernel_AllGather_RING_LL_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)",
+        "rcclGenericKernel<1, false>(ncclDevKernelArgsStorage<4096ul>)",
+        "mscclKernel_Sum_hip_bfloat16_Simple_false",
+        "void multimem_all_reduce_kernel<c10::BFloat16, 16>(c10::BFloat16*, unsigned long)",
+    ),
+    "memory_bound": (
+        "void at::native::vectorized_elementwise_kernel<4, at::native::sqrt_kernel_cuda(Iter&)::{lambda()#2}>(int)",
+        "void at::native::elementwise_kernel_manual_unroll<128, 8, at::native::direct_copy_kernel_cuda(Iter&)>(int)",
+        "triton_red_fused_add_mean_mul_pow_rsqrt_0",
+        "triton_poi_fused__unsafe_view_mm_silu_2",
+        "void transformer_engine::normalization::rmsnorm_fwd_tuned_kernel<cutlass::bfloat16_t>(Params)",
+        "void at::native::(anonymous namespace)::cunn_SoftMaxForward<8, c10::BFloat16, float>(float*)",
+        "multi_tensor_apply_kernel<TensorListMetadata<2>, CopyFunctor<float, c10::BFloat16, 2, 1, 1>>",
+        "void fbgemm_gpu::jagged_dense_elementwise_add_kernel<float>(Params)",
+    ),
+    None: ("_combined_routing_compute", "my_kernel", ""),
+}
+OPERATORS = {
+    "matmul": (
+        *("aten::mm", "aten::linear", "aten::addmm", "aten::bmm", "aten::matmul", "aten::_scaled_mm", "aten::einsum"),
+        "autograd::engine::evaluate_function: AddmmBackward0",
+        *("MmBackward0", "LinearWithGradAccumulationAndAsyncCommunicationBackward", "mkldnn::_linear_pointwise"),
+    ),
+    "attention": (
+        "aten::scaled_dot_product_attention",
+        "aten::_scaled_dot_product_flash_attention_for_cpu_backward",
+        *("FlashAttnFunc", "FusedAttnFuncBackward", "aten::_efficient_attention_forward", "aiter::mha_fwd"),
+    ),
+    "optimizer": ("aten::_fused_adamw_", "aten::_foreach_mul_", "aten::_foreach_norm"),
+    "communication_exposed": (
+        *("c10d::allreduce_", "_c10d_functional::all_gather_into_tensor", "gloo:all_reduce", "record_param_comms"),
+        "nccl:reduce_scatter",
+    ),
+    "memory_bound": (
+        *("aten::copy_", "aten::mul", "aten::native_layer_norm", "aten::embedding", "aten::_foreach_copy_", "detach"),
+        *("fsdp::all_gather_copy_in", "MulBackward0", "aten::cat", "aten::cumsum"),
+    ),
+    "idle": ("autograd::engine::evaluate_function: SomebodysBackward",),
+    None: ("SomebodysFunction", "fbgemm::permute", ""),
+}
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in KERNELS.items() for name in names])
+def test_a_kernel_has_the_kind_of_its_name(kind, name):
+    assert kind_of_kernel(name) == kind
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in OPERATORS.items() for name in names])
+def test_an_operator_has_the_kind_of_its_name(kind, name):
+    assert kind_of_operator(name) == kind
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("host_copy", "Memcpy HtoD (Pinned -> Device)"),
+        ("host_copy", "Memcpy DtoH (Device -> Pageable)"),
+        ("host_copy", "CopyDeviceToHost"),
+        ("memory_bound", "Memcpy DtoD (Device -> Device)"),
+        ("memory_bound", "Memset (Device)"),
+        ("communication_exposed", "Memcpy PtoP (Device -> Device)"),
+    ],
+)
+def test_a_copy_is_of_the_host_only_if_it_crosses_to_it(kind, name):
+    assert kind_of_copy(name) == kind
+
+
+def test_what_runs_in_the_optimizer_or_in_attention_belongs_to_it_but_not_its_communication():
+    assert kind_within("optimizer", "aten::mm") == "optimizer"
+    assert kind_within("attention", "aten::bmm") == "attention"
+    assert kind_within("matmul", "aten::copy_") == "memory_bound"
+    assert kind_of_launch("nvjet_tst", "optimizer") == "optimizer"
+    assert kind_of_launch("ncclDevKernel_AllGather_RING_LL", "optimizer") == "communication_exposed"
+
+
+def test_a_kernel_without_a_telling_name_has_the_kind_of_its_operator():
+    assert kind_of_launch("my_kernel", "matmul") == "matmul"
+    assert kind_of_launch("my_kernel", None) == kind_of_launch("my_kernel", "idle") == "unattributed"
+
+
+def test_only_ranges_of_the_optimizer_and_our_own_give_a_kind():
+    assert kind_of_range("Optimizer.step#AdamW.step") == "optimizer"
+    assert kind_of_range("tprimat:attention") == "attention"
+    assert kind_of_range("ProfilerStep#3") is kind_of_range("tprimat:lunch") is kind_of_range("forward") is None
+
+
+def test_every_kind_has_a_word_and_a_place():
+    assert set(WORDS) == set(KINDS) == {*PRIORITY, "idle"}
+    assert PRIORITY[: len(COMPUTE)] == COMPUTE
