@@ -27,7 +27,7 @@ from pathlib import Path
 from data.cleaning.documents import clean, level, write_documents
 from data.reading.records import records
 from data.synth import generate
-from utils.arguments import Parser, run
+from utils.arguments import Parser, from_one, run
 
 LEVELS = ("read", "none", "light", "full")
 OTHER_SCRIPTS = (
@@ -119,8 +119,12 @@ def _run(path: Path, what: str) -> None:
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(prog="python -m benchmarks.clean", description=__doc__.splitlines()[0])
-    parser.add_argument("--megabytes", type=int, default=100, help="size of each text in MB (default: %(default)s)")
-    parser.add_argument("--repetitions", type=int, default=5, help="runs per text and level (default: %(default)s)")
+    parser.add_argument(
+        "--megabytes", type=from_one, default=100, help="size of each text in MB (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--repetitions", type=from_one, default=5, help="runs per text and level (default: %(default)s)"
+    )
     parser.add_argument("--run", nargs=2, help=argparse.SUPPRESS)
     return parser.parse_args(argv)
 

@@ -28,7 +28,7 @@ import psutil
 
 from tests.support.agreeing import make_consistent
 from tests.support.example import example_result
-from utils.arguments import Parser, run
+from utils.arguments import Parser, from_one, run
 from utils.results import store
 
 PLATFORMS = {
@@ -170,10 +170,10 @@ def _line(title: str, values: Sequence[float]) -> str:
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(prog="python -m benchmarks.compare", description=__doc__.splitlines()[0])
-    parser.add_argument("--results", type=int, default=1000, help="number of results (default: %(default)s)")
-    parser.add_argument("--steps", type=int, default=500, help="steps of each result (default: %(default)s)")
+    parser.add_argument("--results", type=from_one, default=1000, help="number of results (default: %(default)s)")
+    parser.add_argument("--steps", type=from_one, default=500, help="steps of each result (default: %(default)s)")
     parser.add_argument(
-        "--repetitions", type=int, default=5, help="runs of the command and of the peer (default: %(default)s)"
+        "--repetitions", type=from_one, default=5, help="runs of the command and of the peer (default: %(default)s)"
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of the generated results (default: %(default)s)")
     parser.add_argument("rest", nargs="*", help="options for compare, after --")

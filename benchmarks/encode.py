@@ -39,7 +39,8 @@ from pathlib import Path
 import psutil
 from tqdm import tqdm
 
-from utils.arguments import Parser, run
+from utils.arguments import Parser, from_one, run
+from utils.errors import DataError
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLE_SECONDS = 0.1
@@ -71,6 +72,14 @@ class EncodeRun:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure all rows and print the table; return 1 if a row of data.encode has other bytes than the reference."""
     options = _parser().parse_args(arguments)
+    try:
+        return _report(options)
+    except DataError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+def _report(options: argparse.Namespace) -> int:
     if options.bare:
         return bare(options.bare, options.input, options.tokenizer, options.processes[0])
     slow = options.slow_input or options.input
@@ -180,7 +189,8 @@ def _measure(row: EncodeCommand, *, samples_memory: bool = False) -> EncodeRun:
         if peak:
             peak.stop()
         if code != 0:
-            raise RuntimeError(f"{row.name}: exit {code}: {Path(folder, 'log').read_text()[-2000:]}")
+            said = Path(folder, "log").read_text().strip().rpartition("\n")[2]
+            raise DataError(f"{row.name}: exit code {code}: {said.removeprefix('error: ')}")
         digest = _digest(Path(folder)) if row.writes else None
         return EncodeRun(seconds, digest, peak.bytes if peak else None)
 
@@ -292,9 +302,11 @@ def _parser() -> Parser:
     parser.add_argument("--input", type=Path, required=True, help="JSONL file, key `text`")
     parser.add_argument("--slow-input", type=Path, help="shorter file for the slow rows (default: --input)")
     parser.add_argument("--tokenizer", type=Path, required=True, help="folder that transformers.AutoTokenizer loads")
-    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2], help="numbers of processes (default: 1 2)")
+    parser.add_argument(
+        "--processes", type=from_one, nargs="+", default=[1, 2], help="numbers of processes (default: 1 2)"
+    )
     parser.add_argument("--only", nargs="+", help="words; only rows whose name contains one are run (default: all)")
-    parser.add_argument("--repetitions", type=int, default=3, help="runs of each row (default: %(default)s)")
+    parser.add_argument("--repetitions", type=from_one, default=3, help="runs of each row (default: %(default)s)")
     parser.add_argument("--bare", choices=("gigatoken", "tokenizers"), help=argparse.SUPPRESS)
     return parser
 

@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from utils.arguments import Parser, run
+from utils.arguments import Parser, from_one, run
 from utils.logs.reader import read_log
 
 KINDS = {"usual": 200, "talk": 10_000, "iterations": 1}
@@ -109,8 +109,10 @@ def _run(path: Path) -> None:
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(prog="python -m benchmarks.extract", description=__doc__.splitlines()[0])
-    parser.add_argument("--megabytes", type=int, default=500, help="size of the largest log (default: %(default)s)")
-    parser.add_argument("--repetitions", type=int, default=5, help="runs of each (default: %(default)s)")
+    parser.add_argument(
+        "--megabytes", type=from_one, default=500, help="size of the largest log (default: %(default)s)"
+    )
+    parser.add_argument("--repetitions", type=from_one, default=5, help="runs of each (default: %(default)s)")
     parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args(argv)
 

@@ -105,6 +105,10 @@ TYPED = [
     ("python -m evaluate.compare --hlep", HLEP, 2),
     ("python -m evaluate.compare {m}/empty --output {m}/plain", "name another", 2),
     ("python -m evaluate.compare {m}/damaged --output /proc/x", "name another with --output", 1),
+    ("python -m evaluate.compare {m}/empty --agaisnt published", "did you mean --against?", 2),
+    ("python -m evaluate.history {m}/missing", "name the folder", 2),
+    ("python -m evaluate.history --fail-no loss {m}/empty", "did you mean --fail-on?", 2),
+    ("python -m train.sweep --platform cpu --dryrun", "did you mean --dry-run?", 2),
     ("python -m evaluate.validate {m}/no.zip", "--bundle", 2),
     ("python -m evaluate.validate --bundle {m}/no.zip", "wanted an output.zip", 2),
     ("python -m evaluate.validate --bundel {m}/no.zip", "did you mean --bundle?", 2),
@@ -119,6 +123,9 @@ TYPED = [
     # benchmarks
     ("python -m benchmarks.compare --setps 4", "did you mean --steps?", 2),
     (f"python -m benchmarks.extract {FEW} x", "wanted a whole number", 2),
+    (f"python -m benchmarks.extract {FEW} 0", "wanted a whole number from 1", 2),
+    ("python -m benchmarks.clean --megabytes 0", "wanted a whole number from 1", 2),
+    ("python -m benchmarks.encode --input {m}/missing --tokenizer {m}/empty", "name a path that exists", 2),
     ("python -m benchmarks.texts --megabyte 1 {m}/out", "did you mean --megabytes?", 2),
     ("python -m benchmarks.gpu --platform cpu", "got no --output", 2),
     ("python -m benchmarks.recorder --calls x", "wanted a whole number", 2),
@@ -253,7 +260,8 @@ def test_a_slip_in_a_settings_file_names_its_line_and_the_remedy(
 @pytest.mark.parametrize(
     "typed", [f"{CONFIGURE} --jobs", "python -m train.matrix --help", "python -m evaluate.compare --help"]
 )
-def test_a_pipe_that_is_closed_ends_a_command_quietly(typed: str) -> None:
+def test_a_pipe_that_is_closed_ends_a_command_quietly(typed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # then Python writes at its end
     command = [sys.executable, *typed.split()[1:]]
     read, write = os.pipe()
     os.close(read)

@@ -81,7 +81,8 @@ def _remedy(error: OSError) -> str:
 
 def _discard_output() -> None:
     """Send what is still to be printed nowhere: Python flushes once more when it ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with suppress(io.UnsupportedOperation):  # a stream in memory
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class Parser(argparse.ArgumentParser):
@@ -179,6 +180,13 @@ class Parser(argparse.ArgumentParser):
 def _in_one_line(message: str) -> str:
     """Return a message with control characters as escapes such as `\\n` and `\\x1b`."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in message)
+
+
+def from_one(value: str) -> int:
+    """Return the whole number in an argument, from 1; raise argparse.ArgumentTypeError for anything else."""
+    if not re.fullmatch(r"[0-9]{1,18}", value) or not int(value):
+        raise argparse.ArgumentTypeError(f"got {value!r}, wanted a whole number from 1")
+    return int(value)
 
 
 def _place(before: str, argument: str) -> str:
