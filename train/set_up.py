@@ -23,7 +23,7 @@ from train.preflight import matrix_checks as preflight
 from train.runner import plan
 from train.runner.state import FAILED, INTERRUPTED, MatrixState
 from train.runner.status_file import StatusFile
-from utils.arguments import Parser
+from utils.arguments import Parser, run
 from utils.errors import ConfigError, DataError
 from utils.housekeeping import footprint
 from utils.settings.config import PLATFORMS, ROOT, require_writable
@@ -93,4 +93,4 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

@@ -18,6 +18,7 @@ from evaluate.report.groups import Row
 from evaluate.report.tables import coloured, plain, wants_colour
 from evaluate.report.verdict_text import WEAKENED, doubts, evidence, opening, pair_title
 from evaluate.verdict.sentences import Judged
+from utils.arguments import Parser
 from utils.results.gathered import gathered
 
 LINES = 5
@@ -26,7 +27,7 @@ NARROWEST, WIDEST = 60, 100
 ELLIPSIS = " ..."
 
 
-def add_options(parser: argparse.ArgumentParser, what: str) -> None:
+def add_options(parser: Parser, what: str) -> None:
     """Add `--brief` and `--log`; `what` says what `--brief` leaves of the text."""
     parser.add_argument("--brief", action="store_true", help=f"print {what} (default: everything)")
     parser.add_argument("--log", type=Path, metavar="FILE", help="also append the whole text to this file "
