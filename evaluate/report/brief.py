@@ -16,7 +16,7 @@ from evaluate.checks.entries import Entry, job_name
 from evaluate.report.comparison import Comparison
 from evaluate.report.groups import Row
 from evaluate.report.tables import coloured, plain, wants_colour
-from evaluate.report.verdict_text import WEAKENED, doubts, evidence, opening, pair_title
+from evaluate.report.verdict_text import WEAKENED, doubts, evidence, opening, pair_title, short_opening
 from evaluate.verdict.sentences import Judged
 from utils.arguments import Parser
 from utils.results.gathered import gathered
@@ -105,7 +105,7 @@ def _of_several(comparison: Comparison, room: int) -> list[str]:
     lines = []
     for one in shown:
         track = f", {one.pair.method}" if len(methods) > 1 else ""
-        lines.append(plain(f"{one.pair.model}{track}: {opening(one)}"))
+        lines.append(plain(f"{short_opening(one)}{track}"))
     weak = sum(bool(doubts(one)) for one in judged)
     more = f"; {len(judged) - len(shown)} of them only in the report" if len(shown) < len(judged) else ""
     return [*lines, f"{comparison.tally}{more}; {weak} of {len(judged)} weakened, see the report"]

@@ -10,7 +10,8 @@ from evaluate.report.comparison import Comparison
 from evaluate.report.tables import bullets, markdown_table, markdown_text, plain
 from evaluate.verdict.inference import FASTER, SLOWER, TIE, UNDECIDED
 from evaluate.verdict.pairs import Pair
-from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
+from evaluate.verdict.ratios import with_interval
+from evaluate.verdict.sentences import NOT_COMPARABLE, Judged, model_name
 from evaluate.verdict.weaknesses import weaknesses
 
 WEAKENED = "weakened"
@@ -26,6 +27,16 @@ def opening(judged: Judged) -> str:
     """Return the word of a verdict and its headline; the headline alone if it holds the word itself."""
     is_claim = judged.word in (FASTER, SLOWER, TIE)
     return f"{judged.spoken_word}: {judged.headline}" if is_claim else judged.headline
+
+
+def short_opening(judged: Judged) -> str:
+    """Return model and size, the word of a verdict, the ratio and the sides; `opening` also has the conditions."""
+    model, found = model_name(judged.pair.a[0].result), judged.estimate
+    if judged.word == NOT_COMPARABLE or found is None:
+        return f"{model}: {judged.headline}"
+    ratio = with_interval(found.ratio, found.low, found.high)
+    interval = "" if " " in ratio else " (no interval)"
+    return f"{model}: {judged.spoken_word}, {ratio}{interval}: {judged.pair.b_name} against {judged.pair.a_name}"
 
 
 def evidence(judged: Judged) -> list[str]:

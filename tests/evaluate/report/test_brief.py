@@ -1,5 +1,6 @@
 """At the end of run_train.sh: warnings by kind, then the verdict in five lines with the report's path last."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from example import example_result
 from utils.results import store
 
 REPORT = Path("output/compare.html")
-MODELS = ("llama", "qwen", "mistral", "qwen3")
+RELEASES = {"llama": "Llama 3.1 8B", "qwen": "Qwen2.5 7B", "mistral": "Mistral 7B v0.1", "qwen3": "Qwen3 8B Base"}
+MODELS = tuple(RELEASES)
 
 
 def compared(entries):
@@ -42,7 +44,9 @@ def test_verdict_of_several_pairs_takes_at_most_five_lines_and_counts_what_only_
     lines = verdict_lines(comparison, REPORT, 100)
     assert len(lines) <= 5 and lines[-1] == "report: output/compare.html"
     named = [line.partition(":")[0] for line in lines[:-2]]
-    assert named == [one.pair.model for one in comparison.judged][:3]
+    assert named == [f"{RELEASES[one.pair.model]} (tiny size)" for one in comparison.judged][:3]
+    ratio = re.compile(r": faster, 1\.1\d+x \(1\.\d+ to 1\.\d+\): AMD Instinct MI300X against NVIDIA")
+    assert all(ratio.search(line) for line in lines[:-2])
     assert lines[-2].startswith(f"{len(models)} pairs: ")
     assert ("1 of them only in the report" in lines[-2]) == (len(models) == 4)
 
