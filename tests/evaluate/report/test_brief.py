@@ -45,7 +45,7 @@ def test_verdict_of_several_pairs_takes_at_most_five_lines_and_counts_what_only_
     assert len(lines) <= 5 and lines[-1] == "report: output/compare.html"
     named = [line.partition(":")[0] for line in lines[:-2]]
     assert named == [f"{RELEASES[one.pair.model]} (tiny size)" for one in comparison.judged][:3]
-    ratio = re.compile(r": faster, 1\.1\d+x \(1\.\d+ to 1\.\d+\): AMD Instinct MI300X against NVIDIA")
+    ratio = re.compile(r": faster, 1\.1\d+x \(1\.\d+ to 1\.\d+\): AMD Instinct MI300X against ")
     assert all(ratio.search(line) for line in lines[:-2])
     assert lines[-2].startswith(f"{len(models)} pairs: ")
     assert ("1 of them only in the report" in lines[-2]) == (len(models) == 4)
