@@ -2,6 +2,7 @@
 
 import json
 
+import browser
 import pytest
 from made_traces import MadeTrace
 
@@ -160,3 +161,12 @@ def test_an_input_is_never_overwritten_by_an_output(tmp_path):
     before = path.read_bytes()
     assert run(path, "--output", tmp_path) == 2
     assert path.read_bytes() == before
+
+
+@pytest.mark.skipif(browser.find() is None, reason="no Chromium on this machine")
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_page_opens_without_a_message_at_any_width_in_both_schemes(tmp_path, count):
+    kernels = ("nvjet_tst", "Cijk_Alik_Bljk_BBS_BH_" + "MT256x256x64_" * 10)
+    traces = [made(tmp_path / f"{number}.json", kernel=kernel) for number, kernel in enumerate(kernels[:count])]
+    assert run(*traces, "--output", tmp_path / "out") == 0
+    browser.check_views(browser.find(), tmp_path / "out" / "trace.html", tmp_path / "profile")

@@ -166,3 +166,21 @@ def running(program: str, profile: Path) -> Iterator[Browser]:
             process.kill()
             process.wait()
         os.close(from_browser)
+
+
+VIEWS = tuple((width, scheme) for width in (1280, 360) for scheme in ("light", "dark"))
+"""Width in CSS pixels and colour scheme: a desktop and a phone."""
+
+
+def check_views(program: str, page: Path, profile: Path) -> None:
+    """Open a page in every view; fail on a message, on a request beside the page, on sideways scrolling, and if the
+    page has the same background in both schemes."""
+    papers = {}
+    with running(program, profile) as opened:
+        for width, scheme in VIEWS:
+            opened.open(page, width, scheme=scheme)
+            assert opened.complaints == []
+            assert set(opened.requests) == {page.resolve().as_uri()}  # status.html loads itself again
+            assert opened.value("document.documentElement.scrollWidth <= window.innerWidth")
+            papers[scheme] = opened.value("getComputedStyle(document.body).backgroundColor")
+    assert papers["light"] != papers["dark"]

@@ -4,6 +4,7 @@ import json
 import re
 from html.parser import HTMLParser
 
+import browser
 import pytest
 
 from example import example_result
@@ -133,6 +134,17 @@ def test_the_page_has_the_state_of_the_json_and_reloads_only_while_the_matrix_ru
     status.end("finished")
     text = (tmp_path / "status.html").read_text()
     assert "refresh" not in text and _Page(text).links == ["best/compare.html"]
+
+
+@pytest.mark.skipif(browser.find() is None, reason="no Chromium on this machine")
+def test_the_page_opens_without_a_message_at_any_width_in_both_schemes(state, tmp_path):
+    state.phase = "training"
+    state.jobs[0].state, state.jobs[0].reason = "failed", "a rank was ended by SIGKILL: " + "a_long_word_" * 20
+    state.jobs[1].state = RUNNING
+    state.jobs[1].take_step(Step(12, 30, 0.5, 0.5, 7.0, 0.4))
+    state.warnings = [("job 1", "cores: 90 % busy")]
+    StatusFile(tmp_path, state).write()
+    browser.check_views(browser.find(), tmp_path / "status.html", tmp_path / "profile")
 
 
 def test_text_of_a_job_is_no_markup(state, tmp_path):
