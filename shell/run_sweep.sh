@@ -7,7 +7,7 @@
 #
 # Usage:   ./shell/run_sweep.sh [--dry-run] KEY=VALUE,VALUE[,...] [KEY=VALUE ...]
 #          --dry-run starts no job: it prints the command of the container, if there is one, and all points
-# Reads:   as run_train.sh; LABEL is the name of the sweep (default: sweep)
+# Reads:   config.env and all that run_train.sh reads; LABEL is the name of the sweep (default: sweep)
 # Writes:  as run_train.sh without its comparison, and OUTPUT_DIR/sweeps/<name>.json, <name>.png, <name>_best.env
 # Exits:   0 every point that was started has an ok result, 2 bad input, 128 + signal interrupted, 1 otherwise
 # Example: ./shell/run_sweep.sh FRAMEWORK=mega MODEL=llama MBS=1,2,4 SL=2048,4096,8192

@@ -2,7 +2,7 @@
 # Run a sweep directly on this machine: the training step of run_sweep.sh.
 #
 # Usage:   ./shell/sweep.sh [--dry-run] KEY=VALUE,VALUE[,...] [KEY=VALUE ...]
-# Reads:   as shell/train.sh
+# Reads:   config.env and all that shell/train.sh reads
 # Writes:  as run_sweep.sh
 # Exits:   as run_sweep.sh
 # Example: ./shell/sweep.sh --dry-run FRAMEWORK=mega,hf MBS=4,8

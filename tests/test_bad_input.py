@@ -138,6 +138,8 @@ TYPED = [
     ("./shell/run_purge.sh --with-dat", "did you mean --with-data?", 2),
     ("./shell/run_slurm.sh --nowait", "did you mean --no-wait?", 2),
     ("./shell/run_sweep.sh MSB=1,2", "did you mean MBS?", 2),
+    ("./shell/run_sweep.sh MODEL=lama,qwen MBS=1,2", "did you mean llama?", 2),
+    ("./shell/sweep.sh --dry-rum MBS=1,2", "did you mean --dry-run?", 2),
     ("./shell/train.sh --compair", "did you mean --compare?", 2),
     ("./shell/data.sh dataset=synth", "did you mean DATASET=synth?", 2),
     ("./shell/build.sh PLATFROM=cpu --dry-run", "did you mean PLATFORM=cpu?", 2),

@@ -34,10 +34,16 @@ def check(script: Path, arguments: Sequence[str], platform: str) -> None:
         for argument in settings:
             if argument.startswith("-"):
                 raise ConfigError(f"{script.name}: {_no_option(argument, options)}")
-        parse_values(values_of(platform, settings))
+        is_sweep = "VALUE,VALUE" in text  # train.sweep checks the other values of a setting
+        parse_values(values_of(platform, [_with_one_value(one) for one in settings] if is_sweep else settings))
     else:
         for argument in settings:
             _refuse_slip(argument, options, script.name)
+
+
+def _with_one_value(setting: str) -> str:
+    key, equals, values = setting.partition("=")
+    return key + equals + values.partition(",")[0]
 
 
 def _no_option(argument: str, options: Sequence[str]) -> str:
