@@ -1,4 +1,4 @@
-"""What shell/run_train.sh shows of a comparison and a validation: few lines; the whole text goes into a log.
+"""The few lines that shell/run_train.sh shows of a comparison and a validation; the whole text goes into a log.
 
 The verdict takes at most five lines, the last of which is the path of the report.
 """

@@ -61,7 +61,7 @@ class Change:
 
     @cached_property
     def differing(self) -> list[Differing]:
-        """What changed with the level."""
+        """Everything on record that changed with the level."""
         return differences(self.last_before.result, self.first_after.result)
 
     @property

@@ -43,7 +43,7 @@ class Noise(NamedTuple):
 
 @dataclass(frozen=True)
 class Limits:
-    """What counts as a difference of a quantity, in logarithms."""
+    """The least differences of a quantity that count, in logarithms."""
 
     least_change: float
     """Levels that are closer than this are one level."""

@@ -43,7 +43,7 @@ class Breakdown:
 
     @property
     def is_of_host(self) -> bool:
-        """Whether the operators of the host are the work, because the trace has none of a device."""
+        """True if the operators of the host are the work, because the trace has none of a device."""
         return self.device is None
 
     def share(self, kind: str) -> float:

@@ -11,6 +11,7 @@ from utils.errors import ConfigError
 from utils.results.sweep_file import Point, Sweep
 from utils.settings.config import values_of
 from utils.settings.keys import KEYS
+from utils.settings.layers import parse_values
 
 MOST_POINTS = 1000
 NAME = "sweep"
@@ -38,6 +39,8 @@ def sweep_of(platform: str, arguments: Sequence[str]) -> Sweep:
         texts.setdefault(key, known[key])
         if "all" in texts[key].split(","):
             raise ConfigError(f"{key}={texts[key]}: a sweep needs names; name them, e.g. {key}={_example(key)}")
+    if "LABEL" in texts and "," not in texts["LABEL"]:  # it is part of paths; a list is refused below
+        parse_values(values_of(platform, [f"LABEL={texts['LABEL']}", *_firsts(texts)]))
     if known["METHOD"] == "both":
         raise ConfigError("METHOD=both: a sweep changes the settings of one method; set METHOD=equal or METHOD=best")
     if known["LAUNCHER"] == "slurm":

@@ -73,6 +73,8 @@ BAD = {
     "value twice": (["MBS=2,2"], "MBS=2,2"),
     "empty value": (["MBS=2,"], "MBS=2,"),
     "label": (["LABEL=a,b", "MBS=1,2"], "LABEL=a,b"),
+    "label of another folder": (["LABEL=../out", "MBS=1,2"], "LABEL=../out"),
+    "label of the suite's": (["LABEL=logs", "MBS=1,2"], "LABEL=logs"),
     "runs": (["RUNS=1,2"], "RUNS=1,2"),
     "all frameworks": (["FRAMEWORK=all", "MBS=1,2"], "FRAMEWORK=all"),
     "all models": (["MODEL=all", "MBS=1,2"], "MODEL=all"),

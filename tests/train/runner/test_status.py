@@ -12,7 +12,7 @@ from train import matrix as matrix_command
 from train.job.processes import StopRequest
 from train.runner import plan
 from train.runner.state import RUNNING, JobState, MatrixState
-from train.runner.status_file import StatusFile
+from train.runner.status_file import RECOGNISERS, StatusFile
 from train.runner.times import times
 from utils.errors import DataError
 from utils.own_files import require_ours
@@ -163,12 +163,16 @@ def test_a_page_of_a_user_stays_with_one_warning(state, tmp_path, capsys):
     assert capsys.readouterr().err.count("is out of date") == 1
 
 
-def test_an_own_page_is_replaced(state, tmp_path):
-    StatusFile(tmp_path, state).write()
-    from train.runner.status_file import RECOGNISERS
-
+def test_own_files_are_recognised_and_replaced(state, tmp_path):
+    status = StatusFile(tmp_path, state)
+    status.write()
+    before = {name: (tmp_path / name).read_text() for name in RECOGNISERS}
     for name, is_ours in RECOGNISERS.items():
         require_ours(is_ours, tmp_path / name)
+    state.phase = "validation"
+    status.write()
+    assert "validating the results" in (tmp_path / "status.html").read_text()
+    assert all((tmp_path / name).read_text() != text for name, text in before.items())
 
 
 def test_times_read_as_a_sentence():
