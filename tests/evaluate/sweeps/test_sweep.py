@@ -143,6 +143,8 @@ def test_layout_of_a_device_with_a_file_of_its_own_goes_there(tmp_path):
     sweep, _ = made(tmp_path, {"MBS": ["1", "2"]}, {("1",): 1.0, ("2",): 1.2}, **b200)
     (best,) = best_of(sweep, measure(sweep, tmp_path))
     assert overlay.place(sweep, best) == "config.nvd-best-b200.env"
+    sweep.axes["RECOMPUTE"] = ["none", "full"]  # no key of LAYOUT
+    assert overlay.place(sweep, best) == "config.nvd-best.env"
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"sweep_version": 1}', "\x00"])
