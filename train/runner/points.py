@@ -26,7 +26,8 @@ def sweep_of(platform: str, arguments: Sequence[str]) -> Sweep:
     """Return the sweep that the arguments describe: `KEY=V1,V2` is an axis, `KEY=V` holds for all points.
 
     RUNS is 1 unless it is given: a sweep compares many settings roughly, and the settings that it finds are run again.
-    Raises ConfigError for no axis, a value given twice, a setting that cannot be swept, and bad grammar.
+    Raises ConfigError for a value that its setting does not take, no axis, a value given twice, a setting that cannot
+    be swept, and bad grammar. Values that do not fit together are found later, point by point.
     """
     texts: dict[str, str] = {}
     for argument in arguments:
@@ -39,8 +40,6 @@ def sweep_of(platform: str, arguments: Sequence[str]) -> Sweep:
         texts.setdefault(key, known[key])
         if "all" in texts[key].split(","):
             raise ConfigError(f"{key}={texts[key]}: a sweep needs names; name them, e.g. {key}={_example(key)}")
-    if "LABEL" in texts and "," not in texts["LABEL"]:  # it is part of paths; a list is refused below
-        parse_values(values_of(platform, [f"LABEL={texts['LABEL']}", *_firsts(texts)]))
     if known["METHOD"] == "both":
         raise ConfigError("METHOD=both: a sweep changes the settings of one method; set METHOD=equal or METHOD=best")
     if known["LAUNCHER"] == "slurm":
@@ -48,6 +47,9 @@ def sweep_of(platform: str, arguments: Sequence[str]) -> Sweep:
     axes = {key: _values(key, text) for key, text in texts.items() if "," in text}
     if not axes:
         raise ConfigError("a sweep needs two values of at least one setting, e.g. MBS=1,2,4; got one value of each")
+    for key, text in texts.items():
+        for value in axes.get(key, [text]):
+            parse_values(values_of(platform, [f"{key}={value}"]))
     fixed = {"RUNS": "1"} | {key: text for key, text in texts.items() if key not in axes and key != "LABEL"}
     sweep = Sweep(texts.get("LABEL") or NAME, platform, axes, fixed)
     sweep.points = _points(sweep)

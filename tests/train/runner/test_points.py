@@ -75,12 +75,14 @@ BAD = {
     "label": (["LABEL=a,b", "MBS=1,2"], "LABEL=a,b"),
     "label of another folder": (["LABEL=../out", "MBS=1,2"], "LABEL=../out"),
     "label of the suite's": (["LABEL=logs", "MBS=1,2"], "LABEL=logs"),
+    "a slip in one value": (["MODEL=llama,lama"], "did you mean llama?"),
+    "a word among numbers": (["MBS=2,two"], "MBS=two"),
     "runs": (["RUNS=1,2"], "RUNS=1,2"),
     "all frameworks": (["FRAMEWORK=all", "MBS=1,2"], "FRAMEWORK=all"),
     "all models": (["MODEL=all", "MBS=1,2"], "MODEL=all"),
     "both methods": (["METHOD=both", "MBS=1,2"], "METHOD=both"),
     "slurm": (["LAUNCHER=slurm", "MBS=1,2"], "LAUNCHER=slurm"),
-    "too many": ([f"MBS={','.join(map(str, range(1, 40)))}", f"SL={','.join(map(str, range(1, 40)))}"], "1000"),
+    "too many": ([f"MBS={','.join(map(str, range(1, 40)))}", f"SL={','.join(map(str, range(2, 42)))}"], "1000"),
 }
 
 
