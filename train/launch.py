@@ -18,7 +18,7 @@ from typing import Any
 
 from train.bridge import interpreter as bridge_python
 from train.job import nodes, processes, rank_environment
-from train.job.job import Job, log_path, remove_leftovers, reserve, utc_now
+from train.job.job import Job, log_path, profile_folder, remove_leftovers, reserve, utc_now
 from train.job.outcome import Attempt, exit_code, settle
 from train.job.supervise import Ending, run
 from train.machine import job_processes
@@ -40,7 +40,7 @@ from utils.hardware.detect import HardwareError
 from utils.housekeeping import footprint
 from utils.models import NAMES as MODELS
 from utils.own_files import require_ours
-from utils.results import store
+from utils.results import profile_file, store
 from utils.settings import layers
 from utils.settings.combinations import AVAILABLE_FRAMEWORKS
 from utils.settings.config import PLATFORMS, require_writable
@@ -118,6 +118,8 @@ def _plan(options: argparse.Namespace) -> tuple[Job, dict[str, Any], dict[str, V
     values = values | {"MBS": Value(str(config.micro_batch_size), values["MBS"].origin)}
     require_writable(config.results_dir, "OUTPUT_DIR")
     require_writable(config.output_dir / "logs", "OUTPUT_DIR")
+    if config.profiled is not None:
+        require_writable(config.output_dir / profile_file.FOLDER, "OUTPUT_DIR")
     manifest = describe(data_prefix(config, options.model), config.data_dir)
     check_epochs(config, manifest["tokens"])
     job = Job(config, options.framework, options.model, options.run)
@@ -143,7 +145,7 @@ def _begin(job: Job, identity: str, settings: Sequence[str]) -> Attempt:
 
 def _has_files(job: Job) -> bool:
     log = log_path(job)
-    return any(any(folder.glob(f"{log.stem}[._]*")) for folder in (log.parent, log.parent.with_name("profiles")))
+    return profile_folder(job).exists() or any(log.parent.glob(f"{log.stem}[._]*"))
 
 
 def _lead(

@@ -15,7 +15,7 @@ from evaluate.metrics.partition import Kind, kind_of
 from evaluate.verdict.deciding import machine_of
 from evaluate.verdict.layouts import Layout, fastest, layout_of
 from evaluate.verdict.pairs import BEST
-from evaluate.verdict.side_names import device_name, setting_of, terms
+from evaluate.verdict.side_names import device_name, in_words, setting_of
 from utils.results.schema import Result
 
 
@@ -60,7 +60,7 @@ class Job:
     @property
     def setting(self) -> str:
         """Size, length, batch, precision, layout and device in words."""
-        return f"{', '.join(terms(self.example).values())}, {device_name(self.example)}"
+        return f"{in_words(self.example)}, {device_name(self.example)}"
 
     @property
     def name(self) -> str:
@@ -130,5 +130,5 @@ def _shown(job: Job, field: str) -> str:
     if field == "kind":
         return device_name(job.example)
     if field == "setting":
-        return ", ".join(list(terms(job.example).values())[:4])
+        return in_words(job.example, with_layout=False)
     return value.text if isinstance(value, Layout) else f"{value} GPUs" if field == "layout" else str(value)

@@ -22,6 +22,7 @@ from utils.logs.reader import LogFormatError, read_log
 from utils.results import raw_samples, schema, store
 from utils.results.performance import data_wait_fraction, summarize, warmup_steps
 from utils.results.step_line import Step, parse_step
+from utils.settings import profiling
 
 LONGEST_LINE = 1 << 20
 SECONDS_ROUNDING, LOSS_ROUNDING = 0.5e-3, 0.5e-4
@@ -116,6 +117,7 @@ def _check_own_log(bundle: Bundle, result: Mapping[str, Any], names: Sequence[st
             return  # the log can hold anything; only where it equals the result, its values are known to be numbers
         yield from _summary(run, result, where)
         yield from _progress(run.progress, run.samples, result["training_config"]["dp"] == 1, where, exact=True)
+        yield from _profiled(run.progress, result, where)
     elif result["status"] == "ok":
         yield f"{where}: no complete raw samples of this run: no figure can be recalculated"
     else:
@@ -177,14 +179,23 @@ def _progress(
                 yield f"{where}: has no progress line of step {step}"
                 return
             continue
-        wrong = abs(line.seconds - seconds) > SECONDS_ROUNDING + 1e-5 * seconds
+        wrong = line.seconds is None or abs(line.seconds - seconds) > SECONDS_ROUNDING + 1e-5 * seconds
         if is_one_rank and loss is not None and math.isfinite(line.loss):
             wrong = wrong or abs(line.loss - loss) > LOSS_ROUNDING + 1e-6 * abs(loss)
         if wrong:
-            printed = f"{line.seconds:.3f} s, loss {line.loss:.4f}"
+            printed = f"{line.time}, loss {line.loss:.4f}"
             sampled = f"{seconds:.6g} s, loss {loss}"
             yield f"{where}: step {step}: the progress line has {printed}; the samples have {sampled}"
             return
+
+
+def _profiled(progress: Mapping[int, Step], result: Mapping[str, Any], where: str) -> Iterator[str]:
+    """Compare the excluded steps of a result with the progress lines without a time."""
+    excluded = {int(step) for step in result.get("excluded_steps", {})}
+    printed = {number for number, line in progress.items() if line.seconds is None}
+    if wrong := sorted(excluded ^ printed):
+        one, other = ("the result", "the log") if wrong[0] in excluded else ("the log", "the result")
+        yield f"excluded_steps: step {wrong[0]} is profiled in {one} and not in {other} ({where})"
 
 
 def _check_primus_log(bundle: Bundle, result: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
@@ -200,7 +211,9 @@ def _check_primus_log(bundle: Bundle, result: Mapping[str, Any], names: Sequence
     for name, key in (asked | {"sequence_length": "sequence_length"}).items():
         if (fact := log.fact(name)) is not None:
             yield from _difference(f"training_config.{key}", config[key], fact, names[0])
-    steps = [step for step in log.steps if step.step_time_seconds is not None]
+    profile = profiling.parse(config.get("profile") or profiling.NO_PROFILE)
+    excluded = {} if profile is None else profile.excluded_by_primus
+    steps = [step for step in log.steps if step.step_time_seconds is not None and step.number not in excluded]
     logged = {
         "steps": [step.number for step in steps],
         "step_times": [step.step_time_seconds for step in steps],

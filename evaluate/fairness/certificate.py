@@ -22,6 +22,7 @@ from evaluate.fairness.loss_course import loss_course
 from evaluate.metrics.metrics import MEMORISED_NATS, last_loss
 from utils.results.schema import Result
 from utils.settings.keys import names_of
+from utils.settings.profiling import NO_PROFILE
 
 MODEL = {
     "parameter_count": "number of parameters",
@@ -110,6 +111,9 @@ def _identity(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
     for key, name in (("model", "model"), ("model_size", "model size"), ("method", "track")):
         left, right = ([None if one[key] == NOT_STATED else one[key] for one in side] for side in (a, b))
         yield _item(name, left, right, BLOCKING)
+    profiles = [[one["training_config"].get("profile") or NO_PROFILE for one in side] for side in (a, b)]
+    if any(profile != NO_PROFILE for side in profiles for profile in side):
+        yield _item("profiled steps", profiles[0], profiles[1], BLOCKING)
 
 
 def _resolved(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:

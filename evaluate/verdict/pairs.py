@@ -17,7 +17,7 @@ from evaluate.metrics.partition import Kind, kind_of
 from evaluate.metrics.steady import steps_text
 from evaluate.verdict.layouts import Layout, compared_with, fastest, layout_of
 from evaluate.verdict.ratios import times
-from evaluate.verdict.side_names import PLATFORMS, device_name, setting_of, suffixes, terms
+from evaluate.verdict.side_names import PLATFORMS, device_name, in_words, setting_of, suffixes, terms
 from utils.results.schema import Result
 
 VENDOR_FRAMEWORKS = ("nemo", "bridge", "prim")
@@ -250,7 +250,7 @@ def _alone(entries: Sequence[Entry], made: Sequence[Pair], by: str) -> list[Left
     rest = [entry for entry in entries if entry.is_counted and id(entry) not in known]
     found = []
     for _, members in _grouped(rest, lambda result: (BY[by](result), setting_of(result), layout_of(result))):
-        work = ", ".join(terms(members[0].result).values())
+        work = in_words(members[0].result)
         reason = f"left out, because the other side has no run of {work}"
         found.append(LeftOut(_name(members, by), reason, tuple(members)))
     return found

@@ -8,6 +8,7 @@ from typing import Any
 from evaluate.metrics.partition import kind_of
 from evaluate.verdict.layouts import layout_of
 from utils.results.schema import Result
+from utils.settings.profiling import NO_PROFILE
 
 PLATFORMS = {"nvd": "NVIDIA", "amd": "AMD", "cpu": "CPU"}
 Terms = dict[str, str]
@@ -22,21 +23,31 @@ def device_name(result: Result) -> str:
 
 
 def setting_of(result: Result) -> tuple[Any, ...]:
-    """Return size of the model, sequence length, global batch and precision."""
+    """Return size of the model, sequence length, global batch, precision and profile."""
     config = result["training_config"]
-    return result["model_size"], *(config[key] for key in ("sequence_length", "global_batch_size", "precision"))
+    work = (config[key] for key in ("sequence_length", "global_batch_size", "precision"))
+    return result["model_size"], *work, config.get("profile") or NO_PROFILE
 
 
 def terms(result: Result) -> Terms:
     """Return the properties that may tell two pairs apart, in words, the most telling first."""
-    size, length, batch, precision = setting_of(result)
+    size, length, batch, precision, profile = setting_of(result)
     return {
         "size": str(size),
         "length": f"SL {length}",
         "batch": f"GBS {batch}",
         "precision": str(precision),
         **layout_of(result).terms,
+        "profile": "no profile" if profile == NO_PROFILE else f"profile of {profile}",
     }
+
+
+def in_words(result: Result, *, with_layout: bool = True) -> str:
+    """Return the terms of a run in one text; a profile is named only where there is one."""
+    left_out = set() if with_layout else set(layout_of(result).terms)
+    if setting_of(result)[-1] == NO_PROFILE:
+        left_out.add("profile")
+    return ", ".join(text for key, text in terms(result).items() if key not in left_out)
 
 
 def suffixes(pairs: Sequence[tuple[Terms, Terms]]) -> list[tuple[str, str]]:

@@ -15,10 +15,12 @@ from typing import Any
 
 import torch
 
-from train.job.job import Job
+from train.job.job import Job, profile_folder
 from train.job.processes import end_with_parent
 from train.job.recorder import CpuDevice, CudaDevice, StepRecorder
 from train.job.report import JobReport, MismatchError
+from train.profiling import profile_json
+from train.profiling.recording import StepRecording
 from utils.arguments import Parser
 from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe
 from utils.dataset.manifest import licences
@@ -64,6 +66,7 @@ def main(
     with JobReport(job, identity, command, is_reporter=is_reporter()) as report:
         report.gpu_info = hardware.gpu_info(config.platform, config.num_gpus)
         train(job, report, prefix, manifest)
+        finish_profile(job, report)
     torch.distributed.barrier()  # a gloo rank that leaves first can abort the others
     torch.distributed.destroy_process_group()
     leave_at_once()
@@ -97,7 +100,25 @@ def recorder(job: Job, is_reporter: bool) -> StepRecorder:
     """Return the recorder of this rank."""
     device = CudaDevice() if torch.cuda.is_available() else CpuDevice()
     title = {"cpu": "CPU", "nvd": "NVIDIA", "amd": "AMD"}[job.config.platform]
-    return StepRecorder(job.config.train_iterations, device=device, title=title, is_reporter=is_reporter)
+    profile = job.config.profiled
+    recording = None if profile is None else StepRecording(profile, profile_folder(job), int(os.environ["RANK"]))
+    return StepRecorder(
+        job.config.train_iterations, device=device, title=title, is_reporter=is_reporter, profile=recording
+    )
+
+
+def finish_profile(job: Job, report: JobReport) -> None:
+    """Write profile.json after the last step of a profiled job; every rank calls it."""
+    recorder = report.recorder
+    if recorder is None or not isinstance(recorder.profile, StepRecording):
+        return
+    files = profile_json.gather(recorder.profile)
+    if not report.is_reporter or recorder.steps_done != job.config.train_iterations:
+        return
+    folder, profile = recorder.profile.folder, recorder.profile.profile
+    found = profile_json.content(report.result("ok", None), profile, recorder.profiled_seconds, files)
+    report.warnings += profile_json.write(folder, found)
+    print(f"    profile: {profile.text}, in {folder}", flush=True)
 
 
 def fingerprint(

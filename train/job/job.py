@@ -12,7 +12,7 @@ from typing import Any
 from utils.models import ModelSpec
 from utils.provenance import origin
 from utils.provenance.digests import sha256_code, sha256_json
-from utils.results import schema, store
+from utils.results import profile_file, schema, store
 from utils.results.precision import RunsRule
 from utils.results.schema import NO_ENERGY
 from utils.settings.config import ROOT, RunConfig
@@ -129,6 +129,11 @@ def log_path(job: Job, node: int | None = None) -> Path:
     node = job.config.node_rank if node is None else node
     of_node = f"_node{node}" if node > 0 else ""
     return job.config.output_dir / "logs" / f"{label}{job.name}_attempt{job.attempt}{of_node}.log"
+
+
+def profile_folder(job: Job) -> Path:
+    """Return the folder of an attempt's profile, the same on all nodes."""
+    return job.config.output_dir / profile_file.FOLDER / log_path(job, 0).stem
 
 
 def reserve(result_path: Path) -> None:

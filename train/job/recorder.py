@@ -3,7 +3,8 @@
 A step is one optimizer step from boundary to boundary, with everything that the framework does in it. The recorder
 waits for the device at the boundary only, reads the loss there once, and stops the clock while it records and prints.
 Inside a step it only reads the clock before and after each micro batch is fetched (`timed`). It runs no collective
-during training: losses are averaged over ranks after the last step (`merge_ranks`). torch is imported on use.
+during training: losses are averaged over ranks after the last step (`merge_ranks`). A profile (train/profiling/) starts
+and ends between two steps, while the clock stands; its steps are no samples. torch is imported on use.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TextIO, TypeVar
 
-from utils.results.step_line import format_step
+from utils.results.step_line import format_profiled, format_step
+from utils.settings.profiling import PROFILED
 
 Batch = TypeVar("Batch")
 
@@ -51,6 +53,25 @@ class Device(Protocol):
 
     def peak_reserved_gb(self) -> float | None:
         """Largest memory held by the caching allocator, GB; None where there is none."""
+
+
+class StepProfile(Protocol):
+    """Interface of a profile of some steps (train/profiling/)."""
+
+    steps: range
+    """Numbers of the profiled steps."""
+
+    def start(self) -> None:
+        """Start the profiler, before the first profiled step."""
+
+    def begin_step(self, number: int) -> None:
+        """Mark the begin of a profiled step."""
+
+    def end_step(self) -> None:
+        """Mark the end of the profiled step, when the device has done its work."""
+
+    def stop(self) -> None:
+        """Stop the profiler, write the trace and wait until every rank has done so."""
 
 
 class CpuDevice:
@@ -133,11 +154,15 @@ class StepRecorder:
         title: str = "CPU",
         is_reporter: bool = True,
         stream: TextIO | None = None,
+        profile: StepProfile | None = None,
     ) -> None:
-        """`title` begins each progress line; only the rank with `is_reporter` prints."""
+        """`title` begins each progress line; only the rank with `is_reporter` prints. `profile` is for some steps."""
         self.total_steps = total_steps
         self.device = device or CpuDevice()
         self.samples = Samples()
+        self.profile = profile
+        self.profiled_seconds: list[float] = []
+        """Time of each profiled step so far, which is no sample."""
         self.peak_allocated_gb: float | None = None
         self.peak_reserved_gb: float | None = None
         self.avg_allocated_gb: float | None = None
@@ -150,19 +175,31 @@ class StepRecorder:
         self._is_timed = False
         self._waited_seconds = 0.0
         self._seconds_after_first = 0.0
+        self.steps_done = 0
+        """Finished steps, the profiled ones included."""
+        self._profiled = range(0) if profile is None else profile.steps
+        self._profile_started: float | None = None
+        self._profile_seconds = 0.0
 
     def start(self) -> None:
         """Start the clock of the first step."""
         self.device.synchronize()
         self._loop_started = self._step_started = time.perf_counter()
+        self._turn_profile()
 
     @property
     def loop_seconds(self) -> float | None:
-        """Seconds from `start` to the end of the last recorded step; None before it. A second source of the step times,
-        which it exceeds by what the recorder does between two steps."""
+        """Seconds from `start` to the end of the last recorded step, without the profile; None before it. A second
+        source of the step times, which it exceeds by what the recorder does between two steps."""
         if self._loop_started is None or self._step_started is None or not self.samples.steps:
             return None
-        return self._step_started - self._loop_started
+        end = self._step_started if self._profile_started is None else self._profile_started
+        return end - self._loop_started - self._profile_seconds
+
+    @property
+    def excluded_steps(self) -> dict[int, str]:
+        """Reason of each finished step that is no sample, by its number."""
+        return {step: PROFILED for step in self._profiled if step <= self.steps_done}
 
     def timed(self, batches: Iterable[Batch]) -> Iterator[Batch]:
         """Return an iterator over `batches` from which the training takes its micro batches.
@@ -190,23 +227,55 @@ class StepRecorder:
             raise RuntimeError("end_step was called before start; call start before the first step")
         self.device.synchronize()
         seconds = time.perf_counter() - self._step_started
+        step = self.steps_done + 1
+        is_profiled = step in self._profiled
+        if is_profiled and self.profile is not None:
+            self.profile.end_step()
         loss_value, norm = self._read(loss, grad_norm)
-        learning_rate, samples = float(learning_rate), self.samples
-        step = len(samples.steps) + 1
-        if step % MEMORY_EVERY_STEPS == 1:
+        learning_rate = float(learning_rate)
+        if is_profiled:
+            self.profiled_seconds.append(seconds)
+        else:
+            self._add(step, seconds, loss_value, norm, learning_rate)
+        self.steps_done, self._waited_seconds = step, 0.0
+        if not math.isfinite(norm) or (loss is not None and not math.isfinite(loss_value)):
+            raise NonFiniteError(f"step {step}: loss {loss_value}, gradient norm {norm}")
+        if self.is_reporter:
+            self._print_progress(step, None if is_profiled else seconds, loss_value)
+        self._step_started = time.perf_counter()
+        if self._profiled:
+            self._turn_profile()
+
+    def _add(self, step: int, seconds: float, loss: float, norm: float, learning_rate: float) -> None:
+        """Add the samples of a step that is not profiled."""
+        samples = self.samples
+        if step % MEMORY_EVERY_STEPS == 1 or not samples.allocated_gb:
             samples.allocated_gb.append(self.device.allocated_gb())
         samples.steps.append(step)
         samples.step_times.append(seconds)
         samples.data_wait_seconds.append(self._waited_seconds if self._is_timed else None)
-        self._waited_seconds = 0.0
-        samples.loss_values.append(loss_value)
+        samples.loss_values.append(loss)
         samples.grad_norms.append(norm)
         samples.learning_rates.append(learning_rate)
-        if not math.isfinite(norm) or (loss is not None and not math.isfinite(loss_value)):
-            raise NonFiniteError(f"step {step}: loss {loss_value}, gradient norm {norm}")
-        if self.is_reporter:
-            self._print_progress(step, seconds, loss_value)
-        self._step_started = time.perf_counter()
+
+    def _turn_profile(self) -> None:
+        """Start or stop the profile before the next step, and start the clock of that step when this is done."""
+        profile, following = self.profile, self.steps_done + 1
+        if profile is None or self._step_started is None:
+            return
+        first, end = profile.steps.start, profile.steps.stop
+        if following == first:
+            self._profile_started = self._step_started
+            profile.start()
+        if following == end:
+            profile.stop()
+        if following in profile.steps:
+            profile.begin_step(following)
+        if first <= following <= end:
+            self.device.synchronize()
+            self._step_started = time.perf_counter()
+        if following == end and self._profile_started is not None:
+            self._profile_seconds, self._profile_started = self._step_started - self._profile_started, None
 
     def _read(self, loss: Any, grad_norm: Any) -> tuple[float, float]:
         """Return both as numbers. Each reading of a GPU waits for a copy, so that two tensors are copied together; on a
@@ -253,11 +322,16 @@ class StepRecorder:
         self.peak_allocated_gb = self.device.peak_allocated_gb()
         self.peak_reserved_gb = self.device.peak_reserved_gb()
 
-    def _print_progress(self, step: int, seconds: float, loss: float) -> None:
-        self._seconds_after_first += seconds if step > 1 else 0.0
-        average = self._seconds_after_first / (step - 1) if step > 1 else seconds
-        memory_gb = self.samples.allocated_gb[-1]
-        self._stream.write(format_step(self._title, step, self.total_steps, seconds, average, loss, memory_gb))
+    def _print_progress(self, step: int, seconds: float | None, loss: float) -> None:
+        """Print the line of a step; `seconds` is None for a profiled one."""
+        count = len(self.samples.steps)
+        memory_gb = self.samples.allocated_gb[-1] if count else self.device.allocated_gb()
+        if seconds is None:
+            self._stream.write(format_profiled(self._title, step, self.total_steps, loss, memory_gb))
+        else:
+            self._seconds_after_first += seconds if count > 1 else 0.0
+            average = self._seconds_after_first / (count - 1) if count > 1 else seconds
+            self._stream.write(format_step(self._title, step, self.total_steps, seconds, average, loss, memory_gb))
         self._stream.flush()
 
 
@@ -290,16 +364,18 @@ def lightning_callback(recorder: StepRecorder, read_step: StepReader) -> Any:
 
     class BenchmarkCallback(Callback):
         def __init__(self) -> None:
-            self._steps_done = 0
+            self.steps_done = 0
+
+        """Finished steps, the profiled ones included."""
 
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-            self._steps_done = trainer.global_step
+            self.steps_done = trainer.global_step
             recorder.start()
 
         def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-            if trainer.global_step == self._steps_done:
+            if trainer.global_step == self.steps_done:
                 return
-            self._steps_done = trainer.global_step
+            self.steps_done = trainer.global_step
             loss, grad_norm, learning_rate = read_step()
             recorder.end_step(loss=loss, grad_norm=grad_norm, learning_rate=learning_rate)
 

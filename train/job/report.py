@@ -44,6 +44,8 @@ class JobReport:
         self.gpu_info: dict[str, Any] = {}
         self.resolved: dict[str, Any] = {}
         self.fingerprint: dict[str, Any] = {}
+        self.warnings: list[str] = []
+        """Warnings of the trainer for the result."""
         self.is_reporter = is_reporter
         self._attempt = Attempt(job, identity, command, utc_now())
 
@@ -82,9 +84,9 @@ class JobReport:
         return classify(error, [config.results_dir, config.data_dir, Path(os.environ.get("TMPDIR", "/tmp"))])
 
     def _check_complete(self) -> None:
-        steps, wanted = self.recorder.samples.steps if self.recorder else [], self.job.config.train_iterations
-        if len(steps) != wanted:
-            raise IncompleteError(f"the training ended after {len(steps)} of {wanted} steps")
+        done, wanted = self.recorder.steps_done if self.recorder else 0, self.job.config.train_iterations
+        if done != wanted:
+            raise IncompleteError(f"the training ended after {done} of {wanted} steps")
 
     def check_resolved(self) -> None:
         """Raise MismatchError where the running framework has another value than was asked."""
@@ -100,6 +102,7 @@ class JobReport:
     def result(self, status: str, reason: str | None) -> dict[str, Any]:
         """Return the result with everything that is known so far."""
         result = self._attempt.empty_result(status, reason)
+        result["warnings"] += self.warnings
         for section, known in (
             ("gpu_info", self.gpu_info),
             ("resolved_config", self._with_settings_not_read_back()),
@@ -130,15 +133,18 @@ class JobReport:
         result["loss_values"] = [x if is_ok else _finite(x) for x in samples.loss_values]
         result["grad_norms"] = [x if is_ok else _finite(x) for x in samples.grad_norms]
         result["learning_rates"] = samples.learning_rates
+        if excluded := recorder.excluded_steps:
+            result["excluded_steps"] = {str(step): why for step, why in excluded.items()}
         result["performance_metrics"] = _performance(samples, config) | {"loop_seconds": recorder.loop_seconds}
         if warning := data_wait_warning(result["performance_metrics"]["data_wait_fraction"]):
             result["warnings"].append(warning)
         reserved = recorder.peak_reserved_gb
+        of_profiler = ", the profiler's own included" if excluded and reserved is None else ""
         result["memory_metrics"] = {
             "avg_memory_allocated_gb": recorder.avg_allocated_gb,
             "peak_memory_allocated_gb": recorder.peak_allocated_gb,
             "peak_memory_reserved_gb": reserved,
-            "source": f"{recorder.device.source}, {recorder.memory_scope}",
+            "source": f"{recorder.device.source}, {recorder.memory_scope}{of_profiler}",
             "reasons": {} if reserved is not None else {"peak_memory_reserved_gb": "no caching allocator on a CPU"},
         }
 

@@ -123,7 +123,7 @@ def _overdue(output: OutputReader, config: RunConfig, started: float) -> str | N
     name = "STEP_TIMEOUT_SECONDS" if is_between_steps else "START_TIMEOUT_SECONDS"
     if step is None:
         return f"no step was finished in {waited:.0f} s ({name}={limit:g})"
-    last = f"step {step.number} of {step.total} ({step.seconds:.3f} s, loss {step.loss:.4f}, {step.memory_gb:.1f} GB)"
+    last = f"step {step.number} of {step.total} ({step.time}, loss {step.loss:.4f}, {step.memory_gb:.1f} GB)"
     return f"nothing was finished in the {waited:.0f} s after {last} ({name}={limit:g})"
 
 

@@ -42,7 +42,6 @@ class LogReport(JobReport):
         self.first_learning_rate: float | None = None
         self.versions: dict[str, str] = {}
         self.environment: dict[str, str] = {}
-        self.warnings: list[str] = []
 
     def read(self, path: Path) -> None:
         """Read the log, also of a training that failed; a log without iterations is left out."""
@@ -88,7 +87,6 @@ class LogReport(JobReport):
         """Return the result as far as it is known."""
         result = super().result(status, reason)
         result["source"] = "log"
-        result["warnings"] += self.warnings
         result["provenance"]["framework_versions"] = self.versions
         result["provenance"]["environment"] = self.environment
         if self.log is not None and self.log.steps:
@@ -96,20 +94,30 @@ class LogReport(JobReport):
         return result
 
     def _add_log(self, result: dict[str, Any], log: RunLog) -> None:
-        steps = [step for step in log.steps if step.step_time_seconds is not None]
+        excluded = self._excluded(log)
+        steps = [step for step in log.steps if step.step_time_seconds is not None and step.number not in excluded]
         result["steps"] = [step.number for step in steps]
         result["step_times"] = [step.step_time_seconds for step in steps]
         result["data_wait_seconds"] = [None] * len(steps)
         result["loss_values"] = [step.loss for step in steps]
         result["grad_norms"] = [step.grad_norm for step in steps]
         result["learning_rates"] = [self._learning_rate(step.number) for step in steps]
-        result["excluded_steps"] = {str(number): why for number, why in log.excluded.items()}
+        result["excluded_steps"] = {str(number): why for number, why in sorted(excluded.items())}
         config = self.job.config
         summary = summarize(result["step_times"], config.tokens_per_step, config.num_gpus)
         reasons = {key: ONE_STEADY_STEP for key, value in summary.items() if value is None}
         reasons["data_wait_fraction"] = NO_DATA_WAIT
         result["performance_metrics"] = summary | {"data_wait_fraction": None, "reasons": reasons}
         result["memory_metrics"] = memory(log, has_gpu=config.platform != "cpu")
+
+    def _excluded(self, log: RunLog) -> dict[int, str]:
+        """Return why the time of a printed iteration does not count, by its number."""
+        profile = self.job.config.profiled
+        if profile is None:
+            return dict(log.excluded)
+        printed = {step.number for step in log.steps} | log.excluded.keys()
+        of_profile = {number: why for number, why in profile.excluded_by_primus.items() if number in printed}
+        return dict(log.excluded) | of_profile
 
     def _learning_rate(self, step: int) -> float | None:
         """Return the rate of a step: Megatron's scheduler advances before it prints (training.py, `train`)."""

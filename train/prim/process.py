@@ -17,7 +17,7 @@ from train.prim.launcher import printed_variable
 from utils.logs.iterations import iterations
 from utils.logs.lines import Line
 from utils.logs.run_log import IterationLine
-from utils.results.step_line import format_step
+from utils.results.step_line import format_profiled, format_step
 
 POLL_SECONDS = 0.2
 GRACE_SECONDS = 5.0
@@ -34,7 +34,8 @@ class Follower:
     where they are wrong, else None.
     """
 
-    def __init__(self, check: Callable[[Arguments], str | None], total_steps: int) -> None:
+    def __init__(self, check: Callable[[Arguments], str | None], total_steps: int, profiled: range = range(0)) -> None:
+        """`profiled` has the numbers of the profiled steps."""
         self.arguments = Arguments()
         self.environment: dict[str, str] = {}
         """Variables that Primus's launcher prints after setting them."""
@@ -47,8 +48,11 @@ class Follower:
         """Names of the checkpoint that Megatron could not load, as it prints them."""
         self.mismatch: str | None = None
         """Result of `check`."""
+        self.step_seconds: dict[int, float] = {}
+        """Time of each iteration so far, the profiled ones included; that of step 2 from a mean over two."""
         self._check = check
         self._total_steps = total_steps
+        self._profiled = profiled
         self._seconds: list[float] = []
         self._last_step = 0
 
@@ -76,11 +80,16 @@ class Follower:
             return
         self._last_step = seen.number
         seconds = seen.step_time.value
-        self._seconds.append(seconds)
-        average = statistics.fmean(self._seconds[1:] or self._seconds)
+        before = self.step_seconds.get(seen.number - 1, seconds)
+        self.step_seconds[seen.number] = 2 * seconds - before if seen.is_mean_of_two else seconds
         used = [memory.gb for memory in seen.memory if "used" in memory.meaning]
         loss = seen.loss.value if seen.loss is not None else math.nan
         memory_gb = max(used, default=math.nan)
+        if seen.number in self._profiled:
+            _pass_on(format_profiled(TITLE, seen.number, self._total_steps, loss, memory_gb))
+            return
+        self._seconds.append(seconds)
+        average = statistics.fmean(self._seconds[1:] or self._seconds)
         _pass_on(format_step(TITLE, seen.number, self._total_steps, seconds, average, loss, memory_gb))
 
 

@@ -28,6 +28,7 @@ from train.prim.arguments import NATIVE, NO_TABLE, Arguments, first_learning_rat
 from train.prim.environment import environment
 from train.prim.install import gpu_folder
 from train.prim.log_report import LogReport, PrimusError, why_unproven
+from train.prim.profile import take_profile
 from train.prim.yaml_config import Plan, plan_of
 from utils.dataset.gpt_dataset import build_train_dataset, data_prefix, describe
 from utils.errors import ConfigError, DataError
@@ -77,7 +78,12 @@ def train(report: LogReport, plan: Plan, prefix: Path, manifest: dict[str, Any],
         given |= cpu.environment(cpu.interpreter(), plan.workspace, given)
     report.versions = plan.primus.versions(given)
     _print_start(job, plan)
-    follower = prim_run.Follower(lambda arguments: check_arguments(job, arguments), job.config.train_iterations)
+    profile = job.config.profiled
+    follower = prim_run.Follower(
+        lambda arguments: check_arguments(job, arguments),
+        job.config.train_iterations,
+        range(0) if profile is None else profile.steps,
+    )
     try:
         exit_code = prim_run.run(
             plan.primus.root, launcher.command(plan.experiment, plan.train_log), given, follower, stop
@@ -87,6 +93,8 @@ def train(report: LogReport, plan: Plan, prefix: Path, manifest: dict[str, Any],
         if report.is_reporter:
             report.check_log()
             prove(report, plan.workspace / "index_cache", prefix, manifest, follower.arguments, weights_sha256)
+            if profile is not None:
+                report.warnings += take_profile(report, profile, plan.workspace, follower.step_seconds)
     finally:
         if plan.checkpoint is not None:
             shutil.rmtree(plan.checkpoint, ignore_errors=True)

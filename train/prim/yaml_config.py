@@ -36,6 +36,8 @@ Primus fd1eeab with Megatron-LM d3528a2: Qwen's 1e-6 of the preset has no effect
 LOGGERS = ("disable_tensorboard", "disable_wandb", "disable_mlflow")
 AS_SHIPPED = {"gradient_accumulation_fusion": False}
 """Keys that are as AMD's configurations have them, also where a file does not name them."""
+OF_THE_PROFILER = "torch_profiler_"
+"""Beginning of keys that change what a trace contains."""
 FEATURES = ("use_turbo_", "enable_turbo_", "use_sink_", "moe_")
 """Beginnings of keys that switch a feature on; a version without the key does not have the feature."""
 
@@ -204,6 +206,8 @@ def _harmless(key: str, value: Any) -> str | None:
     """Return why a key can be left out where the version lacks it; None where it cannot."""
     if key in LOGGERS and value is True:
         return "this version has no such logger"
+    if key.startswith(OF_THE_PROFILER):
+        return "this version decides itself what a trace contains"
     if key.startswith(FEATURES) and not value:
         return "this version does not have what it would switch off"
     return None

@@ -166,7 +166,7 @@ def _beside_bar(job: JobState) -> str:
     if job.step is None:
         return f"starting, {duration(job.elapsed_seconds)}"
     step = job.step
-    return f"{step.number}/{step.total} {step.seconds:.3f} s loss {step.loss:.3f}{remaining(job)}"
+    return f"{step.number}/{step.total} {step.time} loss {step.loss:.3f}{remaining(job)}"
 
 
 def row(job: JobState, total: int) -> Text:

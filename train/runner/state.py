@@ -77,8 +77,8 @@ class JobState:
 
     @property
     def remaining_seconds(self) -> float | None:
-        """Remaining steps times the average time of a step so far; None before the second step."""
-        if self.step is None or self.step.number < 2:
+        """Remaining steps times the average time of a step so far; None before the second and at a profiled step."""
+        if self.step is None or self.step.number < 2 or self.step.average_seconds is None:
             return None
         return (self.step.total - self.step.number) * self.step.average_seconds
 

@@ -28,6 +28,7 @@ from train.runner.state import (
 )
 from train.runner.times import between, duration, times
 from utils.housekeeping.inventory import STATUS_TITLE
+from utils.settings.profiling import PROFILED
 
 REFRESH_SECONDS = 5
 PHASES = {
@@ -125,7 +126,9 @@ def _of_running(job: Mapping[str, Any]) -> str:
         return f", before its first step, {duration(job['elapsed_seconds'])}"
     loss = "" if job["loss"] is None else f", loss {job['loss']:.3f}"
     left = "" if job["remaining_seconds"] is None else f", {between(*[job['remaining_seconds']] * 2)} left"
-    return f", step {job['step']} of {job['total_steps']}, {job['step_time_seconds']:.3f} s{loss}{left}"
+    seconds = job["step_time_seconds"]
+    time = PROFILED if seconds is None else f"{seconds:.3f} s"
+    return f", step {job['step']} of {job['total_steps']}, {time}{loss}{left}"
 
 
 def _of_done(job: Mapping[str, Any]) -> str:

@@ -120,8 +120,7 @@ def _where(job: JobState) -> str:
         return f"{job.title}: starting, {duration(job.elapsed_seconds)}"
     step = job.step
     return (
-        f"step {step.number}/{step.total}, {step.seconds:.3f} s, loss {step.loss:.4f}, {step.memory_gb:.1f} GB"
-        f"{remaining(job)}"
+        f"step {step.number}/{step.total}, {step.time}, loss {step.loss:.4f}, {step.memory_gb:.1f} GB{remaining(job)}"
     )
 
 

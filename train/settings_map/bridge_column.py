@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from train.settings_map.data_rows import RECORDER_PROFILES, profiled
 from train.settings_map.environment_rows import ENVIRONMENT
 from train.settings_map.fp8 import FP8_FORMATS, scaling
 from train.settings_map.row import Fixed, Override, Wanted, asked, override
@@ -125,7 +126,8 @@ _DATA: Mapping[str, Override | Fixed] = {
     "steps between lines of the log": override(
         ("logger.skip_train_metrics_log", lambda steps: True)  # our recorder prints a line for each step
     ),
-    "profile": _off("profiling"),
+    "profile": _off("profiling"),  # its own profiler: the recorder profiles
+    "profiled steps": Fixed(profiled, RECORDER_PROFILES),
 }
 _MODEL: Mapping[str, Override | Fixed] = {
     "layers": override("model.num_layers"),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from train.settings_map.row import DATA, Fixed, MapRow, always, asked, field, override
 from utils.dataset.place import data_prefix
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
+from utils.settings.profiling import Profile
 
 _OURS_HAS_NONE = "train_mega's loop has none of it"
+RECORDER_PROFILES = "torch.profiler, started by the recorder (train/profiling)"
 _OFF_THE_END = 1_000_000_000
 """A step that no training reaches, for features that can only be postponed."""
 
@@ -20,6 +23,17 @@ def _prefix(config: RunConfig, spec: ModelSpec) -> str:
 
 def _samples(config: RunConfig, spec: ModelSpec) -> int:
     return config.training_samples
+
+
+def is_profiled(config: RunConfig, spec: ModelSpec) -> bool:
+    """Return whether some steps are profiled."""
+    return config.profiled is not None
+
+
+def profiled(config: RunConfig, spec: ModelSpec) -> Profile | None:
+    """Return the profile with the numbers of its ranks; None without one."""
+    profile = config.profiled
+    return None if profile is None else replace(profile, ranks=profile.ranks_of(config.num_gpus))
 
 
 def _off(name: str, nemo: Any, prim: Any, hf: Any = None) -> MapRow:
@@ -146,7 +160,31 @@ _OFF = (
         # at INFO newer releases do not print the iteration line
         override("log_interval", ("log_throughput", bool), ("stderr_sink_level", lambda steps: "DEBUG")),
     ),
-    _off("profile", Fixed(False, "no callback for it is given"), override("profile")),
+    MapRow(
+        "profile",
+        is_profiled,
+        Fixed(is_profiled, RECORDER_PROFILES),
+        Fixed(is_profiled, RECORDER_PROFILES),
+        Fixed(is_profiled, RECORDER_PROFILES),
+        override("profile"),
+    ),
+    MapRow(
+        "profiled steps",
+        profiled,
+        Fixed(profiled, "as above"),
+        Fixed(profiled, "as above"),
+        Fixed(profiled, "as above"),
+        override(
+            ("use_pytorch_profiler", lambda profile: True),
+            ("profile_step_start", lambda profile: profile.first),
+            ("profile_step_end", lambda profile: profile.last + 1),  # the first that is not profiled
+            ("profile_ranks", lambda profile: list(profile.ranks)),
+            ("torch_profiler_record_shapes", lambda profile: True),
+            ("torch_profiler_with_stack", lambda profile: False),  # as the recorder; stacks slow a step down
+            ("torch_profiler_use_gzip", lambda profile: True),
+            when=is_profiled,
+        ),
+    ),
 )
 
 ROWS: tuple[MapRow, ...] = (*_DATA, *_OFF)

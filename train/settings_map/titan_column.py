@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from train.settings_map.data_rows import RECORDER_PROFILES, profiled
 from train.settings_map.environment_rows import ENVIRONMENT
 from train.settings_map.row import Fixed, Override, asked, override
 from train.settings_map.training_rows import overlaps
@@ -120,7 +121,11 @@ _DATA: dict[str, Override | Fixed] = {
     "loggers beside the log": override("metrics.enable_tensorboard", "metrics.enable_wandb"),
     # its line of the log gathers the loss over ranks; it prints that of step 1 always
     "steps between lines of the log": override(("metrics.log_freq", lambda steps: _OFF_THE_END)),
-    "profile": override("profiling.enable_profiling", "profiling.enable_memory_snapshot"),
+    # its own profiler stays off: the recorder profiles, as in every framework here
+    "profile": override(
+        ("profiling.enable_profiling", lambda on: False), ("profiling.enable_memory_snapshot", lambda on: False)
+    ),
+    "profiled steps": Fixed(profiled, RECORDER_PROFILES),
 }
 _MODEL: dict[str, Override | Fixed] = {
     "layers": override("model_args.n_layers"),

@@ -66,10 +66,22 @@ _RESULTS = (
     ("temporary", rf"\.{_JOB}\.json\.reserve"),
 )
 _SUPERSEDED = (SUPERSEDED, Layout((("result", rf"{_ATTEMPT}\.json"),)))
+_TENSORBOARD = Layout(  # Primus turns it on with a profile; the traces are moved (train/prim/profile.py)
+    (
+        ("profile", r"primus-megatron-exp\[.*\]-rank\[[0-9]+\]\..*\.pt\.trace\.json(?:\.gz)?|rank-[0-9]+\.json(?:\.gz)?"),
+        ("log", r"events\.out\.tfevents\..+"),
+    )
+)
 _PRIMUS_LOGS = Layout((("log", r"(?:debug|info|warning|error|master-\S+)(?:\.\S+)?\.log"),))
 _PRIMUS = _nested(  # work_group, user_name and exp_name of train/prim/yaml_config.py, then primus/core/utils/logger.py
-    ("tprimat", "tprimat", rf"{_OF_LABEL}{_ATTEMPT}{_OF_NODE}", "logs"),
-    Layout((), (("pre_trainer", _nested(("rank-[0-9]+",), _PRIMUS_LOGS)), ("master", _PRIMUS_LOGS))),
+    ("tprimat", "tprimat", rf"{_OF_LABEL}{_ATTEMPT}{_OF_NODE}"),
+    Layout(
+        (),
+        (
+            ("logs", Layout((), (("pre_trainer", _nested(("rank-[0-9]+",), _PRIMUS_LOGS)), ("master", _PRIMUS_LOGS)))),
+            ("tensorboard|torch_profile", _TENSORBOARD),
+        ),
+    ),
 )
 _NODES = Layout((("temporary", r"(?:start|(?:node|ended)[0-9]+)\.json"),))
 """Of train/job/nodes.py; removed when a job of several nodes ends normally."""
@@ -85,7 +97,17 @@ _LOGS = Layout(
     ),
 )
 _SWEEPS = Layout((("sweep", r"[A-Za-z0-9._-]+\.(?:json|png|env)"),))  # utils/results/sweep_file.py
-_PROFILES = Layout((("profile", rf"{_OF_LABEL}{_ATTEMPT}(?:_rank[0-9]+)?\.(?:json|json\.gz|html|txt)"),))
+_PROFILE = Layout(  # train/profiling/, and the tools of shell/profile.sh
+    (
+        ("profile", r"profile\.json|rank(?:0|[1-9][0-9]*)(?:\.json\.gz|_memory\.pickle)"),
+        ("profile", r"nsys\.(?:nsys-rep|sqlite|qdstrm)"),
+    ),
+    (("rocprofv3", _ROCPROFV3),),
+)
+_PROFILES = Layout(
+    (("profile", rf"{_OF_LABEL}{_ATTEMPT}(?:_rank[0-9]+)?\.(?:json|json\.gz|html|txt)"),),  # of earlier versions
+    ((rf"{_OF_LABEL}{_JOB}(?:_attempt[1-9][0-9]*)?", _PROFILE),),
+)
 _MARKS = (("marker", re.escape(MARKER)), ("lock", re.escape(LOCK)))
 OUTPUT_LAYOUT = Layout(
     (

@@ -72,7 +72,8 @@ class Joined:
 
 def to_steps(iterations: Sequence[IterationLine]) -> tuple[tuple[Step, ...], dict[int, str]]:
     """Return the steps, and the excluded iterations with the reason."""
-    excluded = {one.number: MEAN_OF_TWO for one in iterations if one.is_mean_of_two}
+    reasons = {one.number: MEAN_OF_TWO if one.is_mean_of_two else one.excluded for one in iterations}
+    excluded = {number: reason for number, reason in reasons.items() if reason}
     steps = tuple(
         Step(
             number=one.number,

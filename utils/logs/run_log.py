@@ -120,6 +120,8 @@ class IterationLine:
     world_size: int | None = None
     is_mean_of_two: bool = False
     """Time and loss are means over this iteration and the one before."""
+    excluded: str = ""
+    """Why its time does not count; empty if it does."""
     is_from_any_rank: bool = False
     """Every rank prints such a line, with its own clock."""
     not_finite: list[str] = field(default_factory=list)

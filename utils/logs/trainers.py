@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from utils.logs.lines import Line, number, whole_number
 from utils.logs.run_log import GIBIBYTE_IN_GB, IterationLine, Memory
 from utils.results.step_line import parse_step
+from utils.settings.profiling import PROFILED
 
 _DICT = re.compile(r"\{'loss':[^{}]*\}")
 _PAIR = re.compile(r"'(\w+)':\s*'?([^,'}\s]+)'?\s*[,}]")
@@ -110,7 +111,8 @@ def our_steps(line: Line) -> Iterator[IterationLine]:
             number=step.number,
             total=step.total,
             where=line.where,
-            step_time=number(f"{step.seconds:.3f}"),
+            step_time=None if step.seconds is None else number(f"{step.seconds:.3f}"),
+            excluded=PROFILED if step.seconds is None else "",
             loss=number(f"{step.loss:.4f}"),
             not_finite=[] if math.isfinite(step.loss) else [f"loss is {step.loss}"],
             memory=(memory,) if math.isfinite(step.memory_gb) else (),

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from utils.errors import quoted
+from utils.settings import profiling
 from utils.settings.keys import Number, in_results
 
 SCHEMA_VERSION = 1
@@ -211,11 +212,12 @@ MEASURED_WHEN_OK = (
 def with_later_settings(result: dict[str, Any]) -> dict[str, Any]:
     """Return a result with each setting that is newer than the result, at the value that was used then.
 
-    A result that was extracted from a log of any origin (`source`) gets null and a reason instead.
+    A result that was extracted from a log of any origin (`source`) gets null and a reason instead, of a setting that a
+    trainer reads back.
     """
     is_ours = result.get("source", "recorder") == "recorder"
     for place in in_results().values():
-        if place.before is None:
+        if place.before is None or (place.kind is None and not is_ours):
             continue
         for name in ("training_config", *(("resolved_config",) if place.kind else ())):
             section = result.get(name)
@@ -257,7 +259,7 @@ def problems(result: Mapping[str, Any]) -> list[str]:
     if source not in SOURCES:
         found.append(f"source: got {quoted(source)}, allowed: {', '.join(SOURCES)}")
     is_foreign = source != "recorder"
-    found += _excluded_problems(result, is_log=is_foreign)
+    found += _excluded_problems(result, is_log=is_foreign, is_ok=status == "ok")
     for section, keys in SECTIONS.items():
         found += _section_problems(section, keys, result.get(section), is_ok=status == "ok", is_log=is_foreign)
     for section in OPTIONAL_SECTIONS.keys() & result.keys():
@@ -268,16 +270,39 @@ def problems(result: Mapping[str, Any]) -> list[str]:
     return found + _sample_problems(result)
 
 
-def _excluded_problems(result: Mapping[str, Any], *, is_log: bool) -> list[str]:
+def _excluded_problems(result: Mapping[str, Any], *, is_log: bool, is_ok: bool) -> list[str]:
     excluded, steps = result.get("excluded_steps", {}), result.get("steps")
     texts = isinstance(excluded, dict) and all(isinstance(text, str) and text for text in excluded.values())
     if not texts or not all(str(key).isdecimal() and len(str(key)) < 19 for key in excluded):
         return [f"excluded_steps: got {quoted(excluded)}, wanted texts by step number"]
-    if excluded and not is_log:
-        return ["excluded_steps: the recorder measures every step; wanted none"]
+    if not is_log and set(excluded.values()) - {profiling.PROFILED}:
+        return ["excluded_steps: the recorder measures every step that is not profiled; wanted no other reason"]
     known = {step for step in steps if isinstance(step, int)} if isinstance(steps, list) else set()
     twice = [key for key in excluded if int(key) in known]
-    return [f"excluded_steps: {key} stands among the steps as well" for key in twice]
+    found = [f"excluded_steps: {key} stands among the steps as well" for key in twice]
+    config = result.get("training_config")
+    text = config.get("profile") if isinstance(config, dict) else None
+    if text is None and is_log:
+        return found  # a log does not hold the setting
+    return found + _profile_problems(text, excluded, known, is_ok=is_ok)
+
+
+def _profile_problems(text: Any, excluded: Mapping[str, str], known: set[int], *, is_ok: bool) -> list[str]:
+    """Check that exactly the steps of `training_config.profile` are excluded as profiled, as far as the run came."""
+    try:
+        profile = None if text is None else profiling.parse(text)
+    except ValueError:
+        form = f"{profiling.NO_PROFILE}, or a text such as steps 11-13 of rank 0"
+        return [f"training_config.profile: got {quoted(text)}, wanted {form}"]
+    marked = sorted(int(key) for key, reason in excluded.items() if reason == profiling.PROFILED)
+    steps = range(0) if profile is None else profile.steps
+    if not is_ok:  # it may have ended before or in the profile
+        last = max((*known, *map(int, excluded)), default=0)
+        steps = range(steps.start, min(steps.stop, last + 1))
+    if len(marked) == len(steps) and all(step in steps for step in marked):
+        return []
+    shown = f"{marked[0]} to {marked[-1]}" if marked else "none"
+    return [f"excluded_steps: got {shown} as profiled, wanted the steps of training_config.profile: {text or 'none'}"]
 
 
 def _section_problems(section: str, keys: Mapping[str, Any], value: Any, *, is_ok: bool, is_log: bool) -> list[str]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from utils.settings.profiling import PROFILED
+
 
 @dataclass(frozen=True)
 class Step:
@@ -17,18 +19,25 @@ class Step:
     number: int
     """From 1."""
     total: int
-    seconds: float
-    average_seconds: float
-    """Mean of the steps so far without the first."""
+    seconds: float | None
+    """None for a profiled step, whose time does not count."""
+    average_seconds: float | None
+    """Mean of the steps so far without the first; None for a profiled step."""
     loss: float
     """Nats per token; may be NaN."""
     memory_gb: float
     """NaN if a vendor's log does not contain it."""
 
+    @property
+    def time(self) -> str:
+        """The time of the step in words: `1.234 s`, or `profiled`."""
+        return PROFILED if self.seconds is None else f"{self.seconds:.3f} s"
+
 
 _STEP = re.compile(
-    r"\[\w+\] Step (?P<number>\d{1,12})/(?P<total>\d{1,12}) \| (?P<seconds>\d+\.\d+) s \| "
-    r"avg (?P<average>\d+\.\d+) s \| loss (?P<loss>-?(?:\d+\.\d+|inf|nan)) \| (?P<memory>\d+\.\d+|nan) GB"
+    r"\[\w+\] Step (?P<number>\d{1,12})/(?P<total>\d{1,12}) \| "
+    rf"(?:(?P<seconds>\d+\.\d+) s \| avg (?P<average>\d+\.\d+) s|{PROFILED}) \| "
+    r"loss (?P<loss>-?(?:\d+\.\d+|inf|nan)) \| (?P<memory>\d+\.\d+|nan) GB"
 )
 
 
@@ -45,6 +54,11 @@ def format_step(
     )
 
 
+def format_profiled(title: str, number: int, total: int, loss: float, memory_gb: float) -> str:
+    """Return the line of one profiled step, with newline: it has no time (see Step and `format_step`)."""
+    return f"[{title}] Step {number}/{total} | {PROFILED} | loss {loss:.4f} | {memory_gb:.1f} GB\n"
+
+
 def parse_step(line: str) -> Step | None:
     """Return the step in a line of a trainer's output, or None for any other line."""
     match = _STEP.match(line)
@@ -53,8 +67,8 @@ def parse_step(line: str) -> Step | None:
     return Step(
         number=int(match["number"]),
         total=int(match["total"]),
-        seconds=float(match["seconds"]),
-        average_seconds=float(match["average"]),
+        seconds=None if match["seconds"] is None else float(match["seconds"]),
+        average_seconds=None if match["average"] is None else float(match["average"]),
         loss=float(match["loss"]),
         memory_gb=float(match["memory"]),
     )

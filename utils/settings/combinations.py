@@ -11,6 +11,7 @@ from utils.errors import ConfigError
 from utils.models import can_train, get
 from utils.settings.keys import KEYS, NO_RECIPE
 from utils.settings.layers import Value
+from utils.settings.profiling import LEAST_UNPROFILED, LOST_BY_PRIMUS, NO_PROFILE, Profile
 
 AVAILABLE_FRAMEWORKS = ("mega", "hf", "nemo", "bridge", "prim", "titan")
 """Frameworks that this version can start."""
@@ -174,8 +175,6 @@ def check_combinations(rules: Rules, typed: Mapping[str, Any], platform: str) ->
     if "titan" in typed["frameworks"]:
         check_titan(rules, typed)
     check_nodes(rules, typed)
-    if typed["profiling"]:
-        raise rules.broken("PROFILING", "this version writes no profile; use PROFILING=false")
 
 
 def check_titan(rules: Rules, typed: Mapping[str, Any]) -> None:
@@ -213,6 +212,38 @@ def fp8_recipe(rules: Rules, typed: Mapping[str, Any], platform: str) -> str:
         known = [name for name in FP8_RECIPES[lacking[0]] if VENDOR_RECIPES.get(name, platform) == platform]
         raise rules.broken("FP8_RECIPE FRAMEWORK", f"{lacking[0]} has {', '.join(known)} and no {recipe}")
     return recipe
+
+
+def profile(rules: Rules, typed: Mapping[str, Any]) -> str:
+    """Return the profile of a training as results hold it; `none` without one.
+
+    Raises ConfigError for steps or ranks that the training does not have, and for a training that leaves too few steps
+    to measure.
+    """
+    if not typed["profile"]:
+        return NO_PROFILE
+    first, last, steps = typed["profile_step_start"], typed["profile_step_end"], typed["train_iterations"]
+    if first > last:
+        raise rules.broken("PROFILE_STEP_START PROFILE_STEP_END", "the first profiled step is after the last one")
+    if last > steps:
+        raise rules.broken("PROFILE_STEP_END TRAIN_ITERS", f"the training has {steps} steps; profile some of them")
+    profiled = last - first + 1
+    wanted = LEAST_UNPROFILED + (LOST_BY_PRIMUS if "prim" in typed["frameworks"] else 0)
+    if steps - profiled < wanted:
+        raise rules.broken(
+            "PROFILE_STEP_START PROFILE_STEP_END TRAIN_ITERS",
+            f"{steps - profiled} steps are left to measure, wanted {wanted}; profile fewer, or use "
+            f"TRAIN_ITERS={profiled + wanted} or more",
+        )
+    if last == steps and "prim" in typed["frameworks"]:
+        raise rules.broken(
+            "PROFILE_STEP_END TRAIN_ITERS FRAMEWORK",
+            f"Primus writes the trace in the step after the profiled ones; use PROFILE_STEP_END={steps - 1} or less",
+        )
+    ranks, count = typed["profile_ranks"], typed["num_gpus"]
+    if ranks is not None and ranks[-1] >= count:
+        raise rules.broken("PROFILE_RANKS", f"the training has ranks 0 to {count - 1}; use all, or some of them")
+    return Profile(first, last, ranks, typed["profile_memory"]).text
 
 
 def check_nodes(rules: Rules, typed: Mapping[str, Any]) -> None:

@@ -18,7 +18,16 @@ from utils.models import NAMES as MODEL_NAMES
 from utils.models import ModelSpec, UnknownModelError
 from utils.models import get as get_model
 from utils.settings import best
-from utils.settings.combinations import Rules, check_combinations, check_layout, fp8_recipe, frameworks, num_gpus
+from utils.settings import profiling as profiles
+from utils.settings.combinations import (
+    Rules,
+    check_combinations,
+    check_layout,
+    fp8_recipe,
+    frameworks,
+    num_gpus,
+    profile,
+)
 from utils.settings.keys import in_results
 from utils.settings.layers import Value, from_arguments, from_environment, parse_values, read_file, received
 from utils.suggestions import did_you_mean
@@ -107,9 +116,12 @@ class RunConfig:
     slurm_gpus: str
     slurm_extra: tuple[str, ...]
     slurm_image: str | None
-    profiling: bool
+    profile: str
+    """The profile as results hold it (utils/settings/profiling.py); `none` with PROFILING=false."""
     profile_step_start: int
     profile_step_end: int
+    profile_ranks: tuple[int, ...] | None
+    profile_memory: bool
     target_loss: float | None
 
     @property
@@ -126,6 +138,11 @@ class RunConfig:
     def training_samples(self) -> int:
         """Sequences of the whole training."""
         return self.train_iterations * self.global_batch_size
+
+    @property
+    def profiled(self) -> profiles.Profile | None:
+        """Steps and ranks that torch.profiler records; None with PROFILING=false."""
+        return profiles.parse(self.profile)
 
     @property
     def results_dir(self) -> Path:
@@ -182,6 +199,7 @@ def load(
     check_combinations(rules, typed, platform)
     typed["fp8_recipe"] = fp8_recipe(rules, typed, platform)
     check_layout(rules, typed)
+    typed["profile"] = profile(rules, typed)
     typed["label"] = typed["label"] or _derived_label(typed, platform)
     for field in ("data_dir", "output_dir"):
         typed[field] = _path(typed[field], root)
@@ -299,4 +317,5 @@ def _derived_label(typed: Mapping[str, object], platform: str) -> str:
     parts = [str(typed["method"])] if typed["method"] != "equal" else []
     parts += [str(typed["model_size"])] if typed["model_size"] != usual_size else []
     parts += [f"nodes{typed['nodes']}"] if typed["nodes"] != 1 else []
+    parts += [profiles.PROFILED] if typed["profile"] != profiles.NO_PROFILE else []
     return "_".join(parts)

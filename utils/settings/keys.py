@@ -26,8 +26,10 @@ from utils.settings.parsers import (
     list_of,
     matching,
     number,
+    numbers,
     or_none,
 )
+from utils.settings.profiling import NO_PROFILE
 
 Number = (int, float)
 NO_RECIPE = "none"
@@ -333,9 +335,16 @@ KEYS: dict[str, Key] = {
     "SLURM_GPUS": Key("slurm_gpus", *choice("gpus-per-node", "gres", "none"), "option of sbatch that requests GPUs"),
     "SLURM_EXTRA": Key("slurm_extra", *flags(), "more options of sbatch for each job"),
     "SLURM_IMAGE": Key("slurm_image", *or_none("", PATH), "image for enroot: a .sqsh file, or [registry#]name:tag"),
-    "PROFILING": Key("profiling", *flag(), "write a profile of some steps"),
+    "PROFILING": Key(
+        "profile",
+        *flag(),
+        "record some steps with torch.profiler (docs/profiles.md); their times do not count",
+        InResults("profile", before=NO_PROFILE),
+    ),
     "PROFILE_STEP_START": Key("profile_step_start", *integer(1), "first profiled step"),
     "PROFILE_STEP_END": Key("profile_step_end", *integer(1), "last profiled step"),
+    "PROFILE_RANKS": Key("profile_ranks", *or_none("all", numbers()), "ranks that record, from 0"),
+    "PROFILE_MEMORY": Key("profile_memory", *flag(), "record the memory of the profiled steps too"),
     "TARGET_LOSS": Key(
         "target_loss", *or_none("", number(0, above=True)), "loss in nats per token; results report the time to it"
     ),

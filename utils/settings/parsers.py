@@ -58,6 +58,20 @@ def list_of(*allowed: str) -> tuple[Callable[[str], tuple[str, ...]], str]:
     return parse, f"all, or a comma list of {', '.join(name for name in allowed if name != 'all')}"
 
 
+def numbers() -> tuple[Callable[[str], tuple[int, ...]], str]:
+    """Return the reader of a comma list of whole numbers from 0, each at most once; it sorts them."""
+
+    def parse(text: str) -> tuple[int, ...]:
+        if not re.fullmatch(r"\d{1,9}(,\d{1,9})*", text):
+            raise ValueError
+        found = tuple(sorted(map(int, text.split(","))))
+        if len(set(found)) != len(found):
+            raise ValueError
+        return found
+
+    return parse, "a comma list of whole numbers from 0"
+
+
 def flag() -> tuple[Callable[[str], bool], str]:
     """Return the reader of true or false."""
 

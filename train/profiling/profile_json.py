@@ -1,0 +1,84 @@
+"""profile.json of a profiled job: what its traces are of, written beside them when the job has ended well.
+
+utils/results/profile_file.py reads it and states its format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from train.profiling.recording import StepRecording
+from utils.results import profile_file, store
+from utils.results.profile_file import Trace
+from utils.settings.profiling import NO_PROFILE, Profile
+
+NO_FILE = "the rank wrote no trace"
+
+
+@dataclass(frozen=True)
+class Files:
+    """Files of one recorded rank."""
+
+    rank: int
+    trace: Trace | None
+    reasons: Mapping[str, str]
+    """Why a file is missing, by its name without ending."""
+
+
+def gather(recording: StepRecording) -> list[Files]:
+    """Return the files of all recorded ranks; every rank calls it after the last step."""
+    import torch
+
+    mine = Files(recording.rank, recording.trace, recording.reasons) if recording.is_recorded else None
+    distributed = torch.distributed
+    found: list[Files | None] = [mine]
+    if distributed.is_initialized() and distributed.get_world_size() > 1:
+        found = [None] * distributed.get_world_size()
+        distributed.all_gather_object(found, mine)
+    return sorted((files for files in found if files is not None), key=lambda files: files.rank)
+
+
+def content(
+    result: Mapping[str, Any], profile: Profile, step_seconds: Sequence[float], files: Sequence[Files]
+) -> dict[str, Any]:
+    """Return profile.json of a job from its `result`, the times of its profiled steps and the files of its ranks."""
+    mean = result["performance_metrics"]["avg_step_time_seconds"]
+    reasons = {name: why for one in files for name, why in one.reasons.items()}
+    ranks = profile.ranks_of(result["training_config"]["num_gpus"])
+    traces = {one.rank: one.trace for one in files if one.trace is not None}
+    for rank in ranks:
+        if rank not in traces:
+            reasons.setdefault(f"rank{rank}", NO_FILE)
+    if mean is None:
+        reasons["unprofiled_step_seconds"] = "no step was measured"
+    settings = {key: value for key, value in result["training_config"].items() if key != "reasons"}
+    return {
+        "profile_version": profile_file.VERSION,
+        **{key: result[key] for key in ("platform", "framework", "model", "model_size", "run")},
+        "host": result["provenance"]["host"],
+        "device_name": result["gpu_info"]["device_name"],
+        "started_utc": result["provenance"]["started_utc"],
+        "settings": settings | {"profile": NO_PROFILE},  # as the result of the same training without a profile has them
+        "steps": list(profile.steps),
+        "ranks": list(ranks),
+        "traces": {str(rank): asdict(trace) for rank, trace in sorted(traces.items())},
+        "profiled_step_seconds": [float(f"{seconds:.6g}") for seconds in step_seconds],
+        "unprofiled_step_seconds": None if mean is None else float(f"{mean:.6g}"),
+        "reasons": reasons,
+    }
+
+
+def write(folder: Path, found: Mapping[str, Any]) -> list[str]:
+    """Write profile.json into the folder of a profile; return a warning for each file that is missing there.
+
+    A file that cannot be written is a warning too: the measurements of the job do not depend on it.
+    """
+    warnings = [f"profile: {name}: {why}" for name, why in found["reasons"].items() if not name.endswith("_memory")]
+    try:
+        store.write_json(found, folder / profile_file.NAME, is_ours=profile_file.is_profile)
+    except OSError as error:
+        warnings.append(f"profile: {profile_file.NAME}: {error.strerror or error}")
+    return warnings

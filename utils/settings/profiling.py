@@ -1,0 +1,96 @@
+"""The profiled steps of a training: the settings PROFILING and PROFILE_* as one text, which results hold as `profile`.
+
+A training without a profile has the text NO_PROFILE. Standard library only.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+NO_PROFILE = "none"
+PROFILED = "profiled"
+"""Reason of an excluded step in a result, label of a profiled training, and word of a profiled step's progress line."""
+LEAST_UNPROFILED = 6
+"""Steps outside of the profile that a training needs: three that a summary excludes as warm-up
+(utils/results/performance.py) and three that it measures."""
+STARTED, WRITTEN = "the profiler starts in it", "the trace of the profile is written in it"
+"""Reasons of the steps of Primus before and after the profiled ones."""
+LOST_BY_PRIMUS = 3
+"""Steps beside the profiled ones whose time Primus does not print as their own: the two above, and step 2, which it
+prints as a mean (utils/logs/join.py)."""
+_TEXT = re.compile(
+    r"steps (?P<first>[1-9]\d{0,11})-(?P<last>[1-9]\d{0,11}) of "
+    r"(?:all ranks|ranks? (?P<ranks>\d{1,9}(?:,\d{1,9})*))(?P<memory>, with memory)?"
+)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The steps and ranks that torch.profiler records."""
+
+    first: int
+    """Number of the first profiled step, from 1."""
+    last: int
+    ranks: tuple[int, ...] | None
+    """Numbers of the recorded ranks, from 0; None for all ranks."""
+    with_memory: bool = False
+    """Whether a snapshot of the memory is written too."""
+
+    @property
+    def steps(self) -> range:
+        """Numbers of the profiled steps."""
+        return range(self.first, self.last + 1)
+
+    def has_rank(self, rank: int) -> bool:
+        """Return whether a rank is recorded. The profiled steps of the other ranks are not timed either."""
+        return self.ranks is None or rank in self.ranks
+
+    def ranks_of(self, count: int) -> tuple[int, ...]:
+        """Return the numbers of the recorded ranks in a training of `count` ranks."""
+        return tuple(range(count)) if self.ranks is None else self.ranks
+
+    @property
+    def excluded(self) -> dict[int, str]:
+        """Reason of each step whose time does not count, by its number."""
+        return dict.fromkeys(self.steps, PROFILED)
+
+    @property
+    def excluded_by_primus(self) -> dict[int, str]:
+        """The same in a log of Primus, which starts its profiler and writes the trace inside of steps.
+
+        Source: Megatron-LM d3528a2, training.py, `train`: `prof.step()` begins an iteration.
+        """
+        around = {self.first - 1: STARTED, self.last + 1: WRITTEN}
+        return {number: reason for number, reason in around.items() if number > 0} | self.excluded
+
+    @property
+    def text(self) -> str:
+        """The profile as results hold it: `steps 11-13 of rank 0`, `steps 11-13 of all ranks, with memory`."""
+        numbers = ",".join(map(str, self.ranks or ()))
+        ranks = "all ranks" if self.ranks is None else f"rank{'' if len(self.ranks) == 1 else 's'} {numbers}"
+        return f"steps {self.first}-{self.last} of {ranks}" + (", with memory" if self.with_memory else "")
+
+
+def parse(text: Any) -> Profile | None:
+    """Return the profile of a text; None for NO_PROFILE. Raises ValueError for anything else."""
+    if text == NO_PROFILE:
+        return None
+    found = _TEXT.fullmatch(text) if isinstance(text, str) else None
+    if found is None or int(found["last"]) < int(found["first"]):
+        raise ValueError(f"got {text!r}, wanted {NO_PROFILE}, or such as steps 11-13 of rank 0")
+    ranks = None if found["ranks"] is None else tuple(map(int, found["ranks"].split(",")))
+    return Profile(int(found["first"]), int(found["last"]), ranks, found["memory"] is not None)
+
+
+def steps_of(text: Any) -> range:
+    """Return the numbers of the profiled steps of a text in a result; empty without a profile or for any other value.
+
+    A result that was read from a log has no such text.
+    """
+    try:
+        found = parse(text)
+    except ValueError:
+        return range(0)
+    return range(0) if found is None else found.steps
