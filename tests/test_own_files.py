@@ -113,6 +113,7 @@ WRITE_NOTHING_NAMED = {
     "shell/gpu.sh": "starts train.machine.gpu_command",
     "shell/history.sh": "starts evaluate.history",
     "shell/platform.sh": PRINTS,
+    "shell/profile.sh": "starts train.launch; of nsys see tests/shell/test_profile.py",
     "shell/purge.sh": "starts utils.housekeeping.purge",
     "shell/run_data.sh": "starts data.prepare",
     "shell/run_purge.sh": "starts utils.housekeeping.purge",

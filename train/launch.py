@@ -251,6 +251,9 @@ def _environment(job: Job, chosen: Mapping[str, str]) -> dict[str, str]:
         "PYTHONWARNINGS": ",".join(f"ignore:{words}" for words in KNOWN_WARNINGS),
     }
     marked = {job_processes.MARKER: job_processes.marker(job.name)}
+    profile = job.config.profiled
+    if profile is not None and profile.tool == "rocprofv3":
+        marked["ROCP_TOOL_ATTACH"] = "1"  # else rocprofv3 cannot attach to the ranks
     return ours | frameworks.environment(job.framework, job.config, job.spec) | dict(chosen) | marked
 
 

@@ -32,7 +32,8 @@ LARGEST_NUMBER = 1e18
 
 
 def steps_are_complete(result: Result) -> list[str]:
-    """An ok result has each step from 1 to max_steps, except those whose time the log lacks (`excluded_steps`)."""
+    """An ok result has each step from 1 to max_steps, except those of `excluded_steps`: profiled, or without a time in
+    the log."""
     wanted = result["training_config"]["max_steps"]
     excluded = {int(step) for step in result.get("excluded_steps", {})}
     found = {*result["steps"], *excluded}

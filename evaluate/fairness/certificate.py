@@ -113,7 +113,7 @@ def _identity(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
         yield _item(name, left, right, BLOCKING)
     profiles = [[one["training_config"].get("profile") or NO_PROFILE for one in side] for side in (a, b)]
     if any(profile != NO_PROFILE for side in profiles for profile in side):
-        yield _item("profiled steps", profiles[0], profiles[1], BLOCKING)
+        yield _item("profile", profiles[0], profiles[1], BLOCKING)
 
 
 def _resolved(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:

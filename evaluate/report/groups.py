@@ -21,6 +21,7 @@ from evaluate.metrics.throughput import tokens_per_second_per_gpu
 from evaluate.report.tables import plain
 from evaluate.verdict.pairs import BY, Pair, place
 from utils.results.schema import Result
+from utils.settings.profiling import NO_PROFILE
 
 ENOUGH_RUNS = 5
 """With fewer runs, the smallest and the largest predict little about the next one."""
@@ -299,6 +300,8 @@ def _row_key(entry: Entry) -> RowKey:
     count = f"{config['num_gpus']} {unit}{'' if config['num_gpus'] == 1 else 's'}"
     split = ", ".join(f"{name.upper()} {config[name]}" for name in ("dp", "tp", "pp", "cp"))
     layout = f"{count}, MBS {config['micro_batch_size']}, {split}"
+    if (profile := config.get("profile") or NO_PROFILE) != NO_PROFILE:
+        layout += f", profile of {profile}"  # never averaged with other runs
     device, part = result["gpu_info"]["device_name"], kind_of(result).text
     return RowKey(
         result["platform"],

@@ -21,6 +21,7 @@ from train.job.recorder import CpuDevice, CudaDevice, StepRecorder
 from train.job.report import JobReport, MismatchError
 from train.profiling import profile_json
 from train.profiling.recording import StepRecording
+from train.profiling.tools import RECORDINGS
 from utils.arguments import Parser
 from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe
 from utils.dataset.manifest import licences
@@ -31,6 +32,7 @@ from utils.provenance import origin
 from utils.provenance.digests import TOKEN_STREAM_BATCHES, sha256_json, sha256_token_stream
 from utils.results import raw_samples
 from utils.settings.config import RunConfig, load
+from utils.settings.profiling import TORCH
 
 FLOAT32_RELATIVE = 1e-6
 TrainFunction = Callable[[Job, JobReport, Path, dict[str, Any]], None]
@@ -101,14 +103,16 @@ def recorder(job: Job, is_reporter: bool) -> StepRecorder:
     device = CudaDevice() if torch.cuda.is_available() else CpuDevice()
     title = {"cpu": "CPU", "nvd": "NVIDIA", "amd": "AMD"}[job.config.platform]
     profile = job.config.profiled
-    recording = None if profile is None else StepRecording(profile, profile_folder(job), int(os.environ["RANK"]))
+    recording = None
+    if profile is not None:
+        recording = RECORDINGS[profile.tool](profile, profile_folder(job), int(os.environ["RANK"]))
     return StepRecorder(
         job.config.train_iterations, device=device, title=title, is_reporter=is_reporter, profile=recording
     )
 
 
 def finish_profile(job: Job, report: JobReport) -> None:
-    """Write profile.json after the last step of a profiled job; every rank calls it."""
+    """Write profile.json after the last step of a job with a profile of torch.profiler; every rank calls it."""
     recorder = report.recorder
     if recorder is None or not isinstance(recorder.profile, StepRecording):
         return
@@ -116,8 +120,10 @@ def finish_profile(job: Job, report: JobReport) -> None:
     if not report.is_reporter or recorder.steps_done != job.config.train_iterations:
         return
     folder, profile = recorder.profile.folder, recorder.profile.profile
-    found = profile_json.content(report.result("ok", None), profile, recorder.profiled_seconds, files)
-    report.warnings += profile_json.write(folder, found)
+    report.warnings += profile_json.warnings_of(files)
+    if profile.tool == TORCH:
+        found = profile_json.content(report.result("ok", None), profile, recorder.profiled_seconds, files)
+        report.warnings += profile_json.write(folder, found)
     print(f"    profile: {profile.text}, in {folder}", flush=True)
 
 

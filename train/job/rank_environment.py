@@ -58,6 +58,7 @@ PREFIXES = (
     *("TORCH", "PYTORCH_", "TRITON_", "GLOO_", "KINETO_", "AOT"),
     # NVIDIA: CUDA and its libraries, NCCL, TransformerEngine, profilers, driver and container
     *("CUDA", "CUBLAS", "CUDNN", "NVIDIA_", "NCCL_", "NVTE_", "NVSHMEM_", "NSYS_", "CUPTI_", "SHARP_"),
+    *("NVTX_INJECTION", "QUADD_INJECTION"),  # by which nsys follows child processes
     # AMD: ROCm and its libraries, RCCL, Composable Kernel, AITER, profilers
     *("HIP", "HSA_", "ROC", "RCCL_", "MIOPEN_", "AMD_", "AMDGPU_", "GPU_", "TENSILE_", "CK_", "AITER_", "RSMI_"),
     # networks: UCX, UCC, libfabric, OpenMPI and HPC-X, PMI, libibverbs, Slingshot, MSCCL++

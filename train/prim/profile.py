@@ -46,9 +46,8 @@ def take_profile(report: LogReport, profile: Profile, workspace: Path, step_seco
         ]
     seconds = [step_seconds[step] for step in profile.steps]
     found = profile_json.content(report.result("ok", None), profile, seconds, files)
-    warnings = profile_json.write(folder, found)
     print(f"    profile: {profile.text}, in {folder}", flush=True)
-    return warnings
+    return [*profile_json.warnings_of(files), *profile_json.write(folder, found)]
 
 
 def traces(workspace: Path) -> dict[int, Path]:

@@ -1,4 +1,4 @@
-"""Profiles of some steps of a training with torch.profiler: the recording, its files, and profile.json beside them.
+"""Profiles of some steps of a training: the recordings of each tool, their files, and profile.json beside them.
 
 Imports `train.job` and `utils`. Begin with `recording.py`.
 """

@@ -71,14 +71,21 @@ def content(
     }
 
 
-def write(folder: Path, found: Mapping[str, Any]) -> list[str]:
-    """Write profile.json into the folder of a profile; return a warning for each file that is missing there.
+def warnings_of(files: Sequence[Files]) -> list[str]:
+    """Return a warning for each trace that is missing."""
+    return [
+        f"profile: {name}: {why}" for one in files for name, why in one.reasons.items() if name == f"rank{one.rank}"
+    ]
 
-    A file that cannot be written is a warning too: the measurements of the job do not depend on it.
+
+def write(folder: Path, found: Mapping[str, Any]) -> list[str]:
+    """Write profile.json into the folder of a profile; return a warning if it cannot be written.
+
+    The measurements of the job do not depend on it.
     """
-    warnings = [f"profile: {name}: {why}" for name, why in found["reasons"].items() if not name.endswith("_memory")]
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         store.write_json(found, folder / profile_file.NAME, is_ours=profile_file.is_profile)
     except OSError as error:
-        warnings.append(f"profile: {profile_file.NAME}: {error.strerror or error}")
-    return warnings
+        return [f"profile: {profile_file.NAME}: {error.strerror or error}"]
+    return []

@@ -68,7 +68,10 @@ _RESULTS = (
 _SUPERSEDED = (SUPERSEDED, Layout((("result", rf"{_ATTEMPT}\.json"),)))
 _TENSORBOARD = Layout(  # Primus turns it on with a profile; the traces are moved (train/prim/profile.py)
     (
-        ("profile", r"primus-megatron-exp\[.*\]-rank\[[0-9]+\]\..*\.pt\.trace\.json(?:\.gz)?|rank-[0-9]+\.json(?:\.gz)?"),
+        (
+            "profile",
+            r"primus-megatron-exp\[.*\]-rank\[[0-9]+\]\..*\.pt\.trace\.json(?:\.gz)?|rank-[0-9]+\.json(?:\.gz)?",
+        ),
         ("log", r"events\.out\.tfevents\..+"),
     )
 )
@@ -97,12 +100,12 @@ _LOGS = Layout(
     ),
 )
 _SWEEPS = Layout((("sweep", r"[A-Za-z0-9._-]+\.(?:json|png|env)"),))  # utils/results/sweep_file.py
-_PROFILE = Layout(  # train/profiling/, and the tools of shell/profile.sh
+_PROFILE = Layout(  # train/profiling/; nsys: shell/profile.sh
     (
         ("profile", r"profile\.json|rank(?:0|[1-9][0-9]*)(?:\.json\.gz|_memory\.pickle)"),
-        ("profile", r"nsys\.(?:nsys-rep|sqlite|qdstrm)"),
+        ("profile", r"nsys_[0-9]{8}T[0-9]{6}Z\.(?:nsys-rep|sqlite|qdstrm)"),
     ),
-    (("rocprofv3", _ROCPROFV3),),
+    (("rocprofv3", Layout((("profile", r"rank[0-9]+_[A-Za-z0-9_]+\.(?:csv|json|pftrace|otf2|db)"),))),),
 )
 _PROFILES = Layout(
     (("profile", rf"{_OF_LABEL}{_ATTEMPT}(?:_rank[0-9]+)?\.(?:json|json\.gz|html|txt)"),),  # of earlier versions

@@ -11,7 +11,7 @@ from utils.errors import ConfigError
 from utils.models import can_train, get
 from utils.settings.keys import KEYS, NO_RECIPE
 from utils.settings.layers import Value
-from utils.settings.profiling import LEAST_UNPROFILED, LOST_BY_PRIMUS, NO_PROFILE, Profile
+from utils.settings.profiling import LEAST_UNPROFILED, LOST_BY_PRIMUS, NO_PROFILE, TOOLS, Profile
 
 AVAILABLE_FRAMEWORKS = ("mega", "hf", "nemo", "bridge", "prim", "titan")
 """Frameworks that this version can start."""
@@ -214,14 +214,16 @@ def fp8_recipe(rules: Rules, typed: Mapping[str, Any], platform: str) -> str:
     return recipe
 
 
-def profile(rules: Rules, typed: Mapping[str, Any]) -> str:
+def profile(rules: Rules, typed: Mapping[str, Any], platform: str) -> str:
     """Return the profile of a training as results hold it; `none` without one.
 
     Raises ConfigError for steps or ranks that the training does not have, and for a training that leaves too few steps
     to measure.
     """
-    if not typed["profile"]:
+    tool: str = typed["profile"]
+    if tool == NO_PROFILE:
         return NO_PROFILE
+    _check_tool(rules, typed, platform)
     first, last, steps = typed["profile_step_start"], typed["profile_step_end"], typed["train_iterations"]
     if first > last:
         raise rules.broken("PROFILE_STEP_START PROFILE_STEP_END", "the first profiled step is after the last one")
@@ -243,7 +245,17 @@ def profile(rules: Rules, typed: Mapping[str, Any]) -> str:
     ranks, count = typed["profile_ranks"], typed["num_gpus"]
     if ranks is not None and ranks[-1] >= count:
         raise rules.broken("PROFILE_RANKS", f"the training has ranks 0 to {count - 1}; use all, or some of them")
-    return Profile(first, last, ranks, typed["profile_memory"]).text
+    return Profile(first, last, ranks, typed["profile_memory"], tool).text
+
+
+def _check_tool(rules: Rules, typed: Mapping[str, Any], platform: str) -> None:
+    tool = typed["profile"]
+    if TOOLS.get(tool, platform) != platform:
+        raise rules.broken("PROFILING", f"{tool} is a tool of platform {TOOLS[tool]}; use true here (torch.profiler)")
+    if tool in TOOLS and "prim" in typed["frameworks"]:
+        raise rules.broken("PROFILING FRAMEWORK", "Primus profiles by its own keys, with torch.profiler; use true")
+    if tool in TOOLS and typed["profile_memory"]:
+        raise rules.broken("PROFILE_MEMORY PROFILING", f"{tool} writes no snapshot of the memory; use PROFILING=true")
 
 
 def check_nodes(rules: Rules, typed: Mapping[str, Any]) -> None:

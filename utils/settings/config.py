@@ -141,7 +141,7 @@ class RunConfig:
 
     @property
     def profiled(self) -> profiles.Profile | None:
-        """Steps and ranks that torch.profiler records; None with PROFILING=false."""
+        """Steps and ranks that are profiled; None with PROFILING=false."""
         return profiles.parse(self.profile)
 
     @property
@@ -199,7 +199,7 @@ def load(
     check_combinations(rules, typed, platform)
     typed["fp8_recipe"] = fp8_recipe(rules, typed, platform)
     check_layout(rules, typed)
-    typed["profile"] = profile(rules, typed)
+    typed["profile"] = profile(rules, typed, platform)
     typed["label"] = typed["label"] or _derived_label(typed, platform)
     for field in ("data_dir", "output_dir"):
         typed[field] = _path(typed[field], root)

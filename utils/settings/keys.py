@@ -21,6 +21,7 @@ from utils.settings.parsers import (
     WORD,
     choice,
     flag,
+    flag_or,
     flags,
     integer,
     list_of,
@@ -29,7 +30,7 @@ from utils.settings.parsers import (
     numbers,
     or_none,
 )
-from utils.settings.profiling import NO_PROFILE
+from utils.settings.profiling import NO_PROFILE, TOOLS, TORCH
 
 Number = (int, float)
 NO_RECIPE = "none"
@@ -337,8 +338,8 @@ KEYS: dict[str, Key] = {
     "SLURM_IMAGE": Key("slurm_image", *or_none("", PATH), "image for enroot: a .sqsh file, or [registry#]name:tag"),
     "PROFILING": Key(
         "profile",
-        *flag(),
-        "record some steps with torch.profiler (docs/profiles.md); their times do not count",
+        *flag_or(TORCH, NO_PROFILE, *TOOLS),
+        "record some steps with torch.profiler, or by a tool of shell/profile.sh; their times do not count",
         InResults("profile", before=NO_PROFILE),
     ),
     "PROFILE_STEP_START": Key("profile_step_start", *integer(1), "first profiled step"),

@@ -81,6 +81,16 @@ def flag() -> tuple[Callable[[str], bool], str]:
     return parse, "true, false, 1 or 0"
 
 
+def flag_or(yes: str, no: str, *others: str) -> tuple[Callable[[str], str], str]:
+    """Return the reader of true (`yes`), false (`no`), or one of the words in `others`."""
+    known = {"true": yes, "1": yes, "false": no, "0": no} | {word: word for word in others}
+
+    def parse(text: str) -> str:
+        return known[text]
+
+    return parse, f"true, false, {', '.join(others)}, 1 or 0"
+
+
 def matching(pattern: str, allowed: str) -> tuple[Callable[[str], str], str]:
     """Return the reader of a text that matches the regular expression `pattern` whole."""
 

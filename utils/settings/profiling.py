@@ -12,6 +12,9 @@ from typing import Any
 NO_PROFILE = "none"
 PROFILED = "profiled"
 """Reason of an excluded step in a result, label of a profiled training, and word of a profiled step's progress line."""
+TOOLS = {"nsys": "nvd", "rocprofv3": "amd"}
+"""Tools beside torch.profiler, each with its platform."""
+TORCH = "torch"
 LEAST_UNPROFILED = 6
 """Steps outside of the profile that a training needs: three that a summary excludes as warm-up
 (utils/results/performance.py) and three that it measures."""
@@ -22,13 +25,14 @@ LOST_BY_PRIMUS = 3
 prints as a mean (utils/logs/join.py)."""
 _TEXT = re.compile(
     r"steps (?P<first>[1-9]\d{0,11})-(?P<last>[1-9]\d{0,11}) of "
-    r"(?:all ranks|ranks? (?P<ranks>\d{1,9}(?:,\d{1,9})*))(?P<memory>, with memory)?"
+    rf"(?:all ranks|ranks? (?P<ranks>\d{{1,9}}(?:,\d{{1,9}})*))(?: by (?P<tool>{'|'.join(TOOLS)}))?"
+    r"(?P<memory>, with memory)?"
 )
 
 
 @dataclass(frozen=True)
 class Profile:
-    """The steps and ranks that torch.profiler records."""
+    """The steps and ranks that a profiler records."""
 
     first: int
     """Number of the first profiled step, from 1."""
@@ -37,6 +41,8 @@ class Profile:
     """Numbers of the recorded ranks, from 0; None for all ranks."""
     with_memory: bool = False
     """Whether a snapshot of the memory is written too."""
+    tool: str = TORCH
+    """TORCH, or one of TOOLS."""
 
     @property
     def steps(self) -> range:
@@ -67,10 +73,11 @@ class Profile:
 
     @property
     def text(self) -> str:
-        """The profile as results hold it: `steps 11-13 of rank 0`, `steps 11-13 of all ranks, with memory`."""
+        """The profile as results hold it: `steps 11-13 of rank 0`, `steps 11-13 of ranks 0,1 by nsys`."""
         numbers = ",".join(map(str, self.ranks or ()))
         ranks = "all ranks" if self.ranks is None else f"rank{'' if len(self.ranks) == 1 else 's'} {numbers}"
-        return f"steps {self.first}-{self.last} of {ranks}" + (", with memory" if self.with_memory else "")
+        tool = "" if self.tool == TORCH else f" by {self.tool}"
+        return f"steps {self.first}-{self.last} of {ranks}{tool}" + (", with memory" if self.with_memory else "")
 
 
 def parse(text: Any) -> Profile | None:
@@ -81,7 +88,7 @@ def parse(text: Any) -> Profile | None:
     if found is None or int(found["last"]) < int(found["first"]):
         raise ValueError(f"got {text!r}, wanted {NO_PROFILE}, or such as steps 11-13 of rank 0")
     ranks = None if found["ranks"] is None else tuple(map(int, found["ranks"].split(",")))
-    return Profile(int(found["first"]), int(found["last"]), ranks, found["memory"] is not None)
+    return Profile(int(found["first"]), int(found["last"]), ranks, found["memory"] is not None, found["tool"] or TORCH)
 
 
 def steps_of(text: Any) -> range:

@@ -1,0 +1,111 @@
+"""torch.profiler around the profiled steps: operators with shapes, kernels of the GPU, a range for each step.
+
+The profiler is started once for nothing before, because its first start loads the libraries of the device. torch is
+imported on use.
+"""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+from train.profiling.recording import STEP, StepRecording
+from train.profiling.trace_file import TraceError, write_trace
+from utils.files import written_whole
+
+MOST_MEMORY_EVENTS = 1_000_000
+"""Allocations and frees that a snapshot keeps, the last ones; each takes some hundred bytes of host memory."""
+NO_ALLOCATOR = "a CPU has no caching allocator; the trace has each allocation"
+
+
+class TorchRecording(StepRecording):
+    """Records with torch.profiler and writes `rank<R>.json.gz`, with PROFILE_MEMORY also `rank<R>_memory.pickle`."""
+
+    _profiler: Any = None
+    _mark: Any = None
+
+    def start_tool(self) -> None:
+        """Start the profiler; one that cannot start (another one is active) is a reason, not an error."""
+        try:
+            _start_once_for_nothing()
+            self._profiler = _profiler(with_memory=self.profile.with_memory)
+            gc.collect()  # not inside of a profiled step
+            if self.profile.with_memory:
+                _record_memory(MOST_MEMORY_EVENTS)
+            self._profiler.start()
+        except RuntimeError as error:
+            self._profiler = None
+            self.miss(self.name, f"torch.profiler cannot start: {error}")
+
+    def begin_step(self, number: int) -> None:
+        """Open the range of a step."""
+        if self._profiler is None:
+            return
+        from torch.profiler import record_function
+
+        self._mark = record_function(f"{STEP}{number}")
+        self._mark.__enter__()
+
+    def end_step(self) -> None:
+        """Close the range of the step."""
+        if self._mark is not None:
+            self._mark.__exit__(None, None, None)
+            self._mark = None
+
+    def stop_tool(self) -> None:
+        """Stop the profiler and write its files."""
+        if self._profiler is None:
+            return
+        self._profiler.stop()
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self.trace = write_trace(self._profiler, self.folder / f"{self.name}.json.gz")
+        except (OSError, RuntimeError, TraceError) as error:
+            self.miss(self.name, error)
+        if self.profile.with_memory:
+            self._write_memory()
+        self._profiler = None
+
+    def _write_memory(self) -> None:
+        import torch
+
+        name = f"{self.name}_memory"
+        if not torch.cuda.is_available():
+            self.reasons[name] = NO_ALLOCATOR
+            return
+        try:
+            with written_whole(self.folder / f"{name}.pickle") as (temporary,):
+                torch.cuda.memory._dump_snapshot(str(temporary))
+        except (OSError, RuntimeError) as error:
+            self.miss(name, error)
+        _record_memory(None)
+
+
+def _profiler(*, with_memory: bool) -> Any:
+    """Return a profiler of the CPU and, where there is one, the GPU (CUDA and ROCm have the same name in torch)."""
+    import torch
+    from torch.profiler import ProfilerActivity
+
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
+    return torch.profiler.profile(activities=activities, record_shapes=True, profile_memory=with_memory)
+
+
+def _start_once_for_nothing() -> None:
+    import torch
+
+    with _profiler(with_memory=False):
+        torch.zeros(1, device="cuda" if torch.cuda.is_available() else "cpu").add_(1)
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+
+
+def _record_memory(most_events: int | None) -> None:
+    """Let the allocator of the GPU keep its last events; None ends it. Nothing happens without a GPU."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return
+    if most_events is None:
+        torch.cuda.memory._record_memory_history(enabled=None)
+    else:
+        torch.cuda.memory._record_memory_history(max_entries=most_events)
