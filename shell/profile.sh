@@ -21,7 +21,7 @@ refuse() { # <message>
 }
 
 # The profiled steps alone: the ranks open and close the capture range.
-NSYS=(profile --trace=cuda,nvtx,osrt --sample=none --cpuctxsw=none --capture-range=cudaProfilerApi --capture-range-end=stop
+NSYS=(profile "--trace=cuda,nvtx,osrt" --sample=none --cpuctxsw=none --capture-range=cudaProfilerApi --capture-range-end=stop
   --kill=none)
 
 run_nsys() { # <job script> <settings...>
