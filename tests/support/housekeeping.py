@@ -14,6 +14,10 @@ from utils.housekeeping import archive, footprint
 from utils.housekeeping.inventory import STATUS_TITLE
 from utils.results import store
 
+OF_A_PROFILE = (
+    *("profile.json", "rank0.json.gz", "rank12.json.gz", "rank0_memory.pickle"),
+    *("rocprofv3/rank0_kernel_trace.csv", "rocprofv3/rank0_results.pftrace"),
+)
 CACHE = "0123456789abcdef0123456789abcdef-GPTDataset-train"
 
 
@@ -40,9 +44,13 @@ def write_output(folder: Path) -> None:
         "logs/train_cpu_mega_llama_run1_attempt1.log",
         "logs/tp2_train_cpu_mega_llama_run1_attempt12.log",
         "logs/matrix.log",
-        "profiles/train_cpu_mega_llama_run1_attempt1_rank0.json.gz",
+        "profiles/train_cpu_mega_llama_run1_attempt1_rank0.json.gz",  # of an earlier version
+        *(f"profiles/profiled_train_cpu_hf_llama_run1_attempt2/{name}" for name in OF_A_PROFILE),
+        "profiles/train_nvd_mega_llama_run1/nsys_20261121T000000Z.nsys-rep",
+        "logs/train_amd_prim_llama_run1_attempt1.primus/tprimat/tprimat/train_amd_prim_llama_run1_attempt1/tensorboard/"
+        "primus-megatron-exp[train_amd_prim_llama_run1_attempt1]-rank[0].1764.pt.trace.json.gz",
     ):
-        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("a line\n")
     (folder / "logs" / "hf_trainer").mkdir()
     archive.write(folder, {})

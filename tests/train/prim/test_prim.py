@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
 import signal
@@ -25,7 +26,7 @@ from train.job.rank_environment import ENV_NAMES
 from train.prim import training as prim_job
 from train.runner import plan
 from utils.housekeeping.layout import OUTPUT_LAYOUT
-from utils.results import store
+from utils.results import profile_file, store
 from utils.settings.config import ROOT
 
 STANDIN = Path(__file__).parent / "primus_standin" / "root"
@@ -183,6 +184,39 @@ def test_later_generations_of_lines_are_read_as_well(lines, excluded, run_job):
     assert result["learning_rates"] == pytest.approx([RATES[step - 1] for step in kept], rel=1e-6)
     assert result["excluded_steps"].keys() == excluded.keys()
     assert all(why in result["excluded_steps"][step] for step, why in excluded.items())
+
+
+PROFILE = ("PROFILING=true", "PROFILE_STEP_START=5", "PROFILE_STEP_END=6", "TRAIN_ITERS=14", "PROFILE_RANKS=all")
+
+
+@pytest.mark.parametrize(("lines", "more"), [("v25.10", ()), ("v26.4", (2,))])
+def test_profiled_steps_of_primus_and_those_beside_them_are_no_samples(lines, more, run_job, tmp_path):
+    code, result = run_job(*PROFILE, lines=lines)
+    assert code == 0, result["reason"]
+    left_out = {*more, 4, 5, 6, 7}
+    assert result["steps"] == [step for step in range(1, 15) if step not in left_out]
+    assert {step: why for step, why in result["excluded_steps"].items() if step != "2"} == {
+        "4": "the profiler starts in it",
+        "5": "profiled",
+        "6": "profiled",
+        "7": "the trace of the profile is written in it",
+    }
+    assert check_result(result).rejections == () and result["label"] == "profiled"
+    (path,) = (tmp_path / "output" / "profiles").rglob("profile.json")
+    profile = profile_file.read(path)
+    assert (profile.steps, profile.ranks, set(profile.traces)) == ((5, 6), (0, 1), {0, 1})
+    assert profile.profiled_step_seconds == (0.205, 0.206)
+    assert b"ProfilerStep#5" in gzip.decompress(profile.trace_path(1).read_bytes())
+    assert not list((tmp_path / "output" / "logs").rglob("*.pt.trace.json.gz")), "moved, not copied"
+    assert all("profile" not in text for text in result["warnings"])
+
+
+def test_a_trace_that_primus_did_not_write_is_a_warning(run_job, tmp_path, capfd):
+    code, result = run_job(*PROFILE, fault="no_trace")
+    assert (code, result["status"]) == (0, "ok")
+    said = [f"profile: rank{rank}: Primus wrote no trace of this rank" for rank in range(GPUS)]
+    assert [text for text in result["warnings"] if "trace" in text] == said
+    assert "[AMD] Step 5/14 | profiled | loss 11.5000" in capfd.readouterr().out
 
 
 FAULTS = {

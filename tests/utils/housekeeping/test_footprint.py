@@ -11,7 +11,7 @@ from toydata import write_toy_data
 
 from data.encoding import parts
 from data.prepare import prepare
-from train.job.job import Job, log_path
+from train.job.job import Job, log_path, profile_folder
 from utils.errors import ConfigError
 from utils.files import temporary_beside
 from utils.housekeeping import footprint, inventory
@@ -19,7 +19,7 @@ from utils.housekeeping.footprint import LOCK, MARKER, FootprintError, lock, loc
 from utils.housekeeping.layout import DATA_LAYOUT, OUTPUT_LAYOUT
 from utils.models import NAMES
 from utils.provenance.digests import TOKENIZER_FILES
-from utils.results import store
+from utils.results import profile_file, store
 from utils.settings.combinations import AVAILABLE_FRAMEWORKS
 from utils.settings.config import ROOT, load
 
@@ -233,6 +233,7 @@ def test_results_and_logs_of_every_job_are_known(framework, model, label, tmp_pa
     (kept,) = (job.result_path.parent / store.SUPERSEDED).iterdir()
     assert layout_at(f"{label}/superseded".lstrip("/")).kind_of(kept.name) == "result"
     assert layout_at("logs").kind_of(log_path(job).name) == "log"
+    assert layout_at(f"profiles/{profile_folder(job).name}").kind_of(profile_file.NAME) == "profile"
 
 
 @pytest.mark.parametrize("name", ["text.bin", "text.idx", "text.jsonl"])
@@ -337,6 +338,9 @@ def test_a_name_that_is_nearly_ours_is_not_ours(name):
         ("superseded", "train_cpu_mega_llama_run1.json"),
         ("superseded", "train_cpu_mega_llama_run1_attempt0.json"),
         ("profiles", "notes.txt"),
+        ("profiles/train_cpu_mega_llama_run1_attempt1", "notes.json"),
+        ("profiles/train_cpu_mega_llama_run1_attempt1", "rank00.json.gz"),
+        ("profiles/train_cpu_mega_llama_run1_attempt1/rocprofv3", "profile.json"),
         ("tp2", "output.zip"),
         ("tp2", "status.json"),
         ("tp2", "status.html"),

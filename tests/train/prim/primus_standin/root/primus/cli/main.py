@@ -2,11 +2,13 @@
 
 STANDIN_LINES names a file in lines/ (default v25.10). STANDIN_FAULT is one of: `exit:CODE:STEP`, `killed:STEP`,
 `oom:STEP`, `nan:STEP`, `stop:STEP` (each after that step; stop and nan end with exit code 0), `hang:STEP`, `silent`,
-`no_table`, `another:ARGUMENT=VALUE` (what is built is not what was told), `reseed` (other samples),
+`no_table`, `no_trace`, `another:ARGUMENT=VALUE` (what is built is not what was told), `reseed` (other samples),
 `leftover` (a process that outlives it).
 STANDIN_DATA=real has the data set built, which takes seconds to import.
 """
 
+import gzip
+import json
 import os
 import signal
 import subprocess
@@ -153,6 +155,23 @@ def show_step(said, step):
         line("first" if step <= 2 else "later", **values)
 
 
+def write_trace(said, step, folder):
+    """As Megatron with Primus's patch: the profiler's `step()` at the begin of this iteration ends the last one."""
+    if not said["profile"] or step != said["profile_step_end"]:
+        return
+    assert said["use_pytorch_profiler"]
+    place = folder / "tensorboard"
+    place.mkdir()
+    for rank in said["profile_ranks"]:
+        numbers = range(said["profile_step_start"], said["profile_step_end"])
+        events = [
+            {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{n}", "ts": n, "dur": 1} for n in numbers
+        ]
+        name = f"primus-megatron-exp[{folder.name}]-rank[{rank}].1764.pt.trace.json"
+        if FAULT != "no_trace":
+            (place / f"{name}.gz").write_bytes(gzip.compress(json.dumps({"traceEvents": events}).encode()))
+
+
 def strike(step):
     """Fail if this is the step for it."""
     at = int(DETAILS[-1]) if DETAILS and DETAILS[-1].isdigit() else None
@@ -190,6 +209,7 @@ def main():
     if FAULT == "leftover":
         subprocess.Popen(["sleep", "600"], start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     for step in range(1, said["train_iters"] + 1):
+        write_trace(said, step, folder)
         show_step(said, step)
         if step == 1:
             memory = "allocated: 1000.00 | max allocated: 2000.00 | reserved: 3000.00 | max reserved: 3000.00"
