@@ -16,6 +16,7 @@ from train.prim.log_report import LogReport
 from train.profiling import profile_json
 from train.profiling.profile_json import Files
 from train.profiling.trace_file import compress
+from utils.errors import ForeignFileError
 from utils.files import written_whole
 from utils.provenance.digests import sha256_file
 from utils.results.profile_file import Trace
@@ -74,6 +75,7 @@ def _taken(rank: int, source: Path | None, profile: Profile, folder: Path) -> Fi
             else:
                 compress(source, temporary)
         source.unlink()
-    except OSError as error:
-        return Files(rank, None, reasons | {f"rank{rank}": f"{target}: {error.strerror or error}"})
+    except (OSError, ForeignFileError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        return Files(rank, None, reasons | {f"rank{rank}": f"{target}: {why}"})
     return Files(rank, Trace(target.name, sha256_file(target)), reasons)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from train.profiling.recording import StepRecording
+from utils.errors import ForeignFileError
 from utils.results import profile_file, store
 from utils.results.profile_file import Trace
 from utils.settings.profiling import NO_PROFILE, Profile
@@ -86,6 +87,6 @@ def write(folder: Path, found: Mapping[str, Any]) -> list[str]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         store.write_json(found, folder / profile_file.NAME, is_ours=profile_file.is_profile)
-    except OSError as error:
-        return [f"profile: {profile_file.NAME}: {error.strerror or error}"]
+    except (OSError, ForeignFileError) as error:
+        return [f"profile: {profile_file.NAME}: {getattr(error, 'strerror', None) or error}"]
     return []

@@ -10,7 +10,8 @@ import gc
 from typing import Any
 
 from train.profiling.recording import STEP, StepRecording
-from train.profiling.trace_file import TraceError, write_trace
+from train.profiling.trace_file import write_trace
+from utils.errors import ForeignFileError
 from utils.files import written_whole
 
 MOST_MEMORY_EVENTS = 1_000_000
@@ -60,7 +61,7 @@ class TorchRecording(StepRecording):
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self.trace = write_trace(self._profiler, self.folder / f"{self.name}.json.gz")
-        except (OSError, RuntimeError, TraceError) as error:
+        except (OSError, RuntimeError, ForeignFileError) as error:
             self.miss(self.name, error)
         if self.profile.with_memory:
             self._write_memory()
@@ -76,7 +77,7 @@ class TorchRecording(StepRecording):
         try:
             with written_whole(self.folder / f"{name}.pickle") as (temporary,):
                 torch.cuda.memory._dump_snapshot(str(temporary))
-        except (OSError, RuntimeError) as error:
+        except (OSError, RuntimeError, ForeignFileError) as error:
             self.miss(name, error)
         _record_memory(None)
 
