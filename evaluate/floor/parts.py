@@ -61,16 +61,21 @@ class Factor:
 
 @dataclass(frozen=True)
 class PairWhy:
-    """The attribution of a pair: ratio = hardware * framework, each as the speed of b over that of a."""
+    """The attribution of a pair: ratio = hardware * framework, in the direction of the verdict, speed of b over a.
+
+    With equal tokens a step and equally many GPUs, ratio = step_a / step_b, hardware = floor_a / floor_b, and
+    framework = (step_a / floor_a) / (step_b / floor_b). Above 1, the factor favours b.
+    """
 
     a: SideWhy | None
     b: SideWhy | None
     refused: str
-    """The first reason why nothing is attributed; empty if it is."""
+    """The first reason why nothing is attributed; empty if it is. The factors are None then."""
     ratio: Factor | None
     hardware: Factor | None
     framework: Factor | None
     sentences: tuple[str, ...]
+    """Three sentences if the ratio is attributed: factors, arithmetic, losses. One sentence if it is refused."""
 
 
 def as_json(why: PairWhy) -> dict[str, Any]:
