@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+NOT_USED = "not used: "
+"""First words of a remark on a profile of the same job that does not fit."""
+
 
 @dataclass(frozen=True)
 class Loss:
