@@ -25,7 +25,7 @@ from evaluate.report.comparison import Comparison
 from evaluate.report.forest_plot import quantity
 from evaluate.report.groups import Group, Row, ratios, run_label
 from evaluate.report.notes import notes
-from evaluate.report.tables import plain
+from evaluate.report.tables import number, plain
 from evaluate.verdict import verdicts
 
 ASSETS = Path(__file__).with_name("assets")
@@ -141,7 +141,7 @@ def _about_curves(is_thinned: bool) -> str:
     lines = "Runs that count. Point at a curve, or move the slider, to read all runs at a step; drag to zoom. "
     lines += "Slow first steps may lie above the axis of the step time, which fits the steps that count."
     if is_thinned:
-        limit = text.number(MOST_SAMPLES)
+        limit = number(MOST_SAMPLES)
         lines += f" There are too many samples to embed them all (the limit is {limit}): of each stretch "
         lines += "of steps the smallest and the largest value are kept, and the nearest one kept is read out. The "
         lines += "result files have all."

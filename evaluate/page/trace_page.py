@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from evaluate.page.page import asset, environment, policy
 from evaluate.report import trace_text
-from evaluate.report.text import number
+from evaluate.report.tables import number
 from evaluate.timing.as_json import is_trace_json
 from evaluate.timing.breakdown import Breakdown
 from evaluate.timing.pairing import Aligned

@@ -11,7 +11,7 @@ from evaluate.report.comparison import Comparison
 from evaluate.report.groups import Group, Ratio, Row, Spread, ratios, run_label
 from evaluate.report.notes import notes
 from evaluate.report.own_files import HEADING
-from evaluate.report.tables import bullets, markdown_table, markdown_text, plain, text_table
+from evaluate.report.tables import bullets, markdown_table, markdown_text, number, plain, text_table
 from evaluate.report.verdict_text import markdown_certificates, markdown_verdicts, terminal_verdicts
 from evaluate.verdict.ratios import times, with_range
 
@@ -54,11 +54,6 @@ MOST_SYSTEMS = 6
 WIDE = 100
 """Columns of a terminal that has room for the losses too."""
 _NONE = "-"
-
-
-def number(value: float) -> str:
-    """Return `value` with four significant digits; from 1000 on as a whole number with thousands separators."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def spread_text(spread: Spread | None) -> str:

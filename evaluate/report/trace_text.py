@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from evaluate.report.tables import plain, text_table
-from evaluate.report.text import number
+from evaluate.report.tables import number, plain, text_table
 from evaluate.timing import ceiling
 from evaluate.timing.breakdown import Breakdown
 from evaluate.timing.pairing import Aligned
