@@ -18,6 +18,7 @@ from markupsafe import Markup
 from evaluate.checks.entries import Entry
 from evaluate.metrics import steady
 from evaluate.metrics.figures import Metrics
+from evaluate.page import why_section
 from evaluate.page.metrics_table import metrics_table, with_range
 from evaluate.page.verdict_cards import FULL_CERTIFICATES, cards, certificates
 from evaluate.report import scaling, text
@@ -57,7 +58,9 @@ def environment(*folders: Path) -> Environment:
 
 def page(comparison: Comparison) -> str:
     """Return the whole page."""
+    why = why_section.section(comparison)
     style, script = asset("page.css"), "\n".join(asset(name) for name in SCRIPTS)
+    style += asset("trace.css") if why else ""
     judged = comparison.judged
     is_thinned = samples_a_curve(comparison) is not None
     are_full = len(judged) <= FULL_CERTIFICATES
@@ -76,6 +79,7 @@ def page(comparison: Comparison) -> str:
         are_certificates_full=are_full,
         scaling=scaling,
         scaling_rows=text.scaling_rows(comparison),
+        why=why,
         groups=[
             _group(group, title, comparison.figures, is_thinned)
             for group, title in zip(comparison.groups, _titles(comparison), strict=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluate.checks.entries import Entry, Loaded
+from evaluate.floor.parts import PairWhy
 from evaluate.metrics import prices
 from evaluate.metrics.figures import Figure, Metrics, combined
 from evaluate.metrics.metrics import metrics
@@ -21,6 +22,7 @@ from evaluate.report.groups import Group, Row, Spread, grouped, ratios, without_
 from evaluate.report.notes import notes
 from evaluate.report.scaling import scaling
 from evaluate.report.tables import plain
+from evaluate.timing.breakdown import Breakdown
 from evaluate.verdict import inference, no_pairs, pairs, verdicts
 from evaluate.verdict.odd_runs import without_odd_runs
 from evaluate.verdict.saving import BUDGET_TOKENS, saving
@@ -80,6 +82,10 @@ class Comparison:
     """Prices behind the costs among the metrics."""
     token_budget: float = BUDGET_TOKENS
     """Tokens for which savings are calculated."""
+    why: Mapping[int, PairWhy] = field(default_factory=dict)
+    """Attribution of each pair of `judged` that has one, or the reason why there is none, by the `id()` of the pair."""
+    profiles: Mapping[int, tuple[Breakdown, Breakdown]] = field(default_factory=dict)
+    """Breakdowns of the profiles of both sides, by the `id()` of the pair; only of pairs with both."""
 
     @property
     def entries(self) -> list[Entry]:

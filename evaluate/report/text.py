@@ -13,6 +13,7 @@ from evaluate.report.notes import notes
 from evaluate.report.own_files import HEADING
 from evaluate.report.tables import bullets, markdown_table, markdown_text, number, plain, text_table
 from evaluate.report.verdict_text import markdown_certificates, markdown_verdicts, terminal_verdicts
+from evaluate.report.why_text import markdown_why
 from evaluate.verdict.ratios import times, with_range
 
 METHODOLOGY = (
@@ -108,6 +109,7 @@ def markdown(comparison: Comparison) -> str:
         HEADING,
         *markdown_verdicts(comparison),
         *_markdown_scaling(comparison),
+        *markdown_why(comparison),
         *(part for group in comparison.groups for part in _markdown_group(group, comparison.figures)),
         *markdown_certificates(comparison),
     ]
