@@ -6,9 +6,10 @@
 
 Writes compare.{html,md,json,png}, or those of `--format`, and prints verdicts and tables; with probes by operator also
 why.png (docs/why.md). An output.zip of shell/wrap.sh is checked first, as `evaluate.validate --bundle` does, and then
-read like a folder. Results of another model, size, method, sequence length, global batch, precision or data never share
-a table. Results that are not ok or break a rule are listed with their reason and enter no average. `--against` tests
-each job against a baseline instead (evaluate/acceptance). Exit codes: see EXIT_CODES in evaluate/comparing/arguments.py.
+read like a folder. Results of another model, size, method, sequence length, global batch, precision or data never
+share a table. Results that are not ok or break a rule are listed with their reason and enter no average. `--against`
+tests each job against a baseline instead (evaluate/acceptance). Exit codes: see EXIT_CODES in
+evaluate/comparing/arguments.py.
 """
 
 from __future__ import annotations
