@@ -33,6 +33,7 @@ FLOORS_OF_PACKAGES = {
         {"checks"},
         {"fairness", "frames"},
         {"verdict"},
+        {"floor"},
         {"report"},
         {"page", "sweeps"},
         {"bundle", "timeline"},

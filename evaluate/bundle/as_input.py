@@ -27,6 +27,7 @@ def read(paths: Sequence[Path]) -> Found:
         loaded = _checked(path)
         found.results += [(path / entry.path, dict(entry.result)) for entry in loaded.entries]
         found.unreadable += [(path / name, f"{path}: {line}") for name, line in loaded.unreadable]
+        found.probes = found.probes.joined(loaded.probes)
     return found
 
 

@@ -24,7 +24,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from evaluate.bundle import archive, raw_logs
+from evaluate.bundle import archive, attributed, raw_logs
 from evaluate.bundle.archive import UNREADABLE, Bundle
 from evaluate.checks.entries import Loaded, load_results
 from evaluate.metrics import prices
@@ -104,10 +104,12 @@ def _comparison_faults(bundle: Bundle, root: Path) -> Iterator[str]:
 
 def _notes(bundle: Bundle) -> list[str]:
     """Return one line for each check that is left out."""
-    if not bundle.of_kind("comparison") or _is_same_code(bundle):
-        return []
-    commit = bundle.manifest.get("git_commit") or "unknown"
-    return [f"packed by other code (commit {commit}): compare.md and compare.html were checked against {MANIFEST} only"]
+    notes = [note for name in bundle.of_kind("comparison") for note in attributed.notes(bundle, name)]
+    if bundle.of_kind("comparison") and not _is_same_code(bundle):
+        commit = bundle.manifest.get("git_commit") or "unknown"
+        pages = f"compare.md and compare.html were checked against {MANIFEST} only"
+        notes.append(f"packed by other code (commit {commit}): {pages}")
+    return notes
 
 
 def _check_one(bundle: Bundle, name: str, root: Path) -> Iterator[str]:
@@ -123,6 +125,8 @@ def _check_one(bundle: Bundle, name: str, root: Path) -> Iterator[str]:
         return
     again = compare(found, [Path(folder) for folder in folders], *options)
     wanted = json.loads(json.dumps(as_json(again)))
+    has_profiles = attributed.from_profiles(content)
+    attributed.adapt(content, wanted, without=has_profiles)
     if not _is_same_code(bundle):  # definitions name files of the code, which other code may have moved
         content.pop("definitions", None)
         wanted.pop("definitions")
@@ -130,7 +134,7 @@ def _check_one(bundle: Bundle, name: str, root: Path) -> Iterator[str]:
     yield from islice(differences, SHOWN)
     if len(differences) > SHOWN:
         yield f"and {len(differences) - SHOWN} more"
-    if _is_same_code(bundle) and not differences:
+    if _is_same_code(bundle) and not differences and not has_profiles:
         yield from _pages(bundle, place, again)
 
 
@@ -170,7 +174,7 @@ def _load(folders: Sequence[Path], names: Sequence[str]) -> Loaded:
 
     entries = [replace(entry, path=renamed(entry.path)) for entry in found.entries]
     unreadable = [(renamed(path), error.replace(str(path), str(renamed(path)))) for path, error in found.unreadable]
-    return Loaded(tuple(entries), tuple(unreadable))
+    return Loaded(tuple(entries), tuple(unreadable), found.probes)
 
 
 def _places(root: Path, place: Path, folders: Sequence[str]) -> list[Path]:

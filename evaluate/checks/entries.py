@@ -14,7 +14,8 @@ from evaluate.checks.model_size import size_matches_name
 from evaluate.checks.overlap import overlapping_runs
 from evaluate.checks.ranges import out_of_range
 from evaluate.inputs import earlier, extracted, mlperf_logs
-from evaluate.metrics.measured_rate import attach, load_probes
+from evaluate.metrics.measured_rate import Probes, attach, load_probes
+from evaluate.metrics.profiles import Profiles, load_profiles
 from utils.input_files import files_below
 from utils.results import store
 from utils.results.schema import Result
@@ -96,6 +97,8 @@ class Loaded:
 
     entries: tuple[Entry, ...]
     unreadable: tuple[tuple[Path, str], ...]
+    probes: Probes = Probes()
+    profiles: Profiles = Profiles()
 
 
 def check_result(result: Result) -> Findings:
@@ -132,6 +135,14 @@ class Found:
 
     results: list[tuple[Path, dict[str, Any]]] = field(default_factory=list)
     unreadable: list[tuple[Path, str]] = field(default_factory=list)
+    probes: Probes = Probes()
+    profiles: Profiles = Profiles()
+
+    def add(self, other: Found) -> None:
+        """Add everything that was found elsewhere."""
+        self.results += other.results
+        self.unreadable += other.unreadable
+        self.probes = self.probes.joined(other.probes)
 
 
 def load_results(paths: Sequence[Path], others: Found | None = None) -> Loaded:
@@ -141,14 +152,13 @@ def load_results(paths: Sequence[Path], others: Found | None = None) -> Loaded:
     """
     found = read_results(paths)
     if others is not None:
-        found.results += others.results
-        found.unreadable += others.unreadable
+        found.add(others)
     entries = checked(found.results)
     if not entries and not found.unreadable:
         searched = ", ".join(str(path) for path in paths)
         advice = "train first, or name the folder that holds them"
         raise store.ResultError(f"{searched}: got no result, wanted train_*.json or benchmark_*.json files; {advice}")
-    return Loaded(tuple(entries), tuple(found.unreadable))
+    return Loaded(tuple(entries), tuple(found.unreadable), found.probes, found.profiles)
 
 
 def read_results(paths: Sequence[Path]) -> Found:
@@ -169,9 +179,9 @@ def read_results(paths: Sequence[Path]) -> Found:
     found.results += of_mlperf
     found.unreadable += unbelievable
     earlier.number_runs([one for one in found.results if earlier.is_named(one[0])])
-    probes = load_probes(paths)
+    found.probes, found.profiles = load_probes(paths), load_profiles(paths)
     for _, result in found.results:
-        attach(result, probes)
+        attach(result, found.probes)
     return found
 
 

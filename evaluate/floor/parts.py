@@ -7,8 +7,13 @@ of the key `why` of a pair in compare.json; keys and fields have the same names.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+
+from evaluate.timing.breakdown import Breakdown
+
+NOT_USED = "not used: "
+"""First words of a remark on a profile of the same job that does not fit."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,8 @@ class SideWhy:
     remarks: tuple[str, ...]
     profiled_by_kind: Mapping[str, float] | None = None
     """`measured_by_kind` before the cost of the profiler was subtracted; sums to the profiled step."""
+    trace: Breakdown | None = field(default=None, repr=False)
+    """Breakdown of the trace behind `measured_by_kind`; not in compare.json."""
 
 
 @dataclass(frozen=True)
@@ -61,18 +68,27 @@ class Factor:
 
 @dataclass(frozen=True)
 class PairWhy:
-    """The attribution of a pair: ratio = hardware * framework, each as the speed of b over that of a."""
+    """The attribution of a pair: ratio = hardware * framework, in the direction of the verdict, speed of b over a.
+
+    With equal tokens a step and equally many GPUs, ratio = step_a / step_b, hardware = floor_a / floor_b, and
+    framework = (step_a / floor_a) / (step_b / floor_b). Above 1, the factor favours b.
+    """
 
     a: SideWhy | None
     b: SideWhy | None
     refused: str
-    """The first reason why nothing is attributed; empty if it is."""
+    """The first reason why nothing is attributed; empty if it is. The factors are None then."""
     ratio: Factor | None
     hardware: Factor | None
     framework: Factor | None
     sentences: tuple[str, ...]
+    """Three sentences if the ratio is attributed: factors, arithmetic, losses. One sentence if it is refused."""
 
 
 def as_json(why: PairWhy) -> dict[str, Any]:
     """Return the value of `why` in compare.json."""
-    return asdict(why)
+    a, b = (side and replace(side, trace=None) for side in (why.a, why.b))
+    content = asdict(replace(why, a=a, b=b))
+    for side in filter(None, (content["a"], content["b"])):
+        del side["trace"]
+    return content

@@ -34,6 +34,10 @@ class Probes:
     found: tuple[Probe, ...] = ()
     errors: tuple[str, ...] = ()
 
+    def joined(self, other: Probes) -> Probes:
+        """Return the probes of both."""
+        return Probes((*self.found, *other.found), (*self.errors, *other.errors))
+
     def rate_of(self, result: Result) -> Figure:
         """Return the best measured rate for one rank of a result, in TFLOP/s, or unknown with the reason."""
         fitting = [(probe, mismatch(probe, result)) for probe in self.found]
@@ -41,8 +45,8 @@ class Probes:
         if not good:
             of_host = [str(why) for probe, why in fitting if probe.host == result["provenance"]["host"]]
             return unknown(UNIT, "; ".join((*of_host, *self.errors)) or NONE_MEASURED)
-        started = _started(result)
-        probe = min(good, key=lambda one: abs(one.started - started) if started else timedelta())
+        began = started(result)
+        probe = min(good, key=lambda one: abs(one.started - began) if began else timedelta())
         best = probe.rates[str(format_of(result))].best_tflops
         ranks = result["training_config"]["num_gpus"] if result["platform"] == "cpu" else 1
         shared = f", shared by {ranks} ranks" if ranks > 1 else ""
@@ -88,7 +92,26 @@ def _beside(folder: Path) -> list[Path]:
 
 def mismatch(probe: Probe, result: Result) -> str | None:
     """Return the reason why a probe does not apply to a result; None if it applies."""
-    info, precision = result["gpu_info"], format_of(result)
+    precision = format_of(result)
+    if apart := other_device(probe, result):
+        return f"{probe.path.name} is of another device: {apart}"
+    if precision not in probe.rates:
+        reason = probe.reasons.get(str(precision), "not measured")
+        return f"{probe.path.name} has no rate of {precision}: {reason}"
+    if probe.other_work:
+        return f"{probe.path.name} was measured while {probe.other_work}; measure again"
+    began = started(result)
+    if began is None:
+        return "the result does not say when it was started"
+    if abs(probe.started - began) > LONGEST_APART:
+        days = abs(probe.started - began).days
+        return f"{probe.path.name} was measured {days} days from the run, wanted {LONGEST_APART.days} at most"
+    return None
+
+
+def other_device(probe: Probe, result: Result) -> str:
+    """Return in what a probe's device is another than that of a result; empty if it is the same."""
+    info = result["gpu_info"]
     apart = [
         f"{what} {ours!r}, the result's is {theirs!r}"
         for what, ours, theirs in (
@@ -101,23 +124,11 @@ def mismatch(probe: Probe, result: Result) -> str | None:
     memory = info["total_memory_gb"]
     if probe.total_memory_gb and memory and abs(probe.total_memory_gb / memory - 1) > MEMORY_TOLERANCE:
         apart.append(f"memory {probe.total_memory_gb:g} GB, the result's is {memory:g} GB")
-    if apart:
-        return f"{probe.path.name} is of another device: {'; '.join(apart)}"
-    if precision not in probe.rates:
-        reason = probe.reasons.get(str(precision), "not measured")
-        return f"{probe.path.name} has no rate of {precision}: {reason}"
-    if probe.other_work:
-        return f"{probe.path.name} was measured while {probe.other_work}; measure again"
-    started = _started(result)
-    if started is None:
-        return "the result does not say when it was started"
-    if abs(probe.started - started) > LONGEST_APART:
-        days = abs(probe.started - started).days
-        return f"{probe.path.name} was measured {days} days from the run, wanted {LONGEST_APART.days} at most"
-    return None
+    return "; ".join(apart)
 
 
-def _started(result: Result) -> datetime | None:
+def started(result: Result) -> datetime | None:
+    """Return the start of a result's run; None if it is not known."""
     text = result["provenance"]["started_utc"]
     try:
         found = datetime.fromisoformat(text) if text else None

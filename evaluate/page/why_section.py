@@ -58,9 +58,9 @@ def _two_lines(cell: str) -> Markup | str:
 
 def _operators(one: Explained) -> dict[str, Any] | None:
     both = why_text.sides(one.why)
-    if both is None or one.profiles is None:
+    if both is None or both[0].trace is None or both[1].trace is None:
         return None
-    aligned = align(*one.profiles)
+    aligned = align(both[0].trace, both[1].trace)
     table = operator_tables.differences((both[0].name, both[1].name), aligned, MOST_OPERATORS, "")
     lines = [*table["lines"], "Times are those of the profiled steps, with the cost of the profiler."]
     count = f"{len(aligned)} operator{'' if len(aligned) == 1 else 's'}"

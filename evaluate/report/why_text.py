@@ -10,7 +10,6 @@ from evaluate.report.comparison import Comparison
 from evaluate.report.kind_bars import Bar
 from evaluate.report.tables import bullets, markdown_table, markdown_text, number
 from evaluate.report.verdict_text import pair_title
-from evaluate.timing.breakdown import Breakdown
 from utils.kinds import KINDS, UNATTRIBUTED, WORDS
 
 MS = 1e3
@@ -27,14 +26,13 @@ SUM, STEP = "sum", "step of the counted runs"
 
 @dataclass(frozen=True)
 class Explained:
-    """A pair of the section: its attribution, and the breakdown of a profile of each side where both have one."""
+    """A pair of the section with its attribution."""
 
     name: str
     """Both sides: `b against a`."""
     title: str
     """Model, framework and method."""
     why: PairWhy
-    profiles: tuple[Breakdown, Breakdown] | None = None
 
 
 def explained(comparison: Comparison) -> list[Explained]:
@@ -42,14 +40,11 @@ def explained(comparison: Comparison) -> list[Explained]:
 
     There is none in a comparison without a probe by operator.
     """
-    found = []
-    for judged in comparison.judged:
-        why = comparison.why.get(id(judged.pair))
-        if why is not None:
-            pair = judged.pair
-            name = f"{pair.b_name} against {pair.a_name}"
-            found.append(Explained(name, pair_title(pair), why, comparison.profiles.get(id(pair))))
-    return found
+    return [
+        Explained(f"{judged.pair.b_name} against {judged.pair.a_name}", pair_title(judged.pair), why)
+        for judged, why in zip(comparison.judged, comparison.whys, strict=False)
+        if why is not None
+    ]
 
 
 def has_picture(comparison: Comparison) -> bool:
@@ -69,7 +64,7 @@ def sentences(why: PairWhy) -> list[str]:
     """
     both = sides(why)
     if both is None:
-        return [f"Not attributed: {why.refused.rstrip('.')}."]
+        return list(why.sentences[:1])
     a, b = both
     order = (b, a) if b.step_seconds >= a.step_seconds else (a, b)
     return [*why.sentences[:1], *map(_losses, order)]
@@ -102,7 +97,7 @@ def kind_table(why: PairWhy) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
 
 def remarks(why: PairWhy) -> list[str]:
     """Return the arithmetic behind the factors, then a line on the sources of each side and its remarks."""
-    lines = list(why.sentences[1:2])
+    lines = [f"{line[:1].upper()}{line[1:]}" for line in why.sentences[1:2]]
     for side in sides(why) or ():
         profile = f"measured by kind from {side.profile}" if side.measured_by_kind is not None else NO_PROFILE
         lines.append(f"{side.name}: floor from {side.probe}; {profile}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from utils.errors import quoted
 from utils.input_files import InputFileError, json_of
 from utils.own_files import json_with
 
-VERSION = 1
+VERSION = 2
+VERSIONS = (1, VERSION)
 PRECISIONS = ("bf16", "fp8", "fp32")
 IDENTITY = ("platform", "host", "device_name", "started_utc", "pytorch_version")
 MAX_BUSY_PERCENT = 20.0
@@ -47,6 +48,52 @@ class Rate:
 
 
 @dataclass(frozen=True)
+class OperatorTime:
+    """One distinct call of a rehearsal, measured."""
+
+    name: str
+    shapes: str
+    dtypes: str
+    phase: str
+    kind: str
+    flops: float
+    bytes: float
+    seconds: float
+    warm_seconds: float
+    spread_percent: float
+    method: str
+    reason: str
+    variants: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class JobOperators:
+    """The operators and collectives of a step of one job."""
+
+    framework: str
+    model: str
+    model_size: str
+    settings: Mapping[str, Any]
+    calls: tuple[tuple[int, float], ...]
+    collectives: tuple[Mapping[str, Any], ...]
+    ranks: int
+    threads: int | None
+
+
+@dataclass(frozen=True)
+class CollectiveTime:
+    """One collective, measured."""
+
+    name: str
+    bytes: float
+    ranks: int
+    nodes: int
+    seconds: float
+    spread_percent: float
+    bus_gb_per_second: float
+
+
+@dataclass(frozen=True)
 class Probe:
     """Measurements of one device; on the cpu platform the device is the whole machine."""
 
@@ -62,6 +109,10 @@ class Probe:
     """Reason of each missing precision."""
     other_work: str = ""
     """Other work during the measurement, which makes the rate too low; empty if there was none."""
+    operators: tuple[OperatorTime, ...] = ()
+    jobs: tuple[JobOperators, ...] = ()
+    collectives: tuple[CollectiveTime, ...] = ()
+    machine: Mapping[str, Any] = field(default_factory=dict)
 
 
 def name(platform: str, host: str) -> str:
@@ -80,7 +131,7 @@ def read(path: Path) -> Probe:
 
 def parse(content: Any, path: Path) -> Probe:
     """Return the probe in the content of a file; raise ProbeError for anything else."""
-    if not isinstance(content, dict) or content.get("probe_version") != VERSION:
+    if not isinstance(content, dict) or content.get("probe_version") not in VERSIONS:
         raise ProbeError(f"{path}: no probe of version {VERSION}; measure again: python -m train.probe")
     for key in IDENTITY:
         if not isinstance(content.get(key), str) or not content[key]:
@@ -106,7 +157,16 @@ def parse(content: Any, path: Path) -> Probe:
         rates={precision: _rate(found, f"{path}: {precision}") for precision, found in measured.items()},
         reasons={str(key): str(reason) for key, reason in reasons.items()},
         other_work=_other_work(content["platform"], content.get("conditions")),
+        operators=tuple(OperatorTime(**one) for one in content.get("operators", ())),
+        jobs=tuple(_job(one) for one in content.get("jobs", ())),
+        collectives=tuple(CollectiveTime(**one) for one in content.get("collectives", ())),
+        machine=content.get("machine", {}),
     )
+
+
+def _job(found: Mapping[str, Any]) -> JobOperators:
+    calls = tuple((place, count) for place, count in found["calls"])
+    return JobOperators(**{**found, "calls": calls, "collectives": tuple(found["collectives"])})
 
 
 def _other_work(platform: str, conditions: Any) -> str:

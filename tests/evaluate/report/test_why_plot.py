@@ -1,4 +1,4 @@
-"""why.png: lengths in milliseconds on one axis, a look for each kind that needs no colour, and texts that do not collide."""
+"""why.png: milliseconds on one axis, a look for each kind that needs no colour, and texts that do not collide."""
 
 from __future__ import annotations
 

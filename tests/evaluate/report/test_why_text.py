@@ -6,7 +6,6 @@ import re
 
 import pytest
 from explained import (
-    ARITHMETIC,
     FACTORS,
     A,
     B,
@@ -63,9 +62,8 @@ def test_a_loss_that_no_operator_explains_reads_as_time():
 
 
 def test_a_refused_pair_is_one_line():
-    assert why_text.sentences(refused("the probe is of another day")) == [
-        "Not attributed: the probe is of another day."
-    ]
+    said = why_text.sentences(refused("the probe is of another day"))
+    assert said == ["How much of the ratio is hardware is unknown: the probe is of another day."]
     assert why_text.bars(refused("x")) == []
 
 
@@ -99,7 +97,7 @@ def test_a_side_without_a_profile_has_a_floor_only_and_the_reason():
 
 def test_the_notes_have_the_arithmetic_the_sources_and_the_remarks():
     assert why_text.remarks(attributed()) == [
-        ARITHMETIC,
+        "A step of A takes 130 ms and at least 100 ms; so 0.833x = 1.11 x 0.750.",
         f"{A}: floor from probe_nvd_node1.json; measured by kind from profiles/train_nvd_mega_llama_run1",
         f"{B}: floor from probe_amd_node2.json; measured by kind from profiles/train_amd_mega_llama_run1",
         f"{B}: the probe ran 3 hours after the first run",
@@ -131,14 +129,14 @@ def test_markdown_has_the_section_between_verdicts_and_groups():
     assert section.count("\n### ") == 2
     for line in (FACTORS, "36.0 ms over the floor, mostly aten::mm", "| matrix products | 60 | 66 | 50 | 86 |"):
         assert line in section
-    assert section.rstrip().endswith("Not attributed: no probe of the second machine.")
+    assert section.rstrip().endswith("is hardware is unknown: no probe of the second machine.")
 
 
 def test_markdown_without_an_attribution_is_that_of_before():
     plain = comparison(None)
     assert "## Why" not in markdown(plain)
     only_refused = markdown(comparison(refused("no probe")))
-    assert "Not attributed: no probe." in only_refused
+    assert only_refused.count("is hardware is unknown: no probe.") == 1
     assert why_text.EXPLANATION not in only_refused
 
 
