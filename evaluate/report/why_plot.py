@@ -22,22 +22,26 @@ from evaluate.report import why_text
 from evaluate.report.comparison import Comparison
 from evaluate.report.kind_bars import COLOURS, DARK, HATCHES, LETTERS, Bar
 from evaluate.report.panels import INK, cut, space_ticks, tick_text
+from evaluate.report.plots import DPI, LARGEST_PIXELS, LINE, MARGIN, WIDTH, caption, wrapped
 from evaluate.report.tables import plain
 from evaluate.report.why_text import MS, Explained
 from utils.kinds import KINDS, WORDS
 from utils.own_files import PNG_MARK
 
-WIDTH, NAMES, RIGHT = 13.0, 3.6, 0.45
-HEAD, LEGEND, FOOTING, GAP, LINE = 0.5, 0.65, 0.6, 0.15, 0.17
-MARGIN, TITLE, ROW = 0.3, 0.3, 0.5
+NAMES, RIGHT = 3.6, 0.45
+HEAD, LEGEND, FOOTING, GAP = 0.55, 0.5, 0.65, 0.15
+TITLE, ROW = 0.3, 0.5
 THICK, THIN = 0.62, 0.38
 """Heights of a measured bar and of a floor, as a share of a row."""
+EXPLANATION = (
+    "Thin bars: floors. Thick bars: measured steps; the stroke is the mean of the counted runs. Line with ends: 95 % "
+    "interval. Dashed bars: no profile."
+)
 LETTER_ROOM = 0.14
 """Inches of the narrowest part that has room for its letter."""
 MOST_PANELS = 8
 """Largest number of panels that one picture shows; compare.html has all pairs."""
-LINES, CHARACTERS, NAME_CHARACTERS = 6, 165, 40
-DPI, LARGEST_PIXELS = 110, 60_000
+SENTENCE_LINES, TITLE_CHARACTERS, NAME_CHARACTERS = 3, 140, 40
 
 
 def png(comparison: Comparison) -> bytes:
@@ -60,15 +64,15 @@ def shown(comparison: Comparison) -> list[Explained]:
 def draw(comparison: Comparison) -> Figure:
     """Return the figure. `png` renders it with the matplotlib settings that it assumes."""
     found = shown(comparison)
-    panels = [(one, why_text.bars(one.why), _said(one)) for one in found[:MOST_PANELS]]
+    panels = [(one, why_text.bars(one.why), [*_said(one), *_caption(one)]) for one in found[:MOST_PANELS]]
     heights = [TITLE + LINE * len(said) + GAP + ROW * len(bars) + FOOTING for _, bars, said in panels]
     figure = Figure(figsize=(WIDTH, HEAD + LEGEND + sum(heights)))
-    _write(figure, 0.12, "Why: floor and measured step of each side", size=12, weight="bold")
-    _write(figure, 0.34, _subtitle(len(found)), size=9)
+    _write(figure, 0.1, _heading(len(found)), size=12, weight="bold")
+    _write(figure, 0.33, EXPLANATION, size=9)
     _draw_legend(figure)
     top = HEAD + LEGEND
     for (one, bars, said), height in zip(panels, heights, strict=True):
-        _write(figure, top, plain(cut(f"{one.name}; {one.title}", CHARACTERS)), size=10, weight="bold")
+        _write(figure, top, cut(plain(f"{one.name}; {one.title}"), TITLE_CHARACTERS), size=10, weight="bold")
         _write(figure, top + TITLE - 0.06, "\n".join(said), size=9)
         _draw_bars(_axes(figure, top + TITLE + LINE * len(said) + GAP, ROW * len(bars)), bars)
         top += height
@@ -76,15 +80,16 @@ def draw(comparison: Comparison) -> Figure:
 
 
 def _said(one: Explained) -> list[str]:
-    return [line for said in why_text.sentences(one.why) for line in textwrap.wrap(plain(said), CHARACTERS)[:LINES]]
+    return [line for said in why_text.sentences(one.why) for line in wrapped(said, SENTENCE_LINES)]
 
 
-def _subtitle(count: int) -> str:
-    text = "Thin bars: floors; thick bars: measured steps, the stroke is the mean of the counted runs; "
-    text += "line with ends: 95 % interval."
-    if count > MOST_PANELS:
-        text += f" The first {MOST_PANELS} of {count} pairs; compare.html has all."
-    return text
+def _caption(one: Explained) -> list[str]:
+    return [] if one.group is None else caption(one.group)
+
+
+def _heading(count: int) -> str:
+    text = "Why: floor and measured step of each side"
+    return text if count <= MOST_PANELS else f"{text} (the first {MOST_PANELS} of {count} pairs; compare.html has all)"
 
 
 def _draw_legend(figure: Figure) -> None:
@@ -96,11 +101,12 @@ def _draw_legend(figure: Figure) -> None:
         bbox_to_anchor=(MARGIN / width, 1 - HEAD / height),
         borderaxespad=0,
         borderpad=0,
-        ncols=4,
+        ncols=8,
         frameon=False,
         fontsize=8,
         handlelength=2.4,
         handleheight=1.1,
+        columnspacing=1.4,
     )
 
 

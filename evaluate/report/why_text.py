@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from evaluate.floor.parts import PairWhy, SideWhy
 from evaluate.report.comparison import Comparison
+from evaluate.report.groups import Group
 from evaluate.report.kind_bars import Bar
 from evaluate.report.tables import bullets, markdown_table, markdown_text, number
 from evaluate.report.verdict_text import pair_title
@@ -33,6 +34,8 @@ class Explained:
     title: str
     """Model, framework and method."""
     why: PairWhy
+    group: Group | None = None
+    """Group of the results of the second side; it has settings and conditions."""
 
 
 def explained(comparison: Comparison) -> list[Explained]:
@@ -40,8 +43,14 @@ def explained(comparison: Comparison) -> list[Explained]:
 
     There is none in a comparison without a probe by operator.
     """
+    group_of = {id(entry): group for group in comparison.groups for row in group.rows for entry in row.entries}
     return [
-        Explained(f"{judged.pair.b_name} against {judged.pair.a_name}", pair_title(judged.pair), why)
+        Explained(
+            f"{judged.pair.b_name} against {judged.pair.a_name}",
+            pair_title(judged.pair),
+            why,
+            group_of.get(id(judged.pair.b[0])),
+        )
         for judged, why in zip(comparison.judged, comparison.whys, strict=False)
         if why is not None
     ]

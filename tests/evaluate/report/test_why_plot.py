@@ -106,7 +106,7 @@ def test_more_pairs_than_panels_are_counted_in_the_picture():
     count = why_plot.MOST_PANELS + 2
     figure, _ = drawn(comparison(*[attributed()] * count))
     assert len(figure.axes) == why_plot.MOST_PANELS
-    assert any(f"The first {why_plot.MOST_PANELS} of {count} pairs" in text.get_text() for text in figure.texts)
+    assert any(f"the first {why_plot.MOST_PANELS} of {count} pairs" in text.get_text() for text in figure.texts)
 
 
 def test_a_refused_pair_has_no_panel():
