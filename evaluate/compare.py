@@ -4,11 +4,12 @@
     python -m evaluate.compare amd.zip nvd.zip
     python -m evaluate.compare output/ --against published|BASELINE.zip
 
-Writes compare.{html,md,json,png}, or those of `--format`, and prints verdicts and tables. An output.zip of
-shell/wrap.sh is checked first, as `evaluate.validate --bundle` does, and then read like a folder. Results of another
-model, size, method, sequence length, global batch, precision or data never share a table. Results that are not ok or
-break a rule are listed with their reason and enter no average. `--against` tests each job against a baseline instead
-(evaluate/acceptance). Exit codes: see EXIT_CODES in evaluate/comparing/arguments.py.
+Writes compare.{html,md,json,png}, or those of `--format`, and prints verdicts and tables; with probes by operator also
+why.png (docs/why.md). An output.zip of shell/wrap.sh is checked first, as `evaluate.validate --bundle` does, and then
+read like a folder. Results of another model, size, method, sequence length, global batch, precision or data never
+share a table. Results that are not ok or break a rule are listed with their reason and enter no average. `--against`
+tests each job against a baseline instead (evaluate/acceptance). Exit codes: see EXIT_CODES in
+evaluate/comparing/arguments.py.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pathlib import Path
 from evaluate.bundle import as_input
 from evaluate.checks.entries import load_results
 from evaluate.comparing.arguments import EXIT_CODES, OUTPUT, parsed
-from evaluate.comparing.writing import FORMATS, check_places, write
+from evaluate.comparing.writing import FORMATS, check_picture, check_places, places, write
 from evaluate.frames.files import MissingPackageError
 from evaluate.metrics import prices
 from evaluate.metrics.prices import PriceError
@@ -53,11 +54,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise store.ResultError(f"--output: got {output}, which is a file, wanted a folder; name another")
         check_places(output, options.format)
         comparison = _compared(options)
+        check_picture(comparison, output, options.format)
     except (store.ResultError, PriceError, ForeignFileError, MissingPackageError) as error:
         print(f"error: {tables.plain(error)}", file=sys.stderr)
         return 2
     is_failure = not any(group.counted for group in comparison.groups)
-    earlier = [path for name in options.format if (path := output / f"compare.{name}").exists()]
+    wanted = list(places(comparison, output, options.format).values())
+    earlier = [path for path in wanted if path.exists()]
     try:
         if not (is_failure and earlier):
             write(comparison, output, options.format)
@@ -67,9 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 1
-    written = [output / f"compare.{name}" for name in options.format]
     try:
-        _show(options, comparison, written[0] if "html" not in options.format else output / "compare.html")
+        _show(options, comparison, wanted[0] if "html" not in options.format else output / "compare.html")
     except OSError as error:
         if options.log is None or isinstance(error, BrokenPipeError):
             raise
@@ -78,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if is_failure and earlier:
         print(f"kept the earlier {tables.plain(', '.join(map(str, earlier)))}", file=sys.stderr)
     elif not options.brief:
-        print(f"wrote {tables.plain(', '.join(map(str, written)))}", file=sys.stderr)
+        print(f"wrote {tables.plain(', '.join(map(str, wanted)))}", file=sys.stderr)
     if is_failure:
         print("error: no result is ok and valid; see the reasons above, and train again", file=sys.stderr)
         return 1

@@ -7,8 +7,10 @@ of the key `why` of a pair in compare.json; keys and fields have the same names.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+
+from evaluate.timing.breakdown import Breakdown
 
 NOT_USED = "not used: "
 """First words of a remark on a profile of the same job that does not fit."""
@@ -51,6 +53,8 @@ class SideWhy:
     remarks: tuple[str, ...]
     profiled_by_kind: Mapping[str, float] | None = None
     """`measured_by_kind` before the cost of the profiler was subtracted; sums to the profiled step."""
+    trace: Breakdown | None = field(default=None, repr=False)
+    """Breakdown of the trace behind `measured_by_kind`; not in compare.json."""
 
 
 @dataclass(frozen=True)
@@ -83,4 +87,8 @@ class PairWhy:
 
 def as_json(why: PairWhy) -> dict[str, Any]:
     """Return the value of `why` in compare.json."""
-    return asdict(why)
+    a, b = (side and replace(side, trace=None) for side in (why.a, why.b))
+    content = asdict(replace(why, a=a, b=b))
+    for side in filter(None, (content["a"], content["b"])):
+        del side["trace"]
+    return content

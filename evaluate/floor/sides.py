@@ -108,6 +108,7 @@ def side_of(judged: Judged, place: int, evidence: Evidence) -> Side:
         profile="" if found is None else found.place,
         remarks=(*floor.remarks, *remarks),
         profiled_by_kind=None if found is None else found.profiled_by_kind,
+        trace=None if found is None else found.trace,
     )
     return Side(why, floor, tokens, gpus)
 

@@ -9,7 +9,8 @@ from markupsafe import Markup
 
 from evaluate.metrics.figures import Figure, Metrics, combined, sections
 from evaluate.report.groups import Group, Row
-from evaluate.report.text import min_to_max, number, unknown_metrics
+from evaluate.report.tables import number
+from evaluate.report.text import min_to_max, unknown_metrics
 
 NO_BREAK = "\u00a0"
 MOST_SYSTEMS = 24

@@ -18,6 +18,7 @@ from markupsafe import Markup
 from evaluate.checks.entries import Entry
 from evaluate.metrics import steady
 from evaluate.metrics.figures import Metrics
+from evaluate.page import why_section
 from evaluate.page.metrics_table import metrics_table, with_range
 from evaluate.page.verdict_cards import FULL_CERTIFICATES, cards, certificates
 from evaluate.report import scaling, text
@@ -25,7 +26,7 @@ from evaluate.report.comparison import Comparison
 from evaluate.report.forest_plot import quantity
 from evaluate.report.groups import Group, Row, ratios, run_label
 from evaluate.report.notes import notes
-from evaluate.report.tables import plain
+from evaluate.report.tables import number, plain
 from evaluate.verdict import verdicts
 
 ASSETS = Path(__file__).with_name("assets")
@@ -57,7 +58,9 @@ def environment(*folders: Path) -> Environment:
 
 def page(comparison: Comparison) -> str:
     """Return the whole page."""
+    why = why_section.section(comparison)
     style, script = asset("page.css"), "\n".join(asset(name) for name in SCRIPTS)
+    style += asset("trace.css") if why else ""
     judged = comparison.judged
     is_thinned = samples_a_curve(comparison) is not None
     are_full = len(judged) <= FULL_CERTIFICATES
@@ -76,6 +79,7 @@ def page(comparison: Comparison) -> str:
         are_certificates_full=are_full,
         scaling=scaling,
         scaling_rows=text.scaling_rows(comparison),
+        why=why,
         groups=[
             _group(group, title, comparison.figures, is_thinned)
             for group, title in zip(comparison.groups, _titles(comparison), strict=True)
@@ -141,7 +145,7 @@ def _about_curves(is_thinned: bool) -> str:
     lines = "Runs that count. Point at a curve, or move the slider, to read all runs at a step; drag to zoom. "
     lines += "Slow first steps may lie above the axis of the step time, which fits the steps that count."
     if is_thinned:
-        limit = text.number(MOST_SAMPLES)
+        limit = number(MOST_SAMPLES)
         lines += f" There are too many samples to embed them all (the limit is {limit}): of each stretch "
         lines += "of steps the smallest and the largest value are kept, and the nearest one kept is read out. The "
         lines += "result files have all."

@@ -72,14 +72,14 @@ def draw(comparison: Comparison) -> Figure:
     groups, judged = comparison.groups, comparison.judged
     captions = [caption(group) for group in groups]
     heights = [LINE * (len(lines) + 3) + _panels(group) for group, lines in zip(groups, captions, strict=True)]
-    lines = _wrapped(comparison.headline, HEADLINE_LINES, HEADLINE_CHARACTERS)
+    lines = wrapped(comparison.headline, HEADLINE_LINES, HEADLINE_CHARACTERS)
     lines += [f"{comparison.tally}."] if len(judged) > 1 else []
     forest = forest_plot.height(judged) + FOREST_GAP * bool(judged)
     title = TITLE + LINE * (len(lines) - 1)
     figure = Figure(figsize=(WIDTH, title + forest + sum(heights)))
     weight = "bold" if judged and forest_plot.is_filled(judged[0]) else "normal"
     _text(figure, 0.12, "\n".join(lines), size=10, weight=weight)
-    legend = "\n".join(_wrapped(LEGEND, 2))
+    legend = "\n".join(wrapped(LEGEND, 2))
     _text(figure, 0.42 + LINE * (len(lines) - 1), legend if groups else "No result could be read.", size=9)
     if judged:
         size = forest_plot.height(judged) - forest_plot.FOOTING
@@ -103,10 +103,10 @@ def caption(group: Group) -> list[str]:
     remarks = [f"Fewer than five runs: {', '.join(few)}."] if few else []
     if refused and counted:
         remarks.append(f"Not counted: {len(refused)} of {len(refused) + counted}, see compare.md.")
-    lines = _wrapped(f"{group.key.setting}; {group.conditions}", 4) + _wrapped(" ".join(remarks), 2)
+    lines = wrapped(f"{group.key.setting}; {group.conditions}", 4) + wrapped(" ".join(remarks), 2)
     if not counted:  # without a panel, the reasons are all that there is to show
         for row, entry in refused:
-            lines += _wrapped(plain(f"Not counted: {row.name} {run_label(entry.result)}: {entry.why_not_counted}"), 1)
+            lines += wrapped(plain(f"Not counted: {row.name} {run_label(entry.result)}: {entry.why_not_counted}"), 1)
     return lines
 
 
@@ -166,7 +166,7 @@ def _axes(figure: Figure, left: float, top: float, width: float, height: float, 
 def _name_rows(axes: Any, rows: Sequence[Row], *, is_first: bool) -> None:
     margin = max(0.5, (FEWEST_ROWS + 1 - len(rows)) / 2)
     axes.set_ylim(len(rows) - 1 + margin, -margin)
-    names = ["\n".join([cut(row.name, NAME_CHARACTERS), *_wrapped(row.device, 2, NAME_CHARACTERS)]) for row in rows]
+    names = ["\n".join([cut(row.name, NAME_CHARACTERS), *wrapped(row.device, 2, NAME_CHARACTERS)]) for row in rows]
     axes.set_yticks(range(len(rows)), names if is_first else [row.letter for row in rows], fontsize=8)
 
 
@@ -186,5 +186,6 @@ def _panels(group: Group) -> float:
     return strips * (_panel_height(group) + FOOTING) + STRIP_GAP * (strips - 1)
 
 
-def _wrapped(text: str, lines: int, characters: int = CAPTION_CHARACTERS) -> list[str]:
+def wrapped(text: str, lines: int, characters: int = CAPTION_CHARACTERS) -> list[str]:
+    """Return `text` as at most `lines` lines of `characters`."""
     return textwrap.wrap(plain(text), characters, max_lines=lines, placeholder=" ...")

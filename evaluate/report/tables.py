@@ -1,4 +1,4 @@
-"""Tables for the terminal and for markdown, with untrusted text made harmless for both. Standard library only."""
+"""Tables and numbers for the terminal and for markdown, with untrusted text made harmless. Standard library only."""
 
 from __future__ import annotations
 
@@ -56,6 +56,11 @@ def _plain(text: str) -> str:
 
 def _is_visible(character: str) -> bool:
     return character.isprintable() and character not in _BLANK_LETTERS
+
+
+def number(value: float) -> str:
+    """Return `value` with four significant digits; from 1000 on as a whole number with thousands separators."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def markdown_text(text: object) -> str:

@@ -11,8 +11,9 @@ from evaluate.report.comparison import Comparison
 from evaluate.report.groups import Group, Ratio, Row, Spread, ratios, run_label
 from evaluate.report.notes import notes
 from evaluate.report.own_files import HEADING
-from evaluate.report.tables import bullets, markdown_table, markdown_text, plain, text_table
+from evaluate.report.tables import bullets, markdown_table, markdown_text, number, plain, text_table
 from evaluate.report.verdict_text import markdown_certificates, markdown_verdicts, terminal_verdicts
+from evaluate.report.why_text import markdown_why
 from evaluate.verdict.ratios import times, with_range
 
 METHODOLOGY = (
@@ -54,11 +55,6 @@ MOST_SYSTEMS = 6
 WIDE = 100
 """Columns of a terminal that has room for the losses too."""
 _NONE = "-"
-
-
-def number(value: float) -> str:
-    """Return `value` with four significant digits; from 1000 on as a whole number with thousands separators."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def spread_text(spread: Spread | None) -> str:
@@ -113,6 +109,7 @@ def markdown(comparison: Comparison) -> str:
         HEADING,
         *markdown_verdicts(comparison),
         *_markdown_scaling(comparison),
+        *markdown_why(comparison),
         *(part for group in comparison.groups for part in _markdown_group(group, comparison.figures)),
         *markdown_certificates(comparison),
     ]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from evaluate.report.tables import plain, text_table
-from evaluate.report.text import number
+from evaluate.report.tables import number, plain, text_table
 from evaluate.timing import ceiling
 from evaluate.timing.breakdown import Breakdown
 from evaluate.timing.pairing import Aligned
@@ -140,17 +139,17 @@ def aligned_rows(aligned: Sequence[Aligned], most: int) -> list[tuple[str, ...]]
     ]
 
 
-def pair_headers(a: Breakdown, b: Breakdown) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the headers of the table of kinds and of the table of operators."""
-    names = [_cut(name) for name in side_names(a, b)]
-    both = (f"{names[0]}, ms a step", f"{names[1]}, ms a step", "difference, ms")
-    return ("kind", *both), ("operator", "kind", "sizes", *both, f"{names[0]}, TFLOP/s", f"{names[1]}, TFLOP/s")
+def pair_headers(names: tuple[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the headers of the table of kinds and of the table of operators, from the names of both sides."""
+    a, b = map(_cut, names)
+    both = (f"{a}, ms a step", f"{b}, ms a step", "difference, ms")
+    return ("kind", *both), ("operator", "kind", "sizes", *both, f"{a}, TFLOP/s", f"{b}, TFLOP/s")
 
 
 def pair(sides: tuple[Side, Side], aligned: Sequence[Aligned], most: int) -> str:
     """Return the report on two traces."""
     (a, _), (b, _) = sides
-    kinds_header, header = pair_headers(a, b)
+    kinds_header, header = pair_headers(side_names(a, b))
     shown, rows = _without_empty(header, aligned_rows(aligned, most))
     parts = [plain(pair_sentence(a, b))]
     parts += ["\n".join(map(plain, (f"{side.path}: {title(side)}", *sentences(side)))) for side in (a, b)]

@@ -86,8 +86,7 @@ def markdown_verdicts(comparison: Comparison) -> Iterator[str]:
     for judged in comparison.judged:
         yield f"{_markdown_opening(judged)}."
         basis = ": ".join(filter(None, (pair_title(judged.pair), judged.basis)))
-        why = why_lines(comparison.why_of(judged))
-        yield bullets([basis, *(f"{WEAKENED}: {doubt}" for doubt in doubts(judged)), *evidence(judged), *why])
+        yield bullets([basis, *(f"{WEAKENED}: {doubt}" for doubt in doubts(judged)), *evidence(judged)])
     tally = f"{comparison.tally}. " if len(comparison.judged) > 1 else ""
     yield markdown_text(f"{tally}Asked beforehand: {comparison.question}.")
 

@@ -13,8 +13,7 @@ from html import escape
 
 from markupsafe import Markup
 
-from evaluate.report.tables import plain
-from evaluate.report.text import number
+from evaluate.report.tables import number, plain
 from evaluate.timeline.history import LOSS, MEMORY, SPEED, UNITS, Story, Track
 from evaluate.timeline.series import Run
 from evaluate.timeline.states import Differing

@@ -6,8 +6,7 @@ import math
 import textwrap
 from pathlib import Path
 
-from evaluate.report.tables import plain, text_table
-from evaluate.report.text import number
+from evaluate.report.tables import number, plain, text_table
 from evaluate.timeline.history import STEADY, TOO_FEW, History, Story, Track
 from evaluate.timeline.series import dates
 from evaluate.timeline.words import details, headline, hint, not_in_a_series, sentence

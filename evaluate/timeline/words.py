@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 
 from evaluate.report.groups import run_label
-from evaluate.report.tables import plain
-from evaluate.report.text import number
+from evaluate.report.tables import number, plain
 from evaluate.timeline.by_version import by_version
 from evaluate.timeline.history import (
     LESS,

@@ -34,7 +34,7 @@ def write_output(folder: Path) -> None:
     _result(folder / "tp2", label="tp2", attempt=2)
     for place in (folder, folder / "tp2"):
         store.write_json({"comparison_version": 1, "groups": []}, place / "compare.json")
-        for name in ("compare.md", "compare.png", "compare.html"):
+        for name in ("compare.md", "compare.png", "compare.html", "why.png"):
             (place / name).write_bytes(b"comparison")
     store.write_json({"history_version": 1, "series": []}, folder / "history.json")
     (folder / "history.html").write_bytes(b"history")

@@ -61,7 +61,7 @@ _OF_LABEL = rf"(?:{_LABEL}_)?"
 _OF_NODE = r"(?:_node[1-9][0-9]*)?"
 _RESULTS = (
     ("result", rf"{_JOB}\.json"),
-    ("comparison", r"compare\.(?:png|md|html|json|csv|parquet)"),
+    ("comparison", r"compare\.(?:png|md|html|json|csv|parquet)|why\.png"),
     ("history", r"history\.(?:html|json)"),
     ("temporary", rf"\.{_JOB}\.json\.reserve"),
 )

@@ -38,9 +38,11 @@ PACKED = [
     "tp2/compare.png",
     "tp2/superseded/train_cpu_mega_llama_run1_attempt1.json",
     "tp2/train_cpu_mega_llama_run1.json",
+    "tp2/why.png",
     "train_cpu_hf_qwen_run1.json",
     "train_cpu_mega_llama_run1.json",
     "train_cpu_mega_llama_run2.json",
+    "why.png",
 ]
 LISTS = ["manifest.json", "SHA256SUMS"]
 

@@ -368,12 +368,14 @@ def a_user_had_such_files_before(place):
         "compare.md",
         "compare.png",
         "compare.html",
+        "why.png",
         "status.json",
         "status.html",
         "output.zip",
         "tp2",
     }
-    return own | {f"tp2/compare.{suffix}" for suffix in ("md", "png", "html")}, {"left output.zip: a zip file"}
+    own |= {"tp2/why.png", *(f"tp2/compare.{suffix}" for suffix in ("md", "png", "html"))}
+    return own, {"left output.zip: a zip file"}
 
 
 @left
