@@ -1,4 +1,4 @@
-"""The jobs whose operators are measured: each is rehearsed by `train.rehearse` in a process of its own, without a GPU."""
+"""The jobs whose operators are measured: each is rehearsed by `train.rehearse` in a process without a GPU."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def threads_of(config: RunConfig, cores: int | None = None) -> int | None:
 def rehearse(
     jobs: Sequence[tuple[RunConfig, str, str]], settings: Sequence[str]
 ) -> tuple[list[Rehearsed], dict[str, str]]:
-    """Return the jobs (settings, framework, model) that could be rehearsed, and the reasons of the others by their name.
+    """Return the jobs (settings, framework, model) that could be rehearsed, and the reasons of the others by name.
 
     They run side by side, as many as there are cores. Raises ConfigError for settings that a rehearsal refuses.
     """
