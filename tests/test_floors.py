@@ -25,7 +25,7 @@ FLOORS_OF_PACKAGES = {
     "train": (
         {"machine", "job", "settings_map", "rehearsal"},
         {"common", "runner"},
-        {"mega", "hf", "cluster", "preflight"},
+        {"mega", "hf", "cluster", "preflight", "probing"},
         {"nemo", "bridge", "prim", "titan"},
     ),
     "evaluate": (

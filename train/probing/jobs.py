@@ -55,7 +55,9 @@ def threads_of(config: RunConfig, cores: int | None = None) -> int | None:
     if config.platform != "cpu":
         return None
     asked = os.environ.get("OMP_NUM_THREADS", "")
-    return int(asked) if asked.isdecimal() and int(asked) else max(1, (cores or os.cpu_count() or 1) // config.num_gpus)
+    if asked.isdecimal() and int(asked):
+        return int(asked)
+    return max(1, (cores or os.cpu_count() or 1) // config.ranks_per_node)
 
 
 def rehearse(
