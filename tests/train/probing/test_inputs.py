@@ -1,4 +1,4 @@
-"""Arguments of a repeated call are as recorded, their integers stay inside their tables, and they get their values back."""
+"""Arguments of a repeated call are as recorded; integers stay inside their tables; written tensors are restored."""
 
 import pytest
 import torch
