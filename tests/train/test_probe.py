@@ -16,8 +16,10 @@ from train.machine import conditions
 from train.probing import bandwidth, rates, whole
 from train.probing.whole import Plan
 from utils.housekeeping import archive, purge
+from utils.kinds import KINDS
 from utils.results import probe_file
 from utils.results.schema import OPTIONAL_SECTIONS
+from utils.settings.config import load
 
 
 @pytest.fixture
@@ -129,3 +131,33 @@ def test_a_job_that_cannot_be_rehearsed_is_refused(option: tuple[str, str], caps
     assert ended.value.code == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and option[1] in said and "wanted" in said
+
+
+def test_operators_of_a_real_job_are_measured_on_this_machine(
+    small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    sizes = ("CPU_RANKS=1", "SL=64", "GBS=4", "MBS=2", f"DATA_DIR={tmp_path / 'data'}", f"OUTPUT_DIR={tmp_path}")
+    arguments = ("--seconds", "0.05", "--framework", "hf", "--model", "llama", *sizes)
+    assert probe.main(["--platform", "cpu", *arguments]) == 0
+    printed = capsys.readouterr()
+    (path,) = tmp_path.glob("probe_cpu_*.json")
+    found = probe_file.read(path)
+    (job,) = found.jobs
+    assert (job.framework, job.model, job.model_size, job.ranks, job.threads) == ("hf", "llama", "tiny", 1, 1)
+    assert job.settings["sequence_length"] == 64 and len(job.calls) == len(found.operators)
+    step = {kind: 0.0 for kind in KINDS}
+    for place, count in job.calls:
+        step[found.operators[place].kind] += count * found.operators[place].least_seconds
+    assert step["matmul"] > 0 and step["attention"] > 0 and step["optimizer"] > 0 and step["memory_bound"] > 0
+    ran = sum(
+        count * one.least_seconds for place, count in job.calls if (one := found.operators[place]).method == "replayed"
+    )
+    assert ran > 0.95 * sum(step.values()), "most of the step is run, not estimated by copies"
+    flops = sum(count * found.operators[place].flops for place, count in job.calls)
+    spec = load("cpu", arguments=[*sizes, "FRAMEWORK=hf", "MODEL=llama"], environ={}).spec("llama")
+    # forward and backward are three times the forward products, and attention computes its scores again
+    assert flops / (4 * 64) == pytest.approx(spec.flops_per_token(64, causal=False), rel=0.05)
+    assert found.bandwidth["copy"].gb_per_second > 0 and found.collectives == ()
+    assert "one rank" in found.reasons["collectives"] and "./tprimat data" in found.reasons["loader_samples_per_second"]
+    assert "hf llama (tiny), one of 1 rank, 1 thread" in printed.out and printed.out.splitlines()[-1] == str(path)
