@@ -4,10 +4,10 @@
 
 Parts: facts of the machine (output of the vendor's tools, kept as fixtures), the rate of matrix products
 (train.probe), then full Llama with mega and hf at SL 2048 and 8192, the operators of their steps (train.probe), their
-kernels, half of Llama's layers with mega, hf and titan, SL 4096, restarts of the first job, Mistral with its window, and Qwen. The half is there because titan, the
-reference, keeps 16 bytes a parameter and more, which does not leave one GPU room for the full model; all three run it
-with float32 states. A part is started only if its expected time is left. A finished part is skipped the next time. On a
-CPU the same parts run at tiny size, for the tests.
+kernels, half of Llama's layers with mega, hf and titan, SL 4096, restarts of the first job, Mistral with its window,
+and Qwen. The half is there because titan, the reference, keeps 16 bytes a parameter and more, which does not leave one
+GPU room for the full model; all three run it with float32 states. A part is started only if its expected time is left.
+A finished part is skipped the next time. On a CPU the same parts run at tiny size, for the tests.
 
 OUT gets `facts/`, results of the schema under `results/`, `kernels/`, `parts.json` (what ran, seconds, exit codes) and
 `summary.md`: a table of speed, utilization and memory, each peak beside the estimate. Exits 0 if all parts that were

@@ -23,6 +23,8 @@ from train.probing.rounds import Measured
 IDENTITY = ("name", "phase", "kind", "flops", "bytes")
 CALL_SECONDS = 5e-6
 """Estimate of what a call costs besides its work."""
+SHORTEST_SECONDS = 1e-9
+"""Below the resolution of every clock."""
 SHARE_OF_MEMORY = {"cpu": 0.2, "cuda": 0.6}
 """Part of the free memory that the tensors of a group may take: results and displaced caches need the rest."""
 COPY_BYTES = 2**30
@@ -164,7 +166,7 @@ def _row(row: Mapping[str, Any], result: Measured, ceilings: Ceilings) -> dict[s
         least = ceilings.compute_seconds(row)
 
     def seconds(found: Median) -> float:
-        return float(f"{max(found.seconds / share, least):.6g}")
+        return float(f"{max(found.seconds / share, least, SHORTEST_SECONDS):.6g}")
 
     return {
         **{key: row[key] for key in ("name", "phase", "kind", "flops", "bytes")},

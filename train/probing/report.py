@@ -82,10 +82,15 @@ def _rate(one: Mapping[str, Any], seconds: float, content: Mapping[str, Any]) ->
     """Return the rate of an operator, and its share of the best one that was measured."""
     if one["kind"] in (MATMUL, ATTENTION):
         best = content["rates"].get(precision_of(json.loads(one["dtypes"])), {}).get("best_tflops")
-        return _share(one["flops"] / seconds / 1e12, best, "TFLOP/s")
-    best = max((found["gb_per_second"] for name, found in content["bandwidth"].items() if name != "host_to_device"),
-               default=None)  # fmt: skip
-    return _share(one["bytes"] / seconds / 1e9, best, "GB/s")
+        return _share(one["flops"] / seconds / 1e12, best and best * _part(content), "TFLOP/s")
+    moved = (found["gb_per_second"] for name, found in content["bandwidth"].items() if name != "host_to_device")
+    return _share(one["bytes"] / seconds / 1e9, max(moved, default=None), "GB/s")
+
+
+def _part(content: Mapping[str, Any]) -> float:
+    """Return the part of the device's threads that the rank of a job has: rates are those of the whole machine."""
+    threads = content["jobs"][0]["threads"]
+    return min(1.0, threads / content["threads"]) if threads and content["threads"] else 1.0
 
 
 def _share(rate: float, best: float | None, unit: str) -> tuple[str, str]:
