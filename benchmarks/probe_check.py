@@ -82,7 +82,7 @@ def _compiled() -> ctypes.CDLL:
         source, library = Path(folder) / "stream.c", Path(folder) / "stream.so"
         source.write_text(STREAM)
         # without the last one, gcc makes memcpy of the copy, which may write past the cache
-    flags = ("-O3", "-march=native", "-fopenmp", "-shared", "-fPIC", "-fno-tree-loop-distribute-patterns")
+        flags = ("-O3", "-march=native", "-fopenmp", "-shared", "-fPIC", "-fno-tree-loop-distribute-patterns")
         subprocess.run(["cc", *flags, str(source), "-o", str(library)], check=True)
         return ctypes.CDLL(str(library))
 
