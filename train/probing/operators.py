@@ -58,6 +58,19 @@ class Distinct:
     """Calls in a step by the number of the job."""
 
 
+@dataclass(frozen=True)
+class Timing:
+    """What was measured of a call, without its tensors."""
+
+    method: str
+    reason: str
+    share: float
+    """Part of the bytes that a copy in place of the call moved."""
+    rounds: int
+    medians: dict[str, tuple[Median, Median]]
+    """By variant, with a cold and with a warm cache."""
+
+
 def precision_of(dtypes: Sequence[str]) -> str:
     """Return the precision of the probe's rates for the dtypes of an operator."""
     if any(dtype.startswith("float8") for dtype in dtypes):
@@ -112,15 +125,25 @@ def measure(
     calls = list(by_call.values())
     heavy = [sum(shares[number] for number in numbers) for numbers in calls]
     for group in _groups([operators[numbers[0]].row for numbers in calls], place):
-        measured = [Measured(_replay(operators[calls[one][0]].row, place), heavy[one]) for one in group]
         part = sum(heavy[one] for one in group) / (sum(heavy) or 1.0)
-        rounds.measure(measured, place, seconds * part, advance)
-        for one, result in zip(group, measured, strict=True):
+        rows = [(operators[calls[one][0]].row, heavy[one]) for one in group]
+        # of the results nothing is kept that holds a tensor: the next group needs the memory
+        for one, timing in zip(group, _timings(rows, place, seconds * part, advance), strict=True):
             for number in calls[one]:
-                found[number] = _row(operators[number].row, result, ceilings)
-        measured.clear()
+                found[number] = _row(operators[number].row, timing, ceilings)
         place.release()
     return [row for row in found if row is not None]
+
+
+def _timings(
+    rows: Sequence[tuple[Mapping[str, Any], float]], place: Place, seconds: float, advance: Callable[[float], None]
+) -> list[Timing]:
+    """Measure calls, given with their weights, whose tensors fit into memory together."""
+    measured = [Measured(_replay(row, place), weight) for row, weight in rows]
+    rounds.measure(measured, place, seconds, advance)
+    return [
+        Timing(one.replay.method, one.replay.reason, one.replay.share, one.rounds, one.medians()) for one in measured
+    ]
 
 
 def _groups(rows: Sequence[Mapping[str, Any]], place: Place) -> Iterator[list[int]]:
@@ -157,13 +180,11 @@ def _replay(row: Mapping[str, Any], place: Place) -> Replay:
         return replay.as_copy(row["bytes"], min(COPY_BYTES, 0.2 * free), str(error), place.device)
 
 
-def _row(row: Mapping[str, Any], result: Measured, ceilings: Ceilings) -> dict[str, Any]:
-    """Return an operator of the file (utils/results/probe_file.py)."""
-    medians, share = result.medians(), result.replay.share
+def _row(row: Mapping[str, Any], timing: Timing, ceilings: Ceilings) -> dict[str, Any]:
+    """Return an operator of the file (utils/results/probe_operators.py)."""
+    medians, share = timing.medians, timing.share
     fastest = min(medians, key=lambda name: medians[name][0].seconds)
-    least = 0.0
-    if result.replay.method == replay.BANDWIDTH:
-        least = ceilings.compute_seconds(row)
+    least = ceilings.compute_seconds(row) if timing.method == replay.BANDWIDTH else 0.0
 
     def seconds(found: Median) -> float:
         return float(f"{max(found.seconds / share, least, SHORTEST_SECONDS):.6g}")
@@ -174,11 +195,11 @@ def _row(row: Mapping[str, Any], result: Measured, ceilings: Ceilings) -> dict[s
         "seconds": seconds(medians[fastest][0]),
         "warm_seconds": min(seconds(warm) for _, warm in medians.values()),
         "spread_percent": short(medians[fastest][0].spread_percent),
-        "method": result.replay.method,
-        "reason": result.replay.reason,
+        "method": timing.method,
+        "reason": timing.reason,
         "variants": {name: seconds(cold) for name, (cold, _) in medians.items()},
         "intervals": {
             name: [[short(one.low / share), short(one.high / share)] for one in both] for name, both in medians.items()
         },
-        "rounds": result.rounds,
+        "rounds": timing.rounds,
     }

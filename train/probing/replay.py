@@ -33,6 +33,8 @@ BACKENDS = {
 }
 ITSELF, COPY = "operator", "copy"
 """Names of the variants that are the recorded operator, and a copy in its place."""
+MOST_SCORES_BYTES = 2**32
+"""Size of the scores of attention, in float32, above which the backend that keeps them all is not tried."""
 MOST_WRITING_CALLS = 4
 """Calls in a row of an operator that writes its argument, before the argument gets its first values back."""
 MOST_CALLS = 50
@@ -134,7 +136,10 @@ def _backends(inputs: Inputs) -> list[Variant]:
         "enable_gqa": query.shape[1] != key.shape[1],
     }
     found = []
+    scores = 4 * query.shape[0] * query.shape[1] * query.shape[-2] * key.shape[-2]
     for name, backend in BACKENDS.items():
+        if name == "math" and scores > MOST_SCORES_BYTES:
+            continue
         if gradient is None:
             attention = partial(F.scaled_dot_product_attention, query, key, value, **keywords)
             found.append(Variant(name, attention, partial(sdpa_kernel, backend)))
