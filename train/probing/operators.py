@@ -17,7 +17,7 @@ from train.probing.jobs import Rehearsed
 from train.probing.medians import Median
 from train.probing.place import Place
 from train.probing.rates import short
-from train.probing.replay import Replay
+from train.probing.replay import Replay, first_line
 from train.probing.rounds import Measured
 
 IDENTITY = ("name", "phase", "kind", "flops", "bytes")
@@ -138,8 +138,26 @@ def measure(
 def _timings(
     rows: Sequence[tuple[Mapping[str, Any], float]], place: Place, seconds: float, advance: Callable[[float], None]
 ) -> list[Timing]:
-    """Measure calls, given with their weights, whose tensors fit into memory together."""
-    measured = [Measured(_replay(row, place), weight) for row, weight in rows]
+    """Measure calls, given with their weights, together; where memory does not last, in halves and at last by a copy."""
+    try:
+        return _together([(_replay(row, place), weight) for row, weight in rows], place, seconds, advance)
+    except RuntimeError as error:  # of the device: memory, mostly
+        reason = first_line(error)
+    place.release()
+    if len(rows) == 1:
+        row, weight = rows[0]
+        return _together([(_copy(row, place, reason), weight)], place, seconds, advance)
+    middle = len(rows) // 2
+    return [
+        *_timings(rows[:middle], place, seconds / 2, advance),
+        *_timings(rows[middle:], place, seconds / 2, advance),
+    ]
+
+
+def _together(
+    calls: Sequence[tuple[Replay, float]], place: Place, seconds: float, advance: Callable[[float], None]
+) -> list[Timing]:
+    measured = [Measured(call, weight) for call, weight in calls]
     rounds.measure(measured, place, seconds, advance)
     return [
         Timing(one.replay.method, one.replay.reason, one.replay.share, one.rounds, one.medians()) for one in measured
@@ -176,8 +194,13 @@ def _replay(row: Mapping[str, Any], place: Place) -> Replay:
             raise UnrepeatableError(f"needs {needed / 1e9:.1f} GB of memory, of which {free / 1e9:.1f} GB are free")
         return replay.of_call(row["call"], row["kind"], place.device)
     except UnrepeatableError as error:
-        place.release()
-        return replay.as_copy(row["bytes"], min(COPY_BYTES, 0.2 * free), str(error), place.device)
+        reason = str(error)
+    place.release()
+    return _copy(row, place, reason)
+
+
+def _copy(row: Mapping[str, Any], place: Place, reason: str) -> Replay:
+    return replay.as_copy(row["bytes"], min(COPY_BYTES, 0.2 * place.free_bytes), reason, place.device)
 
 
 def _row(row: Mapping[str, Any], timing: Timing, ceilings: Ceilings) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def of_call(call: Mapping[str, Any] | None, kind: str, device: torch.device) -> 
         others = _products(inputs) if call["operator"] == PRODUCT else []
         others += _backends(inputs) if kind == "attention" else []
     except (RuntimeError, TypeError, ValueError, LookupError) as error:  # the device or this torch lacks something
-        raise error if isinstance(error, UnrepeatableError) else UnrepeatableError(_first_line(error)) from error
+        raise error if isinstance(error, UnrepeatableError) else UnrepeatableError(first_line(error)) from error
     found = [one for one in others if not _failure(one)] + ([] if failure else variants)
     if not found:
         raise UnrepeatableError(failure)
@@ -103,11 +103,12 @@ def _failure(variant: Variant) -> str:
             if torch.cuda.is_available():
                 torch.cuda.synchronize()
     except (RuntimeError, TypeError, ValueError, LookupError) as error:
-        return _first_line(error)
+        return first_line(error)
     return ""
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """Return the kind of an error and the first line of its message."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
 

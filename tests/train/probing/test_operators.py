@@ -116,3 +116,17 @@ def test_a_slowed_operator_shows_in_its_time_and_its_twin_does_not(place):
     assert after["aten::relu"]["seconds"] >= 0.01 and after["aten::relu"]["warm_seconds"] >= 0.01
     assert before["aten::relu"]["seconds"] < after["aten::relu"]["seconds"]
     assert after["aten::mm"]["seconds"] < after["aten::relu"]["seconds"]
+
+
+def test_calls_for_whose_results_memory_does_not_last_are_measured_apart_and_at_last_by_a_copy(place, monkeypatch):
+    original = operators.rounds.measure
+
+    def measure(calls, *arguments):
+        if len(calls) > 1 or calls[0].replay.method == "replayed":
+            raise torch.OutOfMemoryError("out of memory\nmore")
+        original(calls, *arguments)
+
+    monkeypatch.setattr(operators.rounds, "measure", measure)
+    found = operators.measure(operators.distinct([job(RELU, MM)]), place, CEILINGS, 0.0)
+    assert [one["name"] for one in found] == ["aten::relu", "aten::mm"]
+    assert all(one["method"] == "bandwidth" and one["reason"].endswith("out of memory") for one in found)
