@@ -138,7 +138,7 @@ def measure(
 def _timings(
     rows: Sequence[tuple[Mapping[str, Any], float]], place: Place, seconds: float, advance: Callable[[float], None]
 ) -> list[Timing]:
-    """Measure calls, given with their weights, together; where memory does not last, in halves and at last by a copy."""
+    """Measure calls, each with its weight, together; where memory does not last, in halves, a single one by a copy."""
     try:
         return _together([(_replay(row, place), weight) for row, weight in rows], place, seconds, advance)
     except RuntimeError as error:  # of the device: memory, mostly
