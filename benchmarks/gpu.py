@@ -3,11 +3,11 @@
     python -m benchmarks.gpu --platform nvd|amd|cpu --output OUT [--minutes 9] [--only WORD ...]
 
 Parts: facts of the machine (output of the vendor's tools, kept as fixtures), the rate of matrix products
-(train.probe), then full Llama with mega and hf at SL 2048 and 8192, their kernels, half of Llama's layers with mega, hf
-and titan, SL 4096, restarts of the first job, Mistral with its window, and Qwen. The half is there because titan, the
-reference, keeps 16 bytes a parameter and more, which does not leave one GPU room for the full model; all three run it
-with float32 states. A part is started only if its expected time is left. A finished part is skipped the next time. On a
-CPU the same parts run at tiny size, for the tests.
+(train.probe), then full Llama with mega and hf at SL 2048 and 8192, the operators of their steps (train.probe), their
+kernels, half of Llama's layers with mega, hf and titan, SL 4096, restarts of the first job, Mistral with its window,
+and Qwen. The half is there because titan, the reference, keeps 16 bytes a parameter and more, which does not leave one
+GPU room for the full model; all three run it with float32 states. A part is started only if its expected time is left.
+A finished part is skipped the next time. On a CPU the same parts run at tiny size, for the tests.
 
 OUT gets `facts/`, results of the schema under `results/`, `kernels/`, `parts.json` (what ran, seconds, exit codes) and
 `summary.md`: a table of speed, utilization and memory, each peak beside the estimate. Exits 0 if all parts that were
@@ -119,15 +119,20 @@ class Hour:
 
 
 def parts(hour: Hour) -> list[Part]:
-    """Return all parts, the most valuable first."""
+    """Return all parts, the most valuable first.
+
+    The second probe has the rates of the first again, so the file that it replaces is not missed.
+    """
     probe = (*hour.python, "train.probe", "--platform", hour.platform)
-    seconds = "0.5" if hour.platform == "cpu" else "10"
+    seconds = ("--seconds", "0.5" if hour.platform == "cpu" else "10")
+    by_operator = ("--framework", "mega,hf", "--model", "llama", *(seconds if hour.platform == "cpu" else ("--quick",)))
     return [
-        Part("probe", ((*probe, "--seconds", seconds, f"OUTPUT_DIR={hour.output / 'results'}"),), 45),
+        Part("probe", ((*probe, *seconds, "--operators", "none", f"OUTPUT_DIR={hour.output / 'results'}"),), 45),
         hour.job("mega", "llama", 2048, 140),
         hour.job("hf", "llama", 2048, 140),
         hour.job("mega", "llama", 8192, 150),
         hour.job("hf", "llama", 8192, 150),
+        Part("operators SL 2048", ((*probe, *by_operator, *hour.settings(2048, "sl2048")),), 150),
         hour.kernels("mega", 2048),
         hour.kernels("hf", 2048),
         *(hour.reference(framework, 140) for framework in ("mega", "titan", "hf")),

@@ -26,7 +26,7 @@ FLOORS_OF_PACKAGES = {
         {"machine", "job", "settings_map", "rehearsal"},
         {"profiling"},
         {"common", "runner"},
-        {"mega", "hf", "cluster", "preflight"},
+        {"mega", "hf", "cluster", "preflight", "probing"},
         {"nemo", "bridge", "prim", "titan"},
     ),
     "evaluate": (

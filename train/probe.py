@@ -1,13 +1,15 @@
-"""Measure the rate at which this device multiplies matrices, with torch alone, and write it to OUTPUT_DIR.
+"""Measure what this machine's device and libraries can do: rates, bandwidth, and every operator of a job's step.
 
-    python -m train.probe --platform cpu|nvd|amd [--seconds 10] [KEY=VALUE ...]
+    python -m train.probe --platform cpu|nvd|amd [--seconds 10] [--quick] [--operators none]
+        [--framework mega,hf] [--model llama,...] [KEY=VALUE ...]
 
-No training of the same precision can be faster on this device: evaluate/probe.py rejects a result above the rate, and
-shows each result's share of it. The product of an (m, k) and a (k, n) matrix counts as 2 m n k floating-point
-operations. Measure on the day of the runs and stop all other work before: a rate measured beside other work is invalid.
-The file records power cap, clocks and temperatures. On the cpu platform the device is the whole machine, with all
-threads that torch uses. With several GPUs, the first is measured. Exits 0; 1 if no rate could be measured or written, 2
-for bad input.
+Measures the rates of matrix products, memory bandwidth, each distinct operator of the jobs (as a rehearsal lists them,
+cold and warm), collectives and the data loader, and writes OUTPUT_DIR/probe_<platform>_<host>.json. No training of the
+same precision can be faster than the best rate: evaluate/probe.py rejects such a result. It takes about five minutes,
+with --quick one. Measure on the day of the runs and stop all other work before: a rate measured beside other work is
+invalid. On the cpu platform, rates and bandwidth are those of the whole machine, operators those of one rank with its
+threads. With several GPUs, the first is measured, and all take part in collectives; under torchrun, all nodes do.
+Exits 0; 1 if no rate, or no operator, could be measured or written, 2 for bad input.
 """
 
 from __future__ import annotations
@@ -15,52 +17,61 @@ from __future__ import annotations
 import argparse
 import os
 import platform as python_platform
-import statistics
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from train.job.job import utc_now
 from train.machine import conditions
 from train.preflight import job_checks
+from train.probing import collectives, jobs, report, whole
+from train.probing.whole import Plan
+from train.runner import plan as matrix
 from utils.arguments import Parser, run
 from utils.errors import ConfigError, ForeignFileError
-from utils.hardware.detect import HardwareError, detect_platform, gpu_info
+from utils.hardware.detect import HardwareError, detect_platform
 from utils.housekeeping import footprint
+from utils.models import MODELS
 from utils.own_files import require_ours
 from utils.results import probe_file, store
 from utils.settings.config import PLATFORMS, folders, require_writable
 
-SIZES = {"cpu": (512, 1024, 2048), "gpu": (4096, 8192, 16384)}
-"""Edges of square matrices: large enough to fill the compute units, the largest to be limited by them alone."""
-LLAMA_8B = (8192, 14336, 4096)
-"""m, n, k of the widest linear layer of Llama 3.1 8B for 8,192 tokens, on GPUs."""
-ROUND_SECONDS = 0.05
-"""Duration of a round of products in a row, long enough that waiting for the device does not count."""
-LEAST_ROUNDS = 4
-DIGITS = 4
-Multiply = Callable[[], Any]
+SECONDS, QUICK_SECONDS = 10.0, 1.8
+"""Seconds of the rate of each precision, which set those of all other parts: five minutes and one in all."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, write the file and print its rates."""
+    """Measure, write the file and print what it shows."""
     options = _arguments(arguments)
     try:
         found = detect_platform({**os.environ, "PLATFORM": options.platform}, torch)
+        rank, ranks = collectives.world()
+        if rank and ranks > 1:  # of torchrun: only the collectives need it
+            collectives.in_this_world(found, None, 0.0)
+            return 0
         output, _ = folders(found, arguments=options.settings)
         require_writable(output, "OUTPUT_DIR")
         path = output / probe_file.name(found, python_platform.node())
         require_ours(probe_file.is_probe, path)
         footprint.mark(output, footprint.OUTPUT)
-        content = measure(found, options.seconds)
+        plan = _plan(found, options)
+        before = conditions.take_snapshot(found)
+        for line in job_checks.warnings(found, before):
+            print(f"warning: {line}", file=sys.stderr)
+        content = whole.measure(found, options.seconds, plan, before)
     except (ConfigError, HardwareError, ForeignFileError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    for precision, reason in content["reasons"].items():
-        print(f"{precision}: not measured: {reason}", file=sys.stderr)
+    for name, reason in content["reasons"].items():
+        if reason != whole.NO_OPERATORS:
+            print(f"{name}: not measured: {reason}", file=sys.stderr)
+    return _write(content, path) or _ending(content, plan)
+
+
+def _write(content: dict[str, Any], path: Path) -> int:
+    """Write the file and print its content; return 1 if it is empty or cannot be written."""
     if not content["rates"]:
         print("error: no rate could be measured", file=sys.stderr)
         return 1
@@ -70,12 +81,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"error: {path}: cannot be written: {error}; make room or name another OUTPUT_DIR", file=sys.stderr)
         return 1
-    for precision, rate in content["rates"].items():
-        print(
-            f"{precision}: best {rate['best_tflops']:g}, sustained {rate['sustained_tflops']:g} TFLOP/s, spread "
-            f"{rate['spread_percent']:g} % ({content['device_name']})"
-        )
-    print(path)
+    print(f"{report.as_text(content)}{path}")
+    return 0
+
+
+def _ending(content: dict[str, Any], plan: Plan) -> int:
+    """Return 1 if operators were asked for and none was measured."""
+    if plan.config is not None and plan.pairs and not content["operators"]:
+        print("error: no operator could be measured; the reasons are above", file=sys.stderr)
+        return 1
     return 0
 
 
@@ -85,11 +99,32 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--seconds",
         type=_seconds,
-        default=10.0,
-        help="seconds for each precision (default: %(default)g)",
+        help=f"seconds for the rate of each precision; all other parts follow (default: {SECONDS:g})",
     )
-    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="e.g. OUTPUT_DIR=output")
-    return parser.parse_intermixed_args(arguments)
+    parser.add_argument("--quick", action="store_true", help="a minute in all instead of about five")
+    parser.add_argument(
+        "--operators",
+        choices=("all", "none"),
+        default="all",
+        help="none: only rates and bandwidth, without operators, collectives and loader (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--framework",
+        type=_words_of("framework", jobs.FRAMEWORKS),
+        metavar="F[,F]",
+        help="frameworks whose operators are measured, of mega and hf (default: those of FRAMEWORK)",
+    )
+    parser.add_argument(
+        "--model",
+        type=_words_of("model", tuple(MODELS)),
+        metavar="M[,M]",
+        help="models whose operators are measured (default: those of MODEL)",
+    )
+    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="settings of the jobs, e.g. OUTPUT_DIR=output")
+    options = parser.parse_intermixed_args(arguments)
+    if options.seconds is None:
+        options.seconds = QUICK_SECONDS if options.quick else SECONDS
+    return options
 
 
 def _seconds(text: str) -> float:
@@ -99,110 +134,39 @@ def _seconds(text: str) -> float:
     return value
 
 
-def measure(platform: str, seconds: float) -> dict[str, Any]:
-    """Return the content of the file, for every precision that the device has."""
-    started, before = utc_now(), conditions.take_snapshot(platform)
-    for line in job_checks.warnings(platform, before):
-        print(f"warning: {line}", file=sys.stderr)
-    device = torch.device("cpu" if platform == "cpu" else "cuda:0")
-    rates: dict[str, Any] = {}
-    reasons: dict[str, str] = {}
-    for precision in probe_file.PRECISIONS:
-        try:
-            rates[precision] = _rate(platform, device, precision, seconds)
-        except (RuntimeError, AttributeError) as error:  # device or torch does not support it
-            reasons[precision] = str(error).strip().splitlines()[0][:200] or type(error).__name__
-    info = gpu_info(platform, 1, torch)
-    return {
-        "probe_version": probe_file.VERSION,
-        "platform": platform,
-        "host": python_platform.node(),
-        **{key: info[key] for key in ("device_name", "total_memory_gb", "gpu_cores", "driver_version")},
-        **{key: info[key] for key in ("software_stack", "software_version", "pytorch_version")},
-        "threads": torch.get_num_threads() if platform == "cpu" else None,
-        "float32_matmul_precision": torch.get_float32_matmul_precision(),
-        "started_utc": started,
-        "finished_utc": utc_now(),
-        "rates": rates,
-        "conditions": conditions.section(before, conditions.take_snapshot(platform, is_before=False)),
-        "reasons": reasons,
-    }
+def _words_of(what: str, known: Sequence[str]) -> Any:
+    """Return the reader of a list of known words with commas."""
+
+    def read(text: str) -> tuple[str, ...]:
+        words = tuple(dict.fromkeys(text.split(",")))
+        unknown = [word for word in words if word not in known]
+        if unknown:
+            raise argparse.ArgumentTypeError(f"got {what} {unknown[0]!r}, wanted of {', '.join(known)}")
+        return words
+
+    return read
 
 
-def _rate(platform: str, device: torch.device, precision: str, seconds: float) -> dict[str, Any]:
-    """Find the fastest shape in half of the time, and measure it in the other half."""
-    shapes = [(edge, edge, edge) for edge in SIZES["cpu" if platform == "cpu" else "gpu"]]
-    shapes += [] if platform == "cpu" else [LLAMA_8B]
-    tried: dict[tuple[int, int, int], list[float]] = {}
-    for shape in shapes:
-        tried[shape] = _rounds(_multiplication(shape, device, precision), shape, device, seconds / 2 / len(shapes))
-    fastest = max(tried, key=lambda shape: statistics.median(tried[shape]))
-    held = _rounds(_multiplication(fastest, device, precision), fastest, device, seconds / 2)
-    warm = held[len(held) // 2 :]
-    mean = statistics.fmean(warm)
-    return {
-        "best_tflops": _short(max(rate for rounds in (held, *tried.values()) for rate in rounds)),
-        "sustained_tflops": _short(mean),
-        "spread_percent": round(100 * statistics.pstdev(warm) / mean, 2),
-        "shape": list(fastest),
-        "rounds": [_short(rate) for rate in held],
-        "tried": [
-            {"shape": list(shape), "tflops": [_short(rate) for rate in rounds]} for shape, rounds in tried.items()
-        ],
-    }
+def _plan(platform: str, options: argparse.Namespace) -> Plan:
+    """Rehearse the jobs whose operators are measured; raise ConfigError for bad settings."""
+    if options.operators == "none":
+        return Plan(None, (), (), {})
+    fixed = [f"{key}={','.join(words)}" for key, words in _named(options) if words]
+    config, values = matrix.resolve(platform, [*options.settings, *fixed])
+    pairs = jobs.pairs_of(config, options.framework, options.model)
+    sized = [(matrix.with_micro_batch(config, values, *pair), *pair) for pair in pairs]
+    if sized:
+        names = ", ".join(" ".join(pair) for pair in pairs)
+        print(f"rehearsing {names}: 10 to 60 s", file=sys.stderr)
+    rehearsed, reasons = jobs.rehearse(sized, options.settings)
+    if not pairs:
+        asked = ", ".join(config.frameworks)
+        reasons = {"operators": f"FRAMEWORK={asked}: a rehearsal knows {', '.join(jobs.FRAMEWORKS)} only"}
+    return Plan(config, tuple(pairs), rehearsed, reasons)
 
 
-def _short(rate: float) -> float:
-    return float(f"{rate:.{DIGITS}g}")
-
-
-def _multiplication(shape: Sequence[int], device: torch.device, precision: str) -> Multiply:
-    """Return a function that multiplies two random matrices, which are made once, in the library's fastest layout."""
-    m, n, k = shape
-    left, right = torch.randn(m, k, device=device), torch.randn(n, k, device=device)
-    if precision == "fp8":
-        kind = _fp8_type(device)
-        one = torch.ones((), device=device)
-        a, b = left.to(kind), right.to(kind).t()
-        return lambda: torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
-    dtype = {"bf16": torch.bfloat16, "fp32": torch.float32}[precision]
-    a, b = left.to(dtype), right.to(dtype).t()
-    return lambda: a @ b
-
-
-def _fp8_type(device: torch.device) -> torch.dtype:
-    """Return the fp8 type of the device: fnuz on CDNA 3 (gfx94x), OCP on all others."""
-    if device.type == "cpu":
-        raise NotImplementedError("a CPU has no fp8 matrix multiply here")
-    name = getattr(torch.cuda.get_device_properties(device), "gcnArchName", "")
-    return torch.float8_e4m3fnuz if name.startswith("gfx94") else torch.float8_e4m3fn
-
-
-def _rounds(multiply: Multiply, shape: Sequence[int], device: torch.device, seconds: float) -> list[float]:
-    """Return the TFLOP/s of each round, at least LEAST_ROUNDS, after uncounted warm-up products."""
-    flops = 2.0 * shape[0] * shape[1] * shape[2]
-    _timed(multiply, 2, device)
-    count = max(1, round(ROUND_SECONDS / _timed(multiply, 1, device)))
-    found: list[float] = []
-    deadline = time.perf_counter() + seconds
-    while len(found) < LEAST_ROUNDS or time.perf_counter() < deadline:
-        found.append(count * flops / _timed(multiply, count, device) / 1e12)
-    return found
-
-
-def _timed(multiply: Multiply, count: int, device: torch.device) -> float:
-    """Return the seconds that `count` products take, until the device has finished."""
-    _synchronize(device)
-    start = time.perf_counter()
-    for _ in range(count):
-        multiply()
-    _synchronize(device)
-    return time.perf_counter() - start
-
-
-def _synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+def _named(options: argparse.Namespace) -> tuple[tuple[str, tuple[str, ...] | None], ...]:
+    return ("FRAMEWORK", options.framework), ("MODEL", options.model)
 
 
 if __name__ == "__main__":

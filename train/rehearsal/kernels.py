@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensor
 
+from train.rehearsal.calls import call_of
 from train.rehearsal.device import StandInError
 from train.rehearsal.ledger import Ledger
 from train.rehearsal.lending import replace
@@ -154,14 +155,18 @@ def _rms_norm(composed: Callable[..., Any], ledger: Ledger) -> Callable[..., Any
     class FusedRmsNorm(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-            normalised, inverse = ledger.as_one_operator("aten::_fused_rms_norm", forward, (x, weight), {})
+            known = call_of(aten._fused_rms_norm.default, (x, x.shape[-1:], weight, None), {}, ledger.device)
+            normalised, inverse = ledger.as_one_operator("aten::_fused_rms_norm", forward, (x, weight), {}, known)
             ctx.save_for_backward(x, inverse, weight)
             return normalised
 
         @staticmethod
         def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-            inputs = (gradient, *ctx.saved_tensors)
-            return ledger.as_one_operator("aten::_fused_rms_norm_backward", backward, inputs, {})
+            x, inverse, weight = ctx.saved_tensors
+            inputs, name = (gradient, x, inverse, weight), "aten::_fused_rms_norm_backward"
+            arguments = (gradient, x, x.shape[-1:], inverse, weight, [True, True])
+            known = call_of(aten._fused_rms_norm_backward.default, arguments, {}, ledger.device)
+            return ledger.as_one_operator(name, backward, inputs, {}, known)
 
     def rms_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> torch.Tensor:
         if weight is None or not isinstance(input, FakeTensor) or input.fake_device.type != "cuda":

@@ -24,6 +24,7 @@ from evaluate.metrics.measured_rate import Probes, attach
 from evaluate.metrics.prices import PriceError
 from tests.evaluate.inputs.test_earlier import content as earlier_content
 from tests.evaluate.test_mlperf import log
+from tests.utils.results.test_probe_file import WHOLE as PROBE_WITH_OPERATORS
 from utils.results import probe_file, store
 from utils.results.probe_file import ProbeError
 
@@ -112,6 +113,7 @@ KINDS: dict[str, tuple[Any, Read]] = {
     "a system of MLPerf": (SYSTEM, of_system),
     "an earlier format": (earlier_content(), of_earlier),
     "a probe": (PROBE, of_probe),
+    "a probe with operators": (PROBE_WITH_OPERATORS, of_probe),
     "prices": (PRICES, of_prices),
 }
 
