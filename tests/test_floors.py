@@ -24,7 +24,7 @@ FLOORS_OF_PACKAGES = {
     "data": ({"reading", "engines"}, {"hub"}, {"language", "cleaning", "checking", "encoding"}),
     "train": (
         {"machine", "job", "settings_map", "rehearsal"},
-        {"common", "runner"},
+        {"common", "runner", "energy"},
         {"mega", "hf", "cluster", "preflight"},
         {"nemo", "bridge", "prim", "titan"},
     ),

@@ -114,6 +114,8 @@ class Samples:
 
     steps: list[int] = field(default_factory=list)
     step_times: list[float] = field(default_factory=list)
+    step_ends: list[float] = field(default_factory=list)
+    """`time.perf_counter` at the end of each step, for what other processes measure (train/job/step_clock.py)."""
     data_wait_seconds: list[float | None] = field(default_factory=list)
     """Time of each step for fetching its micro batches; None if it was not timed."""
     loss_values: list[float] = field(default_factory=list)
@@ -189,7 +191,8 @@ class StepRecorder:
         if self._step_started is None:
             raise RuntimeError("end_step was called before start; call start before the first step")
         self.device.synchronize()
-        seconds = time.perf_counter() - self._step_started
+        ended = time.perf_counter()
+        seconds = ended - self._step_started
         loss_value, norm = self._read(loss, grad_norm)
         learning_rate, samples = float(learning_rate), self.samples
         step = len(samples.steps) + 1
@@ -197,6 +200,7 @@ class StepRecorder:
             samples.allocated_gb.append(self.device.allocated_gb())
         samples.steps.append(step)
         samples.step_times.append(seconds)
+        samples.step_ends.append(ended)
         samples.data_wait_seconds.append(self._waited_seconds if self._is_timed else None)
         self._waited_seconds = 0.0
         samples.loss_values.append(loss_value)

@@ -45,6 +45,8 @@ class Follower:
         """The first line about an out-of-memory error."""
         self.unloaded: str | None = None
         """Names of the checkpoint that Megatron could not load, as it prints them."""
+        self.step_ends: dict[int, float] = {}
+        """`time.perf_counter` when the line of each iteration came, which Primus prints as it ends."""
         self.mismatch: str | None = None
         """Result of `check`."""
         self._check = check
@@ -75,6 +77,7 @@ class Follower:
         if seen.number <= self._last_step or seen.step_time is None:
             return
         self._last_step = seen.number
+        self.step_ends[seen.number] = time.perf_counter()
         seconds = seen.step_time.value
         self._seconds.append(seconds)
         average = statistics.fmean(self._seconds[1:] or self._seconds)
