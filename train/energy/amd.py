@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from train.energy import bus_ids as addresses
-from train.energy.gpu_reader import WRAP, Calls, GpuFacts, ReaderError, Reading, number, select
+from train.energy.gpu_reader import WRAP, Calls, GpuFacts, ReaderError, Reading, in_one_line, number, select
 
 LIBRARY = "AMD SMI"
 NOT_SUPPORTED, NO_PERMISSION, DRIVER_NOT_LOADED, NOT_FOUND = 2, 10, 34, 31
@@ -98,7 +98,9 @@ def open_gpus(bus_ids: list[str] | None, count: int, why_unknown: str) -> tuple[
             facts = GpuFacts(bus_id, str(gpu.get_name()), package, dies[package], _wraps_mj(smi, handle))
             gpus.append(AmdGpu(smi, gpu, facts, _calls(smi, base)))
     except (smi.AmdSmiException, base) as error:
-        raise ReaderError(f"{LIBRARY}: {error}; amd-smi must work for this user: groups video and render") from error
+        raise ReaderError(
+            f"{LIBRARY}: {in_one_line(error)}; amd-smi must work for this user: groups video and render"
+        ) from error
     except (AttributeError, KeyError) as error:
         raise ReaderError(f"{LIBRARY} of ROCm 6.4 or later is needed to find the job's GPUs: {error}") from error
     return LIBRARY, gpus

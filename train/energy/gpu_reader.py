@@ -77,10 +77,15 @@ class Calls:
             return call()
         except self.errors as error:
             if self.is_lost(error):
-                raise GpuLostError(f"the GPU is lost: {error}") from error
+                raise GpuLostError(f"the GPU is lost: {in_one_line(error)}") from error
             if self.is_final(error):
-                self.why[name] = f"{type(error).__name__}: {error}"
+                self.why[name] = f"{type(error).__name__}: {in_one_line(error)}"
             return None
+
+
+def in_one_line(error: Exception) -> str:
+    """Return the text of an error without line breaks."""
+    return " ".join(str(error).split())
 
 
 def number(value: Any) -> float | None:
