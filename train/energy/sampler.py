@@ -108,7 +108,7 @@ def open_sources(platform: str, gpus: int) -> Sources:
     if platform in OPENERS:
         try:
             found.library, found.gpus = _open_gpus(platform, gpus)
-        except ReaderError as error:
+        except (ReaderError, ValueError) as error:  # ValueError: an address that is none
             found.reasons["gpus"] = str(error)
     else:
         found.reasons["gpus"] = "no GPU"
