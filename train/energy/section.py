@@ -32,7 +32,6 @@ LEAST_SECONDS = 3.0
 """Counters and power are renewed up to every 0.1 s, which is 3 % of this at each end."""
 METHODS = ("gpu_counter", "gpu_power", "cpu_rapl")
 KEYS = (*SECTIONS["energy_metrics"], *OPTIONAL_KEYS["energy_metrics"])
-ENERGY = ("joules", "avg_watts", "joules_per_token")
 NOT_THE_WALL = "not the wall"
 NO_GPU = "no GPU"
 
@@ -53,9 +52,8 @@ def of_job(nodes: Sequence[NodeSamples], result: Mapping[str, Any], clock: Mappi
     intervals = joules.steady_intervals(ends, times, skipped)
     seconds = sum(end - start for start, end in intervals)
     if seconds < LEAST_SECONDS:
-        return unknown(
-            f"the steady steps took {seconds:.2f} s, and energy needs {LEAST_SECONDS:g} s or more; raise TRAIN_ITERS"
-        )
+        too_short = f"the steady steps took {seconds:.2f} s, and energy needs {LEAST_SECONDS:g} s or more"
+        return unknown(_why_nothing_is_read(nodes) or f"{too_short}; raise TRAIN_ITERS")
     try:
         found = [of_node(node, _shifted(intervals, step_clock.shift_seconds(clock, node.header))) for node in nodes]
     except JoulesError as error:
@@ -63,7 +61,16 @@ def of_job(nodes: Sequence[NodeSamples], result: Mapping[str, Any], clock: Mappi
     section = _energy(nodes, found, result, seconds, len(times) - skipped)
     steps = f"{len(times) - skipped} steady steps ({result['steps'][skipped]} to {result['steps'][-1]})"
     section["interval"] = f"{steps}, {seconds:.1f} s"
-    return _with_reasons(section | _states(found, nodes))
+    return _with_reasons(section | _states(found))
+
+
+def _why_nothing_is_read(nodes: Sequence[NodeSamples]) -> str | None:
+    """Return why a node has no counter at all, which no longer job would change; None if each has one."""
+    for node in nodes:
+        devices, reason = ("packages", "rapl") if node.header["platform"] == "cpu" else ("gpus", "gpus")
+        if not node.header[devices]:
+            return node.why[reason]
+    return None
 
 
 def _shifted(intervals: Sequence[Interval], shift: float) -> list[Interval]:
@@ -146,7 +153,7 @@ def _covered(packages: Sequence[PackageEnergy]) -> int:
     return sum(one.devices for one in packages if one.counter.joules or one.power.joules)
 
 
-def _states(found: Sequence[NodeEnergy], nodes: Sequence[NodeSamples]) -> dict[str, Any]:
+def _states(found: Sequence[NodeEnergy]) -> dict[str, Any]:
     section: dict[str, Any] = {"samples": found[0].samples, "sample_hz": min(one.hertz for one in found)}
     for name in found[0].states:
         values = [value for one in found for value in one.states[name]]
