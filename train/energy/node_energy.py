@@ -6,6 +6,7 @@ package and the other dies report none, the package has that power, if the job u
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,17 +42,41 @@ class PackageEnergy:
     power: Measured
 
 
+@dataclass(frozen=True)
+class Values:
+    """Many values of one kind: their number, sum and maximum."""
+
+    count: int = 0
+    total: float = 0.0
+    largest: float = -math.inf
+
+    def __add__(self, other: Values) -> Values:
+        return Values(self.count + other.count, self.total + other.total, max(self.largest, other.largest))
+
+    @property
+    def mean(self) -> float | None:
+        """The mean; None without a value."""
+        return self.total / self.count if self.count else None
+
+    @property
+    def most(self) -> float | None:
+        """The maximum; None without a value."""
+        return self.largest if self.count else None
+
+
 @dataclass
 class NodeEnergy:
-    """Energy and state of one node."""
+    """Energy and state of one node; the samples themselves are not kept."""
 
+    header: Mapping[str, Any]
+    why: Mapping[str, str]
     packages: list[PackageEnergy] = field(default_factory=list)
     cpu_joules: Measured = field(default_factory=lambda: Measured(None))
     idle_watts: Measured = field(default_factory=lambda: Measured(None))
     samples: int = 0
     hertz: float = 0.0
-    states: dict[str, list[float]] = field(default_factory=dict)
-    """All values of STATES and of `cpu_use_percent` over the steady steps, of all GPUs."""
+    states: dict[str, Values] = field(default_factory=dict)
+    """STATES and `cpu_use_percent` over the steady steps, of all GPUs."""
     throttled: list[dict[str, float]] = field(default_factory=list)
     """For each GPU that reports it, the percentage of its samples with each reason for reduced clocks."""
 
@@ -93,16 +118,23 @@ def of_node(node: NodeSamples, intervals: Sequence[Interval]) -> NodeEnergy:
     joules.require_rising(column.times)
     first, last = intervals[0][0], intervals[-1][1]
     inside = [place for place, time in enumerate(column.times) if first <= time <= last]
-    found = NodeEnergy(samples=len(inside), hertz=len(inside) / (last - first))
+    found = NodeEnergy(node.header, node.why, samples=len(inside), hertz=len(inside) / (last - first))
     found.packages = list(_gpu_packages(column, intervals))
     found.cpu_joules = _processors(column, intervals)
     found.idle_watts = _idle_watts(column)
     for name in STATES:
-        values = [column.gpu(index, name) for index in range(len(node.header["gpus"]))]
-        found.states[name] = [one[place] for one in values for place in inside if one[place] is not None]
-    found.states["cpu_use_percent"] = [node.samples[place]["cpu"] for place in inside]
+        found.states[name] = Values()
+        for index in range(len(node.header["gpus"])):
+            values = column.gpu(index, name)
+            found.states[name] += _values([values[place] for place in inside])
+    found.states["cpu_use_percent"] = _values([node.samples[place]["cpu"] for place in inside])
     found.throttled = list(_throttled(column, inside))
     return found
+
+
+def _values(found: Sequence[float | None]) -> Values:
+    known = [float(value) for value in found if value is not None]
+    return Values(len(known), math.fsum(known), max(known, default=-math.inf))
 
 
 def _gpu_packages(column: Column, intervals: Sequence[Interval]) -> Iterator[PackageEnergy]:

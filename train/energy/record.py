@@ -36,10 +36,8 @@ def metrics(job: Job, result: dict[str, Any]) -> dict[str, Any]:
         return section.unknown(f"not measured: the job ended as {result['status']}")
     if clock is None:
         return section.unknown(NO_STEP_TIMES)
-    nodes = []
-    for node in range(job.config.nodes):
-        try:
-            nodes.append(read(path_of(job, node)))
-        except SampleFileError as error:
-            return section.unknown(f"node {node}: {error}" if job.config.nodes > 1 else str(error))
-    return section.of_job(nodes, result, clock)
+    paths = (path_of(job, node) for node in range(job.config.nodes))
+    try:
+        return section.of_job((read(path) for path in paths), result, clock)
+    except SampleFileError as error:
+        return section.unknown(str(error))

@@ -92,7 +92,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
                 if isinstance(content, dict):
                     found.append(content)
     except FileNotFoundError as error:
-        raise SampleFileError("the sampler left no samples") from error
+        raise SampleFileError(f"the sampler left no samples: there is no {path.name}") from error
     except (EOFError, zlib.error, ValueError):
         pass  # the sampler was killed while it wrote: everything before is whole
     except OSError as error:

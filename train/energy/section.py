@@ -16,13 +16,12 @@ else, such as one die of two. It is also rejected below LEAST_HERTZ.
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from train.energy import joules
-from train.energy.joules import Interval, JoulesError
-from train.energy.node_energy import Measured, NodeEnergy, PackageEnergy, largest, of_node
+from train.energy.joules import JoulesError
+from train.energy.node_energy import Measured, NodeEnergy, PackageEnergy, Values, largest, of_node
 from train.energy.sample_file import NodeSamples
 from train.job import step_clock
 from utils.results.performance import warmup_steps
@@ -41,8 +40,11 @@ def unknown(reason: str) -> dict[str, Any]:
     return {**dict.fromkeys(KEYS), "reasons": dict.fromkeys(KEYS, reason)}
 
 
-def of_job(nodes: Sequence[NodeSamples], result: Mapping[str, Any], clock: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the section; `clock` has the ends of the result's steps (train/job/step_clock.py)."""
+def of_job(nodes: Iterable[NodeSamples], result: Mapping[str, Any], clock: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the section; `clock` has the ends of the result's steps (train/job/step_clock.py).
+
+    The samples of the nodes are taken one node after the other, because those of a long job are large.
+    """
     times, ends = result["step_times"], clock["ends"]
     if len(times) != len(ends):
         return unknown(f"the times of {len(ends)} steps are known, and {len(times)} steps are in the result")
@@ -55,16 +57,20 @@ def of_job(nodes: Sequence[NodeSamples], result: Mapping[str, Any], clock: Mappi
         too_short = f"the steady steps took {seconds:.2f} s, and energy needs {LEAST_SECONDS:g} s or more"
         return unknown(_why_nothing_is_read(nodes) or f"{too_short}; raise TRAIN_ITERS")
     try:
-        found = [of_node(node, _shifted(intervals, step_clock.shift_seconds(clock, node.header))) for node in nodes]
+        found = [
+            of_node(node, [(start + shift, end + shift) for start, end in intervals])
+            for node in nodes
+            for shift in [step_clock.shift_seconds(clock, node.header)]
+        ]
     except JoulesError as error:
         return unknown(f"the samples cannot be used: {error}")
-    section = _energy(nodes, found, result, seconds, len(times) - skipped)
+    section = _energy(found, result, seconds, len(times) - skipped)
     steps = f"{len(times) - skipped} steady steps ({result['steps'][skipped]} to {result['steps'][-1]})"
     section["interval"] = f"{steps}, {seconds:.1f} s"
     return _with_reasons(section | _states(found))
 
 
-def _why_nothing_is_read(nodes: Sequence[NodeSamples]) -> str | None:
+def _why_nothing_is_read(nodes: Iterable[NodeSamples]) -> str | None:
     """Return why a node has no counter at all, which no longer job would change; None if each has one."""
     for node in nodes:
         devices, reason = ("packages", "rapl") if node.header["platform"] == "cpu" else ("gpus", "gpus")
@@ -73,19 +79,13 @@ def _why_nothing_is_read(nodes: Sequence[NodeSamples]) -> str | None:
     return None
 
 
-def _shifted(intervals: Sequence[Interval], shift: float) -> list[Interval]:
-    return [(start + shift, end + shift) for start, end in intervals]
-
-
-def _energy(
-    nodes: Sequence[NodeSamples], found: Sequence[NodeEnergy], result: Mapping[str, Any], seconds: float, steps: int
-) -> dict[str, Any]:
+def _energy(found: Sequence[NodeEnergy], result: Mapping[str, Any], seconds: float, steps: int) -> dict[str, Any]:
     """Return energy, its sources and their reasons; `_why` holds the reasons."""
-    has_gpus = nodes[0].header["platform"] != "cpu"
+    has_gpus = found[0].header["platform"] != "cpu"
     cpu, idle = _total([one.cpu_joules for one in found]), _total([one.idle_watts for one in found])
     packages = [package for one in found for package in one.packages]
     if has_gpus:
-        missing = [Measured(None, node.why["gpus"]) for node in nodes if not node.header["gpus"]]
+        missing = [Measured(None, node.why["gpus"]) for node in found if not node.header["gpus"]]
         counter = _total(missing or [one.counter for one in packages])
         power = _total(missing or [one.power for one in packages])
     else:
@@ -104,7 +104,7 @@ def _energy(
     method = ("gpu_counter" if counter.joules is not None else "gpu_power") if has_gpus else "cpu_rapl"
     is_there = counter.joules is not None or power.joules is not None
     section["method"] = method if is_there else None
-    section["source"] = _source(method, nodes, packages, config["num_gpus"]) if is_there else None
+    section["source"] = _source(method, found[0].header, packages, config["num_gpus"]) if is_there else None
     section["gpu_count"] = _covered(packages) if has_gpus else None
     section["_why"] |= {"method": energy.why, "source": energy.why, "gpu_count": NO_GPU}
     return section
@@ -138,8 +138,7 @@ def _chosen(counter: Measured, power: Measured, packages: Sequence[PackageEnergy
     return counter if counter.joules is not None else power
 
 
-def _source(method: str, nodes: Sequence[NodeSamples], packages: Sequence[PackageEnergy], gpus: int) -> str:
-    header = nodes[0].header
+def _source(method: str, header: Mapping[str, Any], packages: Sequence[PackageEnergy], gpus: int) -> str:
     if method == "cpu_rapl":
         names = ", ".join(package["name"] for package in header["packages"])
         return f"CPU RAPL counter of the processors ({names}), {NOT_THE_WALL}"
@@ -156,10 +155,9 @@ def _covered(packages: Sequence[PackageEnergy]) -> int:
 def _states(found: Sequence[NodeEnergy]) -> dict[str, Any]:
     section: dict[str, Any] = {"samples": found[0].samples, "sample_hz": min(one.hertz for one in found)}
     for name in found[0].states:
-        values = [value for one in found for value in one.states[name]]
+        values = sum((one.states[name] for one in found), Values())
         key = "gpu_use_percent" if name == "use_percent" else name
-        section[f"mean_{key}"] = statistics.fmean(values) if values else None
-        section[f"max_{key}"] = float(max(values)) if values else None
+        section[f"mean_{key}"], section[f"max_{key}"] = values.mean, values.most
     shares = [share for one in found for share in one.throttled]
     section["throttled_percent"] = largest(shares) if shares else None
     return section
