@@ -12,7 +12,7 @@ RUN mkdir -p /workspace/code /workspace/home && chmod 1777 /workspace/home
 WORKDIR /workspace/code
 
 # Only the files that determine the environment, so that other changes in the checkout do not rebuild it.
-COPY --chmod=0755 cpu-requirements.txt nvd-requirements.txt titan-requirements.txt ./
+COPY --chmod=0755 cpu-requirements.txt energy-requirements.txt nvd-requirements.txt titan-requirements.txt ./
 COPY --chmod=0755 shell/platform.sh shell/setup.sh shell/
 COPY --chmod=0755 shell/lib/environment.sh shell/lib/install.sh shell/lib/torch_source.py shell/lib/
 COPY --chmod=0755 shell/inside/setup_image.sh shell/inside/setup_titan.sh shell/inside/

@@ -3,7 +3,8 @@
 #
 # Usage:   ./shell/setup.sh [--dev] [PLATFORM=amd|nvd|cpu] [KEY=VALUE ...]
 #          --dev adds what shell/test.sh needs
-# Reads:   <platform>-requirements.txt, dev-requirements.txt, PLATFORM; pip's own settings, proxies
+# Reads:   <platform>-requirements.txt, energy-requirements.txt, dev-requirements.txt, PLATFORM; pip's own settings,
+#          proxies
 # Writes:  .venv, .venv.lock (in our images TPRIMAT_VENV in place of .venv)
 # Exits:   0 ready, 1 something could not be installed, 2 bad argument or platform
 # Example: ./shell/setup.sh PLATFORM=cpu
@@ -83,6 +84,7 @@ install_torch() { # sets pins
 install_set() { # <runtime|dev> <requirements file>
   step "packages of $2"
   pip_install -r "$ROOT/$2"
+  if [[ $1 == runtime ]]; then pip_install --no-deps -r "$ROOT/energy-requirements.txt"; fi
   wanted_stamp "$1" >"$VENV/.stamp-$1"
 }
 

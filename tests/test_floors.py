@@ -24,7 +24,7 @@ FLOORS_OF_PACKAGES = {
     "data": ({"reading", "engines"}, {"hub"}, {"language", "cleaning", "checking", "encoding"}),
     "train": (
         {"machine", "job", "settings_map", "rehearsal"},
-        {"profiling"},
+        {"profiling", "energy"},
         {"common", "runner"},
         {"mega", "hf", "cluster", "preflight", "probing"},
         {"nemo", "bridge", "prim", "titan"},

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from train.bridge import interpreter as bridge_python
+from train.energy import sampling
+from train.energy.record import record as record_energy
 from train.job import nodes, processes, rank_environment
 from train.job.job import Job, log_path, profile_folder, remove_leftovers, reserve, utc_now
 from train.job.outcome import Attempt, exit_code, settle
@@ -92,6 +94,7 @@ def main() -> int:
             settle(attempt, attempt.empty_result("oom", too_large))
             return 1
         code = _lead(attempt, manifest, environment, stop)
+        record_energy(attempt.job)
         of_nodes = nodes.VARIABLES if job.config.nodes > 1 else ()
         names = rank_environment.on_record({*environment, *of_nodes}, chosen.withheld)
         job_checks.record(job.result_path, job.config, *before, names, is_interrupted=bool(stop))
@@ -170,10 +173,18 @@ def _run_ranks(attempt: Attempt, environment: Mapping[str, str], stop: processes
     """Run the ranks of this node, and wait for the endings of the other nodes."""
     job, command = attempt.job, shlex.split(attempt.command)
     if job.config.nodes == 1:
-        return run(job, command, environment, stop)
+        return _run_sampled(job, command, environment, stop)
     meeting = nodes.gather(job, attempt.identity, job.config.start_timeout_seconds, stop)
-    ending = run(job, command, {**environment, **nodes.environment(job, meeting)}, stop)
+    ending = _run_sampled(job, command, {**environment, **nodes.environment(job, meeting)}, stop)
     return nodes.collect_endings(job, meeting, ending, stop)
+
+
+def _run_sampled(
+    job: Job, command: Sequence[str], environment: Mapping[str, str], stop: processes.StopRequest
+) -> Ending:
+    """Run the ranks of this node with the sampler of energy beside them."""
+    with sampling.beside(job, environment, stop):
+        return run(job, command, environment, stop)
 
 
 def _changed_data(job: Job, manifest: Mapping[str, Any]) -> str | None:
@@ -192,7 +203,8 @@ def _follow(
     try:
         meeting = nodes.join(job, identity, job.config.start_timeout_seconds, stop)
         job = job.numbered(meeting.attempt)
-        ending = run(job, _command(job, settings), {**environment, **nodes.environment(job, meeting)}, stop)
+        given = {**environment, **nodes.environment(job, meeting)}
+        ending = _run_sampled(job, _command(job, settings), given, stop)
     except (nodes.NodesError, OSError) as error:
         print(f"{job.name}: node {job.config.node_rank}: {error}", file=sys.stderr)
         return stop.exit_code(otherwise=1)

@@ -26,7 +26,7 @@ MOST_POWER, IDLE_POWER = 1.15, 0.15
 draws 70 W of 700 W)."""
 LEAST_POWER_OF_MFU = 0.9
 """Share of the utilisation that the power must reach: no board yields more per watt than its peak at full power."""
-BOARDS = ("boards", "board_count", "device_count", "num_gpus", "gpus")
+BOARDS = ("boards", "board_count", "device_count", "num_gpus", "gpus", "gpu_count")
 """Keys under which `energy_metrics` may count the boards that it covers."""
 _SOME_OF_ALL = re.compile(r"\b(\d{1,6}) of (\d{1,6}) (?:boards|gpus|devices|dies)\b", re.IGNORECASE)
 
@@ -98,8 +98,10 @@ def memory_holds_the_weights(result: Result) -> list[str]:
 
 
 def energy_covers_the_boards(result: Result) -> list[str]:
-    """Return a line if the energy names fewer boards than trained."""
+    """Return a line if there is energy or power of fewer boards than trained."""
     energy, gpus = result["energy_metrics"], result["training_config"]["num_gpus"]
+    if energy["joules"] is None and energy["avg_watts"] is None:
+        return []
     known = [(int(energy[key]), gpus) for key in BOARDS if type(energy.get(key)) is int]
     known += [(int(a), int(b)) for a, b in _SOME_OF_ALL.findall(str(energy["source"]))]
     return [

@@ -16,11 +16,11 @@ from evaluate.inputs.earlier_names import MFU_CLAIMS, TFLOPS_CLAIMS
 from evaluate.metrics.figures import Figure
 from evaluate.metrics.metrics import MEMORISED_NATS, device_of, flops_per_token, last_loss, metrics
 from utils.models import UnknownModelError, get
-from utils.results.schema import Result
+from utils.results.schema import ENERGY_RELATIVE, LEAST_HERTZ, Result
 
 FULL_PERCENT = 100.0
-ENERGY_RELATIVE = 0.05
-"""Largest difference of two sources of one energy. Beyond it, one counts something else, such as one die of two."""
+ENERGY_ROUNDING = 0.01
+"""Relative: a summary keeps three digits, and an energy below 1 J no more."""
 CLAIM_RELATIVE = 0.02
 """A utilisation over other steps of the same run differs by less; one by another formula by more (attention counted in
 full, Llama 3.1 8B: 3.5 % at 2,048 tokens, 12.5 % at 8,192)."""
@@ -131,9 +131,33 @@ def energy_agrees(result: Result) -> list[str]:
     ]
 
 
+def energy_follows_from_its_sources(result: Result) -> list[str]:
+    """Return a line if the energy is neither that of the counters nor that of the power, if these two differ, or if it
+    was sampled too rarely. Results of earlier versions have neither source on record."""
+    energy = result["energy_metrics"]
+    joules, hertz = energy["joules"], energy.get("sample_hz")
+    counter, power = energy.get("counter_joules"), energy.get("integrated_joules")
+    if joules is None:
+        return []
+    if counter is not None and power is not None and not _is_near(counter, power, ENERGY_RELATIVE):
+        return [
+            f"energy: the counters make {counter:,.0f} J, power over time {power:,.0f} J: they are not of one thing"
+        ]
+    known = [value for value in (counter, power) if value is not None]
+    if known and not any(_is_near(joules, value, ENERGY_ROUNDING) for value in known):
+        return [f"energy: got {joules:,.0f} J, wanted {known[0]:,.0f} J, as its source has it"]
+    if hertz is not None and hertz < LEAST_HERTZ:
+        return [f"energy: sampled {hertz:g} times a second, wanted {LEAST_HERTZ:g} or more"]
+    return []
+
+
 def energy_has_two_sources(result: Result) -> list[str]:
     """Return a line if energy comes from a counter alone or from power alone, so that no second source confirms it."""
-    joules, watts = result["energy_metrics"]["joules"], result["energy_metrics"]["avg_watts"]
+    energy = result["energy_metrics"]
+    joules, watts = energy["joules"], energy["avg_watts"]
+    sources = [energy[key] for key in ("counter_joules", "integrated_joules") if key in energy]
+    if joules is not None and sources and None in sources:
+        return ["energy: joules from one source, which no other confirms"]
     if (joules is None) == (watts is None):
         return []
     return [f"energy: {'power' if joules is None else 'joules'} from one source, which no other confirms"]
@@ -180,4 +204,11 @@ def loss_is_of_unseen_data(result: Result) -> list[str]:
     return [f"loss: {last:.3g} nats a token at the end, under {MEMORISED_NATS}, is that of memorised data"]
 
 
-LIMITS = (utilisation_is_possible, claimed_utilisation_agrees, memory_fits, energy_agrees, framework_matches_layers)
+LIMITS = (
+    utilisation_is_possible,
+    claimed_utilisation_agrees,
+    memory_fits,
+    energy_agrees,
+    energy_follows_from_its_sources,
+    framework_matches_layers,
+)

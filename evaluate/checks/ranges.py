@@ -54,7 +54,11 @@ SECTIONS: dict[str, dict[str, Range]] = {
     "memory_metrics": dict.fromkeys(
         ("avg_memory_allocated_gb", "peak_memory_allocated_gb", "peak_memory_reserved_gb"), GIGABYTES
     ),
-    "energy_metrics": dict.fromkeys(("joules", "avg_watts", "joules_per_token"), ENERGY),
+    "energy_metrics": {
+        **dict.fromkeys(("joules", "avg_watts", "joules_per_token", "counter_joules", "integrated_joules"), ENERGY),
+        **dict.fromkeys(("idle_watts", "cpu_joules"), ENERGY),
+        **dict.fromkeys(("gpu_count", "samples", "sample_hz"), NUMBER),
+    },
     "fingerprint": {"token_stream_batches": NUMBER, "epochs": NUMBER},
     "conditions": {
         **dict.fromkeys(("gpu_count", "other_processes", "numa_nodes", "busy_before_percent"), NUMBER),

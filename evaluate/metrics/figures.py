@@ -43,6 +43,7 @@ NAMES = {
     "Energy": {
         "tokens_per_joule": "Tokens for a joule",
         "tokens_per_watt_hour": "Tokens for a watt-hour",
+        "energy_of_1T_tokens": "Energy of 1 T tokens",
         "tokens_per_joule_at_board_power": "Tokens for a joule at the board's power limit",
     },
     "Cost and time": {

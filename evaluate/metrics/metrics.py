@@ -24,6 +24,8 @@ from utils.results.schema import Result
 
 SPREADS = {"std": "s", "cv": "%"}
 """Units of the figures that need two steps."""
+JOULES_IN_A_MWH = 3.6e9
+NOT_THE_WALL = "not the wall"
 LAST_PART = 10
 """The last loss is the mean over the last 1/LAST_PART of the steps: a single loss is mostly noise of its batch."""
 MEMORISED_NATS = 0.5
@@ -138,9 +140,11 @@ def _energy(result: Result, per_gpu: float, device: Device | None) -> dict[str, 
     energy = result["energy_metrics"]
     joules = energy["joules_per_token"]
     if joules:
-        tokens = Figure(1 / joules, "tokens/J", f"measured: {energy['source']}, {energy['interval']}")
+        measured = Figure(joules, "J", f"measured: {_of_no_wall(str(energy['source']))}, {energy['interval']}")
     else:
-        tokens = unknown("tokens/J", f"not measured: {energy.get('reasons', {}).get('joules_per_token', 'no energy')}")
+        measured = unknown("J", f"not measured: {energy.get('reasons', {}).get('joules_per_token', 'no energy')}")
+    tokens = measured.map(lambda value: 1 / value, "tokens/J", measured.how)
+    whole = f"joules a token x 1e12 tokens / {JOULES_IN_A_MWH:g} J in a MWh; {measured.how}"
     at_least = unknown("tokens/J", "the board power of this device is not known")
     if device is not None:
         how = (
@@ -150,5 +154,11 @@ def _energy(result: Result, per_gpu: float, device: Device | None) -> dict[str, 
     return {
         "tokens_per_joule": tokens,
         "tokens_per_watt_hour": tokens.map(lambda value: value * HOUR_SECONDS, "tokens/Wh", tokens.how),
+        "energy_of_1T_tokens": measured.map(lambda value: value * 1e12 / JOULES_IN_A_MWH, "MWh", whole),
         "tokens_per_joule_at_board_power": at_least,
     }
+
+
+def _of_no_wall(source: str) -> str:
+    """Return the source of an energy with the words that it is not what the power supplies draw."""
+    return source if NOT_THE_WALL in source else f"{source} ({NOT_THE_WALL})"

@@ -20,6 +20,12 @@ INITIAL_LOSS_RELATIVE = 1e-3
 """Equal weights and an equal first batch give an equal first loss, up to rounding far below a thousandth."""
 FINAL_LOSS_RELATIVE = 0.02
 """A coarse screen for loss curves that diverged; the band of an equivalence test is much narrower."""
+ENERGY_KINDS = {
+    "gpu_counter": "GPU counter, not the wall",
+    "gpu_power": "GPU power, integrated, not the wall",
+    "cpu_rapl": "CPU RAPL, not the wall",
+}
+"""`method` of `energy_metrics`, in words."""
 _BY_OTHER_MEANS = (
     *("micro_batch_size", "gradient_accumulation", "global_batch_size", "sequence_length", "precision", "seed"),
     *("tp", "pp", "cp", "dp"),
@@ -50,6 +56,7 @@ def notes(group: Group) -> list[str]:
         *_few_runs(group),
         *_loss_notes(group),
         *_differences(group),
+        *_energy_sources(group),
         *_licences(group),
         *_warnings(group),
     ]
@@ -94,6 +101,23 @@ def _differences(group: Group) -> Iterator[str]:
                     )
                     yield f"{section}.{key} differs: {sides}{in_map}"
                     break
+
+
+def _energy_sources(group: Group) -> Iterator[str]:
+    """Yield a line if the energies of a group are of different kinds, such as a counter and integrated power.
+
+    Results of earlier versions have no `method`; their source is the kind.
+    """
+    kinds: dict[str, dict[str, None]] = {}
+    for row in group.rows:
+        for entry in row.counted:
+            energy = entry.result["energy_metrics"]
+            if energy["joules_per_token"] is not None:
+                kind = ENERGY_KINDS.get(energy.get("method") or "", energy["source"])
+                kinds.setdefault(str(kind), {})[row.name] = None
+    if len(kinds) > 1:
+        sides = "; ".join(f"{kind} ({', '.join(names)})" for kind, names in kinds.items())
+        yield plain(f"energy is not comparable: {sides}")
 
 
 def _licences(group: Group) -> Iterator[str]:

@@ -27,7 +27,7 @@ export TOKENIZERS_PARALLELISM=false
 wanted_stamp() { # <runtime|dev>
   local platform version files
   platform=$("$ROOT/shell/platform.sh") && version=$("$PYTHON" -V) || return
-  files=("$ROOT/cpu-requirements.txt" "$ROOT/$platform-requirements.txt")
+  files=("$ROOT/cpu-requirements.txt" "$ROOT/$platform-requirements.txt" "$ROOT/energy-requirements.txt")
   if [[ $1 == dev ]]; then files+=("$ROOT/dev-requirements.txt"); fi
   { printf '%s\n' "$platform" "$version" && cat -- "${files[@]}"; } | sha256sum
 }

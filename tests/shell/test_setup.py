@@ -121,7 +121,7 @@ def test_the_environment_for_reading_has_the_versions_of_that_for_training(pytho
     assert "pyarrow" in cpu, "shell/inside/setup_evaluate.sh takes its version from there"
 
 
-@pytest.mark.parametrize("name", [*PLATFORMS, "dev", "evaluate"])
+@pytest.mark.parametrize("name", [*PLATFORMS, "dev", "evaluate", "energy"])
 def test_every_requirement_is_pinned_for_every_python(name: str) -> None:
     asked = requirements(name)
     assert asked
@@ -135,7 +135,8 @@ def test_cpu_machine_takes_the_cpu_wheels_where_they_answer(checkout: Checkout) 
     checkout.add_python()
     done = checkout.run(WHEELS_EXIT="0")
     assert done.returncode == 0, done.stderr
-    torch_call, packages_call = checkout.calls("-m pip")
+    torch_call, packages_call, energy_call = checkout.calls("-m pip")
+    assert energy_call.endswith(f"--no-deps -r {checkout.root}/energy-requirements.txt")
     assert "--extra-index-url https://download.pytorch.org/whl/cpu torch numpy" in torch_call
     assert f"-c {checkout.root}/cpu-requirements.txt" in torch_call
     assert "download.pytorch.org" not in packages_call
@@ -155,7 +156,7 @@ def test_cpu_machine_without_the_cpu_wheels_says_so_and_takes_the_plain_index(ch
 def test_nvidia_machine_without_torch_takes_the_pinned_one_from_the_plain_index(checkout: Checkout) -> None:
     checkout.add_python()
     assert checkout.run(PLATFORM="nvd", WHEELS_EXIT="0").returncode == 0
-    torch_call, packages_call = checkout.calls("-m pip")
+    torch_call, packages_call, _ = checkout.calls("-m pip")
     assert torch_call.endswith(f"-c {checkout.root}/cpu-requirements.txt torch numpy")
     assert packages_call.endswith(f"-r {checkout.root}/nvd-requirements.txt")
     assert not checkout.calls("--system-site-packages")
@@ -170,7 +171,8 @@ def test_the_torch_of_a_gpu_machine_stays(checkout: Checkout, platform: str, tor
     done = checkout.run(PLATFORM=platform, FAKE_TORCH=f"{folders}{torch}\nnumpy==1.26.4\n")
     assert done.returncode == 0, done.stderr
     assert checkout.calls("-m venv --clear --system-site-packages")
-    (packages_call,) = checkout.calls("-m pip")  # so none that installs torch
+    packages_call, energy_call = checkout.calls("-m pip")  # so none that installs torch
+    assert "--no-deps" in energy_call, "what zeus declares would bring another amdsmi than that of ROCm"
     kept = checkout.venv / ".machine-torch.txt"
     assert f"-c {kept} -r {checkout.root}/{platform}-requirements.txt" in packages_call
     assert kept.read_text(encoding="utf8").split() == [torch, "numpy==1.26.4"]
@@ -243,7 +245,7 @@ def test_a_fresh_environment_is_left_alone(checkout: Checkout) -> None:
     assert not checkout.calls("-m")
 
 
-@pytest.mark.parametrize("name", ["cpu-requirements.txt", "nvd-requirements.txt"])
+@pytest.mark.parametrize("name", [f"{name}-requirements.txt" for name in ("cpu", "nvd", "energy")])
 def test_changed_requirements_are_installed_into_the_same_venv(checkout: Checkout, name: str) -> None:
     checkout.add_python()
     checkout.run(PLATFORM="nvd")
@@ -282,7 +284,7 @@ def test_a_venv_whose_python_is_gone_is_made_anew(checkout: Checkout) -> None:
 def test_pip_is_quiet_unless_it_fails(checkout: Checkout) -> None:
     checkout.add_python()
     done = checkout.run()
-    assert done.returncode == 0 and len(checkout.calls("-m pip")) == 2
+    assert done.returncode == 0 and len(checkout.calls("-m pip")) == 3
     assert "Collecting" not in done.stdout + done.stderr
     assert not (checkout.venv / ".pip-output").exists()
 
@@ -309,7 +311,7 @@ def test_a_failed_install_of_new_requirements_is_not_taken_for_the_old_ones(chec
     checkout.run(PIP_FAILS_ON="-r ")  # torch may be the new one by now
     file.write_text(old, encoding="utf8")
     checkout.run()
-    assert len(checkout.calls("-m pip")) == 2
+    assert len(checkout.calls("-m pip")) == 3
 
 
 def test_a_killed_install_is_repaired_by_the_next(checkout: Checkout) -> None:
@@ -336,7 +338,7 @@ def test_two_at_once_install_once(checkout: Checkout) -> None:
     said = [process.communicate(timeout=60)[1] for process in both]
     assert [process.returncode for process in both] == [0, 0]
     assert len(checkout.calls("-m venv")) == 1
-    assert len(checkout.calls("-m pip")) == 2
+    assert len(checkout.calls("-m pip")) == 3
     assert sum("waiting for it" in text for text in said) == 1
 
 

@@ -78,7 +78,8 @@ def test_build_prints_the_id_of_the_image_and_labels_say_where_it_comes_from(pod
 @each_platform
 def test_every_pinned_package_is_in_the_image_at_its_version(podman, built, platform):
     installed = json.loads(python(podman, built(platform).image, LIST_PACKAGES))
-    lines = (ROOT / f"{platform}-requirements.txt").read_text().splitlines()
+    files = [ROOT / f"{name}-requirements.txt" for name in (platform, "energy")]
+    lines = [line for file in files for line in file.read_text().splitlines()]
     pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
     pins = [pin for pin in pins if pin.marker is None or pin.marker.evaluate({"python_version": "3.11"})]
     assert len(pins) > 15

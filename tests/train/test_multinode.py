@@ -79,8 +79,10 @@ def test_two_nodes_give_one_result_with_the_curve_of_one_and_any_node_shows_the_
     assert two["fingerprint"]["token_stream_sha256"] == one["fingerprint"]["token_stream_sha256"]
     assert ["Step 6/6" in said for _, said in ended] == [True, True]
     logs = tmp_path / "two" / "logs"
-    names = {f"nodes2_train_cpu_mega_llama_run1_attempt1{node}.log" for node in ("", "_node1")}
-    assert {entry.name for entry in logs.iterdir()} == names, "the meeting place is gone"
+    stems = [f"nodes2_train_cpu_mega_llama_run1_attempt1{node}" for node in ("", "_node1")]
+    names = {f"{stem}.log" for stem in stems}
+    samples = {f"{stem}.energy.jsonl.gz" for stem in stems}
+    assert {entry.name for entry in logs.iterdir()} == names | samples, "the meeting place is gone"
     assert sum("Step 6/6" in (logs / name).read_text() for name in names) == 1, "one rank reports"
 
 

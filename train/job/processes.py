@@ -38,6 +38,8 @@ SIGNAL_EXIT_CODE = 128
 TIMEOUT_EXIT_CODE = 124
 """As in timeout(1)."""
 LAST_OUTPUT_SECONDS = 5.0
+APART: set[int] = set()
+"""Ids of processes below this one that `descendants` leaves out: whoever started them ends them."""
 
 
 def how_ended(exit_code: int) -> str:
@@ -70,10 +72,11 @@ def adopt_orphans() -> None:
 
 
 def descendants() -> list[psutil.Process]:
-    """Return all living processes below this one, without zombies."""
+    """Return all living processes below this one, without zombies and those of APART."""
     import psutil
 
-    return [process for process in psutil.Process().children(recursive=True) if _is_alive(process)]
+    found = psutil.Process().children(recursive=True)
+    return [process for process in found if process.pid not in APART and _is_alive(process)]
 
 
 def end_descendants(grace_seconds: float) -> list[psutil.Process]:

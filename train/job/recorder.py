@@ -135,6 +135,8 @@ class Samples:
 
     steps: list[int] = field(default_factory=list)
     step_times: list[float] = field(default_factory=list)
+    step_ends: list[float] = field(default_factory=list)
+    """`time.perf_counter` at the end of each step, for what other processes measure (train/job/step_clock.py)."""
     data_wait_seconds: list[float | None] = field(default_factory=list)
     """Time of each step for fetching its micro batches; None if it was not timed."""
     loss_values: list[float] = field(default_factory=list)
@@ -226,7 +228,8 @@ class StepRecorder:
         if self._step_started is None:
             raise RuntimeError("end_step was called before start; call start before the first step")
         self.device.synchronize()
-        seconds = time.perf_counter() - self._step_started
+        ended = time.perf_counter()
+        seconds = ended - self._step_started
         step = self.steps_done + 1
         is_profiled = step in self._profiled
         if is_profiled and self.profile is not None:
@@ -236,7 +239,7 @@ class StepRecorder:
         if is_profiled:
             self.profiled_seconds.append(seconds)
         else:
-            self._add(step, seconds, loss_value, norm, learning_rate)
+            self._add(step, ended, seconds, loss_value, norm, learning_rate)
         self.steps_done, self._waited_seconds = step, 0.0
         if not math.isfinite(norm) or (loss is not None and not math.isfinite(loss_value)):
             raise NonFiniteError(f"step {step}: loss {loss_value}, gradient norm {norm}")
@@ -246,13 +249,16 @@ class StepRecorder:
         if self._profiled:
             self._turn_profile()
 
-    def _add(self, step: int, seconds: float, loss: float, norm: float, learning_rate: float) -> None:
+    def _add(
+        self, step: int, ended: float, seconds: float, loss: float, norm: float, learning_rate: float
+    ) -> None:
         """Add the samples of a step that is not profiled."""
         samples = self.samples
         if step % MEMORY_EVERY_STEPS == 1 or not samples.allocated_gb:
             samples.allocated_gb.append(self.device.allocated_gb())
         samples.steps.append(step)
         samples.step_times.append(seconds)
+        samples.step_ends.append(ended)
         samples.data_wait_seconds.append(self._waited_seconds if self._is_timed else None)
         samples.loss_values.append(loss)
         samples.grad_norms.append(norm)

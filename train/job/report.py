@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from train.job import disk
+from train.job import disk, step_clock
 from train.job.job import Job, utc_now
 from train.job.outcome import Attempt, advice_of, finalize_result
 from train.job.recorder import Device, NonFiniteError, Samples, StepRecorder
@@ -129,6 +129,7 @@ class JobReport:
         is_ok = result["status"] == "ok"
         result["steps"] = samples.steps
         result["step_times"] = samples.step_times
+        result["energy_metrics"][step_clock.KEY] = step_clock.of_steps(samples.step_ends)
         result["data_wait_seconds"] = samples.data_wait_seconds
         result["loss_values"] = [x if is_ok else _finite(x) for x in samples.loss_values]
         result["grad_norms"] = [x if is_ok else _finite(x) for x in samples.grad_norms]

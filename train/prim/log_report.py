@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from train.job import step_clock
 from train.job.job import Job
 from train.job.recorder import NonFiniteError
 from train.job.report import NO_DATA_WAIT, ONE_STEADY_STEP, IncompleteError, JobReport, MismatchError
@@ -39,6 +40,8 @@ class LogReport(JobReport):
         self.log: RunLog | None = None
         self.learning_rates: dict[int, float] = {}
         """As printed with each iteration: the rate of the next one."""
+        self.step_ends: dict[int, float] = {}
+        """`time.perf_counter` when each iteration was printed."""
         self.first_learning_rate: float | None = None
         self.versions: dict[str, str] = {}
         self.environment: dict[str, str] = {}
@@ -98,6 +101,9 @@ class LogReport(JobReport):
         steps = [step for step in log.steps if step.step_time_seconds is not None and step.number not in excluded]
         result["steps"] = [step.number for step in steps]
         result["step_times"] = [step.step_time_seconds for step in steps]
+        if all(step.number in self.step_ends for step in steps):
+            ends = step_clock.of_steps([self.step_ends[step.number] for step in steps])
+            result["energy_metrics"][step_clock.KEY] = ends
         result["data_wait_seconds"] = [None] * len(steps)
         result["loss_values"] = [step.loss for step in steps]
         result["grad_norms"] = [step.grad_norm for step in steps]

@@ -46,6 +46,8 @@ class Follower:
         """The first line about an out-of-memory error."""
         self.unloaded: str | None = None
         """Names of the checkpoint that Megatron could not load, as it prints them."""
+        self.step_ends: dict[int, float] = {}
+        """`time.perf_counter` when the line of each iteration came, which Primus prints as it ends."""
         self.mismatch: str | None = None
         """Result of `check`."""
         self.step_seconds: dict[int, float] = {}
@@ -79,6 +81,7 @@ class Follower:
         if seen.number <= self._last_step or seen.step_time is None:
             return
         self._last_step = seen.number
+        self.step_ends[seen.number] = time.perf_counter()
         seconds = seen.step_time.value
         before = self.step_seconds.get(seen.number - 1, seconds)
         self.step_seconds[seen.number] = 2 * seconds - before if seen.is_mean_of_two else seconds

@@ -151,6 +151,7 @@ def _take(report: LogReport, plan: Plan, follower: prim_run.Follower, given: Map
                 follower.arguments.take(line)
     report.resolved = follower.arguments.resolved(report.job.spec)
     report.learning_rates = follower.learning_rates
+    report.step_ends = follower.step_ends
     report.first_learning_rate = first_learning_rate(follower.arguments.values)
     report.environment = speed_variables(given) | speed_variables(follower.environment)
     if not follower.arguments.is_complete:

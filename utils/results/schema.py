@@ -116,12 +116,31 @@ SECTIONS: dict[str, dict[str, type | tuple[type, ...]]] = {
         "finished_utc": str,
     },
 }
+STATES_OF_DEVICES = (
+    *("sm_clock_mhz", "memory_clock_mhz", "temperature_celsius", "gpu_use_percent", "cpu_use_percent"),
+)
+"""In `energy_metrics` as mean and maximum over the steady steps."""
 LISTS_OF_ORIGIN = {
     "hosts": "the name of each node, by its number",
     "environment_passed": "the names of the variables that the ranks were started with",
     "environment_withheld": "the names of the variables that were kept from the ranks",
 }
 """Lists that `provenance` may hold. Results of earlier versions lack the last two."""
+OPTIONAL_KEYS: dict[str, dict[str, type | tuple[type, ...]]] = {
+    "energy_metrics": {
+        "counter_joules": Number,
+        "integrated_joules": Number,
+        "method": str,
+        "idle_watts": Number,
+        "cpu_joules": Number,
+        "gpu_count": int,
+        "samples": int,
+        "sample_hz": Number,
+        **{f"{kind}_{name}": Number for name in STATES_OF_DEVICES for kind in ("mean", "max")},
+        "throttled_percent": dict,
+    },
+}
+"""Keys that a section may have (train/energy/section.py). Results of earlier versions lack them."""
 OPTIONAL_SECTIONS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "conditions": {
         "gpu_tool": str,
@@ -318,7 +337,8 @@ def _section_problems(section: str, keys: Mapping[str, Any], value: Any, *, is_o
             found.append(f"{section}.{key}: got {quoted(names)}, wanted {wanted}")
     if section == "fingerprint" and not _is_licences(value.get("licences", {})):
         found.append(f"{section}.licences: got {quoted(value['licences'])}, wanted texts or null by name")
-    for key, kind in keys.items():
+    optional = {key: kind for key, kind in OPTIONAL_KEYS.get(section, {}).items() if key in value}
+    for key, kind in (dict(keys) | optional).items():
         if value.get(key) is None:
             must_be_known = section == "performance_metrics" or not is_log
             if (section, key) in MEASURED_WHEN_OK and is_ok and must_be_known:
@@ -414,7 +434,11 @@ def _type_name(kind: type | tuple[type, ...]) -> str:
 
 Result = Mapping[str, Any]
 
-NO_ENERGY = "not measured: this version reads no power or energy counter"
+NO_ENERGY = "not measured: no sampler of power ran beside this job"
+ENERGY_RELATIVE = 0.05
+"""Largest difference of two sources of one energy. Beyond it, one counts something else, such as one die of two."""
+LEAST_HERTZ = 10.0
+"""Samples a second of power, below which no energy is given."""
 
 SLOWDOWNS = frozenset(
     (

@@ -11,6 +11,7 @@ from evaluate.checks.entries import check_result
 from evaluate.checks.limits import (
     claimed_utilisation_agrees,
     energy_agrees,
+    energy_follows_from_its_sources,
     energy_has_two_sources,
     memory_fits,
     utilisation_is_possible,
@@ -93,6 +94,38 @@ def test_energy_of_one_source_is_marked(known: str, said: str) -> None:
     result = energy(**{known: STEADY[known]}, **dict.fromkeys(others))
     assert any(said in line for line in check_result(result).warnings)
     assert not any("energy" in line for line in check_result(result).rejections)
+
+
+JOULES = STEADY["joules"]
+
+
+@pytest.mark.parametrize(
+    ("sources", "said"),
+    [
+        ({}, None),  # of an earlier version
+        ({"counter_joules": JOULES, "integrated_joules": JOULES, "sample_hz": 12.5, "gpu_count": 8}, None),
+        ({"counter_joules": JOULES, "integrated_joules": 0.96 * JOULES}, None),
+        ({"counter_joules": JOULES, "integrated_joules": None}, None),
+        ({"counter_joules": JOULES, "integrated_joules": 2 * JOULES}, "they are not of one thing"),
+        ({"counter_joules": 0.9 * JOULES, "integrated_joules": 0.9 * JOULES}, "as its source has it"),
+        ({"counter_joules": JOULES, "integrated_joules": JOULES, "sample_hz": 4.0}, "sampled 4 times a second"),
+    ],
+)
+def test_energy_that_does_not_follow_from_its_sources_is_rejected(sources: dict[str, Any], said: str | None) -> None:
+    result = energy(**STEADY, **sources)
+    result["energy_metrics"]["reasons"] = {"integrated_joules": "N/A"}
+    found = energy_follows_from_its_sources(result)
+    assert (not found) if said is None else said in found[0]
+    assert set(found) <= set(check_result(result).rejections)
+    has_one = sources.get("integrated_joules", JOULES) is None
+    assert [bool(energy_has_two_sources(result))] == [has_one]
+
+
+def test_rejected_energy_does_not_reject_the_speed_of_its_result() -> None:
+    values = {"joules": None, "avg_watts": None, "joules_per_token": None, "gpu_count": 7, "sample_hz": 3.0}
+    result = energy(**values, counter_joules=JOULES, integrated_joules=2 * JOULES)
+    assert not any("energy" in line for line in check_result(result).rejections)
+    assert any("of 7 boards, and 8 trained" in line for line in check_result(energy(**STEADY, gpu_count=7)).rejections)
 
 
 # 12.27 s a step of 128 sequences of 8,192 tokens on eight H100: 55.6 % causal, 62.5 % full, 550 and 619 TFLOP/s

@@ -102,6 +102,11 @@ def test_energy_is_measured_or_a_bound_that_says_so() -> None:
     result["energy_metrics"] |= {"interval": "steady steps", "reasons": {}}
     found = metrics(result)
     assert (found["tokens_per_joule"].value, found["tokens_per_watt_hour"].value) == pytest.approx((20.0, 72_000.0))
+    # 0.05 J x 1e12 tokens = 5e10 J; 1 MWh = 1e6 W x 3,600 s = 3.6e9 J
+    whole = found["energy_of_1T_tokens"]
+    assert (whole.value, whole.unit) == (pytest.approx(13.8889, rel=1e-5), "MWh")
+    assert "joules a token x 1e12 tokens / 3.6e+09 J in a MWh" in whole.how
+    assert all("not the wall" in found[name].how for name in ("tokens_per_joule", "energy_of_1T_tokens"))
 
 
 def test_cost_by_hand() -> None:

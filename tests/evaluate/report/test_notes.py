@@ -32,6 +32,25 @@ def test_licences_of_the_data_are_noted_once_and_only_where_one_is_known(tmp_pat
     assert not [note for note in compared(tmp_path / "own")["groups"][0]["notes"] if "licence" in note]
 
 
+def with_energy(method, source):
+    values = {"joules": 57.3, "avg_watts": 16.4, "joules_per_token": 0.001, "source": source, "interval": "7 steps"}
+    return {"energy_metrics": values | ({"method": method} if method else {}) | {"reasons": {}}}
+
+
+def test_energies_of_different_kinds_are_not_comparable(tmp_path):
+    save(tmp_path, framework="mega", **with_energy("gpu_counter", "GPU counter, not the wall (NVML)"))
+    save(tmp_path, framework="hf", **with_energy("gpu_power", "GPU power, integrated, not the wall (AMD SMI)"))
+    (line,) = [note for note in compared(tmp_path)["groups"][0]["notes"] if "energy" in note]
+    assert line.startswith("energy is not comparable: ")
+    assert "GPU counter, not the wall (B cpu/mega)" in line and "GPU power, integrated, not the wall (A cpu/hf)" in line
+
+
+def test_energies_of_one_kind_from_two_libraries_are_not_noted(tmp_path):
+    save(tmp_path, framework="mega", **with_energy("gpu_counter", "GPU counter, not the wall (NVML)"))
+    save(tmp_path, framework="hf", **with_energy("gpu_counter", "GPU counter, not the wall (AMD SMI)"))
+    assert not [note for note in compared(tmp_path)["groups"][0]["notes"] if "energy" in note]
+
+
 def test_notes_come_in_the_order_of_the_map():
     order = [row.resolved for row in ROWS if row.resolved in notes.MUST_MATCH["resolved_config"]]
     known = [key for key in notes.MUST_MATCH["resolved_config"] if key in order]

@@ -68,6 +68,13 @@ def test_a_value_that_is_missing_without_a_reason_is_a_problem(section, key):
     assert f"{section}.{key}: missing" in found(result)
 
 
+@pytest.mark.parametrize("key", schema.OPTIONAL_KEYS["energy_metrics"])
+def test_a_key_of_later_versions_may_be_left_out_and_is_checked_where_it_is_there(key):
+    assert f"energy_metrics.{key}: missing" in found(changed("energy_metrics", key))
+    assert problems(changed("energy_metrics", key, reason="the counter was not there")) == []
+    assert f"energy_metrics.{key}: got" in found(changed("energy_metrics", key, ["a list"]))
+
+
 @pytest.mark.parametrize(("section", "key"), SECTION_KEYS)
 def test_null_with_a_reason_is_valid_unless_the_value_must_be_known(section, key):
     must_be_known = section == "training_config" or (section, key) in schema.MEASURED_WHEN_OK

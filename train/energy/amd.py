@@ -1,0 +1,159 @@
+"""AMD GPUs read through zeus and AMD SMI: energy counter and power by zeus, the rest by one table of amdsmi.
+
+The counter times its resolution is in microjoules; firmware of the MI200 counts 32 bits of 15.3 uJ, which start again
+after 66 kJ. Power is that of a socket: on an MI250 one die reports the power of both, and the other one 0 or "N/A"
+(ml-energy/zeus pull request 203). The counter can be wrong where power is right (ROCm/amdsmi issue 38), so both are
+kept and compared. Sources: zeus 0.16.0, zeus/device/gpu/amd.py; amdsmi_interface.py of ROCm 6.4 to 7.0.
+
+Not used: zeus's `get_gpus`, which fails as a whole if one GPU has no counter and takes only numbers in
+HIP_VISIBLE_DEVICES; its temperature, which it divides by 1,000 although amdsmi returns degrees since ROCm 6.0; and
+amdsmi_get_violation_status, which sleeps 100 ms in each call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from train.energy import bus_ids as addresses
+from train.energy.gpu_reader import WRAP, Calls, GpuFacts, ReaderError, Reading, in_one_line, number, select
+
+LIBRARY = "AMD SMI"
+NOT_SUPPORTED, NO_PERMISSION, DRIVER_NOT_LOADED, NOT_FOUND = 2, 10, 34, 31
+"""AMDSMI_STATUS_NOT_SUPPORTED and so on, amdsmi.h."""
+FINAL, LOST = (NOT_SUPPORTED, NO_PERMISSION), (DRIVER_NOT_LOADED, NOT_FOUND)
+CLOCKS = ("current_gfxclks", "current_gfxclk", "average_gfxclk_frequency")
+"""Keys of the table for the clock of the compute units; the first with a number counts."""
+THROTTLE = {
+    "prochot_residency_acc": "prochot",
+    "ppt_residency_acc": "ppt",
+    "socket_thm_residency_acc": "socket_thermal",
+    "vr_thm_residency_acc": "vr_thermal",
+    "hbm_thm_residency_acc": "hbm_thermal",
+}
+"""Counters that grow while clocks are reduced, and the names that amd-smi prints for them."""
+UNUSABLE = (KeyError, TypeError, ValueError)
+"""What zeus raises where amdsmi returns "N/A" in place of a number, or another version's keys."""
+NO_LIBRARY = (ImportError, OSError, AttributeError, KeyError)
+"""What `import amdsmi` raises without libamd_smi.so, or with one of another version."""
+
+
+class AmdGpu:
+    """One AMD GPU, or one die of a package with two; `gpu` is its object in zeus."""
+
+    def __init__(self, smi: Any, gpu: Any, facts: GpuFacts, calls: Calls) -> None:
+        self.facts = facts
+        self._smi, self._gpu, self._calls = smi, gpu, calls
+        self._before: dict[str, float] = {}
+
+    @property
+    def why(self) -> Mapping[str, str]:
+        """The reasons for values that are None for good."""
+        return self._calls.why
+
+    def read(self) -> Reading:
+        """Return the values now; raise GpuLostError if the driver or the device is gone."""
+        gpu, value = self._gpu, self._calls.value
+        table = value("table", lambda: self._smi.amdsmi_get_gpu_metrics_info(gpu.handle)) or {}
+        return [
+            number(value("counter_mj", gpu.get_total_energy_consumption)),
+            number(value("instant_mw", gpu.get_instant_power_usage)),
+            number(value("average_mw", gpu.get_average_power_usage)),
+            next((clock for key in CLOCKS if (clock := _mean(table.get(key))) is not None), None),
+            _mean(table.get("current_uclk")),
+            number(table.get("temperature_hotspot")),
+            number(table.get("average_gfx_activity")),
+            self._throttle(table),
+        ]
+
+    def _throttle(self, table: Mapping[str, Any]) -> list[str] | None:
+        """Return the reasons whose counters have grown since the last reading; None if the device has none."""
+        now = {key: count for key in THROTTLE if (count := number(table.get(key))) is not None}
+        before, self._before = self._before, now
+        if not now:
+            return None
+        return [THROTTLE[key] for key, count in now.items() if count > before.get(key, count)]
+
+
+def open_gpus(bus_ids: list[str] | None, count: int, why_unknown: str) -> tuple[str, list[AmdGpu]]:
+    """Return the name of the library and the GPUs of the job; raise ReaderError."""
+    smi, zeus, base = _libraries()
+    try:
+        smi.amdsmi_init(smi.AmdSmiInitFlags.INIT_AMD_GPUS)
+        handles = {
+            addresses.normal(smi.amdsmi_get_gpu_device_bdf(one)): one for one in smi.amdsmi_get_processor_handles()
+        }
+        chosen = select(handles, bus_ids, count, why_unknown, LIBRARY)
+        packages = {bus_id: _package(smi, handle) or bus_id for bus_id, handle in handles.items()}
+        dies = Counter(packages.values())
+        gpus = []
+        for bus_id, handle in chosen:
+            gpu = zeus.AMDGPU(smi.amdsmi_get_gpu_enumeration_info(handle)["hip_id"])
+            if addresses.normal(smi.amdsmi_get_gpu_device_bdf(gpu.handle)) != bus_id:
+                raise ReaderError(f"zeus opened another GPU than the one at {bus_id}")
+            package = packages[bus_id]
+            facts = GpuFacts(bus_id, str(gpu.get_name()), package, dies[package], _wraps_mj(smi, handle))
+            gpus.append(AmdGpu(smi, gpu, facts, _calls(smi, base)))
+    except (smi.AmdSmiException, base) as error:
+        raise ReaderError(
+            f"{LIBRARY}: {in_one_line(error)}; amd-smi must work for this user: groups video and render"
+        ) from error
+    except (AttributeError, KeyError) as error:
+        raise ReaderError(f"{LIBRARY} of ROCm 6.4 or later is needed to find the job's GPUs: {error}") from error
+    return LIBRARY, gpus
+
+
+def _libraries() -> tuple[Any, Any, type[Exception]]:
+    try:
+        with contextlib.redirect_stdout(None):  # without its library amdsmi prints
+            import amdsmi
+    except NO_LIBRARY as error:
+        wanted = "install the one of this machine's ROCm: pip install /opt/rocm/share/amd_smi"
+        raise ReaderError(f"amdsmi cannot be imported ({type(error).__name__}: {error}); {wanted}") from error
+    try:
+        from zeus.device.gpu import amd as zeus
+        from zeus.exception import ZeusBaseError
+    except ImportError as error:
+        raise ReaderError(f"{error}; ./shell/setup.sh installs zeus") from error
+    return amdsmi, zeus, ZeusBaseError
+
+
+def _package(smi: Any, handle: Any) -> str | None:
+    """Return the serial number of the package, which its dies share; None if the device shows none."""
+    serial = str(smi.amdsmi_get_gpu_asic_info(handle).get("asic_serial", "")).strip()
+    return serial if serial.strip("0xX") and serial not in ("N/A", "") else None
+
+
+def _wraps_mj(smi: Any, handle: Any) -> float | None:
+    try:
+        resolution = number(smi.amdsmi_get_energy_count(handle).get("counter_resolution"))
+    except smi.AmdSmiException:
+        return None
+    return None if resolution is None else WRAP * resolution / 1e3
+
+
+def _calls(smi: Any, base: type[Exception]) -> Calls:
+    errors = (smi.AmdSmiException, base, *UNUSABLE)
+    return Calls(errors, _has_code(LOST), lambda error: isinstance(error, UNUSABLE) or _is_final(error))
+
+
+def _is_final(error: Exception) -> bool:
+    """Return whether a call is refused for good; zeus raises its own error for values that are no numbers."""
+    return _has_code(FINAL)(error) or type(error).__name__ == "ZeusGPUNotSupportedError"
+
+
+def _has_code(codes: tuple[int, ...]) -> Callable[[Exception], bool]:
+    def matches(error: Exception) -> bool:
+        found = (getattr(one, "get_error_code", None) for one in (error, error.__cause__))
+        return any(code() in codes for code in found if code is not None)
+
+    return matches
+
+
+def _mean(value: Any) -> float | None:
+    """Return a number, or the mean of the numbers in a list: a socket has several clocks of one kind."""
+    known = [one for item in (value if isinstance(value, list) else [value]) if (one := number(item)) is not None]
+    return statistics.fmean(known) if known else None

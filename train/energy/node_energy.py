@@ -1,0 +1,266 @@
+"""Energy of one node over the steady steps, from its samples: by counter, by power, and the state of the devices.
+
+The unit is a package: a GPU, the dies that share a package, or a processor. Where one die reports the power of its
+package and the other dies report none, the package has that power, if the job uses all of its dies.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from train.energy import joules
+from train.energy.gpu_reader import FIELDS
+from train.energy.joules import Floats, Interval, JoulesError
+from train.energy.sample_file import NodeSamples
+
+MILLI, MICRO = 1e-3, 1e-6
+IDLE_USE_PERCENT = 5.0
+"""A device that is used more than this is not idle."""
+STATES = ("sm_clock_mhz", "memory_clock_mhz", "temperature_celsius", "use_percent")
+NOT_A_SLOWDOWN = "gpu_idle"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Joules of one package by one way; None with the reason."""
+
+    joules: float | None
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class PackageEnergy:
+    """One package: its name, the devices in it, and its energy by both ways."""
+
+    name: str
+    devices: int
+    counter: Measured
+    power: Measured
+
+
+@dataclass(frozen=True)
+class Values:
+    """Many values of one kind: their number, sum and maximum."""
+
+    count: int = 0
+    total: float = 0.0
+    largest: float = -math.inf
+
+    def __add__(self, other: Values) -> Values:
+        return Values(self.count + other.count, self.total + other.total, max(self.largest, other.largest))
+
+    @property
+    def mean(self) -> float | None:
+        """The mean; None without a value."""
+        return self.total / self.count if self.count else None
+
+    @property
+    def most(self) -> float | None:
+        """The maximum; None without a value."""
+        return self.largest if self.count else None
+
+
+@dataclass
+class NodeEnergy:
+    """Energy and state of one node; the samples themselves are not kept."""
+
+    header: Mapping[str, Any]
+    why: Mapping[str, str]
+    packages: list[PackageEnergy] = field(default_factory=list)
+    cpu_joules: Measured = field(default_factory=lambda: Measured(None))
+    idle_watts: Measured = field(default_factory=lambda: Measured(None))
+    samples: int = 0
+    hertz: float = 0.0
+    states: dict[str, Values] = field(default_factory=dict)
+    """STATES and `cpu_use_percent` over the steady steps, of all GPUs."""
+    throttled: list[dict[str, float]] = field(default_factory=list)
+    """For each GPU that reports it, the percentage of its samples with each reason for reduced clocks."""
+
+
+class Column:
+    """The samples of a node, by device and field."""
+
+    def __init__(self, node: NodeSamples) -> None:
+        self.node = node
+        self.times = [float(sample["t"]) for sample in node.samples]
+
+    def gpu(self, index: int, name: str) -> list[Any]:
+        """Return a field of a GPU in each sample, None where it is missing."""
+        place = FIELDS.index(name)
+        readings = (sample.get("gpus") for sample in self.node.samples)
+        return [row[index][place] if row is not None and row[index] is not None else None for row in readings]
+
+    def rapl(self, index: int) -> list[float | None]:
+        """Return the counter of a processor package in each sample, uJ."""
+        return [sample["rapl"][index] if sample.get("rapl") else None for sample in self.node.samples]
+
+    def name(self, index: int) -> str:
+        """Return product and address of a GPU."""
+        gpu = self.node.header["gpus"][index]
+        return f"{gpu['name']} at {gpu['bus_id']}"
+
+    def why(self, index: int, name: str) -> str:
+        """Return the reason why a field of a GPU has no values."""
+        reason = self.node.why.get(str(index)) or self.node.why.get(f"{index}.{name}") or "the device reports N/A"
+        return f"{self.name(index)}: {reason}"
+
+
+def of_node(node: NodeSamples, intervals: Sequence[Interval]) -> NodeEnergy:
+    """Return the energy of a node in the intervals, in seconds of its own clock.
+
+    Raises JoulesError if the clock of the samples goes back.
+    """
+    column = Column(node)
+    joules.require_rising(column.times)
+    first, last = intervals[0][0], intervals[-1][1]
+    inside = [place for place, time in enumerate(column.times) if first <= time <= last]
+    found = NodeEnergy(node.header, node.why, samples=len(inside), hertz=len(inside) / (last - first))
+    found.packages = list(_gpu_packages(column, intervals))
+    found.cpu_joules = _processors(column, intervals)
+    found.idle_watts = _idle_watts(column)
+    for name in STATES:
+        found.states[name] = Values()
+        for index in range(len(node.header["gpus"])):
+            values = column.gpu(index, name)
+            found.states[name] += _values([values[place] for place in inside])
+    found.states["cpu_use_percent"] = _values([node.samples[place]["cpu"] for place in inside])
+    found.throttled = list(_throttled(column, inside))
+    return found
+
+
+def _values(found: Sequence[float | None]) -> Values:
+    known = [float(value) for value in found if value is not None]
+    return Values(len(known), math.fsum(known), max(known, default=-math.inf))
+
+
+def _gpu_packages(column: Column, intervals: Sequence[Interval]) -> Iterator[PackageEnergy]:
+    groups: dict[str, list[int]] = {}
+    for index, gpu in enumerate(column.node.header["gpus"]):
+        groups.setdefault(gpu["package"], []).append(index)
+    for members in groups.values():
+        gpus = [column.node.header["gpus"][index] for index in members]
+        name = f"{gpus[0]['name']} at {' and '.join(gpu['bus_id'] for gpu in gpus)}"
+        if len(members) < gpus[0]["package_dies"]:
+            why = f"{name}: the power of its package is that of {gpus[0]['package_dies']} dies, and the job uses "
+            unknown = Measured(None, f"{why}{len(members)} of them")
+            yield PackageEnergy(name, len(members), unknown, unknown)
+            continue
+        counter = _sum(_by_counter(column, index, intervals) for index in members)
+        yield PackageEnergy(name, len(members), counter, _sum(_by_power(column, index, intervals) for index in members))
+
+
+def _sum(dies: Iterator[Measured]) -> Measured:
+    """Return the sum over the dies of a package; a die without a value counts nothing if another one has a value."""
+    found = list(dies)
+    values = [one.joules for one in found if one.joules]
+    if not values:
+        return found[0]
+    broken = [one for one in found if one.joules is None and not one.why.startswith(SILENT)]
+    return broken[0] if broken else Measured(sum(values))
+
+
+SILENT = "no values: "
+"""Beginning of the reason of a device that reports nothing, as opposed to one whose values are unusable."""
+
+
+def _by_counter(column: Column, index: int, intervals: Sequence[Interval]) -> Measured:
+    times, counts = joules.known(column.times, column.gpu(index, "counter_mj"))
+    if not len(counts):
+        return Measured(None, SILENT + column.why(index, "counter_mj"))
+    wraps = column.node.header["gpus"][index]["counter_wraps_mj"]
+    where, lost = f"{column.name(index)}, counter", column.node.why.get(str(index))
+    return _measured(times, lambda: joules.by_counter(times, counts, MILLI, wraps), intervals, where, lost)
+
+
+def _by_power(column: Column, index: int, intervals: Sequence[Interval]) -> Measured:
+    """Integrate the power of this moment, or the average that the device makes where it does not report the first."""
+    times, watts = _power(column, index)
+    if not watts.any():
+        said = f"{column.name(index)}: the device reports 0 W" if len(watts) else column.why(index, "instant_mw")
+        return Measured(None, SILENT + said)
+    lost = column.node.why.get(str(index))
+    return _measured(times, lambda: joules.by_power(times, watts), intervals, f"{column.name(index)}, power", lost)
+
+
+def _power(column: Column, index: int) -> tuple[Floats, Floats]:
+    """Return times and watts of a GPU."""
+    times, milliwatts = joules.known(column.times, column.gpu(index, "instant_mw"))
+    if not milliwatts.any():
+        times, milliwatts = joules.known(column.times, column.gpu(index, "average_mw"))
+    return times, milliwatts * MILLI
+
+
+def _measured(
+    times: Floats, rise: Callable[[], Floats], intervals: Sequence[Interval], where: str, lost: str | None = None
+) -> Measured:
+    try:
+        return Measured(joules.spent(times, rise(), intervals))
+    except JoulesError as error:
+        return Measured(None, f"{where}: {error}" + (f" ({lost})" if lost else ""))
+
+
+def _processors(column: Column, intervals: Sequence[Interval]) -> Measured:
+    packages = column.node.header["packages"]
+    if not packages:
+        return Measured(None, column.node.why.get("rapl", "no RAPL"))
+    found = [_processor(column, index, package, intervals) for index, package in enumerate(packages)]
+    broken = [one for one in found if one.joules is None]
+    return broken[0] if broken else Measured(sum(one.joules or 0.0 for one in found))
+
+
+def _processor(column: Column, index: int, package: Mapping[str, Any], intervals: Sequence[Interval]) -> Measured:
+    times, counts = joules.known(column.times, column.rapl(index))
+    where, wraps = f"RAPL, {package['name']}", package["wraps_uj"]
+    return _measured(times, lambda: joules.by_counter(times, counts, MICRO, wraps), intervals, where)
+
+
+def _idle_watts(column: Column) -> Measured:
+    """Return the power of the GPUs, or without a GPU of the processors, before the ranks were started."""
+    node = column.node
+    samples = [sample for sample in node.samples if node.ready is not None and sample["t"] <= node.ready]
+    if len(samples) < 2:
+        return Measured(None, node.why.get("rapl") or "there was no idle period before the job")
+    early = Column(NodeSamples(node.header, samples, node.ready, node.why))
+    if node.header["platform"] == "cpu":
+        return _idle_processors(early)
+    if not node.header["gpus"]:
+        return Measured(None, node.why["gpus"])
+    total = 0.0
+    for index, gpu in enumerate(node.header["gpus"]):
+        use = [value for value in early.gpu(index, "use_percent") if value is not None]
+        if not use or max(use) > IDLE_USE_PERCENT:
+            said = f"was {max(use):.0f} % used" if use else "does not report its use"
+            return Measured(None, f"{early.name(index)} {said} before the job")
+        watts = _power(early, index)[1]
+        if not watts.any() and gpu["package_dies"] == 1:
+            return Measured(None, early.why(index, "instant_mw"))
+        total += float(watts.mean()) if len(watts) else 0.0
+    return Measured(total)
+
+
+def _idle_processors(early: Column) -> Measured:
+    use = statistics.fmean(sample["cpu"] for sample in early.node.samples)
+    if use > IDLE_USE_PERCENT:
+        return Measured(None, f"the cores were {use:.0f} % used before the job")
+    start, end = early.times[0], early.times[-1]
+    spent = _processors(early, [(start, end)])
+    return spent if spent.joules is None else Measured(spent.joules / (end - start))
+
+
+def _throttled(column: Column, inside: Sequence[int]) -> Iterator[dict[str, float]]:
+    for index in range(len(column.node.header["gpus"])):
+        rows = column.gpu(index, "throttle")
+        known: list[Sequence[str]] = [rows[place] for place in inside if rows[place] is not None]
+        names = {name for row in known for name in row} - {NOT_A_SLOWDOWN}
+        if known:
+            yield {name: 100 * sum(name in row for row in known) / len(known) for name in names}
+
+
+def largest(shares: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the largest share of each reason over the GPUs, in percent."""
+    names = sorted({name for one in shares for name in one})
+    return {name: round(max(one.get(name, 0.0) for one in shares), 3) for name in names}

@@ -1,0 +1,100 @@
+"""The file of the samples of one node: lines of JSON, compressed, readable as far as it goes if the sampler was killed.
+
+First line: `energy_samples_version`, the node, what is sampled, the clock, and `reasons`. Each other line is a sample
+(`t` in seconds of the clock, `cpu` in percent of all cores, `rapl` in uJ by package, `gpus` with the values of
+gpu_reader.FIELDS or null for a GPU that is gone, `why` with new reasons), or `{"ready": t}` after the idle period.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from train.job.job import Job, log_path
+
+VERSION = 1
+FLUSH_SECONDS = 1.0
+
+
+class SampleFileError(RuntimeError):
+    """The samples of a node are missing or cannot be read; the message contains the reason."""
+
+
+@dataclass
+class NodeSamples:
+    """The samples of one node."""
+
+    header: Mapping[str, Any]
+    samples: list[Mapping[str, Any]] = field(default_factory=list)
+    ready: float | None = None
+    """End of the idle period, seconds of the clock; None if it was not reached."""
+    why: dict[str, str] = field(default_factory=dict)
+    """Reasons for missing values: `gpu.field`, `gpu` for one that is gone, or a name of the header's reasons."""
+
+
+def path_of(job: Job, node: int) -> Path:
+    """Return the path of the samples of a node, beside the node's log."""
+    log = log_path(job, node)
+    return log.with_name(f"{log.stem}.energy.jsonl.gz")
+
+
+class Writer:
+    """Writer of a sample file; what was written is readable after FLUSH_SECONDS, even if the process is killed."""
+
+    def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
+        self._file = gzip.open(path, "wt", encoding="utf8", compresslevel=1)  # noqa: SIM115 (closed by __exit__)
+        self._flushed = 0.0
+        self.line({"energy_samples_version": VERSION, **header})
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def line(self, content: Mapping[str, Any], now: float = 0.0) -> None:
+        """Write one line; `now` is the time of the sample."""
+        self._file.write(json.dumps(content, separators=(",", ":")) + "\n")
+        if now >= self._flushed + FLUSH_SECONDS or not now:
+            self._file.flush()
+            self._flushed = now
+
+
+def read(path: Path) -> NodeSamples:
+    """Return the samples of a file, without the end of one that is cut off; raise SampleFileError."""
+    lines = _lines(path)
+    if not lines or lines[0].get("energy_samples_version") != VERSION:
+        raise SampleFileError(f"{path.name} holds no samples of this version")
+    found = NodeSamples(lines[0], why=dict(lines[0].get("reasons") or {}))
+    for line in lines[1:]:
+        if "ready" in line:
+            found.ready = line["ready"]
+        if "t" in line:
+            found.samples.append(line)
+        found.why |= line.get("why") or {}
+    return found
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    try:
+        with gzip.open(path, "rt", encoding="utf8") as file:
+            for line in file:
+                content = json.loads(line)
+                if isinstance(content, dict):
+                    found.append(content)
+    except FileNotFoundError as error:
+        raise SampleFileError(f"the sampler left no samples: there is no {path.name}") from error
+    except (EOFError, zlib.error, ValueError):
+        pass  # the sampler was killed while it wrote: everything before is whole
+    except OSError as error:
+        raise SampleFileError(f"{path.name} cannot be read: {error}") from error
+    return found

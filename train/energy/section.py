@@ -1,0 +1,171 @@
+"""`energy_metrics` of a result, from the samples of all nodes and the times of its steady steps.
+
+- `joules`, `avg_watts`, `joules_per_token`: energy of all GPUs of the job (without a GPU: of the processors) in the
+  steady steps of the summary, its mean power, and energy by token; null with the reason where it is not certain
+- `counter_joules`, `integrated_joules`: the same energy by the counters of the devices, and by their power integrated
+  over time; both are kept
+- `source` in words, `method` (one of METHODS), `interval` (the steps and their seconds)
+- `idle_watts`: power before the job, which is subtracted nowhere; `cpu_joules`: energy of the processor packages
+- `gpu_count` (GPUs covered), `samples` (of node 0 in the interval), `sample_hz` (of the slowest node)
+- `mean_*`, `max_*`: state of the GPUs and use of the cores in the same time; `throttled_percent`: share of the samples
+  with each reason for reduced clocks, of the GPU with the largest share
+
+Energy is rejected where counter and power of a package differ by more than RELATIVE: one of them then counts something
+else, such as one die of two. It is also rejected below LEAST_HERTZ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from train.energy import joules
+from train.energy.joules import JoulesError
+from train.energy.node_energy import Measured, NodeEnergy, PackageEnergy, Values, largest, of_node
+from train.energy.sample_file import NodeSamples
+from train.job import step_clock
+from utils.results.performance import warmup_steps
+from utils.results.schema import ENERGY_RELATIVE, LEAST_HERTZ, OPTIONAL_KEYS, SECTIONS
+
+LEAST_SECONDS = 3.0
+"""Counters and power are renewed up to every 0.1 s, which is 3 % of this at each end."""
+METHODS = ("gpu_counter", "gpu_power", "cpu_rapl")
+KEYS = (*SECTIONS["energy_metrics"], *OPTIONAL_KEYS["energy_metrics"])
+NOT_THE_WALL = "not the wall"
+NO_GPU = "no GPU"
+
+
+def unknown(reason: str) -> dict[str, Any]:
+    """Return the section of a result without energy, with one reason for all of it."""
+    return {**dict.fromkeys(KEYS), "reasons": dict.fromkeys(KEYS, reason)}
+
+
+def of_job(nodes: Iterable[NodeSamples], result: Mapping[str, Any], clock: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the section; `clock` has the ends of the result's steps (train/job/step_clock.py).
+
+    The samples of the nodes are taken one node after the other, because those of a long job are large.
+    """
+    times, ends = result["step_times"], clock["ends"]
+    if len(times) != len(ends):
+        return unknown(f"the times of {len(ends)} steps are known, and {len(times)} steps are in the result")
+    skipped = warmup_steps(len(times))
+    if len(times) <= skipped:
+        return unknown("no step is steady")
+    intervals = joules.steady_intervals(ends, times, skipped)
+    seconds = sum(end - start for start, end in intervals)
+    if seconds < LEAST_SECONDS:
+        too_short = f"the steady steps took {seconds:.2f} s, and energy needs {LEAST_SECONDS:g} s or more"
+        return unknown(_why_nothing_is_read(nodes) or f"{too_short}; raise TRAIN_ITERS")
+    try:
+        found = [
+            of_node(node, [(start + shift, end + shift) for start, end in intervals])
+            for node in nodes
+            for shift in [step_clock.shift_seconds(clock, node.header)]
+        ]
+    except JoulesError as error:
+        return unknown(f"the samples cannot be used: {error}")
+    section = _energy(found, result, seconds, len(times) - skipped)
+    steps = f"{len(times) - skipped} steady steps ({result['steps'][skipped]} to {result['steps'][-1]})"
+    section["interval"] = f"{steps}, {seconds:.1f} s"
+    return _with_reasons(section | _states(found))
+
+
+def _why_nothing_is_read(nodes: Iterable[NodeSamples]) -> str | None:
+    """Return why a node has no counter at all, which no longer job would change; None if each has one."""
+    for node in nodes:
+        devices, reason = ("packages", "rapl") if node.header["platform"] == "cpu" else ("gpus", "gpus")
+        if not node.header[devices]:
+            return node.why[reason]
+    return None
+
+
+def _energy(found: Sequence[NodeEnergy], result: Mapping[str, Any], seconds: float, steps: int) -> dict[str, Any]:
+    """Return energy, its sources and their reasons; `_why` holds the reasons."""
+    has_gpus = found[0].header["platform"] != "cpu"
+    cpu, idle = _total([one.cpu_joules for one in found]), _total([one.idle_watts for one in found])
+    packages = [package for one in found for package in one.packages]
+    if has_gpus:
+        missing = [Measured(None, node.why["gpus"]) for node in found if not node.header["gpus"]]
+        counter = _total(missing or [one.counter for one in packages])
+        power = _total(missing or [one.power for one in packages])
+    else:
+        counter, power = cpu, Measured(None, cpu.why or "RAPL has a counter and no power")
+    energy = _chosen(counter, power, packages, min(one.hertz for one in found))
+    section: dict[str, Any] = {"_why": {}}
+    config = result["training_config"]
+    tokens = steps * config["global_batch_size"] * config["sequence_length"]
+    _put(section, "joules", energy)
+    average = power if power.joules is not None and energy.joules is not None else energy
+    _put(section, "avg_watts", Measured(None if average.joules is None else average.joules / seconds, average.why))
+    _put(section, "joules_per_token", Measured(None if energy.joules is None else energy.joules / tokens, energy.why))
+    for name, one in (("counter_joules", counter), ("integrated_joules", power), ("idle_watts", idle)):
+        _put(section, name, one)
+    _put(section, "cpu_joules", cpu)
+    method = ("gpu_counter" if counter.joules is not None else "gpu_power") if has_gpus else "cpu_rapl"
+    is_there = counter.joules is not None or power.joules is not None
+    section["method"] = method if is_there else None
+    section["source"] = _source(method, found[0].header, packages, config["num_gpus"]) if is_there else None
+    section["gpu_count"] = _covered(packages) if has_gpus else None
+    section["_why"] |= {"method": energy.why, "source": energy.why, "gpu_count": NO_GPU}
+    return section
+
+
+def _put(section: dict[str, Any], name: str, measured: Measured) -> None:
+    section[name] = measured.joules
+    if measured.joules is None:
+        section["_why"][name] = measured.why
+
+
+def _total(parts: Sequence[Measured]) -> Measured:
+    """Return the sum; None with the reason of the first part that is None."""
+    if not parts:
+        return Measured(None, "no device was sampled")
+    broken = [one for one in parts if one.joules is None]
+    return broken[0] if broken else Measured(sum(one.joules or 0.0 for one in parts))
+
+
+def _chosen(counter: Measured, power: Measured, packages: Sequence[PackageEnergy], hertz: float) -> Measured:
+    """Return the energy that counts: that of the counters if power confirms it, else that of the only source."""
+    if counter.joules is None and power.joules is None:
+        return Measured(None, "; ".join(dict.fromkeys((counter.why, power.why))))
+    if hertz < LEAST_HERTZ:
+        return Measured(None, f"sampled {hertz:.1f} times a second, wanted {LEAST_HERTZ:g}: the machine is too busy")
+    for one in packages:
+        a, b = one.counter.joules, one.power.joules
+        if a is not None and b is not None and abs(a - b) > ENERGY_RELATIVE * b:
+            apart = f"its counter makes {a:,.0f} J and its power {b:,.0f} J (limit {100 * ENERGY_RELATIVE:g} %)"
+            return Measured(None, f"rejected: {one.name}: {apart}: one of them counts something else, such as one die")
+    return counter if counter.joules is not None else power
+
+
+def _source(method: str, header: Mapping[str, Any], packages: Sequence[PackageEnergy], gpus: int) -> str:
+    if method == "cpu_rapl":
+        names = ", ".join(package["name"] for package in header["packages"])
+        return f"CPU RAPL counter of the processors ({names}), {NOT_THE_WALL}"
+    what = "GPU counter" if method == "gpu_counter" else "GPU power, integrated"
+    library = f"{header['library']}, zeus {header['zeus']}"
+    return f"{what}, {NOT_THE_WALL} ({library}; {_covered(packages)} of {gpus} GPUs)"
+
+
+def _covered(packages: Sequence[PackageEnergy]) -> int:
+    """Return the number of GPUs with an energy."""
+    return sum(one.devices for one in packages if one.counter.joules or one.power.joules)
+
+
+def _states(found: Sequence[NodeEnergy]) -> dict[str, Any]:
+    section: dict[str, Any] = {"samples": found[0].samples, "sample_hz": min(one.hertz for one in found)}
+    for name in found[0].states:
+        values = sum((one.states[name] for one in found), Values())
+        key = "gpu_use_percent" if name == "use_percent" else name
+        section[f"mean_{key}"], section[f"max_{key}"] = values.mean, values.most
+    shares = [share for one in found for share in one.throttled]
+    section["throttled_percent"] = largest(shares) if shares else None
+    return section
+
+
+def _with_reasons(section: dict[str, Any]) -> dict[str, Any]:
+    """Return the section with all keys, and a reason for each that is null."""
+    why = section.pop("_why")
+    found = dict.fromkeys(KEYS) | section
+    reasons = {key: why.get(key) or "the devices do not report it" for key, value in found.items() if value is None}
+    return {**found, "reasons": reasons}
