@@ -24,7 +24,7 @@ def profiled(results, profile=PROFILE, label="profiled"):
 
 def test_a_profiled_run_against_one_that_was_not_is_not_comparable(compared):  # noqa: F811
     found = compared(runs("nvd", 1.0) + profiled(runs("amd", 0.9)))
-    assert found.one["verdict"] == "not comparable"
+    assert found.one["verdict"] == "not_comparable"
     assert "profile differs: none against steps 41-43 of rank 0" in found.printed
 
 
@@ -36,7 +36,7 @@ def test_two_sides_that_were_profiled_alike_are_compared(compared):  # noqa: F81
 def test_other_profiled_steps_are_other_runs(compared):  # noqa: F811
     other = "steps 41-43 of all ranks"
     found = compared(profiled(runs("nvd", 1.0)) + profiled(runs("amd", 0.9), profile=other))
-    assert found.one["verdict"] == "not comparable"
+    assert found.one["verdict"] == "not_comparable"
 
 
 def test_profiled_runs_beside_others_are_left_out_and_named(compared):  # noqa: F811

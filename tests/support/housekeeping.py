@@ -47,8 +47,6 @@ def write_output(folder: Path) -> None:
         "profiles/train_cpu_mega_llama_run1_attempt1_rank0.json.gz",  # of an earlier version
         *(f"profiles/profiled_train_cpu_hf_llama_run1_attempt2/{name}" for name in OF_A_PROFILE),
         "profiles/train_nvd_mega_llama_run1/nsys_20261121T000000Z.nsys-rep",
-        "logs/train_amd_prim_llama_run1_attempt1.primus/tprimat/tprimat/train_amd_prim_llama_run1_attempt1/tensorboard/"
-        "primus-megatron-exp[train_amd_prim_llama_run1_attempt1]-rank[0].1764.pt.trace.json.gz",
     ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("a line\n")

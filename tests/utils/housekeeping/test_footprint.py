@@ -236,6 +236,13 @@ def test_results_and_logs_of_every_job_are_known(framework, model, label, tmp_pa
     assert layout_at(f"profiles/{profile_folder(job).name}").kind_of(profile_file.NAME) == "profile"
 
 
+def test_a_trace_that_primus_left_is_known():
+    job = "profiled_train_amd_prim_llama_run1_attempt1"
+    place = layout_at(f"logs/{job}.primus/tprimat/tprimat/{job}/tensorboard")
+    assert place.kind_of(f"primus-megatron-exp[{job}]-rank[0].1764.pt.trace.json.gz") == "profile"
+    assert place.kind_of("events.out.tfevents.1764.host.1.0") == "log" and place.kind_of("notes.json") is None
+
+
 @pytest.mark.parametrize("name", ["text.bin", "text.idx", "text.jsonl"])
 def test_data_that_are_being_written_are_known(name, tmp_path):
     prefix = "synth_seed42_50documents"
