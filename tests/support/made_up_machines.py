@@ -23,7 +23,7 @@ from example import example_result
 
 DAY = datetime(2026, 11, 21, tzinfo=timezone.utc)
 STEPS, TRACED = 40, 3
-GPUS, BATCH, LENGTH = 8, 64, 128
+GPUS, BATCH, MICRO, LENGTH = 8, 64, 4, 128
 LEAD = 20.0
 """Idle time at the start of a step."""
 SIZES = (1_000_000, 10_000_000, 100_000_000)
@@ -73,6 +73,7 @@ class Machine:
     power_cap: float
     speed: dict[str, float] = field(default_factory=dict)
     """Ceiling of each kind over that of CALLS; 1 if it is missing."""
+    gpus: int = GPUS
     slowness: dict[str, float] = field(default_factory=dict)
     """Time of each kind over its ceiling, which is the software's loss; 1 if it is missing."""
     unfused: int = 1
@@ -160,9 +161,9 @@ def result_of(machine: Machine, number: int, seed: int = 0) -> dict[str, Any]:
     draw = random.Random(f"{seed} {machine.host} {number}")
     result = example_result(platform=machine.platform, run=number)
     for section in ("training_config", "resolved_config"):
-        result[section] |= config()
+        result[section] |= config(machine.gpus)
     result["gpu_info"] |= {
-        **{"device_name": machine.device, "device_count": GPUS, "total_memory_gb": machine.memory_gb},
+        **{"device_name": machine.device, "device_count": machine.gpus, "total_memory_gb": machine.memory_gb},
         **{"gpu_cores": machine.cores, "software_stack": machine.stack, "software_version": "7.1"},
         "driver_version": "580.1",
     }
@@ -177,6 +178,8 @@ def result_of(machine: Machine, number: int, seed: int = 0) -> dict[str, Any]:
     result["grad_norms"] = [1 + 2 * 0.95**step + 0.01 * draw.random() for step in range(STEPS)]
     result["learning_rates"] = [_rate(step, result["training_config"]) for step in result["steps"]]
     result["performance_metrics"] |= _summary(times, machine)
+    if (share := result["performance_metrics"]["data_wait_fraction"]) > 0.01:
+        result["warnings"] = [f"data: waiting for samples took {100 * share:.3g} % of a step"]
     started = DAY + timedelta(hours=number)
     result["provenance"] |= {
         "host": machine.host,
@@ -187,16 +190,17 @@ def result_of(machine: Machine, number: int, seed: int = 0) -> dict[str, Any]:
     return result
 
 
-def config() -> dict[str, Any]:
+def config(gpus: int) -> dict[str, Any]:
     return {
-        **{"max_steps": STEPS, "num_gpus": GPUS, "global_batch_size": BATCH, "micro_batch_size": 8, "dp": GPUS},
-        **{"gradient_accumulation": 1, "precision": "bf16", "sequence_length": LENGTH},
+        **{"max_steps": STEPS, "num_gpus": gpus, "global_batch_size": BATCH, "micro_batch_size": MICRO},
+        "dp": gpus,
+        **{"gradient_accumulation": BATCH // MICRO // gpus, "precision": "bf16", "sequence_length": LENGTH},
     }
 
 
 def conditions(machine: Machine) -> dict[str, Any]:
     known = {
-        **{"gpu_tool": "smi", "gpu_count": GPUS, "other_processes": 0, "driver_version": "580.1"},
+        **{"gpu_tool": "smi", "gpu_count": machine.gpus, "other_processes": 0, "driver_version": "580.1"},
         **dict.fromkeys(("power_cap_watts", "default_power_cap_watts", "max_power_cap_watts"), machine.power_cap),
         "max_sm_clock_mhz": 2000.0,
     }
@@ -220,16 +224,21 @@ def probe_of(machine: Machine, seed: int = 0) -> dict[str, Any]:
         operators.append(
             {
                 **{"name": call.name, "shapes": json.dumps(call.dims), "dtypes": '["bfloat16"]', "phase": call.phase},
-                **{"kind": call.kind, "flops": call.flops, "bytes": 1e6, "seconds": 1.1 * seconds},
+                **{
+                    "kind": call.kind,
+                    "flops": call.flops * GPUS / machine.gpus,
+                    "bytes": 1e6,
+                    "seconds": 1.1 * seconds,
+                },
                 **{"warm_seconds": seconds, "spread_percent": 196 * machine.probe_noise, "method": "replayed"},
                 **{"reason": "", "variants": {}},
             }
         )
     job = {
-        **{"framework": "mega", "model": "llama", "model_size": "tiny", "ranks": GPUS, "threads": None},
+        **{"framework": "mega", "model": "llama", "model_size": "tiny", "ranks": machine.gpus, "threads": None},
         "settings": result_of(machine, 1)["training_config"],
         "calls": [[place, call.count] for place, call in enumerate(CALLS)],
-        "collectives": [{"name": "all_reduce", "bytes": SENT, "group": "", "ranks": GPUS, "count": 1}],
+        "collectives": [{"name": "all_reduce", "bytes": SENT, "group": "", "ranks": machine.gpus, "count": 1}],
     }
     rate = {"best_tflops": 600.0, "sustained_tflops": 500.0, "spread_percent": 1.0}
     return {
@@ -238,7 +247,7 @@ def probe_of(machine: Machine, seed: int = 0) -> dict[str, Any]:
         **{"rates": {"bf16": rate}, "reasons": {"fp8": "torch cannot"}, "operators": operators, "jobs": [job]},
         "collectives": [
             {
-                **{"name": "all_reduce", "bytes": size, "ranks": GPUS, "nodes": 1, "spread_percent": 1.0},
+                **{"name": "all_reduce", "bytes": size, "ranks": machine.gpus, "nodes": 1, "spread_percent": 1.0},
                 **{"seconds": size / machine.bandwidth * 1e-6, "bus_gb_per_second": machine.bandwidth / 1e3},
             }
             for size in SIZES
@@ -330,7 +339,7 @@ def _summary(times: list[float], machine: Machine) -> dict[str, Any]:
     return {
         **{"avg_step_time_seconds": mean, "min_step_time_seconds": min(steady), "max_step_time_seconds": max(steady)},
         "std_step_time_seconds": math.sqrt(sum((time - mean) ** 2 for time in steady) / (len(steady) - 1)),
-        **{"tokens_per_second": tokens / mean, "tokens_per_second_per_gpu": tokens / mean / GPUS},
+        **{"tokens_per_second": tokens / mean, "tokens_per_second_per_gpu": tokens / mean / machine.gpus},
         **{"steps_per_second": 1 / mean, "warmup_steps_excluded": 4},
         "data_wait_fraction": min(1.0, machine.data_wait * 1e-6 / mean),
     }

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_up_machines import AMD, DAY, NVD, Machine, probe_of, result_of, slower, truth, write
+from made_up_machines import AMD, DAY, KINDS, NVD, Machine, probe_of, result_of, slower, truth, write
 
 from evaluate.compare import main
 
@@ -148,6 +148,20 @@ def test_one_run_a_side_has_factors_without_an_interval(tmp_path: Path, compared
     assert why["hardware"]["low"] < why["hardware"]["value"] and why["b"]["step_low"] is None
 
 
+def test_jobs_of_different_size_are_attributed_as_jobs(tmp_path: Path, compared: Compared) -> None:
+    """Twice the GPUs, half of the floor: the ratio is that of the jobs, and so is the hardware's."""
+    few, many = NVD, slower(NVD, host="nvd-2", gpus=16, speed=dict.fromkeys(KINDS, 0.5))
+    for machine in (few, many):
+        write(tmp_path / machine.host, machine, profile=False)
+    pair = compared("--by", "nodes")
+    why, wanted = pair["why"], truth(few, many)
+    assert why["refused"] == "" and wanted["hardware"] == 2.0
+    for name, value in wanted.items():
+        assert why[name]["value"] == pytest.approx(value, rel=0.001), name
+    assert why["ratio"]["value"] == pair["ratio"]
+    assert why["b"]["step_seconds"] == pytest.approx(many.step * US, rel=0.001)
+
+
 # --- refusals --------------------------------------------------------------------------------------------------------
 
 Content = dict[str, Any]
@@ -273,6 +287,8 @@ def test_every_machine_of_a_side_needs_its_own_probe(tmp_path: Path, compared: C
     mean = (sum(AMD.floor().values()) + sum(other.floor().values())) / 2
     assert why["refused"] == "" and why["b"]["floor_seconds"] == pytest.approx(mean * US)
     assert why["b"]["probe"] == "probe_amd_amd-1.json and probe_amd_amd-2.json"
+    # four runs of the one and two of the other: each machine counts once, as in the verdict
+    assert why["ratio"]["value"] == pytest.approx(why["a"]["step_seconds"] / why["b"]["step_seconds"])
 
 
 def test_a_pair_that_is_not_comparable_is_not_attributed(tmp_path: Path, compared: Compared) -> None:
@@ -308,7 +324,7 @@ def old_profile(profile: Content) -> None:
 
 
 def other_settings(profile: Content) -> None:
-    profile["settings"]["micro_batch_size"] = 4
+    profile["settings"]["micro_batch_size"] = 2
 
 
 @pytest.mark.parametrize(
@@ -316,7 +332,7 @@ def other_settings(profile: Content) -> None:
     [
         (other_trace, "rank0.json.gz is not the trace that profile.json names"),
         (old_profile, "profile.json was measured 39 hours from run 1, wanted 24 at most"),
-        (other_settings, "is of other settings: micro batch 4, the result's is 8"),
+        (other_settings, "is of other settings: micro batch 2, the result's is 4"),
     ],
 )
 def test_a_profile_that_does_not_fit_is_not_used_and_says_why(
