@@ -21,6 +21,7 @@ import math
 from collections.abc import Sequence
 
 from evaluate.floor import words
+from evaluate.floor.floors import Floor
 from evaluate.floor.parts import Factor, PairWhy
 from evaluate.floor.sides import Evidence, RefusedError, Side, side_of
 from evaluate.verdict.inference import Estimate
@@ -55,19 +56,21 @@ def why_of_pair(judged: Judged, evidence: Evidence) -> PairWhy:
     if other := _other_work(a, b):
         return _refused(other, a, b)
     ratio = Factor(found.ratio, found.low, found.high)
-    hardware, framework = factors(found, _per_token(a, judged.pair), _per_token(b, judged.pair), a, b)
+    seconds = [_per_token(side, judged.pair) for side in (a, b)]
+    hardware, framework = factors(found, a.floor, b.floor, *seconds)
     return PairWhy(
         a.why, b.why, "", ratio, hardware, framework, words.sentences(a.why, b.why, ratio, hardware, framework)
     )
 
 
-def factors(found: Estimate, floor_a: float, floor_b: float, a: Side, b: Side) -> tuple[Factor, Factor]:
-    """Return hardware and framework from the floors of a token; the framework has no interval where the ratio has none.
+def factors(found: Estimate, a: Floor, b: Floor, seconds_a: float, seconds_b: float) -> tuple[Factor, Factor]:
+    """Return hardware and framework; `seconds_a` and `seconds_b` are the floors of equal work.
 
-    A half width of s percent of a floor is one of s / 100 in its logarithm.
+    The framework has no interval where the ratio has none. A half width of s percent of a floor is one of s / 100 in
+    its logarithm.
     """
-    value = floor_a / floor_b
-    of_floors = math.hypot(a.floor.spread_percent, b.floor.spread_percent) / 100
+    value = seconds_a / seconds_b
+    of_floors = math.hypot(a.spread_percent, b.spread_percent) / 100
     hardware = Factor(value, value * math.exp(-of_floors), value * math.exp(of_floors))
     rest = found.ratio / value
     if found.low is None or found.high is None:

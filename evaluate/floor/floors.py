@@ -92,7 +92,7 @@ def mean(floors: list[Floor]) -> Floor:
 
 
 def _timed(operator: OperatorTime, count: float) -> TimedCall:
-    return TimedCall(operator, count, count * min(operator.seconds, operator.warm_seconds))
+    return TimedCall(operator, count, count * operator.least_seconds)
 
 
 def _estimated(calls: tuple[TimedCall, ...], total: float) -> list[str]:
@@ -100,4 +100,5 @@ def _estimated(calls: tuple[TimedCall, ...], total: float) -> list[str]:
     seconds = math.fsum(call.seconds for call in calls if call.operator.method == "bandwidth")
     if seconds < 0.005 * total:
         return []
-    return [f"{seconds / total:.0%} of the floor is of operators that were not run: bytes over the measured bandwidth"]
+    share = f"{100 * seconds / total:.0f} %"
+    return [f"{share} of the floor is of operators that were not run: bytes over the measured bandwidth"]

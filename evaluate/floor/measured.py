@@ -71,9 +71,9 @@ def _remarks(profile: Profile, found: Breakdown, wall: float, place: str) -> Ite
     if unprofiled is None:
         reason = profile.reasons.get("unprofiled_step_seconds", "not measured")
         yield f"{place}: the cost of the profiler is in the measured times, because its run has no other step: {reason}"
-    elif 100 * (wall / unprofiled - 1) > LARGE_PERCENT:
+    elif (cost := 100 * (wall / unprofiled - 1)) > LARGE_PERCENT:
         yield (
-            f"{place}: a profiled step is {wall / unprofiled - 1:.0%} longer than the others of its run, more than "
+            f"{place}: a profiled step is {cost:.0f} % longer than the others of its run, more than "
             f"{LARGE_PERCENT:.0f} %: its division into kinds is doubtful"
         )
     yield from (f"{place}: {remark}" for remark in found.remarks if remark != breakdown.OF_HOST)

@@ -175,7 +175,7 @@ def _profiled(results: Sequence[Result], evidence: Evidence) -> tuple[Measured |
         if isinstance(found, Measured):
             return found, remarks
         remarks.append(f"{NOT_USED}{found}")
-    return None, remarks
+    return None, [*remarks, *(f"{NOT_USED}{error}" for error in evidence.profiles.errors)]
 
 
 def _is_of_job(profile: Profile, result: Result) -> bool:

@@ -18,7 +18,7 @@ def sentences(a: SideWhy, b: SideWhy, ratio: Factor, hardware: Factor, framework
         "framework.",
         f"{_arithmetic(a)}; {_arithmetic(b)}; so {times(ratio.value)} = {written(hardware.value)[0]} x "
         f"{written(framework.value)[0]}.",
-        f"{_losses(a)}; {_losses(b)}.",
+        f"{_losses(a)} {_losses(b)}",
     )
 
 
@@ -34,6 +34,6 @@ def _arithmetic(side: SideWhy) -> str:
 def _losses(side: SideWhy) -> str:
     """Return the largest losses of a side."""
     if side.measured_by_kind is None:
-        return f"above its floor {side.name} loses {side.losses[0].words}"
+        return f"{side.name} is {side.losses[0].words}."
     largest = [loss.words for loss in side.losses if loss.seconds > 0][:MOST_LOSSES]
-    return f"{side.name} loses most in {' and in '.join(largest)}" if largest else f"{side.name} loses nothing"
+    return f"{side.name} loses most here: {'; '.join(largest)}." if largest else f"{side.name} loses nothing."

@@ -83,8 +83,9 @@ def of_trace(trace: Trace, *, wanted: tuple[int, int] | None = None, device: int
         work = Pieces(*(getattr(work, name)[mine] for name in Pieces.__dataclass_fields__))
     windows, count = chosen.windows, chosen.count
     kinds, overlapped = _kinds(windows, work)
-    events = (trace.operators, nested.around_operator) if is_of_host else (work, work.kind)
-    recorded = _recorded(windows, *events)
+    recorded = _recorded(windows, work, work.kind)
+    if is_of_host:
+        recorded = _recorded(windows, trace.operators, nested.around_operator)
     return Breakdown(
         path=trace.path,
         step_seconds=windows.seconds / count,

@@ -1,7 +1,7 @@
-"""The file of a probe, `probe_<platform>_<host>.json`: the matrix-multiply rates measured on a machine's device.
+"""The file of a probe, `probe_<platform>_<host>.json`: what a machine's device and its libraries can do, measured.
 
-`python -m train.probe` writes it into OUTPUT_DIR; evaluate/metrics/measured_rate.py compares results with it. Standard
-library only.
+`python -m train.probe` writes it into OUTPUT_DIR; evaluate/metrics/measured_rate.py compares results with its rates. A
+file of version 1 has the matrix-multiply rates only; its other parts are empty. Standard library only.
 """
 
 from __future__ import annotations
@@ -17,9 +17,14 @@ from typing import Any
 from utils.errors import quoted
 from utils.input_files import InputFileError, json_of
 from utils.own_files import json_with
+from utils.results import probe_operators
+from utils.results.probe_operators import Bandwidth, CollectiveTime, JobOperators, OperatorTime, PartError
+
+__all__ = ["Bandwidth", "CollectiveTime", "JobOperators", "OperatorTime", "Probe", "ProbeError", "Rate"]
 
 VERSION = 2
-VERSIONS = (1, VERSION)
+WITH_RATES_ONLY = 1
+"""Version without operators."""
 PRECISIONS = ("bf16", "fp8", "fp32")
 IDENTITY = ("platform", "host", "device_name", "started_utc", "pytorch_version")
 MAX_BUSY_PERCENT = 20.0
@@ -48,52 +53,6 @@ class Rate:
 
 
 @dataclass(frozen=True)
-class OperatorTime:
-    """One distinct call of a rehearsal, measured."""
-
-    name: str
-    shapes: str
-    dtypes: str
-    phase: str
-    kind: str
-    flops: float
-    bytes: float
-    seconds: float
-    warm_seconds: float
-    spread_percent: float
-    method: str
-    reason: str
-    variants: Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class JobOperators:
-    """The operators and collectives of a step of one job."""
-
-    framework: str
-    model: str
-    model_size: str
-    settings: Mapping[str, Any]
-    calls: tuple[tuple[int, float], ...]
-    collectives: tuple[Mapping[str, Any], ...]
-    ranks: int
-    threads: int | None
-
-
-@dataclass(frozen=True)
-class CollectiveTime:
-    """One collective, measured."""
-
-    name: str
-    bytes: float
-    ranks: int
-    nodes: int
-    seconds: float
-    spread_percent: float
-    bus_gb_per_second: float
-
-
-@dataclass(frozen=True)
 class Probe:
     """Measurements of one device; on the cpu platform the device is the whole machine."""
 
@@ -106,13 +65,21 @@ class Probe:
     rates: Mapping[str, Rate]
     """By precision; those that could not be measured are missing."""
     reasons: Mapping[str, str]
-    """Reason of each missing precision."""
+    """Reason of each measurement that is missing, by its name: a precision, `collectives`, `host_to_device`, ..."""
     other_work: str = ""
     """Other work during the measurement, which makes the rate too low; empty if there was none."""
     operators: tuple[OperatorTime, ...] = ()
     jobs: tuple[JobOperators, ...] = ()
+    """Jobs whose operators were measured: a job's step has its calls of `operators`."""
     collectives: tuple[CollectiveTime, ...] = ()
+    bandwidth: Mapping[str, Bandwidth] = field(default_factory=dict)
+    """`copy` and `triad` of the device's memory, `host_to_device`."""
+    loader_samples_per_second: float | None = None
+    """Samples that the data loader gives one rank."""
+    findings: tuple[str, ...] = ()
+    """Sentences about software that is slower than it need be, and about measurements that cannot be right."""
     machine: Mapping[str, Any] = field(default_factory=dict)
+    """What a result must have in common with the probe: versions, power cap, clocks, threads."""
 
 
 def name(platform: str, host: str) -> str:
@@ -131,8 +98,9 @@ def read(path: Path) -> Probe:
 
 def parse(content: Any, path: Path) -> Probe:
     """Return the probe in the content of a file; raise ProbeError for anything else."""
-    if not isinstance(content, dict) or content.get("probe_version") not in VERSIONS:
-        raise ProbeError(f"{path}: no probe of version {VERSION}; measure again: python -m train.probe")
+    version = content.get("probe_version") if isinstance(content, dict) else None
+    if isinstance(version, bool) or version not in (VERSION, WITH_RATES_ONLY):
+        raise ProbeError(f"{path}: no probe of version {VERSION} or 1; measure again: python -m train.probe")
     for key in IDENTITY:
         if not isinstance(content.get(key), str) or not content[key]:
             raise ProbeError(f"{path}: {key}: got {quoted(content.get(key))}, wanted a text")
@@ -157,16 +125,33 @@ def parse(content: Any, path: Path) -> Probe:
         rates={precision: _rate(found, f"{path}: {precision}") for precision, found in measured.items()},
         reasons={str(key): str(reason) for key, reason in reasons.items()},
         other_work=_other_work(content["platform"], content.get("conditions")),
-        operators=tuple(OperatorTime(**one) for one in content.get("operators", ())),
-        jobs=tuple(_job(one) for one in content.get("jobs", ())),
-        collectives=tuple(CollectiveTime(**one) for one in content.get("collectives", ())),
-        machine=content.get("machine", {}),
+        **({} if version == WITH_RATES_ONLY else _parts(content, path)),
     )
 
 
-def _job(found: Mapping[str, Any]) -> JobOperators:
-    calls = tuple((place, count) for place, count in found["calls"])
-    return JobOperators(**{**found, "calls": calls, "collectives": tuple(found["collectives"])})
+def _parts(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Return the parts that version 2 added, as the fields of Probe."""
+    loader, findings, machine = (content.get(key) for key in ("loader_samples_per_second", "findings", "machine"))
+    is_rate = isinstance(loader, int | float) and not isinstance(loader, bool) and loader > 0
+    if loader is not None and not is_rate:
+        raise ProbeError(f"{path}: loader_samples_per_second: got {quoted(loader)}, wanted a number above 0 or null")
+    if not isinstance(findings, list) or not all(isinstance(one, str) for one in findings):
+        raise ProbeError(f"{path}: findings: got {quoted(findings)}, wanted a list of texts")
+    if not isinstance(machine, dict):
+        raise ProbeError(f"{path}: machine: got {quoted(machine)}, wanted an object")
+    try:
+        operators = probe_operators.operators(content.get("operators"))
+        return {
+            "operators": operators,
+            "jobs": probe_operators.jobs(content.get("jobs"), len(operators)),
+            "collectives": probe_operators.collectives(content.get("collectives")),
+            "bandwidth": probe_operators.bandwidths(content.get("bandwidth")),
+            "loader_samples_per_second": None if loader is None else float(loader),
+            "findings": tuple(findings),
+            "machine": machine,
+        }
+    except PartError as error:
+        raise ProbeError(f"{path}: {error}") from error
 
 
 def _other_work(platform: str, conditions: Any) -> str:
