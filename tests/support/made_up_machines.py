@@ -177,6 +177,8 @@ def result_of(machine: Machine, number: int, seed: int = 0) -> dict[str, Any]:
     result["grad_norms"] = [1 + 2 * 0.95**step + 0.01 * draw.random() for step in range(STEPS)]
     result["learning_rates"] = [_rate(step, result["training_config"]) for step in result["steps"]]
     result["performance_metrics"] |= _summary(times, machine)
+    if (share := result["performance_metrics"]["data_wait_fraction"]) > 0.01:
+        result["warnings"] = [f"data: waiting for samples took {100 * share:.3g} % of a step"]
     started = DAY + timedelta(hours=number)
     result["provenance"] |= {
         "host": machine.host,
