@@ -99,4 +99,5 @@ def _has_probe(pair: Pair, evidence: Evidence) -> bool:
 
 def _refused(reason: str, a: Side | None = None, b: Side | None = None) -> PairWhy:
     sentence = f"How much of the ratio is hardware is unknown: {reason}."
-    return PairWhy(a and a.why, b and b.why, reason, None, None, None, (sentence,))
+    sides = [None if side is None else side.why for side in (a, b)]
+    return PairWhy(sides[0], sides[1], reason, None, None, None, (sentence,))

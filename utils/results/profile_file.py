@@ -138,19 +138,23 @@ def _started(value: Any, path: Path) -> datetime:
 
 
 def _steps(content: Mapping[str, Any], path: Path) -> tuple[int, ...]:
-    steps = content.get("steps")
-    is_list = isinstance(steps, list) and bool(steps) and all(type(step) is int for step in steps)
-    if not is_list or steps[0] < 1 or steps != list(range(steps[0], steps[0] + len(steps))):
-        raise _error(path, "steps", steps, "the numbers of steps in a row, from 1")
-    return tuple(steps)
+    steps = _numbers(content.get("steps"), least=1)
+    if not steps or list(steps) != list(range(steps[0], steps[0] + len(steps))):
+        raise _error(path, "steps", content.get("steps"), "the numbers of steps in a row, from 1")
+    return steps
 
 
 def _ranks(content: Mapping[str, Any], path: Path) -> tuple[int, ...]:
-    ranks = content.get("ranks")
-    is_list = isinstance(ranks, list) and bool(ranks) and all(type(rank) is int and rank >= 0 for rank in ranks)
-    if not is_list or ranks != sorted(set(ranks)):
-        raise _error(path, "ranks", ranks, "rising numbers of ranks, from 0, each once")
-    return tuple(ranks)
+    ranks = _numbers(content.get("ranks"), least=0)
+    if not ranks or list(ranks) != sorted(set(ranks)):
+        raise _error(path, "ranks", content.get("ranks"), "rising numbers of ranks, from 0, each once")
+    return ranks
+
+
+def _numbers(found: Any, least: int) -> tuple[int, ...]:
+    """Return a list of whole numbers from `least`; empty for anything else."""
+    is_list = isinstance(found, list) and all(type(number) is int and number >= least for number in found)
+    return tuple(found) if is_list else ()
 
 
 def _traces(found: Any, ranks: tuple[int, ...], reasons: Mapping[str, str], path: Path) -> dict[int, Trace]:
@@ -187,6 +191,6 @@ def _unprofiled(content: Mapping[str, Any], reasons: Mapping[str, str], path: Pa
     found = content.get("unprofiled_step_seconds")
     if found is None and "unprofiled_step_seconds" in reasons:
         return None
-    if not _is_seconds(found):
+    if found is None or not _is_seconds(found):
         raise _error(path, "unprofiled_step_seconds", found, "seconds, or null with a reason")
     return float(found)

@@ -97,3 +97,14 @@ def test_on_a_gpu_kernels_and_copies_are_the_recorded_events(tmp_path: Path) -> 
     trace.kernel("Memcpy HtoD (Pinned -> Device)", 700, 10, category="gpu_memcpy")
     recorded = breakdown.of_file(trace.write(tmp_path / "trace.json")).recorded
     assert {kind: count for kind, count in recorded.items() if count} == {"matmul": 3, "host_copy": 1}
+
+
+def test_recording_an_operator_in_a_range_alone_costs_idle_time(tmp_path: Path) -> None:
+    """Python that runs inside an optimizer's range and outside its operators is idle time, and so is the recording."""
+    trace = MadeTrace()
+    trace.step(1, 0, 200)
+    trace.add("user_annotation", "Optimizer.step#AdamW.step", 10, 150)
+    trace.op("aten::_foreach_add_", 40, 80)
+    result = breakdown.of_file(trace.write(tmp_path / "trace.json"))
+    assert result.kinds["optimizer"] == pytest.approx(80 * US) and result.kinds["idle"] == pytest.approx(120 * US)
+    assert {kind: count for kind, count in result.recorded.items() if count} == {"idle": 1}
