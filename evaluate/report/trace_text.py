@@ -183,7 +183,7 @@ def _ms(seconds: float) -> str:
 
 
 def _signed(seconds: float) -> str:
-    value = seconds * MS
+    value = round(seconds * MS, 6) or 0.0  # rounding errors of a sum are no difference
     return f"{value:+,.0f}" if abs(value) >= 1000 else f"{value:+.4g}"
 
 

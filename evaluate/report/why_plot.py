@@ -84,7 +84,8 @@ def _said(one: Explained) -> list[str]:
 
 
 def _caption(one: Explained) -> list[str]:
-    return [] if one.group is None else caption(one.group)
+    """Return the settings, versions, dates and missing runs of a pair below an empty line."""
+    return [] if one.group is None else ["", *caption(one.group)]
 
 
 def _heading(count: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from evaluate.floor.losses import duration
 from evaluate.floor.parts import PairWhy, SideWhy
 from evaluate.report.comparison import Comparison
 from evaluate.report.groups import Group
@@ -22,6 +23,8 @@ EXPLANATION = (
     "libraries."
 )
 NO_PROFILE = "not measured: no profile of this job; PROFILING=true records one"
+AT_FLOOR = 5e-4
+"""Share of the floor below which a step is said to be at it."""
 SUM, STEP = "sum", "step of the counted runs"
 
 
@@ -136,11 +139,11 @@ def markdown_why(comparison: Comparison) -> Iterator[str]:
 
 def _losses(side: SideWhy) -> str:
     over = side.step_seconds - side.floor_seconds
-    where = "above" if over >= 0 else "below"
     share = abs(over) / side.floor_seconds
+    where = f"{duration(abs(over))} ({share:.1%}) {'above' if over > 0 else 'below'}" if share >= AT_FLOOR else "at"
     return (
-        f"A step of {side.name} takes {_ms(side.step_seconds)} ms, {_ms(abs(over))} ms ({share:.1%}) {where} its floor "
-        f"of {_ms(side.floor_seconds)} ms; {_largest_loss(side)}."
+        f"A step of {side.name} takes {duration(side.step_seconds)}, {where} its floor of "
+        f"{duration(side.floor_seconds)}; {_largest_loss(side)}."
     )
 
 

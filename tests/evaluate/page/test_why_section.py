@@ -10,7 +10,11 @@ from explained import FACTORS, A, B, attributed, comparison, refused, side_a, si
 from made_traces import MadeTrace
 
 from evaluate.page.page import page
+from evaluate.report.trace_text import aligned_rows
 from evaluate.timing import breakdown
+from evaluate.timing.pairing import Aligned
+from evaluate.timing.shapes import Work
+from evaluate.timing.tables import OperatorRow
 from tests.evaluate.page.test_page import Elements
 
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -67,6 +71,14 @@ def test_operators_of_both_profiles_are_aligned_in_folded_details(profiles):
     # 150 us against 100 us: 0.05 ms a step more on the second side
     assert cells[:6] == ["matrix product", "matmul", "(4096, 1024) x (1024, 4096)", "0.1", "0.15", "+0.05"]
     assert "<details>" not in section(page(comparison(attributed())))
+
+
+def test_a_rounding_error_is_no_difference():
+    work = Work("matrix product", "", None, None)
+    rows = [OperatorRow("aten::mm", "matmul", work, 1, seconds, "") for seconds in (0.3, 0.1 + 0.2)]
+    shown = aligned_rows([Aligned("matmul", "matrix product", "", *rows)], 1)
+    assert rows[0].seconds != rows[1].seconds
+    assert shown[0][5] == "+0"
 
 
 def test_a_pair_without_profiles_has_floors_and_the_reason():

@@ -27,12 +27,12 @@ def drawn(found: Comparison) -> tuple[Any, Any]:
     return figure, renderer
 
 
-def parts(axes: Any, y: int) -> list[tuple[float, float]]:
-    """Return start and width of the parts of one bar."""
+def parts(axes: Any, y: int) -> list[float]:
+    """Return start and width of the parts of one bar, one after the other."""
     bars = [
         one for one in axes.patches if isinstance(one, Rectangle) and one.get_y() < y < one.get_y() + one.get_height()
     ]
-    return [(one.get_x(), one.get_width()) for one in bars]
+    return [float(value) for one in bars for value in (one.get_x(), one.get_width())]
 
 
 def test_four_bars_on_one_axis_from_0_in_milliseconds():
@@ -41,10 +41,10 @@ def test_four_bars_on_one_axis_from_0_in_milliseconds():
     assert axes.get_xlabel() == "milliseconds of one step"
     assert axes.get_xlim()[0] == 0 and axes.get_xlim()[1] > 158, "the interval of side b ends at 158 ms"
     # kinds in their order, worked by hand from the made-up sides
-    assert parts(axes, 0) == pytest.approx([(0, 60), (60, 10), (70, 20), (90, 5), (95, 5)])
-    assert parts(axes, 1) == pytest.approx([(0, 66), (66, 10), (76, 24), (100, 5), (105, 9), (114, 1), (115, 15)])
-    assert parts(axes, 2) == pytest.approx([(0, 50), (50, 15), (65, 15), (80, 5), (85, 5)])
-    assert parts(axes, 3) == pytest.approx([(0, 86), (86, 25), (111, 15), (126, 5), (131, 5), (136, 20)])
+    assert parts(axes, 0) == pytest.approx([0, 60, 60, 10, 70, 20, 90, 5, 95, 5])
+    assert parts(axes, 1) == pytest.approx([0, 66, 66, 10, 76, 24, 100, 5, 105, 9, 114, 1, 115, 15])
+    assert parts(axes, 2) == pytest.approx([0, 50, 50, 15, 65, 15, 80, 5, 85, 5])
+    assert parts(axes, 3) == pytest.approx([0, 86, 86, 25, 111, 15, 126, 5, 131, 5, 136, 20])
     names = [label.get_text().replace("\n", " ") for label in axes.get_yticklabels()]
     assert names == [
         f"{A}, floor: 100 ms",
@@ -67,7 +67,7 @@ def test_whiskers_show_the_intervals_and_a_stroke_the_step():
 def test_a_side_without_a_profile_is_a_hollow_bar_of_its_step():
     figure, _ = drawn(comparison(attributed(b=unprofiled(side_b()))))
     (axes,) = figure.axes
-    assert parts(axes, 3) == pytest.approx([(0, 156)])
+    assert parts(axes, 3) == pytest.approx([0, 156])
     hollow = [one for one in axes.patches if one.get_width() == pytest.approx(156)]
     assert [one.get_facecolor()[3] for one in hollow] == [0.0]
 

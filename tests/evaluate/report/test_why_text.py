@@ -23,12 +23,12 @@ from evaluate.report import why_text
 from evaluate.report.text import markdown
 
 OF_A = (
-    f"A step of {A} takes 130 ms, 30 ms (30.0%) above its floor of 100 ms; the largest loss, 11.5% of the step, is in "
-    "idle (the device waits for the host): 15.0 ms, launch gaps and other waits of the host."
+    f"A step of {A} takes 130 ms, 30.0 ms (30.0%) above its floor of 100 ms; the largest loss, 11.5% of the step, is "
+    "in idle (the device waits for the host): 15.0 ms, launch gaps and other waits of the host."
 )
 OF_B = (
-    f"A step of {B} takes 156 ms, 66 ms (73.3%) above its floor of 90 ms; the largest loss, 23.1% of the step, is in "
-    "matrix products: 36.0 ms over the floor, mostly aten::mm (4096, 1024) x (1024, 4096)."
+    f"A step of {B} takes 156 ms, 66.0 ms (73.3%) above its floor of 90.0 ms; the largest loss, 23.1% of the step, is "
+    "in matrix products: 36.0 ms over the floor, mostly aten::mm (4096, 1024) x (1024, 4096)."
 )
 
 
@@ -41,7 +41,7 @@ def test_three_sentences_the_factors_then_the_slower_side_then_the_faster():
 def test_without_a_profile_the_difference_is_named_and_not_divided():
     _, slower, faster = why_text.sentences(attributed(b=unprofiled(side_b())))
     assert slower == (
-        f"A step of {B} takes 156 ms, 66 ms (73.3%) above its floor of 90 ms; without a profile of this job the "
+        f"A step of {B} takes 156 ms, 66.0 ms (73.3%) above its floor of 90.0 ms; without a profile of this job the "
         "difference is not divided by kind."
     )
     assert faster == OF_A
@@ -50,9 +50,9 @@ def test_without_a_profile_the_difference_is_named_and_not_divided():
 def test_a_side_at_its_floor_has_no_largest_loss():
     at_floor = side_a(step_seconds=0.1, measured_by_kind=side_a().floor_by_kind, losses=(Loss("matmul", 0.0, "x"),))
     said = why_text.sentences(attributed(a=at_floor))[2]
-    assert said.endswith("takes 100 ms, 0 ms (0.0%) above its floor of 100 ms; no kind of time is above its floor.")
+    assert said.endswith("takes 100 ms, at its floor of 100 ms; no kind of time is above its floor.")
     below = side_a(step_seconds=0.098, losses=(Loss("matmul", -0.002, "x"),))
-    assert "takes 98 ms, 2 ms (2.0%) below its floor of 100 ms" in why_text.sentences(attributed(a=below))[2]
+    assert "takes 98.0 ms, 2.00 ms (2.0%) below its floor of 100 ms" in why_text.sentences(attributed(a=below))[2]
 
 
 def test_a_loss_that_no_operator_explains_reads_as_time():
