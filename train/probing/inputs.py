@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch.distributed.fsdp  # registers the operators of FSDP2
 
 from train.probing.safe import INTEGERS, ORDINARY, UnsafeError, beyond
 from train.rehearsal.events import changed_by
