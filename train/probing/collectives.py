@@ -122,7 +122,7 @@ def in_this_world(platform: str, sizes: Sequence[int] | None, seconds: float) ->
     local = _number("LOCAL_WORLD_SIZE", ranks)
     device = _device(platform, _number("LOCAL_RANK", 0))
     dist.init_process_group("gloo" if platform == "cpu" else "nccl", timeout=timedelta(hours=2))
-    plan = [list(sizes or ()), seconds]
+    plan: list[Any] = [list(sizes or ()), seconds]
     dist.broadcast_object_list(plan, src=0)
     rows = _rows(device, plan[0], plan[1], ranks // local)
     if 1 < local < ranks:

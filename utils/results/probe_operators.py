@@ -116,10 +116,17 @@ def collectives(found: Any) -> tuple[CollectiveTime, ...]:
     for place, one in enumerate(_list(found, "collectives")):
         where = f"collectives[{place}]"
         content = _map(one, where)
-        numbers = {key: _number(content, key, where) for key in ("bytes", "spread_percent")}
-        positive = {key: _number(content, key, where, is_positive=True) for key in ("seconds", "bus_gb_per_second")}
-        counts = {key: _count(content, key, where) for key in ("ranks", "nodes")}
-        rows.append(CollectiveTime(name=_text(content, "name", where), **numbers, **positive, **counts))
+        rows.append(
+            CollectiveTime(
+                name=_text(content, "name", where),
+                bytes=_number(content, "bytes", where),
+                ranks=_count(content, "ranks", where),
+                nodes=_count(content, "nodes", where),
+                seconds=_number(content, "seconds", where, is_positive=True),
+                spread_percent=_number(content, "spread_percent", where),
+                bus_gb_per_second=_number(content, "bus_gb_per_second", where, is_positive=True),
+            )
+        )
     return tuple(rows)
 
 
@@ -142,10 +149,17 @@ def _operator(found: Any, where: str) -> OperatorTime:
             raise PartError(f"{where}: {key}: got {quoted(texts[key])}, wanted one of {', '.join(allowed)}")
     variants = _map(content.get("variants"), f"{where}: variants")
     return OperatorTime(
-        **texts,
-        **{key: _json_list(content, key, where) for key in ("shapes", "dtypes")},
-        **{key: _number(content, key, where) for key in ("flops", "bytes", "spread_percent")},
-        **{key: _number(content, key, where, is_positive=True) for key in ("seconds", "warm_seconds")},
+        name=texts["name"],
+        shapes=_json_list(content, "shapes", where),
+        dtypes=_json_list(content, "dtypes", where),
+        phase=texts["phase"],
+        kind=texts["kind"],
+        flops=_number(content, "flops", where),
+        bytes=_number(content, "bytes", where),
+        seconds=_number(content, "seconds", where, is_positive=True),
+        warm_seconds=_number(content, "warm_seconds", where, is_positive=True),
+        spread_percent=_number(content, "spread_percent", where),
+        method=texts["method"],
         reason=str(content.get("reason") or ""),
         variants={name: _number(variants, name, f"{where}: variants", is_positive=True) for name in variants},
     )
@@ -167,7 +181,8 @@ def _job(found: Any, count: int, where: str) -> JobOperators:
 
 
 def _call(found: Any, count: int, where: str) -> tuple[int, float]:
-    place, calls = found if isinstance(found, list) and len(found) == 2 else (None, None)
+    pair: tuple[Any, Any] = tuple(found) if isinstance(found, list) and len(found) == 2 else (None, None)
+    place, calls = pair
     is_place = isinstance(place, int) and not isinstance(place, bool) and 0 <= place < count
     if not is_place or not _is_number(calls) or calls <= 0:
         raise PartError(
