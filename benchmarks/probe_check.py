@@ -3,8 +3,9 @@
     python -m benchmarks.probe_check [--rounds 15] [--edge 2048] [--limit 5]
 
 Each pair does the same work, in turns, round after round, so that other work on the machine meets both alike; the
-median of the ratios of all rounds is judged. Products run with all threads of NumPy's BLAS and of torch. Copy and triad are loops in C,
-compiled by `cc` with OpenMP and the number of threads that torch has, against what train/probing/bandwidth.py times.
+median of the ratios of all rounds is judged. Products run with all threads of NumPy's BLAS and of torch. Copy and triad
+are loops in C, compiled by `cc` with OpenMP and the number of threads that torch has, against what
+train/probing/bandwidth.py times.
 Exits 0 if every ratio is within the limit, 1 otherwise, 2 if there is no compiler.
 """
 
