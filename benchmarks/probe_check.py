@@ -5,7 +5,7 @@
 Each pair does the same work, in turns, round after round, so that other work on the machine meets both alike; the
 median of the ratios of all rounds is judged. Products run with all threads of NumPy's BLAS and of torch. Copy and triad
 are loops in C, compiled by `cc` with OpenMP and the number of threads that torch has, against what
-train/probing/bandwidth.py times.
+train/probing/bandwidth.py times. All memory is torch's: NumPy's own has larger pages (madvise), which are faster.
 Exits 0 if every ratio is within the limit, 1 otherwise, 2 if there is no compiler.
 """
 
@@ -23,7 +23,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from train.probing import bandwidth, rates
@@ -66,8 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _pairs(edge: int, place: Place) -> Sequence[tuple[str, Call, Call, float, str]]:
     """Return name, the probe's own function, the independent one, and the work of a call in the unit."""
     product = rates.multiplication((edge, edge, edge), place.device, "fp32")
-    generator = np.random.default_rng(0)
-    left, right = (generator.standard_normal((edge, edge), dtype=np.float32) for _ in range(2))
+    left, right = (torch.randn(edge, edge).numpy() for _ in range(2))
     found: list[tuple[str, Call, Call, float, str]] = [
         ("product", product, lambda: left @ right.T, 2 * edge**3 / 1e12, "TFLOP/s")
     ]
@@ -90,8 +88,8 @@ def _compiled() -> ctypes.CDLL:
 
 
 def _loop(library: ctypes.CDLL, name: str, size: int) -> Call:
-    arrays = [np.full(size // 4, 1.5, dtype=np.float32) for _ in range(3)]
-    pointers = [one.ctypes.data_as(ctypes.c_void_p) for one in arrays]
+    arrays = [torch.full((size // 4,), 1.5) for _ in range(3)]
+    pointers = [ctypes.c_void_p(one.data_ptr()) for one in arrays]
     function, count = getattr(library, name), ctypes.c_size_t(size // 4)
 
     def call(kept: list[Any] = arrays) -> None:
