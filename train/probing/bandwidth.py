@@ -22,6 +22,7 @@ COPY, TRIAD, HOST_TO_DEVICE = "copy", "triad", "host_to_device"
 CACHES = 4
 LEAST_BYTES = {"cpu": 2**26, "cuda": 2**30}
 HOST_BYTES = 2**28
+MOST_SAMPLES = 1000
 SCALAR = 3.0
 NO_LINK = "the device of the cpu platform is the host"
 
@@ -68,7 +69,7 @@ def _bandwidth(place: Place, run: Callable[[], Any], moved: int, seconds: float)
     run()
     samples: list[float] = []
     deadline = time.perf_counter() + seconds
-    while len(samples) < LEAST_SAMPLES or time.perf_counter() < deadline:
+    while len(samples) < LEAST_SAMPLES or (len(samples) < MOST_SAMPLES and time.perf_counter() < deadline):
         samples.append(place.seconds(run))
     middle = median(samples)
     return {

@@ -105,18 +105,28 @@ def _rank(
 
 def world() -> tuple[int, int]:
     """Return this process's number and the number of all, as torchrun gave them; 0 and 1 without torchrun."""
-    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    return _number("RANK", 0), _number("WORLD_SIZE", 1)
+
+
+def _number(name: str, otherwise: int) -> int:
+    text = os.environ.get(name, "")
+    return int(text) if text.isdecimal() else otherwise
 
 
 def in_this_world(platform: str, sizes: Sequence[int] | None, seconds: float) -> list[dict[str, Any]]:
-    """Return the rows for the processes of torchrun; all call it, `sizes` and `seconds` are those of number 0."""
+    """Return the rows for the processes of torchrun: of all together, and of several nodes also those of one node.
+
+    Every process calls it; `sizes` and `seconds` are those of number 0, which alone gets the rows.
+    """
     rank, ranks = world()
-    device = _device(platform, int(os.environ.get("LOCAL_RANK", "0")))
+    local = _number("LOCAL_WORLD_SIZE", ranks)
+    device = _device(platform, _number("LOCAL_RANK", 0))
     dist.init_process_group("gloo" if platform == "cpu" else "nccl", timeout=timedelta(hours=2))
-    plan = [list(sizes or ()), seconds]
+    plan: list[Any] = [list(sizes or ()), seconds]
     dist.broadcast_object_list(plan, src=0)
-    nodes = ranks // int(os.environ.get("LOCAL_WORLD_SIZE", str(ranks)))
-    rows = _rows(device, plan[0], plan[1], nodes)
+    rows = _rows(device, plan[0], plan[1], ranks // local)
+    if 1 < local < ranks:
+        rows += _rows(device, plan[0], plan[1], 1, dist.new_subgroups(local)[0])
     dist.barrier()
     dist.destroy_process_group()
     return rows if rank == 0 else []
@@ -129,12 +139,14 @@ def _device(platform: str, local_rank: int) -> torch.device:
     return torch.device("cuda", local_rank)
 
 
-def _rows(device: torch.device, sizes: Sequence[int], seconds: float, nodes: int) -> list[dict[str, Any]]:
-    ranks, found = dist.get_world_size(), []
+def _rows(
+    device: torch.device, sizes: Sequence[int], seconds: float, nodes: int, group: Any = None
+) -> list[dict[str, Any]]:
+    ranks, found = dist.get_world_size(group), []
     for name in NAMES:
         for size in sizes:
             whole = torch.ones(max(1, size // 4 // ranks) * ranks, device=device)
-            samples = _samples(_operation(name, whole), device, seconds / len(NAMES) / len(sizes))
+            samples = _samples(_operation(name, whole, group), device, group, seconds / len(NAMES) / len(sizes))
             middle, moved = median(samples), whole.nbytes
             found.append(
                 {
@@ -147,29 +159,29 @@ def _rows(device: torch.device, sizes: Sequence[int], seconds: float, nodes: int
     return found
 
 
-def _operation(name: str, whole: torch.Tensor) -> Callable[[], Any]:
-    part = torch.ones(whole.numel() // dist.get_world_size(), device=whole.device)
+def _operation(name: str, whole: torch.Tensor, group: Any) -> Callable[[], Any]:
+    part = torch.ones(whole.numel() // dist.get_world_size(group), device=whole.device)
     return {
-        "all_reduce": lambda: dist.all_reduce(whole, op=dist.ReduceOp.MAX),  # sums would grow
-        "all_gather": lambda: dist.all_gather_into_tensor(whole, part),
-        "reduce_scatter": lambda: dist.reduce_scatter_tensor(part, whole),
+        "all_reduce": lambda: dist.all_reduce(whole, op=dist.ReduceOp.MAX, group=group),  # sums would grow
+        "all_gather": lambda: dist.all_gather_into_tensor(whole, part, group=group),
+        "reduce_scatter": lambda: dist.reduce_scatter_tensor(part, whole, group=group),
     }[name]
 
 
-def _samples(run: Callable[[], Any], device: torch.device, seconds: float) -> list[float]:
+def _samples(run: Callable[[], Any], device: torch.device, group: Any, seconds: float) -> list[float]:
     """Return the seconds of each round, those of the slowest rank."""
     for _ in range(2):
         run()
-    taken = _timed(run, device)
+    taken = _timed(run, device, group)
     count = torch.tensor(float(min(MOST_ROUNDS, max(LEAST_SAMPLES, seconds / max(taken, 1e-6)))), device=device)
-    dist.all_reduce(count, op=dist.ReduceOp.MIN)  # all ranks do the same number of rounds
-    times = torch.tensor([_timed(run, device) for _ in range(int(count))], dtype=torch.float64, device=device)
-    dist.all_reduce(times, op=dist.ReduceOp.MAX)
+    dist.all_reduce(count, op=dist.ReduceOp.MIN, group=group)  # all ranks do the same number of rounds
+    times = torch.tensor([_timed(run, device, group) for _ in range(int(count))], dtype=torch.float64, device=device)
+    dist.all_reduce(times, op=dist.ReduceOp.MAX, group=group)
     return [float(one) for one in times]
 
 
-def _timed(run: Callable[[], Any], device: torch.device) -> float:
-    dist.barrier()
+def _timed(run: Callable[[], Any], device: torch.device, group: Any) -> float:
+    dist.barrier(group)
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     start = time.perf_counter()

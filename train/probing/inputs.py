@@ -8,9 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
+import torch.distributed.fsdp  # registers the operators of FSDP2
 
 from train.probing.safe import INTEGERS, ORDINARY, UnsafeError, beyond
 from train.rehearsal.events import changed_by
@@ -94,7 +96,6 @@ class _Values:
         self._device = device
         self._generator = torch.Generator(device).manual_seed(42)
         self._tensors: list[torch.Tensor] = []
-        self._block: torch.Tensor | None = None
 
     def of(self, found: Any, limit: Any = None) -> Any:
         """Return one described argument; `limit` is the first integer beyond its range, of a list one for each."""
@@ -130,12 +131,15 @@ class _Values:
         if self._device.type != "cpu":
             numbers = torch.empty(count, dtype=dtype if dtype.itemsize > 1 else torch.float32, device=self._device)
             return numbers.normal_(generator=self._generator).to(dtype)
-        if self._block is None:
-            self._block = torch.randn(BLOCK, generator=self._generator).repeat(2)
         start = len(self._tensors) * STRIDE % BLOCK  # no two tensors of a call are equal
         if count <= BLOCK:
-            return self._block[start : start + count].to(dtype, copy=True)
-        return self._block[start : start + BLOCK].to(dtype).repeat(math.ceil(count / BLOCK))[:count]
+            return _block()[start : start + count].to(dtype, copy=True)
+        return _block()[start : start + BLOCK].to(dtype).repeat(math.ceil(count / BLOCK))[:count]
+
+
+@cache
+def _block() -> torch.Tensor:
+    return torch.randn(BLOCK, generator=torch.Generator().manual_seed(42)).repeat(2)
 
 
 def _tensors(found: Any) -> list[Mapping[str, Any]]:

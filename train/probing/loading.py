@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import tempfile
 import time
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,7 +33,8 @@ def samples_per_second(config: RunConfig, model: str, seconds: float) -> float:
         prefix = data_prefix(config, model)
         if not bin_path(prefix).exists():
             raise LoaderError("the data of the job are not prepared; prepare them: ./tprimat data")
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # megatron-core, about libraries that it does not need for data
             return _rate(config, prefix, Path(folder), seconds)
     except (DataError, OSError, RuntimeError, ImportError) as error:
         raise error if isinstance(error, LoaderError) else LoaderError(str(error).splitlines()[0][:200]) from error

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-CONFIDENCE = 0.95
+CONFIDENCE_PERCENT = 95
 LEAST_SAMPLES = 6
 """Fewest samples whose range is a 95 % interval of the median: 1 - 2 / 2**6 = 96.9 %; of five it is 93.8 %."""
 
@@ -40,9 +39,10 @@ def median(samples: Sequence[float]) -> Median:
 
 def order(count: int) -> int:
     """Return the largest k, from 1, whose interval between k-th smallest and k-th largest sample has 95 %."""
-    below, k = 0, 0
+    below, cases, k = 0, 1, 0  # of 2**count equally likely cases, those with fewer than k + 1 samples below the median
     while True:
-        below += math.comb(count, k)
-        if 2 * below > (1 - CONFIDENCE) * 2**count or k + 1 > count // 2:
+        below += cases
+        if 200 * below > (100 - CONFIDENCE_PERCENT) * 2**count or k + 1 > count // 2:
             return max(1, k)
+        cases = cases * (count - k) // (k + 1)
         k += 1

@@ -128,8 +128,8 @@ def measure(
         part = sum(heavy[one] for one in group) / (sum(heavy) or 1.0)
         rows = [(operators[calls[one][0]].row, heavy[one]) for one in group]
         # of the results nothing is kept that holds a tensor: the next group needs the memory
-        for one, timing in zip(group, _timings(rows, place, seconds * part, advance), strict=True):
-            for number in calls[one]:
+        for call_number, timing in zip(group, _timings(rows, place, seconds * part, advance), strict=True):
+            for number in calls[call_number]:
                 found[number] = _row(operators[number].row, timing, ceilings)
         place.release()
     return [row for row in found if row is not None]

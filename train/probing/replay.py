@@ -125,8 +125,8 @@ def _products(inputs: Inputs) -> list[Variant]:
 def _backends(inputs: Inputs) -> list[Variant]:
     """Return attention with each backend; those that do not take these arguments fail when they run."""
     named = inputs.named
-    if not {"query", "key", "value"} <= set(named):
-        return []
+    if "_scaled_dot_product_" not in inputs.operator._schema.name:
+        return []  # other operators have the dimensions in another order
     gradient = named.get("grad_out", named.get("grad_out_"))
     query, key, value = (named[name].detach() for name in ("query", "key", "value"))
     mask = next((named[name] for name in ("attn_mask", "attn_bias") if named.get(name) is not None), None)

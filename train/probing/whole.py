@@ -179,6 +179,6 @@ def _progress(what: str, seconds: float) -> Iterator[Callable[[float], None]]:
     with tqdm(total=round(seconds, 1), desc=what, unit="s", bar_format="{l_bar}{bar}| {n:.0f}/{total:.0f} s") as bar:
 
         def advance(taken: float) -> None:
-            bar.update(min(taken, bar.total - bar.n))
+            bar.update(min(taken, float(bar.total or 0) - bar.n))
 
         yield advance

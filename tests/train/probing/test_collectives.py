@@ -1,8 +1,16 @@
 """Bus bandwidth follows nccl-tests; two real gloo ranks are measured; one rank has nothing to measure."""
 
+import json
+import os
+import socket
+import subprocess
+import sys
+from types import SimpleNamespace
+
 import pytest
 
 from train.probing import collectives
+from utils.settings.config import ROOT
 
 
 @pytest.mark.parametrize(
@@ -43,7 +51,53 @@ def test_one_rank_is_a_reason():
         collectives.on_this_machine("cpu", 1, [2**20], 0.1, 1)
 
 
+class Process:
+    """A process that ended with an error."""
+
+    exitcode = 3
+
+    def __init__(self, **_):
+        self.start = self.kill = self.join = lambda: None
+
+    def is_alive(self):
+        return False
+
+
 def test_ranks_that_fail_are_a_reason(monkeypatch):
-    # an unknown platform has no backend here, so each rank ends with an error
-    with pytest.raises(collectives.CollectiveError, match="ended with codes"):
-        collectives.on_this_machine("nvd", 2, [2**20], 0.1, 1)
+    monkeypatch.setattr(collectives.multiprocessing, "get_context", lambda _: SimpleNamespace(Process=Process))
+    with pytest.raises(collectives.CollectiveError, match="ended with codes 3, 3"):
+        collectives.on_this_machine("cpu", 2, [2**20], 0.1, 1)
+
+
+WORLD = """
+import json, sys
+from train.probing import collectives
+rows = collectives.in_this_world("cpu", [2**20] if collectives.world()[0] == 0 else None, 0.05)
+if collectives.world()[0] == 0:
+    json.dump(rows, open(sys.argv[1], "w"))
+else:
+    assert rows == []
+"""
+
+
+def test_under_torchrun_its_processes_are_the_ranks_of_all_nodes_and_of_one(tmp_path):
+    program, found = tmp_path / "program.py", tmp_path / "rows.json"
+    program.write_text(WORLD)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    processes = []
+    for rank in range(4):  # two nodes of two ranks each, on this machine
+        world = {"RANK": rank, "WORLD_SIZE": 4, "LOCAL_RANK": rank % 2, "LOCAL_WORLD_SIZE": 2, "MASTER_PORT": port}
+        known = {name: str(value) for name, value in world.items()} | {
+            "MASTER_ADDR": "127.0.0.1",
+            "OMP_NUM_THREADS": "1",
+        }
+        environment = os.environ | known | {"PYTHONPATH": str(ROOT)}
+        processes.append(subprocess.Popen([sys.executable, str(program), str(found)], env=environment, cwd=ROOT))
+    assert [process.wait(timeout=120) for process in processes] == [0] * 4
+    rows = json.loads(found.read_text())
+    assert [(one["name"], one["ranks"], one["nodes"]) for one in rows] == [
+        *((name, 4, 2) for name in collectives.NAMES),
+        *((name, 2, 1) for name in collectives.NAMES),
+    ]

@@ -106,7 +106,7 @@ def content(**changes):
         (content(rates={"bf16": {"best_tflops": 1100.0}}), 1),
         (content(bandwidth={"copy": {"gb_per_second": 3000.0}, "host_to_device": {"gb_per_second": 9000.0}}), 0),
         (content(bandwidth={"triad": {"gb_per_second": 3500.0}}), 1),
-        (content(operators=[product(flops=1e12, seconds=1e-3, warm_seconds=2e-3)]), 1),
+        (content(operators=[product(flops=1.1e12, seconds=1e-3, warm_seconds=2e-3)]), 1),
         (content(operators=[product(flops=1e12, seconds=2e-3, warm_seconds=2e-3)]), 0),
     ],
 )

@@ -24,4 +24,4 @@ def test_the_rate_is_that_of_a_real_loader_and_the_index_is_not_left(tmp_path):
 
 def test_data_that_are_not_there_are_a_reason_with_what_to_do(tmp_path):
     with pytest.raises(loading.LoaderError, match="./tprimat data"):
-        loading.samples_per_second(config(tmp_path, tmp_path / "nothing"), "llama", 0.1)
+        loading.samples_per_second(config(tmp_path, "synth"), "llama", 0.1)

@@ -54,13 +54,15 @@ def test_every_variant_has_its_least_samples_even_without_time():
 
 def test_the_cache_is_displaced_before_each_round_and_only_the_first_call_is_cold():
     place = Clocked()
-    place.reach_seconds = 0.3
+    place.reach_seconds = 0.375
     calls = [
-        Measured(Replay([Variant("a", place.takes(0.1, "a")), Variant("b", place.takes(0.1, "b"))], "replayed"), 1.0)
+        Measured(
+            Replay([Variant("a", place.takes(0.125, "a")), Variant("b", place.takes(0.125, "b"))], "replayed"), 1.0
+        )
     ]
     rounds.measure(calls, place, 0.0)
     text = " ".join(place.log)
-    # one cold call, then three in a row, until the clock of 0.3 s can measure them; variants take turns
+    # one cold call, then three in a row, until the clock of 0.375 s can measure them; variants take turns
     assert text.startswith("displaced a a a a displaced b b b b displaced a")
 
 
