@@ -28,7 +28,8 @@ SAMPLER = [sys.executable, "-m", "train.energy.sampler", "--platform", "cpu", "-
 AS_NVIDIA = """
 import sys
 from train import launch
-from train.energy import sampling
+from train.energy import sampling, section
+section.LEAST_SECONDS = 0.5
 of_cpu = sampling.command
 sampling.command = lambda job: ["nvd" if word == "cpu" else word for word in of_cpu(job)]
 sampling._has_idle_period = lambda platform: True
@@ -138,7 +139,7 @@ def sampler_of(launcher):
 
 
 def test_job_whose_sampler_is_killed_ends_well_and_has_null_energy_with_the_reason(tmp_path, prefix):
-    launcher = job(tmp_path, prefix, "TRAIN_ITERS=30")
+    launcher = job(tmp_path, prefix, "TRAIN_ITERS=12")
     time.sleep(0.5)
     sampler_of(launcher).kill()
     said = launcher.communicate(timeout=200)[0]
@@ -162,7 +163,7 @@ def test_job_with_a_gpu_of_500_watts_has_its_energy(tmp_path, prefix):
     boards = json.dumps([{"bus_id": "0000:17:00.0", "watts": 500.0, "use": 3}])
     path = os.pathsep.join([str(FOLDER), os.environ.get("PYTHONPATH", "")])
     variables = {"CUDA_STAND_IN_BOARDS": boards, "PYTHONPATH": path}
-    launcher = job(tmp_path, prefix, "TRAIN_ITERS=45", "GBS=32", "MBS=4", program=("-c", AS_NVIDIA), **variables)
+    launcher = job(tmp_path, prefix, "TRAIN_ITERS=20", program=("-c", AS_NVIDIA), **variables)
     said = launcher.communicate(timeout=300)[0]
     assert launcher.returncode == 0, said
     (file,) = store.find([tmp_path])
@@ -171,5 +172,5 @@ def test_job_with_a_gpu_of_500_watts_has_its_energy(tmp_path, prefix):
     seconds = sum(result["step_times"][skipped:])
     assert energy["joules"] == pytest.approx(500 * seconds, rel=0.02), energy
     assert energy["avg_watts"] == pytest.approx(500, rel=1e-3) and energy["idle_watts"] == pytest.approx(500, rel=1e-3)
-    assert energy["joules_per_token"] == pytest.approx(energy["joules"] / ((45 - skipped) * 32 * 128), rel=0.01)
+    assert energy["joules_per_token"] == pytest.approx(energy["joules"] / ((20 - skipped) * 8 * 128), rel=0.01)
     assert "GPU counter, not the wall" in energy["source"] and energy["sample_hz"] >= 10
