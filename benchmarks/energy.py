@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _arguments(argv)
     work = matrix_products(options.step_ms / 1000)
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "samples.jsonl.gz")
+        path = Path(folder, "samples.jsonl")
         sampler = _start(options.gpus, path)
         try:
             differences, used = _measure(psutil.Process(sampler.pid), work, options)

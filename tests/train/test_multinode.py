@@ -81,7 +81,7 @@ def test_two_nodes_give_one_result_with_the_curve_of_one_and_any_node_shows_the_
     logs = tmp_path / "two" / "logs"
     stems = [f"nodes2_train_cpu_mega_llama_run1_attempt1{node}" for node in ("", "_node1")]
     names = {f"{stem}.log" for stem in stems}
-    samples = {f"{stem}.energy.jsonl.gz" for stem in stems}
+    samples = {f"{stem}.energy.jsonl" for stem in stems}
     assert {entry.name for entry in logs.iterdir()} == names | samples, "the meeting place is gone"
     assert sum("Step 6/6" in (logs / name).read_text() for name in names) == 1, "one rank reports"
 

@@ -3,5 +3,5 @@
 Begin with `sampling.py` (the launcher starts and ends the sampler of its node) and `record.py` (the launcher puts the
 energy into the result). `sampler.py` is the process; `nvidia.py`, `amd.py` and `rapl.py` each read one kind of counter,
 `bus_ids.py` finds the GPUs of the job. `joules.py` and `section.py` turn samples into `energy_metrics`. The package may
-import `train.job`, `train.machine` and `utils`. Vendor libraries and zeus are imported on use, in the sampler only.
+import `train.job`, `train.machine` and `utils`; it imports vendor libraries and zeus on use, in the sampler only.
 """

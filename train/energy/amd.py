@@ -136,13 +136,8 @@ def _wraps_mj(smi: Any, handle: Any) -> float | None:
 
 
 def _calls(smi: Any, base: type[Exception]) -> Calls:
-    errors = (smi.AmdSmiException, base, *UNUSABLE)
-    return Calls(errors, _has_code(LOST), lambda error: isinstance(error, UNUSABLE) or _is_final(error))
-
-
-def _is_final(error: Exception) -> bool:
-    """Return whether a call is refused for good; zeus raises its own error for values that are no numbers."""
-    return _has_code(FINAL)(error) or type(error).__name__ == "ZeusGPUNotSupportedError"
+    """A value that is "N/A" now may be there the next time; only the library's own refusal is final."""
+    return Calls((smi.AmdSmiException, base, *UNUSABLE), _has_code(LOST), _has_code(FINAL))
 
 
 def _has_code(codes: tuple[int, ...]) -> Callable[[Exception], bool]:

@@ -8,6 +8,7 @@ which they are not, so its `get_gpus` is not used: each GPU is opened by the ind
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from train.energy import bus_ids as addresses
@@ -58,16 +59,22 @@ def open_gpus(bus_ids: list[str] | None, count: int, why_unknown: str) -> tuple[
         raise ReaderError(f"{error}; ./shell/setup.sh installs zeus and nvidia-ml-py") from error
     try:
         pynvml.nvmlInit()
-        known = {}
-        for index in range(pynvml.nvmlDeviceGetCount()):
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            known[addresses.normal(pynvml.nvmlDeviceGetPciInfo(handle).busId)] = index
-        chosen = select(known, bus_ids, count, why_unknown, LIBRARY)
+        chosen = select(_known(pynvml), bus_ids, count, why_unknown, LIBRARY)
         driver = pynvml.nvmlSystemGetDriverVersion()
         gpus = [_opened(pynvml, zeus, index, bus_id) for bus_id, index in chosen]
     except (pynvml.NVMLError, *_zeus_errors()) as error:
         raise ReaderError(f"{LIBRARY}: {error}; nvidia-smi must work for this user, also in the container") from error
     return f"{LIBRARY}, driver {driver}", gpus
+
+
+def _known(nvml: Any) -> dict[str, int]:
+    """Return NVML's index of each GPU by its bus id; one that does not answer may be of no concern to the job."""
+    found = {}
+    for index in range(nvml.nvmlDeviceGetCount()):
+        with suppress(nvml.NVMLError):
+            bus_id = nvml.nvmlDeviceGetPciInfo(nvml.nvmlDeviceGetHandleByIndex(index)).busId
+            found[addresses.normal(bus_id)] = index
+    return found
 
 
 def _opened(nvml: Any, zeus: Any, index: int, bus_id: str) -> NvidiaGpu:

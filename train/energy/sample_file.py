@@ -1,4 +1,4 @@
-"""The file of the samples of one node: lines of JSON, compressed, readable as far as it goes if the sampler was killed.
+"""The file of the samples of one node: lines of JSON, readable as far as it goes if the sampler was killed.
 
 First line: `energy_samples_version`, the node, what is sampled, the clock, and `reasons`. Each other line is a sample
 (`t` in seconds of the clock, `cpu` in percent of all cores, `rapl` in uJ by package, `gpus` with the values of
@@ -7,9 +7,7 @@ gpu_reader.FIELDS or null for a GPU that is gone, `why` with new reasons), or `{
 
 from __future__ import annotations
 
-import gzip
 import json
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,14 +39,14 @@ class NodeSamples:
 def path_of(job: Job, node: int) -> Path:
     """Return the path of the samples of a node, beside the node's log."""
     log = log_path(job, node)
-    return log.with_name(f"{log.stem}.energy.jsonl.gz")
+    return log.with_name(f"{log.stem}.energy.jsonl")
 
 
 class Writer:
     """Writer of a sample file; what was written is readable after FLUSH_SECONDS, even if the process is killed."""
 
     def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
-        self._file = gzip.open(path, "wt", encoding="utf8", compresslevel=1)  # noqa: SIM115 (closed by __exit__)
+        self._file = path.open("w", encoding="utf8")
         self._flushed = 0.0
         self.line({"energy_samples_version": VERSION, **header})
 
@@ -86,14 +84,14 @@ def read(path: Path) -> NodeSamples:
 def _lines(path: Path) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     try:
-        with gzip.open(path, "rt", encoding="utf8") as file:
+        with path.open(encoding="utf8") as file:
             for line in file:
                 content = json.loads(line)
                 if isinstance(content, dict):
                     found.append(content)
     except FileNotFoundError as error:
         raise SampleFileError(f"the sampler left no samples: there is no {path.name}") from error
-    except (EOFError, zlib.error, ValueError):
+    except ValueError:
         pass  # the sampler was killed while it wrote: everything before is whole
     except OSError as error:
         raise SampleFileError(f"{path.name} cannot be read: {error}") from error

@@ -33,7 +33,8 @@ HERTZ = 12.5
 IDLE_SECONDS = 2.0
 """Before the ranks start. Power that NVML averages is that of the last second."""
 READY = b"ready\n"
-OPENERS = {"nvd": nvidia.open_gpus, "amd": amd.open_gpus}
+Opener = Callable[[list[str] | None, int, str], tuple[str, Sequence[Gpu]]]
+OPENERS: dict[str, Opener] = {"nvd": nvidia.open_gpus, "amd": amd.open_gpus}
 
 
 @dataclass

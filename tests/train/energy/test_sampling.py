@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import signal
@@ -20,6 +19,7 @@ from tests.support.launching import SHORT
 from train.energy import sample_file
 from train.energy.sample_file import SampleFileError, Writer
 from train.job.step_clock import shift_seconds
+from utils.housekeeping import archive
 from utils.housekeeping.layout import OUTPUT_LAYOUT
 from utils.results import store
 from utils.settings.config import ROOT
@@ -28,7 +28,8 @@ SAMPLER = [sys.executable, "-m", "train.energy.sampler", "--platform", "cpu", "-
 AS_NVIDIA = """
 import sys
 from train import launch
-from train.energy import sampling
+from train.energy import sampling, section
+section.LEAST_SECONDS = 0.5
 of_cpu = sampling.command
 sampling.command = lambda job: ["nvd" if word == "cpu" else word for word in of_cpu(job)]
 sampling._has_idle_period = lambda platform: True
@@ -38,8 +39,7 @@ sys.exit(launch.main())
 
 
 def lines_of(path: Path) -> list[dict]:
-    with gzip.open(path, "rt", encoding="utf8") as file:
-        return [json.loads(line) for line in file]
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def started(path: Path) -> subprocess.Popen:
@@ -50,7 +50,7 @@ def started(path: Path) -> subprocess.Popen:
 
 
 def test_it_ends_on_sigterm_with_0_and_a_whole_file(tmp_path):
-    path = tmp_path / "samples.gz"
+    path = tmp_path / "samples.jsonl"
     sampler = started(path)
     sampler.terminate()
     assert sampler.wait(10) == 0
@@ -64,7 +64,7 @@ def test_it_ends_on_sigterm_with_0_and_a_whole_file(tmp_path):
 
 
 def test_samples_of_a_killed_sampler_are_read_as_far_as_they_go(tmp_path):
-    path = tmp_path / "samples.gz"
+    path = tmp_path / "samples.jsonl"
     sampler = started(path)
     sampler.kill()
     sampler.wait()
@@ -72,32 +72,33 @@ def test_samples_of_a_killed_sampler_are_read_as_far_as_they_go(tmp_path):
     assert found.samples and found.header["node"] == 0
 
 
-@pytest.mark.parametrize("content", [b"", b"no gzip", gzip.compress(b'{"a": 1}\n'), gzip.compress(b"[]\n")])
+@pytest.mark.parametrize("content", [b"", b"no JSON", b"\xff\xfe", b'{"a": 1}\n', b"[]\n"])
 def test_file_that_holds_no_samples_is_one_line(tmp_path, content):
-    path = tmp_path / "samples.gz"
+    path = tmp_path / "samples.jsonl"
     path.write_bytes(content)
     with pytest.raises(SampleFileError):
         sample_file.read(path)
     with pytest.raises(SampleFileError, match="the sampler left no samples"):
-        sample_file.read(tmp_path / "missing.gz")
+        sample_file.read(tmp_path / "missing.jsonl")
 
 
 def test_every_line_before_the_cut_is_read(tmp_path):
-    path = tmp_path / "samples.gz"
+    path = tmp_path / "samples.jsonl"
     with Writer(path, {"node": 3}) as file:
         for second in range(100):
             file.line({"t": float(second + 1), "cpu": 1.0}, float(second + 1))
     whole = path.read_bytes()
-    path.write_bytes(whole[: len(whole) * 2 // 3])
+    path.write_bytes(whole[: len(whole) * 2 // 3 - 5])
     found = sample_file.read(path)
     assert found.header["node"] == 3 and 10 < len(found.samples) < 100
     assert [sample["t"] for sample in found.samples] == [float(n + 1) for n in range(len(found.samples))]
 
 
-def test_sample_file_has_a_name_that_purge_and_wrap_know():
+def test_sample_file_has_a_name_that_purge_knows_and_is_not_packed():
     logs = OUTPUT_LAYOUT.layout_of("logs")
     for name in ("train_nvd_mega_llama_run1_attempt1", "nodes2_train_amd_prim_llama_run2_attempt3_node1"):
-        assert logs.kind_of(f"{name}.energy.jsonl.gz") == "log"
+        assert logs.kind_of(f"{name}.energy.jsonl") == "energy samples"
+    assert "energy samples" not in archive.PACKED, "25 MB an hour for 8 GPUs"
 
 
 def test_time_of_one_machine_is_found_on_the_clock_of_another():
@@ -138,7 +139,7 @@ def sampler_of(launcher):
 
 
 def test_job_whose_sampler_is_killed_ends_well_and_has_null_energy_with_the_reason(tmp_path, prefix):
-    launcher = job(tmp_path, prefix, "TRAIN_ITERS=30")
+    launcher = job(tmp_path, prefix, "TRAIN_ITERS=12")
     time.sleep(0.5)
     sampler_of(launcher).kill()
     said = launcher.communicate(timeout=200)[0]
@@ -162,7 +163,7 @@ def test_job_with_a_gpu_of_500_watts_has_its_energy(tmp_path, prefix):
     boards = json.dumps([{"bus_id": "0000:17:00.0", "watts": 500.0, "use": 3}])
     path = os.pathsep.join([str(FOLDER), os.environ.get("PYTHONPATH", "")])
     variables = {"CUDA_STAND_IN_BOARDS": boards, "PYTHONPATH": path}
-    launcher = job(tmp_path, prefix, "TRAIN_ITERS=45", "GBS=32", "MBS=4", program=("-c", AS_NVIDIA), **variables)
+    launcher = job(tmp_path, prefix, "TRAIN_ITERS=20", program=("-c", AS_NVIDIA), **variables)
     said = launcher.communicate(timeout=300)[0]
     assert launcher.returncode == 0, said
     (file,) = store.find([tmp_path])
@@ -171,5 +172,5 @@ def test_job_with_a_gpu_of_500_watts_has_its_energy(tmp_path, prefix):
     seconds = sum(result["step_times"][skipped:])
     assert energy["joules"] == pytest.approx(500 * seconds, rel=0.02), energy
     assert energy["avg_watts"] == pytest.approx(500, rel=1e-3) and energy["idle_watts"] == pytest.approx(500, rel=1e-3)
-    assert energy["joules_per_token"] == pytest.approx(energy["joules"] / ((45 - skipped) * 32 * 128), rel=0.01)
+    assert energy["joules_per_token"] == pytest.approx(energy["joules"] / ((20 - skipped) * 8 * 128), rel=0.01)
     assert "GPU counter, not the wall" in energy["source"] and energy["sample_hz"] >= 10

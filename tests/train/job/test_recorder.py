@@ -115,6 +115,8 @@ def test_the_clock_stands_while_the_recorder_prints(clock):
         step(recorder)
     assert stream.getvalue() and clock.now > 103, "the stream has taken its time"
     assert recorder.samples.step_times == [0.5, 0.5, 0.5]
+    # from 100 s on: the terminal takes 1 s between two steps, in which other processes' samples are of no step
+    assert recorder.samples.step_ends == [100.5, 102.0, 103.5]
 
 
 def test_the_device_is_waited_for_once_a_boundary_and_never_in_between(clock):
@@ -190,7 +192,11 @@ def test_a_step_that_cannot_be_read_leaves_lists_of_equal_length(clock):
     with pytest.raises(TypeError):
         step(recorder, grad_norm=None)
     assert {key: len(values) for key, values in vars(recorder.samples).items()} == dict.fromkeys(
-        ("steps", "step_times", "data_wait_seconds", "loss_values", "grad_norms", "learning_rates", "allocated_gb"), 0
+        (
+            *("steps", "step_times", "step_ends", "data_wait_seconds", "loss_values", "grad_norms"),
+            *("learning_rates", "allocated_gb"),
+        ),
+        0,
     )
 
 
