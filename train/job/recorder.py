@@ -249,9 +249,7 @@ class StepRecorder:
         if self._profiled:
             self._turn_profile()
 
-    def _add(
-        self, step: int, ended: float, seconds: float, loss: float, norm: float, learning_rate: float
-    ) -> None:
+    def _add(self, step: int, ended: float, seconds: float, loss: float, norm: float, learning_rate: float) -> None:
         """Add the samples of a step that is not profiled."""
         samples = self.samples
         if step % MEMORY_EVERY_STEPS == 1 or not samples.allocated_gb:
