@@ -201,7 +201,7 @@ def test_profiled_steps_of_primus_and_those_beside_them_are_no_samples(lines, mo
         "6": "profiled",
         "7": "the trace of the profile is written in it",
     }
-    assert check_result(result).rejections == () and result["label"] == "profiled"
+    assert check_result(result).rejections == () and result["label"] == "tiny_profiled"
     (path,) = (tmp_path / "output" / "profiles").rglob("profile.json")
     profile = profile_file.read(path)
     assert (profile.steps, profile.ranks, set(profile.traces)) == ((5, 6), (0, 1), {0, 1})

@@ -94,6 +94,7 @@ def redirect() -> None:
     module: Any = torch.nn.Module
     module.cuda = lambda self, *_, **__: self
     _use_gloo(torch.distributed)
+    _profile_the_cpu(torch.autograd.profiler)
 
 
 def _use_gloo(distributed: Any) -> None:
@@ -111,6 +112,16 @@ def _use_gloo(distributed: Any) -> None:
         return group(*args, **keywords)
 
     distributed.init_process_group, distributed.new_group = init_process_group, new_group
+
+
+def _profile_the_cpu(profiler: Any) -> None:
+    """Have torch.profiler record the CPU alone: Primus always asks for the GPU too, where torch would find none."""
+    record = profiler.profile
+
+    def profile(*args: Any, **keywords: Any) -> Any:
+        return record(*args, **keywords | {"use_device": None})
+
+    profiler.profile = profile
 
 
 def _answer(owner: Any, answer: Callable[[], Any], *names: str) -> None:
