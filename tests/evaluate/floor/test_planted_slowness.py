@@ -50,10 +50,9 @@ def least(call: Callable[[], object], rounds: int = 30) -> float:
 def lost(folder: Path, run: Step) -> dict[str, Loss]:
     """Return the losses of a profiled step by kind, the largest first."""
     run()
-    activities = [torch.profiler.ProfilerActivity.CPU]
-    with torch.profiler.profile(activities=activities, record_shapes=True) as recorded:
-        with torch.profiler.record_function("ProfilerStep#1"):
-            run()
+    profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True)
+    with profiler as recorded, torch.profiler.record_function("ProfilerStep#1"):
+        run()
     recorded.export_chrome_trace(str(folder / "trace.json"))
     x = torch.randn(WIDTH, WIDTH)
     shapes = f"[[{WIDTH}, {WIDTH}], [{WIDTH}, {WIDTH}]]"
