@@ -31,6 +31,9 @@ from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
 SAME_WORK_PERCENT = 1.0
 """Largest difference of the floating-point operations of a token between two sides with the same work."""
 
+WIDEST = 50.0
+"""Largest half width of a logarithm; such a factor is unknown."""
+
 
 def why_of_pairs(judged: Sequence[Judged], evidence: Evidence) -> tuple[PairWhy | None, ...]:
     """Return the attribution of each pair; None for one without a probe by operator on either side."""
@@ -70,7 +73,7 @@ def factors(found: Estimate, a: Floor, b: Floor, seconds_a: float, seconds_b: fl
     its logarithm.
     """
     value = seconds_a / seconds_b
-    of_floors = math.hypot(a.spread_percent, b.spread_percent) / 100
+    of_floors = min(math.hypot(a.spread_percent, b.spread_percent) / 100, WIDEST)
     hardware = Factor(value, value * math.exp(-of_floors), value * math.exp(of_floors))
     rest = found.ratio / value
     if found.low is None or found.high is None:

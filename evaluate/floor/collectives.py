@@ -60,7 +60,7 @@ def of_step(probe: Probe, job: JobOperators, nodes: int) -> Sent:
 def _measured(probe: Probe, one: Mapping[str, Any], ranks: int, nodes: int) -> list[CollectiveTime]:
     """Return the measured sizes of a collective, rising, of the number of nodes on which it is fastest."""
     name, size = _short(str(one["name"])), float(one["bytes"])
-    alike = [time for time in probe.collectives if _short(time.name) == name and time.ranks == ranks]
+    alike = [time for time in probe.collectives if _short(time.name) == name and time.ranks == ranks and time.bytes]
     groups = [[time for time in alike if time.nodes == count] for count in range(1, nodes + 1)]
     groups = [sorted(group, key=lambda time: time.bytes) for group in groups if group]
     what = f"{one['name']} of {size:,.0f} bytes over {ranks} ranks"

@@ -23,6 +23,8 @@ from utils.kinds import COMMUNICATION, COMPUTE, HOST_COPY, KINDS
 from utils.results.probe_file import JobOperators, OperatorTime, Probe
 
 __all__ = ("Floor", "FloorError", "TimedCall", "mean", "of_job")
+LONGEST_SECONDS = 1e6
+"""Longer than any step."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,8 @@ def of_job(probe: Probe, job: JobOperators, nodes: int) -> Floor:
     """Return the floor of a job on `nodes` machines; raise FloorError if a part of it was not measured."""
     calls = tuple(_timed(probe.operators[place], count) for place, count in job.calls)
     calls = tuple(call for call in calls if call.operator.kind != HOST_COPY)
+    if any(not call.seconds < LONGEST_SECONDS for call in calls):
+        raise FloorError(f"{probe.path.name} has an operator whose calls take longer than any step")
     if not calls:
         raise FloorError(f"{probe.path.name} has no operator of {job.framework} {job.model}")
     by_kind, widths = dict.fromkeys(KINDS, 0.0), dict.fromkeys(KINDS, 0.0)
@@ -74,8 +78,8 @@ def of_job(probe: Probe, job: JobOperators, nodes: int) -> Floor:
         by_kind[COMMUNICATION] = sent.seconds - compute
         width = sent.width_seconds
     total = max(compute, sent.seconds)
-    if total <= 0:
-        raise FloorError(f"{probe.path.name} measured 0 seconds for all operators")
+    if not 0 < total < LONGEST_SECONDS:
+        raise FloorError(f"{probe.path.name} gives a floor of {total:g} s, which no step has")
     flops = math.fsum(call.operator.flops * call.count for call in calls)
     return Floor(by_kind, 100 * width / total, flops, calls, (*_estimated(calls, total), *sent.remarks))
 

@@ -267,6 +267,26 @@ def test_a_probe_that_fits_is_not_refused(tmp_path: Path, compared: Compared, ca
     assert compared()["why"]["refused"] == ""
 
 
+NONSENSE: dict[str, Callable[[Content], None]] = {
+    "countless calls": lambda probe: probe["jobs"][0]["calls"][0].__setitem__(1, 1e308),
+    "endless calls": lambda probe: probe["operators"][0].update(seconds=1e308, warm_seconds=1e308),
+    "no spread to speak of": lambda probe: probe["operators"][0].update(spread_percent=1e300),
+    "collectives of nothing": lambda probe: probe["collectives"][0].update(bytes=0),
+    "countless collectives": lambda probe: probe["jobs"][0]["collectives"][0].update(count=1e308),
+    "no products": lambda probe: [operator.update(flops=0.0) for operator in probe["operators"]] and None,
+    "a state of other types": lambda probe: probe["machine"].update(power_cap_watts=[1], driver_version={"a": 1}),
+    "settings of other types": lambda probe: probe["jobs"][0].update(settings={"precision": ["bf16"]}),
+    "a probe that is no JSON object": lambda probe: probe.clear(),
+}
+
+
+@pytest.mark.parametrize("case", NONSENSE)
+def test_a_probe_of_nonsense_stops_nothing(tmp_path: Path, compared: Compared, case: str) -> None:
+    with_probe(tmp_path, NONSENSE[case])
+    found = compared()
+    assert found["verdict"] in ("tie", "undecided") and len(found["why"]["sentences"]) in (1, 3)
+
+
 def test_a_side_without_a_probe_is_refused_if_the_other_has_one(tmp_path: Path, compared: Compared) -> None:
     for machine in (NVD, AMD):
         write(tmp_path / machine.platform, machine, profile=False, probe=machine is NVD)
