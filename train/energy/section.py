@@ -32,7 +32,7 @@ LEAST_SECONDS = 3.0
 METHODS = ("gpu_counter", "gpu_power", "cpu_rapl")
 KEYS = (*SECTIONS["energy_metrics"], *OPTIONAL_KEYS["energy_metrics"])
 NOT_THE_WALL = "not the wall"
-NO_GPU = "no GPU"
+NO_GPU, NOT_REPORTED = "no GPU", "the devices do not report it"
 
 
 def unknown(reason: str) -> dict[str, Any]:
@@ -106,7 +106,8 @@ def _energy(found: Sequence[NodeEnergy], result: Mapping[str, Any], seconds: flo
     section["method"] = method if is_there else None
     section["source"] = _source(method, found[0].header, packages, config["num_gpus"]) if is_there else None
     section["gpu_count"] = _covered(packages) if has_gpus else None
-    section["_why"] |= {"method": energy.why, "source": energy.why, "gpu_count": NO_GPU}
+    why_no_state = NOT_REPORTED if packages else found[0].why.get("gpus", NO_GPU)
+    section["_why"] |= {"method": energy.why, "source": energy.why, "gpu_count": NO_GPU, "*": why_no_state}
     return section
 
 
@@ -167,5 +168,5 @@ def _with_reasons(section: dict[str, Any]) -> dict[str, Any]:
     """Return the section with all keys, and a reason for each that is null."""
     why = section.pop("_why")
     found = dict.fromkeys(KEYS) | section
-    reasons = {key: why.get(key) or "the devices do not report it" for key, value in found.items() if value is None}
+    reasons = {key: why.get(key) or why["*"] for key, value in found.items() if value is None}
     return {**found, "reasons": reasons}

@@ -90,4 +90,5 @@ def test_machine_without_any_counter_has_null_energy_with_the_reason_and_the_use
     found = section.of_job([node], *ten_steps("cpu", 1))
     assert found["joules"] is found["cpu_joules"] is found["source"] is None
     assert found["reasons"]["joules"] == found["reasons"]["idle_watts"] == rapl.NO_RAPL
+    assert found["reasons"]["max_temperature_celsius"] == found["reasons"]["gpu_count"] == "no GPU"
     assert found["mean_cpu_use_percent"] is not None and found["sample_hz"] >= 10

@@ -52,6 +52,14 @@ def test_orphan_in_a_session_of_its_own_is_found_and_ended(child):
     assert is_gone(int(said[0]))
 
 
+def test_process_that_is_apart_is_left_to_whoever_started_it():
+    ran = run(
+        f"child = subprocess.Popen({SLEEPER})\nprocesses.APART.add(child.pid)\n"
+        "print(len(processes.end_descendants(0.5)), child.poll(), flush=True)\nchild.kill()"
+    )
+    assert ran.communicate(timeout=60)[0].split() == ["0", "None"]
+
+
 def test_tied_child_gets_sigterm_when_its_parent_is_killed():
     parent = run(
         f"child = subprocess.Popen({SLEEPER}, preexec_fn=processes.tied(), start_new_session=True)\n"

@@ -145,6 +145,8 @@ def test_whole_path_gives_a_valid_result_with_proof_of_settings_and_samples(laun
     environment = result["provenance"]["environment"]
     assert (environment["HSA_NO_SCRATCH_RECLAIM"], environment["GPU_MAX_HW_QUEUES"]) == ("1", "2")
     assert result["gpu_info"]["device_name"] == "pretended device"
+    energy = result["energy_metrics"]  # the ends of its steps are known by its lines; no GPU of AMD is here
+    assert energy["joules"] is None and "amdsmi" in energy["reasons"]["joules"] and "step_clock" not in energy
     assert f"[AMD] Step 6/6 | 0.206 s | avg {(0.3 + 0.203 + 0.204 + 0.205 + 0.206) / 5:.3f} s | loss 11.4000 | 6" in out
     assert not [
         path for path in primus.rglob("*") if path.is_file() and not (STANDIN / path.relative_to(primus)).exists()
