@@ -171,7 +171,7 @@ def _kinds(windows: Windows, work: Pieces) -> tuple[dict[str, float], float]:
     spans = {kind: select(work, work.kind == KINDS.index(kind)) for kind in PRIORITY}
     found = exclusive(windows, spans, PRIORITY)
     found[IDLE] = max(0.0, windows.seconds - sum(found.values()))
-    return found, covered(windows, *spans[COMMUNICATION]) - found[COMMUNICATION]
+    return found, max(0.0, covered(windows, *spans[COMMUNICATION]) - found[COMMUNICATION])
 
 
 def _recorded(windows: Windows, events: Columns | Pieces, kind: Integers) -> Integers:
