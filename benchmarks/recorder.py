@@ -31,7 +31,8 @@ from typing import TextIO
 import torch
 from tqdm import tqdm
 
-from train.job.recorder import CpuDevice, CudaDevice, Device, StepRecorder
+from train.job.device import CpuDevice, CudaDevice, Device
+from train.job.recorder import StepRecorder
 from utils.arguments import Parser, run
 
 STEP_SECONDS = 0.1

@@ -26,8 +26,9 @@ from train.hf import fused, gradients, linear, sharding
 from train.hf import resolved as hf_resolved
 from train.hf.model import build_model
 from train.hf.recompute import set_recompute
+from train.job.callbacks import hf_callback
 from train.job.job import Job
-from train.job.recorder import StepRecorder, hf_callback
+from train.job.recorder import StepRecorder
 from train.job.report import JobReport
 from utils.dataset.gpt_dataset import build_train_dataset
 from utils.models import ModelSpec

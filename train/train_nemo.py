@@ -28,8 +28,9 @@ from megatron.core import parallel_state
 
 from train.common import trainer
 from train.common.weights import EqualWeights, WeightSource, combined_digest
+from train.job.callbacks import lightning_callback
 from train.job.job import Job
-from train.job.recorder import StepRecorder, lightning_callback
+from train.job.recorder import StepRecorder
 from train.job.report import JobReport
 from train.mega import weights as mega_weights
 from train.mega.resolved import gpt_of

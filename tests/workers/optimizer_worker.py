@@ -20,7 +20,8 @@ import torch
 from tests.support.host_reads import CountHostReads
 from train import train_mega  # first: it sends megatron-core to the CPU
 from train.common.weights import EqualWeights
-from train.job.recorder import CpuDevice, StepRecorder
+from train.job.device import CpuDevice
+from train.job.recorder import StepRecorder
 from train.mega import resolved as mega_resolved
 from train.mega.optimizer import DeviceNormOptimizer
 from utils import models

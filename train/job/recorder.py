@@ -4,27 +4,26 @@ A step is one optimizer step from boundary to boundary, with everything that the
 waits for the device at the boundary only, reads the loss there once, and stops the clock while it records and prints.
 Inside a step it only reads the clock before and after each micro batch is fetched (`timed`). It runs no collective
 during training: losses are averaged over ranks after the last step (`merge_ranks`). A profile (train/profiling/) starts
-and ends between two steps, while the clock stands; its steps are no samples. torch is imported on use.
+and ends between two steps, while the clock stands; its steps are no samples. The devices are in `device.py`, the
+callbacks of trainers in `callbacks.py`. torch is imported on use.
 """
 
 from __future__ import annotations
 
 import math
-import os
-import resource
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TextIO, TypeVar
 
+from train.job.device import CpuDevice, Device
 from utils.results.step_line import format_profiled, format_step
 from utils.settings.profiling import PROFILED
 
 Batch = TypeVar("Batch")
 
-BYTES_PER_GB = 1e9
 MEMORY_EVERY_STEPS = 10
 """Memory in use is read at step 1, 11, 21, ...: reading it is a third of the cost of a boundary, more on a GPU. The
 peak is the device's own figure and misses nothing."""
@@ -34,25 +33,6 @@ UNKNOWN = -1.0
 
 class NonFiniteError(RuntimeError):
     """The loss or the gradient norm is not a finite number; further training would measure nothing."""
-
-
-class Device(Protocol):
-    """Interface of the device that the recorder waits for."""
-
-    source: str
-    """Origin of the memory figures."""
-
-    def synchronize(self) -> None:
-        """Wait until all work of the device is done."""
-
-    def allocated_gb(self) -> float:
-        """Memory in use now, GB (1e9 bytes)."""
-
-    def peak_allocated_gb(self) -> float:
-        """Largest memory in use since the start, GB."""
-
-    def peak_reserved_gb(self) -> float | None:
-        """Largest memory held by the caching allocator, GB; None where there is none."""
 
 
 class StepProfile(Protocol):
@@ -72,61 +52,6 @@ class StepProfile(Protocol):
 
     def stop(self) -> None:
         """Stop the profiler, write the trace and wait until every rank has done so."""
-
-
-class CpuDevice:
-    """A process on the CPU; its resident set counts as device memory."""
-
-    source = "resident set of the process (/proc/self/statm, getrusage)"
-
-    def __init__(self) -> None:
-        self._page_bytes = resource.getpagesize()
-        # kept open, because opening it would be four fifths of the cost of a boundary (docs/performance.md)
-        self._statm = os.open("/proc/self/statm", os.O_RDONLY)
-
-    def synchronize(self) -> None:
-        """Do nothing: CPU work is done when its call returns."""
-
-    def allocated_gb(self) -> float:
-        """Resident set now, GB."""
-        pages = int(os.pread(self._statm, 128, 0).split()[1])
-        return pages * self._page_bytes / BYTES_PER_GB
-
-    def peak_allocated_gb(self) -> float:
-        """Largest resident set of the process, GB (ru_maxrss is in KiB on Linux)."""
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / BYTES_PER_GB
-
-    def peak_reserved_gb(self) -> float | None:
-        """None: there is no caching allocator."""
-        return None
-
-
-class CudaDevice:
-    """The current CUDA or ROCm device of torch; memory as torch's caching allocator counts it."""
-
-    source = "torch.cuda allocator statistics"
-
-    def __init__(self) -> None:
-        import torch
-
-        self._cuda = torch.cuda
-        self._cuda.reset_peak_memory_stats()
-
-    def synchronize(self) -> None:
-        """Wait for all streams of the device."""
-        self._cuda.synchronize()
-
-    def allocated_gb(self) -> float:
-        """Bytes of live tensors now, in GB."""
-        return self._cuda.memory_allocated() / BYTES_PER_GB
-
-    def peak_allocated_gb(self) -> float:
-        """Largest amount of live tensors, GB."""
-        return self._cuda.max_memory_allocated() / BYTES_PER_GB
-
-    def peak_reserved_gb(self) -> float | None:
-        """Largest amount that the allocator held, GB."""
-        return self._cuda.max_memory_reserved() / BYTES_PER_GB
 
 
 @dataclass
@@ -337,50 +262,3 @@ class StepRecorder:
             average = self._seconds_after_first / (count - 1) if count > 1 else seconds
             self._stream.write(format_step(self._title, step, self.total_steps, seconds, average, loss, memory_gb))
         self._stream.flush()
-
-
-StepReader = Callable[[], tuple[Any, Any, float]]
-"""Function that returns (loss, gradient norm, learning rate) of the step that has just ended."""
-
-
-def hf_callback(recorder: StepRecorder, read_step: StepReader) -> Any:
-    """Return a `BenchmarkCallback` for the Hugging Face Trainer that feeds the recorder."""
-    from transformers import TrainerCallback
-
-    class BenchmarkCallback(TrainerCallback):
-        def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            recorder.start()
-
-        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            loss, grad_norm, learning_rate = read_step()
-            recorder.end_step(loss=loss, grad_norm=grad_norm, learning_rate=learning_rate)
-
-    return BenchmarkCallback()
-
-
-def lightning_callback(recorder: StepRecorder, read_step: StepReader) -> Any:
-    """Return a `BenchmarkCallback` for Lightning (and so NeMo) that feeds the recorder.
-
-    Lightning's batch is one optimizer step when NeMo's data step holds all its micro batches; with Lightning's own
-    accumulation, `global_step` shows which batches end an optimizer step, and the others are skipped.
-    """
-    from lightning.pytorch import Callback
-
-    class BenchmarkCallback(Callback):
-        def __init__(self) -> None:
-            self.steps_done = 0
-
-        """Finished steps, the profiled ones included."""
-
-        def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-            self.steps_done = trainer.global_step
-            recorder.start()
-
-        def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-            if trainer.global_step == self.steps_done:
-                return
-            self.steps_done = trainer.global_step
-            loss, grad_norm, learning_rate = read_step()
-            recorder.end_step(loss=loss, grad_norm=grad_norm, learning_rate=learning_rate)
-
-    return BenchmarkCallback()

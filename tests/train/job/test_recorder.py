@@ -12,7 +12,9 @@ import torch
 
 from tests.support.host_reads import NoHostRead
 from train.job import recorder as monitor
-from train.job.recorder import CpuDevice, NonFiniteError, StepRecorder, hf_callback, lightning_callback
+from train.job.callbacks import hf_callback, lightning_callback
+from train.job.device import CpuDevice
+from train.job.recorder import NonFiniteError, StepRecorder
 from utils.settings.config import ROOT
 
 
@@ -312,7 +314,8 @@ def test_the_resident_set_of_this_process_is_what_the_kernel_says():
 TWO_RANKS = """
 import io, json, os, sys
 import torch
-from train.job.recorder import CpuDevice, StepRecorder
+from train.job.device import CpuDevice
+from train.job.recorder import StepRecorder
 
 rank, store = int(sys.argv[1]), sys.argv[2]
 torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
