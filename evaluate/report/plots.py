@@ -56,11 +56,16 @@ Bars = tuple[str, str, Callable[[Row], Spread | None]]
 
 def png(comparison: Comparison) -> bytes:
     """Return the figure of all verdicts and groups as a PNG."""
+    return rendered(lambda: draw(comparison))
+
+
+def rendered(draw_figure: Callable[[], Figure]) -> bytes:
+    """Return a figure as a PNG of ours; `draw_figure` is called with the matplotlib settings of all our pictures."""
     # Names are untrusted text: a dollar sign in one must not start a formula, also if the user's matplotlib has TeX.
     settings = {"text.parse_math": False, "text.usetex": False, "font.size": 9, "hatch.linewidth": 0.6}
     with mpl.rc_context(settings), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from font")  # a box is drawn in its place
-        figure = draw(comparison)
+        figure = draw_figure()
         stream = io.BytesIO()
         dpi = min(DPI, LARGEST_PIXELS / figure.get_size_inches()[1])
         figure.savefig(stream, format="png", dpi=dpi, metadata=PNG_MARK)

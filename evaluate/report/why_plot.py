@@ -7,13 +7,10 @@ Lengths are in inches.
 
 from __future__ import annotations
 
-import io
 import textwrap
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
-import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
@@ -22,11 +19,10 @@ from evaluate.report import why_text
 from evaluate.report.comparison import Comparison
 from evaluate.report.kind_bars import COLOURS, DARK, HATCHES, LETTERS, Bar
 from evaluate.report.panels import INK, cut, space_ticks, tick_text
-from evaluate.report.plots import DPI, LARGEST_PIXELS, LINE, MARGIN, WIDTH, caption, wrapped
+from evaluate.report.plots import LINE, MARGIN, WIDTH, caption, rendered, wrapped
 from evaluate.report.tables import plain
 from evaluate.report.why_text import MS, Explained
 from utils.kinds import KINDS, WORDS
-from utils.own_files import PNG_MARK
 
 NAMES, RIGHT = 3.6, 0.45
 HEAD, LEGEND, FOOTING, GAP = 0.55, 0.5, 0.65, 0.15
@@ -46,14 +42,7 @@ SENTENCE_LINES, TITLE_CHARACTERS, NAME_CHARACTERS = 3, 140, 40
 
 def png(comparison: Comparison) -> bytes:
     """Return the picture of a comparison with an attributed pair as a PNG."""
-    settings = {"text.parse_math": False, "text.usetex": False, "font.size": 9, "hatch.linewidth": 0.6}
-    with mpl.rc_context(settings), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # a box is drawn in its place
-        figure = draw(comparison)
-        stream = io.BytesIO()
-        dpi = min(DPI, LARGEST_PIXELS / figure.get_size_inches()[1])
-        figure.savefig(stream, format="png", dpi=dpi, metadata=PNG_MARK)
-    return stream.getvalue()
+    return rendered(lambda: draw(comparison))
 
 
 def shown(comparison: Comparison) -> list[Explained]:
