@@ -53,7 +53,7 @@ def test_wrap_and_purge_work_without_the_suites_environment(checkout):
     wrapped = run(checkout / "shell" / "wrap.sh")
     assert wrapped.returncode == 0
     assert re.fullmatch(r".+: removed \.output\.zip\.\w+\.tmp, left by a run that was killed\n", wrapped.stderr)
-    assert wrapped.stdout.startswith(f"{checkout}/output/output.zip: 21 files, ")
+    assert wrapped.stdout.startswith(f"{checkout}/output/output.zip: 23 files, ")
     before = tree(checkout / "output")
     dry = run(checkout / "shell" / "purge.sh", "--dry-run", "--with-data")
     assert dry.returncode == 0 and tree(checkout / "output") == before
