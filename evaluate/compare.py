@@ -106,6 +106,8 @@ def _compared(options: argparse.Namespace) -> Comparison:
     table = prices.load(options.prices or prices.PRICES_PATH)
     folders = [path for path in options.folders if not as_input.is_bundle(path)]
     found = load_results(folders, as_input.read(options.folders))
+    for line in (*found.probes.errors, *found.profiles.errors):
+        print(f"warning: {tables.plain(line)}; the file is not used", file=sys.stderr)
     comparison = compare(
         *(found, options.folders, options.by, options.baseline, options.band, table, options.target_loss),
         token_budget=options.token_budget,

@@ -287,6 +287,13 @@ def test_a_probe_of_nonsense_stops_nothing(tmp_path: Path, compared: Compared, c
     assert found["verdict"] in ("tie", "undecided") and len(found["why"]["sentences"]) in (1, 3)
 
 
+def test_a_probe_that_cannot_be_read_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with_probe(tmp_path, lambda content: content["operators"][0].update(seconds=-1))
+    main([str(tmp_path), "--output", str(tmp_path / "report"), "--format", "json"])
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning:")]
+    assert "probe_amd_amd-1.json: operators[0]: seconds: got -1" in line and line.endswith("; the file is not used")
+
+
 def test_a_side_without_a_probe_is_refused_if_the_other_has_one(tmp_path: Path, compared: Compared) -> None:
     for machine in (NVD, AMD):
         write(tmp_path / machine.platform, machine, profile=False, probe=machine is NVD)
