@@ -3,11 +3,13 @@
     python -m benchmarks.probe_check [--rounds 15] [--edge 2048] [--limit 5] [--cpu-time]
 
 Each pair does the same work, in turns, round after round, so that other work on the machine meets both alike; the
-median of the ratios of all rounds is judged. Products run with all threads of NumPy's BLAS and of torch. Triad is a
-loop in C, compiled by `cc` with OpenMP and the number of threads that torch has, against what
-train/probing/bandwidth.py times. All memory is torch's: NumPy's own has larger pages (madvise), which are faster. The
-copy is printed and not judged: compilers and libraries write it in several ways, with and without the cache. With
---cpu-time the processor's time of one thread counts (set OMP_NUM_THREADS=1), which other work changes less.
+median of the ratios of all rounds is judged. A pause and one call that does not count precede each timed call, because
+the threads of a library wait busily for a while after their work and take the cores from those of the other. Products
+run with all threads of NumPy's BLAS and of torch. Triad is a loop in C, compiled by `cc` with OpenMP and the number of
+threads that torch has, against what train/probing/bandwidth.py times. All memory is torch's: NumPy's own has larger
+pages (madvise), which are faster. The copy is printed and not judged: compilers and libraries write it in several ways,
+with and without the cache. With --cpu-time the processor's time of one thread counts (set OMP_NUM_THREADS=1), which
+other work changes less.
 Exits 0 if every ratio that is judged is within the limit, 1 otherwise, 2 if there is no compiler.
 """
 
@@ -44,6 +46,9 @@ void triad(float *restrict a, const float *restrict b, const float *restrict c, 
 """
 ARRAYS = {"copy": 2, "triad": 3}
 NOT_JUDGED = "copy"
+PAUSE_SECONDS = 0.1
+"""Pause before each call: OpenBLAS's threads wait busily for about 2**26 cycles after their work (THREAD_TIMEOUT in its
+Makefile.rule), and would take the cores from torch's threads."""
 Call = Callable[[], Any]
 
 
@@ -107,6 +112,8 @@ def _in_turns(ours: Call, theirs: Call, rounds: int, clock: Callable[[], float])
     for number in range(rounds + 2):
         pairs = list(zip((ours, theirs), times, strict=True))
         for function, seconds in pairs if number % 2 else pairs[::-1]:
+            time.sleep(PAUSE_SECONDS)
+            function()  # wakes its own threads
             start = clock()
             function()
             if number > 1:
