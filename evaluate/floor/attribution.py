@@ -1,4 +1,4 @@
-"""How much of a pair's ratio is hardware and how much is framework.
+"""Division of a pair's ratio into a factor of the hardware and a factor of the framework.
 
 With equal tokens a step and equally many GPUs (otherwise per token, and per GPU where the verdict is per GPU):
 

@@ -60,7 +60,7 @@ class Distinct:
 
 @dataclass(frozen=True)
 class Timing:
-    """What was measured of a call, without its tensors."""
+    """Measured times of a call, without its tensors."""
 
     method: str
     reason: str

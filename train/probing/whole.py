@@ -33,7 +33,7 @@ NO_OPERATORS = "left out by --operators none"
 
 @dataclass(frozen=True)
 class Plan:
-    """What a probe measures beside rates and bandwidth."""
+    """Jobs whose operators, collectives and loader a probe measures."""
 
     config: RunConfig | None
     """Settings of the jobs; None without operators."""

@@ -156,6 +156,7 @@ def test_sampler_dies_with_a_launcher_that_is_killed(tmp_path, prefix):
     os.kill(launcher.pid, signal.SIGKILL)
     launcher.communicate()
     sampler.wait(20)
+    assert not sampler.is_running()
 
 
 def test_job_with_a_gpu_of_500_watts_has_its_energy(tmp_path, prefix):
