@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from utils.results.schema import SECTIONS, Result
+from utils.results.schema import OPTIONAL_KEYS, SECTIONS, Result
 
 OFF = (None, False, 0, 0.0, "", "0", "none", "None", "false", "no", "off", "disabled")
 SUBJECTS = {
@@ -21,7 +21,7 @@ LOW = ("fp8", "fp4", "int8", "int4", "mxfp", "nvfp", "e4m3", "e5m2", "float8", "
 
 def extra_settings(result: Result) -> dict[str, tuple[str, Any]]:
     """Return every setting beyond the schema that is on and is about one of SUBJECTS: its subject and value by name."""
-    known = SECTIONS["resolved_config"].keys() | {"reasons"}
+    known = SECTIONS["resolved_config"].keys() | OPTIONAL_KEYS["resolved_config"].keys() | {"reasons"}
     found = {}
     for key, value in result["resolved_config"].items():
         subject = None if key in known else _subject(str(key).lower())

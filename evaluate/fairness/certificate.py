@@ -14,7 +14,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from evaluate.fairness import by_seed, pair_conditions
+from evaluate.fairness import by_seed, kernels, pair_conditions
 from evaluate.fairness.environment import environment
 from evaluate.fairness.evidence import evidence
 from evaluate.fairness.items import ALLOWED, BLOCKING, NOT_KNOWN, SAME, UNKNOWN, Item
@@ -46,6 +46,8 @@ ONLY_IF_TRUE = {
     "query_key_norm": "norm of queries and keys",
 }
 """Part of the model; `resolved_config` holds the key only where it is true, and two sides without it give no item."""
+FLOAT32_PRODUCTS = "products of float32"
+"""Item on TF32 (`high`) against IEEE float32 (`highest`), of trainings in fp32 only."""
 MEANS = names_of("means") | {
     "optimizer": "optimizer class",
     "distributed_optimizer": "distributed optimizer",
@@ -127,12 +129,22 @@ def _resolved(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
     )
     for keys, state in groups:
         for key, name in keys.items():
+            if key == "attention_backend":
+                yield kernels.attention(a, b, state)
+                continue
             sides = (_values(a, "resolved_config", key), _values(b, "resolved_config", key))
             if key == "seed":
                 sides = (_as_one(sides[0]), _as_one(sides[1]))
+            if key == "fused_ops":
+                sides = kernels.fused_ops(a, b)
             if key in MAY_BE_NONE:
                 sides = (_with_none(a, sides[0]), _with_none(b, sides[1]))
             yield _item(name, *sides, state)
+    products = [_values(side, "resolved_config", "float32_matmul_precision") for side in (a, b)]
+    if "fp32" in _values([*a, *b], "resolved_config", "precision") and set(products[0] + products[1]) != {None}:
+        yield _item(FLOAT32_PRODUCTS, products[0], products[1], BLOCKING)
+    yield from kernels.library(a, b)
+    yield from kernels.product(a, b)
     for key, name in ONLY_IF_TRUE.items():
         values_a, values_b = ([one["resolved_config"].get(key, False) for one in side] for side in (a, b))
         if any(values_a + values_b):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from evaluate.fairness.certificate import DATA, LAYOUT, MEANS, MODEL, ONLY_IF_TRUE, WORK
+from evaluate.fairness.certificate import DATA, FLOAT32_PRODUCTS, LAYOUT, MEANS, MODEL, ONLY_IF_TRUE, WORK
 from evaluate.fairness.items import ALLOWED, BLOCKING, SAME, UNKNOWN, Item
 
 STATES = (BLOCKING, UNKNOWN, ALLOWED, SAME)
@@ -48,11 +48,13 @@ def unproven_work(items: Iterable[Item], *, is_equal_method: bool, is_one_framew
 
     The layout is part of the settings with the method `equal` alone, and the means only inside one framework too.
     """
-    names = {*MODEL.values(), *ONLY_IF_TRUE.values(), *WORK.values(), *DATA.values(), LOSSES, "model", "model size"}
-    names.add("environment")  # an unknown one may hold a handicap
+    names = {*MODEL.values(), *ONLY_IF_TRUE.values(), *WORK.values(), *DATA.values()}
+    names |= {FLOAT32_PRODUCTS, LOSSES, "model", "model size"}
     names |= set(LAYOUT.values()) if is_equal_method else set()
     names |= set(MEANS.values()) if is_equal_method and is_one_framework else set()
-    return [item.name for item in items if item.is_unproven and item.name in names - set(NO_MATTER)]
+    unproven = [item.name for item in items if item.is_unproven]
+    # an unknown environment may hold a handicap, and so may a variable whose effect is not known
+    return [name for name in unproven if name in names - set(NO_MATTER) or name.split()[0] == "environment"]
 
 
 def other_unknown(items: Iterable[Item], proven: Sequence[str]) -> list[str]:

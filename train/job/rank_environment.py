@@ -12,10 +12,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from utils import redact
 from utils.errors import ConfigError
-from utils.provenance.origin import SPEED_VARIABLES
+from utils.provenance.variables import SPEED_VARIABLES
 
 ENV_NAMES = "TPRIMAT_ENV_NAMES"
 """Variable with more names to pass, to containers and ranks: `NAME,NAME`."""
@@ -103,9 +104,13 @@ def select(environ: Mapping[str, str], names: Iterable[str] = (), prefixes: Iter
     return Selected({name: value for name, value in known.items() if name not in withheld}, withheld)
 
 
-def on_record(passed: Iterable[str], withheld: Iterable[str]) -> dict[str, list[str]]:
-    """Return the keys of `provenance` for the names that ranks were started with and those that were withheld."""
-    names = {"environment_passed": sorted(passed), "environment_withheld": sorted(withheld)}
+def on_record(passed: Iterable[str], withheld: Iterable[str], removed: Mapping[str, str]) -> dict[str, Any]:
+    """Return the keys of `provenance` for the names that ranks got, those withheld, and the variables `removed`."""
+    names = {
+        "environment_passed": sorted(passed),
+        "environment_withheld": sorted(withheld),
+        "environment_removed": dict(removed),
+    }
     return {key: value for key, value in names.items() if value}
 
 

@@ -203,6 +203,7 @@ _LAYERS: Mapping[str, Override | Fixed] = {
     "cross entropy fusion by": override("model.cross_entropy_fusion_impl"),
     "gradient accumulation fusion": override("model.gradient_accumulation_fusion"),
     "attention backend": override("model.attention_backend"),
+    "float32 products": Fixed("highest", "as mega"),
     "Primus Turbo": Fixed(False, "AMD's own kernels, in Primus only"),
     "CUDA graphs": _off("model.cuda_graph_impl", value="none"),
 }

@@ -1,8 +1,8 @@
 """The settings map, part 5: environment variables that change speed, and how each framework's launcher treats them.
 
-A variable that the user has set takes precedence, and the provenance of the result records it. Sources: Primus v25.10
-`examples/run_pretrain.sh`; ROCm/MAD `primus_megatron-lm_benchmark_report.sh`, AMD's own benchmark; NeMo 2.3
-`scripts/performance` and its PerfEnvPlugin, NVIDIA's.
+A variable that the user or the image has set takes precedence, except those of `decided`; the provenance of the result
+records both. Sources: Primus v25.10 `examples/run_pretrain.sh`; ROCm/MAD `primus_megatron-lm_benchmark_report.sh`,
+AMD's own benchmark; NeMo 2.3 `scripts/performance` and its PerfEnvPlugin, NVIDIA's.
 """
 
 from __future__ import annotations
@@ -27,13 +27,32 @@ def _connections(config: RunConfig, spec: ModelSpec) -> str | None:
     return "1" if is_split and config.platform != "cpu" else None
 
 
+def _exact_products(config: RunConfig, spec: ModelSpec) -> str | None:
+    return "0" if config.platform == "nvd" and config.precision == "fp32" else None
+
+
 def _every(name: str, wanted: Wanted, **others: Any) -> MapRow:
     """Return the row of a variable with one value for all frameworks except those in `others`."""
     return field(name, wanted, dict.fromkeys(FRAMEWORKS, ""), name, **others)
 
 
-def _unset(name: str) -> MapRow:
-    return _every(name, always(None), **dict.fromkeys(FRAMEWORKS, Fixed(None, _UNSET)))
+def _unset(name: str, reason: str = _UNSET, **others: Any) -> MapRow:
+    return _every(name, always(None), **{**dict.fromkeys(FRAMEWORKS, Fixed(None, reason)), **others})
+
+
+OF_ATTENTION = ("NVTE_FLASH_ATTN", "NVTE_FUSED_ATTN", "NVTE_UNFUSED_ATTN")
+OF_PRODUCTS = "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"
+_DECIDED = "removed, whoever set it: megatron-core sets it by its `attention_backend`"
+
+
+def decided(framework: str) -> tuple[str, ...]:
+    """Return the variables that the ranks of a framework never get from outside, because its settings decide them.
+
+    megatron-core refuses values of the first three that disagree with its `attention_backend` (0.16.1 and 0.19.0,
+    language_module.py), and AMD's image sets NVTE_FLASH_ATTN=0; Primus has a patch of its own for that. The last, which
+    NVIDIA's images set, would round the operands of float32 products.
+    """
+    return (*(OF_ATTENTION if framework in ("mega", "nemo", "bridge") else ()), OF_PRODUCTS)
 
 
 ENVIRONMENT: tuple[MapRow, ...] = (
@@ -49,10 +68,16 @@ ENVIRONMENT: tuple[MapRow, ...] = (
     _every("NVTE_CK_USES_BWD_V3", _on("amd", "1"), hf=Fixed(_on("amd", "1"), "no TransformerEngine that reads it")),
     _every("TORCH_NCCL_HIGH_PRIORITY", _on("amd", "1")),
     _every("TORCH_NCCL_AVOID_RECORD_STREAMS", _on("nvd", "1")),
-    _every("NCCL_NVLS_ENABLE", _on("nvd", "0")),
-    # with attention_backend auto megatron-core refuses values of its own here
-    _unset("NVTE_FLASH_ATTN"),
-    _unset("NVTE_FUSED_ATTN"),
+    # Megatron's recipe; hf and titan move their weights by NCCL in every layer, which the switch may speed up
+    _every("NCCL_NVLS_ENABLE", _on("nvd", "0"), hf=Fixed(None, _UNSET)),
+    *(
+        _unset(name, _DECIDED, hf=Fixed(None, _UNSET), prim=Fixed(None, "as AMD's image sets it"))
+        for name in OF_ATTENTION
+    ),
+    # TransformerEngine for CUDA multiplies float32 as TF32 whatever torch is set to, and the one for ROCm does not
+    # (2.20.2, common/gemm/cublaslt_gemm.cu, CUBLAS_COMPUTE_32F_FAST_TF32)
+    _every("NVIDIA_TF32_OVERRIDE", _exact_products),
+    _unset(OF_PRODUCTS, "removed, whoever set it: the trainers set the precision of float32 products"),
     # Segments that grow do not fragment. Every release of torch reads this name; PYTORCH_ALLOC_CONF, which a user may
     # have set, takes precedence in torch itself. Not on AMD: before ROCm 10 such segments leak file descriptors until
     # allocation fails (pytorch/pytorch#192814), and can hang (#192259); torch 2.10 and older ignore the setting there.

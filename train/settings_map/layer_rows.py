@@ -20,6 +20,15 @@ def on_gpu(config: RunConfig, spec: ModelSpec) -> bool:
     return config.platform != "cpu"
 
 
+def attention_backend(config: RunConfig, spec: ModelSpec) -> str:
+    """Return the kind of attention that mega allows TransformerEngine, by megatron-core's name.
+
+    AMD's images set NVTE_FLASH_ATTN=0 and NVTE_FUSED_ATTN=1 ("required since v26.2", rocm/primus, Dockerfile of v26.4),
+    which is megatron-core's `fused`. It also forbids the composed kernel, so that a missing one is an error.
+    """
+    return "fused" if config.platform == "amd" else "auto"
+
+
 def _in_bf16_on_gpu(config: RunConfig, spec: ModelSpec) -> bool:
     return on_gpu(config, spec) and config.precision != "fp32"
 
@@ -224,11 +233,19 @@ _FUSIONS = (
     MapRow(
         "attention backend",
         always("auto"),
-        override(("TransformerConfig.attention_backend.name", str)),
+        Fixed(attention_backend, "AMD's images allow TransformerEngine its fused attention only; elsewhere it chooses"),
         Fixed("auto", "torch's scaled-dot-product attention chooses its own kernel"),
         override("model.config.attention_backend"),
         override("attention_backend"),
         "attention_backend",
+    ),
+    MapRow(
+        "float32 products",
+        always("highest"),
+        Fixed("highest", "train/common/kernels.py turns TF32 off in torch"),
+        Fixed("highest", "as mega"),
+        Fixed("highest", "as mega"),
+        Fixed("highest", "nothing in Primus turns TF32 on, nor does AMD's image"),
     ),
     MapRow(
         "Primus Turbo",

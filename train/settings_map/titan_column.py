@@ -198,6 +198,7 @@ _LAYERS: dict[str, Override | Fixed] = {
     "cross entropy fusion by": Fixed("torch.compile", "as above"),
     "gradient accumulation fusion": Fixed(False, "autograd's gradients"),
     "attention backend": Fixed("auto", "torch's scaled-dot-product attention: cuDNN's kernel, then flash, then math"),
+    "float32 products": Fixed("highest", "as mega"),
     "Primus Turbo": Fixed(False, "as mega"),
     "CUDA graphs": Fixed(False, "it captures none"),
 }

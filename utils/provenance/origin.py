@@ -16,15 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from utils.provenance.digests import sha256_code
-from utils.provenance.known_variables import KNOWN
+from utils.provenance.variables import KNOWN, SPEED_VARIABLES
 from utils.redact import is_secret_name, json_value
 from utils.settings.config import ROOT
 
-SPEED_VARIABLES = re.compile(
-    r"(NCCL|RCCL|NVTE|HSA|HIP|ROCR|PYTORCH|TORCH|TORCHINDUCTOR|TRITON|CUDA|CUDNN|CUBLAS|CUBLASLT|ROCBLAS|HIPBLASLT"
-    r"|MIOPEN|AMD|OMP|GOMP|MKL|KMP|OPENBLAS|ONEDNN|DNNL|MALLOC|TE|PRIMUS|UB|UCX|GLOO)_"
-    r"|NVIDIA_TF32_OVERRIDE|ATEN_CPU_CAPABILITY|GPU_MAX_HW_QUEUES|TOKENIZERS_PARALLELISM|XLA_FLAGS|LD_PRELOAD"
-)
 PACKAGES = (
     *("torch", "megatron-core", "transformers", "accelerate", "transformer-engine", "numpy", "triton"),
     *("nemo-toolkit", "nemo_run", "lightning", "megatron-bridge", "torchtitan"),

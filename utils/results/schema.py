@@ -127,6 +127,8 @@ LISTS_OF_ORIGIN = {
 }
 """Lists that `provenance` may hold. Results of earlier versions lack the last two."""
 OPTIONAL_KEYS: dict[str, dict[str, type | tuple[type, ...]]] = {
+    "provenance": {"environment_removed": dict},  # set outside, and kept from the ranks, whose settings decide them
+    "resolved_config": {"attention_library": str, "float32_matmul_precision": str},
     "energy_metrics": {
         "counter_joules": Number,
         "integrated_joules": Number,
@@ -140,7 +142,7 @@ OPTIONAL_KEYS: dict[str, dict[str, type | tuple[type, ...]]] = {
         "throttled_percent": dict,
     },
 }
-"""Keys that a section may have (train/energy/section.py). Results of earlier versions lack them."""
+"""Keys that a section may have (train/common/kernels.py, train/energy/section.py). Earlier results lack them."""
 OPTIONAL_SECTIONS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "conditions": {
         "gpu_tool": str,
@@ -208,6 +210,7 @@ CONTENTS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "fused_ops": (_SCALAR, "an object of texts, numbers and booleans"),
     "framework_versions": (_SCALAR, "an object of texts"),
     "environment": (_SCALAR, "an object of texts"),
+    "environment_removed": (str, "an object of texts"),
     "throttled_percent": (Number, "an object of numbers"),
     "throttle_before": (str, "a list of texts"),
     "throttle_after": (str, "a list of texts"),

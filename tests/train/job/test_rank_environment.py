@@ -216,4 +216,4 @@ def test_a_result_without_the_names_stays_valid_and_a_wrong_list_is_not(job):
     for wrong in ([], "PATH", [1], [""]):
         changed = result | {"provenance": result["provenance"] | {"environment_passed": wrong}}
         assert "environment_passed" in schema.problems(changed)[0]
-    assert on_record(["B", "A"], []) == {"environment_passed": ["A", "B"]}
+    assert on_record(["B", "A"], [], {}) == {"environment_passed": ["A", "B"]}

@@ -8,11 +8,11 @@ from importlib import metadata
 
 import pytest
 
-from evaluate.fairness.environment import HANDICAPS, RECIPES, SPEED_UPS
+from evaluate.fairness.effects import EFFECTS
 from train.settings_map.environment_rows import ENVIRONMENT
 from utils.provenance import origin
-from utils.provenance.known_variables import KNOWN
-from utils.provenance.origin import SPEED_VARIABLES, describe, speed_variables, versions
+from utils.provenance.origin import describe, speed_variables, versions
+from utils.provenance.variables import KNOWN, SPEED_VARIABLES
 
 SECRETS = [
     "HF_TOKEN",
@@ -94,8 +94,8 @@ def test_a_variable_of_an_unpublished_name_has_a_hash_in_place_of_its_value():
 
 
 def test_every_variable_that_a_comparison_judges_or_the_suite_sets_is_published():
-    judged = {name for name, _ in (*HANDICAPS, *SPEED_UPS)} | {name for _, name, _ in RECIPES}
-    needed = {beside for (beside, _), _ in RECIPES.values()}
+    judged = {name for effect in EFFECTS for name in effect.names.split()}
+    needed = {effect.beside.partition("=")[0] for effect in EFFECTS if effect.beside}
     assert judged | needed | {row.name for row in ENVIRONMENT} <= KNOWN
     assert all(SPEED_VARIABLES.match(name) for name in KNOWN)
 

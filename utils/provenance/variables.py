@@ -1,7 +1,8 @@
-"""Published names of environment variables that change speed: only their values are put on record.
+"""Environment variables that change speed: the published names, and the condition under which a library reads each.
 
-Any other variable may hold anything, and its value is recorded as a hash (utils/provenance/origin.py). Sources: NVIDIA,
-NCCL 2.27 user guide "Environment Variables", CUDA C++ Programming Guide "CUDA Environment Variables", cuBLAS and cuDNN
+Only values under published names are put on record; any other variable may hold anything, and has a hash in its place
+(utils/provenance/origin.py). evaluate/fairness/effects.py has the effects of their values. Sources: NVIDIA, NCCL 2.27
+user guide "Environment Variables", CUDA C++ Programming Guide "CUDA Environment Variables", cuBLAS and cuDNN
 documentation, TransformerEngine 2 "Environment variables"; AMD, HIP "Environment variables", ROCR-Runtime, RCCL usage
 tips, MIOpen "Debugging and logging", hipBLASLt, Primus v25.10 `examples/run_pretrain.sh`; PyTorch 2.13 "Environment
 variables" and `torch/_inductor/config.py`; Triton README "Tips for hacking"; GNU libgomp, glibc and OpenMP 5.2 chapter
@@ -10,7 +11,10 @@ variables" and `torch/_inductor/config.py`; Triton README "Tips for hacking"; GN
 
 from __future__ import annotations
 
-_BY_PREFIX = {
+import re
+from typing import Literal
+
+_NAMES = {
     "NCCL": """
         ALGO ALLOC_P2P_NET_LL_BUFFERS BUFFSIZE CGA_CLUSTER_SIZE CHECKS_DISABLE CHECK_POINTERS COLLNET_ENABLE
         COLLNET_NODE_THRESHOLD COMM_BLOCKING COMM_SHRINK_SHARE_RESOURCES COMM_SPLIT_SHARE_RESOURCES CONF_FILE
@@ -36,11 +40,12 @@ _BY_PREFIX = {
     "RCCL": """
         ENABLE_CLIQUE ENABLE_HIPGRAPH KERNEL_COLL_TRACE_ENABLE LL128_FORCE_ENABLE MSCCLPP_ENABLE
         MSCCLPP_FORCE_ENABLED MSCCLPP_THRESHOLD MSCCL_ENABLE MSCCL_ENABLE_SINGLE_PROCESS MSCCL_FORCE_ENABLE
-        P2P_NET_DISABLE""",
+        MSCCLPP_FORCE_ENABLE P2P_NET_DISABLE WARP_SPEED_AUTO""",
     "NVTE": """
         ALLOW_NONDETERMINISTIC_ALGO APPLY_QK_LAYER_SCALING BATCH_MHA_P2P_COMM BIAS_DROPOUT_FUSION BIAS_GELU_NVFUSION
-        BWD_LAYERNORM_SM_MARGIN CK_HOW_V3_BF16_CVT CK_IS_V3_ATOMIC_FP32 CK_USES_BWD_V3 CK_USES_FWD_V3
-        CK_ZERO_OUT_PAD CUDA_ARCHS DEBUG DEBUG_LEVEL DPA_FORCE_RECOMPUTE_FP8 DPA_FP8CS_O_in_F16 FLASH_ATTN
+        BUILD_NUM_PHILOX_ROUNDS BWD_LAYERNORM_SM_MARGIN CK_HOW_V3_BF16_CVT CK_IS_V3_ATOMIC_FP32 CK_USES_BWD_V3
+        CK_USES_FWD_V3 CK_ZERO_OUT_PAD CUDA_ARCHS DEBUG DEBUG_LEVEL DPA_FORCE_RECOMPUTE_FP8 DPA_FP8CS_O_in_F16
+        FLASH_ATTN
         FORCE_ROPE_FUSION_FROM_FLASH_ATTN FP8_CALIBRATION FP8_DPA_BWD FRAMEWORK FUSED_ATTN FUSED_ATTN_AOTRITON
         FUSED_ATTN_BACKEND FUSED_ATTN_CK FUSED_ATTN_FORCE_WORKSPACE_OPT FUSED_ATTN_USE_FAv2_BWD
         FUSED_RING_ATTENTION_USE_SCAN FWD_LAYERNORM_SM_MARGIN INF_LAYERNORM_SM_MARGIN NORM_BWD_USE_CUDNN
@@ -133,8 +138,37 @@ _BY_PREFIX = {
         SOCKADDR_TLS_PRIORITY TLS UNIFIED_MODE WARN_UNUSED_ENV_VARS ZCOPY_THRESH""",
     "GLOO": "DEVICE_TRANSPORT LOG_LEVEL SOCKET_IFNAME",
 }
-KNOWN = frozenset(f"{prefix}_{name}" for prefix, names in _BY_PREFIX.items() for name in names.split()) | {
-    *("NVIDIA_TF32_OVERRIDE", "ATEN_CPU_CAPABILITY", "GPU_MAX_HW_QUEUES", "TOKENIZERS_PARALLELISM", "XLA_FLAGS"),
-    *("LD_PRELOAD", "TORCH_EXTENSIONS_DIR", "TORCH_HOME"),
+_OTHER_NAMES = """
+    NVIDIA_TF32_OVERRIDE ATEN_CPU_CAPABILITY GPU_MAX_HW_QUEUES TOKENIZERS_PARALLELISM XLA_FLAGS LD_PRELOAD
+    TORCH_EXTENSIONS_DIR TORCH_HOME FLASH_ATTENTION_DETERMINISTIC ROC_GLOBAL_CU_MASK TORCHDYNAMO_DISABLE
+    AMD_COMGR_CACHE AMD_COMGR_CACHE_DIR CK_TILE_FLOAT_TO_BFLOAT16_DEFAULT CUDA_DRIVER_VERSION GPU_ARCHS
+    GPU_DEVICE_ORDINAL HIP_ARCHITECTURES HIP_CLANG_PATH HIP_DEVICE_LIB_PATH HIP_INCLUDE_PATH HIP_LIB_PATH HIP_PATH
+    NCCL_VERSION NVTE_FUSED_ATTN_LOG_CONFIG NVTE_ROCM_ARCH NVTE_ROCM_ENABLE_MXFP8 PRIMUS_CACHE_ROOT PRIMUS_GPU_MODEL
+    PRIMUS_IMPORT_ROOT PRIMUS_SKIP_PIP PRIMUS_TURBO_ATTN_V3_ATOMIC_FP32 PYTORCH_BUILD_NUMBER PYTORCH_BUILD_VERSION
+    PYTORCH_HOME PYTORCH_KERNEL_CACHE_PATH PYTORCH_VERSION UCX_HOME UCX_INSTALL_DIR UCX_VERSION"""
+
+Runs = Literal["always", "never", "gpu", "nvidia", "amd", "collectives", "rccl", "engine", "primus", "nodes"]
+"""Condition under which the library that reads a variable runs in a job (evaluate/fairness/environment.py)."""
+READERS: dict[str, Runs] = {
+    **dict.fromkeys(("PYTORCH", "TORCH", "TORCHINDUCTOR", "TORCHDYNAMO", "TRITON", "GLOO", "LD_PRELOAD"), "always"),
+    **dict.fromkeys(("OMP", "GOMP", "MKL", "KMP", "OPENBLAS", "ONEDNN", "DNNL", "MALLOC", "ATEN_CPU"), "always"),
+    **dict.fromkeys(("CUDA", "FLASH_ATTENTION"), "gpu"),
+    **dict.fromkeys(("CUDNN", "CUBLAS", "CUBLASLT", "NVIDIA_TF32"), "nvidia"),
+    **dict.fromkeys(("HSA", "HIP", "ROCR", "ROC", "GPU", "AMD", "ROCBLAS", "HIPBLASLT", "AITER", "CK"), "amd"),
+    **dict.fromkeys(("NVTE", "TE", "UB"), "engine"),  # TransformerEngine, its user buffers
+    "NCCL": "collectives",  # RCCL reads these names too
+    "RCCL": "rccl",
+    "UCX": "nodes",
+    "PRIMUS": "primus",
+    "TOKENIZERS": "never",  # the text is tokenized before a job starts
+    "MIOPEN": "never",  # convolutions; the models here have none
+    "XLA": "never",  # JAX
 }
+"""Condition by the beginning of a name, which an underscore follows."""
+SPEED_VARIABLES = re.compile(rf"({'|'.join(READERS)})(_|$)")
+"""Names that are recorded; shell/lib/passed.sh has the same expression."""
+
+KNOWN = frozenset(
+    (*(f"{prefix}_{name}" for prefix, names in _NAMES.items() for name in names.split()), *_OTHER_NAMES.split())
+)
 """Names whose values are put on record, without secrets in them."""
