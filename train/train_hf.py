@@ -155,17 +155,20 @@ def build(config: RunConfig, spec: ModelSpec, source: WeightSource | None, datas
 def initial_model(config: RunConfig, spec: ModelSpec, source: WeightSource | None) -> PreTrainedModel:
     """Return the model before the Trainer places or shards it; its weights are numbers of the precision asked for.
 
-    On one rank they also have its dtype. Several ranks shard float32 masters, which start at the same numbers.
+    On one rank they also have its dtype. Several ranks shard float32 masters, which start at the same numbers: rank 0
+    has them all, and accelerate sends every rank its part (`cpu_ram_efficient_loading` of train/hf/sharding.py).
     """
     dtype = sharding.DTYPES[config.precision]
     held = dtype if config.num_gpus == 1 else torch.float32
-    model = build_model(spec, config.init_std, held, config.sequence_length)
+    has_weights = config.num_gpus == 1 or torch.distributed.get_rank() == 0
+    draw = has_weights and source is None
+    model = build_model(spec, config.init_std, held, config.sequence_length, draw_weights=draw)
     set_recompute(model, config.recompute)
     if config.platform != "cpu":
         fused.fuse(model, with_loss=dtype is not torch.float32)
-    if source is not None:
+    if has_weights and source is not None:
         fill(model, source)
-    if held is not dtype:
+    if has_weights and held is not dtype:
         round_weights(model, dtype)
     return model
 

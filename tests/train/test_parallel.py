@@ -30,6 +30,7 @@ def test_whole_jobs_of_mega_and_hf_have_the_same_curve(one_rank):
     assert mega["loss_values"] == pytest.approx(hf["loss_values"], rel=2e-6)
     assert mega["grad_norms"] == pytest.approx(hf["grad_norms"], rel=2e-4)
     assert mega["learning_rates"] == pytest.approx(hf["learning_rates"], abs=1e-9)
+    assert {one["resolved_config"]["float32_matmul_precision"] for one in (mega, hf)} == {"highest"}
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,7 @@ def facts(config: RunConfig, model: str, prefix: Path) -> dict[str, Any]:
         "loss": recorder.samples.loss_values,
         "grad_norm": recorder.samples.grad_norms,
         "reads": reads.reads,
+        "drawn_here": len(source.digests),
         "states": {name: str(state.dtype) for name, state in states.items()},
         "held_dtype": str(next(training.model.parameters()).dtype),
     }

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from train.common import kernels
 from train.job.device import CpuDevice, CudaDevice
 from train.job.job import Job, profile_folder
 from train.job.processes import end_with_parent
@@ -64,11 +65,13 @@ def main(
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     initialize(config)
+    kernels.multiply_exactly()
     command = shlex.join(["python", "-m", f"train.train_{framework}", *sys.argv[1:]])
     identity = job.identity(manifest["bin_sha256"])
     with JobReport(job, identity, command, is_reporter=is_reporter()) as report:
         report.gpu_info = hardware.gpu_info(config.platform, config.num_gpus)
         train(job, report, prefix, manifest)
+        report.resolved |= kernels.read(report.resolved)
         finish_profile(job, report)
     torch.distributed.barrier()  # a gloo rank that leaves first can abort the others
     torch.distributed.destroy_process_group()

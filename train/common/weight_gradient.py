@@ -12,6 +12,7 @@ module has the same two functions.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
 
@@ -51,14 +52,21 @@ def wgrad_gemm_accum_fp16(total_input: torch.Tensor, grad_output: torch.Tensor, 
     add_product(total_input, grad_output, main_grad)
 
 
-def is_exact(device: torch.device | str) -> bool:
-    """Return whether bf16 operands can be added to a float32 buffer on a device; tried once with small numbers."""
+def is_exact(device: torch.device | str, name: str = __name__) -> bool:
+    """Return whether bf16 operands can be added to a float32 buffer on a device; tried once with small numbers.
+
+    `name` is the module whose functions are used: this one, or `APEX_NAME` for what megatron-core's own linear layers
+    call, which is Apex's where it is installed.
+    """
     ones = torch.ones(16, 16, dtype=torch.bfloat16, device=device)
     buffer = torch.full((16, 16), 1 / 3, dtype=torch.float32, device=device)
-    wanted, replaced = buffer + 16, buffer.clone()
+    wanted, replaced = buffer + 16, torch.full_like(buffer, 16)
     try:
-        wgrad_gemm_accum_fp32(ones, ones, buffer)
-        add_product(ones, ones, replaced, is_first=True)
-    except (RuntimeError, TypeError):  # NotImplementedError, for a device without the product, is a RuntimeError
+        functions = importlib.import_module(name)
+        functions.wgrad_gemm_accum_fp32(ones, ones, buffer)
+        if functions is sys.modules[__name__]:
+            replaced = torch.full_like(buffer, torch.nan)
+            add_product(ones, ones, replaced, is_first=True)
+    except (ImportError, RuntimeError, TypeError):  # NotImplementedError, of a device without it, is a RuntimeError
         return False
     return torch.equal(buffer, wanted) and torch.equal(replaced, torch.full_like(replaced, 16))

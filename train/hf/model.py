@@ -5,9 +5,12 @@ On a GPU train/hf/fused.py and train/hf/linear.py replace some of its functions.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import torch
 import transformers
 from transformers import AttentionInterface, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers.initialization import no_init_weights
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from utils.models import MODELS, ModelSpec
@@ -26,16 +29,21 @@ def build_model(
     init_std: float = 0.02,
     dtype: torch.dtype = torch.float32,
     sequence_length: int | None = None,
+    *,
+    draw_weights: bool = True,
 ) -> PreTrainedModel:
     """Return the untrained model with torch's scaled-dot-product attention.
 
     A model with a sliding window gets a mask unless no sequence is longer than its window (`sequence_length`; None
-    means any length). Rotary frequencies stay float32 in every `dtype`.
+    means any length). Rotary frequencies stay float32 in every `dtype`. Without `draw_weights` no random number is
+    drawn and the memory of the weights is reserved and not touched: the caller writes every weight.
     """
     config = build_config(spec, init_std)
     if spec.sliding_window is None or (sequence_length is not None and sequence_length <= spec.sliding_window):
         config._attn_implementation = CAUSAL_SDPA
-    model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    with nullcontext() if draw_weights else no_init_weights():
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    model.tie_weights()  # transformers does it in the function that `no_init_weights` empties
     return model
 
 

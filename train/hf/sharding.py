@@ -28,7 +28,9 @@ def fsdp_settings(config: RunConfig) -> dict[str, Any]:
     """Return the arguments of TrainingArguments that shard, for a training on several ranks; none on one."""
     if config.num_gpus == 1:
         return {}
-    return {"fsdp": True, "fsdp_config": {"version": 2, "reshard_after_forward": False}}
+    # one rank of all holds the whole model in host memory, not each
+    settings = {"version": 2, "reshard_after_forward": False, "cpu_ram_efficient_loading": True}
+    return {"fsdp": True, "fsdp_config": settings}
 
 
 def accumulation_settings(config: RunConfig) -> dict[str, Any]:

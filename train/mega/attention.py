@@ -4,12 +4,14 @@ On a GPU only fused kernels may run, and `backend` says which one torch takes fo
 result names it. In half precision: cuDNN's or flash attention, in torch's own order (cuDNN first on Hopper and
 Blackwell with a cuDNN that is free of its known faults, else flash; ROCm has flash alone). Both read grouped keys
 without repeating them. With an active sliding window: flash attention, which skips what lies outside of the window. In
-float32, which neither can do: memory-efficient attention with repeated keys. The composed kernel ("math") never runs: a
-shape that no fused kernel takes is an error. On a CPU torch chooses by itself.
+float32, which neither can do, and for a window where torch's `varlen_attn` knows none (2.10): memory-efficient
+attention with repeated keys and a mask. The composed kernel ("math") never runs: a shape that no fused kernel takes is
+an error. On a CPU torch chooses by itself.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
@@ -35,13 +37,6 @@ NAMES = {
 """Names in `resolved_config`, after `torch_sdpa:`; `torch_varlen:flash` is flash attention with a window."""
 
 
-def allowed(dtype: torch.dtype) -> list[SDPBackend]:
-    """Return the kernels that may run on a GPU without a window."""
-    if dtype is torch.float32:
-        return [SDPBackend.EFFICIENT_ATTENTION]
-    return [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION]
-
-
 class SdpaCoreAttention(torch.nn.Module):
     """Core attention by torch's fused kernels: causal, grouped queries, sliding window.
 
@@ -62,7 +57,7 @@ class SdpaCoreAttention(torch.nn.Module):
         if self._takes_flash_with_window(query):
             return windowed_flash(query, key, value, self.window_size, self.softmax_scale)
         is_pinned = query.device.type != "cpu"
-        with sdpa_kernel(allowed(query.dtype)) if is_pinned else nullcontext():
+        with sdpa_kernel(self._allowed(query)) if is_pinned else nullcontext():
             attended = F.scaled_dot_product_attention(**self._arguments(query, key, value))
         return attended.permute(2, 0, 1, 3).reshape(length, batch, -1)
 
@@ -75,27 +70,34 @@ class SdpaCoreAttention(torch.nn.Module):
             return "torch_sdpa"
         if self._takes_flash_with_window(query):
             return "torch_varlen:flash"
-        with sdpa_kernel(allowed(query.dtype)):
+        with sdpa_kernel(self._allowed(query)):
             chosen = torch._fused_sdp_choice(**self._arguments(query, key, key))
         if SDPBackend(chosen) not in NAMES:
             raise ConfigError(
                 f"attention: no fused kernel of this torch takes {query.dtype} of shape {tuple(query.shape)}; "
-                f"tried {', '.join(NAMES[one] for one in allowed(query.dtype))}"
+                f"tried {', '.join(NAMES[one] for one in self._allowed(query))}"
             )
         return f"torch_sdpa:{NAMES[SDPBackend(chosen)]}"
 
     def _takes_flash_with_window(self, query: torch.Tensor) -> bool:
-        can = varlen_attn is not None and query.device.type != "cpu" and query.dtype is not torch.float32
-        return can and self._has_active_window(query.shape[0])
+        has_window = query.device.type != "cpu" and self._has_active_window(query.shape[0])
+        return has_window and query.dtype is not torch.float32 and _takes(varlen_attn, "scale", "window_size")
+
+    def _allowed(self, query: torch.Tensor) -> list[SDPBackend]:
+        """Return the kernels of scaled_dot_product_attention that may run on a GPU."""
+        if query.dtype is torch.float32 or self._has_active_window(query.shape[0]):
+            return [SDPBackend.EFFICIENT_ATTENTION]
+        return [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION]
 
     def _has_active_window(self, length: int) -> bool:
         return self.window_size is not None and self.window_size[0] + 1 < length
 
     def _arguments(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> dict[str, Any]:
         """Return the arguments of torch's scaled_dot_product_attention, in its layout [batch, heads, sequence, dim]."""
+        repeats = query.shape[2] // key.shape[2]
+        is_efficient = query.device.type != "cpu" and self._allowed(query) == [SDPBackend.EFFICIENT_ATTENTION]
         query, key, value = (tensor.permute(1, 2, 0, 3) for tensor in (query, key, value))
-        repeats = query.shape[1] // key.shape[1]
-        if query.device.type != "cpu" and query.dtype is torch.float32:
+        if is_efficient:
             key, value = (tensor.repeat_interleave(repeats, dim=1) for tensor in (key, value))
             repeats = 1
         mask = self._window_mask(query.shape[2], query.device)
@@ -129,7 +131,11 @@ def windowed_flash(
     length, batch = query.shape[:2]
     packed = [tensor.transpose(0, 1).reshape(batch * length, *tensor.shape[2:]) for tensor in (query, key, value)]
     bounds = torch.arange(0, (batch + 1) * length, length, dtype=torch.int32, device=query.device)
-    is_grouped = "enable_gqa" in inspect.signature(varlen_attn).parameters
-    grouped = {"enable_gqa": True} if is_grouped and query.shape[2] != key.shape[2] else {}
+    grouped = {"enable_gqa": True} if _takes(varlen_attn, "enable_gqa") and query.shape[2] != key.shape[2] else {}
     attended = varlen_attn(*packed, bounds, bounds, length, length, scale=scale, window_size=tuple(window), **grouped)
     return attended.reshape(batch, length, -1).transpose(0, 1)
+
+
+@functools.cache
+def _takes(function: Any, *names: str) -> bool:
+    return function is not None and set(names) <= inspect.signature(function).parameters.keys()

@@ -3,10 +3,12 @@
 Evidence: `NEEDED` lists the names that megatron-core imports or subclasses without a way around
 (megatron/core/extensions/transformer_engine.py, fp8_utils.py) with the parameters that it passes for the models here,
 each from the version on at which a guard `is_te_min_version` of megatron-core asks for it. They were compared with the
-sources of NVIDIA's TransformerEngine 2.4.0, 2.9.0, 2.12.0, 2.18.0 and 2.20.0.dev0, which have every name and parameter.
-megatron-core 0.16.1 and 0.19.2 import with the Python of 2.12.0 and 2.16.0 and build llama, qwen and mistral from it.
-ROCm's fork has NVIDIA's classes under the same names. What is installed is looked at before megatron-core is imported,
-so that no version number decides.
+sources of NVIDIA's TransformerEngine 2.4.0, 2.9.0, 2.12.0, 2.18.0 and 2.20.0.dev0, and by syntax tree with the wheel of
+2.20.2, which have every name and parameter. megatron-core 0.16.1 and 0.19.2 import with the Python of 2.12.0 and 2.16.0
+and build llama, qwen and mistral from it. Outside `try`, the two releases take no other name at import. The names of
+`router` are of mixtures of experts, but they are imported by version alone, so a TE without them would end the import.
+ROCm's fork (2.15) is on no package index and could not be read: that it has NVIDIA's names is not verified. What is
+installed is looked at before megatron-core is imported, so that no version number decides.
 
 A TE that cannot be used is hidden from megatron-core, which would otherwise fail at import or mix both kinds of layers.
 """

@@ -13,6 +13,7 @@ from megatron.core.models.gpt.gpt_layer_specs import (
 )
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
+from megatron.core.transformer.enums import AttnBackend
 from megatron.core.transformer.transformer_config import TransformerConfig
 
 from train.common import weight_gradient
@@ -21,6 +22,7 @@ from train.mega import engine, recompute, releases, rope
 from train.mega.attention import SdpaCoreAttention
 from train.mega.rope import LLAMA3_ROPE
 from train.settings_map.fp8 import transformer_settings
+from train.settings_map.layer_rows import attention_backend
 from utils.errors import ConfigError
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
@@ -83,6 +85,8 @@ def build_model(config: RunConfig, spec: ModelSpec) -> GPTModel:
     )
     if has_recipes:
         recompute.connect(model)
+    if with_engine and model.post_process and not _adds_exactly():
+        model.output_layer.gradient_accumulation_fusion = False  # megatron-core's own, beside layers that need no help
     return model if config.platform == "cpu" else model.cuda()
 
 
@@ -130,10 +134,17 @@ def transformer_config(config: RunConfig, spec: ModelSpec, *, with_engine: bool)
         bias_dropout_fusion=has_gpu,
         cross_entropy_loss_fusion=has_gpu and config.precision != "fp32",  # megatron-core's own needs bf16
         masked_softmax_fusion=False,  # no core attention of ours has a softmax of its own
-        gradient_accumulation_fusion=has_gpu and weight_gradient.is_exact("cuda"),
+        # TransformerEngine's layers add inside their own products
+        gradient_accumulation_fusion=has_gpu and (with_engine or _adds_exactly()),
         attention_softmax_in_fp32=True,
+        attention_backend=AttnBackend[attention_backend(config, spec)],
         **recompute.settings(config.recompute, with_engine),
     )
+
+
+def _adds_exactly() -> bool:
+    """Return whether the functions that megatron-core's own linear layers call add weight gradients exactly."""
+    return weight_gradient.is_exact("cuda", weight_gradient.APEX_NAME)
 
 
 def _layer_spec(spec: ModelSpec, with_engine: bool, has_recipes: bool) -> Any:

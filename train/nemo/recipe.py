@@ -70,12 +70,14 @@ def module_of(model: str) -> Any:
 def set_argument(recipe: Any, path: str, value: Any) -> None:
     """Set the dotted `path` of a recipe; raise ConfigError where the class at that place has no such argument.
 
-    The signature decides, because MegatronStrategy accepts any keyword and ignores those that it does not know.
+    The signature decides, because MegatronStrategy accepts any keyword and ignores those that it does not know. That of
+    the constructor: up to Python 3.11.7 a class has the signature of NeMo's `IOMixin.__new__`, which takes anything.
     """
     *parents, name = path.split(".")
     holder = functools.reduce(getattr, parents, recipe)
-    if name not in inspect.signature(fiddle.get_callable(holder)).parameters:
-        raise ConfigError(f"settings map, nemo: {path}: {fiddle.get_callable(holder).__name__} has no {name}")
+    made: Any = fiddle.get_callable(holder)
+    if name not in inspect.signature(made.__init__ if inspect.isclass(made) else made).parameters:
+        raise ConfigError(f"settings map, nemo: {path}: {made.__name__} has no {name}")
     setattr(holder, name, value)
 
 

@@ -53,6 +53,10 @@ _PARAMETERS = re.compile(
 )
 _VOCABULARY = re.compile(r"> ?padded vocab \(size: \d+\) with \d+ dummy tokens \(new size: (?P<size>\d+)\)")
 _END = "end of arguments"
+_ATTENTION_RAN = re.compile(r"Running with (?P<kernel>Flash|Fused|Unfused)\w* backend(?: \(\D*(?P<which>[^)]*)\))?")
+"""TransformerEngine's line about the attention that it takes, with NVTE_DEBUG=1 and NVTE_DEBUG_LEVEL=1 or more."""
+FUSED_LIBRARIES = {"0": "aotriton", "1": "ck"}
+"""NVTE_Fused_Attn_Backend of ROCm's TransformerEngine (transformer_engine/common/include, fused_attn.h)."""
 
 
 class Arguments:
@@ -65,6 +69,8 @@ class Arguments:
         self.parameters: dict[tuple[int, int], int] = {}
         """Number by tensor and pipeline rank."""
         self.padded_vocabulary: int | None = None
+        self.attention: dict[str, str] = {}
+        """Attention that ran, by key of `resolved_config`; empty where it is not printed."""
 
     def take(self, line: str) -> None:
         """Read one line of Primus's output, with its prefix and colours."""
@@ -73,6 +79,8 @@ class Arguments:
             self.parameters[int(match["tp"]), int(match["pp"])] = int(match["count"])
         elif match := _VOCABULARY.search(text):
             self.padded_vocabulary = int(match["size"])
+        elif match := _ATTENTION_RAN.search(text):
+            self.attention = _attention_that_ran(match["kernel"].lower(), match["which"])
         elif _END in text:
             self.is_complete = bool(self.values)
         elif (match := _ARGUMENT.search(text)) and len(match["name"]) + len(match["dots"]) == WIDTH:
@@ -84,7 +92,8 @@ class Arguments:
         known |= {"parameter_count": self._parameter_count(spec), "vocab_size": self.padded_vocabulary}
         why = dict.fromkeys(known, NO_TABLE)
         if self.is_complete:
-            known |= {key: self.values.get(name) for key, name in SAME.items()} | self._derived()
+            known |= {key: self.values.get(name) for key, name in SAME.items()} | self._derived() | self.attention
+            known["parameters_without_weight_decay"] = _not_decayed(self.values, spec)
             if not known.get("query_key_norm"):  # like a tied embedding, recorded only where it is there
                 known.pop("query_key_norm", None)
             why = dict.fromkeys(known, NOT_SAID) | _absent(self.values)
@@ -123,10 +132,25 @@ class Arguments:
         tensor, pipeline = (self.values.get(f"{kind}_model_parallel_size") for kind in ("tensor", "pipeline"))
         if not isinstance(tensor, int) or not isinstance(pipeline, int) or len(self.parameters) != tensor * pipeline:
             return None
-        norms = (2 * spec.num_layers + 1) * spec.hidden_size
-        norms += 2 * spec.num_layers * spec.head_dim if spec.query_key_norm else 0
         copies = spec.vocab_size * spec.hidden_size if spec.tie_word_embeddings and pipeline > 1 else 0
-        return sum(self.parameters.values()) - (tensor - 1) * norms - copies
+        return sum(self.parameters.values()) - (tensor - 1) * _norms(spec) - copies
+
+
+def _norms(spec: ModelSpec) -> int:
+    """Return the number of parameters of all norms."""
+    of_heads = 2 * spec.num_layers * spec.head_dim if spec.query_key_norm else 0
+    return (2 * spec.num_layers + 1) * spec.hidden_size + of_heads
+
+
+def _not_decayed(said: Mapping[str, Any], spec: ModelSpec) -> int | None:
+    """Return the number of parameters with one dimension, which Megatron does not decay unless it was asked to.
+
+    Rule: megatron/core/optimizer/__init__.py (core 0.15 to 0.19) and its two arguments, which older releases lack.
+    """
+    if said.get("no_weight_decay_cond_type") or said.get("apply_wd_to_qk_layernorm"):
+        return None
+    heads = spec.num_attention_heads + 2 * spec.num_query_groups
+    return _norms(spec) + (spec.num_layers * heads * spec.head_dim if spec.qkv_bias else 0)
 
 
 def plain(line: str) -> str:
@@ -204,6 +228,11 @@ def _attention(said: Mapping[str, Any]) -> str:
     if said.get("transformer_impl") == "local":
         return LOCAL_ATTENTION
     return f"transformer_engine:{said.get('attention_backend')}"
+
+
+def _attention_that_ran(kernel: str, which: str | None) -> dict[str, str]:
+    library = {"flash": f"flash_attn {which}", "fused": FUSED_LIBRARIES.get(str(which)), "unfused": "torch"}[kernel]
+    return {"attention_backend": f"transformer_engine:{kernel}", **({"attention_library": library} if library else {})}
 
 
 def _layers(said: Mapping[str, Any]) -> str:

@@ -25,7 +25,7 @@ def test_shapes_are_those_of_transformers(name, size):
 def test_a_tied_output_layer_has_no_weight_of_its_own_and_keeps_the_embedding(monkeypatch):
     monkeypatch.setitem(models.MODELS, tied_model.NAME, tied_model.LLAMA_1B)
     spec = models.get(tied_model.NAME, "tiny")
-    model = build_model(spec)
+    model = build_model(spec, draw_weights=False)
     assert shapes(spec) == {key: tuple(parameter.shape) for key, parameter in model.named_parameters()}
     fill(model, EqualWeights(spec, 42, 0.02))
     assert torch.equal(model.lm_head.weight, EqualWeights(spec, 42, 0.02)("model.embed_tokens.weight"))
@@ -82,9 +82,10 @@ def test_drawing_does_not_touch_the_random_state_of_the_process():
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_filled_model_holds_the_drawn_weights():
-    spec = models.get("mistral", "tiny")
-    model = build_model(spec)
+def test_a_model_that_is_filled_draws_no_number_of_its_own_and_holds_the_drawn_weights():
+    spec, before = models.get("mistral", "tiny"), torch.get_rng_state()
+    model = build_model(spec, draw_weights=False)
+    assert torch.equal(torch.get_rng_state(), before)
     fill(model, EqualWeights(spec, 42, 0.02))
     again = EqualWeights(spec, 42, 0.02)
     for name, parameter in model.named_parameters():

@@ -61,6 +61,12 @@ def test_each_of_two_ranks_holds_half_of_the_parameters_and_reads_back_all(train
     assert one["resolved"].get("tie_word_embeddings", False) == (case == TIED)
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_the_first_rank_alone_draws_weights_and_holds_the_whole_model(trained, case):
+    assert trained[1][case]["drawn_here"] > 0
+    assert trained[2][case]["drawn_here"] == 0, "rank 1 of 2"
+
+
 def test_one_rank_keeps_bf16_weights_with_remainders_and_sharded_ranks_float32_masters(trained):
     for case, moment in ((BF16, "torch.float32"), (SMALLEST, "torch.bfloat16")):
         moments = {"exp_avg": moment, "exp_avg_sq": moment}

@@ -83,6 +83,27 @@ def test_shapes_that_no_fused_kernel_takes_are_refused_by_name():
         core().backend(query, key)  # torch has only its composed kernel for the device `meta`
 
 
+def test_a_window_that_torchs_flash_attention_does_not_know_is_a_mask_for_the_efficient_kernel(monkeypatch):
+    """torch 2.10 has `varlen_attn` without `scale` and `window_size`."""
+
+    def of_torch_2_10(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, is_causal=False, return_aux=None):
+        raise AssertionError("it would attend to tokens outside of the window")
+
+    seen = {}
+
+    def chooses(**arguments):
+        seen.update(arguments)
+        return int(SDPBackend.EFFICIENT_ATTENTION) if torch.backends.cuda.mem_efficient_sdp_enabled() else 0
+
+    monkeypatch.setattr(attention, "varlen_attn", of_torch_2_10)
+    monkeypatch.setattr(torch, "_fused_sdp_choice", chooses)
+    query, key, value = tensors()
+    assert core((3, 0)).backend(query, key) == "torch_sdpa:efficient"
+    assert seen["key"].shape[1] == 4 and not seen["enable_gqa"], "this kernel reads no grouped keys"
+    assert seen["attn_mask"].shape == (8, 8) and not seen["is_causal"]
+    assert core((3, 0))(query, key, value).shape == (8, 2, 64)
+
+
 def test_a_window_goes_to_flash_attention_in_its_own_layout(monkeypatch):
     """A stand-in for torch's `varlen_attn` with its real signature, which needs a GPU; by definition in float64."""
     signature = inspect.signature(varlen.varlen_attn)

@@ -24,7 +24,9 @@ from evaluate.checks.entries import check_result
 from train import launch as launcher
 from train.job.rank_environment import ENV_NAMES
 from train.prim import training as prim_job
+from train.prim.arguments import WIDTH, Arguments
 from train.runner import plan
+from utils import models
 from utils.housekeeping.layout import OUTPUT_LAYOUT
 from utils.results import profile_file, store
 from utils.settings.config import ROOT
@@ -351,3 +353,22 @@ def test_result_says_which_primus_it_was(run_job, primus):
     code, result = run_job()
     assert code == 0, result["reason"]
     assert result["provenance"]["framework_versions"]["primus"] == commit
+
+
+@pytest.mark.parametrize(
+    ("printed", "backend", "library"),
+    [
+        ("", "auto", None),
+        ("[INFO     | DotProductAttention]: Running with FusedAttention backend (sub-backend 1)", "fused", "ck"),
+        ("Running with FusedAttention backend (sub-backend 0)", "fused", "aotriton"),
+        ("Running with FlashAttention backend (version 2.8.3)", "flash", "flash_attn 2.8.3"),
+        ("Running with UnfusedDotProductAttention backend", "unfused", "torch"),
+    ],
+)
+def test_the_attention_that_ran_is_read_where_transformer_engine_prints_it(printed, backend, library):
+    arguments = Arguments()
+    for line in (f"  attention_backend {'.' * (WIDTH - 17)} auto", "end of arguments", f"rank-0 {printed}"):
+        arguments.take(line)
+    resolved = arguments.resolved(models.get("llama", "tiny"))
+    assert resolved["attention_backend"] == f"transformer_engine:{backend}"
+    assert resolved.get("attention_library") == library
