@@ -1,17 +1,20 @@
 """The GPU hour: what one GPU shows in under nine minutes, in parts ordered by value. A second call goes on.
 
-    python -m benchmarks.gpu --platform nvd|amd|cpu --output OUT [--minutes 9] [--only WORD ...]
+    ./tprimat gpu-hour [--minutes 9] [--only TEXT ...] [--device NAME] [--dry-run] [OUTPUT_DIR=FOLDER]
 
 Parts: facts of the machine (output of the vendor's tools, kept as fixtures), the rate of matrix products
-(train.probe), then full Llama with mega and hf at SL 2048 and 8192, the operators of their steps (train.probe), their
-kernels, half of Llama's layers with mega, hf and titan, SL 4096, restarts of the first job, Mistral with its window,
-and Qwen. The half is there because titan, the reference, keeps 16 bytes a parameter and more, which does not leave one
-GPU room for the full model; all three run it with float32 states. A part is started only if its expected time is left.
-A finished part is skipped the next time. On a CPU the same parts run at tiny size, for the tests.
+(train.probe), then Llama with mega and hf at SL 2048 and 8192, the operators of their steps (train.probe), a profile of
+each, Llama with mega, hf and titan in float32 states, SL 4096, restarts of the first job, Mistral with its window, and
+Qwen. A part is started only if its expected time is left. A finished part is skipped the next time. On a CPU the same
+parts run at tiny size, for the tests.
 
-OUT gets `facts/`, results of the schema under `results/`, `kernels/`, `parts.json` (what ran, seconds, exit codes) and
-`summary.md`: a table of speed, utilization and memory, each peak beside the estimate. Exits 0 if all parts that were
-started succeeded, 2 for a damaged `parts.json`, 1 otherwise.
+Each part has the largest number of layers with which every framework of its group fits into the card by the estimate
+(docs/memory.md), so that the group is comparable. A part for which even the fewest layers are too many is named with
+its estimate and not started. `--device H100` chooses the layers for another card, such as that of the other side.
+
+Results are in OUTPUT_DIR/hour_*/, profiles in OUTPUT_DIR/profiles/; OUTPUT_DIR/gpu_hour/ gets `facts/`, `logs/`,
+`parts.json` (what ran, seconds, exit codes) and `summary.md`: a table of speed, utilization and memory, each peak
+beside the estimate. Exits 0 if all parts that were started succeeded, 2 for bad input, 1 otherwise.
 """
 
 from __future__ import annotations
@@ -23,25 +26,31 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evaluate.metrics.metrics import metrics
+from train.machine.capacity import capacity_gb
 from utils.arguments import Parser, run
+from utils.errors import ConfigError
+from utils.hardware.devices import SHORT_NAMES, named
 from utils.memory.estimate import FRAMEWORKS as ESTIMATED
 from utils.memory.estimate import estimate
+from utils.memory.fit import USABLE
+from utils.models import get
 from utils.results import store
 from utils.results.schema import Result
-from utils.settings.config import PLATFORMS, ROOT, load
+from utils.settings.config import PLATFORMS, ROOT, folders, load, require_writable
 
+FOLDER = "gpu_hour"
+PLACES = ("OUTPUT_DIR", "DATA_DIR", "RUNTIME")
+"""Settings that a caller may give."""
 TOKENS_PER_STEP = 16_384
 """Tokens of one optimizer step on one GPU: the same at every sequence length, about 1.4 s at 12,000 tokens/s."""
 STEPS = 50
-REFERENCE = "reference"
-REFERENCE_LAYERS = 16
-"""Layers of Llama that are held against torchtitan: 4.5e9 parameters of 16 bytes, 73 GB beside activations."""
+LAYERS_APART = 4
+"""Layers that a model loses until it fits."""
 TOOLS = {
     "nvd": ("nvidia-smi", "nvidia-smi -q", "nvidia-smi topo -m", "nvidia-smi --help-query-gpu"),
     "amd": (
@@ -51,6 +60,16 @@ TOOLS = {
     "cpu": ("lscpu", "free -b"),
 }
 """Commands whose output is kept as it is, by platform."""
+PYTHON = (sys.executable, "-m")
+
+
+@dataclass(frozen=True)
+class Size:
+    """The model of a part: its settings, its layers, and the most that a framework of the part needs."""
+
+    settings: tuple[str, ...]
+    layers: str
+    needs_gb: float
 
 
 @dataclass(frozen=True)
@@ -62,60 +81,98 @@ class Part:
     """Run one after another; the part fails with the first that fails."""
     seconds: float
     """Expected time on one H200, an assumption until it has been measured."""
+    size: Size | None = None
+    """None for a part without a model."""
 
 
 @dataclass
 class Hour:
-    """Folder, platform and deadline of one call, with the record of the parts."""
+    """Folders, platform, memory of the card (GB) and deadline of one call, with the record of the parts."""
 
     output: Path
+    data: Path
     platform: str
+    memory_gb: float
     deadline: float
     record: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
-    def python(self) -> tuple[str, ...]:
-        """The command of a module of this suite."""
-        return (sys.executable, "-m")
+    def own(self) -> Path:
+        """The folder of what only the hour writes."""
+        return self.output / FOLDER
 
     def settings(self, length: int, label: str, steps: int = STEPS) -> tuple[str, ...]:
-        """Return the settings of a job at one sequence length."""
-        places = (f"OUTPUT_DIR={self.output / 'results'}", f"DATA_DIR={self.output / 'data'}", f"LABEL={label}")
+        """Return the settings of a job at one sequence length, without those of its size."""
+        places = (f"OUTPUT_DIR={self.output}", f"DATA_DIR={self.data}", f"LABEL=hour_{label}", "DATASET=synth")
         if self.platform == "cpu":
-            tiny = ("TRAIN_ITERS=5", "WARMUP_ITERS=1", "CPU_RANKS=1", "GBS=4", "MBS=2", f"SL={length // 64}")
-            return ("DATASET=synth", *places, *tiny)
-        full = ("MODEL_SIZE=full", "OPTIMIZER_STATE=bf16", "GPUS_PER_NODE=1", "MBS=1", f"SL={length}")
+            few = min(steps, 10)
+            return (
+                *places,
+                f"TRAIN_ITERS={few}",
+                "WARMUP_ITERS=1",
+                "CPU_RANKS=1",
+                "GBS=4",
+                "MBS=2",
+                f"SL={length // 64}",
+            )
         work = (f"GBS={TOKENS_PER_STEP // length}", f"TRAIN_ITERS={steps}", "WARMUP_ITERS=10")
-        return ("DATASET=synth", *places, *full, *work)
+        return (*places, "GPUS_PER_NODE=1", "MBS=1", f"SL={length}", *work)
 
-    def job(self, framework: str, model: str, length: int, seconds: float, run: int = 1) -> Part:
+    def size(self, model: str, length: int, states: str = "bf16") -> Size:
+        """Return the largest size with which mega and hf fit into the card, else the smallest there is.
+
+        titan has no formula: it keeps 16 bytes a parameter, as mega does with float32 states.
+        """
+        for settings, layers in self._sizes(model):
+            of_all = (*settings, f"OPTIMIZER_STATE={states}")
+            needs = max(self._needs_gb(framework, model, length, of_all) for framework in ESTIMATED)
+            found = Size(of_all, layers, needs)
+            if self.fits(found):
+                break
+        return found
+
+    def fits(self, size: Size) -> bool:
+        """Check that a size fits into the card by the estimate."""
+        return size.needs_gb <= USABLE * self.memory_gb
+
+    def _sizes(self, model: str) -> Iterator[tuple[tuple[str, ...], str]]:
+        if self.platform == "cpu":
+            yield ("MODEL_SIZE=tiny",), "tiny"
+            return
+        whole = get(model, "full").num_layers
+        yield ("MODEL_SIZE=full",), f"{whole} layers"
+        for layers in range(whole - LAYERS_APART, 0, -LAYERS_APART):
+            yield ("MODEL_SIZE=proxy", f"PROXY_LAYERS={layers}"), f"{layers} of {whole} layers"
+
+    def _needs_gb(self, framework: str, model: str, length: int, settings: Sequence[str]) -> float:
+        arguments = [*self.settings(length, "estimate"), *settings, f"FRAMEWORK={framework}", f"MODEL={model}"]
+        config = load(self.platform, 1, arguments=arguments, environ={})
+        return estimate(config, framework, config.spec(model)).total_gb
+
+    def job(self, framework: str, model: str, length: int, size: Size, seconds: float, *, run: int = 1) -> Part:
         """Return the part that trains one job, its data made first."""
-        settings = self.settings(length, f"sl{length}")
-        prepare = (*self.python, "data.prepare", "--platform", self.platform, f"MODEL={model}", *settings)
-        launch = (*self.python, "train.launch", "--platform", self.platform, "--framework", framework)
-        train = (*launch, "--model", model, "--run", str(run), *settings)
-        again = f" run {run}" if run > 1 else ""
-        return Part(f"{framework} {model} SL {length}{again}", (prepare, train), seconds)
-
-    def reference(self, framework: str, seconds: float) -> Part:
-        """Return the part that trains the model with fewer layers, whose results stand in a folder of their own."""
-        fewer = ("MODEL_SIZE=proxy", f"PROXY_LAYERS={REFERENCE_LAYERS}", "OPTIMIZER_STATE=fp32", f"LABEL={REFERENCE}")
-        part = self.job(framework, "llama", 2048, seconds)
-        settings = fewer if self.platform != "cpu" else fewer[-1:]
-        return Part(f"{REFERENCE} {framework}", tuple((*command, *settings) for command in part.commands), seconds)
-
-    def kernels(self, framework: str, length: int) -> Part:
-        """Return the part that lists the kernels of one step."""
-        settings = (*self.settings(length, "kernels", steps=6), "WARMUP_ITERS=1")
-        prepare = (*self.python, "data.prepare", "--platform", self.platform, "MODEL=llama", *settings)
-        path = self.output / "kernels" / f"{framework}_sl{length}.json"
-        ranks = (*self.python, "torch.distributed.run", "--standalone", "--nproc-per-node", "1", "-m")
-        profile = (*ranks, "benchmarks.gpu_kernels", "--kernels", str(path), "--framework", framework)
-        return Part(
-            f"kernels {framework} SL {length}",
-            (prepare, (*profile, "--platform", self.platform, "--model", "llama", *settings)),
-            60,
+        name = f"{framework} {model} SL {length}{f' run {run}' if run > 1 else ''}"
+        return self._part(
+            name, framework, model, run, (*self.settings(length, f"sl{length}"), *size.settings), size, seconds
         )
+
+    def reference(self, framework: str, size: Size) -> Part:
+        """Return the part that trains the model that titan can hold, whose results stand in a folder of their own."""
+        settings = (*self.settings(2048, "reference"), *size.settings)
+        return self._part(f"reference {framework}", framework, "llama", 1, settings, size, 140)
+
+    def profiled(self, framework: str, length: int, size: Size) -> Part:
+        """Return the part that profiles one step."""
+        profile = ("WARMUP_ITERS=1", "PROFILING=true", "PROFILE_STEP_START=8", "PROFILE_STEP_END=8")
+        settings = (*self.settings(length, "profiled", steps=10), *size.settings, *profile)
+        return self._part(f"profile {framework} SL {length}", framework, "llama", 1, settings, size, 60)
+
+    def _part(
+        self, name: str, framework: str, model: str, run: int, settings: Sequence[str], size: Size, seconds: float
+    ) -> Part:
+        prepare = (*PYTHON, "data.prepare", "--platform", self.platform, f"MODEL={model}", *settings)
+        launch = (*PYTHON, "train.launch", "--platform", self.platform, "--framework", framework)
+        return Part(name, (prepare, (*launch, "--model", model, "--run", str(run), *settings)), seconds, size)
 
 
 def parts(hour: Hour) -> list[Part]:
@@ -123,30 +180,30 @@ def parts(hour: Hour) -> list[Part]:
 
     The second probe has the rates of the first again, so the file that it replaces is not missed.
     """
-    probe = (*hour.python, "train.probe", "--platform", hour.platform)
-    seconds = ("--seconds", "0.5" if hour.platform == "cpu" else "10")
-    by_operator = ("--framework", "mega,hf", "--model", "llama", *(seconds if hour.platform == "cpu" else ("--quick",)))
+    is_cpu = hour.platform == "cpu"
+    probe = (*PYTHON, "train.probe", "--platform", hour.platform)
+    seconds = ("--seconds", "0.5" if is_cpu else "10")
+    by_operator = ("--framework", "mega,hf", "--model", "llama", *(seconds if is_cpu else ("--quick",)))
+    llama = {length: hour.size("llama", length) for length in (2048, 4096, 8192)}
+    windowed, qwen = hour.size("mistral", 8192), hour.size("qwen", 2048)
+    reference = hour.size("llama", 2048, "fp32")
+    at_2048 = (*hour.settings(2048, "sl2048"), *llama[2048].settings)
     return [
-        Part("probe", ((*probe, *seconds, "--operators", "none", f"OUTPUT_DIR={hour.output / 'results'}"),), 45),
-        hour.job("mega", "llama", 2048, 140),
-        hour.job("hf", "llama", 2048, 140),
-        hour.job("mega", "llama", 8192, 150),
-        hour.job("hf", "llama", 8192, 150),
-        Part("operators SL 2048", ((*probe, *by_operator, *hour.settings(2048, "sl2048")),), 150),
-        hour.kernels("mega", 2048),
-        hour.kernels("hf", 2048),
-        *(hour.reference(framework, 140) for framework in ("mega", "titan", "hf")),
-        hour.job("mega", "llama", 2048, 110, run=2),
-        hour.job("mega", "llama", 2048, 110, run=3),
-        *(hour.job(framework, "llama", 4096, 140) for framework in ("mega", "hf")),
-        *(hour.job(framework, "mistral", 8192, 150) for framework in ("mega", "hf")),
-        *(hour.job(framework, "qwen", 2048, 140) for framework in ("mega", "hf")),
+        Part("probe", ((*probe, *seconds, "--operators", "none", f"OUTPUT_DIR={hour.output}"),), 45),
+        *(hour.job(one, "llama", length, llama[length], 145) for length in (2048, 8192) for one in ESTIMATED),
+        Part("operators SL 2048", ((*probe, *by_operator, *at_2048),), 150, llama[2048]),
+        *(hour.profiled(one, 2048, llama[2048]) for one in ESTIMATED),
+        *(hour.reference(one, reference) for one in ("mega", "titan", "hf")),
+        *(hour.job("mega", "llama", 2048, llama[2048], 110, run=number) for number in (2, 3)),
+        *(hour.job(one, "llama", 4096, llama[4096], 140) for one in ESTIMATED),
+        *(hour.job(one, "mistral", 8192, windowed, 150) for one in ESTIMATED),
+        *(hour.job(one, "qwen", 2048, qwen, 140) for one in ESTIMATED),
     ]
 
 
 def write_facts(hour: Hour) -> None:
     """Keep the output of the vendor's tools, of pip and of torch under `facts/`; a tool that is missing is named."""
-    folder = hour.output / "facts"
+    folder = hour.own / "facts"
     folder.mkdir(parents=True, exist_ok=True)
     about_torch = "import torch.utils.collect_env as c; print(c.get_pretty_env_info())"
     commands = {"torch": [sys.executable, "-c", about_torch], "pip": [sys.executable, "-m", "pip", "freeze"]}
@@ -162,9 +219,8 @@ def write_facts(hour: Hour) -> None:
 
 def run_part(hour: Hour, part: Part) -> bool:
     """Run the commands of a part in the time that is left, their output in a log; return whether all passed."""
-    log = hour.output / "logs" / f"{part.name.replace(' ', '_')}.log"
+    log = hour.own / "logs" / f"{part.name.replace(' ', '_')}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    (hour.output / "kernels").mkdir(exist_ok=True)
     started = time.monotonic()
     code = 0
     with log.open("w", encoding="utf8") as file:
@@ -179,34 +235,37 @@ def run_part(hour: Hour, part: Part) -> bool:
             if code:
                 break
     hour.record[part.name] = {"exit_code": code, "seconds": round(time.monotonic() - started, 1), "log": log.name}
-    (hour.output / "parts.json").write_text(json.dumps(hour.record, indent=1), encoding="utf8")
+    (hour.own / "parts.json").write_text(json.dumps(hour.record, indent=1), encoding="utf8")
     return code == 0
 
 
 def summary(hour: Hour) -> str:
     """Return the table of all results as Markdown: speed, utilization, losses, and each peak beside its estimate."""
     heads = (
-        *("job", "status", "tokens/s/GPU", "MFU causal, %", "loss, first to last"),
+        *("job", "layers", "status", "tokens/s/GPU", "MFU causal, %", "loss, first to last"),
         *("peak, GB", "estimate, GB", "peak / estimate"),
     )
     lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
-    for path in sorted((hour.output / "results").rglob("train_*.json")):
-        if path.parent.name in ("superseded", "kernels"):
-            continue
-        lines.append(f"| {' | '.join(_row(store.read(path)))} |")
+    for path in sorted(hour.output.glob("hour_*/train_*.json")):
+        if path.parent.name != "hour_profiled":
+            lines.append(f"| {' | '.join(_row(store.read(path)))} |")
     return "\n".join(lines) + "\n"
 
 
 def _row(result: Result) -> list[str]:
     config = result["training_config"]
     name = f"{result['framework']} {result['model']} SL {config['sequence_length']} run {result['run']}"
+    layers = str(result["resolved_config"].get("num_layers", "unknown"))
     if result["status"] != "ok":
-        return [name, f"{result['status']}: {str(result['reason']).splitlines()[0][:200]}", *[""] * 6]
+        return [name, layers, f"{result['status']}: {str(result['reason']).splitlines()[0][:200]}", *[""] * 6]
+    from evaluate.metrics.metrics import metrics  # needs numpy, which a plan does without
+
     found = metrics(result)
     mfu, losses = found["mfu_causal"].value, result["loss_values"]
     peak, guess = result["memory_metrics"]["peak_memory_allocated_gb"], _estimate_gb(result)
     return [
         name,
+        layers,
         "ok",
         f"{found['tokens_per_second_per_gpu'].value or 0:,.0f}",
         "unknown" if mfu is None else f"{mfu:.1f}",
@@ -232,49 +291,99 @@ def _estimate_gb(result: Result) -> float | None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the parts for which there is time, and write the summary."""
+    """Run the parts that fit and for which there is time, and write the summary."""
     options = _arguments(argv)
-    output = options.output.resolve()
-    hour = Hour(output, options.platform, time.monotonic() + 60 * options.minutes)
-    output.mkdir(parents=True, exist_ok=True)
-    known = output / "parts.json"
-    if known.exists():
-        try:
-            hour.record = json.loads(known.read_text(encoding="utf8"))
-        except ValueError as error:
-            print(f"error: {known}: {error}; remove it, and every part runs again", file=sys.stderr)
-            return 2
-    if not (output / "facts").exists():
+    try:
+        hour = _hour(options)
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    chosen = [part for part in parts(hour) if not options.only or any(text in part.name for text in options.only)]
+    if options.dry_run:
+        print("\n".join(_planned(hour, part) for part in chosen))
+        return 0
+    if not (hour.own / "facts").exists():
         write_facts(hour)
-    is_good = True
-    for part in parts(hour):
-        if options.only and not any(word in part.name for word in options.only):
-            continue
-        if hour.record.get(part.name, {}).get("exit_code") == 0:
-            print(f"done already: {part.name}", flush=True)
-            continue
-        left = hour.deadline - time.monotonic()
-        if part.seconds > left and options.platform != "cpu":
-            print(f"no time for: {part.name} ({part.seconds:.0f} s expected, {left:.0f} s left)", flush=True)
-            continue
-        passed = run_part(hour, part)
-        is_good = is_good and passed
-        said = hour.record[part.name]
-        print(f"{'ok' if passed else 'FAILED'}: {part.name}, {said['seconds']:.0f} s", flush=True)
-        (output / "summary.md").write_text(summary(hour), encoding="utf8")
-    print((output / "summary.md").read_text(encoding="utf8") if (output / "summary.md").exists() else "nothing ran")
+    is_good = all([_run(hour, part) for part in chosen])
+    summarised = hour.own / "summary.md"
+    print(summarised.read_text(encoding="utf8") if summarised.exists() else "nothing ran")
     return 0 if is_good else 1
+
+
+def _hour(options: argparse.Namespace) -> Hour:
+    """Return the hour with its folder and the record of earlier calls; raise ConfigError."""
+    for setting in options.settings:
+        if setting.partition("=")[0] not in PLACES:
+            raise ConfigError(f"gpu-hour: got {setting}, wanted {' or '.join(PLACES)}; all other settings are its own")
+    output, data = folders(options.platform, arguments=options.settings)
+    deadline = time.monotonic() + 60 * options.minutes
+    hour = Hour(output, data, options.platform, _memory_gb(options), deadline)
+    if options.dry_run:
+        return hour
+    require_writable(hour.own, "OUTPUT_DIR")
+    known = hour.own / "parts.json"
+    try:
+        hour.record = json.loads(known.read_text(encoding="utf8")) if known.exists() else {}
+    except ValueError as error:
+        raise ConfigError(f"{known}: {error}; remove it, and every part runs again") from error
+    return hour
+
+
+def _memory_gb(options: argparse.Namespace) -> float:
+    if options.device is not None:
+        device = named(options.device)
+        if device is None:
+            raise ConfigError(f"--device: got {options.device!r}, wanted one of {', '.join(SHORT_NAMES)}")
+        return device.memory_gb
+    found, source = capacity_gb(load(options.platform, 1, arguments=["CPU_RANKS=1"], environ={}))
+    if found is None:
+        raise ConfigError(f"gpu hour: the memory of the GPU is unknown ({source}); name the card, e.g. --device H100")
+    return found
+
+
+def _planned(hour: Hour, part: Part) -> str:
+    if part.size is None:
+        return f"{part.name}: {part.seconds:.0f} s expected"
+    of_card = f"{part.size.layers}, about {part.size.needs_gb:.1f} GB of {hour.memory_gb:.1f} GB"
+    if not hour.fits(part.size):
+        return f"does not fit: {part.name}: {of_card}"
+    return f"{part.name}: {of_card}, {part.seconds:.0f} s expected"
+
+
+def _run(hour: Hour, part: Part) -> bool:
+    """Run a part unless it is done, does not fit or has no time; return False if it failed."""
+    left = hour.deadline - time.monotonic()
+    if hour.record.get(part.name, {}).get("exit_code") == 0:
+        print(f"done already: {part.name}", flush=True)
+    elif part.size is not None and not hour.fits(part.size):
+        print(_planned(hour, part), flush=True)
+    elif part.seconds > left and hour.platform != "cpu":
+        print(f"no time for: {part.name} ({part.seconds:.0f} s expected, {left:.0f} s left)", flush=True)
+    else:
+        passed = run_part(hour, part)
+        print(f"{'ok' if passed else 'FAILED'}: {part.name}, {hour.record[part.name]['seconds']:.0f} s", flush=True)
+        (hour.own / "summary.md").write_text(summary(hour), encoding="utf8")
+        return passed
+    return True
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(prog="python -m benchmarks.gpu", description=__doc__)
     parser.add_argument("--platform", required=True, choices=PLATFORMS)
-    parser.add_argument("--output", type=Path, required=True, help="folder of everything that is written")
     parser.add_argument(
         "--minutes", type=float, default=9.0, help="no part is started that would need more (default: %(default)g)"
     )
-    parser.add_argument("--only", nargs="+", help="words; only parts whose name contains one are run (default: all)")
-    return parser.parse_args(argv)
+    parser.add_argument(
+        "--only", action="append", metavar="TEXT", help="only parts whose name contains it; may be repeated"
+    )
+    parser.add_argument("--device", metavar="NAME", help="card for which layers are chosen (default: this machine's)")
+    parser.add_argument("--dry-run", action="store_true", help="print the parts with layers and memory, start nothing")
+    parser.add_argument("--output", metavar="FOLDER", help="the same as OUTPUT_DIR=FOLDER")
+    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help=", ".join(PLACES))
+    options = parser.parse_intermixed_args(argv)
+    if options.output:
+        options.settings.append(f"OUTPUT_DIR={options.output}")
+    return options
 
 
 if __name__ == "__main__":

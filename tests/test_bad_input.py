@@ -132,7 +132,8 @@ TYPED = [
     ("python -m benchmarks.clean --megabytes 0", "wanted a whole number from 1", 2),
     ("python -m benchmarks.encode --input {m}/missing --tokenizer {m}/empty", "name a path that exists", 2),
     ("python -m benchmarks.texts --megabyte 1 {m}/out", "did you mean --megabytes?", 2),
-    ("python -m benchmarks.gpu --platform cpu", "got no --output", 2),
+    ("python -m benchmarks.gpu --platform cpu --device H10", "wanted one of", 2),
+    ("python -m benchmarks.gpu --platform cpu MBS=2", "wanted OUTPUT_DIR or DATA_DIR", 2),
     ("python -m benchmarks.recorder --calls x", "wanted a whole number", 2),
     # scripts: nothing is installed, prepared or started before the line
     ("./shell/run_train.sh mbs=2", "did you mean MBS=2?", 2),
@@ -153,6 +154,7 @@ TYPED = [
     ("./shell/setup.sh --develop", "wanted --dev or KEY=VALUE", 2),
     ("./shell/entry.sh ls", "-- before a command", 2),
     ("./shell/platform.sh nvd", "wanted PLATFORM=amd", 2),
+    ("./shell/run_gpu_hour.sh --mintes 5", "did you mean --minutes?", 2),
     ("./shell/gpu.sh --ned 5", "did you mean --end?", 2),
     ("./tprimat comapre", "did you mean compare?", 2),
     ("./tprimat train --hlep", HLEP, 2),

@@ -118,6 +118,7 @@ WRITE_NOTHING_NAMED = {
     "shell/profile.sh": "starts train.launch; of nsys see tests/shell/test_profile.py",
     "shell/purge.sh": "starts utils.housekeeping.purge",
     "shell/run_data.sh": "starts data.prepare",
+    "shell/run_gpu_hour.sh": "starts benchmarks.gpu",
     "shell/run_purge.sh": "starts utils.housekeeping.purge",
     "shell/run_slurm.sh": "starts train.slurm",
     "shell/run_sweep.sh": "starts train.sweep",

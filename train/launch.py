@@ -12,7 +12,7 @@ import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from train.job.job import Job, log_path, profile_folder, remove_leftovers, reser
 from train.job.outcome import Attempt, exit_code, settle
 from train.job.supervise import Ending, run
 from train.machine import job_processes
-from train.machine.capacity import capacity_gb
+from train.machine.capacity import capacity_gb, threads_of_a_rank
 from train.nemo import interpreter as nemo_python
 from train.preflight import fit, job_checks, ready
 from train.prim import cpu as prim_cpu
@@ -33,6 +33,7 @@ from train.prim import yaml_config as prim_config
 from train.prim.environment import LAUNCHER_NAMES
 from train.runner.plan import has_result, resolve, with_micro_batch
 from train.settings_map import map as frameworks
+from train.settings_map.environment_rows import decided
 from train.titan import interpreter as titan_python
 from utils import arguments
 from utils.arguments import Parser
@@ -42,6 +43,7 @@ from utils.hardware.detect import HardwareError
 from utils.housekeeping import footprint
 from utils.models import NAMES as MODELS
 from utils.own_files import require_ours
+from utils.provenance.origin import speed_variables
 from utils.results import profile_file, store
 from utils.settings import layers
 from utils.settings.combinations import AVAILABLE_FRAMEWORKS
@@ -76,11 +78,14 @@ def main() -> int:
         return 0
     try:
         chosen = rank_environment.select(os.environ, LAUNCHER_NAMES if job.framework == "prim" else ())
-        before = job_checks.before(job.config, chosen.warnings())
+        before = job_checks.before(job.config, [*chosen.warnings(), *ready.without_engine(job.config, job.framework)])
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    environment = _environment(job, chosen.variables) | layers.variable(values)
+    removed = {name: value for name, value in chosen.variables.items() if name in decided(job.framework)}
+    environment = _environment(job, chosen.variables.items() - removed.items()) | layers.variable(values)
+    for name, value in speed_variables(removed).items():
+        print(f"{job.name}: {name}={value} is not passed to {job.framework}, whose settings decide it", file=sys.stderr)
     too_large = fit.refusal(job, capacity_gb(job.config)[0])
     with processes.stop_request() as stop:
         if job.config.node_rank > 0:
@@ -96,7 +101,7 @@ def main() -> int:
         code = _lead(attempt, manifest, environment, stop)
         record_energy(attempt.job)
         of_nodes = nodes.VARIABLES if job.config.nodes > 1 else ()
-        names = rank_environment.on_record({*environment, *of_nodes}, chosen.withheld)
+        names = rank_environment.on_record({*environment, *of_nodes}, chosen.withheld, speed_variables(removed))
         job_checks.record(job.result_path, job.config, *before, names, is_interrupted=bool(stop))
         return code
 
@@ -253,10 +258,10 @@ def _python(job: Job) -> str:
     return own(job.config.platform) if own else sys.executable
 
 
-def _environment(job: Job, chosen: Mapping[str, str]) -> dict[str, str]:
+def _environment(job: Job, chosen: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Return the environment of the ranks: cores per rank, warning filters, the settings map's, the user's `chosen`."""
     ours = {
-        "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // job.config.ranks_per_node)),
+        "OMP_NUM_THREADS": str(threads_of_a_rank(job.config)),
         "PYTHONFAULTHANDLER": "1",  # the stack of a rank that crashes is in its log
         # in the job's own TMPDIR, torch's default, every job would compile its kernels anew
         "TORCHINDUCTOR_CACHE_DIR": str(Path(tempfile.gettempdir(), f"torchinductor_{os.getuid()}")),

@@ -9,6 +9,7 @@ same precision can be faster than the best rate: evaluate/probe.py rejects such 
 with --quick one. Measure on the day of the runs and stop all other work before: a rate measured beside other work is
 invalid. On the cpu platform, rates and bandwidth are those of the whole machine, operators those of one rank with its
 threads. With several GPUs, the first is measured, and all take part in collectives; under torchrun, all nodes do.
+Every process gets the variables of a job of the platform (docs/fair.md); the file records them (`environment`).
 Exits 0; 1 if no rate, or no operator, could be measured or written, 2 for bad input.
 """
 
@@ -29,6 +30,7 @@ from train.preflight import job_checks
 from train.probing import collectives, jobs, report, whole
 from train.probing.whole import Plan
 from train.runner import plan as matrix
+from train.settings_map import map as frameworks
 from utils.arguments import Parser, run
 from utils.errors import ConfigError, ForeignFileError
 from utils.hardware.detect import HardwareError, detect_platform
@@ -36,7 +38,7 @@ from utils.housekeeping import footprint
 from utils.models import MODELS
 from utils.own_files import require_ours
 from utils.results import probe_file, store
-from utils.settings.config import PLATFORMS, folders, require_writable
+from utils.settings.config import PLATFORMS, folders, load, require_writable
 
 SECONDS, QUICK_SECONDS = 10.0, 1.8
 """Seconds of the rate of each precision, which set those of all other parts: five minutes and one in all."""
@@ -46,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, write the file and print what it shows."""
     options = _arguments(arguments)
     try:
+        _become_a_job(options)
         found = detect_platform({**os.environ, "PLATFORM": options.platform}, torch)
         rank, ranks = collectives.world()
         if rank and ranks > 1:  # of torchrun: only the collectives need it
@@ -68,6 +71,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if reason != whole.NO_OPERATORS:
             print(f"{name}: not measured: {reason}", file=sys.stderr)
     return _write(content, path) or _ending(content, plan)
+
+
+def _become_a_job(options: argparse.Namespace) -> None:
+    """Start this process anew with the variables that a job of the platform gets and that the user has not set.
+
+    CUDA, HIP and NCCL read them when torch first looks for a GPU. They are those of the first framework that is
+    measured; without jobs, those of mega on one GPU. Raises ConfigError.
+    """
+    if options.operators == "none":
+        config, framework, model = load(options.platform, 1, environ={}), "mega", "llama"
+    else:
+        config, _ = matrix.resolve(options.platform, options.settings)
+        framework = (options.framework or config.frameworks)[0]
+        model = (options.model or config.models)[0]
+    wanted = frameworks.environment(framework, config, config.spec(model))
+    missing = {name: value for name, value in wanted.items() if name not in os.environ}
+    if missing:
+        told = " ".join(f"{name}={value}" for name, value in missing.items())
+        print(f"variables of a job of {framework}: {told}", file=sys.stderr, flush=True)
+        os.execve(sys.executable, sys.orig_argv, os.environ | missing)
 
 
 def _write(content: dict[str, Any], path: Path) -> int:

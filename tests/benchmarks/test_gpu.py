@@ -1,13 +1,21 @@
 """The GPU hour: parts run once, in order, within their time; the table shows what results hold. On a CPU, tiny."""
 
 import json
+import os
+import re
+import subprocess
 import sys
 
 import pytest
 
 from benchmarks import gpu
-from utils.results import store
-from utils.settings.config import load
+from train.job.job import Job
+from train.preflight.fit import refusal
+from utils.housekeeping.inventory import entries
+from utils.housekeeping.layout import OUTPUT_LAYOUT
+from utils.memory.estimate import estimate
+from utils.results import profile_file, store
+from utils.settings.config import ROOT, load
 
 
 def hour_of_texts(monkeypatch, *codes, seconds=0.0):
@@ -24,18 +32,18 @@ def hour_of_texts(monkeypatch, *codes, seconds=0.0):
             for name, write in parts
         ],
     )
-    monkeypatch.setattr(gpu, "write_facts", lambda hour: (hour.output / "facts").mkdir())
+    monkeypatch.setattr(gpu, "write_facts", lambda hour: (hour.own / "facts").mkdir())
 
 
 def run(tmp_path, *arguments, platform="cpu"):
-    return gpu.main(["--platform", platform, "--output", str(tmp_path), *arguments])
+    return gpu.main(["--platform", platform, f"OUTPUT_DIR={tmp_path}", f"DATA_DIR={tmp_path}_data", *arguments])
 
 
 def test_finished_part_is_skipped_and_a_failed_one_is_run_again(tmp_path, monkeypatch):
     hour_of_texts(monkeypatch, 0, 3, 0)
     assert run(tmp_path) == 1
     assert (tmp_path / "ran").read_text().split() == ["one", "two", "three"], "a failure does not end the hour"
-    record = json.loads((tmp_path / "parts.json").read_text())
+    record = json.loads((tmp_path / "gpu_hour" / "parts.json").read_text())
     assert [record[name]["exit_code"] for name in ("one", "two", "three")] == [0, 3, 0]
     assert run(tmp_path) == 1
     assert (tmp_path / "ran").read_text().split() == ["one", "two", "three", "two"]
@@ -43,54 +51,93 @@ def test_finished_part_is_skipped_and_a_failed_one_is_run_again(tmp_path, monkey
 
 def test_damaged_record_of_parts_is_one_line_and_stays(tmp_path, monkeypatch, capsys):
     hour_of_texts(monkeypatch, 0)
-    (tmp_path / "parts.json").write_text("{")
+    (tmp_path / "gpu_hour").mkdir()
+    (tmp_path / "gpu_hour" / "parts.json").write_text("{")
     assert run(tmp_path) == 2
-    assert capsys.readouterr().err.startswith(f"error: {tmp_path}/parts.json: ")
-    assert (tmp_path / "parts.json").read_text() == "{" and not (tmp_path / "ran").exists()
+    assert capsys.readouterr().err.startswith(f"error: {tmp_path}/gpu_hour/parts.json: ")
+    assert (tmp_path / "gpu_hour" / "parts.json").read_text() == "{" and not (tmp_path / "ran").exists()
 
 
 def test_part_that_needs_more_than_the_time_left_is_not_started(tmp_path, monkeypatch, capsys):
     hour_of_texts(monkeypatch, 0, 0, seconds=600.0)
+    monkeypatch.setattr(gpu, "capacity_gb", lambda config: (80.0, "a card"))
     assert run(tmp_path, "--minutes", "9", platform="nvd") == 0
     assert not (tmp_path / "ran").exists()
     assert "no time for: one (600 s expected, 540 s left)" in capsys.readouterr().out
 
 
 def test_part_that_does_not_end_is_stopped_at_the_deadline(tmp_path, monkeypatch):
-    monkeypatch.setattr(gpu, "write_facts", lambda hour: (hour.output / "facts").mkdir())
+    monkeypatch.setattr(gpu, "write_facts", lambda hour: (hour.own / "facts").mkdir())
     sleeping = gpu.Part("sleep", ((sys.executable, "-c", "import time; time.sleep(600)"),), 0.0)
     monkeypatch.setattr(gpu, "parts", lambda hour: [sleeping])
     assert run(tmp_path, "--minutes", "0.02") == 1
-    assert json.loads((tmp_path / "parts.json").read_text())["sleep"]["exit_code"] == 124
+    assert json.loads((tmp_path / "gpu_hour" / "parts.json").read_text())["sleep"]["exit_code"] == 124
 
 
-@pytest.mark.parametrize("platform", ["nvd", "amd"])
-def test_order_of_value_and_full_size_on_a_gpu(tmp_path, platform):
-    parts = gpu.parts(gpu.Hour(tmp_path, platform, 0.0))
+def planned(tmp_path, platform, memory_gb):
+    return gpu.parts(gpu.Hour(tmp_path, tmp_path, platform, memory_gb, 0.0))
+
+
+@pytest.mark.parametrize(("platform", "memory_gb"), [("nvd", 80.0), ("nvd", 141.0), ("amd", 192.0)])
+def test_every_part_fits_the_card_and_a_group_trains_the_same_work(tmp_path, platform, memory_gb):
+    parts = planned(tmp_path, platform, memory_gb)
     names = [part.name for part in parts]
     assert names[:5] == ["probe", *(f"{f} llama SL {n}" for n in (2048, 8192) for f in ("mega", "hf"))]
     assert len(set(names)) == len(names)
+    groups = {}
     for part in parts[1:]:
-        asked = {"MODEL_SIZE=full", "OPTIMIZER_STATE=bf16"}
-        if part.name.startswith("reference "):
-            asked = {"MODEL_SIZE=proxy", "OPTIMIZER_STATE=fp32"}
-        assert asked <= set(part.commands[-1])
-    batches = {length: int(next(word for word in part.commands[-1] if word.startswith("GBS="))[4:]) * length
-               for part in parts for length in (2048, 4096, 8192) if f"SL={length}" in part.commands[-1]}  # fmt: skip
-    assert set(batches.values()) == {16_384}, "the same tokens a step at every length"
+        asked = dict(word.split("=", 1) for word in part.commands[-1] if "=" in word)
+        assert int(asked["GBS"]) * int(asked["SL"]) == 16_384, "the same tokens a step at every length"
+        framework = next(word for word in ("titan", "hf", "mega") if word in part.name or word == "mega")
+        model = next(word for word in ("mistral", "qwen", "llama") if word in part.name or word == "llama")
+        work = tuple(f"{key}={value}" for key, value in asked.items() if key not in ("OUTPUT_DIR", "DATA_DIR", "MODEL"))
+        groups.setdefault((asked["LABEL"], model), set()).add(work)
+        if framework != "titan":
+            config = load(platform, 1, arguments=[*work, f"FRAMEWORK={framework}", f"MODEL={model}"], environ={})
+            assert estimate(config, framework, config.spec(model)).total_gb <= 0.95 * memory_gb
+            assert refusal(Job(config, framework, model), memory_gb) is None, "train.launch starts it"
+    assert len(groups) == 7 and all(len(same) == 1 for same in groups.values()), "a group has one set of settings"
 
 
-@pytest.mark.parametrize("platform", ["nvd", "amd"])
-def test_titan_is_held_against_the_same_work_of_mega_and_hf(tmp_path, platform):
-    parts = gpu.parts(gpu.Hour(tmp_path, platform, 0.0))
-    commands = {part.name: part.commands[-1] for part in parts if part.name.startswith("reference ")}
-    assert set(commands) == {"reference mega", "reference titan", "reference hf"}
-    work = {tuple(word for word in command if "=" in word) for command in commands.values()}
-    assert len(work) == 1, "the settings are the same"
-    config = load(platform, 1, arguments=[*work.pop(), "FRAMEWORK=mega,titan,hf", "MODEL=llama"], environ={})
-    assert config.spec("llama").num_layers == 16 and config.optimizer_state == "fp32"
+@pytest.mark.parametrize(("memory_gb", "layers"), [(80.0, "20 of 32 layers"), (192.0, "32 layers")])
+def test_a_card_gets_as_many_layers_as_fit(tmp_path, capsys, memory_gb, layers):
+    # by hand: 12 bytes a parameter (OPTIMIZER_STATE=bf16), 1,050,673,152 parameters without layers and 218,112,000 in
+    # each: 65.0 GB with 20 and 75.4 GB with 24, which leave less than 1 GB of 0.95 x 80 GB for activations of 24 layers
+    size = gpu.Hour(tmp_path, tmp_path, "nvd", memory_gb, 0.0).size("llama", 2048)
+    assert size.layers == layers
+
+
+def test_reference_leaves_16_bytes_a_parameter_for_titan(tmp_path):
+    size = gpu.Hour(tmp_path, tmp_path, "nvd", 80.0, 0.0).size("llama", 2048, "fp32")
     # Llama 3.1 8B has 8,030,261,248 parameters and 32 layers of 218,112,000
-    assert 16 * config.spec("llama").parameter_count == 16 * (8_030_261_248 - 16 * 218_112_000)
+    assert "PROXY_LAYERS=12" in size.settings
+    assert 16 * (8_030_261_248 - 20 * 218_112_000) / 1e9 < size.needs_gb <= 0.95 * 80.0
+
+
+def test_part_that_does_not_fit_is_named_with_its_estimate_and_not_started(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(gpu, "write_facts", lambda hour: None)
+    monkeypatch.setattr(gpu, "capacity_gb", lambda config: (16.0, "a small card"))
+    monkeypatch.setattr(gpu, "run_part", lambda hour, part: pytest.fail(f"started {part.name}"))
+    assert run(tmp_path, "--only", "mega llama SL 2048", platform="nvd") == 0
+    # by hand: 4 of 32 layers, 12 bytes for each of 1,923,121,152 parameters, is 23.1 GB before activations
+    first = capsys.readouterr().out.splitlines()[0]
+    assert re.fullmatch(r"does not fit: mega llama SL 2048: 4 of 32 layers, about 2[3-9]\.\d GB of 16\.0 GB", first)
+
+
+def test_unknown_memory_of_the_card_is_one_line_and_another_card_can_be_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(gpu, "capacity_gb", lambda config: (None, "nvidia-smi is not installed"))
+    assert run(tmp_path, platform="nvd") == 2
+    assert "unknown (nvidia-smi is not installed); name the card" in capsys.readouterr().err
+    assert run(tmp_path, "--device", "H100", "--dry-run", "--only", "hf qwen", platform="nvd") == 0
+    assert "16 of 28 layers" in capsys.readouterr().out and not list(tmp_path.iterdir())
+
+
+def test_dry_run_prints_the_parts_and_neither_makes_nor_changes_an_environment(tmp_path):
+    environment = os.environ | {"PLATFORM": "nvd", "RUNTIME": "native", "TPRIMAT_VENV": str(tmp_path / "venv")}
+    command = [ROOT / "tprimat", "gpu-hour", "--dry-run", "--device", "H100", f"OUTPUT_DIR={tmp_path / 'output'}"]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0 and len(ran.stdout.splitlines()) == 19, ran.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_missing_tool_of_a_vendor_is_named_in_its_file(tmp_path, monkeypatch):
@@ -98,25 +145,23 @@ def test_missing_tool_of_a_vendor_is_named_in_its_file(tmp_path, monkeypatch):
     monkeypatch.setattr(
         gpu.subprocess, "run", lambda command, **k: gpu.subprocess.CompletedProcess(command, 0, "x", "")
     )
-    gpu.write_facts(gpu.Hour(tmp_path, "nvd", 0.0))
-    assert (tmp_path / "facts" / "nvidia_smi.txt").read_text() == "nvidia-smi is not installed\n"
+    gpu.write_facts(gpu.Hour(tmp_path, tmp_path, "nvd", 80.0, 0.0))
+    assert (tmp_path / "gpu_hour" / "facts" / "nvidia_smi.txt").read_text() == "nvidia-smi is not installed\n"
 
 
-def test_job_and_kernels_run_on_a_cpu_at_tiny_size(tmp_path, capsys):
-    assert run(tmp_path, "--minutes", "15", "--only", "hf llama SL 2048", "kernels mega") == 0
-    (path,) = (tmp_path / "results" / "sl2048").glob("train_*.json")
+def test_job_and_profile_run_on_a_cpu_at_tiny_size(tmp_path):
+    assert run(tmp_path, "--minutes", "15", "--only", "hf llama SL 2048", "--only", "profile mega") == 0
+    (path,) = (tmp_path / "hour_sl2048").glob("train_*.json")
     result = store.read(path)
     assert result["status"] == "ok" and result["model_size"] == "tiny"
-    table = (tmp_path / "summary.md").read_text().splitlines()
+    table = (tmp_path / "gpu_hour" / "summary.md").read_text().splitlines()
     assert len(table) == 3, "the profiled job is no measurement"
     cells = [cell.strip() for cell in table[2].strip("|").split("|")]
-    peak, guess = result["memory_metrics"]["peak_memory_allocated_gb"], float(cells[6])
-    assert cells[1] == "ok" and float(cells[5]) == pytest.approx(peak, abs=0.05)
-    assert float(cells[7]) == pytest.approx(peak / guess, abs=0.1)
-    kernels = json.loads((tmp_path / "kernels" / "mega_sl2048.json").read_text())
-    assert kernels == sorted(kernels, key=lambda kernel: -kernel["seconds"])
-    counts = {kernel["name"]: kernel["count"] for kernel in kernels}
-    # by hand: 4 layers of 4 linear weights and the output layer, each with three products, 2 micro batches; CPU
-    # attention is one operator a layer and micro batch
-    assert counts["aten::_scaled_dot_product_flash_attention_for_cpu"] == 4 * 2
-    assert sum(counts.get(name, 0) for name in ("aten::mm", "aten::addmm")) >= (4 * 4 + 1) * 3 * 2
+    peak, guess = result["memory_metrics"]["peak_memory_allocated_gb"], float(cells[7])
+    assert cells[1:3] == ["4", "ok"] and float(cells[6]) == pytest.approx(peak, abs=0.05)
+    assert float(cells[8]) == pytest.approx(peak / guess, abs=0.1)
+    (profile,) = (tmp_path / "profiles").glob("*/profile.json")
+    assert profile_file.read(profile).steps == (8,) and (profile.parent / "rank0.json.gz").stat().st_size > 0
+    directory = os.open(tmp_path, os.O_RDONLY)
+    assert [entry.path for entry in entries(directory, OUTPUT_LAYOUT) if entry.foreign] == [], "purge removes the hour"
+    os.close(directory)

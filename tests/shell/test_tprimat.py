@@ -25,7 +25,8 @@ def test_the_list_names_every_script_that_a_person_calls_and_exits_with_0():
     assert done.returncode == 0 and done.stderr == ""
     # shell/data.sh, train.sh, wrap.sh, purge.sh run inside the image; run_*.sh starts them. platform.sh is for scripts.
     inner = {"data", "train", "wrap", "purge", "platform"}
-    scripts = {path.stem.removeprefix("run_") for path in ROOT.glob("shell/*.sh") if path.stem not in inner}
+    stems = {path.stem for path in ROOT.glob("shell/*.sh")} - inner
+    scripts = {stem.removeprefix("run_").replace("_", "-") for stem in stems}
     assert scripts - {"entry"} | {"enter"} <= commands()
     modules = {path.stem for path in ROOT.glob("evaluate/*.py") if "__main__" in path.read_text(encoding="utf8")}
     assert modules <= commands()

@@ -52,6 +52,23 @@ def test_every_job_has_the_same_cache_of_compiled_kernels(finished, prefix):
     assert len(paths) >= 2 and len(caches) == 1, caches
 
 
+def test_the_variables_of_amds_image_stop_no_job_of_megatron_core_and_stand_in_the_result(
+    prefix, tmp_path, monkeypatch
+):
+    """megatron-core 0.16.1 asserts that NVTE_FLASH_ATTN is 1 or unset for the attention backend `auto`."""
+    given = {"NVTE_FLASH_ATTN": "0", "NVTE_FUSED_ATTN": "1", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "1"}
+    for name, value in {**given, "NVTE_CK_USES_BWD_V3": "1"}.items():
+        monkeypatch.setenv(name, value)
+    ran = launch("mega", "llama", tmp_path, prefix)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    assert "NVTE_FLASH_ATTN=0 is not passed to mega" in ran.stderr
+    provenance = store.read(only_result(tmp_path))["provenance"]
+    assert provenance["environment_removed"] == given
+    assert provenance["environment"]["NVTE_CK_USES_BWD_V3"] == "1"
+    assert provenance["environment"]["NVTE_FLASH_ATTN"] == "1", "megatron-core's own"
+    assert "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE" not in provenance["environment"]
+
+
 def test_log_holds_every_step_and_the_result_is_complete(finished):
     log = next((finished / "logs").glob("*_attempt1.log")).read_text()
     assert [f"Step {step}/6" in log for step in range(1, 7)] == [True] * 6

@@ -15,6 +15,7 @@ from train import probe
 from train.machine import conditions
 from train.probing import bandwidth, rates, whole
 from train.probing.whole import Plan
+from train.settings_map import map as frameworks
 from utils.housekeeping import archive, purge
 from utils.kinds import KINDS
 from utils.results import probe_file
@@ -48,8 +49,11 @@ def test_the_time_is_that_of_all_products() -> None:
     assert len(done) == 5 and seconds >= 0.05
 
 
-def test_the_file_of_this_machine(small: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_file_of_this_machine(
+    small: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     output = tmp_path / "output"
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     assert probe.main(["--platform", "cpu", "--seconds", "0.1", "--operators", "none", f"OUTPUT_DIR={output}"]) == 0
     printed = capsys.readouterr()
     (path,) = output.glob("probe_cpu_*.json")
@@ -57,6 +61,7 @@ def test_the_file_of_this_machine(small: None, tmp_path: Path, capsys: pytest.Ca
     found = probe_file.read(path)
     assert set(found.rates) == {"bf16", "fp32"} and set(found.reasons) >= {"fp8", "operators"}
     content = json.loads(path.read_text())
+    assert content["environment"]["OMP_NUM_THREADS"] == "1"
     for rate in content["rates"].values():
         every = [*rate["rounds"], *(value for one in rate["tried"] for value in one["tflops"])]
         assert rate["best_tflops"] == max(every) and len(rate["rounds"]) >= rates.LEAST_ROUNDS
@@ -161,3 +166,30 @@ def test_operators_of_a_real_job_are_measured_on_this_machine(
     assert found.bandwidth["copy"].gb_per_second > 0 and found.collectives == ()
     assert "one rank" in found.reasons["collectives"] and "./tprimat data" in found.reasons["loader_samples_per_second"]
     assert "hf llama (tiny), one of 1 rank, 1 thread" in printed.out and printed.out.splitlines()[-1] == str(path)
+
+
+@pytest.mark.parametrize("platform", ["nvd", "amd"])
+def test_the_probe_measures_with_the_variables_of_a_job(platform: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: dict[str, str] = {}
+    config = load(platform, 8, environ={})
+    job = frameworks.environment("hf", config, config.spec("llama"))
+    name = {"nvd": "TORCH_NCCL_AVOID_RECORD_STREAMS", "amd": "GPU_MAX_HW_QUEUES"}[platform]
+    assert name in job
+    for one in job:
+        monkeypatch.delenv(one, raising=False)
+    monkeypatch.setenv(name, "7")
+    monkeypatch.setattr(probe.matrix, "resolve", lambda *_: (config, {}))
+
+    def start(python: str, command: list[str], environ: dict[str, str]) -> None:
+        started.update(environ)
+        raise SystemExit
+
+    monkeypatch.setattr(probe.os, "execve", start)
+    arguments = ["--platform", platform, "--framework", "hf"]
+    with pytest.raises(SystemExit):
+        probe.main(arguments)
+    assert {one: started[one] for one in job} == job | {name: "7"}, "what the user has set takes precedence"
+    for one, value in started.items():
+        monkeypatch.setenv(one, value)
+    monkeypatch.setattr(probe.os, "execve", lambda *_: pytest.fail("started anew a second time"))
+    probe._become_a_job(probe._arguments(arguments))

@@ -111,7 +111,7 @@ def _libraries() -> tuple[Any, Any, type[Exception]]:
         with contextlib.redirect_stdout(None):  # without its library amdsmi prints
             import amdsmi
     except NO_LIBRARY as error:
-        wanted = "install the one of this machine's ROCm: pip install /opt/rocm/share/amd_smi"
+        wanted = "install the one of this machine's ROCm: pip install ${ROCM_PATH:-/opt/rocm}/share/amd_smi"
         raise ReaderError(f"amdsmi cannot be imported ({type(error).__name__}: {error}); {wanted}") from error
     try:
         from zeus.device.gpu import amd as zeus

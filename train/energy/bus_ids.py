@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import json
+import os
 import re
 import subprocess
 import sys
@@ -85,7 +86,8 @@ def _cuda() -> list[str]:
 
 
 def _hip() -> list[str]:
-    hip = _library(*_of_torch("libamdhip64.so"), "libamdhip64.so", "/opt/rocm/lib/libamdhip64.so")
+    rocm = os.environ.get("ROCM_PATH", "/opt/rocm")  # AMD's image has it among the packages of its Python
+    hip = _library(*_of_torch("libamdhip64.so"), "libamdhip64.so", f"{rocm}/lib/libamdhip64.so")
     count = ctypes.c_int()
     _check("hipGetDeviceCount", hip.hipGetDeviceCount(ctypes.byref(count)))
     found = []

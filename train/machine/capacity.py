@@ -1,4 +1,4 @@
-"""The memory of the device that a job gets on this machine, read without starting a GPU."""
+"""The memory of the device and the threads that a rank gets on this machine, read without starting a GPU."""
 
 from __future__ import annotations
 
@@ -23,3 +23,8 @@ def capacity_gb(config: RunConfig) -> tuple[float | None, str]:
     visible = gpus.visible(reading, config.platform, os.environ)
     sizes = [gpu.memory_total_gb for gpu in visible if gpu.memory_total_gb is not None]
     return min(sizes, default=None), next((gpu.name for gpu in visible if gpu.name), config.platform)
+
+
+def threads_of_a_rank(config: RunConfig, cores: int | None = None) -> int:
+    """Return the threads of one rank if the user sets none: its share of the cores."""
+    return max(1, (cores or os.cpu_count() or 1) // config.ranks_per_node)

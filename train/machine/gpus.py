@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from train.machine import amd_smi, nvidia_smi
 from train.machine.gpu_state import GpuReading, GpuState, GpuToolError
@@ -14,7 +14,15 @@ READERS = {
     "amd": {amd_smi.TOOL: amd_smi.read, amd_smi.ROCM_TOOL: amd_smi.read_rocm},
 }
 """Reader of each tool by platform; the first tool that is installed and answers is used."""
-VISIBLE = {"nvd": ("CUDA_VISIBLE_DEVICES",), "amd": ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")}
+VISIBLE = {
+    "nvd": (("CUDA_VISIBLE_DEVICES",),),
+    "amd": (("ROCR_VISIBLE_DEVICES",), ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")),
+}
+"""Variables by level: one level counts within what the one before shows, and in a level the first that is set counts.
+
+Sources: torch/cuda/__init__.py of torch 2.13, _parse_visible_devices (HIP's before CUDA's, both within ROCR's); ROCm
+7.1.1, "ROCm environment variables", GPU isolation (HIP reads either); CUDA Programming Guide, CUDA_VISIBLE_DEVICES.
+"""
 
 
 def installed(platform: str) -> list[str]:
@@ -39,21 +47,29 @@ def read(platform: str) -> GpuReading:
 def visible(reading: GpuReading, platform: str, environ: Mapping[str, str]) -> tuple[GpuState, ...]:
     """Return the GPUs that a job started with `environ` may use, selected by number or by the beginning of the UUID.
 
-    Return all of them if no variable restricts them, or if one names something unknown here (a MIG slice).
+    As in CUDA and HIP the first number that no GPU has ends a list. An empty list hides all GPUs, as does a GPU that
+    is named twice. A variable that names something unknown here (a MIG slice, a UUID of AMD) restricts nothing.
     """
     chosen = reading.gpus
-    for name in VISIBLE[platform]:
-        wanted = environ.get(name)
-        if wanted is None or not re.fullmatch(r"[\w-]+(,[\w-]+)*", wanted):
-            continue
-        numbered = dict(enumerate(chosen))
-        named = [_named(one, numbered) for one in wanted.split(",")]
-        if all(named):
-            chosen = tuple(gpu for gpu in named if gpu is not None)
+    for level in VISIBLE[platform]:
+        wanted = next((environ[name] for name in level if name in environ), None)
+        if wanted is not None:
+            chosen = _selected(wanted, chosen)
     return chosen
 
 
-def _named(one: str, gpus: Mapping[int, GpuState]) -> GpuState | None:
-    if one.isdecimal():
-        return gpus.get(int(one))
-    return next((gpu for gpu in gpus.values() if (gpu.identifier or "").startswith(one)), None)
+def _selected(wanted: str, gpus: Sequence[GpuState]) -> tuple[GpuState, ...]:
+    found: list[GpuState] = []
+    for one in (part.strip() for part in wanted.split(",")):
+        if re.fullmatch(r"[+-]?\d*", one):
+            named = [gpus[int(one)]] if one.isdecimal() and int(one) < len(gpus) else []
+            if not named:
+                break
+        else:
+            named = [gpu for gpu in gpus if (gpu.identifier or "").startswith(one)][:1]
+            if not named:
+                return tuple(gpus)
+        if named[0] in found:
+            return ()
+        found += named
+    return tuple(found)

@@ -6,6 +6,9 @@ from train.job.job import Job
 from utils.memory.estimate import FRAMEWORKS, estimate
 from utils.memory.fit import change_text, changes_that_fit, lower_bound_gb, terms_text
 
+LAYERS = "mega: torch's layers, TransformerEngine's are not estimated"
+"""The layers that every estimate of a GPU is for, as text."""
+
 
 def refusal(job: Job, capacity: float | None) -> str | None:
     """Return why a job cannot fit into `capacity` GB of its device, and what would fit; None if it may.

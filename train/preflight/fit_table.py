@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from train.job.job import Job
+from train.preflight.fit import LAYERS
 from train.settings_map.tables import rendered
 from utils.arguments import Parser, report, run
 from utils.errors import ConfigError, ForeignFileError
@@ -68,7 +69,7 @@ def terminal_table(jobs: Iterable[Job]) -> str | None:
     if not first or (platform := next(iter(first.values())).config.platform) not in SHOWN:
         return None
     devices = devices_of(platform)
-    lines = ["memory of one GPU by the estimate, GB; not measured:"]
+    lines = [f"memory of one GPU by the estimate, GB; not measured; {LAYERS}:"]
     width = max(len(device.name) for device in devices)
     for (framework, model), job in first.items():
         needs, *verdicts = row(job, devices)

@@ -1,6 +1,7 @@
 """Checks before a matrix starts: missing scripts, a full disk, a model that does not fit into memory.
 
-The forecast of time comes from earlier results on this machine, that of memory from a formula.
+The forecast of time comes from earlier results on this machine, else from the peak of its GPUs; that of memory from a
+formula.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from typing import Any
 
 from train.job.job import RESERVE_BYTES, Job
 from train.job.outcome import advice
+from train.machine import drivers, planned_gpus
 from train.machine.capacity import capacity_gb
-from train.preflight import job_checks
-from train.preflight.fit import refusal
+from train.preflight import host_memory, job_checks, ready
+from train.preflight.fit import LAYERS, refusal
 from train.runner.plan import Matrix, notes, outlook, wrapper
 from train.runner.status_file import RECOGNISERS
 from train.runner.times import duration
@@ -26,6 +28,7 @@ from train.runner.view import is_matrix_log
 from utils.dataset.paths import bin_path
 from utils.dataset.place import bytes_needed, data_prefix
 from utils.errors import ConfigError, DataError
+from utils.hardware.devices import named
 from utils.memory.estimate import FRAMEWORKS, estimate
 from utils.own_files import require_ours
 from utils.results import store
@@ -44,6 +47,9 @@ SAME_WORK = (
     "precision",
 )
 """Settings that decide how long a job takes."""
+SHARE_OF_PEAK = 0.5
+"""Share of the dense peak at which the time of a job is forecast; the forecast names it."""
+FOUR_BITS = ("nvfp4", "mxfp4")
 
 
 def check(matrix: Matrix) -> None:
@@ -123,8 +129,20 @@ def _print_forecast(matrix: Matrix) -> None:
     seconds, how = matrix_seconds(ahead.left, ahead.possible)
     if ahead.left:
         print(f"time: {_expected(seconds)} ({how})", file=sys.stderr)
-    for line in memory_lines(ahead.left):
+    for line in (*memory_lines(ahead.left), *_machine_lines(matrix, ahead.left)):
         print(line, file=sys.stderr)
+
+
+def _machine_lines(matrix: Matrix, jobs: Sequence[Job]) -> list[str]:
+    """Return lines on memory of the host, driver and TransformerEngine, as far as this is the machine of the jobs."""
+    platform = matrix.config.platform
+    is_here = matrix.config.launcher != "slurm" and bool(planned_gpus.count(platform))
+    lines = host_memory.lines(jobs, is_here=is_here)
+    if not is_here or not planned_gpus.has_torch():
+        return lines
+    refused = {line: None for job in jobs for line in ready.without_engine(job.config, job.framework)}
+    of_driver = drivers.line(platform)
+    return [*lines, *([of_driver] if of_driver else []), *(f"warning: {line}" for line in refused)]
 
 
 def _expected(seconds: tuple[float, float] | None) -> str:
@@ -146,12 +164,42 @@ def matrix_seconds(jobs: Sequence[Job], possible: Sequence[Job] = ()) -> tuple[t
     seconds_of = {job.kind: _seconds_of(job, earlier) for job in jobs}
     measured = [seconds for job in jobs if (seconds := seconds_of[job.kind]) is not None]
     if not measured:
-        return None, "no earlier result of these jobs on this machine"
+        return _by_peak(jobs, possible)
     average = sum(measured) / len(measured)
     cooldown = jobs[0].config.cooldown_seconds
     least, more = (sum((seconds_of.get(job.kind) or average) + cooldown for job in some) for some in (jobs, possible))
     least -= cooldown
     return (least, least + more), f"from earlier results on this machine, jobs measured: {len(measured)} of {len(jobs)}"
+
+
+def _by_peak(jobs: Sequence[Job], possible: Sequence[Job]) -> tuple[tuple[float, float] | None, str]:
+    """Return the seconds of the steps of all jobs at SHARE_OF_PEAK of the device's dense peak, or why they are unknown.
+
+    The formula counts every framework's work alike; start and compilation are not in it.
+    """
+    config = jobs[0].config
+    no_result = "no earlier result of these jobs on this machine"
+    if config.platform == "cpu" or config.launcher == "slurm":
+        why = "a CPU has no peak here" if config.platform == "cpu" else "Slurm selects the nodes"
+        return None, f"{no_result}, and {why}"
+    short = planned_gpus.device(config.platform)
+    device = named(short) if short else None
+    if device is None:
+        return None, f"{no_result}, and its GPUs are missing, different or not in utils/hardware/devices.py"
+    precision = "fp4" if config.precision == "fp8" and config.fp8_recipe in FOUR_BITS else config.precision
+    peak: float | None = getattr(device, f"dense_{precision}_tflops", None)
+    if peak is None:
+        return None, f"{no_result}, and no dense {precision} peak of {device.name} is kept"
+    least, more = (sum(_seconds_at(job, SHARE_OF_PEAK * peak) for job in some) for some in (jobs, possible))
+    pauses = (len(jobs) - 1) * config.cooldown_seconds, len(possible) * config.cooldown_seconds
+    spans = least + pauses[0], least + more + sum(pauses)
+    share = f"{100 * SHARE_OF_PEAK:.0f} % of the {peak:g} TFLOP/s of {device.name} ({precision}, dense)"
+    return spans, f"if the steps reach {share}; starts of the jobs not counted; {no_result}"
+
+
+def _seconds_at(job: Job, tflops: float) -> float:
+    tokens = job.config.train_iterations * job.config.tokens_per_step
+    return tokens * job.spec.flops_per_token(job.config.sequence_length) / (job.config.num_gpus * tflops * 1e12)
 
 
 def _earlier(output_dir: Path) -> Iterable[dict[str, Any]]:
@@ -191,15 +239,16 @@ def memory_lines(jobs: Sequence[Job]) -> list[str]:
         if job.framework not in FRAMEWORKS:
             lines.append(f"memory: {job.framework} {job.model} unknown (no formula for this framework yet)")
             continue
+        layers = f"; {LAYERS}" if job.framework == "mega" and job.config.platform != "cpu" else ""
         needed = estimate(job.config, job.framework, job.spec).total_gb
         line = f"memory: {job.framework} {job.model} about {needed:.1f} GB"
         if capacity is None:
-            lines.append(f"{line}, of an unknown amount ({source})")
+            lines.append(f"{line}, of an unknown amount ({source}){layers}")
         elif why := refusal(job, capacity):
-            lines.append(f"warning: memory: {job.framework} {job.model}: {why} ({source})")
+            lines.append(f"warning: memory: {job.framework} {job.model}: {why} ({source}){layers}")
         elif needed <= capacity:
-            lines.append(f"{line} of {capacity:.1f} GB ({source})")
+            lines.append(f"{line} of {capacity:.1f} GB ({source}){layers}")
         else:
             advised = advice(job, capacity)
-            lines.append(f"warning: memory: {job.framework} {job.model}: {advised} ({source})")
+            lines.append(f"warning: memory: {job.framework} {job.model}: {advised} ({source}){layers}")
     return lines

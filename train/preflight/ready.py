@@ -6,18 +6,20 @@ Python, and a folder for their cache; without one of them a job would fail after
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import os
 import shutil
+import subprocess
+import sys
 import sysconfig
 import tempfile
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 
-from packaging.specifiers import SpecifierSet
-
 from utils.errors import ConfigError
-from utils.settings.config import RunConfig
+from utils.settings.config import ROOT, RunConfig
 
 SUPPORTED = {"torch": ">=2.9.0a0", "transformers": ">=5.17,<5.24"}
 """Versions that mega and hf accept; cpu-requirements.txt pins the newest ones that were tested."""
@@ -26,6 +28,9 @@ COMPILERS = ("gcc", "cc", "clang")
 CACHES = {"TRITON_CACHE_DIR": "~/.triton/cache"}
 """Folder of compiled kernels by variable, with the default (triton/knobs.py); torch's own is in TMPDIR."""
 
+ANSWER = "reason: "
+"""Beginning of the line with the answer; libraries print lines of their own."""
+
 
 def require(config: RunConfig, framework: str, environ: Mapping[str, str] = os.environ) -> None:
     """Raise ConfigError with one line for the first thing that a job of `framework` lacks on this machine."""
@@ -33,6 +38,33 @@ def require(config: RunConfig, framework: str, environ: Mapping[str, str] = os.e
         return  # these have an environment of their own
     for problem in _problems(config, framework, environ):
         raise ConfigError(problem)
+
+
+def without_engine(config: RunConfig, framework: str) -> list[str]:
+    """Return one line if a job of mega on a GPU gets no TransformerEngine though LAYERS does not say `local`."""
+    if framework != "mega" or config.platform == "cpu" or config.layers == "local":
+        return []
+    reason = _reason_against_engine()
+    if not reason:
+        return []
+    effect = "the job is refused" if config.layers == "te" else "the layers are torch's, on this side only"
+    return [f"mega: LAYERS={config.layers}: {reason}: {effect}; LAYERS=local on both sides makes them equal"]
+
+
+@functools.cache
+def _reason_against_engine() -> str:
+    """Return the reason of train/mega/engine.py, empty if there is none.
+
+    TransformerEngine is imported in a process of its own, because it loads the libraries of CUDA or ROCm.
+    """
+    if importlib.util.find_spec("transformer_engine") is None:
+        return "TransformerEngine is not installed"
+    code = f"from train.mega import engine; print({ANSWER!r} + (engine.reason_against() or ''))"
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    for line in ran.stdout.splitlines():
+        if line.startswith(ANSWER):
+            return line.removeprefix(ANSWER)
+    return f"TransformerEngine: its import ended with exit code {ran.returncode}"
 
 
 def _problems(config: RunConfig, framework: str, environ: Mapping[str, str]) -> Iterator[str]:
@@ -54,6 +86,8 @@ def _problems(config: RunConfig, framework: str, environ: Mapping[str, str]) -> 
 
 
 def _version(name: str) -> Iterator[str]:
+    from packaging.specifiers import SpecifierSet  # a plan imports this module and needs the standard library only
+
     try:
         installed = metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from train.machine.capacity import threads_of_a_rank
 from utils.errors import ConfigError
 from utils.settings.config import ROOT, RunConfig
 
@@ -57,7 +58,7 @@ def threads_of(config: RunConfig, cores: int | None = None) -> int | None:
     asked = os.environ.get("OMP_NUM_THREADS", "")
     if asked.isdecimal() and int(asked):
         return int(asked)
-    return max(1, (cores or os.cpu_count() or 1) // config.ranks_per_node)
+    return threads_of_a_rank(config, cores)
 
 
 def rehearse(

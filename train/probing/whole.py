@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform as python_platform
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from train.probing.jobs import Rehearsed
 from train.probing.place import Place, first_gpu_or_cpu
 from utils.hardware.detect import gpu_info
 from utils.hardware.devices import find_device
+from utils.provenance.origin import speed_variables
 from utils.results import probe_file
 from utils.settings.config import RunConfig
 
@@ -66,6 +68,7 @@ def measure(platform: str, seconds: float, plan: Plan, before: conditions.Snapsh
         **{key: info[key] for key in ("device_name", "total_memory_gb", "gpu_cores", "driver_version")},
         **{key: info[key] for key in ("software_stack", "software_version", "pytorch_version")},
         "threads": threads,
+        "environment": speed_variables(os.environ),
         "float32_matmul_precision": torch.get_float32_matmul_precision(),
         "started_utc": started,
         "rates": found,

@@ -42,9 +42,10 @@ def _title(content: Mapping[str, Any]) -> str:
     kind = "rank" if content["platform"] == "cpu" else "GPU"
     count = asked["num_gpus"]
     devices = f"{count} {content['platform']} {kind}{'s' if count > 1 else ''}"
+    layers = ", torch's layers" if content["framework"] == "mega" else ""
     return (
         f"{LABEL.capitalize()}: {content['framework']} {content['model']} ({content['model_size']}) on {devices}, "
-        f"{sizes}, {settings}, {asked['precision']}\n"
+        f"{sizes}, {settings}, {asked['precision']}{layers}\n"
         f"All figures are of one step and, unless stated otherwise, of rank {content['rank']}, the fullest one."
     )
 

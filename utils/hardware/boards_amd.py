@@ -1,4 +1,8 @@
-"""Boards of AMD, by their datasheets; the names are those of libdrm's data/amdgpu.ids, which torch prints."""
+"""Boards of AMD, by their datasheets; the names are those of libdrm's data/amdgpu.ids, which torch prints.
+
+Architectures: LLVM target names of "Accelerator and GPU hardware specifications",
+https://rocm.docs.amd.com/en/latest/reference/gpu-arch-specs.html.
+"""
 
 from __future__ import annotations
 
@@ -72,6 +76,7 @@ _MI210 = Device(
     cores=6656,
     core_kind=STREAM,
     sources=sources(_MI210_BROCHURE, **_NO_CDNA2),
+    architecture="gfx90a",
 )
 _MI250X = Device(
     name="AMD Instinct MI250X",
@@ -87,6 +92,7 @@ _MI250X = Device(
     core_kind=STREAM,
     torch_devices_per_board=2,
     sources=sources(_MI200_SHEET, **_NO_CDNA2),
+    architecture="gfx90a",
 )
 _MI250 = replace(
     _MI250X,
@@ -109,6 +115,7 @@ _MI300X = Device(
     cores=19456,
     core_kind=STREAM,
     sources=sources(_MI300X_SHEET, dense_fp4_tflops=_NO_CDNA3_FP4),
+    architecture="gfx942",
 )
 _MI300A = replace(  # its 128 GB are the memory of its processor too
     _MI300X,
@@ -150,6 +157,7 @@ _MI355X = Device(
     cores=16384,
     core_kind=STREAM,
     sources=sources(_MI355X_BROCHURE, **_cdna4_peaks(_MI355X_BROCHURE)),
+    architecture="gfx950",
 )
 _MI350X = replace(
     _MI355X,

@@ -10,12 +10,13 @@ import json
 import os
 import platform as python_platform
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from utils.hardware.devices import Device, find_device, short_name
+from utils.hardware.devices import Device, find_device, recognised, short_name
 
 PLATFORMS = ("amd", "nvd", "cpu")
 TOOL_TIMEOUT_SECONDS = 60.0
@@ -63,8 +64,8 @@ def gpu_info(platform: str, device_count: int, torch_module: Any = None) -> dict
     values = _cpu_values() if platform == "cpu" else _gpu_values(platform, torch)
     values |= {"device_count": device_count, "pytorch_version": str(torch.__version__)}
     return {
-        **{key: None if isinstance(value, _Unknown) else value for key, value in values.items()},
-        "reasons": {key: value.reason for key, value in values.items() if isinstance(value, _Unknown)},
+        **{key: _plain(value) for key, value in values.items()},
+        "reasons": {key: value.reason for key, value in values.items() if isinstance(value, _Unknown | _Known)},
     }
 
 
@@ -90,10 +91,24 @@ def visible_device(platform: str, torch_module: Any = None) -> str | None:
 
 
 @dataclass(frozen=True)
+class _Known:
+    """Value that was inferred, with the reason."""
+
+    value: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class _Unknown:
     """Placeholder for a value that could not be determined."""
 
     reason: str
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, _Known):
+        return value.value
+    return None if isinstance(value, _Unknown) else value
 
 
 def _import_torch() -> Any:
@@ -141,11 +156,14 @@ def _gpu_values(platform: str, torch: Any) -> dict[str, Any]:
         )
     properties = torch.cuda.get_device_properties(0)
     is_amd = platform == "amd"
+    name, taken_for = _known_name(names[0], properties, is_amd=is_amd)
+    if taken_for:
+        print(f"note: device: {taken_for}", file=sys.stderr)
     version = torch.version.hip if is_amd else torch.version.cuda
     return {
-        "device_name": names[0],
+        "device_name": _Known(name, taken_for) if taken_for else name or _Unknown("torch gives no name"),
         "total_memory_gb": _gigabytes(properties.total_memory),
-        "gpu_cores": _gpu_cores(names[0], properties, is_amd),
+        "gpu_cores": _gpu_cores(name, properties, is_amd),
         "software_stack": "rocm" if is_amd else "cuda",
         "software_version": version or _Unknown("torch does not say"),
         "driver_version": _amd_driver_version() if is_amd else _nvidia_driver_version(),
@@ -162,7 +180,20 @@ def _gpu_cores(name: str, properties: Any, is_amd: bool) -> int | _Unknown:
     return device.cores
 
 
+def _known_name(name: str, properties: Any, *, is_amd: bool) -> tuple[str, str]:
+    """Return the name of the board, and what it was taken for by, if the driver's own name is a generic one."""
+    if not is_amd:
+        return name, ""
+    units, memory_gb = int(properties.multi_processor_count), _gigabytes(properties.total_memory)
+    architecture = str(getattr(properties, "gcnArchName", ""))
+    board = recognised(name, architecture, memory_gb, units * STREAM_PROCESSORS_PER_CU)
+    if board is None:
+        return name, ""
+    return board, f"named {name!r}; taken for {board} by {architecture}, {units} compute units, {memory_gb} GB"
+
+
 def _device(name: str, properties: Any, *, is_amd: bool) -> Device | None:
+    name, _ = _known_name(name, properties, is_amd=is_amd)
     per_unit = (
         STREAM_PROCESSORS_PER_CU if is_amd else CUDA_CORES_PER_SM.get((int(properties.major), int(properties.minor)))
     )

@@ -46,6 +46,8 @@ class Device:
     names_with_memory: tuple[str, ...] = ()
     names_with_cores: tuple[str, ...] = ()
     torch_devices_per_board: int = 1
+    architecture: str | None = None
+    """Target name of AMD's compiler, `gfx942`; None for NVIDIA."""
 
 
 def sources(datasheet: str, **exceptions: str) -> dict[str, str]:

@@ -14,7 +14,17 @@ from utils.hardware.boards_amd import AMD
 from utils.hardware.boards_nvidia import NVIDIA
 from utils.hardware.device import NUMBERS, Device
 
-__all__ = ["DEVICES", "MEMORY_TOLERANCE", "NUMBERS", "SHORT_NAMES", "Device", "find_device", "named", "short_name"]
+__all__ = [
+    "DEVICES",
+    "MEMORY_TOLERANCE",
+    "NUMBERS",
+    "SHORT_NAMES",
+    "Device",
+    "find_device",
+    "named",
+    "recognised",
+    "short_name",
+]
 
 MEMORY_TOLERANCE = (0.95, 1.08)
 """Range of reported over marketed memory: boards are sold in GB, built in GiB (1.0737 GB), and drivers reserve some."""
@@ -45,6 +55,24 @@ SHORT_NAMES: Mapping[str, Device] = {
     }.items()
 }
 """The board that a short name means: that of machines with eight where there are several, with the larger memory."""
+
+
+GENERIC = ("", "amd radeon graphics", "amd instinct")
+"""Names, in small letters, that AMD's driver gives to boards that its list of names (libdrm, amdgpu.ids) does not have,
+or that a container cannot read."""
+
+
+def recognised(name: str, architecture: str, total_memory_gb: float, cores: int) -> str | None:
+    """Return the usual name of the one AMD board with this architecture, memory and number of cores.
+
+    `architecture` may have features after a colon, as in torch's gcnArchName. None for a name that is not generic, and
+    where no board, or more than one, fits.
+    """
+    if " ".join(name.split()).casefold() not in GENERIC:
+        return None
+    parts = [(board, _one_torch_device(board)) for board in AMD if board.architecture == architecture.partition(":")[0]]
+    fitting = [board for board, part in parts if part.cores == cores and _fits_memory(part, total_memory_gb)]
+    return fitting[0].names[0] if len(fitting) == 1 else None
 
 
 def find_device(name: str, total_memory_gb: float | None = None, cores: int | None = None) -> Device | None:

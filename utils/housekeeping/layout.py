@@ -100,6 +100,10 @@ _LOGS = Layout(
         (rf"{_OF_LABEL}{_ATTEMPT}{_OF_NODE}\.primus", _PRIMUS),
     ),
 )
+_GPU_HOUR = Layout(  # benchmarks/gpu.py
+    (("gpu hour", r"parts\.json|summary\.md"),),
+    (("facts", Layout((("gpu hour", r"[a-z_]+\.txt"),))), ("logs", Layout((("log", r"[A-Za-z0-9_]+\.log"),)))),
+)
 _SWEEPS = Layout((("sweep", r"[A-Za-z0-9._-]+\.(?:json|png|env)"),))  # utils/results/sweep_file.py
 _PROFILE = Layout(  # train/profiling/; nsys: shell/profile.sh
     (
@@ -128,6 +132,7 @@ OUTPUT_LAYOUT = Layout(
         ("logs", _LOGS),
         ("profiles", _PROFILES),
         (SWEEPS, _SWEEPS),
+        ("gpu_hour", _GPU_HOUR),
         (_LABEL, Layout(_RESULTS, (_SUPERSEDED,), is_named_by_user=True)),
     ),
 )

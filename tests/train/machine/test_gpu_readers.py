@@ -11,7 +11,7 @@ from smi_machine import EVENTS, FIELDS, H100, OLD, Machine, amd_process, mi300x_
 
 from train.machine import gpus, nvidia_smi
 from train.machine.gpu_state import FIELDS as STATE_FIELDS
-from train.machine.gpu_state import GpuReading, GpuToolError, number, throttled_percent
+from train.machine.gpu_state import GpuReading, GpuState, GpuToolError, number, throttled_percent
 
 
 @pytest.fixture
@@ -301,9 +301,31 @@ def test_the_visibility_variables_choose_the_gpus_of_a_job(machine: Machine) -> 
     assert chosen(CUDA_VISIBLE_DEVICES="GPU-3abc,GPU-1") == [3, 1]
     assert chosen(CUDA_VISIBLE_DEVICES="MIG-1") == [0, 1, 2, 3]
     assert chosen(HIP_VISIBLE_DEVICES="0") == [0, 1, 2, 3], "not NVIDIA's"
-    amd = GpuReading("amd-smi", reading.gpus)
-    both = {"ROCR_VISIBLE_DEVICES": "1,2,3", "HIP_VISIBLE_DEVICES": "1"}
-    assert [gpu.index for gpu in gpus.visible(amd, "amd", both)] == [2], "HIP counts within what ROCR shows"
+    # as torch's own _parse_visible_devices and the CUDA Programming Guide have it
+    assert [chosen(CUDA_VISIBLE_DEVICES=text) for text in ("", "-1", "0,-1,1", "2,9,1", "1,1")] == [
+        [],
+        [],
+        [0],
+        [2],
+        [],
+    ]
+
+
+def test_on_amd_the_variable_of_hip_or_else_that_of_cuda_counts_within_that_of_rocr() -> None:
+    reading = GpuReading(
+        "amd-smi", tuple(GpuState("amd", index, identifier=f"0000:0{index}:00.0") for index in range(4))
+    )
+
+    def chosen(rocr: str | None = None, hip: str | None = None, cuda: str | None = None) -> list[int]:
+        names = {"ROCR_VISIBLE_DEVICES": rocr, "HIP_VISIBLE_DEVICES": hip, "CUDA_VISIBLE_DEVICES": cuda}
+        return [
+            gpu.index for gpu in gpus.visible(reading, "amd", {name: v for name, v in names.items() if v is not None})
+        ]
+
+    assert chosen(rocr="1,2,3", hip="1") == [2] and chosen(rocr="1,2,3", cuda="1") == [2]
+    assert chosen(cuda="0,2") == [0, 2], "torch for ROCm honours it"
+    assert chosen(hip="3", cuda="0,2") == [3] and chosen(hip="", cuda="0") == []
+    assert chosen(rocr="GPU-4b2c1a9f8d3e6f7a") == [0, 1, 2, 3], "amd-smi gives no such identifier"
 
 
 def test_shares_of_time_come_from_the_counters_of_either_vendor(machine: Machine) -> None:

@@ -4,7 +4,9 @@ import sysconfig
 
 import pytest
 
-from train.preflight import ready
+from train.job.job import Job
+from train.preflight import matrix_checks, ready
+from train.runner.plan import Matrix
 from utils.errors import ConfigError
 from utils.settings.config import load
 
@@ -81,3 +83,44 @@ def test_frameworks_with_an_environment_of_their_own_are_not_checked():
     nothing = {"PATH": "", "CC": "no-such-compiler"}
     assert list(ready._problems(config_of("nvd"), "nemo", nothing)) != [], "mega would be refused here"
     ready.require(config_of("nvd"), "nemo", nothing)
+
+
+@pytest.fixture
+def engine_of(tmp_path, monkeypatch):
+    """A function that puts a made-up TransformerEngine on the path of this process and of those that it starts."""
+
+    def put(content):
+        package = tmp_path / "transformer_engine"
+        package.mkdir()
+        (package / "__init__.py").write_text(content)
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    ready._reason_against_engine.cache_clear()
+    yield put
+    ready._reason_against_engine.cache_clear()
+
+
+def test_refused_transformer_engine_is_one_line_before_the_job_and_in_the_plan(engine_of, monkeypatch):
+    engine_of("print('a library speaks')\nraise OSError('libcudart.so.13: cannot open shared object file')")
+    (line,) = ready.without_engine(config_of("amd"), "mega")
+    assert line.startswith("mega: LAYERS=auto: TransformerEngine cannot be imported: OSError: libcudart.so.13: cannot")
+    assert "the layers are torch's, on this side only; LAYERS=local on both sides makes them equal" in line
+    matrix = Matrix(config_of("amd"), (), {}, ())
+    job = Job(config_of("amd"), "mega", "llama", 1)
+    monkeypatch.setattr(matrix_checks.planned_gpus, "count", lambda platform: 8)
+    monkeypatch.setattr(matrix_checks.drivers, "line", lambda platform: "note: driver: a note")
+    host, *others = matrix_checks._machine_lines(matrix, [job, job])
+    assert host.startswith("host memory: mega llama") and others == ["note: driver: a note", f"warning: {line}"]
+    monkeypatch.setattr(matrix_checks.planned_gpus, "count", lambda platform: 0)
+    assert len(matrix_checks._machine_lines(matrix, [job])) == 1, "the plan of another machine"
+
+
+@pytest.mark.parametrize("content", ["", "__import__('os')._exit(7)"])
+def test_only_a_job_that_wants_its_layers_is_told_that_transformer_engine_lacks_something(engine_of, content):
+    engine_of(content)
+    (line,) = ready.without_engine(config_of("nvd"), "mega")
+    assert ("megatron-core cannot read this version" if not content else "exit code 7") in line
+    local = load("nvd", 1, arguments=["DATASET=synth", "FRAMEWORK=mega", "LAYERS=local"], environ={})
+    for config, framework in ((local, "mega"), (config_of("nvd"), "hf"), (config_of("cpu"), "mega")):
+        assert ready.without_engine(config, framework) == []

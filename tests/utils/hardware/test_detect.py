@@ -16,6 +16,7 @@ from utils.hardware import __main__ as command
 from utils.hardware import detect as hardware
 from utils.hardware.detect import HardwareError, detect_platform, gpu_info
 from utils.results import store
+from utils.results.schema import problems as check
 
 H100 = SimpleNamespace(total_memory=85_000_000_000, multi_processor_count=132, major=9, minor=0)
 MI300X = SimpleNamespace(total_memory=192 * 2**30, multi_processor_count=304, major=9, minor=4)
@@ -234,3 +235,49 @@ def test_the_command_line_prints_the_section_and_the_table_and_refuses_bad_input
     assert command.main([]) == 2
     captured = capsys.readouterr()
     assert captured.out == "" and captured.err.startswith("error: PLATFORM: got 'nvidia', wanted amd, nvd, cpu")
+
+
+def amd(units: int, gigabytes: int, architecture: str) -> SimpleNamespace:
+    found = SimpleNamespace(total_memory=gigabytes * 2**30, multi_processor_count=units, major=9, minor=4)
+    return SimpleNamespace(**vars(found), gcnArchName=architecture)
+
+
+GENERIC = [
+    ("", amd(304, 192, "gfx942:sramecc+:xnack-"), "AMD Instinct MI300X", "MI300X", 19456),
+    ("AMD Radeon Graphics", amd(304, 256, "gfx942"), "AMD Instinct MI325X", "MI325X", 19456),
+    ("AMD Instinct", amd(228, 128, "gfx942"), "AMD Instinct MI300A", "MI300A", 14592),
+    ("AMD Radeon Graphics", amd(110, 64, "gfx90a"), "AMD Instinct MI250X", "MI250X", 7040),
+]
+
+
+@pytest.mark.parametrize(("given", "properties", "name", "short", "cores"), GENERIC)
+def test_a_generic_name_of_amd_is_replaced_by_the_one_board_that_fits_and_this_is_said(
+    given, properties, name, short, cores, tools, capsys
+):
+    torch = fake_torch("rocm", (given,) * 8, properties)
+    info = gpu_info("amd", 8, torch)
+    assert (info["device_name"], info["gpu_cores"]) == (name, cores)
+    said = f"named {given!r}; taken for {name} by {properties.gcnArchName}, {properties.multi_processor_count} compute"
+    assert info["reasons"]["device_name"].startswith(said)
+    assert capsys.readouterr().err.startswith(f"note: device: {said}")
+    assert hardware.visible_device("amd", torch) == short
+    result = example_result(gpu_info=info)
+    assert check(result) == [], "the reason beside a known name is allowed"
+
+
+@pytest.mark.parametrize(
+    ("given", "properties"),
+    [
+        ("AMD Radeon Graphics", amd(256, 288, "gfx950")),  # MI350X or MI355X
+        ("AMD Radeon Graphics", amd(104, 64, "gfx90a")),  # MI210 or a die of MI250
+        ("", amd(80, 192, "gfx942")),  # MI308X, which has no row
+        ("", amd(38, 24, "gfx942")),  # a partition of an MI300X
+        ("", amd(304, 192, "gfx1100")),
+        ("AMD Instinct MI455X", amd(304, 192, "gfx942")),  # a name that says something is not overruled
+    ],
+)
+def test_a_generic_name_that_fits_no_board_or_two_stays_unknown(given, properties, tools, capsys):
+    torch = fake_torch("rocm", (given,), properties)
+    info = gpu_info("amd", 1, torch)
+    assert info["device_name"] == (given or None) and info["gpu_cores"] is None
+    assert hardware.visible_device("amd", torch) is None and "taken for" not in capsys.readouterr().err
