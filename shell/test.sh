@@ -3,7 +3,8 @@
 #
 # Usage:   ./shell/test.sh [KEY=VALUE ...] [pytest arguments]
 #          KEY=VALUE, e.g. PLATFORM=cpu, goes into the environment; SYSTEM_TESTS=1 also runs the tests that install
-#          packages of Debian and start real containers (tests/system), about 15 minutes
+#          packages of Debian and start real containers (tests/system), about 15 minutes; FRESH_TESTS=1 those that make
+#          every environment from nothing and train with each framework (tests/fresh), about 15 minutes
 # Reads:   the checkout; settings of ruff, mypy and pytest in pyproject.toml
 # Writes:  .venv through shell/setup.sh --dev; caches of the tools
 # Exits:   0 all passed, 1 a check failed or could not be set up

@@ -14,7 +14,9 @@ PR_SET_CHILD_SUBREAPER = 36
 
 LONG_FILES = (
     *(
+        "fresh/test_fresh_machine.py",
         "system/test_images.py",
+        "system/test_containers.py",
         "train/cluster/test_slurm_cluster.py",
         "train/nemo/test_nemo.py",
         "train/bridge/test_bridge.py",

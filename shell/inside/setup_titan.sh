@@ -18,12 +18,12 @@ source "$ROOT/shell/lib/install.sh"
 TITAN_VENV=$VENV-titan
 REQUIREMENTS=$ROOT/titan-requirements.txt
 
-torch_version() {
-  "$TITAN_VENV/bin/python" -c 'import torch; print("PyTorch", torch.__version__)' 2>/dev/null || printf 'no PyTorch'
-}
-
 # The other PyTorch of a renewed .venv is seen at once; what is installed here does not depend on it.
 is_fresh() { is_stamped "$TITAN_VENV" "$(stamp_of "$TITAN_VENV" "$REQUIREMENTS")"; }
+
+require_titan() {
+  require_imports titan "$TITAN_VENV/bin/python" torch "one that torchtitan 0.2.2 can be imported with: a newer image"
+}
 
 # PyTorch may be among the packages of .venv, of the system or of an environment that .venv names in a .pth file: whatever
 # .venv sees is seen here.
@@ -36,9 +36,7 @@ make_environment() {
   printf 'import site; site.addsitedir("%s")\n' "$(packages_of "$PYTHON")" \
     >"$(packages_of "$TITAN_VENV/bin/python")/suite.pth"
   run_pip titan "$TITAN_VENV/bin/python" "$REQUIREMENTS" --ignore-installed --no-deps -r "$REQUIREMENTS" || exit
-  "$TITAN_VENV/bin/python" -c 'import torch.nn.attention.varlen' 2>/dev/null ||
-    die titan "got $(torch_version), which lacks torch.nn.attention.varlen; torchtitan 0.2.2 wants a newer PyTorch: use" \
-      "a newer image, or leave titan out of FRAMEWORK"
+  require_titan
   stamp_of "$TITAN_VENV" "$REQUIREMENTS" >"$TITAN_VENV/.stamp"
 }
 
@@ -52,6 +50,8 @@ main() {
     if [[ ! -x $PYTHON ]]; then die titan "got no $PYTHON, wanted the suite's environment; run ./shell/setup.sh"; fi
     take_lock "$TITAN_VENV" "setup of torchtitan"
     is_fresh || make_environment
+  elif [[ -n ${TPRIMAT_IN_CONTAINER:-} ]]; then
+    require_titan # made before the image had a trainer
   fi
   printf '%s\n' "$TITAN_VENV/bin/python"
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -21,10 +22,12 @@ Interpreters = Mapping[str, Callable[[str], str]]
 """Function that returns the Python of a framework on a platform, by framework."""
 
 
+@functools.cache
 def of_setup(name: str, setup: Path, platform: str) -> str:
     """Return the path that the script `setup` prints; it makes the environment of framework `name` on first use.
 
-    The script's other output is passed on to stderr. Raises ConfigError with the script's reason where it fails.
+    The script imports what the trainer imports, which takes seconds, so it runs once in a process. Its other output is
+    passed on to stderr. Raises ConfigError with the script's reason where it fails.
     """
     environment = {**os.environ, "PLATFORM": platform}
     pipe = subprocess.PIPE

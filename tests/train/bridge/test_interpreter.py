@@ -1,58 +1,24 @@
 """Which Python runs Megatron-Bridge: made once, of version 3.12, also pyenv's; and said where there is none."""
 
 import re
-import shutil
-import subprocess
 
 import pytest
 from packaging.requirements import Requirement
 
-from tests.train.nemo.test_interpreter import STAND_IN, TOOLS
+from tests.support.setups import Checkout
 from train import launch
 from train.bridge import interpreter as bridge_python
 from train.job.job import Job
 from utils.settings.config import ROOT, load
 
 
-class Checkout:
-    """The files that setup_bridge.sh reads, below a folder with a space in its name, and a PATH of stand-ins."""
-
-    def __init__(self, folder):
-        self.root, self.programs, self.calls_file = folder / "a checkout", folder / "programs", folder / "calls.txt"
-        self.pyenv = folder / "pyenv"
-        self.programs.mkdir()
-        for name in ("inside/setup_bridge.sh", "lib/environment.sh", "lib/install.sh", "platform.sh"):
-            (self.root / "shell" / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / "shell" / name, self.root / "shell" / name)
-        shutil.copy(ROOT / "bridge-requirements.txt", self.root)
-        for name in TOOLS:
-            (self.programs / name).symlink_to(str(shutil.which(name)))
-
-    def add_python(self, path, version, *, has_bridge=False):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(STAND_IN.format(version=version, nemo_exit=0 if has_bridge else 1), encoding="utf8")
-        path.chmod(0o755)
-        return path
-
-    def run(self, platform="cpu", **changes):
-        self.calls_file.unlink(missing_ok=True)
-        environment = {"PATH": str(self.programs), "PYENV_ROOT": str(self.pyenv), "CALLS": str(self.calls_file)}
-        script = str(self.root / "shell" / "inside" / "setup_bridge.sh")
-        environment |= {"PLATFORM": platform} | changes
-        return subprocess.run([script], env=environment, capture_output=True, text=True, timeout=60)
-
-    def installs(self):
-        lines = self.calls_file.read_text(encoding="utf8").splitlines() if self.calls_file.exists() else []
-        return [line for line in lines if "-m pip" in line]
-
-
 @pytest.fixture
 def checkout(tmp_path):
-    return Checkout(tmp_path)
+    return Checkout(tmp_path, "bridge")
 
 
 def test_environment_is_made_once_and_its_python_is_all_of_stdout(checkout):
-    checkout.add_python(checkout.programs / "python3", "3.12.7")
+    checkout.add_python("python3", "3.12.7")
     first = checkout.run()
     assert first.returncode == 0, first.stderr
     assert first.stdout == f"{checkout.root}/.venv-bridge/bin/python\n"
@@ -64,7 +30,7 @@ def test_environment_is_made_once_and_its_python_is_all_of_stdout(checkout):
 
 
 def test_changed_requirements_and_an_interrupted_setup_are_made_anew(checkout):
-    checkout.add_python(checkout.programs / "python3", "3.12.7")
+    checkout.add_python("python3", "3.12.7")
     assert checkout.run(PIP_FAILS_ON="bridge-requirements.txt").returncode == 1
     assert checkout.run().returncode == 0 and len(checkout.installs()) == 2
     with (checkout.root / "bridge-requirements.txt").open("a") as file:
@@ -74,7 +40,7 @@ def test_changed_requirements_and_an_interrupted_setup_are_made_anew(checkout):
 
 @pytest.mark.parametrize("version", ["3.11.7", "3.13.0"])
 def test_another_python_is_refused_and_named_in_one_line(checkout, version):
-    checkout.add_python(checkout.programs / "python3", version)
+    checkout.add_python("python3", version)
     done = checkout.run()
     assert (done.returncode, done.stdout, checkout.installs()) == (1, "", [])
     (line,) = done.stderr.splitlines()
@@ -82,7 +48,7 @@ def test_another_python_is_refused_and_named_in_one_line(checkout, version):
 
 
 def test_python_312_is_found_among_the_versions_of_pyenv_behind_a_shim_that_fails(checkout):
-    checkout.add_python(checkout.programs / "python3", "3.11.7")
+    checkout.add_python("python3", "3.11.7")
     shim = checkout.programs / "python3.12"
     shim.write_text("#!/usr/bin/env bash\nexit 127\n")
     shim.chmod(0o755)
@@ -93,13 +59,30 @@ def test_python_312_is_found_among_the_versions_of_pyenv_behind_a_shim_that_fail
 
 
 def test_on_nvidia_it_is_the_containers_own_and_nothing_is_installed(checkout):
-    checkout.add_python(checkout.programs / "python3", "3.12.3")
-    own = checkout.add_python(checkout.programs / "python", "3.12.3", has_bridge=True)
+    checkout.add_python("python3", "3.12.3")
+    own = checkout.add_python("python", "3.12.3", has_framework=True)
     done = checkout.run("nvd")
     assert (done.returncode, done.stdout, checkout.installs()) == (0, f"{own}\n", [])
     own.unlink()
     outside = checkout.run("nvd")
-    assert outside.returncode == 1 and "nvcr.io/nvidia/nemo:26.02" in outside.stderr
+    assert outside.returncode == 1 and "nvcr.io/nvidia/nemo:26.08" in outside.stderr
+
+
+@pytest.mark.parametrize("where", [{"platform": "nvd"}, {"TPRIMAT_IN_CONTAINER": "1"}, {}])
+def test_a_bridge_that_lacks_what_the_trainer_imports_is_refused_in_one_line(checkout, where):
+    """nemo:26.02 to 26.06: without megatron.bridge.data.base; the same where bridge-requirements.txt is too short."""
+    (checkout.root / "train").mkdir()
+    python = checkout.add_python("python3", "3.12.3", has_framework=True)
+    if not where:
+        python = checkout.root / ".venv-bridge" / "bin" / "python"
+    done = checkout.run(**where, LACKS="megatron.bridge.data.base")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1] == (
+        f"error: bridge: got megatron-bridge 0.3.1 of {python}, which lacks megatron.bridge.data.base; wanted 0.6.0 or "
+        "later with all that it imports: nvcr.io/nvidia/nemo:26.08, or leave bridge out of FRAMEWORK"
+    )
+    complete = checkout.run(**where)
+    assert (complete.returncode, complete.stdout) == (0, f"{python}\n")
 
 
 def test_on_amd_it_is_refused(checkout):

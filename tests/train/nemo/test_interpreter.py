@@ -1,84 +1,22 @@
 """Which Python runs NeMo: made once, of the right version, apart from the suite's own; and said where there is none."""
 
 import re
-import shutil
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 
+from tests.support.setups import Checkout
 from train import launch
 from train.job.job import Job
 from train.nemo import interpreter as nemo_python
 from utils.errors import ConfigError
 from utils.settings.config import ROOT, load
 
-TOOLS = (
-    "bash",
-    "env",
-    "dirname",
-    "readlink",
-    "cat",
-    "sha256sum",
-    "mkdir",
-    "rm",
-    "cp",
-    "sed",
-    "flock",
-    "sleep",
-    "touch",
-)
-# Plays a Python of the machine, the one of .venv-nemo and its pip; writes every call into calls.txt.
-STAND_IN = """#!/usr/bin/env bash
-printf '%s\\n' "$*" >>"$CALLS"
-case "$*" in
-  -V) echo "Python {version}" ;;
-  "-m venv"*) mkdir -p "${{@: -1}}/bin" && cp "$0" "${{@: -1}}/bin/python" ;;
-  "-m pip"*) [[ $* != *"${{PIP_FAILS_ON:-nothing}}"* ]] ;;
-  *"torch_source.py answers"*) exit 1 ;;
-  *find_spec*) exit {nemo_exit} ;;
-esac
-"""
-
-
-class Checkout:
-    """What setup_nemo.sh reads, below a folder with a space in its name, and a PATH of stand-ins."""
-
-    def __init__(self, folder: Path) -> None:
-        self.root = folder / "a checkout"
-        self.programs = folder / "programs"
-        self.calls_file = folder / "calls.txt"
-        self.programs.mkdir()
-        for name in ("inside/setup_nemo.sh", "lib/environment.sh", "lib/install.sh", "platform.sh"):
-            (self.root / "shell" / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / "shell" / name, self.root / "shell" / name)
-        shutil.copy(ROOT / "nemo-requirements.txt", self.root)
-        for name in TOOLS:
-            (self.programs / name).symlink_to(str(shutil.which(name)))
-
-    def add_python(self, name: str, version: str, *, has_nemo: bool = False) -> Path:
-        path = self.programs / name
-        path.write_text(STAND_IN.format(version=version, nemo_exit=0 if has_nemo else 1), encoding="utf8")
-        path.chmod(0o755)
-        return path
-
-    def run(self, platform: str = "cpu", **changes: str) -> subprocess.CompletedProcess[str]:
-        """Run it, forgetting the calls of earlier runs."""
-        self.calls_file.unlink(missing_ok=True)
-        environment = {"PATH": str(self.programs), "PLATFORM": platform, "CALLS": str(self.calls_file), **changes}
-        script = str(self.root / "shell" / "inside" / "setup_nemo.sh")
-        return subprocess.run([script], env=environment, capture_output=True, text=True, timeout=60)
-
-    def installs(self) -> list[str]:
-        lines = self.calls_file.read_text(encoding="utf8").splitlines() if self.calls_file.exists() else []
-        return [line for line in lines if "-m pip" in line]
-
 
 @pytest.fixture
 def checkout(tmp_path):
-    return Checkout(tmp_path)
+    return Checkout(tmp_path, "nemo")
 
 
 def test_environment_is_made_once_and_its_python_is_all_of_stdout(checkout):
@@ -118,7 +56,7 @@ def test_python_311_is_taken_where_python3_is_another(checkout):
 
 def test_on_nvidia_it_is_the_containers_own_and_nothing_is_installed(checkout):
     checkout.add_python("python3", "3.12.3")
-    own = checkout.add_python("python", "3.12.3", has_nemo=True)
+    own = checkout.add_python("python", "3.12.3", has_framework=True)
     done = checkout.run("nvd")
     assert (done.returncode, done.stdout, checkout.installs()) == (0, f"{own}\n", [])
     own.unlink()

@@ -7,51 +7,30 @@ examples/run_pretrain.sh, one of the pull request that replaces it by primus-cli
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
-import tarfile
 
 import pytest
 from toydata import write_toy_data
 
 from evaluate.checks.entries import check_result
+from tests.support import real_primus
 from utils.results import store
 from utils.settings.config import ROOT
 
-TREES = ROOT.parent / "shared" / "reference" / "frameworks_cpu" / "primus"
-MEGATRON = "megatron-lm-d3528a2"
 SHORT = ("GBS=8", "MBS=2", "TRAIN_ITERS=6", "WARMUP_ITERS=2", "LR=1e-3", "MODEL_SIZE=tiny", "PRECISION=fp32")
 PRINTED_LOSS = 2e-6
 """Primus prints six decimals; a sum in another order changes the seventh digit."""
 PRINTED_NORM = 1.1e-3
 """Primus prints three decimals."""
 
-pytestmark = [
-    pytest.mark.skipif(not TREES.is_dir(), reason=f"no trees of Primus in {TREES.name} beside the repository"),
-    pytest.mark.skipif(shutil.which("g++") is None, reason="no g++, with which Megatron-LM compiles its helper"),
-]
-
-
+pytestmark = pytest.mark.skipif(real_primus.why_not() is not None, reason=str(real_primus.why_not()))
 ONLY_ALL = pytest.mark.skipif("TPRIMAT_ALL_PRIMUS" not in os.environ, reason="TPRIMAT_ALL_PRIMUS is not set")
 
 
 @pytest.fixture(scope="module")
-def checkout(tmp_path_factory):
-    """Return what unpacks a tree of Primus with its Megatron-LM."""
-    folder = tmp_path_factory.mktemp("primus")
-
-    def unpack(name):
-        root = folder / name
-        if not root.is_dir():
-            for archive, target in ((name, folder), (MEGATRON, folder / "backend")):
-                with tarfile.open(TREES / f"{archive}.tar.xz") as tar:
-                    tar.extractall(target, filter="data")
-            (root / "third_party").mkdir(exist_ok=True)
-            (folder / "backend" / MEGATRON).rename(root / "third_party" / "Megatron-LM")
-        return root
-
-    return unpack
+def primus_folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("primus")
 
 
 @pytest.fixture(scope="module")
@@ -82,8 +61,8 @@ def trained(framework, model, output, prefix, primus, *settings):
         pytest.param("primus-pr999", "primus-cli", "qwen3", 2, 128, marks=ONLY_ALL),
     ],
 )
-def test_real_primus_trains_the_curve_of_mega(tree, launcher, model, ranks, length, checkout, prefix, tmp_path):
-    root, settings = checkout(tree), (f"CPU_RANKS={ranks}", f"SL={length}")
+def test_real_primus_trains_the_curve_of_mega(tree, launcher, model, ranks, length, primus_folder, prefix, tmp_path):
+    root, settings = real_primus.unpack(tree, primus_folder), (f"CPU_RANKS={ranks}", f"SL={length}")
     assert (root / launcher).is_file()
     theirs = trained("prim", model, tmp_path / "prim", prefix, root, *settings)
     ours = trained("mega", model, tmp_path / "mega", prefix, root, *settings)

@@ -23,8 +23,8 @@ case "$*" in
   "-m venv"*) mkdir -p "${@: -1}/bin" "${@: -1}/packages" && cp "$0" "${@: -1}/bin/python" ;;
   "-m pip"*) [[ -z ${PIP_FAILS:-} ]] ;;
   *purelib*) dir=${0%/bin/python}; echo "$dir/packages" ;;
-  *varlen*) [[ -z ${OLD_TORCH:-} ]] ;;
-  *torch.__version__*) echo "PyTorch 2.7.0" ;;
+  *"import train.train_titan") [[ -z ${LACKS:-} ]] || { echo "Error: No module named '$LACKS'" >&2; exit 1; } ;;
+  *m.version*torch) echo 2.7.0 ;;
 esac
 """
 
@@ -99,12 +99,16 @@ def test_changed_requirements_and_an_interrupted_setup_are_made_anew(checkout):
     assert checkout.run().returncode == 0 and len(checkout.calls("-m pip")) == 1
 
 
-def test_a_pytorch_that_is_too_old_is_named_in_one_line(checkout):
-    done = checkout.run(OLD_TORCH="1")
+def test_a_pytorch_that_the_trainer_cannot_be_imported_with_is_named_in_one_line(checkout):
+    (checkout.root / "train").mkdir()
+    lacking = {"LACKS": "torch.nn.attention.varlen"}
+    done = checkout.run(**lacking)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.splitlines()[-1].startswith(
-        "error: titan: got PyTorch 2.7.0, which lacks torch.nn.attention.varlen; torchtitan 0.2.2 wants a newer PyTorch"
+        f"error: titan: got torch 2.7.0 of {checkout.root}/.venv-titan/bin/python, which lacks {lacking['LACKS']}; "
     )
+    assert checkout.run().returncode == 0, "it was not taken for complete"
+    assert checkout.run(TPRIMAT_IN_CONTAINER="1", **lacking).returncode == 1, "an image is made before it has a trainer"
 
 
 def test_without_the_suites_environment_and_in_an_old_image_one_line_tells_what_to_run(tmp_path, checkout):

@@ -82,6 +82,8 @@ def redirect() -> None:
     _answer(cuda, lambda: 0, "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
     _answer(cuda, _Stream, "current_stream", "default_stream")
     cuda.is_available = lambda: True
+    # torch itself goes on without a device; its build for CUDA would ask the driver when it pins memory and in AdamW
+    setattr(torch.accelerator, "current_accelerator", lambda check_available=False: None)  # noqa: B010
     cuda.device_count = lambda: int(os.environ["LOCAL_WORLD_SIZE"])
     cuda.get_device_properties = lambda *_, **__: _Properties
     cuda.get_device_capability = lambda *_, **__: (_Properties.major, _Properties.minor)
