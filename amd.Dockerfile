@@ -1,6 +1,7 @@
 # The image for AMD GPUs: AMD's Primus image and, beside it, the suite's own environment. ./shell/build.sh builds it.
 #
-# PyTorch, numpy, TransformerEngine and Primus (/workspace/Primus) are those of AMD's image; none of them is replaced.
+# PyTorch, numpy, TransformerEngine and Primus (/workspace/Primus) are those of AMD's image; none of them is replaced. In
+# AMD's image ROCm is a package of its Python, on PATH; an image with /opt/rocm has its tools last.
 ARG BASE_IMAGE=docker.io/rocm/primus:v26.7
 FROM ${BASE_IMAGE}
 
@@ -10,7 +11,7 @@ RUN for group in video render; do getent group "$group" >/dev/null || groupadd -
 # Any user may run the image: HOME is writable for all, and the environment is readable for all.
 ENV HOME=/workspace/home \
     USER=tprimat \
-    PATH=/opt/rocm/bin:$PATH \
+    PATH=$PATH:/opt/rocm/bin \
     TPRIMAT_VENV=/opt/tprimat/venv
 RUN mkdir -p /workspace/code /workspace/home && chmod 1777 /workspace/home
 WORKDIR /workspace/code
@@ -30,6 +31,7 @@ RUN --mount=type=secret,id=settings,target=/run/tprimat/settings \
 
 COPY --chmod=0755 . ./
 ENV TPRIMAT_IN_CONTAINER=1
+RUN PLATFORM=amd ./shell/inside/probe_image.sh
 # The entry point of a base image prints a banner to stdout, where the output of our scripts belongs.
 ENTRYPOINT []
 CMD ["bash"]

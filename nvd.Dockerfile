@@ -1,7 +1,7 @@
 # The image for NVIDIA GPUs: NVIDIA's NeMo image and, beside it, the suite's own environment. ./shell/build.sh builds it.
 #
-# PyTorch, numpy, TransformerEngine and NeMo (with its own Python) are those of NVIDIA's image; none of them is replaced.
-ARG BASE_IMAGE=nvcr.io/nvidia/nemo:26.02
+# PyTorch, numpy, TransformerEngine and Megatron-Bridge are those of NVIDIA's image; none of them is replaced.
+ARG BASE_IMAGE=nvcr.io/nvidia/nemo:26.08
 FROM ${BASE_IMAGE}
 
 # Any user may run the image: HOME is writable for all, and the environment is readable for all.
@@ -26,6 +26,7 @@ RUN --mount=type=secret,id=settings,target=/run/tprimat/settings \
 
 COPY --chmod=0755 . ./
 ENV TPRIMAT_IN_CONTAINER=1
+RUN PLATFORM=nvd ./shell/inside/probe_image.sh
 # The entry point of a base image prints a banner to stdout, where the output of our scripts belongs.
 ENTRYPOINT []
 CMD ["bash"]

@@ -7,7 +7,7 @@
 # Usage:  PLATFORM=amd|nvd|cpu TPRIMAT_VENV=FOLDER shell/inside/setup_image.sh
 # Reads:  <platform>-requirements.txt, titan-requirements.txt; /run/tprimat/settings (exports of pip's variables and
 #         proxies), mounted by the build
-# Writes: TPRIMAT_VENV, TPRIMAT_VENV-titan; packages of Debian or Ubuntu
+# Writes: TPRIMAT_VENV, TPRIMAT_VENV-titan; packages of Debian or Ubuntu; what AMD's Primus compiles in /workspace/Primus
 # Exits:  0 made, 1 something could not be installed, 2 bad argument or platform
 set -Eeuo pipefail
 
@@ -17,6 +17,7 @@ source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/../lib/environment
 source "$ROOT/shell/lib/install.sh"
 
 SETTINGS_FILE=/run/tprimat/settings
+PRIMUS=${PRIMUS_PATH:-/workspace/Primus}
 
 # If a package cannot be installed, apt's own last lines give the reason.
 apt_install() { # <package...>
@@ -34,7 +35,7 @@ add_venv_module() {
 
 # Most ROCm images contain AMD's profiler. Without it a profile lacks the GPU's counters; everything else works.
 add_rocm_profiler() {
-  if [[ -x /opt/rocm/bin/rocprofv3 ]]; then return; fi
+  if type -P rocprofv3 >/dev/null; then return; fi
   say "rocprofiler-sdk: missing in the base image; installing it from the image's package sources"
   apt_install rocprofiler-sdk || say "warning: rocprofiler-sdk could not be installed: this image has no rocprofv3"
 }
@@ -42,6 +43,27 @@ add_rocm_profiler() {
 # It sees the PyTorch of the base image, which may be too old for it; everything else works then.
 add_torchtitan() {
   "$ROOT/shell/inside/setup_titan.sh" >/dev/null || say "warning: this image cannot run FRAMEWORK=titan"
+}
+
+# Primus's launchers run make in Megatron-LM at every start, and jobs run as users who may not write there: what is made
+# here is up to date for all of them. Two more steps of AMD's image write into root's folders while a job runs, with no
+# variable that names another place: the hook runner/helpers/hooks/06_fix_aiter_asm_dir.sh links kernels in aiter_meta/hsa
+# and edits aiter/jit/core.py, and TransformerEngine's CK kernels are compiled into ck_jit/cache (later releases: HOME).
+prepare_primus() {
+  local packages folder
+  if [[ ! -d $PRIMUS ]]; then
+    say "warning: the base image has no $PRIMUS; FRAMEWORK=prim then needs PRIMUS_PATH"
+    return
+  fi
+  say "Primus: compiling Megatron-LM's data set helper for all users"
+  make --silent --directory "$PRIMUS/third_party/Megatron-LM/megatron/core/datasets" >&2 ||
+    say "warning: no helper could be made, so this image runs FRAMEWORK=prim as root only"
+  packages=$(packages_of python3)
+  if [[ -d $packages/transformer_engine/lib/ck_jit ]]; then mkdir -p -- "$packages/transformer_engine/lib/ck_jit/cache"; fi
+  for folder in "$packages/transformer_engine/lib/ck_jit/cache" "$packages/aiter_meta/hsa"; do
+    if [[ -d $folder ]]; then chmod 1777 -- "$folder"; fi
+  done
+  if [[ -f $packages/aiter/jit/core.py ]]; then chmod a+w -- "$packages/aiter/jit/core.py"; fi
 }
 
 main() {
@@ -57,7 +79,10 @@ main() {
   fi
   platform=$("$ROOT/shell/platform.sh")
   add_venv_module
-  if [[ $platform == amd ]]; then add_rocm_profiler; fi
+  if [[ $platform == amd ]]; then
+    add_rocm_profiler
+    prepare_primus
+  fi
   mkdir -p -- "${TPRIMAT_VENV:?wanted the folder of the environment}"
   "$ROOT/shell/setup.sh"
   if [[ $platform != cpu ]]; then add_torchtitan; fi

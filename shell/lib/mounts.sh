@@ -45,7 +45,7 @@ _check_path() { # <setting> <source> <target>
   case $3 in
     / | /bin | /bin/* | /dev | /dev/* | /etc | /etc/* | /home | /lib | /lib/* | /lib64 | /lib64/* | /opt | /proc | /proc/* | \
       /root | /run | /sbin | /sbin/* | /sys | /sys/* | /tmp | /usr | /usr/* | /var | /workspace | /workspace/home | \
-      /opt/tprimat | /opt/tprimat/* | /opt/rocm*)
+      /opt/tprimat | /opt/tprimat/* | /opt/rocm* | /opt/venv | /opt/venv/*)
       refuse "$1: $2: would hide a folder of the image; name another folder, or use RUNTIME=native"
       ;;
   esac

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PLATFORMS = {
     "amd": "docker.io/rocm/primus:v26.7",
-    "nvd": "nvcr.io/nvidia/nemo:26.02",
+    "nvd": "nvcr.io/nvidia/nemo:26.08",
     "cpu": "docker.io/library/python:3.11-slim",
 }
 ID = "sha256:" + "1" * 64

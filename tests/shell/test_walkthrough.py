@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import bundles
+from tests.support import bundles, fresh_machine
 from utils.housekeeping import footprint
-from utils.settings.config import ROOT
 
 SECONDS = {"nvd": 1.0, "amd": 0.9}
 
@@ -24,19 +23,7 @@ SECONDS = {"nvd": 1.0, "amd": 0.9}
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory):
     """Return a copy of the checkout's tracked files, with a space in its path, as git gives them to a user."""
-    folder = tmp_path_factory.mktemp("third machine") / "a clone"
-    subprocess.run(["git", "init", "-q", str(folder)], check=True)
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        check=True,
-    ).stdout
-    for name in filter(None, listed.decode().split("\0")):
-        if (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, folder / name)
-    return folder
+    return fresh_machine.copy_checkout(tmp_path_factory.mktemp("third machine") / "a clone")
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,8 @@ PROGRAMS = {**{name: name for name in ("podman", "buildah", "crun", "debootstrap
 OWN_MOUNTS = 'umount /sys/fs/cgroup/unified 2>/dev/null; exec "$@"'
 USER = 65534
 """User id of `nobody` on every Debian: the ordinary user of the tests."""
+ANYBODY = "12345:23456"
+"""User and group of a process in a container, for which no image has an entry."""
 # User ids for the processes of that user's containers; this machine's own lists are not changed.
 USERS_MOUNTS = """
 umount /sys/fs/cgroup/unified 2>/dev/null
@@ -168,3 +170,11 @@ def of_user(podman: Podman, folder: Path) -> Podman:
         "CONTAINERS_STORAGE_CONF": str(folder / "storage.conf"),
     }
     return Podman(folder, environment, USERS_MOUNTS.format(folder=folder, user=USER))
+
+
+def run_script(
+    podman: Podman, checkout: Path, name: str, *arguments: str, timeout: float = 900, **changes: str
+) -> subprocess.CompletedProcess[str]:
+    """Run one of the user's commands with the token only in secrets.env."""
+    command = [checkout / "shell" / name, "PLATFORM=cpu", *arguments]
+    return podman.run(*command, timeout=timeout, **{"RUNTIME": "podman", "HF_TOKEN_PATH": "", **changes})

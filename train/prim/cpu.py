@@ -42,9 +42,6 @@ def environment(python: Path, workspace: Path, environ: Mapping[str, str] = os.e
     return {
         "PATH": os.pathsep.join([str(python.parent), environ.get("PATH", "")]),
         "PYTHONPATH": str(ON_CPU),
-        "PRIMUS_SKIP_PIP": "1",  # the environment is complete
-        "PRIMUS_CACHE_ROOT": str(workspace / "cache"),
-        "HF_HOME": environ.get("HF_HOME", str(workspace / "hf")),
         "ROCM_HOME": str(rocm),  # primus-cli ends where there is no folder of ROCm libraries
         "TORCHDYNAMO_DISABLE": "1",  # its compiled helpers would be compiled for a GPU
         "NCCL_IB_HCA": "none",  # else it looks for InfiniBand, which gloo does not use

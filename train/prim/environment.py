@@ -33,6 +33,14 @@ LAUNCHER_NAMES = (
     *("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE"),
 )
 """Variables that the launchers of Primus and their pip read, and no other framework."""
+CACHES = {
+    # below HOME, because Primus's own defaults are in its root and in /workspace, which belong to root in AMD's image;
+    # the launchers put Triton's and all other caches below PRIMUS_CACHE_ROOT
+    "PRIMUS_CACHE_ROOT": "primus",
+    "DATA_PATH": "primus/data",
+    "HF_HOME": "huggingface",
+}
+"""Folders in the user's cache that Primus's launchers write to, by variable."""
 OURS = ("PYTHONPATH", "PYTHONHOME", "PYTHONWARNINGS", "VIRTUAL_ENV")
 
 
@@ -41,13 +49,17 @@ def environment(
 ) -> dict[str, str]:
     """Return the environment for Primus's launcher; the user's variables precede those of AMD's benchmark.
 
-    `gpu` is a name like MI300X, `of_launcher` holds the variables by which the launcher gets its files. Raises
-    ConfigError where the user has selected GPUs in a way that Primus's launcher overrides.
+    `gpu` is a name like MI300X, `of_launcher` holds the variables by which the launcher gets its files. An image and
+    the environment for a CPU are complete, so the launcher's pip is off there. Raises ConfigError where the user has
+    selected GPUs in a way that Primus's launcher overrides.
     """
-    recommended: dict[str, str] = {}
+    cache = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    recommended = {name: str(cache / folder) for name, folder in CACHES.items()}
+    if config.platform == "cpu" or "TPRIMAT_IN_CONTAINER" in environ:
+        recommended["PRIMUS_SKIP_PIP"] = "1"
     if config.platform != "cpu":
         check_visible(config.ranks_per_node, environ)
-        recommended = AMD_BENCHMARK | (AMD_BENCHMARK_GFX942 if gpu in GFX942 else {})
+        recommended |= AMD_BENCHMARK | (AMD_BENCHMARK_GFX942 if gpu in GFX942 else {})
     ours = {
         **of_launcher,
         "NNODES": str(config.nodes),

@@ -116,7 +116,8 @@ class Plan:
 def plan_of(job: Job, gpu: str, log: Path) -> Plan:
     """Return the plan of a job; `gpu` is a name like MI300X, `log` the job's log.
 
-    Raises ConfigError where Primus is missing, lacks a key or the environment of the GPU, or would take other GPUs.
+    Raises ConfigError where Primus is missing, lacks a key or the environment of the GPU, would take other GPUs, or
+    would divide a path.
     """
     primus = find()
     gpu_model = os.environ.get("PRIMUS_GPU_MODEL") or gpu
@@ -126,6 +127,9 @@ def plan_of(job: Job, gpu: str, log: Path) -> Plan:
     shipped = primus.shipped_path(job.model, job.config.precision, gpu)
     name = log.stem.removesuffix(f"_node{job.config.node_rank}")  # the same YAML on all nodes: they share the files
     workspace = log.with_name(f"{name}.primus")
+    for key, path in (("OUTPUT_DIR", workspace), ("PRIMUS_PATH", primus.root)):
+        if " " in str(path) and not primus.launcher.is_cli:
+            raise ConfigError(f"{key}: {path} has a space, at which {primus.launcher.name} divides it; move it")
     rendered = render(primus, job.config, job.model, shipped, workspace, name)
     return Plan(
         primus=primus,

@@ -15,9 +15,9 @@ from utils.settings.profiling import LEAST_UNPROFILED, LOST_BY_PRIMUS, NO_PROFIL
 
 AVAILABLE_FRAMEWORKS = ("mega", "hf", "nemo", "bridge", "prim", "titan")
 """Frameworks that this version can start."""
-OF_PLATFORM = {"nvd": ("mega", "hf", "bridge", "nemo"), "amd": ("mega", "prim", "hf"), "cpu": ("mega", "hf", "nemo")}
-"""Frameworks of FRAMEWORK=all by platform, in their order: all but the other vendor's own. On a CPU `prim` is not among
-them: it runs where it is named and PRIMUS_PATH has a checkout of Primus."""
+OF_PLATFORM = {"nvd": ("mega", "hf", "bridge"), "amd": ("mega", "prim", "hf"), "cpu": ("mega", "hf", "nemo")}
+"""Frameworks of FRAMEWORK=all by platform, in their order: all but the other vendor's own. Two run only where they are
+named: `nemo` on NVIDIA (the last image with NeMo 2 is nemo:26.02), and `prim` on a CPU (PRIMUS_PATH names its tree)."""
 COUNTERPART = {("nvd", "prim"): "bridge", ("amd", "nemo"): "prim", ("amd", "bridge"): "prim"}
 """The framework that runs in place of the other vendor's own. Where an image has NeMo and no Megatron-Bridge, NeMo runs
 (train/common/framework_python.py)."""

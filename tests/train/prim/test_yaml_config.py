@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import shutil
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +17,8 @@ import yaml
 
 from tests.support.tied_model import LLAMA_1B
 from train.common.trainer import model_differences
+from train.common.weights import shapes
+from train.job.job import Job, log_path
 from train.prim import install as prim_install
 from train.prim import yaml_config as prim_config
 from train.prim.arguments import Arguments, first_learning_rate
@@ -138,6 +142,14 @@ def test_damaged_or_old_presets_are_one_clear_error(text, said, tmp_path):
     assert "\n" not in str(raised.value)
 
 
+def test_a_space_in_a_path_that_the_older_launcher_divides_is_one_clear_error(tmp_path, monkeypatch):
+    monkeypatch.setenv("PRIMUS_PATH", str(STANDIN))
+    for name, is_refused in (("a folder", True), ("folder", False)):
+        job = Job(config_of(output_dir=tmp_path / name), "prim", "llama", 1)
+        with pytest.raises(ConfigError, match="OUTPUT_DIR: .*has a space") if is_refused else nullcontext():
+            prim_config.plan_of(job, "MI300X", log_path(job))
+
+
 def check(*arguments, primus=STANDIN):
     environ = {**os.environ, "PRIMUS_PATH": str(primus)}
     command = [sys.executable, "-m", "train.train_prim", "--check", *arguments]
@@ -237,6 +249,15 @@ def test_what_was_rendered_and_printed_again_is_the_model(model):
     assert "vocab_size: asked" in model_differences(spec, wrong.resolved(spec))[0]
 
 
+@pytest.mark.parametrize("model", NAMES)
+def test_norms_and_biases_are_not_decayed_unless_megatron_was_asked_to(model):
+    spec = config_of().spec(model)
+    vectors = sum(math.prod(shape) for shape in shapes(spec).values() if len(shape) == 1)
+    key = "parameters_without_weight_decay"
+    assert arguments_of(*table(**rendered(model).overrides)).resolved(spec)[key] == vectors
+    assert arguments_of(*table(apply_wd_to_qk_layernorm=True)).resolved(spec)[key] is None
+
+
 @pytest.mark.parametrize("built", [True, False])
 def test_a_qwen3_without_norms_of_queries_and_keys_is_another_model(built):
     """As AMD's own preset of Qwen3 8B builds it (Primus fd1eeab): `qk_layernorm` stays false."""
@@ -276,6 +297,21 @@ def test_environment_has_amds_settings_the_users_first_and_nothing_of_ours(tmp_p
     assert made["EXP"] == str(tmp_path / "x.yaml") and made["GPUS_PER_NODE"] == "8" and int(made["MASTER_PORT"]) > 1023
     of_another = environment(config_of(), "MI355X", of_launcher, given)
     assert "NVTE_CK_IS_V3_ATOMIC_FP32" in made and "NVTE_CK_IS_V3_ATOMIC_FP32" not in of_another
+
+
+@pytest.mark.parametrize(
+    ("given", "cache", "skips_pip"),
+    [
+        ({"HOME": "/workspace/home", "TPRIMAT_IN_CONTAINER": "1"}, "/workspace/home/.cache", "1"),
+        ({"HOME": "/home/ann", "XDG_CACHE_HOME": "/fast", "HF_HOME": "/mine"}, "/fast", None),
+    ],
+)
+def test_primus_writes_below_home_and_installs_nothing_into_an_image(given, cache, skips_pip, monkeypatch):
+    monkeypatch.setenv("HOME", given["HOME"])
+    made = environment(config_of(), "MI300X", {}, given)
+    assert made["PRIMUS_CACHE_ROOT"] == f"{cache}/primus" and made["DATA_PATH"] == f"{cache}/primus/data"
+    assert made["HF_HOME"] == given.get("HF_HOME", f"{cache}/huggingface")
+    assert made.get("PRIMUS_SKIP_PIP") == skips_pip
 
 
 @pytest.mark.parametrize("model", NAMES)

@@ -58,7 +58,7 @@ def four_frameworks(monkeypatch):
 @pytest.mark.parametrize(
     ("platform", "asked", "runs"),
     [
-        ("nvd", "all", ("mega", "hf", "bridge", "nemo")),
+        ("nvd", "all", ("mega", "hf", "bridge")),
         ("amd", "all", ("mega", "prim", "hf")),
         ("cpu", "all", ("mega", "hf", "nemo")),
         ("nvd", "prim", ("bridge",)),
