@@ -247,16 +247,16 @@ EFFECTS: tuple[Effect, ...] = (
 _WORDS = {"true": "1", "yes": "1", "on": "1", "false": "0", "no": "0", "off": "0"}
 
 
-def canonical(value: str) -> str:
+def canonical(value: object) -> str:
     """Return a value as it is compared: 01, true and 1 are one value, and so are INFO and info."""
-    text = value.strip().lower()
+    text = str(value).strip().lower()
     return str(int(text)) if text.isascii() and text.isdigit() else _WORDS.get(text, text)
 
 
-def effect_of(name: str, environment: Mapping[str, str], platform: str, precision: str) -> tuple[str, str]:
+def effect_of(name: str, environment: Mapping[str, object], platform: str, precision: str) -> tuple[str, str]:
     """Return the kind and the note of the effect that a variable of an environment has on a platform.
 
-    NOT_JUDGED where no row fits.
+    NOT_JUDGED where no row fits. The note of a handicap of several values names the value: two of them differ.
     """
     value = canonical(environment[name])
     rows = [row for row in EFFECTS if name in row.names.split()]
@@ -268,7 +268,8 @@ def effect_of(name: str, environment: Mapping[str, str], platform: str, precisio
             and row.precision in ("", precision)
             and (not beside or canonical(environment.get(beside, "")) == needed)
         ):
-            return row.kind, row.note
+            is_of_degree = row.kind == HANDICAP and row.values not in ("0", "1", value)
+            return row.kind, f"{row.note}: {value}" if is_of_degree else row.note
     other = {"0": "1", "1": "0"}.get(value)
     if any(row.kind == HANDICAP and row.values == other for row in rows):
         return NO_EFFECT, "the default"

@@ -54,7 +54,9 @@ def _item(name: str, shown: Sequence[str], effects: Sequence[set[tuple[str, str]
     costs = [{note if kind == HANDICAP else "" for kind, note in side} for side in effects]
     worst = max(costs[0] | costs[1])
     if len(costs[0] | costs[1]) > 1 or (worst and not all(costs)):
-        where = "on one side only" if not all(max(side, default="") for side in costs) else "in some runs only"
+        is_of_degree = all(len(side) == 1 for side in costs)
+        where = "differently on each side" if is_of_degree else "in some runs only"
+        where = where if all(max(side, default="") for side in costs) else "on one side only"
         return Item(f"environment {name}", BLOCKING, shown[0], shown[1], f"{name} {where}, where {worst}")
     is_judged = all(kind != NOT_JUDGED for side in effects for kind, _ in side)
     note = max(note for side in effects for kind, note in side if kind != NO_EFFECT)
@@ -77,7 +79,7 @@ def _values(side: Sequence[Result], name: str) -> set[str]:
 
 def _effect(result: Result, name: str) -> tuple[str, str]:
     """Return the kind and the note of the effect of a variable on a run whose environment is known."""
-    environment: dict[str, str] = result["provenance"]["environment"]
+    environment: dict[str, object] = result["provenance"]["environment"]
     condition = next(
         (runs for prefix, runs in READERS.items() if name == prefix or name.startswith(f"{prefix}_")), None
     )

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from evaluate.fairness.items import ALLOWED, BLOCKING, NOT_KNOWN, SAME, UNKNOWN, Item
 from utils.results.schema import Result
 
-COMPOSED = ("math", "unfused", "eager")
+COMPOSED = ("math", "unfused", "eager", "dot_product")
 """Attention of several kernels, which writes all scores to memory."""
 LOW_PRECISION = ("fp8", "float8", "fp4", "int8", "sage")
 """Words in the name of an attention that computes in less than 16 bits."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sides import side
+from sides import entry, run, side
 from vendor_images import recorded
 
 from evaluate.checks.entries import Entry
@@ -45,8 +45,8 @@ def judged(name: str, amd_image: str, on_amd: dict[str, str] = {}, on_nvd: dict[
     left = of_side("nvd", 1.0, first, first_layers, method=method, **both)
     right = of_side("amd", 0.9, second, second_layers, method=method, **both)
     for entries, image, framework, more in ((left, "nvd", first, on_nvd), (right, amd_image, second, on_amd)):
-        for entry in entries:
-            entry.result["provenance"]["environment"] = recorded(image, framework, **more)
+        for one in entries:
+            one.result["provenance"]["environment"] = recorded(image, framework, **more)
     (found,) = judge(pairs([*left, *right], "platform", None), "platform")
     return found
 
@@ -129,8 +129,8 @@ def test_tf32_is_a_handicap_of_float32_alone() -> None:
     fp32 = {f"{section}__precision": "fp32" for section in ("training_config", "resolved_config")}
     for both, words in ((fp32, "not_comparable"), ({}, "faster")):
         left, right = of_side("nvd", 1.0, "hf", HF | CUDNN, **both), of_side("amd", 0.9, "hf", HF | CUDNN, **both)
-        for entry in left:
-            entry.result["provenance"]["environment"] = tf32
+        for one in left:
+            one.result["provenance"]["environment"] = tf32
         (found,) = judge(pairs([*left, *right], "platform", None), "platform")
         assert found.word == words
     assert not tf32.keys() & recorded("nvd", "hf").keys(), "it does not reach a rank"
@@ -142,8 +142,8 @@ def test_float32_is_exact_in_both_images_and_an_honest_pair_of_it_is_decided() -
     for side_, platform in ((left, "nvd"), (right, "amd")):
         found = recorded(platform, "mega", "PRECISION=fp32")
         assert found.get("NVIDIA_TF32_OVERRIDE") == ("0" if platform == "nvd" else None)
-        for entry in side_:
-            entry.result["provenance"]["environment"] = found
+        for one in side_:
+            one.result["provenance"]["environment"] = found
     assert bold(judge(pairs([*left, *right], "platform", None), "platform")[0])
 
 
@@ -161,6 +161,24 @@ def test_products_of_float32_that_ran_as_tf32_on_one_side_are_another_work(ran: 
     left, right = of_side("nvd", 1.0, "hf", HF | CUDNN | other), of_side("amd", 0.9, "hf", HF | CUDNN | exact)
     (found,) = judge(pairs([*left, *right], "platform", None), "platform")
     assert bold(found), "in bf16 there are none that matter"
+
+
+@pytest.mark.parametrize("name", ["NCCL_MAX_NCHANNELS", "HSA_CU_MASK", "AMD_LOG_LEVEL"])
+def test_a_handicap_of_another_degree_on_each_side_is_not_comparable(name: str) -> None:
+    for other, is_bold in (("4", False), ("3", True)):
+        found = [run("amd", number, time) for time in (1.0, 0.9) for number in (1, 2, 3)]
+        for one, value in zip(found, ["3"] * 3 + [other] * 3, strict=True):
+            one["provenance"] |= {"environment": {name: value}, "host": f"amd-{one['step_times'][0] > 0.95}"}
+        (judgement,) = judge(pairs([*map(entry, found)], "machine", None), "machine")
+        assert bold(judgement) is is_bold, judgement.sentence
+
+
+def test_a_value_that_is_a_number_or_a_truth_in_the_result_is_judged_as_its_text() -> None:
+    for value in (1, True, 1.0):
+        left, right = of_side("nvd", 1.0, "hf", HF | CUDNN), of_side("amd", 0.9, "hf", HF | FLASH)
+        for one in right:
+            one.result["provenance"]["environment"] = {"NCCL_P2P_DISABLE": value}
+        assert not bold(judge(pairs([*left, *right], "platform", None), "platform")[0])
 
 
 def test_a_difference_that_nobody_knows_the_effect_of_leaves_the_work_unproven() -> None:
@@ -219,6 +237,19 @@ def test_another_kind_of_attention_is_loud_and_another_kernel_is_not(fault: str,
     assert any("attention" in reason or "layers by" in reason for reason in found[0].reasons)
     (item,) = (one for one in found[1].certificate or () if one.name == "attention")
     assert bold(found[1]) and (item.a, item.b) == ("torch_sdpa:cudnn", "torch_sdpa:flash")
+
+
+@pytest.mark.parametrize("method", ["equal", "best"])
+@pytest.mark.parametrize(
+    "ran", ["transformer_engine:unfused", "megatron_core:dot_product", "transformer_engine:fused_fp8"]
+)
+def test_composed_or_lower_attention_of_another_framework_is_loud_too(ran: str, method: str) -> None:
+    left = of_side("nvd", 1.0, "bridge", ENGINE, method=method)
+    for attention, word in ((ran, "not_comparable"), ("transformer_engine:fused", "faster")):
+        right = of_side("amd", 0.9, "prim", ENGINE | {"attention_backend": attention}, method=method)
+        (found,) = judge(pairs([*left, *right], "platform", None), "platform")
+        assert found.word == word
+        assert word == "faster" or found.reasons[0].startswith("attention of one side")
 
 
 def test_whether_the_product_adds_to_the_sum_is_a_means_between_platforms_only() -> None:
