@@ -34,7 +34,7 @@ def environment(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
     quiet = []
     for name in sorted({name for side in sides for one in side for name in one or {}}):
         values = [_values(side, name) for side in (a, b)]
-        if values[0] == values[1] and len(values[0]) == 1:
+        if values[0].keys() == values[1].keys() and len(values[0]) == 1:
             continue
         effects = [
             {_effect(one, name) for one in side if one["provenance"]["environment"] is not None} for side in (a, b)
@@ -42,7 +42,7 @@ def environment(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
         if {kind for side in effects for kind, _ in side} <= {NO_EFFECT}:
             quiet.append(name)
         else:
-            yield _item(name, [" or ".join(sorted(side)) for side in values], effects)
+            yield _item(name, [" or ".join(sorted(side.values())) for side in values], effects)
     if quiet:
         shown = [", ".join(name for name in quiet if any(name in (one or {}) for one in side)) for side in sides]
         note = "no library of the job reads them, or their values do nothing in a step"
@@ -63,17 +63,18 @@ def _item(name: str, shown: Sequence[str], effects: Sequence[set[tuple[str, str]
     return Item(f"environment {name}", ALLOWED if is_judged else UNKNOWN, shown[0], shown[1], note)
 
 
-def _values(side: Sequence[Result], name: str) -> set[str]:
-    """Return the values of a variable in the runs of a side, each in one spelling."""
-    found = set()
+def _values(side: Sequence[Result], name: str) -> dict[str, str]:
+    """Return the values of a variable in the runs of a side, as they are recorded, by the spelling that is compared."""
+    found = {}
     for one in side:
         known = one["provenance"]["environment"]
         if known is None:
-            found.add(NOT_KNOWN)
+            found[NOT_KNOWN] = NOT_KNOWN
         elif name in known:
-            found.add(canonical(on_record(name, str(known[name]))))  # earlier versions recorded every value
+            value = on_record(name, str(known[name]))  # earlier versions recorded every value
+            found[canonical(value)] = value
         else:
-            found.add(NOT_SET)
+            found[NOT_SET] = NOT_SET
     return found
 
 

@@ -187,6 +187,11 @@ def test_a_difference_that_nobody_knows_the_effect_of_leaves_the_work_unproven()
     assert found.unproven == ["environment NCCL_BUFFSIZE"]
 
 
+def test_a_value_is_shown_as_it_was_recorded() -> None:
+    items = {one.name: one for one in judged("mega", "amd").certificate or ()}
+    assert items["environment PYTORCH_CUDA_ALLOC_CONF"].a == "expandable_segments:True"
+
+
 def test_two_spellings_of_a_value_are_one_value() -> None:
     assert {canonical(text) for text in ("1", "01", "true", "True", " 1", "ON", "yes")} == {"1"}
     assert {canonical(text) for text in ("0", "00", "false", "OFF", "no")} == {"0"}
