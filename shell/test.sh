@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Run every check: linters first, then the tests. A failure does not stop the others; the last line lists what failed.
+# Run the checks: linters first, then the tests. A failure does not stop the others; the last line lists what failed.
 #
-# Usage:   ./shell/test.sh [KEY=VALUE ...] [pytest arguments]
-#          KEY=VALUE, e.g. PLATFORM=cpu, goes into the environment; SYSTEM_TESTS=1 also runs the tests that install
-#          packages of Debian and start real containers (tests/system), about 15 minutes; FRESH_TESTS=1 those that make
-#          every environment from nothing and train with each framework (tests/fresh), about 15 minutes
+# Usage:   ./shell/test.sh [--all] [KEY=VALUE ...] [pytest arguments]
+#          Without --all: the quick part, at most 8 minutes on two cores after installation. With --all: every test, at
+#          most 30 minutes, then real containers and environments made from nothing, at most 25 (they need Podman and
+#          debootstrap, and are skipped without). Tests that pytest arguments name are run in one go
+#          KEY=VALUE, e.g. PLATFORM=cpu, goes into the environment
 # Reads:   the checkout; settings of ruff, mypy and pytest in pyproject.toml
 # Writes:  .venv through shell/setup.sh --dev; caches of the tools
 # Exits:   0 all passed, 1 a check failed or could not be set up
@@ -23,17 +24,28 @@ check() { # <name> <command...>
   "$@" || failed+=("$name")
 }
 
+run_tests() { # <name> <pytest arguments...>
+  local name=$1
+  shift
+  # A file stays with one worker: its module fixtures (trained curves) are expensive.
+  check "$name" "$PYTHON" -m pytest -n 2 --no-loadscope-reorder --dist loadfile "$@"
+}
+
 main() {
-  local scripts=() arguments=() argument names
+  local scripts=() arguments=() argument names is_all=""
   show_help_if_asked "$@"
   for argument in "$@"; do
-    if [[ $argument == [A-Z]*=* ]]; then export "${argument?}"; else arguments+=("$argument"); fi
+    if [[ $argument == --all ]]; then
+      is_all=1
+    elif [[ $argument == [A-Z]*=* ]]; then
+      export "${argument?}"
+    else
+      arguments+=("$argument")
+    fi
   done
   "$ROOT/shell/setup.sh" --dev || exit 1
   cd -- "$ROOT"
-  # Two workers with one thread each: more would compete for the cores of a small machine. A file stays with one worker,
-  # because its module fixtures (trained curves) are expensive. tests/conftest.py puts the long files first.
-  export OMP_NUM_THREADS=1
+  export OMP_NUM_THREADS=1 # two workers with one thread each: more would compete for the cores of a small machine
   mapfile -t -d '' scripts < <(find . -path './.venv*' -prune -o -path ./output -prune -o -name '*.sh' -print0)
   scripts+=(.ci/run tprimat)
 
@@ -42,7 +54,16 @@ main() {
   check "mypy" "$PYTHON" -m mypy
   check "shellcheck" .venv/bin/shellcheck --external-sources "${scripts[@]}"
   check "shfmt" .venv/bin/shfmt -i 2 -ci -d "${scripts[@]}"
-  check "pytest" "$PYTHON" -m pytest -n 2 --no-loadscope-reorder --dist loadfile "${arguments[@]}"
+  if [[ ! $is_all ]]; then
+    run_tests "tests (quick part)" -m "not full" "${arguments[@]}"
+    printf 'this was the quick part; --all adds:\n'
+    grep -rzhoP --include='*.py' 'mark\.full\(\s*"\K[^"]+' tests | tr '\0' '\n' | sort | sed 's/^/  /'
+  elif ((${#arguments[@]})); then
+    run_tests "tests" "${arguments[@]}"
+  else
+    run_tests "tests" --ignore tests/system --ignore tests/fresh
+    run_tests "tests (containers and environments from nothing)" tests/system tests/fresh
+  fi
 
   if ((${#failed[@]})); then
     printf -v names ', %s' "${failed[@]}"

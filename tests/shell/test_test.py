@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-CHECKS = ("ruff check", "ruff format", "mypy", "shellcheck", "shfmt", "pytest")
+CHECKS = ("ruff check", "ruff format", "mypy", "shellcheck", "shfmt", "tests (quick part)")
 # Plays every tool; each is known by a word that only its command line has.
 TOOL = """#!/usr/bin/env bash
 exec >>"$CALLS"
@@ -27,6 +27,9 @@ def checkout(tmp_path: Path) -> Path:
     add_program(
         root / "shell" / "setup.sh", '#!/usr/bin/env bash\necho "setup $*" >>"$CALLS"\nexit "${SETUP_EXIT:-0}"\n'
     )
+    test = root / "tests" / "train" / "test_long.py"
+    test.parent.mkdir(parents=True)
+    test.write_text('@pytest.mark.full(\n    "every framework, 300 s"\n)\ndef test_one(): ...\n', encoding="utf8")
     for name in ("python", "shellcheck", "shfmt"):
         add_program(root / ".venv" / "bin" / name, TOOL)
     return root
@@ -93,7 +96,23 @@ def test_all_that_failed_are_named(checkout: Path) -> None:
 
 def test_arguments_reach_pytest_as_they_are(checkout: Path) -> None:
     _, _, calls = run(checkout, "tests/utils", "-k", "one or two")
+    assert "--dist loadfile -m not full tests/utils -k one or two|words=12|" in calls[-1]
+    _, _, calls = run(checkout, "--all", "tests/utils", "-k", "one or two")
     assert "--dist loadfile tests/utils -k one or two|words=10|" in calls[-1]
+
+
+def test_all_runs_containers_and_environments_from_nothing_after_the_other_tests(checkout: Path) -> None:
+    code, output, calls = run(checkout, "--all")
+    tests = [call.split("--dist loadfile ")[1].split("|")[0] for call in calls if "-m pytest" in call]
+    assert tests == ["--ignore tests/system --ignore tests/fresh", "tests/system tests/fresh"]
+    assert (code, output) == (0, "all checks passed\n")
+    _, output, _ = run(checkout, "--all", FAILS_ON="*tests/system tests/fresh")
+    assert output == "failed: tests (containers and environments from nothing)\n"
+
+
+def test_the_quick_part_names_what_all_adds(checkout: Path) -> None:
+    _, output, _ = run(checkout)
+    assert output.splitlines()[-2:] == ["  every framework, 300 s", "all checks passed"]
 
 
 def test_every_script_is_linted_but_those_of_others(checkout: Path) -> None:
