@@ -70,7 +70,7 @@ WRITERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "evaluate.mlperf": (("{in}", "--output", "{out}/new.json"), ("new.json",)),
     "evaluate.trace": (("{in}/trace.json", "--output", "{out}"), ("trace.html", "trace.json")),
     "train.launch": (("--framework", "hf", "--model", "llama", *MATRIX), (JOB,)),
-    "train.matrix": (MATRIX, (JOB, "status.json", "status.html", "logs/matrix.log")),
+    "train.matrix": (MATRIX, (JOB, "status.json", "logs/matrix.log")),
     "train.probe": (
         ("--platform", "cpu", "--seconds", "0.1", "OUTPUT_DIR={out}"),
         (probe_file.name("cpu", platform.node()),),
@@ -84,8 +84,8 @@ WRITERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("new.json", "new.png"),
     ),
     "train.settings_map.tables": (("--write", "{out}/fair.md"), ("fair.md",)),
-    "train.set_up": (MATRIX, ("status.json", "status.html")),
-    "train.slurm": ((*MATRIX, "RUNTIME=native"), (JOB, "status.json", "status.html", "logs/matrix.log")),
+    "train.set_up": (MATRIX, ("status.json",)),
+    "train.slurm": ((*MATRIX, "RUNTIME=native"), (JOB, "status.json", "logs/matrix.log")),
     "train.sweep": ((*MATRIX, "MBS=2,4"), ("sweeps/sweep.json",)),
     "utils.housekeeping.archive": (("--platform", "cpu", "OUTPUT_DIR={out}"), ("output.zip",)),
 }

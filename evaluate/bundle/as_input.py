@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evaluate.bundle.archive import BundleError
+from evaluate.bundle.check import check
 from evaluate.checks.entries import Found, Loaded
 from utils.results.store import ResultError
 
@@ -32,8 +33,6 @@ def read(paths: Sequence[Path]) -> Found:
 
 
 def _checked(path: Path) -> Loaded:
-    from evaluate.bundle.check import check  # imports what only pages need, which a comparison of folders may not
-
     try:
         bundle = check(path)
     except BundleError as error:

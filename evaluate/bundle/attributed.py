@@ -40,9 +40,7 @@ def notes(bundle: Bundle, name: str) -> Iterator[str]:
     except (*UNREADABLE, ValueError):
         return  # a fault, which the check of the comparison reports
     if is_from_profiles:
-        yield (
-            f"{name}: `why` and the pages were not recalculated, because they rest on profiles, which no archive holds"
-        )
+        yield f"{name}: `why` was not recalculated, because it rests on profiles, which no archive holds"
 
 
 def _verdicts(content: Any) -> list[dict[str, Any]]:

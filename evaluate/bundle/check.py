@@ -3,9 +3,8 @@
     python -m evaluate.validate --bundle output.zip [more archives]
 
 The checks run in this order: names, sizes and hashes (evaluate/bundle/archive.py); each result by all rules of
-evaluate.validate and against its raw log (evaluate/bundle/raw_logs.py); each comparison against a new one. Every number
-of compare.json is recalculated. If this same code packed the archive, compare.md and compare.html are made again too
-and must have the same lines. compare.png depends on fonts and libraries, so only the manifest covers it.
+evaluate.validate and against its raw log (evaluate/bundle/raw_logs.py); each compare.json against a new comparison.
+Pages and pictures are no evidence: only their hashes are checked, and a note states this.
 
 The checks find mistakes and any change made in one place. They are not a signature: only a second run exposes somebody
 who changes logs, results, report and manifest consistently. docs/bundle.md describes the checks.
@@ -17,7 +16,7 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -28,11 +27,8 @@ from evaluate.bundle import archive, attributed, raw_logs
 from evaluate.bundle.archive import UNREADABLE, Bundle
 from evaluate.checks.entries import Loaded, load_results
 from evaluate.metrics import prices
-from evaluate.page.page import page
-from evaluate.report.comparison import COMPARISON_VERSION, Comparison, as_json, compare
-from evaluate.report.text import markdown
+from evaluate.report.comparison import COMPARISON_VERSION, as_json, compare
 from evaluate.verdict import pairs
-from utils import redact
 from utils.housekeeping.archive import MANIFEST
 from utils.input_files import parse_json
 from utils.provenance.origin import sha256_report_code
@@ -105,18 +101,15 @@ def _comparison_faults(bundle: Bundle, root: Path) -> Iterator[str]:
 def _notes(bundle: Bundle) -> list[str]:
     """Return one line for each check that is left out."""
     notes = [note for name in bundle.of_kind("comparison") for note in attributed.notes(bundle, name)]
-    if bundle.of_kind("comparison") and not _is_same_code(bundle):
-        commit = bundle.manifest.get("git_commit") or "unknown"
-        pages = f"compare.md and compare.html were checked against {MANIFEST} only"
-        notes.append(f"packed by other code (commit {commit}): {pages}")
+    if bundle.of_kind("comparison"):
+        notes.append(f"pages and pictures are no evidence: they were compared with {MANIFEST} only")
     return notes
 
 
 def _check_one(bundle: Bundle, name: str, root: Path) -> Iterator[str]:
     try:
         content, folders, options = _stored(bundle, name)
-        place = Path(name).parent
-        found = _load(_places(root, place, folders), folders)
+        found = _load(_places(root, Path(name).parent, folders), folders)
     except ValueError as error:
         yield str(error)
         return
@@ -125,8 +118,7 @@ def _check_one(bundle: Bundle, name: str, root: Path) -> Iterator[str]:
         return
     again = compare(found, [Path(folder) for folder in folders], *options)
     wanted = json.loads(json.dumps(as_json(again)))
-    has_profiles = attributed.from_profiles(content)
-    attributed.adapt(content, wanted, without=has_profiles)
+    attributed.adapt(content, wanted, without=attributed.from_profiles(content))
     if not _is_same_code(bundle):  # definitions name files of the code, which other code may have moved
         content.pop("definitions", None)
         wanted.pop("definitions")
@@ -134,8 +126,6 @@ def _check_one(bundle: Bundle, name: str, root: Path) -> Iterator[str]:
     yield from islice(differences, SHOWN)
     if len(differences) > SHOWN:
         yield f"and {len(differences) - SHOWN} more"
-    if _is_same_code(bundle) and not differences and not has_profiles:
-        yield from _pages(bundle, place, again)
 
 
 def _stored(bundle: Bundle, name: str) -> tuple[dict[str, Any], tuple[str, ...], tuple[Any, ...]]:
@@ -189,23 +179,6 @@ def _places(root: Path, place: Path, folders: Sequence[str]) -> list[Path]:
     return found
 
 
-def _pages(bundle: Bundle, place: Path, again: Comparison) -> Iterator[str]:
-    makers: Mapping[str, Callable[[Comparison], str]] = {"compare.md": markdown, "compare.html": page}
-    for file, make in makers.items():
-        name = _at(str(place), file)
-        if name not in bundle.kinds:
-            continue
-        stored = bundle.archive.read(name).decode(errors="replace").splitlines()
-        wanted = redact.text(make(again)).splitlines()
-        for number, (one, other) in enumerate(zip(stored, wanted, strict=False), 1):
-            if one != other:
-                yield f"{name}:{number}: has {_excerpt(one, other)}, the results give {_excerpt(other, one)}"
-                break
-        else:
-            if len(stored) != len(wanted):
-                yield f"{name}: has {len(stored)} lines, the results give {len(wanted)}"
-
-
 def _differences(where: str, stored: Any, wanted: Any) -> Iterator[str]:
     if isinstance(stored, dict) and isinstance(wanted, dict):
         for key in sorted({*stored, *wanted}, key=str):
@@ -239,12 +212,6 @@ def _is_same_code(bundle: Bundle) -> bool:
 
 def _at(place: str, file: str) -> str:
     return file if place == "." else f"{place}/{file}"
-
-
-def _excerpt(line: str, other: str) -> str:
-    """Return the part of `line` around its first difference from `other`."""
-    start = next((index for index, pair in enumerate(zip(line, other, strict=False)) if pair[0] != pair[1]), 0)
-    return repr(line[max(0, start - 20) : start + 40])
 
 
 def _shown(value: Any) -> str:

@@ -41,7 +41,6 @@ def test_the_setup_is_a_phase_while_it_runs(setup, tmp_path):
     meanwhile = json.loads((tmp_path / "meanwhile.json").read_text())
     assert (meanwhile["state"], meanwhile["phase"]) == ("running", "setup")
     assert [job["framework"] for job in meanwhile["jobs"]] == ["mega"] * 3
-    assert "installing packages" in (tmp_path / "output" / "status.html").read_text()
 
 
 def test_a_failed_setup_is_in_the_status_with_its_exit_code(setup, tmp_path):
@@ -66,9 +65,9 @@ def test_bad_input_ends_it_before_anything_is_installed(setup, tmp_path, setting
 
 def test_a_file_of_the_user_ends_it_before_anything_is_installed(setup, tmp_path, capsys):
     (tmp_path / "output").mkdir()
-    (tmp_path / "output" / "status.html").write_text("mine")
+    (tmp_path / "output" / "status.json").write_text("mine")
     assert run(tmp_path) == 2
-    assert "status.html: exists" in capsys.readouterr().err
+    assert "status.json: exists" in capsys.readouterr().err
     assert not (tmp_path / "ran").exists()
 
 

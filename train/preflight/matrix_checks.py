@@ -22,7 +22,7 @@ from train.machine.capacity import capacity_gb
 from train.preflight import host_memory, job_checks, ready
 from train.preflight.fit import LAYERS, refusal
 from train.runner.plan import Matrix, notes, outlook, wrapper
-from train.runner.status_file import RECOGNISERS
+from train.runner.status_file import NAME, is_status
 from train.runner.times import duration
 from train.runner.view import is_matrix_log
 from utils.dataset.paths import bin_path
@@ -74,8 +74,7 @@ def _check_wrappers(matrix: Matrix) -> None:
 def _check_places(matrix: Matrix) -> None:
     output = matrix.config.output_dir
     require_ours(store.is_result, *(job.result_path for job in matrix.most_jobs))
-    for name, is_ours in RECOGNISERS.items():
-        require_ours(is_ours, output / name)
+    require_ours(is_status, output / NAME)
     require_ours(is_matrix_log, output / "logs" / "matrix.log")
 
 

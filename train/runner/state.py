@@ -1,6 +1,6 @@
 """The state of a matrix: one record for each job, their totals, and the estimated remaining time.
 
-`status.json` shows it to tools, `status.html` and the views in train/runner/view.py to people.
+`status.json` shows it to tools, the views in train/runner/view.py to people.
 """
 
 from __future__ import annotations

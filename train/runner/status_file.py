@@ -1,4 +1,4 @@
-"""`status.json` and `status.html` of a matrix: the same state, for tools and for people who watch from afar."""
+"""`status.json` of a matrix: its state, for tools and for people who watch from afar."""
 
 from __future__ import annotations
 
@@ -9,23 +9,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from train.runner.state import DONE, FAILED, FINISHED, RUNNING, MatrixState
-from train.runner.status_page import page
-from utils import redact
 from utils.errors import ForeignFileError
-from utils.files import write_whole
-from utils.housekeeping.inventory import is_status_page
 from utils.own_files import json_with
 from utils.results.store import write_json
 
 STATUS_EVERY_SECONDS = 2.0
-NAMES = ("status.json", "status.html")
+NAME = "status.json"
 is_status = json_with("schema_version", "state", "jobs")
 """Recogniser of a status.json of any version."""
-RECOGNISERS = {NAMES[0]: is_status, NAMES[1]: is_status_page}
 
 
 class StatusFile:
-    """Both files, replaced atomically; if one cannot be written, one warning is printed and the matrix goes on."""
+    """The file, replaced atomically; if it cannot be written, one warning is printed and the matrix goes on."""
 
     def __init__(self, folder: Path, state: MatrixState) -> None:
         self.matrix = state
@@ -55,20 +50,18 @@ class StatusFile:
             raise
 
     def write_sometimes(self) -> None:
-        """Write them if the last write is STATUS_EVERY_SECONDS ago."""
+        """Write it if the last write is STATUS_EVERY_SECONDS ago."""
         if time.monotonic() - self._written_at >= STATUS_EVERY_SECONDS:
             self.write()
 
     def write(self) -> None:
-        """Write them now, unless their folder was deleted."""
+        """Write it now, unless its folder was deleted."""
         self._written_at = time.monotonic()
         if not self.folder.is_dir():
             return
         try:
-            status = self.matrix.as_dict()
-            write_json(status, self.folder / NAMES[0], is_ours=is_status)
-            write_whole(self.folder / NAMES[1], redact.text(page(status, self.folder)), is_ours=is_status_page)
+            write_json(self.matrix.as_dict(), self.folder / NAME, is_ours=is_status)
         except (OSError, ForeignFileError) as error:
             if not self._is_broken:
-                print(f"warning: {self.folder / NAMES[0]} is out of date: {error}", file=sys.stderr)
+                print(f"warning: {self.folder / NAME} is out of date: {error}", file=sys.stderr)
             self._is_broken = True

@@ -3,8 +3,8 @@
     python -m utils.housekeeping.archive --platform cpu [KEY=VALUE ...]
 
 The archive holds results (also superseded ones and those of every label), logs, comparisons, probes, plots,
-status.json, status.html and two lists of these files: manifest.json for programs, SHA256SUMS for `sha256sum -c`. It
-holds no data, no profile, no link and no file that `utils/housekeeping/inventory.py` does not recognise as the suite's.
+status.json and two lists of these files: manifest.json for programs, SHA256SUMS for `sha256sum -c`. It holds no data,
+no profile, no link and no file that `utils/housekeeping/inventory.py` does not recognise as the suite's.
 The same files give the same bytes. If a file holds a secret, no archive is written. `python -m evaluate.validate
 --bundle output.zip` checks an archive. Files of any size are read in pieces. Standard library only. Exits 0; 1 for a
 secret or an archive that cannot be written; 2 for bad input or a folder that holds nothing to pack.

@@ -24,7 +24,7 @@ from utils.results.store import result_name
 FOLDER = "folder"
 ARCHIVE_COMMENT = b"tprimat 1"
 STATUS_TITLE = "Training status"
-"""Title of every status.html, which is recognised by it."""
+"""Title of every status.html, a page of earlier versions, which is recognised by it."""
 LARGEST_PAGE_BYTES = 1 << 24
 LARGEST_JSON_BYTES = 1 << 28
 """A result of a million steps is smaller."""
@@ -211,11 +211,6 @@ def _result_fault(result: dict[str, Any], name: str, label: str) -> str | None:
 def _archive_fault(directory: int, name: str) -> str | None:
     with open_file(directory, name) as file:
         return None if _has_our_end(file) else "a zip file of somebody else, or a damaged one"
-
-
-def is_status_page(path: Path) -> bool:
-    """Recognise a status.html of the suite."""
-    return path.stat().st_size <= LARGEST_PAGE_BYTES and _is_status_page(path.read_bytes())
 
 
 def _is_status_page(content: bytes) -> bool:

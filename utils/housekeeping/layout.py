@@ -122,7 +122,7 @@ OUTPUT_LAYOUT = Layout(
         *_RESULTS,
         *_MARKS,
         ("status", r"status\.json"),
-        ("status page", r"status\.html"),
+        ("status page", r"status\.html"),  # of earlier versions
         ("probe", PROBE.pattern),
         ("plot", r"data_[A-Za-z0-9._-]+\.png"),  # data/prepare.py
         ("archive", re.escape(ARCHIVE)),

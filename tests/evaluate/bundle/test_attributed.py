@@ -37,7 +37,7 @@ def output(tmp_path: Path) -> Path:
 def test_an_attribution_from_probes_is_recalculated_and_a_changed_one_is_a_fault(output: Path) -> None:
     path = archive(output, with_profile=False)
     checked = check(path)
-    assert checked.faults == () and checked.notes == ()
+    assert checked.faults == () and not any("profiles" in note for note in checked.notes)
 
     def change(files: dict[str, bytes]) -> None:
         with edited(files, "compare.json") as content:
@@ -50,7 +50,7 @@ def test_an_attribution_from_probes_is_recalculated_and_a_changed_one_is_a_fault
 def test_an_attribution_from_profiles_is_not_recalculated_and_a_note_says_so(output: Path) -> None:
     checked = check(archive(output, with_profile=True))
     assert checked.faults == ()
-    assert [note for note in checked.notes if "rest on profiles, which no archive holds" in note]
+    assert [note for note in checked.notes if "rests on profiles, which no archive holds" in note]
 
 
 def test_the_comparison_of_an_earlier_version_without_the_key_has_no_fault_for_it(output: Path) -> None:

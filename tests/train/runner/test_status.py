@@ -1,22 +1,18 @@
-"""status.json and status.html say which phase runs, also after a failure or an interrupt; the page needs no server."""
+"""status.json names the phase that runs, also after a failure or an interrupt."""
 
 import json
-import re
-from html.parser import HTMLParser
 
-import browser
 import pytest
 
 from example import example_result
 from train import matrix as matrix_command
 from train.job.processes import StopRequest
 from train.runner import plan
-from train.runner.state import RUNNING, JobState, MatrixState
-from train.runner.status_file import RECOGNISERS, StatusFile
+from train.runner.state import JobState, MatrixState
+from train.runner.status_file import StatusFile, is_status
 from train.runner.times import times
 from utils.errors import DataError
 from utils.own_files import require_ours
-from utils.results.step_line import Step
 
 
 @pytest.fixture
@@ -89,7 +85,6 @@ def test_an_interrupt_keeps_its_phase(one, tmp_path, monkeypatch):
     monkeypatch.setattr(matrix_command, "run_job", interrupted)
     assert run(matrix, stop) == 128 + 15
     assert [read(tmp_path)[key] for key in ("state", "phase")] == ["interrupted", "training"]
-    assert 'http-equiv="refresh"' not in (tmp_path / "status.html").read_text()
 
 
 @pytest.fixture
@@ -97,82 +92,22 @@ def state(one):
     return MatrixState([JobState(number, job) for number, job in enumerate(one[0].jobs, 1)])
 
 
-class _Page(HTMLParser):
-    """Tags without an end, attributes that lead elsewhere, and progress bars of a page."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.links, self.bars = [], [], []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attributes):
-        found = dict(attributes)
-        self.links += [found[name] for name in ("href", "src") if name in found]
-        if tag == "progress":
-            self.bars.append((int(found["value"]), int(found["max"])))
-        if tag not in ("meta",):
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-
-def test_the_page_has_the_state_of_the_json_and_reloads_only_while_the_matrix_runs(state, tmp_path):
-    state.phase = "training"
-    state.jobs[0].state = RUNNING
-    state.jobs[0].take_step(Step(12, 30, 0.5, 0.5, 7.0, 0.4))
-    state.warnings = [(f"job {n}", f"cores: {n} % busy") for n in (90, 95)]
-    status = StatusFile(tmp_path, state)
-    status.write()
-    text = (tmp_path / "status.html").read_text()
-    page = _Page(text)
-    assert page.open == [] and page.links == [] and "<script" not in text
-    assert page.bars == [(0, 2), (12, 30), (0, 30)]
-    assert re.search(r'<meta http-equiv="refresh" content="\d+">', text)
-    assert "step 12 of 30" in text and "warning: cores: 90 to 95 % busy (2 jobs)" in text
-    state.report = tmp_path / "best" / "compare.html"
-    status.end("finished")
-    text = (tmp_path / "status.html").read_text()
-    assert "refresh" not in text and _Page(text).links == ["best/compare.html"]
-
-
-@pytest.mark.skipif(browser.find() is None, reason="no Chromium on this machine")
-def test_the_page_opens_without_a_message_at_any_width_in_both_schemes(state, tmp_path):
-    state.phase = "training"
-    state.jobs[0].state, state.jobs[0].reason = "failed", "a rank was ended by SIGKILL: " + "a_long_word_" * 20
-    state.jobs[1].state = RUNNING
-    state.jobs[1].take_step(Step(12, 30, 0.5, 0.5, 7.0, 0.4))
-    state.warnings = [("job 1", "cores: 90 % busy")]
-    StatusFile(tmp_path, state).write()
-    browser.check_views(browser.find(), tmp_path / "status.html", tmp_path / "profile")
-
-
-def test_text_of_a_job_is_no_markup(state, tmp_path):
-    state.jobs[0].state, state.jobs[0].reason = "failed", "<script>alert(1)</script> & more\nsecond line"
-    StatusFile(tmp_path, state).write()
-    text = (tmp_path / "status.html").read_text()
-    assert "<script" not in text and "&lt;script&gt;alert(1)" in text and "second line" not in text
-
-
-def test_a_page_of_a_user_stays_with_one_warning(state, tmp_path, capsys):
-    (tmp_path / "status.html").write_text("<title>mine</title>")
+def test_a_file_of_a_user_stays_with_one_warning(state, tmp_path, capsys):
+    (tmp_path / "status.json").write_text("[]")
     status = StatusFile(tmp_path, state)
     status.write()
     status.write()
-    assert (tmp_path / "status.html").read_text() == "<title>mine</title>"
+    assert (tmp_path / "status.json").read_text() == "[]"
     assert capsys.readouterr().err.count("is out of date") == 1
 
 
-def test_own_files_are_recognised_and_replaced(state, tmp_path):
+def test_the_own_file_is_recognised_and_replaced(state, tmp_path):
     status = StatusFile(tmp_path, state)
     status.write()
-    before = {name: (tmp_path / name).read_text() for name in RECOGNISERS}
-    for name, is_ours in RECOGNISERS.items():
-        require_ours(is_ours, tmp_path / name)
+    require_ours(is_status, tmp_path / "status.json")
     state.phase = "validation"
     status.write()
-    assert "validating the results" in (tmp_path / "status.html").read_text()
-    assert all((tmp_path / name).read_text() != text for name, text in before.items())
+    assert read(tmp_path)["phase"] == "validation"
 
 
 def test_times_read_as_a_sentence():
