@@ -3,10 +3,9 @@
     ./tprimat gpu-hour [--minutes 9] [--only TEXT ...] [--device NAME] [--dry-run] [OUTPUT_DIR=FOLDER]
 
 Parts: facts of the machine (output of the vendor's tools, kept as fixtures), the rate of matrix products
-(train.probe), then Llama with mega and hf at SL 2048 and 8192, the operators of their steps (train.probe), a profile of
-each, Llama with mega, hf and titan in float32 states, SL 4096, restarts of the first job, Mistral with its window, and
-Qwen. A part is started only if its expected time is left. A finished part is skipped the next time. On a CPU the same
-parts run at tiny size, for the tests.
+(train.probe), then Llama with mega and hf at SL 2048 and 8192, a profile of each, Llama with mega, hf and titan in
+float32 states, SL 4096, restarts of the first job, Mistral with its window, and Qwen. A part is started only if its
+expected time is left. A finished part is skipped the next time. On a CPU the same parts run at tiny size.
 
 Each part has the largest number of layers with which every framework of its group fits into the card by the estimate
 (docs/memory.md), so that the group is comparable. A part for which even the fewest layers are too many is named with
@@ -176,22 +175,15 @@ class Hour:
 
 
 def parts(hour: Hour) -> list[Part]:
-    """Return all parts, the most valuable first.
-
-    The second probe has the rates of the first again, so the file that it replaces is not missed.
-    """
-    is_cpu = hour.platform == "cpu"
-    probe = (*PYTHON, "train.probe", "--platform", hour.platform)
-    seconds = ("--seconds", "0.5" if is_cpu else "10")
-    by_operator = ("--framework", "mega,hf", "--model", "llama", *(seconds if is_cpu else ("--quick",)))
+    """Return all parts, the most valuable first."""
+    seconds = ("--seconds", "0.5" if hour.platform == "cpu" else "10")
+    probe = (*PYTHON, "train.probe", "--platform", hour.platform, *seconds, *hour.settings(2048, "sl2048"))
     llama = {length: hour.size("llama", length) for length in (2048, 4096, 8192)}
     windowed, qwen = hour.size("mistral", 8192), hour.size("qwen", 2048)
     reference = hour.size("llama", 2048, "fp32")
-    at_2048 = (*hour.settings(2048, "sl2048"), *llama[2048].settings)
     return [
-        Part("probe", ((*probe, *seconds, "--operators", "none", f"OUTPUT_DIR={hour.output}"),), 45),
+        Part("probe", (probe,), 45),
         *(hour.job(one, "llama", length, llama[length], 145) for length in (2048, 8192) for one in ESTIMATED),
-        Part("operators SL 2048", ((*probe, *by_operator, *at_2048),), 150, llama[2048]),
         *(hour.profiled(one, 2048, llama[2048]) for one in ESTIMATED),
         *(hour.reference(one, reference) for one in ("mega", "titan", "hf")),
         *(hour.job("mega", "llama", 2048, llama[2048], 110, run=number) for number in (2, 3)),

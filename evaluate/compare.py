@@ -4,12 +4,11 @@
     python -m evaluate.compare amd.zip nvd.zip
     python -m evaluate.compare output/ --against published|BASELINE.zip
 
-Writes compare.{html,md,json,png}, or those of `--format`, and prints verdicts and tables; with probes by operator also
-why.png (docs/why.md). An output.zip of shell/wrap.sh is checked first, as `evaluate.validate --bundle` does, and then
-read like a folder. Results of another model, size, method, sequence length, global batch, precision or data never
-share a table. Results that are not ok or break a rule are listed with their reason and enter no average. `--against`
-tests each job against a baseline instead (evaluate/acceptance). Exit codes: see EXIT_CODES in
-evaluate/comparing/arguments.py.
+Writes compare.{html,md,json,png}, or those of `--format`, and prints verdicts and tables. An output.zip of
+shell/wrap.sh is checked first, as `evaluate.validate --bundle` does, and then read like a folder. Results of another
+model, size, method, sequence length, global batch, precision or data never share a table. Results that are not ok or
+break a rule are listed with their reason and enter no average. `--against` tests each job against a baseline instead
+(evaluate/acceptance). Exit codes: see EXIT_CODES in evaluate/comparing/arguments.py.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from pathlib import Path
 from evaluate.bundle import as_input
 from evaluate.checks.entries import load_results
 from evaluate.comparing.arguments import EXIT_CODES, OUTPUT, parsed
-from evaluate.comparing.writing import FORMATS, check_picture, check_places, places, write
+from evaluate.comparing.writing import FORMATS, check_places, places, write
 from evaluate.frames.files import MissingPackageError
 from evaluate.metrics import prices
 from evaluate.metrics.prices import PriceError
@@ -54,12 +53,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise store.ResultError(f"--output: got {output}, which is a file, wanted a folder; name another")
         check_places(output, options.format)
         comparison = _compared(options)
-        check_picture(comparison, output, options.format)
     except (store.ResultError, PriceError, ForeignFileError, MissingPackageError) as error:
         print(f"error: {tables.plain(error)}", file=sys.stderr)
         return 2
     is_failure = not any(group.counted for group in comparison.groups)
-    wanted = list(places(comparison, output, options.format).values())
+    wanted = list(places(output, options.format).values())
     earlier = [path for path in wanted if path.exists()]
     try:
         if not (is_failure and earlier):

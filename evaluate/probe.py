@@ -36,8 +36,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     probes = load_probes(options.folders)
     for probe in probes.found:
         rates = [f"{name} {rate.best_tflops:g} {UNIT}" for name, rate in probe.rates.items()]
-        jobs = [f"{job.framework} {job.model}" for job in probe.jobs]
-        rates += [f"{len(probe.operators)} operators of {', '.join(jobs)}"] if jobs else []
         print(plain(f"{probe.path}: {probe.device_name} on {probe.host}: {', '.join(rates) or 'no rate'}"))
     if not probes.found:
         print(f"no probe found; {NONE_MEASURED}")

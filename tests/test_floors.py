@@ -34,7 +34,6 @@ FLOORS_OF_PACKAGES = {
         {"checks"},
         {"fairness", "frames"},
         {"verdict"},
-        {"floor"},
         {"report"},
         {"page", "sweeps"},
         {"bundle", "timeline"},

@@ -118,7 +118,8 @@ def _check_one(bundle: Bundle, name: str, root: Path) -> Iterator[str]:
         return
     again = compare(found, [Path(folder) for folder in folders], *options)
     wanted = json.loads(json.dumps(as_json(again)))
-    attributed.adapt(content, wanted, without=attributed.from_profiles(content))
+    attributed.take_out(content)
+    attributed.take_out(wanted)
     if not _is_same_code(bundle):  # definitions name files of the code, which other code may have moved
         content.pop("definitions", None)
         wanted.pop("definitions")

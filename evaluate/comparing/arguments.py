@@ -32,7 +32,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("folders", nargs="+", type=Path, help="folders to search for train_*.json (and benchmark_*.json of earlier "
         "formats), output.zip of shell/wrap.sh, or single result files")  # fmt: skip
-    add("--output", type=Path, metavar="DIR", help="folder for compare.{html,md,json,png} and why.png "
+    add("--output", type=Path, metavar="DIR", help="folder for compare.{html,md,json,png} "
         f"(default: the first folder if it holds all inputs, else {OUTPUT}/)")  # fmt: skip
     add("--by", choices=tuple(pairs.BY), help="property in which the two sides of a pair differ (default: platform if "
         "there are two, else framework)")  # fmt: skip

@@ -1,47 +1,40 @@
-"""The files of a comparison: compare.{md,html,json,png}, why.png, and compare.{csv,parquet} if they are asked for."""
+"""The files of a comparison: compare.{md,html,json,png}, and compare.{csv,parquet} if they are asked for."""
 
 from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from evaluate.frames import files
 from evaluate.report import own_files as own
 from evaluate.report import text as report
-from evaluate.report import why_text
 from evaluate.report.comparison import Comparison, as_json
 from utils import redact
 from utils.errors import ForeignFileError
 from utils.files import MODE, written_whole
-from utils.own_files import is_png, require_ours
+from utils.own_files import require_ours
 from utils.results import store
 
 FORMATS = ("md", "html", "json", "png")
 """Formats that are written unless others are asked for."""
 ALL_FORMATS = (*FORMATS, *files.RECOGNISERS)
-WHY = "why"
-"""Key of why.png among the places of a comparison; it is written with the format png."""
 RECOGNISERS = {**own.RECOGNISERS, **files.RECOGNISERS}
 MANY_RUNS = 200
 """Number of runs at which a second process starts to draw the picture while the first writes the other files."""
 
 
 def write(comparison: Comparison, folder: Path, formats: Sequence[str] = FORMATS) -> None:
-    """Write compare.{md,html,json,png}, or those of `formats`, and why.png into `folder`: all of them or none.
+    """Write compare.{md,html,json,png}, or those of `formats`, into `folder`: all of them or none.
 
-    A why.png of an earlier comparison is removed if this one has none. Raises ForeignFileError for a file that this
+    Raises ForeignFileError for a file that this
     command did not write, OSError if a file cannot be written, and ResultError for a value that JSON cannot hold.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    wanted = places(comparison, folder, formats)
+    wanted = places(folder, formats)
     with written_whole(*wanted.values(), is_ours=_is_ours) as temporaries:
         _write_all(comparison, dict(zip(wanted, temporaries, strict=True)))
-    if "png" in formats and WHY not in wanted:
-        with suppress(ForeignFileError):
-            require_ours(is_png, folder / own.WHY_PICTURE)
-            (folder / own.WHY_PICTURE).unlink(missing_ok=True)
 
 
 def _write_all(comparison: Comparison, paths: Mapping[str, Path]) -> None:
@@ -55,12 +48,9 @@ def _write_all(comparison: Comparison, paths: Mapping[str, Path]) -> None:
                 _write(name, comparison, path)
 
 
-def places(comparison: Comparison, folder: Path, formats: Sequence[str] = FORMATS) -> dict[str, Path]:
-    """Return the path of each format, and with the format png that of why.png if a pair has an attribution."""
-    found = {name: folder / f"compare.{name}" for name in formats}
-    if "png" in formats and why_text.has_picture(comparison):
-        found[WHY] = folder / own.WHY_PICTURE
-    return found
+def places(folder: Path, formats: Sequence[str] = FORMATS) -> dict[str, Path]:
+    """Return the path of each format."""
+    return {name: folder / f"compare.{name}" for name in formats}
 
 
 def check_places(folder: Path, formats: Sequence[str] = FORMATS) -> None:
@@ -71,12 +61,6 @@ def check_places(folder: Path, formats: Sequence[str] = FORMATS) -> None:
     for name in formats:
         files.require_packages(name)
         require_ours(RECOGNISERS[name], folder / f"compare.{name}")
-
-
-def check_picture(comparison: Comparison, folder: Path, formats: Sequence[str] = FORMATS) -> None:
-    """Raise ForeignFileError if why.png is to be written and a file there was not written by this command."""
-    if WHY in (wanted := places(comparison, folder, formats)):
-        require_ours(is_png, wanted[WHY])
 
 
 @contextmanager
@@ -124,10 +108,6 @@ def _write(name: str, comparison: Comparison, path: Path) -> None:
         from evaluate.frames import tables
 
         content = files.content(tables.runs(comparison.entries, comparison.copies), name)
-    elif name == WHY:
-        from evaluate.report import why_plot
-
-        content = why_plot.png(comparison)
     else:
         from evaluate.report.plots import png  # matplotlib alone takes half a second
 

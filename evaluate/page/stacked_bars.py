@@ -9,22 +9,18 @@ from evaluate.report.kind_bars import LETTERS, Bar
 from evaluate.report.tables import number
 from utils.kinds import KINDS, WORDS
 
-WIDTH, BAR, THIN, ROW, TOP = 1000, 34, 22, 68, 8
-"""Sizes of the picture in its own units: its width, height of a measured bar and of a floor, height of a bar with its
-name and whisker, space above the first."""
-NAME_HEIGHT, LETTER_ROOM, WHISKER_GAP = 20, 18, 5
+WIDTH, BAR, ROW, TOP = 1000, 34, 68, 8
+"""Sizes of the picture in its own units: its width, height of a bar, the same with its name, space above the first."""
+NAME_HEIGHT, LETTER_ROOM = 20, 18
 MS = 1e3
 
 
 def picture(bars: Sequence[Bar]) -> dict[str, Any]:
     """Return the picture: the bars below one another on one axis from 0, in milliseconds."""
-    longest = max(bar.reach for bar in bars) or 1.0
+    longest = max(bar.length for bar in bars) or 1.0
     scale = WIDTH / longest
-    rows, y = [], TOP
-    for bar in bars:
-        rows.append(_row(bar, y, scale))
-        y += ROW - (BAR - THIN if bar.is_thin else 0)
-    axis = y - 4
+    rows = [_row(bar, TOP + place * ROW, scale) for place, bar in enumerate(bars)]
+    axis = TOP + len(bars) * ROW - 4
     return {
         "width": WIDTH,
         "height": axis + 26,
@@ -41,7 +37,6 @@ def legend() -> list[dict[str, str]]:
 
 
 def _row(bar: Bar, y: int, scale: float) -> dict[str, Any]:
-    height = THIN if bar.is_thin else BAR
     top = y + NAME_HEIGHT
     parts = [_part(*part, bar.length, scale) for part in bar.parts]
     return {
@@ -49,13 +44,9 @@ def _row(bar: Bar, y: int, scale: float) -> dict[str, Any]:
         "said": ", ".join(part["title"] for part in parts),
         "text_y": y + 13,
         "y": top,
-        "height": height,
-        "letter_y": top + height / 2 + 5,
+        "height": BAR,
+        "letter_y": top + BAR / 2 + 5,
         "parts": parts,
-        "hollow": None if bar.kinds is not None else f"{bar.seconds * scale:.2f}",
-        "mark": f"{bar.seconds * scale:.2f}" if bar.has_mark else None,
-        "whisker": _whisker(bar, scale),
-        "whisker_y": top + height + WHISKER_GAP,
     }
 
 
@@ -70,12 +61,6 @@ def _part(kind: str, start: float, seconds: float, whole: float, scale: float) -
         "middle": f"{start * scale + width / 2:.1f}",
         "has_room": width >= LETTER_ROOM,
     }
-
-
-def _whisker(bar: Bar, scale: float) -> tuple[str, str] | None:
-    if bar.low is None or bar.high is None:
-        return None
-    return f"{max(0.0, bar.low) * scale:.2f}", f"{bar.high * scale:.2f}"
 
 
 def _ticks(longest: float, scale: float) -> list[dict[str, str]]:

@@ -74,10 +74,11 @@ def page(sides: Sequence[Breakdown], probes: Sequence[Probe | None], aligned: Se
     """Return the whole page of one trace or of two."""
     style = asset("page.css") + asset("trace.css")
     if len(sides) == 2:
-        headline = [trace_text.pair_sentence(*sides)]
-        names = trace_text.side_names(*sides)
+        a, b = sides
+        names = trace_text.side_names(a, b)
+        headline = [trace_text.pair_sentence(a, b, names)]
         kinds_header, _ = trace_text.pair_headers(names)
-        kinds = {"header": kinds_header, "rows": trace_text.pair_kind_rows(*sides)}
+        kinds = {"header": kinds_header, "rows": trace_text.pair_kind_rows(a, b)}
         tables = [operator_tables.differences(names, aligned, most, JSON)]
     else:
         headline = trace_text.sentences(sides[0])[:2]
@@ -107,7 +108,6 @@ def bars(sides: Sequence[Breakdown]) -> list[Bar]:
         Bar(
             f"{trace_text.title(side)}: {number(side.step_seconds * 1e3)} ms ({side.path.name})",
             side.kinds,
-            side.step_seconds,
         )
         for side in sides
     ]

@@ -1,68 +1,46 @@
-"""The section "why" of compare.html: bars, sentences and table of each pair, and the operators of both profiles."""
+"""The section "why" of compare.html: bars, table of kinds and largest differences by operator of each pair."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from markupsafe import Markup
-
 from evaluate.page import operator_tables, stacked_bars
-from evaluate.report import why_text
+from evaluate.report import trace_text, why_text
 from evaluate.report.comparison import Comparison
-from evaluate.report.tables import plain
+from evaluate.report.kind_bars import Bar
+from evaluate.report.tables import number
 from evaluate.report.why_text import Explained
 from evaluate.timing.pairing import align
-
-MOST_OPERATORS = 20
-CAPTION = (
-    "Milliseconds of one step. Thin bars: floors; thick bars: measured steps. The stroke on a measured bar is the "
-    "mean of the counted runs; the line below a bar is the 95 % interval."
-)
+from evaluate.verdict.gap import MOST_OPERATORS
 
 
 def section(comparison: Comparison) -> dict[str, Any] | None:
-    """Return the content of the section; None if no pair has an attribution."""
+    """Return the content of the section; None if no pair has two profiles."""
     found = why_text.explained(comparison)
     if not found:
         return None
-    is_any_attributed = any(why_text.sides(one.why) for one in found)
     return {
         "title": why_text.TITLE,
-        "explanation": why_text.EXPLANATION if is_any_attributed else "",
-        "caption": CAPTION,
-        "legend": stacked_bars.legend() if is_any_attributed else [],
+        "explanation": why_text.EXPLANATION,
+        "legend": stacked_bars.legend(),
         "pairs": list(map(_pair, found)),
     }
 
 
 def _pair(one: Explained) -> dict[str, Any]:
-    bars = why_text.bars(one.why)
-    header, rows = why_text.kind_table(one.why) if bars else ((), [])
-    return {
-        "name": one.name,
-        "title": one.title,
-        "sentences": why_text.sentences(one.why),
-        "bars": stacked_bars.picture(bars) if bars else None,
-        "header": [_two_lines(cell) for cell in header],
-        "rows": rows,
-        "remarks": why_text.remarks(one.why),
-        "operators": _operators(one),
+    a, b = one.gap.a, one.gap.b
+    content: dict[str, Any] = {"title": one.title, "remarks": one.gap.remarks, "bars": None}
+    if a is None or b is None:
+        return content
+    bars = [
+        Bar(f"{name}: {number(side.step_seconds * 1e3)} ms", side.kinds)
+        for name, side in zip(one.names, (a, b), strict=True)
+    ]
+    operators = operator_tables.differences(one.names, align(a, b), MOST_OPERATORS, "")
+    return content | {
+        "sentence": trace_text.pair_sentence(a, b, one.names),
+        "bars": stacked_bars.picture(bars),
+        "header": trace_text.pair_headers(one.names)[0],
+        "rows": trace_text.pair_kind_rows(a, b),
+        "operators": operators | {"title": f"{operators['title']}: {one.title}"},
     }
-
-
-def _two_lines(cell: str) -> Markup | str:
-    """Return the head of a column with the name of its side in small letters below it."""
-    name, _, what = cell.rpartition(", ")
-    return Markup("{}<small>{}</small>").format(what.capitalize(), plain(name)) if name else cell
-
-
-def _operators(one: Explained) -> dict[str, Any] | None:
-    both = why_text.sides(one.why)
-    if both is None or both[0].trace is None or both[1].trace is None:
-        return None
-    aligned = align(both[0].trace, both[1].trace)
-    table = operator_tables.differences((both[0].name, both[1].name), aligned, MOST_OPERATORS, "")
-    lines = [*table["lines"], "Times are those of the profiled steps, with the cost of the profiler."]
-    count = f"{len(aligned)} operator{'' if len(aligned) == 1 else 's'}"
-    title = f"{table['title']}: {one.name}, {one.title}"
-    return table | {"lines": lines, "title": title, "summary": f"{count} of both profiles, largest difference first"}

@@ -1,4 +1,4 @@
 """Comparisons of results, as text, JSON and a picture.
 
-Imports `evaluate.floor` and the packages below it. Begin with `comparison.py`.
+Imports `evaluate.verdict` and the packages below it. Begin with `comparison.py`.
 """

@@ -13,9 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from evaluate.checks.entries import Entry, Loaded
-from evaluate.floor import attribution, parts
-from evaluate.floor.parts import PairWhy
-from evaluate.floor.sides import Evidence
 from evaluate.metrics import prices
 from evaluate.metrics.figures import Figure, Metrics, combined
 from evaluate.metrics.metrics import metrics
@@ -24,7 +21,8 @@ from evaluate.report.groups import Group, Row, Spread, grouped, ratios, without_
 from evaluate.report.notes import notes
 from evaluate.report.scaling import scaling
 from evaluate.report.tables import plain
-from evaluate.verdict import inference, no_pairs, pairs, verdicts
+from evaluate.verdict import gap, inference, no_pairs, pairs, verdicts
+from evaluate.verdict.gap import Gap
 from evaluate.verdict.odd_runs import without_odd_runs
 from evaluate.verdict.saving import BUDGET_TOKENS, saving
 from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
@@ -50,9 +48,8 @@ DEFINITIONS = {
     "evaluate/metrics/metrics.py makes of each; `how` is the formula with its sources, or why the value is null",
     "verdicts.scaling": "by nodes: the ratio of the jobs, that of each GPU (job ratio x GPUs of a / GPUs of b) and the "
     "efficiency (per GPU, the larger number of GPUs over the smaller)",
-    "verdicts.why": "ratio = hardware x framework: hardware is the floor of a token of a over that of b, the floor the "
-    "least time of a step's operators by the probe of each machine; seconds are of a step of one rank "
-    "(evaluate/floor/attribution.py, floors.py); null without a probe by operator",
+    "verdicts.why": "seconds of a profiled step of the first rank of each side, by kind and by operator, with the cost "
+    "of the profiler; difference: b less a; null without a profile of each side (evaluate/verdict/gap.py)",
     "verdicts.left_out": "runs of the same devices that are in no ratio of this pair, and why",
     "scaling.efficiency": "geometric mean of tokens_per_second_per_gpu over that of base_gpus on one node, same "
     "global batch",
@@ -86,12 +83,8 @@ class Comparison:
     """Prices behind the costs among the metrics."""
     token_budget: float = BUDGET_TOKENS
     """Tokens for which savings are calculated."""
-    whys: tuple[PairWhy | None, ...] = ()
-    """How much of each ratio is hardware, in the order of `judged`; None for a pair without a probe by operator."""
-
-    def why_of(self, judged: Judged) -> PairWhy | None:
-        """Return the attribution of one of the pairs, None if it has none."""
-        return next((why for one, why in zip(self.judged, self.whys, strict=False) if one is judged), None)
+    gaps: tuple[Gap | None, ...] = ()
+    """The profiled steps of each pair by kind, in the order of `judged`; None for a pair without two profiles."""
 
     @property
     def entries(self) -> list[Entry]:
@@ -161,7 +154,7 @@ def compare(
         baseline,
         table,
         token_budget,
-        attribution.why_of_pairs(judged, Evidence(loaded.probes, loaded.profiles)),
+        gap.gaps(judged, loaded.profiles.found),
     )
 
 
@@ -176,7 +169,10 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
         "target_loss": comparison.target_loss,
         "token_budget": comparison.token_budget,
         "price_table": prices.as_json(comparison.price_table),
-        "verdicts": [_verdict(comparison, judged) for judged in comparison.judged],
+        "verdicts": [
+            verdicts.as_json(judged) | {"why": found and gap.as_json(found)}
+            for judged, found in zip(comparison.judged, comparison.gaps, strict=True)
+        ],
         "definitions": DEFINITIONS,
         **({"scaling": [one.as_json() for one in scaling(comparison.groups)]} if comparison.by == "nodes" else {}),
         "folders": [str(folder) for folder in comparison.folders],
@@ -184,11 +180,6 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
         "copies": [{"file": str(copy.path), "same_as": str(first.path)} for copy, first in comparison.copies],
         "unreadable": [{"file": str(path), "reason": error} for path, error in comparison.unreadable],
     }
-
-
-def _verdict(comparison: Comparison, judged: Judged) -> dict[str, Any]:
-    why = comparison.why_of(judged)
-    return verdicts.as_json(judged) | {"why": None if why is None else parts.as_json(why)}
 
 
 def _group(comparison: Comparison, group: Group) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Recognition of compare.{json,md,html,png} and why.png, also of earlier versions: only these are replaced."""
+"""Recognition of compare.{json,md,html,png}, also of earlier versions: only these are replaced."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ TITLE = "Comparison of training runs"
 """Title of every compare.html."""
 HEADING, ADVICE = "# Comparison", "`python -m evaluate.validate` shows every rule it breaks"
 """Beginning of every compare.md, and words of its last section, the method."""
-WHY_PICTURE = "why.png"
-"""Picture of the attributed pairs, beside compare.png (evaluate/report/why_plot.py)."""
 
 
 def _is_markdown(path: Path) -> bool:

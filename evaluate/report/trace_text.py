@@ -90,9 +90,8 @@ def one(side: Breakdown, probe: Probe | None, most: int) -> str:
     )
 
 
-def pair_sentence(a: Breakdown, b: Breakdown) -> str:
+def pair_sentence(a: Breakdown, b: Breakdown, names: tuple[str, str]) -> str:
     """Return which side is faster by how much, and the kinds that make most of the difference."""
-    names = side_names(a, b)
     difference = b.step_seconds - a.step_seconds
     if abs(difference) < 5e-4 * a.step_seconds:
         return f"{names[0]} and {names[1]} take the same time: {_ms(a.step_seconds)} ms a step."
@@ -151,7 +150,7 @@ def pair(sides: tuple[Side, Side], aligned: Sequence[Aligned], most: int) -> str
     (a, _), (b, _) = sides
     kinds_header, header = pair_headers(side_names(a, b))
     shown, rows = _without_empty(header, aligned_rows(aligned, most))
-    parts = [plain(pair_sentence(a, b))]
+    parts = [plain(pair_sentence(a, b, side_names(a, b)))]
     parts += ["\n".join(map(plain, (f"{side.path}: {title(side)}", *sentences(side)))) for side in (a, b)]
     parts += [text_table(kinds_header, pair_kind_rows(a, b), WIDTH)]
     parts += [

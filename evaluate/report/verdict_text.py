@@ -6,7 +6,6 @@ import textwrap
 from collections.abc import Iterator
 
 from evaluate.fairness.items import ALLOWED, BLOCKING, SAME, UNKNOWN, Item
-from evaluate.floor.parts import PairWhy
 from evaluate.report.comparison import Comparison
 from evaluate.report.tables import bullets, markdown_table, markdown_text, plain
 from evaluate.verdict.inference import FASTER, SLOWER, TIE, UNDECIDED
@@ -17,8 +16,6 @@ from evaluate.verdict.weaknesses import weaknesses
 
 WEAKENED = "weakened"
 """First word of a line that weakens a verdict."""
-WHY = "why"
-"""First word of a line on how much of a ratio is hardware."""
 
 
 def pair_title(pair: Pair) -> str:
@@ -54,14 +51,6 @@ def doubts(judged: Judged) -> list[str]:
     return [*weaknesses(judged), *judged.remarks]
 
 
-def why_lines(why: PairWhy | None) -> list[str]:
-    """Return the lines on how much of a ratio is hardware; none without a probe by operator."""
-    if why is None:
-        return []
-    remarks = [f"{side.name}: {remark}" for side in (why.a, why.b) if side for remark in side.remarks]
-    return [f"{WHY}: {line}" for line in (*why.sentences, *remarks)]
-
-
 def terminal_verdicts(comparison: Comparison, width: int) -> Iterator[str]:
     """Yield a block for each verdict: its headline, what it rests on, what weakens it; then what was asked."""
     if not comparison.judged:
@@ -71,8 +60,7 @@ def terminal_verdicts(comparison: Comparison, width: int) -> Iterator[str]:
         lines = [textwrap.fill(plain(opening(judged)), width, subsequent_indent="  ")]
         basis = ": ".join(filter(None, (pair_title(judged.pair), judged.basis)))
         lines.append(textwrap.fill(plain(basis), width, initial_indent="  ", subsequent_indent="  "))
-        why = why_lines(comparison.why_of(judged))
-        for line in (*(f"{WEAKENED}: {doubt}" for doubt in doubts(judged)), *evidence(judged), *why):
+        for line in (*(f"{WEAKENED}: {doubt}" for doubt in doubts(judged)), *evidence(judged)):
             lines.append(textwrap.fill(plain(line), width, initial_indent="  - ", subsequent_indent="    "))
         yield "\n".join(lines)
     tally = f"{comparison.tally}. " if len(comparison.judged) > 1 else ""

@@ -9,7 +9,7 @@ in which no operator runs is idle. The additive kinds sum to the step by constru
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from evaluate.timing import stacks, steps, tables
 from evaluate.timing.intervals import Windows, covered, exclusive
 from evaluate.timing.stream import TraceError
 from evaluate.timing.tables import OperatorRow, Pieces, Row, select
-from evaluate.timing.trace_file import NONE, Columns, Floats, Integers, Trace, read
+from evaluate.timing.trace_file import NONE, Floats, Integers, Trace, read
 from utils.kinds import COMMUNICATION, COMPUTE, IDLE, KINDS, PRIORITY, UNATTRIBUTED, kind_of_copy, kind_of_launch
 
 OF_HOST = "no kernels in the trace: its operators on the CPU count, each with its own time"
@@ -41,9 +41,6 @@ class Breakdown:
     """Number of the device; None for a trace of the host alone."""
     device_name: str | None
     remarks: tuple[str, ...]
-    recorded: Mapping[str, float] = field(default_factory=dict)
-    """Events a step whose recording cost time of each kind: on a GPU its kernels and copies; on the host its operators,
-    which interrupt the operator around them or, where none is, idle time."""
 
     @property
     def is_of_host(self) -> bool:
@@ -83,9 +80,6 @@ def of_trace(trace: Trace, *, wanted: tuple[int, int] | None = None, device: int
         work = Pieces(*(getattr(work, name)[mine] for name in Pieces.__dataclass_fields__))
     windows, count = chosen.windows, chosen.count
     kinds, overlapped = _kinds(windows, work)
-    recorded = _recorded(windows, work, work.kind)
-    if is_of_host:
-        recorded = _recorded(windows, trace.operators, nested.around_operator)
     return Breakdown(
         path=trace.path,
         step_seconds=windows.seconds / count,
@@ -97,7 +91,6 @@ def of_trace(trace: Trace, *, wanted: tuple[int, int] | None = None, device: int
         device=device,
         device_name=None if device is None else trace.device_name(device),
         remarks=(*chosen.remarks, *remarks),
-        recorded={kind: float(number) / count for kind, number in zip(KINDS, recorded, strict=True)},
     )
 
 
@@ -172,9 +165,3 @@ def _kinds(windows: Windows, work: Pieces) -> tuple[dict[str, float], float]:
     found = exclusive(windows, spans, PRIORITY)
     found[IDLE] = max(0.0, windows.seconds - sum(found.values()))
     return found, max(0.0, covered(windows, *spans[COMMUNICATION]) - found[COMMUNICATION])
-
-
-def _recorded(windows: Windows, events: Columns | Pieces, kind: Integers) -> Integers:
-    """Return the number of events inside the windows by kind, in the order of KINDS."""
-    inside = windows.inside(events.start, events.end) > 0
-    return np.bincount(np.where(kind == NONE, _UNKNOWN, kind)[inside], minlength=len(KINDS))

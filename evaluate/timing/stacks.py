@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from evaluate.timing.trace_file import NONE, Floats, Integers, Trace
-from utils.kinds import IDLE, KINDS, kind_within
+from utils.kinds import KINDS, kind_within
 
 _RANGE, _OPERATOR, _LAUNCH = range(3)
-_IDLE = KINDS.index(IDLE)
 
 
 @dataclass(frozen=True)
@@ -21,8 +20,6 @@ class Stacks:
 
     kind_of_operator: Integers
     """Kind of each operator, by its name and by what it runs in."""
-    around_operator: Integers
-    """Kind whose time an operator interrupts: that of the operator around it, IDLE where none is."""
     operator_of_launch: Integers
     """Innermost operator around each launch, NONE outside all operators."""
     kind_of_launch: Integers
@@ -60,11 +57,6 @@ class _Thread:
         return self._open[-1][2] if self._open else NONE
 
     @property
-    def interrupted(self) -> int:
-        """Kind of the operator whose own time is running, IDLE where none is."""
-        return self._open[-1][2] if self._open and self._open[-1][1] != NONE else _IDLE
-
-    @property
     def operator(self) -> int:
         return next((operator for _, operator, _ in reversed(self._open) if operator != NONE), NONE)
 
@@ -89,7 +81,6 @@ def walk(trace: Trace, *, own_times: bool) -> Stacks:
     Takes 2 to 4 microseconds an event.
     """
     kinds = np.full(len(trace.operators), NONE, dtype=np.int64)
-    around = np.full(len(trace.operators), _IDLE, dtype=np.int64)
     launching = np.full(len(trace.launches), NONE, dtype=np.int64)
     launched_kind = np.full(len(trace.launches), NONE, dtype=np.int64)
     found = _Found(own_times)
@@ -105,13 +96,12 @@ def walk(trace: Trace, *, own_times: bool) -> Stacks:
             if key not in memory:
                 memory[key] = _kind_within(thread.kind, trace.names[name], sort == _RANGE)
             if sort == _OPERATOR:
-                kinds[place], around[place] = memory[key], thread.interrupted
+                kinds[place] = memory[key]
             thread.open(end, place if sort == _OPERATOR else NONE, memory[key])
         thread.move_to(np.inf)
     start, end, operator = found.start, found.end, found.operator
     return Stacks(
         kinds,
-        around,
         launching,
         launched_kind,
         np.array(start, dtype=np.float64),

@@ -1,4 +1,5 @@
 """The verdict on a pair of sides: the choice of pairs, the ratio with its interval, and the word for it.
 
-Imports `evaluate.fairness`, `evaluate.checks`, `evaluate.metrics` and `utils`. Begin with `verdicts.py`.
+Imports `evaluate.fairness`, `evaluate.checks`, `evaluate.metrics`, `evaluate.timing` and `utils`. Begin with
+`verdicts.py`.
 """

@@ -136,7 +136,7 @@ def test_dry_run_prints_the_parts_and_neither_makes_nor_changes_an_environment(t
     environment = os.environ | {"PLATFORM": "nvd", "RUNTIME": "native", "TPRIMAT_VENV": str(tmp_path / "venv")}
     command = [ROOT / "tprimat", "gpu-hour", "--dry-run", "--device", "H100", f"OUTPUT_DIR={tmp_path / 'output'}"]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-    assert ran.returncode == 0 and len(ran.stdout.splitlines()) == 19, ran.stderr
+    assert ran.returncode == 0 and len(ran.stdout.splitlines()) == 18, ran.stderr
     assert list(tmp_path.iterdir()) == []
 
 

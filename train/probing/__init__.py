@@ -1,5 +1,5 @@
-"""Measurement of a device: rates of its libraries, memory, links and loader, and every operator of a job's step.
+"""Measurement of a device: rates of its libraries, bandwidth of its memory and links, and the data loader.
 
-Imports `utils` and the packages of `train` below it: rehearsal (calls of operators), machine, job and common.
-Begin with `whole.py` (the content of the file), then `operators.py` (plan), `replay.py` (one call), `rounds.py`.
+Imports `utils` and the packages of `train` below it: machine, job and common. Begin with `whole.py` (the content of the
+file), then `rates.py`.
 """

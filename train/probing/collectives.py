@@ -14,7 +14,7 @@ import os
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,8 @@ from train.probing.medians import LEAST_SAMPLES, median
 from train.probing.rates import short
 
 NAMES = ("all_reduce", "all_gather", "reduce_scatter")
-LEAST_BYTES = 2**20
-USUAL_BYTES = 2**26
-"""Largest size where no job says which it has."""
-LARGEST_BYTES = {"cpu": 2**28, "cuda": 2**32}
-STEP = 4
-"""Ratio of one size to the next."""
+SIZES = {"cpu": tuple(2**power for power in (20, 22, 24, 26)), "cuda": tuple(2**power for power in range(20, 31, 2))}
+"""Bytes of the larger of input and output of a rank, by the kind of device."""
 TIMEOUT = timedelta(seconds=600)
 MOST_ROUNDS = 200
 ONE_RANK = "one rank has nothing to exchange"
@@ -39,16 +35,6 @@ ONE_RANK = "one rank has nothing to exchange"
 
 class CollectiveError(RuntimeError):
     """Collectives could not be measured; the message is the reason."""
-
-
-def sizes_of(collectives: Iterable[Mapping[str, Any]], kind: str) -> list[int]:
-    """Return the sizes in bytes, from 1 MiB to the largest in the jobs, on a device of `kind` (`cpu` or `cuda`)."""
-    largest = max((int(one["bytes"]) for one in collectives if one["name"] in NAMES), default=USUAL_BYTES)
-    largest = min(max(largest, LEAST_BYTES), LARGEST_BYTES[kind])
-    found = [LEAST_BYTES]
-    while found[-1] * STEP < largest:
-        found.append(found[-1] * STEP)
-    return found if found[-1] == largest else [*found, largest]
 
 
 def bus_gb_per_second(name: str, size: int, seconds: float, ranks: int) -> float:

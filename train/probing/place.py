@@ -1,8 +1,7 @@
-"""The device that is measured: its clock, its last-level cache, its free memory, and the state of the cache.
+"""The device that is measured: its clock, its last-level cache and its free memory.
 
-A call is timed with the cache cold, after a pass over a buffer larger than the last-level cache, or warm, directly
-after itself. On a GPU, events of CUDA or ROCm take the times. A pause of the device is queued before the first event,
-so that the time of the host does not count. On a CPU, `time.perf_counter` takes them.
+On a GPU, events of CUDA or ROCm take the times. A pause of the device is queued before the first event, so that the
+time of the host does not count. On a CPU, `time.perf_counter` takes them.
 """
 
 from __future__ import annotations
@@ -16,16 +15,12 @@ from typing import Any
 import psutil
 import torch
 
-CACHE_PASS = 2.0
-"""Size of the buffer that displaces the contents of the cache, over the size of the last-level cache."""
 UNKNOWN_CACHE_BYTES = 64 * 2**20
 """Assumed where the kernel shows no cache."""
 INFINITY_CACHE_BYTES = 256 * 2**20
 """Of CDNA 3 and 4, beside the L2 of each die. Source: AMD CDNA 3 white paper, 2023, "Infinity Cache"."""
-REACH_SECONDS = {"cpu": 50e-6, "cuda": 200e-6}
-"""Shortest time that is measured of calls in a row: a thousand ticks of perf_counter, 400 of an event (0.5 us)."""
-PAUSE_SECONDS = (300e-6, 30e-6)
-"""Pause of a GPU before the first event: of each time, and of each call more, in which the host queues the calls."""
+PAUSE_SECONDS = 330e-6
+"""Pause of a GPU before the first event, in which the host queues the call."""
 UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 CYCLES_PER_SECOND = 2e9
 """Upper bound of the clock of a GPU, for the length of a pause."""
@@ -37,8 +32,6 @@ class Place:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.cache_bytes = cache_bytes(device)
-        self.reach_seconds = REACH_SECONDS[device.type]
-        self._buffer: torch.Tensor | None = None
 
     @property
     def free_bytes(self) -> int:
@@ -48,40 +41,30 @@ class Place:
         cached = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
         return int(torch.cuda.mem_get_info(self.device)[0] + cached)
 
-    def displace(self) -> None:
-        """Read and write a buffer larger than the cache, so that nothing else is left in the cache."""
-        if self._buffer is None:
-            size = min(CACHE_PASS * self.cache_bytes, self.free_bytes / 4)
-            self._buffer = torch.zeros(int(size) // 4, device=self.device)
-        self._buffer.add_(1.0)
-
     def release(self) -> None:
-        """Give the memory of the buffer, and of tensors that were freed, back to the device."""
-        self._buffer = None
+        """Give the memory of tensors that were freed back to the device."""
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
-    def seconds(self, function: Callable[[], Any], count: int = 1) -> float:
-        """Return the seconds of one of `count` calls in a row."""
-        return (_on_cpu if self.device.type == "cpu" else self._on_gpu)(function, count) / count
+    def seconds(self, function: Callable[[], Any]) -> float:
+        """Return the seconds of one call."""
+        return _on_cpu(function) if self.device.type == "cpu" else self._on_gpu(function)
 
-    def _on_gpu(self, function: Callable[[], Any], count: int) -> float:
+    def _on_gpu(self, function: Callable[[], Any]) -> float:
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda._sleep(int((PAUSE_SECONDS[0] + count * PAUSE_SECONDS[1]) * CYCLES_PER_SECOND))
+        torch.cuda._sleep(int(PAUSE_SECONDS * CYCLES_PER_SECOND))
         start.record()
-        for _ in range(count):
-            function()
+        function()
         end.record()
         end.synchronize()
         return float(start.elapsed_time(end)) / 1e3
 
 
-def _on_cpu(function: Callable[[], Any], count: int) -> float:
+def _on_cpu(function: Callable[[], Any]) -> float:
     start = time.perf_counter()
-    for _ in range(count):
-        result = function()
+    result = function()
     end = time.perf_counter()
-    del result  # to free it is not part of the last call
+    del result  # to free it is not part of the call
     return end - start
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import platform as python_platform
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,8 +14,8 @@ from tqdm import tqdm
 
 from train.job.job import utc_now
 from train.machine import conditions
-from train.probing import bandwidth, collectives, findings, loading, operators, rates
-from train.probing.jobs import Rehearsed
+from train.machine.capacity import threads_of_a_rank
+from train.probing import bandwidth, collectives, loading, rates, report
 from train.probing.place import Place, first_gpu_or_cpu
 from utils.hardware.detect import gpu_info
 from utils.hardware.devices import find_device
@@ -24,29 +23,15 @@ from utils.provenance.origin import speed_variables
 from utils.results import probe_file
 from utils.settings.config import RunConfig
 
-OPERATORS, BANDWIDTH, COLLECTIVES, LOADER = 14.0, 0.3, 3.0, 0.2
+BANDWIDTH, COLLECTIVES, LOADER = 0.3, 3.0, 0.2
 """Seconds of each part over the seconds of a precision's rate."""
 LEAST_LOADER_SECONDS = 0.2
 CAPS = ("power_cap_watts", "clock_limit_mhz", "max_sm_clock_mhz", "max_memory_clock_mhz", "performance_level")
 """Conditions that a result must share with a probe, by their names in the result's section."""
 VERSIONS = ("driver_version", "software_version", "pytorch_version")
-NO_OPERATORS = "left out by --operators none"
 
 
-@dataclass(frozen=True)
-class Plan:
-    """Jobs whose operators, collectives and loader a probe measures."""
-
-    config: RunConfig | None
-    """Settings of the jobs; None without operators."""
-    pairs: Sequence[tuple[str, str]]
-    """Framework and model of each job."""
-    jobs: Sequence[Rehearsed]
-    reasons: Mapping[str, str]
-    """Reasons of jobs without a rehearsal."""
-
-
-def measure(platform: str, seconds: float, plan: Plan, before: conditions.Snapshot) -> dict[str, Any]:
+def measure(platform: str, seconds: float, config: RunConfig, before: conditions.Snapshot) -> dict[str, Any]:
     """Return the content of the file: rates of every precision for `seconds` each, and the other parts in proportion.
 
     `before` is the state of the machine before the measurement. With several processes of torchrun, number 0 calls it.
@@ -56,8 +41,7 @@ def measure(platform: str, seconds: float, plan: Plan, before: conditions.Snapsh
     found, reasons = _rates(device, seconds)
     moved, missing = bandwidth.measure(place, BANDWIDTH * seconds)
     reasons |= missing
-    rows = _operators(plan, place, {name: one["best_tflops"] for name, one in found.items()}, moved, seconds, reasons)
-    sent, loaded = _collectives(platform, plan, seconds, reasons), _loader(plan, seconds, reasons)
+    sent, loaded = _collectives(config, seconds, reasons), _loader(config, seconds, reasons)
     info = gpu_info(platform, 1, torch)
     section = conditions.section(before, conditions.take_snapshot(platform, is_before=False))
     threads = torch.get_num_threads() if platform == "cpu" else None
@@ -73,7 +57,6 @@ def measure(platform: str, seconds: float, plan: Plan, before: conditions.Snapsh
         "started_utc": started,
         "rates": found,
         "bandwidth": moved,
-        **rows,
         "collectives": sent,
         "loader_samples_per_second": loaded,
         "machine": {key: info[key] for key in VERSIONS}
@@ -82,11 +65,7 @@ def measure(platform: str, seconds: float, plan: Plan, before: conditions.Snapsh
         "conditions": section,
     }
     known = find_device(str(info["device_name"]), info["total_memory_gb"], info["gpu_cores"])  # type: ignore[arg-type]
-    content["findings"] = [
-        *findings.of_physics(content, known),
-        *findings.of_software(content["operators"], content["jobs"]),
-        *findings.of_coverage(content["operators"], content["jobs"]),
-    ]
+    content["findings"] = report.impossible(content, known)
     return content | {"finished_utc": utc_now(), "reasons": reasons}
 
 
@@ -104,68 +83,32 @@ def _rates(device: torch.device, seconds: float) -> tuple[dict[str, Any], dict[s
     return found, reasons
 
 
-def _operators(
-    plan: Plan,
-    place: Place,
-    best: Mapping[str, float],
-    moved: Mapping[str, Any],
-    seconds: float,
-    reasons: dict[str, str],
-) -> dict[str, Any]:
-    """Return the operators of the jobs and the jobs with their calls; on a CPU with the threads of a rank."""
-    reasons |= plan.reasons
-    if not plan.jobs or not best or "copy" not in moved:
-        reasons.setdefault("operators", NO_OPERATORS if plan.config is None else "no job, rate or bandwidth to base on")
-        return {"operators": [], "jobs": []}
-    distinct = operators.distinct(plan.jobs)
-    threads = torch.get_num_threads()
-    if plan.jobs[0].threads:
-        torch.set_num_threads(plan.jobs[0].threads)
-    try:
-        ceilings = operators.Ceilings(best, moved["copy"]["gb_per_second"])
-        with _progress(f"{len(distinct)} operators", OPERATORS * seconds) as advance:
-            measured = operators.measure(distinct, place, ceilings, OPERATORS * seconds, advance)
-    finally:
-        torch.set_num_threads(threads)
-    return {"operators": measured, "jobs": [_job(number, job, distinct) for number, job in enumerate(plan.jobs)]}
-
-
-def _job(number: int, job: Rehearsed, distinct: Sequence[operators.Distinct]) -> dict[str, Any]:
-    calls = [[place, one.counts[number]] for place, one in enumerate(distinct) if number in one.counts]
-    sent = [{key: one[key] for key in ("name", "bytes", "ranks", "count")} for one in job.collectives]
-    return {
-        **{key: getattr(job, key) for key in ("framework", "model", "model_size", "settings", "ranks", "threads")},
-        "calls": calls,
-        "collectives": sent,
-    }
-
-
-def _collectives(platform: str, plan: Plan, seconds: float, reasons: dict[str, str]) -> list[dict[str, Any]]:
+def _collectives(config: RunConfig, seconds: float, reasons: dict[str, str]) -> list[dict[str, Any]]:
     _, ranks = collectives.world()
-    if plan.config is None and ranks == 1:
-        reasons["collectives"] = NO_OPERATORS
-        return []
-    kind = "cpu" if platform == "cpu" else "cuda"
-    sizes = collectives.sizes_of((one for job in plan.jobs for one in job.collectives), kind)
+    sizes = collectives.SIZES["cpu" if config.platform == "cpu" else "cuda"]
     try:
         with _progress("collectives", COLLECTIVES * seconds):
-            if ranks > 1 or plan.config is None:
-                return collectives.in_this_world(platform, sizes, COLLECTIVES * seconds)
-            threads = plan.jobs[0].threads if plan.jobs else None
+            if ranks > 1:
+                return collectives.in_this_world(config.platform, sizes, COLLECTIVES * seconds)
             return collectives.on_this_machine(
-                platform, plan.config.ranks_per_node, sizes, COLLECTIVES * seconds, threads
+                config.platform, config.ranks_per_node, sizes, COLLECTIVES * seconds, _threads(config)
             )
     except (collectives.CollectiveError, RuntimeError) as error:
         reasons["collectives"] = str(error).splitlines()[0][:200]
         return []
 
 
-def _loader(plan: Plan, seconds: float, reasons: dict[str, str]) -> float | None:
-    if plan.config is None or not plan.jobs:
-        reasons["loader_samples_per_second"] = NO_OPERATORS if plan.config is None else "no job was rehearsed"
+def _threads(config: RunConfig) -> int | None:
+    """Return the threads of a rank on a CPU as train/launch.py sets them, None on a GPU."""
+    if config.platform != "cpu":
         return None
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    return int(asked) if asked.isdecimal() and int(asked) else threads_of_a_rank(config)
+
+
+def _loader(config: RunConfig, seconds: float, reasons: dict[str, str]) -> float | None:
     try:
-        found = loading.samples_per_second(plan.config, plan.jobs[0].model, max(LEAST_LOADER_SECONDS, LOADER * seconds))
+        found = loading.samples_per_second(config, config.models[0], max(LEAST_LOADER_SECONDS, LOADER * seconds))
         return rates.short(found)
     except loading.LoaderError as error:
         reasons["loader_samples_per_second"] = str(error)

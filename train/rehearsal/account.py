@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -23,8 +22,7 @@ is_rehearsal = json_with("rehearsal_version", "peak_memory_gb")
 """Recogniser of a rehearsal of any version."""
 ESTIMATED = ("weights", "gradients", "optimizer", "activations", "logits", "workspace")
 NOTES = {
-    "operators": "one step of the fullest rank; flops, bytes: of one call; shapes, dtypes: of its tensor arguments; "
-    "call: operator and arguments, to repeat it; null where that is not possible",
+    "operators": "one step of the fullest rank; flops, bytes: of one call; shapes, dtypes: of its tensor arguments",
     "collectives": "one step of the fullest rank; bytes: of the larger of input and output of one call",
     "flops_per_token": "products of all ranks over the tokens of the step, with what is computed again",
     "flops_per_token_full": "formula, whole model, attention to every token",
@@ -42,11 +40,7 @@ def of_rank(config: RunConfig, steps: Steps, stage: int, rank: int) -> dict[str,
     events = steps.events(config)
     rows: dict[type, list[dict[str, Any]]] = {Operator: [], Collective: [], HostRead: []}
     for event, count in events.items():
-        row = asdict(event) | {"count": count}
-        if isinstance(event, Operator):
-            call = row.pop("call")
-            row["call"] = json.loads(call) if call else None  # the longest key last
-        rows[type(event)].append(row)
+        rows[type(event)].append(asdict(event) | {"count": count})
     rows[Operator].sort(key=lambda row: (row["flops"] * row["count"], row["bytes"] * row["count"]), reverse=True)
     rows[Collective].sort(key=lambda row: row["bytes"] * row["count"], reverse=True)
     return {

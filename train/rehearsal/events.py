@@ -44,8 +44,6 @@ class Operator:
     """Floating-point operations of products, 2 m n k each (torch.utils.flop_counter); 0 for all other operators."""
     bytes: int
     """Bytes read and written if each tensor passes once between memory and processor."""
-    call: str = ""
-    """The call with all arguments (train/rehearsal/calls.py); empty for what cannot be repeated, such as a region."""
 
 
 @dataclass(frozen=True)

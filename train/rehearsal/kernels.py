@@ -13,7 +13,6 @@ import torch
 import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensor
 
-from train.rehearsal.calls import call_of
 from train.rehearsal.device import StandInError
 from train.rehearsal.ledger import Ledger
 from train.rehearsal.lending import replace
@@ -155,8 +154,7 @@ def _rms_norm(composed: Callable[..., Any], ledger: Ledger) -> Callable[..., Any
     class FusedRmsNorm(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-            known = call_of(aten._fused_rms_norm.default, (x, x.shape[-1:], weight, None), {}, ledger.device)
-            normalised, inverse = ledger.as_one_operator("aten::_fused_rms_norm", forward, (x, weight), {}, known)
+            normalised, inverse = ledger.as_one_operator("aten::_fused_rms_norm", forward, (x, weight), {})
             ctx.save_for_backward(x, inverse, weight)
             return normalised
 
@@ -164,9 +162,7 @@ def _rms_norm(composed: Callable[..., Any], ledger: Ledger) -> Callable[..., Any
         def backward(ctx: Any, gradient: torch.Tensor) -> Any:
             x, inverse, weight = ctx.saved_tensors
             inputs, name = (gradient, x, inverse, weight), "aten::_fused_rms_norm_backward"
-            arguments = (gradient, x, x.shape[-1:], inverse, weight, [True, True])
-            known = call_of(aten._fused_rms_norm_backward.default, arguments, {}, ledger.device)
-            return ledger.as_one_operator(name, backward, inputs, {}, known)
+            return ledger.as_one_operator(name, backward, inputs, {})
 
     def rms_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> torch.Tensor:
         if weight is None or not isinstance(input, FakeTensor) or input.fake_device.type != "cuda":

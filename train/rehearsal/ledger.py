@@ -21,7 +21,6 @@ from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from train.rehearsal import events
-from train.rehearsal.calls import call_of
 from train.rehearsal.events import Collective, Event, HostRead, Operator
 from train.rehearsal.lending import replace
 from train.rehearsal.memory import KINDS, Memory
@@ -109,11 +108,11 @@ class Ledger(TorchDispatchMode):
             if self.is_here(local):
                 self.memory.file(local.untyped_storage(), kind, of)
 
-    def as_one_operator(self, name: str, function: Callable[..., Any], args: Any, keywords: Any, call: str = "") -> Any:
+    def as_one_operator(self, name: str, function: Callable[..., Any], args: Any, keywords: Any) -> Any:
         """Call a function and count it as one operator, which reads its arguments and writes its results once.
 
         Products inside are counted by themselves, as a compiler calls a library for them. Tensors made inside count as
-        memory only if they live on. `call` is that of the operator which does the same on a real device.
+        memory only if they live on.
         """
         if self._region is not None:
             return function(*args, **keywords)
@@ -129,7 +128,7 @@ class Ledger(TorchDispatchMode):
             self.memory.hold(storage, self._kind())
         if self.segment is not None:
             moved = events.sizes(inputs) + events.sizes([*region.changed_of(inputs), *outputs])
-            self._count_operator(name, inputs, flops=0, moved=moved, call=call)
+            self._count_operator(name, inputs, flops=0, moved=moved)
         return result
 
     def _device_for_autograd(self, tensor: FakeTensor) -> torch.device:
@@ -198,13 +197,12 @@ class Ledger(TorchDispatchMode):
             if self.device.type in places:
                 is_copy = len(places) > 1 and events.base_name(func) in COPIES
                 moved = events.traffic(func, args, keywords, result)
-                call = call_of(func, args, keywords, self.device)
-                self._count_operator(func._schema.name, inputs, flops, moved, call, is_host_copy=is_copy)
+                self._count_operator(func._schema.name, inputs, flops, moved, is_host_copy=is_copy)
                 if is_copy and not self.is_here(outputs[0]):
                     self._note_read(next(tensor for tensor in inputs if self.is_here(tensor)))
 
     def _count_operator(
-        self, name: str, inputs: list[torch.Tensor], flops: int, moved: int, call: str, *, is_host_copy: bool = False
+        self, name: str, inputs: list[torch.Tensor], flops: int, moved: int, *, is_host_copy: bool = False
     ) -> None:
         assert self.segment is not None
         kind = "matmul" if flops else "memory_bound"
@@ -215,7 +213,7 @@ class Ledger(TorchDispatchMode):
         elif self.phase == "optimizer" and not flops:
             kind = "optimizer"
         shapes, dtypes = events.shapes_and_dtypes(inputs)
-        self.segment[Operator(name, shapes, dtypes, self.phase, kind, flops, moved, call)] += 1
+        self.segment[Operator(name, shapes, dtypes, self.phase, kind, flops, moved)] += 1
 
     def _hold(self, tensor: torch.Tensor) -> None:
         if self.is_here(tensor):

@@ -1,7 +1,8 @@
 """The file of a probe, `probe_<platform>_<host>.json`: what a machine's device and its libraries can do, measured.
 
 `python -m train.probe` writes it into OUTPUT_DIR; evaluate/metrics/measured_rate.py compares results with its rates. A
-file of version 1 has the matrix-multiply rates only; its other parts are empty. Standard library only.
+file of version 1 has the matrix-multiply rates only; its other parts are empty. Files of earlier suites also have
+`operators` and `jobs`, which are ignored. Standard library only.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from typing import Any
 from utils.errors import quoted
 from utils.input_files import InputFileError, json_of
 from utils.own_files import json_with
-from utils.results import probe_operators
-from utils.results.probe_operators import Bandwidth, CollectiveTime, JobOperators, OperatorTime, PartError
+from utils.results import probe_parts
+from utils.results.probe_parts import Bandwidth, CollectiveTime, PartError
 
-__all__ = ["Bandwidth", "CollectiveTime", "JobOperators", "OperatorTime", "Probe", "ProbeError", "Rate"]
+__all__ = ["Bandwidth", "CollectiveTime", "Probe", "ProbeError", "Rate"]
 
 VERSION = 2
 WITH_RATES_ONLY = 1
-"""Version without operators."""
+"""Version without bandwidth, collectives and state of the machine."""
 PRECISIONS = ("bf16", "fp8", "fp32")
 IDENTITY = ("platform", "host", "device_name", "started_utc", "pytorch_version")
 MAX_BUSY_PERCENT = 20.0
@@ -68,16 +69,13 @@ class Probe:
     """Reason of each measurement that is missing, by its name: a precision, `collectives`, `host_to_device`, ..."""
     other_work: str = ""
     """Other work during the measurement, which makes the rate too low; empty if there was none."""
-    operators: tuple[OperatorTime, ...] = ()
-    jobs: tuple[JobOperators, ...] = ()
-    """Jobs whose operators were measured: a job's step has its calls of `operators`."""
     collectives: tuple[CollectiveTime, ...] = ()
     bandwidth: Mapping[str, Bandwidth] = field(default_factory=dict)
     """`copy` and `triad` of the device's memory, `host_to_device`."""
     loader_samples_per_second: float | None = None
     """Samples that the data loader gives one rank."""
     findings: tuple[str, ...] = ()
-    """Sentences about software that is slower than it need be, and about measurements that cannot be right."""
+    """Sentences about measurements that cannot be right."""
     machine: Mapping[str, Any] = field(default_factory=dict)
     """What a result must have in common with the probe: versions, power cap, clocks, threads."""
 
@@ -140,12 +138,9 @@ def _parts(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
     if not isinstance(machine, dict):
         raise ProbeError(f"{path}: machine: got {quoted(machine)}, wanted an object")
     try:
-        operators = probe_operators.operators(content.get("operators"))
         return {
-            "operators": operators,
-            "jobs": probe_operators.jobs(content.get("jobs"), len(operators)),
-            "collectives": probe_operators.collectives(content.get("collectives")),
-            "bandwidth": probe_operators.bandwidths(content.get("bandwidth")),
+            "collectives": probe_parts.collectives(content.get("collectives")),
+            "bandwidth": probe_parts.bandwidths(content.get("bandwidth")),
             "loader_samples_per_second": None if loader is None else float(loader),
             "findings": tuple(findings),
             "machine": machine,

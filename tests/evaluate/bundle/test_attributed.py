@@ -1,13 +1,13 @@
-"""An archive whose comparison says how much of a ratio is hardware: recalculated from its probes, not from profiles."""
+"""An archive whose comparison has a gap by kind, or an attribution of an earlier suite: neither is recalculated."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 from bundles import edited, pack, packed_again, write_run
-from made_up_machines import AMD, NVD, probe_of, result_of, slower, write_profile
+from profiles import write_profile
+from sides import run
 
 from evaluate import compare
 from evaluate.bundle.check import check
@@ -15,53 +15,45 @@ from utils.housekeeping import footprint
 
 
 def archive(folder: Path, *, with_profile: bool) -> Path:
+    folder.mkdir()
     footprint.mark(folder, footprint.OUTPUT)
-    for machine in (NVD, slower(AMD, speed={"matmul": 1.3})):
-        for number in (1, 2, 3):
-            write_run(folder, result_of(machine, number))
-        path = folder / f"probe_{machine.platform}_{machine.host}.json"
-        path.write_text(json.dumps(probe_of(machine)))
+    for platform, seconds in (("nvd", 1.0), ("amd", 1.1)):
+        results = [run(platform, number, seconds) for number in (1, 2, 3)]
+        for result in results:
+            write_run(folder, result)
         if with_profile:
-            write_profile(folder, machine)
+            write_profile(folder, results[0])
     assert compare.main([str(folder)]) == 0
     return pack(folder)
 
 
-@pytest.fixture
-def output(tmp_path: Path) -> Path:
-    folder = tmp_path / "output"
-    folder.mkdir()
-    return folder
+OF_AN_EARLIER_SUITE = {"a": None, "b": None, "hardware": {"value": 0.9, "low": None, "high": None}, "refused": ""}
 
 
-def test_an_attribution_from_probes_is_recalculated_and_a_changed_one_is_a_fault(output: Path) -> None:
-    path = archive(output, with_profile=False)
-    checked = check(path)
-    assert checked.faults == () and not any("profiles" in note for note in checked.notes)
+@pytest.mark.parametrize(
+    ("with_profile", "earlier", "count"), [(True, None, 1), (False, OF_AN_EARLIER_SUITE, 1), (False, None, 0)]
+)
+def test_why_is_not_recalculated_and_a_note_says_so(
+    tmp_path: Path, with_profile: bool, earlier: object, count: int
+) -> None:
+    path = archive(tmp_path / "output", with_profile=with_profile)
 
     def change(files: dict[str, bytes]) -> None:
-        with edited(files, "compare.json") as content:
-            content["verdicts"][0]["why"]["hardware"]["value"] *= 1.1
+        if earlier:
+            with edited(files, "compare.json") as content:
+                content["verdicts"][0]["why"] = earlier
 
-    faults = check(packed_again(path, change, is_listed=True)).faults
-    assert any("verdicts[0].why.hardware.value" in fault for fault in faults)
-
-
-def test_an_attribution_from_profiles_is_not_recalculated_and_a_note_says_so(output: Path) -> None:
-    checked = check(archive(output, with_profile=True))
+    checked = check(packed_again(path, change, is_listed=True))
     assert checked.faults == ()
-    assert [note for note in checked.notes if "rests on profiles, which no archive holds" in note]
+    assert len([note for note in checked.notes if "rests on profiles, which no archive holds" in note]) == count
 
 
-def test_the_comparison_of_an_earlier_version_without_the_key_has_no_fault_for_it(output: Path) -> None:
-    for number, machine in ((1, NVD), (2, AMD)):
-        write_run(output, result_of(machine, number))
-    footprint.mark(output, footprint.OUTPUT)
-    assert compare.main([str(output)]) == 0
+def test_the_comparison_of_an_earlier_version_without_the_key_has_no_fault_for_it(tmp_path: Path) -> None:
+    path = archive(tmp_path / "output", with_profile=False)
 
     def change(files: dict[str, bytes]) -> None:
         with edited(files, "compare.json") as content:
             for verdict in content["verdicts"]:
                 del verdict["why"]
 
-    assert check(packed_again(pack(output), change, is_listed=True)).faults == ()
+    assert check(packed_again(path, change, is_listed=True)).faults == ()

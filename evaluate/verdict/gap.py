@@ -1,0 +1,136 @@
+"""The gap of a pair by kind of time: the steps of one profile of each side, divided in the same way.
+
+Both steps are those of the profiled runs, with the cost of the profiler in them, so they are longer than the steps that
+the verdict compares. The differences of the kinds sum to the difference of both steps.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from evaluate.metrics import measured_rate
+from evaluate.timing import breakdown
+from evaluate.timing.breakdown import Breakdown
+from evaluate.timing.pairing import align
+from evaluate.timing.stream import TraceError
+from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
+from utils.errors import DataError
+from utils.kinds import KINDS
+from utils.provenance.digests import sha256_file
+from utils.results.profile_file import FOLDER, Profile
+from utils.results.schema import Result
+
+LONGEST_APART = timedelta(hours=24)
+"""Longest time between a profile and a result: drivers, clocks, caps and neighbours change."""
+JOB = ("platform", "framework", "model", "model_size")
+SETTINGS = (
+    *("precision", "fp8_recipe", "sequence_length", "global_batch_size", "micro_batch_size", "gradient_accumulation"),
+    *("num_gpus", "tp", "pp", "cp", "dp", "recompute", "optimizer_state", "gradient_dtype", "layers"),
+)
+"""Settings that decide which operators run with which shapes, by their key in `training_config`."""
+MOST_OPERATORS = 20
+"""Operators with the largest differences in compare.json; a page of evaluate.trace has all."""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """The profiled steps of both sides of a pair."""
+
+    a: Breakdown | None
+    """None if the trace cannot be used; a remark has the reason."""
+    b: Breakdown | None
+    remarks: tuple[str, ...]
+
+
+def gaps(judged: Sequence[Judged], profiles: Sequence[Profile]) -> tuple[Gap | None, ...]:
+    """Return the gap of each pair; None for a pair that is not comparable or that lacks a profile of a side."""
+    read: dict[Path, Breakdown | str] = {}
+    return tuple(_gap(one, profiles, read) for one in judged)
+
+
+def as_json(gap: Gap) -> dict[str, Any]:
+    """Return the value of `why` in compare.json: seconds of a step; `difference` is b less a."""
+    a, b = gap.a, gap.b
+    steps = {"a": a and a.step_seconds, "b": b and b.step_seconds}
+    empty: dict[str, Any] = {"step_seconds": steps, "kinds": [], "operators": [], "rates": []}
+    if a is None or b is None:
+        return empty | {"remarks": list(gap.remarks)}
+    return empty | {
+        "kinds": [
+            {"kind": kind, "a": a.kinds[kind], "b": b.kinds[kind], "difference": b.kinds[kind] - a.kinds[kind]}
+            for kind in KINDS
+        ],
+        "operators": [
+            {
+                **{"kind": one.kind, "operator": one.family, "shapes": one.sizes},
+                **{"a": one.a and one.a.seconds, "b": one.b and one.b.seconds, "difference": one.difference_seconds},
+            }
+            for one in align(a, b)[:MOST_OPERATORS]
+        ],
+        "remarks": list(gap.remarks),
+    }
+
+
+def _gap(judged: Judged, profiles: Sequence[Profile], read: dict[Path, Breakdown | str]) -> Gap | None:
+    if judged.word == NOT_COMPARABLE:
+        return None
+    chosen = [_nearest(results, profiles) for results in judged.pair.counted]
+    if not all(chosen):
+        return None
+    remarks: list[str] = []
+    sides = []
+    for name, profile in zip((judged.pair.a_name, judged.pair.b_name), filter(None, chosen), strict=True):
+        if profile.path not in read:
+            read[profile.path] = _breakdown(profile)
+        found = read[profile.path]
+        sides.append(None if isinstance(found, str) else found)
+        lines = [found] if isinstance(found, str) else _remarks(profile, found)
+        remarks += [f"{name}: {line}" for line in lines]
+    return Gap(sides[0], sides[1], tuple(remarks))
+
+
+def _nearest(results: Sequence[Result], profiles: Sequence[Profile]) -> Profile | None:
+    """Return the profile of the job and machine of a result that is nearest in time to the first result."""
+    began = measured_rate.started(results[0])
+    fitting = [profile for profile in profiles if any(_fits(profile, result) for result in results)]
+    return min(fitting, key=lambda one: abs(one.started - began) if began else timedelta(), default=None)
+
+
+def _fits(profile: Profile, result: Result) -> bool:
+    began = measured_rate.started(result)
+    machine = (result["provenance"]["host"], result["gpu_info"]["device_name"])
+    return (
+        all(getattr(profile, key) == result[key] for key in JOB)
+        and (profile.host, profile.device_name) == machine
+        and all(profile.settings.get(key) == result["training_config"].get(key) for key in SETTINGS)
+        and began is not None
+        and abs(profile.started - began) <= LONGEST_APART
+    )
+
+
+def _breakdown(profile: Profile) -> Breakdown | str:
+    """Return the breakdown of the trace of the first rank, or the reason why it cannot be used."""
+    place = f"{FOLDER}/{profile.path.parent.name}"
+    rank = min(profile.traces, default=None)
+    if rank is None:
+        return f"{place} has no trace: {'; '.join(profile.reasons.values()) or 'reason unknown'}"
+    path, where = profile.trace_path(rank), f"{place}/{profile.traces[rank].file}"
+    try:
+        if sha256_file(path) != profile.traces[rank].sha256:
+            return f"{where} is not the trace that {profile.path.name} names: its SHA-256 differs"
+        return breakdown.of_file(path)
+    except (DataError, OSError, TraceError) as error:
+        return f"{where} cannot be used: {str(error).replace(str(path), where)}"
+
+
+def _remarks(profile: Profile, found: Breakdown) -> Iterator[str]:
+    step = f"a profiled step takes {1e3 * statistics.fmean(profile.profiled_step_seconds):.4g} ms"
+    unprofiled = profile.unprofiled_step_seconds
+    other = "the others of its run are unknown" if unprofiled is None else f"the others {1e3 * unprofiled:.4g} ms"
+    yield f"from {FOLDER}/{profile.path.parent.name}: {step}, {other}"
+    yield from found.remarks

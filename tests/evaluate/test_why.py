@@ -1,0 +1,95 @@
+"""The section "why": the gap of a pair by kind of time, from one profile of each side, through the command."""
+
+import json
+from datetime import datetime, timedelta
+
+import pytest
+from profiles import write_profile
+from sides import run
+
+from evaluate.compare import main
+
+NVD, AMD = (
+    [run(platform, number, seconds) for number in (1, 2, 3)] for platform, seconds in (("nvd", 1.0), ("amd", 1.1))
+)
+SLOW = {"product": "Cijk_Alik_Bljk", "microseconds": 150}
+
+
+def later(hours):
+    began = datetime.fromisoformat(AMD[-1]["provenance"]["started_utc"])
+    return (began + timedelta(hours=hours)).isoformat()
+
+
+def compared(folder, amd=AMD, **changes):
+    """Compare both sides; `changes` are of the profile of the amd side."""
+    for results in (NVD, amd):
+        place = folder / results[0]["platform"]
+        place.mkdir()
+        for result in results:
+            (place / f"train_{result['platform']}_mega_llama_run{result['run']}.json").write_text(json.dumps(result))
+    write_profile(folder / "nvd", NVD[0])
+    if changes.pop("is_profiled", True):
+        write_profile(folder / "amd", amd[0], SLOW, **changes)
+    assert main([str(folder), "--output", str(folder / "report"), "--format", "md,html,json"]) in (0, 3)
+    (verdict,) = json.loads((folder / "report" / "compare.json").read_text())["verdicts"]
+    return verdict["why"], *((folder / "report" / f"compare.{name}").read_text() for name in ("md", "html"))
+
+
+def test_the_kinds_of_both_profiled_steps_and_their_differences_add_up(tmp_path):
+    why, text, page = compared(tmp_path)
+    assert why["step_seconds"] == pytest.approx({"a": 1e-3, "b": 1.05e-3})
+    kinds = {row["kind"]: (row["a"], row["b"], row["difference"]) for row in why["kinds"]}
+    assert kinds["matmul"] == pytest.approx((1e-4, 1.5e-4, 5e-5))
+    assert kinds["memory_bound"] == pytest.approx((2e-4, 2e-4, 0))
+    assert kinds["communication_exposed"] == pytest.approx((5e-5, 5e-5, 0))
+    assert kinds["idle"] == pytest.approx((6.5e-4, 6.5e-4, 0), abs=1e-9)
+    assert sum(row["difference"] for row in why["kinds"]) == pytest.approx(5e-5)
+    assert why["operators"][0] == {
+        **{"kind": "matmul", "operator": "matrix product", "shapes": "(4096, 1024) x (1024, 4096)"},
+        **{"a": pytest.approx(1e-4), "b": pytest.approx(1.5e-4), "difference": pytest.approx(5e-5)},
+    }
+    assert (
+        why["rates"] == []
+        and len(why["remarks"]) == 2
+        and "a profiled step takes 1 ms, the others 0.8 ms" in why["remarks"][0]
+    )
+    assert "| matrix products | 0.1 | 0.15 | +0.05 |" in text.partition("\n## Why\n")[2]
+    section = page.partition('<section id="why"')[2].partition("</section>")[0]
+    assert section.count('<svg class="bars"') == 1 and "matrix products 0.15 ms" in section and "<b>" not in section
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"is_profiled": False},
+        {"host": "other"},
+        {"device_name": "NVIDIA H100 80GB HBM3"},
+        {"model": "qwen"},
+        {"settings": AMD[0]["training_config"] | {"micro_batch_size": 2}},
+        {"started_utc": later(25)},
+        {"amd": [run("amd", number, 1.1, resolved_config__qkv_bias=True) for number in (1, 2, 3)]},
+    ],
+    ids=["no profile", "host", "device", "model", "settings", "25 hours", "not comparable"],
+)
+def test_a_pair_without_a_profile_of_each_side_has_no_gap(tmp_path, changes):
+    why, text, page = compared(tmp_path, **changes)
+    assert why is None and "## Why" not in text and 'id="why"' not in page
+
+
+def test_a_profile_of_the_same_day_is_of_the_side(tmp_path):
+    why, _, _ = compared(tmp_path, started_utc=later(23))
+    assert why["kinds"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"traces": {"0": {"file": "rank0.json.gz", "sha256": "0" * 64}}}, "its SHA-256 differs"),
+        ({"traces": {}, "reasons": {"rank0": "no room"}}, "has no trace: no room"),
+        ({"traces": {"0": {"file": "rank7.json.gz", "sha256": "0" * 64}}}, "cannot be used"),
+    ],
+)
+def test_a_trace_that_cannot_be_used_is_a_reason_in_place_of_the_kinds(tmp_path, changes, reason):
+    why, text, page = compared(tmp_path, **changes)
+    assert why["step_seconds"] == {"a": pytest.approx(1e-3), "b": None} and why["kinds"] == why["operators"] == []
+    assert reason in why["remarks"][1] and reason in text and reason in page
