@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.setups import add_program, copy_to
+
 CHECKS = ("ruff check", "ruff format", "mypy", "shellcheck", "shfmt", "tests (quick part)")
 # Plays every tool; each is known by a word that only its command line has.
 TOOL = """#!/usr/bin/env bash
@@ -20,25 +20,15 @@ case "${0##*/} $*" in $FAILS_ON) exit 3 ;; esac
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    root = tmp_path / "a checkout"
-    for name in ("shell/test.sh", "shell/lib/environment.sh", ".ci/run"):
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, root / name)
+    root = copy_to(tmp_path / "a checkout", "shell/test.sh", "shell/lib/environment.sh", ".ci/run")
     add_program(
         root / "shell" / "setup.sh", '#!/usr/bin/env bash\necho "setup $*" >>"$CALLS"\nexit "${SETUP_EXIT:-0}"\n'
     )
-    test = root / "tests" / "train" / "test_long.py"
-    test.parent.mkdir(parents=True)
-    test.write_text('@pytest.mark.full(\n    "every framework, 300 s"\n)\ndef test_one(): ...\n', encoding="utf8")
+    test = '@pytest.mark.full(\n    "every framework, 300 s"\n)\ndef test_one(): ...\n'
+    add_program(root / "tests" / "train" / "test_long.py", test)
     for name in ("python", "shellcheck", "shfmt"):
         add_program(root / ".venv" / "bin" / name, TOOL)
     return root
-
-
-def add_program(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf8")
-    path.chmod(0o755)
 
 
 def run(checkout: Path, *arguments: str, script: str = "shell/test.sh", **changes: str) -> tuple[int, str, list[str]]:
@@ -60,38 +50,27 @@ def run(checkout: Path, *arguments: str, script: str = "shell/test.sh", **change
 
 def test_all_checks_run_after_setup(checkout: Path) -> None:
     code, output, calls = run(checkout)
-    assert code == 0
-    assert output.splitlines()[-1] == "all checks passed"
-    assert calls[0] == "setup --dev"
-    wanted = [
+    assert (code, calls[0]) == (0, "setup --dev")
+    assert output.splitlines()[-2:] == ["  every framework, 300 s", "all checks passed"], "what --all adds is named"
+    wanted = (
         "-m ruff check",
         "-m ruff format --check",
         "-m mypy",
         "shellcheck ",
         "shfmt -i 2 -ci -d",
         "-m pytest -n 2",
-    ]
-    assert len(calls) == 1 + len(wanted)
+    )
     for call, part in zip(calls[1:], wanted, strict=True):
-        assert part in call
-        assert "threads=1" in call
+        assert part in call and "threads=1" in call
 
 
-@pytest.mark.parametrize(
-    ("fails_on", "name"),
-    list(zip(("*ruff check*", "*ruff format*", "*mypy*", "shellcheck*", "shfmt*", "*pytest*"), CHECKS, strict=True)),
-)
-def test_a_failing_check_stops_no_other_and_is_named_last(checkout: Path, fails_on: str, name: str) -> None:
+WORDS = ("*ruff check*", "*ruff format*", "*mypy*", "shellcheck*", "shfmt*", "*pytest*")
+
+
+@pytest.mark.parametrize(("fails_on", "names"), [*zip(WORDS, CHECKS, strict=True), ("*", ", ".join(CHECKS))])
+def test_failing_checks_stop_no_other_and_are_named_last(checkout: Path, fails_on: str, names: str) -> None:
     code, output, calls = run(checkout, FAILS_ON=fails_on)
-    assert code == 1
-    assert output.splitlines()[-1] == f"failed: {name}"
-    assert len(calls) == 1 + len(CHECKS)
-
-
-def test_all_that_failed_are_named(checkout: Path) -> None:
-    code, output, _ = run(checkout, FAILS_ON="*")
-    assert code == 1
-    assert output.splitlines()[-1] == f"failed: {', '.join(CHECKS)}"
+    assert (code, output.splitlines()[-1], len(calls)) == (1, f"failed: {names}", 1 + len(CHECKS))
 
 
 def test_arguments_reach_pytest_as_they_are(checkout: Path) -> None:
@@ -110,11 +89,6 @@ def test_all_runs_containers_and_environments_from_nothing_after_the_other_tests
     assert output == "failed: tests (containers and environments from nothing)\n"
 
 
-def test_the_quick_part_names_what_all_adds(checkout: Path) -> None:
-    _, output, _ = run(checkout)
-    assert output.splitlines()[-2:] == ["  every framework, 300 s", "all checks passed"]
-
-
 def test_every_script_is_linted_but_those_of_others(checkout: Path) -> None:
     add_program(checkout / "train" / "a name.sh", "")
     add_program(checkout / ".venv" / "lib" / "theirs.sh", "")
@@ -127,13 +101,13 @@ def test_every_script_is_linted_but_those_of_others(checkout: Path) -> None:
 
 def test_a_failing_setup_ends_it(checkout: Path) -> None:
     code, _, calls = run(checkout, SETUP_EXIT="1")
-    assert code == 1
-    assert calls == ["setup --dev"]
+    assert (code, calls) == (1, ["setup --dev"])
 
 
 def test_continuous_integration_has_no_input(checkout: Path) -> None:
-    code, output, calls = run(checkout, "tests/utils", script=".ci/run")
-    assert code == 0
-    assert output.splitlines()[-1] == "all checks passed"
+    add_program(checkout.parent / "programs" / "apt-get", "#!/bin/sh\n")  # this test installs nothing
+    path = f"{checkout.parent / 'programs'}:/usr/bin:/bin"
+    code, output, calls = run(checkout, "tests/utils", script=".ci/run", PATH=path)
+    assert (code, output.splitlines()[-1]) == (0, "all checks passed")
     assert all("|CI=true|" in call and call.endswith("|input=") for call in calls[1:])
     assert "tests/utils" in calls[-1]
