@@ -12,6 +12,7 @@ import platform
 import secrets
 import shutil
 import time
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from signal import Signals
@@ -25,8 +26,9 @@ from utils.results.store import write_json
 
 POLL_SECONDS = 0.5
 ENDINGS_SECONDS = 20.0
-"""Longest time that node 0, after the end of its own ranks, waits for the reports of the others: the time that torchrun
-gives its ranks to end by themselves, and the delay of a network file system."""
+"""Longest time that node 0 waits for the reports of the others after the end of its own ranks, or until those that it
+refuses have read so: the time that torchrun gives its ranks to end by themselves, and the delay of a network file
+system."""
 REPORTED = ("exit_code", "last_lines", "stopped_by", "overdue", "signals", "kernel_oom_kills")
 """Fields of `Ending` that a node reports."""
 
@@ -75,8 +77,17 @@ def gather(job: Job, identity: str, limit_seconds: float, stop: processes.StopRe
     nonces = {str(node): one["nonce"] for node, one in here.items()}
     write_json(asdict(meeting) | {"nonces": nonces, "error": error}, place / "start.json", is_ours=anything)
     if error is not None:
+        _wait_until_read(job, here, stop)
         raise NodesError(error)
     return meeting
+
+
+def _wait_until_read(job: Job, others: Iterable[int], stop: processes.StopRequest) -> None:
+    """Wait until the other nodes have read that they are refused, each of which then removes its file."""
+    deadline = time.monotonic() + ENDINGS_SECONDS
+    files = [folder(job) / f"node{node}.json" for node in others]
+    while any(path.exists() for path in files) and time.monotonic() < deadline and not stop:
+        time.sleep(POLL_SECONDS)
 
 
 def _wait_for_all(job: Job, limit_seconds: float, stop: processes.StopRequest) -> dict[int, dict[str, Any]]:
@@ -122,6 +133,7 @@ def join(job: Job, identity: str, limit_seconds: float, stop: processes.StopRequ
             )
         time.sleep(POLL_SECONDS)
     if start["error"] is not None:
+        (place / f"node{node}.json").unlink(missing_ok=True)
         raise NodesError(start["error"])
     return Meeting(start["attempt"], start["session"], tuple(start["hosts"]))
 
