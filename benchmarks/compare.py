@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 import psutil
 
-from tests.support.agreeing import make_consistent
 from tests.support.example import example_result
+from tests.support.sides import make_consistent
 from utils.arguments import Parser, from_one, run
 from utils.results import store
 
