@@ -1,8 +1,9 @@
 """What all tests stand on."""
 
 import ctypes
+import re
 import signal
-from pathlib import Path
+from collections import Counter
 
 import pytest
 
@@ -12,31 +13,19 @@ from utils import redact
 PR_SET_CHILD_SUBREAPER = 36
 """prctl(2)."""
 
-LONG_FILES = (
-    *(
-        "fresh/test_fresh_machine.py",
-        "system/test_images.py",
-        "system/test_containers.py",
-        "train/cluster/test_slurm_cluster.py",
-        "train/nemo/test_nemo.py",
-        "train/bridge/test_bridge.py",
-        "train/titan/test_titan.py",
-        "train/test_multinode.py",
-    ),
-    *("shell/test_faults.py", "shell/test_comparison.py", "shell/test_resume.py", "shell/test_planted_token.py"),
-)
-"""Minutes each, the longest first: one that a worker began last would be waited for by the other."""
-
 # A shell starts its background jobs with Ctrl-C ignored, and that is inherited: the programs under test must have it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items):
-    """Begin with the files that take longest."""
-    here = Path(__file__).parent
-    rank = {str(here / name): place for place, name in enumerate(LONG_FILES)}
-    items.sort(key=lambda item: rank.get(str(item.path), len(rank)))
+    """Begin with the files that take longest: one that a worker began last would be waited for by the other."""
+    seconds = Counter()
+    for item in items:
+        for mark in item.iter_markers("full"):
+            said = re.search(r"about (\d+) s", mark.args[0])
+            seconds[item.path] = max(seconds[item.path], int(said[1]) if said else 0)
+    items.sort(key=lambda item: -seconds[item.path])
 
 
 @pytest.fixture(autouse=True)

@@ -1,10 +1,11 @@
 """The README and docs/ name only files, commands and sections that exist."""
 
 import re
+from pathlib import Path
 
 import pytest
 
-from utils.settings.config import ROOT
+ROOT = Path(__file__).parents[1]
 
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md"), ROOT / "docs" / "examples" / "README.md"])
 ROOMS = ("utils", "data", "train", "evaluate", "benchmarks", "tests", "shell")
@@ -28,32 +29,21 @@ def is_module(name: str) -> bool:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-class TestPage:
-    def test_every_relative_link_leads_to_a_file_and_a_section(self, page):
-        for link in _LINK.findall(page.read_text(encoding="utf8")):
-            if "://" in link:
-                continue
-            name, _, anchor = link.partition("#")
+def test_links_commands_and_paths_of_a_page_exist(page):
+    text = page.read_text(encoding="utf8")
+    for name, anchor in ((name, anchor) for name, _, anchor in (link.partition("#") for link in _LINK.findall(text))):
+        if "://" not in name:
             target = page.parent / name if name else page
-            assert target.exists(), link
-            assert not anchor or anchor in anchors(target.read_text(encoding="utf8")), link
-
-    def test_every_module_of_ours_that_a_command_names_exists(self, page):
-        for name in _MODULE.findall(page.read_text(encoding="utf8")):
-            assert name.partition(".")[0] not in ROOMS or is_module(name), name
-
-    def test_every_path_of_the_checkout_exists(self, page):
-        for name in _PATH.findall(page.read_text(encoding="utf8")):
-            assert (ROOT / name.rstrip("/.")).exists(), name
-
-    def test_no_conflict_of_a_merge_is_left(self, page):
-        assert not re.search(r"^(<{7}|>{7}) ", page.read_text(encoding="utf8"), re.MULTILINE)
+            assert target.exists(), name
+            assert not anchor or anchor in anchors(target.read_text(encoding="utf8")), f"{name}#{anchor}"
+    modules = [name for name in _MODULE.findall(text) if name.partition(".")[0] in ROOMS]
+    assert [name for name in modules if not is_module(name)] == []
+    assert [name for name in _PATH.findall(text) if not (ROOT / name.rstrip("/.")).exists()] == []
+    assert not re.search(r"^(<{7}|>{7}) ", text, re.MULTILINE), "no conflict of a merge is left"
 
 
-def test_the_readme_is_short_enough_to_be_read():
-    assert len((ROOT / "README.md").read_text(encoding="utf8").splitlines()) <= LONGEST_README
-
-
-@pytest.mark.parametrize("page", [page for page in PAGES if page.parent == ROOT / "docs"], ids=lambda page: page.name)
-def test_the_readme_leads_to_every_page(page):
-    assert f"(docs/{page.name})" in (ROOT / "README.md").read_text(encoding="utf8")
+def test_the_readme_is_short_enough_to_be_read_and_leads_to_every_page():
+    text = (ROOT / "README.md").read_text(encoding="utf8")
+    assert len(text.splitlines()) <= LONGEST_README
+    names = [page.name for page in PAGES if page.parent == ROOT / "docs"]
+    assert [name for name in names if f"(docs/{name})" not in text] == []

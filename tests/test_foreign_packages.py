@@ -4,12 +4,14 @@ import os
 import subprocess
 import sys
 import sysconfig
+from pathlib import Path
 
 import pytest
+from sides import write
 
 from example import example_result
-from utils.results.store import write
-from utils.settings.config import ROOT
+
+ROOT = Path(__file__).parents[1]
 
 ROOMS = ("utils", "data", "train", "evaluate")
 
@@ -48,10 +50,7 @@ def python(request, foreign, tmp_path):
     ids=lambda arguments: arguments[0],
 )
 def test_commands_run_our_own_code(python, tmp_path, arguments):
-    for run in (1, 2):
-        for framework in ("mega", "hf"):
-            result = example_result(framework=framework, run=run)
-            write(result, tmp_path / "results" / f"train_nvd_{framework}_llama_run{run}.json")
+    write(tmp_path / "results", [example_result(framework=name, run=run) for run in (1, 2) for name in ("mega", "hf")])
     executable, environment = python
     named = [argument.format(results=tmp_path / "results") for argument in arguments]
     inherited = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from utils.settings.config import ROOT
+ROOT = Path(__file__).parents[1]
 
 CLEAN = """
 import os, pathlib, subprocess, tempfile

@@ -18,12 +18,10 @@ import pytest
 from housekeeping import tree
 from toydata import write_toy_data
 
-from data import synth
-from data.encoding.pair import encode
+from data import encode, synth, verify
 from example import example_result
-from utils.results import probe_file, store
-from utils.settings.config import ROOT
 
+ROOT = Path(__file__).parents[1]
 ROOMS = ("utils", "data", "train", "evaluate")
 LOG = ROOT / "tests" / "utils" / "logs" / "samples" / "primus_a.log"
 SETTINGS = ("FRAMEWORK=hf", "MODEL=llama", "RUNS=1", "GBS=8", "MBS=2", "SL=128", "TRAIN_ITERS=6", "WARMUP_ITERS=2")
@@ -73,7 +71,7 @@ WRITERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "train.matrix": (MATRIX, (JOB, "status.json", "logs/matrix.log")),
     "train.probe": (
         ("--platform", "cpu", "--seconds", "0.1", "OUTPUT_DIR={out}"),
-        (probe_file.name("cpu", platform.node()),),
+        (f"probe_cpu_{platform.node()}.json",),
     ),
     "train.preflight.fit_table": (("--write", "{out}/memory.md"), ("memory.md",)),
     "train.rehearse": (
@@ -175,9 +173,15 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "text.jsonl").write_text('{"text": "some words of it"}\n' * 20)
     synth.write_tokenizer(folder / "tokenizer", seed=1, vocabulary_size=300)
     write_toy_data(folder / "toy")
-    encode(folder / "text.jsonl", folder / "tokenizer", folder / "pair")
-    store.write(example_result(), folder / "results" / JOB)
+    assert encode.main([*encoded(folder), "--output-prefix", str(folder / "pair")]) == 0
+    (folder / "results").mkdir()
+    (folder / "results" / JOB).write_text(json.dumps(example_result()))
     return folder
+
+
+def encoded(folder: Path) -> list[str]:
+    """Return the options of data.encode for the text."""
+    return ["--input", str(folder / "text.jsonl"), "--tokenizer", str(folder / "tokenizer")]
 
 
 def run(
@@ -236,35 +240,34 @@ def test_what_the_suite_wrote_is_replaced(
     assert not list(tmp_path.glob(".*.tmp"))
 
 
-def test_reports_and_plots_of_earlier_versions_are_recognised(tmp_path: Path) -> None:
-    from data.checking.plot_file import is_plot
-    from evaluate.report.own_files import RECOGNISERS
-
-    examples = ROOT / "docs" / "examples"
-    for name in RECOGNISERS:
-        (tmp_path / f"compare.{name}").write_bytes((examples / "compare" / f"compare.{name}").read_bytes())
-    (tmp_path / "compare.png").write_bytes((examples / "cpu_first_run" / "compare.png").read_bytes())  # without a text
-    (tmp_path / "compare.md").write_bytes((examples / "cpu_first_run" / "compare.md").read_bytes())
-    assert all(is_ours(tmp_path / f"compare.{name}") for name, is_ours in RECOGNISERS.items())
-    assert not is_plot(tmp_path / "compare.png")
-    (tmp_path / "compare.json").unlink()
-    with pytest.raises(FileNotFoundError):  # alone, it could be anybody's
-        RECOGNISERS["png"](tmp_path / "compare.png")
+@pytest.mark.parametrize(("json_is_there", "code"), [(True, 3), (False, 2)])
+def test_a_report_of_an_earlier_version_is_replaced_but_its_picture_alone_could_be_anybodys(
+    tmp_path: Path,
+    inputs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    json_is_there: bool,
+    code: int,
+) -> None:
+    """The picture of the first version has no text of ours."""
+    for example in ("compare", "cpu_first_run"):
+        for path in (ROOT / "docs" / "examples" / example).glob("compare.*"):
+            (tmp_path / path.name).write_bytes(path.read_bytes())
+    if not json_is_there:
+        (tmp_path / "compare.json").unlink()
+    assert run("evaluate.compare", inputs, tmp_path, monkeypatch, capsys)[0] == code
 
 
 def test_a_pair_of_another_program_is_not_replaced_although_it_has_a_manifest_of_ours(
     tmp_path: Path, inputs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from data import encode as command
-    from data import verify
-
-    encode(inputs / "text.jsonl", inputs / "tokenizer", tmp_path / "pair")
+    pair = ["--output-prefix", str(tmp_path / "pair")]
+    assert encode.main([*encoded(inputs), *pair]) == 0
     (tmp_path / "pair.json").unlink()
     assert verify.main([str(tmp_path / "pair"), "--tokenizer", str(inputs / "tokenizer"), "--write-manifest"]) == 0
     assert json.loads((tmp_path / "pair.json").read_text())["input"] is None
     before = tree(tmp_path)
-    arguments = ["--input", str(inputs / "text.jsonl"), "--tokenizer", str(inputs / "tokenizer")]
     capsys.readouterr()
-    assert command.main([*arguments, "--output-prefix", str(tmp_path / "pair")]) == 2
+    assert encode.main([*encoded(inputs), *pair]) == 2
     assert "pair.bin: exists, and this suite has not written it" in capsys.readouterr().err
     assert tree(tmp_path) == before

@@ -9,29 +9,20 @@ import sys
 import pytest
 
 from benchmarks import gpu
-from train.job.job import Job
-from train.preflight.fit import refusal
-from utils.housekeeping.inventory import entries
-from utils.housekeeping.layout import OUTPUT_LAYOUT
+from tests.support.launching import ROOT, results
 from utils.memory.estimate import estimate
-from utils.results import profile_file, store
-from utils.settings.config import ROOT, load
+from utils.settings.config import load
 
 
 def hour_of_texts(monkeypatch, *codes, seconds=0.0):
     """Parts `one`, `two`, ... that end with the given exit codes and leave a line in a file."""
-    parts = []
-    for name, code in zip(("one", "two", "three"), codes, strict=False):
-        write = f"print('{name}'); open('{{}}', 'a').write('{name} '); raise SystemExit({code})"
-        parts.append((name, write))
-    monkeypatch.setattr(
-        gpu,
-        "parts",
-        lambda hour: [
-            gpu.Part(name, ((sys.executable, "-c", write.format(hour.output / "ran")),), seconds)
-            for name, write in parts
-        ],
-    )
+
+    def part(hour, name, code):
+        write = f"print('{name}'); open('{hour.output}/ran', 'a').write('{name} '); raise SystemExit({code})"
+        return gpu.Part(name, ((sys.executable, "-c", write),), seconds)
+
+    named = list(zip(("one", "two", "three"), codes, strict=False))
+    monkeypatch.setattr(gpu, "parts", lambda hour: [part(hour, *one) for one in named])
     monkeypatch.setattr(gpu, "write_facts", lambda hour: (hour.own / "facts").mkdir())
 
 
@@ -95,7 +86,6 @@ def test_every_part_fits_the_card_and_a_group_trains_the_same_work(tmp_path, pla
         if framework != "titan":
             config = load(platform, 1, arguments=[*work, f"FRAMEWORK={framework}", f"MODEL={model}"], environ={})
             assert estimate(config, framework, config.spec(model)).total_gb <= 0.95 * memory_gb
-            assert refusal(Job(config, framework, model), memory_gb) is None, "train.launch starts it"
     assert len(groups) == 7 and all(len(same) == 1 for same in groups.values()), "a group has one set of settings"
 
 
@@ -141,27 +131,26 @@ def test_dry_run_prints_the_parts_and_neither_makes_nor_changes_an_environment(t
 
 
 def test_missing_tool_of_a_vendor_is_named_in_its_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(gpu.shutil, "which", lambda name: None if name == "nvidia-smi" else "/bin/true")
-    monkeypatch.setattr(
-        gpu.subprocess, "run", lambda command, **k: gpu.subprocess.CompletedProcess(command, 0, "x", "")
-    )
+    monkeypatch.setenv("PATH", str(tmp_path))
     gpu.write_facts(gpu.Hour(tmp_path, tmp_path, "nvd", 80.0, 0.0))
     assert (tmp_path / "gpu_hour" / "facts" / "nvidia_smi.txt").read_text() == "nvidia-smi is not installed\n"
 
 
+@pytest.mark.full("two real jobs on the CPU, about 40 s")
 def test_job_and_profile_run_on_a_cpu_at_tiny_size(tmp_path):
-    assert run(tmp_path, "--minutes", "15", "--only", "hf llama SL 2048", "--only", "profile mega") == 0
-    (path,) = (tmp_path / "hour_sl2048").glob("train_*.json")
-    result = store.read(path)
+    output = tmp_path / "output"
+    assert run(output, "--minutes", "15", "--only", "hf llama SL 2048", "--only", "profile mega") == 0
+    (result,) = results(output / "hour_sl2048").values()
     assert result["status"] == "ok" and result["model_size"] == "tiny"
-    table = (tmp_path / "gpu_hour" / "summary.md").read_text().splitlines()
+    table = (output / "gpu_hour" / "summary.md").read_text().splitlines()
     assert len(table) == 3, "the profiled job is no measurement"
     cells = [cell.strip() for cell in table[2].strip("|").split("|")]
     peak, guess = result["memory_metrics"]["peak_memory_allocated_gb"], float(cells[7])
     assert cells[1:3] == ["4", "ok"] and float(cells[6]) == pytest.approx(peak, abs=0.05)
     assert float(cells[8]) == pytest.approx(peak / guess, abs=0.1)
-    (profile,) = (tmp_path / "profiles").glob("*/profile.json")
-    assert profile_file.read(profile).steps == (8,) and (profile.parent / "rank0.json.gz").stat().st_size > 0
-    directory = os.open(tmp_path, os.O_RDONLY)
-    assert [entry.path for entry in entries(directory, OUTPUT_LAYOUT) if entry.foreign] == [], "purge removes the hour"
-    os.close(directory)
+    (profile,) = (output / "profiles").glob("*/profile.json")
+    assert json.loads(profile.read_text())["steps"] == [8]
+    assert (profile.parent / "rank0.json.gz").stat().st_size > 0
+    purge = [sys.executable, "-m", "utils.housekeeping.purge", "--platform", "cpu", f"OUTPUT_DIR={output}"]
+    subprocess.run(purge, cwd=ROOT, capture_output=True, check=True)
+    assert not [path for path in output.rglob("*") if path.is_file() and path.name != ".tprimat"]

@@ -1,59 +1,149 @@
-"""Small tokenizers for the tests of this folder."""
+"""Commands of `data` run in this process, small tokenizers, and renames that fail: for all tests of this folder."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
-from tokenizers import AddedToken, Tokenizer
-from tokenizers.processors import TemplateProcessing
+from hub_content import stand_in
+from json_lines import write_jsonl
+from transformers import AutoTokenizer
 
-from data import synth
+from data import encode, synth
+
+
+class Said(NamedTuple):
+    """Standard output and standard error of a command."""
+
+    out: str
+    err: str
+
+
+class Commands:
+    """Runs the `main` of a command in this process."""
+
+    def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
+        self._capfd = capfd
+
+    def run(self, main: Callable[[list[str]], int], *arguments: object, wanted: int = 0) -> Said:
+        """Return what a command wrote, its child processes included, after it ended with `wanted`."""
+        self._capfd.readouterr()
+        try:
+            code = main([str(argument) for argument in arguments])
+        except SystemExit as end:  # of argparse
+            code = int(end.code or 0)
+        said = Said(*self._capfd.readouterr())
+        assert code == wanted, said.err
+        return said
+
+    def error(self, main: Callable[[list[str]], int], *arguments: object, wanted: int = 1) -> str:
+        """Return the one line that a command which failed wrote."""
+        said = self.run(main, *arguments, wanted=wanted)
+        assert said.out == "" and said.err.startswith("error: ") and said.err.count("\n") == 1, said
+        return said.err
+
+
+@pytest.fixture
+def commands(capfd: pytest.CaptureFixture[str]) -> Commands:
+    return Commands(capfd)
+
+
+@pytest.fixture
+def encoded(commands: Commands) -> Callable[..., dict[str, Any]]:
+    """Return what encodes files, one path or several, and gives back the manifest."""
+
+    def run(sources: Path | list[Path], tokenizer: Path, prefix: Path, *more: object) -> dict[str, Any]:
+        inputs = [sources] if isinstance(sources, Path) else sources
+        given = ("--input", *inputs, "--tokenizer", tokenizer, "--output-prefix", prefix)
+        said = commands.run(encode.main, *given, *more)
+        manifest = dict(json.loads(prefix.with_name(f"{prefix.name}.json").read_text()))
+        assert json.loads(said.out) == manifest
+        return manifest
+
+    return run
+
+
+@pytest.fixture
+def like_transformers(tmp_path: Path, encoded) -> Callable[..., dict[str, Any]]:
+    """Return what encodes texts, checks that all ids are those of AutoTokenizer, and gives back the manifest."""
+
+    def run(folder: Path, texts: list[str], *more: object) -> dict[str, Any]:
+        made = encoded(write_jsonl(tmp_path / "texts.jsonl", texts), folder, tmp_path / "pair", *more)
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        known = (len(tokenizer), tokenizer.eos_token_id, type(tokenizer).__name__)
+        assert (made["vocab_size"], made["eod_token_id"], made["tokenizer"]["class"]) == known
+        rows = [[*row, tokenizer.eos_token_id] if row else [] for row in tokenizer(texts).input_ids]
+        found = np.fromfile(tmp_path / "pair.bin", dtype=made["dtype"])
+        parts = np.split(found, np.cumsum([len(row) for row in rows]))
+        wrong = [ascii(text[:80]) for text, row, part in zip(texts, rows, parts, strict=False) if row != part.tolist()]
+        assert wrong == [] and not parts[-1].size
+        return made
+
+    return run
+
+
+@pytest.fixture
+def part_bytes(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Return what sets the size of the parts in which this process encodes."""
+    return lambda size: monkeypatch.setattr("data.encoding.parts.PART_BYTES", size)
+
+
+class Renames:
+    """All renames of this process, by which files appear whole; one of them can end the run or do something first."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.names: list[str] = []
+        self.before: dict[str, Any] = {}
+        """An exception to raise, or a function to call, before the file of this name appears."""
+        self.after: dict[str, Any] = {}
+        real = Path.replace
+
+        def replace(path: Path, target: Path) -> Path:
+            self._happen(self.before.pop(target.name, None))
+            real(path, target)
+            self.names.append(target.name)
+            self._happen(self.after.pop(target.name, None))
+            return target
+
+        monkeypatch.setattr(Path, "replace", replace)
+
+    def _happen(self, event: Any) -> None:
+        if isinstance(event, BaseException):
+            raise event
+        if event is not None:
+            event()
+
+
+@pytest.fixture
+def renames(monkeypatch: pytest.MonkeyPatch) -> Renames:
+    return Renames(monkeypatch)
 
 
 @pytest.fixture(scope="session")
-def plain_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of a byte-level BPE tokenizer with 600 entries, without a beginning-of-text token."""
-    folder = tmp_path_factory.mktemp("tokenizers") / "plain"
-    synth.write_tokenizer(folder, seed=1, vocabulary_size=600)
-    return folder
+def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Folders of byte-level BPE tokenizers.
+
+    `plain` has 600 entries and no beginning of text, `bos` puts a token before each document as Llama 3 does, `large`
+    has 65,500 entries, the smallest vocabulary whose ids are int32, and its end of text is the largest id.
+    """
+    folder = tmp_path_factory.mktemp("tokenizers")
+    plain = folder / "plain"
+    synth.write_tokenizer(plain, seed=1, vocabulary_size=600)
+    variants = {
+        "bos": stand_in(plain, size=602, eos=601, bos=600),
+        "large": stand_in(plain, size=65_500, eos=65_499),
+    }
+    for name, files in variants.items():
+        (folder / name).mkdir()
+        for file, content in files.items():
+            (folder / name / file).write_bytes(content)
+    return {name: folder / name for name in ("plain", *variants)}
 
 
 @pytest.fixture(scope="session")
-def bos_tokenizer(plain_tokenizer: Path) -> Path:
-    """The same with a beginning-of-text token before each document, as Llama 3 has it."""
-
-    def add_bos(tokenizer: Tokenizer) -> None:
-        tokenizer.add_special_tokens([AddedToken("<|begin|>", special=True)])
-        tokenizer.post_processor = TemplateProcessing(
-            single="<|begin|> $A", special_tokens=[("<|begin|>", tokenizer.token_to_id("<|begin|>"))]
-        )
-
-    return _variant(plain_tokenizer, "bos", add_bos, {"bos_token": "<|begin|>"})
-
-
-@pytest.fixture(scope="session")
-def large_tokenizer(plain_tokenizer: Path) -> Path:
-    """The same with 65,500 entries: the smallest vocabulary whose ids are int32; <|last|> has the largest id."""
-    folder = plain_tokenizer.with_name("large")
-    folder.mkdir()
-    content = json.loads((plain_tokenizer / "tokenizer.json").read_text())
-    vocabulary = content["model"]["vocab"]
-    vocabulary |= {f"filler{number}": number for number in range(len(vocabulary), 65499)}
-    content["added_tokens"].append({**content["added_tokens"][0], "id": 65499, "content": "<|last|>"})
-    (folder / "tokenizer.json").write_text(json.dumps(content))
-    (folder / "tokenizer_config.json").write_text((plain_tokenizer / "tokenizer_config.json").read_text())
-    return folder
-
-
-def _variant(source: Path, name: str, change: Callable[[Tokenizer], None], settings: dict[str, str]) -> Path:
-    folder = source.with_name(name)
-    folder.mkdir()
-    tokenizer = Tokenizer.from_file(str(source / "tokenizer.json"))
-    change(tokenizer)
-    tokenizer.save(str(folder / "tokenizer.json"))
-    content = json.loads((source / "tokenizer_config.json").read_text()) | settings
-    (folder / "tokenizer_config.json").write_text(json.dumps(content))
-    return folder
+def plain_tokenizer(tokenizers: dict[str, Path]) -> Path:
+    return tokenizers["plain"]

@@ -1,383 +1,232 @@
-"""Encoded pairs have the bytes of megatron-core, and a failed run leaves nothing behind."""
+"""Encoded pairs have the bytes of megatron-core however the work is divided; a failed run leaves nothing behind."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import multiprocessing
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from housekeeping import tree
-from megatron_reference import TEXTS, megatron_pair, write_jsonl
+from json_lines import MARK, write_jsonl
+from megatron_reference import TEXTS, assert_same_pair, megatron_pair
+from standins import changed
 
-from data.encode import main
-from data.encoding import pair, parts
-from data.encoding.pair import encode
-from utils.dataset.indexed import check, load_manifest
-from utils.errors import DataError, UnusableError
-from utils.provenance.digests import sha256_file, sha256_tokenizer
-from utils.results.store import write_json
-from utils.settings.config import ROOT
+from data import encode
 
 GOOD = b'{"text": "fine"}\n'
+RARE = " \U00010940"
+"""A letter that is newer than the tables of the reference: a document with it is encoded by the reference."""
+LONG = "a line beyond any buffer " * 4000
+MANY = [
+    *(*TEXTS, "<|end|> <|begin|>", RARE, LONG, f"{LONG}{RARE}"),
+    *(f"{number} words{RARE * (number % 7 == 0)}" for number in range(150)),
+    *(*(f"{number}{RARE}" for number in range(50)), *["", "fine"] * 20, f"the last{RARE}"),
+]
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory, tokenizers: dict[str, Path]) -> dict[str, Path]:
+    """Prefixes of the pairs that megatron-core writes, by tokenizer."""
+    folder = tmp_path_factory.mktemp("theirs")
+    for name, tokenizer in tokenizers.items():
+        megatron_pair(folder / name, MANY, tokenizer)
+    return {name: folder / name for name in tokenizers}
+
+
+def sources(folder: Path, form: str) -> list[Path]:
+    """Write the texts in one of several forms that hold the same documents."""
+    middle = len(MANY) // 2
+    halves = [MANY[:middle], MANY[middle:]] if form in ("two files", "with marks") else [MANY]
+    end = b"\r\n" if form == "of DOS" else b"\n"
+    contents = [end.join(json.dumps({"text": text}).encode() for text in half) for half in halves]
+    if form != "without a last end":
+        contents = [content + end for content in contents]
+    if form == "with marks":
+        contents = [MARK + content for content in [*contents, b""]]
+    paths = [folder / f"{number}.jsonl" for number in range(len(contents), 0, -1)]
+    for path, content in zip(paths, contents, strict=True):
+        path.write_bytes(content)
+    return paths
+
+
+WAYS = [
+    ("hf", 1, 50, "plain"),
+    ("hf", 2, 2000, "two files"),
+    ("auto", 1, 50, "of DOS"),
+    ("auto", 1, 1 << 22, "without a last end"),
+    ("auto", 2, 50, "with marks"),
+    ("auto", 3, 2000, "two files"),
+]
 
 
 @pytest.mark.parametrize("kind", ["plain", "bos", "large"])
+@pytest.mark.parametrize(("engine", "workers", "size", "form"), WAYS)
 def test_pair_is_the_one_that_megatron_writes(
-    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, kind: str
+    tmp_path, tokenizers, theirs, encoded, part_bytes, kind, engine, workers, size, form
 ) -> None:
+    part_bytes(size)
+    paths = sources(tmp_path, form)
+    made = encoded(paths, tokenizers[kind], tmp_path / "ours", "--engine", engine, "--workers", workers)
+    assert_same_pair(tmp_path / "ours", theirs[kind])
+    files = [{"name": p.name, "sha256": sha256(p), "bytes": p.stat().st_size} for p in paths]
+    assert made["input"].get("files", [made["input"]]) == files
+    assert made["input"]["bytes"] == sum(file["bytes"] for file in files)
+    assert made["bytes_of_text"] == sum(len(text.encode()) for text in MANY)
+    if made["engine"]["name"] == "gigatoken":
+        assert made["engine"]["documents_by_reference"] == sum(RARE in text for text in MANY)
+
+
+@pytest.mark.parametrize("kind", ["plain", "bos", "large"])
+def test_manifest_tells_what_went_in_and_came_out(tmp_path: Path, tokenizers, theirs, encoded, kind: str) -> None:
     from megatron.core.datasets.indexed_dataset import IndexedDataset
 
-    monkeypatch.setattr(parts, "PART_BYTES", 50)  # so that parts begin and end between all kinds of lines
-    tokenizer = request.getfixturevalue(f"{kind}_tokenizer")
-    texts = [*TEXTS, "<|last|> <|begin|>"]
-    manifest = encode(write_jsonl(tmp_path / "in.jsonl", texts), tokenizer, tmp_path / "ours")
-    megatron_pair(tmp_path / "theirs", texts, tokenizer)
-    for ending in ("bin", "idx"):
-        assert (tmp_path / f"ours.{ending}").read_bytes() == (tmp_path / f"theirs.{ending}").read_bytes()
-
-    theirs = IndexedDataset(str(tmp_path / "ours"))
-    assert manifest["dtype"] == theirs.index.dtype.__name__ == ("int32" if kind == "large" else "uint16")
-    assert manifest["sequences"] == len(theirs)
-    assert manifest["documents"] == len(theirs.document_indices) - 1 == len(texts)
-    assert manifest["tokens"] == sum(theirs.sequence_lengths)
+    made = encoded(write_jsonl(tmp_path / "in.jsonl", MANY), tokenizers[kind], tmp_path / "new" / "out.v1")
+    index = IndexedDataset(str(theirs[kind])).index
+    assert made["dtype"] == index.dtype.__name__ == ("int32" if kind == "large" else "uint16")
     # an empty text is an empty document, unless the tokenizer begins every text with a token
-    assert len(theirs) == len(texts) - (0 if kind == "bos" else 3)
-    if kind == "large":
-        assert 65499 in theirs[len(theirs) - 1]
-
-
-def test_manifest_tells_what_went_in_and_came_out(tmp_path: Path, plain_tokenizer: Path) -> None:
-    source = write_jsonl(tmp_path / "in.jsonl", TEXTS)
-    manifest = encode(source, plain_tokenizer, tmp_path / "new" / "out.v1")
-    assert load_manifest(tmp_path / "new" / "out.v1") == manifest
-    assert manifest["input"] == {"name": "in.jsonl", "sha256": sha256_file(source), "bytes": source.stat().st_size}
-    assert manifest["bytes_of_text"] == sum(len(text.encode()) for text in TEXTS)
-    assert manifest["bin_sha256"] == sha256_file(tmp_path / "new" / "out.v1.bin")
-    assert manifest["idx_sha256"] == sha256_file(tmp_path / "new" / "out.v1.idx")
-    assert manifest["bin_bytes"] == (tmp_path / "new" / "out.v1.bin").stat().st_size
-    assert manifest["tokenizer"]["sha256"] == sha256_tokenizer(plain_tokenizer)
-    assert (manifest["vocab_size"], manifest["eod_token_id"], manifest["append_eod"]) == (600, 0, True)
-    assert str(tmp_path) not in json.dumps(manifest)
+    assert (made["documents"], made["sequences"]) == (len(MANY), len(MANY) - (0 if kind == "bos" else MANY.count("")))
+    assert (made["sequences"], made["tokens"]) == (len(index.sequence_lengths), sum(index.sequence_lengths))
+    for ending in ("bin", "idx"):
+        assert made[f"{ending}_sha256"] == sha256(theirs[kind].with_suffix(f".{ending}"))
+    assert made["bin_bytes"] == theirs[kind].with_suffix(".bin").stat().st_size
+    digests = "".join(f"{sha256(path)} {path.name}\n" for path in sorted(tokenizers[kind].iterdir()))
+    assert made["tokenizer"]["sha256"] == hashlib.sha256(digests.encode()).hexdigest()
+    wanted = {"plain": (600, 0), "bos": (602, 601), "large": (65_500, 65_499)}[kind]
+    assert (made["vocab_size"], made["eod_token_id"], made["append_eod"]) == (*wanted, True)
+    assert str(tmp_path) not in json.dumps(made)
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["out.v1.bin", "out.v1.idx", "out.v1.json"]
 
 
-def test_any_number_of_workers_writes_the_same_bytes(
-    tmp_path: Path, plain_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_lines_that_are_skipped_are_counted_and_the_first_is_said(
+    tmp_path, plain_tokenizer, encoded, part_bytes, commands
 ) -> None:
-    monkeypatch.setattr(parts, "PART_BYTES", 200)
-    source = write_jsonl(tmp_path / "in.jsonl", [f"{number} {text}" for number in range(20) for text in TEXTS[:6]])
-    manifests = [encode(source, plain_tokenizer, tmp_path / f"out{count}", workers=count) for count in (1, 2, 3)]
-    assert manifests[0] == manifests[1] == manifests[2]
-    assert manifests[0]["documents"] == 120
-    for ending in ("bin", "idx"):
-        assert len({(tmp_path / f"out{count}.{ending}").read_bytes() for count in (1, 2, 3)}) == 1
+    part_bytes(2000)
+    bad = {150: b"oops\n", 300: b"\n", 301: b'{"content": null}\n'}
+    good = [json.dumps({"content": f"line {number}"}).encode() + b"\n" for number in range(500)]
+    (tmp_path / "in.jsonl").write_bytes(b"".join(bad.get(number, line) for number, line in enumerate(good)))
+    megatron_pair(tmp_path / "theirs", [f"line {n}" for n in range(500) if n not in bad], plain_tokenizer)
+    more = ("--workers", "2", "--on-bad-line", "skip", "--text-key", "content")
+    said = commands.run(encode.main, *arguments(tmp_path, plain_tokenizer, *more))
+    assert (json.loads(said.out)["bad_lines"], json.loads(said.out)["documents"]) == (3, 497)
+    assert "3 bad lines skipped, the first: " in said.err and "in.jsonl:151: got invalid JSON, 'oops'" in said.err
+    assert_same_pair(tmp_path / "out", tmp_path / "theirs")
 
 
-def test_line_endings_do_not_change_the_tokens(tmp_path: Path, plain_tokenizer: Path) -> None:
-    lines = [json.dumps({"text": text}).encode() for text in TEXTS]
-    digests = set()
-    for name, content in (
-        ("unix", b"\n".join(lines) + b"\n"),
-        ("dos", b"\r\n".join(lines) + b"\r\n"),
-        ("open", b"\n".join(lines)),
-    ):
-        (tmp_path / name).write_bytes(content)
-        digests.add(encode(tmp_path / name, plain_tokenizer, tmp_path / f"{name}_out")["bin_sha256"])
-    assert len(digests) == 1
+BAD_LINES = {
+    "a mark that does not start a file": (MARK + GOOD, "in.jsonl:1001: got invalid JSON, "),
+    "nesting": (b'{"deep": ' + b"[" * 100_000 + b"]" * 100_000 + b', "text": "a"}\n', ":1001: got invalid JSON, "),
+    "keys": (json.dumps(dict.fromkeys(map(str, range(200_000)))).encode() + b"\n", ":1001: got the keys ['0', '1', "),
+    "no text": (b'{"text": null}\n' + GOOD * 1000, "in.jsonl:1001: got text = None"),
+}
 
 
-def test_a_bad_line_leaves_the_earlier_pair_and_nothing_else(tmp_path: Path, plain_tokenizer: Path) -> None:
-    source, prefix = write_jsonl(tmp_path / "in.jsonl", TEXTS), tmp_path / "out"
-    encode(source, plain_tokenizer, prefix)
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path != source}
-    source.write_bytes(GOOD + b"oops\n" + GOOD)
-    with pytest.raises(DataError, match=r"in\.jsonl:2: got invalid JSON, 'oops'"):
-        encode(source, plain_tokenizer, prefix)
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path != source} == before
-
-
-def test_a_pair_that_is_being_replaced_has_no_manifest_of_the_earlier_one(
-    tmp_path: Path, plain_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("workers", "engine"), [("1", "hf"), ("2", "auto")])
+@pytest.mark.parametrize("name", BAD_LINES)
+def test_a_bad_line_is_exit_1_with_its_number_and_the_earlier_pair_stays(
+    tmp_path, plain_tokenizer, encoded, part_bytes, commands, name, workers, engine
 ) -> None:
-    prefix = tmp_path / "out"
-    encode(write_jsonl(tmp_path / "in.jsonl", TEXTS), plain_tokenizer, prefix)
-
-    def no_space(content: dict[str, object], path: Path, **given: object) -> None:
-        if path == tmp_path / "out.json":
-            raise OSError("no space left")
-        write_json(content, path, **given)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(pair, "write_json", no_space)
-    with pytest.raises(OSError, match="no space"):
-        encode(write_jsonl(tmp_path / "in.jsonl", TEXTS[:1]), plain_tokenizer, prefix)
-    assert check(prefix).documents == 1
-    with pytest.raises(UnusableError, match=r"out\.json: no such file"):
-        load_manifest(prefix)
-
-
-def linked(make: str) -> Callable[[Path], tuple[Path, Path]]:
-    """Return a function that makes an input and a prefix with `out.json` as a link of this sort to the input."""
-
-    def case(folder: Path) -> tuple[Path, Path]:
-        source = write_jsonl(folder / "in.jsonl", TEXTS)
-        getattr((folder / "out.json"), make)(source)
-        return source, folder / "out"
-
-    return case
-
-
-def named(name: str, prefix: str) -> Callable[[Path], tuple[Path, Path]]:
-    """Return a function that makes an input of this name and returns it with a prefix; {up} is another way there."""
-
-    def case(folder: Path) -> tuple[Path, Path]:
-        (folder / name).parent.mkdir(exist_ok=True)
-        return write_jsonl(folder / name, TEXTS), folder / prefix.format(up=f"../{folder.name}")
-
-    return case
-
-
-def under_a_link(folder: Path) -> tuple[Path, Path]:
-    write_jsonl(folder / "out.bin", TEXTS)
-    (folder / "in.jsonl").symlink_to(folder / "out.bin")
-    return folder / "in.jsonl", folder / "out"
-
-
-@pytest.mark.parametrize(
-    "case",
-    [
-        *(named("corpus.json", "corpus"), named("corpus.bin", "corpus"), named("corpus.idx", "{up}/corpus")),
-        *(linked("symlink_to"), linked("hardlink_to"), under_a_link, named(".out.parts/000000.json", "out")),
-        *(named("in.jsonl", "tok/tokenizer"), named("in.jsonl", "tok/special_tokens_map"), named("in.jsonl", "own/x")),
-    ],
-    ids=[
-        *("manifest", "bin", "idx by another path", "symbolic link", "hard link", "input is a link", "in the parts"),
-        *("tokenizer", "tokenizer file that is not there", "hard link to the tokenizer"),
-    ],
-)
-def test_an_output_that_is_an_input_or_of_the_tokenizer_is_refused_before_anything_is_written(
-    tmp_path: Path,
-    plain_tokenizer: Path,
-    capsys: pytest.CaptureFixture[str],
-    case: Callable[[Path], tuple[Path, Path]],
-) -> None:
-    source, prefix = case(tmp_path)
-    shutil.copytree(plain_tokenizer, tmp_path / "tok")
-    (tmp_path / "own").mkdir()
-    (tmp_path / "own" / "x.idx").hardlink_to(tmp_path / "tok" / "tokenizer.json")
+    line, message = BAD_LINES[name]
+    encoded(write_jsonl(tmp_path / "earlier", TEXTS), plain_tokenizer, tmp_path / "out")
+    (tmp_path / "in.jsonl").write_bytes(GOOD * 1000 + line)
     before = tree(tmp_path)
-    arguments = ["--input", str(source), "--tokenizer", str(tmp_path / "tok"), "--output-prefix", str(prefix)]
-    assert main(arguments) == 2
-    said = capsys.readouterr()
-    assert said.out == "" and said.err.count("\n") == 1 and "would be written, and is also an input" in said.err
+    part_bytes(100)
+    given = arguments(tmp_path, plain_tokenizer, "--workers", workers, "--engine", engine)
+    error = commands.error(encode.main, *given)
+    assert message in error and len(error) < 700
     assert tree(tmp_path) == before
-
-
-@pytest.mark.parametrize(
-    "moment", [f"{place} of {name}" for name in ("out.bin", "out.idx") for place in ("before", "after")]
-)
-def test_a_run_that_is_killed_while_it_replaces_a_pair_is_taken_up(
-    tmp_path: Path, plain_tokenizer: Path, monkeypatch: pytest.MonkeyPatch, moment: str
-) -> None:
-    prefix = tmp_path / "out"
-    encode(write_jsonl(tmp_path / "first.jsonl", TEXTS[:3]), plain_tokenizer, prefix)
-    place, _, name = moment.split()
-    real = Path.replace
-
-    def replace(path: Path, target: Path) -> Path:
-        if target.name == name and place == "before":
-            raise KeyboardInterrupt
-        real(path, target)
-        if target.name == name:
-            raise KeyboardInterrupt
-        return target
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "replace", replace)
-        with pytest.raises(KeyboardInterrupt):
-            encode(write_jsonl(tmp_path / "second.jsonl", TEXTS), plain_tokenizer, prefix)
-    assert not (tmp_path / "out.json").exists()
-    third = write_jsonl(tmp_path / "third.jsonl", TEXTS[::-1] * 2)
-    assert encode(third, plain_tokenizer, prefix) == encode(third, plain_tokenizer, tmp_path / "whole")
-    assert (tmp_path / "out.bin").read_bytes() == (tmp_path / "whole.bin").read_bytes()
-    assert not list(tmp_path.glob(".*"))
+    assert multiprocessing.active_children() == []
 
 
 @pytest.mark.parametrize("content", [b"", b'{"text": ""}\n' * 3])
-def test_an_input_without_a_token_is_refused(tmp_path: Path, plain_tokenizer: Path, content: bytes) -> None:
+def test_an_input_without_a_token_is_refused(tmp_path: Path, plain_tokenizer, commands, content: bytes) -> None:
     (tmp_path / "in.jsonl").write_bytes(content)
-    with pytest.raises(DataError, match=r"in\.jsonl: the [03] documents contain no token"):
-        encode(tmp_path / "in.jsonl", plain_tokenizer, tmp_path / "out")
+    assert "documents contain no token" in commands.error(encode.main, *arguments(tmp_path, plain_tokenizer))
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 
 
 def test_ids_with_gaps_are_refused_because_an_embedding_ends_at_their_number(
-    tmp_path: Path, plain_tokenizer: Path
+    tmp_path: Path, plain_tokenizer, commands
 ) -> None:
-    folder = tmp_path / "gaps"
-    folder.mkdir()
-    content = json.loads((plain_tokenizer / "tokenizer.json").read_text())
-    content["added_tokens"].append({**content["added_tokens"][0], "id": 70_000, "content": "<|far|>"})
-    content["model"]["vocab"]["<|far|>"] = 70_000
-    (folder / "tokenizer.json").write_text(json.dumps(content))
-    (folder / "tokenizer_config.json").write_text((plain_tokenizer / "tokenizer_config.json").read_text())
-    with pytest.raises(DataError, match="produces id 70000, but has 601 entries"):
-        encode(write_jsonl(tmp_path / "in.jsonl", ["a <|far|>"]), folder, tmp_path / "out")
+    def add(_: Any, content: Any) -> None:
+        content["added_tokens"].append({**content["added_tokens"][0], "id": 70_000, "content": "<|far|>"})
+        content["model"]["vocab"]["<|far|>"] = 70_000
+
+    folder = changed(plain_tokenizer, tmp_path / "gaps", add)
+    write_jsonl(tmp_path / "in.jsonl", ["a <|far|>"])
+    assert "produces id 70000, but has 601 entries" in commands.error(encode.main, *arguments(tmp_path, folder))
 
 
-def arguments(tmp_path: Path, tokenizer: Path, *more: str) -> list[str]:
-    paths = ["--input", str(tmp_path / "in.jsonl"), "--tokenizer", str(tokenizer)]
-    return [*paths, "--output-prefix", str(tmp_path / "out"), *more]
+# the file with the text, the prefix ({up} is another way there), and a link to the file
+TAKEN: dict[str, tuple[str, str, tuple[str, str] | None]] = {
+    "manifest": ("corpus.json", "corpus", None),
+    "bin": ("corpus.bin", "corpus", None),
+    "idx by another path": ("corpus.idx", "{up}/corpus", None),
+    "symbolic link": ("in.jsonl", "out", ("out.json", "symlink_to")),
+    "hard link": ("in.jsonl", "out", ("out.json", "hardlink_to")),
+    "input is a link": ("out.bin", "out", ("in.jsonl", "symlink_to")),
+    "in the parts": (".out.parts/000000.json", "out", None),
+    "tokenizer": ("in.jsonl", "tok/tokenizer", None),
+    "tokenizer file that is not there": ("in.jsonl", "tok/special_tokens_map", None),
+    "hard link to the tokenizer": ("in.jsonl", "own/x", None),
+}
 
 
-def test_the_command_prints_the_manifest(
-    tmp_path: Path, plain_tokenizer: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("name", TAKEN)
+def test_an_output_that_is_an_input_or_of_the_tokenizer_is_refused_before_anything_is_written(
+    tmp_path: Path, plain_tokenizer: Path, commands, name: str
 ) -> None:
-    (tmp_path / "in.jsonl").write_text('{"content": "a"}\n')
-    assert main(arguments(tmp_path, plain_tokenizer, "--text-key", "content")) == 0
-    assert json.loads(capsys.readouterr().out) == load_manifest(tmp_path / "out")
+    file, prefix, link = TAKEN[name]
+    tokenizer = Path(shutil.copytree(plain_tokenizer, tmp_path / "tok"))
+    for folder in ("own", ".out.parts"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "own" / "x.idx").hardlink_to(tokenizer / "tokenizer.json")
+    source = write_jsonl(tmp_path / file, TEXTS)
+    if link is not None:
+        getattr(tmp_path / link[0], link[1])(source)
+    before = tree(tmp_path)
+    read = tmp_path / "in.jsonl" if (tmp_path / "in.jsonl").exists() else source
+    given = ("--input", read, "--tokenizer", tokenizer)
+    output = tmp_path / prefix.format(up=f"../{tmp_path.name}")
+    error = commands.error(encode.main, *given, "--output-prefix", output, wanted=2)
+    assert "would be written, and is also an input" in error
+    assert tree(tmp_path) == before
 
 
-@pytest.mark.parametrize("fault", ["input", "tokenizer", "empty folder", "broken tokenizer", "no eos", "workers"])
-def test_what_cannot_be_used_is_one_line_and_exit_2(
-    tmp_path: Path, plain_tokenizer: Path, capsys: pytest.CaptureFixture[str], fault: str
-) -> None:
-    tokenizer, more = plain_tokenizer, ()
-    if fault != "input":
-        (tmp_path / "in.jsonl").write_bytes(GOOD)
-    if fault == "tokenizer":
-        tokenizer = tmp_path / "gone"
-    if fault in ("empty folder", "broken tokenizer", "no eos"):
-        tokenizer = tmp_path / "tokenizer"
-        tokenizer.mkdir()
-    if fault in ("broken tokenizer", "no eos"):
-        content = '{"model": 1}' if fault == "broken tokenizer" else (plain_tokenizer / "tokenizer.json").read_text()
-        (tokenizer / "tokenizer.json").write_text(content)
-        (tokenizer / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
-    if fault == "workers":
-        more = ("--workers", "0")
-    before = sorted(tmp_path.rglob("*"))
-    assert main(arguments(tmp_path, tokenizer, *more)) == 2
-    said = capsys.readouterr()
-    assert said.out == "" and said.err.startswith("error: ") and said.err.count("\n") == 1
-    assert sorted(tmp_path.rglob("*")) == before
+def arguments(folder: Path, tokenizer: Path, *more: str) -> list[object]:
+    return ["--input", folder / "in.jsonl", "--tokenizer", tokenizer, "--output-prefix", folder / "out", *more]
 
 
-def test_a_bad_line_among_workers_is_exit_1_with_file_and_line_and_no_process_left(
-    tmp_path: Path,
-    plain_tokenizer: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(parts, "PART_BYTES", 100)
-    (tmp_path / "in.jsonl").write_bytes(GOOD * 1000 + b'{"text": null}\n' + GOOD * 1000)
-    assert main(arguments(tmp_path, plain_tokenizer, "--workers", "2")) == 1
-    said = capsys.readouterr()
-    assert said.out == "" and "in.jsonl:1001: got text = None" in said.err and said.err.count("\n") == 1
-    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
-    assert multiprocessing.active_children() == []
+UNUSABLE: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
+    "no tokenizer": ({}, ()),
+    "broken tokenizer": ({"tokenizer.json": '{"model": 1}', "tokenizer_config.json": "{}"}, ()),
+    "no end of text": ({"tokenizer.json": "", "tokenizer_config.json": "{}"}, ()),
+    "workers": ({"tokenizer.json": "", "tokenizer_config.json": ""}, ("--workers", "0")),
+    "engine": ({"tokenizer.json": "", "tokenizer_config.json": ""}, ("--engine", "fast")),
+    "a rule for bad lines": ({"tokenizer.json": "", "tokenizer_config.json": ""}, ("--on-bad-line", "ignore")),
+    "input": ({"tokenizer.json": "", "tokenizer_config.json": ""}, ("--input", "gone.jsonl")),
+    "an input twice": ({"tokenizer.json": "", "tokenizer_config.json": ""}, ("--input", "in.jsonl", "in.jsonl")),
+    "an input of another kind": ({"tokenizer.json": "", "tokenizer_config.json": ""}, ("--input", "in.txt")),
+}
+"""Files of the tokenizer, an empty one as it should be, and options of the command."""
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_run_that_is_stopped_leaves_its_finished_parts_and_no_process(
-    tmp_path: Path, plain_tokenizer: Path, number: signal.Signals, code: int
-) -> None:
-    (tmp_path / "in.jsonl").write_bytes(b'{"text": "%s"}\n' % (b"pot " * 2000) * 5000)
-    # the reference engine needs seconds for the parts after the first one, so the signal arrives during the work
-    process = start(arguments(tmp_path, plain_tokenizer, "--workers", "2", "--engine", "hf"))
-    deadline = time.monotonic() + 60
-    while not parts.finished(tmp_path / ".out.parts"):
-        assert time.monotonic() < deadline and process.poll() is None
-        time.sleep(0.05)
-    os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
-    _, errors = process.communicate()
-    assert process.returncode == code, errors
-    assert "Traceback" not in errors
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".out.parts", "in.jsonl"]
-    assert not group_is_alive(process.pid)
-
-
-def start(command: list[str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "data.encode", *command],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def group_is_alive(group: int) -> bool:
-    # the helper processes of multiprocessing end a moment after their parent
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
-            return False
-        time.sleep(0.05)
-    return True
-
-
-MARK = b"\xef\xbb\xbf"
-
-
-@pytest.mark.parametrize("engine", ["hf", "auto"])
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_byte_order_mark_at_the_start_of_each_file_changes_no_token(
-    tmp_path: Path, plain_tokenizer: Path, monkeypatch: pytest.MonkeyPatch, engine: str, workers: int
-) -> None:
-    monkeypatch.setattr(parts, "PART_BYTES", 50)
-    sources = [write_jsonl(tmp_path / f"{number}.jsonl", texts) for number, texts in enumerate((TEXTS[:4], TEXTS[4:]))]
-    encode(sources, plain_tokenizer, tmp_path / "plain")
-    for source in sources:
-        source.write_bytes(MARK + source.read_bytes())
-    (tmp_path / "only.jsonl").write_bytes(MARK)
-    manifest = encode([*sources, tmp_path / "only.jsonl"], plain_tokenizer, tmp_path / "marked", workers, engine=engine)
-    for ending in ("bin", "idx"):
-        assert (tmp_path / f"marked.{ending}").read_bytes() == (tmp_path / f"plain.{ending}").read_bytes()
-    assert [file["sha256"] for file in manifest["input"]["files"]][:2] == [sha256_file(source) for source in sources]
-
-
-@pytest.mark.parametrize("engine", ["hf", "auto"])
-@pytest.mark.parametrize("workers", ["1", "2"])
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        (MARK + GOOD, "in.jsonl:3: got invalid JSON, "),  # only the start of a file is that of a file
-        (b'{"deep": ' + b"[" * 100_000 + b"]" * 100_000 + b', "text": "a"}\n', "in.jsonl:3: got invalid JSON, "),
-        (json.dumps(dict.fromkeys(map(str, range(200_000)))).encode() + b"\n", "in.jsonl:3: got the keys ['0', '1', "),
-    ],
-    ids=["mark", "nesting", "keys"],
-)
-def test_a_line_that_is_too_much_is_one_short_line(
-    tmp_path: Path,
-    plain_tokenizer: Path,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    engine: str,
-    workers: str,
-    line: bytes,
-    message: str,
-) -> None:
-    monkeypatch.setattr(parts, "PART_BYTES", 20)
-    (tmp_path / "in.jsonl").write_bytes(GOOD * 2 + line)
-    assert main(arguments(tmp_path, plain_tokenizer, "--workers", workers, "--engine", engine)) == 1
-    said = capfd.readouterr()
-    assert said.out == "" and said.err.count("\n") == 1 and message in said.err and len(said.err) < 700
-
-
-def test_utf_16_is_named(tmp_path: Path, plain_tokenizer: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "in.jsonl").write_bytes(GOOD.decode().encode("utf-16"))
-    assert main(arguments(tmp_path, plain_tokenizer)) == 1
-    said = capsys.readouterr().err
-    assert "in.jsonl:1: got UTF-16 or UTF-32, " in said and "iconv" in said and said.count("\n") == 1
+@pytest.mark.parametrize("name", UNUSABLE)
+def test_what_cannot_be_used_is_exit_2(tmp_path, plain_tokenizer, commands, monkeypatch, name) -> None:
+    files, more = UNUSABLE[name]
+    (tmp_path / "tokenizer").mkdir()
+    for file, content in files.items():
+        (tmp_path / "tokenizer" / file).write_text(content or (plain_tokenizer / file).read_text())
+    for file in ("in.jsonl", "in.txt"):
+        (tmp_path / file).write_bytes(GOOD)
+    monkeypatch.chdir(tmp_path)
+    before = tree(tmp_path)
+    commands.error(encode.main, *arguments(tmp_path, tmp_path / "tokenizer", *more), wanted=2)
+    assert tree(tmp_path) == before

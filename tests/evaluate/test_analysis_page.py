@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
+from reports import ROOT, save
+from sides import run
 
-from evaluate.frame import tables
-from tests.support.sides import run
-from utils.results import store
-from utils.settings.config import ROOT
+from evaluate import frame
 
 PAGE = (ROOT / "docs" / "analysis.md").read_text(encoding="utf8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
@@ -24,7 +23,7 @@ def printed(tmp_path, monkeypatch, capsys):
         for number in (1, 2):
             result = run("nvd", number, seconds, framework=framework)
             result["resolved_config"]["layer_implementation"] = layers[framework]
-            store.write(result, tmp_path / "output" / f"train_nvd_{framework}_llama_run{number}.json")
+            save(tmp_path / "output", result)
     names: dict[str, object] = {}
     found = []
     for block in BLOCKS:
@@ -48,8 +47,9 @@ def test_every_block_runs_and_is_ten_lines_at_most(printed):
     assert [line.split()[-2:] for line in tokens.splitlines()[2:]] == [["32768", "32768"]] * 2
 
 
-def test_every_column_that_the_page_names_exists():
+def test_every_column_that_the_page_names_exists(tmp_path):
     text = PAGE.partition("## Columns of a run")[2]
-    known = {*tables.dtypes(), *tables.rows.STEPS}
+    save(tmp_path, run("nvd", 1))
+    known = {*frame.load(tmp_path).columns, *frame.load_steps(tmp_path).columns}
     named = {name for name in re.findall(r"`([a-z_]+)`", text) if "_" in name and not name.endswith("_")}
     assert named <= known | {"resolved_config"}, named - known

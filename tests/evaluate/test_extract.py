@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from reports import ROOT, refused
 
 from evaluate import extract, validate
-from evaluate.inputs.discover import DiscoverError, discover, log_of
-from utils.results import store
-from utils.settings.config import ROOT
 
 LOGS = ROOT / "tests" / "utils" / "logs" / "samples"
 
@@ -24,48 +23,46 @@ def run(*arguments: object) -> int:
 def extracted(tmp_path: Path, name: str, *more: object, code: int = 0) -> dict[str, Any]:
     path = tmp_path / f"train_{name}.json"
     assert run("--log-file", LOGS / f"{name}.log", "--model-name", "llama", "--output", path, *more) == code
-    return store.read(path)
+    return dict(json.loads(path.read_text()))
 
 
 def test_speed_of_a_log_follows_from_its_steady_steps(tmp_path: Path) -> None:
     sizes = ("--num-gpus", 8, "--global-batch-size", 64, "--sequence-length", 4096)
     result = extracted(tmp_path, "primus_a", *sizes)
     # 6 steps, 3 of them warm-up: 2.0, 3.2 and 2.56 s of 64 x 4096 = 262144 tokens on 8 GPUs
-    speed = result["performance_metrics"]
-    assert speed["avg_step_time_seconds"] == pytest.approx(7.76 / 3, abs=5e-4)
-    assert (speed["min_step_time_seconds"], speed["max_step_time_seconds"]) == (2.0, 3.2)
-    assert speed["tokens_per_second"] == pytest.approx(262144 * 3 / 7.76, abs=5e-4)
-    assert speed["tokens_per_second_per_gpu"] == pytest.approx(32768 * 3 / 7.76, abs=5e-4)
-    assert speed["warmup_steps_excluded"] == 3
-    assert (result["platform"], result["framework"], result["status"], result["source"]) == ("amd", "prim", "ok", "log")
-    assert result["steps"] == [1, 2, 3, 4, 5, 6]
-    assert result["step_times"] == [20.0, 4.096, 4.0, 2.0, 3.2, 2.56]
-    assert result["loss_values"] == [11.75, 11.5, 11.25, 11.0, 10.75, 10.5]
-    assert result["learning_rates"] == [1.5e-4, 3.0e-4, 2.7e-4, 1.5e-4, 4.0e-5, 0.0]
+    speed = {
+        **{"avg_step_time_seconds": 7.76 / 3, "min_step_time_seconds": 2.0, "max_step_time_seconds": 3.2},
+        **{"tokens_per_second": 262144 * 3 / 7.76, "tokens_per_second_per_gpu": 32768 * 3 / 7.76},
+        "warmup_steps_excluded": 3,
+    }
+    assert {key: result["performance_metrics"][key] for key in speed} == pytest.approx(speed, abs=5e-4)
+    logged = {
+        **{"platform": "amd", "framework": "prim", "status": "ok", "source": "log", "steps": [1, 2, 3, 4, 5, 6]},
+        "step_times": [20.0, 4.096, 4.0, 2.0, 3.2, 2.56],
+        "loss_values": [11.75, 11.5, 11.25, 11.0, 10.75, 10.5],
+        "learning_rates": [1.5e-4, 3.0e-4, 2.7e-4, 1.5e-4, 4.0e-5, 0.0],
+    }
+    assert result | logged == result
     assert validate.main([str(tmp_path)]) == 0
 
 
 def test_an_iteration_whose_time_is_a_mean_is_left_out_with_a_warning(tmp_path: Path) -> None:
     result = extracted(tmp_path, "primus_cd")
-    assert result["steps"] == [1, 3, 4, 5, 6]
-    assert list(result["excluded_steps"]) == ["2"]
+    assert (result["steps"], list(result["excluded_steps"])) == ([1, 3, 4, 5, 6], ["2"])
     # of 5 steps 3 are warm-up: 3.2 and 2.56 s
     assert result["performance_metrics"]["avg_step_time_seconds"] == 2.88
     assert result["memory_metrics"]["peak_memory_allocated_gb"] == 78.643  # 75000 MiB
     assert "75000.00 MB, rank 0 after 2 iterations" in result["memory_metrics"]["source"]
-    assert result["resolved_config"]["parameter_count"] == 8030261248
-    assert result["resolved_config"]["vocab_size"] == 128256
-    assert result["provenance"]["host"] == "node-c"
-    assert result["provenance"]["started_utc"] is None
+    assert [result["resolved_config"][key] for key in ("parameter_count", "vocab_size")] == [8030261248, 128256]
+    assert [result["provenance"][key] for key in ("host", "started_utc")] == ["node-c", None]
     assert any("iteration 2 is left out" in text for text in result["warnings"])
     assert validate.main([str(tmp_path)]) == 0
 
 
 def test_memory_of_the_whole_device_is_not_taken_for_what_the_framework_allocated(tmp_path: Path) -> None:
     memory = extracted(tmp_path, "primus_a")["memory_metrics"]
-    assert memory["peak_memory_allocated_gb"] is None
+    assert (memory["peak_memory_allocated_gb"], memory["as_logged"]["device used (hip)"]) == (None, "150.50GB")
     assert "150.50GB" in memory["reasons"]["peak_memory_allocated_gb"]
-    assert memory["as_logged"]["device used (hip)"] == "150.50GB"
 
 
 def test_settings_in_the_log_need_no_option(tmp_path: Path) -> None:
@@ -83,9 +80,9 @@ def test_settings_in_the_log_need_no_option(tmp_path: Path) -> None:
 
 def test_options_that_the_log_does_not_contain_are_not_read_back(tmp_path: Path) -> None:
     result = extracted(tmp_path, "nemo", "--num-gpus", 8, "--sequence-length", 4096)
-    assert (result["training_config"]["num_gpus"], result["training_config"]["sequence_length"]) == (8, 4096)
-    assert (result["resolved_config"]["num_gpus"], result["resolved_config"]["sequence_length"]) == (None, None)
-    assert result["resolved_config"]["global_batch_size"] == 64
+    keys = ("num_gpus", "sequence_length", "global_batch_size")
+    found = [[result[section][key] for key in keys] for section in ("training_config", "resolved_config")]
+    assert found == [[8, 4096, 64], [None, None, 64]]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +132,7 @@ def test_a_log_that_stops_early_keeps_the_steps_that_it_has(tmp_path: Path) -> N
     (tmp_path / "early.log").write_text(text)
     path = tmp_path / "train_early.json"
     assert run("--log-file", tmp_path / "early.log", "--model-name", "llama", "--output", path) == 1
-    result = store.read(path)
+    result = json.loads(path.read_text())
     assert (result["status"], result["reason"]) == ("failed", "the log stops at iteration 6 of 500")
     assert len(result["step_times"]) == 6
     assert result["training_config"]["max_steps"] == 500
@@ -144,31 +141,20 @@ def test_a_log_that_stops_early_keeps_the_steps_that_it_has(tmp_path: Path) -> N
 def test_parameters_of_another_model_fail_the_result(tmp_path: Path) -> None:
     path = tmp_path / "train_qwen.json"
     assert run("--log-file", LOGS / "primus_c.log", "--model-name", "qwen", "--output", path) == 1
-    assert "counts 8030261248 parameters, and qwen full has 7615616512" in store.read(path)["reason"]
+    assert "counts 8030261248 parameters, and qwen full has 7615616512" in json.loads(path.read_text())["reason"]
+
+
+SAID = ("--log-file", LOGS / "primus_a.log", "--model-name", "llama")
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--num-gpus", 16), "primus_a.log:3: world size is 8 in the log and 16 was said"),
-        (("--global-batch-size", 128), "primus_a.log:3: global batch size is 64 in the log and 128 was said"),
-        (("--sequence-length", 2048), "primus_a.log:1: sequence length is 4096 in the log and 2048 was said"),
-        (("--max-steps", 500), "primus_a.log:3: total steps is 6 in the log and 500 was said"),
-        (("--framework", "nemo"), "no iteration of nemo, but of prim"),
-    ],
-)
-def test_an_argument_that_the_log_contradicts_is_an_error_that_shows_both(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[object, ...], message: str
-) -> None:
-    path = tmp_path / "train_x.json"
-    assert run("--log-file", LOGS / "primus_a.log", "--model-name", "llama", "--output", path, *arguments) == 2
-    assert message in capsys.readouterr().err
-    assert not path.exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+        ((*SAID, "--num-gpus", 16), "primus_a.log:3: world size is 8 in the log and 16 was said"),
+        ((*SAID, "--global-batch-size", 128), "primus_a.log:3: global batch size is 64 in the log and 128 was said"),
+        ((*SAID, "--sequence-length", 2048), "primus_a.log:1: sequence length is 4096 in the log and 2048 was said"),
+        ((*SAID, "--max-steps", 500), "primus_a.log:3: total steps is 6 in the log and 500 was said"),
+        ((*SAID, "--framework", "nemo"), "no iteration of nemo, but of prim"),
         (("--log-file", "nowhere.log", "--model-name", "llama"), "nowhere.log"),
         (("--log-file", LOGS / "nemo.log", "--model-name", "llama"), "add --sequence-length"),
         (("--log-file", LOGS / "nemo.log"), "--model-name: missing; name the trained model: llama, qwen, mistral"),
@@ -176,12 +162,10 @@ def test_an_argument_that_the_log_contradicts_is_an_error_that_shows_both(
         (("--discover", "nowhere"), "nowhere: no such folder"),
     ],
 )
-def test_bad_input_is_one_line_and_exits_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[object, ...], message: str
+def test_bad_input_or_one_that_the_log_contradicts_is_one_line_and_exits_2(
+    tmp_path: Path, arguments: tuple[object, ...], message: str
 ) -> None:
-    assert run(*arguments, "--output", tmp_path) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: ") and message in error and error.count("\n") == 1
+    assert message in refused(extract.main, *arguments, "--output", tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -210,17 +194,6 @@ def tree(root: Path) -> Path:
     return root
 
 
-def test_files_of_one_training_are_found_together(tmp_path: Path) -> None:
-    found = {one.name: one for one in discover(tree(tmp_path))}
-    assert sorted(found) == ["amd/root/llama3.1_8B-pretrain", "perf_report.xlsx", "qwen/out.log", "somebodys.txt"]
-    names = [str(path.relative_to(tmp_path / "amd/root")) for path in found["amd/root/llama3.1_8B-pretrain"].paths]
-    assert len(names) == 4 and all("/debug." in name for name in names)
-    assert len(found["qwen/out.log"].paths) == 2
-    models = [found[name].model for name in sorted(found)]
-    assert models == ["llama", None, "qwen", None]
-    assert found["perf_report.xlsx"].refused
-
-
 def test_a_whole_folder_becomes_results_and_failures_are_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -228,11 +201,15 @@ def test_a_whole_folder_becomes_results_and_failures_are_reported(
     assert (
         run("--discover", tree(tmp_path / "logs"), "--output", output, "--sequence-length", 4096, "--num-gpus", 8) == 1
     )
-    printed = [line.partition(": ")[2] for line in capsys.readouterr().out.splitlines()]
+    lines = [line.partition(": ") for line in capsys.readouterr().out.splitlines()]
+    assert [name for name, _, _ in lines] == [
+        *("amd/root/llama3.1_8B-pretrain", "perf_report.xlsx", "qwen/out.log", "somebodys.txt"),
+    ]
+    printed = [text for _, _, text in lines]
     assert [text.partition(" -> ")[0].partition(": ")[0] for text in printed] == ["ok", "no result", "ok", "no result"]
     assert "holds times of kernels and none of steps" in printed[1]
     assert "no part of its path names llama, qwen, mistral" in printed[3]
-    written = {path.parent.name: store.read(path) for path in store.find([output])}
+    written = {path.parent.name: json.loads(path.read_text()) for path in output.rglob("*.json")}
     assert {label: (one["label"], one["model"], one["status"]) for label, one in written.items()} == {
         "amd_root_llama3.1_8B-pretrain": ("amd_root_llama3.1_8B-pretrain", "llama", "ok"),
         "qwen_out.log": ("qwen_out.log", "qwen", "ok"),
@@ -241,39 +218,52 @@ def test_a_whole_folder_becomes_results_and_failures_are_reported(
     assert written["qwen_out.log"]["step_times"] == [10.25, 2.5, 2.506, 2.494, 2.512, 2.488]
 
 
-def test_the_environment_names_the_log_of_a_model(tmp_path: Path) -> None:
-    log = LOGS / "primus_a.log"
-    assert log_of("llama", {"LLAMA_LOG": str(log)}, tmp_path) == [log]
-    assert log_of("qwen", {"QWEN_LOG": f"{log}:{log}"}, tmp_path) == [log, log]
-    with pytest.raises(DiscoverError, match=r"MISTRAL_LOG=gone.log: gone.log is not a file"):
-        log_of("mistral", {"MISTRAL_LOG": "gone.log"}, tmp_path)
+@pytest.fixture
+def searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return an empty working directory, without variables that name a log."""
+    for name in ("LLAMA_LOG", "QWEN_LOG", "MISTRAL_LOG", "PRIMUS_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "here"
 
 
-def test_a_log_is_found_in_the_known_folders(tmp_path: Path) -> None:
-    with pytest.raises(DiscoverError, match="no log of llama in .*; name it with --log-file or LLAMA_LOG"):
-        log_of("llama", {}, tmp_path)
-    tree(tmp_path / "primus" / "output")
-    paths = log_of("llama", {"PRIMUS_PATH": str(tmp_path / "primus")}, tmp_path)
-    assert {path.parent.name for path in paths} == {"rank-0", "rank-7"}
-    (tmp_path / "output").mkdir()
-    named = tmp_path / "output" / "log_mp_pretrain_llama3.1_8B-BF16-pretrain.txt"
-    shutil.copy(LOGS / "primus_b.log", named)
-    assert log_of("llama", {"PRIMUS_PATH": str(tmp_path / "primus")}, tmp_path) == [named]
-    (tmp_path / "output" / "llama_notes.txt").write_text("no training\n")
-    assert log_of("llama", {}, tmp_path) == [named]
-    shutil.copy(LOGS / "primus_a.log", tmp_path / "output" / "train_amd_prim_llama_run2.log")
-    with pytest.raises(DiscoverError, match="several logs of llama"):
-        log_of("llama", {}, tmp_path)
+def of_model(model: str, code: int) -> dict[str, Any]:
+    """Extract the log of a model that the command finds by itself; return its result, empty if there is none."""
+    sizes = ("--num-gpus", 8, "--global-batch-size", 64, "--sequence-length", 4096)
+    assert run("--model-name", model, *sizes, "--output", "found.json") == code
+    return dict(json.loads(Path("found.json").read_text())) if code == 0 else {}
 
 
-def test_the_same_log_has_the_same_identity_and_another_has_another(tmp_path: Path) -> None:
-    one, two = (extracted(tmp_path, name)["identity_sha256"] for name in ("primus_a", "primus_b"))
-    assert one != two
-    assert extracted(tmp_path, "primus_a")["identity_sha256"] == one
+def test_the_environment_names_the_log_of_a_model(
+    searched: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LLAMA_LOG", str(LOGS / "primus_a.log"))
+    assert of_model("llama", 0)["step_times"][0] == 20.0
+    monkeypatch.setenv("MISTRAL_LOG", "gone.log")
+    of_model("mistral", 2)
+    assert "MISTRAL_LOG=gone.log: gone.log is not a file" in capsys.readouterr().err
 
 
-def test_the_command_line_is_recorded(tmp_path: Path) -> None:
-    path = tmp_path / "train_x.json"
-    run("--log-file", LOGS / "primus_a.log", "--model-name", "llama", "--output", path)
-    command = json.loads(path.read_text())["provenance"]["command"]
-    assert command.startswith("python -m evaluate.extract --log-file ")
+def test_a_log_is_found_in_the_known_folders(
+    searched: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PRIMUS_PATH", str(searched / "primus"))
+    of_model("llama", 2)
+    assert re.search("no log of llama in .*; name it with --log-file or LLAMA_LOG", capsys.readouterr().err)
+    tree(searched / "primus" / "output")
+    assert of_model("llama", 0)["steps"] == [1, 3, 4, 5, 6], "the ranks of Primus's tree"
+    (searched / "output").mkdir()
+    shutil.copy(LOGS / "primus_a.log", searched / "output" / "log_mp_pretrain_llama3.1_8B-BF16-pretrain.txt")
+    (searched / "output" / "llama_notes.txt").write_text("no training\n")
+    assert of_model("llama", 0)["step_times"][0] == 20.0, "a named log comes before Primus's tree"
+    shutil.copy(LOGS / "primus_b.log", searched / "output" / "train_amd_prim_llama_run2.log")
+    of_model("llama", 2)
+    assert "several logs of llama" in capsys.readouterr().err
+
+
+def test_a_log_has_an_identity_of_its_own_and_the_command_line_is_recorded(tmp_path: Path) -> None:
+    found = [extracted(tmp_path, name) for name in ("primus_a", "primus_b", "primus_a")]
+    one, two, again = (result["identity_sha256"] for result in found)
+    assert one == again != two
+    assert found[0]["provenance"]["command"].startswith("python -m evaluate.extract --log-file ")

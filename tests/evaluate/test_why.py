@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 import pytest
 from profiles import write_profile
-from sides import run
+from sides import run, write
 
 from evaluate.compare import main
 
@@ -23,10 +23,7 @@ def later(hours):
 def compared(folder, amd=AMD, **changes):
     """Compare both sides; `changes` are of the profile of the amd side."""
     for results in (NVD, amd):
-        place = folder / results[0]["platform"]
-        place.mkdir()
-        for result in results:
-            (place / f"train_{result['platform']}_mega_llama_run{result['run']}.json").write_text(json.dumps(result))
+        write(folder / results[0]["platform"], results)
     write_profile(folder / "nvd", NVD[0])
     if changes.pop("is_profiled", True):
         write_profile(folder / "amd", amd[0], SLOW, **changes)

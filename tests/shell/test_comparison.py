@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 from toydata import write_toy_data
 
-from tests.support import browser
 from tests.support.matrices import RunningMatrix
-from utils.settings.config import ROOT
 
-RUNS = 3
-SETTINGS = (f"RUNS={RUNS}", "CPU_RANKS=2", "TRAIN_ITERS=16", "GBS=4", "MBS=2", "SL=64", "TARGET_LOSS=20")
-LIMIT_SECONDS = 900
-"""Limit for a machine with other work; an idle one takes less than 90 seconds."""
-KEYS = {"model", "framework", "track", "a", "b", "verdict", "ratio", "interval", "runs", "machines", "reasons"}
+RUNS = 2
+SETTINGS = (f"RUNS={RUNS}", "CPU_RANKS=1", "TRAIN_ITERS=16", "GBS=4", "MBS=2", "SL=64", "TARGET_LOSS=20")
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +21,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> RunningMatrix:
     output = tmp_path_factory.mktemp("compared") / "output"
     matrix = RunningMatrix(output, prefix, *SETTINGS, script="run_train.sh")
     try:
-        assert matrix.process.wait(LIMIT_SECONDS) == 0, matrix.said
+        assert matrix.wait() == 0, matrix.said
     finally:
         matrix.end_all()
     return matrix
@@ -44,7 +36,6 @@ def verdict(trained: RunningMatrix) -> dict[str, Any]:
 def test_two_frameworks_on_one_machine_are_comparable_and_the_verdict_follows_from_their_runs(
     trained: RunningMatrix, verdict: dict[str, Any]
 ) -> None:
-    assert set(verdict) >= KEYS
     assert verdict["verdict"] in ("faster", "slower", "tie", "undecided"), verdict["reasons"]
     assert (verdict["model"], verdict["framework"], verdict["track"]) == ("llama", "hf and mega", "equal")
     assert (verdict["runs"], verdict["machines"], verdict["scope"]) == ([RUNS] * 2, [1, 1], "these machines")
@@ -52,13 +43,13 @@ def test_two_frameworks_on_one_machine_are_comparable_and_the_verdict_follows_fr
     states = {item["name"]: item["state"] for item in verdict["certificate"]}
     same = ("data", "tokens of the first batches in order", "initial weights", "initial loss", "number of parameters")
     assert {name: states[name] for name in same} == dict.fromkeys(same, "same")
-    # The ratio by hand, from the steady steps of the results: 4 x 64 tokens each, on two ranks.
+    # The ratio by hand, from the steady steps of the results: 4 x 64 tokens each.
     logs = []
     for framework, side in zip(("hf", "mega"), verdict["inputs"], strict=True):
         rates = []
         for run, used in enumerate(side, start=1):
             times = trained.result(framework, run)["step_times"][-used["steady_steps"] :]
-            rates.append(4 * 64 / 2 * len(times) / sum(times))
+            rates.append(4 * 64 * len(times) / sum(times))
             assert used["tokens_per_second_per_gpu"] == pytest.approx(rates[-1])
         logs.append(sum(map(math.log, rates)) / len(rates))
     assert verdict["ratio"] == pytest.approx(math.exp(logs[1] - logs[0]))
@@ -83,30 +74,3 @@ def test_the_verdict_comes_first_in_every_report(trained: RunningMatrix, verdict
     assert verdict["headline"][:40] in last[0]
     assert "Asked beforehand: by framework" in (trained.output / "logs" / "matrix.log").read_text()
     assert (trained.output / "compare.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_with_the_other_baseline_the_ratio_is_the_inverse(
-    trained: RunningMatrix, verdict: dict[str, Any], tmp_path: Path
-) -> None:
-    command = [sys.executable, "-m", "evaluate.compare", trained.output, "--baseline", "mega", "--format", "json"]
-    done = subprocess.run([*command, "--output", tmp_path], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["compare.json"]
-    (other,) = json.loads((tmp_path / "compare.json").read_text())["verdicts"]
-    assert (other["a"], other["b"]) == (verdict["b"], verdict["a"])
-    assert other["ratio"] == pytest.approx(1 / verdict["ratio"])
-
-
-def test_the_page_opens_in_a_browser_without_a_request_or_a_console_message(
-    trained: RunningMatrix, verdict: dict[str, Any], tmp_path: Path
-) -> None:
-    program = browser.find()
-    if program is None:
-        pytest.skip(f"no Chromium here (looked for {', '.join(browser.NAMES)}); install Debian's package chromium")
-    page = trained.output / "compare.html"
-    with browser.running(program, tmp_path / "profile") as tab:
-        tab.open(page)
-        assert verdict["headline"] in tab.value("document.querySelector('.card').textContent")
-        assert tab.value("document.querySelectorAll('.chart .curve').length") == 2 * 2 * RUNS
-        assert tab.value("[...document.querySelectorAll('table')].every(table => table.rows.length > 1)")
-        assert (tab.requests, tab.complaints) == ([page.resolve().as_uri()], [])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,17 +14,19 @@ from pathlib import Path
 import pytest
 from smi_machine import H100, Machine, amd_process, mi300x_metric, mi300x_static
 
+from tests.support.setups import ROOT, link_tools
 from train.machine import gpu_command, job_processes
 
-ROOT = Path(__file__).parents[2]
-NEEDED = ("bash", "dirname", "readlink", "sed")
 SLEEP = "import time; time.sleep(600)"
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)"
 
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
-    return Machine(tmp_path)
+    """Return a machine with nothing else on PATH: this one may have tools of a vendor."""
+    made = Machine(tmp_path)
+    link_tools(made.bin, "bash", "dirname", "readlink", "sed")
+    return made
 
 
 @pytest.fixture
@@ -41,17 +42,9 @@ def sleepers() -> Iterator[list[int]]:
 
 
 def gpu_sh(machine: Machine, *arguments: str) -> subprocess.CompletedProcess[str]:
-    for tool in NEEDED:  # and nothing else: this machine may have tools of a vendor
-        if not (machine.bin / tool).exists():
-            (machine.bin / tool).symlink_to(shutil.which(tool) or tool)
-    return subprocess.run(
-        [str(ROOT / "shell" / "gpu.sh"), *arguments],
-        env=os.environ | machine.environment,
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        timeout=120,
-    )
+    environment = os.environ | machine.environment
+    command = [str(ROOT / "shell" / "gpu.sh"), *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL)
 
 
 def start(sleepers: list[int], program: str = SLEEP, **environment: str) -> subprocess.Popen[str]:
@@ -72,23 +65,18 @@ def left_behind(sleepers: list[int], job: str = "train_cpu_mega_llama_run1") -> 
     )
     done = subprocess.run([sys.executable, "-c", launcher], cwd=ROOT, capture_output=True, text=True, check=True)
     sleepers.append(int(done.stdout))
-    return int(done.stdout)
+    return sleepers[-1]
 
 
-def is_alive(process_id: int) -> bool:
-    return job_processes.look_up(process_id) is not None
-
-
-def test_a_machine_without_a_gpu_says_so(machine: Machine) -> None:
+@pytest.mark.parametrize(
+    ("has_driver", "reason"),
+    [(False, "no nvidia-smi, amd-smi or rocm-smi is on PATH"), (True, "nvidia-smi lists none")],
+)
+def test_a_machine_without_a_gpu_says_so(machine: Machine, has_driver: bool, reason: str) -> None:
+    if has_driver:
+        machine.nvidia()
     done = gpu_sh(machine)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("no GPU: no nvidia-smi, amd-smi or rocm-smi is on PATH\n")
-
-
-def test_a_driver_without_a_gpu_says_so_too(machine: Machine) -> None:
-    machine.nvidia()
-    done = gpu_sh(machine)
-    assert done.returncode == 0 and done.stdout.startswith("no GPU: nvidia-smi lists none\n")
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith(f"no GPU: {reason}\n")
 
 
 def test_both_vendors_are_shown_with_their_processes(machine: Machine) -> None:
@@ -148,22 +136,22 @@ def test_a_number_that_another_process_has_by_now_is_never_signalled(sleepers: l
     assert process.poll() is None
 
 
-def test_a_process_that_holds_no_gpu_is_not_ended(machine: Machine, sleepers: list[int]) -> None:
-    process = start(sleepers)
-    machine.nvidia(H100)
+@pytest.mark.parametrize("whose", ["ours", "another user's"])
+def test_a_process_that_holds_no_gpu_or_is_another_users_is_never_ended(
+    machine: Machine, sleepers: list[int], whose: str
+) -> None:
+    if whose == "ours":
+        process, holders, said = start(sleepers), [], "holds no GPU"
+    elif os.getuid() == 0:
+        process = subprocess.Popen(["sleep", "600"], user=65534, env={"PATH": "/usr/bin:/bin"}, text=True)
+        sleepers.append(process.pid)
+        holders = [{"gpu_uuid": "x", "pid": str(process.pid), "used_memory": "1", "process_name": "y"}]
+        said = "only your own processes can be ended"
+    else:
+        pytest.skip("only root can start a process of another user")
+    machine.nvidia(H100, processes=holders)
     done = gpu_sh(machine, "--end", str(process.pid), "--yes")
-    assert done.returncode == 2 and "holds no GPU" in done.stderr and process.poll() is None
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can start a process of another user")
-def test_another_users_process_is_never_ended_not_even_by_root(machine: Machine, sleepers: list[int]) -> None:
-    process = subprocess.Popen(["sleep", "600"], user=65534, env={"PATH": "/usr/bin:/bin"})
-    sleepers.append(process.pid)
-    machine.nvidia(
-        H100, processes=[{"gpu_uuid": "x", "pid": str(process.pid), "used_memory": "1", "process_name": "y"}]
-    )
-    done = gpu_sh(machine, "--end", str(process.pid), "--yes")
-    assert done.returncode == 2 and "only your own processes can be ended" in done.stderr and process.poll() is None
+    assert done.returncode == 2 and said in done.stderr and process.poll() is None
 
 
 @pytest.mark.parametrize("arguments", [("--end", "0"), ("--end", "999999999"), ("--end", "x"), ("--kill",)])
@@ -193,6 +181,6 @@ def test_what_the_suite_left_behind_is_found_and_ended_and_nothing_else(
     monkeypatch.setenv("PATH", str(machine.bin))
     assert gpu_command.main(["--end-ours", "--yes"]) == 0
     assert f"ended: process {orphan}:" in capsys.readouterr().out
-    assert not is_alive(orphan) and running.poll() is None and stranger.poll() is None
+    assert job_processes.look_up(orphan) is None and running.poll() is None and stranger.poll() is None
     assert gpu_command.main(["--end-ours"]) == 0
     assert "nothing was left behind" in capsys.readouterr().out

@@ -1,14 +1,14 @@
 """A token in secrets.env and secrets in 14 other places are there in a whole run, from the data to the archive, and are
-found nowhere afterwards; in nine arguments and settings that give names they are refused before anything is made.
+found nowhere afterwards.
 
-The ranks print them in every way that a library does, and one fails with the token in the reason.
+The ranks print them in every way that a library does, and one fails with the token in the reason. A token in a name is
+refused: tests/test_bad_input.py.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import time
 import uuid
@@ -19,11 +19,11 @@ import psutil
 import pytest
 from toydata import write_toy_data
 
-from evaluate.bundle.check import check
-from train.job.rank_environment import ENV_NAMES
-from utils.results import store
-from utils.settings.config import ROOT
+from evaluate import validate
+from tests.support.launching import ROOT, results
+from tests.support.setups import copy_to
 
+pytestmark = pytest.mark.full("two real jobs of mega and their archive, about 40 s")
 TOKEN = "hf_" + "".join(chr(ord("A") + (7 * place) % 26) for place in range(34))
 """Shaped like a token of the hub, but invalid; no file of this checkout contains it."""
 MARK = "TPRIMAT_TEST_PLANTED"
@@ -56,17 +56,6 @@ PLACES = {
 """Variables of the environment with secrets; secrets.env and the remote of git are two more places."""
 REMOTE = f"https://oauth2:{secret(14)}@git.example/o/r.git"
 SECRETS = (TOKEN[:20], OTHER[:20], PLACES["WANDB_API_KEY"], *(secret(number) for number in range(1, 15)))
-REFUSED = (
-    ("shell/run_train.sh", f"LABEL={OTHER}"),
-    ("shell/run_train.sh", f"OUTPUT_DIR={OTHER}"),
-    ("shell/run_train.sh", f"DATA_DIR=data/{OTHER}/x"),
-    ("shell/run_train.sh", f"TOKENIZER=/models/{OTHER}"),
-    ("shell/run_train.sh", f"DATASET_REPO=ann/{OTHER}"),
-    ("shell/wrap.sh", f"OUTPUT_DIR=/results/{OTHER}"),
-    ("evaluate.compare", "there", "--output", OTHER),
-    ("data.encode", "--input", "a.jsonl", "--output-prefix", f"made/{OTHER}", "--tokenizer", "there"),
-    ("evaluate.extract", "--log-file", "a.log", f"--output={OTHER}.json"),
-)
 SETTINGS = ("FRAMEWORK=mega", "MODEL=llama", "RUNS=2", "TRAIN_ITERS=2", "WARMUP_ITERS=0", "CPU_RANKS=1")
 SMALL = ("GBS=2", "MBS=2", "SL=64", "RUNTIME=native")
 PLANT = """
@@ -93,11 +82,8 @@ if "train.train_mega" in " ".join(sys.orig_argv) and "RANK" in os.environ:
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
     """Return a copy of the checkout for its own secrets.env; the environment is shared."""
-    root = tmp_path_factory.mktemp("planted") / "checkout"
-    for folder in ("shell", "utils", "evaluate", "train", "data"):
-        shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    for path in [*ROOT.glob("config*.env"), *ROOT.glob("*requirements.txt")]:
-        shutil.copy(path, root)
+    parts = ("shell", "utils", "evaluate", "train", "data", "config*.env", "*requirements.txt")
+    root = copy_to(tmp_path_factory.mktemp("planted") / "checkout", *parts)
     (root / ".venv").symlink_to(ROOT / ".venv")
     (root / "secrets.env").write_text(f"HF_TOKEN={TOKEN}\n")
     (root / "secrets.env").chmod(0o600)
@@ -107,28 +93,31 @@ def checkout(tmp_path_factory):
 
 
 class Ran:
-    """Output of a whole run, and the data of its processes that were visible meanwhile."""
+    """Output of a whole run, and the command lines of its processes."""
 
     def __init__(self, checkout: Path) -> None:
         folder = checkout.parent
-        site, self.output, prefix = folder / "site", folder / "output", write_toy_data(folder / "data" / "text")
-        site.mkdir()
-        (site / "sitecustomize.py").write_text(PLANT)
+        self.output, prefix, said = folder / "output", write_toy_data(folder / "data" / "text"), folder / "said.txt"
+        (folder / "site").mkdir()
+        (folder / "site" / "sitecustomize.py").write_text(PLANT)
         mark = uuid.uuid4().hex
         taken = ("HF_TOKEN", "TPRIMAT_SECRETS_TAKEN")
         inherited = {name: value for name, value in os.environ.items() if name not in taken}
         self.environment = inherited | {"PLATFORM": "cpu", MARK: mark}
-        where = (f"OUTPUT_DIR={self.output}", f"DATA_DIR={folder / 'cache'}", f"DATASET={prefix}")
-        planted = {"PYTHONPATH": str(site), "TPRIMAT_TEST_BACKWARDS": TOKEN[::-1]}
-        planted[ENV_NAMES] = f"{MARK},TPRIMAT_TEST_BACKWARDS,PYTHON_TEST_PLACES"
+        self.where = f"OUTPUT_DIR={self.output}"
         lines = (*(f"{name}={value}" for name, value in PLACES.items()), *PLACES.values(), REMOTE, json.dumps(PLACES))
-        told = {"PYTHON_TEST_PLACES": "\n".join(lines).encode().hex()}
-        said = folder / "said.txt"
+        planted = {
+            "PYTHONPATH": str(folder / "site"),
+            "TPRIMAT_TEST_BACKWARDS": TOKEN[::-1],
+            "TPRIMAT_ENV_NAMES": f"{MARK},TPRIMAT_TEST_BACKWARDS,PYTHON_TEST_PLACES",
+            "PYTHON_TEST_PLACES": "\n".join(lines).encode().hex(),
+        }
+        where = (self.where, f"DATA_DIR={folder / 'cache'}", f"DATASET={prefix}")
         self.seen: set[str] = set()
         with said.open("w") as file:
             process = subprocess.Popen(
                 [checkout / "shell" / "run_train.sh", *SETTINGS, *SMALL, *where],
-                env=self.environment | PLACES | planted | told,
+                env=self.environment | PLACES | planted,
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
@@ -137,7 +126,7 @@ class Ran:
             while process.poll() is None and time.monotonic() < deadline:
                 self._look(mark)
                 time.sleep(0.05)
-        self.exit_code, self.said, self.where = process.wait(1), said.read_text(), where[0]
+        self.exit_code, self.said = process.wait(1), said.read_text()
 
     def _look(self, mark: str) -> None:
         for process in psutil.process_iter():
@@ -147,103 +136,59 @@ class Ran:
             except psutil.Error:
                 continue
 
+    def logs(self) -> list[str]:
+        return [path.read_text() for path in sorted((self.output / "logs").glob("train_*.log"))]
+
 
 @pytest.fixture(scope="module")
 def ran(checkout):
     return Ran(checkout)
 
 
-def test_it_stands_in_no_command_line(ran):
+def wrap(checkout, ran, **environment):
+    """Pack the archive."""
+    command = [checkout / "shell" / "wrap.sh", ran.where]
+    return subprocess.run(command, env=ran.environment | environment, capture_output=True, text=True, timeout=120)
+
+
+def test_it_stands_in_no_command_line_and_the_ranks_do_not_get_it(ran):
     assert any("train.train_mega" in line for line in ran.seen) and any("train.launch" in line for line in ran.seen)
     assert not [line for line in ran.seen if TOKEN in line]
+    assert len(ran.logs()) == 2 and all("variables with it: []" in log for log in ran.logs()), ran.said
 
 
-def test_the_ranks_do_not_get_it(ran):
-    logs = [path.read_text() for path in sorted((ran.output / "logs").glob("train_*.log"))]
-    assert len(logs) == 2 and all("variables with it: []" in log for log in logs), ran.said
-
-
-def test_it_stands_in_nothing_that_is_said_or_written(ran):
+def test_what_was_measured_is_kept_with_stars_in_the_place_of_secrets(ran):
     assert ran.exit_code == 1, ran.said
-    first, second = (store.read(ran.output / f"train_cpu_mega_llama_run{run}.json") for run in (1, 2))
+    first, second = results(ran.output).values()
     assert (first["status"], second["status"]) == ("ok", "failed")
     assert "cannot fetch https://***@hub.example/x with ***" in second["reason"]
-    log = (ran.output / "logs" / "train_cpu_mega_llama_run1_attempt1.log").read_text()
+    log, _ = ran.logs()
     assert "login with *** at https://***@hub.example/api?token=***\n" in log
     assert "'Bearer ***'" in log and "\n***\n" in log, "also where it came in two parts"
-    names = {path.name for path in ran.output.rglob("*") if path.is_file()}
-    assert names >= {"status.json", "matrix.log", "compare.json", "compare.md", "compare.html", "compare.png"}
-    holding = [path for path in ran.output.rglob("*") if path.is_file() and TOKEN[:20].encode() in path.read_bytes()]
-    assert holding == [] and TOKEN[:20] not in ran.said
+    assert "\nUCX_PROXY=***@proxy.example:3128\n" in log, "the ranks have printed all"
 
 
-def test_the_archive_is_packed_without_it_and_holds_what_was_measured(ran, checkout):
-    wrapped = subprocess.run(
-        [checkout / "shell" / "wrap.sh", ran.where], env=ran.environment, capture_output=True, text=True, timeout=120
-    )
-    assert (wrapped.returncode, wrapped.stderr) == (0, "")
-    with zipfile.ZipFile(ran.output / "output.zip") as opened:
-        assert not [name for name in opened.namelist() if TOKEN[:20].encode() in opened.read(name)]
-    assert check(ran.output / "output.zip").faults == (), "redacted alike in the log and in the result"
-
-
-def test_secrets_of_all_places_are_found_nowhere(ran, checkout):
-    wrapped = subprocess.run(
-        [checkout / "shell" / "wrap.sh", ran.where],
-        env=ran.environment | PLACES,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+@pytest.mark.parametrize("planted", [{}, PLACES], ids=["as a rule", "with the secrets in the environment"])
+def test_secrets_of_all_places_are_found_nowhere_and_the_archive_is_accepted(ran, checkout, planted, capsys):
+    wrapped = wrap(checkout, ran, **planted)
     assert wrapped.returncode == 0, wrapped.stderr
+    assert validate.main(["--bundle", str(ran.output / "output.zip")]) == 1, "one of the two jobs failed"
+    assert "every figure follows from the raw logs" in capsys.readouterr().err, "redacted alike in both"
     files = [path for folder in (ran.output, ran.output.parent / "cache") for path in folder.rglob("*")]
     told = {str(path): str(path).encode() + (path.read_bytes() if path.is_file() else b"") for path in files}
     with zipfile.ZipFile(ran.output / "output.zip") as opened:
         told |= {f"in the archive: {name}": name.encode() + opened.read(name) for name in opened.namelist()}
     told |= {"terminal": ran.said.encode(), "terminal of wrap": (wrapped.stdout + wrapped.stderr).encode()}
-    log = (ran.output / "logs" / "train_cpu_mega_llama_run1_attempt1.log").read_text()
-    assert "\nUCX_PROXY=***@proxy.example:3128\n" in log, "the ranks have printed all"
     found = {(where, one) for where, content in told.items() for one in SECRETS if one.encode() in content}
     assert len(told) > 30 and found == set()
-
-
-CASES = [(command, "argument") for command in REFUSED]
-CASES += [(command, "environment") for command in REFUSED if command[0].startswith("shell")]
-
-
-@pytest.mark.parametrize(
-    ("command", "how"), CASES, ids=[f"{how}: {' '.join(command)}".replace(OTHER, "TOKEN") for command, how in CASES]
-)
-def test_a_name_with_a_token_is_refused_before_anything_is_made(checkout, tmp_path, command, how):
-    program, *arguments = command
-    environment = {**os.environ, "PLATFORM": "cpu", "RUNTIME": "native", "PYTHONPATH": str(checkout)}
-    if how == "environment":
-        environment |= dict(argument.split("=") for argument in arguments)
-        arguments = []
-    start = [checkout / program] if program.startswith("shell") else [checkout / ".venv/bin/python", "-m", program]
-    before = sorted(checkout.iterdir())
-    ran = subprocess.run(
-        [*start, *arguments], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120
-    )
-    assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (2, "", 1), ran.stderr
-    assert ran.stderr.startswith("error: ") and OTHER[:20] not in ran.stderr
-    assert sorted(checkout.iterdir()) == before and list(tmp_path.iterdir()) == []
+    names = {path.name for path in files}
+    assert names >= {"status.json", "matrix.log", "compare.json", "compare.md", "compare.html", "compare.png"}
 
 
 def test_an_archive_is_refused_where_somebody_else_has_written_it_down(ran, checkout):
     log = ran.output / "logs" / "matrix.log"
     before = log.read_bytes()
     log.write_bytes(before + TOKEN.encode())
-    wrapped = subprocess.run(
-        [checkout / "shell" / "wrap.sh", ran.where], env=ran.environment, capture_output=True, text=True, timeout=120
-    )
+    wrapped = wrap(checkout, ran)
     log.write_bytes(before)
     assert wrapped.returncode == 1 and "logs/matrix.log" in wrapped.stderr and TOKEN not in wrapped.stderr
-
-
-def test_as_an_argument_it_is_refused_and_not_repeated(checkout):
-    ran = subprocess.run(
-        [checkout / "shell" / "data.sh", f"HF_TOKEN={TOKEN}"], env={**os.environ, "PLATFORM": "cpu"},
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    assert ran.returncode == 2 and "HF_TOKEN" in ran.stderr and TOKEN[:20] not in ran.stderr

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 
 import pytest
 
-from tests.support.engine_cases import Machine
-
-ALL = "docker podman apptainer"
+from tests.support.engine_cases import ALL, Machine
 
 
 @pytest.fixture
 def machine(tmp_path):
     """Return a function that makes a machine."""
-
-    def make(engines=ALL, *, faults="", images="cpu amd nvd"):
-        made = Machine(tmp_path / "m", engines, faults=faults)
-        for platform in images.split():
-            made.add_images(platform)
-        every = [f"{prefix}tprimat:{platform}" for platform in images.split() for prefix in ("", "localhost/")]
-        made.environment["STANDIN_IMAGES"] = " ".join(every)
-        return made
-
-    return make
+    return functools.partial(Machine, tmp_path / "m")
 
 
 def pick(machine, wanted, platform="cpu", purpose="run", **changes):
@@ -33,93 +23,70 @@ def pick(machine, wanted, platform="cpu", purpose="run", **changes):
 
 
 NO_DAEMON = "Cannot connect to the Docker daemon"
+FIRST, BUILD_SH = "runtime: {}, the first that works", "which ./shell/build.sh makes"
+EVERY, CPU, GPUS = ("cpu", "amd", "nvd"), ("cpu",), ("amd", "nvd")
+HERE = "cpu amd nvd"
+PICKS = [
+    # RUNTIME, platforms, engines on PATH, their faults, images, purpose, what is taken (None: refused), what is said
+    ("auto", EVERY, ALL, "", HERE, "run", "docker", (FIRST,)),
+    ("auto", EVERY, ALL, "docker:no-daemon", HERE, "run", "podman", (FIRST, f"docker: {NO_DAEMON}")),
+    ("auto", EVERY, ALL, "docker:is-podman", HERE, "run", "podman", (FIRST, "docker: is podman under another name")),
+    ("auto", EVERY, ALL, "docker:no-start", HERE, "run", "podman", (FIRST, "starts no container: docker: Error: OCI ")),
+    ("auto", EVERY, ALL, "docker:no-daemon podman:no-daemon", HERE, "run", "apptainer", (FIRST, "podman: Cannot")),
+    ("auto", EVERY, "podman apptainer", "podman:no-start", HERE, "run", "apptainer", (FIRST, "docker: not on PATH")),
+    ("auto", EVERY, "apptainer", "", HERE, "run", "apptainer", (FIRST, "docker: not on PATH; podman: not on PATH")),
+    ("auto", CPU, ALL, "docker:hangs", HERE, "run", "podman", (FIRST, "docker: does not answer within 1 s")),
+    ("auto", CPU, "", "", HERE, "run", "native", ("runtime: native (docker: ",)),
+    ("auto", CPU, ALL, "", "", "run", "native", ("runtime: native (docker: ",)),
+    ("auto", GPUS, "docker", "docker:no-daemon", HERE, "run", "native", ("warning: ", NO_DAEMON)),
+    ("auto", GPUS, ALL, "", "", "run", None, ("error: ", "./shell/build.sh")),
+    ("auto", GPUS, ALL, "", "", "tools", "native", ("",)),  # packing and removing results need no image
+    ("auto", GPUS, ALL, "", "", "build", "docker", ("",)),  # nor does building one
+    ("auto", GPUS, "apptainer", "", "", "build", None, ("error: ", "install docker or podman")),
+    ("docker", CPU, "podman", "", HERE, "run", None, ("error: RUNTIME=docker: ", "not on PATH")),
+    ("docker", CPU, ALL, "docker:no-daemon", HERE, "run", None, ("error: RUNTIME=docker: ", NO_DAEMON)),
+    ("docker", CPU, ALL, "docker:no-start", HERE, "run", None, ("error: RUNTIME=docker: ", "starts no container")),
+    (
+        "podman",
+        CPU,
+        ALL,
+        "",
+        "",
+        "run",
+        None,
+        ("error: RUNTIME=podman: ", f"no image localhost/tprimat:cpu, {BUILD_SH}"),
+    ),
+    ("apptainer", CPU, ALL, "", "", "run", None, ("error: RUNTIME=apptainer: ", f"tprimat_cpu.sif, {BUILD_SH}")),
+    (
+        "lxc",
+        CPU,
+        ALL,
+        "",
+        HERE,
+        "run",
+        None,
+        ("error: RUNTIME=lxc: ", "wanted auto, docker, podman, apptainer or native"),
+    ),
+]
 
 
 @pytest.mark.parametrize(
-    ("engines", "faults", "taken", "said"),
-    [
-        (ALL, "", "docker", []),
-        (ALL, "docker:no-daemon", "podman", [f"docker: {NO_DAEMON}"]),
-        (ALL, "docker:is-podman", "podman", ["docker: is podman under another name"]),
-        (
-            ALL,
-            "docker:no-start",
-            "podman",
-            ["docker: starts no container: docker: Error: OCI runtime error: crun: operation not permitted)"],
-        ),
-        (ALL, "docker:no-daemon podman:no-daemon", "apptainer", ["docker: Cannot connect", "podman: Cannot connect"]),
-        ("podman apptainer", "podman:no-start", "apptainer", ["docker: not on PATH", "podman: starts no container"]),
-        ("apptainer", "", "apptainer", ["docker: not on PATH; podman: not on PATH"]),
-    ],
+    ("wanted", "platform", "engines", "faults", "images", "purpose", "taken", "said"),
+    [(wanted, platform, *rest) for wanted, platforms, *rest in PICKS for platform in platforms],
 )
-@pytest.mark.parametrize("platform", ["cpu", "amd", "nvd"])
-def test_auto_takes_the_first_that_works_and_says_why_not_the_others(platform, engines, faults, taken, said, machine):
-    code, runtime, stderr = pick(machine(engines, faults=faults), "auto", platform)
-    assert (code, runtime) == (0, taken), stderr
-    assert stderr.startswith(f"runtime: {taken}, the first that works") and stderr.count("\n") == 1
-    for text in said:
-        assert text in stderr
-
-
-def test_an_engine_that_hangs_is_passed_over(machine):
-    code, runtime, stderr = pick(machine(faults="docker:hangs"), "auto", ENGINE_TIMEOUT="1")
-    assert (code, runtime) == (0, "podman")
-    assert "docker: does not answer within 1 s" in stderr
-
-
-@pytest.mark.parametrize(("engines", "images"), [("", "cpu"), (ALL, "")])
-def test_a_cpu_machine_without_engine_or_image_runs_natively_and_says_so_in_one_line(engines, images, machine):
-    code, runtime, stderr = pick(machine(engines, images=images), "auto")
-    assert (code, runtime) == (0, "native")
-    assert stderr.startswith("runtime: native (docker: ") and stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize("platform", ["amd", "nvd"])
-def test_a_gpu_machine_without_any_engine_runs_natively_with_a_warning(platform, machine):
-    code, runtime, stderr = pick(machine("docker", faults="docker:no-daemon"), "auto", platform)
-    assert (code, runtime) == (0, "native")
-    assert stderr.startswith("warning: ") and NO_DAEMON in stderr and stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize("platform", ["amd", "nvd"])
-def test_a_gpu_machine_without_an_image_is_told_to_build_it(platform, machine):
-    made = machine(images="")
-    code, runtime, stderr = pick(made, "auto", platform)
-    assert (code, runtime) == (2, "")
-    assert stderr.startswith("error: ") and "./shell/build.sh" in stderr and stderr.count("\n") == 1
-    code, runtime, stderr = pick(made, "auto", platform, "tools")
-    assert (code, runtime) == (0, "native"), "packing and removing results need no image"
-
-
-@pytest.mark.parametrize(
-    ("wanted", "engines", "faults", "images", "said"),
-    [
-        ("docker", "podman", "", "cpu", "not on PATH"),
-        ("docker", ALL, "docker:no-daemon", "cpu", NO_DAEMON),
-        ("docker", ALL, "docker:no-start", "cpu", "starts no container"),
-        ("podman", ALL, "", "", "no image localhost/tprimat:cpu, which ./shell/build.sh makes"),
-        ("apptainer", ALL, "", "", "tprimat_cpu.sif, which ./shell/build.sh makes"),
-        ("lxc", ALL, "", "cpu", "wanted auto, docker, podman, apptainer or native"),
-    ],
-)
-def test_an_engine_by_name_that_does_not_work_is_bad_input(wanted, engines, faults, images, said, machine):
-    code, runtime, stderr = pick(machine(engines, faults=faults, images=images), wanted)
-    assert (code, runtime) == (2, "")
-    assert stderr.startswith(f"error: RUNTIME={wanted}: ") and said in stderr and stderr.count("\n") == 1
+def test_the_first_that_works_is_taken_and_the_reason_said(
+    wanted, platform, engines, faults, images, purpose, taken, said, machine
+):
+    made = machine(engines, faults=faults, images=images)
+    code, runtime, stderr = pick(made, wanted, platform, purpose, ENGINE_TIMEOUT="1" if "hangs" in faults else "60")
+    assert (code, runtime) == ((0, taken) if taken else (2, "")), stderr
+    assert stderr.startswith(said[0].format(taken)) and stderr.count("\n") <= 1
+    assert [text for text in said[1:] if text not in stderr] == []
 
 
 @pytest.mark.parametrize("wanted", ["auto", "docker", "native"])
 def test_inside_a_container_of_ours_everything_is_native_without_a_word(wanted, machine):
     assert pick(machine(), wanted, TPRIMAT_IN_CONTAINER="1") == (0, "native", "")
-
-
-def test_building_needs_an_engine_that_builds_but_no_image(machine):
-    made = machine(images="")
-    assert pick(made, "auto", "amd", "build")[:2] == (0, "docker")
-    for engine in ("docker", "podman"):
-        (made.bin / engine).unlink()
-    code, _, stderr = pick(made, "auto", "amd", "build")
-    assert code == 2 and "install docker or podman" in stderr
 
 
 def test_the_digest_of_an_image_is_the_engines_and_of_a_file_that_beside_it_while_it_is_not_older(machine):
@@ -129,6 +96,5 @@ def test_the_digest_of_an_image_is_the_engines_and_of_a_file_that_beside_it_whil
     assert digests == ["sha256:" + "5" * 64, "sha256:" + "5" * 64, f"sha256:{of_file}"]
     (made.checkout / "tprimat_cpu.sif.sha256").write_text("7" * 64 + "  tprimat_cpu.sif\n")
     assert made.sourced("image_digest apptainer cpu").stdout.split() == ["sha256:" + "7" * 64]
-    beside = made.checkout / "tprimat_cpu.sif.sha256"
-    os.utime(beside, (1, 1))
+    os.utime(made.checkout / "tprimat_cpu.sif.sha256", (1, 1))
     assert made.sourced("image_digest apptainer cpu").stdout.split() == [f"sha256:{of_file}"]

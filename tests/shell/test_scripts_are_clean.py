@@ -26,8 +26,13 @@ def header(script: Path) -> list[str]:
 
 
 @each_script
-def test_it_runs_with_the_bash_of_the_path(script: Path) -> None:
-    assert script.read_text(encoding="utf8").startswith("#!/usr/bin/env bash\n")
+def test_it_runs_with_the_bash_of_the_path_stops_at_the_first_error_and_parses(script: Path) -> None:
+    lines = script.read_text(encoding="utf8").splitlines()
+    assert lines[0] == "#!/usr/bin/env bash"
+    assert next(line for line in lines if line and not line.startswith("#")) == "set -Eeuo pipefail"
+    assert os.access(script, os.X_OK) == (script not in LIBRARIES), "a library is sourced"
+    done = subprocess.run(["bash", "-n", str(script)], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @each_script
@@ -35,24 +40,6 @@ def test_its_header_says_how_it_is_used(script: Path) -> None:
     titles = " ".join(line.split(":")[0].lower() for line in header(script) if ":" in line)
     for title in ("usage", "reads", "writes", "exits"):
         assert re.search(rf"\b{title}\b", titles), f"{script} has no '{title}:' in its header"
-
-
-@each_script
-def test_it_stops_at_the_first_error(script: Path) -> None:
-    lines = script.read_text(encoding="utf8").splitlines()
-    first_command = next(line for line in lines if line and not line.startswith("#"))
-    assert first_command == "set -Eeuo pipefail"
-
-
-@each_script
-def test_it_can_be_executed_unless_it_is_sourced(script: Path) -> None:
-    assert os.access(script, os.X_OK) == (script not in LIBRARIES)
-
-
-@each_script
-def test_it_parses(script: Path) -> None:
-    done = subprocess.run(["bash", "-n", str(script)], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("flag", ["--help", "-h"])

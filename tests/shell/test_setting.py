@@ -1,13 +1,12 @@
 """`setting KEY` in bash returns the same value as utils.configure, for every key and from every layer."""
 
 import os
-import shutil
 import subprocess
 
 import pytest
 
-from utils.settings import config as configure
-from utils.settings.keys import KEYS
+from tests.support.setups import copy_to
+from utils.settings import config, keys
 
 READ_ALL = """
 set -Eeuo pipefail
@@ -22,10 +21,7 @@ ARGUMENTS = ["GBS=32", "MODEL=qwen", "GBS=128", "TARGET_LOSS=", "OUTPUT_DIR=~/x=
 @pytest.fixture
 def root(tmp_path):
     """Return a checkout with settings that contain each unusual line that the grammar allows."""
-    root = tmp_path / "a checkout"
-    shutil.copytree(configure.ROOT / "shell", root / "shell")
-    for path in configure.ROOT.glob("config*.env"):
-        shutil.copy(path, root)
+    root = copy_to(tmp_path / "a checkout", "shell", "config*.env")
     overlay = root / "config.cpu.env"
     overlay.write_bytes(
         overlay.read_bytes().replace(b"\n", b"\r\n") + b"\r\n  \r\n#SL=1\r\nSEED=7"
@@ -36,7 +32,7 @@ def root(tmp_path):
 def read(root, platform, environment=(), arguments=()):
     done = subprocess.run(
         ["bash", "-c", READ_ALL, "bash", *arguments],
-        env={"PATH": os.environ["PATH"], "PLATFORM": platform, "KEYS": " ".join(KEYS), **dict(environment)},
+        env={"PATH": os.environ["PATH"], "PLATFORM": platform, "KEYS": " ".join(keys.KEYS), **dict(environment)},
         cwd=root,
         capture_output=True,
         check=True,
@@ -55,14 +51,14 @@ def read(root, platform, environment=(), arguments=()):
 def test_bash_reads_what_python_reads(platform, method, environment, arguments, root):
     asked = [*arguments, f"METHOD={method}"]
     settings = [argument for argument in asked if not argument.startswith("--")]
-    python = configure.values_of(platform, settings, environment, root)
-    assert read(root, platform, environment, asked) == {key: python[key].text for key in KEYS}
+    python = config.values_of(platform, settings, environment, root)
+    assert read(root, platform, environment, asked) == {key: python[key].text for key in keys.KEYS}
 
 
 def test_the_method_of_a_file_brings_its_overlay_too(root):
     text = (root / "config.env").read_text()
     (root / "config.env").write_text(text.replace("METHOD=equal", "METHOD=best"))
-    assert read(root, "amd")["SL"] == "8192" == configure.values_of("amd", environ={}, root=root)["SL"].text
+    assert read(root, "amd")["SL"] == "8192" == config.values_of("amd", environ={}, root=root)["SL"].text
 
 
 def test_a_key_that_stands_nowhere_is_an_error(root):

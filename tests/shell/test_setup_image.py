@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.setups import add_program, copy_to, link_tools
+
 MEGATRON = "Primus/third_party/Megatron-LM/megatron/core/datasets"
 Run = Callable[[str], subprocess.CompletedProcess[str]]
 
@@ -18,13 +19,9 @@ Run = Callable[[str], subprocess.CompletedProcess[str]]
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     """Return what runs the script for a platform; its programs are in `programs`, the base's packages in `packages`."""
-    for name in ("inside/setup_image.sh", "lib/environment.sh", "lib/install.sh", "platform.sh"):
-        (tmp_path / "shell" / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / "shell" / name, tmp_path / "shell" / name)
+    copy_to(tmp_path, "shell/inside/setup_image.sh", "shell/lib", "shell/platform.sh")
     programs = tmp_path / "programs"
-    programs.mkdir()
-    for name in ("bash", "env", "dirname", "readlink", "cat", "mkdir", "chmod"):
-        (programs / name).symlink_to(str(shutil.which(name)))
+    link_tools(programs, "bash", "env", "dirname", "readlink", "cat", "mkdir", "chmod")
     made = {
         programs / "rm": "",
         programs / "apt-get": f'echo "$*" >>"{tmp_path}/apt"',
@@ -33,8 +30,7 @@ def run(tmp_path: Path) -> Run:
         tmp_path / "shell" / "setup.sh": 'echo "${PIP_CONSTRAINT-none} $PIP_INDEX_URL"',
     }
     for path, text in made.items():
-        path.write_text(f"#!/bin/bash\n{text}\n", encoding="utf8")
-        path.chmod(0o755)
+        add_program(path, f"#!/bin/bash\n{text}\n")
 
     def start(platform: str) -> subprocess.CompletedProcess[str]:
         environment = {"PATH": str(programs), "PLATFORM": platform, "TPRIMAT_VENV": str(tmp_path / "venv")}

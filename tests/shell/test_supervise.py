@@ -9,10 +9,10 @@ import subprocess
 import psutil
 import pytest
 
-from tests.support.engine_cases import LIMIT_SECONDS, Machine, heed_signals, options_of
+from tests.support.engine_cases import ALL, LIMIT_SECONDS, Machine, heed_signals
 
-ENGINES = ("docker", "podman", "apptainer")
-every_engine = pytest.mark.parametrize("engine", ENGINES)
+every_engine = pytest.mark.parametrize("engine", ALL.split())
+docker_and_podman = pytest.mark.parametrize("engine", ["docker", "podman"])
 PATIENT = """
 for name in INT TERM HUP; do trap "echo got-$name >>$STANDIN_OUT; sleep 0.2; exit 7" $name; done
 echo started >>$STANDIN_OUT
@@ -23,9 +23,7 @@ while :; do sleep 0.05; done
 
 @pytest.fixture
 def machine(tmp_path):
-    made = Machine(tmp_path / "m")
-    made.add_images("cpu")
-    return made
+    return Machine(tmp_path / "m")
 
 
 def start(machine, engine, job=PATIENT, script="run_train.sh", **changes):
@@ -70,7 +68,7 @@ def test_a_signal_to_the_script_reaches_the_job_which_ends_in_its_own_way(name, 
     assert machine.out.read_text().split() == ["started", f"got-{name}"], "once"
 
 
-@pytest.mark.parametrize("engine", ["docker", "podman"])
+@docker_and_podman
 def test_a_signal_to_the_whole_group_as_ctrl_c_is_reaches_the_job_once(engine, machine):
     process = start(machine, engine)
     os.killpg(process.pid, signal.SIGINT)
@@ -78,7 +76,7 @@ def test_a_signal_to_the_whole_group_as_ctrl_c_is_reaches_the_job_once(engine, m
     assert machine.out.read_text().split() == ["started", "got-INT"]
 
 
-@pytest.mark.parametrize("engine", ["docker", "podman"])
+@docker_and_podman
 def test_a_client_that_is_killed_leaves_no_container(engine, machine):
     process = start(machine, engine)
     kill_client(machine)
@@ -114,32 +112,22 @@ def test_nohup_is_honoured(engine, machine):
     assert "got-HUP" not in machine.out.read_text()
 
 
-@pytest.mark.parametrize("engine", ["docker", "podman"])
+@docker_and_podman
 def test_a_container_has_a_name_of_its_own_and_is_removed(engine, machine):
-    names = set()
-    for _ in range(2):
-        machine.run("run_train.sh", "PLATFORM=cpu", RUNTIME=engine)
-        container = machine.started[-1]
-        names.update(options_of(container, "--name"))
-        assert options_of(container, "--rm") == ["true"] and options_of(container, "--sig-proxy") == ["false"]
-        assert not options_of(container, "--tty") and not options_of(container, "--interactive"), "no terminal here"
-    assert len(names) == 2
+    first, second = (machine.container("run_train.sh", engine=engine) for _ in range(2))
+    assert first.options("--name") != second.options("--name")
+    assert first.options("--rm") == ["true"] and first.options("--sig-proxy") == ["false"]
+    assert not first.options("--tty") and not first.options("--interactive"), "no terminal here"
 
 
-@pytest.mark.parametrize("engine", ["docker", "podman"])
+@docker_and_podman
 def test_an_init_reaps_and_hands_on_where_the_engine_has_one(engine, machine):
-    machine.run("run_train.sh", "PLATFORM=cpu", RUNTIME=engine)
-    assert options_of(machine.started[-1], "--init") == ["true"]
+    assert machine.container("run_train.sh", engine=engine).options("--init") == ["true"]
     (machine.bin / "catatonit").unlink()
-    machine.run("run_train.sh", "PLATFORM=cpu", RUNTIME=engine)
-    container = machine.started[-1]
-    brings_its_own = engine == "docker"
-    assert options_of(container, "--init") == (["true"] if brings_its_own else [])
-    assert container["command"] == [
-        *([] if brings_its_own else ["shell/inside/init.sh"]),
-        "shell/train.sh",
-        "--compare",
-    ]
+    container = machine.container("run_train.sh", engine=engine)
+    ours = [] if engine == "docker" else ["shell/inside/init.sh"]  # docker brings its own
+    assert container.options("--init") == ([] if ours else ["true"])
+    assert container["command"] == [*ours, "shell/train.sh", "--compare"]
 
 
 @pytest.mark.parametrize("name", ["TERM", "INT", "HUP"])

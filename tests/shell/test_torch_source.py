@@ -62,29 +62,18 @@ def test_a_folder_of_packages_before_that_of_torch_stays_before_it(tmp_path: Pat
     assert done.stdout.splitlines() == [str(own), str(system), f"torch=={BUILDS[platform]['version']}"]
 
 
-@pytest.mark.parametrize(("platform", "other"), [("nvd", "amd"), ("amd", "nvd")])
-def test_a_torch_of_the_other_vendor_does_not_count(tmp_path: Path, platform: str, other: str) -> None:
-    add_torch(tmp_path, **BUILDS[other])  # type: ignore[arg-type]
+@pytest.mark.parametrize("platform", BUILDS)
+@pytest.mark.parametrize("there", ["none", "of the other vendor", "for a CPU", "cannot be imported"])
+def test_any_other_torch_does_not_count(tmp_path: Path, platform: str, there: str) -> None:
+    if there == "of the other vendor":
+        add_torch(tmp_path, **BUILDS["amd" if platform == "nvd" else "nvd"])  # type: ignore[arg-type]
+    elif there == "for a CPU":
+        add_torch(tmp_path, "2.13.0+cpu")
+    elif there == "cannot be imported":
+        add_package(tmp_path, "torch", "2.9.0", "raise OSError('libamdhip64.so: cannot open shared object file')")
     done = ask("machine", platform, packages=tmp_path)
     assert (done.returncode, done.stdout) == (0, "")
-
-
-@pytest.mark.parametrize("platform", ["nvd", "amd"])
-def test_a_cpu_torch_does_not_count(tmp_path: Path, platform: str) -> None:
-    add_torch(tmp_path, "2.13.0+cpu")
-    assert ask("machine", platform, packages=tmp_path).stdout == ""
-
-
-def test_no_torch_is_an_empty_answer(tmp_path: Path) -> None:
-    done = ask("machine", "nvd", packages=tmp_path)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
-def test_a_torch_that_cannot_be_imported_is_named_and_does_not_count(tmp_path: Path) -> None:
-    add_package(tmp_path, "torch", "2.9.0", "raise OSError('libamdhip64.so: cannot open shared object file')")
-    done = ask("machine", "amd", packages=tmp_path)
-    assert (done.returncode, done.stdout) == (0, "")
-    assert "libamdhip64.so" in done.stderr
+    assert ("libamdhip64.so" in done.stderr) == (there == "cannot be imported")
 
 
 class Index(BaseHTTPRequestHandler):
@@ -108,28 +97,21 @@ def index() -> Iterator[str]:
         thread.join()
 
 
-def test_an_index_that_serves_torch_answers(index: str) -> None:
-    assert ask("answers", f"http://{index}/whl/cpu/torch/").returncode == 0
-
-
-def test_the_proxy_of_the_environment_is_asked(index: str) -> None:
-    closed = "127.0.0.1:1"
-    assert ask("answers", f"http://{closed}/whl/cpu/torch/", http_proxy=f"http://{index}").returncode == 0
-    assert ask("answers", f"http://{index}/whl/cpu/torch/", http_proxy=f"http://{closed}").returncode == 1
-
-
-@pytest.mark.parametrize("path", ["/blocked/", "/"])
-def test_an_index_that_refuses_does_not_answer(index: str, path: str) -> None:
-    done = ask("answers", f"http://{index}{path}")
-    assert (done.returncode, done.stderr) == (1, "")
-
-
-def test_a_closed_port_and_an_unknown_host_do_not_answer() -> None:
-    for address in ("http://127.0.0.1:1/", "http://no-such-host.invalid/"):
-        done = ask("answers", address)
-        assert (done.returncode, done.stderr) == (1, "")
-
-
-def test_certificates_that_do_not_exist_are_no_answer(index: str, tmp_path: Path) -> None:
-    done = ask("answers", f"http://{index}/whl/cpu/torch/", PIP_CERT=str(tmp_path / "missing.pem"))
-    assert (done.returncode, done.stderr) == (1, "")
+@pytest.mark.parametrize(
+    ("url", "environment", "answers"),
+    [
+        ("http://{index}/whl/cpu/torch/", {}, True),
+        ("http://127.0.0.1:1/whl/cpu/torch/", {"http_proxy": "http://{index}"}, True),
+        ("http://{index}/whl/cpu/torch/", {"http_proxy": "http://127.0.0.1:1"}, False),
+        ("http://{index}/blocked/", {}, False),
+        ("http://127.0.0.1:1/", {}, False),
+        ("http://no-such-host.invalid/", {}, False),
+        ("http://{index}/whl/cpu/torch/", {"PIP_CERT": "/nowhere/missing.pem"}, False),
+    ],
+)
+def test_an_index_answers_that_serves_torch_by_way_of_the_proxy_and_certificates_of_pip(
+    index: str, url: str, environment: dict[str, str], answers: bool
+) -> None:
+    given = {name: value.format(index=index) for name, value in environment.items()}
+    done = ask("answers", url.format(index=index), **given)
+    assert (done.returncode, done.stderr) == (int(not answers), "")

@@ -6,16 +6,12 @@ Installs the packages that reading needs, as a user's first comparison does.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from tests.support import bundles, fresh_machine
-from utils.housekeeping import footprint
 
 SECONDS = {"nvd": 1.0, "amd": 0.9}
 
@@ -31,37 +27,26 @@ def desk(tmp_path_factory):
     """Return the folder of the person who compares, with the archives of two machines."""
     made, folder = tmp_path_factory.mktemp("machines"), tmp_path_factory.mktemp("desk")
     for platform, seconds in SECONDS.items():
-        output = made / platform
-        footprint.mark(output, footprint.OUTPUT)
-        for result in bundles.sides({platform: seconds}, runs=3):
-            bundles.write_run(output, result)
+        output = bundles.written(made / platform, bundles.sides({platform: seconds}, runs=3))
         shutil.move(bundles.pack(output), folder / f"{platform}.zip")
     return folder
 
 
 @pytest.fixture(scope="module")
-def bare_python(tmp_path_factory):
-    """Return a folder with a python3 that has no package of ours, to be first on PATH."""
-    folder = tmp_path_factory.mktemp("bare")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
-    (folder / "bin").mkdir()
-    base = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
-    (folder / "bin" / "python3").symlink_to(base)
-    return folder / "bin"
+def started(desk, tmp_path_factory):
+    """Return what runs a script at the desk, where Python has no package of ours."""
+    environment = fresh_machine.environment(tmp_path_factory.mktemp("user") / "home")
 
+    def start(script, *arguments):
+        return subprocess.run([script, *arguments], cwd=desk, env=environment, capture_output=True, text=True)
 
-def started(script, desk, bare_python, *arguments):
-    environment = {**os.environ, "PATH": f"{bare_python}:/usr/bin:/bin"}
-    environment.pop("PYTHONPATH", None)
-    return subprocess.run(
-        [script, *arguments], cwd=desk, env=environment, capture_output=True, text=True, timeout=600, check=False
-    )
+    return start
 
 
 @pytest.fixture(scope="module")
-def compared(clone, desk, bare_python):
+def compared(clone, started):
     """Return what the first comparison in the clone printed; it makes the environment."""
-    return started(clone / "shell" / "compare.sh", desk, bare_python, "amd.zip", "nvd.zip", "--output", "report")
+    return started(clone / "shell" / "compare.sh", "amd.zip", "nvd.zip", "--output", "report")
 
 
 def test_one_command_compares_two_archives_in_a_clone_without_an_environment(compared, clone, desk):
@@ -77,14 +62,15 @@ def test_one_command_compares_two_archives_in_a_clone_without_an_environment(com
     assert size < 400e6
 
 
-@pytest.mark.parametrize(("name", "what"), [("validate", "--bundle"), ("compare", "nvd.zip")])
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [("validate", ["--bundle", "amd.zip"]), ("compare", ["nvd.zip", "amd.zip", "--output", "again"])],
+)
 def test_a_link_to_a_script_finds_its_checkout_and_installs_nothing_again(
-    compared, clone, desk, bare_python, name, what
+    compared, clone, desk, started, name, arguments
 ):
     assert compared.returncode == 0
     link = desk / f"our-{name}"
     link.symlink_to(clone / "shell" / f"{name}.sh")
-    more = ["--output", "again"] if name == "compare" else []
-    done = started(link, desk, bare_python, what, "amd.zip", *more)
-    assert done.returncode == 0, done.stderr
-    assert "making" not in done.stderr
+    done = started(link, *arguments)
+    assert done.returncode == 0 and "making" not in done.stderr, done.stderr

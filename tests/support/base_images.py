@@ -13,14 +13,15 @@ Megatron-LM (pins of NVIDIA's PyTorch images for every pip).
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
 import tarfile
 from pathlib import Path
 
+import fresh_machine
 import image_variables
+import real_primus
 from podman_engine import Podman
 
 ROOT = Path(__file__).parents[2]
@@ -39,8 +40,7 @@ NUMPY = {"amd": "1.26.4", "nvd": "2.4.6"}
 ENGINE = "stand_in_engine"
 """Takes TransformerEngine's place in both folders: half of a TransformerEngine would stop megatron-core's import."""
 CLAIMS = {"nvd": ("cuda", "13.0"), "amd": ("hip", "7.15.26300")}
-TREES = ROOT.parent / "shared" / "reference" / "frameworks_cpu" / "primus"
-PRIMUS, MEGATRON = "primus-fd1eeab", "megatron-lm-d3528a2"
+PRIMUS = "primus-fd1eeab"
 OF_PRIMUS = (
     # versions of Dockerfile.primus-v26.5.1 where it has them
     *("datasets==3.6.0", "transformers==4.55.0", "pyarrow==21.0.0", "pandas==2.3.3", "matplotlib==3.10.9"),
@@ -113,12 +113,9 @@ def make_debian(podman: Podman) -> None:
 
 def python_312() -> Path | None:
     """Return the folder of a Python 3.12 of this machine that can be copied as a whole; None if there is none."""
-    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    for program in (*pyenv.glob("versions/3.12*/bin/python3.12"), *filter(None, [shutil.which("python3.12")])):
-        asked = subprocess.run([program, "-c", "import sys; print(sys.base_prefix)"], capture_output=True, text=True)
-        if asked.returncode == 0 and asked.stdout.strip() != "/usr":
-            return Path(asked.stdout.strip())
-    return None
+    found = fresh_machine.python_of("3.12")
+    base = found and subprocess.run([found, "-c", "import sys; print(sys.base_prefix)"], capture_output=True, text=True)
+    return Path(base.stdout.strip()) if base and base.stdout.strip() != "/usr" else None
 
 
 def make_vendors(podman: Podman, python: Path) -> None:
@@ -159,13 +156,8 @@ def _install(python: Path, target: Path, *packages: str) -> None:
 def _unpack_primus(folder: Path) -> None:
     """Unpack AMD's tree with its Megatron-LM; an empty folder where the trees are not beside the repository."""
     folder.mkdir()
-    if not TREES.is_dir():
-        return
-    for archive, target in ((PRIMUS, folder), (MEGATRON, folder / "third_party" / "Megatron-LM")):
-        with tarfile.open(TREES / f"{archive}.tar.xz") as tar:
-            tar.extractall(folder.parent, filter="data")
-        shutil.copytree(folder.parent / archive, target, dirs_exist_ok=True, symlinks=True)
-        shutil.rmtree(folder.parent / archive)
+    if real_primus.TREES.is_dir():
+        real_primus.unpack(PRIMUS, folder.parent).replace(folder)
 
 
 def _environment(platform: str) -> str:

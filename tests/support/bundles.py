@@ -2,34 +2,40 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import math
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from sides import run
 
-from evaluate import compare
+from evaluate import compare, validate
 from utils.housekeeping import archive, footprint
-from utils.housekeeping.archive import MANIFEST, SUMS, Listed
-from utils.results import raw_samples, store
-from utils.results.step_line import format_step
-from utils.settings.config import ROOT
+from utils.results import raw_samples, step_line, store
 
+ROOT = Path(__file__).parents[2]
+MANIFEST, SUMS = "manifest.json", "SHA256SUMS"
 Files = dict[str, bytes]
 """Contents of the files in an archive, by name."""
 
 
-def write_run(folder: Path, result: Mapping[str, Any]) -> Path:
-    """Write a result and the log of its trainer."""
+def write_result(folder: Path, result: Mapping[str, Any]) -> Path:
+    """Write a result as a job does and return its file."""
     name = store.result_name(*(result[key] for key in ("platform", "framework", "model", "run")))
-    stem = f"{result['label'] + '_' if result['label'] else ''}{name.removesuffix('.json')}_attempt{result['attempt']}"
-    path = folder / result["label"] / name
-    store.write(result, path)
-    log = folder / "logs" / f"{stem}.log"
+    store.write(result, path := folder / result["label"] / name)
+    return path
+
+
+def write_run(folder: Path, result: Mapping[str, Any]) -> Path:
+    """Write a result and the log of its trainer; return the log."""
+    stem = f"{write_result(folder, result).stem}_attempt{result['attempt']}"
+    log = folder / "logs" / f"{result['label'] + '_' if result['label'] else ''}{stem}.log"
     log.parent.mkdir(exist_ok=True)
     lines = [*_progress(result), *(raw_samples.lines(result) if result["status"] == "ok" else ())]
     log.write_text("=== banner of a trainer\n" + "".join(lines))
@@ -38,7 +44,8 @@ def write_run(folder: Path, result: Mapping[str, Any]) -> Path:
 
 def _progress(result: Mapping[str, Any]) -> Iterator[str]:
     for step, seconds, loss in zip(result["steps"], result["step_times"], result["loss_values"], strict=True):
-        yield format_step("GPU", step, len(result["steps"]), seconds, seconds, math.nan if loss is None else loss, 1.0)
+        shown = math.nan if loss is None else loss
+        yield step_line.format_step("GPU", step, len(result["steps"]), seconds, seconds, shown, 1.0)
 
 
 def sides(seconds: Mapping[str, float], runs: int = 2, **changes: Any) -> list[dict[str, Any]]:
@@ -46,19 +53,32 @@ def sides(seconds: Mapping[str, float], runs: int = 2, **changes: Any) -> list[d
     found = [run(platform, number, s, **changes) for platform, s in seconds.items() for number in range(1, runs + 1)]
     for result in found:
         result["loss_values"] = [loss + math.pi * 1e-9 for loss in result["loss_values"]]
-        result["training_config"]["dp"] = result["resolved_config"]["dp"] = 8
     return found
 
 
-def write_folder(folder: Path) -> None:
-    """Write results of two platforms, a failed one, logs, and the comparison."""
+def written(folder: Path, results: Sequence[Mapping[str, Any]], *, is_compared: bool = False) -> Path:
+    """Write results and their logs into a folder of the suite, and the comparison; return the folder."""
     footprint.mark(folder, footprint.OUTPUT)
-    for result in sides({"nvd": 1.0, "amd": 0.9}):
+    for result in results:
         write_run(folder, result)
+    assert not is_compared or compare.main([str(folder)]) == 0
+    return folder
+
+
+def write_folder(folder: Path) -> Path:
+    """Write results of two platforms, a failed one, logs, and the comparison."""
     failed = run("amd", 3, status="failed", reason="a rank was ended by SIGKILL")
-    write_run(folder, failed)
-    (folder / "logs" / "matrix.log").write_text("2026-11-21T00:00:00Z --- job 1 of 5\n")
-    assert compare.main([str(folder)]) == 0
+    return written(folder, [*sides({"nvd": 1.0, "amd": 0.9}), failed], is_compared=True)
+
+
+def faults(path: Path) -> list[str]:
+    """Return the faults that `evaluate.validate --bundle` prints of an archive."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        code = validate.main(["--bundle", str(path)])
+    found = [line.removeprefix(f"{path.name}: ") for line in printed.getvalue().splitlines() if path.name in line]
+    assert code or not found
+    return found
 
 
 def pack(folder: Path) -> Path:
@@ -80,20 +100,14 @@ def packed_again(path: Path, change: Callable[[Files], None], *, is_listed: bool
     files = files_of(path)
     change(files)
     if is_listed:
-        listed = {name: Listed(len(data), sha(data)) for name, data in files.items() if name not in (MANIFEST, SUMS)}
+        kept = {name: data for name, data in files.items() if name not in (MANIFEST, SUMS)}
+        listed = {name: archive.Listed(len(data), sha256(data).hexdigest()) for name, data in kept.items()}
         lists[MANIFEST] = archive.manifest_of(listed, ROOT)
         lists[SUMS] = archive.sums(listed, lists[MANIFEST])
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as changed:
         for name, data in (lists | files).items():
             changed.writestr(name, data)
     return path
-
-
-def sha(data: bytes) -> str:
-    """Return the hash in the form of the manifest."""
-    from hashlib import sha256
-
-    return sha256(data).hexdigest()
 
 
 @contextmanager

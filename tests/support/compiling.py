@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
+COMPILED = (
+    pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU"),
+    pytest.mark.full("torch.compile with the C++ compiler, about 10 s each"),
+)
 KINDS = [
     ("plain", torch.float32, 1e-6),
     ("plain", torch.bfloat16, 4e-3),
-    pytest.param("compiled", torch.bfloat16, 4e-3, marks=needs_compiler),
+    pytest.param("compiled", torch.bfloat16, 4e-3, marks=COMPILED),
 ]
 """Kind, dtype, and bound of a relative error: some roundings of float32, one of bf16."""
 

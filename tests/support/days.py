@@ -9,9 +9,8 @@ from typing import Any
 from zlib import crc32
 
 import numpy as np
+from reports import save
 from sides import run
-
-from utils.results import store
 
 FIRST_DAY = datetime(2026, 10, 1, 3, tzinfo=timezone.utc)
 SECONDS = 1.0
@@ -49,14 +48,6 @@ def write_days(
     folders = []
     for number in range(days):
         place = folder / f"day{number:02}"
-        for result in day(number, **{**common, **of_day(number)}):
-            write_result(place, result)
+        save(place, *day(number, **{**common, **of_day(number)}))
         folders.append(place)
     return folders
-
-
-def write_result(folder: Path, result: Mapping[str, Any]) -> Path:
-    """Write a result under the name that the suite gives it."""
-    path = folder / store.result_name(*(result[key] for key in ("platform", "framework", "model", "run")))
-    store.write(result, path)
-    return path

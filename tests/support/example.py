@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 _CONFIG = {
@@ -151,8 +152,12 @@ _RESULT: dict[str, Any] = {
 
 
 def example_result(**changes: Any) -> dict[str, Any]:
-    """Return a fresh valid result with top-level keys replaced; `section__key=value` reaches into a section."""
-    result = copy.deepcopy(_RESULT)
+    """Return a fresh valid result with the changes of `put`."""
+    return put(copy.deepcopy(_RESULT), changes)
+
+
+def put(result: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace keys of a result, in place; `section__key` reaches into a section."""
     for name, value in changes.items():
         section, _, key = name.partition("__")
         if key:

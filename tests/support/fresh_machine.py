@@ -8,8 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from utils.settings.config import ROOT
-
+ROOT = Path(__file__).parents[2]
 OF_PIP = ("PIP_", "SSL_CERT_", "REQUESTS_CA_BUNDLE")
 """Beginnings of the variables by which pip finds its index; they stay, and so do its settings file and its cache."""
 SYSTEM = ("/usr/bin", "/bin")

@@ -7,16 +7,26 @@ import os
 import stat
 from pathlib import Path
 
+from settings_of import settings_of
+
 from example import example_result
-from train.job.job import reserve
+from train.job.job import Job, log_path, profile_folder, reserve
 from utils.files import temporary_beside
-from utils.housekeeping import archive, footprint
-from utils.housekeeping.inventory import STATUS_TITLE
+from utils.housekeeping import archive, footprint, inventory, purge
+from utils.models import NAMES
 from utils.results import store
 
+MARKER, LOCK = ".tprimat", ".lock"
+CHUNK_BYTES = archive.CHUNK_BYTES
+"""Size of the pieces in which the archive is searched for tokens."""
 OF_A_PROFILE = (
     *("profile.json", "rank0.json.gz", "rank12.json.gz", "rank0_memory.pickle"),
     *("rocprofv3/rank0_kernel_trace.csv", "rocprofv3/rank0_results.pftrace"),
+)
+PARTS = ("000000.bin", "1234567.lengths", "tokenizer.json", ".000012.bin.0123456789ab.tmp")
+TOKENIZER_FILES = (
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json"),
+    *("vocab.txt", "merges.txt", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "tekken.json"),
 )
 CACHE = "0123456789abcdef0123456789abcdef-GPTDataset-train"
 
@@ -39,7 +49,7 @@ def write_output(folder: Path) -> None:
     store.write_json({"history_version": 1, "series": []}, folder / "history.json")
     (folder / "history.html").write_bytes(b"history")
     store.write_json({"schema_version": 1, "state": "finished", "jobs": []}, folder / "status.json")
-    (folder / "status.html").write_text(f"<!DOCTYPE html>\n<title>{STATUS_TITLE}</title>\n")
+    (folder / "status.html").write_text(f"<!DOCTYPE html>\n<title>{inventory.STATUS_TITLE}</title>\n")
     for name in (
         "logs/train_cpu_mega_llama_run1_attempt1.log",
         "logs/tp2_train_cpu_mega_llama_run1_attempt12.log",
@@ -60,24 +70,55 @@ def write_output(folder: Path) -> None:
         pass
 
 
+def write_names_of_every_job(folder: Path) -> None:
+    """Write result, earlier attempt, log and profile of every framework, model and odd label, by their own names."""
+    pairs = [(framework, model) for framework in ("mega", "hf", "nemo", "bridge", "prim", "titan") for model in NAMES]
+    for label in ("", "tp2", "_", "train_cpu"):
+        asked = settings_of(f"OUTPUT_DIR={folder} LABEL={label}")
+        for framework, model in pairs:
+            job = Job(asked, framework, model, 12, 3)
+            _result(job.result_path.parent, framework=framework, model=model, run=12, label=label)
+            store.set_aside(job.result_path)
+            _result(job.result_path.parent, framework=framework, model=model, run=12, label=label)
+            profile = profile_folder(job) / "profile.json"
+            for path in (log_path(job), profile, temporary_beside(job.result_path)):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.touch()
+    traced = "profiled_train_amd_prim_llama_run1_attempt1"
+    place = folder / "logs" / f"{traced}.primus" / "tprimat" / "tprimat" / traced / "tensorboard"
+    place.mkdir(parents=True)
+    (place / f"primus-megatron-exp[{traced}]-rank[0].1764.pt.trace.json.gz").touch()
+    (place / "events.out.tfevents.1764.host.1.0").touch()
+
+
 def write_data(folder: Path) -> None:
     """Write every sort of file that the suite leaves in DATA_DIR; only the names are those of real data."""
     footprint.mark(folder, "data")
     for name in (
         *(f"synth_seed42_245761tokens/text.{suffix}" for suffix in ("bin", "idx", "json", "jsonl")),
-        "synth_seed42_245761tokens/tokenizer/tokenizer.json",
-        "synth_seed42_245761tokens/tokenizer/tokenizer_config.json",
-        "synth_seed7_50documents/.text.bin.0123456789ab.tmp",
+        *(f"synth_seed42_245761tokens/tokenizer/{name}" for name in (*TOKENIZER_FILES, "source.json")),
+        *(f"synth_seed7_50documents/.text.{suffix}.0123456789ab.tmp" for suffix in ("bin", "idx", "jsonl")),
         "synth_seed7_50documents/.tokenizer.0123456789ab.tmp/tokenizer.json",
         "my.own-text_0123456789ab/text.bin",
         "c4_llama_65536001tokens_0123456789ab/text.source.json",
-        "c4_llama_65536001tokens_0123456789ab/.text.parts/000000.bin",
+        *(f"c4_llama_65536001tokens_0123456789ab/.text.parts/{name}" for name in PARTS),
         "c4_llama_65536001tokens_0123456789ab/.text.parts/lock",
+        ".tprimat_digests.json",
         f"index_cache/{CACHE}-description.txt",
         *(f"index_cache/{CACHE}-{part}_index.npy" for part in ("document", "sample", "shuffle")),
     ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(b"data")
+
+
+def packing(folder: Path) -> int:
+    """Run the command that packs OUTPUT_DIR in this process and return its exit code."""
+    return archive.main(["--platform", "cpu", f"OUTPUT_DIR={folder}"])
+
+
+def purging(*arguments: str) -> int:
+    """Run the command that purges in this process and return its exit code."""
+    return purge.main(["--platform", "cpu", *arguments])
 
 
 def _result(folder: Path, **changes: object) -> None:

@@ -46,12 +46,11 @@ class ServedRepo:
 
 @dataclass
 class Fault:
-    """A fault of the next `times` requests whose `METHOD path` matches the pattern."""
+    """A fault of the next request whose `METHOD path` matches the pattern."""
 
     pattern: str
     kind: str
     """`status`, `cut` (the connection ends in the middle of the body) or `slow`."""
-    times: int = 1
     status: int = 500
     headers: Mapping[str, str] = field(default_factory=dict)
 
@@ -63,7 +62,6 @@ class Request:
     method: str
     path: str
     range: str | None
-    authorization: str | None
     status: int
 
 
@@ -103,18 +101,17 @@ class HubServer:
         repo.is_gated = is_gated
         return repo
 
-    def fail(self, pattern: str, kind: str, times: int = 1, status: int = 500, **headers: str) -> None:
+    def fail(self, pattern: str, kind: str, status: int = 500, **headers: str) -> None:
         """Set a fault; `Retry_After="1"` is the header Retry-After."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        self.faults.append(Fault(pattern, kind, times, status, named))
+        self.faults.append(Fault(pattern, kind, status, named))
 
     def fault_for(self, request: str) -> Fault | None:
-        """Return the fault of this request, if any, and count it."""
-        for fault in self.faults:
-            if fault.times and re.search(fault.pattern, request):
-                fault.times -= 1
-                return fault
-        return None
+        """Return the fault of this request, if any, which is over with it."""
+        found = next((fault for fault in self.faults if re.search(fault.pattern, request)), None)
+        if found is not None:
+            self.faults.remove(found)
+        return found
 
     def downloads(self) -> list[str]:
         """Return the names of the files whose content was requested, in order."""
@@ -247,7 +244,6 @@ def _handler(hub: HubServer) -> type[BaseHTTPRequestHandler]:
                     self.command,
                     urllib.parse.unquote(self.path),
                     self.headers.get("Range"),
-                    self.headers.get("Authorization"),
                     status,
                 )
             )

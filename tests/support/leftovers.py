@@ -22,7 +22,8 @@ import psutil
 import pytest
 
 from train.job import temporary
-from utils.settings.config import ROOT
+
+ROOT = Path(__file__).parents[2]
 
 MARK = "TPRIMAT_TEST_RUN"
 """Environment variable that every process of the run inherits."""
@@ -93,14 +94,11 @@ def _sockets() -> str | None:
 
 def _marked(mark: str) -> Iterator[str]:
     """Yield each living process of the run by its number and command, without pytest and its helpers."""
-    for process in psutil.process_iter():
-        try:
-            command = process.cmdline()
-            is_helper = process.ppid() == os.getpid() and any(HELPERS.search(word) for word in command)
-            if process.pid != os.getpid() and not is_helper and process.environ().get(MARK) == mark:
-                yield f"{process.pid} {' '.join(command)}"
-        except psutil.Error:
-            continue  # it has just ended, or is another user's
+    for process in psutil.process_iter(["cmdline", "environ", "ppid"]):
+        command, environment = process.info["cmdline"] or [], process.info["environ"] or {}
+        is_helper = process.info["ppid"] == os.getpid() and any(HELPERS.search(word) for word in command)
+        if process.pid != os.getpid() and not is_helper and environment.get(MARK) == mark:
+            yield f"{process.pid} {' '.join(command)}"
 
 
 def _files() -> Iterator[Path]:

@@ -1,18 +1,32 @@
-"""Traces of torch.profiler with a known truth, written event by event; shares no code with evaluate/timing.
+"""Traces of torch.profiler with a known truth, written event by event, and what `evaluate.trace` makes of them.
 
 Times are whole microseconds. `painted` finds the truth of a GPU trace by painting each microsecond of a step by itself.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gzip
+import io
 import json
 from pathlib import Path
 from typing import Any
 
+from evaluate import trace
+
 FIRST = 1_700_000_000_000_000
 """Time stamp of the first microsecond, as large as the clocks of real traces."""
 HOST, AUTOGRAD = 100, 200
+MOST_UNATTRIBUTED = 0.25
+"""Largest share of a real step that may have no kind: under 3 % on an idle machine, more beside other work."""
+
+
+def divided(*arguments: object, code: int = 0) -> dict[str, Any]:
+    """Return what `evaluate.trace` writes as JSON, which is nothing where the wanted exit code is not 0."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        assert trace.main([*map(str, arguments), "--format", "json"]) == code
+    return dict(json.loads(printed.getvalue())) if code == 0 else {}
 
 
 class MadeTrace:

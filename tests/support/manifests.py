@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from utils.dataset.indexed import bin_path, check, idx_path, manifest_path
-from utils.provenance.digests import sha256_file
 
 
 def manifest_of_pair(prefix: Path, **changes: Any) -> dict[str, Any]:
@@ -30,8 +30,8 @@ def manifest_of_pair(prefix: Path, **changes: Any) -> dict[str, Any]:
         "input": {"name": "in.jsonl", "sha256": "6" * 64, "bytes": 30},
         "engine": {"name": "hf"},
         "bad_lines": 0,
-        "bin_sha256": sha256_file(bin_path(prefix)),
-        "idx_sha256": sha256_file(idx_path(prefix)),
+        "bin_sha256": hashlib.sha256(bin_path(prefix).read_bytes()).hexdigest(),
+        "idx_sha256": hashlib.sha256(idx_path(prefix).read_bytes()).hexdigest(),
         "bin_bytes": len(tokens) * index.dtype.itemsize,
         "versions": {"numpy": "2.4.6", "tokenizers": "0.23.3", "transformers": "5.23.0"},
         **changes,

@@ -14,15 +14,14 @@ from typing import Any
 
 import psutil
 
-from train.job.rank_environment import ENV_NAMES
-from utils.results import store
-from utils.settings.config import ROOT
+from tests.support.launching import ROOT, results
 
-LIMIT_SECONDS = 240
+LIMIT_SECONDS = 600
 """For a whole matrix on a busy machine; no test measures time with it."""
 SHORT = ("GBS=8", "MBS=2", "SL=128", "TRAIN_ITERS=30", "WARMUP_ITERS=2", "LR=1e-3", "CPU_RANKS=2", "RUNS=1")
 FAULTS = ROOT / "tests" / "shell" / "faults"
 MARK = "TPRIMAT_TEST_MATRIX"
+ENV_NAMES = "TPRIMAT_ENV_NAMES"
 
 
 def _heed_signals() -> None:
@@ -53,7 +52,7 @@ class RunningMatrix:
             "PLATFORM": "cpu",
             "PYTHONPATH": str(FAULTS),
             "TPRIMAT_TEST_FAULT": fault,
-            ENV_NAMES: f"{MARK},TPRIMAT_TEST_FAULT",
+            "TPRIMAT_ENV_NAMES": f"{MARK},TPRIMAT_TEST_FAULT",
         }
         with self.said_path.open("w") as said:
             self.process = subprocess.Popen(
@@ -120,17 +119,18 @@ class RunningMatrix:
 
         return self.wait_for(find)
 
-    def end_all(self) -> None:
-        """Leave nothing running after a test that failed."""
+    def end_all(self, word: str = "") -> None:
+        """Kill the processes with this word in their command; without one all, after a test that failed."""
         for process in self.processes():
             try:
-                process.send_signal(signal.SIGKILL)
-            except psutil.NoSuchProcess:
+                if not word or word in process.cmdline():
+                    process.kill()
+            except psutil.Error:
                 continue
 
     def result(self, framework: str, run: int = 1) -> dict[str, Any]:
         """The validated result of a job."""
-        return store.read(self.output / store.result_name("cpu", framework, "llama", run))
+        return results(self.output)[self.output / f"train_cpu_{framework}_llama_run{run}.json"]
 
 
 def wait_until_gone(matrix: RunningMatrix, seconds: float = 30.0) -> list[str]:
@@ -138,4 +138,4 @@ def wait_until_gone(matrix: RunningMatrix, seconds: float = 30.0) -> list[str]:
     deadline = time.monotonic() + seconds
     while (left := matrix.processes()) and time.monotonic() < deadline:
         time.sleep(0.1)
-    return [" ".join(process.cmdline()) for process in left]
+    return [str(process) for process in left]

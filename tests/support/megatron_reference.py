@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy
@@ -20,10 +19,10 @@ TEXTS = [
 ]
 
 
-def write_jsonl(path: Path, texts: list[str]) -> Path:
-    """Write one document a line."""
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf8")
-    return path
+def assert_same_pair(one: Path, other: Path) -> None:
+    """Check that two pairs have the same bytes."""
+    for ending in (".bin", ".idx"):
+        assert one.with_suffix(ending).read_bytes() == other.with_suffix(ending).read_bytes(), ending
 
 
 def megatron_pair(prefix: Path, texts: list[str], tokenizer_folder: Path) -> None:

@@ -32,6 +32,14 @@ NASTY: tuple[Any, ...] = (
     {"reasons": 1},
     *LITERALS,
 )
+NAMES = (
+    "<script>alert(1)</script> | `x` *y* $\\frac{1\nend",
+    "\x1b[31mred\x1b[0m\u202eabc",
+    "\u0410MD Instinct",
+    "| a | b |",
+    "x" * 300,
+)
+"""Names of devices, hosts and labels that break a table, a page or a terminal, where they are not shown as text."""
 Place = tuple[Any, ...]
 
 

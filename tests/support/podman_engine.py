@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,31 +44,12 @@ tmp_dir = "{folder}/engine"
 """
 
 
-def install() -> str | None:
-    """Install missing programs if SYSTEM_TESTS=1; return the reason if Podman cannot be used, else None."""
-    if os.environ.get("SYSTEM_TESTS") != "1":
-        return "installs packages into the system; SYSTEM_TESTS=1 asks for it"
+def why_not() -> str | None:
+    """Return the reason why no container of the tests can be started here, None if one can."""
     absent = [package for program, package in PROGRAMS.items() if shutil.which(program) is None]
-    if absent and (os.geteuid() != 0 or shutil.which("apt-get") is None):
-        return f"{', '.join(absent)} not installed, which takes root and apt-get"
-    if os.geteuid() != 0:
-        return "debootstrap wants root"
-    return _apt_install(absent) or _kernel_forbids()
-
-
-def _apt_install(packages: Sequence[str]) -> str | None:
-    """Install packages, with an update of the lists if needed; return the reason for a failure, else None."""
-    if not packages:
-        return None
-    # another test may be installing at the same time
-    get = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300"]
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    install = ["install", "-y", "--no-install-recommends", *packages]
-    for arguments in (install, ["update"], install):
-        done = subprocess.run([*get, *arguments], env=environment, capture_output=True, text=True, timeout=600)
-        if arguments == install and not done.returncode:
-            return None
-    return f"apt-get could not install {', '.join(packages)}: {(done.stderr.strip().splitlines() or ['?'])[-1]}"
+    if absent:
+        return f"not installed: {', '.join(absent)} (apt-get install {' '.join(absent)})"
+    return "debootstrap wants root" if os.geteuid() != 0 else _kernel_forbids()
 
 
 def _kernel_forbids() -> str | None:

@@ -6,9 +6,7 @@ import shutil
 import tarfile
 from pathlib import Path
 
-from utils.settings.config import ROOT
-
-TREES = ROOT.parent / "shared" / "reference" / "frameworks_cpu" / "primus"
+TREES = Path(__file__).parents[2].parent / "shared" / "reference" / "frameworks_cpu" / "primus"
 MEGATRON = "megatron-lm-d3528a2"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,7 @@ from typing import Any
 import pytest
 
 from example import example_result
-from train.energy import sampler
-from train.energy.sample_file import NodeSamples
-from train.job.step_clock import clock
+from train.energy import rapl, sampler, section
 
 FOLDER = Path(__file__).parent / "smi_libraries"
 ROOTS = ("zeus", "pynvml", "amdsmi", "standin_machine")
@@ -52,24 +50,62 @@ def _forget(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delitem(sys.modules, name)
 
 
-def sampled(platform: str, gpus: list[Any], library: str, time: Clock, seconds: float = 12.0) -> NodeSamples:
-    """Return the samples of GPUs over `seconds` of a clock."""
-    sources = sampler.Sources(gpus, (), library)
-    sources.reasons["rapl"] = "no RAPL"
-    ticks, end = sampler.Ticks(sources, time.now), time.seconds + seconds
-    options = argparse.Namespace(platform=platform, node=0)
-    found = NodeSamples(sampler.header(options, sources), why=dict(sources.reasons))
-    taken: list[dict[str, Any]] = []
-    sampler.sample_until(
-        lambda: time.seconds >= end, ticks, lambda sample, _: taken.append(sample), time.now, time.sleep
-    )
-    for sample in taken:
-        found.samples.append(sample)
-        found.why |= sample.get("why") or {}
-    return found
+def open_gpus(platform: str, bus_ids: list[str] | None, count: int, why: str = "") -> tuple[str, Any]:
+    """Return library and readers of the GPUs at these addresses of the stand-in."""
+    return sampler.OPENERS[platform](bus_ids, count, why)
 
 
-def ten_steps(platform: str, gpus: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a result with ten steps of 1 s from 1 s to 11 s, 7 of them steady (4 s to 11 s), and their clock."""
+def of_gpus(
+    platform: str,
+    time: Clock,
+    bus_ids: list[str] | None,
+    *,
+    gpus: int | None = None,
+    change: Callable[[Any], None] = lambda node: None,
+) -> dict[str, Any]:
+    """Return `energy_metrics` of ten steps on these GPUs; `change` may bend the samples."""
+    count = gpus or len(bus_ids or ())
+    library, found = open_gpus(platform, bus_ids, count)
+    sources = sampler.Sources(found, (), library, {"rapl": "no RAPL"})
+    return _of_ten_steps(platform, sources, count, time, time.sleep, change)
+
+
+def of_processors(root: Path, watts: dict[str, float], start_uj: float = 1e6) -> dict[str, Any]:
+    """Return `energy_metrics` of ten steps on processors that draw `watts`, whose counters are files below `root`."""
+    time, sources = Clock(), sampler.Sources(reasons={"gpus": "no GPU"})
+    try:
+        sources.packages = rapl.packages(root)
+    except rapl.RaplError as error:
+        sources.reasons["rapl"] = str(error)
+
+    def sleep(seconds: float) -> None:
+        time.sleep(seconds)
+        for package in sources.packages:
+            counted = (start_uj + 1e6 * watts[package.name] * time.seconds) % package.wraps_uj
+            package.path.write_text(f"{counted:.0f}\n")
+
+    sleep(0.0)
+    return _of_ten_steps("cpu", sources, 1, time, sleep)
+
+
+def _of_ten_steps(
+    platform: str,
+    sources: Any,
+    gpus: int,
+    time: Clock,
+    sleep: Callable[[float], None],
+    change: Callable[[Any], None] = lambda node: None,
+) -> dict[str, Any]:
+    """Return `energy_metrics` of ten steps of 1 s from 1 s to 11 s, 7 of them steady (4 s on), sampled for 12 s."""
     result = example_result(platform=platform, step_times=[1.0] * 10, training_config__num_gpus=gpus)
-    return result, clock() | {"ends": [2.0 + step for step in range(10)]}
+    header = sampler.header(argparse.Namespace(platform=platform, node=0), sources)
+    clock = {name: header[name] for name in ("boot", "unix_at_zero")} | {"ends": [2.0 + step for step in range(10)]}
+    node = section.NodeSamples(header, why=dict(sources.reasons))
+
+    def take(sample: dict[str, Any], _: float) -> None:
+        node.samples.append(sample)
+        node.why |= sample.get("why") or {}
+
+    sampler.sample_until(lambda: time.seconds >= 12, sampler.Ticks(sources, time.now), take, time.now, sleep)
+    change(node)
+    return section.of_job([node], result, clock)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,16 @@ def write_mistral(folder: Path, vocabulary_size: int = 1500) -> Path:
     config = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "tokenizer_class": "LlamaTokenizer"}
     more = {"add_bos_token": True, "add_eos_token": False, "legacy": True, "sp_model_kwargs": {}, "pad_token": None}
     return _write(folder, tokenizer, {**config, **more}, ignore_merges=False)
+
+
+def changed(source: Path, folder: Path, change: Callable[[Any, Any], Any]) -> Path:
+    """Copy a tokenizer to a new folder and change the content of its configuration and of its tokenizer.json there."""
+    shutil.copytree(source, folder)
+    config, content = (json.loads((source / name).read_text()) for name in ("tokenizer_config.json", "tokenizer.json"))
+    change(config, content)
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    return folder
 
 
 def _trained(split: str | None, normalizer: Any, specials: list[str], vocabulary_size: int) -> Tokenizer:

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from agreeing import make_consistent
-from sides import DEVICES, STACKS
+from sides import DEVICES, STACKS, make_consistent
 
 _ENGINE = {"layer_implementation": "transformer_engine", "attention_backend": "transformer_engine:auto"}
 LAYERS = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 import string
 import subprocess
 import tempfile
@@ -16,8 +15,7 @@ import podman_engine
 import pytest
 from podman_engine import Podman
 
-ROOT = Path(__file__).parents[2]
-NEEDED_GB = 30
+from tests.support import fresh_machine
 
 
 @dataclass(frozen=True)
@@ -31,11 +29,7 @@ class Built:
 
 @pytest.fixture(scope="session")
 def podman() -> Iterator[Podman]:
-    reason = podman_engine.install()
-    free_gb = shutil.disk_usage("/tmp").free / 1e9
-    if reason is None and free_gb < NEEDED_GB:
-        reason = f"{free_gb:.0f} GB free in /tmp, the images need {NEEDED_GB}"
-    if reason:
+    if reason := podman_engine.why_not():
         pytest.skip(f"no containers: {reason}")
     # With a longer path than 50 characters to `run`, Podman cannot clean up after a container, and waits 20 s for that.
     folder = Path(tempfile.mkdtemp(prefix="tprimat-podman-", dir="/tmp"))
@@ -77,21 +71,10 @@ def token() -> str:
 @pytest.fixture(scope="session")
 def checkout(tmp_path_factory: pytest.TempPathFactory, token: str) -> Path:
     """Return a copy of what git does not ignore, plus secrets.env and other files that must not get into an image."""
-    folder = tmp_path_factory.mktemp("work") / "a checkout"
-    git = ["git", "-c", "user.name=test", "-c", "user.email=test@example.org", "-c", "commit.gpgsign=false"]
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    for name in listed.rstrip("\0").split("\0"):
-        if (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, folder / name)
-    for arguments in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "a copy"]):
-        subprocess.run([*git, *arguments], cwd=folder, check=True)
+    folder = fresh_machine.copy_checkout(tmp_path_factory.mktemp("work") / "a checkout")
+    git = ["git", "-C", folder, "-c", "user.name=test", "-c", "user.email=test@example.org"]
+    for arguments in (["add", "-A"], ["-c", "commit.gpgsign=false", "commit", "-q", "-m", "a copy"]):
+        subprocess.run([*git, *arguments], check=True)
     (folder / "secrets.env").write_text(f"HF_TOKEN={token}\n", encoding="utf8")
     (folder / "secrets.env").chmod(0o600)
     for junk in ("key.pem", "output/old.json", "utils/__pycache__/old.pyc", ".venv/bin/tool", ".env"):
@@ -108,11 +91,8 @@ def built(podman: Podman, checkout: Path) -> Callable[[str], Built]:
     def build(platform: str) -> Built:
         if platform not in images:
             if platform != "cpu" and not {"amd", "nvd"} & set(images):
-                python = base_images.python_312()
-                if python is None:
-                    pytest.skip(
-                        "no Python 3.12, the version of both vendors' images, that can be copied (pyenv has one)"
-                    )
+                if (python := base_images.python_312()) is None:
+                    pytest.skip("no Python 3.12, that of both vendors' images, that can be copied (pyenv has one)")
                 base_images.make_vendors(podman, python)
             done = podman.run(
                 checkout / "shell" / "build.sh",

@@ -13,30 +13,35 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
-from pathlib import Path
 
 import podman_engine
+import psutil
 import pytest
-from podman_engine import ANYBODY, run_script
+from podman_engine import run_script
 
-from utils.results import store
+from tests.support.launching import results
 
 ROAD = ("MODEL=llama", "RUNS=1", "TRAIN_ITERS=6", "WARMUP_ITERS=1", "GBS=16", "MBS=4", "SL=64")
 
 
+pytestmark = pytest.mark.full("real containers of Podman: a whole run in the CPU image, about 300 s")
+
+
+def command_lines() -> set[str]:
+    """Return the arguments of all other processes of the machine."""
+    others = (process for process in psutil.process_iter(["cmdline"]) if process.pid != os.getpid())
+    return {"\0".join(process.info["cmdline"] or ()) for process in others}
+
+
 @contextmanager
-def watched_processes() -> Iterator[set[bytes]]:
+def watched_processes() -> Iterator[set[str]]:
     """Collect the arguments of all processes of the machine, about thirty times a second, during the block."""
-    seen: set[bytes] = set()
+    seen: set[str] = set()
     is_over = threading.Event()
 
     def watch() -> None:
         while not is_over.wait(0.03):
-            for place in Path("/proc").glob("[0-9]*/cmdline"):
-                try:
-                    seen.add(place.read_bytes())
-                except OSError:  # it has ended meanwhile
-                    continue
+            seen.update(command_lines())
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -64,14 +69,11 @@ def road(podman, checkout, built, tmp_path_factory):
 
 def test_the_whole_road_in_containers_gives_valid_results_that_name_the_image(podman, built, road):
     output, _, _ = road
-    paths = sorted(store.find([output]))
-    assert [path.name for path in paths] == ["train_cpu_hf_llama_run1.json", "train_cpu_mega_llama_run1.json"]
-    image = built("cpu")
-    for path in paths:
-        result = store.read(path)
-        assert result["status"] == "ok"
-        provenance = result["provenance"]
-        assert f"{provenance['image']} {provenance['image_digest']}\n" == image.stdout
+    found = results(output)
+    assert [path.name for path in found] == ["train_cpu_hf_llama_run1.json", "train_cpu_mega_llama_run1.json"]
+    for result in found.values():
+        image = "{image} {image_digest}\n".format_map(result["provenance"])
+        assert (result["status"], image) == ("ok", built("cpu").stdout)
     assert zipfile.is_zipfile(output / "output.zip")
     assert podman.containers() == []
 
@@ -85,37 +87,16 @@ def test_the_token_reaches_the_container(podman, checkout, built, token):
 
 def test_the_token_is_nowhere_after_the_road(podman, token, road):
     output, printed, arguments = road
-    secret = token.encode()
-    assert any(b"train_mega" in line for line in arguments), "the trainers were seen"
-    assert any(b"run\0--rm" in line for line in arguments), "the engine was seen"
-    assert not [line for line in arguments if secret in line]
-    assert token not in printed
-    files = [path for path in output.parent.rglob("*") if path.is_file()]
-    assert len(files) > 10
-    assert not [path for path in files if secret in path.read_bytes()]
+    assert any("train_mega" in line for line in arguments), "the trainers were seen"
+    assert any("run\0--rm" in line for line in arguments), "the engine was seen"
+    assert not [line for line in (*arguments, printed) if token in line]
+    contents = {path: path.read_bytes() for path in output.parent.rglob("*") if path.is_file()}
     with zipfile.ZipFile(output / "output.zip") as archive:
-        assert len(archive.namelist()) > 3
-        assert not [name for name in archive.namelist() if secret in archive.read(name)]
-    left = subprocess.run(
-        ["grep", "-r", "-l", "-a", "-F", "-e", token, podman.folder / "run", podman.folder / "engine"]
-    )
-    assert left.returncode == 1, "the engine keeps it"
-
-
-def test_results_are_the_callers(podman, checkout, built, tmp_path):
-    """As docker starts it for an ordinary user: with the ids and a folder of that user."""
-    built("cpu")
-    folders = [tmp_path / "output", tmp_path / "data", tmp_path / "cache"]
-    for folder in folders:
-        folder.mkdir()
-        os.chown(folder, 12345, 23456)
-    settings = (f"OUTPUT_DIR={folders[0]}", f"DATA_DIR={folders[1]}", "FRAMEWORK=mega", *ROAD)
-    extra = {"CONTAINER_ARGS": f"--user {ANYBODY}", "HF_HOME": str(folders[2])}
-    done = run_script(podman, checkout, "run_train.sh", *settings, **extra)
-    assert done.returncode == 0, done.stderr[-5000:]
-    written = [path for folder in folders for path in folder.rglob("*")]
-    assert len(written) > 10
-    assert {(path.lstat().st_uid, path.lstat().st_gid) for path in written} == {(12345, 23456)}
+        packed = {name: archive.read(name) for name in archive.namelist()}
+    assert len(contents) > 10 and len(packed) > 3
+    assert not [where for where, content in (contents | packed).items() if token.encode() in content]
+    kept = subprocess.run(["grep", "-rlaF", "-e", token, podman.folder / "run", podman.folder / "engine"])
+    assert kept.returncode == 1, "the engine keeps it"
 
 
 def test_an_ordinary_user_without_a_daemon_gets_files_of_his_own(users_podman, checkout, road):
@@ -143,46 +124,32 @@ def test_the_exit_code_is_the_jobs(podman, checkout, built, tmp_path):
     assert run_script(podman, checkout, "entry.sh", *folders, "--", "bash", "-c", "exit 41").returncode == 41
 
 
-def living(marker: str) -> list[str]:
-    """Return the arguments of all other processes that contain the marker."""
-    found = []
-    for place in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            line = place.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue
-        if marker in line and place.parent.name != str(os.getpid()):
-            found.append(line)
-    return found
-
-
-@pytest.mark.parametrize("name", ["TERM", "INT"])
 def test_a_signal_in_the_middle_of_training_leaves_no_container_and_no_process(
-    podman, checkout, built, token, tmp_path, name
+    podman, checkout, built, token, tmp_path
 ):
+    """SIGTERM; of the others see tests/shell/test_supervise.py."""
     built("cpu")
-    output = tmp_path / "output"
+    output, log = tmp_path / "output", tmp_path / "log"
     settings = [f"OUTPUT_DIR={output}", f"DATA_DIR={tmp_path / 'data'}", "FRAMEWORK=mega", *ROAD, "TRAIN_ITERS=3000"]
     command = podman.wrapped(checkout / "shell" / "run_train.sh", "PLATFORM=cpu", *settings)
-    with (tmp_path / "log").open("wb") as log:
-        process = subprocess.Popen(
-            command, env={**podman.environment, "RUNTIME": "podman"}, stdout=log, stderr=log, stdin=subprocess.DEVNULL
-        )
-        try:
-            deadline = time.monotonic() + 300
-            while not re.search(r"  step \d+/3000", printed := (tmp_path / "log").read_text(errors="replace")):
-                assert process.poll() is None and time.monotonic() < deadline, printed[-5000:]
-                time.sleep(0.2)
-            (container,) = podman.containers()
-            assert token not in podman.ask("container", "inspect", container), "a running container shows no secret"
-            assert living(str(output))
-            process.send_signal(getattr(signal, f"SIG{name}"))
-            code = process.wait(180)
-        finally:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-                podman.run("podman", "rm", "--all", "--force")
-    assert code == 128 + getattr(signal, f"SIG{name}"), (tmp_path / "log").read_text()[-5000:]
+    environment = {**podman.environment, "RUNTIME": "podman"}
+    with log.open("wb") as file:
+        process = subprocess.Popen(command, env=environment, stdout=file, stderr=file, stdin=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 300
+        while not re.search(r"  step \d+/3000", printed := log.read_text(errors="replace")):
+            assert process.poll() is None and time.monotonic() < deadline, printed[-5000:]
+            time.sleep(0.2)
+        (container,) = podman.containers()
+        assert token not in podman.ask("container", "inspect", container), "a running container shows no secret"
+        assert [line for line in command_lines() if str(output) in line]
+        process.terminate()
+        code = process.wait(180)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+            podman.run("podman", "rm", "--all", "--force")
+    assert code == 128 + signal.SIGTERM, log.read_text()[-5000:]
     assert podman.containers() == []
-    assert living(str(output)) == []
+    assert not [line for line in command_lines() if str(output) in line]

@@ -1,13 +1,11 @@
 """However a job ends, it leaves one result, the exit code that belongs to it, and earlier results as they were."""
 
 import json
-import sys
 
 import pytest
 from toydata import write_toy_data
 
-from tests.support.launching import launch, run
-from train import launch as launcher
+from tests.support.launching import Launcher, launch, run
 from utils.results import store
 
 
@@ -36,22 +34,19 @@ def test_finished_job_is_skipped_and_said_to_be(finished, prefix):
     assert only_result(finished).read_bytes() == before
 
 
+@pytest.mark.full("a real training of hf, about 15 s")
 def test_changed_setting_trains_again_and_keeps_the_earlier_attempt(finished, prefix):
     before = only_result(finished).read_bytes()
     assert launch("hf", "llama", finished, prefix, "BETA2=0.9").returncode == 0
     assert json.loads(only_result(finished).read_text())["attempt"] == 2
     (kept,) = (finished / store.SUPERSEDED).iterdir()
     assert kept.read_bytes() == before
+    # recorded among the variables that change speed, where two runs must not differ by the job's own folder
+    results = [store.read(path) for path in (only_result(finished), kept)]
+    assert len({one["provenance"]["environment"]["TORCHINDUCTOR_CACHE_DIR"] for one in results}) == 1
 
 
-def test_every_job_has_the_same_cache_of_compiled_kernels(finished, prefix):
-    """It is recorded among the variables that change speed, where two runs must not differ by the job's own folder."""
-    launch("hf", "llama", finished, prefix, "BETA2=0.8")
-    paths = [only_result(finished), *(finished / store.SUPERSEDED).iterdir()]
-    caches = {store.read(path)["provenance"]["environment"]["TORCHINDUCTOR_CACHE_DIR"] for path in paths}
-    assert len(paths) >= 2 and len(caches) == 1, caches
-
-
+@pytest.mark.full("a real training of mega, about 10 s")
 def test_the_variables_of_amds_image_stop_no_job_of_megatron_core_and_stand_in_the_result(
     prefix, tmp_path, monkeypatch
 ):
@@ -78,6 +73,7 @@ def test_log_holds_every_step_and_the_result_is_complete(finished):
     assert not [name for name in result["provenance"]["environment"] if "TOKEN" in name and "TOKENIZERS" not in name]
 
 
+@pytest.mark.full("a real training of each framework, about 20 s")
 @pytest.mark.parametrize("framework", ["mega", "hf"])
 def test_loss_that_is_not_a_number_ends_as_nan_with_the_steps_so_far(framework, prefix, tmp_path):
     ran = launch(framework, "llama", tmp_path, prefix, "LR=1e30", "CLIP_GRAD=1e30", "MIN_LR=1e30", "WARMUP_ITERS=0")
@@ -86,27 +82,6 @@ def test_loss_that_is_not_a_number_ends_as_nan_with_the_steps_so_far(framework, 
     assert result["status"] == "nan" and "step" in result["reason"]
     assert 1 <= len(result["steps"]) < 6
     assert result["loss_values"][-1] is None or result["grad_norms"][-1] is None
-
-
-ENDINGS = {
-    "exit 0 without a result": ("pass", "exit code 0", 1),
-    "exit 3": ("import sys; print('last words'); sys.exit(3)", "exit code 3", 3),
-    "killed": ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "ended by SIGKILL", 1),
-}
-
-
-@pytest.mark.parametrize("ending", ENDINGS)
-def test_trainer_that_could_not_write_leaves_a_failed_result(ending, prefix, tmp_path, monkeypatch, capfd):
-    script, said, exit_code = ENDINGS[ending]
-    monkeypatch.setattr(launcher, "_command", lambda job, settings: [sys.executable, "-c", script])
-    settings = [f"OUTPUT_DIR={tmp_path}", f"DATA_DIR={prefix.parent}", f"DATASET={prefix}", "TRAIN_ITERS=6"]
-    arguments = ["launch", "--platform", "cpu", "--framework", "mega", "--model", "llama", *settings]
-    monkeypatch.setattr(sys, "argv", arguments)
-    assert launcher.main() == exit_code
-    result = store.read(only_result(tmp_path))
-    assert result["status"] == "failed" and said in result["reason"]
-    if ending == "exit 3":
-        assert "last words" in result["reason"]
 
 
 BAD_INPUT = {
@@ -124,34 +99,45 @@ BAD_INPUT = {
 }
 
 
+@pytest.fixture
+def job(tmp_path, monkeypatch):
+    return Launcher(tmp_path, monkeypatch)
+
+
+def refused(job, *settings, **options):
+    """Run a job that must end with 2 and one line before anything is written, and return the line."""
+    job.run(ranks="result()")
+    before = {path: path.read_bytes() for path in job.output.rglob("*") if path.is_file()}
+    ended = job.run(*settings, ranks="print('started')", **options)
+    assert (ended.code, ended.out) == (2, "")
+    assert {path: path.read_bytes() for path in job.output.rglob("*") if path.is_file()} == before
+    (line,) = ended.err.splitlines()
+    assert line.startswith("error: ")
+    return line
+
+
 @pytest.mark.parametrize("fault", BAD_INPUT)
-def test_bad_input_ends_with_2_and_one_line_and_writes_nothing(fault, finished, prefix, tmp_path):
+def test_bad_input_ends_with_2_and_one_line_and_writes_nothing(fault, job, tmp_path):
     settings, named = BAD_INPUT[fault]
     missing = tmp_path / "missing"
-    settings, named = [setting.format(missing=missing) for setting in settings], named.format(missing=missing)
-    before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
-    framework = "mega" if "CP=2" in settings else "hf"
-    ran = launch(framework, "llama", finished, prefix, *settings)
-    assert ran.returncode == 2
-    assert ran.stdout == ""
-    (line,) = ran.stderr.splitlines()
-    assert line.startswith("error: ") and named in line
-    assert {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()} == before
+    said = refused(
+        job, *(setting.format(missing=missing) for setting in settings), framework=FRAMEWORK.get(fault, "hf")
+    )
+    assert named.format(missing=missing) in said
 
 
-def test_data_shorter_than_its_index_is_refused(finished, tmp_path):
-    damaged = write_toy_data(tmp_path / "text", documents=200)
-    content = damaged.with_suffix(".bin").read_bytes()
-    damaged.with_suffix(".bin").write_bytes(content[:-100])
-    ran = launch("hf", "llama", finished, damaged)
-    assert ran.returncode == 2
-    (line,) = ran.stderr.splitlines()
-    assert "text.bin" in line and "shorter" in line
+FRAMEWORK = {"context parallelism without TE": "mega"}
+
+
+def test_data_shorter_than_its_index_is_refused(job):
+    damaged = job.prefix.with_name("damaged")
+    for suffix in (".bin", ".idx"):
+        content = job.prefix.with_suffix(suffix).read_bytes()
+        damaged.with_suffix(suffix).write_bytes(content[:-100] if suffix == ".bin" else content)
+    said = refused(job, f"DATASET={damaged}")
+    assert "damaged.bin" in said and "shorter" in said
 
 
 @pytest.mark.parametrize("model", ["gpt", "all"])
-def test_unknown_model_is_refused(model, finished, prefix):
-    ran = launch("hf", model, finished, prefix)
-    assert ran.returncode == 2
-    (line,) = ran.stderr.splitlines()
-    assert "llama, qwen, mistral" in line
+def test_unknown_model_is_refused(model, job):
+    assert "llama, qwen, mistral" in refused(job, model=model)

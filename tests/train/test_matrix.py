@@ -1,17 +1,14 @@
 """Settings are resolved once and data are hashed once; every process of a matrix takes both as they were found."""
 
-import os
 import shutil
 
 import pytest
 from toydata import write_toy_data
 
 from tests.support.matrices import RunningMatrix
-from train.runner import plan
 from utils.dataset import digest_cache
 from utils.errors import ConfigError
-from utils.settings import layers
-from utils.settings.config import ROOT, load, values_of
+from utils.settings.config import ROOT, values_of
 from utils.settings.layers import read_file
 
 
@@ -27,6 +24,7 @@ def checkout(tmp_path):
     return copy
 
 
+@pytest.mark.full("a real matrix of one job, about 20 s")
 def test_edited_settings_file_and_a_recorded_digest_are_not_read_again_while_a_matrix_runs(checkout, tmp_path):
     prefix = write_toy_data(tmp_path / "text")
     asked = read_file(checkout / "config.env", "config.env")
@@ -49,16 +47,7 @@ def test_edited_settings_file_and_a_recorded_digest_are_not_read_again_while_a_m
     assert result["fingerprint"]["dataset_bin_sha256"] == digest  # recorded as of an unchanged file: nobody has read it
 
 
-def test_settings_that_are_handed_on_replace_files_and_environment_and_yield_to_arguments():
-    matrix = plan.make("cpu", ["SEED=5", "MBS=2"])
-    environment = plan.environment(matrix) | {"SEED": "6"}
-    assert load("cpu", arguments=[], environ=environment) == matrix.config
-    assert load("cpu", arguments=["SEED=8"], environ=environment).seed == 8
-    assert values_of("cpu", [], environment) == matrix.values
-    assert environment.keys() - os.environ.keys() - {"SEED"} == {layers.VARIABLE}
-
-
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"SEED": 1}', '{"SEED": ["1"]}'])
 def test_variable_that_is_not_ours_is_refused(text):
     with pytest.raises(ConfigError, match="TPRIMAT_SETTINGS: cannot be read"):
-        values_of("cpu", [], {layers.VARIABLE: text})
+        values_of("cpu", [], {"TPRIMAT_SETTINGS": text})

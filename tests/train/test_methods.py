@@ -1,60 +1,64 @@
-"""METHOD=both is two matrices, one after the other: each with its own settings and folder, compared in two groups."""
+"""METHOD=both is two matrices, one after the other; a matrix has the frameworks that run here, and says each change."""
 
+import re
 import shutil
 from functools import partial
 
 import pytest
 
 from train import matrix
-from train.runner import plan
+from utils.errors import ConfigError
 from utils.settings import combinations
 from utils.settings import config as configure
-from utils.settings.config import ROOT
+from utils.settings.config import ROOT, load
+
+ONE_JOB = ("--platform", "amd", "--dry-run", "GPUS_PER_NODE=8", "MODEL=llama", "RUNS=1")
 
 
-@pytest.fixture
-def rooted(tmp_path, monkeypatch):
-    """Settings of a folder with an overlay of best settings for a CPU, which the suite itself does not have."""
-    for name in ("config.env", "config.cpu.env"):
-        shutil.copy(ROOT / name, tmp_path / name)
-    (tmp_path / "config.cpu-best.env").write_text("MBS=4\n")
-    monkeypatch.setattr(plan, "load", partial(configure.load, root=tmp_path))
-    monkeypatch.setattr(plan, "values_of", partial(configure.values_of, root=tmp_path))
-    return tmp_path
-
-
-def made(*arguments):
-    return [plan.make("cpu", method).config for method in plan.by_method("cpu", arguments)]
+def main(monkeypatch, *arguments):
+    monkeypatch.setattr("sys.argv", ["matrix", *arguments])
+    return matrix.main()
 
 
 @pytest.mark.parametrize(
-    ("label", "folders"), [((), ["output", "output/best"]), (("LABEL=x",), ["output/x", "output/x_best"])]
+    ("settings", "folders", "micro_batches"),
+    [
+        (["METHOD=both"], ["output", "output/best"], ["1", "2"]),
+        (["METHOD=both", "LABEL=x"], ["output/x", "output/x_best"], ["1", "2"]),
+        (["METHOD=best"], ["output/best"], ["2"]),
+        (["METHOD=best", "MBS=4"], ["output/best"], ["4"]),
+    ],
 )
-def test_both_is_an_equal_and_a_best_matrix_in_folders_of_their_own(rooted, label, folders):
-    equal, best = made("METHOD=both", *label)
-    assert (equal.method, equal.micro_batch_size) == ("equal", 8)
-    assert (best.method, best.micro_batch_size) == ("best", 4)
-    assert [str(config.results_dir.relative_to(rooted)) for config in (equal, best)] == folders
+def test_both_is_an_equal_and_a_best_matrix_in_folders_of_their_own(
+    monkeypatch, capsys, settings, folders, micro_batches
+):
+    assert main(monkeypatch, *ONE_JOB, "FRAMEWORK=mega", *settings) == 0
+    plan = capsys.readouterr().out
+    assert re.findall(rf"result: {ROOT}/(.*)/train_amd_mega_llama_run1", plan) == folders
+    assert re.findall(r"^ +MBS +(\d)", plan, re.MULTILINE) == micro_batches
 
 
-def test_a_single_method_is_one_matrix_with_the_arguments_as_they_were(rooted):
-    assert plan.by_method("cpu", ["METHOD=best", "MBS=2"]) == [("METHOD=best", "MBS=2")]
+def test_both_without_best_settings_of_the_platform_is_bad_input(monkeypatch):
+    assert main(monkeypatch, "--platform", "cpu", "METHOD=both") == 2
 
 
 @pytest.fixture
-def started(rooted, monkeypatch, tmp_path):
-    """The matrix command with its steps replaced: the list of started steps, and the exit code of each."""
-    steps = []
-    codes = {"equal": 0, "best": 0, "compare": 0}
+def started(monkeypatch, tmp_path):
+    """Steps that the matrix command starts, in place of the steps themselves, and the exit code of each."""
+    for name in ("config.env", "config.cpu.env"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / "config.cpu-best.env").write_text("MBS=4\n")
+    for name in ("load", "values_of"):
+        monkeypatch.setattr(matrix.plan, name, partial(getattr(configure, name), root=tmp_path))
+    steps, codes = [], {"equal": 0, "best": 0}
 
     def run(one, stop, is_locked, status):
         steps.append(one.config.method)
         return codes[one.config.method], codes[one.config.method] != 2
 
     def script(command, title, stop, status, environment=None):
-        folders = command[3 : command.index("--brief")]
-        steps.append((title, [part.removeprefix(str(rooted)) for part in folders]))
-        return codes["compare"]
+        steps.append([part.removeprefix(str(tmp_path)) for part in command[3 : command.index("--brief")]])
+        return 0
 
     monkeypatch.setattr(matrix, "_run", run)
     monkeypatch.setattr(matrix, "_script", script)
@@ -62,59 +66,95 @@ def started(rooted, monkeypatch, tmp_path):
     return steps, codes
 
 
-def main(monkeypatch, *arguments):
-    monkeypatch.setattr("sys.argv", ["matrix", "--platform", "cpu", *arguments])
-    return matrix.main()
-
-
-def test_methods_run_one_after_the_other_and_are_compared_together(started, monkeypatch):
-    steps, _ = started
-    assert main(monkeypatch, "--compare", "METHOD=both") == 0
-    assert steps == ["equal", "best", ("comparison", ["/output", "/output/best"])]
-
-
-def test_a_failed_method_stops_neither_the_other_nor_the_comparison_and_is_in_the_exit_code(started, monkeypatch):
+@pytest.mark.parametrize(
+    ("of_equal", "wanted"),
+    [
+        (0, ["equal", "best", ["/output", "/output/best"]]),
+        (1, ["equal", "best", ["/output", "/output/best"]]),  # a failed job stops neither the other method nor this
+        (2, ["equal"]),  # without data nothing can go on
+    ],
+)
+def test_methods_run_one_after_the_other_and_are_compared_together(started, monkeypatch, of_equal, wanted):
     steps, codes = started
-    codes["equal"] = 1
-    assert main(monkeypatch, "--compare", "METHOD=both") == 1
-    assert len(steps) == 3
+    codes["equal"] = of_equal
+    assert main(monkeypatch, "--platform", "cpu", "--compare", "METHOD=both") == of_equal
+    assert steps == wanted
 
 
-def test_data_that_cannot_be_had_end_it(started, monkeypatch):
-    steps, codes = started
-    codes["equal"] = 2
-    assert main(monkeypatch, "--compare", "METHOD=both") == 2
-    assert steps == ["equal"]
-
-
-def test_both_without_best_settings_of_the_platform_is_bad_input_before_anything_starts(started, monkeypatch, rooted):
-    (rooted / "config.cpu-best.env").unlink()
-    assert main(monkeypatch, "METHOD=both") == 2
-    assert started[0] == []
-
-
-def test_the_framework_that_runs_in_anothers_place_is_said_with_the_plan(monkeypatch):
-    monkeypatch.setattr(combinations, "AVAILABLE_FRAMEWORKS", ("mega", "hf", "nemo", "prim"))
-    monkeypatch.setattr(plan, "visible_gpus", lambda platform: 8)
-    one = plan.make("amd", ["FRAMEWORK=nemo,mega"])
-    assert [job.framework for job in one.jobs[:2]] == ["prim", "mega"]
-    assert [note.split(":")[0] for note in plan.notes(one)] == ["FRAMEWORK=nemo"]
+def test_the_framework_that_runs_in_anothers_place_is_said_with_the_plan(monkeypatch, capsys):
+    assert main(monkeypatch, *ONE_JOB, "FRAMEWORK=nemo,mega") == 0
+    printed = capsys.readouterr()
+    assert re.findall(r"train_amd_(\w+)_llama\.sh", printed.out) == ["prim", "mega"]
+    assert "FRAMEWORK=nemo" in printed.out + printed.err
 
 
 @pytest.mark.parametrize(
-    ("gpu", "micro_batch", "notes"),
-    [("MI355X", 4, []), ("MI210", 2, ["no recipe for MI210"]), (None, 2, ["no known GPU"])],
+    ("gpu", "micro_batch", "note"),
+    [("MI355X", 4, None), ("MI210", 2, "METHOD=best: no recipe for MI210"), (None, 2, "METHOD=best: no known GPU")],
 )
 def test_the_best_method_takes_the_recipe_of_this_machines_gpu_or_says_whose_it_takes(
-    monkeypatch, gpu, micro_batch, notes
+    monkeypatch, gpu, micro_batch, note
 ):
     monkeypatch.setattr(combinations, "AVAILABLE_FRAMEWORKS", ("mega", "hf", "nemo", "prim"))
-    monkeypatch.setattr(plan, "visible_gpus", lambda platform: 8)
-    monkeypatch.setattr(plan, "visible_device", lambda platform: gpu)
-    one = plan.make("amd", ["METHOD=best"])
+    monkeypatch.setattr(matrix.plan, "visible_gpus", lambda platform: 8)
+    monkeypatch.setattr(matrix.plan, "visible_device", lambda platform: gpu)
+    one = matrix.plan.make("amd", ["METHOD=best"])
     assert (one.config.micro_batch_size, one.config.best_device) == (micro_batch, gpu)
-    assert [
-        note.removeprefix("METHOD=best: ")[: len(text)] for note, text in zip(plan.notes(one), notes, strict=True)
-    ] == notes
-    equal = plan.make("amd", ["METHOD=equal"])
-    assert plan.notes(equal) == [] and equal.config.best_device is None
+    notes = matrix.plan.notes(one)
+    assert (not notes) if note is None else notes[0].startswith(note)
+    assert matrix.plan.notes(matrix.plan.make("amd", ["METHOD=equal"])) == []
+
+
+NONE, BOTH = (), ("bridge", "nemo")
+
+
+def interpreter(name, here, platform):
+    if name not in here:
+        raise ConfigError(f"{name}: no container")
+    return "/python"
+
+
+def interpreters(here):
+    return {name: partial(interpreter, name, here) for name in BOTH}
+
+
+@pytest.mark.parametrize(
+    ("platform", "settings", "here", "runs", "said"),
+    [
+        ("nvd", [], BOTH, ("mega", "hf", "bridge"), ()),
+        ("nvd", [], ("nemo",), ("mega", "hf"), ("FRAMEWORK=all: bridge is left out: bridge: no container",)),
+        ("nvd", ["FRAMEWORK=mega,nemo"], ("nemo",), ("mega", "nemo"), ()),
+        ("cpu", ["FRAMEWORK=all"], BOTH, ("mega", "hf", "nemo"), ()),
+        ("cpu", ["FRAMEWORK=all"], NONE, ("mega", "hf"), ("FRAMEWORK=all: nemo is left out: nemo: no container",)),
+        ("cpu", [], NONE, ("mega", "hf"), ()),  # the overlay's own matrix asks for neither
+        ("amd", [], NONE, ("mega", "prim", "hf"), ()),
+        ("cpu", ["FRAMEWORK=nemo"], NONE, ("nemo",), ()),  # whoever names it gets the error of the job
+        ("nvd", ["FRAMEWORK=bridge"], ("nemo",), ("bridge",), ()),
+        # the other vendor's framework means NeMo only where Bridge is missing
+        ("nvd", ["FRAMEWORK=mega,prim"], BOTH, ("mega", "bridge"), ()),
+        ("nvd", ["FRAMEWORK=mega,prim"], ("bridge",), ("mega", "bridge"), ()),
+        (
+            *("nvd", ["FRAMEWORK=mega,prim"], ("nemo",), ("mega", "nemo")),
+            ("FRAMEWORK=prim: nemo runs in place of bridge: bridge: no container",),
+        ),
+        ("nvd", ["FRAMEWORK=mega,prim"], NONE, ("mega", "bridge"), ()),
+    ],
+)
+def test_a_matrix_leaves_out_or_replaces_what_has_no_python_here_and_says_so(
+    monkeypatch, capsys, platform, settings, here, runs, said
+):
+    monkeypatch.delenv("FRAMEWORK", raising=False)
+    narrowed = matrix.without_missing(platform, settings, interpreters(here))
+    assert load(platform, 1, arguments=narrowed, environ={}).frameworks == runs
+    assert tuple(capsys.readouterr().err.splitlines()) == said
+
+
+@pytest.mark.parametrize(
+    ("platform", "visible", "frameworks"),
+    [("nvd", 0, ("mega", "hf", "bridge")), ("nvd", 8, ("mega", "hf")), ("cpu", 0, ("mega", "hf", "nemo"))],
+    ids=["elsewhere", "here", "no environment is made on a CPU"],
+)
+def test_dry_run_plans_what_an_image_holds_or_can_be_made(monkeypatch, platform, visible, frameworks):
+    monkeypatch.setitem(matrix.without_missing.__globals__, "visible_gpus", lambda platform: visible)
+    planned = matrix.without_missing(platform, ["FRAMEWORK=all"], interpreters(NONE), is_dry_run=True)
+    assert load(platform, 8, arguments=planned, environ={}).frameworks == frameworks

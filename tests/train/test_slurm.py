@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from benches import Bench
 
+from example import example_result
 from tests.support.launching import SHORT
-from train.cluster import follow as slurm_queue
-from train.cluster import script as slurm_script
-from train.cluster.follow import QueueEntry, SlurmError, SlurmJob
-from train.job.job import Job
-from train.job.outcome import Attempt
-from train.job.processes import StopRequest
-from train.runner import plan
-from train.runner.state import RUNNING, JobState
-from utils.errors import ConfigError
-from utils.settings.config import ROOT, load
+from train import slurm
+from utils.settings.config import ROOT
 from utils.settings.keys import KEYS
 
 NODES = ("LAUNCHER=slurm", "NNODES=2", "GPUS_PER_NODE=8", "MODEL=llama", "FRAMEWORK=mega", "RUNS=1")
@@ -34,14 +30,30 @@ IMAGE = "SLURM_IMAGE=/images/tprimat.sqsh"
 NATIVE, ENROOT, APPTAINER = ("RUNTIME=native",), ("RUNTIME=enroot", IMAGE), ("RUNTIME=apptainer",)
 
 
-def script_of(*settings: str, platform: str = "nvd", is_requeued: bool = False) -> str:
-    matrix = plan.make(platform, [*NODES, "OUTPUT_DIR=/results", "DATA_DIR=/data", *settings])
-    return slurm_script.render(matrix, matrix.jobs[0], is_requeued=is_requeued)
+@pytest.fixture
+def asked(monkeypatch, capsys, tmp_path):
+    """Returns a function that runs `train.slurm --dry-run` on a login node; exit code, script and errors."""
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+
+    def run(*settings: str, platform: str = "nvd") -> tuple[int, str, str]:
+        where = (f"OUTPUT_DIR={tmp_path}/results", f"DATA_DIR={tmp_path}/data", "DATASET=synth")
+        command = ["slurm", "--platform", platform, "--dry-run", *NODES, *where, *settings]
+        monkeypatch.setattr("sys.argv", command)
+        return slurm.main(), *capsys.readouterr()
+
+    return run
 
 
-@pytest.fixture(autouse=True)
-def _no_gpus_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "visible_gpus", lambda platform: 0)
+@pytest.fixture
+def script_of(asked):
+    """Returns a function that returns the script of a job."""
+
+    def script(*settings: str, **options: str) -> str:
+        code, said, error = asked(*settings, **options)
+        assert code == 0, error
+        return said
+
+    return script
 
 
 def options(script: str) -> list[str]:
@@ -53,7 +65,7 @@ def step(script: str) -> list[str]:
     return shlex.split(script[script.index("exec srun") :].replace("\\\n", " "))[1:]
 
 
-def test_slurm_is_asked_for_what_the_settings_say() -> None:
+def test_slurm_is_asked_for_what_the_settings_say(script_of, tmp_path) -> None:
     asked = options(script_of(*SITE))
     assert asked[0].startswith("--job-name=tprimat-train_nvd_mega_llama_run1-")
     assert asked[1:] == [
@@ -64,7 +76,7 @@ def test_slurm_is_asked_for_what_the_settings_say() -> None:
         "--account=mine",
         "--partition=gpu",
         f"--chdir={ROOT}",
-        "--output=/results/logs/nodes2_train_nvd_mega_llama_run1_slurm%j.log",
+        f"--output={tmp_path}/results/logs/nodes2_train_nvd_mega_llama_run1_slurm%j.log",
         "--open-mode=append",
         "--no-requeue",
         "--exclusive",
@@ -72,26 +84,26 @@ def test_slurm_is_asked_for_what_the_settings_say() -> None:
     ]
 
 
-def test_gpus_can_be_asked_for_as_gres_or_not_at_all_and_a_requeue_is_asked_for() -> None:
+def test_gpus_can_be_asked_for_as_gres_or_not_at_all_and_a_requeue_is_asked_for(script_of) -> None:
     assert "--gres=gpu:8" in options(script_of("SLURM_GPUS=gres"))
     assert not [option for option in options(script_of("SLURM_GPUS=none")) if "gpu" in option.split("=")[0]]
-    assert not [option for option in options(script_of(platform="cpu")) if "gpu" in option]
-    assert "--requeue" in options(script_of(is_requeued=True))
+    assert not [option for option in options(script_of(platform="cpu")) if "gpu" in option.split("=")[0]]
+    assert "--requeue" in options(script_of("--requeue"))
 
 
 @pytest.mark.parametrize("runtime", [NATIVE, APPTAINER, ("RUNTIME=podman",), ("RUNTIME=auto",)], ids=" ".join)
-def test_every_node_starts_one_launcher_that_finds_its_own_runtime(runtime: tuple[str, ...]) -> None:
+def test_every_node_starts_one_launcher_that_finds_its_own_runtime(script_of, runtime, tmp_path) -> None:
     words = step(script_of(*runtime, "SEED=7"))
     assert words[0] == "srun" and {"--nodes=2", "--ntasks=2", "--ntasks-per-node=1"} <= set(words)
     assert not [word for word in words if word.startswith("--container")]
     task = words[words.index("node") + 1 :]
     assert task[:6] == [str(ROOT / "shell" / "inside" / "slurm_task.sh"), "nvd", "mega", "llama", "--run", "1"]
-    assert {runtime[0], "LAUNCHER=torchrun", "SEED=7", "NNODES=2", "OUTPUT_DIR=/results", "DATA_DIR=/data"} <= set(task)
+    assert {runtime[0], "LAUNCHER=torchrun", "SEED=7", "NNODES=2", f"OUTPUT_DIR={tmp_path}/results"} <= set(task)
     assert task[-2:] == ["MASTER_ADDR=$MASTER_ADDR", "MASTER_PORT=$MASTER_PORT"]
     assert words[words.index("node") - 2 : words.index("node")] == ["-c", 'exec "$@" "NODE_RANK=$SLURM_NODEID"']
 
 
-def test_login_node_without_a_gpu_plans_for_nodes_that_have_them(tmp_path: Path) -> None:
+def test_login_node_without_a_gpu_plans_for_nodes_that_have_them(tmp_path) -> None:
     where = (f"OUTPUT_DIR={tmp_path}/new", f"DATA_DIR={tmp_path}/data", "PLATFORM=nvd", "RUNTIME=apptainer")
     done = subprocess.run(
         [ROOT / "shell" / "run_slurm.sh", "--dry-run", *NODES[1:], *where], capture_output=True, text=True
@@ -102,44 +114,48 @@ def test_login_node_without_a_gpu_plans_for_nodes_that_have_them(tmp_path: Path)
 
 
 @pytest.mark.parametrize("runtime", [ENROOT, ("RUNTIME=auto", IMAGE)], ids=" ".join)
-def test_pyxis_gets_the_image_and_the_same_paths_with_the_checkout_read_only(runtime: tuple[str, ...]) -> None:
+def test_pyxis_gets_the_image_and_the_same_paths_with_the_checkout_read_only(script_of, runtime, tmp_path) -> None:
     words = step(script_of(*runtime))
     (mounts,) = (word for word in words if word.startswith("--container-mounts="))
     folders = mounts.removeprefix("--container-mounts=").split(",")
-    assert {f"{ROOT}:{ROOT}:ro", "/results:/results", "/data:/data"} <= set(folders)
+    assert {f"{ROOT}:{ROOT}:ro", f"{tmp_path}/results:{tmp_path}/results", f"{tmp_path}/data:{tmp_path}/data"} <= set(
+        folders
+    )
     assert "--container-image=/images/tprimat.sqsh" in words and f"--container-workdir={ROOT}" in words
     task = words[words.index("node") + 1 :]
     assert task[0] == str(ROOT / "shell" / "inside" / "job.sh") and "RUNTIME=native" in task
 
 
-def test_folder_inside_the_checkout_is_mounted_over_it() -> None:
+def test_folder_inside_the_checkout_is_mounted_over_it(script_of) -> None:
     words = step(script_of(*ENROOT, "OUTPUT_DIR=output"))
     (mounts,) = (word for word in words if word.startswith("--container-mounts="))
     output = ROOT / "output"
     assert mounts.index(f"{ROOT}:{ROOT}:ro") < mounts.index(f"{output}:{output}")
 
 
-def test_image_that_is_missing_and_a_path_that_cannot_be_mounted_are_said() -> None:
-    with pytest.raises(ConfigError, match="SLURM_IMAGE=: RUNTIME=enroot needs an image"):
-        script_of("RUNTIME=enroot")
-    with pytest.raises(ConfigError, match="cannot mount a path with a colon or a comma"):
-        script_of(*ENROOT, "DATA_DIR=/data/a,b")
+def test_image_that_is_missing_and_a_path_that_cannot_be_mounted_are_said(asked) -> None:
+    for settings, said in (
+        (("RUNTIME=enroot",), "SLURM_IMAGE=: RUNTIME=enroot needs an image"),
+        ((*ENROOT, "DATA_DIR=/data/a,b"), "cannot mount a path with a colon or a comma"),
+    ):
+        code, _, error = asked(*settings)
+        assert code == 2 and said in error
 
 
-def test_nodes_meet_on_a_port_of_their_job_unless_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_meet_on_a_port_of_their_job_unless_one_is_named(script_of, monkeypatch) -> None:
     assert "MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))" in script_of()
     assert "MASTER_PORT=1234" in script_of("MASTER_PORT=1234").splitlines()
     monkeypatch.setenv("MASTER_PORT", "4321")
     assert "MASTER_PORT=4321" in script_of().splitlines()
 
 
-def test_settings_of_the_environment_reach_the_nodes_and_secrets_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_of_the_environment_reach_the_nodes_and_secrets_do_not(script_of, monkeypatch) -> None:
     monkeypatch.setenv("SEED", "9")
     monkeypatch.setenv("HF_TOKEN", "hf_" + "x" * 34)
     assert "SEED=9" in step(script_of()) and "hf_x" not in script_of()
 
 
-def test_every_resolved_setting_is_in_the_script() -> None:
+def test_every_resolved_setting_is_in_the_script(script_of) -> None:
     """A settings file that is edited while a job waits in the queue changes nothing in the job."""
     words = step(script_of())
     keys = {word.split("=")[0] for word in words[words.index("node") + 1 :] if "=" in word}
@@ -147,7 +163,7 @@ def test_every_resolved_setting_is_in_the_script() -> None:
 
 
 @pytest.mark.parametrize("settings", [NATIVE, ENROOT, APPTAINER, ("COOLDOWN_SECONDS=5", *SITE)], ids=" ".join)
-def test_script_is_clean(settings: tuple[str, ...], tmp_path: Path) -> None:
+def test_script_is_clean(script_of, settings, tmp_path) -> None:
     path = tmp_path / "job.sh"
     path.write_text(script_of(*settings))
     shellcheck = Path(sys.executable).with_name("shellcheck")
@@ -156,71 +172,92 @@ def test_script_is_clean(settings: tuple[str, ...], tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Puts a command of Slurm on PATH that does what a test says."""
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A function that runs the matrix on stand-ins of Slurm's commands; `seen` has what sbatch got."""
+    bench = Bench(tmp_path, monkeypatch, [1000.0] * 3, [1000.0] * 3)
+    bench.has_slurm = False
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setenv("TPRIMAT_MACHINE", "")
+    bench.seen = tmp_path / "seen"
 
-    def put(name: str, script: str) -> None:
-        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
-        (tmp_path / name).chmod(0o755)
+    def run(*options: str, **scripts: str) -> tuple[int, str, str]:
+        see = f'env >> {bench.seen}; cat >> {bench.seen}; echo "$@" >> {bench.seen}; echo "17;cluster"'
+        for name, script in ({"sbatch": see, "squeue": "", "sinfo": "", "scancel": ""} | scripts).items():
+            (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+            (tmp_path / name).chmod(0o755)
+        return bench.submit("FRAMEWORK=mega", "RUNS=1", *options)
 
-    return put
-
-
-def test_no_secret_goes_with_a_job_and_its_number_is_read(stand_in, tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("HF_TOKEN", "hf_" + "x" * 34)
-    stand_in(
-        "sbatch", f'env > {tmp_path}/seen; cat >> {tmp_path}/seen; echo "$@" >> {tmp_path}/seen; echo "17;cluster"'
-    )
-    assert slurm_queue.submit("the script", after="16") == "17"
-    seen = (tmp_path / "seen").read_text()
-    assert "the script" in seen and "--dependency=afterany:16" in seen and "hf_x" not in seen
+    run.bench = bench
+    return run
 
 
-def test_slurm_gets_known_variables_only(stand_in, tmp_path, monkeypatch) -> None:
+def test_slurm_gets_known_variables_only_and_jobs_wait_for_one_another(cluster, monkeypatch) -> None:
     """It stores the environment of a job, and srun hands all of it on."""
     token = "hf_" + "x" * 34
     secret = {"MY_NOTE": token, "NCCL_FOO": token, "CONTAINER_ARGS": f"--env X={token}", "UCX_PW": "open-sesame"}
-    secret |= {"HTTPS_PROXY": "http://ann:open-sesame@proxy.example", "WANDB_API_KEY": "open-sesame"}
+    secret |= {"HTTPS_PROXY": "http://ann:open-sesame@proxy.example", "WANDB_API_KEY": "open-sesame", "HF_TOKEN": token}
     given = {"NCCL_SOCKET_IFNAME": "ib0", "TPRIMAT_SIF_DIR": "/images", "SBATCH_QOS": "high", "CUDA_HOME": "/opt/cuda"}
     for name, value in {**secret, **given}.items():
         monkeypatch.setenv(name, value)
-    stand_in("sbatch", f"env > {tmp_path}/seen; echo 17")
-    slurm_queue.submit("the script")
-    seen = dict(line.split("=", 1) for line in (tmp_path / "seen").read_text().splitlines() if "=" in line)
+    code, said, error = cluster("--no-wait", "RUNS=2")
+    assert code == 0 and said.count("submitted as Slurm job 17") == 2, error
+    text = cluster.bench.seen.read_text()
+    assert "exec srun" in text and "--parsable --dependency=afterany:17\n" in text and "hf_x" not in text
+    seen = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
     assert seen.items() >= {**given, "PATH": os.environ["PATH"]}.items()
     assert not secret.keys() & seen.keys()
-    (warning,) = slurm_script.environment().warnings("the jobs")
-    assert "not passed to the jobs" in warning and warning.endswith(": CONTAINER_ARGS, NCCL_FOO, UCX_PW")
+    (warning,) = (line for line in error.splitlines() if "not passed to the jobs" in line)
+    assert warning.endswith(": CONTAINER_ARGS, NCCL_FOO, UCX_PW")
 
 
-def test_state_of_a_job_that_slurm_has_forgotten_is_gone(stand_in) -> None:
-    stand_in("squeue", "echo '3|RUNNING|None|n[1-2]'; echo '4|PENDING|Priority|'")
-    seen = slurm_queue.entries(["3", "4", "5"])
-    assert (seen["3"].state, seen["3"].nodes) == ("RUNNING", "n[1-2]")
-    assert (seen["4"].reason, seen["5"].state, seen["5"].is_ended) == ("Priority", "GONE", True)
-    stand_in("squeue", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
-    assert slurm_queue.entries(["5"])["5"].state == "GONE"
-
-
-def test_what_slurm_says_against_it_is_in_the_message(stand_in, monkeypatch, tmp_path) -> None:
-    stand_in("sbatch", "echo 'sbatch: error: invalid partition specified: x' >&2; exit 1")
-    with pytest.raises(SlurmError, match="sbatch: exit code 1: sbatch: error: invalid partition specified: x"):
-        slurm_queue.submit("")
+def test_what_slurm_says_against_it_is_in_the_message(cluster, monkeypatch, tmp_path) -> None:
+    code, _, error = cluster(sbatch="echo 'sbatch: error: invalid partition specified: x' >&2; exit 1")
+    assert code == 1 and "sbatch: exit code 1: sbatch: error: invalid partition specified: x" in error
     monkeypatch.setenv("PATH", str(tmp_path / "missing"))
-    with pytest.raises(SlurmError, match="squeue: not on PATH; run this where Slurm's commands are"):
-        slurm_queue.entries(["1"])
+    code, _, error = cluster()
+    assert code == 1 and "squeue: not on PATH; run this where Slurm's commands are" in error
 
 
-def test_job_whose_output_folder_is_gone_has_failed_with_the_reason_and_nothing_is_made_anew(tmp_path: Path) -> None:
-    job = Job(load("cpu", arguments=[f"OUTPUT_DIR={tmp_path}/gone"], environ={}), "hf", "llama")
-    state = JobState(1, job, state=RUNNING)
-    attempt = Attempt(job, "1" * 64, "a command", "2026-11-22T00:00:00+00:00")
-    slurm_queue._end(SlurmJob("7", state, attempt, None, QueueEntry("COMPLETED")), StopRequest())
-    assert state.state == "failed" and state.reason is not None
-    gone = f"OUTPUT_DIR={tmp_path}/gone was deleted or renamed while the job ran"
-    assert state.reason == f"no result could be written: {gone}"
-    assert not (tmp_path / "gone").exists()
+LATE = "Slurm job 17: TIMEOUT (TimeLimit) on n1; node n1 is down* (gone)"
+ENDS = {
+    "forgotten": ("", None, "failed", r"^Slurm job 17: Slurm does not know it any more and left no result"),
+    "unknown": (
+        "echo 'squeue: error: Invalid job id specified' >&2; exit 1",
+        None,
+        "failed",
+        "does not know it any more",
+    ),
+    "no result": ("echo '17|COMPLETED|None|n1'", None, "failed", "left no result here: OUTPUT_DIR=.* must be the same"),
+    "too late": ("echo '17|TIMEOUT|TimeLimit|n1'", None, "timeout", f"^{re.escape(LATE)} and left no result"),
+    "too late, and its launcher wrote of it": (
+        *("echo '17|TIMEOUT|TimeLimit|n1'", {"status": "failed", "reason": "by SIGTERM"}, "timeout"),
+        f"^{re.escape(LATE)}; its launcher says: by SIGTERM$",
+    ),
+    "too late, after its last step": ("echo '17|TIMEOUT|TimeLimit|n1'", {}, "ok", None),
+    "failed by itself": ("echo '17|FAILED|NonZeroExitCode|n1'", {"status": "failed", "reason": "a"}, "failed", "^a$"),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_end_of_a_slurm_job_is_in_its_result(end, cluster, tmp_path) -> None:
+    answer, written, status, reason = ENDS[end]
+    path = cluster.bench.output / "train_cpu_mega_llama_run1.json"
+    if written is not None:
+        (tmp_path / "written.json").write_text(json.dumps(example_result(**written)))
+        answer = f"cp {tmp_path}/written.json {path}; {answer}"
+    answer = f'case "$*" in *--me*) ;; *) {answer or ":"};; esac'
+    code, said, error = cluster(squeue=answer, sinfo="echo 'n1|down*|gone'")
+    result = json.loads(path.read_text())
+    assert (result["status"], code == 0) == (status, status == "ok"), said + error
+    assert reason is None or re.search(reason, result["reason"], re.DOTALL), result["reason"]
+
+
+def test_output_folder_that_is_gone_is_not_made_anew(cluster) -> None:
+    output = cluster.bench.output
+    answer = f'case "$*" in *--me*) ;; *) mv {output} {output}_gone; echo "17|COMPLETED|None|n1";; esac'
+    code, said, error = cluster(squeue=answer)
+    assert code == 1 and f"OUTPUT_DIR={output} was deleted or renamed while the job ran" in said + error
+    assert not list(output.glob("*.json"))
 
 
 def test_run_train_hands_over_to_slurm(tmp_path: Path) -> None:

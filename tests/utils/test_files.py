@@ -12,13 +12,33 @@ from pathlib import Path
 
 import pytest
 from housekeeping import tree
+from neighbourhood import make
 
 from utils.errors import ForeignFileError
 from utils.files import folder_written_whole, temporary_beside, write_whole, written_whole
 from utils.own_files import anything
-from utils.settings.config import ROOT
 
-ERRORS = pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
+ROOT = Path(__file__).parents[2]
+
+
+def write_one(path: Path, text: str = "new", **options: object) -> None:
+    write_whole(path, text, **options)
+
+
+def write_several(path: Path, text: str = "new", **options: object) -> None:
+    with written_whole(path.with_name("b"), path, **options) as temporaries:
+        for temporary in temporaries:
+            temporary.write_text(text)
+            assert not path.exists() or path.read_text() != text, "files get their names only at the end"
+
+
+def write_folder(path: Path, text: str = "new", **options: object) -> None:
+    with folder_written_whole(path, **options) as temporary:
+        (temporary / "a").write_text(text)
+        assert not path.exists() or (path / "a").read_text() != text
+
+
+WRITERS = pytest.mark.parametrize("write", [write_one, write_several, write_folder])
 
 
 def test_one_file_is_readable_by_everybody_whatever_the_umask(tmp_path: Path) -> None:
@@ -32,123 +52,82 @@ def test_one_file_is_readable_by_everybody_whatever_the_umask(tmp_path: Path) ->
     assert stat.S_IMODE((tmp_path / "deep" / "a").stat().st_mode) == 0o644
 
 
-def test_an_existing_file_is_replaced_only_on_request(tmp_path: Path) -> None:
-    assert write_whole(tmp_path / "a", "first", replace=False)
-    assert not write_whole(tmp_path / "a", "second", replace=False)
-    assert (tmp_path / "a").read_text() == "first"
-    assert write_whole(tmp_path / "a", "third", is_ours=anything)
-    assert (tmp_path / "a").read_text() == "third"
-    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+@WRITERS
+def test_an_existing_file_or_folder_is_replaced_as_a_whole_and_only_on_request(tmp_path: Path, write) -> None:
+    for text in ("first", "second"):
+        write(tmp_path / "deep" / "a", text, is_ours=anything)
+        path = tmp_path / "deep" / "a"
+        assert (path / "a" if path.is_dir() else path).read_text() == text
+    assert {found.name for found in path.parent.iterdir()} == ({"a", "b"} if write is write_several else {"a"})
+    if write is write_one:
+        assert not write_whole(path, "third", replace=False) and path.read_text() == "second"
+        assert write_whole(path.with_name("c"), "third", replace=False)
 
 
-@pytest.mark.parametrize("breaking", ["fsync", "replace"])
-def test_a_write_that_breaks_off_leaves_the_old_file_and_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, breaking: str
-) -> None:
+@pytest.mark.parametrize("breaking", [(os, "fsync"), (Path, "replace")], ids=["fsync", "replace"])
+def test_a_write_that_breaks_off_leaves_the_old_file_and_no_other(tmp_path: Path, monkeypatch, breaking) -> None:
     (tmp_path / "a").write_text("before")
 
     def no_space(*_: object) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(*((os, "fsync") if breaking == "fsync" else (Path, "replace")), no_space)
+    monkeypatch.setattr(*breaking, no_space)
     with pytest.raises(OSError, match="no space"):
-        write_whole(tmp_path / "a", "after", is_ours=anything)
-    assert [path.name for path in tmp_path.iterdir()] == ["a"]
-    assert (tmp_path / "a").read_text() == "before"
+        write_one(tmp_path / "a", is_ours=anything)
+    assert tree(tmp_path) == {"a": "file of b'before'"}
 
 
 def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flushed = []
     monkeypatch.setattr(os, "fsync", lambda _: flushed.append((tmp_path / "a").exists()))
-    write_whole(tmp_path / "a", "text")
-    with written_whole(tmp_path / "a", tmp_path / "b", is_ours=anything) as temporaries:
-        (tmp_path / "a").unlink()
-        for temporary in temporaries:
-            temporary.touch()
+    write_one(tmp_path / "a")
+    (tmp_path / "a").unlink()
+    write_several(tmp_path / "a", is_ours=anything)
     assert flushed == [False, False, False]
-    write_whole(tmp_path / "b", "text", is_ours=anything, fsync=False)
+    write_one(tmp_path / "b", is_ours=anything, fsync=False)
     assert len(flushed) == 3
 
 
-def test_files_get_their_names_only_at_the_end(tmp_path: Path) -> None:
-    first, second = tmp_path / "deep" / "a.bin", tmp_path / "deep" / "a.idx"
-    with written_whole(first, second) as (one, two):
-        one.write_text("1")
-        two.write_text("2")
-        assert not first.exists() and not second.exists()
-    assert (first.read_text(), second.read_text()) == ("1", "2")
-    assert len(list(first.parent.iterdir())) == 2
+ERRORS = (ValueError, KeyboardInterrupt, SystemExit)
 
 
-@ERRORS
-def test_after_an_error_nothing_is_left_and_what_was_there_stays(tmp_path: Path, error: type[BaseException]) -> None:
-    path = tmp_path / "a.bin"
-    path.write_text("before")
-    with pytest.raises(error), written_whole(path, tmp_path / "a.idx", is_ours=anything) as (one, _):
-        one.write_text("half")
-        raise error
-    assert [found.name for found in tmp_path.iterdir()] == ["a.bin"]
-    assert path.read_text() == "before"
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    # a file that was not written names none of them
+    [*((kind, error) for kind in ("file", "folder") for error in ERRORS), ("file", FileNotFoundError)],
+)
+def test_after_an_error_nothing_is_left_and_what_was_there_stays(tmp_path: Path, error, kind: str) -> None:
+    path = tmp_path / "a"
+    make(tmp_path, path, kind, b"before")
+    before = tree(tmp_path)
+    paths = [path] if kind == "folder" else [path, tmp_path / "b"]
+    opened = (folder_written_whole if kind == "folder" else written_whole)(*paths, is_ours=anything)
+    with pytest.raises(error), opened as made:
+        (made / "a" if kind == "folder" else made[0]).write_text("half")
+        if error in ERRORS:
+            raise error
+    assert tree(tmp_path) == before
 
 
-def test_a_file_that_was_not_written_names_none_of_them(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError), written_whole(tmp_path / "a", tmp_path / "b") as (one, _):
-        one.write_text("1")
-    assert not list(tmp_path.iterdir())
+USER = b"of a user"
+FOREIGN = {  # what stands there, as steps of `make`
+    "text": [("a", "file", USER)],
+    "empty": [("a", "file", b"")],
+    "read-only": [("a", "file", USER), ("a", "mode", 0o444)],
+    "folder": [("a/file", "file", USER)],
+    "link": [("other", "file", USER), ("a", "link", "other")],
+    "dangling link": [("a", "link", "other")],
+}
 
 
-def test_a_folder_replaces_the_earlier_one_only_when_it_is_complete(tmp_path: Path) -> None:
-    folder = tmp_path / "tokenizer"
-    for content in ("1", "2"):
-        with folder_written_whole(folder, is_ours=anything) as temporary:
-            (temporary / "a").write_text(content)
-            assert not folder.exists() or (folder / "a").read_text() == "1"
-        assert (folder / "a").read_text() == content
-    assert list(tmp_path.iterdir()) == [folder]
-
-
-@ERRORS
-def test_after_an_error_the_earlier_folder_is_untouched(tmp_path: Path, error: type[BaseException]) -> None:
-    folder = tmp_path / "tokenizer"
-    folder.mkdir()
-    with pytest.raises(error), folder_written_whole(folder, is_ours=anything) as temporary:
-        (temporary / "a").write_text("half")
-        raise error
-    assert list(tmp_path.rglob("*")) == [folder]
-
-
-def write_one(path: Path) -> None:
-    write_whole(path, "new")
-
-
-def write_several(path: Path) -> None:
-    with written_whole(path.with_name("b"), path) as temporaries:
-        for temporary in temporaries:
-            temporary.write_text("new")
-
-
-def write_folder(path: Path) -> None:
-    with folder_written_whole(path) as temporary:
-        (temporary / "a").write_text("new")
-
-
-@pytest.mark.parametrize("write", [write_one, write_several, write_folder])
-@pytest.mark.parametrize("kind", ["text", "empty", "read-only", "folder", "link", "dangling link"])
+@WRITERS
+@pytest.mark.parametrize("kind", FOREIGN)
 def test_what_nobody_recognises_is_never_replaced(tmp_path: Path, write: Callable[[Path], None], kind: str) -> None:
-    path, other = tmp_path / "a", tmp_path / "other"
-    if kind == "folder":
-        path.mkdir()
-        (path / "file").write_text("of a user")
-    elif "link" in kind:
-        path.symlink_to(other)
-        if kind == "link":
-            other.write_text("of a user")
-    else:
-        path.write_text("of a user" if kind != "empty" else "")
-        path.chmod(0o444 if kind == "read-only" else 0o644)
+    for name, what, detail in FOREIGN[kind]:
+        make(tmp_path, tmp_path / name, what, detail)
     before = tree(tmp_path)
     with pytest.raises(ForeignFileError, match="a: exists, and this suite has not written it; name another output"):
-        write(path)
+        write(tmp_path / "a")
     assert tree(tmp_path) == before
 
 
@@ -160,30 +139,22 @@ def test_a_file_that_appears_while_the_new_one_is_written_stays(tmp_path: Path) 
 
 
 KILLED = """
-import os, signal, sys, time
+import sys, time
 from pathlib import Path
 from utils.files import folder_written_whole, written_whole
-if sys.argv[1] == "folder":
-    context = folder_written_whole(Path(sys.argv[2]))
-else:
-    context = written_whole(Path(sys.argv[2]))
-with context as temporary:
-    if sys.argv[1] == "folder":
+with (folder_written_whole if sys.argv[1] == "write_folder" else written_whole)(Path(sys.argv[2])) as temporary:
+    if sys.argv[1] == "write_folder":
         (temporary / "half").write_text("half")
     print("writing", flush=True)
     time.sleep(600)
 """
 
 
-@pytest.mark.parametrize("kind", ["file", "folder"])
-def test_leftovers_of_a_killed_writer_go_and_those_of_a_living_one_stay(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
-) -> None:
-    path = tmp_path / "a"
-    write = write_several if kind == "file" else write_folder
-    other = path.with_name(".ab.0123456789ab.tmp")
+@pytest.mark.parametrize("write", [write_several, write_folder])
+def test_leftovers_of_a_killed_writer_go_and_those_of_a_living_one_stay(tmp_path: Path, capsys, write) -> None:
+    path, other = tmp_path / "a", tmp_path / ".ab.0123456789ab.tmp"
     other.touch()  # of another target
-    command = [sys.executable, "-c", KILLED, kind, str(path)]
+    command = [sys.executable, "-c", KILLED, write.__name__, str(path)]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     with process.stdout:
@@ -193,17 +164,9 @@ def test_leftovers_of_a_killed_writer_go_and_those_of_a_living_one_stay(
         assert held.exists() and capsys.readouterr().err == ""
         process.send_signal(signal.SIGKILL)
         process.wait()
-    for made in (path, path.with_name("b")):
-        if made.is_dir():
-            (made / "a").unlink()
-            made.rmdir()
-        else:
-            made.unlink(missing_ok=True)
-    assert held.exists()
-    write(path)
+    write(path, "newer", is_ours=anything)
     assert not held.exists() and other.exists() and path.exists()
-    said = capsys.readouterr().err
-    assert said == f"{tmp_path}: removed {held.name}, left by a run that was killed\n"
+    assert capsys.readouterr().err == f"{tmp_path}: removed {held.name}, left by a run that was killed\n"
 
 
 def test_a_leftover_of_an_earlier_version_goes_too(tmp_path: Path) -> None:
@@ -224,6 +187,7 @@ def test_a_new_file_is_not_truncated_because_ext4_writes_such_a_file_to_the_disk
             flags.append(given[2])
 
     sys.addaudithook(note)  # it stays, and notes what is opened in the folder of this test only
-    assert write_whole(tmp_path / "out", b"content") and write_whole(tmp_path / "empty", b"")
+    for name, content in (("out", b"content"), ("empty", b"")):
+        assert write_whole(tmp_path / name, content)
+        assert (tmp_path / name).read_bytes() == content
     assert len(flags) > 2 and not any(flag & os.O_TRUNC for flag in flags)
-    assert (tmp_path / "out").read_bytes() == b"content" and (tmp_path / "empty").read_bytes() == b""

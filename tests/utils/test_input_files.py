@@ -3,7 +3,6 @@
 import os
 import socket
 import stat
-from pathlib import Path
 
 import pytest
 from nasty import no_hang
@@ -11,64 +10,43 @@ from nasty import no_hang
 from utils import input_files
 from utils.input_files import InputFileError, content_of, files_below, json_of, parse_json
 
-
-def odd_places(folder):
-    """Make something odd under each of these names, and return the words with which it is refused."""
-    (folder / "loop").symlink_to("loop")
-    (folder / "first").symlink_to("second")
-    (folder / "second").symlink_to("first")
-    (folder / "gone").symlink_to("nowhere")
-    (folder / "device").symlink_to("/dev/zero")
-    os.mkfifo(folder / "pipe")
-    (folder / "folder").mkdir()
-    with socket.socket(socket.AF_UNIX) as made:
-        here = Path.cwd()
-        os.chdir(folder)  # the path of a socket may have 107 characters only
-        made.bind("socket")
-        os.chdir(here)
-    return {
-        **dict.fromkeys(("loop", "first", "second"), "Too many levels of symbolic links"),
-        "gone": "No such file or directory",
-        "device": "is a device, wanted a regular file",
-        "pipe": "is a named pipe, wanted a regular file",
-        "folder": "is a folder, wanted a regular file",
-        "socket": "is a socket, wanted a regular file",
-    }
+ODD = {  # names, and the words with which each is refused
+    **dict.fromkeys(("loop", "first", "second"), "Too many levels of symbolic links"),
+    "gone": "No such file or directory",
+    "device": "is a device, wanted a regular file",
+    "pipe": "is a named pipe, wanted a regular file",
+    "folder": "is a folder, wanted a regular file",
+    "socket": "is a socket, wanted a regular file",
+    "large": "has 1,099,511,627,776 bytes, wanted .* at most 134,217,728",
+}
 
 
-def test_only_regular_files_are_opened(tmp_path):
-    for name, words in odd_places(tmp_path).items():
-        with no_hang(), pytest.raises(InputFileError, match=words):
-            content_of(tmp_path / name)
-    (tmp_path / "file").write_bytes(b"content")
-    (tmp_path / "link").symlink_to("file")
-    assert content_of(tmp_path / "link") == b"content", "a link to a file is one"
-
-
-def test_a_pipe_that_takes_the_place_of_a_file_blocks_nobody(tmp_path, monkeypatch):
+def test_only_regular_files_of_a_size_of_the_suite_are_opened(tmp_path, monkeypatch):
+    for name, target in (("loop", "loop"), ("first", "second"), ("second", "first"), ("gone", "no"), ("link", "file")):
+        (tmp_path / name).symlink_to(target)
+    (tmp_path / "device").symlink_to("/dev/zero")
     os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    monkeypatch.chdir(tmp_path)  # the path of a socket may have 107 characters only
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind("socket")
+    (tmp_path / "large").touch()
+    os.truncate(tmp_path / "large", 1 << 40)
+    for name, words in ODD.items():
+        with no_hang(), pytest.raises(InputFileError, match=words):
+            json_of(tmp_path / name)
+    (tmp_path / "file").write_bytes(b"content")
+    assert content_of(tmp_path / "link") == b"content", "a link to a file is one"
     monkeypatch.setattr(input_files, "require_regular", lambda *_: None)
     with no_hang():
-        assert content_of(tmp_path / "pipe") == b""
-
-
-def test_a_file_larger_than_any_of_the_suite_is_refused_unread(tmp_path):
-    path = tmp_path / "large"
-    path.touch()
-    os.truncate(path, 1 << 40)
-    with (
-        no_hang(),
-        pytest.raises(InputFileError, match="has 1,099,511,627,776 bytes, wanted .* at most 134,217,728"),
-    ):
-        json_of(path)
+        assert content_of(tmp_path / "pipe") == b"", "also where it takes the place of a file after that was checked"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
 def test_a_file_without_permission_is_named(tmp_path):
-    path = tmp_path / "closed"
-    path.touch(mode=0)
+    (tmp_path / "closed").touch(mode=0)
     with pytest.raises(InputFileError, match="Permission denied"):
-        content_of(path)
+        content_of(tmp_path / "closed")
 
 
 REFUSED = {
@@ -117,12 +95,10 @@ def test_what_others_could_not_measure_is_null_where_that_is_wanted():
 
 
 def test_names_are_found_whatever_stands_there_and_links_to_folders_are_not_followed(tmp_path):
-    for name in ("train_b.json", "deep/train_a.json", "deep/other.json"):
+    for name in ("train_b.json", "deep/train_a.json", "deep/other.json", "train_d.json/train_e.json"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     os.mkfifo(tmp_path / "train_c.json")
-    (tmp_path / "train_d.json").mkdir()
-    (tmp_path / "train_d.json" / "train_e.json").touch()
     (tmp_path / "train_f.json").symlink_to("train_f.json")
     (tmp_path / "up").symlink_to("..")
     with no_hang():
@@ -133,9 +109,10 @@ def test_names_are_found_whatever_stands_there_and_links_to_folders_are_not_foll
 
 
 def test_a_folder_that_cannot_be_read_is_named_and_the_others_are_searched(tmp_path, monkeypatch):
-    for name in ("closed", "open"):
+    for name in ("closed", "open", "lost+found"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "train_a.json").touch()
+    (tmp_path / "lost+found").chmod(stat.S_IRWXU)
     scan = os.scandir
 
     def refusing(path):
@@ -144,19 +121,7 @@ def test_a_folder_that_cannot_be_read_is_named_and_the_others_are_searched(tmp_p
         return scan(path)
 
     monkeypatch.setattr(os, "scandir", refusing)
-    found, unreadable = files_below(tmp_path, "train_*.json")
-    assert found == [tmp_path / "open" / "train_a.json"]
-    closed = tmp_path / "closed"
-    assert unreadable == [(closed, f"{closed}: folder cannot be read: Permission denied")]
-
-
-def test_a_folder_that_vanished_holds_nothing(tmp_path):
-    gone = tmp_path / "gone"
+    closed, gone = tmp_path / "closed", tmp_path / "gone"
+    wanted = [(closed, f"{closed}: folder cannot be read: Permission denied")]
+    assert files_below(tmp_path, "train_*.json") == ([tmp_path / "open" / "train_a.json"], wanted)
     assert files_below(gone, "*") == ([], [(gone, f"{gone}: folder cannot be read: No such file or directory")])
-
-
-def test_the_folder_of_the_file_system_itself_is_passed_over(tmp_path):
-    (tmp_path / "lost+found").mkdir()
-    (tmp_path / "lost+found").chmod(stat.S_IRWXU)
-    (tmp_path / "lost+found" / "train_a.json").touch()
-    assert files_below(tmp_path, "*") == ([], [])

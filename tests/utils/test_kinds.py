@@ -91,48 +91,44 @@ OPERATORS = {
 }
 
 
-@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in KERNELS.items() for name in names])
-def test_a_kernel_has_the_kind_of_its_name(kind, name):
-    assert kind_of_kernel(name) == kind
-
-
-@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in OPERATORS.items() for name in names])
-def test_an_operator_has_the_kind_of_its_name(kind, name):
-    assert kind_of_operator(name) == kind
+COPIES = {
+    "host_copy": ("Memcpy HtoD (Pinned -> Device)", "Memcpy DtoH (Device -> Pageable)", "CopyDeviceToHost"),
+    "memory_bound": ("Memcpy DtoD (Device -> Device)", "Memset (Device)"),
+    "communication_exposed": ("Memcpy PtoP (Device -> Device)",),
+}
+RANGES = {  # only ranges of the optimizer and our own give a kind
+    "optimizer": ("Optimizer.step#AdamW.step",),
+    "attention": ("tprimat:attention",),
+    None: ("ProfilerStep#3", "tprimat:lunch", "forward"),
+}
+TABLES = {kind_of_kernel: KERNELS, kind_of_operator: OPERATORS, kind_of_copy: COPIES, kind_of_range: RANGES}
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"),
+    ("kind_of", "kind", "name"),
+    [(kind_of, kind, name) for kind_of, table in TABLES.items() for kind, names in table.items() for name in names],
+)
+def test_a_kernel_operator_copy_or_range_has_the_kind_of_its_name(kind_of, kind, name):
+    assert kind_of(name) == kind
+
+
+@pytest.mark.parametrize(
+    ("kind_of", "first", "second", "kind"),
     [
-        ("host_copy", "Memcpy HtoD (Pinned -> Device)"),
-        ("host_copy", "Memcpy DtoH (Device -> Pageable)"),
-        ("host_copy", "CopyDeviceToHost"),
-        ("memory_bound", "Memcpy DtoD (Device -> Device)"),
-        ("memory_bound", "Memset (Device)"),
-        ("communication_exposed", "Memcpy PtoP (Device -> Device)"),
+        # what runs in the optimizer or in attention belongs to it, but not its communication
+        (kind_within, "optimizer", "aten::mm", "optimizer"),
+        (kind_within, "attention", "aten::bmm", "attention"),
+        (kind_within, "matmul", "aten::copy_", "memory_bound"),
+        (kind_of_launch, "nvjet_tst", "optimizer", "optimizer"),
+        (kind_of_launch, "ncclDevKernel_AllGather_RING_LL", "optimizer", "communication_exposed"),
+        # a kernel without a telling name has the kind of its operator
+        (kind_of_launch, "my_kernel", "matmul", "matmul"),
+        (kind_of_launch, "my_kernel", None, "unattributed"),
+        (kind_of_launch, "my_kernel", "idle", "unattributed"),
     ],
 )
-def test_a_copy_is_of_the_host_only_if_it_crosses_to_it(kind, name):
-    assert kind_of_copy(name) == kind
-
-
-def test_what_runs_in_the_optimizer_or_in_attention_belongs_to_it_but_not_its_communication():
-    assert kind_within("optimizer", "aten::mm") == "optimizer"
-    assert kind_within("attention", "aten::bmm") == "attention"
-    assert kind_within("matmul", "aten::copy_") == "memory_bound"
-    assert kind_of_launch("nvjet_tst", "optimizer") == "optimizer"
-    assert kind_of_launch("ncclDevKernel_AllGather_RING_LL", "optimizer") == "communication_exposed"
-
-
-def test_a_kernel_without_a_telling_name_has_the_kind_of_its_operator():
-    assert kind_of_launch("my_kernel", "matmul") == "matmul"
-    assert kind_of_launch("my_kernel", None) == kind_of_launch("my_kernel", "idle") == "unattributed"
-
-
-def test_only_ranges_of_the_optimizer_and_our_own_give_a_kind():
-    assert kind_of_range("Optimizer.step#AdamW.step") == "optimizer"
-    assert kind_of_range("tprimat:attention") == "attention"
-    assert kind_of_range("ProfilerStep#3") is kind_of_range("tprimat:lunch") is kind_of_range("forward") is None
+def test_the_kind_also_follows_from_what_is_around(kind_of, first, second, kind):
+    assert kind_of(first, second) == kind
 
 
 def test_every_kind_has_a_word_and_a_place():

@@ -12,18 +12,17 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from data.hub import client as hub  # noqa: E402 the path must be set first
-from data.hub.hub_errors import FetchError, SourceError  # noqa: E402
+from data.hub import client, hub_errors  # noqa: E402 the path must be set first
 
 
 def main() -> int:
     kind, name, *files = sys.argv[1:]
     try:
-        repo = hub.resolve(name, kind, None)
+        repo = client.resolve(name, kind, None)
         print(repo.commit)
         for file in files:
-            print(hub.download(repo, file).path)
-    except (FetchError, SourceError) as error:
+            print(client.download(repo, file).path)
+    except (hub_errors.FetchError, hub_errors.SourceError) as error:
         print(f"{type(error).__name__}: {error}")
         return 1
     return 0

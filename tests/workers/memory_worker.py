@@ -1,20 +1,20 @@
 """Counts the memory of tiny jobs without any device: what is kept for the backward pass, and the peak of live tensors.
 
-Run by test_estimate.py and test_rehearse.py, alone or under torchrun: `python -m tests.workers.memory_worker FRAMEWORK
-PREFIX SCRATCH CASE ...`. A case is `kept model KEY=VALUE ...`, `kept_as_on_gpu ...` (with what is fused there; the
-norm's kernel has a stand-in), `peak ...` (a whole training) or `least_peak ...` (the least peak of several trainings).
+Run by test_real_models.py and test_rehearse.py, alone or under torchrun: `python -m tests.workers.memory_worker
+FRAMEWORK PREFIX SCRATCH CASE ...`. A case is `kept model KEY=VALUE ...`, `kept_as_on_gpu ...` (with what is fused
+there; the norm's kernel has a stand-in), `peak ...` (a whole training) or `least_peak ...` (the least peak of several).
 Prints bytes by case as JSON, of a peak those of every rank.
 """
 
 from __future__ import annotations
 
 import gc
+import importlib
 import io
 import json
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from tests.support import tied_model
-from train.common.weights import EqualWeights
-from train.job.recorder import StepRecorder
+from tests.workers import plants
 from utils.dataset.gpt_dataset import build_train_dataset, describe
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig, load
@@ -60,41 +59,30 @@ class WindowedFlash(torch.autograd.Function):
         return *(torch.zeros_like(tensor) for tensor in ctx.saved_tensors[:3]), None, None
 
 
-def mega_model(config: RunConfig, spec: ModelSpec) -> tuple[torch.nn.Module, Callable[[torch.Tensor], Any]]:
+def model_and_loss(trainer: Any, config: RunConfig, spec: ModelSpec) -> tuple[torch.nn.Module, Callable[..., Any]]:
     """Return the module that training wraps, and its loss of a batch of tokens."""
-    from megatron.core.transformer.module import Float16Module
-    from megatron.core.utils import get_model_config
+    if trainer.__name__ == "train.train_hf":
+        model = trainer.initial_model(config, spec, None).train()
 
-    from train import train_mega
+        def loss_of_hf(tokens: torch.Tensor) -> Any:
+            count = torch.tensor(tokens.numel())
+            return model(input_ids=tokens, labels=tokens, shift_labels=tokens, num_items_in_batch=count).loss
 
-    _start_mega(config)
-    model = train_mega.build_model(config, spec)
-    module = model if config.precision == "fp32" else Float16Module(get_model_config(model), model)
+        return model, loss_of_hf
+    start(trainer, config)
+    built = trainer.build_model(config, spec)
+    module = built if config.precision == "fp32" else trainer.Float16Module(trainer.get_model_config(built), built)
 
-    def loss(tokens: torch.Tensor) -> torch.Tensor:
+    def loss_of_mega(tokens: torch.Tensor) -> Any:
         positions = torch.arange(tokens.shape[1]).expand_as(tokens)
-        losses = module(tokens, positions, None, labels=tokens)
-        return train_mega.loss_of(losses, torch.ones(tokens.shape))[0]
+        return trainer.loss_of(module(tokens, positions, None, labels=tokens), torch.ones(tokens.shape))[0]
 
-    return module, loss
-
-
-def hf_model(config: RunConfig, spec: ModelSpec) -> tuple[torch.nn.Module, Callable[[torch.Tensor], Any]]:
-    """Return the same for transformers."""
-    from train import train_hf
-
-    model = train_hf.initial_model(config, spec, None).train()
-
-    def loss(tokens: torch.Tensor) -> Any:
-        count = torch.tensor(tokens.numel())
-        return model(input_ids=tokens, labels=tokens, shift_labels=tokens, num_items_in_batch=count).loss
-
-    return model, loss
+    return module, loss_of_mega
 
 
-def kept_bytes(config: RunConfig, spec: ModelSpec, framework: str) -> int:
+def kept_bytes(trainer: Any, config: RunConfig, spec: ModelSpec) -> int:
     """Storages that one forward pass keeps for its backward pass, parameters and buffers left out."""
-    model, loss = {"mega": mega_model, "hf": hf_model}[framework](config, spec)
+    model, loss = model_and_loss(trainer, config, spec)
     tokens = torch.randint(0, spec.vocab_size, (config.micro_batch_size, config.sequence_length))
     kept: dict[int, torch.UntypedStorage] = {}
 
@@ -112,23 +100,19 @@ def kept_bytes(config: RunConfig, spec: ModelSpec, framework: str) -> int:
     return total
 
 
-def peak_bytes(config: RunConfig, spec: ModelSpec, framework: str, prefix: Path) -> int:
+def peak_bytes(trainer: Any, config: RunConfig, spec: ModelSpec, prefix: Path) -> int:
     """Largest amount of live tensors of building and training, as torch's allocator of the CPU reports them.
 
     Sometimes too high: the profiler does not see what another thread frees, and now and then gloo's thread drops the
     last reference to the buffer of a collective.
     """
-    train = __import__(f"train.train_{framework}", fromlist=["build"])
-    if framework == "mega":
-        _start_mega(config)
-    elif not torch.distributed.is_initialized():
-        train.initialize(config)
+    start(trainer, config)
     dataset = build_train_dataset(config, prefix, describe(prefix))
-    recorder = StepRecorder(config.train_iterations, stream=io.StringIO())
+    recorder = trainer.StepRecorder(config.train_iterations, stream=io.StringIO())
     gc.collect()  # what an earlier case has left must not be freed inside this one
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        training = train.build(config, spec, EqualWeights(spec, config.seed, config.init_std), dataset)
-        train.run(*([config] if framework == "mega" else []), training, recorder)
+        training = trainer.build(config, spec, trainer.EqualWeights(spec, config.seed, config.init_std), dataset)
+        trainer.run(*([config] if trainer.__name__ == "train.train_mega" else []), training, recorder)
     events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
     live = peak = 0
     for event in sorted(events, key=lambda event: event.start_ns()):
@@ -137,55 +121,30 @@ def peak_bytes(config: RunConfig, spec: ModelSpec, framework: str, prefix: Path)
     return peak
 
 
-def _start_mega(config: RunConfig) -> None:
-    from megatron.core import parallel_state
+def start(trainer: Any, config: RunConfig) -> None:
+    """Start torch.distributed, and megatron-core's groups of these settings."""
+    if trainer.__name__ == "train.train_mega":
+        if trainer.parallel_state.model_parallel_is_initialized():
+            trainer.parallel_state.destroy_model_parallel()
+        trainer.initialize_parallel(config)
+    elif not torch.distributed.is_initialized():
+        trainer.initialize(config)
 
-    from train import train_mega
 
-    if parallel_state.model_parallel_is_initialized():
-        parallel_state.destroy_model_parallel()
-    train_mega.initialize_parallel(config)
-
-
-def _fuse_as_on_gpu(framework: str) -> None:
+def fuse_as_on_gpu(trainer: Any) -> None:
     """Turn on what is fused where there is a GPU; torch.compile itself is off in this process."""
     torch.nn.functional.rms_norm = lambda hidden, shape, weight, epsilon: FusedNorm.apply(hidden, weight, epsilon)
     torch.nn.RMSNorm.forward = lambda self, hidden: FusedNorm.apply(hidden, self.weight, self.eps)
-    {"mega": _fuse_mega, "hf": _fuse_hf}[framework]()
+    if trainer.__name__ == "train.train_hf":
+        plants.fuse_hf_model(trainer)
+        return
+    from train.mega import attention
 
-
-def _fuse_hf() -> None:
-    from train import train_hf
-    from train.hf import fused
-
-    original = train_hf.initial_model
-
-    def built(config: RunConfig, spec: ModelSpec, source: Any) -> Any:
-        model = original(config, spec, source)
-        fused.fuse(model, with_loss=config.precision != "fp32")
-        return model
-
-    train_hf.initial_model = built
-
-
-def _fuse_mega() -> None:
-    from train.mega import attention, rope
-    from train.mega import model as builder
-
-    original = builder.transformer_config
-    rope.install()
     attention.windowed_flash = WindowedFlash.apply
     attention.SdpaCoreAttention._takes_flash_with_window = lambda self, query: (
         query.dtype is torch.bfloat16 and self._has_active_window(query.shape[0])
     )
-
-    def fused(*arguments: Any, **keywords: Any) -> Any:
-        settings = original(*arguments, **keywords)
-        flags = ["apply_rope_fusion", "bias_activation_fusion", "bias_dropout_fusion"]
-        flags += ["cross_entropy_loss_fusion"] if settings.bf16 else []
-        return replace(settings, **dict.fromkeys(flags, True))
-
-    builder.transformer_config = fused
+    plants.fuse_mega(plants.FUSIONS_WITHOUT_PRODUCTS)
 
 
 def main() -> None:
@@ -193,7 +152,7 @@ def main() -> None:
     framework, prefix, scratch, *cases = sys.argv[1:]
     alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
     os.environ |= {key: value for key, value in alone.items() if key not in os.environ}
-    __import__(f"train.train_{framework}")  # first: train_mega sends megatron-core to the CPU
+    trainer = importlib.import_module(f"train.train_{framework}")
     tied_model.register()
     counted = {}
     for case in cases:
@@ -203,12 +162,12 @@ def main() -> None:
         config = load("cpu", arguments=[*SETTINGS, *fixed, ranks, "MODEL=llama", *settings], environ={})
         if kind in ("peak", "least_peak"):
             trainings = 1 if kind == "peak" else TRAININGS_OF_LEAST_PEAK
-            what = (config, config.spec(model), framework, Path(prefix))
+            what = (trainer, config, config.spec(model), Path(prefix))
             counted[case] = _of_all_ranks(min(peak_bytes(*what) for _ in range(trainings)))
             continue
         if kind == "kept_as_on_gpu":
-            _fuse_as_on_gpu(framework)
-        counted[case] = kept_bytes(config, config.spec(model), framework)
+            fuse_as_on_gpu(trainer)
+        counted[case] = kept_bytes(trainer, config, config.spec(model))
     if os.environ["RANK"] == "0":
         print(json.dumps(counted))
 

@@ -6,34 +6,22 @@ import json
 import shutil
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
-from standins import scripts, write_gpt2, write_llama3, write_mistral, write_qwen2
+from standins import changed, scripts, write_gpt2, write_llama3, write_mistral, write_qwen2
 from transformers import AutoTokenizer
 
 from data.engines import plain
-from data.engines.backend import Encoder, _read_plain, _through_transformers
-from data.engines.engines import EngineSpec
-from data.engines.guard import guard_of
 
+ROOT = Path(__file__).parents[3]
 TEXTS = [
-    *(
-        "",
-        " ",
-        "\n",
-        "  two  spaces ",
-        "it's IT'S 12345678 \u0664\u0665",
-        "<|endoftext|>a <|im_start|><|im_end|> <s></s><unk>",
-    ),
-    *(
-        "x<|end_of_text|> <tool_call>y</tool_call>",
-        "e\u0301 \u00e9 \u212b \u1100\u1161 \u0958",
-        "\u2581a \u2581 <0x41>",
-        "\t\x00",
-    ),
-    *("a" * 300 + " \n" * 30, "Gr\u00fc\u00dfe \u6771\u4eac \U0001f642", *list(scripts())[::16]),
+    *("", " ", "\n", "  two  spaces ", "it's IT'S 12345678 \u0664\u0665", "\u2581a \u2581 <0x41>", "\t\x00"),
+    *("<|endoftext|>a <|im_start|><|im_end|> <s></s><unk>", "x<|end_of_text|> <tool_call>y</tool_call>"),
+    *("e\u0301 \u00e9 \u212b \u1100\u1161 \u0958", "a" * 300 + " \n" * 30, "Gr\u00fc\u00dfe \u6771\u4eac \U0001f642"),
+    *list(scripts())[::64],
 ]
 WRITERS = {"llama3": write_llama3, "qwen2": write_qwen2, "gpt2": write_gpt2, "mistral": write_mistral}
 CLASSES = [
@@ -42,8 +30,6 @@ CLASSES = [
     *(("gpt2", name) for name in ("GPT2Tokenizer", "GPT2TokenizerFast", "TokenizersBackend")),
     *(("mistral", name) for name in ("LlamaTokenizer", "LlamaTokenizerFast")),
 ]
-OTHER_THAN_THE_MODELS = {("qwen2", "PreTrainedTokenizerFast"), ("gpt2", "TokenizersBackend")}
-"""Classes that are not those of the model in config.json: transformers may prefer that of the model."""
 MODEL_TYPES = {"llama3": "llama", "qwen2": "qwen2", "gpt2": "gpt2", "mistral": "llama"}
 
 
@@ -53,17 +39,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {kind: write(folder / kind) for kind, write in WRITERS.items()}
 
 
-def written(source: Path, folder: Path, change: Any) -> Path:
-    shutil.copytree(source, folder)
-    config = json.loads((source / "tokenizer_config.json").read_text())
-    content = json.loads((source / "tokenizer.json").read_text())
-    change(config, content)
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    (folder / "tokenizer.json").write_text(json.dumps(content))
-    return folder
-
-
-def as_transformers_4_wrote_it(source: Path, folder: Path, name: str) -> Path:
+def of_transformers_4(source: Path, folder: Path, name: str) -> Path:
     """Write the files and keys of `save_pretrained` of transformers 4.57 beside the tokenizer.json."""
 
     def change(config: dict[str, Any], content: dict[str, Any]) -> None:
@@ -71,70 +47,46 @@ def as_transformers_4_wrote_it(source: Path, folder: Path, name: str) -> Path:
         ids = {text: token.pop("id") for text, token in added.items()}
         config |= {"added_tokens_decoder": {str(ids[text]): token for text, token in added.items()}}
         config |= {"clean_up_tokenization_spaces": False, "extra_special_tokens": {}, "tokenizer_class": name}
-        folder.joinpath("special_tokens_map.json").write_text(
-            json.dumps({key: added[config[key]] for key in ("bos_token", "eos_token") if config.get(key)})
-        )
-        folder.joinpath("added_tokens.json").write_text(json.dumps(ids))
-        folder.joinpath("vocab.json").write_text(json.dumps(content["model"]["vocab"]))
+        specials = {key: added[config[key]] for key in ("bos_token", "eos_token") if config.get(key)}
+        files = {"special_tokens_map": specials, "added_tokens": ids, "vocab": content["model"]["vocab"]}
+        for file, inside in files.items():
+            folder.joinpath(f"{file}.json").write_text(json.dumps(inside))
         folder.joinpath("merges.txt").write_text("#version: 0.2\n")
 
-    return written(source, folder, change)
+    return changed(source, folder, change)
 
 
-def as_transformers_5_writes_it(source: Path, folder: Path, name: str) -> Path:
-    def change(config: dict[str, Any], content: dict[str, Any]) -> None:
-        config["tokenizer_class"] = name
-
-    AutoTokenizer.from_pretrained(written(source, folder / "before", change)).save_pretrained(folder / "after")
+def of_transformers_5(source: Path, folder: Path, name: str) -> Path:
+    before = changed(source, folder / "before", lambda config, _: config.update(tokenizer_class=name))
+    AutoTokenizer.from_pretrained(before).save_pretrained(folder / "after")
     return folder / "after"
 
 
 def with_the_config_of_the_model(source: Path, folder: Path, name: str) -> Path:
-    folder = as_transformers_4_wrote_it(source, folder, name)
+    folder = of_transformers_4(source, folder, name)
     (folder / "config.json").write_text(json.dumps({"model_type": MODEL_TYPES[source.name], "vocab_size": 1600}))
     return folder
 
 
-def assert_same(folder: Path) -> None:
-    """Check that the folder read without transformers is what AutoTokenizer loads."""
-    found, real, tokenizer = _read_plain(folder), _through_transformers(Encoder(folder)), Encoder(folder).tokenizer
-    assert found is not None and found.content is not None
-    for field in ("vocabulary_size", "eod", "class_name", "dtype"):
-        assert getattr(found, field) == getattr(real, field), field
-    added = {token["content"]: token["id"] for token in found.parsed["added_tokens"]}
-    assert added == {token.content: number for number, token in tokenizer.added_tokens_decoder.items()}
-    assert guard_of(found) == guard_of(real)
-    (folder / "content.json").write_bytes(found.content)
-    rows = EngineSpec("hf", folder / "content.json").build().guarded_rows([text.encode("utf8") for text in TEXTS])
-    wrong = [ascii(text[:60]) for text, a, b in zip(TEXTS, rows, tokenizer(TEXTS).input_ids, strict=True) if [*a] != b]
-    assert wrong == []
-
-
-@pytest.mark.parametrize(
-    "form", [as_transformers_4_wrote_it, as_transformers_5_writes_it, with_the_config_of_the_model]
-)
+@pytest.mark.parametrize("form", [of_transformers_4, of_transformers_5, with_the_config_of_the_model])
 @pytest.mark.parametrize(("kind", "name"), CLASSES)
 def test_each_class_in_each_form_is_read_as_transformers_would(
-    tmp_path: Path, sources: dict[str, Path], kind: str, name: str, form: Any
+    tmp_path, sources, like_transformers, kind: str, name: str, form: Any
 ) -> None:
-    folder = form(sources[kind], tmp_path / "t", name)
-    if (folder / "config.json").exists() and (kind, name) in OTHER_THAN_THE_MODELS:
-        assert _read_plain(folder) is None
-    else:
-        assert_same(folder)
+    like_transformers(form(sources[kind], tmp_path / "t", name), TEXTS)
 
 
-def test_a_folder_of_transformers_5_is_read_without_torch_and_transformers(
-    tmp_path: Path, sources: dict[str, Path]
-) -> None:
-    folder = as_transformers_5_writes_it(sources["llama3"], tmp_path, "PreTrainedTokenizerFast")
+def test_a_folder_of_transformers_5_is_read_without_torch_and_transformers(tmp_path: Path, sources) -> None:
+    folder = of_transformers_5(sources["llama3"], tmp_path, "PreTrainedTokenizerFast")
     assert json.loads((folder / "tokenizer_config.json").read_text())["tokenizer_class"] == "TokenizersBackend"
+    (tmp_path / "in.jsonl").write_text('{"text": "some words"}\n')
     code = (
-        "import sys; from pathlib import Path; from data.engines.backend import load_backend; "
-        "load_backend(Path(sys.argv[1])); print(sorted({'torch', 'transformers'} & set(sys.modules)))"
+        "import sys; from data import encode; encode.main(sys.argv[1:]); "
+        "print(sorted({'torch', 'transformers'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    given = ("--input", tmp_path / "in.jsonl", "--tokenizer", folder, "--output-prefix", tmp_path / "out")
+    done = subprocess.run([sys.executable, "-c", code, *given], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("\n[]\n")
 
 
 WITHOUT_INFLUENCE: dict[str, Any] = {
@@ -147,23 +99,16 @@ WITHOUT_INFLUENCE: dict[str, Any] = {
     "a list of known tokens": lambda c, t: c.update(extra_special_tokens=[c["eos_token"]]),
     "old settings of SentencePiece": lambda c, t: c.update(sp_model_kwargs={}, use_default_system_prompt=True),
 }  # fmt: skip
+OF_SPACES = [{"legacy": False}, {"legacy": None}, {"add_prefix_space": True}, {"add_prefix_space": False}]
+KEPT = [
+    *((kind, change) for kind in WRITERS for change in WITHOUT_INFLUENCE.values()),
+    *(("mistral", lambda c, t, change=change: c.update(change)) for change in OF_SPACES),
+]
 
 
-@pytest.mark.parametrize("kind", WRITERS)
-@pytest.mark.parametrize("change", WITHOUT_INFLUENCE)
-def test_a_setting_without_influence_changes_nothing(
-    tmp_path: Path, sources: dict[str, Path], kind: str, change: str
-) -> None:
-    assert_same(written(sources[kind], tmp_path / "changed", WITHOUT_INFLUENCE[change]))
-
-
-@pytest.mark.parametrize(
-    "change", [{"legacy": False}, {"legacy": None}, {"add_prefix_space": True}, {"add_prefix_space": False}]
-)
-def test_settings_of_spaces_of_sentencepiece_are_heeded(
-    tmp_path: Path, sources: dict[str, Path], change: dict[str, Any]
-) -> None:
-    assert_same(written(sources["mistral"], tmp_path / "changed", lambda c, t: c.update(change)))
+@pytest.mark.parametrize(("kind", "change"), KEPT)
+def test_a_setting_counts_as_transformers_counts_it(tmp_path, sources, like_transformers, kind, change) -> None:
+    like_transformers(changed(sources[kind], tmp_path / "changed", change), TEXTS)
 
 
 CHANGES: dict[str, Any] = {
@@ -193,22 +138,21 @@ CHANGES: dict[str, Any] = {
         truncation={"direction": "Right", "max_length": 9, "strategy": "LongestFirst", "stride": 0}
     ),
 }
+FILES = ["vocab.txt", "tekken.json", "added_tokens.json", "config.json"]
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_folder_that_is_not_certain_is_read_by_transformers(
-    tmp_path: Path, sources: dict[str, Path], change: str
-) -> None:
-    folder = written(sources["llama3"], tmp_path / "changed", CHANGES[change])
-    assert _read_plain(folder) is None
+@pytest.mark.parametrize("change", ["nothing", *CHANGES, *FILES])
+def test_a_folder_that_is_not_certain_is_left_to_transformers(tmp_path: Path, sources, change: str) -> None:
+    folder = changed(sources["llama3"], tmp_path / "changed", CHANGES.get(change, lambda c, t: None))
+    if change in FILES:
+        (folder / change).write_text('{"model_type": "mistral"}')
+    assert (plain.read_plain(folder) is not None) == (change == "nothing")
 
 
 @pytest.mark.parametrize(
     ("kind", "text"), [("qwen2", "<|endoftext|>"), ("gpt2", "<|endoftext|>"), ("mistral", "<unk>")]
 )
-def test_a_default_token_of_a_class_that_the_file_lacks_is_added_by_transformers(
-    tmp_path: Path, sources: dict[str, Path], kind: str, text: str
-) -> None:
+def test_a_default_token_of_a_class_that_the_file_lacks_is_added_by_transformers(tmp_path, sources, kind, text) -> None:
     def change(config: dict[str, Any], content: dict[str, Any]) -> None:
         content["added_tokens"] = [token for token in content["added_tokens"] if token["content"] != text]
         for key in [key for key, value in config.items() if value == text]:
@@ -216,31 +160,22 @@ def test_a_default_token_of_a_class_that_the_file_lacks_is_added_by_transformers
         config.pop("added_tokens_decoder", None)
         config["eos_token"] = content["added_tokens"][-1]["content"] if content["added_tokens"] else text
 
-    assert _read_plain(written(sources[kind], tmp_path / "changed", change)) is None
+    assert plain.read_plain(changed(sources[kind], tmp_path / "changed", change)) is None
 
 
+@pytest.mark.parametrize("form", [None, of_transformers_4])
 def test_the_special_tokens_map_counts_only_beside_a_file_without_added_tokens(
-    tmp_path: Path, sources: dict[str, Path]
+    tmp_path, sources, like_transformers, form: Any
 ) -> None:
-    other = json.dumps({"eos_token": "<|reserved_special_token_0|>"})
-    new = written(sources["llama3"], tmp_path / "new", lambda c, t: None)
-    old = as_transformers_4_wrote_it(sources["llama3"], tmp_path / "old", "PreTrainedTokenizerFast")
-    for folder in (new, old):
-        (folder / "special_tokens_map.json").write_text(other)
-        assert_same(folder)
+    folder = tmp_path / "t"
+    if form is None:
+        shutil.copytree(sources["llama3"], folder)
+    else:
+        form(sources["llama3"], folder, "PreTrainedTokenizerFast")
+    (folder / "special_tokens_map.json").write_text(json.dumps({"eos_token": "<|reserved_special_token_0|>"}))
+    like_transformers(folder, TEXTS)
 
 
-def test_a_version_of_transformers_that_was_not_compared_reads_its_folders_itself(
-    sources: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(plain.metadata, "version", lambda name: "5.99.0")
-    assert _read_plain(sources["llama3"]) is None
-
-
-@pytest.mark.parametrize("name", ["vocab.txt", "tekken.json", "added_tokens.json", "config.json"])
-def test_files_that_could_change_the_ids_are_left_to_transformers(
-    tmp_path: Path, sources: dict[str, Path], name: str
-) -> None:
-    folder = written(sources["llama3"], tmp_path / "t", lambda c, t: None)
-    (folder / name).write_text('{"model_type": "mistral"}')
-    assert _read_plain(folder) is None
+def test_a_version_of_transformers_that_was_not_compared_reads_its_folders_itself(sources, monkeypatch) -> None:
+    monkeypatch.setattr(metadata, "version", lambda name: "5.99.0")
+    assert plain.read_plain(sources["llama3"]) is None

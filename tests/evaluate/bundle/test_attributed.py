@@ -5,22 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bundles import edited, pack, packed_again, write_run
+from bundles import edited, pack, packed_again, written
+from changes import Change, nothing, of
 from profiles import write_profile
-from sides import run
+from sides import runs
 
-from evaluate import compare
-from evaluate.bundle.check import check
-from utils.housekeeping import footprint
+from evaluate import compare, validate
 
 
 def archive(folder: Path, *, with_profile: bool) -> Path:
-    folder.mkdir()
-    footprint.mark(folder, footprint.OUTPUT)
     for platform, seconds in (("nvd", 1.0), ("amd", 1.1)):
-        results = [run(platform, number, seconds) for number in (1, 2, 3)]
-        for result in results:
-            write_run(folder, result)
+        results = runs(platform, seconds)
+        written(folder, results)
         if with_profile:
             write_profile(folder, results[0])
     assert compare.main([str(folder)]) == 0
@@ -31,29 +27,22 @@ OF_AN_EARLIER_SUITE = {"a": None, "b": None, "hardware": {"value": 0.9, "low": N
 
 
 @pytest.mark.parametrize(
-    ("with_profile", "earlier", "count"), [(True, None, 1), (False, OF_AN_EARLIER_SUITE, 1), (False, None, 0)]
+    ("with_profile", "change", "count"),
+    [
+        (True, nothing, 1),
+        (False, of(why=OF_AN_EARLIER_SUITE), 1),
+        (False, nothing, 0),
+        (False, lambda verdict: verdict.pop("why"), 0),  # an earlier version without the key
+    ],
 )
 def test_why_is_not_recalculated_and_a_note_says_so(
-    tmp_path: Path, with_profile: bool, earlier: object, count: int
+    tmp_path: Path, with_profile: bool, change: Change, count: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = archive(tmp_path / "output", with_profile=with_profile)
 
-    def change(files: dict[str, bytes]) -> None:
-        if earlier:
-            with edited(files, "compare.json") as content:
-                content["verdicts"][0]["why"] = earlier
-
-    checked = check(packed_again(path, change, is_listed=True))
-    assert checked.faults == ()
-    assert len([note for note in checked.notes if "rests on profiles, which no archive holds" in note]) == count
-
-
-def test_the_comparison_of_an_earlier_version_without_the_key_has_no_fault_for_it(tmp_path: Path) -> None:
-    path = archive(tmp_path / "output", with_profile=False)
-
-    def change(files: dict[str, bytes]) -> None:
+    def change_verdict(files: dict[str, bytes]) -> None:
         with edited(files, "compare.json") as content:
-            for verdict in content["verdicts"]:
-                del verdict["why"]
+            change(content["verdicts"][0])
 
-    assert check(packed_again(path, change, is_listed=True)).faults == ()
+    assert validate.main(["--bundle", str(packed_again(path, change_verdict, is_listed=True))]) == 0
+    assert capsys.readouterr().err.count("rests on profiles, which no archive holds") == count

@@ -1,74 +1,109 @@
-"""The settings of a result against its raw log, also of a log that is older than a setting."""
+"""The settings and steps of a result against its raw log, also of a log that is older than a setting."""
 
 from __future__ import annotations
 
-import copy
+import json
+import shutil
+from pathlib import Path
 
 import pytest
+from bundles import faults, pack, sides, write_result, write_run, written
+from sides import SETTINGS, put, run, summarise
 
-from evaluate.bundle.raw_logs import LoggedRun, _facts, _profiled, _progress
-from example import example_result
-from utils.results import raw_samples
-from utils.results.step_line import format_profiled, format_step
+ROOT = Path(__file__).parents[3]
 
-
-def logged(result):
-    """The run as the raw log of this result has it."""
-    keys = (*raw_samples.IDENTITY, *raw_samples.SECTIONS)
-    return LoggedRun(facts={key: copy.deepcopy(result.get(key)) for key in keys})
+STEP_5 = "[GPU] Step 5/100 | "
 
 
-def test_a_log_that_is_older_than_a_setting_lacks_nothing():
-    result = example_result()
-    run = logged(result)
-    for section in ("training_config", "resolved_config"):
-        del run.facts[section]["fp8_recipe"], run.facts[section]["optimizer_state"]
-    assert list(_facts(run, result, "log")) == []
+@pytest.fixture
+def packed(tmp_path):
+    """Return a function that packs a run, with changes of its result and of the raw lines and others of its log."""
+
+    def make(of_result=None, of_raw=lambda content: None, of_line=lambda line: line):
+        folder = written(tmp_path / "output", [])
+        (result,) = sides({"nvd": 1.0}, runs=1)
+        log = write_run(folder, result)
+        lines = []
+        for line in log.read_text().splitlines():
+            if line.startswith("raw: "):
+                content = json.loads(line[5:])
+                of_raw(content)
+                line = "raw: " + json.dumps(content)  # noqa: PLW2901
+            lines.append(of_line(line) + "\n")
+        write_run(folder, put(result, of_result or {}))
+        log.write_text("".join(lines))
+        return faults(pack(folder))
+
+    return make
 
 
-def test_a_setting_that_an_older_log_cannot_have_is_still_compared():
-    result = example_result()
-    run = logged(result)
-    del run.facts["training_config"]["optimizer_state"]
-    result["training_config"]["optimizer_state"] = "bf16"
-    (line,) = _facts(run, result, "log")
-    assert line.startswith("training_config.optimizer_state")
+def without(*keys, sections=SETTINGS):
+    def change(content):
+        for section in sections:
+            for key in keys:
+                content.get(section, {}).pop(key, None)
+
+    return change
 
 
-def test_a_setting_that_every_log_has_is_missed():
-    result = example_result()
-    run = logged(result)
-    del run.facts["training_config"]["lr"]
-    assert list(_facts(run, result, "log")) == ["training_config: the log lacks lr (log)"]
-
-
-def progress_of(result, *profiled):
-    """The progress lines of ten steps, some of them profiled."""
-    run = LoggedRun()
-    for step in range(1, 11):
-        seconds = example_result()["step_times"][step - 1]
-        plain = format_step("CPU", step, 10, seconds, seconds, 7.0, 1.2)
-        run.read(format_profiled("CPU", step, 10, 7.0, 1.2) if step in profiled else plain, "log")
-    return run.progress
+ASKED = SETTINGS[:1]
 
 
 @pytest.mark.parametrize(
-    ("excluded", "printed", "said"),
+    ("of_result", "of_raw", "said"),
     [
-        ((4, 5), (4, 5), []),
-        ((), (), []),
-        ((4, 5), (4,), ["step 5 is profiled in the result and not in the log"]),
-        ((), (4,), ["step 4 is profiled in the log and not in the result"]),
+        ({}, without("fp8_recipe", "optimizer_state"), ""),  # a log that is older than a setting lacks nothing
+        (
+            {"training_config__optimizer_state": "bf16"},
+            without("optimizer_state", sections=ASKED),
+            "training_config.optimizer_state",
+        ),
+        ({}, without("lr", sections=ASKED), "training_config: the log lacks lr"),  # every log has it
     ],
 )
-def test_the_profiled_steps_of_a_result_are_those_of_its_log(excluded, printed, said):
-    result = example_result(excluded_steps=dict.fromkeys(map(str, excluded), "profiled"))
-    found = list(_profiled(progress_of(result, *printed), result, "log"))
-    assert [line.removeprefix("excluded_steps: ").removesuffix(" (log)") for line in found] == said
+def test_a_setting_that_a_log_lacks_is_a_fault_only_where_the_log_must_have_it(packed, of_result, of_raw, said):
+    found = packed(of_result, of_raw)
+    assert any(said in line for line in found) if said else found == []
 
 
-def test_a_time_of_a_step_that_the_log_has_as_profiled_is_a_fault():
-    result = example_result()
-    assert list(_progress(progress_of(result), result, False, "log", exact=True)) == []
-    (line,) = _progress(progress_of(result, 4), result, False, "log", exact=True)
-    assert "step 4: the progress line has profiled" in line
+def test_a_step_is_profiled_in_the_log_and_in_the_result_or_in_neither(packed):
+    profiled = f"{STEP_5}profiled | loss 7.0000 | 1.0 GB"
+    found = packed(of_line=lambda line: profiled if line.startswith(STEP_5) else line)
+    assert any("step 5: the progress line has profiled" in line for line in found)
+    assert any("step 5 is profiled in the log and not in the result" in line for line in found)
+
+
+@pytest.fixture
+def of_primus(tmp_path):
+    """Write a result and the log of six iterations of Primus: 8 GPUs, 64 sequences of 4096 tokens."""
+    folder = written(tmp_path / "output", [])
+    result = run("amd", framework="prim")
+    for section in ("training_config", "resolved_config"):
+        result[section] |= {"max_steps": 6, "sequence_length": 4096}
+    result |= {"steps": [1, 2, 3, 4, 5, 6], "step_times": [20.0, 4.096, 4.0, 2.0, 3.2, 2.56]}
+    result |= {"loss_values": [11.75, 11.5, 11.25, 11.0, 10.75, 10.5], "grad_norms": [8.5, 7.25, 6.125, 5.5, 4.75, 4.0]}
+    result |= {"data_wait_seconds": [0.0] * 6, "learning_rates": [0.0] * 6}
+    summarise(result)
+    log = folder / "logs" / "train_amd_prim_llama_run1_attempt1.primus.log"
+    log.parent.mkdir()
+    shutil.copy(ROOT / "tests" / "utils" / "logs" / "samples" / "primus_a.log", log)
+
+    def packed(**changes):
+        write_result(folder, put(result, changes))
+        return pack(folder)
+
+    return packed, log
+
+
+def test_a_result_of_primus_is_checked_against_the_log_of_primus(of_primus):
+    packed, log = of_primus
+    name = "train_amd_prim_llama_run1.json: "
+    assert faults(packed()) == []
+    wrong = faults(packed(loss_values=[11.75, 11.5, 11.25, 11.0, 10.75, 10.0]))
+    assert any(line.startswith(f"{name}loss_values: step 6: the result has 10.0, the log 10.5") for line in wrong)
+    half = faults(packed(training_config__global_batch_size=32))
+    assert any(f"{name}training_config.global_batch_size: the result has 32, the log 64" in line for line in half)
+    log.write_text("no iteration\n")
+    assert faults(packed()) != []
+    log.unlink()
+    assert any(f"{name}logs/{log.name}: is missing" in line for line in faults(packed()))

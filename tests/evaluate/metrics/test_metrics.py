@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from evaluate.metrics.capacity import capacity
-from evaluate.metrics.figures import Figure
-from evaluate.metrics.metrics import device_of, flops_per_token, metrics
-from evaluate.metrics.prices import PriceError, load
-from example import example_result
-from utils.hardware.devices import DEVICES, find_device
-from utils.results.store import validate
+from evaluate.metrics import figures, metrics, prices, published
+from example import example_result, put
+from utils.hardware import devices
 
-H100 = {"device_name": "NVIDIA H100 80GB HBM3", "total_memory_gb": 85.0, "gpu_cores": 16896, "device_count": 8}
+EIGHT_H100 = {"device_name": "NVIDIA H100 80GB HBM3", "total_memory_gb": 85.0, "gpu_cores": 16896, "device_count": 8}
 
 
 def measured(step_seconds: float, steps: int = 50, **changes: Any) -> dict[str, Any]:
@@ -25,37 +22,44 @@ def measured(step_seconds: float, steps: int = 50, **changes: Any) -> dict[str, 
     result = example_result(platform="nvd", model_size="full")
     result["training_config"] |= config
     result["resolved_config"] |= config | known
-    result["gpu_info"] |= H100
+    result["gpu_info"] |= EIGHT_H100
     result["step_times"] = [step_seconds] * steps
     result["loss_values"] = [8.0 - 0.1 * step for step in range(steps)]
     for key in ("data_wait_seconds", "grad_norms", "learning_rates"):
         result[key] = [0.0] * steps
     result["steps"] = list(range(1, steps + 1))
-    for name, value in changes.items():
-        section, key = name.split("__")
-        result[section][key] = value
-    validate(result, "example")
-    return result
+    return put(result, changes)
 
 
 def values(result: dict[str, Any], **options: Any) -> dict[str, float | None]:
-    return {name: figure.value for name, figure in metrics(result, **options).items()}
+    return {name: figure.value for name, figure in metrics.metrics(result, **options).items()}
 
 
-def test_the_published_h100_figures_come_out() -> None:
-    """DGX Cloud benchmarking, Llama 3.1 8B, GBS 128, SL 8192, 8 H100: 12.27 s a step."""
-    found = values(measured(12.27))
-    assert found["tokens_per_second_per_gpu"] == pytest.approx(10_682, abs=1)
-    assert found["mfu_causal"] == pytest.approx(55.6, abs=0.05)
-    assert found["mfu_full"] == pytest.approx(62.5, abs=0.05)
-    assert found["model_tflops_causal"] == pytest.approx(550, abs=0.5)
-
-
-def test_the_published_bridge_figure_comes_out() -> None:
-    """Megatron Bridge 25.11, FP8: 14,451 tokens/s/GPU are 744 TFLOP/s; their share is of the FP8 peak."""
-    found = values(measured(128 * 8192 / 8 / 14_451, training_config__precision="fp8"))
-    assert found["model_tflops_causal"] == pytest.approx(744, abs=0.5)
-    assert found["mfu_causal"] == pytest.approx(37.6, abs=0.05)
+@pytest.mark.parametrize(
+    ("seconds", "precision", "wanted"),
+    [
+        # DGX Cloud benchmarking, Llama 3.1 8B, GBS 128, SL 8192, 8 H100: 12.27 s a step
+        (
+            12.27,
+            "bf16",
+            {
+                "tokens_per_second_per_gpu": pytest.approx(10_682, abs=1),
+                "mfu_causal": pytest.approx(55.6, abs=0.05),
+                "mfu_full": pytest.approx(62.5, abs=0.05),
+                "model_tflops_causal": pytest.approx(550, abs=0.5),
+            },
+        ),
+        # Megatron Bridge 25.11: 14,451 tokens/s/GPU are 744 TFLOP/s; their share is of the FP8 peak
+        (
+            128 * 8192 / 8 / 14_451,
+            "fp8",
+            {"model_tflops_causal": pytest.approx(744, abs=0.5), "mfu_causal": pytest.approx(37.6, abs=0.05)},
+        ),
+    ],
+)
+def test_published_figures_come_out(seconds: float, precision: str, wanted: dict[str, Any]) -> None:
+    found = values(measured(seconds, training_config__precision=precision))
+    assert {key: found[key] for key in wanted} == wanted
 
 
 @pytest.mark.parametrize(
@@ -63,13 +67,13 @@ def test_the_published_bridge_figure_comes_out() -> None:
 )
 def test_flops_a_token_of_llama(sequence_length: int, causal: float, full: float) -> None:
     result = measured(1.0, training_config__sequence_length=sequence_length)
-    found = [flops_per_token(result, causal=is_causal) for is_causal in (True, False)]
+    found = [metrics.flops_per_token(result, causal=is_causal) for is_causal in (True, False)]
     assert [figure.value for figure in found] == pytest.approx([causal * 1e9, full * 1e9], rel=2e-5)
     assert [figure.how for figure in found] == ["6N+causal_attention/v1", "6N+full_attention/v1"]
 
 
 def test_a_device_that_is_not_known_has_no_peak_and_no_price() -> None:
-    found = metrics(measured(12.27, gpu_info__device_name="NVIDIA H900"), prices=load())
+    found = metrics.metrics(measured(12.27, gpu_info__device_name="NVIDIA H900"), prices=prices.load())
     assert found["mfu_causal"].value is None
     assert found["mfu_causal"].how == "NVIDIA H900 is not known here, so it has no peak; no other chip's is taken"
     assert found["tokens_per_dollar"].value is None and "pass one with --prices" in found["tokens_per_dollar"].how
@@ -77,7 +81,7 @@ def test_a_device_that_is_not_known_has_no_peak_and_no_price() -> None:
 
 
 def test_a_memory_that_does_not_fit_the_name_is_another_device() -> None:
-    assert device_of(measured(1.0, gpu_info__total_memory_gb=40.0)) is None
+    assert metrics.device_of(measured(1.0, gpu_info__total_memory_gb=40.0)) is None
 
 
 def test_every_figure_has_a_formula_or_a_reason() -> None:
@@ -86,13 +90,15 @@ def test_every_figure_has_a_formula_or_a_reason() -> None:
         example_result(),
         example_result(status="failed", reason="it broke", step_times=[]),
     ):
-        found = metrics(result)
-        assert all(isinstance(figure, Figure) and figure.how and figure.unit for figure in found.values()), found
+        found = metrics.metrics(result)
+        assert all(isinstance(figure, figures.Figure) and figure.how and figure.unit for figure in found.values()), (
+            found
+        )
         assert not [name for name in found if "core" in name], "cores of different vendors are different things"
 
 
 def test_energy_is_measured_or_a_bound_that_says_so() -> None:
-    found = metrics(measured(12.27))
+    found = metrics.metrics(measured(12.27))
     assert found["tokens_per_joule"].value is None and found["tokens_per_joule"].how == "not measured: not measured"
     # 10,682 tokens/s/GPU at no more than 700 W
     assert found["tokens_per_joule_at_board_power"].value == pytest.approx(10_682 / 700, rel=1e-4)
@@ -100,7 +106,7 @@ def test_energy_is_measured_or_a_bound_that_says_so() -> None:
     result = measured(12.27)
     result["energy_metrics"] |= {"joules": 1e6, "avg_watts": 650.0, "joules_per_token": 0.05, "source": "NVML counter"}
     result["energy_metrics"] |= {"interval": "steady steps", "reasons": {}}
-    found = metrics(result)
+    found = metrics.metrics(result)
     assert (found["tokens_per_joule"].value, found["tokens_per_watt_hour"].value) == pytest.approx((20.0, 72_000.0))
     # 0.05 J x 1e12 tokens = 5e10 J; 1 MWh = 1e6 W x 3,600 s = 3.6e9 J
     whole = found["energy_of_1T_tokens"]
@@ -110,9 +116,9 @@ def test_energy_is_measured_or_a_bound_that_says_so() -> None:
 
 
 def test_cost_by_hand() -> None:
-    prices = load()
-    price = prices["NVIDIA H100 SXM 80GB"]
-    found = metrics(measured(12.27), prices=prices)
+    table = prices.load()
+    price = table["NVIDIA H100 SXM 80GB"]
+    found = metrics.metrics(measured(12.27), prices=table)
     rate = 128 * 8192 / 12.27
     assert found["tokens_per_dollar"].value == pytest.approx(rate * 3600 / (8 * price.amount))
     assert found["cost_of_1T_tokens"].value == pytest.approx(1e12 / rate / 3600 * 8 * price.amount)
@@ -121,69 +127,96 @@ def test_cost_by_hand() -> None:
     assert price.source in found["cost_of_1T_tokens"].how and price.date in found["cost_of_1T_tokens"].how
 
 
-def test_every_priced_device_is_one_that_is_known() -> None:
-    assert set(load()) <= {device.name for device in DEVICES}
+def test_every_device_with_a_price_or_a_published_figure_is_one_that_is_known() -> None:
+    assert {*prices.load(), *(one.device for one in published.table())} <= {one.name for one in devices.DEVICES}
+
+
+def price_table(price: object) -> str:
+    entry = {"price": price, "date": "2026-05-18", "source": "somebody"}
+    return json.dumps({"currency": "USD", "prices": {"AMD Instinct MI300X": entry}})
+
+
+NO_PRICE = "price of AMD Instinct MI300X: got .*, wanted a number from 0.0001"
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
+        *((price_table(price), NO_PRICE) for price in (1e-310, 1e-5, 1e10, 1e300, -1.0, True, "1", None, [1])),
         ("{", "wanted"),
         ('{"prices": {}}', "currency"),
         ('{"currency": "USD", "prices": {"X": {"price": "3", "date": "", "source": ""}}}', "price of X: got '3'"),
-        ('{"currency": "USD", "prices": {"X": {"price": 0, "date": "", "source": ""}}}', "price of X: got 0"),
         ('{"currency": "USD", "prices": {"X": {"price": 1, "date": ""}}}', "source"),
     ],
 )
 def test_a_price_table_that_cannot_be_used_is_named(tmp_path: Path, content: str, said: str) -> None:
     (tmp_path / "prices.json").write_text(content)
-    with pytest.raises(PriceError, match=said) as raised:
-        load(tmp_path / "prices.json")
+    with pytest.raises(prices.PriceError, match=said) as raised:
+        prices.load(tmp_path / "prices.json")
     assert str(tmp_path) in str(raised.value)
 
 
 def test_time_to_a_loss_is_by_the_runs_own_curve() -> None:
     # losses fall by 0.1 a step from 8.0: the mean of ten steps is 7.05 at step 15
-    found = metrics(measured(2.0), target_loss=7.06)["time_to_target_loss"]
+    found = metrics.metrics(measured(2.0), target_loss=7.06)["time_to_target_loss"]
     assert found.value == pytest.approx(15 * 2.0) and "step 15" in found.how
-    assert metrics(measured(2.0), target_loss=1.0)["time_to_target_loss"].value is None
+    assert metrics.metrics(measured(2.0), target_loss=1.0)["time_to_target_loss"].value is None
 
 
 def test_time_to_mlperfs_target_only_where_its_points_apply() -> None:
     # 344,747 samples at GBS 128, 8 GPUs at 10,682 tokens/s: 344747 x 8192 / 85457 s
-    found = metrics(measured(12.27))["time_to_mlperf_target"]
+    found = metrics.metrics(measured(12.27))["time_to_mlperf_target"]
     assert found.value == pytest.approx(344_747 * 8192 / (128 * 8192 / 12.27) / 60)
     for changes in (
         {"training_config__sequence_length": 2048},
         {"training_config__global_batch_size": 256},
         {"training_config__precision": "fp8"},
     ):
-        assert metrics(measured(12.27, **changes))["time_to_mlperf_target"].value is None
-
-
-def test_capacity_of_an_h200() -> None:
-    device = find_device("NVIDIA H200")
-    assert device is not None
-    found = capacity(device)
-    assert found["bf16 training"].value == pytest.approx(141 / 18)
-    assert found["fp8 weights"].value == pytest.approx(141.0)
-    a100 = find_device("NVIDIA A100-SXM4-80GB")
-    assert a100 is not None
-    without = capacity(a100)["fp8 weights"]
-    assert (without.value, without.how) == (None, "NVIDIA A100 SXM 80GB has no fp8")
-
-
-def test_capacity_of_a_device_that_is_not_known_is_unknown_for_that_reason() -> None:
-    found = capacity(None, "NVIDIA H900")
-    assert set(found) == set(capacity(find_device("NVIDIA H200")))
-    assert all(figure.value is None and figure.how.startswith("NVIDIA H900 is not known") for figure in found.values())
+        assert metrics.metrics(measured(12.27, **changes))["time_to_mlperf_target"].value is None
 
 
 def test_spread_between_steps() -> None:
     result = measured(1.0, steps=40)
     result["step_times"] = [5.0, 2.0, 1.0, 1.0] + [1.0, 1.2] * 18
-    found = metrics(result)
+    found = metrics.metrics(result)
     assert found["step_time_median"].value == pytest.approx(1.1)
     assert (found["step_time_min"].value, found["step_time_max"].value) == (1.0, 1.2)
     assert found["step_time_cv"].value == pytest.approx(100 * 0.1014 / 1.1, rel=0.01)
     assert "36 steady steps" in found["step_time_mean"].how
+
+
+@pytest.mark.parametrize("price", [0.01, 2, 350.0, 1e6])
+def test_a_price_in_any_currency_is_taken(tmp_path: Path, price: float) -> None:
+    (tmp_path / "prices.json").write_text(price_table(price))
+    assert prices.load(tmp_path / "prices.json")["AMD Instinct MI300X"].amount == price
+
+
+def figure(value: float, how: str = "how") -> figures.Figure:
+    return figures.Figure(value, "s", how)
+
+
+NO_SENSOR = figures.unknown("s", "no sensor")
+WAYS = [f"mean of {count} steady steps (6N/v1, 0.5 W, 2026-01-0{count % 3})" for count in (36, 12, 24)]
+
+
+@pytest.mark.parametrize(
+    ("of_runs", "combined"),
+    [
+        ([figure(1.0), figure(9.0), figure(2.0)], figure(2.0)),
+        (
+            [figure(1.0), NO_SENSOR, None],
+            figure(1.0, f"how; unknown in 2 of 3 runs: no sensor; {figures.NOT_WORKED_OUT}"),
+        ),
+        ([NO_SENSOR, NO_SENSOR], NO_SENSOR),
+        # formulas that differ in whole numbers only are one
+        ([figure(1.0, how) for how in WAYS], figure(1.0, "mean of 12 to 36 steady steps (6N/v1, 0.5 W, 2026-01-00)")),
+        (
+            [figure(1.0, "mean of 3 {} steps"), figure(1.0, "median of 3 {} steps")],
+            figure(1.0, "mean of 3 {} steps; or median of 3 {} steps"),
+        ),
+    ],
+)
+def test_a_figure_is_the_median_over_runs_and_keeps_the_reason_of_an_unknown(
+    of_runs: list[figures.Figure | None], combined: figures.Figure
+) -> None:
+    assert figures.combined(of_runs) == combined

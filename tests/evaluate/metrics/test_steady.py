@@ -81,3 +81,9 @@ def test_few_steps_have_no_steady_state() -> None:
 def test_equal_steps_are_flat() -> None:
     found = find([1.0] * 60, 6)
     assert (found.label, found.first, found.changes, found.outliers, found.drift) == ("flat", 6, (), (), 0.0)
+
+
+@pytest.mark.parametrize("seconds", [0.02, 30.0])
+def test_the_labels_are_those_of_short_and_of_long_steps_alike(seconds: float) -> None:
+    assert find(noisy([(40, 1.3 * seconds), (460, seconds)]), 10).label == "warm-up"
+    assert find(noisy([(300, seconds), (200, 1.05 * seconds)]), 10).label == "slow-down"

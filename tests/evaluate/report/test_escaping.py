@@ -8,14 +8,10 @@ import warnings
 from pathlib import Path
 
 import pytest
-from sides import entry, run
+from reports import Report, report
+from sides import run
 
-from evaluate.checks.entries import Loaded
-from evaluate.page.page import page
-from evaluate.report.comparison import Comparison, compare
-from evaluate.report.plots import draw, png
 from evaluate.report.tables import LONGEST, markdown_table, markdown_text, plain
-from evaluate.report.text import markdown, terminal
 
 NAMES = {
     "a heading": ("# head", r"\# head"),
@@ -78,9 +74,9 @@ def test_a_long_text_is_cut_and_a_secret_at_the_cut_is_none() -> None:
 HOSTILE = "# H | $x^2$ \x1b[31m `c` **b** <script>alert(1)</script> [l](http://e.example) \u202ea\nb\x00 \u4e2d"
 
 
-def hostile() -> Comparison:
-    """Return a comparison of two sides in which every name is hostile."""
-    entries = []
+def hostile(folder: Path, formats: str) -> Report:
+    """Return the report of two sides in which every name is hostile."""
+    results = []
     for platform in ("nvd", "amd"):
         for number in (1, 2, 3):
             result = run(platform, number, host=HOSTILE, label=HOSTILE, model=HOSTILE, warnings=[HOSTILE])
@@ -88,28 +84,26 @@ def hostile() -> Comparison:
             result["provenance"]["framework_versions"] = {HOSTILE: HOSTILE}
             result["provenance"]["environment"] = {"NCCL_X": f"{HOSTILE} {platform}"}
             result["fingerprint"]["dataset_bin_sha256"] = HOSTILE
-            entries.append(entry(result))
-    return compare(Loaded(tuple(entries), ((Path(HOSTILE), f"{HOSTILE}: bad"),)), [Path(HOSTILE)], "platform")
+            results.append(result)
+    return report(folder, results, "--by", "platform", formats=formats)
 
 
-def test_no_report_shows_a_hostile_name_otherwise_than_as_text() -> None:
-    comparison = hostile()
-    assert comparison.judged
-    for shown in (markdown(comparison), terminal(comparison, 100)):
+def test_no_report_shows_a_hostile_name_otherwise_than_as_text(tmp_path: Path) -> None:
+    found = hostile(tmp_path, "json,md,html")
+    assert found.json["verdicts"]
+    for shown in (found.markdown, found.printed):
         assert shown.replace("\n", "").isprintable()
-    text = markdown(comparison)
     for part in ("<script", "| $x", " `c`", "**b**", "[l](", "http://e", "$x^2$"):
-        assert part not in text, part
-    assert [line for line in text.splitlines() if line.startswith("# ")] == ["# Comparison"]
-    document = page(comparison)
-    assert "<script>alert" not in document and "\x1b" not in document and "\u202e" not in document
+        assert part not in found.markdown, part
+    assert [line for line in found.markdown.splitlines() if line.startswith("# ")] == ["# Comparison"]
+    assert "<script>alert" not in found.page and "\x1b" not in found.page and "\u202e" not in found.page
 
 
-def test_the_picture_draws_hostile_names_as_they_are_and_warns_of_nothing() -> None:
-    comparison = hostile()
+def test_the_picture_draws_hostile_names_as_they_are_and_warns_of_nothing(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert png(comparison).startswith(b"\x89PNG")
-        texts = [text.get_text() for axes in draw(comparison).axes for text in axes.get_yticklabels()]
-        texts += [text.get_text() for text in draw(comparison).texts]
+        (figure,) = hostile(tmp_path, "png").figures
+    texts = [text.get_text() for axes in figure.axes for text in axes.get_yticklabels()]
+    texts += [text.get_text() for text in figure.texts]
+    assert any("$x^2$" in text for text in texts)
     assert all(text.replace("\n", "").isprintable() for text in texts)

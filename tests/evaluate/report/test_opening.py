@@ -3,244 +3,189 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sides import entry, run, side
+from reports import Report, report, visible
+from sides import both, conditions, run, runs
 
-from evaluate.checks.entries import Entry, Loaded
-from evaluate.fairness.items import ALLOWED, BLOCKING, SAME, UNKNOWN, Item
-from evaluate.fairness.ranking import by_effect
-from evaluate.page.page import page
-from evaluate.report.comparison import Comparison, as_json, compare
-from evaluate.report.plots import draw
 from evaluate.report.tables import coloured
-from evaluate.report.text import markdown, terminal
-from evaluate.verdict.sentences import model_name
-from evaluate.verdict.weaknesses import weaknesses
-from tests.evaluate.fairness.test_pair_conditions import results as results_with_conditions
 
 UNKNOWN_NORM = {
     "resolved_config__norm_eps": None,
     "resolved_config__reasons": {"norm_eps": "not read back", "sliding_window": "this model has none"},
 }
+ALL = "json,md,html,png"
 
 
-def compared(entries: list[Entry], **options: Any) -> Comparison:
-    return compare(Loaded(tuple(entries), ()), [Path("output")], **options)
+def pair(count: int = 3, **changes: Any) -> list[dict[str, Any]]:
+    """Return two sides that differ by a tenth, the second one with these changes."""
+    return runs("nvd", 1.0, count) + runs("amd", 0.9, count, **changes)
 
 
-def pair(runs: int = 3, **changes: Any) -> Comparison:
-    """Return a comparison of two sides that differ by a tenth, the second one with these changes."""
-    return compared(side("nvd", 1.0, runs) + side("amd", 0.9, runs, **changes))
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
+    """Return three reports: of a proven verdict, of one with an unknown setting, and of one that is undecided."""
+    results = {"proven": pair(), "unproven": pair(**UNKNOWN_NORM), "undecided": pair(count=2)}
+    return {name: report(tmp_path_factory.mktemp(name), of, formats=ALL) for name, of in results.items()}
 
 
-@cache
-def proven() -> Comparison:
-    return pair()
-
-
-@cache
-def unproven() -> Comparison:
-    return pair(**UNKNOWN_NORM)
-
-
-@cache
-def undecided() -> Comparison:
-    return pair(runs=2)
-
-
-def visible(text: str) -> str:
-    """Return the text of a page without its data, script and style, on one line."""
-    text = re.sub(r"<(script|style)\b.*?</\1>", "", text, flags=re.DOTALL)
-    return " ".join(re.sub(r"<[^>]+>", " ", text).split())
-
-
-@cache
-def reports(made: Callable[[], Comparison]) -> dict[str, str]:
-    """Return all reports of words, each on one line."""
-    comparison = made()
-    picture = " ".join(text.get_text() for text in draw(comparison).findobj(lambda one: hasattr(one, "get_text")))
-    found = {
-        "terminal": terminal(comparison, 100),
-        "markdown": re.sub(r"[*]{2}", "", markdown(comparison)),
-        "page": visible(page(comparison)),
-        "picture": picture,
-        "json": as_json(comparison)["verdicts"][0]["sentence"],
+def texts(found: Report) -> dict[str, str]:
+    """Return all forms of a report as words, each on one line."""
+    picture = found.figures[0].findobj(lambda one: hasattr(one, "get_text"))
+    forms = {
+        "terminal": found.printed,
+        "markdown": found.markdown.replace("**", ""),
+        "page": visible(found.page),
+        "picture": " ".join(text.get_text() for text in picture),
+        "json": found.verdict["sentence"],
     }
-    return {name: " ".join(text.split()) for name, text in found.items()}
+    return {name: " ".join(text.split()) for name, text in forms.items()}
 
 
-def test_every_report_says_who_how_much_and_for_what_it_holds() -> None:
+def test_every_report_says_who_how_much_and_for_what_it_holds(made: dict[str, Report]) -> None:
     wanted = re.compile(
         r"AMD Instinct MI300X is 1\.\d+x as fast as NVIDIA H100 80GB HBM3 \(1\.\d+ to 1\.\d+\), "
         r"Llama 3\.1 8B \(tiny size\), equal settings, for these machines"
     )
-    for name, text in reports(proven).items():
+    for name, text in texts(made["proven"]).items():
         assert wanted.search(text), name
-    assert wanted.match(reports(proven)["terminal"].removeprefix("faster: ")), "the terminal begins with it"
-    assert wanted.match(markdown(proven()).splitlines()[2].removeprefix("**faster:** ")), "and so does the markdown"
+        assert "3 runs a side, 1 machine a side" in text and "steps 11 to 100" in text, name
+    assert wanted.match(texts(made["proven"])["terminal"].removeprefix("faster: ")), "the terminal begins with it"
+    assert wanted.match(made["proven"].markdown.splitlines()[2].removeprefix("**faster:** ")), "so does the markdown"
 
 
-@pytest.mark.parametrize(
-    ("model", "size", "name"),
-    [
-        ("llama", "full", "Llama 3.1 8B"),
-        ("qwen", "full", "Qwen2.5 7B"),
-        ("mistral", "proxy", "Mistral 7B v0.1 (proxy size)"),
-        ("gpt9", "full", "gpt9"),
-    ],
-)
-def test_a_model_has_the_name_of_its_release(model: str, size: str, name: str) -> None:
-    assert model_name({"model": model, "model_size": size}) == name
+@pytest.mark.parametrize(("model", "name"), [("llama", "Llama 3.1 8B"), ("qwen", "Qwen2.5 7B"), ("gpt9", "gpt9")])
+def test_a_model_has_the_name_of_its_release(tmp_path: Path, model: str, name: str) -> None:
+    results = runs("nvd", 1.0, model=model, model_size="full") + runs("amd", 0.9, model=model, model_size="full")
+    assert f", {name}, equal settings" in report(tmp_path, results).verdict["headline"]
 
 
-def test_the_basis_of_a_number_stands_beside_it() -> None:
-    for name, text in reports(proven).items():
-        assert "3 runs a side, 1 machine a side" in text, name
-        assert "steps 11 to 100" in text, name
-
-
-def test_an_unproven_setting_stands_in_the_headline_and_takes_the_bold_word_away() -> None:
-    (judged,) = unproven().judged
-    assert (judged.word, judged.is_proven) == ("faster", False)
-    assert judged.headline.endswith(", for these machines; not proven: norm epsilon")
-    for name, text in reports(unproven).items():
+def test_a_proven_verdict_has_a_bold_word_and_one_with_an_unknown_setting_a_condition(made: dict[str, Report]) -> None:
+    proven, unproven = made["proven"], made["unproven"]
+    assert coloured(proven.printed).startswith("\x1b[1mfaster\x1b[0m: AMD")
+    assert proven.markdown.splitlines()[2].startswith("**faster:** AMD")
+    assert 'class="card w-faster"' in proven.page and "ratio hollow" not in proven.page
+    assert proven.figures[0].texts[0].get_weight() == "bold" and proven.verdict["unproven"] == []
+    assert unproven.verdict["unproven"] == ["norm epsilon"] and unproven.verdict["verdict"] == "faster"
+    assert unproven.verdict["headline"].endswith(", for these machines; not proven: norm epsilon")
+    for name, text in texts(unproven).items():
         assert "not proven: norm epsilon" in text, name
-    assert "\x1b[1m" not in coloured(terminal(unproven(), 100))
-    opening = markdown(unproven()).splitlines()[2]
+    assert "\x1b[1m" not in coloured(unproven.printed)
+    opening = unproven.markdown.splitlines()[2]
     assert opening.startswith("faster if the work is the same: AMD") and "**" not in opening
-    assert 'class="card w-faster unproven"' in page(unproven()) and "ratio hollow" in page(unproven())
-    assert draw(unproven()).texts[0].get_weight() == "normal"
-    assert as_json(unproven())["verdicts"][0]["unproven"] == ["norm epsilon"]
+    assert 'class="card w-faster unproven"' in unproven.page and "ratio hollow" in unproven.page
+    assert unproven.figures[0].texts[0].get_weight() == "normal"
 
 
-def test_a_proven_verdict_has_a_bold_word() -> None:
-    assert coloured(terminal(proven(), 100)).startswith("\x1b[1mfaster\x1b[0m: AMD")
-    assert markdown(proven()).splitlines()[2].startswith("**faster:** AMD")
-    assert 'class="card w-faster"' in page(proven()) and "ratio hollow" not in page(proven())
-    assert draw(proven()).texts[0].get_weight() == "bold"
-    assert proven().judged[0].unproven == []
+def test_a_device_called_like_a_verdict_gets_no_bold_word(tmp_path: Path) -> None:
+    named = report(tmp_path, pair(gpu_info__device_name="slower: x", **UNKNOWN_NORM))
+    assert "\x1b[1m" not in coloured(named.printed)
 
 
-def test_a_device_called_like_a_verdict_gets_no_bold_word() -> None:
-    named = pair(gpu_info__device_name="slower: x", **UNKNOWN_NORM)
-    assert "\x1b[1m" not in coloured(terminal(named, 100))
-
-
-def test_undecided_is_said_with_what_would_decide_it_in_every_report() -> None:
-    (judged,) = undecided().judged
-    assert judged.word == "undecided" and judged.would_decide
-    clause = " ".join(judged.would_decide.split())
-    for name, text in reports(undecided).items():
+def test_undecided_is_said_with_what_would_decide_it_in_every_report(made: dict[str, Report]) -> None:
+    undecided = made["undecided"]
+    clause = " ".join(undecided.verdict["would_decide"].split())
+    for name, text in texts(undecided).items():
         assert "undecided" in text, name
         assert clause in text, name
-    assert 'class="card w-undecided"' in page(undecided()) and "ratio hollow" in page(undecided())
-    assert "\x1b[1m" not in coloured(terminal(undecided(), 100))
-    assert "at the undecided ratio: 1 trillion tokens cost" in reports(undecided)["terminal"]
+    assert 'class="card w-undecided"' in undecided.page and "ratio hollow" in undecided.page
+    assert "\x1b[1m" not in coloured(undecided.printed)
+    assert "at the undecided ratio: 1 trillion tokens cost" in texts(undecided)["terminal"]
 
 
-def test_a_pair_without_an_interval_says_so() -> None:
-    single = pair(runs=1)
-    assert re.search(r"is undecided: 1\.\d+x, no interval, Llama", single.judged[0].headline)
-    assert "95 %:" not in visible(page(single)).partition("Systems")[0]
-    assert "no valid interval" in page(single), "the label of the drawing"
+def test_a_pair_without_an_interval_says_so(tmp_path: Path) -> None:
+    single = report(tmp_path, pair(count=1), formats="json,html")
+    assert re.search(r"is undecided: 1\.\d+x, no interval, Llama", single.verdict["headline"])
+    assert "95 %:" not in visible(single.page).partition("Systems")[0]
+    assert "no valid interval" in single.page, "the label of the drawing"
 
 
-def test_brackets_hold_95_percent_intervals_only() -> None:
-    (judged,) = proven().judged
-    assert judged.estimate and judged.estimate.low and judged.estimate.high
-    for name, text in reports(proven).items():
+def test_brackets_hold_95_percent_intervals_only(made: dict[str, Report]) -> None:
+    wanted = made["proven"].verdict["interval"]
+    for name, text in texts(made["proven"]).items():
         assert not re.search(r"\([\d.,]+ ?[-\u2013] ?[\d.,]+\)", text), name
         for ends in re.findall(r"\(([\d.]+) to ([\d.]+)\)", text):
-            found = tuple(map(float, ends))
-            assert found == pytest.approx((judged.estimate.low, judged.estimate.high), abs=0.006), (name, ends)
+            assert tuple(map(float, ends)) == pytest.approx(wanted, abs=0.006), (name, ends)
         assert "min to max" in text or name == "json"
 
 
-def test_results_come_before_certificates_and_the_method_is_last() -> None:
-    headings = re.findall(r"^## (.*)", markdown(proven()), re.MULTILINE)
+def test_results_come_before_certificates_and_the_method_is_last(made: dict[str, Report]) -> None:
+    proven = made["proven"]
+    headings = re.findall(r"^## (.*)", proven.markdown, re.MULTILINE)
     assert headings == ["llama tiny, method equal", "Certificates", "Method"]
-    titles = [re.sub("<.*?>", "", title) for title in re.findall(r"<h2[^>]*>(.*?)</h2>", page(proven()))]
+    titles = [re.sub("<.*?>", "", title) for title in re.findall(r"<h2[^>]*>(.*?)</h2>", proven.page)]
     assert titles == ["Verdicts", "llama tiny, method equal", "Certificates", "Method"]
 
 
-def test_what_is_trained_alike_opens_the_report() -> None:
-    both = side("nvd", 1.0, 3) + side("amd", 0.9, 3)
-    both += side("nvd", 1.0, 3, method="best") + side("amd", 0.8, 3, method="best")
-    assert [one.pair.method for one in compared(both).judged] == ["equal", "best"]
+def test_what_is_trained_alike_opens_the_report(tmp_path: Path) -> None:
+    results = runs("nvd", 1.0, method="best") + runs("amd", 0.8, method="best") + pair()
+    assert [one["track"] for one in report(tmp_path, results).json["verdicts"]] == ["equal", "best"]
 
 
-def test_certificates_are_ordered_by_effect_on_speed_within_a_state() -> None:
-    names = ("seed", "environment NCCL_ALGO", "tokenizer", "micro batch", "precision", "framework versions")
-    items = [Item(name, ALLOWED, "a", "b") for name in names]
-    items += [Item("data", BLOCKING, "a", "b"), Item("layers", SAME, "1", "1"), Item("power cap", UNKNOWN, "x", "x")]
-    assert [item.name for item in by_effect(items)] == [
-        *("data", "power cap"),
-        *("precision", "micro batch", "environment NCCL_ALGO", "framework versions", "seed", "tokenizer"),
-        "layers",
+def test_certificates_are_ordered_by_effect_on_speed_and_unknown_items_are_one_line(tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"provenance__code_sha256": "8" * 64, "fingerprint__tokenizer_sha256": "9" * 64}
+    changes |= {"provenance__environment": {"PYTORCH_TUNABLEOP_ENABLED": "1"}}
+    changes |= {"provenance__framework_versions": {"torch": "2.14.0"}}
+    changes |= both(micro_batch_size=2, gradient_accumulation=4, seed=43)
+    shown = report(tmp_path, pair(**changes), formats="json,md,html")
+    names = [item["name"] for item in shown.verdict["certificate"] if item["state"].startswith("differs")]
+    assert names == [
+        # what forbids a comparison, then what is allowed; of both what changes the speed most
+        *("micro batch", "gradient accumulation", "seed", "tokenizer"),
+        *("environment PYTORCH_TUNABLEOP_ENABLED", "framework versions", "code sha256", "hosts"),
     ]
-
-
-def test_the_certificate_of_a_report_has_that_order() -> None:
-    shown = pair(provenance__code_sha256="8" * 64, provenance__environment={"PYTORCH_TUNABLEOP_ENABLED": "1"})
-    table = markdown(shown).partition("## Certificates")[2]
+    table = shown.markdown.partition("## Certificates")[2]
     assert table.index("| environment PYTORCH") < table.index("| code sha256")
+    said = "3 items are unknown: power cap (not recorded), clocks (not recorded), NUMA balancing (not recorded)."
+    assert said in table and "| power cap" not in table
+    folded = r"<details><summary>(\d+ items? (?:is|are) unknown)</summary>(.*?)</details>"
+    ((count, inside),) = re.findall(folded, shown.page, re.S)
+    assert count == "3 items are unknown" and "power cap" in inside
 
 
-def test_unknown_items_are_one_line_with_a_count() -> None:
-    text = markdown(proven()).partition("## Certificates")[2]
-    assert (
-        "3 items are unknown: power cap (not recorded), clocks (not recorded), NUMA balancing (not recorded)." in text
-    )
-    assert "| power cap" not in text
-    folded = re.findall(
-        r"<details><summary>(\d+ items? (?:is|are) unknown)</summary>(.*?)</details>", page(proven()), re.S
-    )
-    assert [count for count, _ in folded] == ["3 items are unknown"] and "power cap" in folded[0][1]
+CONDITIONS = {
+    **{"gpu_tool": "smi", "gpu_count": 8, "power_cap_watts": 700.0, "default_power_cap_watts": 700.0},
+    **{"max_power_cap_watts": 700.0, "max_sm_clock_mhz": 1980.0, "clock_limit_mhz": 1980.0},
+    **{"default_clock_limit_mhz": 1980.0, "numa_balancing": False, "other_processes": 0},
+}
 
 
-def test_what_weakens_a_verdict_stands_on_its_card() -> None:
-    held = results_with_conditions("nvd", 3)
-    hot = results_with_conditions("amd", 3, throttled_percent={"socket_thermal": 12.0}, other_processes=2)
-    dead = run("amd", 4, status="oom", reason="out of memory at step 3")
-    weak = compared([entry(one) for one in (*held, *hot, dead)])
-    lines = weaknesses(weak.judged[0])
+def under(changes: dict[str, Any]) -> dict[str, Any]:
+    """Return the conditions of a machine as it is shipped, with these differences."""
+    return {"conditions": conditions(**CONDITIONS | changes)}
+
+
+def test_what_weakens_a_verdict_stands_on_its_card(tmp_path: Path) -> None:
+    hot = under({"throttled_percent": {"socket_thermal": 12.0}, "other_processes": 2})
+    nvd, amd = under({"throttled_percent": {"hw_thermal_slowdown": 0.0}}), under({"throttled_percent": {"ppt": 60.0}})
+    results = runs("nvd", 1.0, **nvd) + runs("amd", 0.9, **hot)
+    results.append(run("amd", 4, status="oom", reason="out of memory at step 3"))
+    weak = report(tmp_path / "weak", results, formats="json,md,html")
+    lines = weak.verdict["weaknesses"]
     assert lines[0] == "AMD Instinct MI300X: 1 of 4 runs does not count: out of memory at step 3"
-    assert any(
-        line.startswith("slowing down: AMD Instinct MI300X: socket_thermal 12 % of the run; NVIDIA") for line in lines
-    )
-    assert any(line.startswith("other work: AMD Instinct MI300X: 2 processes on the GPUs; NVIDIA") for line in lines)
-    assert as_json(weak)["verdicts"][0]["weaknesses"] == lines
-    card = visible(page(weak)).partition("Systems")[0]
+    for opening in (
+        "slowing down: AMD Instinct MI300X: socket_thermal 12 % of the run; NVIDIA",
+        "other work: AMD Instinct MI300X: 2 processes on the GPUs; NVIDIA",
+    ):
+        assert any(line.startswith(opening) for line in lines), lines
+    card, printed = visible(weak.page).partition("Systems")[0], " ".join(weak.printed.split())
     for line in lines:
-        assert line in card and line in " ".join(terminal(weak, 100).split()) and line in markdown(weak)
+        assert line in card and line in printed and line in weak.markdown
+    fine = report(tmp_path / "fine", runs("nvd", 1.0, **nvd) + runs("amd", 0.9, **amd), formats="json,html")
+    assert fine.verdict["weaknesses"] == [] and "Weakened by" not in fine.page and "weakened" not in fine.printed
 
 
-def test_a_verdict_under_good_conditions_is_not_weakened() -> None:
-    fine = compared([entry(one) for one in (*results_with_conditions("nvd", 3), *results_with_conditions("amd", 3))])
-    assert weaknesses(fine.judged[0]) == []
-    assert "Weakened by" not in page(fine) and "weakened" not in terminal(fine, 100)
+def test_conditions_that_are_not_on_record_are_named(made: dict[str, Report]) -> None:
+    assert made["proven"].verdict["weaknesses"] == ["unknown, and may differ: power cap, clocks, NUMA balancing"]
 
 
-def test_conditions_that_are_not_on_record_are_named() -> None:
-    assert weaknesses(proven().judged[0]) == ["unknown, and may differ: power cap, clocks, NUMA balancing"]
-
-
-def test_a_device_has_no_price_range_against_itself() -> None:
-    frameworks = compared(side("nvd", 1.0, 3) + side("nvd", 0.8, 3, framework="hf"), by="framework")
-    (saving,) = (one.saving for one in frameworks.judged)
-    assert saving and saving.percent.value is not None and saving.percent_range is None
-    assert as_json(frameworks)["verdicts"][0]["saving"]["percent_range"] is None
-    for name, text in reports(lambda: frameworks).items():
+def test_a_device_has_no_price_range_against_itself(tmp_path: Path, made: dict[str, Report]) -> None:
+    results = runs("nvd", 1.0) + runs("nvd", 0.8, framework="hf")
+    frameworks = report(tmp_path, results, "--by", "framework", formats=ALL)
+    saving = frameworks.verdict["saving"]
+    assert saving["percent"]["value"] is not None and saving["percent_range"] is None
+    for name, text in texts(frameworks).items():
         assert "prices are" not in text, name
-    assert "prices are 25% off" in reports(proven)["terminal"], "two devices have a price each"
-
-
-@pytest.mark.parametrize("width", [80, 100])
-@pytest.mark.parametrize("made", [proven, unproven, undecided])
-def test_the_terminal_keeps_its_width(width: int, made: Any) -> None:
-    assert max(map(len, terminal(made(), width).splitlines())) <= width
+    assert "prices are 25% off" in texts(made["proven"])["terminal"], "two devices have a price each"

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from evaluate.timeline import levels
-from evaluate.timeline.history import LIMITS, SPEED
+from evaluate.timeline import history, levels
 from evaluate.verdict.inference import BAND, LEAST_RUNS, is_beyond
 
 NOISE: dict[str, dict[str, Any]] = {
@@ -48,7 +47,7 @@ def days(
 
 def is_alarm(blocks: list[list[float]]) -> bool:
     """Return whether the latest level is slower than the one before, by the rule of evaluate/timeline/history.py."""
-    found = levels.find(blocks, LIMITS[SPEED])
+    found = levels.find(blocks, history.LIMITS[history.SPEED])
     last = found.found[-1]
     for level in reversed(found.found[:-1]):
         if is_beyond(math.exp(last.value - level.value), BAND):

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import browser
 import pytest
-from days import day, write_days, write_result
+from days import day, write_days
+from reports import save
 
 from evaluate.history import main
 
@@ -18,14 +19,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the page of a slowdown, a second series with a hostile host, and a failed run."""
     folder = tmp_path_factory.mktemp("history")
     write_days(folder / "in", 10, lambda n: {"seconds": 1.06 if n >= 7 else 1.12 if n == 3 else 1.0})
-    for result in day(3, platform="amd", host=HOSTILE):
-        write_result(folder / "in" / "amd", result)
+    save(folder / "in" / "amd", *day(3, platform="amd", host=HOSTILE))
     failed = day(4, platform="amd", runs=1, status="failed", reason=HOSTILE)[0]
-    write_result(folder / "in" / "failed", failed)
+    save(folder / "in" / "failed", failed)
     assert main([str(folder / "in"), "--output", str(folder / "out")]) == 3
     return folder / "out" / "history.html"
 
 
+@pytest.mark.full("history.html in Chromium, about 5 s")
 @pytest.mark.skipif(browser.find() is None, reason="no Chromium on this machine")
 def test_the_page_opens_without_a_request_or_a_message_at_any_width(made: Path, tmp_path: Path) -> None:
     program = browser.find()

@@ -1,8 +1,7 @@
 """A real profile of a small training on the CPU, against torch's own sums of the same recording."""
 
 import pytest
-
-from evaluate.timing import breakdown
+from made_traces import MOST_UNATTRIBUTED, divided
 
 torch = pytest.importorskip("torch")
 STEPS, LAYERS, TOKENS, WIDTH, HEADS = 3, 2, 256, 256, 4
@@ -35,24 +34,24 @@ def recorded(tmp_path_factory):
             step()
             profiler.step()
     profiler.export_chrome_trace(str(path))
-    return breakdown.of_file(path), profiler.key_averages()
+    return divided(path), profiler.key_averages()
 
 
 def test_the_kinds_of_a_real_profile_sum_to_the_step_with_little_unattributed(recorded):
     result, _ = recorded
-    assert result.steps == (1, 2, 3)
-    assert sum(result.kinds.values()) == pytest.approx(result.step_seconds, rel=1e-9)
-    assert result.share("unattributed") < 0.03
-    assert all(result.kinds[kind] > 0 for kind in ("matmul", "attention", "memory_bound", "optimizer", "idle"))
+    assert result["steps"] == [1, 2, 3]
+    assert sum(result["kinds"].values()) == pytest.approx(result["step_seconds"], rel=1e-9)
+    assert result["kinds"]["unattributed"] < MOST_UNATTRIBUTED * result["step_seconds"]
+    assert all(result["kinds"][kind] > 0 for kind in ("matmul", "attention", "memory_bound", "optimizer", "idle"))
 
 
 def test_own_times_are_those_that_torch_computes(recorded):
     result, averages = recorded
     theirs = {row.key: (row.count, row.self_cpu_time_total * 1e-6) for row in averages}
     ours = {}
-    for row in result.kernels:
-        count, seconds = ours.get(row.name, (0, 0.0))
-        ours[row.name] = (count + row.count * STEPS, seconds + row.seconds * STEPS)
+    for row in result["kernels"]:
+        count, seconds = ours.get(row["name"], (0, 0.0))
+        ours[row["name"]] = (count + row["count"] * STEPS, seconds + row["seconds"] * STEPS)
     for name in ("aten::mm", "aten::addmm", "aten::_scaled_dot_product_flash_attention_for_cpu", "aten::linear"):
         assert ours[name][0] == pytest.approx(theirs[name][0]), name
         assert ours[name][1] == pytest.approx(theirs[name][1], rel=0.02, abs=1e-5), name
@@ -60,10 +59,10 @@ def test_own_times_are_those_that_torch_computes(recorded):
 
 def test_products_have_their_shapes_and_operations(recorded):
     result, _ = recorded
-    rows = {(row.name, row.work.sizes): row for row in result.operators}
+    rows = {(row["name"], row["shapes"]): row for row in result["operators"]}
     product = rows["aten::addmm", f"({TOKENS}, {WIDTH}) x ({WIDTH}, {WIDTH})"]
-    assert product.count == LAYERS
-    assert product.work.flops == 2 * TOKENS * WIDTH * WIDTH
-    attention = next(row for row in result.operators if row.work.family == "attention forward")
-    assert attention.work.flops == 4 * TOKENS * TOKENS * WIDTH / 2  # causal: half
-    assert attention.work.precision == "fp32"
+    assert product["count"] == LAYERS
+    assert product["flops"] == 2 * TOKENS * WIDTH * WIDTH
+    attention = next(row for row in result["operators"] if row["operator"] == "attention forward")
+    assert attention["flops"] == 4 * TOKENS * TOKENS * WIDTH / 2  # causal: half
+    assert attention["precision"] == "fp32"

@@ -1,7 +1,7 @@
 """How often the interval of a verdict covers the truth, and how often equal sides are called different.
 
-Usage: PYTHONPATH=. python tests/evaluate/verdict/simulate.py [--trials 10000] [--seed 15] [--cells]
-Prints the table of docs/verdict.md, one row a layout, in about three minutes on one core. `--cells` prints every cell.
+Usage: PYTHONPATH=. python tests/evaluate/verdict/simulate.py [--trials 10000] [--seed 15]
+Prints the table of docs/verdict.md, one row a layout, in about three minutes on one core.
 
 A cell is a layout (runs on each machine of both sides), a process that makes the runs, a noise between runs, and the
 relation of the two sides' spreads. The truth is known in each: the ratio is 1, or 1.03, 1.05, 1.10 for the power.
@@ -274,11 +274,8 @@ def is_conservative(cell: Cell) -> bool:
     return min(units) <= 2 or is_mixed or cell.process == ODD
 
 
-def single_row(a: Side, b: Side) -> str:
-    """Return the row of a layout without an interval, which is never called different."""
-    return f"| {title(a, b)} | no interval, undecided | 0 % | 0 % | - | - | - | - |"
-
-
+NO_INTERVAL = "| no interval, undecided | 0 % | 0 % | - | - | - | - |"
+"""Row of a layout with a single run on a side, which is never called different."""
 HEADER = (
     "| machines x runs | interval covers the truth | equal sides called different, band 0 | band 3 % | 3, 5, 10 % "
     "found at noise 0.2 % | at 1 % | at 3 % | half width at 1 % |"
@@ -302,33 +299,20 @@ def row(outcomes: Sequence[Outcome]) -> str:
     return f"| {' | '.join(values)} |"
 
 
-def line(one: Outcome) -> str:
-    """Return one cell as text."""
-    cell = one.cell
-    return (
-        f"{title(cell.a, cell.b)}, {cell.process}, noise {cell.noise:.1%}, spreads {cell.spreads}, "
-        f"machines {cell.machines}: covers {one.coverage:.1%}, false {one.false:.1%}, {one.false_beyond_band:.1%}, "
-        f"false tie {one.false_tie:.1%}"
-    )
-
-
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--trials", type=int, default=10_000, help="trials of each cell (default 10000)")
     parser.add_argument("--seed", type=int, default=15)
-    parser.add_argument("--cells", action="store_true", help="print every cell")
     options = parser.parse_args()
     pool = pools(options.seed)
     print(HEADER, "|---" * (HEADER.count("|") - 1) + "|", sep="\n")
-    print(*(single_row(a, b) for a, b in SINGLE), sep="\n")
+    print(*(f"| {title(a, b)} {NO_INTERVAL}" for a, b in SINGLE), sep="\n")
     count, ties = 0, 0.0
     for layout in LAYOUTS:
         outcomes = [simulate(cell, pool[cell.process], options.trials, options.seed) for cell in cells([layout])]
         count, ties = count + len(outcomes), max([ties, *(one.false_tie for one in outcomes)])
         print(row(outcomes), flush=True)
-        if options.cells:
-            print(*(f"    {line(one)}" for one in outcomes), sep="\n", flush=True)
     print(f"\n{count} cells, {options.trials:,} trials each, seed {options.seed}.", end=" ")
     print(f"A difference at the edge of the band is called a tie in at most {ties:.1%}.")
     odd = one_odd_run(pool["independent"], options.trials, options.seed)

@@ -94,16 +94,12 @@ def environment(options: list[tuple[str, str]]) -> dict[str, str]:
     return given
 
 
-def check(options: list[tuple[str, str]]) -> None:
+def check(options: list[tuple[str, str]], given: dict[str, str]) -> None:
     """Refuse what the engines refuse."""
-    given = dict(options)
     if ENGINE == "podman" and given.get("--ipc") == "host" and "--shm-size" in given:
         fail("invalid config provided: cannot set shmsize when running in the {host } IPC Namespace")
-    if (
-        ENGINE == "podman"
-        and given.get("--group-add") == "keep-groups"
-        and len([name for name, _ in options if name == "--group-add"]) > 1
-    ):
+    groups = [value for name, value in options if name == "--group-add"]
+    if ENGINE == "podman" and "keep-groups" in groups and len(groups) > 1:
         fail("the '--group-add keep-groups' option is not allowed with any other --group-add options")
     if "--tty" in given and "--interactive" in given and not sys.stdin.isatty():
         fail("the input device is not a TTY")
@@ -112,8 +108,8 @@ def check(options: list[tuple[str, str]]) -> None:
 def run(arguments: list[str]) -> int:
     """Run a container to its end and return its exit code."""
     options, (image, *command) = parsed(arguments)
-    check(options)
     given = dict(options)
+    check(options, given)
     if not has_image(image):
         fail(f"no such image: {image}")
     if given.get("--entrypoint") == "/bin/true" or command == ["/bin/true"]:
@@ -123,10 +119,9 @@ def run(arguments: list[str]) -> int:
         return 0
     started = {"engine": ENGINE, "argv": ARGUMENTS, "options": options, "image": image, "command": command}
     started |= {"mounts": mounts(options), "environment": environment(options), "terminal": sys.stdin.isatty()}
-    private = [mount["source"] for mount in started["mounts"] if mount["target"] == "/run/tprimat/environment"]
+    private = [Path(one["source"]) for one in started["mounts"] if one["target"] == "/run/tprimat/environment"]
     started["private"] = [
-        [path, [oct(place.stat().st_mode) for place in (Path(path).parent, Path(path))], Path(path).read_text()]
-        for path in private
+        [str(path), [oct(place.stat().st_mode) for place in (path.parent, path)], path.read_text()] for path in private
     ]
     with Path(os.environ["STANDIN_LOG"]).open("a") as log:
         log.write(json.dumps(started) + "\n")

@@ -55,22 +55,13 @@ class AmdSmiTemperatureMetric(IntEnum):
     CURRENT = 0
 
 
-class _Handle:
-    def __init__(self, board: state.Board) -> None:
-        self.board = board
+_handles: list[state.Handle] = []
 
 
-_handles: list[_Handle] = []
-
-
-def _board(handle: _Handle, function: str) -> state.Board:
-    if not isinstance(handle, _Handle):
+def _board(handle: state.Handle, function: str) -> state.Board:
+    if not isinstance(handle, state.Handle):
         raise AmdSmiParameterException(handle)
-    if state.MACHINE.is_lost(handle.board):
-        raise AmdSmiLibraryException(31)
-    if function in handle.board.faults:
-        raise AmdSmiLibraryException(handle.board.faults[function])
-    return handle.board
+    return state.board_of(handle, function, AmdSmiLibraryException, lost=31)
 
 
 def amdsmi_init(flag: AmdSmiInitFlags = AmdSmiInitFlags.INIT_AMD_GPUS) -> None:
@@ -79,31 +70,31 @@ def amdsmi_init(flag: AmdSmiInitFlags = AmdSmiInitFlags.INIT_AMD_GPUS) -> None:
     for board in state.MACHINE.boards:
         if "amdsmi_init" in board.faults:
             raise AmdSmiLibraryException(board.faults["amdsmi_init"])
-    _handles[:] = [_Handle(board) for board in state.MACHINE.boards]
+    _handles[:] = [state.Handle(board) for board in state.MACHINE.boards]
 
 
 def amdsmi_shut_down() -> None:
     _handles.clear()
 
 
-def amdsmi_get_processor_handles() -> list[_Handle]:
+def amdsmi_get_processor_handles() -> list[state.Handle]:
     return list(_handles)
 
 
-def amdsmi_get_gpu_device_bdf(handle: _Handle) -> str:
+def amdsmi_get_gpu_device_bdf(handle: state.Handle) -> str:
     return _board(handle, "amdsmi_get_gpu_device_bdf").bus_id
 
 
-def amdsmi_get_gpu_enumeration_info(handle: _Handle) -> dict[str, Any]:
+def amdsmi_get_gpu_enumeration_info(handle: state.Handle) -> dict[str, Any]:
     return {"hip_id": _board(handle, "amdsmi_get_gpu_enumeration_info").hip, "hip_uuid": "GPU-0"}
 
 
-def amdsmi_get_gpu_asic_info(handle: _Handle) -> dict[str, Any]:
+def amdsmi_get_gpu_asic_info(handle: state.Handle) -> dict[str, Any]:
     board = _board(handle, "amdsmi_get_gpu_asic_info")
     return {"market_name": board.name, "asic_serial": board.serial}
 
 
-def amdsmi_get_power_info(handle: _Handle) -> dict[str, Any]:
+def amdsmi_get_power_info(handle: state.Handle) -> dict[str, Any]:
     board = _board(handle, "amdsmi_get_power_info")
     watts = round(board.watts)
     return {
@@ -112,17 +103,17 @@ def amdsmi_get_power_info(handle: _Handle) -> dict[str, Any]:
     }
 
 
-def amdsmi_get_energy_count(handle: _Handle) -> dict[str, Any]:
+def amdsmi_get_energy_count(handle: state.Handle) -> dict[str, Any]:
     board = _board(handle, "amdsmi_get_energy_count")
     counts = int(state.MACHINE.joules(board) * 1e6 / RESOLUTION_UJ) % 2**board.counter_bits
     return {"energy_accumulator": counts, "counter_resolution": RESOLUTION_UJ, "timestamp": 0}
 
 
-def amdsmi_get_temp_metric(handle: _Handle, sensor: AmdSmiTemperatureType, metric: AmdSmiTemperatureMetric) -> int:
+def amdsmi_get_temp_metric(handle: state.Handle, sensor: AmdSmiTemperatureType, metric: AmdSmiTemperatureMetric) -> int:
     return _board(handle, "amdsmi_get_temp_metric").temperature  # degrees, which zeus divides by 1,000
 
 
-def amdsmi_get_gpu_metrics_info(handle: _Handle) -> dict[str, Any]:
+def amdsmi_get_gpu_metrics_info(handle: state.Handle) -> dict[str, Any]:
     board = _board(handle, "amdsmi_get_gpu_metrics_info")
     return {
         "temperature_hotspot": board.temperature,

@@ -6,6 +6,7 @@ Units as in NVML: mJ, mW, MHz, C. The index is that of PCI addresses. Source of 
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import standin_machine as state
 
@@ -40,25 +41,22 @@ class NVMLError(Exception):
         )
 
 
-class _Handle:
-    def __init__(self, board: state.Board) -> None:
-        self.board = board
-
-
 def _nvmlGetFunctionPointer(name: str) -> None:  # noqa: N802 (zeus knows the official package by it)
     raise NVMLError(13)
 
 
-def _board(handle: _Handle, function: str) -> state.Board:
+def _board(handle: state.Handle, function: str) -> state.Board:
     if not _is_initialized:
         raise NVMLError(1)
-    if not isinstance(handle, _Handle):
+    if not isinstance(handle, state.Handle):
         raise NVMLError(2)
-    if state.MACHINE.is_lost(handle.board):
-        raise NVMLError(15)
-    if function in handle.board.faults:
-        raise NVMLError(handle.board.faults[function])
-    return handle.board
+    return state.board_of(handle, function, NVMLError, lost=15)
+
+
+def _reading(value: Any) -> Any:
+    if value == "N/A":
+        raise NVMLError(3)
+    return value
 
 
 def nvmlInit() -> None:  # noqa: N802
@@ -81,37 +79,37 @@ def nvmlDeviceGetCount() -> int:  # noqa: N802
     return len(state.MACHINE.boards)
 
 
-def nvmlDeviceGetHandleByIndex(index: int) -> _Handle:  # noqa: N802
+def nvmlDeviceGetHandleByIndex(index: int) -> state.Handle:  # noqa: N802
     if not 0 <= index < len(state.MACHINE.boards):
         raise NVMLError(2)
-    return _Handle(state.MACHINE.boards[index])
+    return state.Handle(state.MACHINE.boards[index])
 
 
-def nvmlDeviceGetPciInfo(handle: _Handle) -> SimpleNamespace:  # noqa: N802
+def nvmlDeviceGetPciInfo(handle: state.Handle) -> SimpleNamespace:  # noqa: N802
     domain, rest = _board(handle, "nvmlDeviceGetPciInfo").bus_id.split(":", 1)
     return SimpleNamespace(busId=f"0000{domain}:{rest}".upper())
 
 
-def nvmlDeviceGetName(handle: _Handle) -> str:  # noqa: N802
+def nvmlDeviceGetName(handle: state.Handle) -> str:  # noqa: N802
     return _board(handle, "nvmlDeviceGetName").name
 
 
-def nvmlDeviceGetC2cModeInfoV(handle: _Handle) -> None:  # noqa: N802
+def nvmlDeviceGetC2cModeInfoV(handle: state.Handle) -> None:  # noqa: N802
     _board(handle, "nvmlDeviceGetC2cModeInfoV")
     raise NVMLError(3)
 
 
-def nvmlDeviceGetMigMode(handle: _Handle) -> list[int]:  # noqa: N802
+def nvmlDeviceGetMigMode(handle: state.Handle) -> list[int]:  # noqa: N802
     divided = int(_board(handle, "nvmlDeviceGetMigMode").is_divided)
     return [divided, divided]
 
 
-def nvmlDeviceGetTotalEnergyConsumption(handle: _Handle) -> int:  # noqa: N802
+def nvmlDeviceGetTotalEnergyConsumption(handle: state.Handle) -> int:  # noqa: N802
     board = _board(handle, "nvmlDeviceGetTotalEnergyConsumption")
     return int(1e3 * state.MACHINE.joules(board)) % 2**board.counter_bits
 
 
-def nvmlDeviceGetFieldValues(handle: _Handle, fields: list[tuple[int, int]]) -> list[SimpleNamespace]:  # noqa: N802
+def nvmlDeviceGetFieldValues(handle: state.Handle, fields: list[tuple[int, int]]) -> list[SimpleNamespace]:  # noqa: N802
     board = _board(handle, "nvmlDeviceGetFieldValues")
     has = {NVML_FI_DEV_POWER_AVERAGE: board.has_average, NVML_FI_DEV_POWER_INSTANT: board.has_instant}
     return [
@@ -123,27 +121,19 @@ def nvmlDeviceGetFieldValues(handle: _Handle, fields: list[tuple[int, int]]) -> 
     ]
 
 
-def nvmlDeviceGetClockInfo(handle: _Handle, kind: int) -> int:  # noqa: N802
-    clock = _board(handle, "nvmlDeviceGetClockInfo").clock
-    if clock == "N/A":
-        raise NVMLError(3)
+def nvmlDeviceGetClockInfo(handle: state.Handle, kind: int) -> int:  # noqa: N802
+    clock = _reading(_board(handle, "nvmlDeviceGetClockInfo").clock)
     return clock if kind == NVML_CLOCK_SM else 2619
 
 
-def nvmlDeviceGetTemperature(handle: _Handle, sensor: int) -> int:  # noqa: N802
-    temperature = _board(handle, "nvmlDeviceGetTemperature").temperature
-    if temperature == "N/A":
-        raise NVMLError(3)
-    return temperature
+def nvmlDeviceGetTemperature(handle: state.Handle, sensor: int) -> int:  # noqa: N802
+    return _reading(_board(handle, "nvmlDeviceGetTemperature").temperature)
 
 
-def nvmlDeviceGetUtilizationRates(handle: _Handle) -> SimpleNamespace:  # noqa: N802
-    use = _board(handle, "nvmlDeviceGetUtilizationRates").use
-    if use == "N/A":
-        raise NVMLError(3)
-    return SimpleNamespace(gpu=use, memory=40)
+def nvmlDeviceGetUtilizationRates(handle: state.Handle) -> SimpleNamespace:  # noqa: N802
+    return SimpleNamespace(gpu=_reading(_board(handle, "nvmlDeviceGetUtilizationRates").use), memory=40)
 
 
-def nvmlDeviceGetCurrentClocksEventReasons(handle: _Handle) -> int:  # noqa: N802
+def nvmlDeviceGetCurrentClocksEventReasons(handle: state.Handle) -> int:  # noqa: N802
     _board(handle, "nvmlDeviceGetCurrentClocksEventReasons")
     return 0x4  # the software power cap

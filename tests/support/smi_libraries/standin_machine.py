@@ -57,4 +57,19 @@ class Machine:
         return board.lost_at is not None and self.now() >= board.lost_at
 
 
+class Handle:
+    """A board as a vendor's library gives it to its callers."""
+
+    def __init__(self, board: Board) -> None:
+        self.board = board
+
+
+def board_of(handle: Handle, function: str, error: Callable[[int], Exception], lost: int) -> Board:
+    """Return the board for a call of a function; raise the vendor's error where it is lost or has a fault."""
+    code = lost if MACHINE.is_lost(handle.board) else handle.board.faults.get(function)
+    if code is not None:
+        raise error(code)
+    return handle.board
+
+
 MACHINE = Machine([Board(**one) for one in json.loads(os.environ.get("CUDA_STAND_IN_BOARDS", "[]"))])

@@ -15,10 +15,11 @@ import slurm_cluster
 from toydata import write_toy_data
 
 from tests.support.launching import SHORT, run
-from train.job.rank_environment import ENV_NAMES
 from utils.results import store
 from utils.settings.config import ROOT
 
+pytestmark = pytest.mark.full("a real Slurm cluster of two nodes, about 150 s")
+ENV_NAMES = "TPRIMAT_ENV_NAMES"
 PATIENCE_SECONDS = 240
 """For one job on a busy machine; no test measures time with it."""
 ONE_JOB = ("FRAMEWORK=mega", "MODEL=llama", "RUNS=1", "NNODES=2", "RUNTIME=native", "SLURM_TIME=00:10:00")

@@ -1,6 +1,7 @@
 """The loss that writes its gradient over the logits, against plain PyTorch in float64; plain and compiled."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,15 +10,8 @@ import torch.nn.functional as F
 from tests.support.compiling import KINDS, leave_plain
 from train.common import cross_entropy
 
-
-class Alone:
-    """A group of one rank."""
-
-    def rank(self):
-        return 0
-
-    def size(self):
-        return 1
+ALONE = SimpleNamespace(rank=lambda: 0, size=lambda: 1)
+"""A group of one rank."""
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +21,7 @@ def plain(request, monkeypatch):
 
 
 @pytest.mark.parametrize(("kind", "dtype", "bound"), KINDS)
-@pytest.mark.parametrize("group", [Alone(), None], ids=["a group", "no group"])
+@pytest.mark.parametrize("group", [ALONE, None], ids=["a group", "no group"])
 def test_the_loss_is_that_of_float64_and_its_gradient_takes_the_place_of_the_logits(kind, dtype, bound, group):
     generator = torch.Generator().manual_seed(3)
     logits = (4 * torch.randn(6, 2, 50, generator=generator)).to(dtype)

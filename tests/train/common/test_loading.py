@@ -1,9 +1,6 @@
 """Whoever fetches the samples, they are the same in the same order; and waiting for them is measured and said."""
 
-import io
-import json
 import math
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -13,101 +10,46 @@ import time
 from pathlib import Path
 
 import pytest
-import torch
 from toydata import write_toy_data
 
-from tests.train.test_parity import free_port
-from tests.workers.loading_worker import SLEEP_SECONDS, STEPS
-from train.common import loading
-from train.common.loading import loader_arguments
-from train.job.recorder import StepRecorder
+from tests.support.frameworks import case, train
+from train import train_hf
 from utils.settings.config import ROOT, load
 
-GLOBAL_BATCH, MICRO_BATCHES = 8, 4
-BOTH = pytest.mark.parametrize("framework", ["mega", "hf"])
+STEPS, GLOBAL_BATCH, MICRO_BATCHES = 5, 8, 4
+SLEEP_SECONDS = 0.05
+SHORT = (f"TRAIN_ITERS={STEPS}",)
+WATCHED = ("note_samples", STEPS * GLOBAL_BATCH)
+CASES = {
+    "alone": case("llama", *SHORT, plants=(WATCHED,)),
+    "slow": case("llama", *SHORT, plants=(WATCHED, ("slow_samples", 1))),
+    # every second micro batch is slow, so one of the two workers is always late
+    "workers": case("llama", *SHORT, plants=(WATCHED, ("slow_samples", 2), ("workers", 2))),
+}
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    scratch = tmp_path_factory.mktemp("loading")
-    prefix = write_toy_data(scratch / "toy" / "text")
-    said = {}
-    for framework in ("mega", "hf"):
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "MASTER_PORT": str(free_port())}
-        command = [sys.executable, "-m", "tests.workers.loading_worker", framework, str(prefix), str(scratch)]
-        with tempfile.TemporaryDirectory(prefix="t") as temporary:  # workers of loaders leave their sockets in it
-            environment["TMPDIR"] = temporary
-            ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
-        assert ran.returncode == 0, ran.stderr[-3000:]
-        said[framework] = json.loads(ran.stdout.strip().splitlines()[-1])
-    return said
+@pytest.mark.full("loading by workers and from a slow disk in mega and hf, about 30 s")
+@pytest.mark.parametrize("framework", ["mega", "hf"])
+def test_workers_change_no_sample_and_waiting_for_slow_ones_is_measured_and_said(framework, tmp_path):
+    prefix = write_toy_data(tmp_path / "toy" / "text")
+    with tempfile.TemporaryDirectory(prefix="t") as folder:  # workers of loaders leave their sockets there
+        trained = train(framework, CASES, tmp_path / framework, prefix, temporary=folder)
+    alone, slow, by_workers = (trained[name] for name in CASES)
+    assert {ran.notes[0]["tokens"] for ran in trained.values()} == {alone.notes[0]["tokens"]}
+    assert by_workers.ok["loss_values"] == slow.ok["loss_values"] == alone.ok["loss_values"]
+    assert by_workers.notes[0]["workers"] == [2] * STEPS * MICRO_BATCHES, "they live through the last step"
+    assert alone.notes[0]["workers"] == [0] * STEPS * MICRO_BATCHES
 
-
-@BOTH
-@pytest.mark.parametrize("case", ["alone", "workers"])
-def test_the_model_sees_the_same_samples_in_the_same_order_with_workers_and_without(trained, framework, case):
-    assert trained[framework][case]["tokens"] == trained[framework]["in_order"]
-    assert trained[framework][case]["losses"] == trained[framework]["alone"]["losses"]
-
-
-@BOTH
-def test_workers_live_through_the_last_step(trained, framework):
-    assert trained[framework]["workers"]["workers"] == [2] * STEPS * MICRO_BATCHES
-    assert trained[framework]["alone"]["workers"] == [0] * STEPS * MICRO_BATCHES
-
-
-@BOTH
-def test_a_step_waits_at_least_as_long_as_its_samples_take(trained, framework):
-    slow, fast = trained[framework]["alone_slow"], trained[framework]["alone"]
-    planted = GLOBAL_BATCH * SLEEP_SECONDS
+    waits, planted = slow.ok["data_wait_seconds"], GLOBAL_BATCH * SLEEP_SECONDS
     # accelerate holds one micro batch more than the Trainer has asked for, and the last step has nothing to ask for
     ahead = planted / MICRO_BATCHES if framework == "hf" else 0.0
-    assert slow["waits"][-1] >= planted - ahead
-    assert all(wait >= planted for wait in slow["waits"][:-1])
-    assert all(wait <= seconds for wait, seconds in zip(slow["waits"], slow["step_times"], strict=True))
-    assert 0 <= fast["fraction"] < slow["fraction"] <= 1
-
-
-@BOTH
-def test_slow_data_is_a_warning_in_the_result_and_on_the_terminal(trained, framework):
-    said = trained[framework]["alone_slow"]  # 0.4 s for the samples of a step: above 1 % of any shorter than 40 s
-    (warning,) = said["warnings"]
-    assert warning.startswith(f"data: waiting for samples took {100 * said['fraction']:.3g} % of a step (limit 1 %)")
-    assert f"warning: {warning}" in said["printed"]
-
-
-class Gated(torch.utils.data.Dataset):
-    """Samples that a worker fetches SLEEP_SECONDS after the training has asked for them, and not ahead."""
-
-    def __init__(self, count):
-        self.asked = [multiprocessing.Event() for _ in range(count)]
-
-    def __len__(self):
-        return len(self.asked)
-
-    def __getitem__(self, index):
-        self.asked[index].wait()
-        time.sleep(SLEEP_SECONDS)
-        return index
-
-
-def test_waiting_for_a_worker_is_noted(monkeypatch):
-    monkeypatch.setattr(loading, "CPU_WORKERS", 2)
-    samples = Gated(6)
-    batches = iter(torch.utils.data.DataLoader(samples, **loader_arguments(config_of("cpu"))))
-
-    def asking():
-        for event in samples.asked:
-            event.set()
-            yield next(batches).item()
-
-    recorder = StepRecorder(3, stream=io.StringIO())
-    timed = recorder.timed(asking())
-    recorder.start()
-    for first in (0, 2, 4):
-        assert [next(timed), next(timed)] == [first, first + 1]
-        recorder.end_step(loss=1.0, grad_norm=1.0, learning_rate=1.0)
-    assert all(wait >= 2 * SLEEP_SECONDS for wait in recorder.samples.data_wait_seconds)
+    assert waits[-1] >= planted - ahead and all(wait >= planted for wait in waits[:-1])
+    assert all(wait <= seconds for wait, seconds in zip(waits, slow.ok["step_times"], strict=True))
+    fraction = slow.ok["performance_metrics"]["data_wait_fraction"]
+    assert 0 <= alone.ok["performance_metrics"]["data_wait_fraction"] < fraction <= 1
+    (warning,) = slow.ok["warnings"]  # 0.4 s for the samples of a step: above 1 % of any shorter than 40 s
+    assert warning.startswith(f"data: waiting for samples took {100 * fraction:.3g} % of a step (limit 1 %)")
+    assert f"warning: {warning}" in slow.printed
 
 
 def config_of(platform, *settings):
@@ -117,30 +59,25 @@ def config_of(platform, *settings):
 @pytest.mark.parametrize("platform", ["nvd", "amd"])
 @pytest.mark.parametrize("accumulation", [1, 2, 7, 8, 64])
 def test_on_a_gpu_a_whole_step_and_one_micro_batch_more_are_fetched_ahead_and_pinned(platform, accumulation):
-    arguments = loader_arguments(config_of(platform, f"GBS={accumulation}", "MBS=1"))
-    assert arguments["num_workers"] >= 1
-    assert arguments["num_workers"] * arguments["prefetch_factor"] >= accumulation + 1
-    assert arguments["prefetch_factor"] == math.ceil((accumulation + 1) / loading.GPU_WORKERS)
+    arguments = train_hf.loader_arguments(config_of(platform, f"GBS={accumulation}", "MBS=1"))
+    assert arguments["num_workers"] == 2, "the default of Megatron-LM"
+    assert arguments["prefetch_factor"] == math.ceil((accumulation + 1) / 2)
     assert arguments["pin_memory"] and arguments["persistent_workers"]
 
 
 def test_on_a_cpu_the_rank_fetches_for_itself():
     arguments = {"num_workers": 0, "prefetch_factor": None, "persistent_workers": False, "pin_memory": False}
-    assert loader_arguments(config_of("cpu")) == arguments
+    assert train_hf.loader_arguments(config_of("cpu")) == arguments
 
 
 @pytest.mark.parametrize(("platform", "is_gpu"), [("cpu", False), ("nvd", True), ("amd", True)])
 def test_the_trainer_takes_the_arguments_of_the_loader_and_copies_without_waiting(monkeypatch, platform, is_gpu):
-    from transformers import TrainingArguments
-
-    from train import train_hf
-
+    known = train_hf.TrainingArguments.__dataclass_fields__
     taken = {}
     monkeypatch.setattr(train_hf, "TrainingArguments", lambda **keywords: taken.update(keywords))
     config = config_of(platform)
     train_hf.training_arguments(config)
-    known = set(TrainingArguments.__dataclass_fields__)
-    for name, value in loader_arguments(config).items():
+    for name, value in train_hf.loader_arguments(config).items():
         assert taken[f"dataloader_{name}"] == value
         assert f"dataloader_{name}" in known
     assert taken["accelerator_config"]["non_blocking"] is is_gpu
@@ -148,15 +85,15 @@ def test_the_trainer_takes_the_arguments_of_the_loader_and_copies_without_waitin
 
 RANK = """
 import os, sys, time, torch
-from train.common import loading
+from train import train_hf
 from utils.settings.config import load
 
-loading.CPU_WORKERS = 2
-arguments = loading.loader_arguments(load("cpu", arguments=["CPU_RANKS=1"], environ={}))
+arguments = train_hf.loader_arguments(load("cpu", arguments=["CPU_RANKS=1"], environ={}))
+arguments |= {"num_workers": 2, "persistent_workers": True}
 # torch's worker looks who its rank is only after this
 initialize = (lambda worker: time.sleep(1)) if "starting" in sys.argv else None
 loader = torch.utils.data.DataLoader(torch.arange(100), worker_init_fn=initialize, **arguments)
-loading.tie_workers(loader)
+train_hf.tie_workers(loader)
 batches = iter(loader)
 if "running" in sys.argv:
     next(batches)
@@ -165,35 +102,28 @@ time.sleep(600)
 """
 
 
-@pytest.fixture
-def temporary():
-    """A temporary folder, which train/job/temporary.py gives to a rank; multiprocessing leaves its sockets in it."""
-    with tempfile.TemporaryDirectory(prefix="t") as folder:
-        yield folder
-
-
 @pytest.mark.parametrize("moment", ["running", "starting"])
-def test_workers_end_when_their_rank_is_killed(moment, temporary):
-    environment = {**os.environ, "TMPDIR": temporary}
-    command = [sys.executable, "-c", RANK, moment]
-    rank = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
-    workers = [Path("/proc") / pid for pid in rank.stdout.readline().split()]
-    assert len(workers) == 2 and all(worker.exists() for worker in workers)
-    os.kill(rank.pid, signal.SIGKILL)
-    rank.wait()
-    for _ in range(300):
-        if not any(map(is_running, workers)):
-            return
-        time.sleep(0.1)
-    left = [int(worker.name) for worker in workers if is_running(worker)]
-    for worker in left:
-        os.kill(worker, signal.SIGKILL)
-    pytest.fail(f"still running after 30 s: {left}")
+def test_workers_end_when_their_rank_is_killed(moment):
+    with tempfile.TemporaryDirectory(prefix="t") as folder:  # multiprocessing leaves its sockets in it
+        command = [sys.executable, "-c", RANK, moment]
+        environment = {**os.environ, "TMPDIR": folder}
+        rank = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+        workers = [Path("/proc") / pid for pid in rank.stdout.readline().split()]
+        rank.stdout.close()
+        assert len(workers) == 2 and all(worker.exists() for worker in workers)
+        rank.kill()
+        rank.wait()
+        for _ in range(300):
+            if not (left := [worker for worker in workers if is_running(worker)]):
+                break
+            time.sleep(0.1)
+        for worker in left:
+            os.kill(int(worker.name), signal.SIGKILL)
+        assert not left, "still running after 30 s"
 
 
 def is_running(process):
     try:
-        state = (process / "stat").read_text().rpartition(")")[2].split()[0]
+        return (process / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
-    return state != "Z"

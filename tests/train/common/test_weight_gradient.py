@@ -58,22 +58,25 @@ def test_a_torch_that_adds_wrongly_is_found(monkeypatch):
     assert not weight_gradient.is_exact("cpu")
 
 
-def test_where_apex_does_the_work_apex_is_tested(monkeypatch):
+def of_apex(*, adds):
+    def product(total_input, grad_output, main_grad):
+        main_grad.add_(grad_output.float().t() @ total_input.float() * adds)
+
+    return SimpleNamespace(wgrad_gemm_accum_fp32=product)
+
+
+@pytest.mark.parametrize(
+    ("module", "is_exact"),
+    [
+        (of_apex(adds=True), True),
+        (of_apex(adds=False), False),
+        (weight_gradient, False),  # the suite's own in its place
+        (None, False),  # an extension that cannot be imported
+    ],
+)
+def test_where_apex_does_the_work_apex_is_tested(monkeypatch, module, is_exact):
     """An old torch whose product is wrong does not switch off a fusion that it has no part in."""
-
-    def adds(total_input, grad_output, main_grad):
-        main_grad.add_(grad_output.float().t() @ total_input.float())
-
-    def adds_nothing(total_input, grad_output, main_grad):
-        pass
-
-    name = weight_gradient.APEX_NAME
     monkeypatch.setattr(weight_gradient, "add_product", lambda *tensors, is_first=False: None)
-    monkeypatch.setitem(sys.modules, name, SimpleNamespace(wgrad_gemm_accum_fp32=adds))
-    assert weight_gradient.is_exact("cpu", name) and not weight_gradient.is_exact("cpu")
-    monkeypatch.setitem(sys.modules, name, SimpleNamespace(wgrad_gemm_accum_fp32=adds_nothing))
-    assert not weight_gradient.is_exact("cpu", name)
-    monkeypatch.setitem(sys.modules, name, weight_gradient)
-    assert not weight_gradient.is_exact("cpu", name), "the suite's own in its place"
-    monkeypatch.setitem(sys.modules, name, None)
-    assert not weight_gradient.is_exact("cpu", name), "an extension that cannot be imported"
+    monkeypatch.setitem(sys.modules, weight_gradient.APEX_NAME, module)
+    assert weight_gradient.is_exact("cpu", weight_gradient.APEX_NAME) == is_exact
+    assert not weight_gradient.is_exact("cpu")

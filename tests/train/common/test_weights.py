@@ -1,15 +1,15 @@
 """INIT=equal: every framework starts from the same numbers, whatever it calls them and however it cuts them."""
 
 import copy
+import gc
+from concurrent.futures import Future
 
 import pytest
 import torch
 
 from tests.support import tied_model
-from train.common.schedule import WarmupCosine
 from train.common.weights import EqualWeights, combined_digest, shapes
-from train.hf.model import build_model
-from train.train_hf import fill
+from train.train_hf import WarmupCosine, build_model, fill
 from utils import models
 
 
@@ -109,3 +109,16 @@ def test_warm_up_and_cosine_by_hand(steps_done, factor):
 def test_cosine_ends_at_the_minimum():
     assert WarmupCosine(0, 10, 0.1)(0) == pytest.approx(1.0)
     assert WarmupCosine(0, 10, 0.1)(10) == pytest.approx(0.1)
+
+
+def test_weights_that_were_drawn_ahead_and_not_asked_for_are_dropped(monkeypatch):
+    def futures():
+        gc.collect()
+        return sum(type(one) is Future for one in gc.get_objects())
+
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    spec = models.get("llama", "tiny")
+    source, before = EqualWeights(spec, 42, 0.02), futures()
+    for name in reversed(shapes(spec)):
+        source(name)
+    assert futures() - before <= 2

@@ -9,12 +9,8 @@ from __future__ import annotations
 import sys
 
 import pytest
-from smi_stand_ins import TOKENS, Clock, sampled, stand_ins, ten_steps
+from smi_stand_ins import TOKENS, Clock, of_gpus, open_gpus, stand_ins
 
-from train.energy import amd, nvidia, section
-from train.energy.gpu_reader import ReaderError
-
-OPEN = {"nvd": nvidia.open_gpus, "amd": amd.open_gpus}
 A, B = "0000:17:00.0", "0000:9b:00.0"
 VENDORS = pytest.mark.parametrize("platform", ["nvd", "amd"])
 COUNTER_OF = {"nvd": "nvmlDeviceGetTotalEnergyConsumption", "amd": "amdsmi_get_energy_count"}
@@ -35,20 +31,10 @@ def machine(monkeypatch):
         yield make
 
 
-def measured(platform, clock, bus_ids, *, gpus=None, change=lambda node: None):
-    """Return `energy_metrics` of ten steps on these GPUs."""
-    library, found = OPEN[platform](bus_ids, gpus or len(bus_ids), "")
-    node = sampled(platform, found, library, clock)
-    change(node)
-    result, steps = ten_steps(platform, gpus or len(bus_ids))
-    node.header["boot"] = steps["boot"]
-    return section.of_job([node], result, steps)
-
-
 @VENDORS
 def test_two_gpus_of_500_and_300_watts_take_5600_joules_in_7_seconds(machine, platform):
     clock = machine({"bus_id": A}, {"bus_id": B, "watts": 300.0, "hip": 1})
-    found = measured(platform, clock, [A, B])
+    found = of_gpus(platform, clock, [A, B])
     assert found["joules"] == pytest.approx(5600, abs=0.1) == found["counter_joules"]
     assert found["integrated_joules"] == pytest.approx(5600, abs=0.1)
     assert found["avg_watts"] == pytest.approx(800, abs=0.1)
@@ -71,22 +57,22 @@ def test_two_gpus_of_500_and_300_watts_take_5600_joules_in_7_seconds(machine, pl
 def test_gpus_are_found_by_address_and_not_by_index(machine, platform, bus_id, joules):
     # the library lists by address, the runtime puts the fast one of 300 W first: its index 0 is the library's 1
     clock = machine({"bus_id": A, "hip": 1}, {"bus_id": B, "watts": 300.0, "hip": 0})
-    assert measured(platform, clock, [bus_id])["joules"] == pytest.approx(joules, abs=0.1)
+    assert of_gpus(platform, clock, [bus_id])["joules"] == pytest.approx(joules, abs=0.1)
 
 
 @VENDORS
-def test_without_the_runtime_only_a_job_on_all_gpus_is_measured(machine, platform):
+def test_without_the_runtime_only_a_job_on_all_gpus_is_of_gpus(machine, platform):
     clock = machine({"bus_id": A}, {"bus_id": B, "hip": 1})
-    assert measured(platform, clock, None, gpus=2)["joules"] == pytest.approx(7000, abs=0.1)
-    with pytest.raises(ReaderError, match="it is unknown which 1 of the 2 GPUs .* the job uses: no libcuda"):
-        OPEN[platform](None, 1, "no libcuda")
+    assert of_gpus(platform, clock, None, gpus=2)["joules"] == pytest.approx(7000, abs=0.1)
+    with pytest.raises(RuntimeError, match="it is unknown which 1 of the 2 GPUs .* the job uses: no libcuda"):
+        open_gpus(platform, None, 1, "no libcuda")
 
 
 @VENDORS
 def test_a_gpu_of_the_job_that_the_library_hides_is_named(machine, platform):
     machine({"bus_id": A})
-    with pytest.raises(ReaderError, match=f"does not show the GPU at {B}"):
-        OPEN[platform]([A, B], 2, "")
+    with pytest.raises(RuntimeError, match=f"does not show the GPU at {B}"):
+        open_gpus(platform, [A, B], 2, "")
 
 
 def mi250(machine, **counters):
@@ -96,7 +82,7 @@ def mi250(machine, **counters):
 
 
 def test_counter_of_one_die_of_two_is_rejected_and_both_energies_are_kept(machine):
-    found = measured("amd", mi250(machine, counter_share=0.5), [A, B])
+    found = of_gpus("amd", mi250(machine, counter_share=0.5), [A, B])
     assert found["joules"] is found["avg_watts"] is found["joules_per_token"] is None
     assert found["counter_joules"] == pytest.approx(1750, abs=0.1)
     assert found["integrated_joules"] == pytest.approx(3500, abs=0.1)
@@ -104,12 +90,12 @@ def test_counter_of_one_die_of_two_is_rejected_and_both_energies_are_kept(machin
 
 
 def test_counter_of_both_dies_of_a_package_counts_for_both(machine):
-    found = measured("amd", mi250(machine), [A, B])
+    found = of_gpus("amd", mi250(machine), [A, B])
     assert found["joules"] == pytest.approx(3500, abs=0.1) and found["gpu_count"] == 2
 
 
 def test_job_on_one_die_of_a_package_has_no_energy_because_the_power_is_of_both(machine):
-    found = measured("amd", mi250(machine), [A])
+    found = of_gpus("amd", mi250(machine), [A])
     assert found["joules"] is found["counter_joules"] is None
     assert "2 dies, and the job uses 1 of them" in found["reasons"]["joules"]
 
@@ -117,7 +103,7 @@ def test_job_on_one_die_of_a_package_has_no_energy_because_the_power_is_of_both(
 @VENDORS
 @pytest.mark.parametrize(("share", "is_rejected"), [(1.04, False), (0.96, False), (1.06, True), (0.94, True)])
 def test_counter_and_power_may_differ_by_five_percent(machine, platform, share, is_rejected):
-    found = measured(platform, machine({"bus_id": A, "counter_share": share}), [A])
+    found = of_gpus(platform, machine({"bus_id": A, "counter_share": share}), [A])
     assert (found["joules"] is None) is is_rejected
     assert found["counter_joules"] == pytest.approx(3500 * share, abs=0.1)
 
@@ -128,20 +114,20 @@ def test_one_gpu_of_eight_that_counts_half_is_found(machine, platform):
     ids = [f"0000:{17 + number}:00.0" for number in range(8)]
     boards = [{"bus_id": one, "hip": place, "counter_share": 1.0} for place, one in enumerate(ids)]
     boards[5]["counter_share"] = 0.9
-    found = measured(platform, machine(*boards), ids)
+    found = of_gpus(platform, machine(*boards), ids)
     assert found["joules"] is None and ids[5] in found["reasons"]["joules"]
 
 
 @pytest.mark.parametrize(("platform", "start"), [("amd", 62_000.0), ("nvd", 4_291_500.0)])
 def test_counter_of_32_bits_that_starts_again_is_continued(machine, platform, start):
     # 2^32 x 15.3 uJ = 65,713 J and 2^32 mJ = 4,294,967 J are reached after 7.4 s and 6.9 s, in a steady step
-    found = measured(platform, machine({"bus_id": A, "counter_bits": 32, "start_joules": start}), [A])
+    found = of_gpus(platform, machine({"bus_id": A, "counter_bits": 32, "start_joules": start}), [A])
     assert found["joules"] == pytest.approx(3500, abs=0.1) == found["counter_joules"]
 
 
 @VENDORS
 def test_counter_that_was_reset_counts_nothing_and_power_stands_alone(machine, platform):
-    found = measured(platform, machine({"bus_id": A, "start_joules": 9000.0, "reset_at": 7.0}), [A])
+    found = of_gpus(platform, machine({"bus_id": A, "start_joules": 9000.0, "reset_at": 7.0}), [A])
     assert found["counter_joules"] is None and "the counter was reset" in found["reasons"]["counter_joules"]
     assert found["joules"] == pytest.approx(3500, abs=0.1) == found["integrated_joules"]
     assert found["method"] == "gpu_power" and found["source"].startswith("GPU power, integrated, not the wall")
@@ -150,7 +136,7 @@ def test_counter_that_was_reset_counts_nothing_and_power_stands_alone(machine, p
 @VENDORS
 def test_missing_values_are_null_with_a_reason_and_not_zero(machine, platform):
     board = {"bus_id": A, "clock": "N/A", "temperature": "N/A", "use": "N/A", "has_average": False}
-    found = measured(platform, machine(board), [A])
+    found = of_gpus(platform, machine(board), [A])
     for key in ("sm_clock_mhz", "memory_clock_mhz", "temperature_celsius", "gpu_use_percent"):
         if (platform, key) != ("nvd", "memory_clock_mhz"):
             assert found[f"mean_{key}"] is None and found["reasons"][f"mean_{key}"]
@@ -160,7 +146,7 @@ def test_missing_values_are_null_with_a_reason_and_not_zero(machine, platform):
 @VENDORS
 def test_power_that_only_the_average_has_is_integrated(machine, platform):
     # an MI210 has no current power, an MI300X no average
-    found = measured(platform, machine({"bus_id": A, "has_instant": False}), [A])
+    found = of_gpus(platform, machine({"bus_id": A, "has_instant": False}), [A])
     assert found["integrated_joules"] == pytest.approx(3500, abs=0.1) and found["joules"] is not None
 
 
@@ -168,7 +154,7 @@ def test_power_that_only_the_average_has_is_integrated(machine, platform):
 def test_no_power_and_no_counter_is_null_with_the_reasons(machine, platform):
     not_supported = {COUNTER_OF[platform]: {"nvd": 3, "amd": 2}[platform]}
     board = {"bus_id": A, "has_instant": False, "has_average": False, "faults": not_supported}
-    found = measured(platform, machine(board), [A])
+    found = of_gpus(platform, machine(board), [A])
     assert found["joules"] is found["counter_joules"] is found["integrated_joules"] is None
     assert found["gpu_count"] == 0 and "upport" in found["reasons"]["joules"]
 
@@ -176,7 +162,7 @@ def test_no_power_and_no_counter_is_null_with_the_reasons(machine, platform):
 @VENDORS
 def test_counter_without_permission_is_null_with_the_reason_and_power_goes_on(machine, platform):
     board = {"bus_id": A, "faults": {COUNTER_OF[platform]: NO_PERMISSION[platform]}}
-    found = measured(platform, machine(board), [A])
+    found = of_gpus(platform, machine(board), [A])
     assert found["counter_joules"] is None and "Permission" in found["reasons"]["counter_joules"]
     assert found["joules"] == pytest.approx(3500, abs=0.1)
 
@@ -184,22 +170,22 @@ def test_counter_without_permission_is_null_with_the_reason_and_power_goes_on(ma
 @VENDORS
 def test_library_that_refuses_to_start_is_one_line_with_the_remedy(machine, platform):
     machine({"bus_id": A, "faults": {INIT_OF[platform]: NO_PERMISSION[platform]}})
-    with pytest.raises(ReaderError, match="Permission.* must work for this user"):
-        OPEN[platform]([A], 1, "")
+    with pytest.raises(RuntimeError, match="Permission.* must work for this user"):
+        open_gpus(platform, [A], 1, "")
 
 
 @pytest.mark.parametrize(("platform", "module"), [("nvd", "pynvml"), ("amd", "amdsmi")])
 def test_missing_library_is_one_line_with_the_remedy(machine, platform, module, monkeypatch):
     machine({"bus_id": A})
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ReaderError, match="setup.sh|pip install"):
-        OPEN[platform]([A], 1, "")
+    with pytest.raises(RuntimeError, match="setup.sh|pip install"):
+        open_gpus(platform, [A], 1, "")
 
 
 @VENDORS
 def test_gpu_that_vanishes_takes_the_energy_with_it_and_nothing_else(machine, platform):
     clock = machine({"bus_id": A, "lost_at": 6.0}, {"bus_id": B, "hip": 1})
-    found = measured(platform, clock, [A, B])
+    found = of_gpus(platform, clock, [A, B])
     assert found["joules"] is None and A in found["reasons"]["joules"] and "lost" in found["reasons"]["joules"]
     assert found["mean_sm_clock_mhz"] == 1900 and found["samples"] == pytest.approx(87, abs=1)
 
@@ -207,7 +193,7 @@ def test_gpu_that_vanishes_takes_the_energy_with_it_and_nothing_else(machine, pl
 @VENDORS
 def test_too_few_samples_a_second_give_no_energy(machine, platform):
     # 0.2 s late each time: 5 samples a second
-    found = measured(platform, machine({"bus_id": A}, late=0.2), [A])
+    found = of_gpus(platform, machine({"bus_id": A}, late=0.2), [A])
     assert found["joules"] is None and "times a second, wanted 10" in found["reasons"]["joules"]
     assert found["sample_hz"] < 10 and found["counter_joules"] == pytest.approx(3500, rel=1e-3)
 
@@ -217,32 +203,39 @@ def test_clock_that_goes_back_gives_no_energy(machine, platform):
     def back(node):
         node.samples[60] = {**node.samples[60], "t": node.samples[20]["t"]}
 
-    found = measured(platform, machine({"bus_id": A}), [A], change=back)
+    found = of_gpus(platform, machine({"bus_id": A}), [A], change=back)
     assert found["joules"] is None and "the clock of the samples goes back" in found["reasons"]["joules"]
 
 
-@VENDORS
-def test_sampler_that_was_killed_gives_no_energy(machine, platform):
-    def killed(node):
-        del node.samples[100:]  # at 8 s of 11
+@pytest.mark.parametrize(
+    ("lost", "reason"),
+    [(slice(100, None), "before the last steady step"), (slice(80, 95), "a gap of 1.3 s")],  # killed at 8 s of 11
+)
+def test_samples_that_are_missing_give_no_energy(machine, lost, reason):
+    def lose(node):
+        del node.samples[lost]
 
-    found = measured(platform, machine({"bus_id": A}), [A], change=killed)
-    assert found["joules"] is None and "before the last steady step" in found["reasons"]["joules"]
+    found = of_gpus("amd", machine({"bus_id": A}), [A], change=lose)
+    assert found["joules"] is None and reason in found["reasons"]["joules"]
 
 
-@VENDORS
-def test_gap_in_the_samples_gives_no_energy(machine, platform):
-    def gap(node):
-        del node.samples[80:95]
+def test_time_of_one_machine_is_found_on_the_clock_of_another(machine):
+    def elsewhere(node):  # booted 50 s earlier
+        node.header |= {"boot": "another", "unix_at_zero": node.header["unix_at_zero"] - 50}
+        node.samples[:] = [sample | {"t": sample["t"] + 50} for sample in node.samples]
 
-    found = measured(platform, machine({"bus_id": A}), [A], change=gap)
-    assert found["joules"] is None and "a gap of 1.3 s" in found["reasons"]["joules"]
+    def same_boot(node):  # and a time of day that was set meanwhile
+        node.header["unix_at_zero"] -= 0.5
+
+    for change in (elsewhere, same_boot):
+        found = of_gpus("nvd", machine({"bus_id": A}), [A], change=change)
+        assert found["joules"] == pytest.approx(3500, abs=0.1)
 
 
 def test_gpu_divided_by_mig_is_refused(machine):
     machine({"bus_id": A, "is_divided": True})
-    with pytest.raises(ReaderError, match="divided by MIG"):
-        nvidia.open_gpus([A], 1, "")
+    with pytest.raises(RuntimeError, match="divided by MIG"):
+        open_gpus("nvd", [A], 1)
 
 
 @VENDORS
@@ -251,6 +244,6 @@ def test_idle_power_is_that_before_the_ranks_and_only_of_an_idle_gpu(machine, pl
     def ready(node):
         node.ready = 2.0
 
-    found = measured(platform, machine({"bus_id": A, "watts": 90.0, "use": use}), [A], change=ready)
+    found = of_gpus(platform, machine({"bus_id": A, "watts": 90.0, "use": use}), [A], change=ready)
     assert found["idle_watts"] == (None if use > 5 else pytest.approx(90.0))
     assert use <= 5 or "was 37 % used before the job" in found["reasons"]["idle_watts"]

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from train.energy import joules
-from train.energy.joules import JoulesError
 
 
 def test_power_over_time_is_numpys_trapezoidal_integral():
@@ -28,7 +27,7 @@ def test_counter_that_starts_again_goes_on_and_one_that_falls_elsewhere_was_rese
     times = np.array([0.0, 1.0, 2.0])
     assert joules.by_counter(times, np.array([900.0, 990.0, 70.0]), 1.0, 1000.0).tolist() == [0.0, 90.0, 170.0]
     for counts, wraps in (([900.0, 990.0, 70.0], None), ([900.0, 990.0, 70.0], 8000.0), ([900.0, 990.0, 70.0], 500.0)):
-        with pytest.raises(JoulesError, match="was reset: it fell from 990.0 J to 70.0 J"):
+        with pytest.raises(joules.JoulesError, match="was reset: it fell from 990.0 J to 70.0 J"):
             joules.by_counter(times, np.array(counts), 1.0, wraps)
 
 
@@ -45,7 +44,7 @@ def test_counter_that_starts_again_goes_on_and_one_that_falls_elsewhere_was_rese
 def test_samples_must_reach_over_all_steps(times, reason):
     steps = [(1.0, 2.0), (2.0, 3.0)]
     joules.require_cover(np.array([0.9, 1.5, 2.0, 2.4, 3.0]), steps)  # the honest twin is taken
-    with pytest.raises(JoulesError, match=reason):
+    with pytest.raises(joules.JoulesError, match=reason):
         joules.require_cover(np.array(times), steps)
 
 
@@ -57,5 +56,5 @@ def test_steps_without_a_gap_become_one_interval_and_a_gap_is_left_out():
 def test_clock_must_rise():
     joules.require_rising([1.0, 1.1, 1.2])
     for times in ([1.0, 1.2, 1.1], [1.0, 1.0]):
-        with pytest.raises(JoulesError, match="goes back"):
+        with pytest.raises(joules.JoulesError, match="goes back"):
             joules.require_rising(times)

@@ -1,116 +1,226 @@
-"""One function decides what the result of a job holds, whichever party reports how the job ended."""
+"""However a job ends, it leaves one result with the status, the reason and the exit code that belong to its end.
 
-from signal import SIGABRT, SIGINT, SIGKILL, SIGSEGV
+Stand-in ranks end in a chosen way under the real launcher.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import re
+import subprocess
+from pathlib import Path
+from signal import SIGABRT, SIGKILL, SIGSEGV
 
 import pytest
 
-from example import example_result
-from train.job.job import Job, log_path
-from train.job.outcome import Attempt, LauncherEnd, _verdict, finalize_result, stamp
-from train.job.supervise import Ending
-from utils.results import store
-from utils.results.step_line import Step
-from utils.settings.config import load
+from tests.support.launching import Launcher
 
-STEP = Step(3, 30, 0.5, 0.5, 7.25, 0.4)
-OK = example_result()
-FAILED = example_result(status="failed", reason="Traceback\nRuntimeError: Connection closed by peer")
-OOM = example_result(status="oom", reason="out of memory")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounting a disk needs root")
+# printed by torchrun of torch 2.13 when rank 1 of two was killed and rank 0 then lost its connection
+REPORT = """\
+[rank0]: RuntimeError: Connection closed by peer [127.0.0.1]:2246
+W1121 10:11:26.100000 18609 torch/distributed/elastic/multiprocessing/api.py:1010] Sending process 18623 closing signal SIGTERM
+E1121 10:11:26.155000 18609 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: {code}) local_rank: 1 (pid: 18624) of binary: python
+Traceback (most recent call last):
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+Failures:
+[0]:
+  rank      : 0 (local_rank: 0)
+  exitcode  : -15 (pid: 18623)
+Root Cause (first observed failure):
+[1]:
+  rank      : 1 (local_rank: 1)
+  exitcode  : {code} (pid: 18624)
+"""  # noqa: E501
+FORCED = "W1121 10:11:56.1 1 api.py:9] Unable to shutdown process 18624 via Signals.SIGTERM, forcefully exiting via Signals.SIGKILL\n"  # noqa: E501
+FAILED = "result(status='failed', reason='Traceback\\nRuntimeError: Connection closed by peer'); "
+OOM, INTERRUPT = "result(status='oom', reason='out of memory'); ", "os.kill(os.getppid(), 2); time.sleep(60)"
+TERMINATE = "os.kill(os.getppid(), 15); time.sleep(60)"
 
-VERDICTS = {
-    "ok and a clean end: the trainer's result stands": (Ending(0), OK, None),
-    "a trainer's own failure stands": (Ending(1), FAILED, None),
-    "oom outranks the signals that follow from it": (Ending(1, signals={1: SIGKILL}), OOM, None),
-    "an abort follows from another rank's error": (Ending(1, signals={1: SIGABRT}), FAILED, None),
-    "interrupted after everything was written": (Ending(-2, stopped_by=SIGINT), OK, None),
-    "interrupted": (Ending(-2, STEP, stopped_by=SIGINT), None, ("failed", "interrupted by SIGINT after step 3 of 30")),
-    "interrupted, and a rank lost its neighbour first": (
-        Ending(-2, STEP, stopped_by=SIGINT),
-        FAILED,
-        ("failed", "interrupted by SIGINT"),
+
+def torchrun(code: int, said: str = "") -> str:
+    """Return the code that prints torchrun's report of a rank that ended with `code`, and ends as torchrun does."""
+    return f"print({said + REPORT.format(code=code)!r}); sys.exit(1)"
+
+
+ENDS = {
+    "ok": ("result()", (), 0, "ok", None),
+    "the trainer's own failure": ("step(3); " + FAILED + "sys.exit(1)", (), 1, "failed", "^Traceback\nRuntimeError: C"),
+    "oom outranks the signals that follow": (OOM + torchrun(-SIGKILL), (), 1, "oom", "^out of memory$"),
+    "an abort follows from another's error": (FAILED + torchrun(-SIGABRT), (), 1, "failed", "^Traceback\nRuntimeError"),
+    "interrupted when all was written": ("result(); " + INTERRUPT, (), 130, "ok", None),
+    "interrupted": ("step(3); " + INTERRUPT, (), 130, "failed", "^interrupted by SIGINT after step 3 of 6 "),
+    "interrupted, the neighbour wrote first": (FAILED + INTERRUPT, (), 130, "failed", "^interrupted by SIGINT before"),
+    "the first of two signals counts": (
+        *("signal.signal(15, lambda *_: [os.kill(os.getppid(), 2), os._exit(0)]); " + TERMINATE, ()),
+        *(143, "failed", "^interrupted by SIGTERM before"),
     ),
-    "overdue": (Ending(-9, STEP, overdue="nothing was finished"), FAILED, ("timeout", "nothing was finished")),
-    "written, then hung": (Ending(-9, STEP, overdue="nothing"), OK, ("timeout", "the result was written, but")),
-    "killed": (Ending(1, STEP, signals={1: SIGKILL}), None, ("failed", "rank 1 was ended by SIGKILL after step 3")),
-    "killed, and the neighbour wrote of its connection": (
-        Ending(1, STEP, signals={1: SIGSEGV}),
-        FAILED,
-        ("failed", "the other ranks then ended with: RuntimeError: Connection closed by peer"),
+    "hangs between steps": (
+        *("step(3); " + FAILED + "time.sleep(60)", ("STEP_TIMEOUT_SECONDS=1",), 124, "timeout"),
+        r"nothing was finished in the [12] s after step 3 of 6 .*\(STEP_TIMEOUT_SECONDS=1\)",
     ),
-    "killed by the kernel for want of memory": (
-        Ending(1, STEP, signals={0: SIGKILL}, kernel_oom_kills=1),
-        FAILED,
-        ("oom", "the kernel ended 1 process(es) for want of memory"),
+    "slow between steps, as is allowed": (
+        *("step(3); time.sleep(1.5); result()", ("START_TIMEOUT_SECONDS=1", "STEP_TIMEOUT_SECONDS=60"), 0, "ok", None),
     ),
-    "exit 0 without a result": (Ending(0, STEP, ["bye"]), None, ("failed", "exit code 0 after step 3 of 30 (loss")),
-    "ok, then an error at the very end": (Ending(-6, STEP), OK, ("failed", "the result was complete, then")),
-    "torchrun itself failed": (Ending(1, None, ["no port"]), None, ("failed", "before the first step was finished")),
+    "hangs before the first step": (
+        *("time.sleep(60)", ("START_TIMEOUT_SECONDS=1",), 124, "timeout"),
+        r"^no step was finished in [12] s \(START_TIMEOUT_SECONDS=1\)",
+    ),
+    "hangs after the last step": (
+        *("step(6); result(); time.sleep(60)", ("START_TIMEOUT_SECONDS=1",), 124, "timeout"),
+        r"^the result was written, but the ranks did not end; .*\(START_TIMEOUT_SECONDS=1\)",
+    ),
+    "the end takes as long as the start may": (
+        *("step(6); time.sleep(1.5); result()", ("START_TIMEOUT_SECONDS=60", "STEP_TIMEOUT_SECONDS=1"), 0, "ok", None),
+    ),
+    "a rank is killed": (
+        *("step(3); " + torchrun(-SIGKILL), (), 1, "failed"),
+        r"^rank 1 was ended by SIGKILL after step 3 of 6 \(loss 7.2500, 0.4 GB\); not by this suite",
+    ),
+    "a rank crashes, the neighbour wrote of it": (
+        *(FAILED + torchrun(-SIGSEGV), (), 1, "failed"),
+        "^rank 1 was ended by SIGSEGV .*the other ranks then ended with: RuntimeError: Connection closed by peer$",
+    ),
+    "a kill by torchrun is no cause": (
+        torchrun(-SIGKILL, FORCED),
+        (),
+        1,
+        "failed",
+        "^the trainer ended with exit code 1",
+    ),
+    "an exit code of a rank is no signal": (torchrun(1), (), 1, "failed", "^the trainer ended with exit code 1 before"),
+    "the last words": (
+        *("step(1); print('before'); print(); step(2); " + torchrun(1), (), 1, "failed"),
+        r"step 2 of 6 .* last lines of its log:\nbefore\n\[rank0\]: RuntimeError: Connection closed by peer \S+$",
+    ),
+    "exit 0 without a result": ("step(3)", (), 1, "failed", "exit code 0 after step 3 of 6 .*and left no result"),
+    "exit 3": ("print('last words'); sys.exit(3)", (), 3, "failed", "exit code 3 .*\nlast words$"),
+    "the launcher of the ranks is killed": (
+        "os.kill(os.getpid(), 9)",
+        (),
+        1,
+        "failed",
+        "of the ranks was ended by SIGK",
+    ),
+    "an error at the very end": (
+        *("step(6); result(); sys.exit(6)", (), 6, "failed"),
+        "^the result was complete, then the trainer ended with exit code 6",
+    ),
+    "the log is deleted": (
+        *("[log.unlink() for log in output.glob('logs/*.log')]; result()", (), 1, "failed"),
+        "^the result was complete, but not its log\n.*attempt1.log was deleted, moved or replaced while the job ran$",
+    ),
+    "the data are deleted": (
+        *("import shutil; result(); shutil.rmtree(data)", (), 1, "failed"),
+        "^the result was complete, but the data were deleted or damaged while the job ran: ",
+    ),
+    "the data are replaced": (
+        *("from toydata import write_toy_data; result(); write_toy_data(data / 'text', seed=1)", (), 1, "failed"),
+        "^the result was complete, but the data were replaced while the job ran$",
+    ),
 }
-
-
-@pytest.mark.parametrize("case", VERDICTS)
-def test_account_of_the_launcher_overrules_the_ranks_where_it_has_seen_more(case):
-    ending, written, expected = VERDICTS[case]
-    verdict = _verdict(ending, written)
-    if expected is None:
-        assert verdict is None
-    else:
-        assert verdict is not None
-        assert verdict[0] == expected[0] and expected[1] in verdict[1]
-
-
-def test_last_lines_are_in_the_reason():
-    assert "no port" in _verdict(Ending(1, None, ["no port"]), None)[1]
 
 
 @pytest.fixture
-def attempt(tmp_path):
-    job = Job(load("cpu", arguments=[f"OUTPUT_DIR={tmp_path}"], environ={}), "mega", "llama", attempt=2)
-    return Attempt(job, "1" * 64, "a command", "2026-11-22T00:00:00+00:00")
+def job(tmp_path, monkeypatch):
+    return Launcher(tmp_path, monkeypatch)
 
 
-def of_this(attempt, **values):
-    """A result of the attempt, with what a trainer would have measured."""
-    return example_result(attempt=attempt.job.attempt, **values)
+@pytest.mark.parametrize("end", ENDS)
+def test_every_end_has_its_status_reason_and_exit_code(end, job):
+    ranks, settings, code, status, reason = ENDS[end]
+    ended = job.run("LABEL=one", *settings, ranks=ranks)
+    result = ended.result
+    assert (ended.code, result["status"]) == (code, status), ended.err
+    assert (reason is None) == (result["reason"] is None)
+    assert reason is None or re.search(reason, result["reason"], re.DOTALL), result["reason"]
+    assert bool(result["steps"]) == ("result(" in ranks), "what was measured is kept"
+    assert status == "ok" or f"train_cpu_mega_llama_run1: {status}: {result['reason']}" in ended.err
+    assert [one.name for one in ended.output.glob("one/.*")] == []
 
 
-def test_first_result_of_a_rank_stays(attempt):
-    failed = of_this(attempt, status="failed", reason="the cause")
-    assert finalize_result(attempt, failed)
-    for later in (of_this(attempt), failed | {"reason": "what followed from it"}):
-        assert not finalize_result(attempt, later)
-    assert store.read(attempt.job.result_path)["reason"] == "the cause"
+def test_kill_of_the_kernel_for_want_of_memory_is_oom_with_advice(job, monkeypatch):
+    read, kills = Path.read_text, itertools.count()
+    fake = {"/proc/vmstat": lambda: f"pgfault 7\noom_kill {next(kills)}\n"}
+    monkeypatch.setattr(
+        Path, "read_text", lambda path, *more, **named: (fake.get(str(path)) or (lambda: read(path, *more, **named)))()
+    )
+    result = job.run(ranks="step(3); " + torchrun(-SIGKILL)).result
+    assert result["status"] == "oom"
+    assert "the kernel ended 1 process(es) for want of memory" in result["reason"]
+    assert "by the estimate" in result["reason"]
 
 
-def test_result_of_an_earlier_attempt_is_none_of_a_launcher_that_left_none(attempt):
-    path = attempt.job.result_path
-    store.write(example_result(attempt=1), path)
-    log_path(attempt.job).parent.mkdir()
-    log_path(attempt.job).touch()
-    assert finalize_result(attempt, LauncherEnd(stamp(path), "the launcher was ended"))
-    result = store.read(path)
-    assert (result["status"], result["reason"], result["attempt"]) == ("failed", "the launcher was ended", 2)
-    assert [old.name for old in (path.parent / store.SUPERSEDED).iterdir()] == [f"{path.stem}_attempt1.json"]
-
-
-CAUSES = {
-    "the matrix knows no cause that the launcher does not": (None, "failed", "interrupted", ("failed", "interrupted")),
-    "Slurm ended the job": (
-        "Slurm's limit",
-        "failed",
-        "by SIGTERM",
-        ("timeout", "Slurm's limit; its launcher says: by SIGTERM"),
-    ),
-    "Slurm ended it after its last step": ("TIMEOUT", "ok", None, ("ok", None)),
+GONE = {
+    "renamed": "output.rename(str(output) + '_renamed')",
+    "deleted": "import shutil; shutil.rmtree(output)",
 }
 
 
-@pytest.mark.parametrize("case", CAUSES)
-def test_cause_from_outside_comes_before_what_the_launcher_wrote(case, attempt):
-    cause, status, reason, expected = CAUSES[case]
-    store.write(of_this(attempt, status=status, reason=reason), attempt.job.result_path)
-    is_written = finalize_result(attempt, LauncherEnd(None, "left no result", "timeout", cause))
-    result = store.read(attempt.job.result_path)
-    assert (result["status"], result["reason"]) == expected
-    assert is_written == (cause is not None and status != "ok")
-    assert result["steps"] == of_this(attempt)["steps"], "what was measured stays"
+@pytest.mark.parametrize("fault", GONE)
+def test_output_folder_that_is_gone_is_not_made_anew(fault, job):
+    ended = job.run(ranks="result(); " + GONE[fault])
+    assert ended.code == 1 and "was deleted or renamed while the job ran" in ended.err
+    assert "Traceback" not in ended.err and not ended.output.exists()
+
+
+def test_output_folder_that_is_replaced_is_a_failure(job):
+    ended = job.run(ranks="output.rename(str(output) + '_renamed'); output.mkdir(); result()")
+    assert ended.code == 1 and "attempt1.log was deleted, moved or replaced" in ended.result["reason"]
+
+
+@needs_root
+def test_disk_that_can_only_be_read_is_named(job):
+    results = job.output / "one"
+    mount = "for how in ('bind', 'remount,bind,ro'): subprocess.run(['mount', '-o', how, *[path.parent] * 2])"
+    try:
+        ended = job.run("LABEL=one", ranks=mount)
+    finally:
+        subprocess.run(["umount", results], check=True)
+    assert ended.code == 1 and f"no result could be written: the disk of {results} can only be read" in ended.err
+
+
+@needs_root
+def test_log_on_a_full_disk_ends_with_the_free_bytes_and_the_job_is_watched_on(job):
+    logs = job.output / "logs"
+    logs.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", logs], check=True)
+    try:
+        result = job.run(ranks="print('word ' * 9000); step(3); sys.exit(7)").result
+    finally:
+        subprocess.run(["umount", logs], check=True)
+    free = re.search(rf"the log is incomplete: the disk of {logs} is full \(([\d,]+) bytes free\)", result["reason"])
+    assert free and int(free[1].replace(",", "")) <= 8192
+    assert "exit code 7 after step 3 of 6" in result["reason"]
+
+
+def test_raw_samples_are_in_the_log_only(job):
+    raw = "from utils.results import raw_samples; from example import example_result\n"
+    ended = job.run(ranks=raw + "print('end', *raw_samples.lines(example_result()), sep='\\n'); sys.exit(1)")
+    assert "raw: " not in ended.out and ended.result["reason"].endswith("\nend")
+    assert next((ended.output / "logs").glob("*.log")).read_text().count("raw: ") == 16
+
+
+def test_room_for_the_result_is_reserved_while_the_job_runs_and_only_its_own_leftovers_go(job):
+    job.output.mkdir()
+    kept = [job.output / f".train_cpu_mega_llama_run{name}" for name in ("10.json.abc", "1.jsonx")]
+    left = job.output / ".train_cpu_mega_llama_run1.json.x3k"
+    for path in (*kept, left):
+        path.write_text("half")
+    look = "print('reserved', os.stat(path.with_name(f'.{path.name}.reserve')).st_blocks * 512); result()"
+    ended = job.run(ranks=look)
+    # a result with 500 steps takes 60 KB
+    assert ended.code == 0 and int(re.search(r"reserved (\d+)", ended.out)[1]) > 60_000
+    assert sorted(path.name for path in job.output.glob(".train*")) == sorted(path.name for path in kept)
+
+
+def test_job_is_not_started_where_its_result_has_no_room(job, monkeypatch):
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    ended = job.run(ranks="print('started')")
+    assert ended.code == 2 and "make room" in ended.err and "started" not in ended.out
+    assert list(job.output.glob("*.json")) + list(job.output.glob(".train*")) == []

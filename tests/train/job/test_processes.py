@@ -1,29 +1,28 @@
-"""No process outlives its job: not in its own session, not when it ignores SIGTERM, not when its parent is killed."""
+"""No process and no temporary folder outlives its job, not even one in its own session or of a killed launcher."""
+
+from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
+import tempfile
 import time
 
 import psutil
 import pytest
 
-from train.job.processes import stop_request
-from utils.settings.config import ROOT
+from tests.support.launching import Launcher
 
-RUN = """
-import os, signal, subprocess, sys, time
-from train.job import processes
-{body}
+RANKS = """
+sleeper = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_DFL); print(1, flush=True); time.sleep(600)"
+orphan = subprocess.Popen([sys.executable, "-c", sleeper], start_new_session=True, stdout=subprocess.PIPE)
+orphan.stdout.readline()
+temporary = Path(os.environ["TMPDIR"])
+(temporary / "torchelastic_1").mkdir()
+print("started", orphan.pid, os.getpid(), temporary, flush=True)
 """
-SLEEPER = "[sys.executable, '-c', 'import time; time.sleep(600)']"
-DEAF = "[sys.executable, '-c', 'import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)']"
-
-
-def run(body, **options):
-    command = [sys.executable, "-c", RUN.format(body=body)]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, **options)
+"""Ranks that leave a process behind, in a session of its own, and a folder."""
+DEAF = RANKS.replace("SIG_DFL", "SIG_IGN")
+SLEEP = "time.sleep(600)"
 
 
 def is_gone(pid, seconds=30.0):
@@ -35,57 +34,74 @@ def is_gone(pid, seconds=30.0):
     return False
 
 
-@pytest.mark.parametrize("child", [SLEEPER, DEAF])
-def test_orphan_in_a_session_of_its_own_is_found_and_ended(child):
-    # the middle process starts the sleeper in a new session, says its pid, and is gone
-    middle = (
-        f"import subprocess, sys; print(subprocess.Popen({child}, start_new_session=True).pid, flush=True); "
-        "import time; time.sleep(0.5)"
-    )
-    ran = run(
-        "processes.adopt_orphans()\n"
-        f"subprocess.run([sys.executable, '-c', {middle!r}])\n"
-        "print(len(processes.end_descendants(0.5)), len(processes.descendants()), flush=True)"
-    )
-    said = ran.communicate(timeout=60)[0].split()
-    assert said[1:] == ["1", "0"]
-    assert is_gone(int(said[0]))
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """The temporary folder of the machine."""
+    folder = tmp_path / "place"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    return folder
 
 
-def test_process_that_is_apart_is_left_to_whoever_started_it():
-    ran = run(
-        f"child = subprocess.Popen({SLEEPER})\nprocesses.APART.add(child.pid)\n"
-        "print(len(processes.end_descendants(0.5)), child.poll(), flush=True)\nchild.kill()"
-    )
-    assert ran.communicate(timeout=60)[0].split() == ["0", "None"]
+@pytest.fixture
+def started(tmp_path, monkeypatch):
+    """A function that starts a launcher whose ranks hang; returns it, process ids of its ranks, and their folder."""
+    running = []
+
+    def start(name, **options):
+        job = Launcher(tmp_path / name, monkeypatch)
+        process = job.start(ranks=RANKS + SLEEP, **options)
+        running.append(process)
+        line = next(line for line in process.stdout if line.startswith("started "))
+        _, orphan, rank, folder = line.split()
+        running.append(psutil.Process(int(orphan)))
+        return process, int(orphan), int(rank), folder
+
+    yield start
+    for process in running:
+        if process.poll() is None if hasattr(process, "poll") else process.is_running():
+            process.kill()
 
 
-def test_tied_child_gets_sigterm_when_its_parent_is_killed():
-    parent = run(
-        f"child = subprocess.Popen({SLEEPER}, preexec_fn=processes.tied(), start_new_session=True)\n"
-        "print(child.pid, flush=True)\ntime.sleep(600)"
-    )
-    pid = int(parent.stdout.readline())
-    parent.kill()
-    parent.wait()
-    assert is_gone(pid)
+deaf = pytest.param(DEAF, marks=pytest.mark.full("an orphan that is deaf to SIGTERM gets 10 s, about 12 s"))
 
 
-def test_stop_is_noted_instead_of_died_of_and_handlers_come_back():
-    before = signal.getsignal(signal.SIGTERM)
-    with stop_request() as stop:
-        assert not stop
-        os.kill(os.getpid(), signal.SIGTERM)
-        os.kill(os.getpid(), signal.SIGHUP)
-        assert stop and stop.signal is signal.SIGTERM, "the first one is the reason"
-    assert signal.getsignal(signal.SIGTERM) is before
+@pytest.mark.parametrize("ranks", [RANKS, deaf], ids=("orphan", "deaf orphan"))
+def test_what_the_ranks_left_is_ended_and_their_folder_goes(ranks, place, tmp_path, monkeypatch):
+    ended = Launcher(tmp_path / "job", monkeypatch).run(ranks=ranks + "result()")
+    _, orphan, _, folder = next(line for line in ended.out.splitlines() if line.startswith("started ")).split()
+    assert ended.code == 0 and is_gone(int(orphan))
+    assert folder.startswith(f"{place}/") and list(place.glob("tprimat_*")) == []
 
 
-def test_hang_up_that_nohup_ignores_stays_ignored():
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with stop_request() as stop:
-            os.kill(os.getpid(), signal.SIGHUP)
-            assert not stop
-    finally:
-        signal.signal(signal.SIGHUP, before)
+def test_killed_launcher_takes_its_ranks_along_and_the_next_one_removes_its_folder_alone(
+    place, started, tmp_path, monkeypatch
+):
+    killed, _, rank, left = started("killed")
+    killed.kill()
+    killed.wait()
+    assert is_gone(rank) and os.path.isdir(left)  # noqa: PTH112
+    running, _, _, used = started("running", preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    assert not os.path.isdir(left) and os.path.isdir(used)  # noqa: PTH112
+    (place / "tprimat_file").touch()
+    (place / "tprimat_results").mkdir()
+    (place / "kept").mkdir()
+    lock = next(path for path in place.glob("tprimat_*/.*") if path.is_file())
+    (place / "kept" / lock.name).touch()
+    (place / "tprimat_link").symlink_to(place / "kept")
+    if os.geteuid() == 0:  # only root can give a folder to another user
+        (place / "tprimat_theirs").mkdir()
+        (place / "tprimat_theirs" / lock.name).touch()
+        os.chown(place / "tprimat_theirs" / lock.name, 12345, 12345)
+    before = sorted(place.rglob("*"))
+    third = Launcher(tmp_path / "third", monkeypatch).start(ranks="result()")
+    assert third.communicate(timeout=60) and third.returncode == 0
+    assert [path for path in before if not path.exists()] == [], "of a running launcher, of a user, no launcher's"
+    running.send_signal(signal.SIGHUP)  # ignored, as under nohup
+    time.sleep(0.5)
+    assert running.poll() is None
+    running.send_signal(signal.SIGTERM)
+    said = running.communicate(timeout=60)[0]
+    assert running.returncode == 128 + signal.SIGTERM and "interrupted by SIGTERM" in said
+    assert not os.path.isdir(used)  # noqa: PTH112

@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
-import subprocess
-import sys
-import time
-from pathlib import Path
 
-import psutil
 import pytest
-from toydata import write_toy_data
 
-from tests.support.launching import SHORT
-from train import launch as launcher
-from train.job.job import Job
-from train.job.rank_environment import ENV_NAMES, NAMES, PREFIXES, on_record, select
-from train.prim.environment import AMD_BENCHMARK, AMD_BENCHMARK_GFX942
-from train.settings_map.environment_rows import ENVIRONMENT
-from utils.errors import ConfigError
-from utils.results import schema, store
-from utils.settings import layers
-from utils.settings.config import ROOT, load
+from tests.support.launching import Launcher
+from utils.results import schema
+from utils.settings.config import ROOT
 
+ENV_NAMES = "TPRIMAT_ENV_NAMES"
 TOKEN = "hf_" + "".join(chr(ord("a") + (5 * place) % 26) for place in range(34))
 WORD = "open" + "-sesame-" * 2
 PLANTED = {
@@ -43,126 +32,64 @@ WITHHELD = ["MY_OWN", "NCCL_FOO", "NCCL_PW", "UCX_PROXY"]
 CHOSEN = {"NCCL_DEBUG": "WARN", "OMP_NUM_THREADS": "1", "PYTORCH_CUDA_ALLOC_CONF": "backend:native", "MY_NUMBER": "7"}
 
 
-def launch_and_look(folder: Path, prefix: Path) -> tuple[str, set[str], list[dict[str, str]]]:
-    """Run a job; return what it printed, and command lines and environments of all processes below its launcher."""
-    where = (f"OUTPUT_DIR={folder}", f"DATA_DIR={prefix.parent}", f"DATASET={prefix}")
-    command = [sys.executable, "-m", "train.launch", "--platform", "cpu", "--framework", "hf", "--model", "llama"]
-    environment = {**os.environ, **PLANTED, **CHOSEN, ENV_NAMES: "MY_OWN,MY_NUMBER"}
-    lines: set[str] = set()
-    seen: dict[int, dict[str, str]] = {}
-    with (folder.parent / "said.txt").open("w") as said:
-        process = subprocess.Popen(
-            [*command, *SHORT, *where], cwd=ROOT, env=environment, stdout=said, stderr=subprocess.STDOUT
-        )
-        deadline = time.monotonic() + 240
-        while process.poll() is None and time.monotonic() < deadline:
-            for child in psutil.Process(process.pid).children(recursive=True):
-                try:
-                    text = "\0".join(child.cmdline())
-                    if "train.train_hf" in text:  # between fork and exec it is still the launcher
-                        lines.add(text)
-                        seen[child.pid] = child.environ()
-                except psutil.Error:
-                    continue
-            time.sleep(0.05)
-    assert process.wait(1) == 0, (folder.parent / "said.txt").read_text()
-    return (folder.parent / "said.txt").read_text(), lines, list(seen.values())
+@pytest.fixture
+def ranks_get(tmp_path, monkeypatch):
+    """Returns a function that starts stand-in ranks with more variables; it returns what they got, and their end."""
+    job = Launcher(tmp_path, monkeypatch)
+
+    def run(variables):
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        ended = job.run(framework="hf", ranks="import json; print('got', json.dumps(dict(os.environ)))")
+        got = [line.removeprefix("got ") for line in ended.out.splitlines() if line.startswith("got ")]
+        return json.loads(got[0]) if got else {}, ended
+
+    return run
 
 
-@pytest.fixture(scope="module")
-def job(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("job") / "output"
-    prefix = write_toy_data(tmp_path_factory.mktemp("data") / "text")
-    said, lines, environments = launch_and_look(folder, prefix)
-    (path,) = store.find([folder])
-    return said, lines, environments, store.read(path), folder
-
-
-def test_no_process_of_a_job_has_a_secret_in_its_environment_or_its_command_line(job):
-    _, lines, environments, _, _ = job
-    assert any("RANK" in environment for environment in environments) and lines
-    for environment in environments:
-        assert not environment.keys() & PLANTED.keys()
-        assert not [name for name, value in environment.items() if TOKEN in value or WORD in value]
-    assert not [line for line in lines if TOKEN in line or WORD in line]
-
-
-def test_what_the_user_has_set_for_speed_and_what_was_asked_for_by_name_reaches_the_ranks(job):
-    _, _, environments, result, _ = job
-    (rank, *_) = (environment for environment in environments if "RANK" in environment)
-    assert {name: rank.get(name) for name in CHOSEN} == CHOSEN
-    recorded = result["provenance"]["environment"]
-    assert {name: recorded.get(name) for name in CHOSEN if name != "MY_NUMBER"} == {
-        name: value for name, value in CHOSEN.items() if name != "MY_NUMBER"
-    }
-
-
-def test_the_result_names_what_was_passed_and_what_was_withheld(job):
-    said, _, environments, result, folder = job
+def test_ranks_get_what_is_known_or_asked_for_and_no_secret_which_is_written_nowhere(ranks_get):
+    seen, ended = ranks_get(PLANTED | CHOSEN | {ENV_NAMES: "MY_OWN,MY_NUMBER"})
+    assert not seen.keys() & PLANTED.keys()
+    assert not [name for name, value in seen.items() if TOKEN in value or WORD in value]
+    assert {name: seen.get(name) for name in CHOSEN} == CHOSEN
+    result = ended.result
     passed = result["provenance"]["environment_passed"]
-    assert {*CHOSEN, "PATH", layers.VARIABLE} <= set(passed) and not PLANTED.keys() & set(passed)
-    assert all(set(passed) <= environment.keys() for environment in environments)
+    assert {*CHOSEN, "PATH", "TPRIMAT_SETTINGS"} <= set(passed) <= seen.keys() and passed == sorted(passed)
     assert result["provenance"]["environment_withheld"] == WITHHELD
     (warning,) = (line for line in result["warnings"] if line.startswith("environment: "))
-    assert warning.endswith(": " + ", ".join(WITHHELD)) and f"warning: {warning}\n" in said
-    texts = [path.read_text() for path in folder.rglob("*") if path.is_file()]
-    assert not [text for text in [said, *texts] if TOKEN in text or WORD in text]
+    assert warning.endswith(": " + ", ".join(WITHHELD)) and f"warning: {warning}\n" in ended.err
+    texts = [path.read_text() for path in ended.output.rglob("*") if path.is_file()]
+    assert not [text for text in [ended.out, ended.err, *texts] if TOKEN in text or WORD in text]
 
 
-def test_a_list_of_names_that_holds_something_else_is_refused_without_repeating_it(tmp_path):
-    for bad in (f"A={TOKEN}", "A B", "A,$B"):
-        with pytest.raises(ConfigError, match=f"{ENV_NAMES}: wanted names of variables") as caught:
-            select({ENV_NAMES: bad})
-        assert TOKEN not in str(caught.value)
-    assert select({ENV_NAMES: "", "A": "1"}).variables == {ENV_NAMES: ""}
+@pytest.mark.parametrize("bad", [f"A={TOKEN}", "A B", "A,$B"])
+def test_list_of_names_that_holds_something_else_is_refused_without_repeating_it(bad, ranks_get):
+    _, ended = ranks_get({ENV_NAMES: bad})
+    assert ended.code == 2 and f"{ENV_NAMES}: wanted names of variables" in ended.err
+    assert TOKEN not in ended.err
 
 
-@pytest.mark.parametrize(
-    "name", ["NCCL_PW", "NCCL_API_KEY", "SLURM_JWT", "HIP_ACCESS_KEY", "OMPI_DB_PWD", "UCX_SECRET"]
-)
-def test_a_name_that_means_a_secret_is_withheld_under_any_prefix(name):
-    assert select({name: "x"}).withheld == (name,)
-    assert select({ENV_NAMES: name, name: "x"}).withheld == (name,), "also if it is asked for"
+SECRET_NAMES = ("NCCL_PW", "NCCL_API_KEY", "SLURM_JWT", "HIP_ACCESS_KEY", "OMPI_DB_PWD", "UCX_SECRET")
+HONEST = {
+    **dict.fromkeys(("TOKENIZERS_PARALLELISM", "NCCL_IB_PKEY", "TRITON_KEYED_CACHE"), "X"),
+    "TPRIMAT_GIT_COMMIT": "3bceea6f" * 5,
+    "TPRIMAT_IMAGE": "localhost/tprimat:nvd",
+    "TPRIMAT_IMAGE_DIGEST": "sha256:" + "0123456789abcdef" * 4,
+    "NVIDIA_PATHS": "/opt/rocm/lib:/usr/lib/x86_64-linux-gnu",
+    "CUDA_VISIBLE_DEVICES": "GPU-5c1a8f3e-2f0e-4c39-9b41-0d5f6a7b8c9d,GPU-6c1a8f3e-2f0e-4c39-9b41-0d5f6a7b8c9d",
+    "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True,max_split_size_mb:512",
+    "SLURM_JOB_NODELIST": "n[1-2],gpu-017.cluster.example",
+}
+"""Names and values that only look similar to those of secrets."""
 
 
-def test_a_name_that_holds_a_token_is_neither_passed_nor_printed():
-    chosen = select({f"NCCL_{TOKEN}": "1"})
-    assert chosen.variables == {} and TOKEN not in chosen.warnings()[0]
-
-
-@pytest.mark.parametrize("name", ["TOKENIZERS_PARALLELISM", "PWD", ENV_NAMES, "NCCL_IB_PKEY", "TRITON_KEYED_CACHE"])
-def test_a_name_that_only_looks_similar_is_passed(name):
-    assert select({name: "X"}).variables == {name: "X"}
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("TPRIMAT_GIT_COMMIT", "3bceea6f" * 5),
-        ("TPRIMAT_IMAGE", "localhost/tprimat:nvd"),
-        ("TPRIMAT_IMAGE_DIGEST", "sha256:" + "0123456789abcdef" * 4),
-        ("LD_LIBRARY_PATH", "/opt/rocm/lib:/usr/lib/x86_64-linux-gnu"),
-        ("CUDA_VISIBLE_DEVICES", "GPU-5c1a8f3e-2f0e-4c39-9b41-0d5f6a7b8c9d,GPU-6c1a8f3e-2f0e-4c39-9b41-0d5f6a7b8c9d"),
-        ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True,max_split_size_mb:512"),
-        ("SLURM_JOB_NODELIST", "n[1-2],gpu-017.cluster.example"),
-    ],
-)
-def test_a_value_that_is_no_secret_is_passed(name, value):
-    assert select({name: value}).variables == {name: value}
-
-
-def is_allowed(name):
-    return bool(select({name: "A"}).variables)
-
-
-def test_every_variable_of_the_settings_map_and_of_amds_benchmark_is_passed():
-    names = {row.name for row in ENVIRONMENT} | AMD_BENCHMARK.keys() | AMD_BENCHMARK_GFX942.keys()
-    assert len(names) > 10 and [name for name in sorted(names) if not is_allowed(name)] == []
-
-
-def test_no_prefix_is_there_twice_and_no_name_is_covered_by_one():
-    for entry in (*PREFIXES, *NAMES):
-        assert [prefix for prefix in PREFIXES if entry.startswith(prefix) and entry != prefix] == []
+def test_name_that_means_a_secret_is_withheld_under_any_prefix_and_a_similar_one_is_passed(ranks_get):
+    hidden = f"NCCL_{TOKEN}"
+    asked = ",".join(SECRET_NAMES[:3])
+    seen, ended = ranks_get(dict.fromkeys(SECRET_NAMES, "x") | HONEST | {hidden: "1", ENV_NAMES: asked})
+    assert not seen.keys() & {*SECRET_NAMES, hidden}, "also those that were asked for by name"
+    assert TOKEN not in ended.out + ended.err and "environment: not passed to the ranks" in ended.err
+    assert {name: seen.get(name) for name in HONEST} == HONEST
 
 
 def constants_of(tree):
@@ -195,25 +122,24 @@ def read_from_environment(path):
             yield known[key.id]
 
 
-def test_every_variable_that_our_code_reads_is_one_that_ranks_get():
+def test_every_variable_that_our_code_or_amds_benchmark_uses_is_one_that_ranks_get(ranks_get):
     names = {
         name
         for room in ("train", "utils")
         for path in (ROOT / room).rglob("*.py")
         for name in read_from_environment(path)
     }
-    assert {"RANK", "LOCAL_RANK", "TPRIMAT_IMAGE", "PRIMUS_PATH", layers.VARIABLE} <= names
-    config = load("cpu", arguments=["DATASET=synth"], environ={})
-    given = launcher._environment(Job(config, "hf", "llama"), {}) | layers.variable({})
-    assert [name for name in sorted(names) if not is_allowed(name) and name not in given] == []
+    assert {"RANK", "LOCAL_RANK", "TPRIMAT_IMAGE", "PRIMUS_PATH", "TPRIMAT_SETTINGS"} <= names
+    names |= {f"{start}V3_ATOMIC_FP32" for start in ("PRIMUS_TURBO_ATTN_", "NVTE_CK_IS_")}  # ROCm/MAD's scripts
+    names |= {"HSA_NO_SCRATCH_RECLAIM", "NVTE_CK_USES_BWD_V3", "GPU_MAX_HW_QUEUES", "NCCL_NVLS_ENABLE"}
+    seen, ended = ranks_get({name: "1" for name in names - set(os.environ) - {ENV_NAMES, "TPRIMAT_SETTINGS"}})
+    assert sorted(names - seen.keys() - {ENV_NAMES}) == [], ended
 
 
-def test_a_result_without_the_names_stays_valid_and_a_wrong_list_is_not(job):
-    result = job[3]
-    assert schema.problems(result) == []
-    del result["provenance"]["environment_passed"], result["provenance"]["environment_withheld"]
-    assert schema.problems(result) == []
+def test_result_without_the_names_stays_valid_and_a_wrong_list_is_not(ranks_get):
+    result = ranks_get({})[1].result
     for wrong in ([], "PATH", [1], [""]):
         changed = result | {"provenance": result["provenance"] | {"environment_passed": wrong}}
         assert "environment_passed" in schema.problems(changed)[0]
-    assert on_record(["B", "A"], [], {}) == {"environment_passed": ["A", "B"]}
+    del result["provenance"]["environment_passed"]
+    assert schema.problems(result) == []

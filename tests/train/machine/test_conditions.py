@@ -1,157 +1,276 @@
-"""The snapshots before and after a job become a valid section of the result, every null with its reason."""
+"""The conditions of a job: what disturbs it is said before it and recorded in its result; STRICT=1 refuses the job."""
 
 from __future__ import annotations
 
-import subprocess
-from pathlib import Path
-from typing import Any
+import json
+import os
+import re
+import resource
+import sys
+import time
+from types import SimpleNamespace
 
 import pytest
 from smi_machine import H100, Machine, amd_process, mi300x_metric, mi300x_static
 
 from example import example_result
-from train.machine import conditions
+from tests.support.launching import Launcher
+from train import matrix
 from utils.results import store
 from utils.results.schema import OPTIONAL_SECTIONS
 
 KEYS = set(OPTIONAL_SECTIONS["conditions"])
+LIMITS = {resource.RLIMIT_NOFILE: 65536}
 
 
 @pytest.fixture
-def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    made = Machine(tmp_path)
+def host(tmp_path, monkeypatch):
+    """A machine without any file or tool, with the usual limits of a process."""
+    (tmp_path / "machine").mkdir()
+    made = Machine(tmp_path / "machine")
     for name, value in made.environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(conditions, "BUSY_SAMPLE_SECONDS", 0.0)
+    for name in ("NODE_RANK", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+    infinite = resource.RLIM_INFINITY
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (LIMITS.get(which, infinite), infinite))
     return made
 
 
-def write(root: Path, **files: str) -> None:
+@pytest.fixture
+def job(host, tmp_path, monkeypatch):
+    return Launcher(tmp_path, monkeypatch)
+
+
+def install(host, platform, gpu, metric=None):
+    """Install one GPU that is as it should be but for these changes."""
+    if platform == "nvd":
+        host.nvidia(H100 | gpu)
+    if platform == "amd":
+        host.amd([mi300x_static() | gpu], [mi300x_metric() | (metric or {})])
+
+
+def write(root, files):
     for name, text in files.items():
-        path = root / name.replace("__", "/")
+        path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
 
-def is_valid(section: dict[str, Any]) -> bool:
-    assert set(section) == KEYS | {"reasons"}
-    assert store.problems(example_result(conditions=section)) == []
-    return all(section["reasons"].get(key) for key in KEYS if section[key] is None)
+NUMA = {"proc/sys/kernel/numa_balancing": "1\n", "sys/devices/system/node/node0/meminfo": ""}
+TWO_NODES = NUMA | {"sys/devices/system/node/node1/meminfo": ""}
+GOVERNOR = {"sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "powersave\n"}
+SWAP = {"proc/meminfo": "MemTotal: 16000000 kB\nSwapTotal: 9000000 kB\nSwapFree: 4000000 kB\n"}
+LEVEL, LIMIT = "AMDSMI_DEV_PERF_LEVEL_", {"clocks.applications.graphics": "1200"}
+CAP_600 = {"limit": {"max_power": {"value": 750, "unit": "W"}, "socket_power": {"value": 600, "unit": "W"}}}
+USE = {"gfx_activity": {"value": 97, "unit": "%"}}
+HANDICAPS = [
+    *((platform, {}, {}, None) for platform in ("cpu", "nvd", "amd")),
+    ("nvd", {"memory.used": "29802"}, {}, "gpu 0: 31.2 GB are in use before the job"),
+    ("amd", {}, {"usage": USE}, "gpu 0: is 97 % busy before the job"),
+    (
+        "nvd",
+        {"enforced.power.limit": "500.00"},
+        {},
+        "gpu 0: power cap 500 W, below the default of 700 W; as root: nvidia",
+    ),
+    ("nvd", {"enforced.power.limit": "699.00"}, {}, None),
+    ("nvd", {"enforced.power.limit": "750.00"}, {}, None),
+    ("amd", CAP_600, {}, "gpu 0: power cap 600 W of 750 W at most, and the default is unknown; as root: rocm-smi"),
+    ("nvd", LIMIT, {}, "gpu 0: clock limited to 1200 MHz, default 1980 MHz"),
+    ("amd", {}, {"perf_level": f"{LEVEL}LOW"}, "gpu 0: performance level low, usual: auto"),
+    ("amd", {}, {"perf_level": f"{LEVEL}UNKNOWN"}, None),
+    (
+        "nvd",
+        {"clocks_event_reasons.active": "0x0000000000000044"},
+        {},
+        "gpu 0: is slowed down before the job (hw_thermal",
+    ),
+    ("nvd", {"clocks_event_reasons.active": "0x0000000000000005"}, {}, None),
+    ("nvd", {"persistence_mode": "Disabled"}, {}, "gpu 0: persistence mode is off"),
+    ("nvd", {"compute_mode": "Exclusive_Process"}, {}, "gpu 0: compute mode Exclusive_Process, usual: Default"),
+    ("nvd", {"mig.mode.current": "Enabled"}, {}, "gpu 0: MIG is on"),
+    ("cpu", {}, TWO_NODES, "machine: NUMA balancing is on; as root: sysctl kernel.numa_balancing=0"),
+    ("nvd", {}, TWO_NODES, "machine: NUMA balancing is on"),
+    ("cpu", {}, NUMA, None),
+    ("nvd", {}, GOVERNOR, "machine: the cores' governor is powersave"),
+    ("amd", {}, SWAP, "machine: 5.1 GB are swapped out"),  # 5,000,000 KiB
+    ("cpu", {}, GOVERNOR | SWAP, None),
+]
+"""Platform, changes of its GPU, of AMD's metric or of the machine's files, and the beginning of the one warning."""
 
 
-def test_a_cpu_machine_has_no_gpu_and_says_so(host: Machine) -> None:
-    section = conditions.section(conditions.take_snapshot("cpu"), conditions.take_snapshot("cpu"))
-    assert is_valid(section)
-    assert section["power_cap_watts"] is None and section["reasons"]["power_cap_watts"] == "no GPU"
-    assert section["reasons"]["throttled_percent"] == "no GPU"
-
-
-def test_the_real_machine_gives_a_valid_section() -> None:
-    section = conditions.section(conditions.take_snapshot("cpu", {}), None)
-    assert is_valid(section)
-    nofile = subprocess.run(["sh", "-c", "ulimit -n"], capture_output=True, text=True, check=True).stdout.strip()
-    assert str(section["open_files_limit"] or "unlimited") == nofile
-
-
-def test_of_two_gpus_the_worse_one_is_recorded(host: Machine) -> None:
-    second = H100 | {"index": "1", "uuid": "GPU-2", "enforced.power.limit": "500.00", "temperature.gpu": "64"}
-    host.nvidia(H100, second)
-    before = conditions.take_snapshot("nvd", {})
-    counters = {"clocks_event_reasons_counters.sw_power_cap": "3000000"}
-    host.nvidia(H100 | {"clocks_event_reasons.active": "0x0000000000000040"}, second | counters)
-    after = conditions.take_snapshot("nvd", {})
-    section = conditions.section(before, conditions.Snapshot(before.seconds + 10, *list(vars(after).values())[1:]))
-    assert is_valid(section)
-    assert (section["gpu_tool"], section["gpu_count"], section["driver_version"]) == ("nvidia-smi", 2, "550.54.15")
-    assert (section["power_cap_watts"], section["default_power_cap_watts"]) == (500.0, 700.0)
-    assert (section["temperature_before_celsius"], section["max_sm_clock_mhz"]) == (64.0, 1980.0)
-    assert (section["throttle_before"], section["throttle_after"]) == (
-        ["gpu_idle"],
-        ["gpu_idle", "hw_thermal_slowdown"],
-    )
-    assert section["throttled_percent"]["sw_power_cap"] == 30.0, "3 of 10 s, on the second GPU"
-    assert section["other_processes"] == 0
-
-
-def test_only_gpus_and_processes_of_the_job_count(host: Machine) -> None:
-    held = [{"gpu": index, "process_list": [amd_process(4_000_000 + index, 10**9)]} for index in range(2)]
-    host.amd([mi300x_static(0, cap=600), mi300x_static(1)], [mi300x_metric(0), mi300x_metric(1)], held)
-    seen = conditions.take_snapshot("amd", {"ROCR_VISIBLE_DEVICES": "1"})
-    assert [gpu.index for gpu in seen.gpus] == [1]
-    assert [one.process_id for one in seen.processes or ()] == [4_000_001]
-    section = conditions.section(seen, None)
-    assert is_valid(section)
-    assert (section["power_cap_watts"], section["other_processes"]) == (750.0, 1)
-    assert section["reasons"]["throttle_after"] == "nobody looked after the job"
-    assert "power1_cap_default" in section["reasons"]["default_power_cap_watts"]
-
-
-def test_who_started_the_job_is_no_other_process(host: Machine) -> None:
-    import os
-
-    ours = {"gpu_uuid": H100["uuid"], "pid": str(os.getppid()), "used_memory": "500", "process_name": "python"}
-    host.nvidia(H100, processes=[ours])
-    assert conditions.take_snapshot("nvd", {}).processes == ()
-
-
-def test_a_driver_in_trouble_leaves_its_words_as_the_reason(host: Machine) -> None:
-    host.nvidia(broken="NVIDIA-SMI has failed", code=9)
-    section = conditions.section(conditions.take_snapshot("nvd", {}), None)
-    assert is_valid(section) and section["gpu_count"] is None
-    assert "exit code 9" in section["reasons"]["power_cap_watts"]
-
-
-def test_what_linux_says_of_the_machine(host: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(
-        host.root,
-        proc__sys__kernel__numa_balancing="1\n",
-        sys__devices__system__cpu__cpu0__cpufreq__scaling_governor="powersave\n",
-        sys__devices__system__cpu__cpu1__cpufreq__scaling_governor="performance\n",
-        sys__devices__system__node__node0__meminfo="",
-        sys__devices__system__node__node1__meminfo="",
-        proc__meminfo="MemTotal: 16000000 kB\nSwapTotal:        4000000 kB\nSwapFree:         3000000 kB\n",
-        proc__stat="cpu  100 0 100 700 100 0 0 0 50 0\ncpu0 1 1 1 1\n",
-    )
-    found = conditions.read_machine()
-    assert (found.numa_balancing, found.numa_nodes, found.cpu_governor) == (True, 2, "performance or powersave")
-    assert found.swap_used_gb == pytest.approx(1.024), "1,000,000 KiB"
-    assert found.shared_memory_gb is None and found.reasons["shared_memory_gb"] == "there is no /dev/shm"
-    assert found.busy_percent is None, "no time has passed between the two looks"
-    later = iter(["cpu  100 0 100 700 100 0 0 0 50 0\n", "cpu  130 0 110 750 110 0 0 0 60 0\n"])
-    monkeypatch.setattr(conditions, "_text", lambda file: next(later))
-    # 40 of 100 ticks: user and system; idle and iowait are not work, guests are in user already
-    assert conditions._busy_percent(Path("stat")) == pytest.approx(40.0)
-
-
-def test_after_a_job_nobody_asks_how_busy_the_cores_are(host: Machine) -> None:
-    write(host.root, proc__stat="cpu  100 0 100 700 100 0 0 0 50 0\n")
-    seen = conditions.take_snapshot("cpu", is_before=False)
-    assert (seen.machine.busy_percent, seen.machine.reasons["busy_percent"]) == (None, "not sampled")
-
-
-def test_an_empty_machine_gives_nulls_with_reasons(host: Machine) -> None:
-    found = conditions.read_machine()
-    for name in ("numa_balancing", "numa_nodes", "cpu_governor", "busy_percent", "swap_used_gb", "shared_memory_gb"):
-        assert getattr(found, name) is None and found.reasons[name]
+@pytest.mark.parametrize(("platform", "gpu", "more", "said"), HANDICAPS)
+def test_each_handicap_is_one_line_that_strict_refuses(platform, gpu, more, said, host, job):
+    is_files = any("/" in name for name in more)
+    install(host, platform, gpu, None if is_files else more)
+    write(host.root, more if is_files else {})
+    ended = job.run("STRICT=1", platform=platform, framework="hf")
+    if said is None:
+        assert ended.code == 1 and ended.result["warnings"] == []
+    else:
+        assert ended.code == 2 and ended.err.startswith(f"error: STRICT=1: {said}"), ended.err
+        assert len(re.findall(r"(?:gpu( \d)?|machine): ", ended.err)) == 1 and ended.err.count("\n") == 1
+        assert list(job.output.rglob("train_*")) == [], "nothing was started"
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("which", "limit", "said"),
     [
+        (resource.RLIMIT_NOFILE, 1024, "machine: a process may open 1024 files"),
+        (resource.RLIMIT_MEMLOCK, 8_000_000, "machine: a process may lock 0.008 GB"),
+    ],
+)
+def test_low_limit_of_a_process_is_warned_of_beside_gpus_only(which, limit, said, host, job, monkeypatch):
+    monkeypatch.setitem(LIMITS, which, limit)
+    write(host.root, {"dev/infiniband/uverbs0": ""})
+    install(host, "nvd", {})
+    assert job.run("STRICT=1", platform="nvd", framework="hf").err.startswith(f"error: STRICT=1: {said}")
+    assert job.run("STRICT=1").code == 1
+    (host.root / "dev/infiniband/uverbs0").unlink()
+    assert (job.run("STRICT=1", platform="nvd", framework="hf").code == 1) == (which == resource.RLIMIT_MEMLOCK)
+
+
+def test_small_shared_memory_and_busy_cores_are_warned_of(host, job, monkeypatch):
+    statvfs, stat = os.statvfs, host.root / "proc/stat"
+    write(host.root, {"proc/stat": "cpu  100 0 100 700 100 0 0 0 50 0\ncpu0 1 1 1 1\n", "dev/shm/x": ""})
+    small = SimpleNamespace(f_blocks=16_384, f_frsize=4096, f_bavail=1)
+    monkeypatch.setattr(os, "statvfs", lambda path: small if str(path).endswith("dev/shm") else statvfs(path))
+    monkeypatch.setattr(time, "sleep", lambda seconds: stat.write_text("cpu  130 0 110 750 110 0 0 0 60 0\n"))
+    install(host, "amd", {})
+    said = job.run("STRICT=1", platform="amd", framework="hf").err
+    # 40 of 100 ticks: user and system; idle and iowait are not work, guests are in user already
+    assert "machine: 40 % of the cores' time went to other work" in said
+    assert "machine: /dev/shm has 0.07 GB; start the container with --ipc=host" in said
+
+
+def test_gpus_that_nobody_answers_for_are_a_warning_with_the_reason_and_nulls(host, job):
+    host.nvidia(broken="NVIDIA-SMI has failed", code=9)
+    ended = job.run(platform="nvd", framework="hf")
+    assert "warning: gpu: the conditions are unknown: nvidia-smi: ended with exit code 9" in ended.err
+    section = is_valid(ended)
+    assert section["gpu_count"] is None and "exit code 9" in section["reasons"]["power_cap_watts"]
+
+
+def is_valid(ended):
+    section = ended.result["conditions"]
+    assert set(section) == KEYS | {"reasons"}
+    assert all(section["reasons"].get(key) for key in KEYS if section[key] is None)
+    return section
+
+
+def test_quiet_machine_has_its_conditions_and_no_warning(host, job):
+    write(host.root, GOVERNOR | SWAP | TWO_NODES | {"proc/sys/kernel/numa_balancing": "0\n"})
+    write(host.root, {"sys/devices/system/cpu/cpu1/cpufreq/scaling_governor": "performance\n"})
+    ended = job.run(ranks="print('belongs to', os.environ['TPRIMAT_JOB'].split(':')[3])")
+    section = is_valid(ended)
+    assert "warning" not in ended.err and ended.result["warnings"] == []
+    assert "belongs to train_cpu_mega_llama_run1" in ended.result["reason"]
+    assert {section["reasons"][name] for name in ("power_cap_watts", "throttled_percent", "gpu_tool")} == {"no GPU"}
+    assert (section["numa_balancing"], section["numa_nodes"]) == (False, 2)
+    assert (section["cpu_governor"], section["swap_used_gb"]) == ("performance or powersave", 5.12)
+    assert section["reasons"]["shared_memory_gb"] == "there is no /dev/shm"
+    assert (section["open_files_limit"], section["locked_memory_gb"]) == (65536, None)
+
+
+def test_of_two_gpus_the_worse_one_is_recorded_and_what_slows_a_job_is_said_after_it(host, job):
+    second = H100 | {"index": "1", "uuid": "GPU-2", "enforced.power.limit": "500.00", "temperature.gpu": "64"}
+    busy = {"gpu_uuid": H100["uuid"], "pid": "4000000", "used_memory": "30000", "process_name": "/opt/x/python"}
+    ours = {"gpu_uuid": H100["uuid"], "pid": str(os.getppid()), "used_memory": "500", "process_name": "python"}
+    host.nvidia(H100, second, processes=[busy, ours])
+    hot = "machine['gpus'][0]['clocks_event_reasons.active'] = '0x0000000000000040'; "
+    hot += "machine['gpus'][1]['clocks_event_reasons_counters.hw_thermal_slowdown'] = '100000'"
+    answers = (
+        f"path = Path({str(host.answers / 'nvidia.json')!r}); import json; machine = json.loads(path.read_text())\n"
+    )
+    started = time.monotonic()
+    ended = job.run(ranks=answers + hot + "\npath.write_text(json.dumps(machine))", platform="nvd", framework="hf")
+    wall = time.monotonic() - started
+    section = is_valid(ended)
+    assert (section["gpu_tool"], section["gpu_count"], section["driver_version"]) == ("nvidia-smi", 2, "550.54.15")
+    assert (section["power_cap_watts"], section["default_power_cap_watts"]) == (500.0, 700.0)
+    assert (section["temperature_before_celsius"], section["max_sm_clock_mhz"]) == (64.0, 1980.0)
+    assert section["throttle_before"] == ["gpu_idle"]
+    assert section["throttle_after"] == ["gpu_idle", "hw_thermal_slowdown"]
+    assert 0 < 100 * 0.1 / section["throttled_percent"]["hw_thermal_slowdown"] <= wall, "0.1 s, on the second GPU"
+    assert section["other_processes"] == 1, "who started the job is none"
+    warnings = ended.result["warnings"]
+    assert [line.split(";")[0].split(" %")[0] for line in warnings[:3]] == [
+        "gpu: process 4000000 (python) holds 31.5 GB of GPU 0",  # 30,000 MiB
+        "gpu 1: power cap 500 W, below the default of 700 W",
+        "gpu: power caps differ, 500 to 700 W",
+    ]
+    assert re.match(r"gpu: slowed down for \d+ % of the job \(hw_thermal_slowdown\); look at the cooling", warnings[3])
+    assert [line.removeprefix("warning: ") for line in ended.err.splitlines() if "warning: gpu" in line] == warnings[:3]
+
+
+def test_only_gpus_and_processes_of_the_job_count(host, job, monkeypatch):
+    held = [{"gpu": index, "process_list": [amd_process(4_000_000 + index, 10**9)]} for index in range(2)]
+    host.amd([mi300x_static(0, cap=600), mi300x_static(1)], [mi300x_metric(0), mi300x_metric(1)], held)
+    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "1")
+    section = is_valid(job.run(platform="amd", framework="hf"))
+    assert (section["gpu_count"], section["power_cap_watts"], section["other_processes"]) == (1, 750.0, 1)
+    assert "power1_cap_default" in section["reasons"]["default_power_cap_watts"]
+
+
+@pytest.mark.parametrize(("later", "share"), [(585613 + 500, 25.0), (585613 - 1, None)])
+def test_share_of_time_of_amd_comes_from_its_samples_unless_the_driver_was_loaded_anew(later, share, host, job):
+    def metric(all_samples, ppt):
+        return [mi300x_metric() | {"throttle": {"accumulation_counter": all_samples, "ppt_accumulated": ppt}}]
+
+    host.amd([mi300x_static()], metric(3808991, 585613))
+    answer = json.dumps(metric(3808991 + 2000, later))
+    path = str(host.answers / "amd_metric.json")
+    ended = job.run(ranks=f"Path({path!r}).write_text({answer!r})", platform="amd", framework="hf")
+    found = is_valid(ended)["throttled_percent"]
+    assert found == (None if share is None else {"ppt": share}), "500 of 2,000 samples"
+
+
+@pytest.mark.parametrize(("count", "words"), [(9, "1 more process holds"), (10, "2 more processes hold")])
+def test_only_the_first_eight_processes_are_listed_and_the_others_counted(count, words, host, job):
+    one = {"gpu_uuid": H100["uuid"], "used_memory": "1", "process_name": "python"}
+    host.nvidia(H100, processes=[one | {"pid": str(4_000_000 + number)} for number in range(count)])
+    said = job.run("STRICT=1", platform="nvd", framework="hf").err
+    assert said.count("gpu: process ") == 8 and f"gpu: {words} GPUs; see ./shell/gpu.sh" in said
+
+
+def test_interrupted_job_is_not_looked_at_again(host, job):
+    install(host, "nvd", {})
+    interrupt = "os.kill(os.getppid(), 2); time.sleep(60)"
+    section = is_valid(job.run(ranks=interrupt, platform="nvd", framework="hf"))
+    assert section["reasons"]["throttle_after"] == "nobody looked after the job"
+
+
+def test_result_that_cannot_be_written_again_keeps_its_numbers(host, job, monkeypatch):
+    def full(*arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(store, "write", full)
+    ended = job.run(ranks="result()")
+    assert ended.code == 0 and ended.result["status"] == "ok" and "conditions" not in ended.result
+    for lost in ("energy", "conditions"):
+        assert re.search(f"the {lost} of the job (is|are) not in it: \\[Errno 28\\] No space left", ended.err)
+
+
+def test_strict_refuses_a_whole_matrix_before_its_data_are_made(host, tmp_path, monkeypatch, capsys):
+    write(host.root, TWO_NODES)
+    where = [f"OUTPUT_DIR={tmp_path / 'output'}", f"DATA_DIR={tmp_path / 'made'}", "DATASET=synth", "FRAMEWORK=hf"]
+    command = ["matrix", "--platform", "cpu", *where, "MODEL=llama", "TRAIN_ITERS=4", "WARMUP_ITERS=1", "STRICT=1"]
+    monkeypatch.setattr(sys, "argv", command)
+    assert matrix.main() == 2
+    assert "error: STRICT=1: machine: NUMA balancing is on" in capsys.readouterr().err
+    assert not (tmp_path / "made").exists() and list(tmp_path.rglob("train_*")) == []
+
+
+def test_section_that_breaks_the_schema_is_refused_and_an_older_one_is_read_whole(host, job, tmp_path):
+    section = is_valid(job.run())
+    for change, said in (
         ({"power_cap_watts": "700"}, "conditions.power_cap_watts: got '700', wanted finite number"),
         ({"numa_balancing": 1}, "conditions.numa_balancing: got 1, wanted bool"),
         ({"reasons": {}}, "conditions.gpu_tool: missing without a reason"),
-    ],
-)
-def test_a_section_that_breaks_the_schema_is_refused(host: Machine, change: dict[str, Any], said: str) -> None:
-    section = conditions.section(conditions.take_snapshot("cpu"), None) | change
-    assert said in store.problems(example_result(conditions=section))
-
-
-def test_results_without_the_section_stay_valid_and_those_with_it_are_read_whole(host: Machine, tmp_path: Path) -> None:
-    store.write(example_result(), tmp_path / "old.json")
-    assert "conditions" not in store.read(tmp_path / "old.json")
-    section = conditions.section(conditions.take_snapshot("cpu"), None)
+    ):
+        assert said in store.problems(example_result(conditions=section | change))
     del section["partition"]
-    store.write(example_result(conditions=section), tmp_path / "new.json")
+    (tmp_path / "new.json").write_text(json.dumps(example_result(conditions=section)))
     assert store.read(tmp_path / "new.json")["conditions"]["partition"] is None
+    assert store.problems(example_result()) == [], "a result without the section"

@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 from smi_machine import EVENTS, FIELDS, H100, OLD, Machine, amd_process, mi300x_metric, mi300x_static
 
-from train.machine import gpus, nvidia_smi
-from train.machine.gpu_state import FIELDS as STATE_FIELDS
-from train.machine.gpu_state import GpuReading, GpuState, GpuToolError, number, throttled_percent
+from train.machine import gpus
 
 
 @pytest.fixture
@@ -22,8 +20,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     return made
 
 
-def every_null_has_a_reason(reading: GpuReading) -> bool:
-    return all(getattr(gpu, name) is not None or gpu.reasons.get(name) for gpu in reading.gpus for name in STATE_FIELDS)
+def every_null_has_a_reason(reading: Any) -> bool:
+    return all(value is not None or gpu.reasons.get(name) for gpu in reading.gpus for name, value in vars(gpu).items())
 
 
 def test_an_h100_under_driver_550(machine: Machine) -> None:
@@ -99,10 +97,13 @@ def test_processes_keep_commas_in_their_names_and_unknown_memory_unknown(machine
     assert (second.gpu, second.memory_gb) == (None, None)
 
 
-def test_a_reason_that_has_no_name_here_is_shown_as_its_number() -> None:
-    assert nvidia_smi.throttle_names("0x0000000000000204") == ("sw_power_cap", "0x200")
-    assert nvidia_smi.throttle_names("0x0000000000000000") == ()
-    assert nvidia_smi.throttle_names("[N/A]") is None
+@pytest.mark.parametrize(
+    ("mask", "names"),
+    [("0x0000000000000204", ("sw_power_cap", "0x200")), ("0x0000000000000000", ()), ("[N/A]", None)],
+)
+def test_a_reason_that_has_no_name_here_is_shown_as_its_number(machine: Machine, mask: str, names: Any) -> None:
+    machine.nvidia(H100 | {EVENTS[0]: mask})
+    assert gpus.read("nvd").gpus[0].throttle_reasons == names
 
 
 @pytest.mark.parametrize(
@@ -117,7 +118,7 @@ def test_a_driver_in_trouble_is_an_error_with_its_words_and_never_no_gpu(
     machine: Machine, said: str, code: int
 ) -> None:
     machine.nvidia(broken=said, code=code)
-    with pytest.raises(GpuToolError, match=f"exit code {code} and said: {said[:20]}"):
+    with pytest.raises(gpus.GpuToolError, match=f"exit code {code} and said: {said[:20]}"):
         gpus.read("nvd")
 
 
@@ -272,19 +273,21 @@ def test_rocm_smi_is_asked_where_amd_smi_fails_and_both_errors_are_said_where_bo
     machine.rocm(json.dumps(ROCM_70))
     assert gpus.read("amd").tool == "rocm-smi"
     (machine.answers / "rocm.json").unlink()
-    with pytest.raises(GpuToolError, match=r"amd-smi static.*amdsmi cannot be imported; rocm-smi .*amdgpu not found"):
+    with pytest.raises(
+        gpus.GpuToolError, match=r"amd-smi static.*amdsmi cannot be imported; rocm-smi .*amdgpu not found"
+    ):
         gpus.read("amd")
 
 
 @pytest.mark.parametrize("printed", ["", "no JSON", "[1]", "{"])
 def test_a_tool_that_prints_something_else_is_an_error(machine: Machine, printed: str) -> None:
     machine.rocm(printed)
-    with pytest.raises(GpuToolError, match="wanted a JSON object"):
+    with pytest.raises(gpus.GpuToolError, match="wanted a JSON object"):
         gpus.read("amd")
 
 
 def test_a_missing_tool_is_an_error_that_names_it(machine: Machine) -> None:
-    with pytest.raises(GpuToolError, match="amd-smi is not installed; rocm-smi is not installed"):
+    with pytest.raises(gpus.GpuToolError, match="amd-smi is not installed; rocm-smi is not installed"):
         gpus.read("amd")
 
 
@@ -311,10 +314,9 @@ def test_the_visibility_variables_choose_the_gpus_of_a_job(machine: Machine) -> 
     ]
 
 
-def test_on_amd_the_variable_of_hip_or_else_that_of_cuda_counts_within_that_of_rocr() -> None:
-    reading = GpuReading(
-        "amd-smi", tuple(GpuState("amd", index, identifier=f"0000:0{index}:00.0") for index in range(4))
-    )
+def test_on_amd_the_variable_of_hip_or_else_that_of_cuda_counts_within_that_of_rocr(machine: Machine) -> None:
+    machine.amd([mi300x_static(index) for index in range(4)], [mi300x_metric(index) for index in range(4)])
+    reading = gpus.read("amd")
 
     def chosen(rocr: str | None = None, hip: str | None = None, cuda: str | None = None) -> list[int]:
         names = {"ROCR_VISIBLE_DEVICES": rocr, "HIP_VISIBLE_DEVICES": hip, "CUDA_VISIBLE_DEVICES": cuda}
@@ -328,41 +330,14 @@ def test_on_amd_the_variable_of_hip_or_else_that_of_cuda_counts_within_that_of_r
     assert chosen(rocr="GPU-4b2c1a9f8d3e6f7a") == [0, 1, 2, 3], "amd-smi gives no such identifier"
 
 
-def test_shares_of_time_come_from_the_counters_of_either_vendor(machine: Machine) -> None:
-    later = H100 | {"clocks_event_reasons_counters.sw_power_cap": "2500000"}
-    machine.nvidia(H100, later | {"index": "1"})
-    before, after = gpus.read("nvd").gpus
-    # 2.5 s of 10 s
-    assert throttled_percent(before, after, 10.0) == pytest.approx(
-        {"sw_power_cap": 25.0}
-        | dict.fromkeys(("sync_boost", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"), 0.0)
-    )
-    assert throttled_percent(after, before, 10.0) is None, "the driver was loaded anew"
-    static, metric = mi355x()
-    machine.amd(static, metric)
-    (first,) = gpus.read("amd").gpus
-    metric["gpu_data"][0]["throttle"] |= {"accumulation_counter": 3808991 + 2000, "ppt_accumulated": 585613 + 500}
-    machine.amd(static, metric)
-    (second,) = gpus.read("amd").gpus
-    found = throttled_percent(first, second, 10.0)
-    assert found is not None and (found["ppt"], found["prochot"]) == (25.0, 0.0), "500 of 2,000 samples"
+DRESSES = [
+    *(("12.5", 12.5), ("750.0 W", 750.0), ("(2105Mhz)", 2105.0), ({"value": 3, "unit": "%"}, 3.0), (7, 7.0)),
+    *(("N/A", None), ("N/A (Secondary die)", None), ({"value": "N/A", "unit": ""}, None), (True, None), ([1], None)),
+    ("1 of 2", None),
+]
 
 
-@pytest.mark.parametrize(
-    ("given", "meant"),
-    [
-        ("12.5", 12.5),
-        ("750.0 W", 750.0),
-        ("(2105Mhz)", 2105.0),
-        ({"value": 3, "unit": "%"}, 3.0),
-        (7, 7.0),
-        ("N/A", None),
-        ("N/A (Secondary die)", None),
-        ({"value": "N/A", "unit": ""}, None),
-        (True, None),
-        ([1], None),
-        ("1 of 2", None),
-    ],
-)
-def test_a_number_is_read_in_every_dress_and_nothing_else_is_one(given: Any, meant: float | None) -> None:
-    assert number(given) == meant
+def test_a_number_is_read_in_every_dress_and_nothing_else_is_one(machine: Machine) -> None:
+    metrics = [mi300x_metric(index) | {"power": {"socket_power": given}} for index, (given, _) in enumerate(DRESSES)]
+    machine.amd([mi300x_static(index) for index in range(len(DRESSES))], metrics)
+    assert [gpu.power_watts for gpu in gpus.read("amd").gpus] == [meant for _, meant in DRESSES]

@@ -148,12 +148,13 @@ def test_without_a_gpu_or_a_package_the_layers_are_local(installed):
         engine.is_chosen("te", has_gpu=False)
 
 
+@pytest.mark.full("megatron-core is imported by mega as on a GPU, about 10 s")
 def test_one_that_cannot_be_used_is_hidden_from_megatron_core(tmp_path):
     """Half of a TransformerEngine stops the import of megatron-core, which trusts that the rest is there."""
     write(tmp_path, "2.12.0", WITH_ROUTER | {"pytorch/fp8.py": ""})
     code = (
-        "from train.mega import engine; engine.hide_if_unusable()\n"
-        "import megatron.core.fp8_utils, megatron.core.tensor_parallel.layers as layers; print(layers.HAVE_TE)"
+        "import torch; torch.cuda.is_available = lambda: True\n"
+        "import train.train_mega, megatron.core.tensor_parallel.layers as layers; print(layers.HAVE_TE)"
     )
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONWARNINGS": "ignore"}
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)

@@ -6,26 +6,30 @@ examples/run_pretrain.sh, one of the pull request that replaces it by primus-cli
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from made_traces import MOST_UNATTRIBUTED
 from toydata import write_toy_data
 
-from evaluate.checks.entries import check_result
+from evaluate import trace, validate
 from tests.support import real_primus
-from utils.results import store
-from utils.settings.config import ROOT
 
+ROOT = Path(__file__).parents[3]
 SHORT = ("GBS=8", "MBS=2", "TRAIN_ITERS=6", "WARMUP_ITERS=2", "LR=1e-3", "MODEL_SIZE=tiny", "PRECISION=fp32")
 PRINTED_LOSS = 2e-6
 """Primus prints six decimals; a sum in another order changes the seventh digit."""
 PRINTED_NORM = 1.1e-3
 """Primus prints three decimals."""
 
-pytestmark = pytest.mark.skipif(real_primus.why_not() is not None, reason=str(real_primus.why_not()))
-ONLY_ALL = pytest.mark.skipif("TPRIMAT_ALL_PRIMUS" not in os.environ, reason="TPRIMAT_ALL_PRIMUS is not set")
+pytestmark = [
+    pytest.mark.full("real trainings of Primus beside mega, about 35 s each, and once its environment"),
+    pytest.mark.skipif(real_primus.why_not() is not None, reason=str(real_primus.why_not())),
+]
 
 
 @pytest.fixture(scope="module")
@@ -47,18 +51,16 @@ def trained(framework, model, output, prefix, primus, *settings):
         [*command, *SHORT, *where, *settings], cwd=ROOT, env=environ, capture_output=True, text=True, timeout=900
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    (path,) = store.find([output])
-    return store.read(path)
+    assert validate.main([str(output)]) == 0
+    (path,) = output.rglob("train_*.json")
+    return json.loads(path.read_text())
 
 
 @pytest.mark.parametrize(
     ("tree", "launcher", "model", "ranks", "length"),
     [
         ("primus-fd1eeab", "examples/run_pretrain.sh", "llama", 1, 128),
-        ("primus-pr999", "primus-cli", "qwen", 2, 128),
-        pytest.param("primus-fd1eeab", "examples/run_pretrain.sh", "mistral", 1, 64, marks=ONLY_ALL),
-        pytest.param("primus-fd1eeab", "examples/run_pretrain.sh", "qwen3", 1, 128, marks=ONLY_ALL),
-        pytest.param("primus-pr999", "primus-cli", "qwen3", 2, 128, marks=ONLY_ALL),
+        ("primus-pr999", "primus-cli", "qwen3", 2, 128),
     ],
 )
 def test_real_primus_trains_the_curve_of_mega(tree, launcher, model, ranks, length, primus_folder, prefix, tmp_path):
@@ -66,7 +68,6 @@ def test_real_primus_trains_the_curve_of_mega(tree, launcher, model, ranks, leng
     assert (root / launcher).is_file()
     theirs = trained("prim", model, tmp_path / "prim", prefix, root, *settings)
     ours = trained("mega", model, tmp_path / "mega", prefix, root, *settings)
-    assert theirs["status"] == "ok" and check_result(theirs).rejections == ()
     for key in ("initial_weights_sha256", "token_stream_sha256", "model_config_sha256"):
         assert theirs["fingerprint"][key] == ours["fingerprint"][key] is not None, key
     asked = {key: value for key, value in theirs["training_config"].items() if key in theirs["resolved_config"]}
@@ -78,3 +79,17 @@ def test_real_primus_trains_the_curve_of_mega(tree, launcher, model, ranks, leng
     for key, bound in (("loss_values", PRINTED_LOSS), ("grad_norms", PRINTED_NORM)):
         assert theirs[key] == pytest.approx([ours[key][step - 1] for step in theirs["steps"]], abs=bound), key
     assert not list((tmp_path / "prim").rglob("model_optim_rng.pt")), "the checkpoint is gone after the run"
+
+
+def test_a_profile_of_real_primus_opens_under_the_numbers_of_its_steps(primus_folder, prefix, tmp_path, capsys):
+    root = real_primus.unpack("primus-fd1eeab", primus_folder)
+    profile = ("TRAIN_ITERS=14", "PROFILING=true", "PROFILE_STEP_START=5", "PROFILE_STEP_END=6", "SL=128")
+    result = trained("prim", "llama", tmp_path / "output", prefix, root, *profile)
+    assert [step for step, why in result["excluded_steps"].items() if why == "profiled"] == ["5", "6"]
+    (path,) = (tmp_path / "output" / "profiles").rglob("*.gz")
+    capsys.readouterr()
+    assert trace.main([str(path), "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["steps"] == [5, 6]
+    assert sum(found["kinds"].values()) == pytest.approx(found["step_seconds"], rel=1e-9)
+    assert found["kinds"]["unattributed"] < MOST_UNATTRIBUTED * found["step_seconds"]

@@ -1,6 +1,8 @@
-"""The ledger counts work, traffic and live bytes as by hand, and as torch's own counters do on a small model."""
+"""The ledger counts work, traffic and live bytes as by hand and as torch's own counters do."""
 
 import math
+from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,17 +11,18 @@ from torch.distributed._tools.mem_tracker import MemTracker
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import LlamaConfig, LlamaForCausalLM, masking_utils
 
-from train.rehearsal.events import Operator
-from train.rehearsal.ledger import Ledger
+import train.rehearsal.ledger
+from train.rehearsal import events, roofline
 
 CPU = torch.device("cpu")
 ROWS, WIDE, OUT = 6, 10, 4
+PRODUCT = 2 * ROWS * OUT * WIDE
 
 
 @pytest.fixture
 def ledger():
     """A ledger that records, and tensors without data."""
-    made = Ledger(CPU)
+    made = train.rehearsal.ledger.Ledger(CPU)
     made.is_building = False
     with FakeTensorMode(allow_non_fake_inputs=True), made:
         yield made
@@ -27,73 +30,70 @@ def ledger():
 
 def recorded(ledger, function):
     """Return what the function gives back, and the operators it called with their numbers of calls."""
-    from collections import Counter
-
     ledger.segment = Counter()
     result = function()
-    events, ledger.segment = ledger.segment, None
-    return result, {one: count for one, count in events.items() if isinstance(one, Operator)}
+    found, ledger.segment = ledger.segment, None
+    return result, {one: count for one, count in found.items() if isinstance(one, events.Operator)}
 
 
-def moved(ledger, function):
-    """Return the bytes that the operators of a function read and write."""
-    return sum(one.bytes * count for one, count in recorded(ledger, function)[1].items())
-
-
-def test_a_linear_layer_does_2_m_n_k_each_way_and_moves_its_three_matrices_once(ledger):
-    layer = torch.nn.Linear(WIDE, OUT, bias=False)
-    rows = torch.zeros(ROWS, WIDE, requires_grad=True)
-    result, operators = recorded(ledger, lambda: layer(rows))
-    (product,) = operators
-    assert (product.kind, product.phase, operators[product]) == ("matmul", "forward", 1)
-    assert product.flops == 2 * ROWS * OUT * WIDE
-    assert product.bytes == 4 * (ROWS * WIDE + WIDE * OUT + ROWS * OUT)
-    gradient = torch.zeros(ROWS, OUT)
-    _, operators = recorded(ledger, lambda: result.backward(gradient))
-    products = [one for one in operators if one.kind == "matmul"]
-    assert [one.phase for one in products] == ["backward"] * 2
-    assert sum(one.flops for one in products) == 2 * 2 * ROWS * OUT * WIDE
-
-
-def test_a_product_that_is_added_in_place_counts_and_reads_what_it_adds_to(ledger):
-    total, left, right = torch.zeros(ROWS, OUT), torch.zeros(ROWS, WIDE), torch.zeros(WIDE, OUT)
-    _, operators = recorded(ledger, lambda: total.addmm_(left, right))
-    (one,) = operators
-    assert (one.name, one.kind, one.flops) == ("aten::addmm_", "matmul", 2 * ROWS * OUT * WIDE)
-    assert one.bytes == 4 * (ROWS * WIDE + WIDE * OUT + 2 * ROWS * OUT)
-
-
-def test_shapes_and_dtypes_of_an_operator_are_those_of_its_arguments(ledger):
-    left, right = torch.zeros(2, 3, dtype=torch.bfloat16), torch.zeros(3, 5, dtype=torch.bfloat16)
-    _, operators = recorded(ledger, lambda: left @ right)
-    (one,) = operators
-    assert (one.name, one.shapes, one.dtypes) == ("aten::mm", ((2, 3), (3, 5)), ("bfloat16", "bfloat16"))
+MATRICES = {
+    "a": (ROWS, WIDE),
+    "b": (ROWS, WIDE),
+    "c": (ROWS, WIDE),
+    "left": (ROWS, WIDE),
+    "right": (WIDE, OUT),
+    "total": (ROWS, OUT),
+    "table": (1000, WIDE),
+}
+SIZE = ROWS * WIDE
 
 
 @pytest.mark.parametrize(
-    ("operation", "passes"),
+    ("operation", "numbers", "flops"),
     [
-        ("a.add_(b)", 3),  # reads both, writes one
-        ("a + b", 3),
-        ("a.copy_(b)", 2),
-        ("a.zero_()", 1),
-        ("a * a", 2),  # one tensor, read once
-        ("a.view(-1)[3:]", 0),
-        ("torch.empty_like(a)", 0),
-        ("torch.add(a, b, out=c)", 3),
-        ("torch.add(a, b, out=a)", 3),
-        ("torch._foreach_add_([a, b], 1.0)", 4),
-        ("a + b[:1].expand_as(b)", 2 + 1 / ROWS),
+        ("a.add_(b)", 3 * SIZE, 0),  # reads both, writes one
+        ("a + b", 3 * SIZE, 0),
+        ("a.copy_(b)", 2 * SIZE, 0),
+        ("a.zero_()", SIZE, 0),
+        ("a * a", 2 * SIZE, 0),  # one tensor, read once
+        ("a.view(-1)[3:]", 0, 0),
+        ("torch.empty_like(a)", 0, 0),
+        ("torch.add(a, b, out=c)", 3 * SIZE, 0),
+        ("torch.add(a, b, out=a)", 3 * SIZE, 0),
+        ("torch._foreach_add_([a, b], 1.0)", 4 * SIZE, 0),
+        ("a + b[:1].expand_as(b)", 2 * SIZE + WIDE, 0),
+        ("left @ right", SIZE + WIDE * OUT + ROWS * OUT, PRODUCT),
+        ("total.addmm_(left, right)", SIZE + WIDE * OUT + 2 * ROWS * OUT, PRODUCT),  # reads what it adds to
+        # only the chosen rows are read, by indices of 8 bytes
+        ("torch.nn.functional.embedding(torch.zeros(6, dtype=torch.int64), table)", 2 * ROWS + 2 * SIZE, 0),
     ],
 )
-def test_each_tensor_passes_once_between_memory_and_processor(ledger, operation, passes):
-    names = {name: torch.zeros(ROWS, WIDE) for name in "abc"} | {"torch": torch}
-    assert moved(ledger, lambda: eval(operation, names)) == pytest.approx(passes * ROWS * WIDE * 4)
+def test_each_tensor_passes_once_between_memory_and_processor(ledger, operation, numbers, flops):
+    names = {name: torch.zeros(*shape) for name, shape in MATRICES.items()} | {"torch": torch}
+    if "int64" in operation:  # made before, so that its own write is not counted
+        names["chosen"] = torch.zeros(6, dtype=torch.int64)
+        operation = operation.replace("torch.zeros(6, dtype=torch.int64)", "chosen")
+    _, operators = recorded(ledger, lambda: eval(operation, names))
+    assert sum(one.bytes * count for one, count in operators.items()) == 4 * numbers
+    assert sum(one.flops * count for one, count in operators.items()) == flops
 
 
-def test_an_embedding_reads_only_the_chosen_rows(ledger):
-    table, chosen = torch.zeros(1000, WIDE), torch.zeros(ROWS, dtype=torch.int64)
-    assert moved(ledger, lambda: torch.nn.functional.embedding(chosen, table)) == ROWS * 8 + 2 * ROWS * WIDE * 4
+def test_a_linear_layer_is_products_each_way_with_the_shapes_of_its_arguments(ledger):
+    layer = torch.nn.Linear(WIDE, OUT, bias=False, dtype=torch.bfloat16)
+    rows = torch.zeros(ROWS, WIDE, requires_grad=True, dtype=torch.bfloat16)
+    result, operators = recorded(ledger, lambda: layer(rows))
+    ((product, count),) = operators.items()
+    assert (product.name, product.kind, product.phase, product.flops, count) == (
+        "aten::mm",
+        "matmul",
+        "forward",
+        PRODUCT,
+        1,
+    )
+    assert (product.shapes, product.dtypes) == (((ROWS, WIDE), (WIDE, OUT)), ("bfloat16", "bfloat16"))
+    _, operators = recorded(ledger, lambda: result.backward(torch.zeros(ROWS, OUT, dtype=torch.bfloat16)))
+    products = [(one.phase, one.flops) for one in operators if one.kind == "matmul"]
+    assert products == [("backward", PRODUCT)] * 2
 
 
 def test_a_compiled_region_moves_its_arguments_and_results_once_and_keeps_no_temporaries(ledger):
@@ -105,62 +105,37 @@ def test_a_compiled_region_moves_its_arguments_and_results_once_and_keeps_no_tem
         a.mul_(0.5)  # written in place: read and written
         return (a * 2 + b).exp()
 
-    run = lambda: ledger.as_one_operator("compiled::update", update, (a, b), {})  # noqa: E731
-    result, operators = recorded(ledger, run)
+    result, operators = recorded(ledger, lambda: ledger.as_one_operator("compiled::update", update, (a, b), {}))
     (one,) = operators
-    size = ROWS * WIDE * 4
-    assert (one.name, one.bytes, one.flops) == ("compiled::update", 4 * size, 0)
-    assert ledger.memory.peak_bytes == ledger.memory.total_bytes == before + size
+    assert (one.name, one.bytes, one.flops) == ("compiled::update", 4 * 4 * SIZE, 0)
+    assert ledger.memory.peak_bytes == ledger.memory.total_bytes == before + 4 * SIZE
     del result
     assert ledger.memory.total_bytes == before
 
 
 def test_live_bytes_of_a_small_step_are_those_by_hand(ledger):
-    memory, four = ledger.memory, 4
-    weight = torch.nn.Parameter(torch.zeros(WIDE, OUT))
+    memory, rows, weight = ledger.memory, torch.zeros(ROWS, WIDE), torch.nn.Parameter(torch.zeros(WIDE, OUT))
     ledger.file("weights", [weight])
-    rows = torch.zeros(ROWS, WIDE)
-    hidden = rows @ weight
-    loss = hidden.relu().sum()
-    # sum() keeps nothing; relu keeps its result, so `hidden` and its relu live on, and one number
-    kept = rows.numel() + 2 * ROWS * OUT + 1
-    assert memory.bytes_by_kind["weights"] == four * WIDE * OUT
-    del hidden
-    kept -= ROWS * OUT  # nobody keeps the input of relu
-    assert memory.bytes_by_kind["activations"] == four * kept
+    loss = (rows @ weight).relu().sum()
+    # relu keeps its result and not its input, sum() keeps nothing; the loss is one number
+    assert memory.bytes_by_kind["activations"] == 4 * (ROWS * WIDE + ROWS * OUT + 1)
     memory.forget_peak()
     loss.backward()
-    # the gradient of the weight; before it, at most two gradients of the hidden state beside the rest
-    assert memory.bytes_by_kind["workspace"] == four * WIDE * OUT
-    assert memory.peak_bytes >= memory.total_bytes
+    assert memory.bytes_by_kind["weights"] == memory.bytes_by_kind["workspace"] == 4 * WIDE * OUT, "its gradient"
     ledger.file("gradients", [weight.grad])
-    assert memory.bytes_by_kind["gradients"] == four * WIDE * OUT
+    assert (memory.bytes_by_kind["gradients"], memory.bytes_by_kind["workspace"]) == (4 * WIDE * OUT, 0)
     weight.grad = None
     assert memory.bytes_by_kind["gradients"] == 0
-    assert sum(memory.peak_by_kind.values()) == memory.peak_bytes
+    assert sum(memory.peak_by_kind.values()) == memory.peak_bytes >= memory.total_bytes
 
 
-def test_a_storage_that_is_given_back_and_taken_again_counts_as_such(ledger):
+def test_views_share_one_storage_and_one_that_is_given_back_and_taken_again_counts_as_such(ledger):
     tensor = torch.zeros(100)
-    assert ledger.memory.total_bytes == 400
-    tensor.untyped_storage().resize_(0)
-    assert ledger.memory.total_bytes == 0
-    tensor.untyped_storage().resize_(400)
-    assert ledger.memory.total_bytes == 400
-
-
-def test_views_share_one_storage(ledger):
-    whole = torch.zeros(100)
-    parts = whole.view(10, 10).unbind()
-    assert len(parts) == 10
-    assert ledger.memory.total_bytes == 400
-
-
-def small_model():
-    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2}
-    return LlamaForCausalLM(
-        LlamaConfig(**sizes, num_hidden_layers=2, vocab_size=128, attn_implementation="eager", use_cache=False)
-    )
+    parts = tensor.view(10, 10).unbind()
+    for size, wanted in ((None, 400), (0, 0), (400, 400)):
+        if size is not None:
+            tensor.untyped_storage().resize_(size)
+        assert (len(parts), ledger.memory.total_bytes) == (10, wanted)
 
 
 def step_of(model, optimizer):
@@ -170,23 +145,19 @@ def step_of(model, optimizer):
     optimizer.zero_grad()
 
 
-def test_flops_of_a_model_are_those_of_torchs_own_counter(ledger, monkeypatch):
+def test_flops_and_peak_memory_of_a_model_are_those_of_torchs_own_counters(ledger, monkeypatch):
     monkeypatch.setattr(masking_utils, "is_tracing", lambda tensor=None: False)
-    model = small_model()
+    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2}
+    more = {"num_hidden_layers": 2, "vocab_size": 128, "attn_implementation": "eager", "use_cache": False}
+    model = LlamaForCausalLM(LlamaConfig(**sizes, **more))
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
     with FlopCounterMode(display=False) as counter:
-        _, operators = recorded(ledger, lambda: step_of(model, torch.optim.SGD(model.parameters())))
+        _, operators = recorded(ledger, lambda: step_of(model, optimizer))  # makes the optimizer's states
     ours = sum(one.flops * count for one, count in operators.items())
     assert ours == counter.get_total_flops() > 0
     linear = 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 96) + 64 * 128  # weights of two layers and the output
     attention = 2 * 2 * 16 * 64  # scores and values, both layers, each token to 16
     assert ours == pytest.approx(3 * 2 * 32 * (linear + attention), rel=0.01)  # rope has a small product
-
-
-def test_peak_memory_of_a_model_is_that_of_torchs_own_tracker(ledger, monkeypatch):
-    monkeypatch.setattr(masking_utils, "is_tracing", lambda tensor=None: False)
-    model = small_model()
-    optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
-    step_of(model, optimizer)  # makes the states
     tracker = MemTracker()
     tracker.track_external(model, optimizer)
     ledger.memory.forget_peak()
@@ -194,3 +165,26 @@ def test_peak_memory_of_a_model_is_that_of_torchs_own_tracker(ledger, monkeypatc
         step_of(model, optimizer)
     tracked = tracker.get_tracker_snapshot("peak")[CPU]["Total"]
     assert math.isclose(ledger.memory.peak_bytes, tracked, rel_tol=0.005)
+
+
+H200 = SimpleNamespace(dense_bf16_tflops=989.4, dense_fp8_tflops=1978.9, memory_bandwidth_gb_per_second=4800)
+A100 = SimpleNamespace(dense_bf16_tflops=312, dense_fp8_tflops=None, memory_bandwidth_gb_per_second=2039)
+"""NVIDIA's datasheets, dense."""
+
+
+@pytest.mark.parametrize(
+    ("device", "kind", "flops", "moved", "dtype", "seconds"),
+    [
+        (H200, "matmul", 989.4e12, 1.0, "bfloat16", 1.0),
+        (H200, "matmul", 1.0, 2.4e12, "bfloat16", 0.5),  # its traffic
+        (H200, "memory_bound", 0, 4.8e12, "bfloat16", 1.0),
+        (H200, "attention", 989.4e12, 0, "bfloat16", 0.5),  # causal: half of the pairs
+        (H200, "matmul", 1978.9e12, 0, "float8_e4m3fn", 1.0),
+        (A100, "matmul", 312e12, 0, "float8_e4m3fn", 1.0),  # it has no fp8
+        (H200, "host_copy", 0, 1e9, "bfloat16", 0.0),  # without a figure
+    ],
+)
+def test_an_operator_needs_its_compute_or_its_traffic_whichever_is_more(device, kind, flops, moved, dtype, seconds):
+    operator = {"kind": kind, "flops": flops, "bytes": moved, "dtypes": [dtype], "count": 2}
+    found = roofline.seconds_by_kind([operator], device)
+    assert found.get(kind, 0) == sum(found.values()) == pytest.approx(2 * seconds)

@@ -1,117 +1,77 @@
-"""status.json names the phase that runs, also after a failure or an interrupt."""
-
-import json
+"""status.json names the phase that runs, also after a failure or an interrupt, and the state of each job."""
 
 import pytest
-
-from example import example_result
-from train import matrix as matrix_command
-from train.job.processes import StopRequest
-from train.runner import plan
-from train.runner.state import JobState, MatrixState
-from train.runner.status_file import StatusFile, is_status
-from train.runner.times import times
-from utils.errors import DataError
-from utils.own_files import require_ours
+from benches import STEP, Bench
 
 
 @pytest.fixture
-def one(tmp_path, monkeypatch):
-    """A matrix of one method whose steps only note the phase that status.json has while they run."""
-    (tmp_path / "logs").mkdir()
-    where = (f"OUTPUT_DIR={tmp_path}", f"DATA_DIR={tmp_path / 'data'}", "MODEL=llama", "FRAMEWORK=mega", "RUNS=2")
-    matrix, seen = plan.make("cpu", where), []
-
-    def note(*arguments, **named):
-        status = read(tmp_path)
-        assert (status["state"], status["report"]) == ("running", None)
-        seen.append(status["phase"])
-        return 0
-
-    def job(matrix, state, digest, view, status, stop):
-        note()
-        state.state, state.result = "ok", example_result()
-
-    monkeypatch.setattr(matrix_command, "_script", note)
-    monkeypatch.setattr(matrix_command, "run_job", job)
-    monkeypatch.setattr(matrix_command, "follow_up", lambda *arguments: None)
-    monkeypatch.setattr(plan, "data_digests", lambda config: note() or {"llama": "0" * 64})
-    monkeypatch.setattr(matrix_command.processes, "adopt_orphans", lambda: None)
-    return matrix, seen
+def bench(tmp_path, monkeypatch):
+    return Bench(tmp_path, monkeypatch, [1000.0] * 2, [1000.0] * 2)
 
 
-def read(folder):
-    return json.loads((folder / "status.json").read_text())
+ONE = ("RUNS=2", "FRAMEWORK=mega")
 
 
-def run(matrix, stop=None):
-    return matrix_command._run_all([matrix], stop or StopRequest(), lambda: True, is_compared=True)
+def ended(bench):
+    return [bench.status()[key] for key in ("state", "phase")]
 
 
-def test_each_phase_is_named_while_it_runs_and_the_end_has_the_report(one, tmp_path):
-    matrix, seen = one
-    assert run(matrix) == 0
-    assert seen == ["data", "checks", "training", "training", "validation", "comparison"]
-    assert [read(tmp_path)[key] for key in ("state", "phase")] == ["finished", "done"]
-    assert read(tmp_path)["report"] == str(tmp_path / "compare.html")
+def test_each_phase_is_named_while_it_runs_and_the_end_has_the_report(bench):
+    assert bench.run(*ONE, "--compare")[0] == 0
+    assert bench.phases == ["data", "training", "training", "validation", "comparison"]
+    assert ended(bench) == ["finished", "done"]
+    assert bench.status()["report"] == str(bench.output / "compare.html")
 
 
-def test_a_failure_keeps_its_phase(one, tmp_path, monkeypatch):
-    matrix, _ = one
-
-    def fail(config):
-        raise DataError("damaged")
-
-    monkeypatch.setattr(plan, "data_digests", fail)
-    with pytest.raises(DataError):
-        run(matrix)
-    assert [read(tmp_path)[key] for key in ("state", "phase")] == ["failed", "checks"]
-
-
-def test_data_that_cannot_be_had_are_a_failure_of_their_phase(one, tmp_path, monkeypatch):
-    matrix, _ = one
-    monkeypatch.setattr(matrix_command, "_script", lambda *arguments: 2)
-    assert run(matrix) == 2
-    assert [read(tmp_path)[key] for key in ("state", "phase")] == ["failed", "data"]
+@pytest.mark.parametrize(
+    ("word", "exit_code", "code", "end"),
+    [
+        ("data.sh", 2, 2, ["failed", "data"]),
+        ("evaluate.validate", 1, 1, ["finished", "done"]),
+        ("evaluate.compare", 3, 0, ["finished", "done"]),
+        ("evaluate.compare", 1, 1, ["finished", "done"]),
+    ],
+)
+def test_step_that_fails_is_in_the_exit_code_and_the_state(word, exit_code, code, end, bench):
+    bench.exit_codes = {word: exit_code}
+    assert bench.run(*ONE, "--compare")[0] == code
+    assert ended(bench) == end
 
 
-def test_an_interrupt_keeps_its_phase(one, tmp_path, monkeypatch):
-    matrix, _ = one
-    stop = StopRequest()
-
-    def interrupted(matrix, state, digest, view, status, stop):
-        stop.signal = matrix_command.processes.signal.SIGTERM
-
-    monkeypatch.setattr(matrix_command, "run_job", interrupted)
-    assert run(matrix, stop) == 128 + 15
-    assert [read(tmp_path)[key] for key in ("state", "phase")] == ["interrupted", "training"]
+def test_damaged_data_keep_the_phase_of_the_checks(bench):
+    bench.prefix.with_suffix(".bin").write_bytes(b"short")
+    assert bench.run(*ONE)[0] == 2
+    assert ended(bench) == ["failed", "checks"]
 
 
-@pytest.fixture
-def state(one):
-    return MatrixState([JobState(number, job) for number, job in enumerate(one[0].jobs, 1)])
+def test_state_of_each_job_is_in_it(bench):
+    bench.said = (STEP.format(3),)
+    bench.on_start = lambda job: seen.append(bench.status()["jobs"])
+    seen = []
+    assert bench.run("RUNS=2", "FRAMEWORK=mega,hf")[0] == 0
+    assert [job["state"] for job in seen[1]] == ["ok", "waiting", "waiting", "waiting"]
+    assert bench.status()["jobs_total"] == 4 and bench.status()["jobs"][0]["step"] == 3
 
 
-def test_a_file_of_a_user_stays_with_one_warning(state, tmp_path, capsys):
-    (tmp_path / "status.json").write_text("[]")
-    status = StatusFile(tmp_path, state)
-    status.write()
-    status.write()
-    assert (tmp_path / "status.json").read_text() == "[]"
-    assert capsys.readouterr().err.count("is out of date") == 1
+def test_full_disk_does_not_end_the_matrix(bench, monkeypatch):
+    def full(*arguments, **named):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("train.runner.status_file.write_json", full)
+    code, _, error = bench.run(*ONE)
+    assert code == 0 and error.count("is out of date") == 1
 
 
-def test_the_own_file_is_recognised_and_replaced(state, tmp_path):
-    status = StatusFile(tmp_path, state)
-    status.write()
-    require_ours(is_status, tmp_path / "status.json")
-    state.phase = "validation"
-    status.write()
-    assert read(tmp_path)["phase"] == "validation"
-
-
-def test_times_read_as_a_sentence():
-    # 4 x 60 + 12 and 3 x 60 + 10 seconds, by hand
-    assert times(252, (190, 190)) == "4:12 elapsed, about 3:10 left"
-    assert times(252, (190, 3790)) == "4:12 elapsed, 3:10 to 1:03:10 left"
-    assert times(4, None) == "0:04 elapsed, remaining time unknown"
+def test_a_file_of_a_user_ends_the_matrix_before_anything_starts_and_an_own_one_is_replaced(bench):
+    bench.output.mkdir()
+    (bench.output / "status.json").write_text("[]")
+    code, _, error = bench.run(*ONE)
+    assert code == 2 and "status.json: exists" in error and bench.started == []
+    assert (bench.output / "status.json").read_text() == "[]"
+    (bench.output / "status.json").unlink()
+    bench.on_start = lambda job: (bench.output / "status.json").write_text("[]") and None
+    code, _, error = bench.run(*ONE)
+    assert (bench.output / "status.json").read_text() == "[]" and error.count("is out of date") == 1
+    (bench.output / "status.json").unlink()
+    bench.on_start = lambda job: None
+    assert [bench.run(*ONE)[0], bench.run(*ONE)[0]] == [0, 0] and ended(bench) == ["finished", "done"]

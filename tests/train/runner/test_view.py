@@ -1,22 +1,18 @@
 """A matrix shows its progress: jobs in order, time left, plain lines without a terminal, 80 columns with one."""
 
 import io
-import json
 
 import pytest
+from benches import Bench
 from rich.console import Console
 
 from example import example_result
-from train.preflight import matrix_checks as preflight
+from tests.support.launching import Launcher
 from train.runner import plan
-from train.runner.live_view import COLUMNS, LiveView, live_lines, row, short_row
-from train.runner.state import RUNNING, SKIPPED, JobState, MatrixState
-from train.runner.status_file import StatusFile
-from train.runner.times import duration
-from train.runner.view import View
-from utils.errors import ConfigError
-from utils.results import store
+from train.runner.live_view import COLUMNS, LiveView, MatrixState, View, duration, live_lines, row, short_row, times
 from utils.results.step_line import Step
+
+RUNNING, SKIPPED = "running", "skipped"
 
 
 @pytest.fixture
@@ -34,22 +30,12 @@ def matrix(tmp_path):
 
 @pytest.fixture
 def state(matrix):
-    return MatrixState([JobState(number, job) for number, job in enumerate(matrix.jobs, 1)])
+    return MatrixState.of(matrix.jobs)
 
 
 def finish(job, seconds, status="ok"):
     job.started, job.ended, job.state = 100.0, 100.0 + seconds, status
     job.result = example_result()
-
-
-def test_order_is_interleaved_unless_grouped_is_asked(matrix, tmp_path):
-    first = [(job.framework, job.model, job.run) for job in matrix.jobs[:7]]
-    pairs = [(framework, model, 1) for model in ("llama", "qwen", "mistral") for framework in ("mega", "hf")]
-    assert len(matrix.jobs) == 30
-    assert first == [*pairs, ("mega", "llama", 2)]
-    grouped = plan.make("cpu", (*matrix.arguments, "ORDER=grouped"))
-    assert [(job.model, job.run) for job in grouped.jobs[:6]] == [("llama", run) for run in (1, 2, 3, 4, 5, 1)]
-    assert {job.name for job in grouped.jobs} == {job.name for job in matrix.jobs}
 
 
 def test_time_left_comes_from_jobs_of_the_same_kind(state):
@@ -180,73 +166,54 @@ def test_durations_read_as_clocks():
     ]
 
 
-def test_status_file_is_json_of_every_job(state, tmp_path):
-    state.jobs[0].state = RUNNING
-    state.jobs[0].take_step(Step(3, 30, 0.5, 0.5, float("nan"), 0.4))
-    StatusFile(tmp_path, state).write()
-    status = json.loads((tmp_path / "status.json").read_text())
-    assert status["jobs_total"] == 30 and status["state"] == "running"
-    assert status["jobs"][0]["step"] == 3 and status["jobs"][0]["loss"] is None
-    assert {job["state"] for job in status["jobs"][1:]} == {"waiting"}
+def test_times_read_as_a_sentence():
+    # 4 x 60 + 12 and 3 x 60 + 10 seconds, by hand
+    assert times(252, (190, 190)) == "4:12 elapsed, about 3:10 left"
+    assert times(252, (190, 3790)) == "4:12 elapsed, 3:10 to 1:03:10 left"
+    assert times(4, None) == "0:04 elapsed, remaining time unknown"
 
 
-def test_status_file_on_a_full_disk_does_not_end_the_matrix(state, tmp_path, capsys, monkeypatch):
-    def full(*arguments, **named):
-        raise OSError(28, "No space left on device")
+def test_warnings_of_a_launcher_before_its_first_step_are_shown_at_the_end_and_in_the_log(tmp_path, monkeypatch):
+    bench = Bench(tmp_path, monkeypatch, [1000.0], [1000.0])
+    step = "[CPU] Step 1/6 | 1.000 s | avg 1.000 s | loss 8.0000 | 1.0 GB\n"
+    bench.said = (
+        "warning: gpu 0: is 97 % busy\n",
+        "a line\n",
+        "  warning: indented\n",
+        step,
+        "warning: of a library\n",
+    )
+    code, said, _ = bench.run("RUNS=1", "FRAMEWORK=mega")
+    assert (
+        code == 0 and said.count("warning: ") == 1 and "warning: gpu 0: is 97 % busy" in said.split("=== validation")[1]
+    )
+    log = (bench.output / "logs" / "matrix.log").read_text()
+    assert "Z     warning: gpu 0: is 97 % busy\n" in log and "library" not in log
 
-    monkeypatch.setattr("train.runner.status_file.write_json", full)
-    status = StatusFile(tmp_path, state)
-    status.write()
-    status.write()
-    assert capsys.readouterr().err.count("is out of date") == 1
 
-
-def test_dry_run_names_every_job_its_command_and_where_each_setting_came_from(matrix, tmp_path):
-    said = plan.text(matrix)
-    assert said.count("  runs: train/train_cpu_") == 30
-    assert "train/train_cpu_hf_mistral.sh --run 5" in said
-    lines = {line.split()[0]: line for line in said.splitlines() if line.startswith("  ") and "(" in line}
+def test_dry_run_names_every_job_its_command_and_where_each_setting_came_from(tmp_path, monkeypatch):
+    launcher = Launcher(tmp_path, monkeypatch)
+    ended = launcher.plan("MODEL=llama,qwen,mistral", "RUNS=5", platform="cpu")
+    commands = [line.split(": ")[1] for line in ended.out.splitlines() if "  runs: train/train_cpu_" in line]
+    pairs = [f"{framework}_{model}" for model in ("llama", "qwen", "mistral") for framework in ("mega", "hf")]
+    assert len(commands) == 30
+    names = [(command.split(".sh")[0].removeprefix("train/train_cpu_"), command.split()[2]) for command in commands]
+    assert names[:7] == [*((pair, "1") for pair in pairs), ("mega_llama", "2")], "interleaved"
+    lines = {line.split()[0]: line for line in ended.out.splitlines() if line.startswith("  ") and "(" in line}
     assert lines["RUNS"].endswith("5  (argument)")
     assert "(config.cpu.env:" in lines["MODEL_SIZE"] and "(config.env:" in lines["WEIGHT_DECAY"]
-    assert not list(tmp_path.iterdir()), "nothing was written"
+    assert not launcher.output.exists(), "nothing was written"
 
 
-def test_missing_script_is_named_before_anything_starts(matrix, monkeypatch, tmp_path):
-    monkeypatch.setattr(preflight, "ROOT", tmp_path)
-    with pytest.raises(ConfigError, match="train/train_cpu_hf_llama.sh: missing or not executable"):
-        preflight.check(matrix)
-
-
-def test_full_disk_is_named_with_what_is_needed(matrix, monkeypatch):
-    usage = type("Usage", (), {"free": 5_000_000})
-    monkeypatch.setattr(preflight.shutil, "disk_usage", lambda path: usage)
+def test_full_disk_is_named_with_what_is_needed(tmp_path, monkeypatch):
+    monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 5_000_000}))
+    launcher = Launcher(tmp_path, monkeypatch)
+    ended = launcher.plan("MODEL=llama,qwen,mistral", "RUNS=5", f"DATASET={launcher.prefix}", platform="cpu")
     # 30 jobs of a quarter and one MiB: 39.3 MB
-    with pytest.raises(ConfigError, match=r"OUTPUT_DIR=.*5\.0 MB are free, about 39\.3 MB are needed"):
-        preflight.check(matrix)
+    assert ended.code == 2 and " 5.0 MB are free, about 39.3 MB are needed" in ended.err
 
 
-def test_time_of_the_matrix_comes_from_results_of_this_machine(matrix, tmp_path, monkeypatch):
-    jobs = [job for job in matrix.jobs if job.framework == "mega" and job.model == "llama"]
-    assert preflight.matrix_seconds(jobs)[0] is None
-    asked = matrix.config.asked()
-    earlier = example_result(training_config=asked)
-    earlier["provenance"] |= {
-        "started_utc": "2026-11-21T00:00:00+00:00",
-        "finished_utc": "2026-11-21T00:01:40+00:00",
-        "host": "here",
-    }
-    store.write(earlier, jobs[0].result_path)
-    monkeypatch.setattr("platform.node", lambda: "elsewhere")
-    assert preflight.matrix_seconds(jobs)[0] is None
-    monkeypatch.setattr("platform.node", lambda: "here")
-    assert preflight.matrix_seconds(jobs)[0] == pytest.approx((5 * 100, 5 * 100))
-
-
-def test_memory_that_a_device_has_not_is_warned_of_with_what_fits(matrix, monkeypatch):
-    jobs = matrix.jobs[:2]
-    lines = preflight.memory_lines(jobs)
-    assert [line.split(" about ")[0] for line in lines] == ["memory: mega llama", "memory: hf llama"]
-    monkeypatch.setattr(preflight, "capacity_gb", lambda config: (0.6, "physical memory"))
-    fits, warning = preflight.memory_lines(jobs)
-    assert fits == "memory: mega llama about 0.5 GB of 0.6 GB (physical memory)"
-    assert warning.startswith("warning: memory: hf llama: predicted, not run: at least 0.6 GB") and "MBS=" in warning
+def test_missing_script_is_named_before_anything_starts(tmp_path, monkeypatch):
+    monkeypatch.setattr("train.preflight.matrix_checks.ROOT", tmp_path)
+    ended = Launcher(tmp_path, monkeypatch).plan("FRAMEWORK=hf", "MODEL=llama", platform="cpu")
+    assert ended.code == 2 and "train/train_cpu_hf_llama.sh: missing or not executable" in ended.err

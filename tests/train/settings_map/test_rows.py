@@ -1,184 +1,305 @@
-"""The settings map: the values it sets in each framework, those it cannot set, and keys that the framework has."""
+"""The settings map: values it sets in each framework, those it cannot set, keys, what is read back, and its tables."""
 
-import json
-import subprocess
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.support.tied_model import LLAMA_1B
-from train.settings_map import map as frameworks
-from train.settings_map.map import ROWS, differences, environment, overrides
-from train.settings_map.row import FRAMEWORKS, Fixed, MapRow, Override, always, override
-from utils import models
+from train.common import read_back
+from train.settings_map import fp8, tables
+from train.settings_map import map as settings_map
 from utils.results.resolved_names import RESOLVED_NAMES
 from utils.settings.config import ROOT, load
+from utils.settings.keys import in_results
 
-NEMO_PYTHON = ROOT / ".venv-nemo" / "bin" / "python"
 KEYS_OF_PRIMUS = Path(__file__).with_name("primus_keys.txt")
+DDP = {
+    "mega": "DistributedDataParallelConfig.average_in_collective",
+    "nemo": "trainer.strategy.ddp.average_in_collective",
+    "prim": "ddp_average_in_collective",
+}
+PLACES = {"mega": "TransformerConfig.", "nemo": "model.config.", "prim": ""}
 
 
 def made(platform="nvd", *arguments, model="llama"):
     settings = ["FRAMEWORK=mega", "DATASET=synth", *arguments]
     config = load(platform, 8, arguments=settings, environ={})
-    return config, config.spec(model)
+    return config, LLAMA_1B.spec if model == "llama1b" else config.spec(model)
 
 
-def test_the_learning_rate_rule_is_set_in_primus_so_that_its_warm_up_has_no_offset():
+def recomputation(kind, *values):
+    names = ("recompute_granularity", "recompute_method", "recompute_num_layers")
+    return [
+        (framework, "nvd", kind, "llama", {place + name: value for name, value in zip(names, values, strict=True)})
+        for framework, place in PLACES.items()
+    ]
+
+
+SET = [
     # LR n / (W + 1) at step n: Megatron starts at its init rate and adds (LR - init) / W a step; 3e-4 / 51 = 5.88235e-6
-    said = overrides("prim", *made("amd"))
-    assert said["lr_warmup_init"] == pytest.approx(5.8823529e-6)
-    second = said["lr_warmup_init"] + (said["lr"] - said["lr_warmup_init"]) / said["lr_warmup_iters"]
-    assert second == pytest.approx(2 * 3e-4 / 51)
-
-
-def test_what_the_vendors_recipes_have_otherwise_is_set():
-    prim, nemo = overrides("prim", *made("amd", model="qwen")), overrides("nemo", *made(model="qwen"))
+    ("prim", "amd", "", "llama", {"lr_warmup_init": 5.8823529e-6, "lr_warmup_iters": 50, "lr": 3e-4}),
+    *(
+        ("bridge", "nvd", "LR=3e-4 WARMUP_ITERS=2", model, {"scheduler.lr_warmup_init": 1e-4})
+        for model in ("llama", "qwen", "mistral")
+    ),
     # the QKV bias of Qwen 2.5, which Primus's preset leaves out; its preset's end-of-document mask, init and sampler
-    assert (prim["add_qkv_bias"], prim["eod_mask_loss"], prim["init_method_std"]) == (True, False, 0.02)
-    assert (prim["dataloader_type"], prim["disable_last_saving"], prim["finetune"]) == ("single", True, False)
+    ("prim", "amd", "", "qwen", {"add_qkv_bias": True, "eod_mask_loss": False, "init_method_std": 0.02}),
+    ("prim", "amd", "", "qwen", {"dataloader_type": "single", "disable_last_saving": True, "finetune": False}),
+    # a null tokenizer adds one token to what it is given, and nothing may be padded: 128256 + 0
+    ("prim", "amd", "", "llama", {"tokenizer_type": "NullTokenizer", "vocab_size": 128255}),
+    ("prim", "amd", "", "llama", {"make_vocab_size_divisible_by": 1}),
     # the recipe's Adam epsilon is 1e-5, its sequence length in the model 131072, its TP 2
-    assert (nemo["optim.config.adam_eps"], nemo["model.config.seq_length"]) == (1e-8, 2048)
-    assert nemo["trainer.strategy.tensor_model_parallel_size"] == 1
-    assert nemo["trainer.plugins.grad_reduce_in_fp32"] is nemo["trainer.strategy.ddp.grad_reduce_in_fp32"] is True
+    ("nemo", "nvd", "", "qwen", {"optim.config.adam_eps": 1e-8, "model.config.seq_length": 2048}),
+    ("nemo", "nvd", "", "qwen", {"trainer.strategy.tensor_model_parallel_size": 1}),
+    ("nemo", "nvd", "", "qwen", {"trainer.plugins.grad_reduce_in_fp32": True}),
+    ("nemo", "nvd", "", "qwen", {"trainer.strategy.ddp.grad_reduce_in_fp32": True}),
+    # megatron-bridge 0.6.2: _pretrain_common and llama31_8b_pretrain_2gpu_h100_bf16_config have other values of these
+    ("bridge", "nvd", "", "llama", {"rng.seed": 42, "optimizer.min_lr": 0.0, "scheduler.start_weight_decay": 0.1}),
+    ("bridge", "nvd", "", "qwen", {"model.cross_entropy_fusion_impl": "native", "model.context_parallel_size": 1}),
+    # gloo cannot average in the collective, and one rank has nothing to reduce
+    *((framework, platform, "", "llama", {key: True}) for framework, key in DDP.items() for platform in ("nvd", "amd")),
+    *((framework, "cpu", "CPU_RANKS=2", "llama", {key: False}) for framework, key in DDP.items()),
+    *((framework, "nvd", "TP=4 PP=2", "llama", {key: False}) for framework, key in DDP.items()),
+    # a window of W tokens is W - 1 to the left
+    ("mega", "nvd", "", "mistral", {"TransformerConfig.window_size": (4095, 0)}),
+    ("nemo", "nvd", "", "mistral", {"model.config.window_size": [4095, 0]}),
+    ("bridge", "nvd", "", "mistral", {"model.window_size": [4095, 0]}),
+    ("bridge", "nvd", "", "llama", {"model.window_size": None}),
+    ("hf", "nvd", "", "mistral", {"PretrainedConfig.sliding_window": 4096}),
+    ("nemo", "nvd", "", "llama", {"model.config.old_context_len": 8192}),
+    *recomputation("RECOMPUTE=full", "full", "uniform", 1),
+    *recomputation("RECOMPUTE=selective", "selective", None, None),
+    *recomputation("", None, None, None),
+    # Megatron's switch for selective recomputation would replace `full`
+    ("prim", "amd", "RECOMPUTE=full", "llama", {"recompute_activations": False}),
+    ("prim", "amd", "RECOMPUTE=selective", "llama", {"recompute_activations": True}),
+    ("mega", "nvd", "", "llama1b", {"GPTModel.share_embeddings_and_output_weights": True}),
+    ("hf", "nvd", "", "llama1b", {"PretrainedConfig.tie_word_embeddings": True}),
+    ("nemo", "nvd", "", "llama1b", {"model.config.share_embeddings_and_output_weights": True}),
+    ("prim", "nvd", "", "llama1b", {"untie_embeddings_and_output_weights": False}),
+]
 
 
-def test_the_vocabulary_of_a_null_tokenizer_comes_out_whole():
-    # it adds one token to what it is given, and nothing may be padded: 128256 + 0
-    said = overrides("prim", *made("amd"))
-    assert (said["tokenizer_type"], said["vocab_size"], said["make_vocab_size_divisible_by"]) == (
-        "NullTokenizer",
-        128255,
-        1,
-    )
+@pytest.mark.parametrize(("framework", "platform", "settings", "model", "wanted"), SET)
+def test_what_a_framework_would_do_otherwise_is_set(framework, platform, settings, model, wanted):
+    said = settings_map.overrides(framework, *made(platform, *settings.split(), model=model))
+    for key, value in wanted.items():
+        assert said[key] == (pytest.approx(value) if isinstance(value, float) else value), key
+
+
+@pytest.mark.parametrize("recipe", ["delayed", "mxfp8"])
+@pytest.mark.parametrize(
+    ("framework", "place"), [("nemo", "trainer.plugins."), ("bridge", "mixed_precision."), ("prim", "")]
+)
+def test_fp8_goes_into_the_precision_that_a_framework_copies_over_the_model(framework, place, recipe):
+    config, spec = made("amd" if framework == "prim" else "nvd")
+    said = settings_map.overrides(framework, replace(config, precision="fp8", fp8_recipe=recipe), spec)
+    assert said[f"{place}fp8_recipe"] == recipe
+    assert said[f"{place}fp8"] == {"delayed": "hybrid", "mxfp8": "e4m3"}[recipe]
 
 
 @pytest.mark.parametrize(
-    ("framework", "key"),
+    ("framework", "model", "keys"),
     [
-        ("mega", "DistributedDataParallelConfig.average_in_collective"),
-        ("nemo", "trainer.strategy.ddp.average_in_collective"),
-        ("prim", "ddp_average_in_collective"),
+        ("hf", "llama", {"PretrainedConfig.sliding_window"}),
+        ("nemo", "qwen", {"model.config.scale_factor", "model.config.old_context_len"}),
+        ("nemo", "mistral", {"model.config.scale_factor", "model.config.old_context_len"}),
     ],
 )
-def test_ranks_on_gpus_average_in_the_collective_and_gloo_which_cannot_does_not(framework, key):
-    assert overrides(framework, *made("nvd"))[key] is overrides(framework, *made("amd"))[key] is True
-    assert overrides(framework, *made("cpu", "CPU_RANKS=2"))[key] is False
-    assert overrides(framework, *made("nvd", "TP=4", "PP=2"))[key] is False, "one rank has nothing to reduce"
+def test_what_a_model_does_not_have_is_not_set(framework, model, keys):
+    assert not keys & set(settings_map.overrides(framework, *made(model=model)))
 
 
-def test_a_window_of_w_tokens_is_w_minus_one_to_the_left():
-    config, spec = made(model="mistral")
-    assert overrides("mega", config, spec)["TransformerConfig.window_size"] == (4095, 0)
-    assert overrides("nemo", config, spec)["model.config.window_size"] == [4095, 0]
-    assert overrides("hf", config, spec)["PretrainedConfig.sliding_window"] == 4096
-    assert "PretrainedConfig.sliding_window" not in overrides("hf", *made())
+@pytest.mark.parametrize(
+    ("framework", "platform", "settings", "model", "wanted"),
+    [
+        ("nemo", "nvd", [], "llama", set()),
+        ("bridge", "nvd", [], "llama", set()),
+        ("mega", "nvd", [], "llama", {"persist layer norm"}),  # it needs TransformerEngine
+        ("prim", "amd", [], "llama", set()),
+        ("prim", "amd", [], "mistral", set()),  # no sequence is longer than the window
+        ("prim", "amd", ["SL=8192"], "mistral", {"sliding window"}),
+    ],
+)
+def test_what_a_framework_does_of_its_own_is_named_with_its_reason(framework, platform, settings, model, wanted):
+    if framework == "prim":
+        wanted = wanted | {"initial weights", "CUDA_DEVICE_MAX_CONNECTIONS", "gradient accumulation fusion"}
+        wanted |= {"output projections drawn smaller, by 1/sqrt(2 layers)"}
+    found = settings_map.differences(framework, *made(platform, *settings, model=model))
+    assert set(found) == wanted and all(reason for _, _, reason in found.values())
+    assert found.get("sliding window", (4096, None))[:2] == (4096, None)
 
 
-def test_primus_without_a_window_is_the_same_work_only_inside_it():
-    assert "sliding window" not in differences("prim", *made("amd", model="mistral"))
-    wanted, value, _ = differences("prim", *made("amd", "SL=8192", model="mistral"))["sliding window"]
-    assert (wanted, value) == (4096, None)
-
-
-def test_what_only_llama_has_is_set_only_for_llama():
-    keys = {key for model in ("qwen", "mistral") for key in overrides("nemo", *made(model=model))}
-    assert not keys & {"model.config.scale_factor", "model.config.old_context_len"}
-    assert overrides("nemo", *made())["model.config.old_context_len"] == 8192
-
-
-def test_nemo_has_nothing_that_differs_from_what_was_asked_and_mega_what_needs_transformer_engine():
-    assert differences("nemo", *made()) == {}
-    assert set(differences("mega", *made())) == {"persist layer norm"}
-
-
-def test_what_primus_does_of_its_own_is_named_with_its_reason():
-    found = differences("prim", *made("amd"))
-    assert set(found) == {
-        "initial weights",
-        "output projections drawn smaller, by 1/sqrt(2 layers)",
-        "CUDA_DEVICE_MAX_CONNECTIONS",
-        "gradient accumulation fusion",
-    }
-    assert all(reason for _, _, reason in found.values())
-
-
-def test_a_key_is_set_before_the_keys_below_it():
-    said = list(overrides("nemo", *made()))
-    assert said.index("trainer.plugins") < said.index("trainer.plugins.grad_reduce_in_fp32")
+@pytest.mark.parametrize(
+    ("framework", "above", "below"),
+    [
+        ("nemo", "trainer.plugins", "trainer.plugins.grad_reduce_in_fp32"),
+        ("bridge", "mixed_precision", "mixed_precision.grad_reduce_in_fp32"),
+    ],
+)
+def test_a_key_is_set_before_the_keys_below_it(framework, above, below):
+    said = list(settings_map.overrides(framework, *made()))
+    assert said.index(above) < said.index(below)
 
 
 def test_one_key_with_two_values_is_an_error(monkeypatch):
-    fixed = Fixed(1, "none")
-    rows = tuple(MapRow(f"row {n}", always(n), override("key"), fixed, fixed, fixed) for n in (1, 2))
-    monkeypatch.setattr(frameworks, "ROWS", rows)
+    fixed, row = settings_map.Fixed(1, "none"), settings_map.MapRow
+    key = settings_map.Override((("key", int),))
+    rows = tuple(row(f"row {n}", lambda config, spec, n=n: n, key, fixed, fixed, fixed) for n in (1, 2))
+    monkeypatch.setattr(settings_map, "ROWS", rows)
     with pytest.raises(ValueError, match="mega: key is set twice, to 1 and 2"):
-        overrides("mega", *made())
+        settings_map.overrides("mega", *made())
 
 
 def test_both_vendors_get_the_same_variables_in_every_framework_of_theirs():
+    def of(framework, *settings):
+        return settings_map.environment(framework, *made(*settings))
+
     # AMD's own benchmark exports the first two; Primus's launcher would leave both at 0
-    amd = environment("prim", *made("amd"))
+    amd = of("prim", "amd")
     assert (amd["HSA_NO_SCRATCH_RECLAIM"], amd["NVTE_CK_USES_BWD_V3"]) == ("1", "1")
-    assert environment("mega", *made("amd")).items() >= amd.items()
-    assert environment("mega", *made("nvd")) == environment("nemo", *made("nvd"))
-    assert "CUDA_DEVICE_MAX_CONNECTIONS" not in environment("mega", *made("nvd"))
-    assert environment("mega", *made("nvd", "TP=2"))["CUDA_DEVICE_MAX_CONNECTIONS"] == "1"
-    assert all(environment(name, *made("cpu")) == {} for name in FRAMEWORKS)
+    assert of("mega", "amd").items() >= amd.items()
+    for settings in (["nvd"], ["nvd", "TP=2"]):
+        assert of("mega", *settings) == of("nemo", *settings) == of("bridge", *settings)
+        assert of("mega", *settings).get("CUDA_DEVICE_MAX_CONNECTIONS") == ("1" if "TP=2" in settings else None)
+    assert all(of(name, "cpu") == {} for name in settings_map.ALL_FRAMEWORKS)
+    # the allocator's segments grow on NVIDIA
+    assert of("mega", "nvd")["PYTORCH_CUDA_ALLOC_CONF"] == "expandable_segments:True"
+    assert not [name for name in of("mega", "amd") if name.endswith("ALLOC_CONF")]
 
 
-def test_recomputation_is_set_by_the_names_that_megatron_has():
-    full, selective = (made("nvd", f"RECOMPUTE={kind}") for kind in ("full", "selective"))
-    for framework, place in (("mega", "TransformerConfig."), ("nemo", "model.config."), ("prim", "")):
-        said = overrides(framework, *full)
-        names = ("recompute_granularity", "recompute_method", "recompute_num_layers")
-        assert [said[place + name] for name in names] == ["full", "uniform", 1]
-        said = overrides(framework, *selective)
-        assert [said[place + name] for name in names] == ["selective", None, None]
-        assert overrides(framework, *made())[place + "recompute_granularity"] is None
-    # Megatron's switch for selective recomputation would replace `full`
-    assert [overrides("prim", *which)["recompute_activations"] for which in (full, selective)] == [False, True]
-
-
-def test_the_allocators_segments_grow_on_nvidia_unless_a_person_chose():
-    assert environment("mega", *made("nvd"))["PYTORCH_CUDA_ALLOC_CONF"] == "expandable_segments:True"
-    assert not [name for name in environment("mega", *made("amd")) if name.endswith("ALLOC_CONF")]
-
-
-def test_every_row_has_a_name_of_its_own_and_every_fixed_entry_a_reason():
-    names = [row.name for row in ROWS]
-    assert len(set(names)) == len(names)
-    for row in ROWS:
-        for framework in FRAMEWORKS:
-            entry = row.of(framework)
-            assert entry.reason if isinstance(entry, Fixed) else entry.keys, f"{row.name}, {framework}"
+def test_every_row_has_a_name_of_its_own_and_every_framework_keys_or_a_reason():
+    rows = (*settings_map.ROWS, *settings_map.ENVIRONMENT)
+    assert len({row.name for row in rows}) == len(rows)
+    for row in rows:
+        for framework in settings_map.ALL_FRAMEWORKS:
+            entry = settings_map.entry_of(row, framework)
+            assert entry.reason if isinstance(entry, settings_map.Fixed) else entry.keys, f"{row.name}, {framework}"
 
 
 def test_reports_name_a_setting_that_differs_by_its_row():
-    assert {row.resolved: row.name for row in ROWS if row.resolved} == RESOLVED_NAMES
-
-
-def test_a_tied_embedding_is_set_in_every_framework():
-    config, _ = made()
-    assert overrides("mega", config, LLAMA_1B.spec)["GPTModel.share_embeddings_and_output_weights"] is True
-    assert overrides("hf", config, LLAMA_1B.spec)["PretrainedConfig.tie_word_embeddings"] is True
-    assert overrides("nemo", config, LLAMA_1B.spec)["model.config.share_embeddings_and_output_weights"] is True
-    assert overrides("prim", config, LLAMA_1B.spec)["untie_embeddings_and_output_weights"] is False
+    assert {row.resolved: row.name for row in settings_map.ROWS if row.resolved} == RESOLVED_NAMES
 
 
 def test_every_key_of_primus_is_one_that_was_looked_up_in_its_release():
     lines = [line for line in KEYS_OF_PRIMUS.read_text().splitlines() if not line.startswith("#")]
     known = {word for line in lines for word in line.split() if not word.endswith(":")}
-    named = {key for row in ROWS if isinstance(row.prim, Override) for key in row.prim.keys}
-    assert named - known == set()
-    assert known - named == set(), "no longer in the map; take them out of the list"
+    named = {key for row in settings_map.ROWS for key in getattr(row.prim, "keys", ())}
+    assert named == known, "look a new key up, and take one that left the map out of the list"
 
 
-def test_every_key_of_nemo_is_one_that_its_classes_have():
-    if not NEMO_PYTHON.exists():
-        pytest.skip("no .venv-nemo here; shell/inside/setup_nemo.sh makes it")
-    asked = {model: list(overrides("nemo", *made(model=model))) for model in models.NAMES}
-    worker = ROOT / "tests" / "workers" / "nemo_keys_worker.py"
-    ran = subprocess.run([NEMO_PYTHON, worker], input=json.dumps(asked), capture_output=True, text=True, cwd="/")
-    assert ran.returncode == 0, ran.stderr[-3000:]
-    assert json.loads(ran.stdout.splitlines()[-1]) == {model: [] for model in models.NAMES}
+# Values read back
+
+
+@pytest.mark.parametrize(
+    ("settings", "recipe"),
+    [
+        ({}, "none"),
+        ({"fp8": "hybrid", "fp8_recipe": "delayed"}, "delayed"),
+        ({"fp8": "hybrid", "fp8_recipe": "tensorwise"}, "current"),
+        ({"fp8": "e4m3", "fp8_recipe": "mxfp8"}, "mxfp8"),
+        ({"fp4": "e2m1", "fp4_recipe": "nvfp4"}, "nvfp4"),
+    ],
+)
+def test_the_recipe_is_that_of_megatrons_configuration_and_is_read_back_from_it(settings, recipe):
+    """Names of megatron-core's own enums; formats as NVIDIA's and AMD's published recipes have them."""
+    from megatron.core.transformer.transformer_config import TransformerConfig
+
+    assert fp8.transformer_settings(recipe) == settings
+    built = TransformerConfig(num_layers=1, hidden_size=8, num_attention_heads=1, **settings)
+    assert fp8.resolved_recipe(built) == recipe
+    without_fp4 = SimpleNamespace(**{"fp8": None, "fp8_recipe": "delayed"} | settings)
+    assert fp8.resolved_recipe(without_fp4) == recipe
+
+
+def as_asked(framework, config, spec):
+    """Return what a framework that built everything as asked would read back."""
+    resolved = {}
+    for row in settings_map.ROWS:
+        if row.resolved is None or isinstance(settings_map.entry_of(row, framework), settings_map.Fixed):
+            continue
+        value = row.wanted(config, spec)
+        if row.resolved == "gradient_reduce_dtype":
+            value = "float32" if value else "bfloat16"
+        holder, _, name = row.resolved.rpartition(".")
+        (resolved.setdefault(holder, {}) if holder else resolved)[name] = value
+    return resolved
+
+
+@pytest.mark.parametrize("framework", ["nemo", "bridge", "titan"])
+@pytest.mark.parametrize(
+    ("key", "built"),
+    [
+        *(("lr", 1.0), ("norm_eps", 1e-2), ("beta2", 0.5), ("micro_batch_size", 99), ("query_key_norm", None)),
+        ("clip_grad", None),
+    ],
+)
+def test_one_other_value_is_the_one_difference_and_names_its_keys(framework, key, built):
+    config, spec = made(model="qwen3")
+    resolved = as_asked(framework, config, spec)
+    assert read_back.differences(framework, config, spec, resolved) == []
+    asked = resolved.pop(key)
+    (difference,) = read_back.differences(framework, config, spec, resolved | ({key: built} if built else {}))
+    row = next(row for row in settings_map.ROWS if row.resolved == key)
+    assert difference[0] == key and f"{row.name}: asked {asked!r}, built " in difference[1]
+    assert all(name in difference[1] for name in settings_map.entry_of(row, framework).keys)
+
+
+# The tables of docs/fair.md
+
+DOCUMENT = ROOT / "docs" / "fair.md"
+
+
+def test_writing_the_tables_leaves_the_document_as_it_is_and_the_rest_of_a_file_alone(tmp_path):
+    text, copy = DOCUMENT.read_text(encoding="utf8"), tmp_path / "fair.md"
+    begin = f"<!-- begin: {tables.KEYS} -->"
+    head, _, rest = text.partition(begin)
+    _, end, tail = rest.partition(f"<!-- end: {tables.KEYS} -->")
+    for written in (text, f"{head}{begin}\nold\n{end}{tail}"):
+        copy.write_text(written, encoding="utf8")
+        assert tables.main(["--write", str(copy)]) == 0
+        assert copy.read_text(encoding="utf8") == text, "python -m train.settings_map.tables --write docs/fair.md"
+
+
+def test_a_file_without_markers_is_refused(tmp_path, capsys):
+    (tmp_path / "a.md").write_text("# nothing\n")
+    assert tables.main(["--write", str(tmp_path / "a.md")]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {tmp_path}/a.md: no marker comments")
+
+
+RAN = {
+    "mega": {"adam_eps": 1e-8, "reasons": {}},
+    "nemo": {"adam_eps": 1e-5, "reasons": {}},
+    "hf": {"distributed_optimizer": True, "sliding_window": None, "reasons": {"sliding_window": "has none"}},
+}
+VARIABLE = "NVIDIA none, AMD 1"
+
+
+@pytest.mark.parametrize(
+    ("ran", "name", "cells"),
+    [
+        # nothing is bold that no run read back; what one read back stands beside what was asked where it is another
+        ({}, "Adam epsilon", ["1e-08", *["asked: 1e-08"] * 4]),
+        (RAN, "Adam epsilon", ["1e-08", "**1e-08**", "asked: 1e-08", "asked: 1e-08; on a CPU **1e-05**"]),
+        (RAN, "distributed optimizer", ["on", "asked: on", "**on** (fixed)"]),
+        (RAN, "sliding window", ["none", "asked: none", "asked: none"]),
+        (RAN, "DP", ["8", "8 (fixed)", "8 (fixed)"]),
+        ({}, "HSA_NO_SCRATCH_RECLAIM", [VARIABLE, *[f"asked: {VARIABLE}"] * 2, "asked: none", "asked: 1"]),
+    ],
+)
+def test_a_cell_tells_what_ran_from_what_was_only_asked_or_is_fixed(ran, name, cells):
+    lines = tables.values_table(tables.default_configs(), ran).splitlines()
+    (line,) = [line for line in lines if line.startswith(f"| {name} |")]
+    assert [cell.strip() for cell in line.strip("|").split("|")][1 : len(cells) + 1] == cells
+    assert ran or not any("**" in line for line in lines)
+
+
+def test_the_kept_runs_are_of_frameworks_that_ran_here_and_read_back_what_they_were_told():
+    ran = tables.read_runs()
+    assert set(ran) == {"mega", "hf", "nemo"}
+    known = {row.resolved.partition(".")[0] for row in settings_map.ROWS if row.resolved}
+    known -= {"tie_word_embeddings", "query_key_norm"}  # a result has these keys only of a model with the trait
+    known -= {place.key for place in in_results().values() if place.before is not None}  # settings newer than the runs
+    assert all(known <= set(resolved) | set(resolved["reasons"]) for resolved in ran.values())

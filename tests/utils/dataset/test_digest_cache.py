@@ -5,15 +5,14 @@ import json
 import os
 
 import pytest
+from settings_of import settings_of
 from toydata import write_toy_data
 
 from data import prepare
 from train.runner import plan
-from utils.dataset import digest_cache, gpt_dataset
-from utils.dataset.gpt_dataset import describe
-from utils.dataset.indexed import bin_path, load_manifest
-from utils.housekeeping.layout import DATA_LAYOUT
-from utils.settings.config import load
+from utils.dataset import digest_cache, gpt_dataset, indexed
+
+bin_path, describe = indexed.bin_path, gpt_dataset.describe
 
 SHORT = ("TRAIN_ITERS=1", "WARMUP_ITERS=0", "GBS=16")
 
@@ -38,8 +37,7 @@ def prefix(tmp_path):
 
 
 def test_matrix_launcher_and_eight_ranks_read_a_pair_once(prefix, tmp_path, reads):
-    settings = [f"DATASET={prefix}", f"DATA_DIR={tmp_path / 'cache'}", *SHORT]
-    config = load("cpu", arguments=settings, environ={})
+    config = settings_of(f"DATASET={prefix}", f"DATA_DIR={tmp_path / 'cache'}", *SHORT)
     prepare.prepare_all(config)
     digests = plan.data_digests(config)
     ranks = [describe(prefix, config.data_dir)["bin_sha256"] for _ in range(1 + 8)]
@@ -49,37 +47,22 @@ def test_matrix_launcher_and_eight_ranks_read_a_pair_once(prefix, tmp_path, read
 
 
 def test_pair_that_was_made_here_is_not_read_again_after_it_was_verified(tmp_path, reads):
-    config = load("cpu", arguments=["DATASET=synth", f"DATA_DIR={tmp_path}", *SHORT], environ={})
+    config = settings_of("DATASET=synth", f"DATA_DIR={tmp_path}", *SHORT)
     ((prefix, manifest),) = prepare.prepare_all(config)
-    assert reads == [] and manifest == load_manifest(prefix)
+    assert reads == [] and manifest == indexed.load_manifest(prefix)
 
 
-CHANGES = {
-    "content, with a new time": lambda path: path.write_bytes(path.read_bytes()[::-1]),
-    "content, with the old time": lambda path: _reversed_in_place(path),
-    "another file in its place": lambda path: _replaced(path),
-}
-
-
-def _reversed_in_place(path):
-    status = path.stat()
-    path.write_bytes(path.read_bytes()[::-1])
-    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-
-
-def _replaced(path):
-    other = path.with_name("other")
-    other.write_bytes(path.read_bytes()[::-1])
-    os.utime(other, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
-    other.replace(path)
-
-
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("change", ["new time", "old time", "another file"])
 def test_file_of_the_same_size_that_has_changed_is_read_again(change, prefix, tmp_path):
     before = describe(prefix, tmp_path)["bin_sha256"]
-    CHANGES[change](bin_path(prefix))
+    path, status = bin_path(prefix), bin_path(prefix).stat()
+    target = path.with_name("other") if change == "another file" else path
+    target.write_bytes(path.read_bytes()[::-1])
+    if change != "new time":
+        os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+    target.replace(path)
     after = describe(prefix, tmp_path)["bin_sha256"]
-    assert after == hashlib.sha256(bin_path(prefix).read_bytes()).hexdigest() != before
+    assert after == hashlib.sha256(path.read_bytes()).hexdigest() != before
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"%s": 1}', '{"%s": {"sha256": "0"}}'])
@@ -97,7 +80,3 @@ def test_nothing_is_recorded_where_nothing_may_be_written(prefix, tmp_path):
     assert not (tmp_path / "new").exists()
     (tmp_path / "file").touch()
     assert describe(prefix, tmp_path / "file" / "data") == describe(prefix)
-
-
-def test_purge_knows_the_record():
-    assert DATA_LAYOUT.kind_of(digest_cache.NAME) == "data"

@@ -5,36 +5,19 @@ import re
 import numpy as np
 import pytest
 from manifests import write_manifest
+from settings_of import settings_of
 
-from utils.dataset.gpt_dataset import (
-    build_train_dataset,
-    bytes_needed,
-    check_epochs,
-    data_prefix,
-    describe,
-    micro_batches,
-    tokens_needed,
-)
-from utils.dataset.indexed import bin_path, idx_path, write_index
-from utils.dataset.place import text_paths
+from utils.dataset import gpt_dataset, indexed
 from utils.errors import DataError
-from utils.settings.config import load
 
+build_train_dataset, data_prefix = gpt_dataset.build_train_dataset, gpt_dataset.data_prefix
+describe = gpt_dataset.describe
 DOCUMENT_LENGTHS = (8, 4, 13, 6, 10, 5, 12, 7, 9, 6)  # 80 tokens
-SMALL = [
-    "MBS=2",
-    "GBS=4",
-    "SL=4",
-    "TRAIN_ITERS=4",
-    "WARMUP_ITERS=0",
-    "MODEL_SIZE=tiny",
-    "PRECISION=fp32",
-    "CPU_RANKS=1",
-]
+SMALL = ("MBS=2 GBS=4 SL=4 TRAIN_ITERS=4 WARMUP_ITERS=0", "MODEL_SIZE=tiny PRECISION=fp32 CPU_RANKS=1")
 
 
 def config_of(tmp_path, *settings):
-    return load("cpu", arguments=[*SMALL, f"DATA_DIR={tmp_path}", *settings], environ={})
+    return settings_of(*SMALL, f"DATA_DIR={tmp_path}", *settings)
 
 
 @pytest.fixture
@@ -46,10 +29,9 @@ def documents():
 
 @pytest.fixture
 def prefix(tmp_path, documents):
-    prefix = tmp_path / "text"
-    bin_path(prefix).write_bytes(np.concatenate(documents).astype(np.uint16).tobytes())
-    write_index(idx_path(prefix), np.dtype(np.uint16), DOCUMENT_LENGTHS, np.arange(len(documents) + 1))
-    return prefix
+    (tmp_path / "text.bin").write_bytes(np.concatenate(documents).astype(np.uint16).tobytes())
+    indexed.write_index(tmp_path / "text.idx", np.dtype(np.uint16), DOCUMENT_LENGTHS, np.arange(len(documents) + 1))
+    return tmp_path / "text"
 
 
 def windows(config, prefix):
@@ -70,21 +52,16 @@ def chained(samples):
     return chain
 
 
-def test_micro_batches_have_the_order_of_megatron(tmp_path):
-    config = config_of(tmp_path, "CPU_RANKS=2", "TRAIN_ITERS=2")
-    assert (config.data_parallel_size, config.gradient_accumulation, config.training_samples) == (2, 1, 8)
-    assert list(micro_batches(config, 0)) == [[0, 1], [4, 5]]
-    assert list(micro_batches(config, 1)) == [[2, 3], [6, 7]]
-
-
-@pytest.mark.parametrize(("ranks", "micro_batch"), [(1, 1), (1, 4), (2, 1), (4, 2), (8, 1)])
+@pytest.mark.parametrize(("ranks", "micro_batch"), [(1, 1), (1, 4), (2, 1), (2, 2), (4, 2), (8, 1)])
 def test_every_layout_reads_the_same_samples_in_each_step(tmp_path, ranks, micro_batch):
     config = config_of(tmp_path, "GBS=8", f"CPU_RANKS={ranks}", f"MBS={micro_batch}")
-    of_ranks = [list(micro_batches(config, rank)) for rank in range(ranks)]
+    of_ranks = [list(gpt_dataset.micro_batches(config, rank)) for rank in range(ranks)]
     for step in range(4):
         share = slice(step * config.gradient_accumulation, (step + 1) * config.gradient_accumulation)
         read = sorted(sample for batches in of_ranks for batch in batches[share] for sample in batch)
         assert read == list(range(step * 8, step * 8 + 8))
+    if (ranks, micro_batch) == (2, 2):  # the order of megatron
+        assert [batches[:2] for batches in of_ranks] == [[[0, 1], [4, 5]], [[2, 3], [6, 7]]]
 
 
 def test_samples_are_whole_documents_one_behind_the_other_cut_at_the_sequence_length(tmp_path, documents, prefix):
@@ -101,18 +78,13 @@ def test_samples_are_whole_documents_one_behind_the_other_cut_at_the_sequence_le
     assert chain != samples, "samples are shuffled"
 
 
-def test_order_follows_from_the_seed_alone(tmp_path, prefix):
-    # each build has a cache of its own, so that none reads what another has built
+@pytest.mark.parametrize("caches", [("one", "two", "three"), ("one", "one", "one")])
+def test_order_follows_from_the_seed_alone_also_where_one_is_cached(tmp_path, prefix, caches):
     first, again, other = (
-        windows(config_of(tmp_path / name, f"SEED={seed}"), prefix)
-        for name, seed in (("first", 42), ("again", 42), ("other", 43))
+        windows(config_of(tmp_path / cache, f"SEED={seed}"), prefix)
+        for cache, seed in zip(caches, (42, 42, 43), strict=True)
     )
     assert first == again
-    assert first != other
-
-
-def test_a_cached_order_is_not_taken_for_another_seed(tmp_path, prefix):
-    first, other = (windows(config_of(tmp_path, f"SEED={seed}"), prefix) for seed in (42, 43))
     assert first != other
 
 
@@ -128,77 +100,60 @@ def test_a_training_longer_than_the_data_gets_all_its_samples(tmp_path, prefix):
     assert len(build_train_dataset(config, prefix, describe(prefix))) >= 40
 
 
-def test_epochs_count_tokens_with_the_last_label(tmp_path):
-    config = config_of(tmp_path)
-    assert tokens_needed(config) == 4 * 4 * 4 + 1
-    assert check_epochs(config, 65) == (1.0, None)
-    assert check_epochs(config, 130) == (0.5, None)
-
-
-def test_more_than_one_epoch_warns(tmp_path):
-    epochs, warning = check_epochs(config_of(tmp_path), 26)
-    assert epochs == 2.5
-    assert warning == "26 tokens for a training of 65: 2.5 epochs"
-
-
-def test_more_than_four_epochs_is_an_error_unless_allowed(tmp_path):
-    assert check_epochs(config_of(tmp_path, "SL=2", "GBS=2", "TRAIN_ITERS=1"), 2)[0] == 2.5
+# 4 steps of 4 sequences of 4 tokens and the last label are 65 tokens
+@pytest.mark.parametrize(
+    ("settings", "tokens", "epochs", "warning"),
+    [
+        ([], 65, 1.0, None),
+        ([], 130, 0.5, None),
+        ([], 26, 2.5, "26 tokens for a training of 65: 2.5 epochs"),
+        (["SL=2", "GBS=2", "TRAIN_ITERS=1"], 2, 2.5, "2 tokens for a training of 5: 2.5 epochs"),
+        (["ALLOW_REPEAT=true"], 13, 5.0, "13 tokens for a training of 65: 5.0 epochs"),
+    ],
+)
+def test_more_than_one_epoch_warns_and_more_than_four_is_an_error_unless_allowed(
+    tmp_path, settings, tokens, epochs, warning
+):
+    assert gpt_dataset.check_epochs(config_of(tmp_path, *settings), tokens) == (epochs, warning)
     with pytest.raises(DataError, match="5.0 epochs is memorising; take more SAMPLES or set ALLOW_REPEAT=true"):
-        check_epochs(config_of(tmp_path), 13)
-    assert check_epochs(config_of(tmp_path, "ALLOW_REPEAT=true"), 13)[0] == 5.0
+        gpt_dataset.check_epochs(config_of(tmp_path), 13)
 
 
-DECIDE_THE_BYTES = {
-    "DATASET": "DATASET=bc",
-    "DATASET_REPO": "DATASET_REPO=some/copy",
-    "DATASET_CONFIG": "DATASET_CONFIG=en.noblocklist",
-    "DATASET_REVISION": "DATASET_REVISION=v1",
-    "TEXT_COLUMN": "TEXT_COLUMN=body",
-    "TOKENIZER": "TOKENIZER=some/tokenizer",
-    "SAMPLES": "SAMPLES=7",
-    "TRAIN_ITERS": "TRAIN_ITERS=5",  # how much of the data one epoch is
-    "GBS": "GBS=8",
-    "SL": "SL=8",
-    "TEXT_UNIT": "TEXT_UNIT=line",
-    "ON_BAD_RECORD": "ON_BAD_RECORD=skip",
-    "CLEAN": "CLEAN=none",
-    "GROUP_ROWS": "GROUP_ROWS=3",
-    "MIN_CHARS": "MIN_CHARS=20",
-    "MAX_CHARS": "MAX_CHARS=1000",
+DECIDE_THE_BYTES = {  # a setting, and whether it changes a byte of the data, which then have a place of their own
+    **dict.fromkeys(("DATASET=bc", "DATASET_REPO=some/copy", "DATASET_CONFIG=en.noblocklist"), True),
+    **dict.fromkeys(("DATASET_REVISION=v1", "TEXT_COLUMN=body", "TOKENIZER=some/tokenizer", "SAMPLES=7"), True),
+    **dict.fromkeys(("TRAIN_ITERS=5", "GBS=8", "SL=8"), True),  # how much of the data one epoch is
+    **dict.fromkeys(("TEXT_UNIT=line", "ON_BAD_RECORD=skip", "CLEAN=none", "GROUP_ROWS=3"), True),
+    **dict.fromkeys(("MIN_CHARS=20", "MAX_CHARS=1000"), True),
+    **dict.fromkeys(("LR=1e-3", "SEED=1", "MODEL=mistral", "RUNS=9", "MBS=1", "PRECISION=bf16", "ENCODER=hf"), False),
 }
 
 
-@pytest.mark.parametrize("key", DECIDE_THE_BYTES)
-def test_each_setting_that_changes_a_byte_has_a_place_of_its_own(tmp_path, key):
+@pytest.mark.parametrize("setting", DECIDE_THE_BYTES)
+def test_exactly_a_setting_that_changes_a_byte_has_a_place_of_its_own(tmp_path, setting):
     usual = data_prefix(config_of(tmp_path, "DATASET=c4"), "llama")
-    assert data_prefix(config_of(tmp_path, "DATASET=c4", DECIDE_THE_BYTES[key]), "llama") != usual
+    other = data_prefix(config_of(tmp_path, "DATASET=c4", setting), "llama")
+    assert (other != usual) == DECIDE_THE_BYTES[setting]
 
 
 @pytest.mark.parametrize(
-    "setting", ["LR=1e-3", "SEED=1", "MODEL=mistral", "RUNS=9", "MBS=1", "PRECISION=bf16", "ENCODER=hf"]
+    ("settings", "places"),
+    [
+        ([["DATASET=synth"]], 1),
+        ([["DATASET=c4"]], 3),
+        ([["DATASET=c4", "TOKENIZER=some/tokenizer"]], 1),
+        # tokenizers of one name
+        *(
+            ([[f"DATASET={text}", f"TOKENIZER=/{folder}/mine"] for folder in ("one", "other")], 2)
+            for text in ("c4", "synth")
+        ),
+        # other text, seed or size
+        ([["DATASET=synth", *more] for more in ([], ["SEED=1"], ["TRAIN_ITERS=5"], ["SAMPLES=7"])], 4),
+    ],
 )
-def test_a_setting_that_changes_no_byte_changes_no_place(tmp_path, setting):
-    usual = data_prefix(config_of(tmp_path, "DATASET=c4"), "llama")
-    assert data_prefix(config_of(tmp_path, "DATASET=c4", setting), "llama") == usual
-
-
-def test_models_share_data_where_they_share_the_tokenizer(tmp_path):
-    def places(*settings):
-        config = config_of(tmp_path, *settings)
-        return {data_prefix(config, model) for model in ("llama", "qwen", "mistral")}
-
-    assert len(places("DATASET=synth")) == 1
-    assert len(places("DATASET=c4")) == 3
-    assert len(places("DATASET=c4", "TOKENIZER=some/tokenizer")) == 1
-
-
-def test_tokenizers_of_one_name_have_places_of_their_own(tmp_path):
-    texts = [f"DATASET={name}" for name in ("c4", "synth")]
-    for text in texts:
-        places = {
-            data_prefix(config_of(tmp_path, text, f"TOKENIZER=/{folder}/mine"), "llama") for folder in ("one", "other")
-        }
-        assert len(places) == 2
+def test_models_share_data_where_they_share_text_and_tokenizer(tmp_path, settings, places):
+    configs = [config_of(tmp_path, *some) for some in settings]
+    assert len({data_prefix(config, model) for config in configs for model in ("llama", "qwen", "mistral")}) == places
 
 
 def test_a_place_has_a_name_that_people_can_read(tmp_path):
@@ -213,10 +168,14 @@ def test_a_place_has_a_name_that_people_can_read(tmp_path):
     [
         (["DATASET=hub"], "DATASET=hub: no repository given"),
         (["DATASET=synth", "DATASET_REPO=some/text"], "DATASET=synth: does not come from a repository"),
+        (["DATASET={tmp}/nothing.jsonl"], "DATASET={tmp}/nothing.jsonl: "),
+        (["DATASET={tmp}/nothing"], "DATASET={tmp}/nothing: "),
+        (["DATASET={tmp}/text.bin"], r"got a file of a pair, wanted its prefix; leave out \.bin"),
     ],
 )
-def test_a_repository_is_named_where_one_is_read_and_only_there(tmp_path, settings, said):
-    with pytest.raises(DataError, match=said):
+def test_a_text_that_is_not_there_or_named_wrongly_is_refused(tmp_path, prefix, settings, said):
+    settings = [setting.replace("{tmp}", str(tmp_path)) for setting in settings]
+    with pytest.raises(DataError, match=said.replace("{tmp}", str(tmp_path))):
         data_prefix(config_of(tmp_path, *settings), "llama")
 
 
@@ -224,72 +183,39 @@ def test_disk_needed_is_above_what_the_pair_takes_and_unknown_where_nothing_is_k
     tokens = 10_000 * 64 * 2048
     config = config_of(tmp_path, "DATASET=c4", "GBS=64", "SL=2048", "TRAIN_ITERS=10000")
     # int32 ids, once as parts and once whole, and text of at least 3 bytes a token
-    assert bytes_needed(config, "llama") > (4 + 4 + 3) * tokens
-    assert bytes_needed(config_of(tmp_path, "DATASET=c4", "SAMPLES=1000"), "llama") > 1000 * 2271
+    assert gpt_dataset.bytes_needed(config, "llama") > (4 + 4 + 3) * tokens
+    assert gpt_dataset.bytes_needed(config_of(tmp_path, "DATASET=c4", "SAMPLES=1000"), "llama") > 1000 * 2271
     named = ("DATASET=hub", "DATASET_REPO=some/text", "SAMPLES=5")
-    assert bytes_needed(config_of(tmp_path, *named), "llama") is None
+    assert gpt_dataset.bytes_needed(config_of(tmp_path, *named), "llama") is None
 
 
-def test_a_pair_needs_no_disk(tmp_path, prefix):
-    assert bytes_needed(config_of(tmp_path, f"DATASET={prefix}"), "llama") == 0
-
-
-def test_a_folder_and_a_glob_are_the_texts_in_them(tmp_path):
+def test_texts_of_a_folder_a_glob_or_a_file_are_known_by_their_content(tmp_path):
+    folder = tmp_path / "texts"
+    folder.mkdir()
     for name in ("b.jsonl", "a.jsonl"):
-        (tmp_path / "texts").mkdir(exist_ok=True)
-        (tmp_path / "texts" / name).write_text('{"text": "a"}\n')
-    assert [path.name for path in text_paths(str(tmp_path / "texts"))] == ["a.jsonl", "b.jsonl"]
-    assert [path.name for path in text_paths(str(tmp_path / "texts" / "b*"))] == ["b.jsonl"]
-    before = data_prefix(config_of(tmp_path, f"DATASET={tmp_path / 'texts'}"), "llama")
-    (tmp_path / "texts" / "b.jsonl").write_text('{"text": "changed"}\n')
-    assert data_prefix(config_of(tmp_path, f"DATASET={tmp_path / 'texts'}"), "llama") != before
-
-
-def test_one_file_of_a_pair_is_no_name_of_it(prefix):
-    with pytest.raises(DataError, match=r"got a file of a pair, wanted its prefix; leave out \.bin"):
-        text_paths(f"{prefix}.bin")
-
-
-@pytest.mark.parametrize("name", ["nothing.jsonl", "nothing"])
-def test_data_that_is_not_there_is_named(tmp_path, name):
-    with pytest.raises(DataError, match=f"DATASET={tmp_path / name}: "):
-        data_prefix(config_of(tmp_path, f"DATASET={tmp_path / name}"), "llama")
+        (folder / name).write_text('{"text": "a"}\n')
+    for named, changed in ((folder, "b.jsonl"), (f"{folder}/b*", "b.jsonl"), (folder / "a.jsonl", "a.jsonl")):
+        config = config_of(tmp_path, f"DATASET={named}")
+        before = data_prefix(config, "llama")
+        assert before != data_prefix(config_of(tmp_path, f"DATASET={named}", "SAMPLES=5"), "llama")
+        (folder / changed).write_text(f'{{"text": "changed for {named}"}}\n')
+        assert data_prefix(config, "llama") != before
+    one = config_of(tmp_path, f"DATASET={folder}/b*")
+    before = data_prefix(one, "llama")
+    (folder / "a.jsonl").write_text('{"text": "of another file"}\n')
+    assert data_prefix(one, "llama") == before, "the glob does not name it"
 
 
 def test_a_pair_is_taken_where_it_lies_and_what_is_made_goes_to_the_data_folder(tmp_path, prefix):
-    assert data_prefix(config_of(tmp_path / "data", f"DATASET={prefix}"), "llama") == prefix
+    given = config_of(tmp_path / "data", f"DATASET={prefix}")
+    assert data_prefix(given, "llama") == prefix and gpt_dataset.bytes_needed(given, "llama") == 0
     assert (tmp_path / "data") in data_prefix(config_of(tmp_path / "data", "DATASET=synth"), "llama").parents
 
 
-def test_other_text_seed_or_size_is_another_data_set(tmp_path):
-    text = tmp_path / "some.jsonl"
-    text.write_text('{"text": "a"}\n')
-    named = f"DATASET={text}"
-    prefixes = {data_prefix(config_of(tmp_path, *more), "llama") for more in ([named], [named, "SAMPLES=5"])}
-    text.write_text('{"text": "another"}\n')
-    prefixes.add(data_prefix(config_of(tmp_path, named), "llama"))
-    synth = "DATASET=synth"
-    for more in ([], ["SEED=1"], ["TRAIN_ITERS=5"], ["SAMPLES=7"]):
-        prefixes.add(data_prefix(config_of(tmp_path, synth, *more), "llama"))
-    assert len(prefixes) == 7
-
-
-@pytest.mark.parametrize("missing", [bin_path, idx_path])
-def test_half_a_pair_is_no_data(prefix, missing):
-    missing(prefix).unlink()
-    with pytest.raises(DataError, match=missing(prefix).name):
-        describe(prefix)
-
-
 LIES = {
-    "tokens": 81,
-    "documents": 81,
-    "sequences": 81,
-    "bin_bytes": 81,
-    "dtype": "int16",
-    "bin_sha256": "0" * 64,
-    "idx_sha256": "0" * 64,
-    "eod_token_id": 79,
+    **dict.fromkeys(("tokens", "documents", "sequences", "bin_bytes"), 81),
+    **dict.fromkeys(("bin_sha256", "idx_sha256"), "0" * 64),
+    **{"dtype": "int16", "eod_token_id": 79},
 }
 
 

@@ -16,8 +16,8 @@ from manifests import write_manifest
 
 from utils.dataset import indexed
 from utils.errors import DataError, UnusableError
-from utils.settings.config import ROOT
 
+ROOT = Path(__file__).parents[3]
 DOCUMENTS = [[5, 6, 7], [], [8], [9, 10, 11, 12], []]
 
 
@@ -67,14 +67,12 @@ def test_pointers_do_not_wrap_past_two_gibibytes() -> None:
     assert indexed.pointers(lengths, 4).tolist() == [0, 2**32, 2**33]
 
 
-def test_a_document_longer_than_an_int32_is_refused_not_wrapped(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"2,147,483,648 tokens.*split"):
-        indexed.write_index(tmp_path / "x.idx", np.dtype(np.int32), [2**31], [0, 1])
-
-
-def test_float_ids_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="float32"):
-        indexed.write_index(tmp_path / "x.idx", np.dtype(np.float32), [1], [0, 1])
+@pytest.mark.parametrize(
+    ("dtype", "length", "message"), [(np.int32, 2**31, r"2,147,483,648 tokens.*split"), (np.float32, 1, "float32")]
+)
+def test_a_document_longer_than_an_int32_and_float_ids_are_refused_not_wrapped(tmp_path, dtype, length, message):
+    with pytest.raises(DataError, match=message):
+        indexed.write_index(tmp_path / "x.idx", np.dtype(dtype), [length], [0, 1])
 
 
 def overwrite(offset: int, content: bytes) -> Callable[[bytes], bytes]:
@@ -128,45 +126,43 @@ def test_a_pair_without_a_token_is_refused_because_megatron_cannot_open_it(tmp_p
         indexed.check(tmp_path / "x")
 
 
-@pytest.mark.parametrize("ending", ["bin", "idx"])
-def test_a_missing_file_is_named(prefix: Path, ending: str) -> None:
-    prefix.with_name(f"{prefix.name}.{ending}").unlink()
-    with pytest.raises(UnusableError, match=rf"text\.v1\.{ending}: no such file"):
-        indexed.check(prefix)
-
-
-def test_a_file_in_place_of_a_prefix_is_explained(prefix: Path) -> None:
-    with pytest.raises(UnusableError, match=r"wanted a prefix; leave out \.bin"):
-        indexed.check(indexed.bin_path(prefix))
-
-
-def test_manifest_comes_back_as_written(prefix: Path) -> None:
-    manifest = write_manifest(prefix, later_key="kept")
-    assert indexed.load_manifest(prefix) == manifest
+@pytest.mark.parametrize(
+    ("name", "missing", "message"),
+    [
+        ("text.v1", "bin", r"text\.v1\.bin: no such file"),
+        ("text.v1", "idx", r"text\.v1\.idx: no such file"),
+        ("text.v1.bin", "", r"wanted a prefix; leave out \.bin"),
+    ],
+)
+def test_a_missing_file_or_a_file_in_place_of_a_prefix_is_named(prefix: Path, name: str, missing: str, message: str):
+    if missing:
+        prefix.with_name(f"{prefix.name}.{missing}").unlink()
+    with pytest.raises(UnusableError, match=message):
+        indexed.check(prefix.with_name(name))
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "error", "message"),
     [
-        ("{", "is not JSON"),
-        ("[]", "got format_version None, wanted 1"),
-        ('{"format_version": 2}', "got format_version 2, wanted 1"),
-        ('{"format_version": 1, "documents": 1}', "lacks sequences, tokens"),
+        ("{", DataError, "is not JSON"),
+        ("[]", DataError, "got format_version None, wanted 1"),
+        ('{"format_version": 2}', DataError, "got format_version 2, wanted 1"),
+        ('{"format_version": 1, "documents": 1}', DataError, "lacks sequences, tokens"),
+        (None, UnusableError, r"text\.v1\.json: no such file"),  # unusable, not damaged
     ],
 )
-def test_an_unfit_manifest_is_refused(prefix: Path, text: str, message: str) -> None:
-    indexed.manifest_path(prefix).write_text(text)
-    with pytest.raises(DataError, match=message):
-        indexed.load_manifest(prefix)
-
-
-def test_a_missing_manifest_is_unusable_not_damaged(prefix: Path) -> None:
-    with pytest.raises(UnusableError, match=r"text\.v1\.json: no such file"):
+def test_an_unfit_manifest_is_refused_and_another_comes_back_as_written(prefix: Path, text, error, message) -> None:
+    manifest = write_manifest(prefix, later_key="kept")
+    assert indexed.load_manifest(prefix) == manifest
+    if text is None:
+        indexed.manifest_path(prefix).unlink()
+    else:
+        indexed.manifest_path(prefix).write_text(text)
+    with pytest.raises(error, match=message):
         indexed.load_manifest(prefix)
 
 
 def test_reading_and_fingerprinting_need_no_torch() -> None:
     names = "sys, utils.dataset.indexed, utils.provenance.digests, evaluate.fingerprint"
     code = f"import {names}; sys.exit('torch' in sys.modules)"
-    root = ROOT
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=root, env={**os.environ, "PYTHONPATH": str(root)})
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})

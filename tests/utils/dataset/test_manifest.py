@@ -11,8 +11,7 @@ import pytest
 from manifests import manifest_of_pair
 from toydata import write_toy_data
 
-from utils.dataset.indexed import load_manifest, manifest_path
-from utils.dataset.manifest import MANIFEST_KEYS, licences
+from utils.dataset import indexed, manifest
 from utils.errors import DataError
 
 WRONG: dict[str, Any] = {
@@ -41,16 +40,16 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def refusal(prefix: Path, content: str) -> str:
-    manifest_path(prefix).write_text(content)
+    indexed.manifest_path(prefix).write_text(content)
     with pytest.raises(DataError) as caught:
-        load_manifest(prefix)
+        indexed.load_manifest(prefix)
     said = str(caught.value)
-    assert said.startswith(f"{manifest_path(prefix)}: ") and "encode the text again" in said
+    assert said.startswith(f"{indexed.manifest_path(prefix)}: ") and "encode the text again" in said
     assert "\n" not in said and len(said) < 600 + len(str(prefix))
     return said
 
 
-@pytest.mark.parametrize("key", [*MANIFEST_KEYS, "engine", "bad_lines", "cleaning"])
+@pytest.mark.parametrize("key", [*manifest.MANIFEST_KEYS, "engine", "bad_lines", "cleaning"])
 @pytest.mark.parametrize("kind", WRONG)
 def test_a_field_of_a_wrong_type_is_named(prefix: Path, key: str, kind: str) -> None:
     if (key, kind) in VALID or (key, kind) in (("cleaning", "object"), ("cleaning", "many keys")):
@@ -66,10 +65,21 @@ def test_deep_nesting_is_not_a_manifest(prefix: Path, bracket: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "tokenizer", [{"class": "X"}, {"class": 1, "sha256": "5" * 64}, {"sha256": "5" * 63}, {"sha256": "G" * 64}]
+    ("key", "value"),
+    [
+        *(
+            ("tokenizer", value)
+            for value in ({"class": "X"}, {"class": 1, "sha256": "5" * 64}, {"sha256": "5" * 63}, {"sha256": "G" * 64})
+        ),
+        *(
+            (origin, {key: ["mit"]})
+            for origin in ("source", "tokenizer_source")
+            for key in ("licence", "licence_source", "licence_reason")
+        ),
+    ],
 )
-def test_a_tokenizer_needs_its_digest(prefix: Path, tokenizer: dict[str, Any]) -> None:
-    assert "got tokenizer" in refusal(prefix, json.dumps(manifest_of_pair(prefix, tokenizer=tokenizer)))
+def test_a_tokenizer_needs_its_digest_and_a_licence_is_a_text(prefix: Path, key: str, value: dict[str, Any]) -> None:
+    assert f"got {key}" in refusal(prefix, json.dumps(manifest_of_pair(prefix, **{key: value})))
 
 
 def files(*contents: str) -> dict[str, Any]:
@@ -88,11 +98,11 @@ def files(*contents: str) -> dict[str, Any]:
 
 def test_the_sum_and_digest_of_several_inputs_are_theirs(prefix: Path) -> None:
     source = files("one", "others")
-    manifest = manifest_of_pair(prefix, input=source)
-    manifest_path(prefix).write_text(json.dumps(manifest))
-    assert load_manifest(prefix) == manifest
+    content = manifest_of_pair(prefix, input=source)
+    indexed.manifest_path(prefix).write_text(json.dumps(content))
+    assert indexed.load_manifest(prefix) == content
     for lie in ({"bytes": 10}, {"sha256": "0" * 64}, {"files": source["files"][:1]}, {"files": [1]}, {"files": 3}):
-        assert "got input" in refusal(prefix, json.dumps({**manifest, "input": source | lie}))
+        assert "got input" in refusal(prefix, json.dumps({**content, "input": source | lie}))
 
 
 def test_manifests_that_older_versions_wrote_are_valid(prefix: Path) -> None:
@@ -101,21 +111,14 @@ def test_manifests_that_older_versions_wrote_are_valid(prefix: Path) -> None:
     del older["engine"], older["bad_lines"]
     foreign = manifest_of_pair(prefix, **dict.fromkeys(("bytes_of_text", "input", "engine", "bad_lines")))
     prepared = manifest_of_pair(prefix, source={"files": []}, cleaning={"rules": {}}, tokenizer_source={"folder": "x"})
-    for manifest in (older, foreign, prepared):
-        manifest_path(prefix).write_text(json.dumps(manifest))
-        assert load_manifest(prefix) == manifest
+    for content in (older, foreign, prepared):
+        indexed.manifest_path(prefix).write_text(json.dumps(content))
+        assert indexed.load_manifest(prefix) == content
 
 
 def test_licences_are_those_of_data_set_and_tokenizer_and_null_where_none_is_recorded() -> None:
-    assert licences({"source": {"licence": "odc-by"}, "tokenizer_source": {"licence": None}}) == {
+    assert manifest.licences({"source": {"licence": "odc-by"}, "tokenizer_source": {"licence": None}}) == {
         "dataset": "odc-by",
         "tokenizer": None,
     }
-    assert licences({"tokenizer_source": {"folder": "x"}}) == {"dataset": None, "tokenizer": None}
-
-
-@pytest.mark.parametrize("key", ["licence", "licence_source", "licence_reason"])
-def test_a_licence_that_is_no_text_is_refused(prefix: Path, key: str) -> None:
-    for origin in ("source", "tokenizer_source"):
-        wrong = json.dumps(manifest_of_pair(prefix, **{origin: {key: ["mit"]}}))
-        assert f"got {origin}" in refusal(prefix, wrong)
+    assert manifest.licences({"tokenizer_source": {"folder": "x"}}) == {"dataset": None, "tokenizer": None}

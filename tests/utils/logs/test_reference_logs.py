@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from utils.logs.reader import read_log
-from utils.settings.config import ROOT
 
+ROOT = Path(__file__).parents[3]
 FOLDER = Path(os.environ.get("TPRIMAT_REFERENCE_LOGS") or ROOT.parent / "shared" / "reference" / "logs")
 
 pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason=f"no reference logs in {FOLDER}")
@@ -20,146 +20,116 @@ GIB = 1.073741824  # GB of 1e9 bytes
 MIB = 0.001048576
 
 
+MAIN = ("world_size", "global_batch_size", "sequence_length", "total_steps")
+COLUMNS = {
+    "all": ("step_time_seconds", "loss", "tokens_per_second_per_gpu", "tflops", "grad_norm", "learning_rate"),
+    "without TFLOP": ("step_time_seconds", "loss", "tokens_per_second_per_gpu", "grad_norm"),
+    "without tokens": ("step_time_seconds", "loss", "tflops", "grad_norm", "learning_rate"),
+    "bridge": ("step_time_seconds", "loss", "grad_norm", "learning_rate"),
+    "rate": ("step_time_seconds", "loss", "learning_rate"),
+}
+CORE = "Primus C: core runtime (v25.11 to v26.4)"
+LOGS = {  # framework, format; columns, and of each step its number and values; MAIN facts; status, reason; memory
+    "primus_v25.10_format.log": (
+        *("prim", "Primus A: trainer, GB (up to v25.10)", "all"),
+        [
+            (1, 41.2345, 11.9, 3178.7, 184.1, 5.1, 1e-5),
+            (2, 15.1023, 5.95, 8678.9, 502.6, 5.1, 1e-5),
+            (3, 14.0102, 3.966667, 9355.5, 541.8, 5.1, 1e-5),
+            (4, 13.9907, 2.975, 9368.5, 542.6, 5.1, 1e-5),
+        ],
+        *((8, 128, 8192, 50), "failed", "the log stops at iteration 4 of 50"),
+        {"device used (hip)": 150.30 * GIB, "device total (rocm-smi)": 191.69 * GIB},
+    ),
+    "primus_v25.11_format.log": (  # its last loss is not printed
+        *("prim", "Primus B: trainer, GiB (v25.10 to v26.1)", "without TFLOP"),
+        [
+            (1, 41.2345, 11.9, 3178.7, 5.1),
+            (2, 15.1023, 5.95, 8678.9, 5.1),
+            (3, 14.0102, 3.966667, 9355.5, 5.1),
+            (4, 13.9907, 2.975, 9368.5, 5.1),
+            (5, 14.0, None, 9362.0, None),
+        ],
+        *((8, 128, 8192, 50), "nan", None),
+        {"device used (rocm-smi, fullest rank)": 151.30 * GIB},
+    ),
+    "primus_core_runtime_2026-05.log": (  # prints twice, out of order, and a mean at iteration 2
+        *("prim", CORE, "all"),
+        [
+            (1, 19.0139, 11.84797, None, 15.6, 0.814, 5e-6),
+            (3, 0.664, 11.78471, 49349.4, 447.1, 3.811, 9.755283e-6),
+            (4, 0.502, 11.5813, 65274.9, 591.5, 4.726, 9.045085e-6),
+            (12, 0.4997, 10.71408, 65575.3, 594.1, 17.955, 0.0),
+        ],
+        *((8, 32, 8192, 12), "failed", "the log has no iteration 5 to 11"),  # 65575.3 x 0.4997 x 8 / 32 = 8192.0
+        {
+            **{"max allocated": 70833.32 * MIB, "max reserved": 86588.00 * MIB},
+            **{"device used (hip)": 94.71 * GIB, "device used (rocm-smi, fullest rank)": 95.57 * GIB},
+        },
+    ),
+    "primus_4node_2025-11_no_ansi.log": (
+        *("prim", None, "all"),
+        [(12125, 2.7013, 2.352391, 12130.4, 210.5, 0.132, 1.587349e-4)],
+        *((32, 256, 4096, 36000), "failed"),  # 12130.4 x 2.7013 x 32 / 256 = 4096.0
+        "the log stops at iteration 12125 of 36000; the log has no iteration 1 to 12124",
+        {"device used (hip)": 227.35 * GIB},
+    ),
+    "megatron_2024-04.log": (  # with an extra loss
+        *("mega", "Megatron-LM, up to core 0.15", "without tokens"),
+        [(43, 5.4449, 1.825991, 239.8, 1.426, 8.6e-6), (44, 5.5338, 1.875063, 236.0, 1.327, 8.8e-6)],
+        *((None, 128, None, 100), "failed", None, {}),
+    ),
+    "megatron_bridge_2025-12.log": (  # a line is glued to its only iteration
+        *("bridge", None, "bridge", [(1, 20.2891, 12.58695, 10.275, 3e-5)], (None, 128, None, 1), "ok", None),
+        {"allocated": 51.072, "max allocated": 194.41, "reserved": 216.89, "max reserved": 216.89},
+    ),
+    "nemo_lightning.log": (  # with a prefix that was cut off
+        *("nemo", None, "rate"),
+        [
+            (1, 10.31, 11.03, 1.499e-7),
+            (2, 7.549, 11.03, 2.999e-7),
+            (3, 7.556, 11.03, 4.498e-7),
+            (4, 7.561, 11.03, 5.997e-7),
+        ],
+        *((None, 512, None, 20), "failed", "the log stops at iteration 4 of 20", {}),
+    ),
+    "torchtitan_2026-02.log": (  # with three ranks and thousands commas
+        *("torchtitan", None, "without TFLOP"),
+        [(4, None, 7.62585, 10049.0, 26.625), (20, None, 11.83506, 4376.0, 9.6669)],
+        *(None, "failed", None, {"max reserved": 66.91 * GIB}),
+    ),
+    "hf_trainer.log": ("hf", None, "rate", [(1, None, 1.1406, 2.2222222222222223e-05)], None, "failed", None, {}),
+}
+MORE_FACTS = {
+    "primus_core_runtime_2026-05.log": {
+        **{"parameter_count": 1510541312, "padded_vocab_size": 131200, "exit_code": 0, "host": "mi355-gpu-26"},
+    },
+    "hf_trainer.log": {"train_runtime_seconds": 225.8005, "total_steps": 200},  # 225.8005 x 0.886 = 200.06
+}
+
+
 def read(name):
     return read_log([FOLDER / name])
 
 
-def rows(run, *names):
-    return [
-        tuple(getattr(step, name) for name in ("number", "step_time_seconds", "loss", *names)) for step in run.steps
-    ]
+@pytest.mark.parametrize("name", LOGS)
+def test_a_published_log_gives_what_stands_in_it(name):
+    framework, format_name, columns, rows, main, status, reason, memory = LOGS[name]
+    run = read(name)
+    assert (run.framework, run.format) == (framework, format_name or run.format)
+    names = ("number", *COLUMNS[columns])
+    assert [tuple(getattr(step, name) for name in names) for step in run.steps] == rows
+    assert main is None or tuple(run.fact(name) for name in MAIN) == main
+    facts = MORE_FACTS.get(name, {})
+    assert {fact: run.fact(fact) for fact in facts} == facts
+    assert (run.status, run.reason) == (status, reason or run.reason) and (run.problems == ()) == (status == "ok")
+    assert {one: run.memory[one].gb for one in memory} == pytest.approx(memory)
 
 
-def facts(run, *names):
-    return tuple(run.fact(name) for name in names)
-
-
-MAIN = ("world_size", "global_batch_size", "sequence_length", "total_steps")
-
-
-def test_primus_trainer_of_version_25_10():
-    run = read("primus_v25.10_format.log")
-    assert (run.framework, run.format) == ("prim", "Primus A: trainer, GB (up to v25.10)")
-    assert rows(run, "tokens_per_second_per_gpu", "tflops", "grad_norm", "learning_rate") == [
-        (1, 41.2345, 11.9, 3178.7, 184.1, 5.1, 1e-5),
-        (2, 15.1023, 5.95, 8678.9, 502.6, 5.1, 1e-5),
-        (3, 14.0102, 3.966667, 9355.5, 541.8, 5.1, 1e-5),
-        (4, 13.9907, 2.975, 9368.5, 542.6, 5.1, 1e-5),
-    ]
-    assert facts(run, *MAIN) == (8, 128, 8192, 50)
-    assert run.memory["device used (hip)"].gb == pytest.approx(150.30 * GIB)
-    assert run.memory["device total (rocm-smi)"].gb == pytest.approx(191.69 * GIB)
-    assert (run.status, run.reason) == ("failed", "the log stops at iteration 4 of 50")
-
-
-def test_primus_trainer_of_version_25_11_whose_last_loss_is_not_printed():
-    run = read("primus_v25.11_format.log")
-    assert (run.framework, run.format) == ("prim", "Primus B: trainer, GiB (v25.10 to v26.1)")
-    assert rows(run, "tokens_per_second_per_gpu", "grad_norm") == [
-        (1, 41.2345, 11.9, 3178.7, 5.1),
-        (2, 15.1023, 5.95, 8678.9, 5.1),
-        (3, 14.0102, 3.966667, 9355.5, 5.1),
-        (4, 13.9907, 2.975, 9368.5, 5.1),
-        (5, 14.0, None, 9362.0, None),
-    ]
-    assert facts(run, *MAIN) == (8, 128, 8192, 50)
-    assert run.memory["device used (rocm-smi, fullest rank)"].gb == pytest.approx(151.30 * GIB)
-    assert run.status == "nan"
+def test_what_is_left_out_or_contradicts_itself_is_said():
+    assert list(read("primus_core_runtime_2026-05.log").excluded) == [2]
+    assert read("nemo_lightning.log").step_time_digits == 4
     # 128 x 8192 / 14.0 / 8 = 9362.29, which would be printed as 9362.3
-    assert [problem.partition(": ")[0] for problem in run.problems] == [
-        "iteration 5 (primus_v25.11_format.log:5)",
-        "the log stops at iteration 5 of 50",
-        "iteration 5 (primus_v25.11_format.log:5)",
-    ]
-
-
-def test_primus_core_runtime_prints_twice_out_of_order_and_a_mean_at_iteration_2():
-    run = read("primus_core_runtime_2026-05.log")
-    assert (run.framework, run.format) == ("prim", "Primus C: core runtime (v25.11 to v26.4)")
-    assert rows(run, "tokens_per_second_per_gpu", "tflops", "grad_norm", "learning_rate") == [
-        (1, 19.0139, 11.84797, None, 15.6, 0.814, 5e-6),
-        (3, 0.664, 11.78471, 49349.4, 447.1, 3.811, 9.755283e-6),
-        (4, 0.502, 11.5813, 65274.9, 591.5, 4.726, 9.045085e-6),
-        (12, 0.4997, 10.71408, 65575.3, 594.1, 17.955, 0.0),
-    ]
-    assert list(run.excluded) == [2]
-    assert facts(run, *MAIN) == (8, 32, 8192, 12)  # 65575.3 x 0.4997 x 8 / 32 = 8192.0
-    assert facts(run, "parameter_count", "padded_vocab_size", "exit_code", "host") == (
-        1510541312,
-        131200,
-        0,
-        "mi355-gpu-26",
-    )
-    assert run.memory["max allocated"].gb == pytest.approx(70833.32 * MIB)
-    assert run.memory["max reserved"].gb == pytest.approx(86588.00 * MIB)
-    assert run.memory["device used (hip)"].gb == pytest.approx(94.71 * GIB)
-    assert run.memory["device used (rocm-smi, fullest rank)"].gb == pytest.approx(95.57 * GIB)
-    assert (run.status, run.reason) == ("failed", "the log has no iteration 5 to 11")
-
-
-def test_primus_on_four_nodes_without_colours():
-    run = read("primus_4node_2025-11_no_ansi.log")
-    assert rows(run, "tokens_per_second_per_gpu", "tflops", "grad_norm", "learning_rate") == [
-        (12125, 2.7013, 2.352391, 12130.4, 210.5, 0.132, 1.587349e-4)
-    ]
-    assert facts(run, *MAIN) == (32, 256, 4096, 36000)  # 12130.4 x 2.7013 x 32 / 256 = 4096.0
-    assert run.memory["device used (hip)"].gb == pytest.approx(227.35 * GIB)
-    assert run.reason == "the log stops at iteration 12125 of 36000; the log has no iteration 1 to 12124"
-
-
-def test_megatron_with_an_extra_loss():
-    run = read("megatron_2024-04.log")
-    assert (run.framework, run.format) == ("mega", "Megatron-LM, up to core 0.15")
-    assert rows(run, "tflops", "grad_norm", "learning_rate") == [
-        (43, 5.4449, 1.825991, 239.8, 1.426, 8.6e-6),
-        (44, 5.5338, 1.875063, 236.0, 1.327, 8.8e-6),
-    ]
-    assert facts(run, *MAIN) == (None, 128, None, 100)
-    assert run.memory == {}
-
-
-def test_megatron_bridge_with_a_line_glued_to_its_only_iteration():
-    run = read("megatron_bridge_2025-12.log")
-    assert run.framework == "bridge"
-    assert rows(run, "grad_norm", "learning_rate") == [(1, 20.2891, 12.58695, 10.275, 3e-5)]
-    assert facts(run, *MAIN) == (None, 128, None, 1)
-    assert {name: one.gb for name, one in run.memory.items()} == {
-        "allocated": 51.072,
-        "max allocated": 194.41,
-        "reserved": 216.89,
-        "max reserved": 216.89,
-    }
-    assert (run.status, run.problems) == ("ok", ())
-
-
-def test_nemo_with_a_prefix_that_was_cut_off():
-    run = read("nemo_lightning.log")
-    assert run.framework == "nemo"
-    assert rows(run, "learning_rate") == [
-        (1, 10.31, 11.03, 1.499e-7),
-        (2, 7.549, 11.03, 2.999e-7),
-        (3, 7.556, 11.03, 4.498e-7),
-        (4, 7.561, 11.03, 5.997e-7),
-    ]
-    assert run.step_time_digits == 4
-    assert facts(run, *MAIN) == (None, 512, None, 20)
-    assert run.reason == "the log stops at iteration 4 of 20"
-
-
-def test_torchtitan_with_three_ranks_and_thousands_commas():
-    run = read("torchtitan_2026-02.log")
-    assert run.framework == "torchtitan"
-    assert rows(run, "tokens_per_second_per_gpu", "grad_norm") == [
-        (4, None, 7.62585, 10049.0, 26.625),
-        (20, None, 11.83506, 4376.0, 9.6669),
-    ]
-    assert run.memory["max reserved"].gb == pytest.approx(66.91 * GIB)
-    assert run.status == "failed"
-
-
-def test_hugging_face_trainer():
-    run = read("hf_trainer.log")
-    assert run.framework == "hf"
-    assert rows(run, "learning_rate") == [(1, None, 1.1406, 2.2222222222222223e-05)]
-    assert facts(run, "train_runtime_seconds", "total_steps") == (225.8005, 200)  # 225.8005 x 0.886 = 200.06
-    assert run.status == "failed"
+    problems = read("primus_v25.11_format.log").problems
+    line = "iteration 5 (primus_v25.11_format.log:5)"
+    assert [problem.partition(": ")[0] for problem in problems] == [line, "the log stops at iteration 5 of 50", line]

@@ -11,10 +11,9 @@ import pytest
 
 from utils import configure as command
 from utils.errors import ConfigError
-from utils.settings import combinations, layers
-from utils.settings import config as configure
-from utils.settings.config import ROOT, load
-from utils.settings.keys import KEYS
+from utils.settings import combinations, config, keys
+
+ROOT, load = config.ROOT, config.load
 
 
 @pytest.fixture
@@ -41,14 +40,6 @@ def test_argument_wins_over_environment_over_overlay_over_config_env(root):
     assert config.learning_rate == 1e-5
 
 
-@pytest.mark.parametrize("platform", ["nvd", "amd"])
-def test_default_batch_on_eight_gpus_is_dp_8_ga_8(platform):
-    config = gpu(platform=platform)
-    assert (config.data_parallel_size, config.gradient_accumulation) == (8, 8)
-    assert (config.micro_batch_size, config.sequence_length, config.global_batch_size) == (1, 2048, 64)
-    assert config.tokens_per_step == 131072
-
-
 @pytest.fixture
 def four_frameworks(monkeypatch):
     """Rules of a version that can start all four."""
@@ -68,15 +59,11 @@ def four_frameworks(monkeypatch):
         ("nvd", "hf,prim,nemo", ("hf", "bridge", "nemo")),
         ("nvd", "nemo", ("nemo",)),
         ("cpu", "nemo", ("nemo",)),
+        ("cpu", "hf,prim", ("hf", "prim")),
     ],
 )
 def test_each_vendor_runs_its_own_framework_in_the_place_of_the_others(four_frameworks, platform, asked, runs):
     assert load(platform, 1, arguments=[f"FRAMEWORK={asked}"], environ={}).frameworks == runs
-
-
-def test_primus_on_a_cpu_runs_where_it_is_named_and_is_not_part_of_all(four_frameworks):
-    assert cpu(ROOT, "FRAMEWORK=hf,prim").frameworks == ("hf", "prim")
-    assert "prim" not in cpu(ROOT, "FRAMEWORK=all").frameworks
 
 
 def test_the_framework_that_runs_in_anothers_place_is_named_once():
@@ -85,37 +72,56 @@ def test_the_framework_that_runs_in_anothers_place_is_named_once():
     assert combinations.counterparts(("mega", "prim"), "amd") == combinations.counterparts(("all",), "nvd") == []
 
 
-@pytest.mark.parametrize(("gpus", "dp", "ga"), [(1, 1, 64), (2, 2, 32), (4, 4, 16), (64, 64, 1)])
-def test_global_batch_is_the_same_on_any_number_of_gpus(gpus, dp, ga):
-    config = gpu(gpus=gpus)
-    assert (config.data_parallel_size, config.gradient_accumulation, config.global_batch_size) == (dp, ga, 64)
+SLURM = "LAUNCHER=slurm"
+SIZES = [  # platform, GPUs, settings, fields worked by hand
+    *(
+        (platform, gpus, "", {"data_parallel_size": gpus, "gradient_accumulation": 64 // gpus, "global_batch_size": 64})
+        for platform in ("nvd", "amd")
+        for gpus in (1, 2, 4, 8, 64)
+    ),
+    ("nvd", 8, "", {"micro_batch_size": 1, "sequence_length": 2048, "tokens_per_step": 131072, "runs": None}),
+    ("nvd", 8, "TP=2 PP=2 FRAMEWORK=mega", {"data_parallel_size": 2, "gradient_accumulation": 32}),
+    ("nvd", 8, "GPUS_PER_NODE=4", {"num_gpus": 4}),
+    *(
+        (
+            *("nvd", 8, f"NNODES=2 GPUS_PER_NODE=8 {more}"),
+            {
+                "num_gpus": 16,
+                "ranks_per_node": 8,
+                "data_parallel_size": 16,
+                "gradient_accumulation": 4,
+                "label": "nodes2",
+            },
+        )
+        for more in ("MASTER_ADDR=n1 NODE_RANK=1", SLURM)
+    ),
+    ("nvd", 0, f"{SLURM} GPUS_PER_NODE=8", {"num_gpus": 8}),
+    ("nvd", 8, "RUNS=7", {"runs": 7}),
+    ("cpu", None, "", {"runs": 3, "label": ""}),
+    ("cpu", None, "RUNS=auto", {"runs": None}),
+    ("cpu", None, "OUTPUT_DIR=/tmp/x", {"results_dir": Path("/tmp/x")}),
+    # results of another size go to a folder of their own
+    *(
+        ("cpu", None, f"OUTPUT_DIR=/tmp/x {name}", {"results_dir": Path("/tmp/x") / label})
+        for name, label in (("MODEL_SIZE=proxy", "proxy"), ("MODEL_SIZE=full", "full"), ("LABEL=mine", "mine"))
+    ),
+    # flags of sbatch are parted where a flag begins
+    (
+        *("cpu", None, f"{SLURM} SLURM_EXTRA=--mail-type=END,FAIL,--exclusive,--qos=high"),
+        {"slurm_extra": ("--mail-type=END,FAIL", "--exclusive", "--qos=high")},
+    ),
+]
 
 
-def test_model_parallel_ranks_are_taken_from_the_data_parallel_ones():
-    config = gpu("TP=2", "PP=2", "FRAMEWORK=mega")
-    assert (config.data_parallel_size, config.gradient_accumulation) == (2, 32)
+@pytest.mark.parametrize(("platform", "gpus", "settings", "fields"), SIZES)
+def test_fields_follow_from_the_settings_and_the_gpus(platform, gpus, settings, fields):
+    found = load(platform, gpus, arguments=settings.split(), environ={})
+    assert {field: getattr(found, field) for field in fields} == fields
 
 
-def test_gpus_per_node_takes_a_part_of_the_machine():
-    assert gpu("GPUS_PER_NODE=4").num_gpus == 4
-
-
-@pytest.mark.parametrize("more", [("MASTER_ADDR=n1", "NODE_RANK=1"), ("LAUNCHER=slurm",)])
-def test_gpus_of_all_nodes_share_the_global_batch_and_the_label_says_so(more):
-    config = gpu("NNODES=2", "GPUS_PER_NODE=8", *more)
-    assert (config.num_gpus, config.ranks_per_node, config.data_parallel_size) == (16, 8, 16)
-    assert (config.gradient_accumulation, config.label) == (4, "nodes2")
-
-
-def test_the_machine_that_submits_to_slurm_may_have_no_gpu_but_must_say_how_many_a_node_has():
-    assert gpu("LAUNCHER=slurm", "GPUS_PER_NODE=8", gpus=0).num_gpus == 8
+def test_the_machine_that_submits_to_slurm_must_say_how_many_gpus_a_node_has():
     with pytest.raises(ConfigError, match="GPUS_PER_NODE=8"):
-        gpu("LAUNCHER=slurm", gpus=4)
-
-
-def test_flags_of_sbatch_are_parted_where_a_flag_begins():
-    config = cpu(ROOT, "LAUNCHER=slurm", "SLURM_EXTRA=--mail-type=END,FAIL,--exclusive,--qos=high")
-    assert config.slurm_extra == ("--mail-type=END,FAIL", "--exclusive", "--qos=high")
+        gpu(SLURM, gpus=4)
 
 
 def test_config_cannot_be_changed():
@@ -179,7 +185,7 @@ def test_context_parallel_without_transformer_engine_is_refused():
 @pytest.fixture
 def engine(monkeypatch):
     """A machine with TransformerEngine, as the check of the settings sees it."""
-    monkeypatch.setattr(combinations.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: importlib.machinery.ModuleSpec(name, None))
 
 
 @pytest.mark.parametrize(
@@ -191,32 +197,37 @@ def engine(monkeypatch):
         ("nvd", "FP8_RECIPE=nvfp4 PRECISION=fp8 FRAMEWORK=nemo", "nemo has delayed, current, mxfp8 and no nvfp4"),
         ("amd", "FP8_RECIPE=mxfp4 PRECISION=fp8 FRAMEWORK=mega", "mega has delayed, current, mxfp8 and no mxfp4"),
         ("nvd", "FP8_RECIPE=fp7 PRECISION=fp8", "delayed, current, mxfp8, nvfp4, mxfp4"),
+        (
+            *("nvd", "PRECISION=fp8 FRAMEWORK=mega LAYERS=local"),
+            "LAYERS=local PRECISION=fp8: fp8 needs the layers of TransformerEngine",
+        ),
+        # mega has a loop that does not divide a sequence
+        ("nvd", "CP=2 FRAMEWORK=mega", "CP=2 FRAMEWORK=mega: mega cannot divide a sequence"),
+        ("nvd", "TP=8 MODEL=qwen FRAMEWORK=mega", "TP=8 MODEL=qwen: qwen has 28 heads in 4 groups"),
     ],
 )
-def test_a_recipe_that_something_lacks_is_refused_in_one_line_that_names_it(engine, platform, settings, said):
+def test_what_a_framework_model_or_platform_lacks_is_refused_in_one_line_that_names_it(
+    engine, four_frameworks, platform, settings, said
+):
     with pytest.raises(ConfigError) as error:
         load(platform, 8, arguments=settings.split(), environ={})
     assert said in str(error.value)
 
 
-def test_the_recipe_is_part_of_the_settings_of_an_fp8_training_only(engine):
-    asked = load("nvd", 8, arguments=["PRECISION=fp8", "FP8_RECIPE=current", "FRAMEWORK=mega"], environ={}).asked()
-    assert asked["fp8_recipe"] == "current"
-    assert load("nvd", 8, arguments=["FRAMEWORK=mega"], environ={}).asked()["fp8_recipe"] == "none"
-
-
-def test_fp8_without_the_layers_of_transformer_engine_is_refused(monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: importlib.machinery.ModuleSpec(name, None))
-    with pytest.raises(ConfigError, match="LAYERS=local PRECISION=fp8: fp8 needs the layers of TransformerEngine"):
-        gpu("PRECISION=fp8", "FRAMEWORK=mega", "LAYERS=local")
-    assert gpu("PRECISION=fp8", "FRAMEWORK=mega").layers == "auto"
-
-
-def test_a_loop_that_does_not_divide_a_sequence_is_refused_context_parallelism(monkeypatch, four_frameworks):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: importlib.machinery.ModuleSpec(name, None))
-    with pytest.raises(ConfigError, match="CP=2 FRAMEWORK=mega: mega cannot divide a sequence"):
-        gpu("CP=2", "FRAMEWORK=mega")
-    assert gpu("CP=2", "FRAMEWORK=nemo").data_parallel_size == 4
+@pytest.mark.parametrize(
+    ("settings", "fields"),
+    [
+        ("PRECISION=fp8 FP8_RECIPE=current FRAMEWORK=mega", {"fp8_recipe": "current", "layers": "auto"}),
+        ("FRAMEWORK=mega", {"fp8_recipe": "none"}),
+        ("CP=2 FRAMEWORK=nemo", {"data_parallel_size": 4}),
+    ],
+)
+def test_their_twins_are_allowed_and_the_recipe_is_that_of_an_fp8_training_only(
+    engine, four_frameworks, settings, fields
+):
+    found = load("nvd", 8, arguments=settings.split(), environ={})
+    assert {field: getattr(found, field) for field in fields} == fields
+    assert found.asked()["fp8_recipe"] == found.fp8_recipe
 
 
 @pytest.mark.parametrize(
@@ -248,55 +259,25 @@ def test_key_that_no_file_sets_is_an_error(root):
         cpu(root)
 
 
-@pytest.mark.parametrize("name", ["config.env", "config.cpu.env"])
-def test_bash_reads_the_same_values_as_python(name):
-    script = f'set -a; source "{ROOT / name}"; env'
-    output = subprocess.run(["env", "-i", "bash", "-c", script], capture_output=True, text=True, check=True).stdout
-    read_by_bash = dict(line.split("=", 1) for line in output.splitlines())
-    for key, value in layers.read_file(ROOT / name, name).items():
-        assert read_by_bash[key] == value.text
-
-
-def test_every_known_key_has_its_default_in_config_env():
-    assert list(layers.read_file(ROOT / "config.env", "config.env")) and set(
-        layers.read_file(ROOT / "config.env", "config.env")
-    ) == set(KEYS)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "label"),
-    [([], ""), (["MODEL_SIZE=proxy"], "proxy"), (["MODEL_SIZE=full"], "full"), (["LABEL=mine"], "mine")],
-)
-def test_results_of_another_size_go_to_a_folder_of_their_own(arguments, label):
-    config = cpu(ROOT, *arguments, "OUTPUT_DIR=/tmp/x")
-    assert config.results_dir == Path("/tmp/x") / label
-
-
-def test_heads_must_divide_by_tensor_parallel_size():
-    with pytest.raises(ConfigError, match=r"TP=8 MODEL=qwen: qwen has 28 heads in 4 groups"):
-        gpu("TP=8", "MODEL=qwen", "FRAMEWORK=mega")
+@pytest.mark.parametrize("platform", ["cpu", "amd", "nvd"])
+def test_bash_reads_the_same_values_as_python_and_config_env_has_every_key(platform):
+    overlay = f"config.{platform}.env"
+    script = f"set -a; source ./config.env; test ! -e ./{overlay} || source ./{overlay}; env"
+    ran = subprocess.run(["env", "-i", "bash", "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    by_bash = dict(line.split("=", 1) for line in ran.stdout.splitlines())
+    by_python = {key: value.text for key, value in config.values_of(platform, environ={}).items()}
+    assert {key: by_bash.get(key) for key in keys.KEYS} == by_python
 
 
 def test_folder_that_cannot_be_written_is_named_with_its_setting():
     with pytest.raises(ConfigError, match="OUTPUT_DIR=/proc/nowhere: cannot be written"):
-        configure.require_writable(Path("/proc/nowhere"), "OUTPUT_DIR")
-
-
-def test_number_of_runs_is_open_on_a_gpu_and_three_on_a_cpu():
-    assert gpu().runs is None and cpu().runs == 3
-    assert gpu("RUNS=7").runs == 7 and cpu(ROOT, "RUNS=auto").runs is None
+        config.require_writable(Path("/proc/nowhere"), "OUTPUT_DIR")
 
 
 def test_jobs_run_in_rounds(capsys):
     assert command.main(["--platform", "cpu", "--jobs", "RUNS=2", "MODEL=llama"]) == 0
     lines = [line.split()[:3] for line in capsys.readouterr().out.splitlines()]
     assert lines == [["mega", "llama", "1"], ["hf", "llama", "1"], ["mega", "llama", "2"], ["hf", "llama", "2"]]
-
-
-def test_command_line_ends_with_2_and_one_line_for_bad_input(capsys):
-    assert command.main(["--platform", "cpu", "MBS=0"]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == "" and captured.err.count("\n") == 1 and captured.err.startswith("error: ")
 
 
 @pytest.mark.parametrize(
@@ -312,3 +293,8 @@ def test_a_setting_that_holds_a_secret_is_refused_without_being_repeated(key, va
         with pytest.raises(ConfigError, match=f"{key}: looks like a secret") as caught:
             load("cpu", **given)
         assert value not in str(caught.value)
+
+
+def test_a_settings_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="config.env: cannot be read .No such file or directory"):
+        load("cpu", environ={}, root=tmp_path)

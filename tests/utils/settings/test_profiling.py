@@ -1,18 +1,18 @@
 """A profile is of steps and ranks that a training has, leaves enough steps to measure, and is part of its identity."""
 
 import pytest
+from settings_of import settings_of
 
-from train.job.job import Job
 from utils.errors import ConfigError
 from utils.settings import profiling
-from utils.settings.config import load
-from utils.settings.profiling import Profile
+
+Profile = profiling.Profile
 
 ON = ("PROFILING=true", "PROFILE_STEP_START=11", "PROFILE_STEP_END=13")
 
 
 def made(*settings, platform="cpu", gpus=None):
-    return load(platform, gpus, arguments=["FRAMEWORK=mega", *settings], environ={})
+    return settings_of("FRAMEWORK=mega", *settings, platform=platform, gpus=gpus)
 
 
 @pytest.mark.parametrize(
@@ -31,11 +31,6 @@ def test_a_profile_is_read_back_from_its_text(profile, text):
     assert list(profiling.steps_of(text)) == list(range(profile.first, profile.last + 1))
 
 
-def test_no_profile_has_no_steps():
-    assert profiling.parse("none") is None
-    assert list(profiling.steps_of("none")) == list(profiling.steps_of(None)) == list(profiling.steps_of(7)) == []
-
-
 @pytest.mark.parametrize(
     "text", ["", "steps 3-2 of rank 0", "steps 0-2 of rank 0", "steps 1-2", "steps 1-2 of rank x", "all", None, 5, True]
 )
@@ -46,31 +41,28 @@ def test_other_texts_are_no_profile(text):
 
 def test_without_profiling_the_other_settings_change_nothing():
     plain, moved = made(), made("PROFILE_STEP_START=3", "PROFILE_STEP_END=4", "PROFILE_RANKS=all")
-    assert plain.profile == moved.profile == "none" and plain.profiled is None
+    assert plain.profile == moved.profile == "none" and plain.profiled is profiling.parse("none") is None
+    assert list(profiling.steps_of("none")) == list(profiling.steps_of(None)) == list(profiling.steps_of(7)) == []
     assert plain.asked() == moved.asked() and plain.asked()["profile"] == "none"
-    assert Job(plain, "mega", "llama").identity("0") == Job(moved, "mega", "llama").identity("0")
 
 
 @pytest.mark.parametrize(
-    ("settings", "text"),
+    ("settings", "text", "label"),
     [
-        (ON, "steps 11-13 of rank 0"),
-        ((*ON, "PROFILE_RANKS=1,0"), "steps 11-13 of ranks 0,1"),
-        ((*ON, "PROFILE_RANKS=all", "PROFILE_MEMORY=true"), "steps 11-13 of all ranks, with memory"),
-        (("PROFILING=1",), "steps 1-5 of rank 0"),
+        (ON, "steps 11-13 of rank 0", "profiled"),
+        ((*ON, "PROFILE_RANKS=1,0"), "steps 11-13 of ranks 0,1", "profiled"),
+        ((*ON, "PROFILE_RANKS=all", "PROFILE_MEMORY=true"), "steps 11-13 of all ranks, with memory", "profiled"),
+        (("PROFILING=1",), "steps 1-5 of rank 0", "profiled"),
+        (("PROFILING=true", "PROFILE_STEP_END=24"), "steps 1-24 of rank 0", "profiled"),  # enough are left to measure
+        ((*ON, "MODEL_SIZE=proxy", "CPU_RANKS=1"), "steps 11-13 of rank 0", "proxy_profiled"),
+        ((*ON, "LABEL=mine"), "steps 11-13 of rank 0", "mine"),
     ],
 )
-def test_a_profiled_job_is_another_job_with_a_label_of_its_own(settings, text):
+def test_a_profiled_job_is_another_job_with_a_label_of_its_own(settings, text, label):
     plain, profiled = made(), made(*settings)
     assert profiled.profile == profiled.asked()["profile"] == text
-    assert (plain.label, profiled.label) == ("", "profiled")
-    assert profiled.results_dir == profiled.output_dir / "profiled"
-    assert Job(plain, "mega", "llama").identity("0") != Job(profiled, "mega", "llama").identity("0")
-
-
-def test_the_label_joins_the_other_derived_labels_and_a_given_one_stays():
-    assert made(*ON, "MODEL_SIZE=proxy", "CPU_RANKS=1").label == "proxy_profiled"
-    assert made(*ON, "LABEL=mine").label == "mine"
+    assert (plain.label, profiled.label) == ("", label)
+    assert profiled.results_dir == profiled.output_dir / label
 
 
 @pytest.mark.parametrize(
@@ -93,10 +85,6 @@ def test_a_profile_that_cannot_be_is_refused_with_its_settings(settings, named):
     with pytest.raises(ConfigError) as caught:
         made("PROFILING=true", *settings)
     assert named in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_as_many_steps_as_are_needed_are_enough():
-    assert made("PROFILING=true", "PROFILE_STEP_START=1", "PROFILE_STEP_END=24").profiled == Profile(1, 24, (0,))
 
 
 def test_primus_needs_more_steps_because_it_starts_and_writes_inside_of_steps():

@@ -89,6 +89,7 @@ def show_model(said):
     line("print", text=f" > padded vocab (size: {size}) with {padded - size} dummy tokens (new size: {padded})")
     h, f, g = said["hidden_size"], said["ffn_hidden_size"], said["num_query_groups"] * said["kv_channels"]
     layer = h * h + 2 * h * g + h * h + 3 * h * f + 2 * h + (h + 2 * g if said["add_qkv_bias"] else 0)
+    layer += 2 * said["kv_channels"] if said["qk_layernorm"] else 0
     count = said["num_layers"] * layer + 2 * padded * h + h
     where = "(tensor, pipeline) model parallel rank (0, 0)"
     line("print", text=f" > number of parameters on {where}: {count}")
@@ -197,7 +198,7 @@ def main():
     folder = Path(content["workspace"], content["work_group"], content["user_name"], content["exp_name"])
     logs = folder / "logs" / "pre_trainer" / f"rank-{WORLD - 1}"
     logs.mkdir(parents=True)
-    (logs / "info.log").write_text("a stand-in was here\n")
+    (logs / "info.log").write_text(json.dumps(dict(os.environ)))
     if FAULT == "silent":
         return
     validated(said)

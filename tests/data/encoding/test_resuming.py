@@ -1,0 +1,255 @@
+"""A run that was ended continues where it stopped, with the same bytes, and reuses only parts that are its own."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from json_lines import contents, texts_by_json, write_jsonl
+from megatron_reference import assert_same_pair
+from processes import below, wait_until_gone
+from transformers import AutoTokenizer
+
+from data import encode
+
+ROOT = Path(__file__).parents[3]
+PATIENCE_SECONDS = 120
+RARE = " \U00010940"
+"""A letter that is newer than the tables of the reference engine."""
+FINISHED = 5
+"""Parts that are finished when the disk is full."""
+
+
+def arguments(folder: Path, tokenizer: Path, *more: object, name: str = "out") -> list[object]:
+    return ["--input", folder / "in.jsonl", "--tokenizer", tokenizer, "--output-prefix", folder / name, *more]
+
+
+def finished(folder: Path) -> list[Path]:
+    return sorted((folder / ".out.parts").glob("[0-9]*.json"))
+
+
+def other_text(folder: Path) -> None:
+    content = bytearray((folder / "in.jsonl").read_bytes())
+    content[10:15] = b"other"  # of the same size, in the first part
+    (folder / "in.jsonl").write_bytes(bytes(content))
+
+
+def damaged(name: str, content: bytes | None = None) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        path = folder / ".out.parts" / name
+        path.write_bytes(path.read_bytes()[:-2] + b"\0\1" if content is None else content)
+
+    return change
+
+
+def of_another_version(folder: Path) -> None:
+    path = folder / ".out.parts" / "000000.json"
+    content = json.loads(path.read_text())
+    content["made_from"]["version"] += 1
+    path.write_text(json.dumps(content))
+
+
+def swapped(folder: Path) -> None:
+    for ending in ("bin", "lengths", "json"):
+        shutil.copy(folder / ".out.parts" / f"000001.{ending}", folder / ".out.parts" / f"000000.{ending}")
+
+
+CHANGES: dict[str, tuple[Callable[[Path], None] | None, tuple[str, ...], int]] = {
+    "nothing": (None, (), 0),
+    "more workers": (None, ("--workers", "2"), 0),
+    "other text": (other_text, (), 1),
+    "changed ids": (damaged("000000.bin"), (), 1),
+    "no ids": (damaged("000000.bin", b""), (), 1),
+    "lengths": (damaged("000000.lengths"), (), 1),
+    "ids by the reference": (damaged("000000.reference"), (), 1),
+    "empty manifest": (damaged("000000.json", b"{}"), (), 1),
+    "no manifest": (damaged("000000.json", b""), (), 1),
+    "another part": (swapped, (), 1),
+    "another version": (of_another_version, (), 1),
+    "another tokenizer": (None, ("--tokenizer", "bos"), FINISHED),
+    "another key": (None, ("--text-key", "other"), FINISHED),
+    "another engine": (None, ("--engine", "hf"), FINISHED),
+    "another rule for bad lines": (None, ("--on-bad-line", "skip"), FINISHED),
+}
+"""What changes after a run that ended, and how many of its parts are made again."""
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_part_is_reused_if_nothing_of_its_origin_changed_and_else_made_anew(
+    tmp_path: Path, tokenizers, part_bytes, renames, commands, name: str
+) -> None:
+    pytest.importorskip("gigatoken", reason="gigatoken is not installed, so no text goes to the reference")
+    change, more, made_again = CHANGES[name]
+    part_bytes(2000)
+    lines = [{"text": f"{n} some words of it" + RARE * (n % 40 == 7), "other": f"{n} x"} for n in range(1000)]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    renames.before[f"{FINISHED:06d}.json"] = OSError("no space left")
+    assert "no space left" in commands.error(encode.main, *arguments(tmp_path, tokenizers["plain"]))
+    assert len(finished(tmp_path)) == FINISHED and not list(tmp_path.glob("out*"))
+
+    (change or Path)(tmp_path)
+    last = len((tmp_path / "in.jsonl").read_bytes()) // 2000 - 1
+    renames.names.clear()
+    given = [str(tokenizers.get(word, word)) for word in more]
+    commands.run(encode.main, *arguments(tmp_path, tokenizers["plain"], *given))
+    if "--workers" not in more:  # else the parts are made in other processes
+        made = [int(made.removesuffix(".json")) for made in renames.names if made[:6].isdigit() and ".json" in made]
+        assert made == [*range(made_again), *range(FINISHED, made[-1] + 1)] and abs(made[-1] - last) < 3
+    assert not (tmp_path / ".out.parts").exists()
+    commands.run(encode.main, *arguments(tmp_path, tokenizers["plain"], *given, name="whole"))
+    assert_same_pair(tmp_path / "out", tmp_path / "whole")
+
+
+MOMENTS = [(place, f"out.{ending}") for place, ending in (("before", "bin"), ("after", "bin"), ("after", "idx"))]
+
+
+@pytest.mark.parametrize(("place", "name"), [*MOMENTS, ("before", "out.json")])
+def test_a_run_that_ends_while_it_replaces_a_pair_leaves_no_manifest_and_is_taken_up(
+    tmp_path: Path, plain_tokenizer, commands, renames, place: str, name: str
+) -> None:
+    command = arguments(tmp_path, plain_tokenizer)
+    write_jsonl(tmp_path / "in.jsonl", ["the first"])
+    commands.run(encode.main, *command)
+    getattr(renames, place)[name] = KeyboardInterrupt()
+    write_jsonl(tmp_path / "in.jsonl", ["the second", "text"])
+    commands.error(encode.main, *command, wanted=130)
+    assert not (tmp_path / "out.json").exists(), "nothing vouches for a pair that is half replaced"
+    write_jsonl(tmp_path / "in.jsonl", ["a third", "", "text"] * 2)
+    commands.run(encode.main, *command)
+    commands.run(encode.main, *arguments(tmp_path, plain_tokenizer, name="whole"))
+    assert_same_pair(tmp_path / "out", tmp_path / "whole")
+    assert (tmp_path / "out.json").read_bytes() == (tmp_path / "whole.json").read_bytes()
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_two_runs_cannot_write_one_pair(tmp_path: Path, plain_tokenizer: Path, commands) -> None:
+    write_jsonl(tmp_path / "in.jsonl", ["text"])
+    (tmp_path / ".out.parts").mkdir()
+    with (tmp_path / ".out.parts" / "lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        error = commands.error(encode.main, *arguments(tmp_path, plain_tokenizer), wanted=2)
+        assert "another run is writing" in error
+    commands.run(encode.main, *arguments(tmp_path, plain_tokenizer))
+
+
+def start(folder: Path, tokenizer: Path, name: str = "out") -> subprocess.Popen[str]:
+    """Start data.encode with two workers and parts of 64 KiB, in a session of its own."""
+    program = (
+        "import sys; from data import encode; import data.encoding.parts as parts; parts.PART_BYTES = 1 << 16\n"
+        "if __name__ == '__main__': sys.exit(encode.main())"
+    )
+    command = [sys.executable, "-c", program, *map(str, arguments(folder, tokenizer, "--workers", "2", name=name))]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True, **pipes)
+
+
+def wait_for(is_true: Callable[[], bool], process: subprocess.Popen[str] | None = None) -> None:
+    """Wait until something is true, or until the process has ended."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not is_true() and (process is None or process.poll() is None):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def kill_a_worker(process: subprocess.Popen[str]) -> None:
+    """Kill a worker, a child of the server process, which is a child of the run."""
+    next(child for child in below(process.pid) if child.ppid() != process.pid).kill()
+
+
+STOPS: dict[str, tuple[Callable[[subprocess.Popen[str]], None], int, str]] = {
+    "terminated": (lambda process: process.send_signal(signal.SIGTERM), 143, ""),
+    "interrupted": (lambda process: os.killpg(process.pid, signal.SIGINT), 130, "error: interrupted"),
+    "a worker killed": (kill_a_worker, 1, "error: workers: one of 2 was killed"),
+}
+
+
+@pytest.mark.parametrize("name", STOPS)
+def test_a_run_that_is_stopped_leaves_its_finished_parts_and_no_process(
+    tmp_path: Path, plain_tokenizer: Path, commands, name: str
+) -> None:
+    stop, code, said = STOPS[name]
+    write_jsonl(tmp_path / "in.jsonl", ["some words of it " * 2000] * 1000)
+    process = start(tmp_path, plain_tokenizer)
+    wait_for(lambda: bool(finished(tmp_path)), process)
+    found = below(process.pid)
+    stop(process)
+    _, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == code and said in errors and "Traceback" not in errors, errors
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".out.parts", "in.jsonl"] and finished(tmp_path)
+    wait_until_gone(found)
+
+
+@pytest.mark.full("a run that is killed 8 times at random moments, about 30 s")
+def test_a_run_killed_at_any_moment_goes_on_with_the_same_bytes_and_nobody_is_left(
+    tmp_path: Path, plain_tokenizer: Path, commands
+) -> None:
+    write_jsonl(tmp_path / "in.jsonl", [f"{number} " + "some words of it " * 80 for number in range(20_000)])
+    whole = start(tmp_path, plain_tokenizer, "whole")
+    assert whole.communicate()[1] is not None and whole.returncode == 0
+    pick, kills, while_writing = random.Random(8), 8, 0
+    for number in range(kills):
+        process = start(tmp_path, plain_tokenizer)
+        if number % 4 == 3:  # wherever it is then: starting, or at the end
+            time.sleep(pick.uniform(0.1, 3))
+        else:
+            already = len(finished(tmp_path))
+            wait_for(lambda: len(finished(tmp_path)) > already, process)  # noqa: B023
+            time.sleep(pick.uniform(0, 0.1))
+        found = below(process.pid)
+        process.kill()
+        process.communicate()
+        wait_until_gone(found)
+        while_writing += bool(finished(tmp_path)) and not (tmp_path / "out.json").exists()
+        if (tmp_path / "out.json").exists():
+            assert_same_pair(tmp_path / "out", tmp_path / "whole")
+            for path in tmp_path.glob("out.*"):
+                path.unlink()
+    assert while_writing >= kills / 2
+    left = sorted(path.name for path in tmp_path.glob(".out.*.tmp"))
+    assert len(left) <= 3, "those of the last killed run only: .bin, .idx, and the manifest"
+    said = commands.run(encode.main, *arguments(tmp_path, plain_tokenizer)).err
+    assert not left or f"{tmp_path}: removed {', '.join(left)}, left by a run that was killed\n" in said
+    assert_same_pair(tmp_path / "out", tmp_path / "whole")
+    names = [f"{name}.{ending}" for name in ("out", "whole") for ending in ("bin", "idx", "json")]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", *names]
+
+
+def test_any_file_is_the_right_bytes_or_a_clear_error(
+    tmp_path: Path, plain_tokenizer: Path, part_bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    part_bytes(40)
+    tokenizer, prefix = AutoTokenizer.from_pretrained(plain_tokenizer), tmp_path / "out"
+    command = [str(argument) for argument in arguments(tmp_path, plain_tokenizer)]
+
+    @settings(max_examples=80, deadline=None)
+    @example(b'{"text": "' + b"5" * 5_000_000 + b'"}\noops')
+    @given(contents)
+    def check(content: bytes) -> None:
+        (tmp_path / "in.jsonl").write_bytes(content)
+        texts = texts_by_json(content)
+        code = encode.main(command)
+        said = capfd.readouterr()
+        if None in texts:
+            assert code == 1 and f"in.jsonl:{texts.index(None) + 1}: got " in said.err
+        elif not any(texts):
+            assert code == 1 and "contain no token" in said.err
+        else:
+            assert code == 0 and json.loads(said.out)["documents"] == len(texts)
+            rows = tokenizer(texts).input_ids
+            ids = [token for row in rows if row for token in [*row, tokenizer.eos_token_id]]
+            assert prefix.with_suffix(".bin").read_bytes() == b"".join(token.to_bytes(2, "little") for token in ids)
+        assert not (tmp_path / ".out.parts").exists()
+
+    check()

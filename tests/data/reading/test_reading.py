@@ -1,0 +1,291 @@
+"""Every record of every kind of file is read unchanged or reported as bad: none is lost or guessed."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from backports import zstd
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from json_lines import MARK, contents, texts_by_json
+from pyarrow import parquet
+
+from data import clean
+
+PACK: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress, ".zst": zstd.compress}
+TEXTS = ["first", "", "Grüße 東京 🙂", "nul \x00 and \u2028 line", 'quote " and \\', "x" * 100_000]
+OUT = "out of clean.jsonl"
+
+
+def json_lines(texts: list[str]) -> bytes:
+    return b"".join(json.dumps({"id": 1, "text": text}).encode() + b"\n" for text in texts)
+
+
+def rows(values: Any, name: str = "text", **more: Any) -> bytes:
+    sink = io.BytesIO()
+    parquet.write_table(pa.table({"id": range(len(values)), name: values}), sink, **more)
+    return sink.getvalue()
+
+
+@pytest.fixture
+def read(commands, tmp_path: Path) -> Callable[..., tuple[list[str], dict[str, int]]]:
+    """Return what reads a source and gives back its documents and the counts of records."""
+
+    def run(source: Path, *more: object) -> tuple[list[str], dict[str, int]]:
+        output = tmp_path / OUT
+        said = commands.run(clean.main, source, "--output", output, "--clean", "none", *more)
+        return [json.loads(line)["text"] for line in output.open(encoding="utf8")], json.loads(said.out)["counts"]
+
+    return run
+
+
+def refused(commands, source: Path, *more: object, wanted: int = 1) -> str:
+    before = sorted(source.parent.rglob("*")) if source.parent.exists() else []
+    given = (source, "--output", source.parent / OUT, "--clean", "none", *more)
+    error = commands.error(clean.main, *given, wanted=wanted)
+    assert before == (sorted(source.parent.rglob("*")) if source.parent.exists() else [])
+    return error
+
+
+PROSE = "\ufeffone\r\ntwo\n\n \t\nthr\u00e9e\n\n\n".encode()
+FILES: list[tuple[str, bytes, tuple[str, ...], list[str]]] = [
+    ("a.jsonl", json_lines(TEXTS), (), TEXTS),
+    ("a.v2.ndjson", json_lines(TEXTS), (), TEXTS),
+    ("c4-train.00000-of-01024.json", json_lines(TEXTS), (), TEXTS),
+    ("column.jsonl", b'{"text": 1, "body": "b"}', ("--column", "body"), ["b"]),
+    ("open.jsonl", b'{"text": "a"}\n{"text": "b"}', (), ["a", "b"]),
+    ("dos.jsonl", MARK + b'{"text": "a"}\r\n{"text": "b\\r\\n"}\r\n', (), ["a", "b\r\n"]),
+    ("long.jsonl", json_lines(["a", "fifty " * 3_000_000, "b"]), (), ["a", "fifty " * 3_000_000, "b"]),
+    ("book.txt", PROSE, (), ["one\ntwo\n\n \t\nthr\u00e9e\n\n\n"]),
+    ("lines.txt", PROSE, ("--text-unit", "line"), ["one", "two", "", " \t", "thr\u00e9e", "", ""]),
+    ("paragraphs.txt", PROSE, ("--text-unit", "paragraph"), ["one\ntwo", "thr\u00e9e"]),
+    ("open.txt", b"a\n\nb", ("--text-unit", "line"), ["a", "", "b"]),
+    ("open.txt", b"a\n\nb", ("--text-unit", "paragraph"), ["a", "b"]),
+    ("empty.txt", b"", (), [""]),  # a file is a document, an empty one an empty document
+]
+
+
+@pytest.mark.parametrize("ending", PACK)
+@pytest.mark.parametrize(("name", "content", "more", "wanted"), FILES, ids=[" ".join([n, *m]) for n, _, m, _ in FILES])
+def test_a_file_is_read_packed_or_not(tmp_path, read, name, content, more, wanted, ending) -> None:
+    (tmp_path / f"{name}{ending}").write_bytes(PACK[ending](content))
+    assert read(tmp_path / f"{name}{ending}", *more) == (wanted, {"records": len(wanted), "documents": len(wanted)})
+
+
+NUMBERED = [f"row {number}" for number in range(1000)]
+PARQUET = {
+    "string": rows(pa.array(TEXTS, pa.string()), row_group_size=4),
+    "large_string": rows(pa.array(TEXTS, pa.large_string())),
+    "string_view": rows(pa.array(TEXTS, pa.string_view())),
+    "dictionary": rows(pa.array(TEXTS).dictionary_encode()),
+    "several groups of rows": rows(NUMBERED, row_group_size=300),
+}
+
+
+@pytest.mark.parametrize("kind", PARQUET)
+def test_parquet_is_read_whatever_its_kind_of_string(tmp_path: Path, read, kind: str) -> None:
+    (tmp_path / "a.parquet").write_bytes(PARQUET[kind])
+    assert read(tmp_path / "a.parquet")[0] == (NUMBERED if "groups" in kind else TEXTS)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst", "a.parquet", "line.txt"])
+def test_a_file_without_a_record_is_an_error(tmp_path: Path, commands, name: str) -> None:
+    path = tmp_path / name
+    pack = PACK.get(path.suffix, bytes)
+    path.write_bytes(rows(pa.array([], pa.string())) if path.suffix == ".parquet" else pack(MARK))
+    assert "no document is left" in refused(commands, path, "--text-unit", "line")
+
+
+def test_packed_files_behind_one_another_are_one_file_and_any_window_is_read(tmp_path: Path, read) -> None:
+    for ending, pack in PACK.items():
+        (tmp_path / f"a.txt{ending}").write_bytes(pack(b"") + pack(b"some text and ") + pack(b"the end"))
+        assert read(tmp_path / f"a.txt{ending}")[0] == ["some text and the end"]
+    content = random.Random(1).randbytes(3 << 19).hex().encode() * 2
+    window = {zstd.CompressionParameter.window_log: 28, zstd.CompressionParameter.enable_long_distance_matching: 1}
+    # written as a stream of unknown size: the frame then demands the whole window of 256 MiB, more than zstd's default
+    with zstd.ZstdFile(tmp_path / "long.txt.zst", "w", options=window) as file:
+        file.write(content)
+    assert read(tmp_path / "long.txt.zst")[0] == [content.decode()]
+
+
+def damaged_files() -> dict[str, bytes]:
+    """Return contents, by name, of files that were cut short, changed, or are of another format than their name."""
+    content = json_lines([f"line {number} of a few" for number in range(500)])
+    whole = {ending: pack(content) for ending, pack in PACK.items() if ending}
+    pick, found = random.Random(3), {"empty.parquet": b"", "cut.parquet": rows(TEXTS)[:-5]}
+    for ending, packed in whole.items():
+        found |= {f"behind.jsonl{ending}": packed + b"oops", f"plain.jsonl{ending}": content}
+        places = [0, 1, len(packed) - 1, *(pick.randrange(len(packed)) for _ in range(12))]
+        found |= {f"cut{place}.jsonl{ending}": packed[:place] for place in places}
+    middle = len(whole[".gz"]) // 2  # the checksum of a .zst is optional, and these files have none
+    flipped = bytes([whole[".gz"][middle] ^ 16])
+    return found | {"flipped.jsonl.gz": whole[".gz"][:middle] + flipped + whole[".gz"][middle + 1 :]}
+
+
+def test_a_damaged_file_is_an_error_even_where_bad_records_are_skipped(tmp_path: Path, commands) -> None:
+    for name, content in damaged_files().items():
+        (tmp_path / name).write_bytes(content)
+        for more in ((), ("--on-bad", "skip")):
+            error = refused(commands, tmp_path / name, *more)
+            assert f"{name}: " in error and "download or copy the file again" in error
+
+
+JSON, TEXT, UTF8 = "no JSON", "no text in the column", "no UTF-8"
+WIDE = '\ufeff{"text": "a"}'
+BAD_LINES: list[tuple[bytes, str, str]] = [
+    (b"", "got a blank line", JSON),
+    (b"{", "got invalid JSON, '{'", JSON),
+    (b'{"text": "a"} {"text": "b"}', "Extra data", JSON),
+    (b'{"text": "tab\tand nul\x00"}', "Invalid control character", JSON),
+    (MARK + b'{"text": "a"}', "got invalid JSON", JSON),  # only the start of a file can have the mark
+    (b"[" * 100_000, "got invalid JSON", JSON),
+    (b'{"text": "a", "deep": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "got invalid JSON", JSON),
+    (b'{"text": ' + b"x" * 2_000_000, 'got invalid JSON, \'{"text": xxx', JSON),
+    (b"\0" * 100, r"got invalid JSON, '\x00", JSON),
+    (b'["text"]', "got a JSON list", TEXT),
+    (b'"text"', "got a JSON str", TEXT),
+    (b"{}", "got an object without keys", TEXT),
+    (b'{"Text": "a", "id": 1}', "got the keys ['Text', 'id']", TEXT),
+    (b'{"text": null}', "got text = None (NoneType)", TEXT),
+    (b'{"text": 12}', "got text = 12 (int)", TEXT),
+    (b'{"text": {"text": "a"}}', "got text = {'text': 'a'} (dict)", TEXT),
+    (b'{"text": ' + b"[" * 900 + b"]" * 900 + b"}", "got text = [[", TEXT),
+    (json.dumps(dict.fromkeys(map(str, range(200_000)))).encode(), "got the keys ['0', '1', ", TEXT),
+    (json.dumps({"a" * 2_000_000: 1}).encode(), "got the keys ['aaa", TEXT),
+    (json.dumps({"text": {"a" * 2_000_000: 1}}).encode(), "got text = {'aaa", TEXT),
+    (json.dumps({"text": list(range(200_000))}).encode(), "got text = [0, 1, 2", TEXT),
+    (b'{"text": ' + b"9" * 4000 + b"}", "got text = 999", TEXT),
+    (b'{"text": "\xff"}', "not UTF-8 at byte 10", UTF8),
+    (b'{"text": "cut \xe6\x9d', "not UTF-8 at byte 14", UTF8),
+    (b"\x1f\x8b\x08\x00", "not UTF-8", UTF8),
+    (b'{"text": "ab\\ud800"}', "half a surrogate pair at character 2", "half a surrogate pair"),
+]
+
+
+@pytest.mark.parametrize(("line", "message", "reason"), BAD_LINES, ids=[message[:30] for _, message, _ in BAD_LINES])
+def test_a_bad_line_is_an_error_with_file_and_line_or_counted(tmp_path, commands, read, line, message, reason) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(json_lines(["one"]) + line + b"\n" + json_lines(["three"]))
+    error = refused(commands, path)
+    assert error.startswith(f"error: {path}:2: ") and message in error and len(error) < 400 + len(str(path))
+    counts = {"records": 2, "documents": 2, f"unreadable: {reason}": 1}
+    assert read(path, "--on-bad", "skip") == (["one", "three"], counts)
+
+
+_BUFFERS = [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0"), pa.py_buffer(b"a\xff")]
+NO_UTF8 = pa.Array.from_buffers(pa.string(), 2, _BUFFERS)
+OTHER_BAD: list[tuple[str, bytes, tuple[str, ...], str, list[str]]] = [
+    *(("a.jsonl", WIDE.encode(code), (), ":1: got UTF-16 or UTF-32, ", []) for code in ("utf-16-le", "utf-16-be")),
+    *(("a.txt", WIDE.encode(code), (), ":1: got UTF-16 or UTF-32, ", []) for code in ("utf-16-le", "utf-32-le")),
+    ("a.jsonl", WIDE[1:].encode("utf-16-le"), (), ":1: got UTF-16 or UTF-32, ", []),
+    ("a.txt", b"one\ntwo \xff\n\nthree\n", (), ":2: got bytes that are not UTF-8", []),
+    ("a.txt", b"one\ntwo \xff\n\n3", ("--text-unit", "line"), ":2: got bytes that are not UTF-8", ["one", "", "3"]),
+    ("a.txt", b"one\ntwo \xff\n\n3", ("--text-unit", "paragraph"), ":2: got bytes that are not UTF-8", ["3"]),
+    ("a.parquet", rows(["a", None, "c"]), (), ":2: got null", ["a", "c"]),
+    ("a.parquet", rows(NO_UTF8), (), ":2: got bytes that are not UTF-8", ["a"]),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "more", "message", "kept"), OTHER_BAD)
+def test_a_bad_record_of_another_kind_is_named_with_its_line_or_row(
+    tmp_path, commands, read, name, content, more, message, kept
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert f"{name}{message}" in refused(commands, tmp_path / name, *more)
+    if kept:
+        texts, counts = read(tmp_path / name, *more, "--on-bad", "skip")
+        assert texts == kept and sum(count for key, count in counts.items() if "unreadable" in key) == 1
+
+
+@pytest.mark.parametrize("unit", ["jsonl", "line", "paragraph", "file"])
+def test_a_record_without_an_end_does_not_fill_the_memory(tmp_path, commands, read, monkeypatch, unit) -> None:
+    monkeypatch.setattr("data.reading.records.MAX_RECORD_BYTES", 100)
+    path, more = tmp_path / ("a.jsonl" if unit == "jsonl" else "a.txt"), ("--text-unit", unit.replace("jsonl", "file"))
+    path.write_bytes(json_lines(["a", "x" * 1000, "b"]) if unit == "jsonl" else b"a\n\n" + b"x" * 1000 + b"\n\nb")
+    assert "got more than 100 bytes" in refused(commands, path, *more)
+    if unit != "file":
+        texts, counts = read(path, *more, "--on-bad", "skip")
+        assert counts["unreadable: longer than 1 GiB"] == 1
+        assert texts == (["a", "", "", "b"] if unit == "line" else ["a", "b"])
+
+
+TREE = ("b.jsonl", "a/z.jsonl.gz", "a/1.jsonl", "README.md", ".cache/x.jsonl", ".hidden.jsonl", "a/card.png")
+FOUND = {
+    "a folder": (TREE, ".", ["a/1.jsonl", "a/z.jsonl.gz", "b.jsonl"]),
+    "a glob": (("3.jsonl", "1.jsonl", "deep/2.jsonl", "other.txt"), "*.jsonl", ["1.jsonl", "3.jsonl"]),
+    "two stars": (("3.jsonl", "deep/2.jsonl"), "**/*.jsonl", ["3.jsonl", "deep/2.jsonl"]),
+    "a name that looks like a glob": (("a[1].jsonl", "a1.jsonl"), "a[1].jsonl", ["a[1].jsonl"]),
+    "nothing": ((), "gone.jsonl", "gone.jsonl: no such file or folder"),
+    "a glob of nothing": ((), "*.jsonl", "*.jsonl: contains no file"),
+    "a folder of other things": (("README.md",), ".", "contains no file that can be read"),
+    "another ending": (("a.md",), "a.md", "a.md: unknown file ending"),
+    "another ending in a glob": (("a.md", "b.jsonl"), "*", "a.md: unknown file ending"),
+    "an ending alone": (("jsonl",), "jsonl", "jsonl: unknown file ending"),
+    "a packing alone": (("a.gz",), "a.gz", "a.gz: unknown file ending"),
+    "packed Parquet": (("a.parquet.gz",), "a.parquet.gz", "a.parquet.gz: unknown file ending"),
+    "two kinds": (("a.jsonl", "README.txt"), ".", "plain text (README.txt) and JSON lines (a.jsonl); choose one kind"),
+    "a copy": (("a.jsonl", "a.jsonl.gz"), ".", "a.jsonl.gz: a.jsonl beside it would be read too"),
+    "a copy in a glob": (("a.jsonl", "a.jsonl.zst"), "*", "a.jsonl.zst: a.jsonl beside it would"),
+}
+
+
+@pytest.mark.parametrize("case", FOUND)
+def test_a_source_is_a_list_of_files_in_a_fixed_order_and_refused_where_it_is_not_plain(
+    tmp_path, commands, read, case: str
+) -> None:
+    names, source, wanted = FOUND[case]
+    for name in names:
+        path = tmp_path / "in" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(PACK.get(path.suffix, bytes)(json_lines([name])))
+    if isinstance(wanted, list):
+        assert read(tmp_path / "in" / source)[0] == wanted
+    else:
+        assert wanted in refused(commands, tmp_path / "in" / source, wanted=2)
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "message"),
+    [
+        ((), 2, "got the columns ['id', 'body'], wanted 'text'"),
+        (("--column", "id"), 1, "column 'id' holds int64, wanted string"),
+        (("--on-bad", "ignore"), 2, "--on-bad"),
+        (("--text-unit", "word"), 2, "--text-unit"),
+        (("--group-rows", "0"), 2, "--group-rows"),
+    ],
+)
+def test_a_column_or_an_option_that_cannot_be_is_refused(tmp_path, commands, more, code, message) -> None:
+    (tmp_path / "a.parquet").write_bytes(rows(["a"], name="body"))
+    assert message in refused(commands, tmp_path / "a.parquet", *more, wanted=code)
+
+
+def test_any_bytes_give_the_records_of_json_and_the_rest_is_counted(tmp_path: Path, capfd) -> None:
+    @settings(max_examples=150, deadline=None)
+    @given(contents, st.sampled_from(list(PACK)))
+    @example(MARK + b'{"text": "a"}\r\n' + MARK + b"{}\n", ".gz")
+    def check(content: bytes, ending: str) -> None:
+        path, output = tmp_path / f"fuzz.jsonl{ending}", tmp_path / OUT
+        path.write_bytes(PACK[ending](content))
+        wanted = texts_by_json(content)
+        kept = [text for text in wanted if text is not None]
+        given = [str(path), "--output", str(output), "--clean", "none"]
+        if None in wanted:
+            assert clean.main(given) == 1
+            assert f"{path.name}:{wanted.index(None) + 1}: " in capfd.readouterr().err
+        code = clean.main([*given, "--on-bad", "skip"])
+        said = capfd.readouterr()
+        assert code == (0 if kept else 1)
+        if kept:
+            assert [json.loads(line)["text"] for line in output.open(encoding="utf8")] == kept
+            counts = json.loads(said.out)["counts"]
+            assert sum(n for key, n in counts.items() if "unreadable" in key) == wanted.count(None)
+
+    check()

@@ -1,0 +1,214 @@
+"""Cleaning drops and changes what its level defines, counts all of it, and always gives the same bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import subprocess
+import sys
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from housekeeping import tree
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from json_lines import write_jsonl
+from megatron_reference import TEXTS as MEGATRON_TEXTS
+from megatron_reference import assert_same_pair, megatron_pair
+
+from data import clean
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def cleaned(commands, tmp_path: Path) -> Callable[..., tuple[list[str], dict[str, int], list[str]]]:
+    """Return what cleans texts; it gives back the documents, the counts and the lines about dropped records."""
+
+    def run(texts: list[str], *more: object) -> tuple[list[str], dict[str, int], list[str]]:
+        source, output = write_jsonl(tmp_path / "f.jsonl", texts), tmp_path / "out.jsonl"
+        said = commands.run(clean.main, source, "--output", output, *more)
+        lines = output.read_text(encoding="utf8").split("\n")[:-1]
+        dropped = said.err.replace(f"{source}:", "").splitlines()
+        return [json.loads(line)["text"] for line in lines], json.loads(said.out)["counts"], dropped
+
+    return run
+
+
+# Worked by hand: what each level makes of the same eight records.
+TEXTS = ["same", "ctrl\x07", "", "same", " \n", "cafe\u0301", "fÃ¼r", "copyright 2012 by jane"]
+LIGHT = {"too short": 2, "duplicate": 1}
+ROWS = ["a .", "a .", "", "b .\n", "a .", "b .", "a .", "b .", "c ."]
+BOOK = ["he ran .", "copyright 2012 by jane", "title\nisbn 123\ntext"]
+LENGTHS = ["1234", "  123  ", "123456", "\u6771\u4eac\u6771\u4eac", "1234567"]
+LEVELS: list[tuple[str, list[str], list[str], dict[str, int], dict[str, int]]] = [
+    ("--clean none", TEXTS, TEXTS, {}, {}),
+    ("", TEXTS, ["same", "ctrl", *TEXTS[5:]], LIGHT, {"control characters": 1}),
+    (
+        *("--clean full", TEXTS, ["same", "ctrl", "café", "für", TEXTS[7]]),
+        *(LIGHT, {"control characters": 1, "ftfy": 1, "NFC": 1}),
+    ),
+    ("", BOOK, BOOK, {}, {}),
+    ("--clean none --front-matter", BOOK, BOOK, {}, {}),
+    ("--front-matter", BOOK, ["he ran .", "title\ntext"], {"front matter": 1}, {"front matter": 1}),
+    # lengths are counted in characters without white space around
+    ("--clean none --min-chars 4", LENGTHS, [LENGTHS[0], *LENGTHS[2:]], {"too short": 1}, {}),
+    ("--clean none --max-chars 6", LENGTHS, [LENGTHS[0], *LENGTHS[2:4]], {"too long": 2}, {}),
+    # rows are joined before lengths and copies are looked at
+    ("--group-rows 2", ROWS, ["a . a .", "b . a .", "b . c ."], {"empty row": 1, "duplicate": 1}, {}),
+    ("--clean none --group-rows 2", ["a", "b", "c"], ["a b", "c"], {}, {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "texts", "wanted", "dropped", "changed"), LEVELS)
+def test_a_level_does_what_it_says_and_counts_it(cleaned, options, texts, wanted, dropped, changed) -> None:
+    counts = {"records": len(texts), "documents": len(wanted)}
+    counts |= {f"dropped: {key}": count for key, count in dropped.items()}
+    counts |= {f"changed: {key}": count for key, count in changed.items()}
+    assert cleaned(texts, *options.split())[:2] == (wanted, counts)
+
+
+# The examples of ftfy's own documentation and of the Unicode standard's definition of mojibake, decoded by hand.
+CONTROLS = [
+    ("plain\ttext\r\nwith lines\n", "plain\ttext\r\nwith lines\n"),
+    ("a\x00b\x07c\x1bd\x7fe", "abcde"),
+    ("page one\x0cpage two\x0bline\x85end", "page one\npage two\nline\nend"),
+    ("\u00a0\u00bb\u00e9\u0080\u009f\u00c2", "\u00a0\u00bb\u00e9\u00c2"),
+    ("zero\u200bwidth \ufeffmark \u2028 soft\u00adhyphen", "zero\u200bwidth \ufeffmark \u2028 soft\u00adhyphen"),
+]
+REPAIRS = [
+    ("schÃ¶n und fÃ¼r", "schön und für"),
+    ("the more you know â€” really", "the more you know — really"),
+    ("caf\u00e9 stays", "caf\u00e9 stays"),
+    ("AT&amp;T", "AT&T"),
+    ("<p>AT&amp;T</p>", "<p>AT&amp;T</p>"),
+    ("\x1b[36mcolour\x1b[0m", "colour"),
+    ("\u201cquotes\u201d, \u2019, \ufb01 and \uff21 stay", "\u201cquotes\u201d, \u2019, \ufb01 and \uff21 stay"),
+    ("cafe\u0301 \u1100\u1161 \u212b compose", "caf\u00e9 \uac00 \u00c5 compose"),
+    ("dos\r\nline", "dos\r\nline"),
+    ("half a pair &#xD800;", "half a pair \ufffd"),
+]
+IMPRINT = [
+    *("isbn : 978-0-306-40615-7", "ISBN 0306406152", "ISBN13: 9780306406157", "copyright 2012 by jane roe"),
+    *("Copyright (c) Jane Roe", "copyright â© 2011 jane roe .", "copyrighted by the author", "\u00a9 jane roe , 2013"),
+    *("all rights reserved .", "The moral right of the author is asserted. All rights reserved."),
+]
+NOVEL = [
+    *("he lost the lawsuit about the copyright .", "she had reserved all rights of way", "two\n\nparagraphs"),
+    *("a disbnfall and copyrights in general", "\u00e9 \u00ae 2012"),
+]
+STEPS = {
+    "--clean light": CONTROLS,
+    "--clean full": REPAIRS,
+    "--front-matter": [
+        *((line, None) for line in IMPRINT),
+        *((f"title {n}\n{line}\nchapter", f"title {n}\nchapter") for n, line in enumerate(IMPRINT)),
+        *((line, line) for line in NOVEL),
+    ],
+}
+
+
+@pytest.mark.parametrize("options", STEPS)
+def test_a_step_changes_its_own_targets_and_nothing_else(cleaned, options: str) -> None:
+    wanted = [after for _, after in STEPS[options] if after is not None]
+    assert cleaned([before for before, _ in STEPS[options]], *options.split())[0] == wanted
+
+
+def test_control_characters_and_composed_ones_are_those_that_unicode_calls_so(cleaned) -> None:
+    pick = random.Random(5)
+    points = [*range(0x400), *(pick.randrange(0x400, 0xD800) for _ in range(2000)), *range(0x1F300, 0x1F400)]
+    texts = [f"{number} {chr(point)} a" for number, point in enumerate(points)]
+    kept = ["".join(c for c in text if unicodedata.category(c) != "Cc" or c in "\t\n\r\v\f\x85") for text in texts]
+    parted = [text.replace("\v", "\n").replace("\f", "\n").replace("\x85", "\n") for text in kept]
+    assert cleaned(texts)[0] == parted
+    accents = [f"{number} {chr(point)}\u0301\u0316" for number, point in enumerate(points)]
+    assert all(unicodedata.is_normalized("NFC", text) for text in cleaned(accents, "--clean", "full")[0])
+
+
+def test_the_first_dropped_records_of_each_reason_are_shown_a_group_by_its_first_row(cleaned) -> None:
+    texts = ["x"] * 10 + [""] * 10 + ["long " * 100]
+    said = cleaned(texts, "--max-chars", "100", "--show-dropped", "2")[2]
+    assert said[:4] == ["2: duplicate: 'x'", "3: duplicate: 'x'", "11: too short: ''", "12: too short: ''"]
+    assert said[4:] == [f"21: too long: {('long ' * 40)!r}"]
+    said = cleaned(["a", "b", "", "a", "b"], "--group-rows", "2", "--show-dropped", "2")[2]
+    assert said == ["3: empty row: ''", "4: duplicate: 'a b'"]
+
+
+any_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+
+
+def test_every_record_is_accounted_for_and_cleaning_what_is_clean_changes_nothing(tmp_path: Path, capfd) -> None:
+    source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+
+    @settings(max_examples=80, deadline=None)
+    @given(st.lists(any_text), st.sampled_from(["none", "light", "full"]), st.integers(1, 3), st.booleans())
+    def check(texts: list[str], level: str, rows: int, is_book: bool) -> None:
+        write_jsonl(source, [*texts, "a last one"])
+        more = ["--clean", level, "--group-rows", str(rows), *["--front-matter"] * is_book]
+        assert clean.main([str(source), "--output", str(output), *more]) == 0
+        counts = json.loads(capfd.readouterr().out)["counts"]
+        lines = output.read_bytes().decode("utf8").split("\n")[:-1]
+        documents = [json.loads(line)["text"] for line in lines]
+        assert lines == [json.dumps({"text": text}, ensure_ascii=False, separators=(",", ":")) for text in documents]
+        assert (counts["records"], counts["documents"]) == (len(texts) + 1, len(documents))
+        lost = {reason: counts.get(f"dropped: {reason}", 0) for reason in ("empty row", "front matter", "too short")}
+        groups = -(-(len(texts) + 1 - lost["empty row"] - lost["front matter"]) // rows)
+        assert groups == len(documents) + lost["too short"] + counts.get("dropped: duplicate", 0)
+        if level == "none" and rows == 1:
+            assert documents == [*texts, "a last one"]
+        if level == "light":
+            assert len(set(documents)) == len(documents) and all(document.strip() for document in documents)
+            write_jsonl(source, documents)
+            assert clean.main([str(source), "--output", str(output), *more[:2], *more[4:]]) == 0
+            assert set(json.loads(capfd.readouterr().out)["counts"]) == {"records", "documents"}
+
+    check()
+
+
+def test_every_one_of_many_is_known_again(cleaned) -> None:
+    texts = [str(number) for number in range(200_000)]  # three for each value of the first two bytes of their digest
+    assert cleaned(texts * 2)[0] == texts
+
+
+def test_a_hash_that_appears_only_across_two_others_is_new(cleaned, monkeypatch) -> None:
+    halves = b"A" * 7 + b"B" * 7, b"B" * 7 + b"C" * 7, b"B" * 14
+    digests = {text: b"\0\0" + digest for text, digest in zip((b"1", b"2", b"3"), halves, strict=True)}
+
+    class Digest:
+        def __init__(self, text: bytes, digest_size: int) -> None:
+            assert digest_size == 16
+            self.digest = lambda: digests[text]
+
+    monkeypatch.setattr(hashlib, "blake2b", Digest)
+    assert cleaned(["1", "2", "3", "3", "1"])[0] == ["1", "2", "3"]
+
+
+def test_the_level_none_trains_on_the_documents_that_megatron_makes(
+    tmp_path, plain_tokenizer, cleaned, encoded
+) -> None:
+    cleaned(MEGATRON_TEXTS, "--clean", "none")
+    encoded(tmp_path / "out.jsonl", plain_tokenizer, tmp_path / "ours")
+    megatron_pair(tmp_path / "theirs", MEGATRON_TEXTS, plain_tokenizer)
+    assert_same_pair(tmp_path / "ours", tmp_path / "theirs")
+
+
+def test_the_same_input_gives_the_same_bytes_in_another_process(tmp_path: Path, cleaned) -> None:
+    texts = [f"text {number % 7} \x00 {number % 11}" for number in range(200)]
+    assert len(cleaned(texts, "--clean", "full")[0]) == 77
+    command = [sys.executable, "-m", "data.clean", tmp_path / "f.jsonl", "--output", tmp_path / "o", "--clean", "full"]
+    subprocess.run(command, check=True, cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": "7"}, capture_output=True)
+    assert (tmp_path / "o").read_bytes() == (tmp_path / "out.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("output", ["in.jsonl", "../{folder}/in.jsonl", "symlink_to", "hardlink_to"])
+def test_an_output_that_is_the_input_is_exit_2(tmp_path: Path, commands, output: str) -> None:
+    source, path = write_jsonl(tmp_path / "in.jsonl", ["a"]), tmp_path / output.format(folder=tmp_path.name)
+    if "link" in output:
+        getattr(path, output)(source)
+    before = tree(tmp_path)
+    commands.error(clean.main, source, "--output", path, wanted=2)
+    assert tree(tmp_path) == before

@@ -1,0 +1,171 @@
+"""A certificate shows what differs and what is not known, and what of it leaves a claim without proof."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from changes import each, environment, hosts, nothing, of, ran, settings, stated, unknown
+from sides import Change, conditions, is_bold, items, one_verdict, pair, runs, verdicts
+
+from example import example_result
+
+SAME, ALLOWED, UNKNOWN = "same", "differs, allowed", "unknown"
+NO_ENVIRONMENT = unknown("provenance", "environment")
+TP4 = settings(tp=4, dp=2, gradient_accumulation=32)
+HEAT = {"hw_thermal_slowdown": 12.4, "sw_power_cap": 80.0}
+FUSED = ran(fused_ops={"rope": True, "loss": False, "bias": False})
+RECIPE = environment(NCCL_NVLS_ENABLE="0", TORCH_NCCL_AVOID_RECORD_STREAMS="1")
+TUNED = "the fastest kernel is looked for"
+BEST = of(method="best")
+Shown = tuple[Change, Change, str, dict[str, Any]]
+SHOWN: dict[str, Shown] = {
+    "as shipped": (stated(), stated(), "power cap", {"state": ALLOWED, "a": "700 W, the default"}),
+    "clocks as shipped": (stated(), stated(), "clocks", {"state": ALLOWED}),
+    "NUMA off": (stated(), stated(), "NUMA balancing", {"state": SAME}),
+    "no heat": (stated(), stated(), "slowing down", {"state": SAME}),
+    "no other work": (stated(), stated(), "other work", {"state": SAME}),
+    "a cap above the default": (stated(power_cap_watts=750.0), stated(), "power cap", {"state": ALLOWED}),
+    "one node": (
+        stated(numa_balancing=True, numa_nodes=1),
+        stated(),
+        "NUMA balancing",
+        {"state": ALLOWED, "a": "one node"},
+    ),
+    "cap unknown": (
+        stated(power_cap_watts=None),
+        stated(power_cap_watts=None),
+        "power cap",
+        {"state": UNKNOWN, "a": "unknown (not looked for)"},
+    ),
+    "default unknown": (
+        stated(),
+        stated(power_cap_watts=600.0),
+        "power cap",
+        {"state": UNKNOWN, "b": "600 W, default unknown"},
+    ),
+    "heat": (
+        stated(throttled_percent=HEAT),
+        stated(),
+        "slowing down",
+        {"state": ALLOWED, "a": "hw_thermal_slowdown 12 % of the run", "b": "no"},
+    ),
+    "heat of an older tool": (
+        stated(throttled_percent=None),
+        stated(),
+        "slowing down",
+        {"state": ALLOWED, "a": "not at the end"},
+    ),
+    "other work": (
+        stated(other_processes=2, busy_before_percent=50.0),
+        stated(),
+        "other work",
+        {"state": ALLOWED, "a": "2 processes on the GPUs, 50 % of the cores busy"},
+    ),
+    "no record": (nothing, stated(), "clocks", {"state": UNKNOWN, "a": "not recorded", "b": "recorded"}),
+    "maps": (
+        each(of(framework="nemo"), FUSED),
+        of(framework="prim"),
+        "fused operations",
+        {"state": ALLOWED, "a": "on: rope; off: bias, loss", "b": "none"},
+    ),
+    "a whole number": (ran(rope_base=1000000), ran(rope_base=1000000.0), "rotary base", {"state": SAME}),
+    "other means": (
+        of(framework="nemo"),
+        each(of(framework="prim"), ran(gradient_reduce_dtype="bfloat16")),
+        "type of reduced gradients",
+        {"state": ALLOWED},
+    ),
+    "a map in another order": (
+        ran(rope_scaling={"factor": 8.0, "low_freq_factor": 1.0}),
+        ran(rope_scaling={"low_freq_factor": 1.0, "factor": 8.0}),
+        "rotary scaling",
+        {"state": SAME},
+    ),
+    "own recipe": (RECIPE, nothing, "environment NCCL_NVLS_ENABLE", {"state": ALLOWED, "a": "0"}),
+    "speed-up": (
+        nothing,
+        environment(PYTORCH_TUNABLEOP_ENABLED="1"),
+        "environment PYTORCH_TUNABLEOP_ENABLED",
+        {"state": ALLOWED, "a": "not set", "b": "1"},
+    ),
+    "best layout": (BEST, each(BEST, TP4), "tensor parallel size", {"state": ALLOWED}),
+    "best bias": (BEST, each(BEST, TP4), "QKV bias", {"state": SAME}),
+    "unknown tokenizer, equal tokens": (
+        unknown("fingerprint", "tokenizer_sha256"),
+        unknown("fingerprint", "tokenizer_sha256"),
+        "tokenizer",
+        {"state": SAME},
+    ),
+    "unknown tokenizer and data": (
+        unknown("fingerprint", "tokenizer_sha256", "dataset_bin_sha256"),
+        unknown("fingerprint", "tokenizer_sha256", "dataset_bin_sha256"),
+        "tokenizer",
+        {"state": UNKNOWN, "unproven": True},
+    ),
+    "unknown seed": (
+        unknown("resolved_config", "seed"),
+        unknown("resolved_config", "seed"),
+        "seed",
+        {"state": UNKNOWN, "unproven": True},
+    ),
+    "tokenizer of one side": (
+        nothing,
+        unknown("fingerprint", "tokenizer_sha256"),
+        "tokenizer",
+        {"state": UNKNOWN, "unproven": True},
+    ),
+    "no window": (nothing, nothing, "attention window", {"state": SAME}),
+    "unknown environment": (NO_ENVIRONMENT, NO_ENVIRONMENT, "environment", {"state": UNKNOWN, "a": "not recorded"}),
+    "nodes": (hosts("x", "y"), hosts("x", "y"), "nodes", {"state": SAME, "a": "2", "b": "2"}),
+    "hosts": (hosts("x", "y"), hosts("x", "y"), "hosts", {"a": "nvd-hosts-x, nvd-hosts-y"}),
+}
+"""Changes of both sides of a pair that is decided, an item of its certificate, and what that says."""
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """Return the verdicts on all pairs by name."""
+    found = [result for name, (nvd, amd, _, _) in SHOWN.items() for result in pair(name, nvd, amd)]
+    return {one["model"]: one for one in verdicts(tmp_path_factory.mktemp("pairs"), found, code=0)}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_what_does_not_forbid_a_comparison_is_in_its_certificate(judged: dict[str, dict[str, Any]], name: str) -> None:
+    item, wanted = SHOWN[name][2:]
+    verdict = judged[name]
+    assert verdict["verdict"] == "faster", verdict["reasons"]
+    found = items(verdict)[item] | {"unproven": item in verdict["unproven"]}
+    assert {key: found[key] for key in wanted} == wanted
+    assert found["unproven"] == wanted.get("unproven", False)
+    assert is_bold(verdict) == (not verdict["unproven"])
+    assert is_bold(verdict) or f"not proven: {', '.join(verdict['unproven'])}" in verdict["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "item", "state"),
+    [
+        ({}, {}, "ECC", SAME),
+        ({}, {}, "power cap", SAME),
+        ({}, {}, "clocks", SAME),
+        ({"power_cap_watts": 500.0}, {"power_cap_watts": 500.0}, "power cap", ALLOWED),
+        ({"compute_mode": "Default"}, {}, "compute mode", UNKNOWN),
+    ],
+)
+def test_conditions_of_the_same_product(
+    tmp_path: Path, one: dict[str, Any], other: dict[str, Any], item: str, state: str
+) -> None:
+    results = runs("nvd", 1.0, host="a") + runs("nvd", 0.8, host="b", first=4)
+    for result in results:
+        stated(**(one if result["provenance"]["host"] == "a" else other))(result)
+    verdict = one_verdict(tmp_path, results, "--by", "machine")
+    assert (is_bold(verdict), items(verdict)[item]["state"]) == (True, state)
+
+
+def test_cpus_have_no_cap_and_no_gpu_clock(tmp_path: Path) -> None:
+    results = [example_result(run=number, provenance__host=host) for host in "ab" for number in (1, 2, 3)]
+    for result in results:
+        result["conditions"] = conditions("no GPU", numa_balancing=False, numa_nodes=1, busy_before_percent=1.0)
+    found = items(one_verdict(tmp_path, results, "--by", "machine"))
+    assert {found[name]["state"] for name in ("power cap", "clocks", "NUMA balancing", "slowing down")} == {SAME}

@@ -1,0 +1,258 @@
+"""A fault of two sides makes them not comparable for its reason, and the honest twin of each fault is decided.
+
+All pairs lie in one folder, which one call of `evaluate.compare` judges; each is a model of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from changes import (
+    each,
+    environment,
+    hosts,
+    in_runs,
+    into,
+    nothing,
+    of,
+    ran,
+    samples,
+    settings,
+    stated,
+    times,
+    unknown,
+)
+from sides import (
+    STEPS,
+    Change,
+    Result,
+    both,
+    compared,
+    pair,
+    run,
+    start_at,
+    verdicts,
+    write,
+)
+
+from example import put
+
+STATES = ("differs, not comparable", "unknown", "differs, allowed", "same")
+"""States of an item of a certificate, in the order of the report."""
+
+
+def ended(start_up: float) -> Change:
+    """Return a change of start and end of a run to so many seconds more than its steps take."""
+    return lambda result: start_at(result, datetime.fromisoformat(result["provenance"]["started_utc"]), start_up)
+
+
+def losses(rule: Any) -> Change:
+    """Return a change to the losses of a rule of the step, no two runs to the last digit."""
+
+    def change(result: Result) -> None:
+        own = 1e-9 * (result["run"] + 10 * len(result["gpu_info"]["device_name"]))
+        result["loss_values"] = [rule(step) + own for step in range(STEPS)]
+
+    return change
+
+
+def seeds(*by_run: int) -> Change:
+    """Return a change to a seed and an order of the tokens for each run."""
+
+    def change(result: Result) -> None:
+        seed = by_run[result["run"] - 1]
+        put(result, both(seed=seed) | {"fingerprint__token_stream_sha256": f"{seed}" * 64})
+
+    return change
+
+
+P2P = environment(NCCL_P2P_DISABLE="1")
+NO_ENVIRONMENT = unknown("provenance", "environment")
+TP4 = settings(tp=4, dp=2, gradient_accumulation=32)
+ADAM8 = ran(optimizer="torchao.optim.adam.AdamW8bit")
+SDMA, NVLS = "where copies take compute units", "where reductions in the switch are off"
+CAPPED = "power cap below the default on one side"
+MIXED = "power cap differs between the runs of one side"
+EQUAL = run("nvd")["loss_values"]
+UNKNOWN_DEFAULT = {"power_cap_watts": 700.0, "default_power_cap_watts": None}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Changes of the runs of NVIDIA and of AMD, words of the reason, and the changes of an honest twin.
+
+    A twin of one change has it on both sides; without any, the pair without a change is the twin.
+    """
+
+    nvd: Change
+    amd: Change
+    said: str
+    twin: Change | tuple[Change, Change] | None = None
+
+
+FAULTS = {
+    # the work
+    "sequence length": Fault(nothing, settings(sequence_length=2048), "sequence length differs: 128 against 2048"),
+    "precision": Fault(settings(precision="fp8"), nothing, "precision differs: fp8 against bf16"),
+    "TP": Fault(TP4, nothing, "tensor parallel size differs: 4 against 1", TP4),
+    "batch": Fault(nothing, settings(global_batch_size=128, gradient_accumulation=16), "global batch differs"),
+    "GPUs": Fault(
+        nothing,
+        each(settings(num_gpus=4, dp=4, gradient_accumulation=16), into("gpu_info", device_count=4)),
+        "number of GPUs differs",
+    ),
+    "gradients": Fault(nothing, ran(gradient_reduce_dtype="bfloat16"), "type of reduced gradients differs"),
+    "bias": Fault(nothing, ran(qkv_bias=True), "QKV bias differs: false against true", ran(qkv_bias=True)),
+    "epsilon": Fault(nothing, ran(norm_eps=1e-6), "norm epsilon differs: 1e-05 against 1e-06", ran(norm_eps=1e-6)),
+    "rotary": Fault(nothing, ran(rope_base=10000.0), "rotary base differs", ran(rope_base=10000.0)),
+    "window": Fault(nothing, ran(sliding_window=4097), "attention window differs: none against 4097"),
+    "tied": Fault(
+        nothing,
+        ran(tie_word_embeddings=True),
+        "embedding shared with the output layer differs",
+        ran(tie_word_embeddings=True),
+    ),
+    "qk norm": Fault(ran(query_key_norm=True), nothing, "norm of queries and keys differs", ran(query_key_norm=True)),
+    "data": Fault(nothing, into("fingerprint", dataset_bin_sha256="7" * 64), "data differs"),
+    "order": Fault(nothing, into("fingerprint", token_stream_sha256="7" * 64), "tokens of the first batches in order"),
+    "tokenizer": Fault(nothing, into("fingerprint", tokenizer_sha256="7" * 64), "tokenizer differs"),
+    "8-bit Adam": Fault(
+        ADAM8, ran(optimizer="x.DistributedOptimizer"), "optimizer keeps smaller states than AdamW's", ADAM8
+    ),
+    "seeds": Fault(seeds(1, 2, 3), seeds(1, 2, 4), "seed differs: 1, 2, 3 against 1, 2, 4", seeds(1, 2, 3)),
+    "dropout": Fault(
+        ran(attention_dropout=0.1), nothing, "setting attention_dropout differs: 0.1 against off", ran(dropout=0.0)
+    ),
+    "machines": Fault(
+        nothing,
+        hosts("x", "y"),
+        "the runs are spread over another number of machines: 1 against 2",
+        hosts("x", "y"),
+    ),
+    "disguised": Fault(
+        ran(layer_implementation="LlamaForCausalLM"),
+        nothing,
+        "has no valid result: framework: says mega, and the layers that ran are LlamaForCausalLM",
+    ),
+    "out of memory": Fault(nothing, of(status="oom", reason="at step 3"), "MI300X has no valid result: at step 3"),
+    # losses
+    "memorised": Fault(nothing, losses(lambda step: 8 * 0.9**step), "a loss this small is of memorised data"),
+    "loss": Fault(
+        losses(lambda step: 8.0 - 0.0274 * step),
+        losses(lambda step: 8.0 - 0.0504 * step),
+        "final losses are not shown to agree within 2% of the loss",
+        losses(lambda step: 8.0 - 0.0274 * step - 1e-6 * step**2),
+    ),
+    "initial loss": Fault(
+        nothing,
+        samples("loss_values", lambda place, loss: loss if place else 8.5),
+        "initial losses differ by more than 0.1%",
+        (nothing, samples("loss_values", lambda place, loss: loss if place else 8.004)),
+    ),
+    "diverged": Fault(nothing, losses(lambda step: 8.0 + 0.01 * step), "the loss ends above where it began"),
+    "diverged in the middle": Fault(
+        nothing,
+        samples("loss_values", lambda place, loss: loss + 9 if 40 <= place < 60 else loss),
+        "the loss stays above its first value in the middle of a run",
+        samples("loss_values", lambda place, loss: loss + 9 if 40 <= place < 43 else loss),
+    ),
+    "equal losses": Fault(
+        of(loss_values=EQUAL), of(loss_values=EQUAL), "100 losses are equal to the last digit on two vendors"
+    ),
+    "an earlier format": Fault(nothing, of(source="earlier"), "neither model nor data is proven to be the same"),
+    # time and environment
+    "a third": Fault(
+        ended(10),
+        each(times(1 / 3), ended(59)),
+        "most of the time of one side is in no step",
+        (ended(10), ended(59)),
+    ),
+    "SDMA": Fault(
+        nothing,
+        environment(HSA_ENABLE_SDMA="0"),
+        f"HSA_ENABLE_SDMA on one side only, {SDMA}",
+        environment(HSA_ENABLE_SDMA="1"),
+    ),
+    "NVLS": Fault(
+        environment(NCCL_NVLS_ENABLE="0"),
+        nothing,
+        f"NCCL_NVLS_ENABLE on one side only, {NVLS}",
+        environment(NCCL_NVLS_ENABLE="0"),
+    ),
+    "waiting": Fault(
+        environment(CUDA_LAUNCH_BLOCKING="1"),
+        nothing,
+        "CUDA_LAUNCH_BLOCKING on one side only",
+        environment(CUDA_LAUNCH_BLOCKING="1"),
+    ),
+    "handicap in all and in one": Fault(P2P, in_runs(P2P, 2), "NCCL_P2P_DISABLE in some runs only", P2P),
+    "handicap in one run": Fault(nothing, in_runs(P2P, 3), "NCCL_P2P_DISABLE on one side only"),
+    "handicap and nothing known": Fault(
+        NO_ENVIRONMENT, in_runs(P2P, 1, otherwise=NO_ENVIRONMENT), "NCCL_P2P_DISABLE on one side only", NO_ENVIRONMENT
+    ),
+    # conditions
+    "cap": Fault(stated(power_cap_watts=500.0), stated(), f"{CAPPED}: 500 W, default 700 W against 750 W", stated()),
+    "cap of AMD": Fault(stated(), stated(power_cap_watts=600.0, default_power_cap_watts=750.0), CAPPED, stated()),
+    "cap of one run": Fault(
+        in_runs(stated(power_cap_watts=500.0), 2, otherwise=stated()), stated(), MIXED, stated(power_cap_watts=700.0)
+    ),
+    "cap of an unknown default in one run": Fault(
+        stated(),
+        in_runs(stated(power_cap_watts=400.0), 1, otherwise=stated(**UNKNOWN_DEFAULT)),
+        MIXED,
+        stated(**UNKNOWN_DEFAULT),
+    ),
+    "cap in the only record": Fault(
+        nothing, in_runs(stated(power_cap_watts=400.0, default_power_cap_watts=750.0), 2), CAPPED, in_runs(stated(), 2)
+    ),
+    "cap beside unknown ones": Fault(
+        stated(power_cap_watts=None),
+        in_runs(
+            stated(power_cap_watts=400.0, default_power_cap_watts=750.0), 1, otherwise=stated(power_cap_watts=None)
+        ),
+        CAPPED,
+        stated(power_cap_watts=None),
+    ),
+    "clocks": Fault(stated(clock_limit_mhz=1200.0), stated(), "clocks limited on one side", stated()),
+    "level": Fault(stated(), stated(performance_level="low"), "clocks limited on one side", stated()),
+    "NUMA": Fault(stated(), stated(numa_balancing=True), "NUMA balancing slows one side", stated(numa_balancing=True)),
+}
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """Return the verdicts on all pairs by name; twins begin with `honest`."""
+    found = pair("honest", nothing, nothing)
+    for name, fault in FAULTS.items():
+        found += pair(name, fault.nvd, fault.amd)
+        if fault.twin is not None:
+            twin = fault.twin if isinstance(fault.twin, tuple) else (fault.twin, fault.twin)
+            found += pair(f"honest {name}", *twin)
+    return {one["model"]: one for one in verdicts(tmp_path_factory.mktemp("pairs"), found, code=0)}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_an_unfair_pair_is_not_comparable_for_its_reason_and_its_twin_is(
+    judged: dict[str, dict[str, Any]], name: str
+) -> None:
+    fault, twin = judged[name], judged[f"honest {name}" if FAULTS[name].twin else "honest"]
+    assert (fault["verdict"], fault["ratio"]) == ("not_comparable", None)
+    assert any(FAULTS[name].said in reason for reason in fault["reasons"]), fault["reasons"]
+    assert fault["sentence"].startswith("NOT COMPARABLE: NVIDIA H100 80GB HBM3 and AMD Instinct MI300X: ")
+    states = [item["state"] for item in fault["certificate"]]
+    assert states == sorted(states, key=STATES.index), "what forbids comes first"
+    assert twin["verdict"] == "faster", twin["reasons"]
+    assert twin["ratio"] == pytest.approx(1 / 0.8, rel=0.005)
+
+
+def test_no_figure_divides_cores_of_different_vendors(tmp_path: Path) -> None:
+    found = compared(write(tmp_path, pair("llama", nothing, nothing)), "--format", "json,md,html")
+    rows = [row["metrics"] for group in found["groups"] for row in group["rows"]]
+    assert rows and not [name for metrics in rows for name in metrics if "core" in name]
+    for name in ("compare.md", "compare.html", "compare.json"):
+        text = (tmp_path / name).read_text()
+        assert not any(words in text for words in ("per core", "per_core", "per-core", "core_ratio", " cores"))

@@ -1,0 +1,381 @@
+"""A fault in a result is rejected or marked for its reason, and the honest twin of each fault passes.
+
+Most are known from public comparisons of this kind. All of them lie in one folder, which `evaluate.validate` reads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import pytest
+from changes import each, into, nothing, ran, samples, settings, times
+from sides import SAMPLES, STEPS, Change, Result, both, make_consistent, run, schedule, start_at, summarise, validated
+
+from example import example_result, put
+from utils.models import get
+
+CLOCK = ("provenance__started_utc", "provenance__finished_utc")
+TOKENS = 64 * 8192
+
+
+def honest(number: int) -> Result:
+    """Return a run of Llama 3.1 8B on eight GPUs, 64 x 8,192 tokens in 6.2 s: 544 TFLOP/s, 55 % of an H100's peak."""
+    return run("nvd", number, 6.2, host=f"nvd-{number}", model_size="full", **both(sequence_length=8192))
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A change that plants a fault, words of its finding, and the change that makes its honest twin."""
+
+    change: Change
+    said: str
+    twin: Change = nothing
+
+
+def faster(factor: float) -> Change:
+    """Return a change of all durations, so that the clock agrees with the steps."""
+    return each(times(1 / factor), make_consistent)
+
+
+def rates(rule: Callable[[int, dict[str, Any]], float], framework: str = "mega") -> Change:
+    """Return a change of the learning rates to those of a rule of step and settings."""
+
+    def change(result: Result) -> None:
+        result["framework"] = framework
+        result["learning_rates"] = [rule(step, result["training_config"]) for step in result["steps"]]
+
+    return change
+
+
+def cosine(warm: int, early: int = 0, late: int = 0) -> Change:
+    """Return a change to a cosine that begins `early` steps too early, or ends at the last step with `late` 1."""
+
+    def rate(step: int, config: dict[str, Any]) -> float:
+        least, place = config["min_lr"], min(STEPS, step + early)
+        share = (place - warm - 1 + late) / (STEPS - warm)
+        turned = least + (config["lr"] - least) * (1 + math.cos(math.pi * share)) / 2
+        return schedule(place, config) if place <= warm else float(turned)
+
+    return each(settings(warmup_iters=warm), rates(rate))
+
+
+def half_off(step: int, config: dict[str, Any]) -> float:
+    return schedule(step, config) * (step <= 50)
+
+
+def energy(watts: Any = 4800.0, joules: float = 1.0, per_token: float = 1.0, **more: Any) -> Change:
+    """Return a change to an energy over all steps, with these shares of the joules that agree with 4,800 W."""
+
+    def change(result: Result) -> None:
+        true = 4800.0 * sum(result["step_times"])
+        known = {"joules": joules * true, "avg_watts": watts, "joules_per_token": per_token * true / (STEPS * TOKENS)}
+        reasons = {} if watts is not None else {"avg_watts": "N/A"}
+        result["energy_metrics"] = known | {"source": "counter", "interval": "all", "reasons": reasons} | more
+
+    return change
+
+
+def boards(watts_of_a_board: float, **more: Any) -> Change:
+    """Return a change to an energy of eight boards whose joules and power agree."""
+    share = watts_of_a_board / 600
+    return energy(8 * watts_of_a_board, share, share, **more)
+
+
+def sources(counter: float | None, power: float | None, **more: Any) -> Change:
+    """Return a change to an energy with these shares of its joules by counter and by integrated power."""
+    known = {"counter_joules": counter, "integrated_joules": power}
+
+    def change(result: Result) -> None:
+        joules = 4800.0 * sum(result["step_times"])
+        found = {key: share and share * joules for key, share in known.items()}
+        energy(reasons={key: "N/A" for key, share in known.items() if share is None}, **found, **more)(result)
+
+    return change
+
+
+def shape(size: str, model: str = "llama", **changes: Any) -> Change:
+    """Return a change to another model or size with its shape, and then of what ran."""
+    return each(
+        lambda result: result.update(model=model, model_size=size),
+        lambda result: make_consistent(result, CLOCK),
+        ran(**changes),
+    )
+
+
+def padded(result: Result) -> None:
+    """Pad the vocabulary as Megatron does for eight tensor-parallel ranks: 129,024 is a multiple of 128 x 8."""
+    more = 2 * (129024 - 128256) * 4096
+    put(result, both(tp=8, dp=1, gradient_accumulation=64))
+    ran(vocab_size=129024, parameter_count=8_030_261_248 + more)(result)
+
+
+def ends(start_up: float) -> Change:
+    """Return a change of the end of a run to so many seconds after its start and its steps."""
+    return lambda result: start_at(result, datetime.fromisoformat(result["provenance"]["started_utc"]), start_up)
+
+
+def of_cpu(steps: int, seconds: float, start_up: float) -> Change:
+    """Return a change to a training on a CPU, whose start-up may last longer than its steps."""
+
+    def change(result: Result) -> None:
+        new = example_result(**both(max_steps=steps), run=result["run"], provenance__host=result["provenance"]["host"])
+        new["steps"] = list(range(1, steps + 1))
+        new["step_times"] = [seconds * (1 + 0.01 * (step % 7) + 1e-5 * result["run"]) for step in new["steps"]]
+        new["loss_values"], new["grad_norms"] = ([start - 0.001 * step for step in new["steps"]] for start in (8, 2))
+        new["data_wait_seconds"] = [0.0] * steps
+        make_consistent(new)
+        result.clear()
+        result.update(new)
+        ends(start_up)(result)
+
+    return change
+
+
+def five_hundred_steps(result: Result) -> None:
+    put(result, both(max_steps=500))
+    for key in ("step_times", "data_wait_seconds"):
+        result[key] = result[key] * 5
+    result["steps"] = list(range(1, 501))
+    result["loss_values"], result["grad_norms"] = ([start * 0.998**step for step in range(500)] for start in (8, 2))
+    make_consistent(result)
+
+
+def without_samples(result: Result) -> None:
+    """Remove all samples and keep status ok, as a pipe that lost the exit code of the trainer leaves it."""
+    result.update({key: [] for key in SAMPLES})
+
+
+def lost_iteration(result: Result) -> None:
+    for key in SAMPLES:
+        del result[key][50]
+    summarise(result)
+
+
+def slow_start(result: Result) -> None:
+    result["step_times"][:2] = [40.0, 23.0]
+    make_consistent(result)
+
+
+def only_the_first_step_left_out(result: Result) -> None:
+    """Count iteration 2, printed as the mean of 1 and 2: 23 s for 40 s and 6 s."""
+    slow_start(result)
+    steady = result["step_times"][1:]
+    mean = sum(steady) / len(steady)
+    known = {"warmup_steps_excluded": 1, "avg_step_time_seconds": mean, "max_step_time_seconds": 23.0}
+    rate = {"tokens_per_second": TOKENS / mean, "tokens_per_second_per_gpu": TOKENS / mean / 8}
+    result["performance_metrics"] |= known | rate | {"steps_per_second": 1 / mean}
+
+
+def near(*levels: float) -> Change:
+    """Return a change to losses that start at 8 and are near each of these values for an equal part of the steps."""
+    part = STEPS // len(levels)
+    losses = [level * (1 + 1e-3 * (step % 7 - 3)) for level in levels for step in range(part)]
+    return lambda result: result.update(loss_values=[8.0, *losses][:STEPS])
+
+
+def gpu(**values: Any) -> Change:
+    return into("gpu_info", **values)
+
+
+def memory(**values: float) -> Change:
+    return into("memory_metrics", **{f"{key}_gb": value for key, value in values.items()})
+
+
+def claims(**values: float) -> Change:
+    return into("performance_metrics", **values)
+
+
+def hosts(*names: str) -> Change:
+    return into("provenance", hosts=list(names))
+
+
+FP8 = settings(precision="fp8")
+CONTRADICTIONS = "the FLOP count or the peak behind it is wrong"
+REJECTED = {
+    # what ran is not what is written
+    "throughput of 8,192 tokens for 2,048": Fault(
+        each(settings(sequence_length=2048), claims(tokens_per_second=TOKENS / 6.2)),
+        "tokens_per_second: stored",
+        settings(sequence_length=2048),
+    ),
+    "sequence length asked and not run": Fault(ran(sequence_length=2048), "sequence_length: asked 8192, ran 2048"),
+    "MFU of 152 %": Fault(faster(2.8), "% of the dense peak, which cannot be", faster(1.75)),
+    "MFU claimed, of nothing": Fault(claims(mfu=5.63), CONTRADICTIONS, claims(mfu=0.55)),
+    "MFU claimed in percent": Fault(claims(mfu_percent=152.0), CONTRADICTIONS, claims(mfu_percent=55.0)),
+    "MFU by the full formula": Fault(claims(mfu_percent=61.9), "by the full-attention formula", claims(mfu=55.0)),
+    "share by the full formula": Fault(claims(mfu=0.619), "by the full-attention formula", claims(mfu=0.554)),
+    "TFLOP/s by the full formula": Fault(
+        claims(tflops_per_gpu=612.0), "by the full-attention formula", claims(model_tflops_per_gpu=544.0)
+    ),
+    "FP8 rate over the BF16 peak": Fault(
+        each(FP8, claims(mfu=0.55)), "it is over the bf16 peak, and this ran in fp8", each(FP8, claims(mfu=0.275))
+    ),
+    "MFU of an unknown device": Fault(
+        each(gpu(device_name="NVIDIA H900"), claims(mfu=0.55)),
+        "which nothing stands behind: NVIDIA H900 is not known",
+        each(gpu(device_name="NVIDIA H900"), faster(10)),
+    ),
+    "swallowed exit, no samples": Fault(without_samples, "steps: got 0 steps, wanted each of 1 to 100"),
+    "an iteration twice": Fault(
+        lambda result: result.update(steps=[1, 2, 2, *range(3, STEPS)]), "steps: wanted rising step numbers from 1"
+    ),
+    "an iteration lost": Fault(lost_iteration, "steps: got 99 steps, wanted each of 1 to 100"),
+    "mean of two iterations counted": Fault(only_the_first_step_left_out, "warmup_steps_excluded: got 1", slow_start),
+    "megatron that trained a transformers model": Fault(
+        ran(layer_implementation="LlamaForCausalLM", optimizer="torch.optim.adamw.AdamW", distributed_optimizer=False),
+        "framework: says mega, and the layers that ran are LlamaForCausalLM",
+        ran(layer_implementation="transformer_engine"),
+    ),
+    "data seen 82 times": Fault(
+        into("fingerprint", epochs=82.0), "epochs: got 82, wanted at most 4", into("fingerprint", epochs=1.0)
+    ),
+    "recomputation of another name": Fault(
+        ran(recompute_granularity="full"), "recompute was asked to be none", ran(recompute_granularity=None)
+    ),
+    "fp8 of another name": Fault(ran(fp8="hybrid"), "precision was asked to be bf16", ran(fp8=None, bf16=True)),
+    # energy and power
+    "energy of one die of two": Fault(energy(joules=0.5, per_token=0.5), "they are not of one thing", energy()),
+    "half of the joules, of no tokens": Fault(
+        energy(joules=0.5, joules_per_token=None, reasons={"joules_per_token": "x"}),
+        "they are not of one thing",
+        energy(joules_per_token=None, reasons={"joules_per_token": "x"}),
+    ),
+    "power 8 % too high": Fault(energy(4800 * 1.08), "they are not of one thing", energy(4800 * 1.02)),
+    "power over half of the tokens": Fault(energy(per_token=0.5), "tokens, 52,428,800 were trained", energy(600.0)),
+    "power that is N/A": Fault(energy("N/A"), "energy_metrics.avg_watts: got 'N/A', wanted finite number"),
+    "energy of 0": Fault(energy(0.0, 0.0, 0.0), "wanted more than 0"),
+    "counter and power apart": Fault(sources(1.0, 2.0), "they are not of one thing", sources(1.0, 0.96)),
+    "neither of its sources": Fault(sources(0.9, 0.9), "as its source has it", sources(1.0, 1.0, sample_hz=12.5)),
+    "sampled too rarely": Fault(sources(1.0, 1.0, sample_hz=4.0), "sampled 4 times a second", sources(1.0, None)),
+    "energy of one board of eight": Fault(boards(600 / 8), "of fewer boards than trained", boards(600)),
+    "energy of four boards of eight": Fault(boards(600 / 2), "of fewer boards than trained", boards(500)),
+    "energy that names four boards": Fault(boards(600, boards=4), "energy: of 4 boards", boards(600, boards=8)),
+    "energy of seven GPUs": Fault(boards(600, gpu_count=7), "of 7 boards, and 8 trained", boards(600, gpu_count=8)),
+    "energy of some boards by its source": Fault(
+        boards(600, source="NVML, 7 of 8 GPUs"), "energy: of 7 boards", boards(600, source="NVML, 8 of 8 GPUs")
+    ),
+    "more watts than a board draws": Fault(boards(900), "draws 700 W at the most", boards(700)),
+    # clock
+    "step times x 1000": Fault(times(1000), "s in all, and the run took"),
+    "a third of 100 steps": Fault(times(1 / 3), "s are in no step", times(0.999)),
+    "a third of 500 steps": Fault(each(five_hundred_steps, times(1 / 3)), "s are in no step", five_hundred_steps),
+    "a third of the loop": Fault(
+        each(claims(loop_seconds=640.0), times(1 / 3)), "the training loop took 640 s", claims(loop_seconds=640.0)
+    ),
+    "steps longer than the run": Fault(ends(-206), "from started_utc to finished_utc", ends(-4)),
+    "little of the run is steps": Fault(ends(6580), "s are in no step", ends(581)),
+    "little of a run that ended well": Fault(
+        ends(6580), "s are in no step", each(ends(6580), lambda result: result.update(status="failed", reason="x"))
+    ),
+    "finished before it started": Fault(
+        into("provenance", started_utc="2099-11-20T00:00:00+00:00"), "is before started_utc"
+    ),
+    "a start that is no time": Fault(into("provenance", started_utc="yesterday"), "wanted a time like"),
+    # learning rates, gradients, losses
+    "rates late by one step": Fault(
+        rates(lambda step, config: schedule(max(1, step - 1), config)), "learning_rates: step 2 ran with"
+    ),
+    "rates early by one step": Fault(rates(lambda n, config: schedule(n + 1, config)), "learning_rates: step 1 ran"),
+    "rates without a warm-up": Fault(cosine(0, early=1), "learning_rates: step", cosine(0)),
+    "rates that end at the last step": Fault(cosine(10, early=3), "learning_rates: step", cosine(10, late=1)),
+    "rate 0 after step 50": Fault(rates(half_off), "49 of 100 steps have a rate of 0"),
+    "rate 0 in another framework": Fault(
+        rates(half_off, "nemo"), "steps have a rate of 0", rates(schedule, framework="nemo")
+    ),
+    "rates above the one asked": Fault(
+        rates(lambda step, config: 2 * schedule(step, config), "prim"), "the largest one asked is 0.001"
+    ),
+    "one gradient of 0": Fault(samples("grad_norms", lambda place, norm: norm * (place != 50)), "1 of 100 are 0"),
+    "constant gradients": Fault(samples("grad_norms", lambda place, norm: 1.7), "100 equal norms in a row"),
+    "clipped gradients": Fault(
+        samples("grad_norms", lambda place, norm: min(norm, 1 - 1e-6 * place)), "are the limit 1"
+    ),
+    "flat loss in the middle": Fault(
+        samples("loss_values", lambda place, loss: 5.25 if 40 <= place < 60 else loss),
+        "loss_values: 20 equal losses in a row",
+        samples("loss_values", lambda place, loss: 5.25 if place in (40, 41) else loss),
+    ),
+    # model and machine
+    "half the parameters": Fault(ran(parameter_count=4_015_130_624), "llama full has 8,030,261,248, ran", padded),
+    "a layer less": Fault(ran(num_layers=31), "num_layers: llama full has 32, ran 31"),
+    "narrow layers": Fault(ran(ffn_hidden_size=11008), "ffn_hidden_size: llama full has 14336, ran 11008"),
+    "another size": Fault(shape("tiny", hidden_size=4096), "llama tiny has 128, ran 4096", shape("tiny")),
+    "a proxy that is the whole model": Fault(
+        shape("proxy", num_layers=6),
+        "parameter_count: llama proxy has",
+        shape("proxy", num_layers=6, parameter_count=get("llama", "proxy", proxy_layers=6).parameter_count),
+    ),
+    "amd with an H100": Fault(lambda result: result.update(platform="amd"), "no device of the platform amd"),
+    "nvd with an MI300X": Fault(gpu(device_name="AMD Instinct MI300X"), "no device of the platform nvd"),
+    "cpu with a GPU": Fault(
+        each(of_cpu(30, 1.0, 5), gpu(device_name="NVIDIA H200")),
+        "NVIDIA H200 is no device of the platform cpu",
+        each(of_cpu(30, 1.0, 5), gpu(device_name="AMD EPYC 9454")),
+    ),
+    "nvd with ROCm": Fault(gpu(software_stack="rocm"), "software_stack: got rocm"),
+    "more memory than there is": Fault(
+        memory(peak_memory_allocated=86.0), "on a device of 85.0 GB", memory(peak_memory_allocated=84.0)
+    ),
+    "memory below the weights": Fault(
+        memory(peak_memory_allocated=7.0, avg_memory_allocated=6.0),
+        "peak_memory_allocated_gb: got 7 GB, the weights alone are 32.1 GB",
+        each(ran(parameter_dtype="bfloat16"), memory(peak_memory_allocated=17.0)),
+    ),
+    "less reserved than allocated": Fault(
+        memory(peak_memory_reserved=40.0), "less than the 48.18 GB", memory(peak_memory_reserved=49.0)
+    ),
+    "more hosts than devices": Fault(hosts(*"abcdefghi"), "9 hosts for 8 devices", hosts("a", "b")),
+}
+MARKED = {
+    "memorised loss": Fault(near(2.0, 0.004, 0.004, 0.004), "nats a token at the end, under 0.5", near(2.0)),
+    "no QKV bias": Fault(
+        shape("full", "qwen"),
+        "model: qwen has qkv_bias True, ran False",
+        shape("full", "qwen", qkv_bias=True, norm_eps=1e-6, rope_base=1e6),
+    ),
+    "no norm of queries and keys": Fault(
+        shape("full", "qwen3", norm_eps=1e-6, rope_base=1e6),
+        "model: qwen3 has query_key_norm True, ran False",
+        shape("full", "qwen3", norm_eps=1e-6, rope_base=1e6, query_key_norm=True),
+    ),
+    "energy of one source": Fault(energy(None), "energy: joules from one source", energy()),
+    "energy of a counter alone": Fault(sources(1.0, None), "energy: joules from one source", sources(1.0, 1.0)),
+    "a host twice": Fault(hosts("a", "a"), "a host is named twice", hosts("a", "b")),
+    "start-up longer than the steps": Fault(of_cpu(10, 0.2, 100), "s are in no step", of_cpu(10, 0.2, 25)),
+    "a slow start of a large model": Fault(ends(860), "s are in no step", ends(500)),
+    "devices that did not train": Fault(gpu(device_count=16), "16 devices were found, 8 trained"),
+    "runaway gradients": Fault(samples("grad_norms", lambda place, norm: 500 * norm), "times the limit"),
+    "average above the peak": Fault(memory(avg_memory_allocated=60.0), "more than the peak of 48.18 GB"),
+    "another warm-up in another framework": Fault(
+        rates(lambda step, config: schedule(max(1, step - 5), config), "nemo"),
+        "learning_rates: step",
+        rates(lambda n, c: c["lr"] * n / c["warmup_iters"] if n <= c["warmup_iters"] else schedule(n, c), "prim"),
+    ),
+}
+FAULTS = REJECTED | MARKED
+
+
+@pytest.fixture(scope="module")
+def findings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, str]]:
+    """Return verdict and reason of each fault and of its twin."""
+    results = {}
+    for name, fault in FAULTS.items():
+        for key, change in ((name, fault.change), (f"honest {name}", fault.twin)):
+            results[key] = honest(len(results) + 1)
+            change(results[key])
+    return dict(zip(results, validated(tmp_path_factory.mktemp("results"), list(results.values())), strict=True))
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_found_for_its_reason_and_its_twin_passes(findings: dict[str, tuple[str, str]], name: str) -> None:
+    wanted = "".join(FAULTS[name].said.split())
+    verdict, reason = findings[name]
+    rejections, _, warnings = reason.partition("warning:")
+    assert verdict == ("valid" if name in MARKED else "REJECTED")
+    assert wanted in (warnings if name in MARKED else rejections), reason
+    verdict, reason = findings[f"honest {name}"]
+    assert verdict == "valid" and wanted not in reason, reason

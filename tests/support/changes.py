@@ -1,0 +1,96 @@
+"""Changes of a synthetic result, for the faults that tests plant; nothing else is made to agree unless it is said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sides import Change, Result, both, conditions, summarise
+
+from example import put
+
+NVIDIA = {"power_cap_watts": 700.0, "default_power_cap_watts": 700.0, "max_power_cap_watts": 700.0}
+NVIDIA |= {"max_sm_clock_mhz": 1980.0, "clock_limit_mhz": 1980.0, "default_clock_limit_mhz": 1980.0}
+NVIDIA |= {"numa_balancing": False, "numa_nodes": 2, "other_processes": 0, "busy_before_percent": 2.0}
+NVIDIA |= {"throttle_after": ["gpu_idle"], "throttled_percent": {"sw_power_cap": 80.0, "hw_thermal_slowdown": 0.0}}
+NVIDIA |= {"ecc": "Enabled"}
+AMD = NVIDIA | {"power_cap_watts": 750.0, "default_power_cap_watts": None, "max_power_cap_watts": 750.0}
+AMD |= {"max_sm_clock_mhz": 2100.0, "clock_limit_mhz": None, "default_clock_limit_mhz": None}
+AMD |= {"performance_level": "AMDSMI_DEV_PERF_LEVEL_AUTO", "throttled_percent": {"ppt": 60.0, "socket_thermal": 0.1}}
+"""Conditions of both vendors' boards as they are shipped."""
+KNOWN = {"nvd": NVIDIA, "amd": AMD}
+
+
+def into(section: str, **values: Any) -> Change:
+    """Return a change of keys of a section, after which nothing else is made to agree."""
+    return lambda result: result[section].update(values)
+
+
+def ran(**values: Any) -> Change:
+    """Return a change of the settings that ran."""
+    return into("resolved_config", **values)
+
+
+def each(*changes: Change) -> Change:
+    """Return several changes as one."""
+    return lambda result: [change(result) for change in changes]
+
+
+def nothing(result: Result) -> None:
+    """Change nothing: the honest twin of most faults."""
+
+
+def times(factor: float) -> Change:
+    """Return a change of all step times with their summary, after which the clock does not agree."""
+
+    def change(result: Result) -> None:
+        result["step_times"] = [float(f"{time * factor:.6g}") for time in result["step_times"]]
+        summarise(result)
+
+    return change
+
+
+def samples(key: str, new: Callable[[int, float], float]) -> Change:
+    """Return a change of each sample of a list, from its place and value."""
+    return lambda result: result.update({key: [new(place, value) for place, value in enumerate(result[key])]})
+
+
+def settings(**values: Any) -> Change:
+    """Return a change of settings that were requested and ran."""
+    return each(lambda result: put(result, both(**values)), summarise)
+
+
+def environment(**values: Any) -> Change:
+    """Return a change to these recorded variables."""
+    return into("provenance", environment=values)
+
+
+def stated(**changes: Any) -> Change:
+    """Return a change to the usual conditions of the board, with these differences."""
+    return lambda result: result.update(conditions=conditions(**KNOWN[result["platform"]] | changes))
+
+
+def in_runs(change: Change, *numbers: int, otherwise: Change = nothing) -> Change:
+    """Return a change of the runs of these numbers."""
+    return lambda result: (change if result["run"] in numbers else otherwise)(result)
+
+
+def hosts(*names: str) -> Change:
+    return lambda result: result["provenance"].update(
+        hosts=[f"{result['provenance']['host']}-{name}" for name in names]
+    )
+
+
+def unknown(section: str, *keys: str) -> Change:
+    """Return a change to keys that nobody knows."""
+
+    def change(result: Result) -> None:
+        reasons = result[section].get("reasons", {}) | dict.fromkeys(keys, "not read back")
+        result[section] |= dict.fromkeys(keys) | {"reasons": reasons}
+
+    return change
+
+
+def of(**values: Any) -> Change:
+    """Return a change of top-level keys."""
+    return lambda result: result.update(values)

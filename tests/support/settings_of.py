@@ -1,0 +1,13 @@
+"""Settings of a job as every command loads them, without the environment of this process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from utils.settings import config
+
+
+def settings_of(*settings: str, platform: str = "cpu", gpus: int | None = None, **options: Any) -> config.RunConfig:
+    """Return the checked settings; a string may hold several KEY=VALUE."""
+    arguments = [word for setting in settings for word in setting.split()]
+    return config.load(platform, gpus, arguments=arguments, environ={}, **options)

@@ -1,0 +1,300 @@
+"""A plan names time, memory, driver and layers of its jobs; a job that cannot fit or lacks something never starts."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+from importlib import metadata
+
+import pytest
+import torch
+from smi_machine import H100, Machine, mi300x_metric, mi300x_static
+
+from tests.support.launching import Launcher
+from train.preflight import ready
+from utils.settings.config import ROOT
+
+FULL = ("MODEL_SIZE=full", "MODEL=llama", "RUNS=1")
+BOTH, MEGA, HF = (*FULL, "FRAMEWORK=mega,hf"), (*FULL, "FRAMEWORK=mega"), (*FULL, "FRAMEWORK=hf")
+
+
+def mib(gigabytes):
+    return str(round(gigabytes * 1e9 / 2**20))
+
+
+@pytest.fixture
+def host(tmp_path, monkeypatch):
+    (tmp_path / "machine").mkdir()
+    made = Machine(tmp_path / "machine")
+    for name, value in made.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return made
+
+
+@pytest.fixture
+def job(host, tmp_path, monkeypatch):
+    return Launcher(tmp_path, monkeypatch)
+
+
+def lines(ended, start):
+    assert ended.code == 0, ended
+    return [line for line in ended.err.splitlines() if line.startswith((start, f"warning: {start}"))]
+
+
+def of_h100s(host, memory_gb=85.0, count=1, **changes):
+    cards = (
+        H100 | {"index": str(index), "uuid": f"GPU-{index}", "memory.total": mib(memory_gb)} for index in range(count)
+    )
+    host.nvidia(*(card | changes for card in cards))
+
+
+def test_time_is_the_work_of_all_steps_at_half_of_the_peak_and_says_so(job):
+    # 500 steps x 64 x 2048 tokens x 46.639 GFLOP (design.md) over 8 GPUs x 989.4 / 2 TFLOP/s: 772.3 s a job
+    (line,) = lines(job.plan(*BOTH, gpus=8), "time: ")
+    assert line.startswith(
+        "time: about 25:45 (if the steps reach 50 % of the 989.4 TFLOP/s of NVIDIA H100 SXM 80GB (bf16"
+    )
+    (line,) = lines(job.plan(*BOTH, "RUNS=auto", "COOLDOWN_SECONDS=5", gpus=8), "time: ")
+    # 6 jobs and 5 pauses at least, 14 more jobs and pauses at most
+    assert line.startswith("time: at least 1:17:39, at most 4:19:01 (")
+
+
+@pytest.mark.parametrize(
+    ("settings", "gpus", "why"),
+    [
+        (("PRECISION=fp32",), 8, "no dense fp32 peak of NVIDIA H100 SXM 80GB is kept"),
+        (("LAUNCHER=slurm", "GPUS_PER_NODE=8"), 0, "Slurm selects the nodes"),
+        (("GPUS_PER_NODE=8",), 0, "GPUs are missing, different or not in utils/hardware/devices.py"),
+    ],
+)
+def test_time_without_a_peak_is_unknown_with_the_reason(settings, gpus, why, job):
+    (line,) = lines(job.plan(*MEGA, *settings, gpus=gpus), "time: ")
+    assert line.startswith("time: unknown") and line.endswith(f"{why})")
+
+
+DRAWN = 4 * (128_256 * 4_096 + 12 * 4_096 * 14_336) / 1e9
+"""Being drawn: numbers of 4 bytes, on 12 threads, 4.92 GB."""
+
+
+@pytest.mark.parametrize(
+    ("settings", "gpus", "cores", "gigabytes"),
+    [
+        (MEGA, 8, 96, 8 * (0.43 + DRAWN)),
+        (HF, 8, 96, 8 * 0.53 + 4 * 8.030261248 + DRAWN),
+        (HF, 1, 12, 0.53 + 2 * 8.030261248 + DRAWN),  # bf16 on one rank
+        ((*MEGA, "INIT=native"), 8, 96, 8 * 0.43),
+    ],
+)
+def test_host_memory_of_all_ranks_by_hand(settings, gpus, cores, gigabytes, job, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    (line,) = lines(job.plan(*settings, gpus=gpus), "host memory: ")
+    ranks = "1 rank" if gpus == 1 else f"{gpus} ranks"
+    assert f" llama about {gigabytes:.1f} GB for {ranks} of " in line
+
+
+def test_host_that_has_less_memory_than_its_ranks_need_is_warned_of(job, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr("train.preflight.host_memory.cpu_capacity_gb", lambda ranks: (32.0, "physical memory"))
+    fits, warning = lines(job.plan(*BOTH, gpus=8), "host memory: ")
+    assert fits == "host memory: mega llama about 22.1 GB for 8 ranks of 32.0 GB (physical memory)"
+    assert warning.startswith("warning: host memory: hf llama about 38.7 GB for 8 ranks of 32.0 GB")
+    assert "use FRAMEWORK=mega or one with more memory" in warning
+    (elsewhere,) = lines(job.plan(*HF, "GPUS_PER_NODE=8", gpus=0), "host memory: ")
+    assert elsewhere.endswith("for 8 ranks, of an unknown amount (the plan is for another machine)")
+
+
+@pytest.mark.parametrize("memory_gb", [192.0, 68.0, 20.0, None])
+def test_every_estimate_of_mega_on_a_gpu_names_the_layers_that_it_is_for(memory_gb, host, job):
+    if memory_gb:
+        of_h100s(host, memory_gb)
+    of_mega, of_hf = lines(job.plan(*BOTH), "memory: ")
+    assert of_mega.endswith(")" + "; mega: torch's layers, TransformerEngine's are not estimated")
+    assert of_hf.endswith(")") and ("unknown amount" in of_hf) == (memory_gb is None)
+    assert of_hf.startswith("warning: ") == (memory_gb in (68.0, 20.0))
+
+
+def test_memory_is_that_of_the_smallest_gpu_that_the_job_sees(host, job, monkeypatch):
+    host.nvidia(*(H100 | {"index": str(n), "memory.total": mib(size)} for n, size in enumerate((85.0, 141.0, 40.0))))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    (line,) = lines(job.plan(*HF), "memory: ")
+    assert "of a device with 85.0 GB" in line and line.endswith("(NVIDIA H100 80GB HBM3)")
+
+
+def test_job_that_cannot_fit_is_an_oom_result_with_every_term_and_what_would_fit_and_starts_nothing(host, job):
+    of_h100s(host, count=8)
+    big = ("MODEL_SIZE=full", "SL=8192", "GBS=64", "MBS=1", "TRAIN_ITERS=500", "ALLOW_REPEAT=true", "GPUS_PER_NODE=1")
+    ended = job.run(*big, ranks="print('started')", platform="nvd")
+    reason = ended.result["reason"]
+    assert ended.code == 1 and ended.result["status"] == "oom" and ended.result["steps"] == []
+    assert re.match(r"predicted, not run: at least [\d.]+ GB are needed of a device with 85.0 GB", reason)
+    for term in ("weights 16.1", "gradients 32.1", "optimizer ", "activations", "logits", "workspace"):
+        assert term in reason
+    assert reason.endswith("FIT=ignore starts it anyway") and "started" not in ended.out
+    assert "started" in job.run(*big, "FIT=ignore", ranks="print('started')", platform="nvd").out
+
+
+def test_plan_names_what_would_fit_by_the_table_of_the_documentation(host, job):
+    of_h100s(host, count=8)
+    (said,) = lines(job.plan(*MEGA, "SL=8192", gpus=8), "memory: ")
+    # 100.8 GB by the table of docs/memory.md, less the 4 % that the estimate may be too high
+    assert "predicted, not run: at least 96.8 GB are needed of a device with 85.0 GB" in said
+    assert "optimizer 10.0" in said
+    assert "should fit: RECOMPUTE=full, or TP=2, or PP=2 (on both sides of a comparison)" in said
+    assert "use more GPUs" in lines(job.plan(*MEGA), "memory: ")[0]
+
+
+def test_automatic_micro_batch_is_the_largest_that_fits(host, job):
+    asked = ("METHOD=best", "MBS=auto", "CP=1", "SL=2048", "GBS=128", *MEGA)
+
+    def sizes(memory_gb):
+        of_h100s(host, memory_gb, count=8)
+        found = job.plan(*asked, gpus=8)
+        return found, int(re.search(r"GA (\d+)", found.out)[1]) if found.code == 0 else None
+
+    (_, larger), (_, smaller) = sizes(141.0), sizes(85.0)
+    assert larger is not None and smaller is not None
+    assert "does not fit 40.0 GB at MBS=1" in sizes(40.0)[0].err
+    (host.bin / "nvidia-smi").unlink()
+    refused = job.plan(*asked, gpus=8)
+    assert refused.code == 2 and "MBS=auto: the memory of the device is unknown" in refused.err
+    assert "METHOD=best allows" in job.plan(*MEGA, "MBS=auto").err
+
+
+def test_documented_table_is_the_generated_one():
+    made = subprocess.run([sys.executable, "-m", "train.preflight.fit_table"], cwd=ROOT, capture_output=True, text=True)
+    assert made.returncode == 0 and made.stdout.strip() in (ROOT / "docs" / "memory.md").read_text(encoding="utf8")
+
+
+@pytest.mark.parametrize(
+    ("platform", "settings", "gpus", "device"),
+    [
+        ("nvd", ("MODEL=llama,qwen",), 8, ""),
+        ("amd", ("MODEL=llama,qwen",), 8, ""),
+        ("nvd", ("OPTIMIZER_STATE=bf16",), 1, "NVIDIA H200"),
+        ("amd", ("OPTIMIZER_STATE=bf16",), 1, "AMD Instinct MI300X"),
+    ],
+)
+def test_table_of_a_plan_without_a_gpu_says_that_the_usual_jobs_fit(platform, settings, gpus, device, job):
+    ended = job.plan(*BOTH, *settings, f"GPUS_PER_NODE={gpus}", platform=platform, gpus=0)
+    _, table = ended.out.split("memory of one GPU by the estimate, GB; not measured")
+    assert "TransformerEngine's are not estimated" in table.splitlines()[0]
+    rows = [line for line in table.splitlines()[1:] if line.startswith("    ") and device in line]
+    assert len(rows) >= 2 and all(line.endswith("  fits") for line in rows), table
+
+
+def driver_line(host, job, monkeypatch, platform, built_for, driver):
+    monkeypatch.setattr(torch.version, {"nvd": "cuda", "amd": "hip"}[platform], built_for)
+    if platform == "nvd":
+        host.nvidia(H100 | {"driver_version": "999.1"}, H100 | {"driver_version": driver})
+    else:
+        host.amd([mi300x_static() | {"driver": {"version": driver}}], [mi300x_metric()])
+    return [line for line in job.plan(*HF, platform=platform).err.splitlines() if "driver: " in line]
+
+
+@pytest.mark.parametrize(
+    ("platform", "built_for", "driver", "wanted"),
+    [
+        ("nvd", "13.0", "570.133.20", "NVIDIA 570.133.20 is older than 580, which CUDA 13.0 of this torch needs"),
+        ("nvd", "12.8", "470.256.02", "NVIDIA 470.256.02 is older than 525, which CUDA 12.8 of this torch needs"),
+        ("amd", "7.0.51831", "6.1.5", "amdgpu 6.1.5 is older than 6.2, which ROCm 7.0.51831 of this torch needs"),
+        # 580.95 is the driver that PyTorch 25.10 was built with; drivers after 6.4.x are called 30.10
+        ("nvd", "13.0", "580.95.05", None),
+        ("nvd", "12.8", "525.60.13", None),
+        ("amd", "7.0.2", "30.10.1", None),
+        ("amd", "6.4.1", "6.1.0", None),
+    ],
+)
+def test_driver_that_is_too_old_is_named_with_both_versions(
+    platform, built_for, driver, wanted, host, job, monkeypatch
+):
+    found = driver_line(host, job, monkeypatch, platform, built_for, driver)
+    assert len(found) == bool(wanted)
+    assert not wanted or found[0].startswith(f"warning: driver: {wanted}; install a newer driver, or ")
+
+
+def test_driver_that_cannot_be_judged_is_a_note_and_never_a_pass(host, job, monkeypatch):
+    (line,) = driver_line(host, job, monkeypatch, "amd", "7.15.1", "30.30.2")
+    assert line.startswith("note: driver: amdgpu 30.30.2 with ROCm 7.15.1: no row in ")
+    (line,) = driver_line(host, job, monkeypatch, "amd", "7.0.2", os.uname().release)
+    assert line.endswith("has no version to hold against ROCm 7.0.2")
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    (line,) = (line for line in job.plan(*HF).err.splitlines() if "driver: " in line)
+    assert "version unknown (nvidia-smi is not installed); CUDA 13.0" in line
+
+
+@pytest.fixture
+def headers(tmp_path, monkeypatch):
+    """A made-up folder of the headers of Python."""
+    (tmp_path / "Python.h").touch()
+    monkeypatch.setattr(sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
+    return tmp_path
+
+
+@pytest.mark.parametrize("framework", ["mega", "hf"])
+@pytest.mark.parametrize("platform", ["nvd", "amd"])
+def test_what_kernels_need_is_refused_with_one_line_where_it_is_missing(platform, framework, headers, job, monkeypatch):
+    def refused():
+        ended = job.run(platform=platform, framework=framework)
+        assert ended.code == 2 and ended.err.count("\n") == 1
+        return ended.err.removeprefix("error: ")
+
+    assert job.run(platform=platform, framework=framework).code == 1, "a complete machine starts the ranks"
+    monkeypatch.setenv("TRITON_CACHE_DIR", "/proc/1/fdinfo")
+    said = refused()
+    assert said.startswith("machine: /proc/1/fdinfo cannot be written") and "set TRITON_CACHE_DIR" in said
+    (headers / "Python.h").unlink()
+    assert f"{headers}/Python.h is missing" in refused()
+    monkeypatch.setattr(job, "compiler", "my-gcc")
+    assert refused().startswith("machine: no C compiler (CC=my-gcc) on PATH")
+    monkeypatch.setattr(job, "compiler", "")
+    assert refused().startswith("machine: no C compiler (gcc, cc, clang) on PATH")
+    assert job.run(framework=framework).code == 1, "nothing is compiled on a CPU"
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "is_refused"),
+    [
+        ("torch", "2.8.0", True),
+        ("torch", "2.11.0+cu130", False),
+        ("torch", "2.10.0a0+git1234", False),
+        ("transformers", "4.57.0", True),
+        ("transformers", "5.17.0", False),
+        ("transformers", "5.24.0", True),
+    ],
+)
+def test_versions_outside_the_supported_range_are_refused(name, version, is_refused, job, monkeypatch):
+    of = metadata.version
+    monkeypatch.setattr(metadata, "version", lambda one: version if one == name else of(one))
+    ended = job.run("STRICT=0", framework="hf")
+    assert (ended.code == 2) == is_refused
+    assert not is_refused or ended.err.startswith(f"error: {name}: got version {version}, wanted ")
+
+
+ENGINES = {
+    "print('a library speaks')\nraise OSError('libcudart.so.13: cannot open')": (
+        "TransformerEngine cannot be imported: OSError: libcudart.so.13: cannot open"
+    ),
+    "": "megatron-core cannot read this version",
+    "__import__('os')._exit(7)": "exit code 7",
+}
+
+
+@pytest.mark.parametrize("content", ENGINES)
+def test_refused_transformer_engine_is_one_line_of_the_plan_for_jobs_that_want_its_layers(
+    content, job, host, monkeypatch
+):
+    package = host.root / "transformer_engine"
+    package.mkdir()
+    (package / "__init__.py").write_text(content)
+    monkeypatch.syspath_prepend(host.root)
+    monkeypatch.setenv("PYTHONPATH", str(host.root))
+    ready._reason_against_engine.cache_clear()
+    (line,) = lines(job.plan(*BOTH), "mega: LAYERS=")
+    assert line.startswith("warning: mega: LAYERS=auto: ") and ENGINES[content] in line
+    assert "the layers are torch's, on this side only; LAYERS=local on both sides makes them equal" in line
+    assert lines(job.plan(*BOTH, "LAYERS=local"), "mega: ") == lines(job.plan(*HF), "mega: ") == []
+    ready._reason_against_engine.cache_clear()

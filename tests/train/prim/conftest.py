@@ -1,0 +1,101 @@
+"""Jobs of FRAMEWORK=prim with a stand-in for Primus and for the GPUs that this machine has not."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from toydata import write_toy_data
+
+from train.prim import training
+
+ROOT = Path(__file__).parents[3]
+STANDIN = Path(__file__).parent / "primus_standin" / "root"
+PRETENCE = Path(__file__).parent / "primus_standin" / "pretence"
+GPUS = 2
+SHORT = ("GBS=8", "MBS=2", "SL=128", "TRAIN_ITERS=6", "WARMUP_ITERS=2", "LR=1e-3", "MODEL_SIZE=tiny")
+
+
+@pytest.fixture(scope="session")
+def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_toy_data(tmp_path_factory.mktemp("data") / "text")
+
+
+@pytest.fixture
+def primus(tmp_path: Path) -> Path:
+    """A checkout of the stand-in, which a test may change."""
+    return Path(shutil.copytree(STANDIN, tmp_path / "Primus"))
+
+
+@pytest.fixture
+def where(tmp_path: Path, prefix: Path) -> tuple[str, ...]:
+    return (f"OUTPUT_DIR={tmp_path / 'output'}", f"DATA_DIR={prefix.parent}", f"DATASET={prefix}")
+
+
+@pytest.fixture
+def result_of(tmp_path: Path) -> Callable[[], dict[str, Any]]:
+    """Return what reads the one result of the jobs of a test."""
+
+    def read() -> dict[str, Any]:
+        (path,) = (tmp_path / "output").rglob("train_*.json")
+        return dict(json.loads(path.read_text()))
+
+    return read
+
+
+@pytest.fixture
+def launch(primus: Path, where: tuple[str, ...]) -> Callable[..., subprocess.Popen[str]]:
+    """Return what starts one job as the matrix would, but for the shell script, which would look for a GPU."""
+
+    def start(*settings: str, fault: str = "", data: str = "", **more: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "train.launch", "--platform", "amd", "--framework", "prim", "--model", "llama"]
+        environ = {name: value for name, value in os.environ.items() if not name.endswith("_VISIBLE_DEVICES")}
+        standin = {"TPRIMAT_TEST_GPUS": str(GPUS), "STANDIN_PYTHON": sys.executable}
+        standin |= {"STANDIN_FAULT": fault, "STANDIN_DATA": data}
+        environ |= {
+            "PRIMUS_PATH": str(primus),
+            "PYTHONPATH": str(PRETENCE),
+            "TPRIMAT_ENV_NAMES": ",".join([*standin, "OUT"]),
+        }
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        return subprocess.Popen([*command, *SHORT, *where, *settings], cwd=ROOT, env=environ | standin | more, **pipes)
+
+    return start
+
+
+@pytest.fixture
+def run_job(primus: Path, where: tuple[str, ...], tmp_path: Path, monkeypatch, result_of) -> Callable[..., Any]:
+    """Return what runs one job in this process and gives back its exit code and its result."""
+
+    def run(*settings: str, model: str = "llama", device: str = "pretended device", **standin: str) -> Any:
+        for name in ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"):
+            monkeypatch.delenv(name, raising=False)
+        unknown = ("total_memory_gb", "gpu_cores", "software_version", "driver_version", "pytorch_version")
+        found = {**dict.fromkeys(unknown), "device_name": device, "device_count": GPUS, "software_stack": "rocm"}
+        monkeypatch.setattr(training, "_gpu_info", lambda job: found | {"reasons": dict.fromkeys(unknown, "pretended")})
+        monkeypatch.setattr(training, "visible_gpus", lambda platform: GPUS)
+        given = {"python": sys.executable, "fault": "", "lines": "v25.10", "data": "", **standin}
+        for name, value in {
+            "PRIMUS_PATH": str(primus),
+            **{f"STANDIN_{key.upper()}": given[key] for key in given},
+        }.items():
+            monkeypatch.setenv(name, value)
+        command = ["train_prim", "--platform", "amd", "--model", model, *SHORT, *where, *settings]
+        monkeypatch.setattr(sys, "argv", command)
+        (tmp_path / "output" / "logs").mkdir(parents=True, exist_ok=True)
+        return training.main(), result_of()
+
+    return run
+
+
+def seen_by_primus(folder: Path) -> dict[str, str]:
+    """Return the environment in which the stand-in trained."""
+    (path,) = (folder / "output" / "logs").rglob("info.log")
+    return dict(json.loads(path.read_text()))

@@ -1,0 +1,249 @@
+"""Bridge, NeMo and torchtitan do mega's work: same samples, learning rates and curves; a job that would not, stops.
+
+Real trainings on the CPU, each framework in an environment of its own, which is made here where it is missing.
+"""
+
+from dataclasses import dataclass, field
+
+import pytest
+from toydata import write_toy_data
+
+from tests.support.frameworks import (
+    BF16,
+    BF16_GRAD_NORM_BAND,
+    BF16_LOSS_BAND,
+    GRAD_NORM_BOUND,
+    LOSS_BOUND,
+    OWN_PYTHON,
+    assert_same_work,
+    case,
+    differences,
+    python_of,
+    rule,
+    train,
+)
+from tests.support.launching import launch, run
+
+pytestmark = pytest.mark.full("real Bridge, NeMo and torchtitan, about 4 min and as long for their environments")
+NOTED = (("note_samples", 16),)
+CURVES = {model: case(model, plants=NOTED) for model in ("llama", "qwen", "mistral", "qwen3")}
+CURVES["llama bf16"] = case("llama", *BF16, plants=NOTED)
+SHORT = ("TRAIN_ITERS=2", "WARMUP_ITERS=1")
+NATIVE = {
+    f"native {seed}": case("qwen", "INIT=native", f"SEED={int(seed)}", *SHORT, plants=NOTED)
+    for seed in ("42", "042", "43")
+}
+
+
+@dataclass(frozen=True)
+class Framework:
+    """What a framework is tested with."""
+
+    version: tuple[str, str]
+    curves: tuple[str, ...]
+    defaults: dict[tuple[str, ...], str]
+    """What the framework has where it is told nothing, by model and keys that are left out."""
+    nonsense: tuple[str, ...]
+    """Keys that it does not have."""
+    differs: set[str]
+    """Keys of `resolved_config` in which it differs from mega."""
+    layout: tuple[str, ...]
+    """Settings of two ranks."""
+    bf16_band: float = BF16_LOSS_BAND
+    more: dict[str, tuple[str, object]] = field(default_factory=dict)
+    """Further cases by name, each with the name of mega's that has its curve."""
+
+
+FRAMEWORKS = {
+    # megatron-bridge 0.6.2, recipes/common.py and recipes/{llama,qwen}/h100
+    "bridge": Framework(
+        ("megatron-bridge", "0.6.2"),
+        ("llama", "qwen", "mistral", "qwen3", "llama bf16"),
+        {
+            ("llama", "optimizer.min_lr"): "min_lr: asked 0.0, built 3e-05",
+            ("llama", "ddp.check_for_nan_in_grad"): "search for NaN in gradients: asked False, built True",
+            (
+                "qwen",
+                "scheduler.start_weight_decay",
+                "scheduler.end_weight_decay",
+            ): "weight_decay: asked 0.1, built 0.033",
+            ("llama", "model.bias_activation_fusion"): "bias activation fusion: asked False, built True",
+        },
+        ("ddp.nonsense", "model.nonsense"),
+        {"optimizer"},
+        ("TP=2",),
+        more={"four ranks": ("qwen", case("qwen", "PP=2", ranks=4))},  # rank 2 alone reports
+    ),
+    # nemo/collections/llm/recipes of nemo_toolkit 2.3.3, which has none of Qwen3: that of Qwen 2.5 7B has other traits
+    "nemo": Framework(
+        ("nemo-toolkit", "2.3.3"),
+        ("llama", "qwen", "mistral", "qwen3", "llama bf16"),
+        {
+            ("llama", "optim.config.adam_eps"): "adam_eps: asked 1e-08, built 1e-05",
+            ("llama", "model.config.bias_dropout_fusion"): "bias dropout fusion: asked False, built True",
+            ("llama", "optim.lr_scheduler.warmup_steps"): "warmup_iters: asked 2, built 2000",
+            ("mistral", "model.config.window_size"): "sliding window: asked 64, built 4097",
+            ("qwen", "model.config.num_layers"): "layers: asked 4, built 28",
+            ("qwen3", "model.config.add_qkv_bias"): "QKV bias: asked False, built True",
+            ("qwen3", "model.config.qk_layernorm"): "norm of queries and keys: asked True, built False",
+        },
+        ("trainer.strategy.nonsense", "model.config.nonsense"),
+        {"optimizer"},
+        ("PP=2",),
+        more={"four ranks": ("qwen", case("qwen", "PP=2", ranks=4))},  # rank 2 alone reports
+    ),
+    # config/job_config.py and models/{llama3,qwen3}/model/args.py of torchtitan 0.2.2. In bf16 on one rank it casts by
+    # torch.autocast, so that weights and residual stream stay float32: llama is 5e-5 apart in loss
+    "titan": Framework(
+        ("torchtitan", "0.2.2"),
+        ("llama", "qwen", "qwen3", "llama bf16"),
+        {
+            ("llama", "optimizer.lr"): "lr: asked 0.001, built 0.0008",
+            ("llama", "lr_scheduler.warmup_steps"): "warmup_iters: asked 2, built 200",
+            ("llama", "activation_checkpoint.mode"): "recompute: asked 'none', built 'selective'",
+            ("llama", "training.mixed_precision_param"): "precision: asked 'fp32', built 'bf16'",
+            ("llama", "model_args.rope_theta"): "rope_base: asked 500000.0, built 10000.0",
+            ("qwen", "model.converters"): "qkv_bias: asked True, built False",
+            ("qwen", "model_args.qk_norm"): "query_key_norm: asked False, built True",
+            ("qwen", "model_args.n_kv_heads"): "num_query_groups: asked 2, built 8",
+        },
+        ("training.nonsense",),
+        {"optimizer", "layer_implementation", "fused_ops", "distributed_optimizer"},
+        (),
+        bf16_band=1.5e-4,  # tighter than weights without a float32 master, 1.8e-4
+        more={
+            "full": ("qwen short", case("qwen", *SHORT, "RECOMPUTE=full")),
+            "selective": ("qwen short", case("qwen", *SHORT, "RECOMPUTE=selective")),
+            "two ranks": ("llama", case("llama", ranks=2)),
+            "two ranks in bf16": ("llama bf16", case("llama", *BF16, ranks=2)),
+        },
+    ),
+}
+OF_TITAN = {
+    "decay of norms": case("llama", plants=(("decay_on_norms",),)),
+    "order of channels": case("llama", plants=(("order_of_channels",),)),
+    "window": case("mistral", "SL=64"),
+}
+
+
+def cases_of(name):
+    framework = FRAMEWORKS[name]
+    cases = {key: CURVES[key] for key in framework.curves} | NATIVE
+    cases |= {key: one for key, (_, one) in framework.more.items()}
+    for model, *keys in framework.defaults:
+        cases[f"{model} without {keys[0]}"] = case(model, plants=(("without", *keys),))
+    for key in framework.nonsense:
+        cases[key] = case("llama", plants=(("also", key, 1),))
+    return cases | (OF_TITAN if name == "titan" else {})
+
+
+@pytest.fixture(scope="module")
+def prefix(tmp_path_factory):
+    return write_toy_data(tmp_path_factory.mktemp("toy") / "text")
+
+
+@pytest.fixture(scope="module")
+def mega(prefix, tmp_path_factory):
+    cases = CURVES | {"qwen short": case("qwen", *SHORT), "window": OF_TITAN["window"]}
+    return train("mega", cases, tmp_path_factory.mktemp("mega"), prefix)
+
+
+@pytest.fixture(scope="module", params=OWN_PYTHON)
+def name(request):
+    """Name of the framework that can be run here."""
+    python_of(request.param)
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def trained(name, prefix, tmp_path_factory):
+    """Trainings by case; each framework has a data cache of its own."""
+    return train(name, cases_of(name), tmp_path_factory.mktemp(name), prefix)
+
+
+def test_curves_samples_and_learning_rates_are_those_of_mega(name, trained, mega):
+    """In bf16 inside the band of mega and hf: their AdamW is torch's, which rounds other last bits of the masters."""
+    framework = FRAMEWORKS[name]
+    of_mega = dict(zip(framework.curves, framework.curves, strict=True))
+    of_mega |= {key: model for key, (model, _) in framework.more.items()}
+    for key, model in of_mega.items():
+        is_bf16 = "bf16" in key
+        bounds = (framework.bf16_band, BF16_GRAD_NORM_BAND) if is_bf16 else (LOSS_BOUND, GRAD_NORM_BOUND)
+        assert_same_work(trained[key], mega[model], bounds)
+        ours, theirs = trained[key].ok, mega[model].ok
+        assert ours["learning_rates"] == pytest.approx(theirs["learning_rates"], abs=1e-9)
+        assert ours["fingerprint"] == theirs["fingerprint"]
+        assert all(wait > 0 for wait in ours["data_wait_seconds"])
+    assert trained["llama"].ok["learning_rates"] == pytest.approx([rule(step) for step in range(1, 21)], abs=1e-9)
+    for key in framework.curves:
+        assert trained[key].notes[0]["tokens"] == mega[key].ok["fingerprint"]["token_stream_sha256"]
+        assert trained[key].ok["loss_values"][-1] < trained[key].ok["loss_values"][0] - 0.4
+
+
+def test_what_it_reads_back_is_what_mega_reads_back(name, trained, mega):
+    framework = FRAMEWORKS[name]
+    package, version = framework.version
+    for key in framework.curves:
+        ours, theirs = trained[key].ok["resolved_config"], mega[key].ok["resolved_config"]
+        assert {one for one in ours | theirs if ours.get(one) != theirs.get(one)} == framework.differs
+        assert ours["optimizer"] == "torch.optim.adamw.AdamW"
+        assert trained[key].ok["provenance"]["framework_versions"][package] == version
+
+
+def test_default_that_shines_through_stops_the_job_before_its_first_step(name, trained):
+    for (model, *keys), reason in FRAMEWORKS[name].defaults.items():
+        assert reason in trained[f"{model} without {keys[0]}"].refused
+
+
+def test_key_that_it_does_not_have_is_an_error(name, trained):
+    for key in FRAMEWORKS[name].nonsense:
+        assert f"settings map, {name}: {key}" in trained[key].refused
+
+
+def test_native_weights_follow_the_seed_and_are_its_own(name, trained, mega):
+    first, again, other = (trained[key].notes[0]["embedding"] for key in NATIVE)
+    assert first == again != other
+    assert first != mega["qwen"].notes[0]["embedding"]
+    assert 8 < trained["native 42"].ok["loss_values"][0] < 10, "ln 4096 is 8.3"
+
+
+def test_two_ranks_that_a_user_starts_have_the_losses_of_one(name, mega, prefix, tmp_path):
+    layout = FRAMEWORKS[name].layout
+    two = run(name, "llama", tmp_path / "results", prefix, f"DATA_DIR={tmp_path / 'data'}", "CPU_RANKS=2", *layout)
+    one = run("mega", "llama", tmp_path / "one", prefix, f"DATA_DIR={tmp_path / 'cache'}")
+    assert two["resolved_config"]["num_gpus"] == 2 and two["steps"] == [1, 2, 3, 4, 5, 6]
+    assert two["loss_values"] == pytest.approx(one["loss_values"], rel=LOSS_BOUND)
+    assert two["fingerprint"] == one["fingerprint"]
+
+
+@pytest.mark.parametrize("name", ["titan"], indirect=True)
+def test_what_only_torchtitan_has_is_right_and_its_faults_are_seen(name, trained, mega):
+    # (2 x 4 layers + 1) norms of 128 channels
+    assert "without weight decay: asked 1,152 (norms, biases), built 0" in trained["decay of norms"].refused
+    assert differences(trained["order of channels"], mega["llama"])[0] > 2 * LOSS_BOUND
+    assert [trained[kind].ok["resolved_config"]["recompute"] for kind in ("full", "selective")] == ["full", "selective"]
+    assert trained["two ranks"].ok["resolved_config"]["distributed_optimizer"] is True
+    native = trained["native 42"].ok["resolved_config"]
+    assert native["init_std"] is None and "std of its own" in native["reasons"]["init_std"]
+
+
+@pytest.mark.parametrize("name", ["titan"], indirect=True)
+def test_a_window_that_no_sequence_exceeds_is_trained_and_said_to_be_missing(name, trained, mega):
+    assert_same_work(trained["window"], mega["window"])
+    resolved = trained["window"].ok["resolved_config"]
+    assert resolved["sliding_window"] is None and "no window" in resolved["reasons"]["sliding_window"]
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "said"),
+    [
+        ("mistral", (), "torchtitan's models have no attention window, and mistral has one of 64 tokens"),
+        ("llama", ("TP=2", "CPU_RANKS=2"), "titan runs torchtitan's FSDP2 only in this version: all must be 1"),
+        ("llama", ("PRECISION=bf16", "GRADIENT_DTYPE=bf16"), "torchtitan reduces gradients in fp32"),
+        ("llama", ("OPTIMIZER_STATE=bf16",), "titan keeps fp32 states"),
+    ],
+)
+def test_setting_that_torchtitan_does_not_have_is_one_line_and_no_result(tmp_path, prefix, model, settings, said):
+    ran = launch("titan", model, tmp_path / "results", prefix, *settings)
+    (line,) = ran.stderr.strip().splitlines()
+    assert (ran.returncode, said in line, list(tmp_path.rglob("train_*.json"))) == (2, True, [])

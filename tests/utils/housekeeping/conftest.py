@@ -1,0 +1,23 @@
+"""A neighbourhood for each test that purges; it is written once and copied."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from neighbourhood import Place, write_checkout, write_place
+
+
+@pytest.fixture(scope="package")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    found = Place(tmp_path_factory.mktemp("template"), tmp_path_factory.mktemp("checkout"))
+    write_place(found.root)
+    write_checkout(found.checkout)
+    return found
+
+
+@pytest.fixture
+def place(template: Place, tmp_path: Path) -> Place:
+    shutil.copytree(template.root, tmp_path / "place", symlinks=True)
+    return Place(tmp_path / "place", template.checkout)
