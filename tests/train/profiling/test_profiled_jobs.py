@@ -10,6 +10,7 @@ from made_traces import MOST_UNATTRIBUTED
 from toydata import write_toy_data
 
 from evaluate import trace, validate
+from tests.support.frameworks import python_of
 from tests.support.launching import launch, run
 
 pytestmark = pytest.mark.full("profiled jobs of mega, hf, torchtitan and Megatron Bridge, about 110 s")
@@ -135,6 +136,7 @@ def test_a_profile_changes_no_number_of_the_training_and_neither_job_stands_for_
 def test_the_trace_of_a_framework_in_its_own_environment_opens_under_the_numbers_of_the_steps(
     framework, prefix, tmp_path, capsys
 ):
+    python_of(framework)  # made before the job, whose time is limited
     more = ("TRAIN_ITERS=14", "PROFILING=true", "PROFILE_STEP_START=5", "PROFILE_STEP_END=6", "MODEL_SIZE=tiny")
     result = run(framework, "llama", tmp_path / "output", prefix, *more)
     assert validate.main([str(tmp_path / "output")]) == 0
