@@ -24,7 +24,7 @@ from tests.support.frameworks import (
 )
 from tests.support.launching import launch, run
 
-pytestmark = pytest.mark.full("real Bridge, NeMo and torchtitan, about 4 min and as long for their environments")
+pytestmark = pytest.mark.full("real Bridge, NeMo and torchtitan, about 500 s with their environments")
 NOTED = (("note_samples", 16),)
 CURVES = {model: case(model, plants=NOTED) for model in ("llama", "qwen", "mistral", "qwen3")}
 CURVES["llama bf16"] = case("llama", *BF16, plants=NOTED)
