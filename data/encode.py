@@ -33,8 +33,17 @@ def main(arguments: list[str] | None = None) -> int:
     one_thread_each()
     # SIGTERM ends the run like an error: workers are stopped, no file is left half-written
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    if options.workers > 1 and options.executor == "local":
-        start_workers(options.tokenizer.absolute(), options.engine)  # before the import of numpy, which takes 0.1 s
+    try:
+        if options.workers > 1 and options.executor == "local":
+            # before the import of numpy, which takes 0.1 s
+            start_workers(options.tokenizer.absolute(), options.engine)
+        return _run_or_report(options)
+    except KeyboardInterrupt:
+        print("error: interrupted; finished parts are kept, run the same command to continue", file=sys.stderr)
+        return 128 + signal.SIGINT
+
+
+def _run_or_report(options: argparse.Namespace) -> int:
     from utils.errors import DataError, UnusableError
 
     try:
@@ -48,9 +57,6 @@ def main(arguments: list[str] | None = None) -> int:
     except OSError as error:
         report(error)
         return 1
-    except KeyboardInterrupt:
-        print("error: interrupted; finished parts are kept, run the same command to continue", file=sys.stderr)
-        return 128 + signal.SIGINT
     print(json.dumps(manifest, indent=1))
     return 0
 

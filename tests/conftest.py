@@ -1,6 +1,7 @@
 """What all tests stand on."""
 
 import ctypes
+import os
 import re
 import signal
 from collections import Counter
@@ -9,6 +10,8 @@ import pytest
 
 from tests.support.leftovers import pytest_configure  # noqa: F401, a hook of pytest
 from utils import redact
+
+os.environ["COLUMNS"] = "100"  # else the width of the terminal in which the tests run decides where a table is wrapped
 
 PR_SET_CHILD_SUBREAPER = 36
 """prctl(2)."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.util import get_temp_dir
 from pathlib import Path
@@ -119,6 +119,7 @@ class _Run:
 
     def start(self, number: int) -> None:
         """Start the workers; each gets the function once, and later messages are so small that sending never blocks."""
+        _start_server()
         for _ in range(number):
             self._workers.append(_Worker())
             self._workers[-1].send(self._function)
@@ -198,7 +199,6 @@ def _whole(function: Callable[[Any], Any], outcome: Any) -> Any:
 
 def _serve(connection: Connection) -> None:
     """Work for the parent process until it sends None: a function first, then numbered calls."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the parent ends the work
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     messages = _messages(connection)
@@ -249,7 +249,21 @@ def start_workers(tokenizer: Path, engine: str) -> None:
         os.environ[VARIABLE] = str(tokenizer / "tokenizer.json")  # for the server only
     os.environ[server.SOCKETS] = get_temp_dir()
     try:
-        forkserver.ensure_running()
+        _start_server()
     finally:
         os.environ.pop(VARIABLE, None)
         del os.environ[server.SOCKETS]
+
+
+def _start_server() -> None:
+    """Start the fork server, unless it runs. Ctrl-C is blocked in it and so, from their first moment, in its workers.
+
+    Ctrl-C reaches the whole process group, and a worker that it ends while it starts would print a traceback. This
+    process ends the work.
+    """
+    resource_tracker.ensure_running()  # it unblocks Ctrl-C when it starts, and the server starts it
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -12,8 +12,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 from hypothesis import example, given, settings
 from json_lines import contents, texts_by_json, write_jsonl
@@ -189,6 +191,19 @@ def test_a_run_that_is_stopped_leaves_its_finished_parts_and_no_process(
     assert process.returncode == code and said in errors and "Traceback" not in errors, errors
     assert sorted(path.name for path in tmp_path.iterdir()) == [".out.parts", "in.jsonl"] and finished(tmp_path)
     wait_until_gone(found)
+
+
+def test_ctrl_c_ends_no_process_below_a_run_while_it_starts(tmp_path: Path, plain_tokenizer: Path) -> None:
+    """A terminal sends it to all of them; only the run itself says that it was interrupted."""
+    write_jsonl(tmp_path / "in.jsonl", ["some words of it " * 2000] * 100)
+    process = start(tmp_path, plain_tokenizer)
+    while process.poll() is None and not finished(tmp_path):
+        for child in below(process.pid):
+            with suppress(psutil.NoSuchProcess):
+                child.send_signal(signal.SIGINT)
+        time.sleep(0.002)
+    _, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 0 and "Traceback" not in errors, errors
 
 
 @pytest.mark.full("a run that is killed 8 times at random moments, about 30 s")
