@@ -1,11 +1,9 @@
 """The README and docs/ name only files, commands and sections that exist."""
 
 import re
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[1]
+from checkout import ROOT
 
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md"), ROOT / "docs" / "examples" / "README.md"])
 ROOMS = ("utils", "data", "train", "evaluate", "benchmarks", "tests", "shell")

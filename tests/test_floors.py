@@ -6,11 +6,9 @@ import subprocess
 import sys
 from collections import Counter
 from graphlib import CycleError, TopologicalSorter
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[1]
+from checkout import ROOT
 
 ROOMS = ("utils", "data", "train", "evaluate")
 FLOORS_OF_PACKAGES = {

@@ -4,14 +4,12 @@ import os
 import subprocess
 import sys
 import sysconfig
-from pathlib import Path
 
 import pytest
+from checkout import ROOT
 from sides import write
 
 from example import example_result
-
-ROOT = Path(__file__).parents[1]
 
 ROOMS = ("utils", "data", "train", "evaluate")
 

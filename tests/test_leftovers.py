@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[1]
+from checkout import ROOT
 
 CLEAN = """
 import os, pathlib, subprocess, tempfile

@@ -15,13 +15,13 @@ import zlib
 from pathlib import Path
 
 import pytest
+from checkout import ROOT
 from housekeeping import tree
 from toydata import write_toy_data
 
 from data import encode, synth, verify
 from example import example_result
 
-ROOT = Path(__file__).parents[1]
 ROOMS = ("utils", "data", "train", "evaluate")
 LOG = ROOT / "tests" / "utils" / "logs" / "samples" / "primus_a.log"
 SETTINGS = ("FRAMEWORK=hf", "MODEL=llama", "RUNS=1", "GBS=8", "MBS=2", "SL=128", "TRAIN_ITERS=6", "WARMUP_ITERS=2")

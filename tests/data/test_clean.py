@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from checkout import ROOT
 from housekeeping import tree
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,8 +22,6 @@ from megatron_reference import TEXTS as MEGATRON_TEXTS
 from megatron_reference import assert_same_pair, megatron_pair
 
 from data import clean
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture

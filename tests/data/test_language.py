@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from checkout import ROOT
 from transformers import AutoTokenizer
 
 from data import synth
 
-ROOT = Path(__file__).parents[2]
 FILES = ["tokenizer.json", "tokenizer_config.json"]
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checkout import ROOT
 from nasty import NAMES as HOSTILE
 from reports import refused
 from sides import SAMPLES, SECTIONS, Result, both, compared, make_consistent, runs, summarise, write
@@ -20,7 +21,6 @@ from evaluate.compare import main
 from evaluate.report.tables import markdown_table, text_table
 from example import example_result, put
 
-ROOT = Path(__file__).parents[2]
 ENDS = ("html", "json", "md", "png")
 Captured = pytest.CaptureFixture[str]
 

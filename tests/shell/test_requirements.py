@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
+from checkout import ROOT
 from packaging.requirements import Requirement
 
-ROOT = Path(__file__).parents[2]
 FILES = sorted(path.name.removesuffix("-requirements.txt") for path in ROOT.glob("*-requirements.txt"))
 PYTHONS = {"bridge": ("3.12",), "nemo": ("3.11",)}
 """Of the frameworks that take one version only."""

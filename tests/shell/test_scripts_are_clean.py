@@ -8,8 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from checkout import ROOT
 
-ROOT = Path(__file__).parents[2]
 LIBRARIES = sorted(ROOT.glob("shell/lib/*.sh"))
 COMMANDS = sorted(ROOT.glob("shell/*.sh"))
 """Scripts that a person calls."""

@@ -22,9 +22,9 @@ from pathlib import Path
 import fresh_machine
 import image_variables
 import real_primus
+from checkout import ROOT
 from podman_engine import Podman
 
-ROOT = Path(__file__).parents[2]
 PLATFORMS = ("cpu", "nvd", "amd")
 DEBOOTSTRAP = ("--variant=minbase", "--include=python3,python3-venv,ca-certificates,g++,make")
 DEBIAN = "localhost/stand-in:debian"

@@ -13,13 +13,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from checkout import ROOT
 from sides import run
 
 from evaluate import compare, validate
 from utils.housekeeping import archive, footprint
 from utils.results import raw_samples, step_line, store
 
-ROOT = Path(__file__).parents[2]
 MANIFEST, SUMS = "manifest.json", "SHA256SUMS"
 Files = dict[str, bytes]
 """Contents of the files in an archive, by name."""

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checkout import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = (
     *("GBS=8", "MBS=2", "SL=128", "TRAIN_ITERS=20", "LR=1e-3", "WARMUP_ITERS=2", "PRECISION=fp32"),
     "MODEL_SIZE=tiny",

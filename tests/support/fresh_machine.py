@@ -8,7 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from checkout import ROOT
+
 OF_PIP = ("PIP_", "SSL_CERT_", "REQUESTS_CA_BUNDLE")
 """Beginnings of the variables by which pip finds its index; they stay, and so do its settings file and its cache."""
 SYSTEM = ("/usr/bin", "/bin")

@@ -13,13 +13,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from checkout import ROOT
 from toydata import write_toy_data
 
 from train import launch as launcher
 from train import matrix
 from utils.results import store
-
-ROOT = Path(__file__).parents[2]
 
 SHORT = ("GBS=8", "MBS=2", "SL=128", "TRAIN_ITERS=6", "WARMUP_ITERS=2", "LR=1e-3", "CPU_RANKS=1")
 SUPPORT = Path(__file__).parent

@@ -20,10 +20,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+from checkout import ROOT
 
 from train.job import temporary
-
-ROOT = Path(__file__).parents[2]
 
 MARK = "TPRIMAT_TEST_RUN"
 """Environment variable that every process of the run inherits."""

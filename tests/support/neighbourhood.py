@@ -10,9 +10,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from checkout import ROOT
 from housekeeping import write_data, write_output
 
-ROOT = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-B", "-S", "-m", "utils.housekeeping.purge", "--platform", "nvd")
 CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, PR_CAPBSET_DROP = 1, 2, 24  # <linux/capability.h>, <linux/prctl.h>
 

@@ -19,8 +19,6 @@ from matplotlib.figure import Figure
 from evaluate import compare
 from tests.support.sides import Result, write
 
-ROOT = Path(__file__).parents[2]
-
 
 def save(folder: Path, *results: Result) -> list[Path]:
     """Write results as they are and return their paths."""

@@ -6,7 +6,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from checkout import ROOT
+
 TOOLS = (
     *("bash", "env", "dirname", "readlink", "cat", "sha256sum", "mkdir", "rm", "cp", "grep", "sed", "paste", "flock"),
     *("sleep", "touch"),

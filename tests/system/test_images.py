@@ -16,13 +16,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import base_images
 import image_variables
 import pytest
 import vendor_results
 from bundles import write_run
+from checkout import ROOT
 from packaging.requirements import Requirement
 from podman_engine import ANYBODY, run_script
 
@@ -32,7 +32,6 @@ from train.settings_map.environment_rows import decided
 from utils.housekeeping import footprint
 from utils.provenance.origin import speed_variables
 
-ROOT = Path(__file__).parents[2]
 IN_IMAGE = "/workspace/code"
 pytestmark = pytest.mark.full("real containers of Podman: all images, training in both vendors', about 700 s")
 each_platform = pytest.mark.parametrize("platform", base_images.PLATFORMS)

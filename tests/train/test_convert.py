@@ -10,10 +10,10 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from checkout import ROOT
 
 from train.convert import ConversionError, check_source, convert
 from utils.errors import ConfigError, ForeignFileError
-from utils.settings.config import ROOT
 
 
 def write_whole(folder):

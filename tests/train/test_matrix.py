@@ -3,12 +3,13 @@
 import shutil
 
 import pytest
+from checkout import ROOT
 from toydata import write_toy_data
 
 from tests.support.matrices import RunningMatrix
 from utils.dataset import digest_cache
 from utils.errors import ConfigError
-from utils.settings.config import ROOT, values_of
+from utils.settings.config import values_of
 from utils.settings.layers import read_file
 
 

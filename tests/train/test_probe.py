@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from checkout import ROOT
 from scipy import stats
 from toydata import write_toy_data
 
@@ -21,7 +22,6 @@ from train import probe
 from train.probing import bandwidth, collectives, medians, place, rates, report
 
 CPU = torch.device("cpu")
-ROOT = Path(__file__).parents[2]
 JOB = (
     "FRAMEWORK=hf",
     "MODEL=llama",

@@ -6,9 +6,9 @@ import subprocess
 import sys
 
 import pytest
+from checkout import ROOT
 
 from train import set_up
-from utils.settings.config import ROOT
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 from benches import Bench
+from checkout import ROOT
 
 from example import example_result
 from tests.support.launching import SHORT
 from train import slurm
-from utils.settings.config import ROOT
 from utils.settings.keys import KEYS
 
 NODES = ("LAUNCHER=slurm", "NNODES=2", "GPUS_PER_NODE=8", "MODEL=llama", "FRAMEWORK=mega", "RUNS=1")

@@ -7,13 +7,12 @@ import re
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from checkout import ROOT
 
 from utils.arguments import Parser
 
-ROOT = Path(__file__).parents[2]
 TOKEN = "hf_" + "aB3dE5gH7jK9" * 3
 
 

@@ -11,14 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from checkout import ROOT
 from housekeeping import tree
 from neighbourhood import make
 
 from utils.errors import ForeignFileError
 from utils.files import folder_written_whole, temporary_beside, write_whole, written_whole
 from utils.own_files import anything
-
-ROOT = Path(__file__).parents[2]
 
 
 def write_one(path: Path, text: str = "new", **options: object) -> None:

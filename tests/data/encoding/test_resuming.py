@@ -17,6 +17,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from checkout import ROOT
 from hypothesis import example, given, settings
 from json_lines import contents, texts_by_json, write_jsonl
 from megatron_reference import assert_same_pair
@@ -25,7 +26,6 @@ from transformers import AutoTokenizer
 
 from data import encode
 
-ROOT = Path(__file__).parents[3]
 PATIENCE_SECONDS = 120
 RARE = " \U00010940"
 """A letter that is newer than the tables of the reference engine."""

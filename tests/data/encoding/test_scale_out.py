@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import slurm_cluster
+from checkout import ROOT
 from json_lines import write_jsonl
 from megatron_reference import TEXTS, assert_same_pair, megatron_pair
 
@@ -19,7 +20,6 @@ from data import encode
 from data.encoding import scale_out
 
 pytest.importorskip("datatrove", reason="datatrove is not installed: there are no tasks")
-ROOT = Path(__file__).parents[3]
 PATIENCE_SECONDS = 180
 MANY = [f"{number} {text}" for number in range(9) for text in TEXTS]
 SLURM = ("--executor", "slurm", "--tasks", "2", "--slurm-time", "00:10:00", "--slurm-partition")

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checkout import ROOT
 from processes import below, wait_until_gone
 
 from data.encoding import workers
 
-ROOT = Path(__file__).parents[3]
 PATIENCE_SECONDS = 60
 
 

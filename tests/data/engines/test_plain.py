@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checkout import ROOT
 from standins import changed, scripts, write_gpt2, write_llama3, write_mistral, write_qwen2
 from transformers import AutoTokenizer
 
 from data.engines import plain
 
-ROOT = Path(__file__).parents[3]
 TEXTS = [
     *("", " ", "\n", "  two  spaces ", "it's IT'S 12345678 \u0664\u0665", "\u2581a \u2581 <0x41>", "\t\x00"),
     *("<|endoftext|>a <|im_start|><|im_end|> <s></s><unk>", "x<|end_of_text|> <tool_call>y</tool_call>"),

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checkout import ROOT
 from hub_content import c4, documents, shard, stand_in, tokenizer_files
 from transformers import AutoTokenizer
 
-ROOT = Path(__file__).parents[3]
 TEXTS = documents(400)
 FILES = c4(TEXTS)
 LLAMA = {"size": 128_256, "eos": 128_001, "bos": 128_000}

@@ -5,15 +5,14 @@ from __future__ import annotations
 import errno
 import json
 import re
-from pathlib import Path
 
 import httpx2
 import pytest
+from checkout import ROOT
 from huggingface_hub.errors import LocalEntryNotFoundError
 
 from data.hub import fetch, hub_errors, licences
 
-ROOT = Path(__file__).parents[3]
 C4 = ("dataset", "allenai/c4")
 COPY = ("dataset", "rojagtap/bookcorpus")
 LLAMA = ("model", "meta-llama/Llama-3.1-8B")

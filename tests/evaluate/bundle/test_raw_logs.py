@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 from bundles import faults, pack, sides, write_result, write_run, written
+from checkout import ROOT
 from sides import SETTINGS, put, run, summarise
-
-ROOT = Path(__file__).parents[3]
 
 STEP_5 = "[GPU] Step 5/100 | "
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 import slurm_cluster
+from checkout import ROOT
 from toydata import write_toy_data
 
 from tests.support.launching import SHORT, run
 from utils.results import store
-from utils.settings.config import ROOT
 
 pytestmark = pytest.mark.full("a real Slurm cluster of two nodes, about 150 s")
 ENV_NAMES = "TPRIMAT_ENV_NAMES"

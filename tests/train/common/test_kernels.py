@@ -10,10 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from checkout import ROOT
 from packaging.version import Version
 
 from train.common import kernels
-from utils.settings.config import ROOT
 
 NVIDIA = enum.IntEnum("FusedAttnBackend", {"F16_arbitrary_seqlen": 1, "FP8": 2})
 AMD = enum.IntEnum("FusedAttnBackend", {"AOTriton": 0, "CK": 1})

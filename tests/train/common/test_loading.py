@@ -10,11 +10,12 @@ import time
 from pathlib import Path
 
 import pytest
+from checkout import ROOT
 from toydata import write_toy_data
 
 from tests.support.frameworks import case, train
 from train import train_hf
-from utils.settings.config import ROOT, load
+from utils.settings.config import load
 
 STEPS, GLOBAL_BATCH, MICRO_BATCHES = 5, 8, 4
 SLEEP_SECONDS = 0.05

@@ -11,12 +11,12 @@ import time
 
 import psutil
 import pytest
+from checkout import ROOT
 from smi_stand_ins import FOLDER
 
 from tests.support.launching import Launcher
 from utils.housekeeping import archive
 from utils.housekeeping.layout import OUTPUT_LAYOUT
-from utils.settings.config import ROOT
 
 CHILDREN = "((one, one.as_dict(['cmdline'])['cmdline']) for one in psutil.Process(os.getppid()).children())"
 SAMPLER = f"[one for one, words in {CHILDREN} if words and 'train.energy.sampler' in words]"  # a zombie has no words

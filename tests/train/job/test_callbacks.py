@@ -7,10 +7,10 @@ import sys
 
 import pytest
 import torch
+from checkout import ROOT
 
 from tests.train.job.test_recorder import StepRecorder
 from train.job.callbacks import hf_callback, lightning_callback
-from utils.settings.config import ROOT
 
 TWO_RANKS = """
 import io, json, os, sys

@@ -9,11 +9,11 @@ import subprocess
 import sys
 
 import pytest
+from checkout import ROOT
 from toydata import write_toy_data
 
 from example import example_result
 from tests.support.launching import Launcher
-from utils.settings.config import ROOT
 
 RANKS = ("CPU_RANKS=2", "PRECISION=fp32")
 REFUSED = "error: STRICT=1: environment: "

@@ -7,10 +7,10 @@ import json
 import os
 
 import pytest
+from checkout import ROOT
 
 from tests.support.launching import Launcher
 from utils.results import schema
-from utils.settings.config import ROOT
 
 ENV_NAMES = "TPRIMAT_ENV_NAMES"
 TOKEN = "hf_" + "".join(chr(ord("a") + (5 * place) % 26) for place in range(34))

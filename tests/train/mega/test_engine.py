@@ -8,10 +8,10 @@ import subprocess
 import sys
 
 import pytest
+from checkout import ROOT
 
 from train.mega import engine
 from utils.errors import ConfigError
-from utils.settings.config import ROOT
 
 LINEAR = (
     "self, in_features, out_features, sequence_parallel=False, fuse_wgrad_accumulation=False, tp_group=None, tp_size=1,"

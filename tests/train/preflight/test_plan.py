@@ -11,11 +11,11 @@ from importlib import metadata
 
 import pytest
 import torch
+from checkout import ROOT
 from smi_machine import H100, Machine, mi300x_metric, mi300x_static
 
 from tests.support.launching import Launcher
 from train.preflight import ready
-from utils.settings.config import ROOT
 
 FULL = ("MODEL_SIZE=full", "MODEL=llama", "RUNS=1")
 BOTH, MEGA, HF = (*FULL, "FRAMEWORK=mega,hf"), (*FULL, "FRAMEWORK=mega"), (*FULL, "FRAMEWORK=hf")

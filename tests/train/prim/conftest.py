@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checkout import ROOT
 from toydata import write_toy_data
 
 from train.prim import training
 
-ROOT = Path(__file__).parents[3]
 STANDIN = Path(__file__).parent / "primus_standin" / "root"
 PRETENCE = Path(__file__).parent / "primus_standin" / "pretence"
 GPUS = 2

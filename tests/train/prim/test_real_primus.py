@@ -10,16 +10,15 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from checkout import ROOT
 from made_traces import MOST_UNATTRIBUTED
 from toydata import write_toy_data
 
 from evaluate import trace, validate
 from tests.support import real_primus
 
-ROOT = Path(__file__).parents[3]
 SHORT = ("GBS=8", "MBS=2", "TRAIN_ITERS=6", "WARMUP_ITERS=2", "LR=1e-3", "MODEL_SIZE=tiny", "PRECISION=fp32")
 PRINTED_LOSS = 2e-6
 """Primus prints six decimals; a sum in another order changes the seventh digit."""

@@ -3,9 +3,9 @@
 import json
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
+from checkout import ROOT
 from made_traces import MOST_UNATTRIBUTED
 from toydata import write_toy_data
 
@@ -15,7 +15,6 @@ from tests.support.launching import launch, run
 
 pytestmark = pytest.mark.full("profiled jobs of mega, hf, torchtitan and Megatron Bridge, about 110 s")
 
-ROOT = Path(__file__).parents[3]
 STEPS = ("TRAIN_ITERS=9",)
 PROFILE = ("PROFILING=true", "PROFILE_STEP_START=4", "PROFILE_STEP_END=5")
 TWO_RANKS = ("CPU_RANKS=2", "PROFILE_RANKS=all")

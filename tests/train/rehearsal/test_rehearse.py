@@ -8,12 +8,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from checkout import ROOT
 from toydata import write_toy_data
 
 from train import rehearse
 from utils import models
 
-ROOT = Path(__file__).parents[3]
 TINY = ("MODEL_SIZE=tiny", "SL=128")
 KEYS = {
     *("peak_memory_gb", "memory_gb", "estimate_gb", "flops_per_token", "flops_per_token_full"),

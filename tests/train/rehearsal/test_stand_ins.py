@@ -3,17 +3,16 @@
 import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from checkout import ROOT
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
 from train.rehearsal import device, failures, steps
 from utils.errors import ConfigError
 
-ROOT = Path(__file__).parents[3]
 PROGRAM = """
 import torch
 from collections import Counter

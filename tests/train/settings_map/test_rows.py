@@ -5,13 +5,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from checkout import ROOT
 
 from tests.support.tied_model import LLAMA_1B
 from train.common import read_back
 from train.settings_map import fp8, tables
 from train.settings_map import map as settings_map
 from utils.results.resolved_names import RESOLVED_NAMES
-from utils.settings.config import ROOT, load
+from utils.settings.config import load
 from utils.settings.keys import in_results
 
 KEYS_OF_PRIMUS = Path(__file__).with_name("primus_keys.txt")

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checkout import ROOT
 from manifests import write_manifest
 
 from utils.dataset import indexed
 from utils.errors import DataError, UnusableError
 
-ROOT = Path(__file__).parents[3]
 DOCUMENTS = [[5, 6, 7], [], [8], [9, 10, 11, 12], []]
 
 

@@ -12,10 +12,10 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from checkout import ROOT
 from housekeeping import CHUNK_BYTES as CHUNK
 from housekeeping import packing, rewrite, tree, write_data, write_output
 
-ROOT = Path(__file__).parents[3]
 TOKEN = "hf_" + "aB3" * 11 + "x"
 """In the form of a token of the hub, and none."""
 COMPARISONS = [*(f"compare.{ending}" for ending in ("html", "json", "md", "png")), "why.png"]

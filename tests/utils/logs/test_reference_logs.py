@@ -8,10 +8,10 @@ import os
 from pathlib import Path
 
 import pytest
+from checkout import ROOT
 
 from utils.logs.reader import read_log
 
-ROOT = Path(__file__).parents[3]
 FOLDER = Path(os.environ.get("TPRIMAT_REFERENCE_LOGS") or ROOT.parent / "shared" / "reference" / "logs")
 
 pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason=f"no reference logs in {FOLDER}")

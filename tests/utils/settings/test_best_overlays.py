@@ -4,14 +4,13 @@ import importlib.machinery
 import importlib.util
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from checkout import ROOT
 
 from utils.errors import ConfigError
 from utils.settings import best, combinations, config
 
-ROOT = Path(__file__).parents[3]
 load = config.load
 
 
