@@ -14,7 +14,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from datetime import datetime, timezone
+from datetime import datetime
 from pathlib import Path
 
 from evaluate.bundle import as_input
@@ -30,6 +30,7 @@ from utils.errors import ForeignFileError
 from utils.files import MODE, written_whole
 from utils.own_files import require_ours
 from utils.results import store
+from utils.results.schema import time_of
 
 EXIT_CODES = (
     "Exit codes: 0 no series got slower beyond the band; 3 one did (or what --fail-on names); 1 no result can be used, "
@@ -161,10 +162,9 @@ def _band(text: str) -> float:
 
 def _since(text: str) -> datetime:
     try:
-        found = datetime.fromisoformat(text.replace("Z", "+00:00"))
+        return time_of(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"got {text}, wanted a UTC date or time, e.g. 2026-11-01") from error
-    return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
 
 
 def _names(known: Sequence[str]) -> Callable[[str], tuple[str, ...]]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import datetime
 
-from utils.results.schema import Result
+from utils.results.schema import Result, time_of
 
 
 def is_recorded(result: Result) -> bool:
@@ -19,10 +19,7 @@ def is_complete(result: Result) -> bool:
 
 def moment(text: str | None) -> datetime | None:
     """Return a time of `provenance` in UTC; None if it is unknown. Raises ValueError if the text is no time."""
-    if not text:
-        return None
-    found = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
+    return time_of(text) if text else None
 
 
 def interval(result: Result) -> tuple[datetime, datetime] | None:

@@ -17,7 +17,7 @@ from utils.housekeeping.layout import OUTPUT_LAYOUT
 from utils.input_files import files_below
 from utils.results import probe_file
 from utils.results.probe_file import Probe, ProbeError
-from utils.results.schema import Result
+from utils.results.schema import Result, time_of
 
 UNIT = "TFLOP/s"
 PATTERN = "probe_*.json"
@@ -129,9 +129,7 @@ def other_device(probe: Probe, result: Result) -> str:
 
 def started(result: Result) -> datetime | None:
     """Return the start of a result's run; None if it is not known."""
-    text = result["provenance"]["started_utc"]
     try:
-        found = datetime.fromisoformat(text) if text else None
+        return time_of(result["provenance"]["started_utc"])
     except ValueError:
         return None
-    return found if found and found.tzinfo else None

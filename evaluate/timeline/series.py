@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import datetime
 from functools import cached_property
 from itertools import groupby
 from typing import Any
@@ -145,10 +145,9 @@ def sort(entries: Iterable[Entry], join: Collection[str] = (), since: datetime |
 def start_of(result: Result) -> datetime | None:
     """Return the start of a run in UTC; None if it is not on record."""
     try:
-        found = moment(result["provenance"]["started_utc"])
+        return moment(result["provenance"]["started_utc"])
     except ValueError:
         return None
-    return found.astimezone(timezone.utc) if found else None
 
 
 def _why_left_out(entry: Entry, started: datetime | None) -> str:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 
 import numpy as np
 
+from evaluate.checks.recorded import interval
 from evaluate.verdict import inference, intervals
 from evaluate.verdict.inference import Estimate, Spread
 from utils.results.schema import Result
@@ -62,11 +62,8 @@ def wall_seconds(side: Sequence[Result]) -> float | None:
 
 
 def _seconds(result: Result) -> float | None:
-    try:
-        times = [datetime.fromisoformat(result["provenance"][key]) for key in ("started_utc", "finished_utc")]
-        seconds = (times[1] - times[0]).total_seconds()
-    except (KeyError, TypeError, ValueError):
-        return None
+    found = interval(result)
+    seconds = (found[1] - found[0]).total_seconds() if found else 0.0
     return seconds if 0 < seconds < LONGEST_RUN_SECONDS else None
 
 

@@ -274,6 +274,7 @@ REJECTED = {
     "finished before it started": Fault(
         into("provenance", started_utc="2099-11-20T00:00:00+00:00"), "is before started_utc"
     ),
+    "an end in another age": Fault(into("provenance", finished_utc="9999-12-31T23:59:59"), "wanted a time like"),
     "a start that is no time": Fault(into("provenance", started_utc="yesterday"), "wanted a time like"),
     # learning rates, gradients, losses
     "rates late by one step": Fault(

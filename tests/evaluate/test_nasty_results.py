@@ -12,7 +12,7 @@ from changes import AMD, NVIDIA, stated
 from nasty import NASTY, Place, as_text, changed, no_hang, places, without
 from sides import both, run, write
 
-from evaluate import compare, validate
+from evaluate import compare, history, validate
 from example import put
 
 PART, WHOLE = 40, 300
@@ -61,6 +61,8 @@ PLANTED: list[dict[str, Any]] = [
     {"probe": {"matmul_tflops": "x", "how": 5}},
     {"platform": "unknown", "gpu_info__device_name": None},
     {"provenance__started_utc": "2026-11-21T00:00:00", "provenance__finished_utc": "2026-11-21T00:00:10+00:00"},
+    {"provenance__started_utc": "9999-12-31T23:59:59-12:00"},
+    {"provenance__finished_utc": "0001-01-01T00:00:00+12:00"},
     {"gpu_info__total_memory_gb": 1e-310},
     {"memory_metrics__peak_memory_allocated_gb": 1e308},
 ]
@@ -74,13 +76,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def judged(folder: Path, content: Any, number: int = 0) -> tuple[int, dict[str, Any]]:
     """Check and compare a result beside honest ones; return the exit code of the check and the compare.json.
 
-    Case by case another property differs, and every tenth has a page too.
+    Case by case another property differs, and every tenth has pages too, and a history.
     """
     (folder / "train_999.json").write_text(as_text(content), encoding="utf8")
     formats = "json,md,html" if number % 10 == 0 else "json,md"
     with no_hang():
         code = validate.main([str(folder)])
         compared = compare.main([str(folder), "--format", formats, "--by", BY[number % len(BY)]])
+        if number % 10 == 0:
+            assert history.main([str(folder), "--output", str(folder)]) in (0, 1, 3)
     assert code in (0, 1) and compared in (0, 1, compare.NOTHING_COMPARABLE)
     return code, json.loads((folder / "compare.json").read_text(), parse_constant=pytest.fail)
 

@@ -20,6 +20,7 @@ from utils.input_files import InputFileError, json_of
 from utils.own_files import json_with
 from utils.results import probe_parts
 from utils.results.probe_parts import Bandwidth, CollectiveTime, PartError
+from utils.results.schema import time_of
 
 __all__ = ["Bandwidth", "CollectiveTime", "Probe", "ProbeError", "Rate"]
 
@@ -105,13 +106,10 @@ def parse(content: Any, path: Path) -> Probe:
     measured, reasons = content.get("rates"), content.get("reasons", {})
     if not isinstance(measured, dict) or not set(measured) <= set(PRECISIONS) or not isinstance(reasons, dict):
         raise ProbeError(f"{path}: rates: got {quoted(measured)}, wanted a map of {', '.join(PRECISIONS)}")
-    wrong_time = f"got {quoted(content['started_utc'])}, wanted a time with its zone"
     try:
-        started = datetime.fromisoformat(content["started_utc"])
+        started = time_of(content["started_utc"])
     except ValueError as error:
-        raise ProbeError(f"{path}: started_utc: {wrong_time}") from error
-    if started.tzinfo is None:
-        raise ProbeError(f"{path}: started_utc: {wrong_time}")
+        raise ProbeError(f"{path}: started_utc: got {quoted(content['started_utc'])}, wanted a UTC time") from error
     memory = content.get("total_memory_gb")
     return Probe(
         path=path,

@@ -17,6 +17,7 @@ from typing import Any
 from utils.errors import quoted
 from utils.input_files import InputFileError, json_of
 from utils.own_files import json_with
+from utils.results.schema import time_of
 
 VERSION = 1
 NAME = "profile.json"
@@ -129,12 +130,9 @@ def _whole(value: Any, path: Path, key: str, least: int) -> int:
 
 def _started(value: Any, path: Path) -> datetime:
     try:
-        started = datetime.fromisoformat(value)
-    except (TypeError, ValueError) as error:
-        raise _error(path, "started_utc", value, "a time with its zone") from error
-    if started.tzinfo is None:
-        raise _error(path, "started_utc", value, "a time with its zone")
-    return started
+        return time_of(value)
+    except ValueError as error:
+        raise _error(path, "started_utc", value, "a UTC time") from error
 
 
 def _steps(content: Mapping[str, Any], path: Path) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from datetime import datetime, timezone
 from typing import Any
 
 from utils.errors import quoted
@@ -16,6 +17,8 @@ from utils.settings import profiling
 from utils.settings.keys import Number, in_results
 
 SCHEMA_VERSION = 1
+YEARS = range(2000, 2200)
+"""Of every time on record; another is a slip or a machine whose clock was never set."""
 STATUSES = ("ok", "oom", "failed", "timeout", "nan")
 
 _FIRST_SETTINGS = (
@@ -357,6 +360,14 @@ def _section_problems(section: str, keys: Mapping[str, Any], value: Any, *, is_o
         elif contents := _content_problem(key, value[key]):
             found.append(f"{section}.{key}: got {quoted(value[key])}, wanted {contents}")
     return found
+
+
+def time_of(text: object) -> datetime:
+    """Return a time on record in UTC, which a text without a zone is in; raise ValueError if it is no time of YEARS."""
+    found = datetime.fromisoformat(str(text).replace("Z", "+00:00"))
+    if found.year not in YEARS:
+        raise ValueError(f"the year {found.year}")
+    return found.astimezone(timezone.utc) if found.tzinfo else found.replace(tzinfo=timezone.utc)
 
 
 def _is_licences(value: Any) -> bool:

@@ -140,7 +140,7 @@ BROKEN = {
     "no JSON": "{",
     "another version": json.dumps(content(probe_version=3)),
     "no host": json.dumps(content(host="")),
-    "a time without a zone": json.dumps(content(started_utc="2026-11-21T00:00:00")),
+    "a time of another age": json.dumps(content(started_utc="9999-12-31T00:00:00-12:00")),
     "no time": json.dumps(content(started_utc="today")),
     "an unknown precision": json.dumps(content(rates={"int8": {}})),
     "a rate of 0": json.dumps(content(rates=rates(best_tflops=0.0, sustained_tflops=0.0))),

@@ -49,7 +49,7 @@ def test_a_profile_is_read(tmp_path):
         ("run", 0),
         ("run", True),
         ("host", None),
-        ("started_utc", "2026-11-21T00:00:00"),
+        ("started_utc", "0001-11-21T00:00:00"),
         ("started_utc", 5),
         ("settings", {}),
         ("steps", [11, 13]),
