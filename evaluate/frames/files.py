@@ -15,6 +15,8 @@ from utils.own_files import content_of
 NEEDS = {"csv": ("pandas",), "parquet": ("pandas", "pyarrow")}
 """Packages that each format needs."""
 _FIRST_LINES = tuple(",".join(tuple(columns)[:4]).encode() + b"," for columns in (JUDGED, STEPS))
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+"""Starts of a cell that a spreadsheet takes for a formula (OWASP, CSV Injection)."""
 _MARK = b"tprimat.table"
 """Key of the metadata of every Parquet file of the suite, which stands in its footer as it is."""
 
@@ -35,9 +37,13 @@ def require_packages(name: str) -> None:
 
 
 def content(frame: Any, name: str) -> bytes:
-    """Return a table in the format `name`, without secrets: `csv` in UTF-8, missing values empty, or `parquet`."""
-    frame = _without_secrets(frame)
+    """Return a table in the format `name`, without secrets: `csv` in UTF-8, missing values empty, or `parquet`.
+
+    A text that a spreadsheet would run as a formula has an apostrophe before it in `csv`.
+    """
+    frame = _with_texts(frame, redact.text)
     if name == "csv":
+        frame = _with_texts(frame, lambda cell: f"'{cell}" if cell.startswith(_FORMULAS) else cell)
         text: str = frame.to_csv(index=False, lineterminator="\n", date_format="%Y-%m-%dT%H:%M:%S%z")
         return text.encode(errors="backslashreplace")
     import pyarrow
@@ -50,15 +56,15 @@ def content(frame: Any, name: str) -> bytes:
         return bytes(buffer.getvalue())
 
 
-def _without_secrets(frame: Any) -> Any:
-    """Return the table with every secret in a text replaced; each distinct text is searched once."""
+def _with_texts(frame: Any, change: Callable[[str], str]) -> Any:
+    """Return the table with every text and name of a column changed; each distinct text is looked at once."""
     changed = {}
     for name in frame.columns:
         if frame[name].dtype == TEXT:
-            known = {text: redact.text(text) for text in frame[name].dropna().unique()}
+            known = {text: change(text) for text in frame[name].dropna().unique()}
             if any(text != shown for text, shown in known.items()):
                 changed[name] = frame[name].map(known, na_action="ignore").astype(TEXT)
-    return frame.assign(**changed).rename(columns=redact.text)
+    return frame.assign(**changed).rename(columns=change)
 
 
 def _is_csv(path: Path) -> bool:

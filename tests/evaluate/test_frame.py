@@ -13,7 +13,7 @@ import numpy as np
 import pandas
 import pytest
 from reports import refused, save
-from sides import run
+from sides import run, write
 
 from evaluate import compare, frame
 
@@ -143,6 +143,13 @@ def test_the_command_writes_a_file_that_pandas_reads_back(folder, tmp_path, endi
         rate = "step_time_seconds" if kind else "steady_tokens_per_second_per_gpu"
         assert list(found[rate].dropna()) == list(wanted[rate].dropna())
     assert frame.main([str(folder), "--output", str(path), *kind]) == 0, "our own file is replaced"
+
+
+@pytest.mark.parametrize("start", "=+-@\t")
+def test_no_name_in_csv_is_a_formula_of_a_spreadsheet(tmp_path, start):
+    write(tmp_path, [run(label=f"{start}1+1"), run(number=2, label="1+1")])
+    assert frame.main([str(tmp_path), "--output", str(tmp_path / "t.csv")]) == 0
+    assert list(pandas.read_csv(tmp_path / "t.csv").label) == [f"'{start}1+1", "1+1"]
 
 
 def test_without_output_csv_goes_to_stdout(folder, capsys):
