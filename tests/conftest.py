@@ -5,8 +5,10 @@ import os
 import re
 import signal
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
+import slurm_cluster
 
 from tests.support.leftovers import pytest_configure  # noqa: F401, a hook of pytest
 from utils import redact
@@ -29,6 +31,15 @@ def pytest_collection_modifyitems(items):
             said = re.search(r"about (\d+) s", mark.args[0])
             seconds[item.path] = max(seconds[item.path], int(said[1]) if said else 0)
     items.sort(key=lambda item: -seconds[item.path])
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment of a cluster."""
+    if why := slurm_cluster.missing():
+        pytest.skip(why)
+    with slurm_cluster.running(tmp_path_factory.mktemp("slurm")) as environment:
+        yield environment
 
 
 @pytest.fixture(autouse=True)

@@ -6,12 +6,12 @@ import re
 import browser
 import pytest
 from made_traces import MadeTrace
+from profiles import made_trace
 from reports import refused
 
 from evaluate import trace
 from utils.kinds import KINDS
 
-TYPES = {"Input type": ["c10::BFloat16", "c10::BFloat16"]}
 PROBE = {
     "probe_version": 1,
     "platform": "nvd",
@@ -25,24 +25,12 @@ PROBE = {
 }
 
 
-def made(path, *, kernel="nvjet_tst", seconds_us=100, device="NVIDIA H200"):
-    """One step of 1 ms: a product of 4096 x 4096 x 1024 in `seconds_us`, 200 us of a reduction, 50 us exposed."""
-    it = MadeTrace(deviceProperties=[{"id": 0, "name": device}])
-    it.step(3, 0, 1000)
-    it.op("aten::mm", 0, 20, **{"Input Dims": [[4096, 1024], [1024, 4096]], **TYPES})
-    it.kernel(kernel, 100, seconds_us, launched=5)
-    it.op("aten::sum", 20, 10, **{"Input Dims": [[4096, 4096]]})
-    it.kernel("at::native::reduce_kernel", 400, 200, launched=25)
-    it.kernel("ncclDevKernel_AllReduce", 580, 70, stream=20)
-    return it.write(path)
-
-
 def run(*arguments):
     return trace.main([str(one) for one in arguments])
 
 
 def test_json_has_the_kinds_in_seconds_and_the_kernels(tmp_path, capsys):
-    assert run(made(tmp_path / "a.json.gz"), "--format", "json") == 0
+    assert run(made_trace(tmp_path / "a.json.gz"), "--format", "json") == 0
     out = json.loads(capsys.readouterr().out)
     assert out["step_seconds"] == pytest.approx(1e-3)
     assert list(out["kinds"]) == list(KINDS)
@@ -59,7 +47,7 @@ def test_json_has_the_kinds_in_seconds_and_the_kernels(tmp_path, capsys):
 
 
 def test_text_has_the_step_the_shares_and_the_rates(tmp_path, capsys):
-    assert run(made(tmp_path / "a.json")) == 0
+    assert run(made_trace(tmp_path / "a.json", device="NVIDIA H200")) == 0
     out = capsys.readouterr().out
     for text in (
         *("NVIDIA H200, step 3", "A step takes 1 ms: 65.0% idle", "(4096, 1024) x (1024, 4096)"),
@@ -72,17 +60,23 @@ def test_text_has_the_step_the_shares_and_the_rates(tmp_path, capsys):
 def test_a_share_of_the_probes_rate_needs_a_probe_of_the_same_device(tmp_path, capsys):
     probe = tmp_path / "probe_nvd_h.json"
     probe.write_text(json.dumps(PROBE))
-    assert run(made(tmp_path / "a.json"), "--probe", probe) == 0
+    assert run(made_trace(tmp_path / "a.json", device="NVIDIA H200"), "--probe", probe) == 0
     assert " 43%" in capsys.readouterr().out  # 343.6 / 800
-    assert run(made(tmp_path / "b.json", device="NVIDIA H100"), "--probe", probe) == 0
+    assert run(made_trace(tmp_path / "b.json", device="NVIDIA H100"), "--probe", probe) == 0
     captured = capsys.readouterr()
     assert "43%" not in captured.out
     assert "the probe is of NVIDIA H200, the trace of NVIDIA H100" in captured.err
 
 
 def test_two_traces_are_aligned_by_computation_and_shape(tmp_path, capsys):
-    a = made(tmp_path / "a.json")
-    b = made(tmp_path / "b.json", kernel="Cijk_Alik_Bljk", seconds_us=150, device="AMD Instinct MI300X")
+    a = made_trace(tmp_path / "a.json")
+    b = made_trace(
+        tmp_path / "b.json",
+        product="Cijk_Alik_Bljk",
+        microseconds=150,
+        idle_microseconds=600,
+        device="AMD Instinct MI300X",
+    )
     assert run(a, b, "--format", "json", "--output", tmp_path / "out") == 0
     out = json.loads(capsys.readouterr().out)
     assert out == json.loads((tmp_path / "out" / "trace.json").read_text())
@@ -98,7 +92,7 @@ def test_two_traces_are_aligned_by_computation_and_shape(tmp_path, capsys):
 
 
 def test_the_bars_of_a_page_share_one_axis_that_the_longest_sets(tmp_path):
-    a, b = made(tmp_path / "a.json"), made(tmp_path / "b.json", seconds_us=150)
+    a, b = made_trace(tmp_path / "a.json"), made_trace(tmp_path / "b.json", microseconds=150, idle_microseconds=600)
     assert run(a, b, "--output", tmp_path / "out") == 0
     page = (tmp_path / "out" / "trace.html").read_text()
     part = r'<rect class="part k-(\w+)" x="([\d.]+)" y="(\d+)" width="([\d.]+)" height="(\d+)"'
@@ -160,7 +154,7 @@ def test_a_name_in_a_trace_cannot_put_anything_into_the_page_or_the_terminal(tmp
     ],
 )
 def test_bad_input_is_one_line_and_exit_2(arguments, said, tmp_path):
-    whole = made(tmp_path / "good.json").read_text()
+    whole = made_trace(tmp_path / "good.json").read_text()
     (tmp_path / "cut.json").write_text(whole[: len(whole) // 2])
     (tmp_path / "foreign.json").write_text("{}")
     assert said.format(dir=tmp_path) in refused(trace.main, *(one.format(dir=tmp_path) for one in arguments))
@@ -168,7 +162,7 @@ def test_bad_input_is_one_line_and_exit_2(arguments, said, tmp_path):
 
 def test_a_tool_that_is_not_installed_is_one_line(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("evaluate.timing.other_tools.importlib.util.find_spec", lambda _: None)
-    assert run(made(tmp_path / "a.json"), "--with", "tracelens") == 0
+    assert run(made_trace(tmp_path / "a.json"), "--with", "tracelens") == 0
     assert "TraceLens is not installed here" in capsys.readouterr().err
 
 
@@ -176,6 +170,6 @@ def test_a_tool_that_is_not_installed_is_one_line(tmp_path, capsys, monkeypatch)
 @pytest.mark.skipif(browser.find() is None, reason="no Chromium on this machine")
 def test_the_page_opens_without_a_message_at_any_width_in_both_schemes(tmp_path):
     kernels = ("nvjet_tst", "Cijk_Alik_Bljk_BBS_BH_" + "MT256x256x64_" * 10)
-    traces = [made(tmp_path / f"{number}.json", kernel=kernel) for number, kernel in enumerate(kernels)]
+    traces = [made_trace(tmp_path / f"{number}.json", product=kernel) for number, kernel in enumerate(kernels)]
     assert run(*traces, "--output", tmp_path / "out") == 0
     browser.check_views(browser.find(), tmp_path / "out" / "trace.html", tmp_path / "profile")

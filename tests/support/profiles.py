@@ -10,14 +10,21 @@ from typing import Any
 from made_traces import MadeTrace
 
 STEP = 1e-3
+TYPES = {"Input type": ["c10::BFloat16", "c10::BFloat16"]}
 
 
-def made_trace(path: Path, *, product: str = "nvjet_tst", microseconds: int = 100) -> Path:
-    """Write one step: a product of `microseconds`, 200 of a reduction, 50 of exposed communication, 650 idle."""
-    it = MadeTrace(deviceProperties=[{"id": 0, "name": "<b>made up</b>"}])
-    it.step(3, 0, 900 + microseconds)
-    types = {"Input type": ["c10::BFloat16", "c10::BFloat16"]}
-    it.op("aten::mm", 0, 20, **{"Input Dims": [[4096, 1024], [1024, 4096]], **types})
+def made_trace(
+    path: Path,
+    *,
+    product: str = "nvjet_tst",
+    microseconds: int = 100,
+    idle_microseconds: int = 650,
+    device: str = "<b>made up</b>",
+) -> Path:
+    """Write one step: a product of `microseconds`, 200 of a reduction, 50 of exposed communication, the rest idle."""
+    it = MadeTrace(deviceProperties=[{"id": 0, "name": device}])
+    it.step(3, 0, 250 + microseconds + idle_microseconds)
+    it.op("aten::mm", 0, 20, **{"Input Dims": [[4096, 1024], [1024, 4096]], **TYPES})
     it.kernel(product, 100, microseconds, launched=5)
     it.op("aten::sum", 20, 10, **{"Input Dims": [[4096, 4096]]})
     it.kernel("at::native::reduce_kernel", 400, 200, launched=25)

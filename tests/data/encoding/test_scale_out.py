@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -23,15 +23,6 @@ pytest.importorskip("datatrove", reason="datatrove is not installed: there are n
 PATIENCE_SECONDS = 180
 MANY = [f"{number} {text}" for number in range(9) for text in TEXTS]
 SLURM = ("--executor", "slurm", "--tasks", "2", "--slurm-time", "00:10:00", "--slurm-partition")
-
-
-@pytest.fixture(scope="module")
-def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The environment of a cluster."""
-    if why := slurm_cluster.missing():
-        pytest.skip(why)
-    with slurm_cluster.running(tmp_path_factory.mktemp("slurm")) as environment:
-        yield environment
 
 
 @pytest.fixture

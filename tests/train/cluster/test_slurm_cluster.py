@@ -31,15 +31,6 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_toy_data(tmp_path_factory.mktemp("data") / "text")
 
 
-@pytest.fixture(scope="module")
-def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The environment of a cluster."""
-    if why := slurm_cluster.missing():
-        pytest.skip(why)
-    with slurm_cluster.running(tmp_path_factory.mktemp("slurm")) as environment:
-        yield environment
-
-
 class Submission:
     """`shell/run_slurm.sh` over one job of six short steps on two nodes, with a rank each."""
 
