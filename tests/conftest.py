@@ -6,9 +6,11 @@ import re
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import slurm_cluster
+from toydata import write_toy_data
 
 from tests.support.leftovers import pytest_configure  # noqa: F401, a hook of pytest
 from utils import redact
@@ -40,6 +42,12 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
         pytest.skip(why)
     with slurm_cluster.running(tmp_path_factory.mktemp("slurm")) as environment:
         yield environment
+
+
+@pytest.fixture(scope="module")
+def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The prefix of a small prepared pair, which no test changes."""
+    return write_toy_data(tmp_path_factory.mktemp("data") / "text")
 
 
 @pytest.fixture(autouse=True)

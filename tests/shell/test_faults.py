@@ -14,17 +14,11 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from toydata import write_toy_data
 
 from example import example_result
 from tests.support.matrices import RunningMatrix, wait_until_gone
 
 pytestmark = pytest.mark.full("12 matrices of two real jobs, about 330 s")
-
-
-@pytest.fixture(scope="module")
-def prefix(tmp_path_factory):
-    return write_toy_data(tmp_path_factory.mktemp("data") / "text")
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import signal
 import time
 
 import pytest
-from toydata import write_toy_data
 
 from tests.support.matrices import RunningMatrix, results, wait_until_gone
 
@@ -26,11 +25,6 @@ def interrupt(matrix: RunningMatrix, how: str) -> None:
         matrix.process.send_signal(signal.Signals[how])
     elif matrix.process.poll() is None:
         os.killpg(matrix.process.pid, signal.Signals[how])
-
-
-@pytest.fixture(scope="module")
-def prefix(tmp_path_factory):
-    return write_toy_data(tmp_path_factory.mktemp("data") / "text")
 
 
 def finished(output, prefix, *options):
@@ -74,13 +68,3 @@ def test_interrupted_and_resumed_matrix_has_the_results_of_an_undisturbed_one(se
     superseded = results(output / "superseded").values()
     assert all(result["status"] == "failed" for result in superseded), "an ok result is never run over"
     assert not [path for path in output.iterdir() if path.name.startswith(".train_")]
-
-
-def test_skipped_job_leaves_no_reserve_of_a_launcher_that_was_killed_last(undisturbed, prefix):
-    before = {path: path.read_bytes() for path in undisturbed.glob("train_*.json")}
-    reserves = [path.with_name(f".{path.name}.reserve") for path in before]
-    for path in reserves:
-        path.touch()
-    finished(undisturbed, prefix)
-    assert {path: path.read_bytes() for path in before} == before
-    assert reserves and not any(path.exists() for path in reserves)

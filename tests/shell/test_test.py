@@ -89,16 +89,6 @@ def test_all_runs_containers_and_environments_from_nothing_after_the_other_tests
     assert output == "failed: tests (containers and environments from nothing)\n"
 
 
-def test_every_script_is_linted_but_those_of_others(checkout: Path) -> None:
-    add_program(checkout / "train" / "a name.sh", "")
-    add_program(checkout / ".venv" / "lib" / "theirs.sh", "")
-    add_program(checkout / "output" / "generated.sh", "")
-    _, _, calls = run(checkout)
-    for call in (call for call in calls if call.startswith(("shellcheck", "shfmt"))):
-        assert "./train/a name.sh" in call and "./shell/test.sh" in call and ".ci/run" in call
-        assert "theirs" not in call and "generated" not in call
-
-
 def test_a_failing_setup_ends_it(checkout: Path) -> None:
     code, _, calls = run(checkout, SETUP_EXIT="1")
     assert (code, calls) == (1, ["setup --dev"])

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -74,44 +71,3 @@ def test_any_other_torch_does_not_count(tmp_path: Path, platform: str, there: st
     done = ask("machine", platform, packages=tmp_path)
     assert (done.returncode, done.stdout) == (0, "")
     assert ("libamdhip64.so" in done.stderr) == (there == "cannot be imported")
-
-
-class Index(BaseHTTPRequestHandler):
-    """A package index with torch only."""
-
-    def do_GET(self) -> None:  # noqa: N802
-        self.send_response(200 if self.path.endswith("/whl/cpu/torch/") else 403)  # a proxy is asked for the whole URL
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        """Log nothing."""
-
-
-@pytest.fixture
-def index() -> Iterator[str]:
-    with HTTPServer(("127.0.0.1", 0), Index) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        thread.start()
-        yield f"127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
-
-
-@pytest.mark.parametrize(
-    ("url", "environment", "answers"),
-    [
-        ("http://{index}/whl/cpu/torch/", {}, True),
-        ("http://127.0.0.1:1/whl/cpu/torch/", {"http_proxy": "http://{index}"}, True),
-        ("http://{index}/whl/cpu/torch/", {"http_proxy": "http://127.0.0.1:1"}, False),
-        ("http://{index}/blocked/", {}, False),
-        ("http://127.0.0.1:1/", {}, False),
-        ("http://no-such-host.invalid/", {}, False),
-        ("http://{index}/whl/cpu/torch/", {"PIP_CERT": "/nowhere/missing.pem"}, False),
-    ],
-)
-def test_an_index_answers_that_serves_torch_by_way_of_the_proxy_and_certificates_of_pip(
-    index: str, url: str, environment: dict[str, str], answers: bool
-) -> None:
-    given = {name: value.format(index=index) for name, value in environment.items()}
-    done = ask("answers", url.format(index=index), **given)
-    assert (done.returncode, done.stderr) == (int(not answers), "")

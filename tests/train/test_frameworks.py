@@ -6,7 +6,6 @@ Real trainings on the CPU, each framework in an environment of its own, which is
 from dataclasses import dataclass, field
 
 import pytest
-from toydata import write_toy_data
 
 from tests.support.frameworks import (
     BF16,
@@ -135,11 +134,6 @@ def cases_of(name):
     for key in framework.nonsense:
         cases[key] = case("llama", plants=(("also", key, 1),))
     return cases | (OF_TITAN if name == "titan" else {})
-
-
-@pytest.fixture(scope="module")
-def prefix(tmp_path_factory):
-    return write_toy_data(tmp_path_factory.mktemp("toy") / "text")
 
 
 @pytest.fixture(scope="module")

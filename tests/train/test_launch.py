@@ -3,15 +3,9 @@
 import json
 
 import pytest
-from toydata import write_toy_data
 
 from tests.support.launching import Launcher, launch, run
 from utils.results import store
-
-
-@pytest.fixture(scope="module")
-def prefix(tmp_path_factory):
-    return write_toy_data(tmp_path_factory.mktemp("data") / "text")
 
 
 @pytest.fixture(scope="module")

@@ -1,17 +1,11 @@
 """Whole jobs as a user starts them: mega and hf do the same work, on one rank and on two, and a seed decides it."""
 
 import pytest
-from toydata import write_toy_data
 
 from tests.support.frameworks import GRAD_NORM_BOUND, LOSS_BOUND
 from tests.support.launching import run
 
 BOTH = ("mega", "hf")
-
-
-@pytest.fixture(scope="module")
-def prefix(tmp_path_factory):
-    return write_toy_data(tmp_path_factory.mktemp("data") / "text")
 
 
 @pytest.fixture(scope="module")

@@ -252,14 +252,6 @@ def test_end_of_a_slurm_job_is_in_its_result(end, cluster, tmp_path) -> None:
     assert reason is None or re.search(reason, result["reason"], re.DOTALL), result["reason"]
 
 
-def test_output_folder_that_is_gone_is_not_made_anew(cluster) -> None:
-    output = cluster.bench.output
-    answer = f'case "$*" in *--me*) ;; *) mv {output} {output}_gone; echo "17|COMPLETED|None|n1";; esac'
-    code, said, error = cluster(squeue=answer)
-    assert code == 1 and f"OUTPUT_DIR={output} was deleted or renamed while the job ran" in said + error
-    assert not list(output.glob("*.json"))
-
-
 def test_run_train_hands_over_to_slurm(tmp_path: Path) -> None:
     """LAUNCHER=slurm is enough; a dry run submits nothing."""
     done = subprocess.run(

@@ -172,21 +172,3 @@ def test_a_leftover_of_an_earlier_version_goes_too(tmp_path: Path) -> None:
     temporary_beside(tmp_path / "a").write_text("half")
     write_one(tmp_path / "a")
     assert tree(tmp_path) == {"a": "file of b'new'"}
-
-
-def test_a_new_file_is_not_truncated_because_ext4_writes_such_a_file_to_the_disk_when_it_is_closed(
-    tmp_path: Path,
-) -> None:
-    flags: list[int] = []
-    folder = str(tmp_path)
-
-    def note(event: str, given: tuple[object, ...]) -> None:
-        if event == "open" and str(given[0]).startswith(folder):
-            assert isinstance(given[2], int)
-            flags.append(given[2])
-
-    sys.addaudithook(note)  # it stays, and notes what is opened in the folder of this test only
-    for name, content in (("out", b"content"), ("empty", b"")):
-        assert write_whole(tmp_path / name, content)
-        assert (tmp_path / name).read_bytes() == content
-    assert len(flags) > 2 and not any(flag & os.O_TRUNC for flag in flags)

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import slurm_cluster
 from checkout import ROOT
-from toydata import write_toy_data
 
 from tests.support.launching import SHORT, run
 from utils.results import store
@@ -24,11 +23,6 @@ PATIENCE_SECONDS = 240
 """For one job on a busy machine; no test measures time with it."""
 ONE_JOB = ("FRAMEWORK=mega", "MODEL=llama", "RUNS=1", "NNODES=2", "RUNTIME=native", "SLURM_TIME=00:10:00")
 FAULTS = ROOT / "tests" / "shell" / "faults"
-
-
-@pytest.fixture(scope="module")
-def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_toy_data(tmp_path_factory.mktemp("data") / "text")
 
 
 class Submission:

@@ -14,7 +14,6 @@ import sys
 import pytest
 from checkout import ROOT
 from made_traces import MOST_UNATTRIBUTED
-from toydata import write_toy_data
 
 from evaluate import trace, validate
 from tests.support import real_primus
@@ -34,11 +33,6 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def primus_folder(tmp_path_factory):
     return tmp_path_factory.mktemp("primus")
-
-
-@pytest.fixture(scope="module")
-def prefix(tmp_path_factory):
-    return write_toy_data(tmp_path_factory.mktemp("data") / "text")
 
 
 def trained(framework, model, output, prefix, primus, *settings):

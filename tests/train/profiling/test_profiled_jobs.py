@@ -7,7 +7,6 @@ import subprocess
 import pytest
 from checkout import ROOT
 from made_traces import MOST_UNATTRIBUTED
-from toydata import write_toy_data
 
 from evaluate import trace, validate
 from tests.support.frameworks import python_of
@@ -27,11 +26,6 @@ if os.environ.get("RANK") == "0":
     trace_file.compress = full
 """
 """Planted into every Python of a job: rank 0 cannot write its trace."""
-
-
-@pytest.fixture(scope="module")
-def prefix(tmp_path_factory):
-    return write_toy_data(tmp_path_factory.mktemp("data") / "text")
 
 
 @pytest.fixture(scope="module")
