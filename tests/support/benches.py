@@ -81,8 +81,11 @@ class Bench:
 
     def job(self, framework: str, run: int, *settings: str) -> plan.Job:
         """Return a job of the matrix."""
-        made = plan.make("cpu", [*self.arguments(*settings)])
-        return replace(next(job for job in made.jobs if job.framework == framework), run=run)
+        return replace(next(job for job in self.jobs(*settings) if job.framework == framework), run=run)
+
+    def jobs(self, *settings: str) -> tuple[plan.Job, ...]:
+        """Return the jobs of the matrix that run in any case."""
+        return plan.make("cpu", self.arguments(*settings)).jobs
 
     def arguments(self, *settings: str) -> tuple[str, ...]:
         """Return the settings of the matrix."""

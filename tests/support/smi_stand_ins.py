@@ -62,12 +62,13 @@ def of_gpus(
     *,
     gpus: int | None = None,
     change: Callable[[Any], None] = lambda node: None,
+    pause: float = 0.0,
 ) -> dict[str, Any]:
     """Return `energy_metrics` of ten steps on these GPUs; `change` may bend the samples."""
     count = gpus or len(bus_ids or ())
     library, found = open_gpus(platform, bus_ids, count)
     sources = sampler.Sources(found, (), library, {"rapl": "no RAPL"})
-    return _of_ten_steps(platform, sources, count, time, time.sleep, change)
+    return _of_ten_steps(platform, sources, count, time, time.sleep, change, pause)
 
 
 def of_processors(root: Path, watts: dict[str, float], start_uj: float = 1e6) -> dict[str, Any]:
@@ -95,11 +96,16 @@ def _of_ten_steps(
     time: Clock,
     sleep: Callable[[float], None],
     change: Callable[[Any], None] = lambda node: None,
+    pause: float = 0.0,
 ) -> dict[str, Any]:
-    """Return `energy_metrics` of ten steps of 1 s from 1 s to 11 s, 7 of them steady (4 s on), sampled for 12 s."""
+    """Return `energy_metrics` of ten steps of 1 s from 1 s to 11 s, 7 of them steady (4 s on), sampled for 12 s.
+
+    The last two steps come later by `pause`.
+    """
     result = example_result(platform=platform, step_times=[1.0] * 10, training_config__num_gpus=gpus)
     header = sampler.header(argparse.Namespace(platform=platform, node=0), sources)
-    clock = {name: header[name] for name in ("boot", "unix_at_zero")} | {"ends": [2.0 + step for step in range(10)]}
+    ends = [2.0 + step + pause * (step > 7) for step in range(10)]
+    clock = {name: header[name] for name in ("boot", "unix_at_zero")} | {"ends": ends}
     node = section.NodeSamples(header, why=dict(sources.reasons))
 
     def take(sample: dict[str, Any], _: float) -> None:

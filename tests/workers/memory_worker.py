@@ -137,14 +137,8 @@ def fuse_as_on_gpu(trainer: Any) -> None:
     torch.nn.RMSNorm.forward = lambda self, hidden: FusedNorm.apply(hidden, self.weight, self.eps)
     if trainer.__name__ == "train.train_hf":
         plants.fuse_hf_model(trainer)
-        return
-    from train.mega import attention
-
-    attention.windowed_flash = WindowedFlash.apply
-    attention.SdpaCoreAttention._takes_flash_with_window = lambda self, query: (
-        query.dtype is torch.bfloat16 and self._has_active_window(query.shape[0])
-    )
-    plants.fuse_mega(plants.FUSIONS_WITHOUT_PRODUCTS)
+    else:
+        plants.fuse_mega(plants.FUSIONS_WITHOUT_PRODUCTS, WindowedFlash.apply)
 
 
 def main() -> None:

@@ -70,15 +70,13 @@ def like_tied(trainer: Any, notes: dict[str, Any]) -> None:
 
 def weight_decay_on_norms(trainer: Any, notes: dict[str, Any]) -> None:
     """Decay every weight."""
-    build = trainer.build_optimizer
 
-    def broken(*arguments: Any) -> Any:
-        optimizer = build(*arguments)
+    def broken(optimizer: Any) -> Any:
         for group in optimizer.param_groups:
             group["wd_mult"] = 1.0
         return optimizer
 
-    trainer.build_optimizer = broken
+    _then(trainer, "build_optimizer", broken)
 
 
 def loss_divided_by_micro_batches(trainer: Any, notes: dict[str, Any]) -> None:
@@ -103,16 +101,12 @@ def norm_after_rope(trainer: Any, notes: dict[str, Any]) -> None:
             lambda _, rotated: (*(normed(one) for normed, one in zip(originals, rotated, strict=False)), *rotated[2:])
         )
 
-    _each_attention(trainer, move)
-
-
-def _each_attention(trainer: Any, change: Callable[[Any], None]) -> None:
-    def build(model: Any) -> Any:
+    def moved(model: Any) -> Any:
         for layer in model.decoder.layers:
-            change(layer.self_attention)
+            move(layer.self_attention)
         return model
 
-    _then(trainer, "build_model", build)
+    _then(trainer, "build_model", moved)
 
 
 def _then(module: Any, name: str, change: Callable[[Any], Any]) -> None:
@@ -254,9 +248,9 @@ def _add_in_products(trainer: Any, training: Any) -> Any:
     return training
 
 
-def fuse_mega(fusions: tuple[str, ...]) -> None:
-    """Turn on the rotary embedding of a GPU and these fusions, in bf16 also that of the loss."""
-    from train.mega import model, rope
+def fuse_mega(fusions: tuple[str, ...], windowed_flash: Any = None) -> None:
+    """Turn on the rotary embedding of a GPU and these fusions; in bf16 also the loss and a stand-in for windows."""
+    from train.mega import attention, model, rope
 
     def fused(settings: Any) -> Any:
         of_half = ("cross_entropy_loss_fusion",) if settings.bf16 else ()
@@ -264,6 +258,11 @@ def fuse_mega(fusions: tuple[str, ...]) -> None:
 
     rope.install()
     _then(model, "transformer_config", fused)
+    if windowed_flash is not None:
+        attention.windowed_flash = windowed_flash
+        attention.SdpaCoreAttention._takes_flash_with_window = lambda self, query: (
+            query.dtype is torch.bfloat16 and self._has_active_window(query.shape[0])
+        )
 
 
 def _count_products(notes: dict[str, Any]) -> None:

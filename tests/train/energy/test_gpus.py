@@ -16,6 +16,8 @@ VENDORS = pytest.mark.parametrize("platform", ["nvd", "amd"])
 COUNTER_OF = {"nvd": "nvmlDeviceGetTotalEnergyConsumption", "amd": "amdsmi_get_energy_count"}
 INIT_OF = {"nvd": "nvmlInit", "amd": "amdsmi_init"}
 NO_PERMISSION = {"nvd": 4, "amd": 10}
+INSTANT = 1
+"""Place of the power of this moment, in milliwatts, in a sample of a GPU."""
 
 
 @pytest.fixture
@@ -198,18 +200,23 @@ def test_too_few_samples_a_second_give_no_energy(machine, platform):
     assert found["sample_hz"] < 10 and found["counter_joules"] == pytest.approx(3500, rel=1e-3)
 
 
-@VENDORS
-def test_clock_that_goes_back_gives_no_energy(machine, platform):
+@pytest.mark.parametrize("earlier", [20, 59])
+def test_clock_that_goes_back_or_stands_gives_no_energy(machine, earlier):
     def back(node):
-        node.samples[60] = {**node.samples[60], "t": node.samples[20]["t"]}
+        node.samples[60]["t"] = node.samples[earlier]["t"]
 
-    found = of_gpus(platform, machine({"bus_id": A}), [A], change=back)
+    found = of_gpus("nvd", machine({"bus_id": A}), [A], change=back)
     assert found["joules"] is None and "the clock of the samples goes back" in found["reasons"]["joules"]
 
 
 @pytest.mark.parametrize(
     ("lost", "reason"),
-    [(slice(100, None), "before the last steady step"), (slice(80, 95), "a gap of 1.3 s")],  # killed at 8 s of 11
+    [
+        (slice(100, None), "the samples end 3.1 s before the last steady step"),  # killed at 8 s of 11
+        (slice(80, 95), "a gap of 1.3 s"),
+        (slice(0, 60), "the first 0.8 s of the steady steps were sampled"),
+        (slice(1, None), "none of the steady steps were sampled"),
+    ],
 )
 def test_samples_that_are_missing_give_no_energy(machine, lost, reason):
     def lose(node):
@@ -217,6 +224,20 @@ def test_samples_that_are_missing_give_no_energy(machine, lost, reason):
 
     found = of_gpus("amd", machine({"bus_id": A}), [A], change=lose)
     assert found["joules"] is None and reason in found["reasons"]["joules"]
+
+
+def test_power_that_rises_by_100_watts_a_second_is_integrated_on_straight_lines(machine):
+    def rising(node):
+        for sample in node.samples:
+            sample["gpus"][0][INSTANT] = 100_000 * sample["t"]
+
+    found = of_gpus("nvd", machine({"bus_id": A}), [A], change=rising)
+    assert found["integrated_joules"] == pytest.approx(50 * (11**2 - 4**2), abs=0.1)
+
+
+def test_a_pause_between_two_steps_is_left_out(machine):
+    found = of_gpus("nvd", machine({"bus_id": A}), [A], pause=0.5)
+    assert found["joules"] == pytest.approx(3500, abs=0.1) and found["interval"].endswith(", 7.0 s")
 
 
 def test_time_of_one_machine_is_found_on_the_clock_of_another(machine):

@@ -64,18 +64,6 @@ class SlowStream(io.StringIO):
         return super().write(text)
 
 
-class CountedScalar:
-    """A loss that knows how often it was read, as each reading of a tensor waits for the device."""
-
-    def __init__(self, value):
-        self.value = value
-        self.readings = 0
-
-    def __float__(self):
-        self.readings += 1
-        return self.value
-
-
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
@@ -94,10 +82,11 @@ def step(recorder, loss=6.0, grad_norm=2.0):
     recorder.end_step(loss=loss, grad_norm=grad_norm, learning_rate=1e-3)
 
 
-def test_a_step_lasts_from_boundary_to_boundary_with_queued_work_in_it(clock):
+def test_a_step_lasts_from_boundary_to_boundary_with_queued_work_for_which_it_waits_once(clock):
     recorder = make(clock, is_started=False)
     recorder.device.pending_seconds = 50.0  # work from before the first step
     recorder.start()
+    assert recorder.device.synchronizations == 1
     clock.pass_seconds(0.25)
     step(recorder)
     clock.pass_seconds(0.5)  # e.g. loading data, right after the boundary
@@ -105,6 +94,7 @@ def test_a_step_lasts_from_boundary_to_boundary_with_queued_work_in_it(clock):
     step(recorder)
     assert recorder.samples.step_times == [0.25, 2.5]
     assert recorder.samples.steps == [1, 2]
+    assert recorder.device.synchronizations == 3, "once at each boundary, never in between"
 
 
 def test_the_clock_stands_while_the_recorder_prints(clock):
@@ -119,33 +109,20 @@ def test_the_clock_stands_while_the_recorder_prints(clock):
     assert recorder.samples.step_ends == [100.5, 102.0, 103.5]
 
 
-def test_the_device_is_waited_for_once_a_boundary_and_never_in_between(clock):
-    recorder = make(clock, is_started=False)
-    assert recorder.device.synchronizations == 0
-    recorder.start()
-    assert recorder.device.synchronizations == 1
-    for count in (2, 3, 4):
-        step(recorder)
-        assert recorder.device.synchronizations == count
-
-
-def test_loss_and_gradient_norm_are_read_once(clock):
-    recorder = make(clock)
-    loss, grad_norm = CountedScalar(6.0), CountedScalar(2.0)
-    step(recorder, loss, grad_norm)
-    assert (loss.readings, grad_norm.readings) == (1, 1)
-    assert (recorder.samples.loss_values, recorder.samples.grad_norms) == ([6.0], [2.0])
-
-
-def test_two_tensors_are_read_by_one_copy(clock, monkeypatch):
+def test_two_tensors_are_read_by_one_copy_and_one_tensor_is_read_once(clock, monkeypatch):
     copied = []
-    original = torch.Tensor.tolist
-    monkeypatch.setattr(torch.Tensor, "tolist", lambda tensor: copied.append(tensor.shape) or original(tensor))
+
+    def counted(read):
+        return lambda tensor: copied.append(tensor.shape) or read(tensor)
+
+    for name in ("tolist", "__float__", "item"):
+        monkeypatch.setattr(torch.Tensor, name, counted(getattr(torch.Tensor, name)))
     recorder = make(clock)
     with NoHostRead():
         step(recorder, torch.tensor(6.0), torch.tensor([2.0]))
     assert copied == [(2,)]
     step(recorder, None, torch.tensor(3.0))
+    assert copied == [(2,), ()]
     assert recorder.samples.grad_norms == [2.0, 3.0]
     assert recorder.samples.loss_values[0] == 6.0
     assert math.isnan(recorder.samples.loss_values[1])
@@ -172,13 +149,6 @@ def test_a_number_that_is_not_finite_ends_the_training_and_is_noted(clock, loss,
     assert recorder.samples.steps == [1, 2]
     assert str(recorder.samples.loss_values[1]) == str(loss)
     assert str(recorder.samples.grad_norms[1]) == str(grad_norm)
-
-
-def test_a_rank_without_a_loss_has_none_noted_and_trains_on(clock):
-    recorder = make(clock, is_reporter=False)
-    step(recorder, loss=None)
-    assert math.isnan(recorder.samples.loss_values[0])
-    assert recorder.samples.steps == [1]
 
 
 def test_a_step_that_cannot_be_read_leaves_lists_of_equal_length(clock):
@@ -216,34 +186,21 @@ def test_a_loader_that_is_timed_step_by_step_goes_on_where_it_was(clock):
     assert [next(recorder.timed(source)) for _ in range(4)] == [0, 1, 2, 3]
 
 
-def test_an_error_of_the_loader_reaches_the_training(clock):
-    def loader():
-        yield 1
-        raise OSError("the disk is gone")
-
-    batches = make(clock, is_started=False).timed(loader())
-    assert next(batches) == 1
-    with pytest.raises(OSError, match="the disk is gone"):
-        next(batches)
-
-
-def test_the_loader_is_started_before_the_first_step(clock):
+def test_a_loader_is_started_before_the_first_step_and_its_error_reaches_the_training(clock):
     started = []
 
     class Loader:
         def __iter__(self):
             started.append(True)
-            return iter([1])
+            return self
 
-    make(clock, is_started=False).timed(Loader())
-    assert started == [True]
+        def __next__(self):
+            raise OSError("the disk is gone")
 
-
-def test_a_wait_that_nobody_times_is_unknown_and_not_zero(clock):
-    recorder = make(clock)
-    step(recorder)
-    recorder.merge_ranks()
-    assert recorder.samples.data_wait_seconds == [None]
+    batches = make(clock, is_started=False).timed(Loader())
+    assert started
+    with pytest.raises(OSError, match="the disk is gone"):
+        next(batches)
 
 
 def test_end_step_before_start_is_an_error(clock):
@@ -264,20 +221,12 @@ def test_the_progress_line_says_time_average_without_step_1_loss_and_memory(cloc
     ]
 
 
-def test_only_the_reporter_prints(clock):
+def test_a_rank_that_does_not_report_prints_nothing_and_trains_on_without_a_loss(clock):
     stream = io.StringIO()
     recorder = make(clock, stream=stream, is_reporter=False)
-    step(recorder)
-    assert stream.getvalue() == ""
-    assert recorder.samples.steps == [1]
-
-
-def test_memory_of_one_rank_is_its_own(clock):
-    recorder = make(clock)
-    step(recorder)
-    recorder.merge_ranks()
-    assert (recorder.avg_allocated_gb, recorder.peak_allocated_gb, recorder.peak_reserved_gb) == (1.23, 2.5, 3.5)
-    assert recorder.memory_scope == "this rank"
+    step(recorder, loss=None)
+    assert (stream.getvalue(), recorder.samples.steps) == ("", [1])
+    assert math.isnan(recorder.samples.loss_values[0])
 
 
 def test_the_resident_set_of_this_process_is_what_the_kernel_says():
@@ -288,20 +237,16 @@ def test_the_resident_set_of_this_process_is_what_the_kernel_says():
     assert CpuDevice().peak_reserved_gb() is None
 
 
-def test_memory_in_use_is_read_at_the_first_step_and_every_tenth_after_it():
-    class CountingDevice(FakeDevice):
-        readings = 0
-
-        def allocated_gb(self):
-            self.readings += 1
-            return float(self.readings)
-
-    recorder = make(None, 25, CountingDevice(Clock()))
+def test_memory_in_use_is_read_at_the_first_step_and_every_tenth_after_it_and_is_that_of_one_rank(clock, monkeypatch):
+    recorder = make(clock, 25)
+    readings = iter((1.0, 2.0, 6.0))  # at steps 1, 11 and 21
+    monkeypatch.setattr(recorder.device, "allocated_gb", lambda: next(readings))
     for _ in range(25):
         step(recorder)
-    assert recorder.device.readings == 3  # steps 1, 11, 21
-    recorder.note_memory()
-    assert recorder.avg_allocated_gb == 2.0
+    recorder.merge_ranks()
+    assert recorder.samples.allocated_gb == [1.0, 2.0, 6.0]
+    assert (recorder.avg_allocated_gb, recorder.peak_allocated_gb, recorder.peak_reserved_gb) == (3.0, 2.5, 3.5)
+    assert recorder.memory_scope == "this rank"
 
 
 class SlowProfile:
@@ -348,6 +293,7 @@ def test_profiled_steps_are_no_samples_and_the_others_keep_their_time(steps, mon
     assert recorder.samples.step_times == [float(number) for number in others]
     assert recorder.samples.loss_values == [10.0 - number for number in others]
     assert {len(values) for key, values in vars(recorder.samples).items() if key != "allocated_gb"} == {len(others)}
+    assert recorder.samples.allocated_gb == [1.23], "at the first step that is measured"
     assert recorder.profiled_seconds == [float(number) for number in steps]
     assert recorder.excluded_steps == dict.fromkeys(steps, "profiled")
     assert recorder.loop_seconds == pytest.approx(sum(others)), "the second timer stands during the profile"
@@ -364,11 +310,6 @@ def test_progress_of_a_profiled_step_has_no_time_and_the_average_leaves_it_out(m
         "[CPU] Step 4/5 | 4.000 s | avg 4.000 s | loss 6.0000 | 1.2 GB",
         "[CPU] Step 5/5 | 5.000 s | avg 4.500 s | loss 5.0000 | 1.2 GB",
     ]
-
-
-def test_memory_is_read_at_the_first_measured_step_when_the_first_ones_are_profiled(monkeypatch):
-    recorder, _ = profiled(monkeypatch, range(1, 3), total=12)
-    assert recorder.samples.allocated_gb == [1.23, 1.23]  # at steps 3 and 11
 
 
 def test_wait_for_data_of_a_profiled_step_is_in_no_sample(clock):

@@ -1,19 +1,26 @@
-"""A training leaves one valid result however it ends in its rank, with what was measured until then."""
+"""A training leaves one valid result however it ends in its rank, with what was measured until then.
+
+Before it, the samples of the ranks are merged; Lightning feeds the recorder at each of its optimizer steps.
+"""
 
 from __future__ import annotations
 
 import errno
 import io
+import json
 import math
 import re
+import subprocess
+import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
+from checkout import ROOT
 
 from example import example_result
 from tests.train.job.test_recorder import NonFiniteError, StepRecorder, profiled
-from train.job.job import Job
-from train.job.report import JobReport
+from train.job import callbacks, job, report
 from utils.results import schema, store
 from utils.settings.config import load
 
@@ -33,17 +40,17 @@ def report_of(output):
         output.mkdir(exist_ok=True)
         where = (f"OUTPUT_DIR={output}", "MODEL_SIZE=tiny", "FRAMEWORK=mega", *settings)
         config = load(platform, None if platform == "cpu" else 1, arguments=[*SETTINGS, *where], environ={})
-        report = JobReport(Job(config, "mega", "llama"), "1" * 64, "a command", is_reporter=is_reporter)
+        made = report.JobReport(job.Job(config, "mega", "llama"), "1" * 64, "a command", is_reporter=is_reporter)
         example = example_result()
-        report.gpu_info, report.fingerprint = example["gpu_info"], example["fingerprint"]
-        report.resolved = example["resolved_config"] | {"max_steps": config.train_iterations}
-        report.recorder = StepRecorder(config.train_iterations, is_reporter=is_reporter, stream=io.StringIO())
-        report.recorder.start()
+        made.gpu_info, made.fingerprint = example["gpu_info"], example["fingerprint"]
+        made.resolved = example["resolved_config"] | {"max_steps": config.train_iterations}
+        made.recorder = StepRecorder(config.train_iterations, is_reporter=is_reporter, stream=io.StringIO())
+        made.recorder.start()
         for loss in losses:
-            report.recorder.end_step(loss=loss, grad_norm=2.0, learning_rate=1e-3)
+            made.recorder.end_step(loss=loss, grad_norm=2.0, learning_rate=1e-3)
         if waits:
-            report.recorder.samples.step_times, report.recorder.samples.data_wait_seconds = [1.0] * 5, waits
-        return report
+            made.recorder.samples.step_times, made.recorder.samples.data_wait_seconds = [1.0] * 5, waits
+        return made
 
     return make
 
@@ -99,6 +106,12 @@ def test_waiting_for_data_above_one_percent_of_the_steady_steps_is_a_warning(
     assert [line[:5] for line in result["warnings"]] == ["data:"] * is_warned
 
 
+def cannot_save():
+    error = RuntimeError("cannot save")
+    error.__cause__ = OSError(errno.ENOSPC, "No space left")
+    return error
+
+
 ERRORS = {
     "interrupted": (KeyboardInterrupt(), "failed", "KeyboardInterrupt"),
     "anything else": (KeyError("the cause"), "failed", r"^(.*\n){,5}KeyError: 'the cause'$"),
@@ -122,6 +135,7 @@ ERRORS = {
         "failed",
         "No such file: '/gone/file'$",
     ),
+    "full disk behind another error": (cannot_save(), "failed", "^the disk of "),
     "no disk's either": (KeyError("No space left"), "failed", "KeyError: 'No space left'$"),
 }
 
@@ -135,50 +149,31 @@ def test_error_of_a_training_is_its_status_and_reason_beside_the_steps_so_far(ca
     assert re.search(reason, result["reason"], re.DOTALL if status == "oom" else 0), result["reason"]
 
 
-def test_cause_behind_another_error_is_found(report_of, stored):
-    error = RuntimeError("cannot save")
-    error.__cause__ = OSError(errno.ENOSPC, "No space left")
-    raising(report_of(), error)
-    assert stored()["reason"].startswith("the disk of ")
-
-
 def test_out_of_memory_of_the_real_allocator_is_oom(report_of, stored):
     with pytest.raises(RuntimeError), report_of():
         torch.empty(2**55, dtype=torch.uint8)
     assert stored()["status"] == "oom"
 
 
-def test_memory_of_a_gpu_that_ran_out_is_named_with_the_micro_batch_that_should_fit(report_of, output):
-    class FullDevice:
-        def allocated_gb(self):
-            return 70.04
-
-        def peak_allocated_gb(self):
-            return 79.26
-
-        def peak_reserved_gb(self):
-            return 79.9
-
-    gpu = report_of(
-        (), settings=("MODEL_SIZE=full", "GBS=64", "MBS=32", "SL=2048", "OPTIMIZER_STATE=bf16"), platform="nvd"
-    )
-    gpu.gpu_info |= {"total_memory_gb": 141.0}
-    gpu.recorder.device = FullDevice()
-    raising(gpu, MemoryError())
-    reason = store.read(output / "train_nvd_mega_llama_run1.json")["reason"]
-    assert "70.0 GB were in use, 79.3 GB at the most, 79.9 GB reserved by the allocator" in reason
-    size = int(re.search(r"of 141.0 GB at MBS=32; MBS=(\d+) should fit", reason)[1])
-    assert size < 32 and 64 % size == 0
-
-
-@pytest.mark.parametrize(("memory_gb", "said"), [(None, "is unknown"), (8.0, "raise TP or PP, or lower SL")])
-def test_unknown_memory_and_a_hopeless_job_are_said(memory_gb, said, report_of, output):
-    gpu = report_of((), settings=("MODEL_SIZE=full",), platform="nvd")
+@pytest.mark.parametrize(
+    ("memory_gb", "is_started", "said"),
+    [
+        (141.0, True, "70.0 GB were in use, 79.3 GB at the most, 79.9 GB reserved by the allocator"),
+        (141.0, True, r"of 141.0 GB at MBS=32; MBS=(1|2|4|8|16) should fit"),
+        (None, False, "it was before the first step.*is unknown"),
+        (8.0, False, "it was before the first step.*raise TP or PP, or lower SL"),
+    ],
+)
+def test_memory_of_a_gpu_that_ran_out_is_named_with_what_should_fit(memory_gb, is_started, said, report_of, output):
+    settings = ("MODEL_SIZE=full", "GBS=64", "MBS=32", "SL=2048", "OPTIMIZER_STATE=bf16")
+    gpu = report_of((), settings=settings, platform="nvd")
     gpu.gpu_info |= {"total_memory_gb": memory_gb, "reasons": {"*": "unknown"}}
-    gpu.recorder = None
+    figures = {"allocated_gb": 70.04, "peak_allocated_gb": 79.26, "peak_reserved_gb": 79.9}
+    gpu.recorder.device = SimpleNamespace(**{name: lambda value=value: value for name, value in figures.items()})
+    if not is_started:
+        gpu.recorder = None
     raising(gpu, MemoryError())
-    reason = store.read(output / "train_nvd_mega_llama_run1.json")["reason"]
-    assert said in reason and "it was before the first step" in reason
+    assert re.search(said, store.read(output / "train_nvd_mega_llama_run1.json")["reason"])
 
 
 @pytest.mark.parametrize("losses", [(), (8.3, 8.2, 8.1)])
@@ -191,13 +186,11 @@ def test_training_that_returns_before_its_last_step_is_a_failure(losses, report_
 
 
 def test_full_disk_is_the_reason_when_the_result_cannot_be_written(report_of, stored, output, monkeypatch):
-    write, tries = store.write, []
+    write = store.write
 
     def full_once(*arguments, **options):
-        tries.append(arguments)
-        if len(tries) == 1:
-            raise OSError(28, "No space left on device")
-        return write(*arguments, **options)
+        monkeypatch.setattr(store, "write", write)
+        raise OSError(28, "No space left on device")
 
     report = report_of()
     reserve = output / ".train_cpu_mega_llama_run1.json.reserve"
@@ -284,3 +277,119 @@ def test_result_has_the_measured_steps_and_names_the_profiled_ones(report_of, tm
     # of six samples the first three are warm-up: (6 + 7 + 8) / 3
     assert result["performance_metrics"]["avg_step_time_seconds"] == 7.0
     assert "profile: rank0: the disk is full" in result["warnings"]
+
+
+# Several ranks, and Lightning
+
+TWO_RANKS = """
+import io, json, os, sys
+import torch
+from tests.train.job.test_recorder import CpuDevice, StepRecorder
+
+rank, store = int(sys.argv[1]), sys.argv[2]
+torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+
+
+class Device(CpuDevice):
+    def allocated_gb(self):
+        return (1.0, 3.0)[rank]
+
+    def peak_allocated_gb(self):
+        return (7.0, 4.0)[rank]
+
+    def peak_reserved_gb(self):
+        return (8.0, 9.0)[rank]
+
+
+def recorded(waits):
+    recorder = StepRecorder(2, device=Device(), stream=io.StringIO())
+    recorder.start()
+    for loss in ((6.0, 5.0), (4.0, 4.5))[rank]:
+        recorder.end_step(loss=loss, grad_norm=1.0 + rank, learning_rate=0.1)
+    recorder.samples.data_wait_seconds = list(waits[rank])
+    recorder.merge_ranks()
+    return recorder
+
+
+recorder = recorded(((0.5, 0.125), (0.25, 0.75)))
+memory = [recorder.avg_allocated_gb, recorder.peak_allocated_gb, recorder.peak_reserved_gb]
+print(json.dumps([recorder.samples.loss_values, memory, recorder.samples.grad_norms, recorder.memory_scope]))
+waits = [recorder, recorded(((None, None), (0.25, 0.0))), recorded(((None, None), (None, None)))]
+print(json.dumps([each.samples.data_wait_seconds for each in waits]))
+torch.distributed.barrier()
+torch.distributed.destroy_process_group()
+sys.stdout.flush()
+os._exit(0)  # as train/common/trainer.py leaves: gloo's threads can abort the interpreter at its end
+"""
+
+
+@pytest.fixture(scope="module")
+def two_ranks(tmp_path_factory):
+    """Output of the two ranks: losses, memory, norms and scope, then the waits of three recorders."""
+    store = tmp_path_factory.mktemp("ranks") / "store"
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", TWO_RANKS, str(rank), str(store)],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in (0, 1)
+    ]
+    said = [process.communicate(timeout=120)[0] for process in ranks]
+    assert [process.returncode for process in ranks] == [0, 0]
+    return [[json.loads(line) for line in text.splitlines()] for text in said]
+
+
+def test_losses_are_averaged_over_ranks_and_memory_is_the_largest(two_ranks):
+    first, second = (said[0] for said in two_ranks)
+    expected = [[5.0, 4.75], [3.0, 7.0, 9.0]]  # (6 + 4) / 2 and (5 + 4.5) / 2; the larger of each pair above
+    assert first == [*expected, [1.0, 1.0], "largest over ranks"]
+    assert second == [*expected, [2.0, 2.0], "largest over ranks"]
+
+
+def test_of_each_step_the_rank_that_waited_longest_for_data_is_taken(two_ranks):
+    for _, (both, one, none) in two_ranks:
+        assert both == [0.5, 0.75]
+        assert one == [0.25, 0.0], "a rank that fetches nothing takes no part"
+        assert none == [None, None], "unknown on every rank stays unknown"
+
+
+def test_lightning_callback_records_optimizer_steps_and_not_micro_batches(tmp_path):
+    from lightning.pytorch import LightningModule, Trainer
+
+    class Regression(LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 1)
+            self.losses = []
+
+        def training_step(self, batch, batch_index):
+            loss = self.layer(batch).pow(2).mean()
+            self.losses.append(loss.detach())
+            return loss
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    model = Regression()
+    seen = []
+
+    def read_step():
+        seen.append(len(model.losses))
+        return model.losses[-1], 1.0, 0.1
+
+    recorder = StepRecorder(3, stream=io.StringIO())
+    trainer = Trainer(
+        max_steps=3,
+        accumulate_grad_batches=2,
+        accelerator="cpu",
+        devices=1,
+        barebones=True,
+        default_root_dir=tmp_path,
+        callbacks=[callbacks.lightning_callback(recorder, read_step)],
+    )
+    trainer.fit(model, torch.utils.data.DataLoader(torch.ones(20, 4), batch_size=2))
+    assert recorder.samples.steps == [1, 2, 3]
+    assert seen == [2, 4, 6], "each step is read after its second micro batch"
+    assert recorder.samples.loss_values == [float(model.losses[place]) for place in (1, 3, 5)]

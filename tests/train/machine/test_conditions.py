@@ -11,35 +11,14 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from smi_machine import H100, Machine, amd_process, mi300x_metric, mi300x_static
+from smi_machine import H100, amd_process, mi300x_metric, mi300x_static
 
 from example import example_result
-from tests.support.launching import Launcher
 from train import matrix
 from utils.results import store
 from utils.results.schema import OPTIONAL_SECTIONS
 
 KEYS = set(OPTIONAL_SECTIONS["conditions"])
-LIMITS = {resource.RLIMIT_NOFILE: 65536}
-
-
-@pytest.fixture
-def host(tmp_path, monkeypatch):
-    """A machine without any file or tool, with the usual limits of a process."""
-    (tmp_path / "machine").mkdir()
-    made = Machine(tmp_path / "machine")
-    for name, value in made.environment.items():
-        monkeypatch.setenv(name, value)
-    for name in ("NODE_RANK", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
-        monkeypatch.delenv(name, raising=False)
-    infinite = resource.RLIM_INFINITY
-    monkeypatch.setattr(resource, "getrlimit", lambda which: (LIMITS.get(which, infinite), infinite))
-    return made
-
-
-@pytest.fixture
-def job(host, tmp_path, monkeypatch):
-    return Launcher(tmp_path, monkeypatch)
 
 
 def install(host, platform, gpu, metric=None):
@@ -121,8 +100,8 @@ def test_each_handicap_is_one_line_that_strict_refuses(platform, gpu, more, said
         (resource.RLIMIT_MEMLOCK, 8_000_000, "machine: a process may lock 0.008 GB"),
     ],
 )
-def test_low_limit_of_a_process_is_warned_of_beside_gpus_only(which, limit, said, host, job, monkeypatch):
-    monkeypatch.setitem(LIMITS, which, limit)
+def test_low_limit_of_a_process_is_warned_of_beside_gpus_only(which, limit, said, host, job, limits):
+    limits[which] = limit
     write(host.root, {"dev/infiniband/uverbs0": ""})
     install(host, "nvd", {})
     assert job.run("STRICT=1", platform="nvd", framework="hf").err.startswith(f"error: STRICT=1: {said}")

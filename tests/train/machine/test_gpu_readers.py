@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,98 +11,22 @@ from smi_machine import EVENTS, FIELDS, H100, OLD, Machine, amd_process, mi300x_
 from train.machine import gpus
 
 
-@pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    made = Machine(tmp_path)
-    for name, value in made.environment.items():
-        monkeypatch.setenv(name, value)
-    return made
-
-
 def every_null_has_a_reason(reading: Any) -> bool:
     return all(value is not None or gpu.reasons.get(name) for gpu in reading.gpus for name, value in vars(gpu).items())
 
 
-def test_an_h100_under_driver_550(machine: Machine) -> None:
-    second = H100 | {"index": "1", "uuid": "GPU-2", "enforced.power.limit": "500.00", "clocks.sm": "345"}
-    machine.nvidia(H100, second)
-    reading = gpus.read("nvd")
-    first, capped = reading.gpus
-    assert (reading.tool, first.index, first.name, first.driver_version) == (
-        "nvidia-smi",
-        0,
-        "NVIDIA H100 80GB HBM3",
-        "550.54.15",
-    )
-    assert first.memory_total_gb == pytest.approx(85.52, abs=0.005)  # 81,559 MiB, by hand: 81559 * 1.048576 / 1000
-    assert (first.power_watts, first.power_cap_watts, first.default_power_cap_watts) == (69.58, 700.0, 700.0)
-    assert (first.max_sm_clock_mhz, first.max_memory_clock_mhz, first.temperature_celsius) == (1980.0, 2619.0, 31.0)
-    assert (first.persistence, first.compute_mode, first.ecc, first.partition) == (
-        "Enabled",
-        "Default",
-        "Enabled",
-        "Disabled",
-    )
-    assert first.throttle_reasons == ("gpu_idle",)
-    assert first.throttle_counters is not None and len(first.throttle_counters) == 5
-    assert (capped.power_cap_watts, capped.sm_clock_mhz) == (500.0, 345.0)
-    assert reading.processes == ()
-    assert every_null_has_a_reason(reading)
-    assert len(machine.calls()) == 2, "one query of the GPUs and one of the processes"
-
-
-def test_a_driver_470_that_knows_fewer_fields_is_asked_by_older_names(machine: Machine) -> None:
-    machine.nvidia(H100 | {"driver_version": "470.57.02", OLD: "0x0000000000000044"}, fields=FIELDS)
-    (gpu,) = gpus.read("nvd").gpus
-    assert gpu.throttle_reasons == ("sw_power_cap", "hw_thermal_slowdown")
-    assert gpu.power_cap_watts == 700.0
-    assert len(machine.calls()) == 4, "refused twice, answered, and the processes"
-    assert gpu.throttle_counters is None and "clocks_event_reasons_counters" in gpu.why("throttle_counters")
-
-
-def test_a_driver_without_the_enforced_limit_and_mig_still_tells_the_rest(machine: Machine) -> None:
-    fields = [field for field in FIELDS if field not in ("enforced.power.limit", "mig.mode.current", OLD)]
-    machine.nvidia(H100 | {"power.limit": "650.00"}, fields=fields)
-    (gpu,) = gpus.read("nvd").gpus
-    assert (gpu.power_cap_watts, gpu.partition, gpu.throttle_reasons) == (650.0, None, None)
-    assert gpu.why("partition") == "this driver's nvidia-smi does not know mig.mode.current"
-    assert gpu.why("throttle_reasons") == "this driver's nvidia-smi does not know clocks_event_reasons.active"
-    assert gpu.memory_used_gb == pytest.approx(3 * 1.048576 / 1000)
-
-
-@pytest.mark.parametrize(
-    "said", ["[N/A]", "[Not Supported]", "[Unknown Error]", "[Requested functionality has been deprecated]", "N/A"]
-)
-def test_what_a_board_does_not_have_is_null_with_the_words_of_the_tool(machine: Machine, said: str) -> None:
-    machine.nvidia(H100 | {"power.default_limit": said, "clocks.applications.graphics": said, EVENTS[0]: said})
-    reading = gpus.read("nvd")
-    (gpu,) = reading.gpus
-    assert gpu.default_power_cap_watts is None and said in gpu.why("default_power_cap_watts")
-    assert gpu.clock_limit_mhz is None and gpu.throttle_reasons is None
-    assert every_null_has_a_reason(reading)
-
-
-def test_processes_keep_commas_in_their_names_and_unknown_memory_unknown(machine: Machine) -> None:
+def test_processes_keep_commas_in_their_names_and_unknown_memory_unknown(host: Machine) -> None:
     one = {
         "gpu_uuid": H100["uuid"],
         "pid": "4242",
         "used_memory": "72042",
         "process_name": "/opt/a, b/python, --x=1,2",
     }
-    machine.nvidia(H100, processes=[one, one | {"pid": "7", "used_memory": "[N/A]", "gpu_uuid": "GPU-none"}])
+    host.nvidia(H100, processes=[one, one | {"pid": "7", "used_memory": "[N/A]", "gpu_uuid": "GPU-none"}])
     first, second = gpus.read("nvd").processes or ()
     assert (first.process_id, first.gpu, first.name) == (4242, 0, "/opt/a, b/python, --x=1,2")
     assert first.memory_gb == pytest.approx(75.541, abs=0.001)  # 72,042 MiB
     assert (second.gpu, second.memory_gb) == (None, None)
-
-
-@pytest.mark.parametrize(
-    ("mask", "names"),
-    [("0x0000000000000204", ("sw_power_cap", "0x200")), ("0x0000000000000000", ()), ("[N/A]", None)],
-)
-def test_a_reason_that_has_no_name_here_is_shown_as_its_number(machine: Machine, mask: str, names: Any) -> None:
-    machine.nvidia(H100 | {EVENTS[0]: mask})
-    assert gpus.read("nvd").gpus[0].throttle_reasons == names
 
 
 @pytest.mark.parametrize(
@@ -114,17 +37,10 @@ def test_a_reason_that_has_no_name_here_is_shown_as_its_number(machine: Machine,
         ("Unable to determine the device handle for GPU 0000:01:00.0: GPU is lost.", 15),
     ],
 )
-def test_a_driver_in_trouble_is_an_error_with_its_words_and_never_no_gpu(
-    machine: Machine, said: str, code: int
-) -> None:
-    machine.nvidia(broken=said, code=code)
+def test_a_driver_in_trouble_is_an_error_with_its_words_and_never_no_gpu(host: Machine, said: str, code: int) -> None:
+    host.nvidia(broken=said, code=code)
     with pytest.raises(gpus.GpuToolError, match=f"exit code {code} and said: {said[:20]}"):
         gpus.read("nvd")
-
-
-def test_no_devices_is_no_gpu_and_no_error(machine: Machine) -> None:
-    machine.nvidia()
-    assert gpus.read("nvd").gpus == ()
 
 
 def with_throttling(metric: dict[str, Any], **states: Any) -> dict[str, Any]:
@@ -151,66 +67,166 @@ def mi355x() -> tuple[dict[str, Any], dict[str, Any]]:
     return {"gpu_data": [static]}, {"gpu_data": [metric]}
 
 
-def test_two_mi300x_under_rocm_62(machine: Machine) -> None:
-    processes = [
-        {"gpu": 0, "process_list": [amd_process(4242, 121_000_000_000)]},
-        {"gpu": 1, "process_list": [{"process_info": "No running processes detected"}]},
-    ]
-    machine.amd(
-        [mi300x_static(0), mi300x_static(1, cap=600)], [mi300x_metric(0), mi300x_metric(1, used_mb=68000)], processes
-    )
-    reading = gpus.read("amd")
-    first, second = reading.gpus
-    assert (reading.tool, first.name, first.driver_version) == ("amd-smi", "AMD Instinct MI300X", "6.8.5")
-    assert (first.power_cap_watts, first.max_power_cap_watts, second.power_cap_watts) == (750.0, 750.0, 600.0)
-    assert first.memory_total_gb == pytest.approx(206.14, abs=0.005)  # 196,592 MiB
-    assert second.memory_used_gb == pytest.approx(71.3, abs=0.05)
-    assert (first.sm_clock_mhz, first.max_sm_clock_mhz, first.temperature_celsius) == (132.0, 2100.0, 38.0)
-    assert (first.ecc, first.partition, first.performance_level) == (
-        "Enabled",
-        "SPX/NPS1",
-        "AMDSMI_DEV_PERF_LEVEL_AUTO",
-    )
-    assert first.throttle_reasons is None and first.throttle_counters is None
-    (process,) = reading.processes or ()
-    assert (process.process_id, process.gpu, process.memory_gb) == (4242, 0, 121.0)
-    assert every_null_has_a_reason(reading)
+KNOWS_LITTLE = [field for field in FIELDS if field not in ("enforced.power.limit", "mig.mode.current", OLD)]
+DOES_NOT_KNOW = "this driver's nvidia-smi does not know "
+THROTTLED = mi300x_metric()
+THROTTLED["power"]["throttle_status"] = "THROTTLED"
+KNOWS_NOTHING = {"gpu": 0, "usage": "N/A", "power": {"socket_power": "N/A", "throttle_status": "N/A"}, "clock": "N/A"}
+DRESSES = [
+    *(("12.5", 12.5), ("750.0 W", 750.0), ("(2105Mhz)", 2105.0), ({"value": 3, "unit": "%"}, 3.0), (7, 7.0)),
+    *(("N/A", None), ("N/A (Secondary die)", None), ({"value": "N/A", "unit": ""}, None), (True, None), ([1], None)),
+    ("1 of 2", None),
+]
+COUNTERS = dict.fromkeys(
+    ("sw_power_cap", "sync_boost", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"), 0.0
+)
+ACCUMULATED = {"accumulation_counter": 3808991.0, "ppt": 585613.0, "socket_thermal": 2190.0}
+ACCUMULATED |= dict.fromkeys(("prochot", "vr_thermal", "hbm_thermal"), 0.0)
+READ: dict[str, tuple[str, tuple[Any, ...], dict[str, Any], list[dict[str, Any]], dict[str, str]]] = {
+    "H100s under driver 550": (
+        "nvidia",
+        (H100, H100 | {"index": "1", "uuid": "GPU-2", "enforced.power.limit": "500.00", "clocks.sm": "345"}),
+        {},
+        [
+            {
+                **{"index": 0, "name": "NVIDIA H100 80GB HBM3", "driver_version": "550.54.15"},
+                "memory_total_gb": pytest.approx(85.52, abs=0.005),  # 81,559 MiB: 81559 * 1.048576 / 1000
+                **{"power_watts": 69.58, "power_cap_watts": 700.0, "default_power_cap_watts": 700.0},
+                **{"max_sm_clock_mhz": 1980.0, "max_memory_clock_mhz": 2619.0, "temperature_celsius": 31.0},
+                **{"persistence": "Enabled", "compute_mode": "Default", "ecc": "Enabled", "partition": "Disabled"},
+                **{"throttle_reasons": ("gpu_idle",), "throttle_counters": COUNTERS},
+            },
+            {"power_cap_watts": 500.0, "sm_clock_mhz": 345.0},
+        ],
+        {},
+    ),
+    "a driver 470 that is asked by older names": (
+        "nvidia",
+        (H100 | {"driver_version": "470.57.02", OLD: "0x0000000000000044"},),
+        {"fields": FIELDS},
+        [{"throttle_reasons": ("sw_power_cap", "hw_thermal_slowdown"), "power_cap_watts": 700.0}],
+        {"throttle_counters": "clocks_event_reasons_counters"},
+    ),
+    "a driver without the enforced limit and MIG": (
+        "nvidia",
+        (H100 | {"power.limit": "650.00"},),
+        {"fields": KNOWS_LITTLE},
+        [{"power_cap_watts": 650.0, "memory_used_gb": pytest.approx(3 * 1.048576 / 1000)}],
+        {
+            "partition": f"{DOES_NOT_KNOW}mig.mode.current",
+            "throttle_reasons": f"{DOES_NOT_KNOW}clocks_event_reasons.active",
+        },
+    ),
+    **{
+        f"a board that says {said}": (
+            "nvidia",
+            (H100 | {"power.default_limit": said, "clocks.applications.graphics": said, EVENTS[0]: said},),
+            {},
+            [{}],
+            {"default_power_cap_watts": said, "clock_limit_mhz": "", "throttle_reasons": ""},
+        )
+        for said in (
+            "[N/A]",
+            "[Not Supported]",
+            "[Unknown Error]",
+            "[Requested functionality has been deprecated]",
+            "N/A",
+        )
+    },
+    "a reason without a name": (
+        *("nvidia", (H100 | {EVENTS[0]: "0x0000000000000204"},), {}),
+        *([{"throttle_reasons": ("sw_power_cap", "0x200")}], {}),
+    ),
+    "no reason": ("nvidia", (H100 | {EVENTS[0]: "0x0000000000000000"},), {}, [{"throttle_reasons": ()}], {}),
+    "no devices": ("nvidia", (), {}, [], {}),
+    "MI300X under ROCm 6.2": (
+        "amd",
+        ([mi300x_static(0), mi300x_static(1, cap=600)], [mi300x_metric(0), mi300x_metric(1, used_mb=68000)]),
+        {},
+        [
+            {
+                **{"name": "AMD Instinct MI300X", "driver_version": "6.8.5"},
+                **{"power_cap_watts": 750.0, "max_power_cap_watts": 750.0},
+                "memory_total_gb": pytest.approx(206.14, abs=0.005),  # 196,592 MiB
+                **{"sm_clock_mhz": 132.0, "max_sm_clock_mhz": 2100.0, "temperature_celsius": 38.0},
+                **{"ecc": "Enabled", "partition": "SPX/NPS1", "performance_level": "AMDSMI_DEV_PERF_LEVEL_AUTO"},
+                **{"throttle_reasons": None, "throttle_counters": None, "default_power_cap_watts": 750.0},
+            },
+            {"power_cap_watts": 600.0, "memory_used_gb": pytest.approx(71.3, abs=0.05)},
+        ],
+        {"default_power_cap_watts": "power1_cap_default"},
+    ),
+    "MI355X under ROCm 7.2": (
+        "amd",
+        mi355x(),
+        {},
+        [
+            {
+                **{"name": "AMD Instinct MI355X", "power_cap_watts": 1400.0, "max_power_cap_watts": 1400.0},
+                **{"throttle_reasons": ("ppt",), "partition": "SPX/NPS1"},
+                "throttle_counters": ACCUMULATED,
+            }
+        ],
+        {},
+    ),
+    "ROCm 6.0, of one GPU, in one word": (
+        "amd",
+        (mi300x_static() | {"limit": {"max_power": 750, "current_power": 700}}, THROTTLED),
+        {},
+        [{"throttle_reasons": ("throttled",), "power_cap_watts": 700.0, "default_power_cap_watts": 750.0}],
+        {},
+    ),
+    "an amd-smi that knows nothing": (
+        "amd",
+        ([{"gpu": 0, "asic": {"market_name": "N/A"}, "limit": "N/A"}], [KNOWS_NOTHING]),
+        {},
+        [dict.fromkeys(("name", "power_watts", "power_cap_watts", "memory_total_gb"))],
+        {},
+    ),
+    "a number in every dress": (
+        "amd",
+        (
+            [mi300x_static(index) for index in range(len(DRESSES))],
+            [mi300x_metric(index) | {"power": {"socket_power": given}} for index, (given, _) in enumerate(DRESSES)],
+        ),
+        {},
+        [{"power_watts": meant} for _, meant in DRESSES],
+        {},
+    ),
+}
 
 
-def test_an_mi355x_under_rocm_72(machine: Machine) -> None:
-    machine.amd(*mi355x(), process=[{"gpu": 0, "process_list": [amd_process(28389, 2353860608, "llama-server")]}])
-    (gpu,) = gpus.read("amd").gpus
-    assert (gpu.name, gpu.power_cap_watts, gpu.max_power_cap_watts) == ("AMD Instinct MI355X", 1400.0, 1400.0)
-    assert gpu.throttle_reasons == ("ppt",)
-    assert gpu.throttle_counters is not None and gpu.throttle_counters["ppt"] == 585613.0
-    assert gpu.partition == "SPX/NPS1"
-
-
-def test_the_cap_that_the_board_starts_with_is_the_kernels(machine: Machine) -> None:
-    hwmon = machine.root / "sys/bus/pci/devices/0000:05:00.0/hwmon/hwmon7"
+@pytest.mark.parametrize("case", READ)
+def test_output_of_the_tools_becomes_the_same_fields_and_every_null_has_a_reason(host: Machine, case: str) -> None:
+    tool, answers, options, wanted, why = READ[case]
+    hwmon = host.root / "sys/bus/pci/devices/0000:05:00.0/hwmon/hwmon7"  # of the first GPU of AMD alone
     hwmon.mkdir(parents=True)
     (hwmon / "power1_cap_default").write_text("750000000\n")
-    machine.amd([mi300x_static(cap=600), mi300x_static(1)], [mi300x_metric(), mi300x_metric(1)])
-    first, second = gpus.read("amd").gpus
-    assert (first.power_cap_watts, first.default_power_cap_watts) == (600.0, 750.0)
-    assert second.default_power_cap_watts is None and "power1_cap_default" in second.why("default_power_cap_watts")
-
-
-def test_rocm_60_says_throttled_in_one_word_and_one_gpu_may_stand_alone(machine: Machine) -> None:
-    metric = mi300x_metric()
-    metric["power"]["throttle_status"] = "THROTTLED"
-    machine.amd(mi300x_static() | {"limit": {"max_power": 750, "current_power": 700}}, metric)
-    (gpu,) = gpus.read("amd").gpus
-    assert (gpu.throttle_reasons, gpu.power_cap_watts) == (("throttled",), 700.0)
-
-
-def test_an_amd_smi_that_knows_nothing_gives_nulls_with_reasons(machine: Machine) -> None:
-    metric = {"gpu": 0, "usage": "N/A", "power": {"socket_power": "N/A", "throttle_status": "N/A"}, "clock": "N/A"}
-    machine.amd([{"gpu": 0, "asic": {"market_name": "N/A"}, "limit": "N/A"}], [metric])
-    reading = gpus.read("amd")
-    (gpu,) = reading.gpus
-    assert (gpu.name, gpu.power_watts, gpu.power_cap_watts, gpu.memory_total_gb) == (None, None, None, None)
+    getattr(host, tool)(*answers, **options)
+    reading = gpus.read({"nvidia": "nvd", "amd": "amd"}[tool])
+    assert (reading.tool, len(reading.gpus), reading.processes) == (f"{tool}-smi", len(wanted), ())
+    for gpu, fields in zip(reading.gpus, wanted, strict=True):
+        assert {name: getattr(gpu, name) for name in fields} == fields
+    for name, said in why.items():
+        assert getattr(reading.gpus[-1], name) is None and said in reading.gpus[-1].why(name)
     assert every_null_has_a_reason(reading)
+
+
+@pytest.mark.parametrize(("fields", "calls"), [(None, 2), (FIELDS, 4)])
+def test_gpus_and_processes_are_asked_once_each_and_twice_more_where_names_are_refused(
+    host: Machine, fields: list[str] | None, calls: int
+) -> None:
+    host.nvidia(H100 | {OLD: "0x0000000000000000"}, fields=fields)
+    gpus.read("nvd")
+    assert len(host.calls()) == calls
+
+
+def test_processes_of_amd_have_their_gpu_and_memory(host: Machine) -> None:
+    nobody = {"gpu": 1, "process_list": [{"process_info": "No running processes detected"}]}
+    processes = [{"gpu": 0, "process_list": [amd_process(4242, 121_000_000_000)]}, nobody]
+    host.amd([mi300x_static(0), mi300x_static(1)], [mi300x_metric(0), mi300x_metric(1)], processes)
+    (process,) = gpus.read("amd").processes or ()
+    assert (process.process_id, process.gpu, process.memory_gb) == (4242, 0, 121.0)
 
 
 ROCM_54 = {
@@ -245,8 +261,8 @@ ROCM_70 = {
 }
 
 
-def test_rocm_smi_of_two_ages_where_amd_smi_is_missing(machine: Machine) -> None:
-    machine.rocm("WARNING: AMD GPU device(s) is/are in a low-power state.\n\n" + json.dumps(ROCM_54))
+def test_rocm_smi_of_two_ages_where_amd_smi_is_missing(host: Machine) -> None:
+    host.rocm("WARNING: AMD GPU device(s) is/are in a low-power state.\n\n" + json.dumps(ROCM_54))
     reading = gpus.read("amd")
     first, second = reading.gpus
     assert (reading.tool, first.name) == ("rocm-smi", "AMD INSTINCT MI250 (MCM) OAM AC MBA")
@@ -259,7 +275,7 @@ def test_rocm_smi_of_two_ages_where_amd_smi_is_missing(machine: Machine) -> None
     assert (first.memory_total_gb, first.temperature_celsius) == (pytest.approx(68.703, abs=0.001), 41.0)
     assert second.power_watts is None and second.memory_total_gb == pytest.approx(68.703, abs=0.001)
     assert [(one.process_id, one.gpu, one.name) for one in reading.processes or ()] == [(4242, None, "python3")]
-    machine.rocm(json.dumps(ROCM_70))
+    host.rocm(json.dumps(ROCM_70))
     reading = gpus.read("amd")
     (gpu,) = reading.gpus
     assert (gpu.name, gpu.power_watts, gpu.power_cap_watts) == ("AMD Instinct MI300X", 191.0, 750.0)
@@ -267,12 +283,12 @@ def test_rocm_smi_of_two_ages_where_amd_smi_is_missing(machine: Machine) -> None
     assert every_null_has_a_reason(reading)
 
 
-def test_rocm_smi_is_asked_where_amd_smi_fails_and_both_errors_are_said_where_both_do(machine: Machine) -> None:
-    machine.amd([], [])
-    (machine.answers / "amd_broken").write_text("amdsmi cannot be imported")
-    machine.rocm(json.dumps(ROCM_70))
+def test_rocm_smi_is_asked_where_amd_smi_fails_and_both_errors_are_said_where_both_do(host: Machine) -> None:
+    host.amd([], [])
+    (host.answers / "amd_broken").write_text("amdsmi cannot be imported")
+    host.rocm(json.dumps(ROCM_70))
     assert gpus.read("amd").tool == "rocm-smi"
-    (machine.answers / "rocm.json").unlink()
+    (host.answers / "rocm.json").unlink()
     with pytest.raises(
         gpus.GpuToolError, match=r"amd-smi static.*amdsmi cannot be imported; rocm-smi .*amdgpu not found"
     ):
@@ -280,20 +296,20 @@ def test_rocm_smi_is_asked_where_amd_smi_fails_and_both_errors_are_said_where_bo
 
 
 @pytest.mark.parametrize("printed", ["", "no JSON", "[1]", "{"])
-def test_a_tool_that_prints_something_else_is_an_error(machine: Machine, printed: str) -> None:
-    machine.rocm(printed)
+def test_a_tool_that_prints_something_else_is_an_error(host: Machine, printed: str) -> None:
+    host.rocm(printed)
     with pytest.raises(gpus.GpuToolError, match="wanted a JSON object"):
         gpus.read("amd")
 
 
-def test_a_missing_tool_is_an_error_that_names_it(machine: Machine) -> None:
+def test_a_missing_tool_is_an_error_that_names_it(host: Machine) -> None:
     with pytest.raises(gpus.GpuToolError, match="amd-smi is not installed; rocm-smi is not installed"):
         gpus.read("amd")
 
 
-def test_the_visibility_variables_choose_the_gpus_of_a_job(machine: Machine) -> None:
+def test_the_visibility_variables_choose_the_gpus_of_a_job(host: Machine) -> None:
     others = [H100 | {"index": str(index), "uuid": f"GPU-{index}abc"} for index in range(1, 4)]
-    machine.nvidia(H100, *others)
+    host.nvidia(H100, *others)
     reading = gpus.read("nvd")
 
     def chosen(**environ: str) -> list[int]:
@@ -314,8 +330,8 @@ def test_the_visibility_variables_choose_the_gpus_of_a_job(machine: Machine) -> 
     ]
 
 
-def test_on_amd_the_variable_of_hip_or_else_that_of_cuda_counts_within_that_of_rocr(machine: Machine) -> None:
-    machine.amd([mi300x_static(index) for index in range(4)], [mi300x_metric(index) for index in range(4)])
+def test_on_amd_the_variable_of_hip_or_else_that_of_cuda_counts_within_that_of_rocr(host: Machine) -> None:
+    host.amd([mi300x_static(index) for index in range(4)], [mi300x_metric(index) for index in range(4)])
     reading = gpus.read("amd")
 
     def chosen(rocr: str | None = None, hip: str | None = None, cuda: str | None = None) -> list[int]:
@@ -328,16 +344,3 @@ def test_on_amd_the_variable_of_hip_or_else_that_of_cuda_counts_within_that_of_r
     assert chosen(cuda="0,2") == [0, 2], "torch for ROCm honours it"
     assert chosen(hip="3", cuda="0,2") == [3] and chosen(hip="", cuda="0") == []
     assert chosen(rocr="GPU-4b2c1a9f8d3e6f7a") == [0, 1, 2, 3], "amd-smi gives no such identifier"
-
-
-DRESSES = [
-    *(("12.5", 12.5), ("750.0 W", 750.0), ("(2105Mhz)", 2105.0), ({"value": 3, "unit": "%"}, 3.0), (7, 7.0)),
-    *(("N/A", None), ("N/A (Secondary die)", None), ({"value": "N/A", "unit": ""}, None), (True, None), ([1], None)),
-    ("1 of 2", None),
-]
-
-
-def test_a_number_is_read_in_every_dress_and_nothing_else_is_one(machine: Machine) -> None:
-    metrics = [mi300x_metric(index) | {"power": {"socket_power": given}} for index, (given, _) in enumerate(DRESSES)]
-    machine.amd([mi300x_static(index) for index in range(len(DRESSES))], metrics)
-    assert [gpu.power_watts for gpu in gpus.read("amd").gpus] == [meant for _, meant in DRESSES]

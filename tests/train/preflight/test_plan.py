@@ -12,10 +12,7 @@ from importlib import metadata
 import pytest
 import torch
 from checkout import ROOT
-from smi_machine import H100, Machine, mi300x_metric, mi300x_static
-
-from tests.support.launching import Launcher
-from train.preflight import ready
+from smi_machine import H100, mi300x_metric, mi300x_static
 
 FULL = ("MODEL_SIZE=full", "MODEL=llama", "RUNS=1")
 BOTH, MEGA, HF = (*FULL, "FRAMEWORK=mega,hf"), (*FULL, "FRAMEWORK=mega"), (*FULL, "FRAMEWORK=hf")
@@ -23,21 +20,6 @@ BOTH, MEGA, HF = (*FULL, "FRAMEWORK=mega,hf"), (*FULL, "FRAMEWORK=mega"), (*FULL
 
 def mib(gigabytes):
     return str(round(gigabytes * 1e9 / 2**20))
-
-
-@pytest.fixture
-def host(tmp_path, monkeypatch):
-    (tmp_path / "machine").mkdir()
-    made = Machine(tmp_path / "machine")
-    for name, value in made.environment.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    return made
-
-
-@pytest.fixture
-def job(host, tmp_path, monkeypatch):
-    return Launcher(tmp_path, monkeypatch)
 
 
 def lines(ended, start):
@@ -274,6 +256,17 @@ def test_versions_outside_the_supported_range_are_refused(name, version, is_refu
     assert not is_refused or ended.err.startswith(f"error: {name}: got version {version}, wanted ")
 
 
+SEES_A_GPU = """
+import sys, torch
+from types import SimpleNamespace
+torch.cuda.is_available, torch.cuda.device_count = lambda: True, lambda: 1
+torch.cuda.get_device_name = lambda *index: "NVIDIA H100 80GB HBM3"
+properties = SimpleNamespace(total_memory=85.0e9, multi_processor_count=132, major=9, minor=0, gcnArchName="")
+torch.cuda.get_device_properties = lambda *index: properties
+from train import matrix
+sys.exit(matrix.main())
+"""
+"""The command in a process of its own, which has imported no TransformerEngine yet."""
 ENGINES = {
     "print('a library speaks')\nraise OSError('libcudart.so.13: cannot open')": (
         "TransformerEngine cannot be imported: OSError: libcudart.so.13: cannot open"
@@ -290,11 +283,11 @@ def test_refused_transformer_engine_is_one_line_of_the_plan_for_jobs_that_want_i
     package = host.root / "transformer_engine"
     package.mkdir()
     (package / "__init__.py").write_text(content)
-    monkeypatch.syspath_prepend(host.root)
     monkeypatch.setenv("PYTHONPATH", str(host.root))
-    ready._reason_against_engine.cache_clear()
-    (line,) = lines(job.plan(*BOTH), "mega: LAYERS=")
+    where = ("DATASET=synth", f"OUTPUT_DIR={job.output}", f"DATA_DIR={job.output}")
+    command = [sys.executable, "-c", SEES_A_GPU, "--platform", "nvd", "--dry-run", *where, *BOTH]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    (line,) = (line for line in ran.stderr.splitlines() if "mega: LAYERS=" in line)
     assert line.startswith("warning: mega: LAYERS=auto: ") and ENGINES[content] in line
     assert "the layers are torch's, on this side only; LAYERS=local on both sides makes them equal" in line
     assert lines(job.plan(*BOTH, "LAYERS=local"), "mega: ") == lines(job.plan(*HF), "mega: ") == []
-    ready._reason_against_engine.cache_clear()

@@ -13,19 +13,13 @@ from typing import Any
 
 import pytest
 from checkout import ROOT
-from toydata import write_toy_data
 
-from train.prim import training
+from train import train_prim
 
 STANDIN = Path(__file__).parent / "primus_standin" / "root"
 PRETENCE = Path(__file__).parent / "primus_standin" / "pretence"
 GPUS = 2
 SHORT = ("GBS=8", "MBS=2", "SL=128", "TRAIN_ITERS=6", "WARMUP_ITERS=2", "LR=1e-3", "MODEL_SIZE=tiny")
-
-
-@pytest.fixture(scope="session")
-def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_toy_data(tmp_path_factory.mktemp("data") / "text")
 
 
 @pytest.fixture
@@ -78,9 +72,10 @@ def run_job(primus: Path, where: tuple[str, ...], tmp_path: Path, monkeypatch, r
         for name in ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"):
             monkeypatch.delenv(name, raising=False)
         unknown = ("total_memory_gb", "gpu_cores", "software_version", "driver_version", "pytorch_version")
-        found = {**dict.fromkeys(unknown), "device_name": device, "device_count": GPUS, "software_stack": "rocm"}
-        monkeypatch.setattr(training, "_gpu_info", lambda job: found | {"reasons": dict.fromkeys(unknown, "pretended")})
-        monkeypatch.setattr(training, "visible_gpus", lambda platform: GPUS)
+        found = {"device_name": device, "device_count": GPUS, "software_stack": "rocm"}
+        found |= {**dict.fromkeys(unknown), "reasons": dict.fromkeys(unknown, "pretended")}
+        monkeypatch.setattr("train.prim.training._gpu_info", lambda job: found)
+        monkeypatch.setattr("train.prim.training.visible_gpus", lambda platform: GPUS)
         given = {"python": sys.executable, "fault": "", "lines": "v25.10", "data": "", **standin}
         for name, value in {
             "PRIMUS_PATH": str(primus),
@@ -90,7 +85,7 @@ def run_job(primus: Path, where: tuple[str, ...], tmp_path: Path, monkeypatch, r
         command = ["train_prim", "--platform", "amd", "--model", model, *SHORT, *where, *settings]
         monkeypatch.setattr(sys, "argv", command)
         (tmp_path / "output" / "logs").mkdir(parents=True, exist_ok=True)
-        return training.main(), result_of()
+        return train_prim.main(), result_of()
 
     return run
 

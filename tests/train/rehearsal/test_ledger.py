@@ -1,18 +1,24 @@
-"""The ledger counts work, traffic and live bytes as by hand and as torch's own counters do."""
+"""The ledger counts work, traffic and live bytes as by hand and as torch's own counters do.
+
+A failure of a stand-in is reported as that; steps of several micro batches are counted without running all.
+"""
 
 import math
+import subprocess
+import sys
 from collections import Counter
 from types import SimpleNamespace
 
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from checkout import ROOT
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import LlamaConfig, LlamaForCausalLM, masking_utils
 
-import train.rehearsal.ledger
-from train.rehearsal import events, roofline
+from train.rehearsal import device, events, failures, ledger, roofline, steps
+from utils.errors import ConfigError
 
 CPU = torch.device("cpu")
 ROWS, WIDE, OUT = 6, 10, 4
@@ -20,19 +26,19 @@ PRODUCT = 2 * ROWS * OUT * WIDE
 
 
 @pytest.fixture
-def ledger():
+def recording():
     """A ledger that records, and tensors without data."""
-    made = train.rehearsal.ledger.Ledger(CPU)
+    made = ledger.Ledger(CPU)
     made.is_building = False
     with FakeTensorMode(allow_non_fake_inputs=True), made:
         yield made
 
 
-def recorded(ledger, function):
+def recorded(recording, function):
     """Return what the function gives back, and the operators it called with their numbers of calls."""
-    ledger.segment = Counter()
+    recording.segment = Counter()
     result = function()
-    found, ledger.segment = ledger.segment, None
+    found, recording.segment = recording.segment, None
     return result, {one: count for one, count in found.items() if isinstance(one, events.Operator)}
 
 
@@ -68,20 +74,20 @@ SIZE = ROWS * WIDE
         ("torch.nn.functional.embedding(torch.zeros(6, dtype=torch.int64), table)", 2 * ROWS + 2 * SIZE, 0),
     ],
 )
-def test_each_tensor_passes_once_between_memory_and_processor(ledger, operation, numbers, flops):
+def test_each_tensor_passes_once_between_memory_and_processor(recording, operation, numbers, flops):
     names = {name: torch.zeros(*shape) for name, shape in MATRICES.items()} | {"torch": torch}
     if "int64" in operation:  # made before, so that its own write is not counted
         names["chosen"] = torch.zeros(6, dtype=torch.int64)
         operation = operation.replace("torch.zeros(6, dtype=torch.int64)", "chosen")
-    _, operators = recorded(ledger, lambda: eval(operation, names))
+    _, operators = recorded(recording, lambda: eval(operation, names))
     assert sum(one.bytes * count for one, count in operators.items()) == 4 * numbers
     assert sum(one.flops * count for one, count in operators.items()) == flops
 
 
-def test_a_linear_layer_is_products_each_way_with_the_shapes_of_its_arguments(ledger):
+def test_a_linear_layer_is_products_each_way_with_the_shapes_of_its_arguments(recording):
     layer = torch.nn.Linear(WIDE, OUT, bias=False, dtype=torch.bfloat16)
     rows = torch.zeros(ROWS, WIDE, requires_grad=True, dtype=torch.bfloat16)
-    result, operators = recorded(ledger, lambda: layer(rows))
+    result, operators = recorded(recording, lambda: layer(rows))
     ((product, count),) = operators.items()
     assert (product.name, product.kind, product.phase, product.flops, count) == (
         "aten::mm",
@@ -91,51 +97,51 @@ def test_a_linear_layer_is_products_each_way_with_the_shapes_of_its_arguments(le
         1,
     )
     assert (product.shapes, product.dtypes) == (((ROWS, WIDE), (WIDE, OUT)), ("bfloat16", "bfloat16"))
-    _, operators = recorded(ledger, lambda: result.backward(torch.zeros(ROWS, OUT, dtype=torch.bfloat16)))
+    _, operators = recorded(recording, lambda: result.backward(torch.zeros(ROWS, OUT, dtype=torch.bfloat16)))
     products = [(one.phase, one.flops) for one in operators if one.kind == "matmul"]
     assert products == [("backward", PRODUCT)] * 2
 
 
-def test_a_compiled_region_moves_its_arguments_and_results_once_and_keeps_no_temporaries(ledger):
+def test_a_compiled_region_moves_its_arguments_and_results_once_and_keeps_no_temporaries(recording):
     a, b = torch.zeros(ROWS, WIDE), torch.zeros(ROWS, WIDE)
-    before = ledger.memory.total_bytes
-    ledger.memory.forget_peak()
+    before = recording.memory.total_bytes
+    recording.memory.forget_peak()
 
     def update(a, b):
         a.mul_(0.5)  # written in place: read and written
         return (a * 2 + b).exp()
 
-    result, operators = recorded(ledger, lambda: ledger.as_one_operator("compiled::update", update, (a, b), {}))
+    result, operators = recorded(recording, lambda: recording.as_one_operator("compiled::update", update, (a, b), {}))
     (one,) = operators
     assert (one.name, one.bytes, one.flops) == ("compiled::update", 4 * 4 * SIZE, 0)
-    assert ledger.memory.peak_bytes == ledger.memory.total_bytes == before + 4 * SIZE
+    assert recording.memory.peak_bytes == recording.memory.total_bytes == before + 4 * SIZE
     del result
-    assert ledger.memory.total_bytes == before
+    assert recording.memory.total_bytes == before
 
 
-def test_live_bytes_of_a_small_step_are_those_by_hand(ledger):
-    memory, rows, weight = ledger.memory, torch.zeros(ROWS, WIDE), torch.nn.Parameter(torch.zeros(WIDE, OUT))
-    ledger.file("weights", [weight])
+def test_live_bytes_of_a_small_step_are_those_by_hand(recording):
+    memory, rows, weight = recording.memory, torch.zeros(ROWS, WIDE), torch.nn.Parameter(torch.zeros(WIDE, OUT))
+    recording.file("weights", [weight])
     loss = (rows @ weight).relu().sum()
     # relu keeps its result and not its input, sum() keeps nothing; the loss is one number
     assert memory.bytes_by_kind["activations"] == 4 * (ROWS * WIDE + ROWS * OUT + 1)
     memory.forget_peak()
     loss.backward()
     assert memory.bytes_by_kind["weights"] == memory.bytes_by_kind["workspace"] == 4 * WIDE * OUT, "its gradient"
-    ledger.file("gradients", [weight.grad])
+    recording.file("gradients", [weight.grad])
     assert (memory.bytes_by_kind["gradients"], memory.bytes_by_kind["workspace"]) == (4 * WIDE * OUT, 0)
     weight.grad = None
     assert memory.bytes_by_kind["gradients"] == 0
     assert sum(memory.peak_by_kind.values()) == memory.peak_bytes >= memory.total_bytes
 
 
-def test_views_share_one_storage_and_one_that_is_given_back_and_taken_again_counts_as_such(ledger):
+def test_views_share_one_storage_and_one_that_is_given_back_and_taken_again_counts_as_such(recording):
     tensor = torch.zeros(100)
     parts = tensor.view(10, 10).unbind()
     for size, wanted in ((None, 400), (0, 0), (400, 400)):
         if size is not None:
             tensor.untyped_storage().resize_(size)
-        assert (len(parts), ledger.memory.total_bytes) == (10, wanted)
+        assert (len(parts), recording.memory.total_bytes) == (10, wanted)
 
 
 def step_of(model, optimizer):
@@ -145,14 +151,14 @@ def step_of(model, optimizer):
     optimizer.zero_grad()
 
 
-def test_flops_and_peak_memory_of_a_model_are_those_of_torchs_own_counters(ledger, monkeypatch):
+def test_flops_and_peak_memory_of_a_model_are_those_of_torchs_own_counters(recording, monkeypatch):
     monkeypatch.setattr(masking_utils, "is_tracing", lambda tensor=None: False)
     sizes = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2}
     more = {"num_hidden_layers": 2, "vocab_size": 128, "attn_implementation": "eager", "use_cache": False}
     model = LlamaForCausalLM(LlamaConfig(**sizes, **more))
     optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
     with FlopCounterMode(display=False) as counter:
-        _, operators = recorded(ledger, lambda: step_of(model, optimizer))  # makes the optimizer's states
+        _, operators = recorded(recording, lambda: step_of(model, optimizer))  # makes the optimizer's states
     ours = sum(one.flops * count for one, count in operators.items())
     assert ours == counter.get_total_flops() > 0
     linear = 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 96) + 64 * 128  # weights of two layers and the output
@@ -160,11 +166,11 @@ def test_flops_and_peak_memory_of_a_model_are_those_of_torchs_own_counters(ledge
     assert ours == pytest.approx(3 * 2 * 32 * (linear + attention), rel=0.01)  # rope has a small product
     tracker = MemTracker()
     tracker.track_external(model, optimizer)
-    ledger.memory.forget_peak()
+    recording.memory.forget_peak()
     with tracker:
         step_of(model, optimizer)
     tracked = tracker.get_tracker_snapshot("peak")[CPU]["Total"]
-    assert math.isclose(ledger.memory.peak_bytes, tracked, rel_tol=0.005)
+    assert math.isclose(recording.memory.peak_bytes, tracked, rel_tol=0.005)
 
 
 H200 = SimpleNamespace(dense_bf16_tflops=989.4, dense_fp8_tflops=1978.9, memory_bandwidth_gb_per_second=4800)
@@ -188,3 +194,71 @@ def test_an_operator_needs_its_compute_or_its_traffic_whichever_is_more(device, 
     operator = {"kind": kind, "flops": flops, "bytes": moved, "dtypes": [dtype], "count": 2}
     found = roofline.seconds_by_kind([operator], device)
     assert found.get(kind, 0) == sum(found.values()) == pytest.approx(2 * seconds)
+
+
+# Stand-ins of the device and of the other micro batches
+
+PROGRAM = """
+import torch
+from collections import Counter
+from torch._subclasses.fake_tensor import FakeTensorMode
+from train.rehearsal import failures, preparation
+from utils.settings.config import load
+config = load("nvd", 1, arguments=["FRAMEWORK=hf", "MODEL=llama", "MODEL_SIZE=tiny"])
+ledger, _ = preparation.prepare(config, config.spec("llama"), 0, 80.0)
+print(torch.cuda.is_available(), torch.cuda.device_count())
+try:
+    torch.cuda.can_device_access_peer(0, 1)
+except Exception as error:
+    print(failures.whose(error), error)
+with FakeTensorMode(), ledger:
+    gate = torch.zeros(4, device="cuda", requires_grad=True)
+    result = torch.nn.functional.silu(gate)
+    gradient = torch.ones_like(result)
+    ledger.segment = Counter()
+    result.backward(gradient)
+    print(sorted({event.name for event in ledger.segment if "detach" not in event.name}))
+"""
+"""A program that changes torch."""
+
+
+def caused(error, cause):
+    error.__cause__ = cause
+    return error
+
+
+NOT_ALLOCATED = "The tensor has a non-zero number of elements, but its data is not allocated yet."
+FAILURES = [
+    (device.StandInError("not lent"), "stand_in"),
+    (DynamicOutputShapeException(torch.ops.aten.nonzero.default), "stand_in"),
+    (DataDependentOutputException(torch.ops.aten.item.default), "stand_in"),
+    (RuntimeError(NOT_ALLOCATED), "stand_in"),
+    (caused(RuntimeError("outer"), device.StandInError("inner")), "stand_in"),
+    (ConfigError("CP: needs TE"), "settings"),
+    (RuntimeError("mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)"), "job"),
+    (TypeError("forward() got an unexpected keyword argument 'labels'"), "job"),
+]
+
+
+@pytest.mark.parametrize(("error", "whose"), FAILURES)
+def test_a_failure_is_that_of_the_stand_in_the_settings_or_the_job(error, whose):
+    assert failures.whose(error) == whose
+
+
+def test_a_lent_device_refuses_by_name_what_it_has_not_and_has_its_own_kernels():
+    command = [sys.executable, "-c", PROGRAM]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
+    assert ran.stdout.splitlines() == [
+        "True 1",
+        "stand_in __init__.py: `can_device_access_peer` of torch.cuda is not lent",
+        "['aten::silu_backward']",  # with a kernel on the device it is not composed of others
+    ]
+
+
+@pytest.mark.parametrize(("accumulation", "products"), [(8, 2 + 3 + 3 + 5 * 3), (3, 8)])
+def test_micro_batches_left_out_are_like_the_last_but_one_that_ran(accumulation, products):
+    made = steps.Steps(SimpleNamespace(memory=SimpleNamespace()))
+    # before the first micro batch; the first, a steady one, and the last with the optimizer's step
+    made.segments = [Counter({"zero": 1}), Counter({"first": 1, "mm": 2}), Counter(mm=3), Counter(mm=3, reduce=5)]
+    total = made.events(SimpleNamespace(gradient_accumulation=accumulation))
+    assert total == {"zero": 1, "first": 1, "mm": products, "reduce": 5}

@@ -8,29 +8,23 @@ from rich.console import Console
 
 from example import example_result
 from tests.support.launching import Launcher
-from train.runner import plan
 from train.runner.live_view import COLUMNS, LiveView, MatrixState, View, duration, live_lines, row, short_row, times
 from utils.results.step_line import Step
 
 RUNNING, SKIPPED = "running", "skipped"
 
 
-@pytest.fixture
-def matrix(tmp_path):
-    settings = (
-        f"OUTPUT_DIR={tmp_path}",
-        f"DATA_DIR={tmp_path / 'data'}",
-        "MODEL=llama,qwen,mistral",
-        "RUNS=5",
-        "GBS=64",
-        "MBS=8",
-    )
-    return plan.make("cpu", settings)
+MATRIX = ("MODEL=llama,qwen,mistral", "RUNS=5")
 
 
 @pytest.fixture
-def state(matrix):
-    return MatrixState.of(matrix.jobs)
+def bench(tmp_path, monkeypatch):
+    return Bench(tmp_path, monkeypatch, [1000.0], [1000.0])
+
+
+@pytest.fixture
+def state(bench):
+    return MatrixState.of(bench.jobs(*MATRIX, "TRAIN_ITERS=30"))
 
 
 def finish(job, seconds, status="ok"):
@@ -39,16 +33,12 @@ def finish(job, seconds, status="ok"):
 
 
 def test_time_left_comes_from_jobs_of_the_same_kind(state):
-    assert state.remaining_seconds() is None
+    for job in state.jobs[:6]:
+        finish(job, 0.0, SKIPPED)
+    assert state.remaining_seconds() is None, "jobs that were skipped do not make the rest look quick"
     for job in state.jobs[:6]:
         finish(job, {"mega": 10.0, "hf": 20.0}[job.job.framework])
     assert state.remaining_seconds() == pytest.approx((4 * 3 * (10 + 20),) * 2)
-
-
-def test_skipped_jobs_do_not_make_the_rest_look_quick(state):
-    for job in state.jobs[:6]:
-        finish(job, 0.0, SKIPPED)
-    assert state.remaining_seconds() is None
 
 
 def test_plain_view_has_a_line_at_the_first_last_and_every_tenth_step(state, tmp_path):
@@ -95,8 +85,8 @@ def test_live_lines_fit_80_columns_and_name_job_step_and_time_left(state, tmp_pa
     assert "24 of 30 jobs, 1 failed" in lines[1] and "left" in lines[1]
 
 
-def test_live_lines_of_an_open_number_of_runs_show_both_ends_of_the_time_and_fit_80_columns(matrix, tmp_path):
-    state = MatrixState.of(plan.make("cpu", (*matrix.arguments, "RUNS=auto")).jobs)
+def test_live_lines_of_an_open_number_of_runs_show_both_ends_of_the_time_and_fit_80_columns(bench):
+    state = MatrixState.of(bench.jobs(*MATRIX, "RUNS=auto"))
     state.started -= 20 * 3600
     for job in state.jobs[:6]:
         finish(job, 7200.0)
@@ -118,11 +108,6 @@ def test_live_lines_of_a_small_terminal_fit_it_and_begin_with_job_and_time_left(
     assert len(shown) <= max(1, lines - 1) and all(len(line.rstrip()) <= columns for line in shown)
     if columns >= 20:
         assert shown[0].startswith("12/30 mega llama ru") and shown[1].startswith("about ")
-
-
-def test_rows_of_a_small_terminal_begin_with_the_status(state):
-    finish(state.jobs[28], 1.0, "timeout")
-    assert short_row(state.jobs[28], 30).plain.startswith("29/30 timeout ")
 
 
 def test_a_terminal_that_becomes_narrower_is_drawn_again_and_keeps_the_finished_jobs(state, tmp_path):
@@ -149,11 +134,12 @@ def test_one_job_and_an_unknown_time_are_named_in_words(state, tmp_path):
     assert state.counts == "1 job, 0 failed" and state.good == "0 of 1 job has an ok result"
 
 
-def test_rows_fit_80_columns(state):
+def test_rows_fit_80_columns_and_those_of_a_small_terminal_begin_with_the_status(state):
     finish(state.jobs[29], 36000.0)
     finish(state.jobs[28], 1.0, "timeout")
     assert len(COLUMNS) <= 80
     assert all(len(row(job, 30).plain) <= 80 for job in state.jobs[28:])
+    assert short_row(state.jobs[28], 30).plain.startswith("29/30 timeout ")
 
 
 def test_durations_read_as_clocks():
@@ -173,8 +159,7 @@ def test_times_read_as_a_sentence():
     assert times(4, None) == "0:04 elapsed, remaining time unknown"
 
 
-def test_warnings_of_a_launcher_before_its_first_step_are_shown_at_the_end_and_in_the_log(tmp_path, monkeypatch):
-    bench = Bench(tmp_path, monkeypatch, [1000.0], [1000.0])
+def test_warnings_of_a_launcher_before_its_first_step_are_shown_at_the_end_and_in_the_log(bench):
     step = "[CPU] Step 1/6 | 1.000 s | avg 1.000 s | loss 8.0000 | 1.0 GB\n"
     bench.said = (
         "warning: gpu 0: is 97 % busy\n",
@@ -193,7 +178,7 @@ def test_warnings_of_a_launcher_before_its_first_step_are_shown_at_the_end_and_i
 
 def test_dry_run_names_every_job_its_command_and_where_each_setting_came_from(tmp_path, monkeypatch):
     launcher = Launcher(tmp_path, monkeypatch)
-    ended = launcher.plan("MODEL=llama,qwen,mistral", "RUNS=5", platform="cpu")
+    ended = launcher.plan(*MATRIX, platform="cpu")
     commands = [line.split(": ")[1] for line in ended.out.splitlines() if "  runs: train/train_cpu_" in line]
     pairs = [f"{framework}_{model}" for model in ("llama", "qwen", "mistral") for framework in ("mega", "hf")]
     assert len(commands) == 30
@@ -208,7 +193,7 @@ def test_dry_run_names_every_job_its_command_and_where_each_setting_came_from(tm
 def test_full_disk_is_named_with_what_is_needed(tmp_path, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 5_000_000}))
     launcher = Launcher(tmp_path, monkeypatch)
-    ended = launcher.plan("MODEL=llama,qwen,mistral", "RUNS=5", f"DATASET={launcher.prefix}", platform="cpu")
+    ended = launcher.plan(*MATRIX, f"DATASET={launcher.prefix}", platform="cpu")
     # 30 jobs of a quarter and one MiB: 39.3 MB
     assert ended.code == 2 and " 5.0 MB are free, about 39.3 MB are needed" in ended.err
 
