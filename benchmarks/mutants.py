@@ -45,7 +45,7 @@ LIMIT, LEAST_SECONDS = 5.0, 60.0
 """Multiple of the time of the tests without a fault after which a run ends, and the least limit."""
 CHECKS = ("checks", "test_validate.py", "test_faults_of_results.py", "test_faults_of_pairs.py")
 MODULES: dict[str, tuple[str, ...]] = {
-    "train/job/recorder.py": tuple(f"tests/train/job/test_{n}.py" for n in ("recorder", "callbacks", "report")),
+    "train/job/recorder.py": tuple(f"tests/train/job/test_{n}.py" for n in ("recorder", "report")),
     "utils/results/performance.py": ("tests/utils/results", "tests/evaluate/test_validate.py"),
     "evaluate/metrics/steady.py": ("tests/evaluate/metrics/test_steady.py", "tests/evaluate/metrics"),
     "evaluate/verdict/intervals.py": ("tests/evaluate/verdict/test_intervals.py", "tests/evaluate/verdict"),

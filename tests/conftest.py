@@ -58,6 +58,11 @@ def _orphans_go_to_init():
 
 
 @pytest.fixture(autouse=True)
-def _secrets_of_this_test():
-    """A process reads the secrets of its environment once; a test may change its environment."""
+def _environment_of_this_test():
+    """What a command that a test calls sets for its processes is gone after it; secrets are read anew."""
+    before = dict(os.environ)
     redact._of_process.cache_clear()
+    yield
+    if os.environ != before:
+        os.environ.clear()
+        os.environ.update(before)
