@@ -59,6 +59,7 @@ TYPED = [
     ("python -m utils.configure", "wanted amd, nvd, cpu", 2),
     ("python -m utils.hardware --tabel", "did you mean --table?", 2),
     ("python -m utils.housekeeping.archive --platform cpu OUTPUT_DIR={m}/missing", "name the folder of the results", 2),
+    ("python -m utils.housekeeping.archive --platform cpu OUTPUT_DIR={m}/empty", "OUTPUT_DIR={m}/empty: ", 2),
     ("python -m utils.housekeeping.purge --platform cpu OUTPUT_DIR=/", "name the folder that holds the results", 2),
     ("python -m utils.housekeeping.purge --platform cpu --with-dat", "did you mean --with-data?", 2),
     # data
@@ -78,6 +79,10 @@ TYPED = [
     ("python -m data.verify {m}/missing", "name a prefix", 2),
     ("python -m data.synth --words many --output {m}/o.jsonl", "wanted a whole number", 2),
     ("python -m data.synth --words 100 --output /proc/x.jsonl", "name a path that exists", 1),
+    ("python -m data.synth --words 0 --output {m}/o.jsonl", "words: got 0, wanted", 2),
+    ("python -m data.synth --words 9 --seed -1 --output {m}/o.jsonl", "seed: got -1, wanted a whole number from 0", 2),
+    ("python -m data.synth --words 9 --output {m}/o.jsonl --tokenizer-output {m}/notokenizer", "notokenizer", 2),
+    ("python -m data.synth --words 9 --output {m}/plain/o.jsonl", "{m}/plain", 1),  # below a file
     ("python -m data.prepare --platform cpu TEXT_COLUM=x", "did you mean TEXT_COLUMN?", 2),
     ("python -m data.prepare --platform cpu DATASET=snyth", "did you mean synth?", 2),
     ("python -m data.prepare --platform cpu DATASET=synth DATA_DIR=/proc/x", "use another folder", 2),
@@ -116,6 +121,7 @@ TYPED = [
     ("python -m evaluate.validate --bundle {m}/no.zip", "wanted an output.zip", 2),
     ("python -m evaluate.validate --bundel {m}/no.zip", "did you mean --bundle?", 2),
     ("python -m evaluate.validate", "is required", 2),
+    *((f"python -m evaluate.validate {{m}}/{name}", f"{{m}}/{name}", 2) for name in ("missing", "empty")),
     ("python -m evaluate.extract --log-file {m}/missing.log --model-name llama", "name the log of a training", 2),
     ("python -m evaluate.extract --log-file {m}/plain --model-name lama", "did you mean llama?", 2),
     ("python -m evaluate.extract --log-file {m}/plain --model-name llama", "docs/logs.md", 2),
@@ -243,7 +249,7 @@ def test_a_slip_ends_in_one_line_that_names_the_remedy(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    command = typed.replace("{m}", str(material))
+    command, before = typed.replace("{m}", str(material)), sorted(material.rglob("*"))
     if command.startswith("python -m "):
         _, _, module, *rest = shlex.split(command)
         got = in_process(module, rest, monkeypatch)
@@ -256,6 +262,7 @@ def test_a_slip_ends_in_one_line_that_names_the_remedy(
     assert remedy.replace("{m}", str(material)) in errors[0] and "Traceback" not in said
     assert TOKEN[:20] not in said.replace(command, "")
     assert not [path for path in tmp_path.rglob("*") if path.is_file()], "nothing was written"
+    assert sorted(material.rglob("*")) == before
 
 
 def test_the_table_reaches_every_room_and_script() -> None:
@@ -271,6 +278,10 @@ EDITS = [
     ("MBS=1", "mbs=1", "config.env:12: got 'mbs=1'", "did you mean MBS=1?"),
     ("MBS=1", "MBS = 1", "config.env:12: got 'MBS = 1'", "did you mean MBS=1?"),
     ("MBS=1", 'MBS="1', "config.env:12: got", "did you mean MBS=1?"),
+    ("MBS=1", "MBS='1'", "config.env:12: got", "did you mean MBS=1?"),
+    ("MBS=1", " MBS=1", "config.env:12: got ' MBS=1'", "did you mean MBS=1?"),
+    ("MBS=1", "MBS=$X", "config.env:12: got 'MBS=$X'", "without quotes, spaces, $ or export"),
+    ("SEED=42", "SEED=-1", "config.env:12: SEED=-1", "wanted"),
     ("MBS=1", "export MBS=1", "config.env:12: got", "did you mean MBS=1?"),
     ("MBS=1", "MSB=1", "config.env:12: unknown key MSB=1", "did you mean MBS?"),
     ("MBS=1", "MBS=1 # one", "config.env:12: got", "did you mean MBS=1?"),

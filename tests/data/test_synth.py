@@ -114,21 +114,3 @@ def test_there_is_more_to_learn_than_frequencies(sample: list[str]) -> None:
     # the same words without their order: nothing to gain
     shuffled = [random.Random(0).sample(stream, len(stream)) for stream in streams[:600]]
     assert gain_of_one_word_back(shuffled) < 0.0
-
-
-@pytest.mark.parametrize(
-    ("more", "code"),
-    [
-        (("--words", "0"), 2),
-        (("--words", "9", "--seed", "-1"), 2),
-        (("--words", "9", "--tokenizer-output", "."), 2),
-        (("--words", "9", "--output", "mine/text.jsonl"), 1),  # below a file
-    ],
-)
-def test_bad_input_is_exit_2_and_a_disk_that_says_no_is_failed_work(
-    tmp_path, commands, monkeypatch, more, code
-) -> None:
-    (tmp_path / "mine").write_text("not a tokenizer")
-    monkeypatch.chdir(tmp_path)
-    commands.error(synth.main, "--output", "text.jsonl", *more, wanted=code)
-    assert [path.name for path in tmp_path.iterdir()] == ["mine"]

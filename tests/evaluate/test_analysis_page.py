@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from reports import ROOT, save
+from checkout import ROOT
+from reports import save
 from sides import run
 
 from evaluate import frame

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reports import ROOT, refused
+from checkout import ROOT
+from reports import refused
 
 from evaluate import extract, validate
 

@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from manifests import write_manifest
+from manifests import write_manifest, write_pair
 from reports import refused
-from toydata import write_toy_data
+from toydata import END_OF_TEXT, write_toy_data
 
 from evaluate.fingerprint import main
-from utils.dataset.indexed import check, write_index
 
 Capture = pytest.CaptureFixture[str]
 
@@ -28,9 +27,7 @@ def told(capsys: Capture, prefix: Path, *options: str, code: int = 0) -> dict[st
 
 @pytest.fixture
 def prefix(tmp_path: Path) -> Path:
-    (tmp_path / "text.bin").write_bytes(b"\1\0\2\0\3\0")
-    write_index(tmp_path / "text.idx", np.dtype(np.uint16), [1, 2], [0, 1, 1, 2])
-    return tmp_path / "text"
+    return write_pair(tmp_path / "text", [[1], [], [2, 3]])
 
 
 def test_digests_and_counts_are_printed(prefix: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,11 +83,10 @@ def options_of(folder: Path, *more: str) -> tuple[str, ...]:
 
 def stream_by_hand(prefix: Path, samples: int, sequence_length: int, seed: int) -> str:
     """Digest the order of GPTDataset for less than one epoch: shuffled documents, cut into samples, shuffled again."""
-    index = check(prefix)
-    tokens = np.fromfile(f"{prefix}.bin", dtype=index.dtype).astype("<i8")
-    documents = np.split(tokens, np.cumsum(index.sequence_lengths)[:-1])
+    tokens = np.fromfile(f"{prefix}.bin", dtype="<u2").astype("<i8")
+    documents = np.split(tokens, np.flatnonzero(tokens == END_OF_TEXT)[:-1] + 1)
     random = np.random.RandomState(seed)
-    order = np.arange(index.documents, dtype=np.int32)
+    order = np.arange(len(documents), dtype=np.int32)
     random.shuffle(order)
     text = np.concatenate([documents[number] for number in order])
     numbers = np.arange((len(text) - 1) // sequence_length, dtype=np.uint32)

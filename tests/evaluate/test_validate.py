@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reports import refused
-from sides import SAMPLES, SECTIONS, both, validated, write
+from sides import both, failed_early, validated, write
 
 from evaluate.validate import main
-from example import example_result, put
+from example import example_result
 
 AS_FLOAT32 = struct.unpack("f", struct.pack("f", 1e-3))[0]
 SLOW_DATA = "data: waiting for samples took 2.34 % of a step (limit 1 %); do something"
@@ -145,23 +144,16 @@ def test_rounding_of_summary_and_samples_is_allowed(tmp_path: Path) -> None:
     assert validated(tmp_path, [result])[0][0] == "valid"
 
 
-def without_measurements(status: str) -> dict[str, Any]:
-    nothing = {"reasons": {"*": "the run ended before"}}
-    sections = ("performance_metrics", "memory_metrics", "resolved_config", "fingerprint")
-    empty = {section: nothing | dict.fromkeys(SECTIONS[section]) for section in sections}
-    return example_result(status=status, reason="out of memory in step 1", **dict.fromkeys(SAMPLES, []), **empty)
-
-
 def test_the_result_of_a_run_that_failed_early_is_valid_and_no_success(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    results = [put(without_measurements(one), {"provenance__host": one}) for one in ("oom", "failed", "timeout", "nan")]
+    results = [failed_early(one, provenance__host=one) for one in ("oom", "failed", "timeout", "nan")]
     found = validated(tmp_path, results)
     assert {verdict for verdict, _ in found} == {"valid"} and not any("warning" in reason for _, reason in found)
     assert main([str(tmp_path)]) == 1
     assert "out of memory" in capsys.readouterr().out
     energy = {"energy_metrics__joules": -1.0, "energy_metrics__avg_watts": 500.0}
-    ((verdict, reason),) = validated(tmp_path / "energy", [put(without_measurements("oom"), energy)])
+    ((verdict, reason),) = validated(tmp_path / "energy", [failed_early(**energy)])
     assert verdict == "REJECTED" and "energy:got" in reason, "it was sampled although no step ended"
 
 
@@ -178,12 +170,6 @@ def test_the_exit_code_is_0_when_all_are_ok_and_1_when_one_is_not(
     assert any(
         line.startswith("train_half.json ") and "REJECTED" in line for line in capsys.readouterr().out.splitlines()
     )
-
-
-@pytest.mark.parametrize("folder", ["missing", "empty"])
-def test_zero_results_is_a_failure(tmp_path: Path, folder: str) -> None:
-    (tmp_path / "empty").mkdir()
-    refused(main, tmp_path / folder)
 
 
 def test_colour_is_only_for_terminals_without_no_color(

@@ -1,13 +1,11 @@
 """The section "why": the gap of a pair by kind of time, from one profile of each side, through the command."""
 
-import json
 from datetime import datetime, timedelta
 
 import pytest
 from profiles import write_profile
-from sides import run, write
-
-from evaluate.compare import main
+from reports import report
+from sides import run
 
 NVD, AMD = (
     [run(platform, number, seconds) for number in (1, 2, 3)] for platform, seconds in (("nvd", 1.0), ("amd", 1.1))
@@ -22,14 +20,11 @@ def later(hours):
 
 def compared(folder, amd=AMD, **changes):
     """Compare both sides; `changes` are of the profile of the amd side."""
-    for results in (NVD, amd):
-        write(folder / results[0]["platform"], results)
-    write_profile(folder / "nvd", NVD[0])
+    write_profile(folder / "in", NVD[0])
     if changes.pop("is_profiled", True):
-        write_profile(folder / "amd", amd[0], SLOW, **changes)
-    assert main([str(folder), "--output", str(folder / "report"), "--format", "md,html,json"]) in (0, 3)
-    (verdict,) = json.loads((folder / "report" / "compare.json").read_text())["verdicts"]
-    return verdict["why"], *((folder / "report" / f"compare.{name}").read_text() for name in ("md", "html"))
+        write_profile(folder / "in", amd[0], SLOW, **changes)
+    found = report(folder, [*NVD, *amd], formats="md,html,json")
+    return found.verdict["why"], found.markdown, found.page
 
 
 def test_the_kinds_of_both_profiled_steps_and_their_differences_add_up(tmp_path):

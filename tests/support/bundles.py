@@ -14,22 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from checkout import ROOT
+from housekeeping import write_result
 from sides import run
 
 from evaluate import compare, validate
 from utils.housekeeping import archive, footprint
-from utils.results import raw_samples, step_line, store
+from utils.results import raw_samples, step_line
 
 MANIFEST, SUMS = "manifest.json", "SHA256SUMS"
 Files = dict[str, bytes]
 """Contents of the files in an archive, by name."""
-
-
-def write_result(folder: Path, result: Mapping[str, Any]) -> Path:
-    """Write a result as a job does and return its file."""
-    name = store.result_name(*(result[key] for key in ("platform", "framework", "model", "run")))
-    store.write(result, path := folder / result["label"] / name)
-    return path
 
 
 def write_run(folder: Path, result: Mapping[str, Any]) -> Path:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from settings_of import settings_of
 
@@ -35,13 +37,13 @@ def write_output(folder: Path) -> None:
     """Write every sort of file that the suite leaves in OUTPUT_DIR, also after crashes."""
     footprint.mark(folder, "output")
     for run in (1, 2):
-        _result(folder, run=run)
+        write_result(folder, example_result(run=run))
     store.set_aside(folder / "train_cpu_mega_llama_run2.json")
-    _result(folder, run=2, attempt=2)
-    _result(folder, framework="hf", model="qwen", status="failed", reason="ended by signal 9")
-    _result(folder / "tp2", label="tp2")
+    write_result(folder, example_result(run=2, attempt=2))
+    write_result(folder, example_result(framework="hf", model="qwen", status="failed", reason="ended by signal 9"))
+    write_result(folder, example_result(label="tp2"))
     store.set_aside(folder / "tp2" / "train_cpu_mega_llama_run1.json")
-    _result(folder / "tp2", label="tp2", attempt=2)
+    write_result(folder, example_result(label="tp2", attempt=2))
     for place in (folder, folder / "tp2"):
         store.write_json({"comparison_version": 1, "groups": []}, place / "compare.json")
         for name in ("compare.md", "compare.png", "compare.html", "why.png"):
@@ -77,9 +79,9 @@ def write_names_of_every_job(folder: Path) -> None:
         asked = settings_of(f"OUTPUT_DIR={folder} LABEL={label}")
         for framework, model in pairs:
             job = Job(asked, framework, model, 12, 3)
-            _result(job.result_path.parent, framework=framework, model=model, run=12, label=label)
+            write_result(folder, example_result(framework=framework, model=model, run=12, label=label))
             store.set_aside(job.result_path)
-            _result(job.result_path.parent, framework=framework, model=model, run=12, label=label)
+            write_result(folder, example_result(framework=framework, model=model, run=12, label=label))
             profile = profile_folder(job) / "profile.json"
             for path in (log_path(job), profile, temporary_beside(job.result_path)):
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -121,10 +123,11 @@ def purging(*arguments: str) -> int:
     return purge.main(["--platform", "cpu", *arguments])
 
 
-def _result(folder: Path, **changes: object) -> None:
-    result = example_result(**changes)
+def write_result(folder: Path, result: Mapping[str, Any]) -> Path:
+    """Write a result into a folder as a job does and return its file."""
     name = store.result_name(*(result[key] for key in ("platform", "framework", "model", "run")))
-    store.write(result, folder / name)
+    store.write(result, path := folder / result["label"] / name)
+    return path
 
 
 def rewrite(path: Path, **changes: object) -> None:

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from utils.dataset.indexed import bin_path, check, idx_path, manifest_path
+from utils.dataset.indexed import bin_path, check, idx_path, manifest_path, write_index
+
+
+def write_pair(prefix: Path, documents: Sequence[Sequence[int]], dtype: Any = np.uint16) -> Path:
+    """Write a pair of these documents, of which an empty one has no sequence."""
+    bin_path(prefix).write_bytes(np.array([token for ids in documents for token in ids], dtype=dtype).tobytes())
+    lengths = [len(ids) for ids in documents if ids]
+    write_index(idx_path(prefix), np.dtype(dtype), lengths, np.cumsum([0] + [bool(ids) for ids in documents]))
+    return prefix
 
 
 def manifest_of_pair(prefix: Path, **changes: Any) -> dict[str, Any]:

@@ -67,6 +67,14 @@ def runs(platform: str, seconds: float, count: int = 3, first: int = 1, **change
     return found
 
 
+def failed_early(status: str = "oom", reason: str = "out of memory | at step 1", **changes: Any) -> Result:
+    """Return the result of a run that failed before it recorded its data, device and host."""
+    nothing = {"reasons": {"*": "the run ended before"}}
+    unknown = SECTIONS.keys() - {"training_config", "energy_metrics", "conditions"}
+    empty = {name: nothing | dict.fromkeys(SECTIONS[name]) for name in unknown}
+    return example_result(status=status, reason=reason, **dict.fromkeys(SAMPLES, []) | empty | changes)
+
+
 def both(**settings: Any) -> dict[str, Any]:
     """Return changes of settings that were requested and ran."""
     return {f"{section}__{key}": value for section in SETTINGS for key, value in settings.items()}

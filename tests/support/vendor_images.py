@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from image_variables import variables
+from settings_of import settings_of
 
 from train.job import rank_environment
 from train.prim.environment import AMD_BENCHMARK, AMD_BENCHMARK_GFX942
 from train.settings_map import map as frameworks
 from train.settings_map.environment_rows import decided
 from utils.provenance.origin import speed_variables
-from utils.settings.config import load
 
 OF_LAUNCHER = {
     # printed by both launchers of Primus (examples/run_pretrain.sh of fd1eeab, base_env.sh of pull request 999)
@@ -30,7 +30,7 @@ def recorded(image: str, framework: str, *settings: str, **user: str) -> dict[st
     platform = image.partition("-")[0]
     outside = rank_environment.select({**variables(image), **user}).variables
     passed = {name: value for name, value in outside.items() if name not in decided(framework)}
-    config = load(platform, 8, arguments=["FRAMEWORK=mega", "DATASET=synth", *settings], environ={})
+    config = settings_of("FRAMEWORK=mega DATASET=synth", *settings, platform=platform, gpus=8)
     ours = {"OMP_NUM_THREADS": "24" if platform == "amd" else "12"}  # machines have other numbers of cores
     found = ours | frameworks.environment(framework, config, config.spec("llama")) | passed
     if framework == "prim":

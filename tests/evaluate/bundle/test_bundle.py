@@ -16,7 +16,6 @@ from reports import refused
 from sides import run, summarise
 
 from evaluate import compare, validate
-from utils.provenance import origin
 
 RESULT = "train_nvd_mega_llama_run1.json"
 LOG = "logs/train_nvd_mega_llama_run1_attempt1.log"
@@ -323,7 +322,7 @@ def test_a_comparison_older_than_its_results_is_a_fault(tmp_path):
 def test_definitions_of_other_code_may_name_other_files(archive, monkeypatch):
     packed_again(archive, change_json("compare.json", "definitions", value=lambda x: {}), is_listed=True)
     assert any(line.startswith("compare.json: definitions") for line in faults(archive))
-    monkeypatch.setattr(origin, "sha256_report_code", lambda root: "0" * 64)
+    monkeypatch.setattr("utils.provenance.origin.sha256_report_code", lambda root: "0" * 64)
     packed_again(archive, lambda files: None, is_listed=True)
     assert faults(archive) == []
 

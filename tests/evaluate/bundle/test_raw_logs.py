@@ -6,8 +6,9 @@ import json
 import shutil
 
 import pytest
-from bundles import faults, pack, sides, write_result, write_run, written
+from bundles import faults, pack, sides, write_run, written
 from checkout import ROOT
+from housekeeping import write_result
 from sides import SETTINGS, put, run, summarise
 
 STEP_5 = "[GPU] Step 5/100 | "

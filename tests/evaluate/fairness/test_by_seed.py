@@ -7,15 +7,14 @@ import warnings
 import pytest
 from scipy.stats import ttest_ind, ttest_rel
 
-from evaluate.fairness import by_seed
-from evaluate.fairness.certificate import _half_interval
+from evaluate.fairness import by_seed, certificate
 
 A, B = [3.10, 3.14, 3.12, 3.20], [3.11, 3.19, 3.13]
 
 
 def test_the_interval_of_one_seed_is_welchs() -> None:
     interval = ttest_ind(A, B, equal_var=False).confidence_interval(0.9)
-    assert _half_interval(A, B) == pytest.approx((interval.high - interval.low) / 2)
+    assert certificate._half_interval(A, B) == pytest.approx((interval.high - interval.low) / 2)
 
 
 def test_the_interval_of_several_seeds_is_that_of_the_paired_test() -> None:
@@ -27,7 +26,7 @@ def test_the_interval_of_several_seeds_is_that_of_the_paired_test() -> None:
 def test_equal_losses_give_no_interval_and_no_warning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert _half_interval([3.1] * 3, [3.1 + 1e-15] * 3) == pytest.approx(0, abs=1e-12)
+        assert certificate._half_interval([3.1] * 3, [3.1 + 1e-15] * 3) == pytest.approx(0, abs=1e-12)
 
 
 def test_each_seed_is_matched_with_itself() -> None:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from reports import ROOT
+from checkout import ROOT
 
 from evaluate import extract, frame
 from example import example_result

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sides import both, put, run
 
-from evaluate.metrics import capacity, metrics, partition, peak
+from evaluate.metrics import capacity, metrics, partition, peak, prices, published
 from example import example_result
 from utils.hardware import devices
 
@@ -91,6 +91,10 @@ def test_capacity_of_a_device_that_is_not_known_is_unknown_for_that_reason() -> 
     found = capacity.capacity(None, "NVIDIA H900")
     assert set(found) == set(capacity.capacity(device("H200")))
     assert all(figure.value is None and figure.how.startswith("NVIDIA H900 is not known") for figure in found.values())
+
+
+def test_every_device_with_a_price_or_a_published_figure_is_one_that_is_known() -> None:
+    assert {*prices.load(), *(one.device for one in published.table())} <= {one.name for one in devices.DEVICES}
 
 
 H100, MI300X = "NVIDIA H100 80GB HBM3", "AMD Instinct MI300X"

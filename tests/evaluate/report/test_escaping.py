@@ -11,7 +11,7 @@ import pytest
 from reports import Report, report
 from sides import run
 
-from evaluate.report.tables import LONGEST, markdown_table, markdown_text, plain
+from evaluate.report.tables import LONGEST, markdown_table, markdown_text, plain, text_table
 
 NAMES = {
     "a heading": ("# head", r"\# head"),
@@ -64,6 +64,12 @@ def test_markdown_renders_as_the_names_themselves() -> None:
     assert cells == 2 * [plain(text).strip() for text in names]
 
 
+def test_cells_keep_their_numbers_and_their_text() -> None:
+    table = text_table(("name", "tokens/s"), [("word " * 30, "18,036 (18,009-18,062)")], 30)
+    assert "(18,009-18,062)" in table
+    assert markdown_table(("a", "b"), [("x|y", "a_b _c_")]).splitlines()[2] == "| x&#124;y | a_b \\_c\\_ |"
+
+
 def test_a_long_text_is_cut_and_a_secret_at_the_cut_is_none() -> None:
     token = "hf_" + "aB3dE5gH7jK9" * 3
     shown = plain("x " * (LONGEST // 2 - 5) + token + " y" * 10_000)
@@ -76,10 +82,11 @@ HOSTILE = "# H | $x^2$ \x1b[31m `c` **b** <script>alert(1)</script> [l](http://e
 
 def hostile(folder: Path, formats: str) -> Report:
     """Return the report of two sides in which every name is hostile."""
-    results = []
+    names = {"label": HOSTILE, "model": HOSTILE}
+    results = [run("amd", 9, host=HOSTILE, **names, status="oom", reason=f"out of memory {HOSTILE}")]
     for platform in ("nvd", "amd"):
         for number in (1, 2, 3):
-            result = run(platform, number, host=HOSTILE, label=HOSTILE, model=HOSTILE, warnings=[HOSTILE])
+            result = run(platform, number, host=HOSTILE, **names, warnings=[HOSTILE])
             result["gpu_info"]["device_name"] = f"{HOSTILE} {platform}"
             result["provenance"]["framework_versions"] = {HOSTILE: HOSTILE}
             result["provenance"]["environment"] = {"NCCL_X": f"{HOSTILE} {platform}"}
@@ -91,6 +98,8 @@ def hostile(folder: Path, formats: str) -> Report:
 def test_no_report_shows_a_hostile_name_otherwise_than_as_text(tmp_path: Path) -> None:
     found = hostile(tmp_path, "json,md,html")
     assert found.json["verdicts"]
+    rows = [line.count("|") for line in found.markdown.splitlines() if line.startswith("|")]
+    assert rows and set(rows) == {6, 9}, "a pipe in a name must not open a column"
     for shown in (found.markdown, found.printed):
         assert shown.replace("\n", "").isprintable()
     for part in ("<script", "| $x", " `c`", "**b**", "[l](", "http://e", "$x^2$"):

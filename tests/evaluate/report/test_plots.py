@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checkout import ROOT
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from reports import ROOT, Report, axes_titled, report
+from reports import Report, axes_titled, report
 from sides import run
 
 from evaluate import compare

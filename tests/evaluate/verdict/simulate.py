@@ -19,8 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from evaluate.verdict import intervals
-from evaluate.verdict.inference import AUTO_SELECTION, BAND, INTERVAL_LEVEL, LEAST_RUNS, LEVEL
+from evaluate.verdict import inference, intervals
 
 Array = npt.NDArray[np.float64]
 Side = tuple[int, ...]
@@ -166,23 +165,24 @@ def simulate(cell: Cell, pool: Array, trials: int, seed: int = 0) -> Outcome:
 def _outcome(cell: Cell, sides: Sequence[Summary]) -> Outcome:
     means, variances, degrees, runs = zip(*sides, strict=True)
     apart, deviation = means[1] - means[0], np.sqrt(variances[0] + variances[1])
-    selection = AUTO_SELECTION if AUTO in (cell.a, cell.b) else 1.0
+    selection = inference.AUTO_SELECTION if AUTO in (cell.a, cell.b) else 1.0
     half, least = (
-        intervals.critical_value(level / selection, variances, degrees) * deviation for level in (INTERVAL_LEVEL, LEVEL)
+        intervals.critical_value(level / selection, variances, degrees) * deviation
+        for level in (inference.INTERVAL_LEVEL, inference.LEVEL)
     )
-    is_enough = np.minimum(*runs) >= LEAST_RUNS
+    is_enough = np.minimum(*runs) >= inference.LEAST_RUNS
 
     def differs(true: float, band: float) -> npt.NDArray[np.bool_]:
         size = np.abs(apart + math.log1p(true))
         return (size > least) & (size > math.log1p(band)) & is_enough
 
-    tie = np.abs(apart + math.log1p(BAND)) + half <= math.log1p(BAND)
+    tie = np.abs(apart + math.log1p(inference.BAND)) + half <= math.log1p(inference.BAND)
     return Outcome(
         cell,
         float(np.mean(np.abs(apart) <= half)),
         float(np.mean(differs(0.0, 0.0))),
-        float(np.mean(differs(0.0, BAND))),
-        tuple(float(np.mean(differs(true, BAND) & (apart + math.log1p(true) > 0))) for true in DIFFERENCES),
+        float(np.mean(differs(0.0, inference.BAND))),
+        tuple(float(np.mean(differs(true, inference.BAND) & (apart + math.log1p(true) > 0))) for true in DIFFERENCES),
         float(np.mean(tie)),
         float(np.median(np.expm1(half))),
     )

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 from scipy.special import stdtr
 
-from evaluate.verdict.intervals import critical_value, degrees_of_freedom, p_value
+from evaluate.verdict.intervals import critical_value, p_value
 
 SHARES = (0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99)
 """The share of the first side in the variance of the difference."""
@@ -44,17 +44,6 @@ def test_the_exact_coverage_lies_between_94_and_98_and_a_half_percent(numbers: t
     assert min(covers) >= 0.9375 and max(covers) <= 0.987
     assert max(covers) <= 0.98 or min(numbers) == 2, "only two values on a side are conservative"
     assert 1 - min(coverage(degrees, share, 0.035) for share in SHARES) <= 0.05
-
-
-def test_equal_numbers_give_scipys_interval_of_welch() -> None:
-    random = np.random.default_rng(3)
-    a, b = random.normal(9.2, 0.003, 6), random.normal(9.25, 0.009, 6)
-    variances = float(np.var(a, ddof=1)) / 6, float(np.var(b, ddof=1)) / 6
-    expected = stats.ttest_ind(b, a, equal_var=False)
-    assert degrees_of_freedom(variances, (5, 5)) == pytest.approx(expected.df)
-    assert p_value(float(b.mean() - a.mean()), variances, (5, 5)) == pytest.approx(expected.pvalue)
-    half = (expected.confidence_interval(0.95).high - expected.confidence_interval(0.95).low) / 2
-    assert critical_value(0.05, variances, (5, 5)) * np.sqrt(sum(variances)) == pytest.approx(half)
 
 
 def test_a_side_with_far_fewer_values_gives_nearly_cochrans_and_coxs() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evaluate.verdict.inference import PRODUCTS, Run, decide, estimate
+from evaluate.verdict.inference import PRODUCTS, Run, estimate
 from tests.evaluate.verdict import simulate
 from tests.evaluate.verdict.simulate import LAYOUTS, PROCESSES, Array, Cell, Side
 from utils.results.precision import LEAST_RUNS, MOST_RUNS, TARGET, RunsRule
@@ -86,14 +86,6 @@ def test_the_table_of_the_docs_has_a_row_for_each_layout() -> None:
         if "against" in line and line.startswith("|")
     ]
     assert rows == [simulate.title(*layout) for layout in (*simulate.SINGLE, *LAYOUTS)]
-
-
-@pytest.mark.parametrize(("a", "b"), simulate.SINGLE)
-def test_a_layout_with_a_single_run_has_no_interval(a: Side, b: Side) -> None:
-    random = np.random.default_rng(1)
-    sides = [[Run("m", float(random.normal(0, 0.01))) for _ in range(side[0])] for side in (a, b)]
-    found = estimate(*sides)
-    assert (found.low, found.high, decide(found, None, 0.0).word) == (None, None, "undecided")
 
 
 def test_one_odd_run_on_one_side_is_no_difference(pools: dict[str, Array]) -> None:

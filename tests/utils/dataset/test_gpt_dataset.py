@@ -2,12 +2,11 @@
 
 import re
 
-import numpy as np
 import pytest
-from manifests import write_manifest
+from manifests import write_manifest, write_pair
 from settings_of import settings_of
 
-from utils.dataset import gpt_dataset, indexed
+from utils.dataset import gpt_dataset
 from utils.errors import DataError
 
 build_train_dataset, data_prefix = gpt_dataset.build_train_dataset, gpt_dataset.data_prefix
@@ -29,9 +28,7 @@ def documents():
 
 @pytest.fixture
 def prefix(tmp_path, documents):
-    (tmp_path / "text.bin").write_bytes(np.concatenate(documents).astype(np.uint16).tobytes())
-    indexed.write_index(tmp_path / "text.idx", np.dtype(np.uint16), DOCUMENT_LENGTHS, np.arange(len(documents) + 1))
-    return tmp_path / "text"
+    return write_pair(tmp_path / "text", documents)
 
 
 def windows(config, prefix):

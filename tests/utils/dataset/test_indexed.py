@@ -1,7 +1,9 @@
-"""Indexed data: the bytes are megatron-core's, and damage is found before anything trains on it."""
+"""Indexed data: the bytes are megatron-core's, and damage of them or of their manifest is found first."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import struct
 import subprocess
@@ -13,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 from checkout import ROOT
-from manifests import write_manifest
+from manifests import manifest_of_pair, write_pair
 
-from utils.dataset import indexed
+from utils.dataset import indexed, manifest
 from utils.errors import DataError, UnusableError
 
 DOCUMENTS = [[5, 6, 7], [], [8], [9, 10, 11, 12], []]
@@ -23,23 +25,14 @@ DOCUMENTS = [[5, 6, 7], [], [8], [9, 10, 11, 12], []]
 
 @pytest.fixture
 def prefix(tmp_path: Path) -> Path:
-    path = tmp_path / "text.v1"  # a dot in the name must not be taken for a suffix
-    write(path, np.dtype(np.uint16))
-    return path
-
-
-def write(prefix: Path, dtype: np.dtype[Any]) -> None:
-    lengths = [len(document) for document in DOCUMENTS if document]
-    indices = np.cumsum([0] + [bool(document) for document in DOCUMENTS])
-    indexed.bin_path(prefix).write_bytes(np.array([i for ids in DOCUMENTS for i in ids], dtype=dtype).tobytes())
-    indexed.write_index(indexed.idx_path(prefix), dtype, lengths, indices)
+    return write_pair(tmp_path / "text.v1", DOCUMENTS)  # a dot in the name must not be taken for a suffix
 
 
 @pytest.mark.parametrize("dtype", [np.uint16, np.int32])
 def test_index_has_the_bytes_that_megatron_writes_and_megatron_reads_it(tmp_path: Path, dtype: type) -> None:
     from megatron.core.datasets.indexed_dataset import IndexedDataset, IndexedDatasetBuilder
 
-    write(tmp_path / "ours", np.dtype(dtype))
+    write_pair(tmp_path / "ours", DOCUMENTS, dtype)
     builder = IndexedDatasetBuilder(str(tmp_path / "theirs.bin"), dtype=dtype)
     for ids in DOCUMENTS:
         builder.add_document(ids, [len(ids)] if ids else [])
@@ -141,28 +134,134 @@ def test_a_missing_file_or_a_file_in_place_of_a_prefix_is_named(prefix: Path, na
         indexed.check(prefix.with_name(name))
 
 
-@pytest.mark.parametrize(
-    ("text", "error", "message"),
-    [
-        ("{", DataError, "is not JSON"),
-        ("[]", DataError, "got format_version None, wanted 1"),
-        ('{"format_version": 2}', DataError, "got format_version 2, wanted 1"),
-        ('{"format_version": 1, "documents": 1}', DataError, "lacks sequences, tokens"),
-        (None, UnusableError, r"text\.v1\.json: no such file"),  # unusable, not damaged
-    ],
-)
-def test_an_unfit_manifest_is_refused_and_another_comes_back_as_written(prefix: Path, text, error, message) -> None:
-    manifest = write_manifest(prefix, later_key="kept")
-    assert indexed.load_manifest(prefix) == manifest
-    if text is None:
-        indexed.manifest_path(prefix).unlink()
-    else:
-        indexed.manifest_path(prefix).write_text(text)
-    with pytest.raises(error, match=message):
-        indexed.load_manifest(prefix)
-
-
 def test_reading_and_fingerprinting_need_no_torch() -> None:
     names = "sys, utils.dataset.indexed, utils.provenance.digests, evaluate.fingerprint"
     code = f"import {names}; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
+
+
+# The manifest of a pair: a field of a wrong type, or one that contradicts another, is one line of a DataError.
+
+WRONG: dict[str, Any] = {
+    "string": "x",
+    "long string": "x" * 10**6,
+    "number as string": "1",
+    "bool": False,
+    "negative": -1,
+    "float": 1.0,
+    "NaN": float("nan"),
+    "infinity": float("inf"),
+    "huge": 10**30,
+    "list": [1],
+    "object": {"a": 1},
+    "many keys": {str(number): number for number in range(20_000)},
+    "nested": [[[[[[[[[[[[]]]]]]]]]]]],
+    "null": None,
+}
+VALID = {("bytes_of_text", "null"), ("input", "null"), ("engine", "null"), ("bad_lines", "null")}
+"""Kinds of value that are right; bytes of text and input must then both be null."""
+
+
+def refusal(prefix: Path, content: str) -> str:
+    indexed.manifest_path(prefix).write_text(content)
+    with pytest.raises(DataError) as caught:
+        indexed.load_manifest(prefix)
+    said = str(caught.value)
+    assert said.startswith(f"{indexed.manifest_path(prefix)}: ") and "encode the text again" in said
+    assert "\n" not in said and len(said) < 600 + len(str(prefix))
+    return said
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "got format_version None, wanted 1"),
+        ('{"format_version": 2}', "got format_version 2, wanted 1"),
+        ('{"format_version": 1, "documents": 1}', "lacks sequences, tokens"),
+    ],
+)
+def test_another_text_is_no_manifest(prefix: Path, text: str, message: str) -> None:
+    assert message in refusal(prefix, text)
+
+
+def test_a_pair_without_a_manifest_is_unusable_and_not_damaged(prefix: Path) -> None:
+    with pytest.raises(UnusableError, match=r"text\.v1\.json: no such file"):
+        indexed.load_manifest(prefix)
+
+
+@pytest.mark.parametrize("key", [*manifest.MANIFEST_KEYS, "engine", "bad_lines", "cleaning"])
+@pytest.mark.parametrize("kind", WRONG)
+def test_a_field_of_a_wrong_type_is_named(prefix: Path, key: str, kind: str) -> None:
+    if (key, kind) in VALID or (key, kind) in (("cleaning", "object"), ("cleaning", "many keys")):
+        return
+    assert key in refusal(prefix, json.dumps(manifest_of_pair(prefix, **{key: WRONG[kind]})))
+
+
+@pytest.mark.parametrize("bracket", ["[", '{"a":'])
+def test_deep_nesting_is_not_a_manifest(prefix: Path, bracket: str) -> None:
+    refusal(prefix, bracket * 100_000)
+    good = json.dumps(manifest_of_pair(prefix))
+    refusal(prefix, f'{good[:-1]}, "cleaning": {bracket * 100_000}')
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(
+            ("tokenizer", value)
+            for value in ({"class": "X"}, {"class": 1, "sha256": "5" * 64}, {"sha256": "5" * 63}, {"sha256": "G" * 64})
+        ),
+        *(
+            (origin, {key: ["mit"]})
+            for origin in ("source", "tokenizer_source")
+            for key in ("licence", "licence_source", "licence_reason")
+        ),
+    ],
+)
+def test_a_tokenizer_needs_its_digest_and_a_licence_is_a_text(prefix: Path, key: str, value: dict[str, Any]) -> None:
+    assert f"got {key}" in refusal(prefix, json.dumps(manifest_of_pair(prefix, **{key: value})))
+
+
+def files(*contents: str) -> dict[str, Any]:
+    """Return the field for several inputs, as docs/data.md describes it."""
+    digests = [hashlib.sha256(content.encode()).hexdigest() for content in contents]
+    return {
+        "name": f"{len(contents)} files",
+        "sha256": hashlib.sha256("".join(f"{digest}\n" for digest in digests).encode()).hexdigest(),
+        "bytes": sum(map(len, contents)),
+        "files": [
+            {"name": "a", "sha256": digest, "bytes": len(content)}
+            for digest, content in zip(digests, contents, strict=True)
+        ],
+    }
+
+
+def test_the_sum_and_digest_of_several_inputs_are_theirs(prefix: Path) -> None:
+    source = files("one", "others")
+    content = manifest_of_pair(prefix, input=source)
+    indexed.manifest_path(prefix).write_text(json.dumps(content))
+    assert indexed.load_manifest(prefix) == content
+    for lie in ({"bytes": 10}, {"sha256": "0" * 64}, {"files": source["files"][:1]}, {"files": [1]}, {"files": 3}):
+        assert "got input" in refusal(prefix, json.dumps({**content, "input": source | lie}))
+
+
+def test_manifests_that_older_versions_wrote_are_valid(prefix: Path) -> None:
+    # before there was a choice of engines; and of a pair of another program
+    older = manifest_of_pair(prefix)
+    del older["engine"], older["bad_lines"]
+    foreign = manifest_of_pair(prefix, **dict.fromkeys(("bytes_of_text", "input", "engine", "bad_lines")))
+    prepared = manifest_of_pair(
+        prefix, later_key="kept", source={"files": []}, cleaning={"rules": {}}, tokenizer_source={"folder": "x"}
+    )
+    for content in (older, foreign, prepared):
+        indexed.manifest_path(prefix).write_text(json.dumps(content))
+        assert indexed.load_manifest(prefix) == content
+
+
+def test_licences_are_those_of_data_set_and_tokenizer_and_null_where_none_is_recorded() -> None:
+    assert manifest.licences({"source": {"licence": "odc-by"}, "tokenizer_source": {"licence": None}}) == {
+        "dataset": "odc-by",
+        "tokenizer": None,
+    }
+    assert manifest.licences({"tokenizer_source": {"folder": "x"}}) == {"dataset": None, "tokenizer": None}

@@ -195,11 +195,3 @@ def test_an_output_zip_of_somebody_else_is_not_replaced(sort, output, tmp_path):
     before = tree(output)
     assert packing(output) == 2
     assert tree(output) == before
-
-
-def test_nothing_to_pack_is_bad_input(tmp_path, capsys):
-    (tmp_path / "empty").mkdir()
-    for name in ("missing", "empty"):
-        assert packing(tmp_path / name) == 2
-        assert capsys.readouterr().err.startswith(f"error: OUTPUT_DIR={tmp_path}/{name}: ")
-    assert [path.name for path in tmp_path.rglob("*")] == ["empty"]

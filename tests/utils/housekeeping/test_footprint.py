@@ -12,6 +12,7 @@ from settings_of import settings_of
 from toydata import write_toy_data
 
 from data.prepare import prepare
+from evaluate import fingerprint
 from utils.errors import ConfigError
 from utils.housekeeping import footprint
 
@@ -152,13 +153,10 @@ def test_a_lock_on_a_full_disk_is_bad_input_and_is_given_back(folder, monkeypatc
 
 @pytest.mark.parametrize("text", ["made here", "of a user"])
 def test_data_folder_is_marked_and_all_that_preparing_and_reading_leaves_goes(text, tmp_path):
-    """Made by the real data.prepare and megatron-core's GPTDataset; also with a text whose name is odd."""
-    from utils.dataset.gpt_dataset import build_train_dataset, describe
-
+    """Made by data.prepare, and by evaluate.fingerprint with GPTDataset; also with a text whose name is odd."""
     settings = [f"DATA_DIR={tmp_path / 'data'}", f"OUTPUT_DIR={tmp_path / 'output'}"]
     if text == "made here":
-        asked = settings_of(*settings, *SHORT)
-        prefix, manifest = prepare(asked, "llama")
+        prefix, _ = prepare(settings_of(*settings, *SHORT), "llama")
         assert (tmp_path / "data" / MARKER).exists(), "marked by what makes the data, not only by what reads them"
         own = tmp_path / "my.-[own].jsonl"
         own.write_text(
@@ -168,11 +166,7 @@ def test_data_folder_is_marked_and_all_that_preparing_and_reading_leaves_goes(te
         prepare(settings_of(*settings, *SHORT, *named), "llama")
     else:
         prefix = write_toy_data(tmp_path / "theirs" / "text")
-        asked, manifest = (
-            settings_of(*settings, *SHORT, f"DATASET={prefix}"),
-            describe(prefix),
-        )
-    build_train_dataset(asked, prefix, manifest)
+    assert fingerprint.main([str(prefix), "--platform", "cpu", *settings, *SHORT, f"DATASET={prefix}"]) == 0
     made = [path.parent.name for path in (tmp_path / "data").rglob("*") if path.is_file()]
     assert len(made) > (3 + 7 if text == "made here" else 3) and made.count("index_cache") == 4
     assert purging("--with-data", *settings) == 0

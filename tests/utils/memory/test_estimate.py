@@ -321,8 +321,10 @@ def changes(config, capacity_gb):
 
 
 @pytest.mark.parametrize("framework", ["mega", "hf"])
-@pytest.mark.parametrize("capacity_gb", [85.0, 149.3, 206.0])
-@pytest.mark.parametrize("settings", [("SL=8192",), ("MBS=4",), ("SL=8192", "MBS=8", "RECOMPUTE=selective")])
+@pytest.mark.parametrize("capacity_gb", [30.0, 60.0, 85.0, 149.3, 206.0])
+@pytest.mark.parametrize(
+    "settings", [("SL=8192",), ("MBS=4",), ("SL=8192", "MBS=8"), ("SL=8192", "MBS=8", "RECOMPUTE=selective")]
+)
 def test_every_change_is_accepted_as_settings_and_fits(framework, capacity_gb, settings):
     config = job_of(*settings, framework=framework)
     for change in changes(config, capacity_gb):
@@ -333,21 +335,18 @@ def test_every_change_is_accepted_as_settings_and_fits(framework, capacity_gb, s
         assert [getattr(changed, key) for key in kept] == [getattr(config, key) for key in kept]
 
 
-def test_one_change_comes_before_two_and_no_change_contains_another():
-    assert changes(job_of("SL=8192"), 85.0) == ["RECOMPUTE=full", "TP=2", "PP=2"]
-    assert changes(job_of("MBS=4"), 100.0)[0] == "MBS=2"
-    both = changes(job_of("SL=8192", gpus=1, framework="hf"), 130.0)
-    assert both == ["RECOMPUTE=full OPTIMIZER_STATE=bf16"]
-
-
-def test_hf_is_never_told_to_use_tensor_or_pipeline_parallelism():
-    for capacity_gb in (30.0, 60.0, 85.0):
-        assert "P=" not in " ".join(changes(job_of("SL=8192", "MBS=8", framework="hf"), capacity_gb))
-
-
-def test_job_that_fits_needs_no_change_and_a_hopeless_one_has_none():
-    assert changes(job_of(), 149.3) == [""]
-    assert changes(job_of(gpus=1), 85.0) == []
+@pytest.mark.parametrize(
+    ("settings", "gpus", "framework", "capacity_gb", "wanted"),
+    [
+        ("SL=8192", 8, "mega", 85.0, ["RECOMPUTE=full", "TP=2", "PP=2"]),
+        ("MBS=4", 8, "mega", 100.0, ["MBS=2", "RECOMPUTE=selective", "TP=2"]),
+        ("SL=8192", 1, "hf", 130.0, ["RECOMPUTE=full OPTIMIZER_STATE=bf16"]),
+        ("", 8, "mega", 149.3, [""]),  # it fits
+        ("", 1, "mega", 85.0, []),  # nothing helps
+    ],
+)
+def test_one_change_comes_before_two_and_no_change_contains_another(settings, gpus, framework, capacity_gb, wanted):
+    assert changes(job_of(settings, gpus=gpus, framework=framework), capacity_gb) == wanted
 
 
 def test_lower_bound_is_below_the_estimate_by_the_error_that_was_measured():

@@ -1,7 +1,5 @@
 """METHOD=best: each vendor's published recipe, a source beside every line, and the same work on both sides."""
 
-import importlib.machinery
-import importlib.util
 import re
 from dataclasses import replace
 
@@ -9,17 +7,9 @@ import pytest
 from checkout import ROOT
 
 from utils.errors import ConfigError
-from utils.settings import best, combinations, config
+from utils.settings import best, config
 
 load = config.load
-
-
-@pytest.fixture
-def on_a_vendors_image(monkeypatch):
-    """All frameworks can be started, and TransformerEngine is there."""
-    monkeypatch.setattr(combinations, "AVAILABLE_FRAMEWORKS", ("mega", "hf", "nemo", "prim"))
-    engine = importlib.machinery.ModuleSpec("transformer_engine", None)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: engine)
 
 
 def recipe_of(platform, *arguments):
@@ -38,7 +28,7 @@ def test_every_setting_has_its_source_above_it_and_that_of_a_device_changes_the_
         assert len(re.findall(r"^#.*\n\w+=", "\n\n".join(blocks), re.MULTILINE)) == len(keys), "a source for each"
 
 
-def test_both_best_tracks_train_the_same_model_on_the_same_work(on_a_vendors_image):
+def test_both_best_tracks_train_the_same_model_on_the_same_work(vendors_image):
     amd, nvd = recipe_of("amd"), recipe_of("nvd")
     assert (amd.sequence_length, amd.global_batch_size, amd.models) == (8192, 128, ("llama",))
     free = {"platform", "frameworks", "micro_batch_size", "gradient_accumulation", "data_parallel_size"}
@@ -69,7 +59,7 @@ DEVICES = [
 
 @pytest.mark.parametrize(("platform", "device", "micro_batch", "context_parallel"), DEVICES)
 def test_each_device_has_the_layout_that_its_vendor_publishes(
-    on_a_vendors_image, platform, device, micro_batch, context_parallel
+    vendors_image, platform, device, micro_batch, context_parallel
 ):
     found = load(platform, 8, arguments=["METHOD=best"], environ={}, device=device)
     if device is not None:
@@ -88,7 +78,7 @@ def test_the_table_has_every_device_with_a_recipe():
         assert named - {None} == set(best.devices(platform, ROOT))
 
 
-def test_a_gpu_that_is_unknown_or_without_a_recipe_gets_the_platforms_and_is_told_so(on_a_vendors_image):
+def test_a_gpu_that_is_unknown_or_without_a_recipe_gets_the_platforms_and_is_told_so(vendors_image):
     recipe = recipe_of("nvd")
     for device in (None, "A100"):
         found = load("nvd", 8, arguments=["METHOD=best"], environ={}, device=device)
@@ -117,7 +107,7 @@ def test_a_named_gpu_without_a_recipe_is_an_error_that_names_those_with_one(plat
         ("nvd", "METHOD=equal", {"micro_batch_size": 1, "best_device": None}),
     ],
 )
-def test_what_a_person_names_comes_before_the_recipe(on_a_vendors_image, platform, settings, fields):
+def test_what_a_person_names_comes_before_the_recipe(vendors_image, platform, settings, fields):
     found = recipe_of(platform, *settings.split())
     assert {field: getattr(found, field) for field in fields} == fields
     assert found.method == "equal" or str(found.results_dir).endswith("output/best")

@@ -1,17 +1,16 @@
 """Grammar, precedence and contracts of the settings; every error names where, key, value and what is allowed."""
 
 import dataclasses
-import importlib.machinery
-import importlib.util
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from settings_of import settings_of
 
 from utils import configure as command
 from utils.errors import ConfigError
-from utils.settings import combinations, config, keys
+from utils.settings import combinations, config, keys, profiling
 
 ROOT, load = config.ROOT, config.load
 
@@ -27,10 +26,6 @@ def cpu(root: Path = ROOT, *arguments: str, **environ: str):
     return load("cpu", arguments=arguments, environ=environ, root=root)
 
 
-def gpu(*arguments: str, gpus: int = 8, platform: str = "nvd", **environ: str):
-    return load(platform, gpus, arguments=arguments, environ=environ)
-
-
 def test_argument_wins_over_environment_over_overlay_over_config_env(root):
     (root / "config.cpu.env").write_text("MBS=2\nSEED=7\nSL=128\n")
     text = (root / "config.env").read_text()
@@ -38,12 +33,6 @@ def test_argument_wins_over_environment_over_overlay_over_config_env(root):
     config = cpu(root, "MBS=8", MBS="4", SL="256")
     assert (config.micro_batch_size, config.sequence_length, config.seed) == (8, 256, 7)
     assert config.learning_rate == 1e-5
-
-
-@pytest.fixture
-def four_frameworks(monkeypatch):
-    """Rules of a version that can start all four."""
-    monkeypatch.setattr(combinations, "AVAILABLE_FRAMEWORKS", ("mega", "hf", "nemo", "bridge", "prim"))
 
 
 @pytest.mark.parametrize(
@@ -62,7 +51,7 @@ def four_frameworks(monkeypatch):
         ("cpu", "hf,prim", ("hf", "prim")),
     ],
 )
-def test_each_vendor_runs_its_own_framework_in_the_place_of_the_others(four_frameworks, platform, asked, runs):
+def test_each_vendor_runs_its_own_framework_in_the_place_of_the_others(vendors_image, platform, asked, runs):
     assert load(platform, 1, arguments=[f"FRAMEWORK={asked}"], environ={}).frameworks == runs
 
 
@@ -119,11 +108,6 @@ def test_fields_follow_from_the_settings_and_the_gpus(platform, gpus, settings, 
     assert {field: getattr(found, field) for field in fields} == fields
 
 
-def test_the_machine_that_submits_to_slurm_must_say_how_many_gpus_a_node_has():
-    with pytest.raises(ConfigError, match="GPUS_PER_NODE=8"):
-        gpu(SLURM, gpus=4)
-
-
 def test_config_cannot_be_changed():
     with pytest.raises(dataclasses.FrozenInstanceError):
         cpu().seed = 1  # type: ignore[misc]
@@ -177,15 +161,19 @@ def test_bad_setting_names_origin_key_value_and_what_is_allowed(argument, wanted
         assert part in str(error.value)
 
 
-def test_context_parallel_without_transformer_engine_is_refused():
-    with pytest.raises(ConfigError, match="CP=2: context parallelism without TransformerEngine"):
-        cpu(ROOT, "CP=2", "CPU_RANKS=2", "FRAMEWORK=mega")
-
-
-@pytest.fixture
-def engine(monkeypatch):
-    """A machine with TransformerEngine, as the check of the settings sees it."""
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: importlib.machinery.ModuleSpec(name, None))
+BAD_PROFILES = [
+    ("PROFILE_STEP_START=6 PROFILE_STEP_END=5", "the first profiled step is after the last one"),
+    ("PROFILE_STEP_END=31", "the training has 30 steps"),
+    ("PROFILE_STEP_START=1 PROFILE_STEP_END=25", "5 steps are left to measure, wanted 6"),
+    ("PROFILE_RANKS=2", "the training has ranks 0 to 1"),
+    *((f"PROFILE_RANKS={ranks}", f"PROFILE_RANKS={ranks}: wanted all, or a comma list") for ranks in ("0,0", "-1", "")),
+    ("PROFILE_STEP_START=0", "PROFILE_STEP_START=0: wanted a whole number from 1"),
+    ("PROFILING=maybe", "PROFILING=maybe: wanted true, false, nsys, rocprofv3"),
+    ("PROFILING=nsys", "nsys is a tool of platform nvd"),
+    ("PROFILING=rocprofv3", "rocprofv3 is a tool of platform amd"),
+]
+PRIMUS = "FRAMEWORK=prim PROFILING=true WARMUP_ITERS=2 PROFILE_STEP_START=4 PROFILE_STEP_END=5"
+"""Primus starts and writes inside of steps, so that it needs more of them."""
 
 
 @pytest.mark.parametrize(
@@ -204,14 +192,26 @@ def engine(monkeypatch):
         # mega has a loop that does not divide a sequence
         ("nvd", "CP=2 FRAMEWORK=mega", "CP=2 FRAMEWORK=mega: mega cannot divide a sequence"),
         ("nvd", "TP=8 MODEL=qwen FRAMEWORK=mega", "TP=8 MODEL=qwen: qwen has 28 heads in 4 groups"),
+        # the machine that submits need not have the GPUs of a node
+        ("nvd", SLURM, "GPUS_PER_NODE=8"),
+        *(("cpu", f"FRAMEWORK=mega PROFILING=true {settings}", said) for settings, said in BAD_PROFILES),
+        *(
+            (platform, f"FRAMEWORK=mega PROFILING={tool} PROFILE_MEMORY=true", "writes no snapshot of the memory")
+            for platform, tool in (("nvd", "nsys"), ("amd", "rocprofv3"))
+        ),
+        ("amd", f"{PRIMUS} TRAIN_ITERS=10", "8 steps are left to measure, wanted 9"),
+        (
+            *("amd", f"{PRIMUS} TRAIN_ITERS=11 PROFILE_STEP_START=10 PROFILE_STEP_END=11"),
+            "Primus writes the trace in the step after",
+        ),
     ],
 )
 def test_what_a_framework_model_or_platform_lacks_is_refused_in_one_line_that_names_it(
-    engine, four_frameworks, platform, settings, said
+    vendors_image, platform, settings, said
 ):
     with pytest.raises(ConfigError) as error:
-        load(platform, 8, arguments=settings.split(), environ={})
-    assert said in str(error.value)
+        settings_of(settings, platform=platform, gpus=None if platform == "cpu" else 8)
+    assert said in str(error.value) and "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -222,41 +222,10 @@ def test_what_a_framework_model_or_platform_lacks_is_refused_in_one_line_that_na
         ("CP=2 FRAMEWORK=nemo", {"data_parallel_size": 4}),
     ],
 )
-def test_their_twins_are_allowed_and_the_recipe_is_that_of_an_fp8_training_only(
-    engine, four_frameworks, settings, fields
-):
+def test_their_twins_are_allowed_and_the_recipe_is_that_of_an_fp8_training_only(vendors_image, settings, fields):
     found = load("nvd", 8, arguments=settings.split(), environ={})
     assert {field: getattr(found, field) for field in fields} == fields
     assert found.asked()["fp8_recipe"] == found.fp8_recipe
-
-
-@pytest.mark.parametrize(
-    ("line", "wanted"),
-    [
-        ("export MBS=1", "config.cpu.env:2"),
-        ("MBS='1'", "config.cpu.env:2"),
-        ("MBS = 1", "config.cpu.env:2"),
-        ("MBS=$X", "config.cpu.env:2"),
-        ("MBS=1 # comment", "config.cpu.env:2"),
-        (" MBS=1", "config.cpu.env:2"),
-        ("mbs=1", "config.cpu.env:2"),
-        ("MBSS=1", "config.cpu.env:2: unknown key MBSS=1"),
-        ("SL=128\nSL=256", "config.cpu.env:3: SL is already set in config.cpu.env:2"),
-        ("MBS=-1", "config.cpu.env:2: MBS=-1"),
-    ],
-)
-def test_line_outside_the_grammar_is_an_error_with_file_and_line(root, line, wanted):
-    (root / "config.cpu.env").write_text(f"# first line\n{line}\n")
-    with pytest.raises(ConfigError) as error:
-        cpu(root)
-    assert str(error.value).startswith(wanted)
-
-
-def test_key_that_no_file_sets_is_an_error(root):
-    text = (root / "config.env").read_text()
-    (root / "config.env").write_text(text.replace("CLIP_GRAD=1.0\n", ""))
-    with pytest.raises(ConfigError, match="CLIP_GRAD is missing"):
-        cpu(root)
 
 
 @pytest.mark.parametrize("platform", ["cpu", "amd", "nvd"])
@@ -267,11 +236,6 @@ def test_bash_reads_the_same_values_as_python_and_config_env_has_every_key(platf
     by_bash = dict(line.split("=", 1) for line in ran.stdout.splitlines())
     by_python = {key: value.text for key, value in config.values_of(platform, environ={}).items()}
     assert {key: by_bash.get(key) for key in keys.KEYS} == by_python
-
-
-def test_folder_that_cannot_be_written_is_named_with_its_setting():
-    with pytest.raises(ConfigError, match="OUTPUT_DIR=/proc/nowhere: cannot be written"):
-        config.require_writable(Path("/proc/nowhere"), "OUTPUT_DIR")
 
 
 def test_jobs_run_in_rounds(capsys):
@@ -298,3 +262,76 @@ def test_a_setting_that_holds_a_secret_is_refused_without_being_repeated(key, va
 def test_a_settings_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="config.env: cannot be read .No such file or directory"):
         load("cpu", environ={}, root=tmp_path)
+
+
+# A profile is of steps and ranks that a training has, and leaves enough steps to measure.
+
+Profile = profiling.Profile
+
+ON = ("PROFILING=true", "PROFILE_STEP_START=11", "PROFILE_STEP_END=13")
+
+
+def made(*settings, platform="cpu", gpus=None):
+    return settings_of("FRAMEWORK=mega", *settings, platform=platform, gpus=gpus)
+
+
+@pytest.mark.parametrize(
+    ("profile", "text"),
+    [
+        (Profile(11, 13, (0,)), "steps 11-13 of rank 0"),
+        (Profile(1, 1, (0, 3)), "steps 1-1 of ranks 0,3"),
+        (Profile(2, 5, None, with_memory=True), "steps 2-5 of all ranks, with memory"),
+        (Profile(2, 5, (7,), tool="nsys"), "steps 2-5 of rank 7 by nsys"),
+        (Profile(2, 5, None, tool="rocprofv3"), "steps 2-5 of all ranks by rocprofv3"),
+    ],
+)
+def test_a_profile_is_read_back_from_its_text(profile, text):
+    assert profile.text == text
+    assert profiling.parse(text) == profile
+    assert list(profiling.steps_of(text)) == list(range(profile.first, profile.last + 1))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "steps 3-2 of rank 0", "steps 0-2 of rank 0", "steps 1-2", "steps 1-2 of rank x", "all", None, 5, True]
+)
+def test_other_texts_are_no_profile(text):
+    with pytest.raises(ValueError, match="wanted none, or such as steps"):
+        profiling.parse(text)
+
+
+def test_without_profiling_the_other_settings_change_nothing():
+    plain, moved = made(), made("PROFILE_STEP_START=3", "PROFILE_STEP_END=4", "PROFILE_RANKS=all")
+    assert plain.profile == moved.profile == "none" and plain.profiled is profiling.parse("none") is None
+    assert list(profiling.steps_of("none")) == list(profiling.steps_of(None)) == list(profiling.steps_of(7)) == []
+    assert plain.asked() == moved.asked() and plain.asked()["profile"] == "none"
+
+
+@pytest.mark.parametrize(
+    ("settings", "text", "label"),
+    [
+        (ON, "steps 11-13 of rank 0", "profiled"),
+        ((*ON, "PROFILE_RANKS=1,0"), "steps 11-13 of ranks 0,1", "profiled"),
+        ((*ON, "PROFILE_RANKS=all", "PROFILE_MEMORY=true"), "steps 11-13 of all ranks, with memory", "profiled"),
+        (("PROFILING=1",), "steps 1-5 of rank 0", "profiled"),
+        (("PROFILING=true", "PROFILE_STEP_END=24"), "steps 1-24 of rank 0", "profiled"),  # enough are left to measure
+        ((*ON, "MODEL_SIZE=proxy", "CPU_RANKS=1"), "steps 11-13 of rank 0", "proxy_profiled"),
+        ((*ON, "LABEL=mine"), "steps 11-13 of rank 0", "mine"),
+    ],
+)
+def test_a_profiled_job_is_another_job_with_a_label_of_its_own(settings, text, label):
+    plain, profiled = made(), made(*settings)
+    assert profiled.profile == profiled.asked()["profile"] == text
+    assert (plain.label, profiled.label) == ("", label)
+    assert profiled.results_dir == profiled.output_dir / label
+
+
+def test_primus_leaves_out_the_steps_in_which_it_starts_and_writes():
+    profile = settings_of(PRIMUS, "TRAIN_ITERS=11", platform="amd", gpus=8).profiled
+    assert list(profile.excluded_by_primus) == [3, 6, 4, 5]
+    assert profile.excluded_by_primus[4] == profile.excluded_by_primus[5] == "profiled"
+
+
+@pytest.mark.parametrize(("tool", "platform"), profiling.TOOLS.items())
+def test_a_vendors_tool_runs_on_its_platform(tool, platform):
+    on = (f"PROFILING={tool}", "PROFILE_STEP_START=11", "PROFILE_STEP_END=13")
+    assert made(*on, platform=platform, gpus=8).profile == f"steps 11-13 of rank 0 by {tool}"

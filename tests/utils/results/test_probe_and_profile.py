@@ -1,4 +1,4 @@
-"""A probe of version 2 is read with all parts, one of version 1 with its rates; nonsense is one line that names it."""
+"""The files of a probe and of a profile are read with all their parts; nonsense is one line that names it."""
 
 import copy
 import json
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from utils.results import probe_file
+from utils.results import probe_file, profile_file
 
 RATES_ONLY = {
     "probe_version": 1,
@@ -98,3 +98,80 @@ def test_nonsense_is_one_line_that_names_file_and_place(fault):
         probe_file.parse(content, Path("probe_cpu_example.json"))
     message = str(raised.value)
     assert message.startswith("probe_cpu_example.json: ") and named in message and "\n" not in message
+
+
+PROFILE = {
+    "profile_version": 1,
+    "platform": "cpu",
+    "framework": "mega",
+    "model": "llama",
+    "model_size": "tiny",
+    "run": 1,
+    "host": "example",
+    "device_name": "Example CPU",
+    "started_utc": "2026-11-21T00:00:00+00:00",
+    "settings": {"max_steps": 30, "profile": "none"},
+    "steps": [11, 12],
+    "ranks": [0, 1],
+    "traces": {"0": {"file": "rank0.json.gz", "sha256": "0" * 64}},
+    "profiled_step_seconds": [0.5, 0.6],
+    "unprofiled_step_seconds": 0.4,
+    "reasons": {"rank1": "the disk is full"},
+}
+
+
+def test_a_profile_is_read(tmp_path):
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps(PROFILE))
+    profile = profile_file.read(path)
+    assert profile_file.is_profile(path)
+    assert (profile.steps, profile.ranks) == ((11, 12), (0, 1))
+    assert (profile.profiled_step_seconds, profile.unprofiled_step_seconds) == ((0.5, 0.6), 0.4)
+    assert profile.trace_path(0) == tmp_path / "rank0.json.gz" and 1 not in profile.traces
+    reasons = PROFILE["reasons"] | {"unprofiled_step_seconds": "no step was measured"}
+    without = profile_file.parse(PROFILE | {"unprofiled_step_seconds": None, "reasons": reasons}, None)
+    assert without.unprofiled_step_seconds is None, "a missing mean has a reason"
+    assert profile.started.utcoffset().total_seconds() == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("profile_version", 2),
+        ("platform", "tpu"),
+        ("framework", ""),
+        ("run", 0),
+        ("run", True),
+        ("host", None),
+        ("started_utc", "0001-11-21T00:00:00"),
+        ("started_utc", 5),
+        ("settings", {}),
+        ("steps", [11, 13]),
+        ("steps", [0, 1]),
+        ("steps", []),
+        ("ranks", [1, 0]),
+        ("ranks", [-1]),
+        ("traces", {"2": {"file": "rank2.json.gz", "sha256": "0" * 64}}),
+        ("traces", {"0": {"file": "../rank0.json.gz", "sha256": "0" * 64}}),
+        ("traces", {"0": {"file": "rank0.json.gz", "sha256": "x"}}),
+        ("traces", {}),
+        ("profiled_step_seconds", [0.5]),
+        ("profiled_step_seconds", [0.5, 0.0]),
+        ("profiled_step_seconds", [0.5, "0.6"]),
+        ("unprofiled_step_seconds", None),
+        ("unprofiled_step_seconds", -1),
+        ("reasons", {"rank1": ""}),
+    ],
+)
+def test_a_value_that_is_none_is_named(key, value):
+    with pytest.raises(
+        profile_file.ProfileError, match="profile.json: " if key != "profile_version" else "no profile of version 1"
+    ):
+        profile_file.parse(PROFILE | {key: value}, "profile.json")
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff", b"null"])
+def test_other_files_are_no_profile(content, tmp_path):
+    (tmp_path / "profile.json").write_bytes(content)
+    with pytest.raises(profile_file.ProfileError):
+        profile_file.read(tmp_path / "profile.json")
