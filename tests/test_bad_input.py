@@ -71,6 +71,9 @@ TYPED = [
     (f"{ENCODE} {{m}}/missing --input {{m}}/missing.jsonl", "name a .jsonl file", 2),
     (f"{ENCODE} {{m}}/missing --input {{m}}/docs.jsonl --workers x", "wanted a whole number", 2),
     (f"{ENCODE} {{m}}/missing --input {{m}}/docs.jsonl --workers 0", "wanted at least 1", 2),
+    (f"{ENCODE} {{m}}/missing --input {{m}}/docs.jsonl --on-bad-line ignore", "wanted one of error, skip", 2),
+    (f"{ENCODE} {{m}}/missing --input {{m}}/docs.jsonl {{m}}/docs.jsonl", "each only once", 2),
+    (f"{ENCODE} {{m}}/missing --input {{m}}/plain.txt", "got a .txt file, wanted .jsonl", 2),
     (f"{ENCODE} {{m}}/missing --inptu {{m}}/docs.jsonl", "did you mean --input?", 2),
     ("python -m data.clean {m}/docs.parquet --output {m}/o.jsonl --column contents", "did you mean content?", 2),
     ("python -m data.clean {m}/docs.jsonl --output /proc/x.jsonl", "name a path that exists", 1),
@@ -207,7 +210,8 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "notokenizer" / "README.md").write_text("no tokenizer here")
     (folder / "badtokenizer" / "tokenizer.json").write_text("{not json")
     (folder / "damaged" / "train_cpu_mega_llama_run1.json").write_text("{not json")
-    (folder / "plain").write_text("plain text\n")
+    for name in ("plain", "plain.txt"):
+        (folder / name).write_text("plain text\n")
     (folder / "no.zip").write_text("no archive\n")
     (folder / "docs.jsonl").write_text(json.dumps({"text": "one text"}) + "\n")
     (folder / "bad.jsonl").write_text("{not json\n")

@@ -204,29 +204,7 @@ def arguments(folder: Path, tokenizer: Path, *more: str) -> list[object]:
     return ["--input", folder / "in.jsonl", "--tokenizer", tokenizer, "--output-prefix", folder / "out", *more]
 
 
-UNUSABLE: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
-    "no tokenizer": ({}, ()),
-    "broken tokenizer": ({"tokenizer.json": '{"model": 1}', "tokenizer_config.json": "{}"}, ()),
-    "no end of text": ({"tokenizer.json": "", "tokenizer_config.json": "{}"}, ()),
-    "workers": ({"tokenizer.json": "", "tokenizer_config.json": ""}, ("--workers", "0")),
-    "engine": ({"tokenizer.json": "", "tokenizer_config.json": ""}, ("--engine", "fast")),
-    "a rule for bad lines": ({"tokenizer.json": "", "tokenizer_config.json": ""}, ("--on-bad-line", "ignore")),
-    "input": ({"tokenizer.json": "", "tokenizer_config.json": ""}, ("--input", "gone.jsonl")),
-    "an input twice": ({"tokenizer.json": "", "tokenizer_config.json": ""}, ("--input", "in.jsonl", "in.jsonl")),
-    "an input of another kind": ({"tokenizer.json": "", "tokenizer_config.json": ""}, ("--input", "in.txt")),
-}
-"""Files of the tokenizer, an empty one as it should be, and options of the command."""
-
-
-@pytest.mark.parametrize("name", UNUSABLE)
-def test_what_cannot_be_used_is_exit_2(tmp_path, plain_tokenizer, commands, monkeypatch, name) -> None:
-    files, more = UNUSABLE[name]
-    (tmp_path / "tokenizer").mkdir()
-    for file, content in files.items():
-        (tmp_path / "tokenizer" / file).write_text(content or (plain_tokenizer / file).read_text())
-    for file in ("in.jsonl", "in.txt"):
-        (tmp_path / file).write_bytes(GOOD)
-    monkeypatch.chdir(tmp_path)
-    before = tree(tmp_path)
-    commands.error(encode.main, *arguments(tmp_path, tmp_path / "tokenizer", *more), wanted=2)
-    assert tree(tmp_path) == before
+def test_an_engine_that_is_not_known_is_exit_2(tmp_path: Path, plain_tokenizer: Path, commands) -> None:
+    """tests/test_bad_input.py has what is refused before a tokenizer is read."""
+    (tmp_path / "in.jsonl").write_bytes(GOOD)
+    assert "'fast'" in commands.error(encode.main, *arguments(tmp_path, plain_tokenizer, "--engine", "fast"), wanted=2)

@@ -72,41 +72,49 @@ def test_a_gpu_that_its_driver_knows_is_the_vendors_platform_and_without_one_it_
     says(machine(files, tools), platform)
 
 
-@pytest.mark.parametrize(
-    ("platform", "files", "tools"),
-    [
-        ("nvd", {"dev/nvidia0": ""}, {}),
-        ("nvd", {"dev/nvidia3": ""}, {"nvidia-smi": SMI_BROKEN}),
-        ("nvd", {"dev/nvidia0": ""}, {"nvidia-smi": SMI_EMPTY}),
-        ("nvd", {"proc/driver/nvidia/gpus/0000:01:00.0/information": ""}, {}),
-        ("amd", {"dev/kfd": ""}, {}),
-        ("amd", {"dev/kfd": ""}, {"rocm-smi": ROCM_BROKEN, "amd-smi": "exit 1"}),
-        ("amd", {"dev/kfd": "", NODE.format(0): CPU_NODE, NODE.format(1) + "/unreadable": ""}, {}),
-        ("amd", {}, {"rocm-smi": ROCM_LISTS}),
-    ],
-)
-def test_a_device_that_its_driver_does_not_answer_for_is_not_guessed_away(platform, files, tools, machine):
-    refuses(machine(files, tools), f"PLATFORM={platform}", "PLATFORM=cpu")
-
-
 OTHER, NEITHER = {"dev/accel/accel0": ""}, ("neither AMD nor NVIDIA", "PLATFORM=cpu")
 BOTH = {"dev/nvidia0": "", "dev/kfd": "", NODE.format(1): GPU_NODE}
 
 
-@pytest.mark.parametrize(
-    ("files", "tools", "said"),
-    [
-        (BOTH, {"nvidia-smi": SMI_LISTS}, ("PLATFORM=amd", "PLATFORM=nvd")),
-        (OTHER, {"nvidia-smi": SMI_LISTS}, ("PLATFORM=nvd",)),
-        (OTHER, {}, NEITHER),
-        ({"dev/habanalabs0": ""}, {}, NEITHER),
-        ({"dev/davinci0": ""}, {}, NEITHER),
-        ({"dev/neuron0": ""}, {}, NEITHER),
-        ({"dev/dri/card0": ""}, {"xpu-smi": XPU_LISTS}, NEITHER),
-    ],
-)
-def test_both_vendors_or_an_accelerator_of_another_kind_are_an_error(files, tools, said, machine):
-    refuses(machine(files, tools), *said)
+UNANSWERED = [  # a device that its driver does not answer for is not guessed away
+    ("nvd", {"dev/nvidia0": ""}, {}),
+    ("nvd", {"dev/nvidia3": ""}, {"nvidia-smi": SMI_BROKEN}),
+    ("nvd", {"dev/nvidia0": ""}, {"nvidia-smi": SMI_EMPTY}),
+    ("nvd", {"proc/driver/nvidia/gpus/0000:01:00.0/information": ""}, {}),
+    ("amd", {"dev/kfd": ""}, {}),
+    ("amd", {"dev/kfd": ""}, {"rocm-smi": ROCM_BROKEN, "amd-smi": "exit 1"}),
+    ("amd", {"dev/kfd": "", NODE.format(0): CPU_NODE, NODE.format(1) + "/unreadable": ""}, {}),
+    ("amd", {}, {"rocm-smi": ROCM_LISTS}),
+]
+REFUSED = [  # what the machine has, and words of the error
+    *(
+        ({"files": files, "tools": tools}, (f"PLATFORM={platform}", "PLATFORM=cpu"))
+        for platform, files, tools in UNANSWERED
+    ),
+    # both vendors, or an accelerator of another kind
+    *(
+        ({"files": files, "tools": tools}, said)
+        for files, tools, said in (
+            (BOTH, {"nvidia-smi": SMI_LISTS}, ("PLATFORM=amd", "PLATFORM=nvd")),
+            (OTHER, {"nvidia-smi": SMI_LISTS}, ("PLATFORM=nvd",)),
+            (OTHER, {}, NEITHER),
+            ({"dev/habanalabs0": ""}, {}, NEITHER),
+            ({"dev/davinci0": ""}, {}, NEITHER),
+            ({"dev/neuron0": ""}, {}, NEITHER),
+            ({"dev/dri/card0": ""}, {"xpu-smi": XPU_LISTS}, NEITHER),
+        )
+    ),
+    *(
+        ({"environ": {"PLATFORM": value}}, (f"PLATFORM={value}", "wanted amd, nvd or cpu"))
+        for value in ("nvidia", "AMD", "gpu", "cpu ")
+    ),
+    ({"arguments": ["--gpu"]}, ("'--gpu'",)),
+]
+
+
+@pytest.mark.parametrize(("given", "said"), REFUSED)
+def test_what_cannot_be_told_or_was_named_wrongly_is_an_error(given, said, machine):
+    refuses(machine(**given), *said)
 
 
 @pytest.mark.parametrize("platform", ["amd", "nvd", "cpu"])
@@ -115,20 +123,6 @@ def test_platform_from_the_environment_or_the_arguments_is_taken_as_it_is(platfo
     given = platform if how == "environment" else "bad"
     arguments = [] if how == "environment" else [f"PLATFORM={platform}"]
     says(machine({"dev/davinci0": ""}, environ={"PLATFORM": given}, arguments=arguments), platform)
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        *(
-            ({"environ": {"PLATFORM": value}}, (f"PLATFORM={value}", "wanted amd, nvd or cpu"))
-            for value in ("nvidia", "AMD", "gpu", "cpu ")
-        ),
-        ({"arguments": ["--gpu"]}, ("'--gpu'",)),
-    ],
-)
-def test_a_bad_platform_or_argument_is_an_error(given, said, machine):
-    refuses(machine(**given), *said)
 
 
 def test_an_empty_platform_is_no_override(machine):

@@ -36,6 +36,7 @@ UNSOUND: list[tuple[str, Any, str]] = [
     ("tokenizer_config.json", DEEP, r"tokenizer_config\.json: is not JSON"),
     ("special_tokens_map.json", "3", r"special_tokens_map\.json: got content 3, wanted"),
     ("tokenizer_config.json", '{"eos_token": 5}', "tokenizer"),
+    ("tokenizer_config.json", "{}", "no eos_token"),
     ("tokenizer_config.json", json.dumps({"eos_token": ["a"] * 10**5}), "tokenizer"),
     ("tokenizer_config.json", '{"eos_token": "<|endoftext|>", "added_tokens_decoder": [1]}', "tokenizer"),
     ("model", [], r"got model \[\], wanted an object with a vocab"),
