@@ -37,7 +37,8 @@ def run(folder, content, *arguments):
     (folder / "test_it.py").write_text(content)
     (folder / "pytest.ini").touch()
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.support.leftovers", *arguments, "test_it.py"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CHECKOUT": str(ROOT), "TMPDIR": str(folder)}
+    path = f"{ROOT}:{ROOT}/tests/support"
+    environment = {**os.environ, "PYTHONPATH": path, "CHECKOUT": str(ROOT), "TMPDIR": str(folder)}
     environment.pop("PYTEST_DEBUG_TEMPROOT", None)
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
 
