@@ -87,6 +87,7 @@ def test_a_step_lasts_from_boundary_to_boundary_with_queued_work_for_which_it_wa
     recorder.device.pending_seconds = 50.0  # work from before the first step
     recorder.start()
     assert recorder.device.synchronizations == 1
+    assert recorder.loop_seconds is None, "no step has ended"
     clock.pass_seconds(0.25)
     step(recorder)
     clock.pass_seconds(0.5)  # e.g. loading data, right after the boundary
