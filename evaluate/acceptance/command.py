@@ -26,10 +26,10 @@ from evaluate.acceptance.deciding import (
 from evaluate.acceptance.jobs import Job, jobs
 from evaluate.bundle import as_input
 from evaluate.checks.entries import Entry, load_results
+from evaluate.checks.recorded import machine_of
 from evaluate.metrics.published import PUBLISHED
 from evaluate.report.groups import without_copies
 from evaluate.report.tables import plain
-from evaluate.verdict.deciding import machine_of
 from evaluate.verdict.odd_runs import without_odd_runs
 from utils.errors import ForeignFileError
 from utils.own_files import json_with, require_ours

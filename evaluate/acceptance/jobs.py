@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from evaluate.checks.entries import Entry
+from evaluate.checks.recorded import machine_of
 from evaluate.metrics.partition import Kind, kind_of
-from evaluate.verdict.deciding import machine_of
 from evaluate.verdict.layouts import Layout, fastest, layout_of
 from evaluate.verdict.pairs import BEST
 from evaluate.verdict.side_names import device_name, in_words, setting_of

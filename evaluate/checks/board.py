@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from evaluate.checks.recorded import is_complete, is_recorded
+from evaluate.checks.recorded import is_complete, is_recorded, machines
 from evaluate.metrics.metrics import device_of, metrics
 from utils.hardware.devices import find_device
 from utils.results.schema import Result
@@ -28,6 +28,8 @@ LEAST_POWER_OF_MFU = 0.9
 """Share of the utilisation that the power must reach: no board yields more per watt than its peak at full power."""
 BOARDS = ("boards", "board_count", "device_count", "num_gpus", "gpus", "gpu_count")
 """Keys under which `energy_metrics` may count the boards that it covers."""
+VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+"""Variables that name the GPUs of a run."""
 _SOME_OF_ALL = re.compile(r"\b(\d{1,6}) of (\d{1,6}) (?:boards|gpus|devices|dies)\b", re.IGNORECASE)
 
 
@@ -45,11 +47,35 @@ def device_is_of_the_platform(result: Result) -> list[str]:
 
 
 def devices_are_counted(result: Result) -> list[str]:
-    """Return a line if the number of devices that were found differs from the number that trained."""
+    """Return a line if the number of devices of a job differs from the number that trained."""
     found, asked = result["gpu_info"]["device_count"], result["training_config"]["num_gpus"]
-    if not is_complete(result) or found is None or found == asked:
+    if result["status"] != "ok" or None in (found, asked) or found == asked:
         return []
-    return [f"device_count: {found} devices were found, {asked} trained"]
+    return [f"device_count: the job has {found} devices, and {asked} trained"]
+
+
+def enough_devices_are_visible(result: Result) -> list[str]:
+    """Return a line if a variable lets a node see fewer devices than it trained on."""
+    environment = result["provenance"]["environment"] or {}
+    a_node = (result["training_config"]["num_gpus"] or 0) / max(1, len(machines(result)))
+    for name in VISIBLE if result["platform"] != "cpu" else ():
+        seen = len([one for one in str(environment.get(name, "")).split(",") if one.strip()])
+        if 0 < seen < a_node:
+            return [f"{name}: {seen} devices are visible, and {a_node:g} of a node trained"]
+    return []
+
+
+def names_are_plain(result: Result) -> list[str]:
+    """Return a line for each name of a platform, a device or a host with a letter that only looks like a Latin one."""
+    provenance = result["provenance"]
+    names = {"platform": result["platform"], "framework": result["framework"]}
+    names |= {"device_name": result["gpu_info"]["device_name"], "host": provenance["host"]}
+    names |= {f"hosts[{place}]": name for place, name in enumerate(provenance.get("hosts") or [])}
+    return [
+        f"{key}: got {ascii(name)}, wanted letters, digits and signs of ASCII"
+        for key, name in names.items()
+        if name and not str(name).isascii()
+    ]
 
 
 def hosts_fit_the_devices(result: Result) -> list[str]:
@@ -60,7 +86,7 @@ def hosts_fit_the_devices(result: Result) -> list[str]:
 
 def hosts_are_different(result: Result) -> list[str]:
     """Return a line if a run names a host twice: one machine as two nodes, or machines (containers) of one name."""
-    hosts = result["provenance"].get("hosts") or []
+    hosts = machines(result)
     return ["hosts: a host is named twice"] if len(set(hosts)) < len(hosts) else []
 
 
@@ -98,14 +124,14 @@ def memory_holds_the_weights(result: Result) -> list[str]:
 
 
 def energy_covers_the_boards(result: Result) -> list[str]:
-    """Return a line if there is energy or power of fewer boards than trained."""
+    """Return a line if there is energy or power of other boards than those that trained."""
     energy, gpus = result["energy_metrics"], result["training_config"]["num_gpus"]
     if energy["joules"] is None and energy["avg_watts"] is None:
         return []
     known = [(int(energy[key]), gpus) for key in BOARDS if type(energy.get(key)) is int]
     known += [(int(a), int(b)) for a, b in _SOME_OF_ALL.findall(str(energy["source"]))]
     return [
-        f"energy: of {count} boards, and {all_of_them} trained" for count, all_of_them in known if count < all_of_them
+        f"energy: of {count} boards, and {all_of_them} trained" for count, all_of_them in known if count != all_of_them
     ][:1]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from evaluate.checks.recorded import interval, is_complete, moment
+from evaluate.checks.recorded import interval, is_complete, is_recorded, moment
 from utils.results.schema import Result
 
 CLOCK_SECONDS = 2.0
@@ -21,6 +21,8 @@ busy cores this took 0.1 % of steps of 2 to 4 s."""
 HALF = 0.5
 ROUNDING_SECONDS = 0.01
 """Of a loop of very short steps: the summary has three decimals, the steps six digits each."""
+LINE_SECONDS = 0.5
+"""A line of a log arrives so much later than it was printed, at the most."""
 LEAST_OF_RUN = 0.36
 """Steps of a third of their true length fill less than this of a run, whatever its start-up took."""
 OF_ITS_LOG = ("prim",)
@@ -56,12 +58,12 @@ def steps_fit_into_the_run(result: Result) -> list[str]:
 
 def steps_fill_the_loop(result: Result) -> list[str]:
     """The steps fill the training loop, whose duration a second timer measured."""
-    loop, steps = _loop_seconds(result), math.fsum(result["step_times"])
+    loop, steps = loop_seconds(result), math.fsum(result["step_times"])
     if loop is None:
         return []
     between = loop - steps
     is_explained = between <= max(MOST_BETWEEN * loop, SECONDS_BETWEEN * len(result["step_times"]))
-    if is_explained and steps <= loop * (1 + CLOCK_SHARE) + ROUNDING_SECONDS:
+    if is_explained and steps <= loop * (1 + CLOCK_SHARE) + timer_seconds(result):
         return []
     return [f"step_times: {steps:,.3g} s in all, and the training loop took {loop:,.3g} s"]
 
@@ -86,16 +88,22 @@ def seconds_outside_steps(result: Result) -> float | None:
     """Return the seconds of a run that are not in its steps; None if its start, its end or its loop is unknown or if
     a second timer has confirmed the steps (`loop_seconds`)."""
     wall, steps = _seconds(result)
-    if wall is None or _loop_seconds(result) is not None:
+    if wall is None or loop_seconds(result) is not None:
         return None
     return wall - steps
 
 
-def _loop_seconds(result: Result) -> float | None:
-    """Return the seconds of the training loop by the recorder's second timer; None in results of earlier versions."""
+def loop_seconds(result: Result) -> float | None:
+    """Return the seconds of the training loop by a second timer, of the recorder or of the reader of a running log;
+    None in results of earlier versions and of a log alone."""
     loop = result["performance_metrics"].get("loop_seconds")
-    is_known = is_complete(result) and isinstance(loop, (int, float)) and not isinstance(loop, bool) and loop > 0
+    is_known = result["status"] == "ok" and isinstance(loop, (int, float)) and not isinstance(loop, bool) and loop > 0
     return float(loop) if is_known else None
+
+
+def timer_seconds(result: Result) -> float:
+    """Return how far both timers of a run may be apart whatever its length."""
+    return ROUNDING_SECONDS if is_recorded(result) else LINE_SECONDS
 
 
 def _unexplained(result: Result) -> str:

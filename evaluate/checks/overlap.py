@@ -10,13 +10,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from evaluate.checks.recorded import interval
+from evaluate.checks.board import VISIBLE
+from evaluate.checks.recorded import interval, machines
 from utils.results.schema import Result
 
 SLACK = timedelta(seconds=2)
 """Times are whole seconds, and one run may end in the second in which the next one starts."""
-INDICES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
-"""Variables that name the GPUs of a run."""
 
 Found = Sequence[tuple[Path, Result]]
 
@@ -45,10 +44,9 @@ def _overlaps(found: Found) -> Iterator[tuple[int, int]]:
         times = interval(result)
         if times is None or times[0] >= times[1]:
             continue
-        for host in result["provenance"].get("hosts") or [result["provenance"]["host"]]:
-            if host:
-                machine = (host, result["platform"], result["gpu_info"]["device_name"])
-                by_machine.setdefault(machine, []).append((*times, place))
+        for host in machines(result):
+            machine = (host, result["platform"], result["gpu_info"]["device_name"])
+            by_machine.setdefault(machine, []).append((*times, place))
     for runs in by_machine.values():
         runs.sort()
         last = runs[0]
@@ -66,7 +64,7 @@ def _have_other_gpus(a: Result, b: Result) -> bool:
 
 def _gpus(result: Result) -> tuple[str, ...] | None:
     environment = result["provenance"]["environment"] or {}
-    named = [str(environment[name]) for name in INDICES if environment.get(name)]
+    named = [str(environment[name]) for name in VISIBLE if environment.get(name)]
     return tuple(part.strip() for part in named[0].split(",")) if named else None
 
 

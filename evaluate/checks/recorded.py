@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 
 from utils.results.schema import Result, time_of
@@ -15,6 +16,21 @@ def is_recorded(result: Result) -> bool:
 def is_complete(result: Result) -> bool:
     """Return whether the recorder made the result of a training that ran to its end."""
     return is_recorded(result) and result["status"] == "ok"
+
+
+def machines(result: Result) -> list[str]:
+    """Return the machines of a run: their host names in lower case and without a domain; empty if unknown.
+
+    One machine may call itself node1, node1.local or NODE1. An address stays whole.
+    """
+    provenance = result["provenance"]
+    names = [str(host).lower() for host in provenance.get("hosts") or [provenance["host"]] if host]
+    return [name if re.fullmatch(r"[\d.]+|.*:.*", name) else name.partition(".")[0] for name in names]
+
+
+def machine_of(result: Result) -> str:
+    """Return the machine of a run, or all machines of a job on several, in one text."""
+    return " and ".join(sorted(machines(result))) or "unknown host"
 
 
 def moment(text: str | None) -> datetime | None:

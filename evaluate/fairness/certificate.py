@@ -64,8 +64,10 @@ MEANS = names_of("means") | {
 DATA = {
     "dataset_bin_sha256": "data",
     "dataset_idx_sha256": "index of the data",
+    "epochs": "passes over the data",
     "token_stream_sha256": "tokens of the first batches in order",
     "tokenizer_sha256": "tokenizer",
+    "model_config_sha256": "model configuration",
     "initial_weights_sha256": "initial weights",
 }
 
@@ -74,7 +76,10 @@ MAY_BE_NONE = ("rope_scaling", "sliding_window")
 """Properties that a model may lack."""
 NOT_STATED, EARLIER = "unknown", "earlier"
 FOLLOW_THE_SEED = ("token_stream_sha256", "initial_weights_sha256")
-LOW_PRECISION_STATES = ("8bit", "bnb", "bitsandbytes", "adafactor", "lion", "sgd")
+OPTIMIZER = "optimizer states"
+ADAM = ("adam", "adamw", "fusedadam", "fusedadamw", "distributedoptimizer")
+"""Classes of optimizers whose work is that of AdamW; the precision of their states is a setting."""
+LESS_THAN_ADAM = ("8bit", "4bit", "fp8", "bnb", "bitsandbytes", "adafactor", "lion", "sgd", "muon")
 """Words in the class name of an optimizer that does less work than AdamW with 32-bit states."""
 FIRST_LOSS_EQUAL_INIT = 1e-3
 FIRST_LOSS_NATIVE_INIT = 0.02
@@ -149,10 +154,7 @@ def _resolved(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
         values_a, values_b = ([one["resolved_config"].get(key, False) for one in side] for side in (a, b))
         if any(values_a + values_b):
             yield _item(name, values_a, values_b, BLOCKING)
-    weak = [_weak_optimizer(side) for side in (a, b)]
-    if weak[0] != weak[1]:
-        note = "one side's optimizer keeps smaller states than AdamW's of 32 bits"
-        yield Item("optimizer states", BLOCKING, weak[0] or "32 bits", weak[1] or "32 bits", note)
+    yield from _optimizer(a, b)
 
 
 def _as_one(values: list[Any]) -> list[Any]:
@@ -166,9 +168,14 @@ def _with_none(side: Sequence[Result], values: list[Any]) -> list[Any]:
     return ["none" if value is None and known else value for value, known in zip(values, has_layers, strict=True)]
 
 
-def _weak_optimizer(side: Sequence[Result]) -> str:
-    names = {str(one["resolved_config"]["optimizer"]).lower() for one in side}
-    return ", ".join(sorted(name for name in names if any(word in name for word in LOW_PRECISION_STATES)))
+def _optimizer(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
+    """Yield an item if one side's optimizer does less work than AdamW, or has a class that is not known."""
+    names = [{str(one["resolved_config"]["optimizer"] or ADAM[0]).lower() for one in side} for side in (a, b)]
+    others = [", ".join(sorted(n for n in side if n.rpartition(".")[2] not in ADAM)) for side in names]
+    less = [{word for word in LESS_THAN_ADAM for name in side if word in name} for side in names]
+    if others[0] != others[1]:
+        note = "one side's optimizer keeps smaller states than AdamW's of 32 bits" if less[0] != less[1] else ""
+        yield Item(OPTIMIZER, BLOCKING if note else UNKNOWN, others[0] or "AdamW", others[1] or "AdamW", note)
 
 
 def _data(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:

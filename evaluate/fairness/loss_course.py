@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Sequence
 from itertools import product
 
@@ -16,6 +17,8 @@ FEW_DIGITS = 5
 ABOVE = 1.02
 LONGEST_SHARE = 0.05
 """A loss that stays above the first one for longer has diverged, also if it comes back."""
+TENTHS, APART = 10, 0.05
+"""Parts of a run in which the mean losses of both sides are compared, and their largest relative difference."""
 VENDORS = {"amd", "nvd"}
 
 
@@ -26,6 +29,14 @@ def loss_course(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
         if equal:
             note = f"{equal} losses are equal to the last digit on two vendors, which no two devices compute"
             yield Item("loss curves", BLOCKING, a[0]["platform"], b[0]["platform"], note)
+    tenths = [_tenths(side) for side in (a, b)]
+    if all(tenths):
+        apart = [abs(one - other) / min(one, other) for one, other in zip(*tenths, strict=True)]
+        place = max(range(TENTHS), key=apart.__getitem__)
+        if apart[place] > APART:
+            words = [f"{side[place]:.5g}" for side in tenths]
+            note = f"the losses of tenth {place + 1} of the run are more than {APART:.0%} apart"
+            yield Item("losses on the way", BLOCKING, words[0], words[1], note)
     longest = [max(_steps_above_the_first(one) for one in side) for side in (a, b)]
     limits = [max(ENOUGH_STEPS // 2, *(LONGEST_SHARE * len(one["steps"]) for one in side)) for side in (a, b)]
     diverges = any(steps >= limit for steps, limit in zip(longest, limits, strict=True))
@@ -44,6 +55,15 @@ def _equal_steps(a: Result, b: Result) -> int:
     if len(exact) < ENOUGH_STEPS or len(equal) < EQUAL_SHARE * len(pairs):
         return 0
     return len(equal)
+
+
+def _tenths(side: Sequence[Result]) -> list[float]:
+    """Return the mean loss of each tenth of the runs of a side; empty if a loss is unknown or the runs are short."""
+    losses = [one["loss_values"] for one in side]
+    if any(len(run) < ENOUGH_STEPS or None in run for run in losses):
+        return []
+    parts = [[run[len(run) * n // TENTHS : len(run) * (n + 1) // TENTHS] for n in range(TENTHS)] for run in losses]
+    return [statistics.fmean(map(statistics.fmean, tenth)) for tenth in zip(*parts, strict=True)]
 
 
 def _steps_above_the_first(result: Result) -> int:

@@ -1,12 +1,14 @@
 """Certificate items on the conditions of both sides: power cap, clocks, throttling, NUMA balancing, other work.
 
 They come from the section `conditions` of the results (train/machine/conditions.py), which results of earlier versions
-lack. Caps and clocks of different products differ by design; an item compares how far each side was held below the
-default of its own product. A handicap that is known in one run of a side counts for the side, whatever the others lack.
+lack, and from the slow-downs in `energy_metrics`. Caps and clocks of different products differ by design; an item
+compares how far each side was held below the default of its own product, or raised above it. A handicap that is known
+in one run of a side counts for the side, whatever the others lack.
 """
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +21,8 @@ NO_GPU = "no GPU"
 NOT_SHOWN = "not shown there"
 TOLERANCE = 0.01
 LEAST_PERCENT = 1.0
+MOST_APART = 0.2
+"""Difference of the shares of time that slow-downs, or other work, take from a run of each side."""
 MAX_BUSY_PERCENT = 20.0
 """The limit above which train/preflight/job_checks.py warns."""
 OF_MACHINE = {"cpu_governor": "cpu governor"}
@@ -33,9 +37,9 @@ class _Condition:
 
     text: str
     is_handicap: bool | None
-    """True if it slows the run; None if unknown."""
+    """True if it slows the run, or speeds it up; None if unknown."""
     share: float = 1.0
-    """Share of the product's default, at most 1."""
+    """Share of the product's default; above 1 if it was raised."""
 
 
 _Reader = Callable[[Section], _Condition]
@@ -43,7 +47,7 @@ _Reader = Callable[[Section], _Condition]
 
 def items(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
     """Yield an item for each condition that either side has on record, and always those of _READERS."""
-    sides: list[list[Section]] = [[one.get("conditions") or {} for one in side] for side in (a, b)]
+    sides = [[_section(one) for one in side] for side in (a, b)]
     if not all(section for side in sides for section in side):
         yield from (_partly_known(name, sides, read, note) for name, (read, note) in _READERS.items())
         return
@@ -54,6 +58,15 @@ def items(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
     for key, name in (*OF_MACHINE.items(), *(MODES.items() if is_one_vendor else ())):
         if any(section.get(key) is not None for side in sides for section in side):  # else no machine has it
             yield _plain(name, sides, key)
+
+
+def _section(result: Result) -> Section:
+    """Return the conditions of a result, with the larger share of each slow-down where `energy_metrics` has it too."""
+    found = dict(result.get("conditions") or {})
+    if found and (of_energy := result["energy_metrics"].get("throttled_percent")):
+        shares = found.get("throttled_percent") or {}
+        found["throttled_percent"] = {k: max(shares.get(k, 0), of_energy.get(k, 0)) for k in {*shares, *of_energy}}
+    return found
 
 
 def _handicaps(name: str, sides: Sequence[Sequence[Section]], read: _Reader, note: str) -> Item:
@@ -70,7 +83,7 @@ def _handicaps(name: str, sides: Sequence[Sequence[Section]], read: _Reader, not
     shares = [[one.share for one in side] for side in (left, right)]
     if abs(min(shares[0]) - min(shares[1])) > TOLERANCE:
         return Item(name, BLOCKING, text_a, text_b, note)
-    both = f"{name}: both sides are held back alike" if any(one.is_handicap for one in left) else ""
+    both = f"{name}: both sides are off their default alike" if any(one.is_handicap for one in left) else ""
     return Item(name, SAME if text_a == text_b and not both else ALLOWED, text_a, text_b, both)
 
 
@@ -90,20 +103,24 @@ def _partly_known(name: str, sides: Sequence[Sequence[Section]], read: _Reader, 
 
 def _spread(side: Sequence[_Condition]) -> float:
     """Return the difference of the largest and smallest known share among the runs of a side."""
-    shares = [one.share for one in side if one.is_handicap is not None or one.share < 1]
+    shares = [one.share for one in side if one.is_handicap is not None or one.share != 1]
     return max(shares, default=0.0) - min(shares, default=0.0)
 
 
 def _is_held_back(conditions: Sequence[_Condition]) -> bool:
-    """Return whether a run of a side is known to be slowed down by this condition."""
-    return any(one.is_handicap and one.share < 1 - TOLERANCE for one in conditions)
+    """Return whether a run of a side is known to be slowed down, or sped up, by this condition."""
+    return any(one.is_handicap and abs(one.share - 1) > TOLERANCE for one in conditions)
 
 
 def _noted(name: str, sides: Sequence[Sequence[Section]], read: _Reader, note: str) -> Item:
-    """Return an item on an event during a run. It never blocks, because the interval of the ratio covers its effect."""
+    """Return an item on an event during a run. It blocks if most runs of one side were hit, and those of the other side
+    were not or less; the effect on fewer runs is in the interval of the ratio."""
     (left, right), (text_a, text_b) = _read(sides, read)
     if any(one.is_handicap is None for one in (*left, *right)):
         return Item(name, SAME if text_a == text_b == NO_GPU else UNKNOWN, text_a, text_b)
+    usual = [statistics.median(one.share for one in side) for side in (left, right)]
+    if abs(usual[0] - usual[1]) > MOST_APART:
+        return Item(name, BLOCKING, text_a, text_b, note)
     hit = [any(one.is_handicap for one in side) for side in (left, right)]
     if hit[0] != hit[1]:
         return Item(name, ALLOWED, text_a, text_b, note)
@@ -130,10 +147,9 @@ def _power_cap(section: Section) -> _Condition:
     if cap is None:
         return _unknown(section, "power_cap_watts")
     if default:
-        share = min(1.0, cap / default)
         if abs(cap - default) <= TOLERANCE * default:
             return _Condition(f"{cap:g} W, the default", is_handicap=False)
-        return _Condition(f"{cap:g} W, default {default:g} W", cap < default, share)
+        return _Condition(f"{cap:g} W, default {default:g} W", is_handicap=True, share=cap / default)
     if most and cap >= most * (1 - TOLERANCE):
         return _Condition(f"{cap:g} W, the highest that the board allows", is_handicap=False)
     return _Condition(f"{cap:g} W, default unknown", None, min(1.0, cap / most) if most else 1.0)
@@ -146,7 +162,7 @@ def _clocks(section: Section) -> _Condition:
     level = str(section.get("performance_level") or "auto").lower().removeprefix("amdsmi_dev_perf_level_")
     if level not in ("auto", "unknown"):
         return _Condition(f"performance level {level}", is_handicap=True, share=0.0)
-    if limit is not None and default and limit < default * (1 - TOLERANCE):
+    if limit is not None and default and abs(limit - default) > TOLERANCE * default:
         return _Condition(f"limited to {limit:g} MHz, default {default:g} MHz", is_handicap=True, share=limit / default)
     if most is None:
         return _unknown(section, "max_sm_clock_mhz")
@@ -167,7 +183,7 @@ def _slowing(section: Section) -> _Condition:
     if shares is not None:
         slow = {name: share for name, share in shares.items() if name in SLOWDOWNS and share >= LEAST_PERCENT}
         text = ", ".join(f"{name} {share:.0f} % of the run" for name, share in sorted(slow.items()))
-        return _Condition(text or "no", bool(slow))
+        return _Condition(text or "no", bool(slow), 1 - max(slow.values(), default=0.0) / 100)
     active = section.get("throttle_after")
     if active is None:
         return _unknown(section, "throttle_after")
@@ -178,8 +194,9 @@ def _slowing(section: Section) -> _Condition:
 def _other_work(section: Section) -> _Condition:
     processes, busy = section.get("other_processes"), section.get("busy_before_percent")
     found = [f"{processes} processes on the GPUs"] if processes else []
-    found += [f"{busy:.0f} % of the cores busy"] if busy is not None and busy > MAX_BUSY_PERCENT else []
-    return _Condition(", ".join(found) or "none", bool(found))
+    taken = busy if busy is not None and busy > MAX_BUSY_PERCENT else 0.0
+    found += [f"{busy:.0f} % of the cores busy"] if taken else []
+    return _Condition(", ".join(found) or "none", bool(found), 0.0 if processes else 1 - taken / 100)
 
 
 def _unknown(section: Section, key: str) -> _Condition:
@@ -188,8 +205,8 @@ def _unknown(section: Section, key: str) -> _Condition:
 
 
 _READERS: dict[str, tuple[_Reader, str]] = {
-    "power cap": (_power_cap, "power cap below the default on one side"),
-    "clocks": (_clocks, "clocks limited on one side"),
+    "power cap": (_power_cap, "power cap off the default on one side"),
+    "clocks": (_clocks, "clocks limited or raised on one side"),
     "NUMA balancing": (_numa, "NUMA balancing slows one side"),
 }
 """Items that every certificate has: how each is read, and the note of one that blocks."""

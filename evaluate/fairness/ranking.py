@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from evaluate.fairness.certificate import DATA, FLOAT32_PRODUCTS, LAYOUT, MEANS, MODEL, ONLY_IF_TRUE, WORK
+from evaluate.fairness.certificate import DATA, FLOAT32_PRODUCTS, LAYOUT, MEANS, MODEL, ONLY_IF_TRUE, OPTIMIZER, WORK
+from evaluate.fairness.evidence import OUTSIDE
 from evaluate.fairness.items import ALLOWED, BLOCKING, SAME, UNKNOWN, Item
 
 STATES = (BLOCKING, UNKNOWN, ALLOWED, SAME)
@@ -22,7 +23,7 @@ BY_EFFECT = (
         "gradient accumulation",
     ),
     *("tensor parallel size", "pipeline parallel size", "context parallel size", "data parallel size"),
-    *("recomputed activations", "setting", "time outside the steps"),
+    *("recomputed activations", "setting", "time outside the steps", "waiting for data"),
     *("power cap", "clocks", "partition", "slowing down", "other work", "NUMA balancing"),
     "environment",
     *("attention", "fused operations", "layers by", "overlap of gradient reduction", "overlap of parameter gather"),
@@ -49,12 +50,12 @@ def unproven_work(items: Iterable[Item], *, is_equal_method: bool, is_one_framew
     The layout is part of the settings with the method `equal` alone, and the means only inside one framework too.
     """
     names = {*MODEL.values(), *ONLY_IF_TRUE.values(), *WORK.values(), *DATA.values()}
-    names |= {FLOAT32_PRODUCTS, LOSSES, "model", "model size"}
+    names |= {FLOAT32_PRODUCTS, LOSSES, OPTIMIZER, OUTSIDE, "model", "model size"}
     names |= set(LAYOUT.values()) if is_equal_method else set()
     names |= set(MEANS.values()) if is_equal_method and is_one_framework else set()
     unproven = [item.name for item in items if item.is_unproven]
-    # an unknown environment may hold a handicap, and so may a variable whose effect is not known
-    return [name for name in unproven if name in names - set(NO_MATTER) or name.split()[0] == "environment"]
+    # an unknown environment may hold a handicap, and so may a variable or a setting that no table knows
+    return [n for n in unproven if n in names - set(NO_MATTER) or n.split()[0] in ("environment", "setting")]
 
 
 def other_unknown(items: Iterable[Item], proven: Sequence[str]) -> list[str]:

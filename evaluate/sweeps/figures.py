@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluate.checks.entries import Entry, load_results
+from evaluate.checks.recorded import machine_of
 from evaluate.metrics.throughput import tokens_per_second_per_gpu
 from utils.results import sweep_file
 from utils.results.schema import Result
@@ -149,4 +150,4 @@ def _best(work: dict[str, str], measured: tuple[Measured, ...]) -> Best:
 
 
 def _machine(result: Result) -> tuple[str, str]:
-    return str(result["gpu_info"]["device_name"]), str(result["provenance"]["host"])
+    return str(result["gpu_info"]["device_name"]), machine_of(result)

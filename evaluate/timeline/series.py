@@ -18,7 +18,7 @@ from itertools import groupby
 from typing import Any
 
 from evaluate.checks.entries import Entry
-from evaluate.checks.recorded import moment
+from evaluate.checks.recorded import machine_of, moment
 from evaluate.metrics.figures import Figure
 from evaluate.metrics.metrics import last_loss, metrics
 from evaluate.metrics.throughput import tokens_per_second_per_gpu
@@ -157,10 +157,10 @@ def _why_left_out(entry: Entry, started: datetime | None) -> str:
 
 
 def _key(result: Result, join: Collection[str]) -> dict[str, Any]:
-    config, origin = result["training_config"], result["provenance"]
+    config = result["training_config"]
     key: dict[str, Any] = {name: result[name] for name in ("model", "model_size", "platform", "framework", "method")}
     key["device"] = device_name(result)
-    key["host"] = ", ".join(origin.get("hosts") or [str(origin["host"] or "unknown host")])
+    key["host"] = machine_of(result)
     key["label"] = result["label"]
     key["source"] = result.get("source", "recorder")
     key["num_gpus"] = config["num_gpus"]

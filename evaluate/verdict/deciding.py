@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from evaluate.checks.recorded import machine_of
 from evaluate.metrics.steady import step_times
 from evaluate.metrics.throughput import tokens_per_second, tokens_per_second_per_gpu
 from evaluate.verdict import inference, steadiness
@@ -102,11 +103,3 @@ def run_of(result: Result, *, is_of_job: bool = False) -> inference.Run:
     if rate is None:
         raise ValueError(f"run {result['run']} of {machine_of(result)} has no steady step")
     return inference.Run(machine_of(result), math.log(rate))
-
-
-def machine_of(result: Result) -> str:
-    """Return the machine of a run: its host, or all hosts of a job on several."""
-    hosts = result["provenance"].get("hosts") or []
-    if len(hosts) > 1:
-        return " and ".join(sorted(map(str, hosts)))
-    return str(result["provenance"]["host"] or "unknown host")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from evaluate.checks.entries import Entry
+from evaluate.checks.recorded import machine_of
 from evaluate.metrics.partition import kind_of
 from evaluate.verdict.pairs import BY
 from utils.results.schema import Result
@@ -16,7 +17,7 @@ _SHARED: dict[str, Callable[[Result], str]] = {
     "platform": lambda result: str(result["platform"]),
     "framework": lambda result: str(result["framework"]),
     "device": lambda result: str(kind_of(result).name or NOT_NAMED),
-    "machine": lambda result: str(result["provenance"]["host"] or NOT_NAMED),
+    "machine": machine_of,
 }
 """Properties that both sides of a pair may have to share, and the function that reads each from a result."""
 _OF = {

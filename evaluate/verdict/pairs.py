@@ -13,6 +13,7 @@ from itertools import product
 from typing import Any
 
 from evaluate.checks.entries import Entry
+from evaluate.checks.recorded import machine_of
 from evaluate.metrics.partition import Kind, kind_of
 from evaluate.metrics.steady import steps_text
 from evaluate.verdict.layouts import Layout, compared_with, fastest, layout_of
@@ -29,7 +30,7 @@ LEFT_OUT = "left out of its side"
 BY: dict[str, Callable[[Result], str]] = {
     "platform": lambda result: str(result["platform"]),
     "framework": lambda result: str(result["framework"]),
-    "machine": lambda result: str(result["provenance"]["host"] or "unknown host"),
+    "machine": machine_of,
     NODES: lambda result: f"{result['training_config']['num_gpus']} GPUs",
     "label": lambda result: str(result["label"] or "no label"),
 }
@@ -129,7 +130,7 @@ def _shared(result: Result, by: str) -> tuple[Any, ...]:
     platform, device = result["platform"], kind_of(result).name
     return {
         "platform": (framework,),
-        "framework": (platform, device, result["provenance"]["host"]),
+        "framework": (platform, device, machine_of(result)),
         "machine": (platform, framework, device),
         NODES: (platform, framework, device),
         "label": (platform, framework),

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from evaluate.checks.entries import Entry
+from evaluate.checks.recorded import machine_of
 from evaluate.fairness.certificate import certificate
 from evaluate.fairness.items import ALLOWED, BLOCKING, Item
 from evaluate.fairness.ranking import by_effect
@@ -16,7 +17,7 @@ from evaluate.metrics.published import Tuning, tuning
 from evaluate.metrics.steady import step_times
 from evaluate.metrics.throughput import tokens_per_second, tokens_per_second_per_gpu
 from evaluate.verdict import deciding, inference
-from evaluate.verdict.deciding import machine_of, run_of
+from evaluate.verdict.deciding import run_of
 from evaluate.verdict.layouts import layout_of
 from evaluate.verdict.pairs import MAY_DIFFER, Pair
 from evaluate.verdict.scaling import scaling

@@ -6,7 +6,6 @@ All pairs lie in one folder, which one call of `evaluate.compare` judges; each i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from changes import (
     samples,
     settings,
     stated,
-    times,
     unknown,
 )
 from sides import (
@@ -34,20 +32,31 @@ from sides import (
     compared,
     pair,
     run,
-    start_at,
     verdicts,
     write,
 )
 
 from example import put
+from utils.results.performance import data_wait_warning
 
 STATES = ("differs, not comparable", "unknown", "differs, allowed", "same")
 """States of an item of a certificate, in the order of the report."""
 
 
-def ended(start_up: float) -> Change:
-    """Return a change of start and end of a run to so many seconds more than its steps take."""
-    return lambda result: start_at(result, datetime.fromisoformat(result["provenance"]["started_utc"]), start_up)
+def loop(factor: float) -> Change:
+    """Return a change of the second timer to a multiple of the steps, as it is if there is time between them."""
+    return lambda result: result["performance_metrics"].update(loop_seconds=factor * sum(result["step_times"]))
+
+
+def waits(share: float) -> Change:
+    """Return a change to steps that wait for their samples for a share of their time."""
+
+    def change(result: Result) -> None:
+        result["data_wait_seconds"] = [share * seconds for seconds in result["step_times"]]
+        result["performance_metrics"]["data_wait_fraction"] = share
+        result["warnings"] = [str(data_wait_warning(share))]
+
+    return change
 
 
 def losses(rule: Any) -> Change:
@@ -75,9 +84,12 @@ NO_ENVIRONMENT = unknown("provenance", "environment")
 TP4 = settings(tp=4, dp=2, gradient_accumulation=32)
 ADAM8 = ran(optimizer="torchao.optim.adam.AdamW8bit")
 SDMA, NVLS = "where copies take compute units", "where reductions in the switch are off"
-CAPPED = "power cap below the default on one side"
+CAPPED, CLOCKED = "power cap off the default on one side", "clocks limited or raised on one side"
 MIXED = "power cap differs between the runs of one side"
 EQUAL = run("nvd")["loss_values"]
+ADAM4, BEST = ran(optimizer="torchao.optim.adam.AdamW4bit"), of(method="best")
+HOT, SHARED = stated(throttled_percent={"hw_thermal_slowdown": 95.0}), stated(other_processes=3)
+BRAKE = into("energy_metrics", throttled_percent={"hw_power_brake_slowdown": 60.0})
 UNKNOWN_DEFAULT = {"power_cap_watts": 700.0, "default_power_cap_watts": None}
 
 
@@ -139,6 +151,15 @@ FAULTS = {
         "has no valid result: framework: says mega, and the layers that ran are LlamaForCausalLM",
     ),
     "out of memory": Fault(nothing, of(status="oom", reason="at step 3"), "MI300X has no valid result: at step 3"),
+    "states of four bits": Fault(ADAM4, nothing, "optimizer keeps smaller states than AdamW's", ADAM4),
+    "Muon": Fault(BEST, each(BEST, ran(optimizer="Muon")), "optimizer keeps smaller states", BEST),
+    "passes over the data": Fault(nothing, into("fingerprint", epochs=0.02), "passes over the data differs"),
+    "model configuration": Fault(
+        into("fingerprint", model_config_sha256="7" * 64),
+        nothing,
+        "model configuration differs",
+        into("fingerprint", model_config_sha256="7" * 64),
+    ),
     # losses
     "memorised": Fault(nothing, losses(lambda step: 8 * 0.9**step), "a loss this small is of memorised data"),
     "loss": Fault(
@@ -160,17 +181,20 @@ FAULTS = {
         "the loss stays above its first value in the middle of a run",
         samples("loss_values", lambda place, loss: loss + 9 if 40 <= place < 43 else loss),
     ),
+    "apart in the middle": Fault(
+        nothing,
+        samples("loss_values", lambda place, loss: loss + 1 if 30 < place < 88 else loss),
+        "the losses of tenth 8 of the run are more than 5% apart",
+        (nothing, samples("loss_values", lambda place, loss: loss + 0.1 if 30 < place < 88 else loss)),
+    ),
     "equal losses": Fault(
         of(loss_values=EQUAL), of(loss_values=EQUAL), "100 losses are equal to the last digit on two vendors"
     ),
     "an earlier format": Fault(nothing, of(source="earlier"), "neither model nor data is proven to be the same"),
     # time and environment
-    "a third": Fault(
-        ended(10),
-        each(times(1 / 3), ended(59)),
-        "most of the time of one side is in no step",
-        (ended(10), ended(59)),
-    ),
+    "a tenth in no step": Fault(nothing, loop(1.1), "more of the training loop of one side is in no step", loop(1.1)),
+    "a twentieth in no step": Fault(loop(1.05), nothing, "0.1% of the loop", loop(1.02)),
+    "waiting for data": Fault(nothing, waits(0.25), "one side waits for its data: 0.0% of a step", waits(0.25)),
     "SDMA": Fault(
         nothing,
         environment(HSA_ENABLE_SDMA="0"),
@@ -217,8 +241,18 @@ FAULTS = {
         CAPPED,
         stated(power_cap_watts=None),
     ),
-    "clocks": Fault(stated(clock_limit_mhz=1200.0), stated(), "clocks limited on one side", stated()),
-    "level": Fault(stated(), stated(performance_level="low"), "clocks limited on one side", stated()),
+    "clocks": Fault(stated(clock_limit_mhz=1200.0), stated(), CLOCKED, stated()),
+    "raised cap": Fault(stated(), stated(power_cap_watts=825.0, default_power_cap_watts=750.0), CAPPED, stated()),
+    "raised clocks": Fault(stated(clock_limit_mhz=2100.0), stated(), CLOCKED, stated()),
+    "throttled": Fault(HOT, stated(), "one side was slowed down by heat or its power supply", HOT),
+    "a power brake in the energy": Fault(
+        stated(),
+        each(stated(), BRAKE),
+        "one side was slowed down by heat",
+        (stated(), each(stated(), in_runs(BRAKE, 2))),
+    ),
+    "foreign processes": Fault(SHARED, stated(), "other work was there before one side's job", SHARED),
+    "level": Fault(stated(), stated(performance_level="low"), CLOCKED, stated()),
     "NUMA": Fault(stated(), stated(numa_balancing=True), "NUMA balancing slows one side", stated(numa_balancing=True)),
 }
 

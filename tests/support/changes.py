@@ -94,3 +94,34 @@ def unknown(section: str, *keys: str) -> Change:
 def of(**values: Any) -> Change:
     """Return a change of top-level keys."""
     return lambda result: result.update(values)
+
+
+def energy(watts: Any = 4800.0, joules: float = 1.0, per_token: float = 1.0, **more: Any) -> Change:
+    """Return a change to an energy over all steps, with these shares of the joules that agree with 4,800 W."""
+
+    def change(result: Result) -> None:
+        config, true = result["training_config"], 4800.0 * sum(result["step_times"])
+        tokens = len(result["steps"]) * config["global_batch_size"] * config["sequence_length"]
+        known = {"joules": joules * true, "avg_watts": watts, "joules_per_token": per_token * true / tokens}
+        reasons = {} if watts is not None else {"avg_watts": "N/A"}
+        result["energy_metrics"] = known | {"source": "counter", "interval": "all", "reasons": reasons} | more
+
+    return change
+
+
+def boards(watts_of_a_board: float, **more: Any) -> Change:
+    """Return a change to an energy of eight boards whose joules and power agree."""
+    share = watts_of_a_board / 600
+    return energy(8 * watts_of_a_board, share, share, **more)
+
+
+def sources(counter: float | None, power: float | None, **more: Any) -> Change:
+    """Return a change to an energy with these shares of its joules by counter and by integrated power."""
+    known = {"counter_joules": counter, "integrated_joules": power}
+
+    def change(result: Result) -> None:
+        joules = 4800.0 * sum(result["step_times"])
+        found = {key: share and share * joules for key, share in known.items()}
+        energy(reasons={key: "N/A" for key, share in known.items() if share is None}, **found, **more)(result)
+
+    return change

@@ -102,6 +102,8 @@ def make_consistent(result: Result, changes: Collection[str] = ()) -> None:
     """Set what follows from the other values of a result, except the `changes` that a test has made."""
     config = result["training_config"]
     summarise(result)
+    if "performance_metrics__loop_seconds" not in changes:
+        result["performance_metrics"]["loop_seconds"] = round(1.001 * sum(result["step_times"]), 3)
     if "gpu_info__device_count" not in changes:
         result["gpu_info"]["device_count"] = config["num_gpus"]
     if "learning_rates" not in changes:

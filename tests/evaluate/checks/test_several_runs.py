@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sides import Result, make_consistent, one_verdict, run, runs, validated
+from sides import Result, gpus, make_consistent, one_verdict, run, runs, validated
 
 EQUAL = run("nvd")["loss_values"]
 
@@ -19,11 +19,11 @@ def at(result: Result, start: str, end: str, **more: Any) -> Result:
 
 def twice(first: dict[str, Any], second: dict[str, Any], platform: str = "nvd") -> list[Result]:
     """Return a run of two minutes and one that begins a minute later, with these facts of their provenance."""
-    one, other = run("nvd", 1), run(platform, 2)
+    one, other = run("nvd", 1, **gpus(4)), run(platform, 2, **gpus(4))
     return [at(one, "01:00:00", "01:02:00", **first), at(other, "01:01:00", "01:03:00", **second)]
 
 
-def gpus(indices: str) -> dict[str, Any]:
+def visible(indices: str) -> dict[str, Any]:
     return {"environment": {"CUDA_VISIBLE_DEVICES": indices}}
 
 
@@ -62,8 +62,8 @@ SEVERAL: dict[str, tuple[list[Result], list[str]]] = {
     "on another machine": (twice({}, {"host": "nvd-2"}), ["", ""]),
     "machines of one name": (twice({"host": "node0"}, {"host": "node0"}, "amd"), ["", ""]),
     "a node in common": (twice({"hosts": ["n1", "n2"]}, {"host": "n3", "hosts": ["n3", "n2"]}), [OVERLAP, OVERLAP]),
-    "other GPUs": (twice(gpus("0,1,2,3"), gpus("4,5,6,7")), ["", ""]),
-    "a GPU in common": (twice(gpus("0,1,2,3"), gpus("3,4,5,6")), [OVERLAP, OVERLAP]),
+    "other GPUs": (twice(visible("0,1,2,3"), visible("4,5,6,7")), ["", ""]),
+    "a GPU in common": (twice(visible("0,1,2,3"), visible("3,4,5,6")), [OVERLAP, OVERLAP]),
 }
 
 

@@ -137,7 +137,7 @@ NOT_BOLD: dict[str, tuple[Change, Change, str]] = {
     **{f"{name} on AMD": (*in_images("bridge and prim", on_amd=more), min(more)) for name, more in ON_AMD.items()},
     **{f"{name} on NVIDIA": (*in_images("mega", on_nvd=more), min(more)) for name, more in ON_NVD.items()},
     **{
-        f"recorded as {value!r}": (of_hf(), of_hf(environment(NCCL_P2P_DISABLE=value)), "NCCL_P2P_DISABLE")
+        f"recorded as {type(value).__name__}": (of_hf(), of_hf(environment(NCCL_P2P_DISABLE=value)), "NCCL_P2P_DISABLE")
         for value in (1, True, 1.0)
     },
     "collectives of eight GPUs": (*in_images("hf", "amd-v26.4", {"NCCL_P2P_DISABLE": "1"}), "NCCL_P2P_DISABLE"),
