@@ -113,8 +113,22 @@ class LogReport(JobReport):
         summary = summarize(result["step_times"], config.tokens_per_step, config.num_gpus)
         reasons = {key: ONE_STEADY_STEP for key, value in summary.items() if value is None}
         reasons["data_wait_fraction"] = NO_DATA_WAIT
-        result["performance_metrics"] = summary | {"data_wait_fraction": None, "reasons": reasons}
+        measured = {"data_wait_fraction": None, "loop_seconds": self._loop_seconds(result), "reasons": reasons}
+        result["performance_metrics"] = summary | measured
         result["memory_metrics"] = memory(log, has_gpu=config.platform != "cpu")
+
+    def _loop_seconds(self, result: Mapping[str, Any]) -> float | None:
+        """Return the seconds between the lines of the counted iterations, as this process saw them come: a second
+        source of the printed times. None where a line was not seen.
+
+        An iteration without a seen line before it counts with its printed time.
+        """
+        ends, loop = self.step_ends, 0.0
+        for step, seconds in zip(result["steps"], result["step_times"], strict=True):
+            if step not in ends:
+                return None
+            loop += ends[step] - ends[step - 1] if step - 1 in ends else seconds
+        return loop
 
     def _excluded(self, log: RunLog) -> dict[int, str]:
         """Return why the time of a printed iteration does not count, by its number."""

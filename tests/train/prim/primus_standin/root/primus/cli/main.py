@@ -27,7 +27,7 @@ LINES = dict(
     if not line.startswith("#")
 )
 WIDTH = 48
-STEP_MS = {1: 900.0, 2: 300.0}
+STEP_MS = {1: 90.0, 2: 30.0}
 """Every other iteration takes 200 + its number."""
 
 
@@ -135,7 +135,8 @@ def rate_after(said, step):
 
 def show_step(said, step):
     is_nan = FAULT == "nan" and step == int(DETAILS[0])
-    ms = STEP_MS.get(step, 200.0 + step)
+    ms = STEP_MS.get(step, 20.0 + step / 10)
+    time.sleep(ms / 1000)
     if "twice" in LINES and step == 2:
         ms = (STEP_MS[1] + STEP_MS[2]) / 2
     values = {
