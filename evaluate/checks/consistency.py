@@ -15,7 +15,7 @@ from typing import Any
 
 from evaluate.metrics.steady import SHORTEST_STEP_SECONDS
 from utils.results.performance import DATA_WAIT, data_wait_fraction, data_wait_warning, warmup_steps
-from utils.results.schema import KNOWN_FROM_A_LOG, Result
+from utils.results.schema import Result
 from utils.results.store import SAMPLE_ROUNDING, SHARE_ROUNDING, SUMMARY_ROUNDING
 
 Rule = Callable[[Result], list[str]]
@@ -220,19 +220,14 @@ WARNING_RULES: tuple[Rule, ...] = (
 )
 
 
-def impossible_numbers(result: Result) -> list[str]:
-    """Return a line for every number that the other rules cannot handle: too large, or a size of 0 in an ok result."""
-    zero = [key for key in KNOWN_FROM_A_LOG if result["status"] == "ok" and result["training_config"][key] == 0]
-    return [*(f"{key}: got 0, wanted more than 0" for key in zero), *_too_large(result)]
-
-
-def _too_large(value: Any, where: str = "") -> Iterator[str]:
+def too_large(value: Any, where: str = "") -> Iterator[str]:
+    """Yield a line for every number in a result that the other rules cannot handle."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
-            yield from _too_large(inner, f"{where}.{key}" if where else str(key))
+            yield from too_large(inner, f"{where}.{key}" if where else str(key))
     elif isinstance(value, list) and not _are_all_small(value):
         for inner in value:
-            yield from _too_large(inner, where)
+            yield from too_large(inner, where)
     elif isinstance(value, (int, float)) and abs(value) > LARGEST_NUMBER:
         yield f"{where}: got a number beyond {LARGEST_NUMBER:g}, which no measurement or setting is"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluate.checks import board, clock, course, limits, other_settings, schedule
-from evaluate.checks.consistency import REJECTING_RULES, WARNING_RULES, impossible_numbers
+from evaluate.checks.consistency import REJECTING_RULES, WARNING_RULES, too_large
 from evaluate.checks.copies import copied_runs
 from evaluate.checks.model_size import size_matches_name
 from evaluate.checks.overlap import overlapping_runs
@@ -115,7 +115,7 @@ def check_result(result: Result) -> Findings:
 
 def _unusable_numbers(result: Result) -> list[str]:
     """Return a line for each number with which the other rules cannot calculate."""
-    return impossible_numbers(result) or out_of_range(result)
+    return [*too_large(result)] or out_of_range(result)
 
 
 def checked(found: Sequence[tuple[Path, Result]]) -> list[Entry]:

@@ -178,6 +178,7 @@ REJECTED = {
         settings(sequence_length=2048),
     ),
     "sequence length asked and not run": Fault(ran(sequence_length=2048), "sequence_length: asked 8192, ran 2048"),
+    "a decay of more than 1": Fault(settings(beta2=1.5), "beta2: got 1.5, wanted", settings(beta2=1.0)),
     "MFU of 152 %": Fault(faster(2.8), "% of the dense peak, which cannot be", faster(1.75)),
     "MFU claimed, of nothing": Fault(claims(mfu=5.63), CONTRADICTIONS, claims(mfu=0.55)),
     "MFU claimed in percent": Fault(claims(mfu_percent=152.0), CONTRADICTIONS, claims(mfu_percent=55.0)),
@@ -194,7 +195,7 @@ REJECTED = {
         "which nothing stands behind: NVIDIA H900 is not known",
         each(gpu(device_name="NVIDIA H900"), faster(10)),
     ),
-    "swallowed exit, no samples": Fault(without_samples, "steps: got 0 steps, wanted each of 1 to 100"),
+    "swallowed exit, no samples": Fault(each(energy(), without_samples), "steps: got 0 steps, wanted each of 1 to 100"),
     "an iteration twice": Fault(
         lambda result: result.update(steps=[1, 2, 2, *range(3, STEPS)]), "steps: wanted rising step numbers from 1"
     ),

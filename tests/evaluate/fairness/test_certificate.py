@@ -115,6 +115,8 @@ SHOWN: dict[str, Shown] = {
         "tokenizer",
         {"state": UNKNOWN, "unproven": True},
     ),
+    "unknown weights": (unknown("resolved_config", "init"), nothing, "initial loss", {"state": SAME}),
+    "data": (nothing, nothing, "data", {"state": SAME, "a": 12 * "a"}),
     "no window": (nothing, nothing, "attention window", {"state": SAME}),
     "unknown environment": (NO_ENVIRONMENT, NO_ENVIRONMENT, "environment", {"state": UNKNOWN, "a": "not recorded"}),
     "nodes": (hosts("x", "y"), hosts("x", "y"), "nodes", {"state": SAME, "a": "2", "b": "2"}),
