@@ -62,7 +62,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "utils/settings/layers.py": ("tests/utils/settings",),
     "utils/settings/config.py": ("tests/utils/settings",),
     "data/encoding/join.py": ("tests/data/test_encode.py", "tests/data/encoding/test_resuming.py"),
-    "train/mega/weights.py": ("tests/train/test_parallel.py",),
+    "train/mega/weights.py": ("tests/train/common/test_weights.py",),
 }
 """The modules, each with the tests that mirror it, the fastest first; only some files of a slow folder."""
 NOT_DRAWN = (

@@ -21,8 +21,9 @@ class Item:
 
     @property
     def is_unproven(self) -> bool:
-        """True if a value that a result should have is missing on a side, so that the sides may differ."""
-        return self.state == UNKNOWN and (self.a != self.b or self.a == NOT_KNOWN)
+        """True if a value that a result should have is missing on a side, so that the sides may differ; also for an
+        unknown item with a note, whatever it shows."""
+        return self.state == UNKNOWN and (self.a != self.b or self.a == NOT_KNOWN or bool(self.note))
 
     @property
     def sentence(self) -> str:

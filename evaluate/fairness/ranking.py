@@ -37,6 +37,7 @@ variable, `setting` for every setting beyond the schema."""
 NO_MATTER = ("initial weights",)
 """Items on the data that may differ."""
 LOSSES = "losses"
+RUNS = "number of runs"
 
 
 def by_effect(items: Iterable[Item]) -> list[Item]:
@@ -50,7 +51,7 @@ def unproven_work(items: Iterable[Item], *, is_equal_method: bool, is_one_framew
     The layout is part of the settings with the method `equal` alone, and the means only inside one framework too.
     """
     names = {*MODEL.values(), *ONLY_IF_TRUE.values(), *WORK.values(), *DATA.values()}
-    names |= {FLOAT32_PRODUCTS, LOSSES, OPTIMIZER, OUTSIDE, "model", "model size"}
+    names |= {FLOAT32_PRODUCTS, LOSSES, OPTIMIZER, OUTSIDE, RUNS, "model", "model size"}
     names |= set(LAYOUT.values()) if is_equal_method else set()
     names |= set(MEANS.values()) if is_equal_method and is_one_framework else set()
     unproven = [item.name for item in items if item.is_unproven]

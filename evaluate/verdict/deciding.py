@@ -6,9 +6,14 @@ The word stands only if each run has a steady state (evaluate/verdict/steadiness
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
-from evaluate.checks.recorded import machine_of
+from evaluate.checks.entries import Entry
+from evaluate.checks.recorded import machine_of, machines
+from evaluate.fairness.items import ALLOWED, NOT_KNOWN, SAME, UNKNOWN, Item
+from evaluate.fairness.ranking import RUNS
 from evaluate.metrics.steady import step_times
 from evaluate.metrics.throughput import tokens_per_second, tokens_per_second_per_gpu
 from evaluate.verdict import inference, steadiness
@@ -28,10 +33,51 @@ def estimate(pair: Pair) -> inference.Estimate:
 
 
 def selection_of(pair: Pair) -> float:
-    """Return the number of choices by speed behind a pair: layouts tried on each side, and runs of RUNS=auto."""
-    results = [result for side in pair.counted for result in side]
-    is_auto = any((result.get("repeats") or {}).get("runs") == AUTO for result in results)
-    return math.prod(pair.layouts) * (inference.AUTO_SELECTION if is_auto else 1.0)
+    """Return the number of choices by speed behind a pair: layouts tried on each side, runs of RUNS=auto, and runs that
+    were added to others."""
+    plans = [_plan(side) for side in (pair.a, pair.b)]
+    is_auto, is_added = any(AUTO in plan.runs for plan in plans), any(plan.is_added for plan in plans)
+    of_runs = inference.ADDED_SELECTION if is_added else inference.AUTO_SELECTION if is_auto else 1.0
+    return math.prod(pair.layouts) * of_runs
+
+
+def planned(pair: Pair) -> Item:
+    """Return the certificate item on the number of runs: all that were asked for are there, and no others."""
+    plans = [_plan(side) for side in (pair.a, pair.b)]
+    a, b = (NOT_KNOWN if NOT_KNOWN in plan.runs else f"{plan.present} of {plan.wanted}" for plan in plans)
+    again = [plan.attempts for plan in plans if plan.attempts]
+    if any(plan.present < plan.wanted or NOT_KNOWN in plan.runs for plan in plans):
+        return Item(RUNS, UNKNOWN, a, b, "runs are missing, or their number was not fixed beforehand")
+    if again:
+        return Item(RUNS, UNKNOWN, a, b, f"most runs of a side were started again, up to {max(again)} times")
+    if any(plan.is_added for plan in plans):
+        return Item(RUNS, ALLOWED, a, b, "runs were added to others, and count at a smaller level")
+    return Item(RUNS, SAME if a == b else ALLOWED, a, b)
+
+
+class _Plan(NamedTuple):
+    """The setting RUNS of the runs of a side, and what there is of them."""
+
+    runs: frozenset[str]
+    present: int
+    wanted: int
+    is_added: bool
+    attempts: int
+    """Largest attempt, if most runs needed more than one; else 0."""
+
+
+def _plan(side: Sequence[Entry]) -> _Plan:
+    results = [entry.result for entry in side]
+    runs = frozenset(str((one.get("repeats") or {}).get("runs") or NOT_KNOWN) for one in results)
+    jobs = [(machine_of(one), one["label"], one["training_config"]["seed"]) for one in results]
+    different = {(job, one["run"]) for job, one in zip(jobs, results, strict=True)}
+    places = {job for job, one in zip(jobs, results, strict=True) if machines(one)}
+    fixed = [int(number) for number in runs if number.isdecimal()]
+    wanted = max(fixed) * max(1, len(places)) if fixed else max(one["run"] for one in results)
+    attempts = [one["attempt"] for one in results]
+    is_again = sum(number > 1 for number in attempts) > len(attempts) / 2
+    is_added = len(runs) > 1 or bool(fixed and len(results) > wanted)
+    return _Plan(runs, len(different), wanted, is_added, max(attempts) if is_again else 0)
 
 
 def without_steady_steps(pair: Pair) -> tuple[str, ...]:
@@ -58,7 +104,8 @@ def decided(judged: Judged, p_value: float | None, comparisons: int) -> Judged:
         word, reasons, clause = inference.UNDECIDED, [why], f"these runs again, {steadiness.WOULD_DECIDE}"
     elif word == inference.UNDECIDED:
         seconds = wall_seconds(pair.counted[0]), wall_seconds(pair.counted[1])
-        clause = would_decide(found, names, Forecast(judged.band, inference.LEVEL / factor, seconds))
+        added = replace(found, selection=max(found.selection, math.prod(pair.layouts) * inference.ADDED_SELECTION))
+        clause = would_decide(added, names, Forecast(judged.band, inference.LEVEL / factor, seconds))
     return replace(
         judged,
         word=word,

@@ -26,6 +26,9 @@ two hundredths: equal sides must be called different in at most 5 % of the trial
 AUTO_SELECTION = 2.5
 """Chance of a false difference with RUNS=auto over that with a fixed number of runs, at the most: the rule stops where
 the spread is small by chance. Both levels are divided by it (tests/evaluate/verdict/simulate.py)."""
+ADDED_SELECTION = 20.0
+"""The same for runs that were added after others had been judged, however often: 3 to 10, or to 20 runs a side, one
+more each time, until a difference is found (tests/evaluate/verdict/simulate.py). Without it, 6 to 11 % are false."""
 LEAST_RUNS = 3
 """Runs that faster and slower need on each side. Two give no idea of the spread: Student's quantile is 12.7."""
 BAND = 0.03
@@ -93,8 +96,8 @@ def estimate(a: Sequence[Run], b: Sequence[Run], selection: float = 1.0) -> Esti
     With two machines or more on both sides, the unit is the machine and the interval applies to such machines in
     general. Otherwise the unit is the run and the interval applies to these machines. There is no interval if a side
     has a single run, or runs that do not differ. `selection` is the number of choices by speed that made these sides,
-    1 for none: the number of layouts from which the fastest was taken, times AUTO_SELECTION with RUNS=auto. The level
-    of the interval is divided by it and the p-value multiplied (Bonferroni).
+    1 for none: the number of layouts from which the fastest was taken, times AUTO_SELECTION or ADDED_SELECTION. The
+    level of the interval is divided by it and the p-value multiplied (Bonferroni).
     """
     sides = [_by_machine(a), _by_machine(b)]
     if not all(sides):

@@ -88,7 +88,7 @@ def _estimated(pair: Pair, by: str, band: float) -> Judged:
     """Return a pair with its estimate and no verdict yet, or as not comparable with the reasons."""
     if missing := _missing(pair):
         return Judged(pair, NOT_COMPARABLE, missing, None, None, _left_out(pair))
-    found = tuple(by_effect(_relaxed(certificate(*pair.counted), by)))
+    found = tuple(by_effect(_relaxed((*certificate(*pair.counted), deciding.planned(pair)), by)))
     tunings = tuple(map(tuning, pair.counted)) if pair.method == BEST else ()
     refused = Judged(pair, NOT_COMPARABLE, (), found, None, _left_out(pair), tunings=tunings)
     blocking = tuple(item.sentence for item in found if item.state == BLOCKING)

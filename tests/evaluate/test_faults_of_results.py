@@ -213,6 +213,9 @@ REJECTED = {
         ran(recompute_granularity="full"), "recompute was asked to be none", ran(recompute_granularity=None)
     ),
     "fp8 of another name": Fault(ran(fp8="hybrid"), "precision was asked to be bf16", ran(fp8=None, bf16=True)),
+    "attention of eight bits": Fault(
+        ran(float8_attention=True), "precision was asked to be bf16", ran(float8_attention=False)
+    ),
     "weights of eight bits": Fault(
         ran(parameter_dtype="torch.float8_e4m3fn"),
         "parameter_dtype: ran torch.float8_e4m3fn, and precision was asked to be bf16",

@@ -15,7 +15,7 @@ from typing import Any
 
 from checkout import ROOT
 from housekeeping import write_result
-from sides import run
+from sides import plan, run
 
 from evaluate import compare, validate
 from utils.housekeeping import archive, footprint
@@ -53,6 +53,7 @@ def sides(seconds: Mapping[str, float], runs: int = 2, **changes: Any) -> list[d
 def written(folder: Path, results: Sequence[Mapping[str, Any]], *, is_compared: bool = False) -> Path:
     """Write results and their logs into a folder of the suite, and the comparison; return the folder."""
     footprint.mark(folder, footprint.OUTPUT)
+    plan(results)
     for result in results:
         write_run(folder, result)
     assert not is_compared or compare.main([str(folder)]) == 0

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -18,6 +19,7 @@ from evaluate import compare, validate
 from tests.support.example import example_result, put
 from utils.models import NAMES, SIZES, get
 from utils.results import performance, schema
+from utils.results.precision import RunsRule
 
 Result = dict[str, Any]
 Change = Callable[[Result], Any]
@@ -136,8 +138,23 @@ def schedule(step: int, config: dict[str, Any]) -> float:
     return float(least + (peak - least) * (1 + math.cos(math.pi * (step - warm - 1) / (last - warm))) / 2)
 
 
+def plan(results: Sequence[Any]) -> None:
+    """Set RUNS of each result that says nothing of it to the number of runs of its job: none is missing or added."""
+
+    def job(result: Result) -> tuple[Any, ...]:
+        keys = ("platform", "framework", "model", "model_size", "method", "label")
+        layout = [result["training_config"][key] for key in ("num_gpus", "micro_batch_size", "tp", "precision")]
+        return *(result[key] for key in keys), *layout, result["provenance"]["host"], result["gpu_info"]["device_name"]
+
+    whole = [result for result in results if isinstance(result, dict) and "training_config" in result]
+    jobs = Counter(map(job, whole))
+    for result in whole:
+        result.setdefault("repeats", RunsRule.of(jobs[job(result)]).as_dict())
+
+
 def write(folder: Path, results: Sequence[Result]) -> Path:
     """Write results as they are, without a check, each under a name of its own; return their folder."""
+    plan(results)
     folder.mkdir(parents=True, exist_ok=True)
     for number, result in enumerate(results, len(list(folder.glob("train_*.json")))):
         (folder / f"train_{number:03}.json").write_text(json.dumps(result))

@@ -13,7 +13,7 @@ from bundles import pack, written
 from bundles import sides as bundled
 from reports import refused
 from scipy import stats
-from sides import SECTIONS, both, run
+from sides import SECTIONS, both, plan, run
 from sides import runs as some_runs
 
 from evaluate import compare
@@ -32,6 +32,7 @@ QWEN = {f"resolved_config__{key}": value for key, value in (("qkv_bias", True), 
 
 
 def save(folder: Path, *results):
+    plan(results)
     for result in results:
         name = f"train_{result['platform']}_{result['framework']}_{result['model']}_run{result['run']}.json"
         path = folder / f"{result['provenance']['host']}_{result['label']}" / name

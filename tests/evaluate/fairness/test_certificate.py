@@ -19,6 +19,18 @@ FUSED = ran(fused_ops={"rope": True, "loss": False, "bias": False})
 RECIPE = environment(NCCL_NVLS_ENABLE="0", TORCH_NCCL_AVOID_RECORD_STREAMS="1")
 TUNED = "the fastest kernel is looked for"
 BEST = of(method="best")
+
+
+def asked(runs: str | None) -> dict[str, Any]:
+    """Return the section `repeats` of RUNS, None if it is not on record."""
+    known = dict.fromkeys(("runs", "least", "most", "target_percent")) | {"runs": runs}
+    return known | {"reasons": {key: "not recorded" for key, value in known.items() if value is None}}
+
+
+def one_timer(result: dict[str, Any]) -> None:
+    del result["performance_metrics"]["loop_seconds"]
+
+
 Shown = tuple[Change, Change, str, dict[str, Any]]
 SHOWN: dict[str, Shown] = {
     "as shipped": (stated(), stated(), "power cap", {"state": ALLOWED, "a": "700 W, the default"}),
@@ -114,6 +126,36 @@ SHOWN: dict[str, Shown] = {
         unknown("fingerprint", "tokenizer_sha256"),
         "tokenizer",
         {"state": UNKNOWN, "unproven": True},
+    ),
+    "runs that are there": (nothing, nothing, "number of runs", {"state": SAME, "a": "3 of 3"}),
+    "chosen runs": (of(repeats=asked("10")), nothing, "number of runs", {"state": UNKNOWN, "unproven": True}),
+    "chosen runs on both sides": (
+        of(repeats=asked("10")),
+        of(repeats=asked("10")),
+        "number of runs",
+        {"state": UNKNOWN, "a": "3 of 10", "unproven": True},
+    ),
+    "nobody knows how many": (of(repeats=asked(None)), nothing, "number of runs", {"state": UNKNOWN, "unproven": True}),
+    "measured again": (nothing, of(attempt=4), "number of runs", {"state": UNKNOWN, "unproven": True}),
+    "one run started again": (nothing, in_runs(of(attempt=2), 2), "number of runs", {"state": SAME}),
+    "runs added": (
+        in_runs(of(repeats=asked("2")), 1, 2, otherwise=of(repeats=asked("3"))),
+        nothing,
+        "number of runs",
+        {"state": ALLOWED},
+    ),
+    "another second timer": (nothing, one_timer, "time outside the steps", {"state": UNKNOWN, "unproven": True}),
+    "a name of a setting that no table has": (
+        ran(turbo=True),
+        nothing,
+        "setting turbo",
+        {"state": UNKNOWN, "unproven": True},
+    ),
+    "another class of optimizer": (
+        BEST,
+        each(BEST, ran(optimizer="x.Prodigy")),
+        "optimizer states",
+        {"state": UNKNOWN, "a": "AdamW", "unproven": True},
     ),
     "unknown weights": (unknown("resolved_config", "init"), nothing, "initial loss", {"state": SAME}),
     "data": (nothing, nothing, "data", {"state": SAME, "a": 12 * "a"}),

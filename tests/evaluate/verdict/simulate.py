@@ -239,6 +239,28 @@ def auto(runs: Array) -> Summary:
     return mean, variance, count - 1, count
 
 
+def added(cell: Cell, pool: Array, trials: int, seed: int, most: int = AUTO_MOST) -> tuple[float, float]:
+    """Return how often equal sides are called different, with a band of 0, and how often the last interval covers the
+    truth, where each side gets one more run until a difference is found, `most` at the most.
+
+    Runs that were added count with ADDED_SELECTION, as `repeats` of their results says that RUNS was another.
+    """
+    random = np.random.default_rng([seed, *repr(cell).encode(), most])
+    runs = [random.choice(pool, (trials, most)) * cell.noise * spread for spread in cell.spreads]
+    is_different, covers = np.zeros(trials, bool), np.zeros(trials, bool)
+    for count in range(cell.a[0], most + 1):
+        means, variances, degrees, _ = zip(*(summary([one[:, :count]], is_general=False) for one in runs), strict=True)
+        apart, deviation = np.abs(means[1] - means[0]), np.sqrt(variances[0] + variances[1])
+        selection = inference.ADDED_SELECTION if count > cell.a[0] else 1.0
+        half, least = (
+            intervals.critical_value(level / selection, variances, degrees) * deviation
+            for level in (inference.INTERVAL_LEVEL, inference.LEVEL)
+        )
+        covers = np.where(is_different, covers, apart <= half)
+        is_different |= apart > least
+    return float(np.mean(is_different)), float(np.mean(covers))
+
+
 def one_odd_run(pool: Array, trials: int, seed: int) -> list[Outcome]:
     """Return the outcomes where exactly one run of b is 5 % slower; the truth is the level of the other runs."""
     found = []
@@ -316,6 +338,10 @@ def main() -> None:
     print(f"\n{count} cells, {options.trials:,} trials each, seed {options.seed}.", end=" ")
     print(f"A difference at the edge of the band is called a tie in at most {ties:.1%}.")
     odd = one_odd_run(pool["independent"], options.trials, options.seed)
+    more = [Cell((3,), (3,), process, 0.01, spreads) for process in PROCESSES for spreads in SPREADS]
+    shares = [added(cell, pool[cell.process], options.trials, options.seed) for cell in more]
+    print(f"Runs added until a difference is found: called different in {max(one for one, _ in shares):.1%} at most,")
+    print(f"covers {min(one for _, one in shares):.1%} or more.", end=" ")
     print(f"One odd run on one side: covers {min(one.coverage for one in odd):.1%} or more,", end=" ")
     print(f"called different in {max(one.false for one in odd):.1%} at most.")
 

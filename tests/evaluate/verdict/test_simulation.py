@@ -88,6 +88,17 @@ def test_the_table_of_the_docs_has_a_row_for_each_layout() -> None:
     assert rows == [simulate.title(*layout) for layout in (*simulate.SINGLE, *LAYOUTS)]
 
 
+@pytest.mark.parametrize("process", PROCESSES)
+@pytest.mark.parametrize(("least", "most"), [(3, 10), (5, 10), (3, 20)])
+def test_runs_that_are_added_until_a_difference_is_found_find_few_that_are_not_there(
+    process: str, least: int, most: int, pools: dict[str, Array]
+) -> None:
+    for spreads in simulate.SPREADS:
+        cell = Cell((least,), (least,), process, 0.01, spreads)
+        false, coverage = simulate.added(cell, pools[process], TRIALS, 15, most)
+        assert false <= limit(0.05, 3) and coverage >= limit(0.94, -3), (cell, false, coverage)
+
+
 def test_one_odd_run_on_one_side_is_no_difference(pools: dict[str, Array]) -> None:
     for found in simulate.one_odd_run(pools["independent"], TRIALS, 15):
         assert found.coverage >= 0.93 and found.false <= 0.05

@@ -14,6 +14,16 @@ AUTO = {"repeats": {"runs": "auto", "least": 3, "most": 10, "target_percent": 1.
 FIXED = {"repeats": {"runs": "3", "least": 3, "most": 3, "target_percent": None, "reasons": {"target_percent": "x"}}}
 
 
+def test_runs_that_were_added_count_at_a_smaller_level_and_so_does_the_advice(tmp_path: Path) -> None:
+    at_once, added = ([*runs("nvd", 1.0, 4), *runs("amd", 0.985, 4)] for _ in range(2))
+    for result in added:
+        result |= AUTO if result["run"] == 4 else FIXED
+    one, other = one_verdict(tmp_path / "a", at_once, "--band", "0"), one_verdict(tmp_path / "b", added, "--band", "0")
+    assert (one["selection"], other["selection"]) == (1, 20)
+    assert other["p_value"] == pytest.approx(20 * one["p_value"])
+    assert other["interval"][0] < one["interval"][0] < one["interval"][1] < other["interval"][1]
+
+
 def test_a_faster_side_is_faster_and_the_sentence_is_complete(tmp_path: Path) -> None:
     found = one_verdict(tmp_path, runs("nvd", 1.0, 5) + runs("amd", 0.9, 5))
     assert found["ratio"] == pytest.approx(1 / 0.9, rel=0.005)

@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import time
 from concurrent.futures import Future
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 from tests.support import tied_model
 from train.common.weights import EqualWeights, combined_digest, shapes
+from train.mega.weights import part_of
 from train.train_hf import WarmupCosine, build_model, fill
 from utils import models
 
@@ -121,4 +123,25 @@ def test_weights_that_were_drawn_ahead_and_not_asked_for_are_dropped(monkeypatch
     source, before = EqualWeights(spec, 42, 0.02), futures()
     for name in reversed(shapes(spec)):
         source(name)
+    deadline = time.monotonic() + 30  # a thread lets go of its last task a moment after the result is there
+    while futures() - before > 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
     assert futures() - before <= 2
+
+
+PARTS = {
+    # megatron-core's name, ours, and the dimension that tensor-parallel ranks divide; None for a copy on each
+    "embedding.word_embeddings.weight": ("model.embed_tokens.weight", 0),
+    "decoder.layers.1.self_attention.linear_proj.weight": ("model.layers.1.self_attn.o_proj.weight", 1),
+    "decoder.layers.1.mlp.linear_fc2.weight": ("model.layers.1.mlp.down_proj.weight", 1),
+    "decoder.final_layernorm.weight": ("model.norm.weight", None),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_ranks_have_the_parts_of_one_weight(name):
+    spec, (ours, dimension) = models.get("llama", "tiny"), PARTS[name]
+    source = EqualWeights(spec, 1, 0.02)
+    parts, whole = [part_of(name, spec, source, rank, 2) for rank in range(2)], source(ours)
+    wanted = [whole, whole] if dimension is None else whole.chunk(2, dimension)
+    assert all(torch.equal(part, one) for part, one in zip(parts, wanted, strict=True))

@@ -88,6 +88,7 @@ SIZES = [  # platform, GPUs, settings, fields worked by hand
     ("nvd", 8, "RUNS=7", {"runs": 7}),
     ("cpu", None, "", {"runs": 3, "label": ""}),
     ("cpu", None, "RUNS=auto", {"runs": None}),
+    ("cpu", None, "MODEL=all", {"models": ("llama", "qwen", "mistral", "qwen3")}),
     ("cpu", None, "OUTPUT_DIR=/tmp/x", {"results_dir": Path("/tmp/x")}),
     # results of another size go to a folder of their own
     *(
