@@ -19,8 +19,8 @@ def test_runs_that_were_added_count_at_a_smaller_level_and_so_does_the_advice(tm
     for result in added:
         result |= AUTO if result["run"] == 4 else FIXED
     one, other = one_verdict(tmp_path / "a", at_once, "--band", "0"), one_verdict(tmp_path / "b", added, "--band", "0")
-    assert (one["selection"], other["selection"]) == (1, 20)
-    assert other["p_value"] == pytest.approx(20 * one["p_value"])
+    assert (one["selection"], other["selection"]) == (1, 40)
+    assert other["p_value"] == pytest.approx(40 * one["p_value"])
     assert other["interval"][0] < one["interval"][0] < one["interval"][1] < other["interval"][1]
 
 
