@@ -27,8 +27,9 @@ AUTO_SELECTION = 2.5
 """Chance of a false difference with RUNS=auto over that with a fixed number of runs, at the most: the rule stops where
 the spread is small by chance. Both levels are divided by it (tests/evaluate/verdict/simulate.py)."""
 ADDED_SELECTION = 40.0
-"""The same for runs that were added after others had been judged: of 3 runs a side and one more each time until a
-difference is found, at most 10, 4.9 % end with a false one (tests/evaluate/verdict/simulate.py), without it 9 to 11 %."""
+"""The same for runs that were added after others had been judged. Of 3 runs a side and one more each time until a
+difference is found, at most 10, 4.9 % end with a false one (tests/evaluate/verdict/simulate.py); without it 9 to 11 %.
+"""
 LEAST_RUNS = 3
 """Runs that faster and slower need on each side. Two give no idea of the spread: Student's quantile is 12.7."""
 BAND = 0.03
