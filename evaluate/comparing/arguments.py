@@ -34,8 +34,8 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
         "formats), output.zip of shell/wrap.sh, or single result files")  # fmt: skip
     add("--output", type=Path, metavar="DIR", help="folder for compare.{html,md,json,png} "
         f"(default: the first folder if it holds all inputs, else {OUTPUT}/)")  # fmt: skip
-    add("--by", choices=tuple(pairs.BY), help="property in which the two sides of a pair differ (default: platform if "
-        "there are two, else framework)")  # fmt: skip
+    add("--by", choices=tuple(pairs.BY), help="property in which the two sides of a pair differ (default: device if a "
+        "platform has several, else platform if there are two, else framework)")  # fmt: skip
     add("--baseline", metavar="SIDE", help="side that the others are compared with, e.g. nvd (default: the first)")
     add("--band", type=_band, default=inference.BAND, metavar="SHARE", help="largest relative difference that counts "
         "as none, from 0 to below 1 (default: %(default)s)")  # fmt: skip

@@ -45,6 +45,11 @@ class Kind:
         return self.parts == 1
 
     @property
+    def full_name(self) -> str:
+        """The name of the board with its partition; empty if unknown."""
+        return " ".join(filter(None, (self.name, f"({self.text})" if self.name and self.text else "")))
+
+    @property
     def text(self) -> str:
         """The partition in words: `CPX/NPS4, 1/8 of a device`; empty for a whole device in its usual mode."""
         share = "" if self.is_whole else f"1/{self.parts} of a device" if self.parts else "part of a device"

@@ -27,7 +27,7 @@ from evaluate.report.forest_plot import quantity
 from evaluate.report.groups import Group, Row, ratios, run_label
 from evaluate.report.notes import notes
 from evaluate.report.tables import number, plain
-from evaluate.verdict import verdicts
+from evaluate.verdict import places, verdicts
 
 ASSETS = Path(__file__).with_name("assets")
 SCRIPTS = ("curves.js", "chart.js", "view.js", "page.js")
@@ -72,6 +72,7 @@ def page(comparison: Comparison) -> str:
         data=embedded(comparison),
         comparison=comparison,
         band=f"{comparison.band:.1%}",
+        ranking_header=places.HEADER,
         cards=cards(judged, comparison.band),
         has_ratio=any(one.estimate for one in judged),
         quantity=quantity(judged),

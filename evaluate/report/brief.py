@@ -99,10 +99,10 @@ def _of_one(judged: Judged, room: int, columns: int) -> list[str]:
 
 
 def _of_several(comparison: Comparison, room: int) -> list[str]:
+    lines = [f"{one.in_words}: {one.work}" for one in comparison.rankings][: room - 1]
     judged = comparison.judged
-    shown = judged[: room - 1]
+    shown = judged[: room - 1 - len(lines)]
     methods = {one.pair.method for one in judged}
-    lines = []
     for one in shown:
         track = f", {one.pair.method}" if len(methods) > 1 else ""
         lines.append(plain(f"{short_opening(one)}{track}"))

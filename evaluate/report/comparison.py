@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from evaluate.report.tables import plain
 from evaluate.verdict import gap, inference, no_pairs, pairs, verdicts
 from evaluate.verdict.gap import Gap
 from evaluate.verdict.odd_runs import without_odd_runs
+from evaluate.verdict.places import Ranking, rankings
 from evaluate.verdict.saving import BUDGET_TOKENS, saving
 from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
 
@@ -32,6 +34,8 @@ DEFINITIONS = {
     "verdicts.ratio": "tokens/s/GPU of b over a, or tokens/s of the whole job in a comparison by nodes (`quantity`): "
     "exp(mean of ln(b) - mean of ln(a)), over runs of one machine, or over "
     "machines where both sides have several; the runs and their steady steps are in verdicts.inputs",
+    "ranking.sides": "place: one more than the number of sides that are shown to be faster; tokens_per_second_per_gpu: "
+    "geometric mean over the runs, or over machines where a side has several",
     "verdicts.interval": "of the difference of mean logarithms over the runs, or the machines where both sides have "
     "several; null where a side has a single run (evaluate/verdict/intervals.py)",
     "verdicts.p_value": "two-sided, of no difference, times `selection` (layouts tried, RUNS=auto), before Holm's "
@@ -86,6 +90,11 @@ class Comparison:
     gaps: tuple[Gap | None, ...] = ()
     """The profiled steps of each pair by kind, in the order of `judged`; None for a pair without two profiles."""
 
+    @cached_property
+    def rankings(self) -> list[Ranking]:
+        """The rankings of more than two sides, which open a report."""
+        return rankings(self.judged)
+
     @property
     def entries(self) -> list[Entry]:
         """All results but copies, counted or not."""
@@ -124,7 +133,7 @@ def compare(
 ) -> Comparison:
     """Return the comparison of all results in `loaded`, which came from `folders`.
 
-    `by` is the property in which the two sides of a pair differ (None: platform if there are two, else framework).
+    `by` is the property in which the two sides of a pair differ (None: `pairs.default_by`).
     `baseline` is the side that becomes `a` in each pair, `band` the largest relative difference that does not matter.
     Costs use `price_table` (None: the suite's own prices). `target_loss` is in nats per token, `token_budget` is a
     number of tokens.
@@ -169,6 +178,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
         "target_loss": comparison.target_loss,
         "token_budget": comparison.token_budget,
         "price_table": prices.as_json(comparison.price_table),
+        "ranking": [ranking.as_json() for ranking in comparison.rankings],
         "verdicts": [
             verdicts.as_json(judged) | {"why": found and gap.as_json(found)}
             for judged, found in zip(comparison.judged, comparison.gaps, strict=True)

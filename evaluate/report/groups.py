@@ -19,7 +19,7 @@ from evaluate.metrics.partition import kind_of
 from evaluate.metrics.steady import step_times, steps_text
 from evaluate.metrics.throughput import tokens_per_second_per_gpu
 from evaluate.report.tables import plain
-from evaluate.verdict.pairs import BY, Pair, place
+from evaluate.verdict.pairs import Pair, place
 from utils.results.schema import Result
 from utils.settings.profiling import NO_PROFILE
 
@@ -268,7 +268,7 @@ def grouped(
     groups = []
     for key, members in sorted(_by_key(entries, _group_key).items(), key=lambda item: str(item[0])):
         rows = [Row(row_key, found) for row_key, found in _by_key(members, _row_key).items()]
-        rows.sort(key=lambda row: (place(BY[by](row.entries[0].result), by, baseline), str(row.key)))
+        rows.sort(key=lambda row: (place(row.entries[0].result, by, baseline), str(row.key)))
         for number, row in enumerate(rows):
             row.letter = _letter(number)
         _distinguish(rows)

@@ -14,6 +14,7 @@ from evaluate.report.own_files import HEADING
 from evaluate.report.tables import bullets, markdown_table, markdown_text, number, plain, text_table
 from evaluate.report.verdict_text import markdown_certificates, markdown_verdicts, terminal_verdicts
 from evaluate.report.why_text import markdown_why
+from evaluate.verdict import places
 from evaluate.verdict.ratios import times, with_range
 
 METHODOLOGY = (
@@ -107,6 +108,7 @@ def markdown(comparison: Comparison) -> str:
     """Return the comparison as markdown, verdict first."""
     parts = [
         HEADING,
+        *(f"## {markdown_text(one.title)}\n\n{markdown_table(places.HEADER, one.rows)}" for one in comparison.rankings),
         *markdown_verdicts(comparison),
         *_markdown_scaling(comparison),
         *markdown_why(comparison),
@@ -125,7 +127,8 @@ def terminal(comparison: Comparison, width: int) -> str:
     """
     losses = ("first loss", "last loss") if width >= WIDE else ()
     header = ("system", "runs", "tokens/s/GPU", "min to max", "step s", "peak GB", *losses)
-    parts = [*terminal_verdicts(comparison, width)]
+    parts = [f"{plain(one.title)}\n\n{text_table(places.HEADER, one.rows, width)}" for one in comparison.rankings]
+    parts += terminal_verdicts(comparison, width)
     if found := scaling_rows(comparison):
         parts += [text_table(scaling.HEADER, found, width), textwrap.fill(scaling.EXPLANATION, width)]
     for group in comparison.groups:

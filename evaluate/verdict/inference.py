@@ -133,6 +133,11 @@ def estimate(a: Sequence[Run], b: Sequence[Run], selection: float = 1.0) -> Esti
     )
 
 
+def level(runs: Sequence[Run]) -> float:
+    """Return the throughput of a side: the geometric mean of its runs, or of its machines, as in a ratio."""
+    return _exp(statistics.fmean(map(_mean, _by_machine(runs))))
+
+
 def decide(found: Estimate, adjusted_p: float | None, band: float = BAND) -> Verdict:
     """Return the verdict on b against a; `adjusted_p` is `found.p_value` after `holm` over all comparisons.
 

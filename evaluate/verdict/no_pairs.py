@@ -21,7 +21,7 @@ _SHARED: dict[str, Callable[[Result], str]] = {
 }
 """Properties that both sides of a pair may have to share, and the function that reads each from a result."""
 _OF = {
-    "platform": ("model", "method", "framework"),
+    **dict.fromkeys(("platform", "device"), ("model", "method", "framework")),
     "framework": ("model", "method", "platform", "device", "machine"),
     "machine": ("model", "method", "platform", "framework", "device"),
     "nodes": ("model", "method", "platform", "framework", "device"),

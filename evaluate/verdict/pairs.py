@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import combinations, product
 from typing import Any
 
 from evaluate.checks.entries import Entry
@@ -24,11 +24,16 @@ from utils.results.schema import Result
 VENDOR_FRAMEWORKS = ("nemo", "bridge", "prim")
 """Frameworks of one vendor each; a comparison of platforms pairs them with each other."""
 NODES, BEST = "nodes", "best"
+UNKNOWN_DEVICE = "unknown device"
 LEFT_OUT = "left out of its side"
 """First words of the rejection of a run that differs from its own side (evaluate/verdict/odd_runs.py)."""
 
+DEVICE, MOST_SIDES = "device", 6
+"""The second is the largest number of sides of which every two make a pair; of more, each meets the first."""
+
 BY: dict[str, Callable[[Result], str]] = {
     "platform": lambda result: str(result["platform"]),
+    DEVICE: lambda result: kind_of(result).full_name or UNKNOWN_DEVICE,
     "framework": lambda result: str(result["framework"]),
     "machine": machine_of,
     NODES: lambda result: f"{result['training_config']['num_gpus']} GPUs",
@@ -87,23 +92,52 @@ class Pair:
 
 
 def default_by(entries: Sequence[Entry]) -> str:
-    """Return the usual property: the platform if there are two, otherwise the framework."""
-    return "platform" if len({entry.result["platform"] for entry in entries}) > 1 else "framework"
+    """Return the usual property: the device if a platform has several, else the platform if there are two, otherwise
+    the framework."""
+    devices = {(entry.result["platform"], kind_of(entry.result).name) for entry in entries if entry.is_counted}
+    platforms = {entry.result["platform"] for entry in entries}
+    if len(devices) > len({platform for platform, _ in devices}):
+        return DEVICE
+    return "platform" if len(platforms) > 1 else "framework"
 
 
 def pairs(entries: Sequence[Entry], by: str, baseline: str | None = None) -> list[Pair]:
-    """Return all pairs of the baseline's side with another, by model, method and the other shared properties."""
+    """Return all pairs of two sides, or of the baseline's with another, by model, method and what they share."""
     found: list[Pair] = []
     for (model, method, _), members in _grouped(
         entries, lambda result: (result["model"], result["method"], _shared(result, by))
     ):
-        sides = dict(_grouped(members, BY[by]))
-        names = sorted(sides, key=lambda name: place(name, by, baseline))
-        if len(names) < 2 or (baseline is not None and names[0] != baseline):
+        sides = _sides(members, by)
+        names = sorted(sides, key=lambda name: place(sides[name][0].result, by, baseline))
+        if baseline is not None and baseline not in names:
             continue
-        for name in names[1:]:
-            found += _of_sides(_both(model, method, sides[names[0]], sides[name], by), by)
+        are_all = baseline is None and len(names) <= MOST_SIDES
+        for a, b in combinations(names, 2) if are_all else ((names[0], other) for other in names[1:]):
+            for left, right in product(_by_framework(sides[a]), _by_framework(sides[b])):
+                if by == "framework" or _may_meet(left[0].result, right[0].result):
+                    found += _of_sides(_both(model, method, left, right, by), by)
     return _told_apart(found)
+
+
+def _sides(entries: Sequence[Entry], by: str) -> dict[str, list[Entry]]:
+    """Return the entries of each value of the property; a run that failed before it recorded its device joins the only
+    one of its platform."""
+    sides = dict(_grouped(entries, BY[by]))
+    if by == DEVICE and not any(entry.is_counted for entry in sides.get(UNKNOWN_DEVICE, ())):
+        for entry in sides.pop(UNKNOWN_DEVICE, ()):
+            homes = [side for side in sides.values() if side[0].result["platform"] == entry.result["platform"]]
+            (homes[0] if len(homes) == 1 else sides.setdefault(UNKNOWN_DEVICE, [])).append(entry)
+    return sides
+
+
+def _by_framework(side: Sequence[Entry]) -> list[list[Entry]]:
+    return [entries for _, entries in _grouped(side, lambda result: result["framework"])]
+
+
+def _may_meet(a: Result, b: Result) -> bool:
+    """Return whether the frameworks of two sides may be compared: they are one, or each is its own vendor's."""
+    are_vendors = {a["framework"], b["framework"]} <= set(VENDOR_FRAMEWORKS)
+    return bool(a["framework"] == b["framework"] or (are_vendors and a["platform"] != b["platform"]))
 
 
 def _both(model: str, method: str, a: Sequence[Entry], b: Sequence[Entry], by: str) -> Pair:
@@ -111,25 +145,27 @@ def _both(model: str, method: str, a: Sequence[Entry], b: Sequence[Entry], by: s
     return Pair(model, "", method, "", "", tuple(a), tuple(b), is_of_jobs=by == NODES)
 
 
-def place(name: str, by: str, baseline: str | None) -> tuple[bool, int, str]:
-    """Return the sort key of a value of the property: the baseline first, then NVIDIA, or the fewest GPUs."""
+def place(result: Result, by: str, baseline: str | None) -> tuple[bool, int, str]:
+    """Return the sort key of the side of a result: the baseline first, then NVIDIA, or the fewest GPUs."""
+    name, platform = BY[by](result), result["platform"]
     if by == NODES:
         return name != baseline, int(name.split()[0]), name
-    return name != baseline, list(PLATFORMS).index(name) if name in PLATFORMS else len(PLATFORMS), name
+    is_ordered = by in ("platform", DEVICE) and platform in PLATFORMS
+    return name != baseline, list(PLATFORMS).index(platform) if is_ordered else len(PLATFORMS), name
 
 
 def side_key(result: Result, by: str) -> tuple[Any, ...]:
     """Return the properties that all runs of one side share: those of the comparison, the device, work and layout."""
-    shared = result["model"], result["method"], _shared(result, by), BY[by](result)
+    shared = result["model"], result["method"], _shared(result, by), BY[by](result), result["framework"]
     return *shared, kind_of(result), setting_of(result), layout_of(result)
 
 
 def _shared(result: Result, by: str) -> tuple[Any, ...]:
     """Return the properties that both sides share besides model and method."""
-    framework = "vendor" if by == "platform" and result["framework"] in VENDOR_FRAMEWORKS else result["framework"]
-    platform, device = result["platform"], kind_of(result).name
+    framework, platform, device = result["framework"], result["platform"], kind_of(result).name
     return {
-        "platform": (framework,),
+        "platform": (),
+        DEVICE: (),
         "framework": (platform, device, machine_of(result)),
         "machine": (platform, framework, device),
         NODES: (platform, framework, device),
@@ -282,4 +318,4 @@ def _name(side: Sequence[Entry], by: str) -> str:
     """Return the name of a side for a sentence."""
     result = next((entry for entry in side if entry.is_counted), side[0]).result
     device = device_name(result)
-    return device if by == "platform" else f"{BY[by](result)} on {device}"
+    return device if by in ("platform", DEVICE) else f"{BY[by](result)} on {device}"

@@ -238,7 +238,7 @@ def test_real_logs_give_the_published_figures(logs: Path, capsys: pytest.Capture
 def test_real_logs_keep_their_published_rates_and_sides_of_unequal_size_or_batch_are_not_comparable(
     logs: Path, tmp_path: Path
 ) -> None:
-    assert compare.main([str(logs), "--output", str(tmp_path), "--format", "json"]) == 3
+    assert compare.main([str(logs), "--by", "platform", "--output", str(tmp_path), "--format", "json"]) == 3
     content = json.loads((tmp_path / "compare.json").read_text())
     medians = {row["host"]: row["tokens_per_second_per_gpu"]["median"] for g in content["groups"] for row in g["rows"]}
     for name, (_, throughput) in PUBLISHED.items():

@@ -1,0 +1,97 @@
+"""The ranking of more than two sides, from the verdicts on all their pairs.
+
+The place of a side is one more than the number of sides that are shown to be faster: sides between which no difference
+is shown share a place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from evaluate.checks.entries import Entry
+from evaluate.verdict import deciding, inference
+from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
+
+FEWEST_SIDES = 3
+HEADER = ("Place", "Side", "tokens/s/GPU")
+
+
+class Ranked(NamedTuple):
+    """A side in a ranking."""
+
+    place: int
+    side: str
+    tokens_per_second_per_gpu: float
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Sides of which every two have a verdict, the first place first."""
+
+    work: str
+    """Model, settings and frameworks in words."""
+    sides: tuple[Ranked, ...]
+    is_proven: bool
+    """False if the same work is not proven of a pair."""
+
+    @property
+    def title(self) -> str:
+        """One line about what is ranked."""
+        return f"Ranking of {len(self.sides)} sides, {self.work}{'' if self.is_proven else ', if the work is the same'}"
+
+    @property
+    def rows(self) -> list[tuple[str, ...]]:
+        """The rows of the table with the header HEADER."""
+        return [(str(one.place), one.side, f"{one.tokens_per_second_per_gpu:,.0f}") for one in self.sides]
+
+    @property
+    def in_words(self) -> str:
+        """The places in one line: `1. H200, 2. H100`."""
+        return ", ".join(f"{one.place}. {one.side}" for one in self.sides)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return an entry of `ranking` in compare.json."""
+        return {"work": self.work, "is_proven": self.is_proven, "sides": [one._asdict() for one in self.sides]}
+
+
+def rankings(judged: Sequence[Judged]) -> list[Ranking]:
+    """Return a ranking of each set of three sides or more that are comparable with one another."""
+    return [_ranking(found) for found in _sets(judged) if len(found) > 1]
+
+
+def _sets(judged: Sequence[Judged]) -> Iterator[list[Judged]]:
+    """Yield the verdicts of each set of sides in which every side has a ratio to every other."""
+    left = [one for one in judged if one.estimate and one.word != NOT_COMPARABLE and not one.pair.is_of_jobs]
+    while left:
+        found, known = [left[0]], set(_sides(left[0]))
+        for one in left[1:]:
+            for new in set(_sides(one)) - known:
+                of_new = [other for other in left if new in _sides(other) and set(_sides(other)) - {new} <= known]
+                if len(of_new) == len(known):
+                    found, known = [*found, *of_new], known | {new}
+        yield found
+        left = [one for one in left if not any(one is other for other in found)]
+
+
+def _sides(judged: Judged) -> tuple[frozenset[int], frozenset[int]]:
+    return _key(judged.pair.a), _key(judged.pair.b)
+
+
+def _key(side: Sequence[Entry]) -> frozenset[int]:
+    return frozenset(id(entry) for entry in side if entry.is_counted)
+
+
+def _ranking(found: Sequence[Judged]) -> Ranking:
+    names, levels, slower_than = {}, {}, {key: 0 for one in found for key in _sides(one)}
+    for one in found:
+        a, b = _sides(one)
+        for key, name, runs in zip((a, b), (one.pair.a_name, one.pair.b_name), deciding.runs_of(one.pair), strict=True):
+            names[key], levels[key] = name, inference.level(runs)
+        if one.word in (inference.FASTER, inference.SLOWER):
+            slower_than[a if one.word == inference.FASTER else b] += 1
+    order = sorted(names, key=lambda key: (slower_than[key], -levels[key]))
+    frameworks = " and ".join(sorted({run["framework"] for one in found for side in one.pair.counted for run in side}))
+    ranked = tuple(Ranked(slower_than[key] + 1, names[key], levels[key]) for key in order)
+    return Ranking(f"{found[0].work}, {frameworks}", ranked, all(one.is_proven for one in found))

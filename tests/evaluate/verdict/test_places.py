@@ -1,0 +1,110 @@
+"""Devices of one vendor are sides, every two of several sides have a verdict, and a ranking opens the report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from reports import report
+from sides import Result, failed_early, runs, verdicts
+
+from evaluate import compare
+
+H100, H200, MI300X, MI355X = "NVIDIA H100 80GB HBM3", "NVIDIA H200", "AMD Instinct MI300X", "AMD Instinct MI355X"
+BOARDS = {
+    H100: ("nvd", 85.0, 16896),
+    H200: ("nvd", 150.0, 16896),
+    MI300X: ("amd", 206.0, 19456),
+    MI355X: ("amd", 309.0, 16384),
+}
+
+
+def on(device: str, seconds: float, count: int = 3, **changes: Any) -> list[Result]:
+    platform, memory, cores = BOARDS[device]
+    board = {"device_name": device, "total_memory_gb": memory, "gpu_cores": cores}
+    named = {f"gpu_info__{key}": value for key, value in board.items()}
+    found = runs(platform, seconds, count, host=device.lower().replace(" ", "-"), **named | changes)
+    for result in found:  # no two devices compute equal losses
+        result["loss_values"] = [loss * (1 + 1e-7 * len(device)) for loss in result["loss_values"]]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("seconds", "sides"),
+    [
+        ({H100: 1.0, H200: 0.8}, [(H100, H200, "faster")]),
+        ({MI300X: 1.0, MI355X: 0.5}, [(MI300X, MI355X, "faster")]),
+        (
+            {H100: 1.0, H200: 0.8, MI300X: 0.9},
+            [(H100, H200, "faster"), (H100, MI300X, "faster"), (H200, MI300X, "slower")],
+        ),
+        ({H100: 1.0, MI300X: 0.9}, [(H100, MI300X, "faster")]),
+    ],
+)
+def test_every_two_devices_have_a_verdict(
+    tmp_path: Path, seconds: dict[str, float], sides: list[tuple[str, str, str]]
+) -> None:
+    found = verdicts(tmp_path, [result for device, time in seconds.items() for result in on(device, time)], code=0)
+    assert [(one["a"], one["b"], one["verdict"]) for one in found] == sides
+    assert all(one["is_decided"] and not one["unproven"] for one in found)
+
+
+FOUR = {H100: 1.0, H200: 0.9, MI300X: 0.901, MI355X: 0.5}
+
+
+def test_four_devices_have_six_verdicts_and_a_ranking_in_which_a_tie_shares_a_place(tmp_path: Path) -> None:
+    results = [result for device, time in FOUR.items() for result in on(device, time, 5)]
+    found = report(tmp_path, results, formats="json,md,html")
+    assert len(found.json["verdicts"]) == 6 and found.json["by"] == "device"
+    (ranking,) = found.json["ranking"]
+    places = {one["side"]: one["place"] for one in ranking["sides"]}
+    assert places == {MI355X: 1, H200: 2, MI300X: 2, H100: 4} and ranking["is_proven"]
+    speed = {one["side"]: one["tokens_per_second_per_gpu"] for one in ranking["sides"]}
+    for one in found.json["verdicts"]:
+        assert speed[one["b"]] / speed[one["a"]] == pytest.approx(one["ratio"], rel=1e-9), "one estimator"
+    for text in (found.printed, found.markdown.removeprefix("# "), found.page.partition("<main>")[2]):
+        assert "Ranking of 4 sides" in text.partition("is 1.")[0], "it comes first"
+    brief = compare.main([str(tmp_path), "--brief", "--output", str(tmp_path / "again")])
+    assert brief == 0
+
+
+def test_places_of_sides_whose_work_is_not_proven_say_so(tmp_path: Path) -> None:
+    results = on(H100, 1.0) + on(H200, 0.8) + on(MI300X, 0.7)
+    for result in results[:3]:
+        del result["performance_metrics"]["loop_seconds"]
+    found = report(tmp_path, results, formats="json")
+    assert not found.json["ranking"][0]["is_proven"] and "if the work is the same" in found.printed.splitlines()[0]
+
+
+def test_with_a_baseline_each_side_meets_it_alone(tmp_path: Path) -> None:
+    results = [result for device, time in FOUR.items() for result in on(device, time)]
+    found = verdicts(tmp_path, results, "--by", "device", "--baseline", "AMD Instinct MI300X")
+    assert {one["a"] for one in found} == {MI300X} and len(found) == 3
+
+
+def test_more_than_six_sides_meet_the_first(tmp_path: Path) -> None:
+    results = [result for number in range(8) for result in on(H100, 1 + number / 10, label=f"try-{number}")]
+    found = verdicts(tmp_path, results, "--by", "label")
+    assert len(found) == 7 and {one["a"].split()[0] for one in found} == {"try-0"}
+
+
+def test_a_run_that_failed_before_it_knew_its_device_joins_the_only_one_of_its_platform(tmp_path: Path) -> None:
+    failed = failed_early(platform="amd", run=4, **{"training_config__num_gpus": 8})
+    results = [*on(H100, 1.0), *on(H200, 0.8), *on(MI300X, 0.9), failed]
+    found = report(tmp_path, results, formats="json")
+    assert {len(one["files"][1]) for one in found.json["verdicts"] if one["b"] == MI300X} <= {3, 4}
+    assert not any("unknown" in one["b"] for one in found.json["verdicts"])
+
+
+def test_frameworks_of_one_vendor_are_never_one_side(tmp_path: Path) -> None:
+    results = on(H100, 1.0, framework="nemo") + on(H100, 0.8, framework="bridge") + on(MI300X, 0.9, framework="prim")
+    found = verdicts(tmp_path, results)
+    assert sorted((one["framework"], one["runs"]) for one in found) == [
+        ("bridge and prim", [3, 3]),
+        ("nemo and prim", [3, 3]),
+    ]
+
+
+def test_two_sides_have_no_ranking(tmp_path: Path) -> None:
+    assert report(tmp_path, on(H100, 1.0) + on(H200, 0.8), formats="json").json["ranking"] == []
