@@ -1,8 +1,9 @@
 """The history of all series: the levels of speed, memory and loss of each, and how the latest compares with the last.
 
-The level before the latest is the last earlier one that differs from it by more than the band, so that several small
-steps count as the one that they add up to. A change is certain if the test of evaluate/timeline/levels.py finds it and
-both levels have the runs that a verdict needs (`LEAST_RUNS` of evaluate/verdict/inference.py).
+The latest level is compared with the last earlier one that differs from it by more than the band, and the last blocks
+with as many earlier ones that differ most from them: small steps and a slow fall count as what they add up to. A change
+is certain if the test of evaluate/timeline/levels.py finds it and both levels have the runs that a verdict needs
+(`LEAST_RUNS` of evaluate/verdict/inference.py).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from evaluate.timeline import levels
 from evaluate.timeline.levels import Difference, Level, Levels, Limits
 from evaluate.timeline.series import Run, Series, sort
 from evaluate.timeline.states import Differing, differences
-from evaluate.verdict.inference import BAND, LEAST_RUNS, is_beyond
+from evaluate.verdict.inference import BAND, LEAST_RUNS
 
 SPEED, MEMORY, LOSS = "tokens_per_second_per_gpu", "peak_memory_gb", "last_loss"
 UNITS = {SPEED: "tokens/s/GPU", MEMORY: "GB", LOSS: "nats/token"}
@@ -90,16 +91,13 @@ class Track:
     def changes(self) -> list[Change]:
         """Changes from each level to the next, in the order of time."""
         found = self.levels.found
-        return [self._change(a, b) for a, b in zip(found, found[1:], strict=False)]
+        return [self._change(a, b, self.levels.difference(a, b)) for a, b in zip(found, found[1:], strict=False)]
 
     @cached_property
     def latest(self) -> Change | None:
-        """The latest level against the last one that differs from it by more than the band; None if none does."""
-        last = self.levels.found[-1]
-        for level in reversed(self.levels.found[:-1]):
-            if is_beyond(math.exp(last.value - level.value), self.band):
-                return self._change(level, last)
-        return None
+        """The latest level against an earlier one that differs from it by more than the band; None if none does."""
+        found = self.levels.latest(self.band)
+        return self._change(*found) if found else None
 
     @property
     def word(self) -> str:
@@ -116,11 +114,9 @@ class Track:
         rises = found.ratio > 1
         return (FASTER if rises else SLOWER) if self.quantity == SPEED else (MORE if rises else LESS)
 
-    def _change(self, before: Level, after: Level) -> Change:
+    def _change(self, before: Level, after: Level, difference: Difference) -> Change:
         place = after.first
-        change = Change(
-            before, after, self.levels.difference(before, after), self.blocks[before.last][-1], self.blocks[place][0]
-        )
+        change = Change(before, after, difference, self.blocks[before.last][-1], self.blocks[place][0])
         return change if change.differing else Change(*_fields(change), near=self._near(place))
 
     def _near(self, place: int) -> tuple[Differing, ...]:

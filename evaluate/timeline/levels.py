@@ -30,6 +30,9 @@ FEWEST_FOR_ODD = 7
 ENOUGH_BLOCKS = 5
 """From so many on, the spread between blocks is known well enough to be the unit."""
 ENOUGH_FOR_MEDIAN = 3
+MUCH_LARGER = 1.5
+FEWEST_OF_DRIFT = 4
+"""Blocks at the end of a series, and as many before, that may show a slow fall; of long series a sixth."""
 CONFIDENCE = 0.95
 
 
@@ -106,6 +109,52 @@ class Levels:
         parts = [_usable(level.first, level.last + 1, self.odd) for level in self.found]
         noise = _noise(self.blocks, parts, self.limits)
         return _difference(self.blocks, parts[self.found.index(before)], parts[self.found.index(after)], noise)
+
+    def latest(self, band: float) -> tuple[Level, Level, Difference] | None:
+        """Return an earlier level, the latest one, and their difference, which is beyond `band`; None if none is.
+
+        It is the last earlier level of which that is certain, unless `_drift` shows that a much larger change has added
+        up; else the last one.
+        """
+        last, drift = self.found[-1], self._drift()
+        earlier = [(one, last, self.difference(one, last)) for one in self.found[-2::-1]]
+        beyond = [one for one in earlier if abs(one[2].value) > math.log1p(band)]
+        found = next((one for one in beyond if one[2].is_certain), None)
+        least = MUCH_LARGER * abs(found[2].value) if found else math.log1p(band)
+        if drift and drift[2].is_certain and abs(drift[2].value) > least:
+            return drift
+        return found or (beyond[0] if beyond else None)
+
+    def _drift(self) -> tuple[Level, Level, Difference] | None:
+        """Return the last blocks and those of as many earlier ones that differ most from them; None of few blocks.
+
+        A slow fall has no levels. Its noise is that from block to block, whose mean change is taken out; neighbours
+        that are correlated (AR(1), by the correlation of the changes) leave less evidence.
+        """
+        places = _usable(0, len(self.blocks), self.odd)
+        width = max(FEWEST_OF_DRIFT, len(places) // 6)
+        if len(places) < 3 * width:
+            return None
+        from scipy.special import stdtr, stdtrit
+
+        values = np.array([_centre(self.blocks[place]) for place in places])
+        changes = np.diff(values) - np.mean(np.diff(values))
+        power = float(changes @ changes)
+        correlation = 1 + 2 * float(changes[1:] @ changes[:-1]) / power if power else 0.0
+        correlation = min(change_points.HIGHEST_CORRELATION, max(0.0, correlation))
+        degrees = len(changes) - 1
+        variance = max(self.limits.least_noise**2, power / degrees / 2 / (1 - correlation))
+        error = math.sqrt(2 * variance / width * (1 + correlation) / (1 - correlation))
+        means = np.convolve(values, np.full(width, 1 / width), "valid")
+        apart = means[-1] - means[:-width]
+        first = int(np.argmax(np.abs(apart)))
+        p_value = min(1.0, 2 * float(stdtr(degrees, -abs(apart[first]) / error)) * len(apart))
+        half = float(stdtrit(degrees, (1 + CONFIDENCE) / 2)) * error
+        before, after = (
+            Level(part[0], part[-1], float(means[start]), sum(len(self.blocks[place]) for place in part))
+            for start, part in ((first, places[first : first + width]), (-1, places[-width:]))
+        )
+        return before, after, Difference(float(apart[first]), half, p_value)
 
 
 def find(blocks: Sequence[Sequence[float]], limits: Limits) -> Levels:

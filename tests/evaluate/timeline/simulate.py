@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from evaluate.timeline import history, levels
-from evaluate.verdict.inference import BAND, LEAST_RUNS, is_beyond
+from evaluate.verdict.inference import BAND, LEAST_RUNS
 
 NOISE: dict[str, dict[str, Any]] = {
     "runs 1 %": {"of_run": 0.01},
@@ -47,13 +47,11 @@ def days(
 
 def is_alarm(blocks: list[list[float]]) -> bool:
     """Return whether the latest level is slower than the one before, by the rule of evaluate/timeline/history.py."""
-    found = levels.find(blocks, history.LIMITS[history.SPEED])
-    last = found.found[-1]
-    for level in reversed(found.found[:-1]):
-        if is_beyond(math.exp(last.value - level.value), BAND):
-            is_certain = found.difference(level, last).is_certain
-            return last.value < level.value and is_certain and min(last.runs, level.runs) >= LEAST_RUNS
-    return False
+    latest = levels.find(blocks, history.LIMITS[history.SPEED]).latest(BAND)
+    if latest is None:
+        return False
+    level, last, difference = latest
+    return difference.value < 0 and difference.is_certain and min(last.runs, level.runs) >= LEAST_RUNS
 
 
 def false_alarms(trials: int, count: int, runs: int, noise: Mapping[str, Any]) -> float:

@@ -101,7 +101,7 @@ def test_the_resolution_is_the_change_that_one_more_day_shows() -> None:
 
 
 @pytest.mark.parametrize("noise", ["runs 1 %", "runs 4 %", "days 2 %, runs 1 %", "heavy tails 3 %"])
-@pytest.mark.parametrize("shape", [(5, 3), (10, 3), (20, 1)])
+@pytest.mark.parametrize("shape", [(5, 3), (10, 3), (20, 1), (60, 1)])
 def test_noise_alone_hardly_ever_raises_an_alarm(noise: str, shape: tuple[int, int]) -> None:
     """At a rate of 1 %, more than 6 alarms in 150 trials have a chance of 1 in 2000."""
     limit = int(stats.binom.isf(5e-4, 150, 0.01))
@@ -111,6 +111,35 @@ def test_noise_alone_hardly_ever_raises_an_alarm(noise: str, shape: tuple[int, i
 @pytest.mark.parametrize(("of_run", "runs", "when"), [(0.01, 3, (10, 8)), (0.01, 1, (20, 15)), (0.02, 5, (20, 17))])
 def test_5_percent_less_speed_with_a_few_runs_a_day_is_found(of_run: float, runs: int, when: tuple[int, int]) -> None:
     assert power(60, *when, runs, {"of_run": of_run}) >= 0.9
+
+
+FALLS = {
+    "20 % over 60 days": np.linspace(0, math.log(0.8), 60),
+    "10 % over 30 days": np.linspace(0, math.log(0.9), 30),
+    "stairs of 1 %": np.repeat(math.log(0.99) * np.arange(12), 5),
+    "stairs of 0.5 %": np.repeat(math.log(0.995) * np.arange(12), 5),
+}
+
+
+@pytest.mark.parametrize("name", FALLS)
+@pytest.mark.parametrize("noise", [{"of_run": 0.005}, {"of_run": 0.01}, {"of_run": 0.01, "of_day": 0.01}])
+def test_a_slow_fall_is_what_it_adds_up_to(name: str, noise: dict[str, float]) -> None:
+    fall, random = FALLS[name], np.random.default_rng(7)
+    for _ in range(10):
+        blocks = [
+            [value + part for value in block]
+            for block, part in zip(days(random, len(fall), 3, **noise), fall, strict=True)
+        ]
+        latest = find(blocks, LIMITS).latest(0.03)
+        assert latest is not None and latest[2].is_certain
+        assert 1.1 * fall[-1] < latest[2].value < 0.5 * fall[-1]
+        assert find([block[::-1] for block in days(random, len(fall), 3, **noise)], LIMITS).latest(0.03) is None
+
+
+def test_a_fall_within_the_band_is_none() -> None:
+    fall = np.linspace(0, math.log(0.98), 60)
+    blocks = [[v + x for v in block] for block, x in zip(shifted(0.005, (60, 0.0)), fall, strict=True)]
+    assert find(blocks, LIMITS).latest(0.03) is None
 
 
 def test_a_level_is_a_geometric_mean() -> None:
