@@ -16,7 +16,7 @@ from evaluate.metrics.partition import kind_of
 from evaluate.metrics.published import Tuning, tuning
 from evaluate.metrics.steady import step_times
 from evaluate.metrics.throughput import tokens_per_second, tokens_per_second_per_gpu
-from evaluate.verdict import deciding, inference
+from evaluate.verdict import deciding, inference, order
 from evaluate.verdict.deciding import run_of
 from evaluate.verdict.layouts import layout_of
 from evaluate.verdict.pairs import MAY_DIFFER, Pair
@@ -156,7 +156,7 @@ def _left_out(pair: Pair) -> tuple[str, ...]:
 
 
 def _remarks(pair: Pair) -> tuple[str, ...]:
-    found: list[str] = [*_left_out(pair)]
+    found: list[str] = [*_left_out(pair), *order.remarks(pair)]
     is_of_products = all(len(set(map(machine_of, side))) > 1 for side in pair.counted)
     for name, side in zip((pair.a_name, pair.b_name), pair.counted, strict=True):
         runs: dict[str, list[int]] = {}

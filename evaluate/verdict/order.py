@@ -1,0 +1,77 @@
+"""Remarks on the order of the runs of a pair: one side after the other, and runs that resemble the one before.
+
+The interval takes the runs for independent. A machine that becomes slower while one side is measured after the other
+looks like a difference between them; runs in turns (as RUNS and several frameworks in one command give them) do not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from evaluate.checks.recorded import interval, machines
+from evaluate.metrics.throughput import tokens_per_second_per_gpu
+from evaluate.verdict.pairs import Pair
+from utils.results.schema import Result
+
+CHANCE = 0.05
+FEWEST_IN_ORDER = 5
+"""Runs of a side of which neighbours can be told to be alike."""
+ONE_SIDED = 1.645
+"""95 % quantile of the normal distribution; a correlation of n independent neighbours has the deviation 1 / sqrt(n)."""
+
+
+def remarks(pair: Pair) -> Iterator[str]:
+    """Yield a remark for each order of the runs that the interval does not cover."""
+    sides = [_in_order(side) for side in pair.counted]
+    for name, side in zip((pair.a_name, pair.b_name), sides, strict=True):
+        if len(side) >= FEWEST_IN_ORDER and (alike := _correlation([rate for _, rate in side])) is not None:
+            yield f"{name}: runs are like the ones before them (correlation {alike:.1f}), so the interval is too narrow"
+    one_machine = len({name for side in pair.counted for one in side for name in machines(one)}) == 1
+    if not one_machine or not all(sides):
+        return
+    first, second = sorted((0, 1), key=lambda place: sides[place][0][0])
+    if sides[first][-1][0] < sides[second][0][0]:
+        names = pair.a_name, pair.b_name
+        line = f"all runs of {names[first]} were before those of {names[second]} on one machine"
+        drift = _drift([sides[first], sides[second]])
+        yield f"{line}{f', which drifts: {drift:+.1%} between them' if drift else ''}; run them in turns"
+
+
+def _in_order(side: Sequence[Result]) -> list[tuple[float, float]]:
+    """Return start in hours and logarithm of the throughput of each run; empty if a start is not known."""
+    known = [(interval(one), tokens_per_second_per_gpu(one)) for one in side]
+    if any(times is None or not rate for times, rate in known):
+        return []
+    return sorted((times[0].timestamp() / 3600, math.log(rate)) for times, rate in known if times and rate)
+
+
+def _drift(sides: Sequence[Sequence[tuple[float, float]]]) -> float | None:
+    """Return the share by which the second side differs from the first through a common slope of both over time, if
+    chance explains such a slope in less than CHANCE of the pairs; else None."""
+    from scipy.special import stdtr
+
+    hours, logs = (
+        np.concatenate([np.subtract(values, np.mean(values)) for values in of_sides])
+        for of_sides in ([[run[place] for run in side] for side in sides] for place in (0, 1))
+    )
+    degrees, square = len(hours) - 3, float(hours @ hours)
+    if degrees < 1 or not square:
+        return None
+    slope = float(hours @ logs) / square
+    residuals = logs - slope * hours
+    error = math.sqrt(max(1e-18, float(residuals @ residuals) / degrees / square))
+    if 2 * float(stdtr(degrees, -abs(slope) / error)) >= CHANCE:
+        return None
+    middles = [float(np.mean([start for start, _ in side])) for side in sides]
+    return math.expm1(slope * (middles[1] - middles[0]))
+
+
+def _correlation(logs: Sequence[float]) -> float | None:
+    """Return the correlation of neighbours if it is not by chance; else None."""
+    values = np.subtract(logs, np.mean(logs))
+    power = float(values @ values)
+    found = float(values[1:] @ values[:-1]) / power if power else 0.0
+    return found if found > ONE_SIDED / math.sqrt(len(logs)) else None
