@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from evaluate.acceptance.jobs import Job
+from evaluate.fairness import evidence
 from evaluate.metrics.partition import kind_of
 from evaluate.metrics.published import PUBLISHED, Tuning, tuning
 from evaluate.verdict import deciding, inference, steadiness, verdicts
@@ -58,7 +59,7 @@ def against_published(job: Job, least: float) -> Decision:
     tuned = tuning(job.counted)
     figure = tuned.published.tokens_per_second_per_gpu if tuned.published else None
     start = _decision(job, UNKNOWN, "", figure, str(tuned.published or PUBLISHED))
-    if why := _why_no_figure(job.counted, tuned) or _why_not_steady(job):
+    if why := _why_no_figure(job.counted, tuned) or _why_not_whole(job) or _why_not_steady(job):
         return _with_failures(replace(start, reason=why), job)
     assert figure is not None
     logs = [run.log_throughput - math.log(figure) for run in _runs(job)]
@@ -179,6 +180,17 @@ def _why_no_figure(side: Sequence[Result], found: Tuning) -> str:
         return "results that were read from a log do not prove their model and data"
     unread = [key for key in READ_BACK if any(result["resolved_config"].get(key) is None for result in side)]
     return f"not read back from the framework: {', '.join(unread)}" if unread else ""
+
+
+def _why_not_whole(job: Job) -> str:
+    """Return why the runs of a job may not be all of it, or their steps not all of their time; empty if they are."""
+    share, slack = evidence.outside(job.counted)
+    if share is None:
+        return "a run has no second timer of its steps"
+    if share > max(evidence.SHARE_OUTSIDE, slack):
+        return f"{share:.0%} of the training loop is in no step"
+    item = deciding.planned(_pair(job, job))
+    return f"{item.note}: {item.a}" if item.is_unproven else ""
 
 
 def _why_not_steady(job: Job, whose: str = "") -> str:

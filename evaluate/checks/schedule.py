@@ -43,7 +43,7 @@ def learning_rates_follow_some_schedule(result: Result) -> list[str]:
 def learning_rate_is_on(result: Result) -> list[str]:
     """Return a line if steps ran with a rate of 0 or less, which change nothing, or above the requested one."""
     peak, rates = result["training_config"]["lr"], result["learning_rates"]
-    if not is_complete(result) or not peak or peak <= 0:
+    if result["status"] != "ok" or not peak or peak <= 0:
         return []
     inside = [rate for rate in rates[1:-1] if rate is not None]  # a schedule may begin or end at 0
     if any(rate <= 0 for rate in inside):

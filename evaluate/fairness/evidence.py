@@ -48,7 +48,7 @@ def _nodes(a: Sequence[Result], b: Sequence[Result]) -> Item:
 
 def _outside_steps(a: Sequence[Result], b: Sequence[Result]) -> Item:
     """Return the item on the share of the training loop that is in no step, by the second timer of each run."""
-    (left, slack_a), (right, slack_b) = _outside(a), _outside(b)
+    (left, slack_a), (right, slack_b) = outside(a), outside(b)
     words = [NOT_KNOWN if share is None else f"{share:.1%} of the loop" for share in (left, right)]
     if left is None or right is None:
         return Item(OUTSIDE, UNKNOWN, words[0], words[1], "a run has no second timer")
@@ -68,7 +68,7 @@ def _waiting(a: Sequence[Result], b: Sequence[Result]) -> Item:
     return Item(WAITING, SAME if is_alike else BLOCKING, words[0], words[1], note)
 
 
-def _outside(side: Sequence[Result]) -> tuple[float | None, float]:
+def outside(side: Sequence[Result]) -> tuple[float | None, float]:
     """Return the share of a side's training loops that is in no step, and the share up to which it means nothing; None
     if a run has no second timer."""
     loops = [loop_seconds(one) for one in side]

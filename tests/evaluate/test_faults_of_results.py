@@ -277,6 +277,9 @@ REJECTED = {
     "rate 0 in another framework": Fault(
         rates(half_off, "nemo"), "steps have a rate of 0", rates(schedule, framework="nemo")
     ),
+    "rate 0 in a log": Fault(
+        each(of(source="log"), rates(half_off)), "49 of 100 steps have a rate of 0", of(source="log")
+    ),
     "rates above the one asked": Fault(
         rates(lambda step, config: 2 * schedule(step, config), "prim"), "the largest one asked is 0.001"
     ),

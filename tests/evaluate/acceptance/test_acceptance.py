@@ -17,6 +17,7 @@ from sides import SECTIONS, both, plan, run
 from sides import runs as some_runs
 
 from evaluate import compare
+from utils.results.precision import RunsRule
 
 PASS, FAIL, UNKNOWN = "PASS", "FAIL", "UNKNOWN"
 PUBLISHED_H100 = 10_682
@@ -107,6 +108,9 @@ def test_the_least_share_is_the_users(tmp_path, outcome, least, wanted):
         (both(num_gpus=4, dp=4, gradient_accumulation=16), "on 4 x NVIDIA H100"),
         ({"gpu_info__device_name": "A new accelerator"}, "the device is not known here"),
         (UNKNOWN_COUNT | FROM_A_LOG, "do not prove their model"),
+        ({"performance_metrics__loop_seconds": 1.18 * 100 * 2 * STEP}, "15% of the training loop is in no step"),
+        ({"performance_metrics__loop_seconds": None}, "a run has no second timer"),
+        ({"repeats": RunsRule.of(10).as_dict()}, "runs are missing, or their number was not fixed beforehand: 5 of 10"),
     ],
 )
 def test_without_a_usable_figure_a_job_is_unknown_and_never_0(tmp_path, outcome, changes, reason):
@@ -155,6 +159,12 @@ def test_a_job_that_nobody_measured_fails(baseline, against):
         ({"resolved_config__attention_backend": "another"}, "attention"),
         (NO_TYPE | NOT_SHOWN, "parameter type"),
         ({"model": "qwen"} | QWEN, "no job of mega qwen"),
+        (
+            {"performance_metrics__loop_seconds": 1.18 * 100 * 0.9},
+            "more of the training loop of one side is in no step",
+        ),
+        ({"repeats": RunsRule.of(10).as_dict()}, "not proven to be the baseline's work: number of runs"),
+        ({"provenance__environment": {"NCCL_P2P_DISABLE": "1"}}, "NCCL_P2P_DISABLE on one side only"),
     ],
 )
 def test_another_device_setting_or_work_is_unknown_and_names_the_difference(against, changes, reason):
