@@ -44,6 +44,7 @@ DEFINITIONS = {
     "steady steps / sum of their step_times",
     "groups.rows.tokens_per_second_per_gpu": "global_batch_size x sequence_length / num_gpus of training_config x "
     "steady steps / sum of their step_times, of each counted result: the numbers of verdicts.inputs",
+    "groups.rows": "mean: the geometric one of the counted results, as in a verdict; median, min and max: theirs",
     "groups.rows.step_time_seconds": "mean of the steady step_times of each counted result",
     "groups.rows.peak_memory_allocated_gb": "memory_metrics.peak_memory_allocated_gb of each counted result",
     "groups.rows.first_loss": "loss_values of step 1, nats per token",

@@ -73,13 +73,9 @@ class Spread:
 
     @property
     def mean(self) -> float:
-        """Arithmetic mean over the runs."""
-        return statistics.fmean(self.values)
-
-    @property
-    def geometric_mean(self) -> float:
-        """Geometric mean over the runs, of which ratios are made, so that a to b is the inverse of b to a."""
-        return statistics.geometric_mean(self.values)
+        """Geometric mean over the runs, of which a verdict makes its ratio: a to b is the inverse of b to a."""
+        is_positive = min(self.values) > 0
+        return statistics.geometric_mean(self.values) if is_positive else statistics.fmean(self.values)
 
     @property
     def median(self) -> float:
@@ -241,7 +237,7 @@ def ratios(group: Group) -> list[Ratio]:
     found = [(by_runs.get(_runs(pair.b)), by_runs.get(_runs(pair.a))) for pair in group.pairs]
     rows = [(row, base, row.throughput, base.throughput) for row, base in found if row and base]
     return [
-        Ratio(row, base, spread.geometric_mean / over.geometric_mean, spread.low / over.high, spread.high / over.low)
+        Ratio(row, base, spread.mean / over.mean, spread.low / over.high, spread.high / over.low)
         for row, base, spread, over in rows
         if spread and over
     ]

@@ -42,7 +42,7 @@ class Scale:
     @property
     def tokens_per_second(self) -> float:
         """Geometric mean over the runs, of all GPUs together."""
-        return self.per_gpu.geometric_mean * self.gpus
+        return self.per_gpu.mean * self.gpus
 
     @property
     def efficiency(self) -> tuple[float, float, float] | None:
@@ -50,7 +50,7 @@ class Scale:
         if self.base is None:
             return (1.0, 1.0, 1.0) if self.nodes == 1 else None
         base, own = self.base.per_gpu, self.per_gpu
-        return own.geometric_mean / base.geometric_mean, own.low / base.high, own.high / base.low
+        return own.mean / base.mean, own.low / base.high, own.high / base.low
 
     @property
     def speedup(self) -> float | None:
@@ -70,7 +70,7 @@ class Scale:
             "nodes": self.nodes,
             "runs": len(self.per_gpu.values),
             "tokens_per_second": self.tokens_per_second,
-            "tokens_per_second_per_gpu": self.per_gpu.geometric_mean,
+            "tokens_per_second_per_gpu": self.per_gpu.mean,
             "base_gpus": self.base.gpus if self.base else None,
             "speedup": self.speedup,
             **dict(zip(names, efficiency or (None, None, None), strict=True)),
@@ -89,7 +89,7 @@ class Scale:
             f"{self.nodes}",
             f"{len(self.per_gpu.values)}",
             f"{self.tokens_per_second:,.0f}",
-            f"{self.per_gpu.geometric_mean:,.0f}",
+            f"{self.per_gpu.mean:,.0f}",
             NO_BASE if speedup is None else f"{speedup:.2f}",
             share,
         )

@@ -22,11 +22,11 @@ METHODOLOGY = (
     "the number of GPUs (of ranks on a machine without GPUs). Steady steps are those of the last level of the step "
     "times, found once by a change-point search; the first steps, a tenth and at least 3, compile and allocate and "
     "never count. Every figure and every verdict uses the same steady steps, and their numbers stand beside them.",
-    "The unit is the run, one start of the process. A value is the mean over the counted runs of a row, and min to "
-    "max the smallest and the largest run; brackets hold 95 % intervals only. Steps within a run are not independent "
-    "and enter no spread.",
-    "A ratio is the geometric mean of the throughput of one row over that of the first row, the baseline, as in a "
-    "verdict; its min to max is the smallest and the largest quotient of a run of the one and a run of the other.",
+    "The unit is the run, one start of the process. A value is the geometric mean over the counted runs of a row, "
+    "and min to max the smallest and the largest run; brackets hold 95 % intervals only. Steps within a run are not "
+    "independent and enter no spread.",
+    "A ratio is the throughput of one row over that of another, as in a verdict; its min to max is the smallest and "
+    "the largest quotient of a run of the one and a run of the other.",
     "A verdict compares two sides that were shown to do the same work (the certificate). Its ratio is of tokens/s/GPU "
     "over the steady steps, which a change-point search finds; its interval is Welch's on the logarithm of the runs' "
     "throughput, or of the machines' where both sides have several; a single run has none. Faster and slower: three "

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from reports import report
 from sides import Result, failed_early, runs, verdicts
 
 from evaluate import compare
+from evaluate.report.tables import number
+from evaluate.verdict.ratios import times
 
 H100, H200, MI300X, MI355X = "NVIDIA H100 80GB HBM3", "NVIDIA H200", "AMD Instinct MI300X", "AMD Instinct MI355X"
 BOARDS = {
@@ -67,6 +71,36 @@ def test_four_devices_have_six_verdicts_and_a_ranking_in_which_a_tie_shares_a_pl
         assert "Ranking of 4 sides" in text.partition("is 1.")[0], "it comes first"
     brief = compare.main([str(tmp_path), "--brief", "--output", str(tmp_path / "again")])
     assert brief == 0
+
+
+def numbers(text: str) -> set[str]:
+    return set(re.findall(r"\d[\d,.]*\d", text))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_one_thing_has_one_number_in_every_format(tmp_path: Path, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    boards = random.permutation(list(BOARDS))[: random.integers(2, 5)]
+    results = [
+        result
+        for device in boards
+        for number, seconds in enumerate(random.lognormal(0, 0.3) * random.lognormal(0, 0.05, random.integers(3, 7)), 1)
+        for result in on(device, float(seconds), 1, first=number)
+    ]
+    found = report(tmp_path, results, formats="json,md,html")
+    rows = {row["device"]: row["tokens_per_second_per_gpu"]["mean"] for g in found.json["groups"] for row in g["rows"]}
+    texts = (found.printed, found.markdown, found.page)
+    for device in boards:
+        assert all(number(rows[device]) in numbers(text) for text in texts)
+    for ranking in found.json["ranking"]:
+        assert {one["side"]: pytest.approx(one["tokens_per_second_per_gpu"]) for one in ranking["sides"]} == rows
+    for one in found.json["verdicts"]:
+        assert rows[one["b"]] / rows[one["a"]] == pytest.approx(one["ratio"], rel=1e-9)
+        said = f"{one['b']} is {times(one['ratio'])} as fast as {one['a']}"
+        undecided = f"{one['b']} against {one['a']} is undecided: {times(one['ratio'])}"
+        assert all(said in " ".join(text.split()) or undecided in " ".join(text.split()) for text in texts[:2])
+    ratios = {(one["row"], one["base"]): one["mean"] for group in found.json["groups"] for one in group["ratios"]}
+    assert sorted(ratios.values()) == pytest.approx(sorted(one["ratio"] for one in found.json["verdicts"]), rel=1e-9)
 
 
 def test_places_of_sides_whose_work_is_not_proven_say_so(tmp_path: Path) -> None:
