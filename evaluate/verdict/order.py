@@ -1,4 +1,5 @@
-"""Remarks on the order of the runs of a pair: one side after the other, and runs that resemble the one before.
+"""Remarks on the order of the runs of a pair: one side after the other, runs that resemble the one before, runs that
+were measured again.
 
 The interval takes the runs for independent. A machine that becomes slower while one side is measured after the other
 looks like a difference between them; runs in turns (as RUNS and several frameworks in one command give them) do not.
@@ -11,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from evaluate.checks.recorded import interval, machines
+from evaluate.checks.recorded import interval, machine_of, machines
 from evaluate.metrics.throughput import tokens_per_second_per_gpu
 from evaluate.verdict.pairs import Pair
 from utils.results.schema import Result
@@ -25,8 +26,12 @@ ONE_SIDED = 1.645
 
 def remarks(pair: Pair) -> Iterator[str]:
     """Yield a remark for each order of the runs that the interval does not cover."""
+    names = pair.a_name, pair.b_name
+    for name, results in zip(names, pair.counted, strict=True):
+        if again := _again(results):
+            yield f"{name}: {', '.join(again)}"
     sides = [_in_order(side) for side in pair.counted]
-    for name, side in zip((pair.a_name, pair.b_name), sides, strict=True):
+    for name, side in zip(names, sides, strict=True):
         if len(side) >= FEWEST_IN_ORDER and (alike := _correlation([rate for _, rate in side])) is not None:
             yield f"{name}: runs are like the ones before them (correlation {alike:.1f}), so the interval is too narrow"
     one_machine = len({name for side in pair.counted for one in side for name in machines(one)}) == 1
@@ -34,10 +39,23 @@ def remarks(pair: Pair) -> Iterator[str]:
         return
     first, second = sorted((0, 1), key=lambda place: sides[place][0][0])
     if sides[first][-1][0] < sides[second][0][0]:
-        names = pair.a_name, pair.b_name
         line = f"all runs of {names[first]} were before those of {names[second]} on one machine"
         drift = _drift([sides[first], sides[second]])
         yield f"{line}{f', which drifts: {drift:+.1%} between them' if drift else ''}; run them in turns"
+
+
+def _again(side: Sequence[Result]) -> list[str]:
+    """Return each run of a side that is not its first attempt, or that was measured after a run of a higher number."""
+    found = [f"run {one['run']} is attempt {one['attempt']}" for one in side if one["attempt"] > 1]
+    jobs: dict[tuple[object, ...], list[Result]] = {}
+    for one in side:
+        if one["attempt"] == 1 and interval(one):
+            jobs.setdefault((machine_of(one), one["label"], one["training_config"]["seed"]), []).append(one)
+    for job in jobs.values():
+        job.sort(key=lambda one: interval(one) or ())
+        late = [one["run"] for place, one in enumerate(job) if any(one["run"] < other["run"] for other in job[:place])]
+        found += [f"run {number} was measured after a run of a higher number" for number in late]
+    return found
 
 
 def _in_order(side: Sequence[Result]) -> list[tuple[float, float]]:

@@ -46,6 +46,14 @@ def test_one_side_after_the_other_is_named_and_so_is_a_drift(
         assert "-0.8% between them" in text, "0.2 % an hour, 4 hours apart"
 
 
+def test_a_run_that_was_measured_again_is_named(tmp_path: Path) -> None:
+    results = two({"mega": [0, 9, 4, 6], "hf": [1, 3, 5, 7]}, 0.0)
+    results[4]["attempt"] = 3
+    text = "; ".join(one_verdict(tmp_path, results)["remarks"])
+    assert "run 2 was measured after a run of a higher number" in text and "run 1 is attempt 3" in text
+    assert text.count("measured after") == text.count("is attempt") == 1
+
+
 def test_runs_on_two_machines_have_no_order(tmp_path: Path) -> None:
     results = [run("nvd", number, 1.0) for number in (1, 2, 3)] + [run("amd", number, 0.8) for number in (1, 2, 3)]
     for hour, result in enumerate(results):
