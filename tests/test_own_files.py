@@ -94,6 +94,7 @@ OF_A_JOB = "started by train.launch, which checks; writes its result only where 
 WRITE_NOTHING_NAMED = {
     "evaluate.fingerprint": PRINTS,
     "evaluate.probe": PRINTS,
+    "evaluate.reproduce": PRINTS,
     "evaluate.sweep": "writes beside the file that it reads; see tests/evaluate/sweeps/test_sweep.py",
     "evaluate.validate": PRINTS,
     "train.convert": "needs NVIDIA's container; an existing folder stays, see tests/train/test_convert.py",
@@ -118,6 +119,7 @@ WRITE_NOTHING_NAMED = {
     "shell/run_data.sh": "starts data.prepare",
     "shell/run_gpu_hour.sh": "starts benchmarks.gpu",
     "shell/run_purge.sh": "starts utils.housekeeping.purge",
+    "shell/run_reproduce.sh": "starts train.matrix",
     "shell/run_slurm.sh": "starts train.slurm",
     "shell/run_sweep.sh": "starts train.sweep",
     "shell/run_train.sh": "starts train.matrix",

@@ -47,16 +47,12 @@ def run(options: argparse.Namespace) -> int:
     """Test the results in `options.folders` against `options.against`; return the exit code."""
     try:
         place = _place(options.output)
-        measured, unreadable = _read(options.folders)
+        measured, unreadable = read_jobs(options.folders)
         decisions = decide(measured, options.against, options.at_least)
     except (ResultError, ForeignFileError) as error:
         print(f"error: {plain(error)}", file=sys.stderr)
         return 2
-    for path, reason in unreadable:
-        print(f"warning: {plain(path)}: left out, because it cannot be read: {plain(reason)}", file=sys.stderr)
-    for decision in decisions:
-        print(plain(line(decision)))
-    print(_summary(decisions, options.against, options.at_least))
+    code = shown(decisions, options.against, options.at_least, unreadable)
     if place is not None:
         try:
             store.write_json(as_json(decisions, options.against, options.at_least), place, is_ours=is_ours)
@@ -64,6 +60,16 @@ def run(options: argparse.Namespace) -> int:
             print(f"error: {plain(place)}: cannot be written: {plain(error)}", file=sys.stderr)
             return 2
         print(f"wrote {plain(place)}", file=sys.stderr)
+    return code
+
+
+def shown(decisions: Sequence[Decision], against: str, least: float, unreadable: Sequence[tuple[Path, str]]) -> int:
+    """Print the decisions, failed ones first, and a summary; return the exit code."""
+    for path, reason in unreadable:
+        print(f"warning: {plain(path)}: left out, because it cannot be read: {plain(reason)}", file=sys.stderr)
+    for decision in sorted(decisions, key=lambda one: (FAIL, UNKNOWN, PASS).index(one.word)):
+        print(plain(line(decision)))
+    print(_summary(decisions, against, least))
     words = {decision.word for decision in decisions} | ({UNKNOWN} if unreadable else set())
     return FAILED if FAIL in words else NOT_KNOWN if UNKNOWN in words else 0
 
@@ -82,12 +88,17 @@ def decide(measured: Sequence[Job], against: str, least: float) -> list[Decision
 
 def _against_own(measured: Sequence[Job], path: Path, least: float) -> Iterator[Decision]:
     try:
-        baseline, unreadable = _read([path], by_machine=False)
+        baseline, unreadable = read_jobs([path], by_machine=False)
     except ResultError as error:
         wanted = f"wanted {PUBLISHED}, or a folder or an archive of results"
         raise ResultError(f"--against: {error}; {wanted}") from error
     if not baseline:
         raise ResultError(f"--against: {path}: no result can be read: {unreadable[0][1]}")
+    return against_jobs(measured, baseline, path, least)
+
+
+def against_jobs(measured: Sequence[Job], baseline: Sequence[Job], path: Path, least: float) -> Iterator[Decision]:
+    """Yield the decision on each job against that of a baseline, which came from `path`, and on those not measured."""
     by_key = {job.key: job for job in baseline}
     open_jobs = {key: job for key, job in by_key.items() if key not in {job.key for job in measured}}
     for job in measured:
@@ -113,7 +124,7 @@ def _source(path: Path, job: Job) -> str:
     return f"{path}, {count} run{'' if count == 1 else 's'}" + (f" on {', '.join(machines)}" if machines else "")
 
 
-def _read(paths: Sequence[Path], *, by_machine: bool = True) -> tuple[list[Job], tuple[tuple[Path, str], ...]]:
+def read_jobs(paths: Sequence[Path], *, by_machine: bool = True) -> tuple[list[Job], tuple[tuple[Path, str], ...]]:
     """Return the jobs below paths, and the files that cannot be read; raise ResultError if nothing is found."""
     for path in paths:
         store.require_place(path)

@@ -15,7 +15,7 @@ from utils.results.schema import Result
 CLOCK_SECONDS = 2.0
 """Both times of a run are whole seconds; the clock may also be set while the run lasts."""
 CLOCK_SHARE = 0.01
-MOST_BETWEEN, SECONDS_BETWEEN = 0.2, 0.1
+MOST_BETWEEN, SECONDS_BETWEEN = 0.2, 0.02
 """Share of the loop, and seconds a step: between two steps the recorder reads loss and memory and prints a line. On two
 busy cores this took 0.1 % of steps of 2 to 4 s."""
 HALF = 0.5

@@ -1,0 +1,147 @@
+"""Run the jobs of an archive again and test its claim: the two steps of shell/run_reproduce.sh around the training.
+
+    python -m evaluate.reproduce plan ARCHIVE.zip --platform P
+    python -m evaluate.reproduce judge ARCHIVE.zip --platform P --results DIR [--at-least 95]
+
+`plan` checks the archive and prints a line of settings, parted by tabs, for each job of this platform; on standard
+error it says what differs here. `judge` prints PASS, FAIL or UNKNOWN for each of these jobs, as `evaluate.compare
+--against` does. A job whose runs in the archive do not count has no claim that could hold: FAIL.
+Exit codes: 0 every job passes; 1 one fails, or the archive contradicts itself; 3 none fails and one is unknown; 2 bad
+input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from evaluate.acceptance import command
+from evaluate.acceptance.command import FAILED
+from evaluate.acceptance.deciding import FAIL
+from evaluate.bundle import as_input
+from evaluate.bundle.archive import BundleError
+from evaluate.bundle.check import check
+from evaluate.metrics.published import LEAST_PERCENT
+from evaluate.report.tables import plain
+from evaluate.verdict.side_names import device_name
+from utils.arguments import Parser, run
+from utils.provenance import origin
+from utils.provenance.digests import sha256_code
+from utils.results.schema import Result
+from utils.results.store import ResultError
+from utils.settings.config import ROOT
+from utils.settings.keys import KEYS, NO_RECIPE
+
+NOT_ASKED = ("profile", "dp", "gradient_accumulation")
+"""Keys of `training_config` that follow from the others and from the number of GPUs."""
+OF_DATA = ("DATASET_REPO", "DATASET_CONFIG", "DATASET_REVISION", "TEXT_COLUMN", "TOKENIZER", "TEXT_UNIT", "ENCODER",
+    "ON_BAD_RECORD", "CLEAN", "GROUP_ROWS", "MIN_CHARS", "MAX_CHARS", "PROXY_LAYERS", "FIT")  # fmt: skip
+"""Settings that no result holds, and that are taken from the command on record where it has them."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return its exit code."""
+    options = _parsed(arguments)
+    try:
+        if faults := check(options.archive).faults:
+            print(plain(f"FAIL     {options.archive} contradicts itself: {len(faults)} faults, first: {faults[0]}"))
+            return FAILED
+        if options.step == "judge":
+            return _judge(options)
+        for line in plan(options.archive, options.platform):
+            print("\t".join(line))
+    except (ResultError, BundleError) as error:
+        print(f"error: {plain(error)}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def plan(archive: Path, platform: str) -> list[list[str]]:
+    """Return the settings of each job of a platform in an archive, and print what differs here to standard error.
+
+    Raises ResultError for a file that is no archive of shell/wrap.sh, one with a fault, and one without such a job.
+    """
+    found: dict[tuple[str, ...], list[Result]] = {}
+    for result in _results(archive, platform):
+        found.setdefault(tuple(settings(result)), []).append(result)
+    code = sha256_code(ROOT)
+    for arguments, results in found.items():
+        print(plain(f"job: {' '.join(arguments)}"), file=sys.stderr)
+        for line in dict.fromkeys(line for result in results for line in _differences(result, code)):
+            print(plain(f"  {line}"), file=sys.stderr)
+    return [list(arguments) for arguments in found]
+
+
+def settings(result: Result) -> list[str]:
+    """Return the settings, as KEY=VALUE, that make the job of a result again; RUNS is that of its `repeats`."""
+    asked = result["training_config"]
+    made = {"FRAMEWORK": result["framework"], "MODEL": result["model"], "MODEL_SIZE": result["model_size"]}
+    made |= {"METHOD": result["method"], "RUNS": (result.get("repeats") or {}).get("runs") or "3"}
+    for name, key in KEYS.items():
+        value = asked.get(key.in_results.key) if key.in_results else None
+        if value not in (None, NO_RECIPE) and key.in_results and key.in_results.key not in NOT_ASKED:
+            made[name] = _text(value)
+    if result["platform"] == "cpu":
+        made["CPU_RANKS"] = str(asked["num_gpus"])
+    words = (word.partition("=") for word in shlex.split(str(result["provenance"]["command"] or "")))
+    made |= {name: value for name, equals, value in words if equals and name in OF_DATA}
+    return [f"{name}={value}" for name, value in made.items()]
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _results(archive: Path, platform: str) -> list[Result]:
+    results: list[Result] = [result for _, result in as_input.read([archive]).results]
+    ours = [result for result in results if result["platform"] == platform]
+    if not ours:
+        there = ", ".join(sorted({str(result["platform"]) for result in results})) or "no result"
+        raise ResultError(f"{archive}: has {there}, and this machine is {platform}; run it on one of that platform")
+    return ours
+
+
+def _differences(result: Result, code: str) -> list[str]:
+    """Return what is not the same here as where a result was measured, as far as it is known before the run."""
+    there = result["provenance"]
+    lines = [f"measured on {device_name(result)}, image {there['image_digest'] or 'none'}; compare with what runs here"]
+    for name, ours in (("git_commit", origin.commit(ROOT)[0]), ("code_sha256", code)):
+        if there[name] != ours:
+            lines.append(f"{name} differs: there {there[name] or 'unknown'}, here {ours or 'unknown'}")
+    return lines
+
+
+def _judge(options: argparse.Namespace) -> int:
+    _results(options.archive, options.platform)
+    measured, unreadable = command.read_jobs([options.results])
+    claimed, _ = command.read_jobs([options.archive], by_machine=False)
+    claims = [job for job in claimed if job.key.platform == options.platform]
+    decisions = list(command.against_jobs(measured, claims, options.archive, options.at_least))
+    empty = {job.name for job in claims if not job.counted}  # a claim of runs that do not count cannot hold
+    decisions = [replace(one, word=FAIL) if one.name in empty else one for one in decisions]
+    return command.shown(decisions, str(options.archive), options.at_least, unreadable)
+
+
+def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = Parser(
+        prog="python -m evaluate.reproduce", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("step", choices=("plan", "judge"), help="print the settings of the jobs, or test their results")
+    parser.add_argument("archive", type=Path, metavar="ARCHIVE.zip", help="archive of shell/run_wrap.sh")
+    parser.add_argument("--platform", required=True, choices=("amd", "nvd", "cpu"), help="platform of this machine")
+    parser.add_argument("--results", type=Path, metavar="DIR", help="judge: folder of the results of this machine")
+    parser.add_argument("--at-least", type=float, default=LEAST_PERCENT, metavar="PERCENT", help="judge: least share "
+        "of the archive's tokens/s/GPU that passes (default: %(default)g)")  # fmt: skip
+    options = parser.parse_args(arguments)
+    if options.step == "judge" and options.results is None:
+        parser.error("--results: missing, wanted the folder of the results of this machine")
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(run(main))

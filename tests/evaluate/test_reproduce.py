@@ -1,0 +1,111 @@
+"""The jobs of an archive become settings that make them again, and a claim that does not hold fails."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+from bundles import edited, pack, packed_again, written
+from bundles import sides as bundled
+from sides import Result, both, plan, run, runs, write
+
+from evaluate import reproduce
+from utils.settings.config import load
+
+
+def archive(folder: Path, seconds: float = 1.0, **changes: object) -> Path:
+    """Return an archive with three runs of NVIDIA and three of AMD."""
+    results = bundled({"nvd": seconds, "amd": seconds}, runs=3, **changes)
+    return Path(shutil.move(pack(written(folder / "there", results)), folder / "there.zip"))
+
+
+def here(folder: Path, seconds: float = 1.0, platform: str = "nvd") -> Path:
+    return write(folder / "here", runs(platform, seconds, 4, host="here"))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "word", "code"), [(1.0, "PASS", 0), (0.9, "PASS", 0), (2.0, "FAIL", 1), (1.0526, "UNKNOWN", 3)]
+)
+def test_the_jobs_of_this_platform_pass_or_fail(
+    tmp_path: Path, seconds: float, word: str, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["judge", str(archive(tmp_path)), "--platform", "nvd", "--results", str(here(tmp_path, seconds))]
+    assert reproduce.main(arguments) == code
+    printed = capsys.readouterr().out
+    assert printed.startswith(word) and "1 job: 1" in printed, "AMD's job is of another machine"
+
+
+def test_a_job_that_was_not_run_here_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = write(tmp_path / "here", runs("nvd", 1.0, 3, framework="hf", host="here"))
+    assert reproduce.main(["judge", str(archive(tmp_path)), "--platform", "nvd", "--results", str(other)]) == 1
+    assert "the baseline has this job, and no result of it was given" in capsys.readouterr().out
+
+
+def test_a_claim_of_runs_that_do_not_count_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Step times of a half, which the second timer of the loop contradicts."""
+    path = archive(tmp_path, 0.5, performance_metrics__loop_seconds=100.0)
+    assert reproduce.main(["judge", str(path), "--platform", "nvd", "--results", str(here(tmp_path))]) == 1
+    assert "the baseline has no valid run of this job" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("step", ["plan", "judge"])
+def test_an_archive_that_contradicts_itself_fails_before_anything_is_trained(
+    tmp_path: Path, step: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def halve(files: dict[str, bytes]) -> None:
+        with edited(files, "train_nvd_mega_llama_run1.json") as result:
+            result["step_times"] = [seconds / 2 for seconds in result["step_times"]]
+
+    packed_again(path := archive(tmp_path), halve, is_listed=True)
+    assert reproduce.main([step, str(path), "--platform", "nvd", "--results", str(here(tmp_path))]) == 1
+    assert "contradicts itself" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["plan", "{archive}", "--platform", "cpu"], "has amd, nvd, and this machine is cpu"),
+        (["plan", "{folder}", "--platform", "nvd"], "cannot be read as a zip file"),
+        (["plan", "{folder}/none.zip", "--platform", "nvd"], "none.zip"),
+        (["judge", "{archive}", "--platform", "nvd", "--results", "{folder}/none"], "none"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(
+    tmp_path: Path, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = {"archive": archive(tmp_path), "folder": tmp_path}
+    assert reproduce.main([argument.format(**places) for argument in arguments]) == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith("error: ") and printed.count("\n") == 1 and said in printed
+
+
+def asked(result: Result) -> dict[str, str]:
+    return dict(setting.split("=", 1) for setting in reproduce.settings(result))
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_the_settings_of_a_result_load_and_ask_for_its_training(number: int) -> None:
+    made = [
+        {"precision": "fp32", "clip_grad": 0.5},
+        {"lr": 3e-4, "min_lr": 3e-5, "warmup_iters": 7, "max_steps": 90},
+        {"seed": 7, "recompute": "full", "micro_batch_size": 2, "gradient_accumulation": 4},
+        {"tp": 2, "dp": 4, "gradient_accumulation": 16},
+        {},
+    ][number]
+    result = run("nvd", 1, 1.0, **both(**made))
+    plan([result])
+    found = asked(result)
+    config = load("nvd", 8, arguments=[f"{name}={value}" for name, value in found.items()], environ={})
+    wanted = {"allow_repeat": False} | result["training_config"]
+    assert {key: value for key, value in config.asked().items() if wanted.get(key) != value} == {}
+    assert (found["FRAMEWORK"], found["MODEL"], found["METHOD"], found["RUNS"]) == ("mega", "llama", "equal", "1")
+
+
+def test_what_no_result_holds_comes_from_the_command_on_record() -> None:
+    result = run("nvd")
+    words = ["python", "-m", "train.train_mega", "TOKENIZER=some/one", "DATA_DIR=/there", "GBS=1", "--platform", "nvd"]
+    result["provenance"]["command"] = shlex.join(words)
+    found = asked(result)
+    assert (found["TOKENIZER"], found["GBS"]) == ("some/one", "64") and "DATA_DIR" not in found
