@@ -37,7 +37,11 @@ main() {
   take_run_arguments "${settings[@]}"
   use_reading_environment evaluate.reproduce
   # The judge comes last, but a bad option must not be found after hours of training.
-  plan=$(reproduce plan) || exit
+  plan=$(reproduce plan) || {
+    code=$?
+    if [[ $plan ]]; then printf '%s\n' "$plan"; fi
+    exit "$code"
+  }
   if [[ $is_dry_run == true ]]; then dry_run=(--dry-run); fi
   label=$(basename -- "$archive" .zip)
   label=reproduced-${label//[^A-Za-z0-9._-]/-}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bundles import edited, pack, packed_again, sides, written
 from checkout import ROOT
 
 from evaluate import compare
@@ -84,6 +85,17 @@ def test_a_true_archive_passes_and_one_whose_times_were_halved_fails(tmp_path: P
     false = sh("run_reproduce.sh", str(archive), "--at-least=60", *where)
     assert false.returncode == 1 and re.search(r"^FAIL +mega llama.* 49\.5 \(", false.stdout, re.M), false.stdout
     assert {path: path.read_bytes() for path in results.glob("train_*.json")} == written, "it continued where it was"
+
+
+def test_an_archive_that_contradicts_itself_fails_before_anything_is_trained(tmp_path: Path) -> None:
+    def halve(files: dict[str, bytes]) -> None:
+        with edited(files, "train_nvd_mega_llama_run1.json") as result:
+            result["step_times"] = [seconds / 2 for seconds in result["step_times"]]
+
+    archive = pack(written(tmp_path / "there", sides({"nvd": 1.0}, runs=3)))
+    packed_again(archive, halve, is_listed=True)
+    ran = sh("run_reproduce.sh", str(archive), f"OUTPUT_DIR={tmp_path / 'here'}")
+    assert ran.returncode == 1 and re.match(r"FAIL +\S+output\.zip contradicts itself", ran.stdout), ran.stderr
 
 
 @pytest.mark.parametrize("arguments", [[], ["none.zip"], ["a.zip", "b.zip"]])
