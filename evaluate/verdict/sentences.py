@@ -16,7 +16,6 @@ from evaluate.verdict.pairs import Pair
 from evaluate.verdict.ratios import with_interval
 from evaluate.verdict.saving import Saving
 from evaluate.verdict.scaling import Scaling
-from evaluate.verdict.untuned import local_layers_clause
 from utils.models import MODELS
 from utils.results.schema import Result
 
@@ -26,6 +25,10 @@ MOST_NAMED = 8
 """Largest number of unproven items that a sentence names; the certificate has all."""
 SETTINGS = {"equal": "equal settings", "best": "each side's best settings"}
 UNKNOWN_METHOD = "unknown settings"
+LOCAL = "megatron_core_local"
+"""`layer_implementation` of `mega` with LAYERS=local (train/mega/resolved.py), which nobody would run for speed. One
+public measurement had 17,217 tokens/s on local layers, 21,795 with TransformerEngine and 23,622 with Apex too (one
+GH200, github.com/marin-community/marin, issue 4311, 2026-05-10): such a baseline makes the other side look good."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +128,7 @@ class Judged:
             else:
                 word = "untuned, " if found.is_untuned else ""
                 clause += f"; {name}: {word}{share:.0f} % of the best published figure"
-        return clause + local_layers_clause(self.pair)
+        return clause + _local_layers_clause(self.pair)
 
     @property
     def tuning_lines(self) -> list[str]:
@@ -160,3 +163,14 @@ def _count(numbers: tuple[int, int], word: str) -> str:
     if a == b:
         return f"{a} {word}{'' if a == 1 else 's'} a side"
     return f"{a} and {b} {word}s"
+
+
+def _local_layers_clause(pair: Pair) -> str:
+    """Return the clause of a sentence that names the sides with a run of `mega` on local layers; empty without one."""
+    sides = zip((pair.a_name, pair.b_name), pair.counted, strict=True)
+    names = [
+        name
+        for name, side in sides
+        if any(one["framework"] == "mega" and one["resolved_config"]["layer_implementation"] == LOCAL for one in side)
+    ]
+    return f"; untuned: {' and '.join(names)}, mega on megatron-core's local layers" if names else ""
