@@ -150,6 +150,7 @@ TYPED = [
     ("./shell/run_wrap.sh OUTPUTDIR=x", "did you mean OUTPUT_DIR?", 2),
     ("./shell/run_purge.sh --with-dat", "did you mean --with-data?", 2),
     ("./shell/run_slurm.sh --nowait", "did you mean --no-wait?", 2),
+    ("./shell/run_reproduce.sh none.zip", "wanted one archive", 2),
     ("./shell/run_sweep.sh MSB=1,2", "did you mean MBS?", 2),
     ("./shell/run_sweep.sh MODEL=lama,qwen MBS=1,2", "did you mean llama?", 2),
     ("./shell/profile.sh tourch cpu_mega_llama", "wanted nsys, rocprofv3 or torch", 2),

@@ -194,9 +194,8 @@ def _slowing(section: Section) -> _Condition:
 def _other_work(section: Section) -> _Condition:
     processes, busy = section.get("other_processes"), section.get("busy_before_percent")
     found = [f"{processes} processes on the GPUs"] if processes else []
-    taken = busy if busy is not None and busy > MAX_BUSY_PERCENT else 0.0
-    found += [f"{busy:.0f} % of the cores busy"] if taken else []
-    return _Condition(", ".join(found) or "none", bool(found), 0.0 if processes else 1 - taken / 100)
+    found += [f"{busy:.0f} % of the cores busy"] if busy is not None and busy > MAX_BUSY_PERCENT else []
+    return _Condition(", ".join(found) or "none", bool(found), 0.0 if processes else 1.0)
 
 
 def _unknown(section: Section, key: str) -> _Condition:
