@@ -60,7 +60,8 @@ FAULTS = {
     "a launcher that is killed": (("train.launch",), "", "failed", ["launcher of the job was ended by SIGKILL after"]),
     "exit 0 too early": ((), "mega:all:3:leave_quietly", "failed", ["exit code 0 after step 3 of 30"]),
     "an allocation that fails": ((), "mega:0:3:allocate", "oom", ["allocate"]),
-    "a segmentation fault": ((), "mega:1:3:segfault", "failed", ["rank 1 was ended by SIGSEGV after step 3 of 30"]),
+    # rank 0 may be ended before it has reported the step after which rank 1 died
+    "a segmentation fault": ((), "mega:1:3:segfault", "failed", ["rank 1 was ended by SIGSEGV after step"]),
     "a rank that hangs and ignores SIGTERM": (
         (),
         "mega:1:3:ignore_sigterm_and_sleep",
