@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from bundles import edited, pack, packed_again, sides, written
 from checkout import ROOT
 
 from evaluate import compare
+from tests.support.matrices import heed_signals
 from utils.results import performance, store
 
 RUNS, STEPS = 3, 25
@@ -21,9 +25,23 @@ SETTINGS = f"FRAMEWORK=mega MODEL=llama RUNS={RUNS} TRAIN_ITERS={STEPS} WARMUP_I
 JOB = "train_cpu_mega_llama_run"
 
 
+HERE = "PLATFORM=cpu", "RUNTIME=native"
+
+
 def sh(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [ROOT / "shell" / script, "PLATFORM=cpu", "RUNTIME=native", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600)
+    return subprocess.run([ROOT / "shell" / script, *HERE, *arguments], capture_output=True, text=True, timeout=600)
+
+
+def interrupted(log: Path, script: str, *arguments: str) -> int:
+    """Send SIGINT to a script and all that it started, as a terminal does, once a job has finished a step."""
+    command = [ROOT / "shell" / script, *HERE, *arguments]
+    script_process = subprocess.Popen(command, start_new_session=True, preexec_fn=heed_signals)
+    deadline = time.monotonic() + 600
+    while not (log.exists() and "Step" in log.read_text()):
+        assert script_process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(script_process.pid, signal.SIGINT)
+    return script_process.wait(600)
 
 
 def tell(folder: Path, seconds: float, logs: Path | None = None) -> None:
@@ -71,8 +89,12 @@ def test_a_true_archive_passes_and_one_whose_times_were_halved_fails(tmp_path: P
     assert looked.returncode == 0 and not list(here.rglob("train_*.json")), looked.stderr[-3000:]
     assert f"plan: {RUNS} jobs, 0 with an ok result already" in looked.stdout + looked.stderr
 
-    ran = sh("run_reproduce.sh", str(archive), *where)
     results = here / "reproduced-claim"
+    first = here / "logs" / f"reproduced-claim_{JOB}1_attempt1.log"
+    assert interrupted(first, "run_reproduce.sh", str(archive), *where) == 128 + signal.SIGINT
+    assert json.loads((results / f"{JOB}1.json").read_text())["status"] == "failed"
+    assert not (results / f"{JOB}2.json").exists()
+    ran = sh("run_reproduce.sh", str(archive), *where)
     assert len(list(results.glob("train_*.json"))) == RUNS, ran.stdout + ran.stderr[-3000:]
     (word,) = re.findall(r"^(PASS|FAIL|UNKNOWN) ", ran.stdout, re.M)
     assert ran.returncode == {"PASS": 0, "FAIL": 1, "UNKNOWN": 3}[word], ran.stdout

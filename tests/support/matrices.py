@@ -24,7 +24,7 @@ MARK = "TPRIMAT_TEST_MATRIX"
 ENV_NAMES = "TPRIMAT_ENV_NAMES"
 
 
-def _heed_signals() -> None:
+def heed_signals() -> None:
     """Undo that nohup or a shell's background job made the tests ignore these signals: a terminal ignores neither."""
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
@@ -62,7 +62,7 @@ class RunningMatrix:
                 stdout=said,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=_heed_signals,
+                preexec_fn=heed_signals,
             )
 
     @property
