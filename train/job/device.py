@@ -35,7 +35,7 @@ class CpuDevice:
 
     def __init__(self) -> None:
         self._page_bytes = resource.getpagesize()
-        # kept open, because opening it would be four fifths of the cost of a boundary (docs/performance.md)
+        # kept open, because opening it would be four fifths of the cost of a boundary
         self._statm = os.open("/proc/self/statm", os.O_RDONLY)
 
     def synchronize(self) -> None:

@@ -1,6 +1,6 @@
 """The fit table: the memory that each job needs by the estimate, and the devices that have it.
 
-    python -m train.preflight.fit_table --write docs/memory.md
+    python -m train.preflight.fit_table --write docs/generated/fit.md
 
 `shell/run_train.sh --dry-run` prints it for the jobs of a matrix, also on a machine without a GPU. The devices are rows
 of utils/hardware/devices.py, with the memory of their datasheets; what a driver reports is up to 7 % more, because
@@ -39,7 +39,7 @@ DOCUMENTED = (
     (1, ("OPTIMIZER_STATE=bf16",)),
     (1, ("OPTIMIZER_STATE=bf16", "SL=8192")),
 )
-"""Numbers of GPUs and settings of the rows in docs/memory.md."""
+"""Numbers of GPUs and settings of the rows in docs/generated/fit.md."""
 
 
 def devices_of(*platforms: str) -> list[Device]:
@@ -80,7 +80,7 @@ def terminal_table(jobs: Iterable[Job]) -> str | None:
 
 
 def documented_table() -> str:
-    """Return the table of docs/memory.md as Markdown: mega and hf, every model, without the environment's settings."""
+    """Return the table of docs/generated/fit.md: mega and hf, every model, without the environment's settings."""
     devices = devices_of("nvd", "amd")
     heads = [
         "job (PRECISION=bf16, MBS=1)",
@@ -104,7 +104,7 @@ def _has_markers(path: Path) -> bool:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the table of docs/memory.md, or write it into a file between its marker comments."""
+    """Print the table of docs/generated/fit.md, or write it into a file between its marker comments."""
     parser = Parser(prog="python -m train.preflight.fit_table", description=__doc__)
     parser.add_argument("--write", type=Path, metavar="FILE", help="file in which to replace the marked table")
     options = parser.parse_args(argv)

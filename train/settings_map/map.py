@@ -2,7 +2,7 @@
 
 Each framework has an entry for each row, in the row itself or in a column of its own (`COLUMNS`): an `Override` (its
 keys, and our value in the form that each takes) or a `Fixed` (the value there, and why we cannot set it). The rows give
-the overrides that trainers pass to NeMo and Primus, the tables of docs/fair.md, and the names under which a pair of
+the overrides that trainers pass to NeMo and Primus, the tables of docs/generated, and the names under which a pair of
 results is compared. Keys are Class.argument of Megatron-core 0.16 (mega) and of transformers 5 (hf), dotted paths in a
 recipe of nemo_toolkit 2.3 (nemo) and of megatron-bridge 0.6 (bridge), trainer keys of Primus v25.10 to v26.5 (prim),
 and paths in the JobConfig of torchtitan 0.2.2 (titan). Enums and classes are given by name; the trainer that imports

@@ -1,6 +1,6 @@
-"""The settings map as the two tables of docs/fair.md: the values of each framework, and its keys and reasons.
+"""The settings map as the tables of docs/generated/settings.md: values of each framework, its keys and reasons.
 
-    python -m train.settings_map.tables --write docs/fair.md
+    python -m train.settings_map.tables --write docs/generated/settings.md
 
 Values are those of config.env on eight GPUs of one node. docs/examples/fair keeps a CPU run of some frameworks; the
 values that such a run read back from its built objects are shown beside them.

@@ -1,7 +1,7 @@
 """Terms of the memory of one device during training; `utils/memory/estimate.py` adds them up. Standard library only.
 
 Each formula follows the code that allocates (megatron-core 0.16.1, transformers 5.23.0, accelerate 1.15.0, torch
-2.13.0); tests/utils/memory/test_real_models.py compares it with real allocations; docs/memory.md has the derivation.
+2.13.0); tests/utils/memory/test_real_models.py compares it with real allocations; docs/memory.md shows the main ones.
 Not covered: a window shorter than the sequence for mega on a GPU without TransformerEngine, where mask and grouped
 queries together may leave torch only the backend that stores all attention weights.
 """

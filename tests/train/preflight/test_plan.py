@@ -122,7 +122,7 @@ def test_job_that_cannot_fit_is_an_oom_result_with_every_term_and_what_would_fit
 def test_plan_names_what_would_fit_by_the_table_of_the_documentation(host, job):
     of_h100s(host, count=8)
     (said,) = lines(job.plan(*MEGA, "SL=8192", gpus=8), "memory: ")
-    # 100.8 GB by the table of docs/memory.md, less the 4 % that the estimate may be too high
+    # 100.8 GB by the table of docs/generated/fit.md, less the 4 % that the estimate may be too high
     assert "predicted, not run: at least 96.8 GB are needed of a device with 85.0 GB" in said
     assert "optimizer 10.0" in said
     assert "should fit: RECOMPUTE=full, or TP=2, or PP=2 (on both sides of a comparison)" in said
@@ -148,7 +148,8 @@ def test_automatic_micro_batch_is_the_largest_that_fits(host, job):
 
 def test_documented_table_is_the_generated_one():
     made = subprocess.run([sys.executable, "-m", "train.preflight.fit_table"], cwd=ROOT, capture_output=True, text=True)
-    assert made.returncode == 0 and made.stdout.strip() in (ROOT / "docs" / "memory.md").read_text(encoding="utf8")
+    page = ROOT / "docs" / "generated" / "fit.md"
+    assert made.returncode == 0 and made.stdout.strip() in page.read_text(encoding="utf8")
 
 
 @pytest.mark.parametrize(

@@ -248,9 +248,9 @@ def test_one_other_value_is_the_one_difference_and_names_its_keys(framework, key
     assert all(name in difference[1] for name in settings_map.entry_of(row, framework).keys)
 
 
-# The tables of docs/fair.md
+# The tables of docs/generated/settings.md
 
-DOCUMENT = ROOT / "docs" / "fair.md"
+DOCUMENT = ROOT / "docs" / "generated" / "settings.md"
 
 
 def test_writing_the_tables_leaves_the_document_as_it_is_and_the_rest_of_a_file_alone(tmp_path):
@@ -261,7 +261,9 @@ def test_writing_the_tables_leaves_the_document_as_it_is_and_the_rest_of_a_file_
     for written in (text, f"{head}{begin}\nold\n{end}{tail}"):
         copy.write_text(written, encoding="utf8")
         assert tables.main(["--write", str(copy)]) == 0
-        assert copy.read_text(encoding="utf8") == text, "python -m train.settings_map.tables --write docs/fair.md"
+        assert copy.read_text(encoding="utf8") == text, (
+            "run train.settings_map.tables --write docs/generated/settings.md"
+        )
 
 
 def test_a_file_without_markers_is_refused(tmp_path, capsys):
