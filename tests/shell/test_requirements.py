@@ -17,7 +17,7 @@ EXPECTED = {
     "nemo": {"nemo_toolkit": "==2.3.3", "megatron-core": "==0.12.3"},
     "titan": {"torchtitan": "==0.2.2"},
 }
-"""The releases of docs/bridge.md, nemo.md and titan.md, and the megatron-core that two of them require."""
+"""The releases of docs/frameworks.md, and the megatron-core that two of them require."""
 
 
 def pins(name: str, python: str) -> dict[str, str]:

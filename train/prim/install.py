@@ -78,7 +78,7 @@ class Primus:
                 return path
         raise ConfigError(
             f"PRIMUS_PATH={self.root}: {folder} has no {' and no '.join(names)} for {gpu} or {DEFAULT_GPU}; take a "
-            "Primus that has this model (docs/primus.md)"
+            "Primus that has this model (docs/frameworks.md)"
         )
 
     def shipped(self, path: Path) -> dict[str, Any]:
