@@ -54,7 +54,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         f"tests/evaluate/{name}" for name in ("fairness", "verdict/test_verdicts.py", *CHECKS[2:])
     ),
     **dict.fromkeys(
-        (f"evaluate/checks/{n}.py" for n in ("consistency", "limits", "ranges", "overlap", "schedule", "clock")),
+        (f"evaluate/checks/{n}.py" for n in ("consistency", "limits", "ranges", "several", "course", "clock")),
         tuple(f"tests/evaluate/{name}" for name in CHECKS),
     ),
     "train/common/weights.py": ("tests/train/common/test_weights.py",),

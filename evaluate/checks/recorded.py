@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import datetime
+from itertools import groupby
 
 from utils.results.schema import Result, time_of
 
@@ -48,11 +50,6 @@ def interval(result: Result) -> tuple[datetime, datetime] | None:
     return (start, end) if start is not None and end is not None else None
 
 
-def longest_equal(values: list[float | None]) -> int:
-    """Return the largest number of equal values in a row; unknown ones are equal to nothing."""
-    longest = count = 0
-    before: float | None = None
-    for value in values:
-        count = count + 1 if value is not None and value == before else int(value is not None)
-        before, longest = value, max(longest, count)
-    return longest
+def longest_equal(values: Sequence[object]) -> int:
+    """Return the largest number of equal values in a row; unknown ones (None) are equal to nothing."""
+    return max((len(list(same)) for value, same in groupby(values) if value is not None), default=0)

@@ -1,11 +1,13 @@
-"""Rule of shared devices: two runs on one machine do not overlap in time, unless they had different GPUs.
+"""Rules on several results: no two have the same measurements, and no two shared the GPUs of a machine in time.
 
-Every attempt counts, also one that failed: it held the GPUs all the same.
+Equal losses are no copy: two runs of a deterministic platform with one seed have them. A copy whose samples somebody
+changed is not found; docs/validation.md states what no check of a file can find. Every attempt counts for a machine,
+also one that failed: it held the GPUs all the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,27 +16,55 @@ from evaluate.checks.board import VISIBLE
 from evaluate.checks.recorded import interval, machines
 from utils.results.schema import Result
 
+ENOUGH_TIMES = 8
+"""This many different step times of six digits are never measured twice."""
 SLACK = timedelta(seconds=2)
 """Times are whole seconds, and one run may end in the second in which the next one starts."""
 
 Found = Sequence[tuple[Path, Result]]
+Lines = list[tuple[list[str], list[str]]]
+"""Rejections and warnings of each result, in order."""
 
 
-def overlapping_runs(found: Found) -> list[tuple[list[str], list[str]]]:
-    """Return rejections and warnings of each result, in order, for runs that shared a machine's devices in time."""
-    lines: list[tuple[list[str], list[str]]] = [([], []) for _ in found]
+def copied_runs(found: Found) -> Lines:
+    """Return the lines on measurements that are those of an earlier result.
+
+    A copy of a whole file under another name is the same run and gives no line; `evaluate.report.groups` leaves it out.
+    """
+    lines: Lines = [([], []) for _ in found]
+    times = [tuple(result["step_times"]) for _, result in found]
+    for place, path in _repeated(found, (one if len(set(one)) >= ENOUGH_TIMES else None for one in times)):
+        lines[place][0].append(f"step_times: those of {path.name} to the last digit; a copied run is no second run")
+    joules = [result["energy_metrics"]["joules"] for _, result in found]
+    for place, path in _repeated(found, (None if one is None or one == float(f"{one:.5g}") else one for one in joules)):
+        lines[place][1].append(f"energy: the {joules[place]:g} J of {path.name} to the last digit")
+    return lines
+
+
+def overlapping_runs(found: Found) -> Lines:
+    """Return the lines on runs that shared a machine's devices in time."""
+    lines: Lines = [([], []) for _ in found]
     for a, b in _overlaps(found):
         (path_a, one), (path_b, other) = found[a], found[b]
         if one == other or _have_other_gpus(one, other):
             continue
         is_certain = one["platform"] != "cpu" and not _could_be_apart(one, other)
-        host = one["provenance"]["host"]
         for place, path in ((a, path_b), (b, path_a)):
-            text = f"started_utc: overlaps {path.name} in time on {host}; each slowed the other down"
             target = lines[place][0 if is_certain else 1]
             if not target:
-                target.append(text)
+                host = one["provenance"]["host"]
+                target.append(f"started_utc: overlaps {path.name} in time on {host}; each slowed the other down")
     return lines
+
+
+def _repeated(found: Found, values: Iterable[Hashable | None]) -> Iterator[tuple[int, Path]]:
+    """Yield each result whose value an earlier, different result has too, with the path of the first such result; None
+    is a value that two results may have."""
+    first: dict[Hashable, int] = {}
+    for place, value in enumerate(values):
+        path, earlier = found[first.setdefault(value, place)]
+        if value is not None and earlier != found[place][1]:
+            yield place, path
 
 
 def _overlaps(found: Found) -> Iterator[tuple[int, int]]:
