@@ -3,7 +3,7 @@
 The unit is the run (one process restart), or the machine if both sides have several. Restarts of one machine differ by
 more than the steps of one run can show, so steps enter no spread: a side with a single run has none, and no spread is
 ever borrowed from the other side, because the two may vary differently. All computations use the logarithm of
-throughput, so that the ratio of a to b is the inverse of that of b to a. evaluate/verdict/intervals.py has the
+throughput, so that the ratio of a to b is the inverse of that of b to a. evaluate/metrics/intervals.py has the
 formula; tests/evaluate/verdict/simulate.py shows how often the intervals cover the truth.
 """
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evaluate.verdict import intervals
+from evaluate.metrics import intervals
 
 CONFIDENCE = 0.95
 """Share of the trials in which an interval covers the truth: 93 to 98 % in the cells of docs/verdict.md."""
@@ -71,7 +71,7 @@ class Estimate:
     p_value: float | None
     """Two-sided p-value of no difference."""
     degrees_of_freedom: float | None
-    """Satterthwaite's; evaluate/verdict/intervals.py has the critical value."""
+    """Satterthwaite's; evaluate/metrics/intervals.py has the critical value."""
     scope: str
     """Population of the interval: products, these machines, or these runs."""
     runs: tuple[int, int]

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from evaluate.checks.recorded import interval
-from evaluate.verdict import inference, intervals
+from evaluate.metrics import intervals
+from evaluate.verdict import inference
 from evaluate.verdict.inference import Estimate, Spread
 from utils.results.schema import Result
 

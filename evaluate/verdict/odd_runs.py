@@ -18,14 +18,12 @@ from typing import Any
 from evaluate.checks.entries import Entry
 from evaluate.fairness.certificate import (
     DATA,
-    FIRST_LOSS_EQUAL_INIT,
-    FIRST_LOSS_NATIVE_INIT,
     FOLLOW_THE_SEED,
-    LAST_LOSS,
     MEANS,
     MODEL,
     WORK,
 )
+from evaluate.fairness.losses import FIRST_LOSS_EQUAL_INIT, FIRST_LOSS_NATIVE_INIT, LAST_LOSS
 from evaluate.metrics.metrics import last_loss
 from evaluate.verdict.pairs import BEST, LEFT_OUT, side_key
 from utils.results.schema import Result
