@@ -134,11 +134,6 @@ def data_is_seen_once(result: Result) -> Iterator[str]:
         yield f"epochs: {epochs:g} passes over the data; the loss is not one of unseen data"
 
 
-def trainer_warnings(result: Result) -> Iterable[str]:
-    """Return the warnings of the trainer."""
-    return list(result["warnings"])
-
-
 def summary_leaves_out_the_first_steps_alone(result: Result) -> Iterator[str]:
     """The summary leaves out as many first steps as the rule; figures here follow the rule whatever a file claims."""
     excluded, count = result["performance_metrics"]["warmup_steps_excluded"], len(result["steps"])
@@ -178,7 +173,6 @@ REJECTING: tuple[Rule, ...] = (
     data_is_not_memorised,
 )
 WARNING: tuple[Rule, ...] = (
-    trainer_warnings,
     data_is_seen_once,
     settings_were_read_back,
     step_times_vary,

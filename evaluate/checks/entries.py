@@ -104,7 +104,7 @@ def check_result(result: Result) -> Findings:
         return Findings(unusable, is_usable=False)
     return Findings(
         rejections=tuple(line for rule in REJECTING for line in rule(result)),
-        warnings=tuple(line for rule in WARNING for line in rule(result)),
+        warnings=(*result["warnings"], *(line for rule in WARNING for line in rule(result))),
     )
 
 

@@ -95,7 +95,7 @@ def framework_matches_layers(result: Result) -> Iterator[str]:
 
 def size_matches_name(result: Result) -> Iterator[str]:
     """Yield a line for each width that the named size of a model does not have, else for another parameter count."""
-    ran, spec = result["resolved_config"], _named(result)
+    ran, spec = result["resolved_config"], _named(result, result["model_size"])
     if spec is None or not is_recorded(result):
         return
     name = f"{result['model']} {result['model_size']}"
@@ -113,22 +113,19 @@ def size_matches_name(result: Result) -> Iterator[str]:
         yield f"parameter_count: {name} has {wanted:,}, ran {counted:,}; it is another model"
 
 
-def _named(result: Result) -> ModelSpec | None:
+def _named(result: Result, size: str) -> ModelSpec | None:
     """Return the named model; a proxy has as many layers as ran, if they are fewer than those of the full model."""
     layers = result["resolved_config"]["num_layers"]
     try:
-        if result["model_size"] == "proxy" and layers:
-            return get(result["model"], "proxy", proxy_layers=layers)
-        return get(result["model"], result["model_size"])
+        return get(result["model"], size, **({"proxy_layers": layers} if size == "proxy" and layers else {}))
     except UnknownModelError:
         return None
 
 
 def model_matches_name(result: Result) -> Iterator[str]:
     """Yield a line for each property in which the model that ran differs from every size of the named model."""
-    try:
-        spec = get(result["model"])
-    except UnknownModelError:
+    spec = _named(result, "full")
+    if spec is None:
         return
     ran = dict(result["resolved_config"])
     # recorded only where it is true; a framework that tells of biases tells of it too

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from datetime import datetime
 from itertools import groupby
+from typing import Any, TypeVar
 
 from utils.results.schema import Result, time_of
+
+Value = TypeVar("Value")
+Key = TypeVar("Key", bound=Hashable)
 
 
 def is_recorded(result: Result) -> bool:
@@ -53,3 +57,16 @@ def interval(result: Result) -> tuple[datetime, datetime] | None:
 def longest_equal(values: Sequence[object]) -> int:
     """Return the largest number of equal values in a row; unknown ones (None) are equal to nothing."""
     return max((len(list(same)) for value, same in groupby(values) if value is not None), default=0)
+
+
+def job_of(result: Result) -> tuple[Any, ...]:
+    """Return what the runs of one job share beside the settings of their side: machine, label and seed."""
+    return machine_of(result), result["label"], result["training_config"]["seed"]
+
+
+def grouped(values: Iterable[Value], key_of: Callable[[Value], Key]) -> dict[Key, list[Value]]:
+    """Return the values of each key, in their order."""
+    found: dict[Key, list[Value]] = {}
+    for value in values:
+        found.setdefault(key_of(value), []).append(value)
+    return found

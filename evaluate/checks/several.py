@@ -88,14 +88,12 @@ def _overlaps(found: Found) -> Iterator[tuple[int, int]]:
 
 def _have_other_gpus(a: Result, b: Result) -> bool:
     """Return whether both runs name their GPUs and share none."""
-    sets = [_gpus(one) for one in (a, b)]
-    return None not in sets and not set(sets[0] or ()) & set(sets[1] or ())
-
-
-def _gpus(result: Result) -> tuple[str, ...] | None:
-    environment = result["provenance"]["environment"] or {}
-    named = [str(environment[name]) for name in VISIBLE if environment.get(name)]
-    return tuple(part.strip() for part in named[0].split(",")) if named else None
+    sets = []
+    for one in (a, b):
+        environment = one["provenance"]["environment"] or {}
+        named = next((str(environment[name]) for name in VISIBLE if environment.get(name)), None)
+        sets.append(None if named is None else {part.strip() for part in named.split(",")})
+    return sets[0] is not None and sets[1] is not None and sets[0].isdisjoint(sets[1])
 
 
 def _could_be_apart(a: Result, b: Result) -> bool:

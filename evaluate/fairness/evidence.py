@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from evaluate.checks.clock import loop_seconds, timer_seconds
 from evaluate.checks.other_settings import extra_settings
@@ -16,8 +17,8 @@ NODES = "nodes"
 OUTSIDE = "time outside the steps"
 SHARE_OUTSIDE, SECONDS_BETWEEN = 0.03, 0.002
 """Share of the loop, and seconds a step, by which sides may differ: between two steps the recorder prints a line."""
-WAITING, SHARE_WAITING = "waiting for data", 0.1
-"""The second is the share of a step by which two sides may differ."""
+SHARE_WAITING = 0.1
+"""Share of a step by which two sides may differ."""
 
 
 def evidence(sides: Sides) -> Iterator[Item]:
@@ -32,20 +33,12 @@ def evidence(sides: Sides) -> Iterator[Item]:
     if a or b:
         yield Item("hosts", SAME if a == b else ALLOWED, a or NOT_KNOWN, b or NOT_KNOWN)
     (outside_a, slack_a), (outside_b, slack_b) = map(outside, sides)
-    if outside_a is None or outside_b is None:
-        a, b = (NOT_KNOWN if share is None else f"{share:.1%} of the loop" for share in (outside_a, outside_b))
-        yield Item(OUTSIDE, UNKNOWN, a, b, "a run has no second timer")
-    else:
-        is_alike = abs(outside_a - outside_b) <= max(SHARE_OUTSIDE, slack_a, slack_b)
-        a, b = (f"{share:.1%} of the loop" for share in (outside_a, outside_b))
-        yield fits(OUTSIDE, is_alike, a, b, "more of the training loop of one side is in no step")
+    note = "more of the training loop of one side is in no step"
+    item = _alike(OUTSIDE, (outside_a, outside_b), "of the loop", max(SHARE_OUTSIDE, slack_a, slack_b), note)
+    yield replace(item, note="a run has no second timer") if item.state == UNKNOWN else item
     waits = values(sides, "performance_metrics", "data_wait_fraction")
     means = [None if None in side else statistics.fmean(side) for side in waits]
-    a, b = (NOT_KNOWN if mean is None else f"{mean:.1%} of a step" for mean in means)
-    if means[0] is None or means[1] is None:
-        yield Item(WAITING, UNKNOWN, a, b)
-    else:
-        yield fits(WAITING, abs(means[0] - means[1]) <= SHARE_WAITING, a, b, "one side waits for its data")
+    yield _alike("waiting for data", means, "of a step", SHARE_WAITING, "one side waits for its data")
     yield from _other_settings(sides)
 
 
@@ -59,6 +52,15 @@ def outside(side: Sequence[Result]) -> tuple[float | None, float]:
     steps = math.fsum(math.fsum(one["step_times"]) for one in side)
     slack = math.fsum(timer_seconds(one) + SECONDS_BETWEEN * len(one["steps"]) for one in side)
     return 1 - steps / total, slack / total
+
+
+def _alike(name: str, shares: Sequence[float | None], unit: str, most_apart: float, note: str) -> Item:
+    """Return the item on a share of the time of each side, which blocks with the note if they are further apart."""
+    a, b = shares
+    shown = [NOT_KNOWN if share is None else f"{share:.1%} {unit}" for share in shares]
+    if a is None or b is None:
+        return Item(name, UNKNOWN, shown[0], shown[1])
+    return fits(name, abs(a - b) <= most_apart, shown[0], shown[1], note)
 
 
 def _other_settings(sides: Sides) -> Iterator[Item]:

@@ -144,8 +144,8 @@ def _clocks(section: Section) -> _Condition:
 
 
 def _numa(section: Section) -> _Condition:
-    balancing, nodes = section.get("numa_balancing"), section.get("numa_nodes")
-    if nodes == 1:
+    balancing = section.get("numa_balancing")
+    if section.get("numa_nodes") == 1:
         return _Condition("one node", is_handicap=False)
     if balancing is None:
         return _Condition("not shown by the kernel", None)
