@@ -48,13 +48,13 @@ MODULES: dict[str, tuple[str, ...]] = {
     "train/job/recorder.py": tuple(f"tests/train/job/test_{n}.py" for n in ("recorder", "report")),
     "utils/results/performance.py": ("tests/utils/results", "tests/evaluate/test_validate.py"),
     "evaluate/metrics/steady.py": ("tests/evaluate/metrics/test_steady.py", "tests/evaluate/metrics"),
-    "evaluate/verdict/intervals.py": ("tests/evaluate/verdict/test_intervals.py", "tests/evaluate/verdict"),
+    "evaluate/metrics/intervals.py": ("tests/evaluate/metrics/test_intervals.py", "tests/evaluate/verdict"),
     "evaluate/verdict/deciding.py": ("tests/evaluate/verdict",),
     "evaluate/fairness/certificate.py": tuple(
         f"tests/evaluate/{name}" for name in ("fairness", "verdict/test_verdicts.py", *CHECKS[2:])
     ),
     **dict.fromkeys(
-        (f"evaluate/checks/{n}.py" for n in ("consistency", "limits", "ranges", "overlap", "schedule", "clock")),
+        (f"evaluate/checks/{n}.py" for n in ("consistency", "limits", "ranges", "several", "course", "clock")),
         tuple(f"tests/evaluate/{name}" for name in CHECKS),
     ),
     "train/common/weights.py": ("tests/train/common/test_weights.py",),

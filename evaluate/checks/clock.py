@@ -8,6 +8,7 @@ has it, is the duration of the training loop alone and leaves no such room.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from evaluate.checks.recorded import interval, is_complete, is_recorded, moment
 from utils.results.schema import Result
@@ -34,63 +35,48 @@ OTHER_START_UP_SECONDS = 60.0
 """Part of a run outside its steps that no rule questions: imports, weights, data, compilation."""
 
 
-def run_ends_after_its_start(result: Result) -> list[str]:
+def run_ends_after_its_start(result: Result) -> Iterator[str]:
     """A run ends after it started; times that cannot be read prove nothing."""
     provenance = result["provenance"]
     for key in ("started_utc", "finished_utc"):
         try:
             moment(provenance[key])
         except ValueError:
-            return [f"{key}: got {provenance[key]!r}, wanted a time like 2026-11-21T00:00:00+00:00"]
+            yield f"{key}: got {provenance[key]!r}, wanted a time like 2026-11-21T00:00:00+00:00"
     found = interval(result)
-    if found is None or found[0] <= found[1]:
-        return []
-    return [f"finished_utc: {provenance['finished_utc']} is before started_utc {provenance['started_utc']}"]
+    if found and found[0] > found[1]:
+        yield f"finished_utc: {provenance['finished_utc']} is before started_utc {provenance['started_utc']}"
 
 
-def steps_fit_into_the_run(result: Result) -> list[str]:
+def steps_fit_into_the_run(result: Result) -> Iterator[str]:
     """All steps together take no longer than the run from its start to its end."""
     wall, steps = _seconds(result)
-    if wall is None or steps <= wall * (1 + CLOCK_SHARE) + CLOCK_SECONDS:
-        return []
-    return [f"step_times: {steps:,.0f} s in all, and the run took {wall:,.0f} s from started_utc to finished_utc"]
+    if wall is not None and steps > wall * (1 + CLOCK_SHARE) + CLOCK_SECONDS:
+        yield f"step_times: {steps:,.0f} s in all, and the run took {wall:,.0f} s from started_utc to finished_utc"
 
 
-def steps_fill_the_loop(result: Result) -> list[str]:
+def steps_fill_the_loop(result: Result) -> Iterator[str]:
     """The steps fill the training loop, whose duration a second timer measured."""
     loop, steps = loop_seconds(result), math.fsum(result["step_times"])
     if loop is None:
-        return []
-    between = loop - steps
-    is_explained = between <= max(MOST_BETWEEN * loop, SECONDS_BETWEEN * len(result["step_times"]))
-    if is_explained and steps <= loop * (1 + CLOCK_SHARE) + timer_seconds(result):
-        return []
-    return [f"step_times: {steps:,.3g} s in all, and the training loop took {loop:,.3g} s"]
+        return
+    is_explained = loop - steps <= max(MOST_BETWEEN * loop, SECONDS_BETWEEN * len(result["step_times"]))
+    if not is_explained or steps > loop * (1 + CLOCK_SHARE) + timer_seconds(result):
+        yield f"step_times: {steps:,.3g} s in all, and the training loop took {loop:,.3g} s"
 
 
-def steps_fill_the_run(result: Result) -> list[str]:
+def steps_fill_the_run(result: Result) -> Iterator[str]:
     """Steps that leave most of a long run unexplained contradict its start and end."""
-    if result["framework"] in OF_ITS_LOG or len(result["steps"]) < ENOUGH_STEPS or _share(result) >= LEAST_OF_RUN:
-        return []
-    text = _unexplained(result)
-    return [text] if text else []
+    share, line = _share_of_run(result)
+    if share < LEAST_OF_RUN and result["framework"] not in OF_ITS_LOG and len(result["steps"]) >= ENOUGH_STEPS:
+        yield line
 
 
-def little_of_the_run_is_steps(result: Result) -> list[str]:
+def little_of_the_run_is_steps(result: Result) -> Iterator[str]:
     """Steps that fill less than half of a run are marked: the rest is start-up, or the step times are too short."""
-    if steps_fill_the_run(result):
-        return []
-    text = _unexplained(result)
-    return [text] if text and _share(result) < HALF else []
-
-
-def seconds_outside_steps(result: Result) -> float | None:
-    """Return the seconds of a run that are not in its steps; None if its start, its end or its loop is unknown or if
-    a second timer has confirmed the steps (`loop_seconds`)."""
-    wall, steps = _seconds(result)
-    if wall is None or loop_seconds(result) is not None:
-        return None
-    return wall - steps
+    share, line = _share_of_run(result)
+    if share < HALF and not [*steps_fill_the_run(result)]:
+        yield line
 
 
 def loop_seconds(result: Result) -> float | None:
@@ -106,18 +92,15 @@ def timer_seconds(result: Result) -> float:
     return ROUNDING_SECONDS if is_recorded(result) else LINE_SECONDS
 
 
-def _unexplained(result: Result) -> str:
-    rest = seconds_outside_steps(result)
-    if rest is None or rest <= START_UP_SECONDS.get(result["platform"], OTHER_START_UP_SECONDS):
-        return ""
+def _share_of_run(result: Result) -> tuple[float, str]:
+    """Return the share of a run that is in its steps, with a line about the rest; a share of 1 if its start-up explains
+    the rest, if a second timer has confirmed the steps (`loop_seconds`), or if start or end is unknown."""
     wall, steps = _seconds(result)
-    assert wall is not None
-    return f"step_times: {steps:,.0f} s in all, and the run took {wall:,.0f} s; {rest:,.0f} s are in no step"
-
-
-def _share(result: Result) -> float:
-    wall, steps = _seconds(result)
-    return steps / wall if wall else 1.0
+    start_up = START_UP_SECONDS.get(result["platform"], OTHER_START_UP_SECONDS)
+    if wall is None or loop_seconds(result) is not None or wall - steps <= start_up:
+        return 1.0, ""
+    rest = f"{wall - steps:,.0f} s are in no step"
+    return steps / wall, f"step_times: {steps:,.0f} s in all, and the run took {wall:,.0f} s; {rest}"
 
 
 def _seconds(result: Result) -> tuple[float | None, float]:

@@ -1,8 +1,18 @@
-"""Rules of the course of a training: losses and gradient norms change from step to step as those of real batches do."""
+"""Rules of the course of a training: losses and gradient norms change from step to step as those of real batches do,
+and each step ran with the learning rate that the requested schedule gives it.
+
+Source of the schedule: the learning-rate rows of train/settings_map; `WarmupCosine` of train/common/schedule.py states
+it.
+"""
 
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable, Iterator
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
 
 from evaluate.checks.recorded import is_complete, longest_equal
 from utils.results.schema import Result
@@ -15,50 +25,92 @@ AT_THE_LIMIT = 1e-3
 MOST_AT_THE_LIMIT = 0.25
 """Share of the steps. A norm before clipping meets the limit by chance only."""
 RUNAWAY = 100.0
+TOLERANCE = 1e-4
+"""Share of the largest rate. A schedule that is late by one step differs by more in its warm-up, 1 / (W + 1)."""
+OF_THE_SUITE = ("mega", "hf")
+"""Frameworks whose schedule the suite sets to the last digit; the others have a rule of their own for the warm-up."""
+
+Steps = npt.NDArray[np.float64]
+WarmUp = Callable[[Steps, int], Steps]
+"""Function of steps n and number of warm-up steps W; returns the shares of the largest rate."""
+WARM_UP: tuple[WarmUp, ...] = (lambda n, w: n / (w + 1),)
+OTHER_WARM_UPS: tuple[WarmUp, ...] = (*WARM_UP, lambda n, w: n / w, lambda n, w: (n - 1) / w)
 
 
-def losses_change(result: Result) -> list[str]:
-    """Return a line if the loss stays at one value: every step has another batch and other weights."""
+def losses_change(result: Result) -> Iterator[str]:
+    """Yield a line if the loss stays at one value: every step has another batch and other weights."""
     count = longest_equal(result["loss_values"])
-    if not is_complete(result) or count < EQUAL_IN_A_ROW:
-        return []
-    return [f"loss_values: {count} equal losses in a row; another batch has another loss"]
+    if is_complete(result) and count >= EQUAL_IN_A_ROW:
+        yield f"loss_values: {count} equal losses in a row; another batch has another loss"
 
 
-def gradients_are_there(result: Result) -> list[str]:
-    """Return a line if a gradient norm is 0 or less: the loss is above 0, so every step has a gradient."""
-    norms = [norm for norm in result["grad_norms"] if norm is not None]
-    none = [norm for norm in norms if norm <= 0]
-    if not is_complete(result) or not none:
-        return []
-    return [f"grad_norms: {len(none)} of {len(norms)} are {none[0]:g}, wanted more than 0"]
-
-
-def gradients_change(result: Result) -> list[str]:
-    """Return a line if the gradient norm stays at one value."""
-    norms = result["grad_norms"]
-    count = longest_equal(norms)
-    if not is_complete(result) or count < min(EQUAL_IN_A_ROW, max(ENOUGH_NORMS, len(norms))):
-        return []
-    return [f"grad_norms: {count} equal norms in a row; another batch has another gradient"]
-
-
-def gradients_are_before_clipping(result: Result) -> list[str]:
-    """Return a line if many norms are the limit of clipping itself, and none is above it."""
+def gradients_are_of_real_batches(result: Result) -> Iterator[str]:
+    """Yield a line if a gradient norm is 0 or less, if the norm stays at one value, or if many norms are the limit of
+    clipping itself and none is above it: they are recorded before clipping."""
     norms, limit = [norm for norm in result["grad_norms"] if norm is not None], result["training_config"]["clip_grad"]
-    if not is_complete(result) or not limit or limit <= 0 or len(norms) < ENOUGH_NORMS:
-        return []
-    at_limit = sum(abs(norm - limit) <= AT_THE_LIMIT * limit for norm in norms)
-    if at_limit < MOST_AT_THE_LIMIT * len(norms) or max(norms) > limit * (1 + AT_THE_LIMIT):
-        return []
-    return [f"grad_norms: {at_limit} of {len(norms)} are the limit {limit:g}; norms are recorded before clipping"]
+    if not is_complete(result):
+        return
+    if none := [norm for norm in norms if norm <= 0]:
+        yield f"grad_norms: {len(none)} of {len(norms)} are {none[0]:g}, wanted more than 0"
+    count = longest_equal(result["grad_norms"])
+    if count >= min(EQUAL_IN_A_ROW, max(ENOUGH_NORMS, len(norms))):
+        yield f"grad_norms: {count} equal norms in a row; another batch has another gradient"
+    if limit and limit > 0 and len(norms) >= ENOUGH_NORMS and max(norms) <= limit * (1 + AT_THE_LIMIT):
+        at_limit = sum(abs(norm - limit) <= AT_THE_LIMIT * limit for norm in norms)
+        if at_limit >= MOST_AT_THE_LIMIT * len(norms):
+            yield f"grad_norms: {at_limit} of {len(norms)} are the limit {limit:g}; norms are recorded before clipping"
 
 
-def gradients_fit_the_limit(result: Result) -> list[str]:
-    """Return a line if nearly every update is cut to less than a hundredth, so that the norm is not the loss's."""
+def gradients_fit_the_limit(result: Result) -> Iterator[str]:
+    """Yield a line if nearly every update is cut to less than a hundredth, so that the norm is not the loss's."""
     norms, limit = [norm for norm in result["grad_norms"] if norm is not None], result["training_config"]["clip_grad"]
-    if not is_complete(result) or not limit or limit <= 0 or not norms or statistics.median(norms) <= RUNAWAY * limit:
-        return []
-    return [
-        f"grad_norms: {statistics.median(norms):.3g} in the median, {RUNAWAY:g} times the limit of clipping or more"
-    ]
+    if is_complete(result) and limit and limit > 0 and norms and statistics.median(norms) > RUNAWAY * limit:
+        middle = statistics.median(norms)
+        yield f"grad_norms: {middle:.3g} in the median, {RUNAWAY:g} times the limit of clipping or more"
+
+
+def learning_rate_is_on(result: Result) -> Iterator[str]:
+    """Yield a line if steps ran with a rate of 0 or less, which change nothing, or above the requested one."""
+    peak, rates = result["training_config"]["lr"], result["learning_rates"]
+    if result["status"] != "ok" or not peak:
+        return
+    off = sum(rate is not None and rate <= 0 for rate in rates[1:-1])  # a schedule may begin or end at 0
+    highest = max((rate for rate in rates if rate is not None), default=peak)
+    if off:
+        yield f"learning_rates: {off} of {len(rates)} steps have a rate of 0, which trains nothing"
+    elif highest > peak * (1 + TOLERANCE):
+        yield f"learning_rates: got {highest:.6g}, the largest one asked is {peak:.6g}"
+
+
+def learning_rates_follow_the_schedule(result: Result) -> Iterator[str]:
+    """Yield a line for the first step whose learning rate is not the one that was asked for."""
+    if result["framework"] in OF_THE_SUITE:
+        yield from _unlike_the_schedule(result, WARM_UP)
+
+
+def learning_rates_follow_some_schedule(result: Result) -> Iterator[str]:
+    """Yield a line if another framework's rates follow no known form of the requested schedule."""
+    if result["framework"] not in OF_THE_SUITE:
+        yield from _unlike_the_schedule(result, OTHER_WARM_UPS)
+
+
+def _unlike_the_schedule(result: Result, warm_ups: tuple[WarmUp, ...]) -> Iterator[str]:
+    """Yield a line on the step at which the form of the schedule that fits longest ends to fit; none if one fits."""
+    config, rates = result["training_config"], result["learning_rates"]
+    peak, least, warm, last = (config[key] for key in ("lr", "min_lr", "warmup_iters", "max_steps"))
+    if None in (peak, least, warm, last, *rates) or not rates or not is_complete(result) or not peak or last <= warm:
+        return
+    steps, best = np.asarray(result["steps"], dtype=float), (-1, 0.0)
+    # a cosine reaches the least rate one step after the last one, or at it; without a warm-up both forms are one
+    for warm_up, late in product(warm_ups, (0, 1)) if warm else ((WARM_UP[0], 0),):
+        progress = np.clip((steps - warm - 1 + late) / (last - warm), 0.0, 1.0)
+        asked = least + (peak - least) * (1 + np.cos(np.pi * progress)) / 2
+        if warm:
+            asked = np.where(steps <= warm, peak * warm_up(steps, warm), asked)
+        differs = np.abs(np.asarray(rates, dtype=float) - asked) > TOLERANCE * peak
+        if not differs.any():
+            return
+        place = int(differs.argmax())
+        best = max(best, (place, float(asked[place])))
+    ran = f"learning_rates: step {result['steps'][best[0]]} ran with {rates[best[0]]:.6g}"
+    yield f"{ran}, the schedule asked for {best[1]:.6g}"

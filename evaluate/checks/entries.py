@@ -7,12 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from evaluate.checks import board, clock, course, limits, other_settings, schedule
-from evaluate.checks.consistency import REJECTING_RULES, WARNING_RULES, too_large
-from evaluate.checks.copies import copied_runs
-from evaluate.checks.model_size import size_matches_name
-from evaluate.checks.overlap import overlapping_runs
+from evaluate.checks import board, clock, consistency, course, energy, limits, other_settings
 from evaluate.checks.ranges import out_of_range
+from evaluate.checks.several import copied_runs, overlapping_runs
 from evaluate.inputs import earlier, extracted, mlperf_logs
 from evaluate.metrics.measured_rate import Probes, attach, load_probes
 from evaluate.metrics.profiles import Profiles, load_profiles
@@ -21,41 +18,39 @@ from utils.results import store
 from utils.results.schema import Result
 
 REJECTING = (
-    *REJECTING_RULES,
-    *limits.LIMITS,
+    *consistency.REJECTING,
+    limits.utilisation_is_possible,
+    limits.claimed_utilisation_agrees,
+    energy.energy_agrees,
+    energy.energy_follows_from_its_sources,
+    limits.framework_matches_layers,
     earlier.summary_agrees,
     clock.run_ends_after_its_start,
     clock.steps_fit_into_the_run,
     clock.steps_fill_the_loop,
     clock.steps_fill_the_run,
-    schedule.learning_rates_follow_the_schedule,
-    schedule.learning_rate_is_on,
+    course.learning_rates_follow_the_schedule,
+    course.learning_rate_is_on,
     course.losses_change,
-    course.gradients_are_there,
-    course.gradients_change,
-    course.gradients_are_before_clipping,
-    size_matches_name,
-    board.names_are_plain,
+    course.gradients_are_of_real_batches,
+    limits.size_matches_name,
     board.device_is_of_the_platform,
     board.devices_are_counted,
-    board.enough_devices_are_visible,
-    board.hosts_fit_the_devices,
-    board.reserved_holds_allocated,
-    board.memory_holds_the_weights,
-    board.energy_covers_the_boards,
-    board.power_fits_the_boards,
+    board.memory_fits,
+    energy.energy_covers_the_boards,
+    energy.power_fits_the_boards,
     other_settings.extra_settings_agree,
 )
 WARNING = (
-    *WARNING_RULES,
+    *consistency.WARNING,
     clock.little_of_the_run_is_steps,
-    schedule.learning_rates_follow_some_schedule,
+    course.learning_rates_follow_some_schedule,
     course.gradients_fit_the_limit,
     board.hosts_are_different,
     board.average_is_below_peak,
     limits.model_matches_name,
     limits.loss_is_of_unseen_data,
-    limits.energy_has_two_sources,
+    energy.energy_has_two_sources,
 )
 
 
@@ -65,11 +60,11 @@ class Findings:
 
     rejections: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    is_usable: bool = True
+    """False if the result has a number with which no rule and no metric can calculate."""
 
     def with_rejections(self, more: Sequence[str], warnings: Sequence[str] = ()) -> Findings:
         """Return these findings with more rejections and warnings."""
-        if not more and not warnings:
-            return self
         return replace(self, rejections=(*self.rejections, *more), warnings=(*self.warnings, *warnings))
 
 
@@ -105,23 +100,18 @@ class Loaded:
 
 def check_result(result: Result) -> Findings:
     """Return the findings of all rules in `result`, which must satisfy the schema (`utils.results.store.read`)."""
-    if unusable := _unusable_numbers(result):
-        return Findings(rejections=tuple(unusable))
+    if unusable := tuple(out_of_range(result)):  # the other rules cannot calculate with such a number
+        return Findings(unusable, is_usable=False)
     return Findings(
         rejections=tuple(line for rule in REJECTING for line in rule(result)),
-        warnings=tuple(line for rule in WARNING for line in rule(result)),
+        warnings=(*result["warnings"], *(line for rule in WARNING for line in rule(result))),
     )
-
-
-def _unusable_numbers(result: Result) -> list[str]:
-    """Return a line for each number with which the other rules cannot calculate."""
-    return [*too_large(result)] or out_of_range(result)
 
 
 def checked(found: Sequence[tuple[Path, Result]]) -> list[Entry]:
     """Return the entries of results with the findings of the rules on each of them and on all of them together."""
     findings = [check_result(result) for _, result in found]
-    places = [place for place, (_, result) in enumerate(found) if not _unusable_numbers(result)]
+    places = [place for place, one in enumerate(findings) if one.is_usable]
     for rule in (copied_runs, overlapping_runs):
         lines = rule([found[place] for place in places])
         for place, more in zip(places, lines, strict=True):

@@ -18,23 +18,23 @@ NUMBER: Range = (0, 1e9)
 SPLIT: Range = (1, 4096)
 """Tensor, pipeline and context parallel sizes: no model has as many layers or heads."""
 SHARE: Range = (0, 1)
-SETTING: Range = (0, 1e3)
 SECONDS: Range = (0, 1e7)
 """A step of 1e7 seconds takes 116 days."""
 RATE: Range = (0, 1e18)
-GIGABYTES: Range = (0, 1e9)
-ENERGY: Range = (-1e18, 1e18)
+ANY: Range = (-1e18, 1e18)
+"""Of every number without a range of its own, whose sign other rules judge with their own words; arithmetic beyond it
+overflows."""
 _SETTINGS: dict[str, Range] = {
     **dict.fromkeys(("max_steps", "global_batch_size", "micro_batch_size", "sequence_length"), COUNT),
     **dict.fromkeys(("num_gpus", "gradient_accumulation", "dp"), COUNT),
     **dict.fromkeys(("tp", "pp", "cp"), SPLIT),
-    **dict.fromkeys(("lr", "min_lr", "adam_eps", "init_std"), SETTING),
+    **dict.fromkeys(("lr", "min_lr", "adam_eps", "init_std"), (0, 1e3)),
     **dict.fromkeys(("beta1", "beta2"), SHARE),
     "clip_grad": (-1, 1e18),
     "warmup_iters": NUMBER,
 }
-SECTIONS: dict[str, dict[str, Range]] = {
-    "gpu_info": {"device_count": NUMBER, "total_memory_gb": GIGABYTES, "gpu_cores": NUMBER},
+_SECTIONS: dict[str, dict[str, Range]] = {
+    "gpu_info": dict.fromkeys(("device_count", "total_memory_gb", "gpu_cores"), NUMBER),
     "training_config": _SETTINGS,
     "resolved_config": _SETTINGS
     | {
@@ -43,7 +43,7 @@ SECTIONS: dict[str, dict[str, Range]] = {
         "num_query_groups": COUNT,
         "norm_eps": SHARE,
         "rope_base": (1e-9, 1e18),
-        "parameters_without_weight_decay": (0, 1e18),
+        "parameters_without_weight_decay": RATE,
         "dataloader_workers": NUMBER,
     },
     "performance_metrics": {
@@ -52,14 +52,10 @@ SECTIONS: dict[str, dict[str, Range]] = {
         "warmup_steps_excluded": NUMBER,
     },
     "memory_metrics": dict.fromkeys(
-        ("avg_memory_allocated_gb", "peak_memory_allocated_gb", "peak_memory_reserved_gb"), GIGABYTES
+        ("avg_memory_allocated_gb", "peak_memory_allocated_gb", "peak_memory_reserved_gb"), NUMBER
     ),
-    "energy_metrics": {
-        **dict.fromkeys(("joules", "avg_watts", "joules_per_token", "counter_joules", "integrated_joules"), ENERGY),
-        **dict.fromkeys(("idle_watts", "cpu_joules"), ENERGY),
-        **dict.fromkeys(("gpu_count", "samples", "sample_hz"), NUMBER),
-    },
-    "fingerprint": {"token_stream_batches": NUMBER, "epochs": NUMBER},
+    "energy_metrics": dict.fromkeys(("gpu_count", "samples", "sample_hz"), NUMBER),
+    "fingerprint": dict.fromkeys(("token_stream_batches", "epochs"), NUMBER),
     "conditions": {
         **dict.fromkeys(("gpu_count", "other_processes", "numa_nodes", "busy_before_percent"), NUMBER),
         **dict.fromkeys((f"{name}power_cap_watts" for name in ("", "default_", "max_")), NUMBER),
@@ -69,58 +65,41 @@ SECTIONS: dict[str, dict[str, Range]] = {
         **dict.fromkeys((f"temperature_{name}_celsius" for name in ("before", "after")), (-300, 1e4)),
     },
 }
-SAMPLES: dict[str, Range] = {
+RANGES: dict[str, Range] = {
+    **dict.fromkeys(("run", "attempt"), COUNT),
     "step_times": SECONDS,
     "data_wait_seconds": (-1e7, 1e7),
     "loss_values": (-1e12, 1e12),
-    "grad_norms": (-1e18, 1e18),
     "learning_rates": (-1e3, 1e3),
-}
-"""The sign of waits, losses, norms, rates and energy is judged by other rules, with their own words."""
+} | {f"{section}.{key}": limits for section, ranges in _SECTIONS.items() for key, limits in ranges.items()}
 LEAST = 1e-12
 """Below it, and above 0, a loss is no cross entropy, and energy and power are none; their inverse would be infinite."""
 STAGES_WITHOUT_LAYERS = 2
 """Pipeline stages that may hold the embedding and the output alone."""
 
 
-def out_of_range(result: Result) -> list[str]:
-    """Return a line for each number of a result, which satisfies the schema, that no training has."""
-    lines = [*_of(result, {"run": COUNT, "attempt": COUNT})]
-    for section, ranges in SECTIONS.items():
-        if isinstance(result.get(section), Mapping):
-            lines += _of(result[section], ranges, f"{section}.")
-    for key, (low, high) in SAMPLES.items():
-        known = [value for value in result[key] if value is not None]
-        lines += [_line(key, value, low, high) for value in _ends(known) if not low <= value <= high]
-    return [*lines, *_tiny(result), *_stages(result)]
-
-
-def _tiny(result: Result) -> Iterator[str]:
-    """Yield a line for each loss or energy so small that it is none; other rules judge zero and less."""
-    losses = [loss for loss in result["loss_values"] if loss is not None and 0 < loss < LEAST]
-    energy = {f"energy_metrics.{key}": result["energy_metrics"].get(key) for key in SECTIONS["energy_metrics"]}
-    for key, value in ({"loss_values": min(losses, default=None)} | energy).items():
-        if value is not None and 0 < value < LEAST:
+def out_of_range(result: Result) -> Iterator[str]:
+    """Yield a line for each number of a result, which satisfies the schema, that no training has."""
+    for key, value in _numbers(result):
+        low, high = RANGES.get(key, ANY)
+        if not low <= value <= high:
+            yield f"{key}: got {quoted(value)}, wanted a number from {low:g} to {high:g}"
+        elif 0 < value < LEAST and key.startswith(("loss_values", "energy_metrics")):
             yield f"{key}: got {value:g}, wanted {LEAST:g} or more"
-
-
-def _of(section: Mapping[str, Any], ranges: Mapping[str, Range], where: str = "") -> Iterator[str]:
-    for key, (low, high) in ranges.items():
-        value = section.get(key)
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and not low <= value <= high:
-            yield _line(f"{where}{key}", value, low, high)
-
-
-def _ends(values: list[float]) -> list[float]:
-    return list(dict.fromkeys((min(values), max(values)))) if values else []
-
-
-def _stages(result: Result) -> list[str]:
     stages, layers = result["training_config"]["pp"], result["resolved_config"]["num_layers"]
-    if stages is None or layers is None or stages <= layers + STAGES_WITHOUT_LAYERS:
-        return []
-    return [f"training_config.pp: got {stages} pipeline stages for {layers} layers, wanted a layer or more in each"]
+    if None not in (stages, layers) and stages > layers + STAGES_WITHOUT_LAYERS:
+        yield f"training_config.pp: got {stages} pipeline stages for {layers} layers, wanted a layer or more in each"
 
 
-def _line(key: str, value: float, low: float, high: float) -> str:
-    return f"{key}: got {quoted(value)}, wanted a number from {low:g} to {high:g}"
+def _numbers(value: Any, where: str = "") -> Iterator[tuple[str, float]]:
+    """Yield every number in a result with its place; of a list, the least, the least positive and the largest."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _numbers(inner, f"{where}.{key}" if where else str(key))
+    elif isinstance(value, list):
+        numbers = [one for one in value if isinstance(one, (int, float))]
+        ends = {min(numbers), max(numbers), min((one for one in numbers if one > 0), default=0)} if numbers else ()
+        for inner in (*sorted(ends), *(one for one in value if isinstance(one, (Mapping, list)))):
+            yield from _numbers(inner, where)
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        yield where, value

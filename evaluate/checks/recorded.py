@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from datetime import datetime
+from itertools import groupby
+from typing import Any, TypeVar
 
 from utils.results.schema import Result, time_of
+
+Value = TypeVar("Value")
+Key = TypeVar("Key", bound=Hashable)
 
 
 def is_recorded(result: Result) -> bool:
@@ -48,11 +54,19 @@ def interval(result: Result) -> tuple[datetime, datetime] | None:
     return (start, end) if start is not None and end is not None else None
 
 
-def longest_equal(values: list[float | None]) -> int:
-    """Return the largest number of equal values in a row; unknown ones are equal to nothing."""
-    longest = count = 0
-    before: float | None = None
+def longest_equal(values: Sequence[object]) -> int:
+    """Return the largest number of equal values in a row; unknown ones (None) are equal to nothing."""
+    return max((len(list(same)) for value, same in groupby(values) if value is not None), default=0)
+
+
+def job_of(result: Result) -> tuple[Any, ...]:
+    """Return what the runs of one job share beside the settings of their side: machine, label and seed."""
+    return machine_of(result), result["label"], result["training_config"]["seed"]
+
+
+def grouped(values: Iterable[Value], key_of: Callable[[Value], Key]) -> dict[Key, list[Value]]:
+    """Return the values of each key, in their order."""
+    found: dict[Key, list[Value]] = {}
     for value in values:
-        count = count + 1 if value is not None and value == before else int(value is not None)
-        before, longest = value, max(longest, count)
-    return longest
+        found.setdefault(key_of(value), []).append(value)
+    return found

@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from evaluate.fairness.items import ALLOWED, BLOCKING, NOT_KNOWN, SAME, UNKNOWN, Item
-from utils.results.schema import Result
+from evaluate.fairness.items import ALLOWED, BLOCKING, NOT_KNOWN, Item, Sides, Values, compared, values
 
 COMPOSED = ("math", "unfused", "eager", "dot_product")
 """Attention of several kernels, which writes all scores to memory."""
@@ -21,69 +20,55 @@ PRODUCT = "gradient_accumulation_fusion"
 EACH_OWN = "each vendor's own kernel"
 
 
-def attention(a: Sequence[Result], b: Sequence[Result], state_if_other_kind: str) -> Item:
+def attention(sides: Sides, if_other_kind: str) -> Item:
     """Return the item on attention: composed attention or lower precision of one side blocks."""
-    names = [_names(side, "attention_backend") for side in (a, b)]
-    left, right = (" or ".join(side) for side in names)
-    if any(NOT_KNOWN in side for side in names):
-        return Item("attention", UNKNOWN, left, right)
-    if names[0] == names[1] and len(names[0]) == 1:
-        return Item("attention", SAME, left, right)
-    kinds = [{_kind(name) for name in side} for side in names]
-    has_gpus = all(one["platform"] != "cpu" for one in (*a, *b))
+    names = [
+        [str(name) if name else None for name in side] for side in values(sides, "resolved_config", "attention_backend")
+    ]
+    kinds = [{_kind(name or NOT_KNOWN) for name in side} for side in names]
+    has_gpus = all(one["platform"] != "cpu" for side in sides for one in side)
     for place, words in enumerate(("is composed of several kernels", "computes in lower precision")):
         if has_gpus and {kind[place] for kind in kinds[0]} != {kind[place] for kind in kinds[1]}:
-            return Item("attention", BLOCKING, left, right, f"attention of one side {words}")
-    is_other_kind = len(kinds[0] | kinds[1]) > 1
-    if is_other_kind or not _are_two_platforms(a, b):
-        return Item("attention", state_if_other_kind, left, right)
-    return Item("attention", ALLOWED, left, right, EACH_OWN)
+            return compared("attention", names, BLOCKING, f"attention of one side {words}")
+    if len(kinds[0] | kinds[1]) > 1 or not _are_two_platforms(sides):
+        return compared("attention", names, if_other_kind)
+    return compared("attention", names, ALLOWED, EACH_OWN)
 
 
-def library(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
+def library(sides: Sides) -> Iterator[Item]:
     """Yield the item on the libraries of the attention kernels, if one is known."""
-    sides = [_names(side, "attention_library") for side in (a, b)]
-    if sides != [[NOT_KNOWN], [NOT_KNOWN]]:
-        left, right = (" or ".join(side) for side in sides)
-        yield Item("attention library", SAME if sides[0] == sides[1] else ALLOWED, left, right)
+    names = [[name or NOT_KNOWN for name in side] for side in values(sides, "resolved_config", "attention_library")]
+    if {*names[0], *names[1]} != {NOT_KNOWN}:
+        yield compared("attention library", names, ALLOWED)
 
 
-def fused_ops(a: Sequence[Result], b: Sequence[Result]) -> tuple[list[object], list[object]]:
+def fused_ops(sides: Sides) -> Values:
     """Return the fused operations of the runs of both sides; between platforms without the choice of a product."""
-    left_out = {PRODUCT} if _are_two_platforms(a, b) else set()
-    left, right = (
-        [
-            {key: on for key, on in found.items() if key not in left_out} if isinstance(found, dict) else found
-            for found in (one["resolved_config"].get("fused_ops") for one in side)
-        ]
-        for side in (a, b)
-    )
-    return left, right
+    found = values(sides, "resolved_config", "fused_ops")
+    if not _are_two_platforms(sides):
+        return found
+    return [
+        [{key: on for key, on in ops.items() if key != PRODUCT} if isinstance(ops, dict) else ops for ops in side]
+        for side in found
+    ]
 
 
-def product(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
+def product(sides: Sides) -> Iterator[Item]:
     """Yield an item if the products of two platforms differ in whether they add to the sum of the gradients."""
-    sides = [{(one["resolved_config"].get("fused_ops") or {}).get(PRODUCT) for one in side} for side in (a, b)]
-    if _are_two_platforms(a, b) and sides[0] != sides[1]:
-        words = {True: "added in the product", False: "added by a kernel of its own", None: "unknown"}
-        left, right = (" or ".join(sorted(words.get(value, str(value)) for value in side)) for side in sides)
-        yield Item("sum of weight gradients", ALLOWED, left, right, EACH_OWN)
+    words = {True: "added in the product", False: "added by a kernel of its own", None: "unknown"}
+    found = [{(ops or {}).get(PRODUCT) for ops in side} for side in values(sides, "resolved_config", "fused_ops")]
+    if _are_two_platforms(sides) and found[0] != found[1]:
+        a, b = (" or ".join(sorted(words.get(value, str(value)) for value in side)) for side in found)
+        yield Item("sum of weight gradients", ALLOWED, a, b, EACH_OWN)
 
 
-def _names(side: Sequence[Result], key: str) -> list[str]:
-    return sorted({str(one["resolved_config"].get(key) or NOT_KNOWN) for one in side})
-
-
-def _are_two_platforms(a: Sequence[Result], b: Sequence[Result]) -> bool:
-    return {one["platform"] for one in a} != {one["platform"] for one in b}
+def _are_two_platforms(sides: Sides) -> bool:
+    return {one["platform"] for one in sides[0]} != {one["platform"] for one in sides[1]}
 
 
 def _kind(name: str) -> tuple[bool, bool, str]:
     """Return whether an attention is composed, whether it computes in lower precision, and its implementation."""
     implementation, _, kernel = name.lower().partition(":")
+    is_composed = kernel in COMPOSED or implementation in COMPOSED
     is_low = any(word in name.lower() for word in LOW_PRECISION)
-    return (
-        kernel in COMPOSED or implementation in COMPOSED,
-        is_low,
-        TORCH[0] if implementation in TORCH else implementation,
-    )
+    return is_composed, is_low, TORCH[0] if implementation in TORCH else implementation

@@ -13,12 +13,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evaluate.fairness.items import ALLOWED, BLOCKING, SAME, UNKNOWN, Item
+from evaluate.fairness.items import ALLOWED, BLOCKING, SAME, UNKNOWN, Item, Sides, compared
 from utils.results.schema import SLOWDOWNS, Result
 
-NOT_RECORDED = "not recorded"
 NO_GPU = "no GPU"
-NOT_SHOWN = "not shown there"
 TOLERANCE = 0.01
 LEAST_PERCENT = 1.0
 MOST_APART = 0.2
@@ -42,22 +40,25 @@ class _Condition:
     """Share of the product's default; above 1 if it was raised."""
 
 
-_Reader = Callable[[Section], _Condition]
+Conditions = Sequence[Sequence[_Condition]]
+"""A condition of each run of a, then of b."""
 
 
-def items(a: Sequence[Result], b: Sequence[Result]) -> Iterator[Item]:
+def items(sides: Sides) -> Iterator[Item]:
     """Yield an item for each condition that either side has on record, and always those of _READERS."""
-    sides = [[_section(one) for one in side] for side in (a, b)]
-    if not all(section for side in sides for section in side):
-        yield from (_partly_known(name, sides, read, note) for name, (read, note) in _READERS.items())
+    sections = [[_section(one) for one in side] for side in sides]
+    for name, (read, note) in _READERS.items():
+        yield _handicaps(name, _read(sections, read), note)
+    if not all(section for side in sections for section in side):
         return
-    yield from (_handicaps(name, sides, read, note) for name, (read, note) in _READERS.items())
-    yield _noted("slowing down", sides, _slowing, "one side was slowed down by heat or its power supply")
-    yield _noted("other work", sides, _other_work, "other work was there before one side's job")
-    is_one_vendor = a[0]["platform"] == b[0]["platform"] != "cpu"
+    note = "one side was slowed down by heat or its power supply"
+    yield _events("slowing down", _read(sections, _slowing), note)
+    yield _events("other work", _read(sections, _other_work), "other work was there before one side's job")
+    is_one_vendor = sides[0][0]["platform"] == sides[1][0]["platform"] != "cpu"
     for key, name in (*OF_MACHINE.items(), *(MODES.items() if is_one_vendor else ())):
-        if any(section.get(key) is not None for side in sides for section in side):  # else no machine has it
-            yield _plain(name, sides, key)
+        modes = [[section.get(key) or None for section in side] for side in sections]
+        if any(modes[0] + modes[1]):  # else no machine has it
+            yield compared(name, modes, ALLOWED)
 
 
 def _section(result: Result) -> Section:
@@ -65,80 +66,53 @@ def _section(result: Result) -> Section:
     found = dict(result.get("conditions") or {})
     if found and (of_energy := result["energy_metrics"].get("throttled_percent")):
         shares = found.get("throttled_percent") or {}
-        found["throttled_percent"] = {k: max(shares.get(k, 0), of_energy.get(k, 0)) for k in {*shares, *of_energy}}
+        found["throttled_percent"] = {
+            key: max(share for share in (shares.get(key), of_energy.get(key), 0) if share is not None)
+            for key in {*shares, *of_energy}
+        }
     return found
 
 
-def _handicaps(name: str, sides: Sequence[Sequence[Section]], read: _Reader, note: str) -> Item:
+def _read(sections: Sequence[Sequence[Section]], read: Callable[[Section], _Condition]) -> Conditions:
+    return [[read(one) if one else _Condition("not recorded", None) for one in side] for side in sections]
+
+
+def _texts(sides: Conditions) -> tuple[str, str]:
+    a, b = (" or ".join(dict.fromkeys(one.text for one in side)) for side in sides)
+    return a, b
+
+
+def _handicaps(name: str, sides: Conditions, note: str) -> Item:
     """Return an item that blocks if one side is held back more than the other, or if the runs of one side differ."""
-    (left, right), (text_a, text_b) = _read(sides, read)
-    known = [one.is_handicap is not None for one in (*left, *right)]
-    if any(_spread(side) > TOLERANCE for side in (left, right)):
-        return Item(name, BLOCKING, text_a, text_b, f"{name} differs between the runs of one side")
-    if text_a == text_b and not any(known):
-        return Item(name, SAME if text_a == NO_GPU else UNKNOWN, text_a, text_b)
+    a, b = _texts(sides)
+    # an unknown condition with a share of its own is a cap whose default is not known
+    shares = [[one.share for one in side if one.is_handicap is not None or one.share != 1] for side in sides]
+    if any(side and max(side) - min(side) > TOLERANCE for side in shares):
+        return Item(name, BLOCKING, a, b, f"{name} differs between the runs of one side")
+    known = [one.is_handicap is not None for side in sides for one in side]
     if not all(known):
-        is_one_sided = _is_held_back(left) != _is_held_back(right)
-        return Item(name, BLOCKING if is_one_sided else UNKNOWN, text_a, text_b, note if is_one_sided else "")
-    shares = [[one.share for one in side] for side in (left, right)]
+        held = [any(one.is_handicap and abs(one.share - 1) > TOLERANCE for one in side) for side in sides]
+        if held[0] != held[1]:
+            return Item(name, BLOCKING, a, b, note)
+        return Item(name, SAME if a == b == NO_GPU else UNKNOWN, a, b)
     if abs(min(shares[0]) - min(shares[1])) > TOLERANCE:
-        return Item(name, BLOCKING, text_a, text_b, note)
-    both = f"{name}: both sides are off their default alike" if any(one.is_handicap for one in left) else ""
-    return Item(name, SAME if text_a == text_b and not both else ALLOWED, text_a, text_b, both)
+        return Item(name, BLOCKING, a, b, note)
+    is_off = any(one.is_handicap for one in sides[0])
+    alike = f"{name}: both sides are off their default alike" if is_off else ""
+    return Item(name, SAME if a == b and not is_off else ALLOWED, a, b, alike)
 
 
-def _partly_known(name: str, sides: Sequence[Sequence[Section]], read: _Reader, note: str) -> Item:
-    """Return the item of sides of which some runs have no record: a known handicap of one side alone still blocks."""
-    known = [[section for section in side if section] for side in sides]
-    found, texts = _read(known, read)
-    if _is_held_back(found[0]) != _is_held_back(found[1]):
-        shown = [
-            " or ".join([text] * bool(text) + [NOT_RECORDED] * (not all(side)))
-            for text, side in zip(texts, sides, strict=True)
-        ]
-        return Item(name, BLOCKING, shown[0], shown[1], note)
-    words = [NOT_RECORDED if not all(side) else "recorded" for side in sides]
-    return Item(name, UNKNOWN, words[0], words[1])
-
-
-def _spread(side: Sequence[_Condition]) -> float:
-    """Return the difference of the largest and smallest known share among the runs of a side."""
-    shares = [one.share for one in side if one.is_handicap is not None or one.share != 1]
-    return max(shares, default=0.0) - min(shares, default=0.0)
-
-
-def _is_held_back(conditions: Sequence[_Condition]) -> bool:
-    """Return whether a run of a side is known to be slowed down, or sped up, by this condition."""
-    return any(one.is_handicap and abs(one.share - 1) > TOLERANCE for one in conditions)
-
-
-def _noted(name: str, sides: Sequence[Sequence[Section]], read: _Reader, note: str) -> Item:
+def _events(name: str, sides: Conditions, note: str) -> Item:
     """Return an item on an event during a run. It blocks if most runs of one side were hit, and those of the other side
     were not or less; the effect on fewer runs is in the interval of the ratio."""
-    (left, right), (text_a, text_b) = _read(sides, read)
-    if any(one.is_handicap is None for one in (*left, *right)):
-        return Item(name, SAME if text_a == text_b == NO_GPU else UNKNOWN, text_a, text_b)
-    usual = [statistics.median(one.share for one in side) for side in (left, right)]
+    a, b = _texts(sides)
+    if any(one.is_handicap is None for side in sides for one in side):
+        return Item(name, SAME if a == b == NO_GPU else UNKNOWN, a, b)
+    usual = [statistics.median(one.share for one in side) for side in sides]
     if abs(usual[0] - usual[1]) > MOST_APART:
-        return Item(name, BLOCKING, text_a, text_b, note)
-    hit = [any(one.is_handicap for one in side) for side in (left, right)]
-    if hit[0] != hit[1]:
-        return Item(name, ALLOWED, text_a, text_b, note)
-    return Item(name, SAME if text_a == text_b else ALLOWED, text_a, text_b)
-
-
-def _read(sides: Sequence[Sequence[Section]], read: _Reader) -> tuple[list[list[_Condition]], tuple[str, str]]:
-    found = [[read(section) for section in side] for side in sides]
-    text_a, text_b = (" or ".join(dict.fromkeys(one.text for one in side)) for side in found)
-    return found, (text_a, text_b)
-
-
-def _plain(name: str, sides: Sequence[Sequence[Section]], key: str) -> Item:
-    words = [sorted({str(section.get(key) or NOT_SHOWN) for section in side}) for side in sides]
-    text_a, text_b = (" or ".join(side) for side in words)
-    if NOT_SHOWN in words[0] + words[1]:
-        return Item(name, UNKNOWN, text_a, text_b)
-    return Item(name, SAME if words[0] == words[1] and len(words[0]) == 1 else ALLOWED, text_a, text_b)
+        return Item(name, BLOCKING, a, b, note)
+    hit = [any(one.is_handicap for one in side) for side in sides]
+    return Item(name, SAME if a == b else ALLOWED, a, b, note if hit[0] != hit[1] else "")
 
 
 def _power_cap(section: Section) -> _Condition:
@@ -170,8 +144,8 @@ def _clocks(section: Section) -> _Condition:
 
 
 def _numa(section: Section) -> _Condition:
-    balancing, nodes = section.get("numa_balancing"), section.get("numa_nodes")
-    if nodes == 1:
+    balancing = section.get("numa_balancing")
+    if section.get("numa_nodes") == 1:
         return _Condition("one node", is_handicap=False)
     if balancing is None:
         return _Condition("not shown by the kernel", None)
@@ -181,7 +155,7 @@ def _numa(section: Section) -> _Condition:
 def _slowing(section: Section) -> _Condition:
     shares = section.get("throttled_percent")
     if shares is not None:
-        slow = {name: share for name, share in shares.items() if name in SLOWDOWNS and share >= LEAST_PERCENT}
+        slow = {name: share for name, share in shares.items() if name in SLOWDOWNS and (share or 0) >= LEAST_PERCENT}
         text = ", ".join(f"{name} {share:.0f} % of the run" for name, share in sorted(slow.items()))
         return _Condition(text or "no", bool(slow), 1 - max(slow.values(), default=0.0) / 100)
     active = section.get("throttle_after")
@@ -203,7 +177,7 @@ def _unknown(section: Section, key: str) -> _Condition:
     return _Condition(NO_GPU if reason == NO_GPU else f"unknown ({reason})", None)
 
 
-_READERS: dict[str, tuple[_Reader, str]] = {
+_READERS: dict[str, tuple[Callable[[Section], _Condition], str]] = {
     "power cap": (_power_cap, "power cap off the default on one side"),
     "clocks": (_clocks, "clocks limited or raised on one side"),
     "NUMA balancing": (_numa, "NUMA balancing slows one side"),

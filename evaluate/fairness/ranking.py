@@ -34,9 +34,6 @@ BY_EFFECT = (
 """Names of items, largest effect on the step time first. Items that are not listed have little or none: data,
 hyperparameters, seeds, losses. `environment` stands for every item on a
 variable, `setting` for every setting beyond the schema."""
-NO_MATTER = ("initial weights",)
-"""Items on the data that may differ."""
-LOSSES = "losses"
 RUNS = "number of runs"
 
 
@@ -50,13 +47,13 @@ def unproven_work(items: Iterable[Item], *, is_equal_method: bool, is_one_framew
 
     The layout is part of the settings with the method `equal` alone, and the means only inside one framework too.
     """
-    names = {*MODEL.values(), *ONLY_IF_TRUE.values(), *WORK.values(), *DATA.values()}
-    names |= {FLOAT32_PRODUCTS, LOSSES, OPTIMIZER, OUTSIDE, RUNS, "model", "model size"}
+    names = {*MODEL.values(), *ONLY_IF_TRUE.values(), *WORK.values(), *DATA.values()} - {"initial weights"}
+    names |= {FLOAT32_PRODUCTS, "losses", OPTIMIZER, OUTSIDE, RUNS, "model", "model size"}
     names |= set(LAYOUT.values()) if is_equal_method else set()
     names |= set(MEANS.values()) if is_equal_method and is_one_framework else set()
     unproven = [item.name for item in items if item.is_unproven]
     # an unknown environment may hold a handicap, and so may a variable or a setting that no table knows
-    return [n for n in unproven if n in names - set(NO_MATTER) or n.split()[0] in ("environment", "setting")]
+    return [name for name in unproven if name in names or name.split()[0] in ("environment", "setting")]
 
 
 def other_unknown(items: Iterable[Item], proven: Sequence[str]) -> list[str]:

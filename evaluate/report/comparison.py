@@ -37,7 +37,7 @@ DEFINITIONS = {
     "ranking.sides": "place: one more than the number of sides that are shown to be faster; tokens_per_second_per_gpu: "
     "geometric mean over the runs, or over machines where a side has several",
     "verdicts.interval": "of the difference of mean logarithms over the runs, or the machines where both sides have "
-    "several; null where a side has a single run (evaluate/verdict/intervals.py)",
+    "several; null where a side has a single run (evaluate/metrics/intervals.py)",
     "verdicts.p_value": "two-sided, of no difference, times `selection` (layouts tried, RUNS=auto), before Holm's "
     "correction; adjusted_p_value: after it",
     "verdicts.inputs.tokens_per_second_per_gpu": "global_batch_size x sequence_length / num_gpus of training_config x "

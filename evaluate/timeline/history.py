@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 
 from evaluate.checks.entries import Entry, Loaded
-from evaluate.fairness.certificate import LAST_LOSS
+from evaluate.fairness.losses import LAST_LOSS
 from evaluate.timeline import levels
 from evaluate.timeline.levels import Difference, Level, Levels, Limits
 from evaluate.timeline.series import Run, Series, sort

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from evaluate.checks.entries import Entry
-from evaluate.checks.recorded import machine_of, machines
+from evaluate.checks.recorded import job_of, machine_of, machines
 from evaluate.fairness.items import ALLOWED, NOT_KNOWN, SAME, UNKNOWN, Item
 from evaluate.fairness.ranking import RUNS
 from evaluate.metrics.steady import step_times
@@ -69,9 +69,8 @@ class _Plan(NamedTuple):
 def _plan(side: Sequence[Entry]) -> _Plan:
     results = [entry.result for entry in side]
     runs = frozenset(str((one.get("repeats") or {}).get("runs") or NOT_KNOWN) for one in results)
-    jobs = [(machine_of(one), one["label"], one["training_config"]["seed"]) for one in results]
-    different = {(job, one["run"]) for job, one in zip(jobs, results, strict=True)}
-    places = {job for job, one in zip(jobs, results, strict=True) if machines(one)}
+    different = {(job_of(one), one["run"]) for one in results}
+    places = {job_of(one) for one in results if machines(one)}
     fixed = [int(number) for number in runs if number.isdecimal()]
     wanted = max(fixed) * max(1, len(places)) if fixed else max(one["run"] for one in results)
     attempts = [one["attempt"] for one in results]

@@ -3,7 +3,7 @@
 The unit is the run (one process restart), or the machine if both sides have several. Restarts of one machine differ by
 more than the steps of one run can show, so steps enter no spread: a side with a single run has none, and no spread is
 ever borrowed from the other side, because the two may vary differently. All computations use the logarithm of
-throughput, so that the ratio of a to b is the inverse of that of b to a. evaluate/verdict/intervals.py has the
+throughput, so that the ratio of a to b is the inverse of that of b to a. evaluate/metrics/intervals.py has the
 formula; tests/evaluate/verdict/simulate.py shows how often the intervals cover the truth.
 """
 
@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evaluate.verdict import intervals
+from evaluate.checks.recorded import grouped
+from evaluate.metrics import intervals
 
 CONFIDENCE = 0.95
 """Share of the trials in which an interval covers the truth: 93 to 98 % in the cells of docs/verdict.md."""
@@ -71,7 +72,7 @@ class Estimate:
     p_value: float | None
     """Two-sided p-value of no difference."""
     degrees_of_freedom: float | None
-    """Satterthwaite's; evaluate/verdict/intervals.py has the critical value."""
+    """Satterthwaite's; evaluate/metrics/intervals.py has the critical value."""
     scope: str
     """Population of the interval: products, these machines, or these runs."""
     runs: tuple[int, int]
@@ -139,7 +140,7 @@ def level(runs: Sequence[Run]) -> float:
 
 
 def decide(found: Estimate, adjusted_p: float | None, band: float = BAND) -> Verdict:
-    """Return the verdict on b against a; `adjusted_p` is `found.p_value` after `holm` over all comparisons.
+    """Return the verdict on b against a; `adjusted_p` is `found.p_value` after `adjusted` over all comparisons.
 
     Faster and slower: at least LEAST_RUNS runs on each side, beyond the band, and not by chance. Tie: the whole
     interval lies in the band. Undecided: everything else.
@@ -179,22 +180,15 @@ def is_within(found: Estimate, band: float) -> bool:
 
 
 def adjusted(estimates: Sequence[Estimate]) -> list[float | None]:
-    """Return the p-values after `holm`; an estimate without one stays None and does not count."""
-    places = [place for place, found in enumerate(estimates) if found.p_value is not None]
-    values = holm([found.p_value for found in estimates if found.p_value is not None])
-    by_place = dict(zip(places, values, strict=True))
-    return [by_place.get(place) for place in range(len(estimates))]
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values adjusted for their number (Holm, Scandinavian Journal of Statistics 6, 1979), in their order."""
-    order = sorted(range(len(p_values)), key=lambda place: p_values[place])
-    adjusted = [0.0] * len(p_values)
+    """Return the p-values adjusted for their number (Holm, Scandinavian Journal of Statistics 6, 1979), in their order;
+    an estimate without one stays None and does not count."""
+    known = sorted((found.p_value, place) for place, found in enumerate(estimates) if found.p_value is not None)
+    values: list[float | None] = [None] * len(estimates)
     largest = 0.0
-    for rank, place in enumerate(order):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
-        adjusted[place] = largest
-    return adjusted
+    for rank, (p_value, place) in enumerate(known):
+        largest = max(largest, min(1.0, (len(known) - rank) * p_value))
+        values[place] = largest
+    return values
 
 
 def remark_on_machines(name: str, runs: Sequence[Run]) -> str:
@@ -219,10 +213,7 @@ def _exp(value: float) -> float:
 
 
 def _by_machine(runs: Iterable[Run]) -> list[list[Run]]:
-    found: dict[str, list[Run]] = {}
-    for run in runs:
-        found.setdefault(run.machine, []).append(run)
-    return list(found.values())
+    return list(grouped(runs, lambda run: run.machine).values())
 
 
 def _mean(runs: Sequence[Run]) -> float:

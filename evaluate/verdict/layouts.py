@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from evaluate.checks.entries import Entry
+from evaluate.metrics.intervals import half_interval
 from evaluate.metrics.throughput import tokens_per_second_per_gpu
 from utils.results.schema import Result
 
-CONFIDENCE = 0.95
+LEVEL = 0.05
 
 
 class Layout(NamedTuple):
@@ -61,7 +62,8 @@ def fastest(layouts: Mapping[Layout, Sequence[Entry]]) -> Layout:
     logs = {layout: _logs(entries) for layout, entries in layouts.items()}
     several = [layout for layout in layouts if len(logs[layout]) > 1]
     if several:
-        return max(several, key=lambda layout: _lower_end(logs[layout]))
+        ends = {layout: statistics.fmean(logs[layout]) - half_interval([logs[layout]], LEVEL) for layout in several}
+        return max(several, key=ends.__getitem__)
     return max(layouts, key=lambda layout: max(logs[layout], default=-math.inf))
 
 
@@ -76,10 +78,3 @@ def compared_with(chosen: Sequence[Entry], other: Sequence[Entry]) -> float | No
 def _logs(entries: Sequence[Entry]) -> list[float]:
     rates = (tokens_per_second_per_gpu(entry.result) for entry in entries if entry.is_counted)
     return [math.log(rate) for rate in rates if rate]
-
-
-def _lower_end(logs: Sequence[float]) -> float:
-    from scipy.special import stdtrit
-
-    half = float(stdtrit(len(logs) - 1, (1 + CONFIDENCE) / 2)) * statistics.stdev(logs) / math.sqrt(len(logs))
-    return statistics.fmean(logs) - half

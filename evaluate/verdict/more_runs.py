@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from evaluate.checks.recorded import interval
-from evaluate.verdict import inference, intervals
+from evaluate.metrics import intervals
+from evaluate.verdict import inference
 from evaluate.verdict.inference import Estimate, Spread
 from utils.results.schema import Result
 
@@ -57,14 +58,9 @@ def would_decide(found: Estimate, names: tuple[str, str], forecast: Forecast) ->
 
 def wall_seconds(side: Sequence[Result]) -> float | None:
     """Return the mean wall time of a side's runs in seconds; None if no run has recorded both of its times."""
-    known = [seconds for result in side if (seconds := _seconds(result)) is not None]
-    return math.fsum(known) / len(known) if known else None
-
-
-def _seconds(result: Result) -> float | None:
-    found = interval(result)
-    seconds = (found[1] - found[0]).total_seconds() if found else 0.0
-    return seconds if 0 < seconds < LONGEST_RUN_SECONDS else None
+    known = [(found[1] - found[0]).total_seconds() for result in side if (found := interval(result))]
+    believable = [seconds for seconds in known if 0 < seconds < LONGEST_RUN_SECONDS]
+    return math.fsum(believable) / len(believable) if believable else None
 
 
 def _lent(found: Estimate, alone: Sequence[int]) -> Estimate:
@@ -107,27 +103,21 @@ def _smallest(found: Estimate, forecast: Forecast) -> tuple[int, int] | None:
 
 
 def _text(counts: tuple[int, int], names: tuple[str, str], unit: str) -> str:
+    more = [f"{count} more {unit}{'' if count == 1 else 's'} on" for count in counts]
     if counts[0] == counts[1]:
-        return f"{counts[0]} more {unit}{'' if counts[0] == 1 else 's'} on each side"
-    parts = [
-        f"{count} more {unit}{'' if count == 1 else 's'} on {name}"
-        for count, name in zip(counts, names, strict=True)
-        if count
-    ]
-    return " and ".join(parts)
+        return f"{more[0]} each side"
+    return " and ".join(f"{text} {name}" for text, name, count in zip(more, names, counts, strict=True) if count)
 
 
 def _time(counts: tuple[int, int], forecast: Forecast) -> str:
-    total = 0.0
-    for count, seconds in zip(counts, forecast.seconds, strict=True):
-        if count and seconds is None:
-            return ""
-        total += count * (seconds or 0.0)
+    times = [seconds and count * seconds for count, seconds in zip(counts, forecast.seconds, strict=True) if count]
+    known = [seconds for seconds in times if seconds is not None]
+    if len(known) < len(times):
+        return ""
+    total = math.fsum(known)
     if total < 90:
         return f", about {max(1, round(total))} seconds"
-    if total < 90 * 60:
-        return f", about {round(total / 60)} minutes"
-    return f", about {total / 3600:.1f} hours"
+    return f", about {round(total / 60)} minutes" if total < 90 * 60 else f", about {total / 3600:.1f} hours"
 
 
 def _never(found: Estimate, forecast: Forecast, unit: str) -> str:

@@ -8,7 +8,6 @@ itself. A run is never left out for its speed, nor for its environment: a handic
 from __future__ import annotations
 
 import json
-import re
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,16 +15,16 @@ from dataclasses import replace
 from typing import Any
 
 from evaluate.checks.entries import Entry
+from evaluate.checks.recorded import grouped
 from evaluate.fairness.certificate import (
     DATA,
-    FIRST_LOSS_EQUAL_INIT,
-    FIRST_LOSS_NATIVE_INIT,
     FOLLOW_THE_SEED,
-    LAST_LOSS,
     MEANS,
     MODEL,
     WORK,
 )
+from evaluate.fairness.items import shown
+from evaluate.fairness.losses import FIRST_LOSS_EQUAL_INIT, FIRST_LOSS_NATIVE_INIT, LAST_LOSS
 from evaluate.metrics.metrics import last_loss
 from evaluate.verdict.pairs import BEST, LEFT_OUT, side_key
 from utils.results.schema import Result
@@ -34,15 +33,12 @@ FEWEST = 3
 """Fewest runs of a side among which one can be odd."""
 SINGLE_RUN = 5
 """Times the certificate's band of an equal first loss: a single run scatters more than the mean of a side."""
-SEED, INITIAL_WEIGHTS = "seed", "initial_weights_sha256"
 
 
 def without_odd_runs(entries: Sequence[Entry], by: str) -> list[Entry]:
     """Return the entries; those that differ from their own side are rejected with the reason."""
-    sides: dict[Any, list[Entry]] = {}
-    for entry in entries:
-        if entry.is_counted:
-            sides.setdefault(side_key(entry.result, by), []).append(entry)
+    counted = [entry for entry in entries if entry.is_counted]
+    sides = grouped(counted, lambda entry: side_key(entry.result, by))
     odd = {id(entry): reasons for side in sides.values() for entry, reasons in _odd(side)}
     return [
         replace(entry, findings=entry.findings.with_rejections(odd[id(entry)])) if id(entry) in odd else entry
@@ -56,7 +52,7 @@ def _odd(side: Sequence[Entry]) -> Iterator[tuple[Entry, list[str]]]:
         return
     results = [entry.result for entry in side]
     reasons: list[list[str]] = [[] for _ in side]
-    for name, section, key in _properties(results[0]["method"]):
+    for (section, key), name in _properties(results[0]["method"]).items():
         places = range(len(results))
         for group in _by_seed(places, results) if key in FOLLOW_THE_SEED else [places]:
             for place, reason in _minority(name, {place: results[place][section].get(key) for place in group}):
@@ -71,14 +67,11 @@ def _odd(side: Sequence[Entry]) -> Iterator[tuple[Entry, list[str]]]:
                 yield entry, [f"{LEFT_OUT}: {reason}" for reason in found]
 
 
-def _properties(method: str) -> Iterator[tuple[str, str, str]]:
-    """Yield name, section and key of each property in which the runs of one side must agree."""
+def _properties(method: str) -> dict[tuple[str, str], str]:
+    """Return section and key of each property in which the runs of one side must agree, with its name."""
     resolved = MODEL | WORK | ({} if method == BEST else MEANS)
-    for key, name in resolved.items():
-        yield name, "resolved_config", key
-    for key, name in DATA.items():
-        if key != INITIAL_WEIGHTS:
-            yield name, "fingerprint", key
+    named = {("resolved_config", key): name for key, name in resolved.items()}
+    return named | {("fingerprint", key): name for key, name in DATA.items() if key != "initial_weights_sha256"}
 
 
 def _minority(name: str, values: Mapping[int, Any]) -> Iterator[tuple[int, str]]:
@@ -92,14 +85,13 @@ def _minority(name: str, values: Mapping[int, Any]) -> Iterator[tuple[int, str]]
         return
     for place, text in known:
         if text != usual:
-            yield place, f"{name} {_short(text)}, but {_short(usual)} in {count} other runs of its side"
+            ran, other = shown(json.loads(text)), shown(json.loads(usual))
+            yield place, f"{name} {ran}, but {other} in {count} other runs of its side"
 
 
 def _by_seed(places: Iterable[int], results: Sequence[Result]) -> list[list[int]]:
     """Return the places of each known seed; runs of unknown seeds may have one each, and are compared with no other."""
-    found: dict[Any, list[int]] = {}
-    for place in places:
-        found.setdefault(results[place]["resolved_config"].get(SEED), []).append(place)
+    found = grouped(places, lambda place: results[place]["resolved_config"].get("seed"))
     return [members for seed, members in found.items() if seed is not None]
 
 
@@ -122,9 +114,3 @@ def _odd_losses(places: Sequence[int], results: Sequence[Result]) -> Iterator[tu
             for place in odd:
                 count = len(known) - len(odd)
                 yield place, f"{name} {losses[place]:.5g}, but {middle:.5g} in {count} other runs of its side"
-
-
-def _short(text: str) -> str:
-    """Return a JSON value in few words: the first characters of a hash, a text without quotation marks."""
-    shown = re.sub(r'"([0-9a-f]{12})[0-9a-f]{52}"', r"\1", text)
-    return shown.strip('"')

@@ -13,7 +13,7 @@ from itertools import combinations, product
 from typing import Any
 
 from evaluate.checks.entries import Entry
-from evaluate.checks.recorded import machine_of
+from evaluate.checks.recorded import grouped, machine_of
 from evaluate.metrics.partition import Kind, kind_of
 from evaluate.metrics.steady import steps_text
 from evaluate.verdict.layouts import Layout, compared_with, fastest, layout_of
@@ -31,10 +31,26 @@ LEFT_OUT = "left out of its side"
 DEVICE, MOST_SIDES = "device", 6
 """The second is the largest number of sides of which every two make a pair; of more, each meets the first."""
 
-BY: dict[str, Callable[[Result], str]] = {
+PROPERTIES: dict[str, Callable[[Result], str]] = {
+    "model": lambda result: str(result["model"]),
+    "method": lambda result: str(result["method"]),
     "platform": lambda result: str(result["platform"]),
-    DEVICE: lambda result: kind_of(result).full_name or UNKNOWN_DEVICE,
     "framework": lambda result: str(result["framework"]),
+    "device": lambda result: str(kind_of(result).name or "unknown"),
+    "machine": machine_of,
+}
+"""Properties that both sides of a pair may have to share, and the function that reads each from a result."""
+SHARED = {
+    **dict.fromkeys(("platform", DEVICE), ()),
+    "framework": ("platform", "device", "machine"),
+    **dict.fromkeys(("machine", NODES), ("platform", "framework", "device")),
+    "label": ("platform", "framework"),
+}
+"""Those that count for each property of a comparison, besides model and method."""
+BY: dict[str, Callable[[Result], str]] = {
+    "platform": PROPERTIES["platform"],
+    DEVICE: lambda result: kind_of(result).full_name or UNKNOWN_DEVICE,
+    "framework": PROPERTIES["framework"],
     "machine": machine_of,
     NODES: lambda result: f"{result['training_config']['num_gpus']} GPUs",
     "label": lambda result: str(result["label"] or "no label"),
@@ -113,9 +129,10 @@ def pairs(entries: Sequence[Entry], by: str, baseline: str | None = None) -> lis
             continue
         are_all = baseline is None and len(names) <= MOST_SIDES
         for a, b in combinations(names, 2) if are_all else ((names[0], other) for other in names[1:]):
-            for left, right in product(_by_framework(sides[a]), _by_framework(sides[b])):
+            for (_, left), (_, right) in product(*(_grouped(sides[name], PROPERTIES["framework"]) for name in (a, b))):
                 if by == "framework" or _may_meet(left[0].result, right[0].result):
-                    found += _of_sides(_both(model, method, left, right, by), by)
+                    both = Pair(model, "", method, "", "", tuple(left), tuple(right), is_of_jobs=by == NODES)
+                    found += _of_sides(both, by)
     return _told_apart(found)
 
 
@@ -130,19 +147,10 @@ def _sides(entries: Sequence[Entry], by: str) -> dict[str, list[Entry]]:
     return sides
 
 
-def _by_framework(side: Sequence[Entry]) -> list[list[Entry]]:
-    return [entries for _, entries in _grouped(side, lambda result: result["framework"])]
-
-
 def _may_meet(a: Result, b: Result) -> bool:
     """Return whether the frameworks of two sides may be compared: they are one, or each is its own vendor's."""
     are_vendors = {a["framework"], b["framework"]} <= set(VENDOR_FRAMEWORKS)
     return bool(a["framework"] == b["framework"] or (are_vendors and a["platform"] != b["platform"]))
-
-
-def _both(model: str, method: str, a: Sequence[Entry], b: Sequence[Entry], by: str) -> Pair:
-    """Return all results of two values of the property as one pair, which `_of_sides` divides."""
-    return Pair(model, "", method, "", "", tuple(a), tuple(b), is_of_jobs=by == NODES)
 
 
 def place(result: Result, by: str, baseline: str | None) -> tuple[bool, int, str]:
@@ -160,17 +168,9 @@ def side_key(result: Result, by: str) -> tuple[Any, ...]:
     return *shared, kind_of(result), setting_of(result), layout_of(result)
 
 
-def _shared(result: Result, by: str) -> tuple[Any, ...]:
+def _shared(result: Result, by: str) -> tuple[str, ...]:
     """Return the properties that both sides share besides model and method."""
-    framework, platform, device = result["framework"], result["platform"], kind_of(result).name
-    return {
-        "platform": (),
-        DEVICE: (),
-        "framework": (platform, device, machine_of(result)),
-        "machine": (platform, framework, device),
-        NODES: (platform, framework, device),
-        "label": (platform, framework),
-    }[by]
+    return tuple(PROPERTIES[name](result) for name in SHARED[by])
 
 
 def _of_sides(both: Pair, by: str) -> list[Pair]:
@@ -295,11 +295,13 @@ def _alone(entries: Sequence[Entry], made: Sequence[Pair], by: str) -> list[Left
 
 def _told_apart(found: Sequence[Pair]) -> list[Pair]:
     """Return the pairs; where several would have the same names, each name states the size or setting that differs."""
-    alike: dict[tuple[str, ...], list[int]] = {}
-    for number, pair in enumerate(found):
-        alike.setdefault((pair.model, pair.framework, pair.method, pair.a_name, pair.b_name), []).append(number)
     named = list(found)
-    for numbers in alike.values():
+
+    def key_of(number: int) -> tuple[str, ...]:
+        pair = found[number]
+        return pair.model, pair.framework, pair.method, pair.a_name, pair.b_name
+
+    for numbers in grouped(range(len(found)), key_of).values():
         of_both = [(terms(found[number].a[0].result), terms(found[number].b[0].result)) for number in numbers]
         for number, (a, b) in zip(numbers, suffixes(of_both), strict=True):
             pair = found[number]
@@ -308,10 +310,7 @@ def _told_apart(found: Sequence[Pair]) -> list[Pair]:
 
 
 def _grouped(entries: Iterable[Entry], key_of: Callable[[Result], Any]) -> list[tuple[Any, list[Entry]]]:
-    found: dict[Any, list[Entry]] = {}
-    for entry in entries:
-        found.setdefault(key_of(entry.result), []).append(entry)
-    return sorted(found.items(), key=lambda item: str(item[0]))
+    return sorted(grouped(entries, lambda entry: key_of(entry.result)).items(), key=lambda item: str(item[0]))
 
 
 def _name(side: Sequence[Entry], by: str) -> str:

@@ -58,16 +58,14 @@ class Saving:
 def saving(pair: Pair, figures: Mapping[int, Metrics], tokens: float) -> Saving:
     """Return the saving of b over a; `figures` holds the metrics of each counted entry by its id."""
     cost_a, cost_b = (_cost(side, figures, tokens) for side in (pair.a, pair.b))
-    for figure in (cost_a, cost_b):
-        if figure.value is None:
-            missing = unknown(figure.unit, figure.how)
-            return Saving(tokens, cost_a, cost_b, missing, unknown("%", figure.how), None)
-    assert cost_a.value is not None and cost_b.value is not None
-    ratio = cost_b.value / cost_a.value
-    saved = Figure(cost_a.value - cost_b.value, cost_a.unit, "cost of a - cost of b")
-    percent = Figure(100 * (1 - ratio), "%", "(cost of a - cost of b) / cost of a")
+    a, b = cost_a.value, cost_b.value
+    if a is None or b is None:
+        how = cost_a.how if a is None else cost_b.how
+        return Saving(tokens, cost_a, cost_b, unknown(cost_a.unit, how), unknown("%", how), None)
+    saved = Figure(a - b, cost_a.unit, "cost of a - cost of b")
+    percent = Figure(100 * (1 - b / a), "%", "(cost of a - cost of b) / cost of a")
     apart = (1 + SENSITIVITY) / (1 - SENSITIVITY)
-    ends = None if _devices(pair.a) == _devices(pair.b) else (100 * (1 - ratio * apart), 100 * (1 - ratio / apart))
+    ends = None if _devices(pair.a) == _devices(pair.b) else (100 * (1 - b / a * apart), 100 * (1 - b / a / apart))
     return Saving(tokens, cost_a, cost_b, saved, percent, ends)
 
 

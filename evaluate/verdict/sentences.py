@@ -16,6 +16,7 @@ from evaluate.verdict.pairs import Pair
 from evaluate.verdict.ratios import with_interval
 from evaluate.verdict.saving import Saving
 from evaluate.verdict.scaling import Scaling
+from evaluate.verdict.steadiness import listed
 from utils.models import MODELS
 from utils.results.schema import Result
 
@@ -89,7 +90,7 @@ class Judged:
             said = f"{pair.b_name} against {pair.a_name} is undecided: {times}{interval}"
         elif self.word == inference.TIE:
             said += f", a tie within {self.band:.1%}"
-        unproven = f"; not proven: {_listed(self.unproven)}" if self.unproven else ""
+        unproven = f"; not proven: {listed(self.unproven, MOST_NAMED)}" if self.unproven else ""
         decides = f"; what would decide it: {self.would_decide}" if self.would_decide else ""
         return f"{said}, {self.work}, for {found.scope}{unproven}{decides}"
 
@@ -151,11 +152,6 @@ def model_name(result: Result) -> str:
     model, size = str(result["model"]), str(result["model_size"])
     name = MODELS[model].release.rpartition("/")[2].replace("-", " ") if model in MODELS else model
     return name if size == "full" else f"{name} ({size} size)"
-
-
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return ", ".join(names[:MOST_NAMED]) + more
 
 
 def _count(numbers: tuple[int, int], word: str) -> str:

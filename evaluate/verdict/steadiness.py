@@ -34,17 +34,12 @@ def unsteady(names: Sequence[str], sides: Sequence[Sequence[Result]]) -> Unstead
         for result in side:
             part, run = steady.of_result(result), f"run {result['run']} of {name}"
             if part is None or part.label == steady.NO_STEADY_STATE:
-                without.append(run + _if_short(result, part))
+                count = len(result["step_times"]) - part.first if part else 0
+                short = f" ({count} steps after the first ones, {steady.LEAST_STEPS} are the least)"
+                without.append(run + short * (count < steady.LEAST_STEPS))
             elif part.is_drifting:
                 drifting.append(run)
     return Unsteady(tuple(without), tuple(drifting))
-
-
-def _if_short(result: Result, part: steady.Steady | None) -> str:
-    count = len(result["step_times"]) - part.first if part else 0
-    if count >= steady.LEAST_STEPS:
-        return ""
-    return f" ({count} steps after the first ones, {steady.LEAST_STEPS} are the least)"
 
 
 def shift_to_the_end(result: Result) -> float:
@@ -54,6 +49,6 @@ def shift_to_the_end(result: Result) -> float:
 
 
 def listed(runs: Sequence[str], most: int = 3) -> str:
-    """Return the names of runs as words, `most` of them at the most."""
+    """Return names as words, `most` of them at the most."""
     more = f" and {len(runs) - most} more" if len(runs) > most else ""
     return ", ".join(runs[:most]) + more

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any
 
 from evaluate.checks.entries import Entry
-from evaluate.checks.recorded import machine_of
+from evaluate.checks.recorded import grouped, machine_of
 from evaluate.fairness.certificate import certificate
 from evaluate.fairness.items import ALLOWED, BLOCKING, Item
 from evaluate.fairness.ranking import by_effect
@@ -104,12 +105,12 @@ def _estimated(pair: Pair, by: str, band: float) -> Judged:
 
 
 def _missing(pair: Pair) -> tuple[str, ...]:
-    reasons = []
-    for name, side, counted in zip((pair.a_name, pair.b_name), (pair.a, pair.b), pair.counted, strict=True):
-        if not counted:
-            first = side[0]
-            reasons.append(f"{name} has no valid result: {first.why_not_counted or first.result['status']}")
-    return tuple(reasons)
+    sides = zip((pair.a_name, pair.b_name), (pair.a, pair.b), pair.counted, strict=True)
+    return tuple(
+        f"{name} has no valid result: {side[0].why_not_counted or side[0].result['status']}"
+        for name, side, counted in sides
+        if not counted
+    )
 
 
 def _relaxed(found: Sequence[Item], by: str) -> tuple[Item, ...]:
@@ -159,13 +160,10 @@ def _remarks(pair: Pair) -> tuple[str, ...]:
     found: list[str] = [*_left_out(pair), *order.remarks(pair)]
     is_of_products = all(len(set(map(machine_of, side))) > 1 for side in pair.counted)
     for name, side in zip((pair.a_name, pair.b_name), pair.counted, strict=True):
-        runs: dict[str, list[int]] = {}
-        for result in side:
-            for remark in _remarks_on_steps(result):
-                runs.setdefault(remark, []).append(result["run"])
-        for remark, numbers in runs.items():
-            listed = ", ".join(map(str, sorted(numbers)))
-            found.append(f"{name}, run{'' if len(numbers) == 1 else 's'} {listed}: {remark}")
+        noted = [(remark, result["run"]) for result in side for remark in _remarks_on_steps(result)]
+        for remark, of_runs in grouped(noted, itemgetter(0)).items():
+            numbers = ", ".join(str(run) for _, run in sorted(of_runs))
+            found.append(f"{name}, run{'' if len(of_runs) == 1 else 's'} {numbers}: {remark}")
         if not is_of_products and (remark := inference.remark_on_machines(name, [run_of(result) for result in side])):
             found.append(remark)
     return tuple(dict.fromkeys(found))

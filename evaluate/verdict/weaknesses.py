@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from evaluate.checks.entries import Entry
 from evaluate.fairness.items import ALLOWED, UNKNOWN, Item
 from evaluate.fairness.ranking import other_unknown
-from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
+from evaluate.verdict.sentences import MOST_NAMED, NOT_COMPARABLE, Judged
+from evaluate.verdict.steadiness import listed
 
 EVENTS = ("slowing down", "other work")
 """Items on what happened during a run; they weaken a verdict even if both sides show the same."""
@@ -18,7 +19,7 @@ CALM = ("no", "none", "not at the end", "no GPU")
 """Their values if nothing happened."""
 HELD_BACK = ("power cap", "clocks", "NUMA balancing")
 """Items with a note if both sides were held back alike."""
-MOST_REASONS, MOST_NAMED = 3, 8
+MOST_REASONS = 3
 
 
 def weaknesses(judged: Judged) -> list[str]:
@@ -32,8 +33,7 @@ def weaknesses(judged: Judged) -> list[str]:
     items = judged.certificate or ()
     lines += _conditions(items, pair.a_name, pair.b_name)
     if unknown := other_unknown(items, judged.unproven):
-        more = f" and {len(unknown) - MOST_NAMED} more" if len(unknown) > MOST_NAMED else ""
-        lines.append(f"unknown, and may differ: {', '.join(unknown[:MOST_NAMED])}{more}")
+        lines.append(f"unknown, and may differ: {listed(unknown, MOST_NAMED)}")
     return lines
 
 

@@ -74,7 +74,7 @@ SHOWN: dict[str, Shown] = {
         "other work",
         {"state": ALLOWED, "a": "none or 2 processes on the GPUs, 50 % of the cores busy"},
     ),
-    "no record": (nothing, stated(), "clocks", {"state": UNKNOWN, "a": "not recorded", "b": "recorded"}),
+    "no record": (nothing, stated(), "clocks", {"state": UNKNOWN, "a": "not recorded", "b": "up to 2100 MHz"}),
     "maps": (
         each(of(framework="nemo"), FUSED),
         of(framework="prim"),

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from evaluate.verdict import inference, intervals
+from evaluate.metrics import intervals
+from evaluate.verdict import inference
 
 Array = npt.NDArray[np.float64]
 Side = tuple[int, ...]

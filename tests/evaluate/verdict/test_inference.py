@@ -18,7 +18,6 @@ from evaluate.verdict.inference import (
     adjusted,
     decide,
     estimate,
-    holm,
 )
 
 
@@ -128,16 +127,18 @@ def test_the_word_and_its_reason(ratio: float, half: float, p_value: float, word
     assert (verdict.word, verdict.reason) == (word, reason)
 
 
-def test_holm_is_the_textbooks() -> None:
-    # 0.01 x 4, 0.02 x 3, 0.03 x 2, 0.04 x 1, each at least the one before
-    assert holm([0.04, 0.01, 0.03, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
-    assert holm([0.9, 0.8]) == [1.0, 1.0]
-    assert holm([]) == []
-
-
-def test_a_pair_without_a_p_value_does_not_count_for_the_correction() -> None:
-    none = replace(found(1.1, 0.01, 0.01), p_value=None)
-    assert adjusted([found(1.1, 0.01, 0.01), none, found(1.1, 0.01, 0.02)]) == [0.02, None, 0.02]
+@pytest.mark.parametrize(
+    ("p_values", "wanted"),
+    [
+        ([0.04, 0.01, 0.03, 0.02], [0.06, 0.04, 0.06, 0.06]),  # x 1, 4, 2, 3, each at least the one before
+        ([0.9, 0.8], [1.0, 1.0]),
+        ([], []),
+        ([0.01, None, 0.02], [0.02, None, 0.02]),  # a pair without a p-value does not count
+    ],
+)
+def test_the_correction_is_the_textbooks(p_values: list[float | None], wanted: list[float | None]) -> None:
+    pairs = [replace(found(1.1, 0.01, 1.0), p_value=one) for one in p_values]
+    assert adjusted(pairs) == [one if one is None else pytest.approx(one) for one in wanted]
 
 
 def test_equal_logarithms_far_apart_stay_finite() -> None:

@@ -14,16 +14,6 @@ AUTO = {"repeats": {"runs": "auto", "least": 3, "most": 10, "target_percent": 1.
 FIXED = {"repeats": {"runs": "3", "least": 3, "most": 3, "target_percent": None, "reasons": {"target_percent": "x"}}}
 
 
-def test_runs_that_were_added_count_at_a_smaller_level_and_so_does_the_advice(tmp_path: Path) -> None:
-    at_once, added = ([*runs("nvd", 1.0, 4), *runs("amd", 0.985, 4)] for _ in range(2))
-    for result in added:
-        result |= AUTO if result["run"] == 4 else FIXED
-    one, other = one_verdict(tmp_path / "a", at_once, "--band", "0"), one_verdict(tmp_path / "b", added, "--band", "0")
-    assert (one["selection"], other["selection"]) == (1, 40)
-    assert other["p_value"] == pytest.approx(40 * one["p_value"])
-    assert other["interval"][0] < one["interval"][0] < one["interval"][1] < other["interval"][1]
-
-
 def test_a_faster_side_is_faster_and_the_sentence_is_complete(tmp_path: Path) -> None:
     found = one_verdict(tmp_path, runs("nvd", 1.0, 5) + runs("amd", 0.9, 5))
     assert found["ratio"] == pytest.approx(1 / 0.9, rel=0.005)
@@ -78,21 +68,27 @@ def test_two_runs_a_side_are_too_few_for_a_difference_and_three_are_enough(tmp_p
     assert one_verdict(tmp_path / "3", runs("nvd", 1.0, 3) + runs("amd", 0.5, 3))["verdict"] == "faster"
 
 
-def test_a_number_of_runs_that_followed_from_their_spread_needs_more_evidence(tmp_path: Path) -> None:
-    nvd = runs("nvd", 1.0, **FIXED)
-    plain = one_verdict(tmp_path / "fixed", nvd + runs("amd", 0.9, **FIXED))
-    chosen = one_verdict(tmp_path / "auto", nvd + runs("amd", 0.9, **AUTO))
-    assert (plain["selection"], chosen["selection"]) == (1, 2.5)
-    assert chosen["p_value"] == pytest.approx(2.5 * plain["p_value"])
-    assert chosen["interval"][0] < plain["interval"][0] and plain["interval"][1] < chosen["interval"][1]
+SLOWER = runs("amd", 0.95, first=4, **both(micro_batch_size=2, gradient_accumulation=4))
 
 
-def test_the_fastest_of_several_layouts_needs_more_evidence(tmp_path: Path) -> None:
-    results = runs("nvd", 1.0, method="best") + runs("amd", 0.9, method="best")
-    slower = runs("amd", 0.95, first=4, method="best", **both(micro_batch_size=2, gradient_accumulation=4))
-    alone, chosen = one_verdict(tmp_path / "1", results), one_verdict(tmp_path / "2", results + slower)
-    assert (alone["selection"], chosen["selection"], chosen["ratio"]) == (1, 2, alone["ratio"])
-    assert chosen["interval"][0] < alone["interval"][0]
+@pytest.mark.parametrize(
+    ("changes", "more", "method", "selection"),
+    [
+        ([AUTO, AUTO, AUTO], [], "equal", 2.5),  # a number of runs that followed from their spread
+        ([FIXED, FIXED, AUTO], [], "equal", 40),  # runs that were added to others
+        ([FIXED, FIXED, FIXED], SLOWER, "best", 2),  # the fastest of two layouts
+    ],
+)
+def test_a_choice_by_speed_needs_more_evidence(
+    tmp_path: Path, changes: list[dict[str, Any]], more: list[Result], method: str, selection: float
+) -> None:
+    nvd, amd = runs("nvd", 1.0, method=method, **FIXED), runs("amd", 0.9, method=method, **FIXED)
+    plain = one_verdict(tmp_path / "plain", nvd + amd)
+    amd = [result | change for result, change in zip(amd, changes, strict=True)]
+    chosen = one_verdict(tmp_path / "chosen", nvd + amd + [result | {"method": method} for result in more])
+    assert (plain["selection"], chosen["selection"], chosen["ratio"]) == (1, selection, plain["ratio"])
+    assert chosen["p_value"] == pytest.approx(selection * plain["p_value"])
+    assert chosen["interval"][0] < plain["interval"][0] < plain["interval"][1] < chosen["interval"][1]
 
 
 def levels(*parts: tuple[int, float]) -> list[float]:

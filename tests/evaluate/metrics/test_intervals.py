@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 from scipy.special import stdtr
 
-from evaluate.verdict.intervals import critical_value, p_value
+from evaluate.metrics.intervals import critical_value, p_value
 
 SHARES = (0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99)
 """The share of the first side in the variance of the difference."""

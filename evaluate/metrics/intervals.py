@@ -5,13 +5,16 @@ numbers of values, but in 85 to 93 % instead of 95 % when the side with fewer va
 (Experimental Designs, 1950, section 4.14), a mean of both sides' own quantiles, covers there and is too wide with
 equal numbers. The critical value here is a mean of the two: Satterthwaite's alone for equal degrees of freedom, and
 almost Cochran's and Cox's alone if one side has far fewer. An exact integral gives its coverage for normal values:
-93.9 to 98.5 % for 2 to 20 values a side and any two variances (tests/evaluate/verdict/test_intervals.py).
+93.9 to 98.5 % for 2 to 20 values a side and any two variances (tests/evaluate/metrics/test_intervals.py).
 
 All functions take numbers or numpy arrays of equal shapes.
 """
 
 from __future__ import annotations
 
+import math
+import statistics
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -55,6 +58,17 @@ def p_value(difference: float, variances: tuple[float, float], degrees: tuple[fl
         else:
             high = middle
     return float(np.exp(high))
+
+
+def half_interval(groups: Sequence[Sequence[float]], level: float) -> float:
+    """Return half the interval, at `1 - level`, of the mean of one group or of the difference of the means of two
+    (Satterthwaite); 0 if nothing varies. Each group has two values or more."""
+    parts = [(statistics.variance(group) / len(group), len(group) - 1) for group in groups]
+    variance = math.fsum(part for part, _ in parts)
+    if not variance:
+        return 0.0
+    degrees = variance**2 / math.fsum(part**2 / freedom for part, freedom in parts)
+    return float(_quantile(degrees, level)) * math.sqrt(variance)
 
 
 def _quantile(degrees: Numbers, level: Numbers) -> Any:

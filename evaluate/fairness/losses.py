@@ -1,0 +1,126 @@
+"""Certificate items on the losses of both sides: their first and their last values, and their course between."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from evaluate.checks.recorded import longest_equal
+from evaluate.fairness.items import BLOCKING, UNKNOWN, Item, Sides, fits, values
+from evaluate.metrics.intervals import half_interval
+from evaluate.metrics.metrics import MEMORISED_NATS, last_loss
+from utils.results.schema import Result
+
+FIRST_LOSS_EQUAL_INIT = 1e-3
+FIRST_LOSS_NATIVE_INIT = 0.02
+"""Relative. The losses of weights that different generators draw from one distribution differ by far less than this."""
+LAST_LOSS = 0.02
+"""Relative to the loss: the band of the mean over the last tenth of the steps."""
+LEVEL, ENOUGH_FOR_INTERVAL = 0.10, 3
+"""Two one-sided tests at 5 % are an interval of 90 %; from three runs a side, or seeds, on."""
+ENOUGH_STEPS = 20
+ABOVE = 1.02
+LONGEST_SHARE = 0.05
+"""A loss that stays above the first one for longer has diverged, also if it comes back."""
+TENTHS, APART = 10, 0.05
+"""Parts of a run in which the mean losses of both sides are compared, and their largest relative difference."""
+Losses = Sequence[Sequence[float]]
+"""A loss of each run of a, then of b."""
+Pairs = Sequence[tuple[float, float]]
+"""The mean loss of both sides for each seed."""
+
+
+def losses(sides: Sides) -> Iterator[Item]:
+    """Yield the items on the loss curves.
+
+    Equal weights and an equal first batch give an equal first loss. Later the curves may drift apart through rounding
+    and different kernels, so the end is tested for equivalence: the difference has to lie in a band that is a share of
+    the loss, and so shrinks with it. From three runs a side on, the whole 90 % interval of the difference has to lie in
+    the band (two one-sided tests at 5 %: Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15, 1987). Runs
+    of several seeds are compared seed by seed, and the interval is that of the paired differences.
+    """
+    yield from _ends(sides)
+    yield from _tenths(sides)
+    longest, diverges = [], False
+    for side in sides:
+        longest.append(max(map(_steps_above_the_first, side)))
+        diverges |= longest[-1] >= max(ENOUGH_STEPS // 2, *(LONGEST_SHARE * len(one["steps"]) for one in side))
+    note = "the loss stays above its first value in the middle of a run"
+    yield fits("course of the loss", not diverges, f"{longest[0]} steps", f"{longest[1]} steps", note)
+
+
+def matched(of_runs: Losses, seeds: Sequence[Sequence[Any]]) -> Pairs:
+    """Return the mean loss of both sides for each seed, from the seed of each run: another seed draws other weights and
+    data, and so has another loss. A single pair of means over all runs, if a seed is unknown or the two sides do not
+    have the same seeds."""
+    wanted = list(dict.fromkeys(seeds[0]))
+    if None in (*seeds[0], *seeds[1]) or set(wanted) != set(seeds[1]):
+        return [(statistics.fmean(of_runs[0]), statistics.fmean(of_runs[1]))]
+    a, b = (
+        [statistics.fmean(loss for loss, seed in zip(*side, strict=True) if seed == one) for one in wanted]
+        for side in zip(of_runs, seeds, strict=True)
+    )
+    return list(zip(a, b, strict=True))
+
+
+def _ends(sides: Sides) -> Iterator[Item]:
+    """Yield the items on the first and the last losses; a single unknown item if a loss is missing."""
+    has_all = [all(one["loss_values"] and None not in one["loss_values"] for one in side) for side in sides]
+    if not all(has_all):
+        a, b = ("known" if known else "unknown" for known in has_all)
+        yield Item("losses", UNKNOWN, a, b, "a loss is missing")
+        return
+    first = [[one["loss_values"][0] for one in side] for side in sides]
+    last = [[last_loss(one) for one in side] for side in sides]
+    inits, seeds = (values(sides, "resolved_config", key) for key in ("init", "seed"))
+    band = FIRST_LOSS_EQUAL_INIT if {*inits[0], *inits[1]} == {"equal"} else FIRST_LOSS_NATIVE_INIT
+    yield _within(matched(first, seeds), None, band, "initial loss", f"initial losses differ by more than {band:.1%}")
+    pairs = matched(last, seeds)
+    groups = [[b - a for a, b in pairs]] if len(pairs) > 1 else last
+    is_enough = min(map(len, groups)) >= ENOUGH_FOR_INTERVAL
+    note = f"final losses are not shown to agree within {LAST_LOSS:.0%} of the loss"
+    yield _within(pairs, half_interval(groups, LEVEL) if is_enough else None, LAST_LOSS, "final loss", note)
+    lowest = [min(side) for side in last]
+    note = "a loss this small is of memorised data"
+    yield fits("unseen data", min(lowest) > MEMORISED_NATS, f"{lowest[0]:.5g}", f"{lowest[1]:.5g}", note)
+    rises = [max(end - start for end, start in zip(*pair, strict=True)) for pair in zip(last, first, strict=True)]
+    note = "the loss ends above where it began"
+    yield fits("convergence", max(rises) <= 0, f"{rises[0]:+.4g}", f"{rises[1]:+.4g}", note)
+
+
+def _within(pairs: Pairs, half: float | None, band: float, name: str, note: str) -> Item:
+    """Return the item on losses that agree within a relative band: those of each seed if `half` is None, else their
+    means with half of the interval of the difference."""
+    a, b = (statistics.fmean(side) for side in zip(*pairs, strict=True))
+    apart = [abs(right - left) / min(left, right) for left, right in pairs]
+    is_fine = max(apart) <= band if half is None else abs(b - a) + half <= band * min(a, b)
+    if len(pairs) > 1:
+        left, right = pairs[apart.index(max(apart))]
+        note += f", {left:.5g} against {right:.5g} with the seed that differs most; means"
+    return fits(name, is_fine, f"{a:.5g}", f"{b:.5g}", note)
+
+
+def _tenths(sides: Sides) -> Iterator[Item]:
+    """Yield an item on the tenth of the run whose mean losses are furthest apart, if they are too far; none if a loss
+    is unknown or the runs are short."""
+    curves = [[one["loss_values"] for one in side] for side in sides]
+    if any(len(curve) < ENOUGH_STEPS or None in curve for side in curves for curve in side):
+        return
+    means = []
+    for n in range(TENTHS):
+        parts = [
+            [curve[len(curve) * n // TENTHS : len(curve) * (n + 1) // TENTHS] for curve in side] for side in curves
+        ]
+        means.append([statistics.fmean(map(statistics.fmean, side)) for side in parts])
+    apart = [abs(a - b) / min(a, b) for a, b in means]
+    place = apart.index(max(apart))
+    if apart[place] > APART:
+        note = f"the losses of tenth {place + 1} of the run are more than {APART:.0%} apart"
+        yield Item("losses on the way", BLOCKING, f"{means[place][0]:.5g}", f"{means[place][1]:.5g}", note)
+
+
+def _steps_above_the_first(result: Result) -> int:
+    """Return the largest number of steps in a row whose loss is above the first one."""
+    first, *others = result["loss_values"] or [None]
+    return longest_equal([None if None in (first, loss) or loss <= ABOVE * first else True for loss in others])
