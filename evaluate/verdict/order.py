@@ -17,6 +17,7 @@ from evaluate.metrics.throughput import tokens_per_second_per_gpu
 from evaluate.verdict.pairs import Pair
 from utils.results.schema import Result
 
+CHANCE = 0.05
 FEWEST_IN_ORDER = 5
 """Runs of a side of which neighbours can be told to be alike."""
 ONE_SIDED = 1.645
@@ -38,7 +39,9 @@ def remarks(pair: Pair) -> Iterator[str]:
         return
     first, second = sorted((0, 1), key=lambda place: sides[place][0][0])
     if sides[first][-1][0] < sides[second][0][0]:
-        yield f"all runs of {names[first]} were before those of {names[second]} on one machine; run them in turns"
+        line = f"all runs of {names[first]} were before those of {names[second]} on one machine"
+        drift = _drift([sides[first], sides[second]])
+        yield f"{line}{f', which drifts: {drift:+.1%} between them' if drift else ''}; run them in turns"
 
 
 def _again(side: Sequence[Result]) -> list[str]:
@@ -58,6 +61,27 @@ def _in_order(side: Sequence[Result]) -> list[tuple[float, float]]:
     if any(times is None or not rate for times, rate in known):
         return []
     return sorted((times[0].timestamp() / 3600, math.log(rate)) for times, rate in known if times and rate)
+
+
+def _drift(sides: Sequence[Sequence[tuple[float, float]]]) -> float | None:
+    """Return the share by which the second side differs from the first through a common slope of both over time, if
+    chance explains such a slope in less than CHANCE of the pairs; else None."""
+    from scipy.special import stdtr
+
+    hours, logs = (
+        np.concatenate([np.subtract(values, np.mean(values)) for values in of_sides])
+        for of_sides in ([[run[place] for run in side] for side in sides] for place in (0, 1))
+    )
+    degrees, square = len(hours) - 3, float(hours @ hours)
+    if degrees < 1 or not square:
+        return None
+    slope = float(hours @ logs) / square
+    residuals = logs - slope * hours
+    error = math.sqrt(max(1e-18, float(residuals @ residuals) / degrees / square))
+    if 2 * float(stdtr(degrees, -abs(slope) / error)) >= CHANCE:
+        return None
+    middles = [float(np.mean([start for start, _ in side])) for side in sides]
+    return math.expm1(slope * (middles[1] - middles[0]))
 
 
 def _correlation(logs: Sequence[float]) -> float | None:
