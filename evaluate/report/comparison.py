@@ -22,7 +22,7 @@ from evaluate.report.groups import Group, Row, Spread, grouped, ratios, without_
 from evaluate.report.notes import notes
 from evaluate.report.scaling import scaling
 from evaluate.report.tables import plain
-from evaluate.verdict import gap, inference, no_pairs, pairs, verdicts
+from evaluate.verdict import gap, inference, pairs, verdicts
 from evaluate.verdict.gap import Gap
 from evaluate.verdict.odd_runs import without_odd_runs
 from evaluate.verdict.places import Ranking, rankings
@@ -110,7 +110,7 @@ class Comparison:
     def headline(self) -> str:
         """The headline of the first verdict."""
         if not self.judged:
-            why = no_pairs.reason(self.entries, self.by)
+            why = pairs.why_none(self.entries, self.by)
             return plain(f"No verdict: there are no two sides to compare {self.question}{why and '; '}{why}.")
         return plain(f"{self.judged[0].headline}.")
 

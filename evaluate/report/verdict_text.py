@@ -11,8 +11,7 @@ from evaluate.report.tables import bullets, markdown_table, markdown_text, plain
 from evaluate.verdict.inference import FASTER, SLOWER, TIE, UNDECIDED
 from evaluate.verdict.pairs import Pair
 from evaluate.verdict.ratios import with_interval
-from evaluate.verdict.sentences import NOT_COMPARABLE, Judged, model_name
-from evaluate.verdict.weaknesses import weaknesses
+from evaluate.verdict.sentences import NOT_COMPARABLE, Judged, model_name, weaknesses
 
 WEAKENED = "weakened"
 """First word of a line that weakens a verdict."""

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from evaluate.checks.entries import Entry
 from evaluate.checks.recorded import job_of, machine_of, machines
+from evaluate.fairness.certificate import RUNS
 from evaluate.fairness.items import ALLOWED, NOT_KNOWN, SAME, UNKNOWN, Item
-from evaluate.fairness.ranking import RUNS
 from evaluate.metrics.steady import step_times
 from evaluate.metrics.throughput import tokens_per_second, tokens_per_second_per_gpu
 from evaluate.verdict import inference, steadiness

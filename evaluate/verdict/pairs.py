@@ -2,7 +2,8 @@
 
 A side is one kind of device (model and partition mode) with one layout; other devices, partitions and layouts are other
 sides. Pairs meet at equal size and layout. With the method `best` the layout is free, and the fastest of each size is
-the side's. What finds no counterpart, and every slower layout, is listed with the pair.
+the side's. What finds no counterpart, and every slower layout, is listed with the pair. `why_none` has the reason why
+results make no pair.
 """
 
 from __future__ import annotations
@@ -136,6 +137,23 @@ def pairs(entries: Sequence[Entry], by: str, baseline: str | None = None) -> lis
     return _told_apart(found)
 
 
+def why_none(entries: Sequence[Entry], by: str) -> str:
+    """Return why the entries make no pair by a property, in one clause; empty if there is nothing to say."""
+    sides = grouped((entry.result for entry in entries), BY[by])
+    if len(sides) < 2:
+        what = "number of GPUs" if by == "nodes" else by
+        return "".join(f"all results have one {what}: {name}" for name in sides)
+    (a, left), (b, right) = sorted(sides.items())[:2]
+    for name in ("model", "method", *(SHARED[by] or ("framework",))):
+        ours, theirs = ({PROPERTIES[name](result) for result in side} for side in (left, right))
+        if ours.isdisjoint(theirs):
+            shown = f"{' or '.join(sorted(ours))} against {' or '.join(sorted(theirs))}"
+            line = f"{a} and {b} differ in {name} too ({shown})"
+            is_unnamed = name == "platform" and "unknown" in ours | theirs
+            return line + (": extract the log again with --platform" if is_unnamed else "")
+    return ""
+
+
 def _sides(entries: Sequence[Entry], by: str) -> dict[str, list[Entry]]:
     """Return the entries of each value of the property; a run that failed before it recorded its device joins the only
     one of its platform."""
@@ -229,15 +247,13 @@ def _meeting(pair: Pair, a: Sequence[Entry], b: Sequence[Entry], by: str) -> lis
     left, right = (dict(_grouped(side, layout_of)) for side in (a, b))
     if pair.method == BEST:
         return _fastest_pairs(pair, left, right, by)
-    alike = [(x, y) for x in left for y in right if _fit(x, y, by)]
+    alike = [
+        (x, y) for x, y in product(left, right) if (x.without_size.fits(y.without_size) if by == NODES else x.fits(y))
+    ]
     exact = [(x, y) for x, y in alike if x == y]
     found = [(left[x], right[y]) for x, y in exact or alike]
     found = found or [(_most_counted(left.values()), _most_counted(right.values()))]
     return [replace(pair, a=tuple(x), b=tuple(y)) for x, y in found]
-
-
-def _fit(a: Layout, b: Layout, by: str) -> bool:
-    return a.without_size.fits(b.without_size) if by == NODES else a.fits(b)
 
 
 def _fastest_pairs(pair: Pair, a: dict[Layout, list[Entry]], b: dict[Layout, list[Entry]], by: str) -> list[Pair]:

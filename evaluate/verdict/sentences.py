@@ -1,4 +1,4 @@
-"""A pair with its verdict, and the sentences that state it.
+"""A pair with its verdict, the sentences that state it, and the observations that weaken it.
 
 The headline names who is how fast against whom, and for what this holds: model, settings, machines. What the evidence
 does not prove about the work stands in the same line. `basis` names the runs and steps behind it.
@@ -6,16 +6,17 @@ does not prove about the work stands in the same line. `basis` names the runs an
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from evaluate.fairness.items import Item
-from evaluate.fairness.ranking import unproven_work
+from evaluate.checks.entries import Entry
+from evaluate.fairness.certificate import other_unknown, unproven_work
+from evaluate.fairness.items import ALLOWED, UNKNOWN, Item
 from evaluate.metrics.published import Tuning
 from evaluate.verdict import inference
 from evaluate.verdict.pairs import Pair
-from evaluate.verdict.ratios import with_interval
+from evaluate.verdict.ratios import Scaling, with_interval
 from evaluate.verdict.saving import Saving
-from evaluate.verdict.scaling import Scaling
 from evaluate.verdict.steadiness import listed
 from utils.models import MODELS
 from utils.results.schema import Result
@@ -30,6 +31,13 @@ LOCAL = "megatron_core_local"
 """`layer_implementation` of `mega` with LAYERS=local (train/mega/resolved.py), which nobody would run for speed. One
 public measurement had 17,217 tokens/s on local layers, 21,795 with TransformerEngine and 23,622 with Apex too (one
 GH200, github.com/marin-community/marin, issue 4311, 2026-05-10): such a baseline makes the other side look good."""
+EVENTS = ("slowing down", "other work")
+"""Items on what happened during a run; they weaken a verdict even if both sides show the same."""
+CALM = ("no", "none", "not at the end", "no GPU")
+"""Their values if nothing happened."""
+HELD_BACK = ("power cap", "clocks", "NUMA balancing")
+"""Items with a note if both sides were held back alike."""
+MOST_REASONS = 3
 
 
 @dataclass(frozen=True)
@@ -145,6 +153,45 @@ class Judged:
         """The saving of one side in words; empty if a price is unknown."""
         sentence = self.saving.sentence(self.pair.a_name, self.pair.b_name) if self.saving else ""
         return [sentence] if sentence else []
+
+
+def weaknesses(judged: Judged) -> list[str]:
+    """Return one line for each observation that weakens a verdict; the headline has what is not proven of the work."""
+    lines: list[str] = []
+    pair = judged.pair
+    for name, side in ((pair.b_name, pair.b), (pair.a_name, pair.a)):
+        lines += _not_counted(name, side)
+    if judged.word == NOT_COMPARABLE or judged.estimate is None:
+        return lines
+    items = judged.certificate or ()
+    lines += _conditions(items, pair.a_name, pair.b_name)
+    if unknown := other_unknown(items, judged.unproven):
+        lines.append(f"unknown, and may differ: {listed(unknown, MOST_NAMED)}")
+    return lines
+
+
+def _not_counted(name: str, side: Sequence[Entry]) -> Iterator[str]:
+    failed = [entry for entry in side if not entry.is_counted]
+    if not failed or len(failed) == len(side):
+        return  # a side without any valid result is a reason of the verdict
+    reasons = list(dict.fromkeys(entry.why_not_counted or str(entry.result["status"]) for entry in failed))
+    more = f"; and {len(reasons) - MOST_REASONS} more reasons" if len(reasons) > MOST_REASONS else ""
+    verb = "does" if len(failed) == 1 else "do"
+    yield f"{name}: {len(failed)} of {len(side)} runs {verb} not count: {'; '.join(reasons[:MOST_REASONS])}{more}"
+
+
+def _conditions(items: Sequence[Item], a_name: str, b_name: str) -> Iterator[str]:
+    for item in items:
+        if item.state == UNKNOWN:
+            continue
+        if item.name in EVENTS and not {item.a, item.b} <= set(CALM):
+            yield f"{item.name}: {_of_sides(item, a_name, b_name)}"
+        elif item.name in HELD_BACK and item.state == ALLOWED and item.note:
+            yield f"{item.note}: {_of_sides(item, a_name, b_name)}"
+
+
+def _of_sides(item: Item, a_name: str, b_name: str) -> str:
+    return f"{item.a}, on both sides" if item.a == item.b else f"{b_name}: {item.b}; {a_name}: {item.a}"
 
 
 def model_name(result: Result) -> str:

@@ -9,9 +9,8 @@ from typing import Any
 
 from evaluate.checks.entries import Entry
 from evaluate.checks.recorded import grouped, machine_of
-from evaluate.fairness.certificate import certificate
+from evaluate.fairness.certificate import by_effect, certificate
 from evaluate.fairness.items import ALLOWED, BLOCKING, Item
-from evaluate.fairness.ranking import by_effect
 from evaluate.metrics import steady
 from evaluate.metrics.partition import kind_of
 from evaluate.metrics.published import Tuning, tuning
@@ -21,9 +20,8 @@ from evaluate.verdict import deciding, inference, order
 from evaluate.verdict.deciding import run_of
 from evaluate.verdict.layouts import layout_of
 from evaluate.verdict.pairs import MAY_DIFFER, Pair
-from evaluate.verdict.scaling import scaling
-from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
-from evaluate.verdict.weaknesses import weaknesses
+from evaluate.verdict.ratios import Scaling
+from evaluate.verdict.sentences import NOT_COMPARABLE, Judged, weaknesses
 from utils.results.performance import warmup_steps
 from utils.results.schema import Result
 
@@ -100,7 +98,8 @@ def _estimated(pair: Pair, by: str, band: float) -> Judged:
     estimate = deciding.estimate(pair)
     judged = Judged(pair, inference.UNDECIDED, (), found, estimate, _remarks(pair), band=band, tunings=tunings)
     if pair.is_of_jobs:
-        return replace(judged, scaling=scaling(pair, estimate.ratio, estimate.low, estimate.high))
+        a, b = (int(side[0].result["training_config"]["num_gpus"]) for side in (pair.a, pair.b))
+        return replace(judged, scaling=Scaling((a, b), estimate.ratio, (estimate.low, estimate.high)))
     return judged
 
 

@@ -52,6 +52,7 @@ def test_every_two_devices_have_a_verdict(
     found = verdicts(tmp_path, [result for device, time in seconds.items() for result in on(device, time)], code=0)
     assert [(one["a"], one["b"], one["verdict"]) for one in found] == sides
     assert all(one["is_decided"] and not one["unproven"] for one in found)
+    assert [one["ratio"] for one in found] == pytest.approx([seconds[a] / seconds[b] for a, b, _ in sides], rel=0.005)
     assert bool(compared(tmp_path)["ranking"]) == (len(seconds) > 2), "two sides have no ranking"
 
 
