@@ -8,12 +8,12 @@ also one that failed: it held the GPUs all the same.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 from evaluate.checks.board import VISIBLE
-from evaluate.checks.recorded import interval, machines
+from evaluate.checks.recorded import grouped, interval, machines
 from utils.results.schema import Result
 
 ENOUGH_TIMES = 8
@@ -69,16 +69,14 @@ def _repeated(found: Found, values: Iterable[Hashable | None]) -> Iterator[tuple
 
 def _overlaps(found: Found) -> Iterator[tuple[int, int]]:
     """Yield the pairs that overlap on a machine: each run with the one that ended last of those that started before."""
-    by_machine: dict[tuple[Any, ...], list[tuple[datetime, datetime, int]]] = {}
-    for place, (_, result) in enumerate(found):
-        times = interval(result)
-        if times is None or times[0] >= times[1]:
-            continue
-        for host in machines(result):
-            machine = (host, result["platform"], result["gpu_info"]["device_name"])
-            by_machine.setdefault(machine, []).append((*times, place))
-    for runs in by_machine.values():
-        runs.sort()
+    spans = [
+        (host, result["platform"], result["gpu_info"]["device_name"], *times, place)
+        for place, (_, result) in enumerate(found)
+        for host in machines(result)
+        if (times := interval(result)) and times[0] < times[1]
+    ]
+    for of_machine in grouped(spans, itemgetter(0, 1, 2)).values():
+        runs = sorted(span[3:] for span in of_machine)
         last = runs[0]
         for run in runs[1:]:
             if run[0] + SLACK < last[1] and run[0] + SLACK < run[1] and last[2] != run[2]:

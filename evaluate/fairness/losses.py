@@ -42,10 +42,9 @@ def losses(sides: Sides) -> Iterator[Item]:
     """
     yield from _ends(sides)
     yield from _tenths(sides)
-    longest, diverges = [], False
-    for side in sides:
-        longest.append(max(map(_steps_above_the_first, side)))
-        diverges |= longest[-1] >= max(ENOUGH_STEPS // 2, *(LONGEST_SHARE * len(one["steps"]) for one in side))
+    longest = [max(map(_steps_above_the_first, side)) for side in sides]
+    limits = [max(ENOUGH_STEPS // 2, *(LONGEST_SHARE * len(one["steps"]) for one in side)) for side in sides]
+    diverges = longest[0] >= limits[0] or longest[1] >= limits[1]
     note = "the loss stays above its first value in the middle of a run"
     yield fits("course of the loss", not diverges, f"{longest[0]} steps", f"{longest[1]} steps", note)
 

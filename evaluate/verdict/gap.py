@@ -56,22 +56,21 @@ def gaps(judged: Sequence[Judged], profiles: Sequence[Profile]) -> tuple[Gap | N
 def as_json(gap: Gap) -> dict[str, Any]:
     """Return the value of `why` in compare.json: seconds of a step; `difference` is b less a."""
     a, b = gap.a, gap.b
-    steps = {"a": a and a.step_seconds, "b": b and b.step_seconds}
-    empty: dict[str, Any] = {"step_seconds": steps, "kinds": [], "operators": [], "rates": []}
-    if a is None or b is None:
-        return empty | {"remarks": list(gap.remarks)}
-    return empty | {
+    return {
+        "step_seconds": {"a": a and a.step_seconds, "b": b and b.step_seconds},
         "kinds": [
             {"kind": kind, "a": a.kinds[kind], "b": b.kinds[kind], "difference": b.kinds[kind] - a.kinds[kind]}
             for kind in KINDS
+            if a and b
         ],
         "operators": [
             {
                 **{"kind": one.kind, "operator": one.family, "shapes": one.sizes},
                 **{"a": one.a and one.a.seconds, "b": one.b and one.b.seconds, "difference": one.difference_seconds},
             }
-            for one in align(a, b)[:MOST_OPERATORS]
+            for one in (align(a, b)[:MOST_OPERATORS] if a and b else ())
         ],
+        "rates": [],
         "remarks": list(gap.remarks),
     }
 

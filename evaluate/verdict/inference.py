@@ -227,7 +227,8 @@ def _spread(side: list[list[Run]], is_general: bool) -> Spread | None:
     instead, which contains the spread between machines too and is too large rather than too small.
     """
     if not is_general and all(len(runs) > 1 for runs in side):
-        parts = [_variance(runs) / len(runs) / len(side) ** 2 for runs in side]
+        variances = [np.var([run.log_throughput for run in runs], ddof=1) for runs in side]
+        parts = [float(one) / len(runs) / len(side) ** 2 for one, runs in zip(variances, side, strict=True)]
         total = math.fsum(parts)
         least = math.fsum(part**2 / (len(runs) - 1) for part, runs in zip(parts, side, strict=True))
         count = sum(map(len, side))
@@ -236,10 +237,6 @@ def _spread(side: list[list[Run]], is_general: bool) -> Spread | None:
         machines = float(np.var([_mean(runs) for runs in side], ddof=1))
         return Spread(machines / len(side), len(side) - 1, len(side))
     return None
-
-
-def _variance(runs: Sequence[Run]) -> float:
-    return float(np.var([run.log_throughput for run in runs], ddof=1))
 
 
 def _why_no_spread(runs: Sequence[Run], spread: Spread | None) -> str:

@@ -69,10 +69,8 @@ def fastest(layouts: Mapping[Layout, Sequence[Entry]]) -> Layout:
 
 def compared_with(chosen: Sequence[Entry], other: Sequence[Entry]) -> float | None:
     """Return the throughput per GPU of another layout over that of the chosen one; None if one has no counted run."""
-    logs = [_logs(side) for side in (chosen, other)]
-    if not all(logs):
-        return None
-    return math.exp(statistics.fmean(logs[1]) - statistics.fmean(logs[0]))
+    ours, theirs = _logs(chosen), _logs(other)
+    return math.exp(statistics.fmean(theirs) - statistics.fmean(ours)) if ours and theirs else None
 
 
 def _logs(entries: Sequence[Entry]) -> list[float]:

@@ -90,15 +90,13 @@ def _smallest(found: Estimate, forecast: Forecast) -> tuple[int, int] | None:
     else:
         half = intervals.critical_value(inference.INTERVAL_LEVEL / found.selection, pair, freedom) * deviation
         decides = size + half <= math.log1p(forecast.band)
-    decides &= more[0] + more[1] > 0
-    for extra, count in zip(more, found.runs, strict=True):
-        decides &= count + extra > 1
+    decides &= (more[0] + more[1] > 0) & (more[0] + found.runs[0] > 1) & (more[1] + found.runs[1] > 1)
     if not decides.any():
         return None
     a, b = forecast.seconds
     cost = more[0] * a + more[1] * b if a and b else more[0] + more[1]
     order = np.lexsort((abs(more[0] - more[1]).ravel(), (more[0] + more[1]).ravel(), cost.ravel()))
-    best = next(place for place in order if decides.ravel()[place])
+    best = order[decides.ravel()[order]][0]
     return int(more[0].ravel()[best]), int(more[1].ravel()[best])
 
 

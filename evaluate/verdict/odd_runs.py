@@ -76,14 +76,11 @@ def _properties(method: str) -> dict[tuple[str, str], str]:
 
 def _minority(name: str, values: Mapping[int, Any]) -> Iterator[tuple[int, str]]:
     """Yield the places of known values that more than half of the known values contradict."""
-    known = [(place, json.dumps(value, sort_keys=True)) for place, value in values.items() if value is not None]
-    counts = Counter(text for _, text in known)
-    if len(counts) < 2:
+    texts = {place: json.dumps(value, sort_keys=True) for place, value in values.items() if value is not None}
+    ((usual, count),) = Counter(texts.values()).most_common(1) or [("", 0)]
+    if count < 2 or count <= len(texts) / 2:
         return
-    usual, count = counts.most_common(1)[0]
-    if count < 2 or count <= len(known) / 2:
-        return
-    for place, text in known:
+    for place, text in texts.items():
         if text != usual:
             ran, other = shown(json.loads(text)), shown(json.loads(usual))
             yield place, f"{name} {ran}, but {other} in {count} other runs of its side"
