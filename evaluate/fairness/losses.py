@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import Any
 
 from evaluate.checks.recorded import longest_equal
@@ -20,6 +21,11 @@ LAST_LOSS = 0.02
 LEVEL, ENOUGH_FOR_INTERVAL = 0.10, 3
 """Two one-sided tests at 5 % are an interval of 90 %; from three runs a side, or seeds, on."""
 ENOUGH_STEPS = 20
+EQUAL_SHARE = 0.5
+"""Share of the steps. Two vendors add in another order, so their losses part within a few steps."""
+FEW_DIGITS = 5
+"""A loss that was printed with so few digits may be equal by rounding."""
+VENDORS = {"amd", "nvd"}
 ABOVE = 1.02
 LONGEST_SHARE = 0.05
 """A loss that stays above the first one for longer has diverged, also if it comes back."""
@@ -41,6 +47,7 @@ def losses(sides: Sides) -> Iterator[Item]:
     of several seeds are compared seed by seed, and the interval is that of the paired differences.
     """
     yield from _ends(sides)
+    yield from _copied(sides)
     yield from _tenths(sides)
     longest = [max(map(_steps_above_the_first, side)) for side in sides]
     limits = [max(ENOUGH_STEPS // 2, *(LONGEST_SHARE * len(one["steps"]) for one in side)) for side in sides]
@@ -98,6 +105,23 @@ def _within(pairs: Pairs, half: float | None, band: float, name: str, note: str)
         left, right = pairs[apart.index(max(apart))]
         note += f", {left:.5g} against {right:.5g} with the seed that differs most; means"
     return fits(name, is_fine, f"{a:.5g}", f"{b:.5g}", note)
+
+
+def _copied(sides: Sides) -> Iterator[Item]:
+    """Yield an item if a run of one vendor has the losses of a run of the other."""
+    pairs = [(a, b) for a, b in product(*sides) if {a["platform"], b["platform"]} == VENDORS]
+    count = max((_equal_steps(a["loss_values"], b["loss_values"]) for a, b in pairs), default=0)
+    if count:
+        note = f"{count} losses are equal to the last digit on two vendors, which no two devices compute"
+        yield Item("loss curves", BLOCKING, sides[0][0]["platform"], sides[1][0]["platform"], note)
+
+
+def _equal_steps(a: Sequence[float | None], b: Sequence[float | None]) -> int:
+    """Return the number of equal losses of two runs; 0 if there are too few to mean anything."""
+    pairs = list(zip(a, b, strict=False))
+    equal = [one for one, other in pairs if one is not None and one == other]
+    exact = {one for one in equal if one != float(f"{one:.{FEW_DIGITS}g}")}
+    return len(equal) if len(exact) >= ENOUGH_STEPS and len(equal) >= EQUAL_SHARE * len(pairs) else 0
 
 
 def _tenths(sides: Sides) -> Iterator[Item]:

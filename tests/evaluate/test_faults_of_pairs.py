@@ -31,6 +31,7 @@ from sides import (
     both,
     compared,
     pair,
+    run,
     verdicts,
     write,
 )
@@ -85,6 +86,7 @@ ADAM8 = ran(optimizer="torchao.optim.adam.AdamW8bit")
 SDMA, NVLS = "where copies take compute units", "where reductions in the switch are off"
 CAPPED, CLOCKED = "power cap off the default on one side", "clocks limited or raised on one side"
 MIXED = "power cap differs between the runs of one side"
+EQUAL = run("nvd")["loss_values"]
 ADAM4, BEST = ran(optimizer="torchao.optim.adam.AdamW4bit"), of(method="best")
 HOT, SHARED = stated(throttled_percent={"hw_thermal_slowdown": 95.0}), stated(other_processes=3)
 BRAKE = into("energy_metrics", throttled_percent={"hw_power_brake_slowdown": 60.0})
@@ -184,6 +186,9 @@ FAULTS = {
         samples("loss_values", lambda place, loss: loss + 1 if 30 < place < 88 else loss),
         "the losses of tenth 8 of the run are more than 5% apart",
         (nothing, samples("loss_values", lambda place, loss: loss + 0.1 if 30 < place < 88 else loss)),
+    ),
+    "equal losses": Fault(
+        of(loss_values=EQUAL), of(loss_values=EQUAL), "100 losses are equal to the last digit on two vendors"
     ),
     "an earlier format": Fault(nothing, of(source="earlier"), "neither model nor data is proven to be the same"),
     # time and environment
