@@ -20,7 +20,7 @@ from pathlib import Path
 from evaluate.bundle import as_input
 from evaluate.checks.entries import Found, Loaded, checked, read_results
 from evaluate.report import tables
-from evaluate.timeline import content, history, own_files, terminal
+from evaluate.timeline import content, history, words
 from evaluate.timeline.history import CHANGED, MORE, SLOWER, History
 from evaluate.timeline.series import JOINABLE
 from evaluate.verdict.inference import BAND
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         output: Path = options.output or _place(options.places)
         if output.exists() and not output.is_dir():
             raise store.ResultError(f"--output: got {output}, which is a file, wanted a folder; name another")
-        for name, is_ours in own_files.RECOGNISERS.items():
+        for name, is_ours in content.RECOGNISERS.items():
             require_ours(is_ours, output / name)
         loaded, copies = load(options.places)
     except (store.ResultError, ForeignFileError) as error:
@@ -66,13 +66,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             what = f"{tables.plain(output)}: cannot be written: {tables.plain(error)}"
             print(f"error: {what}; name another with --output", file=sys.stderr)
             return 1
-    text = terminal.terminal(found, min(100, shutil.get_terminal_size((100, 24)).columns))
+    text = words.terminal(found, min(100, shutil.get_terminal_size((100, 24)).columns))
     print(tables.coloured(text) if tables.wants_colour(sys.stdout) else text)
     if not found.stories:
         after = f" that started after {found.since:%Y-%m-%d %H:%M} UTC" if found.since else ""
         print(f"error: no result{after} is ok, valid and has a start time; see the reasons above", file=sys.stderr)
         return 1
-    print(f"wrote {', '.join(tables.plain(output / name) for name in own_files.RECOGNISERS)}", file=sys.stderr)
+    print(f"wrote {', '.join(tables.plain(output / name) for name in content.RECOGNISERS)}", file=sys.stderr)
     return REGRESSION if _fails(found, options.fail_on) else 0
 
 
@@ -110,8 +110,8 @@ def write(found: History, folder: Path) -> None:
     from evaluate.timeline.page import page
 
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / name for name in own_files.RECOGNISERS]
-    with written_whole(*paths, is_ours=lambda path: own_files.RECOGNISERS[path.name](path)) as temporaries:
+    paths = [folder / name for name in content.RECOGNISERS]
+    with written_whole(*paths, is_ours=lambda path: content.RECOGNISERS[path.name](path)) as temporaries:
         texts = (redact.text(page(found)), store.json_text(content.as_json(found), paths[1]))
         for temporary, text in zip(temporaries, texts, strict=True):
             temporary.write_text(text, encoding="utf8")

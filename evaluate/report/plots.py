@@ -67,7 +67,7 @@ def rendered(draw_figure: Callable[[], Figure]) -> bytes:
         warnings.filterwarnings("ignore", "Glyph .* missing from font")  # a box is drawn in its place
         figure = draw_figure()
         stream = io.BytesIO()
-        dpi = min(DPI, LARGEST_PIXELS / figure.get_size_inches()[1])
+        dpi = min(DPI, LARGEST_PIXELS / max(figure.get_size_inches()))
         figure.savefig(stream, format="png", dpi=dpi, metadata=PNG_MARK)
     return stream.getvalue()
 

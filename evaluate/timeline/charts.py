@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime, timezone
 from html import escape
 
 from markupsafe import Markup
 
-from evaluate.report.tables import number, plain
+from evaluate.report.tables import number, plain, round_step
 from evaluate.timeline.history import LOSS, MEMORY, SPEED, UNITS, Story, Track
 from evaluate.timeline.series import Run
 from evaluate.timeline.states import Differing
@@ -43,12 +43,12 @@ def charts(story: Story) -> Iterator[Chart]:
         MEMORY: lambda run: run.memory,
         LOSS: lambda run: run.loss,
     }
-    ends = story.series.runs[0].started, story.series.runs[-1].started
+    runs = story.series.runs
+    time = _Axis(runs[0].started.timestamp(), runs[-1].started.timestamp(), LEFT, WIDTH - RIGHT)
+    marks = [_version(_x(time, run), what) for run, what in story.version_changes]
     for track in story.tracks:
         seed = f", seed {track.seed}" if track.seed is not None else ""
         caption = f"{TITLES[track.quantity]} ({UNITS[track.quantity]}){seed}"
-        time = _Time(*ends)
-        marks = [_version(time.x(run.started), what) for run, what in story.version_changes]
         yield Chart(caption, _svg(track, readers[track.quantity], caption, time, marks))
 
 
@@ -58,34 +58,29 @@ def mark(number_of_change: int) -> str:
 
 
 @dataclass(frozen=True)
-class _Time:
-    """The axis of time."""
-
-    first: datetime
-    last: datetime
-
-    def x(self, when: datetime) -> float:
-        span = (self.last - self.first) / timedelta(seconds=1)
-        share = (when - self.first) / timedelta(seconds=1) / span if span else 0.5
-        return LEFT + share * (WIDTH - LEFT - RIGHT)
-
-
-@dataclass(frozen=True)
-class _Values:
-    """The axis of values."""
+class _Axis:
+    """An axis from `low` at the coordinate `start` to `high` at `end`."""
 
     low: float
     high: float
+    start: float
+    end: float
 
-    def y(self, value: float) -> float:
-        return HEIGHT - BOTTOM - (value - self.low) / (self.high - self.low) * (HEIGHT - TOP - BOTTOM)
+    def place(self, value: float) -> float:
+        """Return the coordinate of a value: the middle on an axis of a single value."""
+        share = (value - self.low) / (self.high - self.low) if self.high > self.low else 0.5
+        return self.start + share * (self.end - self.start)
 
 
-def _axis(values: Sequence[float]) -> _Values:
+def _values_axis(values: Sequence[float]) -> _Axis:
     low, high = min(values), max(values)
     least = LEAST_SPAN * max(abs(low), abs(high))
     room = max(0.0, least - (high - low)) / 2 + MARGIN * max(high - low, least)
-    return _Values(low - room, high + room)
+    return _Axis(low - room, high + room, HEIGHT - BOTTOM, TOP)
+
+
+def _x(time: _Axis, run: Run) -> float:
+    return time.place(run.started.timestamp())
 
 
 def _version(x: float, what: Sequence[Differing]) -> str:
@@ -93,26 +88,26 @@ def _version(x: float, what: Sequence[Differing]) -> str:
     return f'<path class="version" d="M{x - 4:.1f} {y}h8l-4 -7z"><title>{text}</title></path>'
 
 
-def _svg(track: Track, value: Callable[[Run], float | None], caption: str, time: _Time, marks: Sequence[str]) -> Markup:
+def _svg(track: Track, value: Callable[[Run], float | None], caption: str, time: _Axis, marks: Sequence[str]) -> Markup:
     runs = [(run, found) for run in track.runs if (found := value(run)) is not None]
-    axis = _axis([found for _, found in runs])
+    axis = _values_axis([found for _, found in runs])
     odd = {id(run) for place in track.levels.odd for run in track.blocks[place]}
     parts = [*_grid(axis), *_days(time), *marks]
     for place, change in enumerate(track.changes):
-        x = (time.x(change.last_before.started) + time.x(change.first_after.started)) / 2
+        x = (_x(time, change.last_before) + _x(time, change.first_after)) / 2
         parts.append(f'<path class="change" d="M{x:.1f} {TOP}V{HEIGHT - BOTTOM}"/>')
         parts.append(f'<text class="letter" x="{x + 3:.1f}" y="{TOP + 9}">{mark(place)}</text>')
     for run, found in runs:
         shape = "odd" if id(run) in odd else "run"
         parts.append(
-            f'<circle class="{shape}" cx="{time.x(run.started):.1f}" cy="{axis.y(found):.1f}" r="3">'
+            f'<circle class="{shape}" cx="{_x(time, run):.1f}" cy="{axis.place(found):.1f}" r="3">'
             f"<title>{escape(_told(run, found, track))}</title></circle>"
         )
     for level in track.levels.found:
-        left, right = (time.x(run.started) for run in (track.blocks[level.first][0], track.blocks[level.last][-1]))
+        left, right = (_x(time, run) for run in (track.blocks[level.first][0], track.blocks[level.last][-1]))
         least = 4 if right - left < 1 else 0  # a level of one run is a dash
         parts.append(
-            f'<path class="level" d="M{left - least:.1f} {axis.y(math.exp(level.value)):.1f}H{right + least:.1f}"/>'
+            f'<path class="level" d="M{left - least:.1f} {axis.place(math.exp(level.value)):.1f}H{right + least:.1f}"/>'
         )
     label = escape(f"{caption} over time: {len(runs)} runs, {len(track.changes)} changes of level")
     return Markup(
@@ -128,20 +123,14 @@ def _told(run: Run, value: float, track: Track) -> str:
     )
 
 
-def _grid(axis: _Values) -> Iterator[str]:
-    step = _round_step((axis.high - axis.low) / TICKS)
+def _grid(axis: _Axis) -> Iterator[str]:
+    step = round_step((axis.high - axis.low) / TICKS)
     value = math.ceil(axis.low / step) * step
     while value <= axis.high:
-        y = axis.y(value)
+        y = axis.place(value)
         yield f'<path class="grid" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>'
         yield f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{_tick(value, step)}</text>'
         value += step
-
-
-def _round_step(least: float) -> float:
-    """Return the next step of 1, 2 or 5 times a power of ten."""
-    power = 10.0 ** math.floor(math.log10(least))
-    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
 
 
 def _tick(value: float, step: float) -> str:
@@ -149,11 +138,12 @@ def _tick(value: float, step: float) -> str:
     return number(round(value)) if decimals == 0 and abs(value) >= 1000 else f"{value:.{decimals}f}"
 
 
-def _days(time: _Time) -> Iterator[str]:
-    days = dict.fromkeys((time.first, time.first + (time.last - time.first) / 2, time.last))
-    is_one_day = time.first.date() == time.last.date()
-    texts = [f"{day:%H:%M}" if is_one_day else f"{day:%Y-%m-%d}" for day in days]
-    anchors = ("start", "middle", "end") if len(texts) == 3 else ("middle",) * len(texts)
-    for day, text, anchor in zip(days, texts, anchors, strict=True):
-        yield f'<text x="{time.x(day):.1f}" y="{HEIGHT - 10}" text-anchor="{anchor}">{text}</text>'
+def _days(time: _Axis) -> Iterator[str]:
+    seconds = dict.fromkeys((time.low, (time.low + time.high) / 2, time.high))
+    days = [datetime.fromtimestamp(one, timezone.utc) for one in seconds]
+    is_one_day = days[0].date() == days[-1].date()
+    anchors = ("start", "middle", "end") if len(days) == 3 else ("middle",) * len(days)
+    for day, anchor in zip(days, anchors, strict=True):
+        text, x = f"{day:%H:%M}" if is_one_day else f"{day:%Y-%m-%d}", time.place(day.timestamp())
+        yield f'<text x="{x:.1f}" y="{HEIGHT - 10}" text-anchor="{anchor}">{text}</text>'
     yield f'<path class="axis" d="M{LEFT} {HEIGHT - BOTTOM}H{WIDTH - RIGHT}"/>'

@@ -9,9 +9,8 @@ from markupsafe import Markup
 
 from evaluate.page import page as comparison_page
 from evaluate.timeline import charts, words
-from evaluate.timeline.content import DEFINITIONS
+from evaluate.timeline.content import DEFINITIONS, TITLE
 from evaluate.timeline.history import LOSS, SLOWER, History, Story, Track
-from evaluate.timeline.own_files import TITLE
 
 CHANGES = ("Change", "Since (UTC)", "Size", "On record")
 VERSIONS = ("Versions", "Days", "Runs", "tokens/s/GPU", "MFU (%)", "Peak memory (GB)", "Last loss (nats/token)")
