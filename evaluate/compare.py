@@ -20,7 +20,7 @@ from pathlib import Path
 
 from evaluate.bundle import as_input
 from evaluate.checks.entries import load_results
-from evaluate.comparing.arguments import EXIT_CODES, OUTPUT, parsed
+from evaluate.comparing.arguments import EXIT_CODES, OUTPUT, parsed, require_folder
 from evaluate.comparing.writing import FORMATS, check_places, places, write
 from evaluate.frames.files import MissingPackageError
 from evaluate.metrics import prices
@@ -49,8 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for folder in options.folders:
             store.require_place(folder)
         output: Path = options.output or _place(options.folders)
-        if output.exists() and not output.is_dir():
-            raise store.ResultError(f"--output: got {output}, which is a file, wanted a folder; name another")
+        require_folder(output)
         check_places(output, options.format)
         comparison = _compared(options)
     except (store.ResultError, PriceError, ForeignFileError, MissingPackageError) as error:

@@ -13,14 +13,15 @@ import argparse
 import json
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
 from evaluate.bundle import as_input
 from evaluate.checks.entries import Found, Loaded, checked, read_results
+from evaluate.comparing.arguments import band, names_of, require_folder
 from evaluate.report import tables
-from evaluate.timeline import content, history, own_files, terminal
+from evaluate.timeline import content, history, words
 from evaluate.timeline.history import CHANGED, MORE, SLOWER, History
 from evaluate.timeline.series import JOINABLE
 from evaluate.verdict.inference import BAND
@@ -50,9 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for place in options.places:
             store.require_place(place)
         output: Path = options.output or _place(options.places)
-        if output.exists() and not output.is_dir():
-            raise store.ResultError(f"--output: got {output}, which is a file, wanted a folder; name another")
-        for name, is_ours in own_files.RECOGNISERS.items():
+        require_folder(output)
+        for name, is_ours in content.RECOGNISERS.items():
             require_ours(is_ours, output / name)
         loaded, copies = load(options.places)
     except (store.ResultError, ForeignFileError) as error:
@@ -66,13 +66,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             what = f"{tables.plain(output)}: cannot be written: {tables.plain(error)}"
             print(f"error: {what}; name another with --output", file=sys.stderr)
             return 1
-    text = terminal.terminal(found, min(100, shutil.get_terminal_size((100, 24)).columns))
+    text = words.terminal(found, min(100, shutil.get_terminal_size((100, 24)).columns))
     print(tables.coloured(text) if tables.wants_colour(sys.stdout) else text)
     if not found.stories:
         after = f" that started after {found.since:%Y-%m-%d %H:%M} UTC" if found.since else ""
         print(f"error: no result{after} is ok, valid and has a start time; see the reasons above", file=sys.stderr)
         return 1
-    print(f"wrote {', '.join(tables.plain(output / name) for name in own_files.RECOGNISERS)}", file=sys.stderr)
+    print(f"wrote {', '.join(tables.plain(output / name) for name in content.RECOGNISERS)}", file=sys.stderr)
     return REGRESSION if _fails(found, options.fail_on) else 0
 
 
@@ -110,8 +110,8 @@ def write(found: History, folder: Path) -> None:
     from evaluate.timeline.page import page
 
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / name for name in own_files.RECOGNISERS]
-    with written_whole(*paths, is_ours=lambda path: own_files.RECOGNISERS[path.name](path)) as temporaries:
+    paths = [folder / name for name in content.RECOGNISERS]
+    with written_whole(*paths, is_ours=lambda path: content.RECOGNISERS[path.name](path)) as temporaries:
         texts = (redact.text(page(found)), store.json_text(content.as_json(found), paths[1]))
         for temporary, text in zip(temporaries, texts, strict=True):
             temporary.write_text(text, encoding="utf8")
@@ -139,25 +139,15 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         "shell/wrap.sh, or single result files, in any order")  # fmt: skip
     add("--output", type=Path, metavar="DIR", help="folder for history.{html,json} (default: the input if it is one "
         f"folder, else {OUTPUT}/)")  # fmt: skip
-    add("--band", type=_band, default=BAND, metavar="SHARE", help="largest relative difference in speed and memory "
+    add("--band", type=band, default=BAND, metavar="SHARE", help="largest relative difference in speed and memory "
         "that counts as none, from 0 to below 1 (default: %(default)s)")  # fmt: skip
     add("--since", type=_since, metavar="TIME", help="leave out runs that started before this UTC date or time, e.g. "
         "2026-11-01: for a change that is accepted (default: none)")  # fmt: skip
-    add("--join", type=_names(JOINABLE), default=(), metavar="NAMES", help=f"any of {','.join(JOINABLE)}: runs that "
+    add("--join", type=names_of(JOINABLE), default=(), metavar="NAMES", help=f"any of {','.join(JOINABLE)}: runs that "
         "differ in it share a series, e.g. on a cluster that gives another node each day (default: none)")  # fmt: skip
-    add("--fail-on", type=_names(tuple(FAILURES)), default=("slower",), metavar="NAMES", help="what makes exit code 3, "
-        f"any of {','.join(FAILURES)} (default: slower)")  # fmt: skip
+    add("--fail-on", type=names_of(tuple(FAILURES)), default=("slower",), metavar="NAMES", help="what makes exit code "
+        f"3, any of {','.join(FAILURES)} (default: slower)")  # fmt: skip
     return parser.parse_args(arguments)
-
-
-def _band(text: str) -> float:
-    try:
-        band = float(text)
-    except ValueError:
-        band = -1.0
-    if not 0 <= band < 1:
-        raise argparse.ArgumentTypeError(f"got {text}, wanted a share from 0 to below 1, e.g. 0.03")
-    return band
 
 
 def _since(text: str) -> datetime:
@@ -165,18 +155,6 @@ def _since(text: str) -> datetime:
         return time_of(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"got {text}, wanted a UTC date or time, e.g. 2026-11-01") from error
-
-
-def _names(known: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
-    """Return a reader of a comma list of known names."""
-
-    def read(text: str) -> tuple[str, ...]:
-        wanted = text.split(",")
-        if unknown := [name for name in wanted if name not in known]:
-            raise argparse.ArgumentTypeError(f"got {tables.plain(unknown[0])!r}, wanted any of {','.join(known)}")
-        return tuple(name for name in known if name in wanted)
-
-    return read
 
 
 if __name__ == "__main__":

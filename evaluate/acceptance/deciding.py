@@ -70,8 +70,7 @@ def against_published(job: Job, least: float) -> Decision:
 
 def against_job(job: Job, baseline: Job, source: str, least: float) -> Decision:
     """Return the decision on a job against the same job of a baseline."""
-    rate = _of_runs([run.log_throughput for run in _runs(baseline)], baseline).value if _has_rates(baseline) else None
-    start = _decision(job, UNKNOWN, "", rate, source)
+    start = _decision(job, UNKNOWN, "", _rate(baseline), source)
     if differences := job.differences(baseline):
         reason = f"the baseline has no such job; its nearest differs: {'; '.join(differences)}"
         return _with_failures(replace(start, reason=reason, baseline=None), job)
@@ -98,9 +97,8 @@ def against_job(job: Job, baseline: Job, source: str, least: float) -> Decision:
 
 def missing(baseline: Job, source: str) -> Decision:
     """Return the decision on a job of the baseline that nobody has measured."""
-    rate = _of_runs([run.log_throughput for run in _runs(baseline)], baseline).value if _has_rates(baseline) else None
     reason = "the baseline has this job, and no result of it was given"
-    return Decision(FAIL, reason, baseline.name, None, None, 0, rate, source, None)
+    return Decision(FAIL, reason, baseline.name, None, None, 0, _rate(baseline), source, None)
 
 
 def without_counterpart(job: Job, source: str) -> Decision:
@@ -149,12 +147,19 @@ def _why_not_counted(job: Job) -> str:
 
 
 def _decision(job: Job, word: str, reason: str, baseline: float | None, source: str) -> Decision:
-    measured = _of_runs([run.log_throughput for run in _runs(job)], job) if _has_rates(job) else None
-    return Decision(word, reason, job.name, job.machine, measured, len(job.counted), baseline, source, None)
+    return Decision(word, reason, job.name, job.machine, _measured(job), len(job.counted), baseline, source, None)
 
 
-def _has_rates(job: Job) -> bool:
-    return bool(job.counted) and not deciding.without_steady_steps(_pair(job, job))
+def _measured(job: Job) -> Interval | None:
+    """Return tokens/s/GPU over the runs of a job; None if no run counts or one has no steady steps."""
+    if not job.counted or deciding.without_steady_steps(_pair(job, job)):
+        return None
+    return _of_runs([run.log_throughput for run in _runs(job)], job)
+
+
+def _rate(baseline: Job) -> float | None:
+    found = _measured(baseline)
+    return found.value if found else None
 
 
 def _runs(job: Job) -> list[inference.Run]:

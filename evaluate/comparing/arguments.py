@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from evaluate.comparing.writing import ALL_FORMATS, FORMATS
@@ -12,6 +13,7 @@ from evaluate.report import brief, tables
 from evaluate.verdict import inference, pairs
 from evaluate.verdict.saving import BUDGET_TOKENS
 from utils.arguments import Parser
+from utils.results.store import ResultError
 
 EXIT_CODES = (
     "Exit codes: 0 at least one pair has a verdict; 3 no pair could be compared; 1 no result is ok and valid, or an "
@@ -37,9 +39,9 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--by", choices=tuple(pairs.BY), help="property in which the two sides of a pair differ (default: device if a "
         "platform has several, else platform if there are two, else framework)")  # fmt: skip
     add("--baseline", metavar="SIDE", help="side that the others are compared with, e.g. nvd (default: the first)")
-    add("--band", type=_band, default=inference.BAND, metavar="SHARE", help="largest relative difference that counts "
+    add("--band", type=band, default=inference.BAND, metavar="SHARE", help="largest relative difference that counts "
         "as none, from 0 to below 1 (default: %(default)s)")  # fmt: skip
-    add("--format", type=_formats, default=FORMATS, metavar="NAMES", help="files to write, any of "
+    add("--format", type=names_of(ALL_FORMATS), default=FORMATS, metavar="NAMES", help="files to write, any of "
         f"{','.join(ALL_FORMATS)} (default: {','.join(FORMATS)})")  # fmt: skip
     add("--prices", type=Path, metavar="FILE", help="your own price table (default: evaluate/prices.json)")
     add("--target-loss", type=_target_loss, metavar="NATS", help="loss in nats per token; adds the time in seconds to "
@@ -71,18 +73,27 @@ def _check_together(parser: Parser, options: argparse.Namespace) -> None:
         options.at_least = LEAST_PERCENT
 
 
-def _band(text: str) -> float:
-    band = float(text)
-    if not 0 <= band < 1:
-        raise argparse.ArgumentTypeError(f"got {text}, wanted a share from 0 to below 1, e.g. 0.03")
-    return band
+def require_folder(output: Path) -> None:
+    """Raise ResultError if the place of a report is a file."""
+    if output.exists() and not output.is_dir():
+        raise ResultError(f"--output: got {output}, which is a file, wanted a folder; name another")
 
 
-def _formats(text: str) -> tuple[str, ...]:
-    wanted = text.split(",")
-    if unknown := [name for name in wanted if name not in ALL_FORMATS]:
-        raise argparse.ArgumentTypeError(f"got {tables.plain(unknown[0])!r}, wanted any of {','.join(ALL_FORMATS)}")
-    return tuple(name for name in ALL_FORMATS if name in wanted)
+def band(text: str) -> float:
+    """Return the largest relative difference that counts as none."""
+    return _within(text, 0, math.nextafter(1, 0), "a share from 0 to below 1, e.g. 0.03")
+
+
+def names_of(known: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
+    """Return a reader of a comma list of known names, which returns them in the order of `known`."""
+
+    def read(text: str) -> tuple[str, ...]:
+        wanted = text.split(",")
+        if unknown := [name for name in wanted if name not in known]:
+            raise argparse.ArgumentTypeError(f"got {tables.plain(unknown[0])!r}, wanted any of {','.join(known)}")
+        return tuple(name for name in known if name in wanted)
+
+    return read
 
 
 def _token_budget(text: str) -> float:
@@ -100,5 +111,5 @@ def _percent(text: str) -> float:
 def _within(text: str, least: float, most: float, wanted: str) -> float:
     value = float(text)
     if not least <= value <= most:
-        raise argparse.ArgumentTypeError(f"got {text}, wanted {wanted}")
+        raise argparse.ArgumentTypeError(f"got {tables.plain(text)}, wanted {wanted}")
     return value

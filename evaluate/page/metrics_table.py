@@ -7,10 +7,10 @@ from typing import Any
 
 from markupsafe import Markup
 
-from evaluate.metrics.figures import Figure, Metrics, combined, sections
+from evaluate.metrics.figures import Figure, Metrics
 from evaluate.report.groups import Group, Row
 from evaluate.report.tables import number
-from evaluate.report.text import min_to_max, unknown_metrics
+from evaluate.report.text import KnownMetric, metrics_of, min_to_max
 
 NO_BREAK = "\u00a0"
 MOST_SYSTEMS = 24
@@ -31,23 +31,18 @@ def metrics_table(group: Group, found: Mapping[int, Metrics]) -> dict[str, Any] 
     hint += "the arrow keys: it says by which formula and from which source it comes, or why it is unknown."
     if len(rows) > len(shown):
         hint += f" The first {MOST_SYSTEMS} of {len(rows)} systems are shown."
-    parts = []
-    for name, keys in sections(runs).items():
-        if metrics := [_metric(key, text, shown, runs) for key, text in keys.items() if _is_known(key, runs)]:
-            parts.append({"name": name, "metrics": metrics})
-    unknown = unknown_metrics(runs)
+    known, unknown = metrics_of(runs)
+    parts: dict[str, list[dict[str, Any]]] = {}
+    for one in known:
+        parts.setdefault(one.section, []).append(_metric(one, shown, runs))
     count = sum(len(names) for names in unknown.values())
     return {
         "hint": hint,
         "columns": shown,
-        "sections": parts,
+        "sections": [{"name": name, "metrics": metrics} for name, metrics in parts.items()],
         "unknown": [f"{', '.join(names)}: {why}" for why, names in unknown.items()],
         "unknown_count": f"{count} metric{' is' if count == 1 else 's are'} unknown for every system",
     }
-
-
-def _is_known(key: str, runs: Sequence[Sequence[Metrics]]) -> bool:
-    return any(key in one and one[key].value is not None for side in runs for one in side)
 
 
 def with_range(middle: float, values: Sequence[float]) -> Markup | str:
@@ -58,27 +53,21 @@ def with_range(middle: float, values: Sequence[float]) -> Markup | str:
     return Markup("{}<small> {}max {}</small>").format(number(middle), words, ends.replace(" ", NO_BREAK))
 
 
-def _metric(key: str, name: str, rows: Sequence[Row], runs: Sequence[Sequence[Metrics]]) -> dict[str, Any]:
-    figures = [[one.get(key) for one in side] for side in runs]
-    unit = next((f.unit for side in figures for f in side if f is not None and f.unit), "")
-    cells = [_cell(f"{name}, {row.name}", side) for row, side in zip(rows, figures, strict=True)]
-    return {"name": name, "unit": unit, "cells": cells}
+def _metric(metric: KnownMetric, rows: Sequence[Row], runs: Sequence[Sequence[Metrics]]) -> dict[str, Any]:
+    unit = next((found.unit for found in metric.found if found.unit), "")
+    cells = []
+    for row, side, found in zip(rows, runs, metric.found, strict=True):
+        figures = (one.get(metric.key) for one in side)
+        known = [figure.value for figure in figures if figure is not None and figure.value is not None]
+        cells.append(_cell(f"{metric.name}, {row.name}", found, known))
+    return {"name": metric.name, "unit": unit, "cells": cells}
 
 
-def _cell(label: str, figures: Sequence[Figure | None]) -> dict[str, Any]:
-    found = combined(figures)
+def _cell(label: str, found: Figure, known: Sequence[float]) -> dict[str, Any]:
     if found.value is None:
-        return {
-            "value": "unknown",
-            "kind": "figure unknown",
-            "how": found.how,
-            "label": f"{label}: unknown {found.unit}",
-        }
-    known = [figure.value for figure in figures if figure is not None and figure.value is not None]
-    text = " ".join(filter(None, (number(found.value), min_to_max(known))))
-    return {
-        "value": with_range(found.value, known),
-        "kind": "figure",
-        "how": found.how,
-        "label": f"{label}: {text} {found.unit}",
-    }
+        value: Markup | str = "unknown"
+        kind, text = "figure unknown", "unknown"
+    else:
+        value, kind = with_range(found.value, known), "figure"
+        text = " ".join(filter(None, (number(found.value), min_to_max(known))))
+    return {"value": value, "kind": kind, "how": found.how, "label": f"{label}: {text} {found.unit}"}

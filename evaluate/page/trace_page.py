@@ -12,16 +12,16 @@ from typing import Any
 
 from markupsafe import Markup
 
-from evaluate.page import operator_tables, stacked_bars
+from evaluate.page import trace_parts
 from evaluate.page.page import asset, environment, policy
 from evaluate.report import trace_text
-from evaluate.report.kind_bars import Bar
+from evaluate.report.own_files import html_titled
 from evaluate.report.tables import number
 from evaluate.timing.as_json import is_trace_json
 from evaluate.timing.breakdown import Breakdown
 from evaluate.timing.pairing import Aligned
 from utils.files import written_whole
-from utils.own_files import content_of, require_apart, require_ours
+from utils.own_files import require_apart, require_ours
 from utils.results.probe_file import Probe
 
 HTML, JSON = "trace.html", "trace.json"
@@ -39,8 +39,7 @@ METHOD = (
 )
 
 
-def _is_html(path: Path) -> bool:
-    return f"<title>{TITLE}</title>".encode() in content_of(path)
+_is_html = html_titled(TITLE)
 
 
 def require_place(folder: Path, read: Sequence[Path]) -> None:
@@ -79,12 +78,12 @@ def page(sides: Sequence[Breakdown], probes: Sequence[Probe | None], aligned: Se
         headline = [trace_text.pair_sentence(a, b, names)]
         kinds_header, _ = trace_text.pair_headers(names)
         kinds = {"header": kinds_header, "rows": trace_text.pair_kind_rows(a, b)}
-        tables = [operator_tables.differences(names, aligned, most, JSON)]
+        tables = [trace_parts.differences(names, aligned, most, JSON)]
     else:
         headline = trace_text.sentences(sides[0])[:2]
         kinds = {"header": trace_text.KINDS_HEADER, "rows": trace_text.kind_rows(sides[0])}
         tables = []
-    tables += [operator_tables.operators(side, probe, most, JSON) for side, probe in zip(sides, probes, strict=True)]
+    tables += [trace_parts.operators(side, probe, most, JSON) for side, probe in zip(sides, probes, strict=True)]
     return (
         environment()
         .get_template("trace.html")
@@ -93,8 +92,8 @@ def page(sides: Sequence[Breakdown], probes: Sequence[Probe | None], aligned: Se
             policy=policy(style, None),
             style=Markup(style),
             headline=headline,
-            bars=stacked_bars.picture(bars(sides)),
-            legend=stacked_bars.legend(),
+            bars=trace_parts.picture(bars(sides)),
+            legend=trace_parts.legend(),
             kinds=kinds,
             tables=tables,
             method=METHOD,
@@ -102,10 +101,10 @@ def page(sides: Sequence[Breakdown], probes: Sequence[Probe | None], aligned: Se
     )
 
 
-def bars(sides: Sequence[Breakdown]) -> list[Bar]:
+def bars(sides: Sequence[Breakdown]) -> list[trace_parts.Bar]:
     """Return a stacked bar for each side."""
     return [
-        Bar(
+        trace_parts.Bar(
             f"{trace_text.title(side)}: {number(side.step_seconds * 1e3)} ms ({side.path.name})",
             side.kinds,
         )

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from evaluate.page import operator_tables, stacked_bars
+from evaluate.page import trace_parts
 from evaluate.report import trace_text, why_text
 from evaluate.report.comparison import Comparison
-from evaluate.report.kind_bars import Bar
 from evaluate.report.tables import number
 from evaluate.report.why_text import Explained
 from evaluate.timing.pairing import align
@@ -22,7 +21,7 @@ def section(comparison: Comparison) -> dict[str, Any] | None:
     return {
         "title": why_text.TITLE,
         "explanation": why_text.EXPLANATION,
-        "legend": stacked_bars.legend(),
+        "legend": trace_parts.legend(),
         "pairs": list(map(_pair, found)),
     }
 
@@ -33,13 +32,13 @@ def _pair(one: Explained) -> dict[str, Any]:
     if a is None or b is None:
         return content
     bars = [
-        Bar(f"{name}: {number(side.step_seconds * 1e3)} ms", side.kinds)
+        trace_parts.Bar(f"{name}: {number(side.step_seconds * 1e3)} ms", side.kinds)
         for name, side in zip(one.names, (a, b), strict=True)
     ]
-    operators = operator_tables.differences(one.names, align(a, b), MOST_OPERATORS, "")
+    operators = trace_parts.differences(one.names, align(a, b), MOST_OPERATORS, "")
     return content | {
         "sentence": trace_text.pair_sentence(a, b, one.names),
-        "bars": stacked_bars.picture(bars),
+        "bars": trace_parts.picture(bars),
         "header": trace_text.pair_headers(one.names)[0],
         "rows": trace_text.pair_kind_rows(a, b),
         "operators": operators | {"title": f"{operators['title']}: {one.title}"},

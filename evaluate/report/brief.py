@@ -16,7 +16,7 @@ from evaluate.checks.entries import Entry, job_name
 from evaluate.report.comparison import Comparison
 from evaluate.report.groups import Row
 from evaluate.report.tables import coloured, plain, wants_colour
-from evaluate.report.verdict_text import WEAKENED, doubts, evidence, opening, pair_title, short_opening
+from evaluate.report.verdict_text import WEAKENED, basis, doubts, evidence, opening, short_opening
 from evaluate.verdict.sentences import Judged
 from utils.arguments import Parser
 from utils.results.gathered import gathered
@@ -91,10 +91,9 @@ def _throughput(row: Row) -> str:
 
 def _of_one(judged: Judged, room: int, columns: int) -> list[str]:
     found = doubts(judged)
-    basis = ": ".join(filter(None, (pair_title(judged.pair), judged.basis)))
     support = f"{WEAKENED}: {'; '.join(found)}" if found else "; ".join(evidence(judged))
     lines = _wrapped(opening(judged), columns, room - 1)
-    below = [plain(text) for text in (basis, support) if text]
+    below = [plain(text) for text in (basis(judged), support) if text]
     return [*lines, *below[-(room - len(lines)) :]]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evaluate.report.tables import plain
+from evaluate.report.tables import plain, wrapped
 from evaluate.verdict.inference import UNDECIDED, Estimate
 from evaluate.verdict.ratios import with_interval
 from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
@@ -151,10 +151,7 @@ def _name(one: Judged) -> str:
 def _verdict_text(one: Judged) -> str:
     found = one.estimate
     if one.word == NOT_COMPARABLE or found is None:
-        return _short(f"not comparable: {one.reasons[0]}", REASON_LINES)
+        return "\n".join(wrapped(f"not comparable: {one.reasons[0]}", REASON_LINES, REASON_CHARACTERS))
     ratio = f"{one.spoken_word}: {with_interval(found.ratio, found.low, found.high)}"
-    return f"{_short(ratio, 1)}\n{_short('; '.join(filter(None, (one.counts, one.would_decide))), 1)}"
-
-
-def _short(text: str, lines: int) -> str:
-    return "\n".join(textwrap.wrap(plain(text), REASON_CHARACTERS, max_lines=lines, placeholder=" ..."))
+    basis = "; ".join(filter(None, (one.counts, one.would_decide)))
+    return "\n".join("".join(wrapped(text, 1, REASON_CHARACTERS)) for text in (ratio, basis))

@@ -19,8 +19,9 @@ def _is_markdown(path: Path) -> bool:
     return content.startswith(f"{HEADING}\n\n".encode()) and ADVICE.encode() in content
 
 
-def _is_html(path: Path) -> bool:
-    return f"<title>{TITLE}</title>".encode() in content_of(path)
+def html_titled(title: str) -> Recogniser:
+    """Return a recogniser of pages with this title."""
+    return lambda path: f"<title>{title}</title>".encode() in content_of(path)
 
 
 def _is_picture(path: Path) -> bool:
@@ -33,7 +34,7 @@ def _is_picture(path: Path) -> bool:
 RECOGNISERS: Mapping[str, Recogniser] = {
     "json": is_comparison,
     "md": _is_markdown,
-    "html": _is_html,
+    "html": html_titled(TITLE),
     "png": _is_picture,
 }
 """Recogniser of each format."""

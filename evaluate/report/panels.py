@@ -13,6 +13,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.ticker import FixedLocator, MaxNLocator
 
 from evaluate.report.groups import Row, Spread
+from evaluate.report.tables import cut
 from evaluate.report.text import spread_text
 
 # The palette of Okabe and Ito (2008), distinguishable with any common colour blindness.
@@ -144,8 +145,3 @@ def tick_text(value: float) -> str:
 def _scattered(y: int, count: int) -> list[float]:
     """Return heights around `y` that separate runs of nearly equal value."""
     return [y + 0.3 * ((index + 1) / (count + 1) - 0.5) for index in range(count)]
-
-
-def cut(text: str, characters: int) -> str:
-    """Return `text`, shortened to `characters`."""
-    return text if len(text) <= characters else text[: characters - 3] + "..."

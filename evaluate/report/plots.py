@@ -9,7 +9,6 @@ forty.
 from __future__ import annotations
 
 import io
-import textwrap
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -29,12 +28,11 @@ from evaluate.report.panels import (
     PLATFORM_COLOURS,
     bar_panel,
     box_panel,
-    cut,
     loss_panel,
     space_ticks,
     tick_text,
 )
-from evaluate.report.tables import plain
+from evaluate.report.tables import cut, plain, wrapped
 from utils.own_files import PNG_MARK
 
 WIDTH, MARGIN = 16.5, 0.3
@@ -67,7 +65,7 @@ def rendered(draw_figure: Callable[[], Figure]) -> bytes:
         warnings.filterwarnings("ignore", "Glyph .* missing from font")  # a box is drawn in its place
         figure = draw_figure()
         stream = io.BytesIO()
-        dpi = min(DPI, LARGEST_PIXELS / figure.get_size_inches()[1])
+        dpi = min(DPI, LARGEST_PIXELS / max(figure.get_size_inches()))
         figure.savefig(stream, format="png", dpi=dpi, metadata=PNG_MARK)
     return stream.getvalue()
 
@@ -84,7 +82,7 @@ def draw(comparison: Comparison) -> Figure:
     figure = Figure(figsize=(WIDTH, title + forest + sum(heights)))
     weight = "bold" if judged and forest_plot.is_filled(judged[0]) else "normal"
     _text(figure, 0.12, "\n".join(lines), size=10, weight=weight)
-    legend = "\n".join(wrapped(LEGEND, 2))
+    legend = "\n".join(wrapped(LEGEND, 2, CAPTION_CHARACTERS))
     _text(figure, 0.42 + LINE * (len(lines) - 1), legend if groups else "No result could be read.", size=9)
     if judged:
         size = forest_plot.height(judged) - forest_plot.FOOTING
@@ -108,10 +106,16 @@ def caption(group: Group) -> list[str]:
     remarks = [f"Fewer than five runs: {', '.join(few)}."] if few else []
     if refused and counted:
         remarks.append(f"Not counted: {len(refused)} of {len(refused) + counted}, see compare.md.")
-    lines = wrapped(f"{group.key.setting}; {group.conditions}", 4) + wrapped(" ".join(remarks), 2)
+    lines = wrapped(f"{group.key.setting}; {group.conditions}", 4, CAPTION_CHARACTERS) + wrapped(
+        " ".join(remarks), 2, CAPTION_CHARACTERS
+    )
     if not counted:  # without a panel, the reasons are all that there is to show
         for row, entry in refused:
-            lines += wrapped(plain(f"Not counted: {row.name} {run_label(entry.result)}: {entry.why_not_counted}"), 1)
+            lines += wrapped(
+                plain(f"Not counted: {row.name} {run_label(entry.result)}: {entry.why_not_counted}"),
+                1,
+                CAPTION_CHARACTERS,
+            )
     return lines
 
 
@@ -189,8 +193,3 @@ def _panels(group: Group) -> float:
         return 0.0
     strips = 1 + (_has_steady(group) or _has_losses(group))
     return strips * (_panel_height(group) + FOOTING) + STRIP_GAP * (strips - 1)
-
-
-def wrapped(text: str, lines: int, characters: int = CAPTION_CHARACTERS) -> list[str]:
-    """Return `text` as at most `lines` lines of `characters`."""
-    return textwrap.wrap(plain(text), characters, max_lines=lines, placeholder=" ...")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import textwrap
@@ -61,6 +62,22 @@ def _is_visible(character: str) -> bool:
 def number(value: float) -> str:
     """Return `value` with four significant digits; from 1000 on as a whole number with thousands separators."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def cut(text: str, characters: int = 60) -> str:
+    """Return `text`, shortened to `characters`."""
+    return text if len(text) <= characters else text[: characters - 3] + "..."
+
+
+def wrapped(text: str, lines: int, characters: int) -> list[str]:
+    """Return `text` as at most `lines` lines of `characters`."""
+    return textwrap.wrap(plain(text), characters, max_lines=lines, placeholder=" ...")
+
+
+def round_step(least: float) -> float:
+    """Return the smallest distance of ticks from `least` on that is 1, 2 or 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
 
 
 def markdown_text(text: object) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
-from evaluate.metrics.figures import Metrics, combined, sections
+from evaluate.metrics.figures import Figure, Metrics, combined, sections
 from evaluate.report import scaling
 from evaluate.report.comparison import Comparison
 from evaluate.report.groups import Group, Ratio, Row, Spread, ratios, run_label
@@ -56,6 +57,16 @@ MOST_SYSTEMS = 6
 WIDE = 100
 """Columns of a terminal that has room for the losses too."""
 _NONE = "-"
+
+
+class KnownMetric(NamedTuple):
+    """A metric that at least one system of a table has."""
+
+    section: str
+    key: str
+    name: str
+    found: list[Figure]
+    """The median over the runs of each system."""
 
 
 def spread_text(spread: Spread | None) -> str:
@@ -179,32 +190,37 @@ def _markdown_group(group: Group, figures: Mapping[int, Metrics]) -> Iterator[st
 def _markdown_metrics(group: Group, figures: Mapping[int, Metrics]) -> Iterator[str]:
     """Yield the known metrics, median over the runs, each with its formula; then the reasons why others are unknown."""
     rows = [row for row in group.rows if row.counted][:MOST_SYSTEMS]
-    runs = [[figures[id(entry)] for entry in row.counted] for row in rows]
-    known: list[tuple[str, ...]] = []
+    known, unknown = metrics_of([[figures[id(entry)] for entry in row.counted] for row in rows])
+    cells = []
+    for section, _, name, found in known:
+        values = ["unknown" if figure.value is None else number(figure.value) for figure in found]
+        cells.append((f"{section}: {name}", found[0].unit, *values, _ways(found)))
+    if cells:
+        header = ("Metric", "Unit", *(row.name for row in rows), "Formula and source, or why unknown")
+        yield "Metrics, median over the counted runs:\n\n" + markdown_table(header, cells)
+    if unknown:
+        yield "Unknown:\n\n" + bullets([f"{', '.join(names)}: {why}" for why, names in unknown.items()])
+
+
+def metrics_of(runs: Sequence[Sequence[Metrics]]) -> tuple[list[KnownMetric], dict[str, list[str]]]:
+    """Return the metrics that a system has, and the names of those that none has by the reason.
+
+    `runs` has the metrics of each system's runs.
+    """
+    known: list[KnownMetric] = []
+    unknown: dict[str, list[str]] = {}
     for section, names in sections(runs).items():
         for key, name in names.items():
             found = [combined([one.get(key) for one in side]) for side in runs]
             if all(figure.value is None for figure in found):
-                continue
-            ways = "; or ".join(dict.fromkeys(figure.how for figure in found))
-            values = ["unknown" if figure.value is None else number(figure.value) for figure in found]
-            known.append((f"{section}: {name}", found[0].unit, *values, ways))
-    if known:
-        header = ("Metric", "Unit", *(row.name for row in rows), "Formula and source, or why unknown")
-        yield "Metrics, median over the counted runs:\n\n" + markdown_table(header, known)
-    if unknown := unknown_metrics(runs):
-        yield "Unknown:\n\n" + bullets([f"{', '.join(names)}: {why}" for why, names in unknown.items()])
+                unknown.setdefault(_ways(found), []).append(name)
+            else:
+                known.append(KnownMetric(section, key, name, found))
+    return known, unknown
 
 
-def unknown_metrics(runs: Sequence[Sequence[Metrics]]) -> dict[str, list[str]]:
-    """Return the metrics without a value for any system, by the reason; `runs` has the metrics of each side's runs."""
-    unknown: dict[str, list[str]] = {}
-    for names in sections(runs).values():
-        for key, name in names.items():
-            found = [combined([one.get(key) for one in side]) for side in runs]
-            if all(figure.value is None for figure in found):
-                unknown.setdefault("; or ".join(dict.fromkeys(figure.how for figure in found)), []).append(name)
-    return unknown
+def _ways(found: Sequence[Figure]) -> str:
+    return "; or ".join(dict.fromkeys(figure.how for figure in found))
 
 
 def _filled(lines: Sequence[str], width: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from evaluate.report.tables import number, plain, text_table
+from evaluate.report.tables import cut, number, plain, text_table
 from evaluate.timing import ceiling
 from evaluate.timing.breakdown import Breakdown
 from evaluate.timing.pairing import Aligned
@@ -18,7 +18,6 @@ WIDTH = 160
 MOST_UNATTRIBUTED = 0.03
 KINDS_HEADER = ("kind", "ms a step", "share")
 OPERATORS_HEADER = ("operator", "kind", "sizes", "calls a step", "ms a step", "share", "TFLOP/s", "of probe", "kernel")
-_LONGEST_NAME = 60
 Side = tuple[Breakdown, Probe | None]
 
 
@@ -45,7 +44,7 @@ def sentences(side: Breakdown) -> list[str]:
     if side.share(UNATTRIBUTED) > MOST_UNATTRIBUTED:
         names = [row.name for row in side.kernels if row.kind == UNATTRIBUTED][:3]
         lines.append(
-            f"{side.share(UNATTRIBUTED):.1%} of the step could not be attributed: {'; '.join(map(_cut, names))}."
+            f"{side.share(UNATTRIBUTED):.1%} of the step could not be attributed: {'; '.join(map(cut, names))}."
         )
     return lines + [f"Note: {remark}." for remark in side.remarks]
 
@@ -62,7 +61,7 @@ def operator_rows(side: Breakdown, probe: Probe | None, most: int) -> list[tuple
     """Return a row for each of the longest operators."""
     return [
         (
-            _cut(row.name),
+            cut(row.name),
             _kind_word(row.kind),
             row.work.sizes,
             number(row.count),
@@ -70,7 +69,7 @@ def operator_rows(side: Breakdown, probe: Probe | None, most: int) -> list[tuple
             f"{row.seconds / side.step_seconds:.1%}",
             "" if row.tflops is None else number(row.tflops),
             _percent(ceiling.share(row, probe)),
-            _cut(row.kernel),
+            cut(row.kernel),
         )
         for row in side.operators[:most]
     ]
@@ -125,7 +124,7 @@ def aligned_rows(aligned: Sequence[Aligned], most: int) -> list[tuple[str, ...]]
     """Return a row for each of the largest differences."""
     return [
         (
-            _cut(one.family),
+            cut(one.family),
             _kind_word(one.kind),
             one.sizes,
             _ms(one.a.seconds) if one.a else "-",
@@ -140,7 +139,7 @@ def aligned_rows(aligned: Sequence[Aligned], most: int) -> list[tuple[str, ...]]
 
 def pair_headers(names: tuple[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the headers of the table of kinds and of the table of operators, from the names of both sides."""
-    a, b = map(_cut, names)
+    a, b = (cut(name) for name in names)
     both = (f"{a}, ms a step", f"{b}, ms a step", "difference, ms")
     return ("kind", *both), ("operator", "kind", "sizes", *both, f"{a}, TFLOP/s", f"{b}, TFLOP/s")
 
@@ -192,7 +191,3 @@ def _rate(row: OperatorRow | None) -> str:
 
 def _percent(share: float | None) -> str:
     return "" if share is None else f"{share:.0%}"
-
-
-def _cut(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 3] + "..."

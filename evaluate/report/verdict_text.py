@@ -50,6 +50,20 @@ def doubts(judged: Judged) -> list[str]:
     return [*weaknesses(judged), *judged.remarks]
 
 
+def basis(judged: Judged) -> str:
+    """Return model, framework and method of the pair, and what its verdict rests on."""
+    return ": ".join(filter(None, (pair_title(judged.pair), judged.basis)))
+
+
+def _support(judged: Judged) -> list[str]:
+    return [*(f"{WEAKENED}: {doubt}" for doubt in doubts(judged)), *evidence(judged)]
+
+
+def _asked(comparison: Comparison) -> str:
+    tally = f"{comparison.tally}. " if len(comparison.judged) > 1 else ""
+    return f"{tally}Asked beforehand: {comparison.question}."
+
+
 def terminal_verdicts(comparison: Comparison, width: int) -> Iterator[str]:
     """Yield a block for each verdict: its headline, what it rests on, what weakens it; then what was asked."""
     if not comparison.judged:
@@ -57,13 +71,11 @@ def terminal_verdicts(comparison: Comparison, width: int) -> Iterator[str]:
         return
     for judged in comparison.judged:
         lines = [textwrap.fill(plain(opening(judged)), width, subsequent_indent="  ")]
-        basis = ": ".join(filter(None, (pair_title(judged.pair), judged.basis)))
-        lines.append(textwrap.fill(plain(basis), width, initial_indent="  ", subsequent_indent="  "))
-        for line in (*(f"{WEAKENED}: {doubt}" for doubt in doubts(judged)), *evidence(judged)):
+        lines.append(textwrap.fill(plain(basis(judged)), width, initial_indent="  ", subsequent_indent="  "))
+        for line in _support(judged):
             lines.append(textwrap.fill(plain(line), width, initial_indent="  - ", subsequent_indent="    "))
         yield "\n".join(lines)
-    tally = f"{comparison.tally}. " if len(comparison.judged) > 1 else ""
-    yield textwrap.fill(f"{tally}Asked beforehand: {comparison.question}.", width)
+    yield textwrap.fill(_asked(comparison), width)
 
 
 def markdown_verdicts(comparison: Comparison) -> Iterator[str]:
@@ -72,10 +84,8 @@ def markdown_verdicts(comparison: Comparison) -> Iterator[str]:
         yield markdown_text(comparison.headline)
     for judged in comparison.judged:
         yield f"{_markdown_opening(judged)}."
-        basis = ": ".join(filter(None, (pair_title(judged.pair), judged.basis)))
-        yield bullets([basis, *(f"{WEAKENED}: {doubt}" for doubt in doubts(judged)), *evidence(judged)])
-    tally = f"{comparison.tally}. " if len(comparison.judged) > 1 else ""
-    yield markdown_text(f"{tally}Asked beforehand: {comparison.question}.")
+        yield bullets([basis(judged), *_support(judged)])
+    yield markdown_text(_asked(comparison))
 
 
 def _markdown_opening(judged: Judged) -> str:

@@ -6,7 +6,6 @@ are in inches.
 
 from __future__ import annotations
 
-import io
 import itertools
 import textwrap
 from collections.abc import Callable, Sequence
@@ -16,14 +15,14 @@ import matplotlib as mpl
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
+from evaluate.report.plots import rendered
 from evaluate.report.tables import plain
 from evaluate.sweeps.figures import Best, Measured
-from utils.own_files import PNG_MARK
 from utils.results.sweep_file import Sweep
 
 CELL_WIDTH, CELL_HEIGHT = 1.35, 0.62
 LEFT, RIGHT, TOP, BOTTOM, GAP = 1.0, 0.3, 0.85, 0.65, 1.0
-PANEL_TITLE, LEAST_WIDTH, DPI, LARGEST_PIXELS = 0.35, 3.2, 110, 60_000
+PANEL_TITLE, LEAST_WIDTH = 0.35, 3.2
 COLOURS = "viridis"
 NO_FIGURE = "#D9D9D9"
 CHARACTERS_OF_CELL = 17
@@ -34,12 +33,7 @@ Value = Callable[[Measured], float | None]
 
 def png(sweep: Sweep, measured: Sequence[Measured], bests: Sequence[Best]) -> bytes:
     """Return the picture as a PNG."""
-    with mpl.rc_context({"text.parse_math": False, "text.usetex": False, "font.size": 9}):
-        figure = draw(sweep, measured, bests)
-        stream = io.BytesIO()
-        dpi = min(DPI, LARGEST_PIXELS / max(figure.get_size_inches()))
-        figure.savefig(stream, format="png", dpi=dpi, metadata=PNG_MARK)
-    return stream.getvalue()
+    return rendered(lambda: draw(sweep, measured, bests))
 
 
 def draw(sweep: Sweep, measured: Sequence[Measured], bests: Sequence[Best]) -> Figure:

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from evaluate.checks.entries import Entry
 from evaluate.report.groups import run_label
+from evaluate.report.own_files import html_titled
 from evaluate.timeline import levels, words
-from evaluate.timeline.by_version import OfVersion, by_version
 from evaluate.timeline.history import LOSS, UNITS, Change, History, Story, Track
-from evaluate.timeline.series import Run
+from evaluate.timeline.series import OfVersion, Run, by_version
 from evaluate.timeline.states import Differing
+from utils.own_files import Recogniser, json_with
 
 HISTORY_VERSION = 1
+TITLE = "History of training runs"
+"""Title of every history.html."""
+RECOGNISERS: Mapping[str, Recogniser] = {
+    "history.html": html_titled(TITLE),
+    "history.json": json_with("history_version", "series"),
+}
+"""Recogniser of each file by its name: only a file that it recognises is replaced."""
 DEFINITIONS = {
     "series": "runs of equal key (evaluate/timeline/series.py), in the order of provenance.started_utc",
     "runs.tokens_per_second_per_gpu": "global_batch_size x sequence_length / num_gpus x steady steps / sum of their "

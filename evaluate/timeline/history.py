@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -117,7 +117,7 @@ class Track:
     def _change(self, before: Level, after: Level, difference: Difference) -> Change:
         place = after.first
         change = Change(before, after, difference, self.blocks[before.last][-1], self.blocks[place][0])
-        return change if change.differing else Change(*_fields(change), near=self._near(place))
+        return change if change.differing else replace(change, near=self._near(place))
 
     def _near(self, place: int) -> tuple[Differing, ...]:
         pairs = [(place - 2, place - 1), (place, place + 1)]
@@ -127,10 +127,6 @@ class Track:
             if a >= 0 and b < len(self.blocks)
             for one in differences(self.blocks[a][-1].result, self.blocks[b][0].result)
         )
-
-
-def _fields(change: Change) -> tuple[Level, Level, Difference, Run, Run]:
-    return change.before, change.after, change.difference, change.last_before, change.first_after
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,8 @@ history shows.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import statistics
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -23,7 +24,7 @@ from evaluate.metrics.figures import Figure
 from evaluate.metrics.metrics import last_loss, metrics
 from evaluate.metrics.throughput import tokens_per_second_per_gpu
 from evaluate.report.tables import plain
-from evaluate.timeline.states import state_of
+from evaluate.timeline.states import state_of, versions_of
 from evaluate.verdict.side_names import device_name
 from utils.results.schema import Result
 from utils.settings.keys import in_results
@@ -36,6 +37,7 @@ OLDER = {"layers": "auto"}
 """Value that ran in results of before the setting existed, for settings that the schema does not require."""
 NO_START = "no start time on record, so it has no place in the order of time"
 NO_STEADY_STEP = "no steady step, so no throughput"
+UNKNOWN = "versions unknown"
 
 Key = Mapping[str, Any]
 
@@ -213,3 +215,52 @@ def _property(name: str, value: Any) -> str:
 def dates(runs: Sequence[Run]) -> Iterator[str]:
     """Yield the first and the last day of runs."""
     yield from dict.fromkeys(f"{run.started:%Y-%m-%d}" for run in (runs[0], runs[-1]))
+
+
+@dataclass(frozen=True)
+class OfVersion:
+    """The runs of one set of versions, with the mean of each figure over those that have it (None: no run has)."""
+
+    versions: dict[str, str]
+    """All versions by name."""
+    text: str
+    """Those versions that differ within the series, or all if none does."""
+    runs: tuple[Run, ...]
+
+    @property
+    def rate(self) -> float:
+        """Tokens a second and GPU."""
+        return statistics.fmean(run.rate for run in self.runs)
+
+    @property
+    def mfu_percent(self) -> float | None:
+        """Model FLOP/s utilization with causal attention."""
+        return self._mean(lambda run: run.mfu.value)
+
+    @property
+    def memory_gb(self) -> float | None:
+        """Peak allocated memory."""
+        return self._mean(lambda run: run.memory)
+
+    @property
+    def loss(self) -> float | None:
+        """Last loss in nats per token, of all seeds."""
+        return self._mean(lambda run: run.loss)
+
+    def _mean(self, read: Callable[[Run], float | None]) -> float | None:
+        known = [value for run in self.runs if (value := read(run)) is not None]
+        return statistics.fmean(known) if known else None
+
+
+def by_version(runs: Sequence[Run]) -> list[OfVersion]:
+    """Return the figures of each set of versions, in the order in which the sets were first used."""
+    groups: dict[tuple[tuple[str, str], ...], list[Run]] = {}
+    for run in runs:
+        groups.setdefault(tuple(versions_of(run.result).items()), []).append(run)
+    sets = [dict(key) for key in groups]
+    names = list(dict.fromkeys(name for one in sets for name in one))
+    differ = [name for name in names if len({one.get(name) for one in sets}) > 1] or names
+    return [
+        OfVersion(one, ", ".join(f"{name} {one.get(name, 'none')}" for name in differ) or UNKNOWN, tuple(members))
+        for one, members in zip(sets, groups.values(), strict=True)
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import accumulate
 
 import numpy as np
 import pytest
@@ -21,17 +22,21 @@ def shifted(noise: float, *sizes: tuple[int, float], runs: int = 3, seed: int = 
     return [[value + centre for value in block] for block, centre in zip(blocks, centres, strict=True)]
 
 
-@pytest.mark.parametrize(("before", "after"), [(7, 3), (9, 1), (5, 5), (1, 9), (3, 2)])
-def test_a_change_is_where_it_was_made(before: int, after: int) -> None:
-    found = find(shifted(0.003, (before, 0.0), (after, -0.06)), LIMITS).found
-    assert [(level.first, level.last) for level in found] == [(0, before - 1), (before, before + after - 1)]
-    assert found[1].value - found[0].value == pytest.approx(-0.06, abs=0.008)
-    assert [level.runs for level in found] == [3 * before, 3 * after]
-
-
-def test_several_levels_are_all_found() -> None:
-    found = find(shifted(0.003, (5, 0.0), (4, -0.05), (6, 0.04)), LIMITS).found
-    assert [level.first for level in found] == [0, 5, 9]
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        *(((before, 0.0), (after, -0.06)) for before, after in ((7, 3), (9, 1), (5, 5), (1, 9), (3, 2))),
+        ((5, 0.0), (4, -0.05), (6, 0.04)),
+        ((6, 0.0), (3, -0.1), (6, 0.0)),  # three slow days are a level also when they end
+    ],
+)
+def test_every_level_is_found_where_it_was_made(sizes: tuple[tuple[int, float], ...]) -> None:
+    found = find(shifted(0.003, *sizes), LIMITS).found
+    counts = [count for count, _ in sizes]
+    assert [level.last + 1 for level in found] == list(accumulate(counts))
+    assert [level.last + 1 - level.first for level in found] == counts
+    assert [level.value for level in found] == pytest.approx([value for _, value in sizes], abs=0.008)
+    assert [level.runs for level in found] == [3 * count for count in counts]
 
 
 def test_the_difference_is_that_of_students_t_test() -> None:
@@ -78,10 +83,6 @@ def test_odd_days_that_recover_are_no_level(length: int) -> None:
     assert found.odd == tuple(range(6, 6 + length))
     assert found.found[0].runs == 36
     assert found.found[0].value == pytest.approx(0.0, abs=0.003)
-
-
-def test_three_slow_days_are_a_level_also_when_they_end() -> None:
-    assert len(find(shifted(0.003, (6, 0.0), (3, -0.1), (6, 0.0)), LIMITS).found) == 3
 
 
 def test_equal_values_have_one_level_and_an_assumed_noise_decides_between_single_runs() -> None:
