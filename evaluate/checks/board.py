@@ -36,6 +36,19 @@ def device_is_of_the_platform(result: Result) -> Iterator[str]:
         yield f"software_stack: got {stack} on the platform {platform}"
 
 
+def names_are_plain(result: Result) -> list[str]:
+    """Return a line for each name of a platform, a device or a host with a letter that only looks like a Latin one."""
+    provenance = result["provenance"]
+    names = {"platform": result["platform"], "framework": result["framework"]}
+    names |= {"device_name": result["gpu_info"]["device_name"], "host": provenance["host"]}
+    names |= {f"hosts[{place}]": name for place, name in enumerate(provenance.get("hosts") or [])}
+    return [
+        f"{key}: got {ascii(name)}, wanted letters, digits and signs of ASCII"
+        for key, name in names.items()
+        if name and not str(name).isascii()
+    ]
+
+
 def devices_are_counted(result: Result) -> Iterator[str]:
     """Yield a line if the number of devices of a job differs from the number that trained, if a variable lets a node
     see fewer, or if a run names more hosts than devices."""

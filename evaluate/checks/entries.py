@@ -34,6 +34,7 @@ REJECTING = (
     course.losses_change,
     course.gradients_are_of_real_batches,
     limits.size_matches_name,
+    board.names_are_plain,
     board.device_is_of_the_platform,
     board.devices_are_counted,
     board.memory_fits,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import multiprocessing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from evaluate.frames import files
@@ -10,6 +12,7 @@ from evaluate.report import own_files as own
 from evaluate.report import text as report
 from evaluate.report.comparison import Comparison, as_json
 from utils import redact
+from utils.errors import ForeignFileError
 from utils.files import MODE, written_whole
 from utils.own_files import require_ours
 from utils.results import store
@@ -18,19 +21,31 @@ FORMATS = ("md", "html", "json", "png")
 """Formats that are written unless others are asked for."""
 ALL_FORMATS = (*FORMATS, *files.RECOGNISERS)
 RECOGNISERS = {**own.RECOGNISERS, **files.RECOGNISERS}
+MANY_RUNS = 200
+"""Number of runs at which a second process starts to draw the picture while the first writes the other files."""
 
 
 def write(comparison: Comparison, folder: Path, formats: Sequence[str] = FORMATS) -> None:
     """Write compare.{md,html,json,png}, or those of `formats`, into `folder`: all of them or none.
 
-    Raises ForeignFileError for a file that this command did not write, OSError if a file cannot be written, and
-    ResultError for a value that JSON cannot hold.
+    Raises ForeignFileError for a file that this
+    command did not write, OSError if a file cannot be written, and ResultError for a value that JSON cannot hold.
     """
     folder.mkdir(parents=True, exist_ok=True)
     wanted = places(folder, formats)
     with written_whole(*wanted.values(), is_ours=_is_ours) as temporaries:
-        for name, path in zip(wanted, temporaries, strict=True):
+        _write_all(comparison, dict(zip(wanted, temporaries, strict=True)))
+
+
+def _write_all(comparison: Comparison, paths: Mapping[str, Path]) -> None:
+    if "png" not in paths or len(paths) == 1 or len(comparison.figures) < MANY_RUNS:
+        for name, path in paths.items():
             _write(name, comparison, path)
+        return
+    with _beside(lambda: _write("png", comparison, paths["png"])):
+        for name, path in paths.items():
+            if name != "png":
+                _write(name, comparison, path)
 
 
 def places(folder: Path, formats: Sequence[str] = FORMATS) -> dict[str, Path]:
@@ -46,6 +61,34 @@ def check_places(folder: Path, formats: Sequence[str] = FORMATS) -> None:
     for name in formats:
         files.require_packages(name)
         require_ours(RECOGNISERS[name], folder / f"compare.{name}")
+
+
+@contextmanager
+def _beside(work: Callable[[], None]) -> Iterator[None]:
+    """Do `work` in a forked process meanwhile; an OSError there is raised here."""
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+
+    def run() -> None:
+        try:
+            work()
+        except (OSError, ForeignFileError) as error:
+            sender.send(str(error))
+        else:
+            sender.send("")
+
+    process = multiprocessing.get_context("fork").Process(target=run)
+    process.start()
+    sender.close()
+    try:
+        yield
+    finally:
+        try:
+            failure = receiver.recv()
+        except EOFError:
+            failure = "the process that draws compare.png ended early"
+        process.join()
+    if failure:
+        raise OSError(failure)
 
 
 def _is_ours(path: Path) -> bool:

@@ -328,6 +328,9 @@ REJECTED = {
         "CUDA_VISIBLE_DEVICES: 4 devices are visible, and 8 of a node trained",
         each(environment(CUDA_VISIBLE_DEVICES="0,1,2,3"), hosts("a", "b")),
     ),
+    "a device in other letters": Fault(gpu(device_name="NVIDIA H\u0410100"), "device_name: got 'NVIDIA H\\u0410100'"),
+    "a platform in other letters": Fault(of(platform="nv\u0501"), "platform: got 'nv\\u0501'"),
+    "a host in other letters": Fault(hosts("n\u043ede1"), "hosts[0]: got 'n\\u043ede1'", hosts("node1")),
     "more hosts than devices": Fault(hosts(*"abcdefghi"), "9 hosts for 8 devices", hosts("a", "b")),
 }
 MARKED = {
