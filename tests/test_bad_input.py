@@ -134,8 +134,6 @@ TYPED = [
     ("python -m evaluate.probe {m}/missing", "name the folder", 2),
     # benchmarks
     ("python -m benchmarks.compare --setps 4", "did you mean --steps?", 2),
-    (f"python -m benchmarks.extract {FEW} x", "wanted a whole number", 2),
-    (f"python -m benchmarks.extract {FEW} 0", "wanted a whole number from 1", 2),
     ("python -m benchmarks.clean --megabytes 0", "wanted a whole number from 1", 2),
     ("python -m benchmarks.encode --input {m}/missing --tokenizer {m}/empty", "name a path that exists", 2),
     ("python -m benchmarks.texts --megabyte 1 {m}/out", "did you mean --megabytes?", 2),

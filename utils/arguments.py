@@ -61,6 +61,30 @@ def run(main: Callable[[], int]) -> int:
         return 128 + signal.SIGINT
 
 
+def exit_code(
+    work: Callable[[], int | None],
+    bad: tuple[type[Exception], ...],
+    failed: tuple[type[Exception], ...] = (),
+    interrupted: str = "",
+) -> int:
+    """Do the work of a command and return its exit code: what `work` returns (None is 0), or that of an error.
+
+    An error is printed in one line. The code is 2 for one of `bad`, 1 for one of `failed` and for a file that cannot be
+    used, and 130 for Ctrl-C, of which the line says `interrupted`.
+    """
+    try:
+        return work() or 0
+    except OSError as error:
+        report(error)
+        return 2 if isinstance(error, bad) else 1
+    except (*bad, *failed) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, bad) else 1
+    except KeyboardInterrupt:
+        print(f"error: interrupted{interrupted}", file=sys.stderr)
+        return 128 + signal.SIGINT
+
+
 def report(error: OSError) -> None:
     """Print one line about a file that cannot be used, with the remedy."""
     if error.errno is None:  # raised by a library or by us, with a text of its own
@@ -103,8 +127,9 @@ class Parser(argparse.ArgumentParser):
         self._refuse_unknown(arguments)
         parsed: argparse.Namespace
         parsed, rest = self.parse_known_args(arguments, namespace)
-        # settings after an option
-        return parsed if not rest else self._parse_between(arguments, namespace)
+        if rest:  # settings after an option
+            parsed = super().parse_intermixed_args(arguments, namespace)
+        return parsed
 
     def parse_intermixed_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
@@ -112,9 +137,6 @@ class Parser(argparse.ArgumentParser):
         """Parse the command line; exit 2 with one line for what is not known."""
         arguments = sys.argv[1:] if args is None else list(args)
         self._refuse_unknown(arguments)
-        return self._parse_between(arguments, namespace)
-
-    def _parse_between(self, arguments: Sequence[str], namespace: Any) -> argparse.Namespace:
         parsed: argparse.Namespace = super().parse_intermixed_args(arguments, namespace)
         return parsed
 

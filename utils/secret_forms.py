@@ -22,7 +22,8 @@ _Rule = tuple[Sequence[str], Callable[[str], str]]
 MARK = "***"
 """Replacement for a secret."""
 
-_START = r"(?:(?<![A-Za-z0-9])|(?<=%[0-9A-Fa-f]{2}))"
+_ESCAPE = r"(?<=%[0-9A-Fa-f]{2})|(?<=\\[nrt])"
+"""The end of an encoded or escaped character, whose letters and digits do not belong to the word behind it."""
 _SHAPES = (
     # minimum lengths are shorter than issued, because the end of a line may cut a secret off
     r"(?:hf_|api_org_)[A-Za-z0-9]{20,}",
@@ -31,11 +32,11 @@ _SHAPES = (
     r"gl(?:pat|oas|dt|rt|rtr|cbt|ptt|ft|imt|agent|wt|soat|ffct)-[A-Za-z0-9_-]{16,}(?:\.[A-Za-z0-9_-]+)*",
     r"nvapi-[A-Za-z0-9_-]{20,}",
     r"wandb_v[0-9]+_[A-Za-z0-9_]{20,}",
-    r"(?<![A-Z0-9])(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])",
+    rf"(?:(?<![A-Z0-9])|{_ESCAPE})(?:AKIA|ASIA)[A-Z0-9]{{16}}(?![A-Za-z0-9])",
     r"xox[a-z]-[A-Za-z0-9-]{10,}|xapp-[0-9]-[A-Za-z0-9-]{10,}",
-    _START + r"sk-(?:[a-z]{2,8}[0-9]*-){0,2}[A-Za-z0-9_]{20,}[A-Za-z0-9_-]*",
+    rf"(?:(?<![A-Za-z0-9])|{_ESCAPE})sk-(?:[a-z]{{2,8}}[0-9]*-){{0,2}}[A-Za-z0-9_]{{20,}}[A-Za-z0-9_-]*",
     r"dckr_pat_[A-Za-z0-9_-]{20,}|pypi-AgE[A-Za-z0-9_-]{20,}",
-    r"(?:(?<![A-Za-z0-9_-])|(?<=%[0-9A-Fa-f]{2}))eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)*",
+    rf"(?:(?<![A-Za-z0-9_-])|{_ESCAPE})eyJ[A-Za-z0-9_-]{{8,}}\.[A-Za-z0-9_-]{{8,}}(?:\.[A-Za-z0-9_-]*)*",
 )
 _SHAPE = re.compile("|".join(_SHAPES))
 _SHAPE_WORDS = (

@@ -16,7 +16,7 @@ from housekeeping import tree
 from neighbourhood import make
 
 from utils.errors import ForeignFileError
-from utils.files import folder_written_whole, temporary_beside, write_whole, written_whole
+from utils.files import folder_written_whole, write_whole, written_whole
 from utils.own_files import anything
 
 
@@ -166,9 +166,3 @@ def test_leftovers_of_a_killed_writer_go_and_those_of_a_living_one_stay(tmp_path
     write(path, "newer", is_ours=anything)
     assert not held.exists() and other.exists() and path.exists()
     assert capsys.readouterr().err == f"{tmp_path}: removed {held.name}, left by a run that was killed\n"
-
-
-def test_a_leftover_of_an_earlier_version_goes_too(tmp_path: Path) -> None:
-    temporary_beside(tmp_path / "a").write_text("half")
-    write_one(tmp_path / "a")
-    assert tree(tmp_path) == {"a": "file of b'new'"}

@@ -5,7 +5,6 @@ The expected texts are worked by hand.
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 from dataclasses import fields
@@ -90,8 +89,6 @@ SHAPES = {
     "AWS": "AKIA" + "ABCD2345EFGH67IJ",
     "AWS, for a while": "ASIA" + "ABCD2345EFGH67IJ",
     "NGC": "nvapi-" + LETTERS[:20] + "-_" + LETTERS[:30],
-}
-ISSUED = {
     "GitLab": "glpat-" + LETTERS[:20],
     "GitLab, routable": "glpat-" + LETTERS[:27] + ".01." + LETTERS[:9],
     "GitLab, of a job": "glcbt-64_" + LETTERS[:20],
@@ -105,14 +102,11 @@ ISSUED = {
 }
 
 
-AROUND = ("{}", "a {} b", "x={};", "https://host/{}/file", "<{}>")
-PLACES = [
-    *itertools.product(SHAPES.values(), (*AROUND, "'{}'", r"\n{}\n")),
-    *itertools.product(ISSUED.values(), (*AROUND, '"{}"', "a%3D{}%26b")),
-]
+AROUND = ("{}", "a {} b", "x={};", "https://host/{}/file", "<{}>", "'{}'", '"{}"', r"\n{}\n", "a%3D{}%26b")
 
 
-@pytest.mark.parametrize(("secret", "around"), PLACES)
+@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.parametrize("secret", SHAPES.values(), ids=SHAPES)
 def test_an_issued_token_is_taken_out_wherever_it_stands(secret, around):
     assert redact.text(around.format(secret), {}) == around.format("***")
     assert redact.holds_secret(b"\xff\x00" + around.format(secret).encode(), {})

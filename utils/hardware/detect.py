@@ -64,8 +64,8 @@ def gpu_info(platform: str, device_count: int, torch_module: Any = None) -> dict
     values = _cpu_values() if platform == "cpu" else _gpu_values(platform, torch)
     values |= {"device_count": device_count, "pytorch_version": str(torch.__version__)}
     return {
-        **{key: _plain(value) for key, value in values.items()},
-        "reasons": {key: value.reason for key, value in values.items() if isinstance(value, _Unknown | _Known)},
+        **{key: value.value if isinstance(value, _Noted) else value for key, value in values.items()},
+        "reasons": {key: value.reason for key, value in values.items() if isinstance(value, _Noted)},
     }
 
 
@@ -91,24 +91,11 @@ def visible_device(platform: str, torch_module: Any = None) -> str | None:
 
 
 @dataclass(frozen=True)
-class _Known:
-    """Value that was inferred, with the reason."""
-
-    value: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class _Unknown:
-    """Placeholder for a value that could not be determined."""
+class _Noted:
+    """A value that could not be determined, or was inferred, with the reason."""
 
     reason: str
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, _Known):
-        return value.value
-    return None if isinstance(value, _Unknown) else value
+    value: str | None = None
 
 
 def _import_torch() -> Any:
@@ -136,9 +123,9 @@ def _visible_platform(torch: Any) -> str:
 
 
 def _cpu_values() -> dict[str, Any]:
-    no_gpu = _Unknown("no GPU")
+    no_gpu = _Noted("no GPU")
     return {
-        "device_name": _cpu_name() or _Unknown("neither /proc/cpuinfo nor Python names the processor"),
+        "device_name": _cpu_name() or _Noted("neither /proc/cpuinfo nor Python names the processor"),
         "total_memory_gb": _gigabytes(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")),
         "gpu_cores": no_gpu,
         "software_stack": "cpu",
@@ -161,22 +148,20 @@ def _gpu_values(platform: str, torch: Any) -> dict[str, Any]:
         print(f"note: device: {taken_for}", file=sys.stderr)
     version = torch.version.hip if is_amd else torch.version.cuda
     return {
-        "device_name": _Known(name, taken_for) if taken_for else name or _Unknown("torch gives no name"),
+        "device_name": _Noted(taken_for, name) if taken_for else name or _Noted("torch gives no name"),
         "total_memory_gb": _gigabytes(properties.total_memory),
         "gpu_cores": _gpu_cores(name, properties, is_amd),
         "software_stack": "rocm" if is_amd else "cuda",
-        "software_version": version or _Unknown("torch does not say"),
+        "software_version": version or _Noted("torch does not say"),
         "driver_version": _amd_driver_version() if is_amd else _nvidia_driver_version(),
     }
 
 
-def _gpu_cores(name: str, properties: Any, is_amd: bool) -> int | _Unknown:
+def _gpu_cores(name: str, properties: Any, is_amd: bool) -> int | _Noted:
     device = _device(name, properties, is_amd=is_amd)
     if device is None:
         units, memory_gb = int(properties.multi_processor_count), _gigabytes(properties.total_memory)
-        return _Unknown(
-            f"no row of utils/hardware/devices.py is {name!r} with {units} compute units and {memory_gb} GB"
-        )
+        return _Noted(f"no row of utils/hardware/devices.py is {name!r} with {units} compute units and {memory_gb} GB")
     return device.cores
 
 
@@ -210,34 +195,34 @@ def _cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     return python_platform.processor()  # ARM kernels give no model name
 
 
-def _nvidia_driver_version() -> str | _Unknown:
+def _nvidia_driver_version() -> str | _Noted:
     output = _run("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
-    if isinstance(output, _Unknown):
+    if isinstance(output, _Noted):
         return output
     versions = set(output.split())
-    return versions.pop() if len(versions) == 1 else _Unknown(f"nvidia-smi: got {output!r}, wanted one version")
+    return versions.pop() if len(versions) == 1 else _Noted(f"nvidia-smi: got {output!r}, wanted one version")
 
 
-def _amd_driver_version(module_version: Path = Path("/sys/module/amdgpu/version")) -> str | _Unknown:
+def _amd_driver_version(module_version: Path = Path("/sys/module/amdgpu/version")) -> str | _Noted:
     # The kernel's own amdgpu has no version file; AMD's packaged driver has.
     if module_version.exists():
         return module_version.read_text(encoding="utf8").strip()
     output = _run("rocm-smi", "--showdriverversion", "--json")
-    if isinstance(output, _Unknown):
+    if isinstance(output, _Noted):
         return output
     try:
         return str(json.loads(output)["system"]["Driver version"])
     except (ValueError, KeyError, TypeError):
-        return _Unknown(f"rocm-smi: got {output[:200]!r}, wanted JSON with system / Driver version")
+        return _Noted(f"rocm-smi: got {output[:200]!r}, wanted JSON with system / Driver version")
 
 
-def _run(*command: str) -> str | _Unknown:
+def _run(*command: str) -> str | _Noted:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=TOOL_TIMEOUT_SECONDS)
     except FileNotFoundError:
-        return _Unknown(f"{command[0]} is not installed")
+        return _Noted(f"{command[0]} is not installed")
     except (OSError, subprocess.SubprocessError) as error:
-        return _Unknown(f"{command[0]} failed: {error}")
+        return _Noted(f"{command[0]} failed: {error}")
     return done.stdout.strip()
 
 

@@ -68,10 +68,10 @@ def sha256_tokenizer(folder: Path) -> str:
 
     Raises UnusableError if the folder holds none of them.
     """
-    paths = sorted(folder / name for name in TOKENIZER_FILES if (folder / name).is_file())
+    paths = [folder / name for name in TOKENIZER_FILES if (folder / name).is_file()]
     if not paths:
         raise UnusableError(f"{folder}: no tokenizer in it; wanted a folder with tokenizer.json or a vocabulary file")
-    return _sha256_files(folder, paths)
+    return sha256_files(folder, paths)
 
 
 def sha256_json(mapping: Mapping[str, Any]) -> str:
@@ -94,7 +94,7 @@ def sha256_code(root: Path) -> str:
         paths += [path for ending in ("*.py", "*.sh") for path in (root / folder).rglob(ending)]
     if not paths:
         raise UnusableError(f"{root}: holds none of our code; name the root of a checkout")
-    return _sha256_files(root, sorted(paths, key=lambda path: path.relative_to(root).as_posix()))
+    return sha256_files(root, paths)
 
 
 def sha256_token_stream(dataset: Any, global_batch_size: int, batches: int) -> str:
@@ -115,7 +115,9 @@ def sha256_token_stream(dataset: Any, global_batch_size: int, batches: int) -> s
     return digest.hexdigest()
 
 
-def _sha256_files(root: Path, paths: Iterable[Path]) -> str:
+def sha256_files(root: Path, paths: Iterable[Path]) -> str:
+    """Return one digest of the names, relative to `root`, and the contents of files, in any order."""
+    ordered = sorted(paths, key=lambda path: path.relative_to(root).as_posix())
     # digests have a fixed length, so no other set of names and contents gives the same text
-    lines = [f"{sha256_file(path)} {path.relative_to(root).as_posix()}\n" for path in paths]
+    lines = [f"{sha256_file(path)} {path.relative_to(root).as_posix()}\n" for path in ordered]
     return hashlib.sha256("".join(lines).encode("utf8")).hexdigest()

@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from utils.provenance.digests import sha256_code
+from utils.provenance.digests import sha256_code, sha256_files
 from utils.provenance.variables import KNOWN, SPEED_VARIABLES
 from utils.redact import is_secret_name, json_value
 from utils.settings.config import ROOT
@@ -118,10 +118,5 @@ def commit(root: Path, environ: Mapping[str, str] = os.environ) -> tuple[str | N
 
 def sha256_report_code(root: Path) -> str:
     """Return one digest of names and contents of the code that makes reports; git is not needed."""
-    digest = sha256()
-    paths = [path for folder in REPORT_FOLDERS for path in (root / folder).rglob("*") if path.is_file()]
-    for path in sorted(paths, key=lambda path: path.relative_to(root).as_posix()):
-        if "__pycache__" not in path.parts:
-            content = path.read_bytes()
-            digest.update(f"{path.relative_to(root).as_posix()}\0{len(content)}\0".encode() + content)
-    return digest.hexdigest()
+    found = (path for folder in REPORT_FOLDERS for path in (root / folder).rglob("*"))
+    return sha256_files(root, (path for path in found if path.is_file() and "__pycache__" not in path.parts))

@@ -7,6 +7,10 @@ from collections.abc import Sequence
 
 MAX_DATA_WAIT_FRACTION = 0.01
 """Above this share of a step the data loader limits the speed, and the result has a warning."""
+KEYS = (
+    *("avg_step_time_seconds", "min_step_time_seconds", "max_step_time_seconds", "std_step_time_seconds"),
+    *("tokens_per_second", "tokens_per_second_per_gpu", "steps_per_second", "warmup_steps_excluded"),
+)
 DATA_WAIT = "data: waiting for samples took"
 """First words of that warning."""
 
@@ -29,10 +33,7 @@ def summarize(step_times: Sequence[float], tokens_per_step: int, num_gpus: int) 
     excluded = warmup_steps(len(step_times))
     steady = list(step_times[excluded:])
     if not steady:
-        keys = ("avg", "min", "max", "std")
-        empty: dict[str, float | int | None] = {f"{key}_step_time_seconds": None for key in keys}
-        rates = ("tokens_per_second", "tokens_per_second_per_gpu", "steps_per_second", "warmup_steps_excluded")
-        return empty | dict.fromkeys(rates)
+        return dict.fromkeys(KEYS)
     average = statistics.fmean(steady)
     return {
         "avg_step_time_seconds": average,

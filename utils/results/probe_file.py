@@ -7,7 +7,6 @@ file of version 1 has the matrix-multiply rates only; its other parts are empty.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,13 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from utils.errors import quoted
-from utils.input_files import InputFileError, json_of
 from utils.own_files import json_with
-from utils.results import probe_parts
-from utils.results.probe_parts import Bandwidth, CollectiveTime, PartError
-from utils.results.schema import time_of
-
-__all__ = ["Bandwidth", "CollectiveTime", "Probe", "ProbeError", "Rate"]
+from utils.results.fields import Fields, is_number, json_in
 
 VERSION = 2
 WITH_RATES_ONLY = 1
@@ -31,6 +25,7 @@ PRECISIONS = ("bf16", "fp8", "fp32")
 IDENTITY = ("platform", "host", "device_name", "started_utc", "pytorch_version")
 MAX_BUSY_PERCENT = 20.0
 """The limit of train/preflight/job_checks.py."""
+MOST_RANKS = 1 << 20
 NAME = re.compile(r"probe_(?:amd|nvd|cpu)_[A-Za-z0-9._-]+\.json")
 
 
@@ -52,6 +47,31 @@ class Rate:
     """Mean over the second half of the longest measurement, when the device is warm."""
     spread_percent: float
     """Standard deviation between the rounds of that half over their mean."""
+
+
+@dataclass(frozen=True)
+class CollectiveTime:
+    """One collective of one size between `ranks` ranks on `nodes` nodes; seconds are those of one call, of one rank."""
+
+    name: str
+    bytes: float
+    ranks: int
+    nodes: int
+    seconds: float
+    """Median of the slowest rank."""
+    spread_percent: float
+    bus_gb_per_second: float
+    """As nccl-tests defines it (train/probing/collectives.py)."""
+
+
+@dataclass(frozen=True)
+class Bandwidth:
+    """Measured bandwidth, bytes counted as STREAM counts them."""
+
+    gb_per_second: float
+    spread_percent: float
+    gb: float
+    """Bytes of one pass, in 1e9."""
 
 
 @dataclass(frozen=True)
@@ -88,11 +108,7 @@ def name(platform: str, host: str) -> str:
 
 def read(path: Path) -> Probe:
     """Return the probe in a file; raise ProbeError for anything else."""
-    try:
-        content = json_of(path)
-    except InputFileError as error:
-        raise ProbeError(f"{path}: cannot be read as JSON: {error}") from error
-    return parse(content, path)
+    return parse(json_in(path, ProbeError), path)
 
 
 def parse(content: Any, path: Path) -> Probe:
@@ -100,51 +116,74 @@ def parse(content: Any, path: Path) -> Probe:
     version = content.get("probe_version") if isinstance(content, dict) else None
     if isinstance(version, bool) or version not in (VERSION, WITH_RATES_ONLY):
         raise ProbeError(f"{path}: no probe of version {VERSION} or 1; measure again: python -m train.probe")
-    for key in IDENTITY:
-        if not isinstance(content.get(key), str) or not content[key]:
-            raise ProbeError(f"{path}: {key}: got {quoted(content.get(key))}, wanted a text")
-    measured, reasons = content.get("rates"), content.get("reasons", {})
-    if not isinstance(measured, dict) or not set(measured) <= set(PRECISIONS) or not isinstance(reasons, dict):
-        raise ProbeError(f"{path}: rates: got {quoted(measured)}, wanted a map of {', '.join(PRECISIONS)}")
-    try:
-        started = time_of(content["started_utc"])
-    except ValueError as error:
-        raise ProbeError(f"{path}: started_utc: got {quoted(content['started_utc'])}, wanted a UTC time") from error
+    fields = Fields({"reasons": {}} | content, str(path), ProbeError)
+    texts = {key: fields.text(key) for key in IDENTITY}
+    measured = fields.take(
+        "rates",
+        lambda found: isinstance(found, dict) and set(found) <= set(PRECISIONS),
+        f"a map of {', '.join(PRECISIONS)}",
+    )
     memory = content.get("total_memory_gb")
     return Probe(
         path=path,
-        platform=content["platform"],
-        host=content["host"],
-        device_name=content["device_name"],
+        platform=texts["platform"],
+        host=texts["host"],
+        device_name=texts["device_name"],
         total_memory_gb=float(memory) if isinstance(memory, int | float) else None,
-        started=started,
-        rates={precision: _rate(found, f"{path}: {precision}") for precision, found in measured.items()},
-        reasons={str(key): str(reason) for key, reason in reasons.items()},
-        other_work=_other_work(content["platform"], content.get("conditions")),
-        **({} if version == WITH_RATES_ONLY else _parts(content, path)),
+        started=fields.time("started_utc"),
+        rates={name: _rate(Fields(one, f"{path}: {name}", ProbeError)) for name, one in measured.items()},
+        reasons={str(key): str(reason) for key, reason in fields.objects("reasons").items()},
+        other_work=_other_work(texts["platform"], content.get("conditions")),
+        **({} if version == WITH_RATES_ONLY else _parts(fields)),
     )
 
 
-def _parts(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
+def _parts(fields: Fields) -> dict[str, Any]:
     """Return the parts that version 2 added, as the fields of Probe."""
-    loader, findings, machine = (content.get(key) for key in ("loader_samples_per_second", "findings", "machine"))
-    is_rate = isinstance(loader, int | float) and not isinstance(loader, bool) and loader > 0
-    if loader is not None and not is_rate:
-        raise ProbeError(f"{path}: loader_samples_per_second: got {quoted(loader)}, wanted a number above 0 or null")
-    if not isinstance(findings, list) or not all(isinstance(one, str) for one in findings):
-        raise ProbeError(f"{path}: findings: got {quoted(findings)}, wanted a list of texts")
-    if not isinstance(machine, dict):
-        raise ProbeError(f"{path}: machine: got {quoted(machine)}, wanted an object")
-    try:
-        return {
-            "collectives": probe_parts.collectives(content.get("collectives")),
-            "bandwidth": probe_parts.bandwidths(content.get("bandwidth")),
-            "loader_samples_per_second": None if loader is None else float(loader),
-            "findings": tuple(findings),
-            "machine": machine,
-        }
-    except PartError as error:
-        raise ProbeError(f"{path}: {error}") from error
+    sent, moved = fields.items("collectives"), fields.objects("bandwidth")
+    loader = fields.take(
+        "loader_samples_per_second",
+        lambda found: found is None or (is_number(found) and found > 0),
+        "a number above 0 or null",
+    )
+    findings = fields.take(
+        "findings",
+        lambda found: isinstance(found, list) and all(isinstance(one, str) for one in found),
+        "a list of texts",
+    )
+    where = fields.where
+    return {
+        "collectives": tuple(
+            _collective(Fields(one, f"{where}: collectives[{place}]", ProbeError)) for place, one in enumerate(sent)
+        ),
+        "bandwidth": {
+            name: _bandwidth(Fields(one, f"{where}: bandwidth of {quoted(name)}", ProbeError))
+            for name, one in moved.items()
+        },
+        "loader_samples_per_second": None if loader is None else float(loader),
+        "findings": tuple(findings),
+        "machine": fields.objects("machine"),
+    }
+
+
+def _collective(found: Fields) -> CollectiveTime:
+    return CollectiveTime(
+        name=found.text("name"),
+        bytes=found.number("bytes"),
+        ranks=found.whole("ranks", most=MOST_RANKS),
+        nodes=found.whole("nodes", most=MOST_RANKS),
+        seconds=found.number("seconds", above_zero=True),
+        spread_percent=found.number("spread_percent"),
+        bus_gb_per_second=found.number("bus_gb_per_second", above_zero=True),
+    )
+
+
+def _bandwidth(found: Fields) -> Bandwidth:
+    return Bandwidth(
+        gb_per_second=found.number("gb_per_second", above_zero=True),
+        spread_percent=found.number("spread_percent"),
+        gb=found.number("gb", above_zero=True),
+    )
 
 
 def _other_work(platform: str, conditions: Any) -> str:
@@ -159,12 +198,8 @@ def _other_work(platform: str, conditions: Any) -> str:
     return ""
 
 
-def _rate(found: Any, where: str) -> Rate:
-    values = [found.get(key) if isinstance(found, dict) else None for key in Rate.__dataclass_fields__]
-    numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
-    if len(numbers) != len(values) or not all(math.isfinite(value) and value >= 0 for value in numbers):
-        raise ProbeError(f"{where}: got {quoted(found)}, wanted {', '.join(Rate.__dataclass_fields__)} as numbers")
-    rate = Rate(*map(float, numbers))
+def _rate(found: Fields) -> Rate:
+    rate = Rate(found.number("best_tflops"), found.number("sustained_tflops"), found.number("spread_percent"))
     if not 0 < rate.sustained_tflops <= rate.best_tflops:
-        raise ProbeError(f"{where}: got {rate}, wanted 0 < sustained <= best")
+        raise ProbeError(f"{found.where}: got {rate}, wanted 0 < sustained <= best")
     return rate

@@ -6,7 +6,6 @@ time. A trace is a file of torch.profiler beside it. Standard library only.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from utils.errors import quoted
-from utils.input_files import InputFileError, json_of
 from utils.own_files import json_with
-from utils.results.schema import time_of
+from utils.results.fields import Fields, is_number, is_text, is_whole, json_in
 
 VERSION = 1
 NAME = "profile.json"
@@ -80,115 +78,82 @@ class Profile:
 
 def read(path: Path) -> Profile:
     """Return the profile in a file; raise ProfileError for anything else."""
-    try:
-        content = json_of(path)
-    except InputFileError as error:
-        raise ProfileError(f"{path}: cannot be read as JSON: {error}") from error
-    return parse(content, path)
+    return parse(json_in(path, ProfileError), path)
 
 
 def parse(content: Any, path: Path) -> Profile:
     """Return the profile in the content of a file; raise ProfileError for anything else."""
     if not isinstance(content, dict) or content.get("profile_version") != VERSION:
         raise ProfileError(f"{path}: no profile of version {VERSION}; run the job again with PROFILING=true")
-    if content.get("platform") not in PLATFORMS:
-        raise _error(path, "platform", content.get("platform"), f"one of {', '.join(PLATFORMS)}")
-    for key in _TEXTS:
-        if not isinstance(content.get(key), str) or not content[key]:
-            raise _error(path, key, content.get(key), "a text")
-    reasons = content.get("reasons")
-    if not isinstance(reasons, dict) or not all(isinstance(text, str) and text for text in reasons.values()):
-        raise _error(path, "reasons", reasons, "texts by key")
-    if not isinstance(content.get("settings"), dict) or not content["settings"]:
-        raise _error(path, "settings", content.get("settings"), "the training_config of the job")
-    steps, ranks = _steps(content, path), _ranks(content, path)
+    fields = Fields(content, str(path), ProfileError)
+    platform = fields.take("platform", PLATFORMS.__contains__, f"one of {', '.join(PLATFORMS)}")
+    reasons = fields.take("reasons", _are_texts, "texts by key")
+    steps = fields.take("steps", _are_in_a_row, "the numbers of steps in a row, from 1")
+    ranks = fields.take("ranks", _are_ranks, "rising numbers of ranks, from 0, each once")
+    seconds = fields.take(
+        "profiled_step_seconds",
+        lambda found: isinstance(found, list) and len(found) == len(steps) and all(map(_is_seconds, found)),
+        f"the seconds of {len(steps)} steps",
+    )
+    mean = fields.take(
+        "unprofiled_step_seconds",
+        lambda found: _is_seconds(found) or (found is None and "unprofiled_step_seconds" in reasons),
+        "seconds, or null with a reason",
+    )
     return Profile(
         path=path,
-        platform=content["platform"],
-        **{key: content[key] for key in _TEXTS},
-        run=_whole(content.get("run"), path, "run", least=1),
-        started=_started(content.get("started_utc"), path),
-        settings=content["settings"],
-        steps=steps,
-        ranks=ranks,
-        traces=_traces(content.get("traces"), ranks, reasons, path),
-        profiled_step_seconds=_step_seconds(content.get("profiled_step_seconds"), len(steps), path),
-        unprofiled_step_seconds=_unprofiled(content, reasons, path),
+        platform=platform,
+        **{key: fields.text(key) for key in _TEXTS},
+        run=fields.whole("run"),
+        started=fields.time("started_utc"),
+        settings=fields.take(
+            "settings", lambda found: isinstance(found, dict) and bool(found), "the training_config of the job"
+        ),
+        steps=tuple(steps),
+        ranks=tuple(ranks),
+        traces=_traces(fields, ranks, reasons),
+        profiled_step_seconds=tuple(map(float, seconds)),
+        unprofiled_step_seconds=None if mean is None else float(mean),
         reasons=reasons,
     )
 
 
-def _error(path: Path, key: str, value: Any, wanted: str) -> ProfileError:
-    return ProfileError(f"{path}: {key}: got {quoted(value)}, wanted {wanted}")
+def _are_texts(found: Any) -> bool:
+    return isinstance(found, dict) and all(map(is_text, found.values()))
 
 
-def _whole(value: Any, path: Path, key: str, least: int) -> int:
-    if type(value) is not int or value < least:
-        raise _error(path, key, value, f"a whole number from {least}")
-    return value
+def _are_in_a_row(found: Any) -> bool:
+    are_numbers = isinstance(found, list) and bool(found) and all(is_whole(one, 1) for one in found)
+    return are_numbers and found == list(range(found[0], found[0] + len(found)))
 
 
-def _started(value: Any, path: Path) -> datetime:
-    try:
-        return time_of(value)
-    except ValueError as error:
-        raise _error(path, "started_utc", value, "a UTC time") from error
+def _are_ranks(found: Any) -> bool:
+    are_numbers = isinstance(found, list) and bool(found) and all(is_whole(one, 0) for one in found)
+    return are_numbers and found == sorted(set(found))
 
 
-def _steps(content: Mapping[str, Any], path: Path) -> tuple[int, ...]:
-    steps = _numbers(content.get("steps"), least=1)
-    if not steps or list(steps) != list(range(steps[0], steps[0] + len(steps))):
-        raise _error(path, "steps", content.get("steps"), "the numbers of steps in a row, from 1")
-    return steps
+def _is_seconds(found: Any) -> bool:
+    return is_number(found) and found > 0
 
 
-def _ranks(content: Mapping[str, Any], path: Path) -> tuple[int, ...]:
-    ranks = _numbers(content.get("ranks"), least=0)
-    if not ranks or list(ranks) != sorted(set(ranks)):
-        raise _error(path, "ranks", content.get("ranks"), "rising numbers of ranks, from 0, each once")
-    return ranks
-
-
-def _numbers(found: Any, least: int) -> tuple[int, ...]:
-    """Return a list of whole numbers from `least`; empty for anything else."""
-    is_list = isinstance(found, list) and all(type(number) is int and number >= least for number in found)
-    return tuple(found) if is_list else ()
-
-
-def _traces(found: Any, ranks: tuple[int, ...], reasons: Mapping[str, str], path: Path) -> dict[int, Trace]:
+def _traces(fields: Fields, ranks: list[int], reasons: Mapping[str, str]) -> dict[int, Trace]:
     """Return the traces by rank; a name may not lead out of the folder of the profile."""
-    if not isinstance(found, dict) or not set(found) <= {str(rank) for rank in ranks}:
-        raise _error(path, "traces", found, "a file and its digest by rank")
+    found = fields.objects("traces")
+    if not set(found) <= {str(rank) for rank in ranks}:
+        raise ProfileError(f"{fields.where}: traces: got {quoted(found)}, wanted a file and its digest by rank")
+    inside = Fields(found, f"{fields.where}: traces", ProfileError)
     traces = {}
     for rank in ranks:
-        one = found.get(str(rank))
-        if one is None:
-            if f"rank{rank}" not in reasons:
-                raise _error(path, f"traces.{rank}", None, f"a file and its digest, or a reason as rank{rank}")
-            continue
-        name, digest = (one.get("file"), one.get("sha256")) if isinstance(one, dict) else (None, None)
-        is_named = isinstance(name, str) and TRACE_NAME.fullmatch(name) is not None
-        if not is_named or not isinstance(digest, str) or not _SHA256.fullmatch(digest):
-            raise _error(path, f"traces.{rank}", one, f"file rank{rank}.json.gz and its sha256")
-        traces[rank] = Trace(str(name), digest)
+        if found.get(str(rank)) is not None or f"rank{rank}" not in reasons:
+            wanted = f"file rank{rank}.json.gz and its sha256, or none and a reason as rank{rank}"
+            one = inside.take(str(rank), _is_trace, wanted)
+            traces[rank] = Trace(one["file"], one["sha256"])
     return traces
 
 
-def _is_seconds(value: Any) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and math.isfinite(value) and value > 0
-
-
-def _step_seconds(found: Any, count: int, path: Path) -> tuple[float, ...]:
-    if not isinstance(found, list) or len(found) != count or not all(map(_is_seconds, found)):
-        raise _error(path, "profiled_step_seconds", found, f"the seconds of {count} steps")
-    return tuple(map(float, found))
-
-
-def _unprofiled(content: Mapping[str, Any], reasons: Mapping[str, str], path: Path) -> float | None:
-    found = content.get("unprofiled_step_seconds")
-    if found is None and "unprofiled_step_seconds" in reasons:
-        return None
-    if found is None or not _is_seconds(found):
-        raise _error(path, "unprofiled_step_seconds", found, "seconds, or null with a reason")
-    return float(found)
+def _is_trace(found: Any) -> bool:
+    return (
+        isinstance(found, dict)
+        and TRACE_NAME.fullmatch(str(found.get("file"))) is not None
+        and _SHA256.fullmatch(str(found.get("sha256"))) is not None
+    )

@@ -262,42 +262,39 @@ def problems(result: Mapping[str, Any]) -> list[str]:
     """Return every violation of the schema in `result`, one line each; an empty list means that it is valid."""
     if result.get("schema_version") != SCHEMA_VERSION:
         return [f"schema_version: got {quoted(result.get('schema_version'))}, this version reads {SCHEMA_VERSION}"]
-    found: list[str] = []
-    status = result.get("status")
-    if status not in STATUSES:
-        found.append(f"status: got {quoted(status)}, allowed: {', '.join(STATUSES)}")
-    reason = result.get("reason")
-    if status == "ok" and reason is not None:
-        found.append(f"reason: got {quoted(reason)}, an ok result has none")
-    if status != "ok" and not (isinstance(reason, str) and reason):
-        found.append(f"reason: got {quoted(reason)}, a result that is not ok says why")
-    found += [
-        f"{key}: got {quoted(result.get(key))}, wanted {_type_name(kind)}"
-        for key, kind in IDENTITY.items()
-        if not _is_instance(result.get(key), kind)
+    status, reason, warnings = result.get("status"), result.get("reason"), result.get("warnings")
+    source, waiting = result.get("source", "recorder"), _data_wait_fraction(result)
+    rules = [
+        ("status", status, status in STATUSES, f"allowed: {', '.join(STATUSES)}"),
+        ("reason", reason, status != "ok" or reason is None, "an ok result has none"),
+        ("reason", reason, status == "ok" or _is_text(reason), "a result that is not ok says why"),
+        *(
+            (key, result.get(key), _is_instance(result.get(key), kind), f"wanted {_type_name(kind)}")
+            for key, kind in IDENTITY.items()
+        ),
+        ("warnings", warnings, isinstance(warnings, list) and all(map(_is_text, warnings)), "wanted a list of texts"),
+        ("source", source, source in SOURCES, f"allowed: {', '.join(SOURCES)}"),
+        (
+            "performance_metrics.data_wait_fraction",
+            waiting,
+            not _is_instance(waiting, Number) or 0 <= waiting <= 1,
+            "wanted 0 to 1",
+        ),
     ]
+    found = [f"{key}: got {quoted(value)}, {wanted}" for key, value, is_good, wanted in rules if not is_good]
     found += _long_names(result)
-    warnings = result.get("warnings")
-    if not isinstance(warnings, list) or not all(isinstance(text, str) and text for text in warnings):
-        found.append(f"warnings: got {quoted(warnings)}, wanted a list of texts")
-    source = result.get("source", "recorder")
-    if source not in SOURCES:
-        found.append(f"source: got {quoted(source)}, allowed: {', '.join(SOURCES)}")
     is_foreign = source != "recorder"
     found += _excluded_problems(result, is_log=is_foreign, is_ok=status == "ok")
     for section, keys in SECTIONS.items():
         found += _section_problems(section, keys, result.get(section), is_ok=status == "ok", is_log=is_foreign)
     for section in OPTIONAL_SECTIONS.keys() & result.keys():
         found += _section_problems(section, OPTIONAL_SECTIONS[section], result[section], is_ok=True, is_log=False)
-    waiting = _data_wait_fraction(result)
-    if _is_instance(waiting, Number) and not 0 <= waiting <= 1:
-        found.append(f"performance_metrics.data_wait_fraction: got {waiting!r}, wanted 0 to 1")
     return found + _sample_problems(result)
 
 
 def _excluded_problems(result: Mapping[str, Any], *, is_log: bool, is_ok: bool) -> list[str]:
     excluded, steps = result.get("excluded_steps", {}), result.get("steps")
-    texts = isinstance(excluded, dict) and all(isinstance(text, str) and text for text in excluded.values())
+    texts = isinstance(excluded, dict) and all(map(_is_text, excluded.values()))
     if not texts or not all(str(key).isdecimal() and len(str(key)) < 19 for key in excluded):
         return [f"excluded_steps: got {quoted(excluded)}, wanted texts by step number"]
     if not is_log and set(excluded.values()) - {profiling.PROFILED}:
@@ -334,12 +331,12 @@ def _section_problems(section: str, keys: Mapping[str, Any], value: Any, *, is_o
     if not isinstance(value, dict):
         return [f"{section}: got {type(value).__name__}, wanted an object"]
     reasons = value.get("reasons", {})
-    if not isinstance(reasons, dict) or not all(isinstance(text, str) and text for text in reasons.values()):
+    if not isinstance(reasons, dict) or not all(map(_is_text, reasons.values())):
         return [f"{section}.reasons: got {quoted(reasons)}, wanted texts by key"]
     found = []
     for key, wanted in LISTS_OF_ORIGIN.items() if section == "provenance" else ():
         names = value.get(key, ["left out"])
-        if not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
+        if not isinstance(names, list) or not names or not all(map(_is_text, names)):
             found.append(f"{section}.{key}: got {quoted(names)}, wanted {wanted}")
     if section == "fingerprint" and not _is_licences(value.get("licences", {})):
         found.append(f"{section}.licences: got {quoted(value['licences'])}, wanted texts or null by name")
@@ -432,6 +429,10 @@ def _sample_problems(result: Mapping[str, Any]) -> list[str]:
 def _data_wait_fraction(result: Mapping[str, Any]) -> Any:
     section = result.get("performance_metrics")
     return section.get("data_wait_fraction") if isinstance(section, dict) else None
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and value != ""
 
 
 def _is_instance(value: Any, kind: type | tuple[type, ...]) -> bool:

@@ -81,7 +81,7 @@ def read(path: Path) -> Sweep:
         raise SweepError(f"{path}: got sweep_version {found!r}, wanted {VERSION}; {advice}")
     try:
         points = [_point(one, content["axes"]) for one in content["points"]]
-        named = {key: content[key] for key in ("name", "platform", "axes", "fixed")}
+        named = {key: content[key] for key in _KINDS}
         if not all(isinstance(named[key], kind) for key, kind in _KINDS.items()):
             raise TypeError("name, platform, axes or fixed is of the wrong kind")
     except (KeyError, TypeError, ValueError, AttributeError) as error:

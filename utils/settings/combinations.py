@@ -53,6 +53,11 @@ class Rules:
         origins = ", ".join(dict.fromkeys(self._values[key].origin for key in keys.split()))
         return ConfigError(f"{origins}: {settings}: {why}")
 
+    def refuse(self, is_broken: object, keys: str, why: str) -> None:
+        """Raise the error of `broken` if `is_broken` is true or not empty."""
+        if is_broken:
+            raise self.broken(keys, why)
+
 
 def frameworks(rules: Rules, asked: tuple[str, ...], platform: str, models: tuple[str, ...]) -> tuple[str, ...]:
     """Return the frameworks to run; a vendor's own framework replaces that of the other vendor (see `counterparts`).
@@ -69,8 +74,7 @@ def frameworks(rules: Rules, asked: tuple[str, ...], platform: str, models: tupl
         allowed = ", ".join((*startable, "all"))
         raise rules.broken("FRAMEWORK", f"this version cannot start {', '.join(missing)} yet; allowed: {allowed}")
     for name, model in itertools.product(meant, models):
-        if not can_train(name, model):
-            raise rules.broken("FRAMEWORK MODEL", f"{name} has no recipe of {model}; use mega or hf")
+        rules.refuse(not can_train(name, model), "FRAMEWORK MODEL", f"{name} has no recipe of {model}; use mega or hf")
     return meant
 
 
@@ -94,16 +98,19 @@ def num_gpus(rules: Rules, typed: Mapping[str, Any], platform: str, visible: int
         return nodes * int(typed["cpu_ranks"])
     asked = typed["gpus_per_node"]
     if typed["launcher"] == "slurm":
-        if asked is None:
-            raise rules.broken("GPUS_PER_NODE LAUNCHER", "set the number of GPUs of a node, e.g. GPUS_PER_NODE=8")
+        rules.refuse(asked is None, "GPUS_PER_NODE LAUNCHER", "set the number of GPUs of a node, e.g. GPUS_PER_NODE=8")
         return nodes * int(asked)
-    if asked is None and not visible:
-        raise rules.broken(
-            "GPUS_PER_NODE", f"no GPU is visible on platform {platform}; check the driver, or set the number"
-        )
-    if visible is not None and isinstance(asked, int) and asked > visible:
-        raise rules.broken("GPUS_PER_NODE", f"this machine shows {visible} GPUs; use GPUS_PER_NODE={visible}, or auto")
-    return nodes * (asked if isinstance(asked, int) else visible or 0)
+    rules.refuse(
+        asked is None and not visible,
+        "GPUS_PER_NODE",
+        f"no GPU is visible on platform {platform}; check the driver, or set the number",
+    )
+    rules.refuse(
+        visible is not None and asked is not None and asked > visible,
+        "GPUS_PER_NODE",
+        f"this machine shows {visible} GPUs; use GPUS_PER_NODE={visible}, or auto",
+    )
+    return nodes * int(asked or visible or 0)
 
 
 def check_layout(rules: Rules, typed: dict[str, Any]) -> None:
@@ -111,67 +118,102 @@ def check_layout(rules: Rules, typed: dict[str, Any]) -> None:
 
     Raises ConfigError where a number does not divide, or where DP or GA is set to another value.
     """
-    if typed["micro_batch_size"] is None and typed["method"] != "best":
-        raise rules.broken("MBS METHOD", "MBS=auto gives each side its own micro batch, which METHOD=best allows")
+    rules.refuse(
+        typed["micro_batch_size"] is None and typed["method"] != "best",
+        "MBS METHOD",
+        "MBS=auto gives each side its own micro batch, which METHOD=best allows",
+    )
     mbs = typed["micro_batch_size"] = typed["micro_batch_size"] or 1  # auto: each job gets its own (train/runner/plan)
     gpus, gbs = typed["num_gpus"], typed["global_batch_size"]
     tp, pp, cp = (typed[f"{name}_parallel_size"] for name in ("tensor", "pipeline", "context"))
-    if gpus % (tp * pp * cp):
-        raise rules.broken("TP PP CP", f"{gpus} GPUs do not divide by TP*PP*CP = {tp * pp * cp}; use fewer")
+    rules.refuse(
+        gpus % (tp * pp * cp), "TP PP CP", f"{gpus} GPUs do not divide by TP*PP*CP = {tp * pp * cp}; use fewer"
+    )
     dp = gpus // (tp * pp * cp)
-    if typed["data_parallel_size"] not in (None, dp):
-        raise rules.broken(
-            "DP", f"{gpus} GPUs / (TP {tp} * PP {pp} * CP {cp}) is DP={dp}; set DP={dp} or leave DP=auto"
-        )
-    if gbs % (mbs * dp):
-        raise rules.broken(
-            "GBS MBS",
-            f"GBS must divide by MBS*DP = {mbs}*{dp} = {mbs * dp}; use GBS={-(-gbs // (mbs * dp)) * mbs * dp}",
-        )
+    rules.refuse(
+        typed["data_parallel_size"] not in (None, dp),
+        "DP",
+        f"{gpus} GPUs / (TP {tp} * PP {pp} * CP {cp}) is DP={dp}; set DP={dp} or leave DP=auto",
+    )
+    rules.refuse(
+        gbs % (mbs * dp),
+        "GBS MBS",
+        f"GBS must divide by MBS*DP = {mbs}*{dp} = {mbs * dp}; use GBS={-(-gbs // (mbs * dp)) * mbs * dp}",
+    )
     ga = gbs // (mbs * dp)
-    if typed["gradient_accumulation"] not in (None, ga):
-        raise rules.broken("GA", f"GBS {gbs} / (MBS {mbs} * DP {dp}) is GA={ga}; set GA={ga} or leave GA=auto")
+    rules.refuse(
+        typed["gradient_accumulation"] not in (None, ga),
+        "GA",
+        f"GBS {gbs} / (MBS {mbs} * DP {dp}) is GA={ga}; set GA={ga} or leave GA=auto",
+    )
     typed["data_parallel_size"], typed["gradient_accumulation"] = dp, ga
 
 
 def check_combinations(rules: Rules, typed: Mapping[str, Any], platform: str) -> None:
     """Raise ConfigError for settings that exclude one another, or that this version does not support."""
-    if typed["context_parallel_size"] != 1 and importlib.util.find_spec("transformer_engine") is None:
-        raise rules.broken("CP", "context parallelism without TransformerEngine would be silently wrong; use CP=1")
+    rules.refuse(
+        typed["context_parallel_size"] != 1 and importlib.util.find_spec("transformer_engine") is None,
+        "CP",
+        "context parallelism without TransformerEngine would be silently wrong; use CP=1",
+    )
     if typed["context_parallel_size"] != 1 and "mega" in typed["frameworks"]:
         # the loop of mega gives every rank whole sequences, while each rank needs its own share of one
         raise rules.broken(
             "CP FRAMEWORK", "mega cannot divide a sequence between ranks in this version; use CP=1, or nemo or prim"
         )
     parallel = [key for key in ("TP", "PP", "CP") if typed[KEYS[key].field] != 1]
-    if "hf" in typed["frameworks"] and parallel:
-        raise rules.broken(
-            " ".join(parallel), "hf has no tensor, pipeline or context parallelism: all must be 1; use mega"
-        )
-    if typed["warmup_iterations"] >= typed["train_iterations"]:
-        raise rules.broken("WARMUP_ITERS TRAIN_ITERS", "warm-up must be shorter than the training; use less")
-    if typed["min_learning_rate"] > typed["learning_rate"]:
-        raise rules.broken("MIN_LR LR", "the minimum is above the peak; use a smaller MIN_LR")
-    if typed["precision"] == "fp8" and "hf" in typed["frameworks"]:
-        raise rules.broken("PRECISION", "hf runs bf16 or fp32; use FRAMEWORK=mega for fp8")
-    if typed["precision"] == "fp8" and importlib.util.find_spec("transformer_engine") is None:
-        raise rules.broken("PRECISION", "fp8 needs TransformerEngine and a GPU; use bf16 or fp32")
-    if typed["precision"] == "fp8" and typed["layers"] == "local":
-        raise rules.broken("LAYERS PRECISION", "fp8 needs the layers of TransformerEngine; use LAYERS=auto or te")
+    rules.refuse(
+        "hf" in typed["frameworks"] and parallel,
+        " ".join(parallel),
+        "hf has no tensor, pipeline or context parallelism: all must be 1; use mega",
+    )
+    rules.refuse(
+        typed["warmup_iterations"] >= typed["train_iterations"],
+        "WARMUP_ITERS TRAIN_ITERS",
+        "warm-up must be shorter than the training; use less",
+    )
+    rules.refuse(
+        typed["min_learning_rate"] > typed["learning_rate"],
+        "MIN_LR LR",
+        "the minimum is above the peak; use a smaller MIN_LR",
+    )
+    rules.refuse(
+        typed["precision"] == "fp8" and "hf" in typed["frameworks"],
+        "PRECISION",
+        "hf runs bf16 or fp32; use FRAMEWORK=mega for fp8",
+    )
+    rules.refuse(
+        typed["precision"] == "fp8" and importlib.util.find_spec("transformer_engine") is None,
+        "PRECISION",
+        "fp8 needs TransformerEngine and a GPU; use bf16 or fp32",
+    )
+    rules.refuse(
+        typed["precision"] == "fp8" and typed["layers"] == "local",
+        "LAYERS PRECISION",
+        "fp8 needs the layers of TransformerEngine; use LAYERS=auto or te",
+    )
     if "bridge" in typed["frameworks"] and typed["layers"] == ("te" if platform == "cpu" else "local"):
         here = "megatron-core's own layers" if platform == "cpu" else "the layers of TransformerEngine"
         raise rules.broken("LAYERS FRAMEWORK", f"bridge trains on {here} on platform {platform}; use LAYERS=auto")
-    if typed["gradient_dtype"] == "bf16" and typed["precision"] == "fp32":
-        raise rules.broken("GRADIENT_DTYPE PRECISION", "gradients of fp32 weights are fp32; use GRADIENT_DTYPE=fp32")
+    rules.refuse(
+        typed["gradient_dtype"] == "bf16" and typed["precision"] == "fp32",
+        "GRADIENT_DTYPE PRECISION",
+        "gradients of fp32 weights are fp32; use GRADIENT_DTYPE=fp32",
+    )
     others = [name for name in typed["frameworks"] if name not in ("mega", "hf")]
-    if typed["optimizer_state"] != "fp32" and others:
-        raise rules.broken(
-            "OPTIMIZER_STATE FRAMEWORK", f"{', '.join(others)} keeps fp32 states in this version; use FRAMEWORK=mega,hf"
-        )
-    if typed["method"] == "both":
-        raise rules.broken("METHOD", "means two trainings, which run_train.sh starts; set equal or best here")
-    if typed["launcher"] != "slurm" and typed["runtime"] not in ("auto", "native"):
-        raise rules.broken("RUNTIME", "run_data.sh, run_train.sh and entry.sh start containers; here use native")
+    rules.refuse(
+        typed["optimizer_state"] != "fp32" and others,
+        "OPTIMIZER_STATE FRAMEWORK",
+        f"{', '.join(others)} keeps fp32 states in this version; use FRAMEWORK=mega,hf",
+    )
+    rules.refuse(
+        typed["method"] == "both", "METHOD", "means two trainings, which run_train.sh starts; set equal or best here"
+    )
+    rules.refuse(
+        typed["launcher"] != "slurm" and typed["runtime"] not in ("auto", "native"),
+        "RUNTIME",
+        "run_data.sh, run_train.sh and entry.sh start containers; here use native",
+    )
     if "titan" in typed["frameworks"]:
         check_titan(rules, typed)
     check_nodes(rules, typed)
@@ -180,10 +222,12 @@ def check_combinations(rules: Rules, typed: Mapping[str, Any], platform: str) ->
 def check_titan(rules: Rules, typed: Mapping[str, Any]) -> None:
     """Raise ConfigError for settings that torchtitan 0.2.2 does not have, or that this version does not give it."""
     parallel = [key for key in ("TP", "PP", "CP") if typed[KEYS[key].field] != 1]
-    if parallel:
-        raise rules.broken(" ".join(parallel), "titan runs torchtitan's FSDP2 only in this version: all must be 1")
-    if typed["gradient_dtype"] != "fp32":
-        raise rules.broken("GRADIENT_DTYPE FRAMEWORK", "torchtitan reduces gradients in fp32; use GRADIENT_DTYPE=fp32")
+    rules.refuse(parallel, " ".join(parallel), "titan runs torchtitan's FSDP2 only in this version: all must be 1")
+    rules.refuse(
+        typed["gradient_dtype"] != "fp32",
+        "GRADIENT_DTYPE FRAMEWORK",
+        "torchtitan reduces gradients in fp32; use GRADIENT_DTYPE=fp32",
+    )
     for name in typed["models"]:
         window = get(name, typed["model_size"], proxy_layers=typed["proxy_layers"]).sliding_window
         if window is not None and typed["sequence_length"] > window:
@@ -201,12 +245,12 @@ def fp8_recipe(rules: Rules, typed: Mapping[str, Any], platform: str) -> str:
     """
     recipe: str = typed["fp8_recipe"]
     if typed["precision"] != "fp8":
-        if recipe != DEFAULT_RECIPE:
-            raise rules.broken("FP8_RECIPE PRECISION", "a recipe scales fp8; set PRECISION=fp8 with it")
+        rules.refuse(recipe != DEFAULT_RECIPE, "FP8_RECIPE PRECISION", "a recipe scales fp8; set PRECISION=fp8 with it")
         return NO_RECIPE
     vendor = VENDOR_RECIPES.get(recipe, platform)
-    if vendor != platform:
-        raise rules.broken("FP8_RECIPE", f"{recipe} is a format of platform {vendor}; use delayed, current or mxfp8")
+    rules.refuse(
+        vendor != platform, "FP8_RECIPE", f"{recipe} is a format of platform {vendor}; use delayed, current or mxfp8"
+    )
     lacking = [name for name in typed["frameworks"] if recipe not in FP8_RECIPES[name]]
     if lacking:
         known = [name for name in FP8_RECIPES[lacking[0]] if VENDOR_RECIPES.get(name, platform) == platform]
@@ -225,23 +269,21 @@ def profile(rules: Rules, typed: Mapping[str, Any], platform: str) -> str:
         return NO_PROFILE
     _check_tool(rules, typed, platform)
     first, last, steps = typed["profile_step_start"], typed["profile_step_end"], typed["train_iterations"]
-    if first > last:
-        raise rules.broken("PROFILE_STEP_START PROFILE_STEP_END", "the first profiled step is after the last one")
-    if last > steps:
-        raise rules.broken("PROFILE_STEP_END TRAIN_ITERS", f"the training has {steps} steps; profile some of them")
+    rules.refuse(first > last, "PROFILE_STEP_START PROFILE_STEP_END", "the first profiled step is after the last one")
+    rules.refuse(last > steps, "PROFILE_STEP_END TRAIN_ITERS", f"the training has {steps} steps; profile some of them")
     profiled = last - first + 1
     wanted = LEAST_UNPROFILED + (LOST_BY_PRIMUS if "prim" in typed["frameworks"] else 0)
-    if steps - profiled < wanted:
-        raise rules.broken(
-            "PROFILE_STEP_START PROFILE_STEP_END TRAIN_ITERS",
-            f"{steps - profiled} steps are left to measure, wanted {wanted}; profile fewer, or use "
-            f"TRAIN_ITERS={profiled + wanted} or more",
-        )
-    if last == steps and "prim" in typed["frameworks"]:
-        raise rules.broken(
-            "PROFILE_STEP_END TRAIN_ITERS FRAMEWORK",
-            f"Primus writes the trace in the step after the profiled ones; use PROFILE_STEP_END={steps - 1} or less",
-        )
+    rules.refuse(
+        steps - profiled < wanted,
+        "PROFILE_STEP_START PROFILE_STEP_END TRAIN_ITERS",
+        f"{steps - profiled} steps are left to measure, wanted {wanted}; profile fewer, or use "
+        f"TRAIN_ITERS={profiled + wanted} or more",
+    )
+    rules.refuse(
+        last == steps and "prim" in typed["frameworks"],
+        "PROFILE_STEP_END TRAIN_ITERS FRAMEWORK",
+        f"Primus writes the trace in the step after the profiled ones; use PROFILE_STEP_END={steps - 1} or less",
+    )
     ranks, count = typed["profile_ranks"], typed["num_gpus"]
     if ranks is not None and ranks[-1] >= count:
         raise rules.broken("PROFILE_RANKS", f"the training has ranks 0 to {count - 1}; use all, or some of them")
@@ -252,20 +294,29 @@ def _check_tool(rules: Rules, typed: Mapping[str, Any], platform: str) -> None:
     tool = typed["profile"]
     if TOOLS.get(tool, platform) != platform:
         raise rules.broken("PROFILING", f"{tool} is a tool of platform {TOOLS[tool]}; use true here (torch.profiler)")
-    if tool in TOOLS and "prim" in typed["frameworks"]:
-        raise rules.broken("PROFILING FRAMEWORK", "Primus profiles by its own keys, with torch.profiler; use true")
-    if tool in TOOLS and typed["profile_memory"]:
-        raise rules.broken("PROFILE_MEMORY PROFILING", f"{tool} writes no snapshot of the memory; use PROFILING=true")
+    rules.refuse(
+        tool in TOOLS and "prim" in typed["frameworks"],
+        "PROFILING FRAMEWORK",
+        "Primus profiles by its own keys, with torch.profiler; use true",
+    )
+    rules.refuse(
+        tool in TOOLS and typed["profile_memory"],
+        "PROFILE_MEMORY PROFILING",
+        f"{tool} writes no snapshot of the memory; use PROFILING=true",
+    )
 
 
 def check_nodes(rules: Rules, typed: Mapping[str, Any]) -> None:
     """Raise ConfigError where several machines cannot find one another."""
     if typed["launcher"] == "slurm":
         return  # Slurm sets rank and address of each job
-    if typed["node_rank"] >= typed["nodes"]:
-        raise rules.broken("NODE_RANK NNODES", "machines are numbered from 0, so NODE_RANK must be below NNODES")
-    if typed["nodes"] > 1 and typed["master_addr"] is None:
-        raise rules.broken(
-            "NNODES MASTER_ADDR",
-            "set the address of machine 0 on every machine, MASTER_ADDR=<host>, or use LAUNCHER=slurm",
-        )
+    rules.refuse(
+        typed["node_rank"] >= typed["nodes"],
+        "NODE_RANK NNODES",
+        "machines are numbered from 0, so NODE_RANK must be below NNODES",
+    )
+    rules.refuse(
+        typed["nodes"] > 1 and typed["master_addr"] is None,
+        "NNODES MASTER_ADDR",
+        "set the address of machine 0 on every machine, MASTER_ADDR=<host>, or use LAUNCHER=slurm",
+    )

@@ -280,10 +280,7 @@ def _recipe(platform: str, values: Mapping[str, Value], root: Path, device: str 
 
 
 def _merged(layers: Sequence[Mapping[str, Value]]) -> dict[str, Value]:
-    merged: dict[str, Value] = {}
-    for layer in layers:
-        merged |= layer
-    return merged
+    return {key: value for layer in layers for key, value in layer.items()}
 
 
 def _path(text: str, root: Path) -> Path:
@@ -298,17 +295,21 @@ def _check_models(rules: Rules, config: RunConfig) -> None:
         except UnknownModelError as error:
             raise rules.broken("MODEL MODEL_SIZE PROXY_LAYERS", str(error)) from error
         heads = (spec.num_attention_heads, spec.num_query_groups)
-        if heads[0] % tp or heads[1] % tp:
-            raise rules.broken(
-                "TP MODEL", f"{name} has {heads[0]} heads in {heads[1]} groups, which do not divide by it; use TP=1"
-            )
-        if spec.num_layers % pp:
-            raise rules.broken("PP MODEL", f"{name} has {spec.num_layers} layers, which do not divide by it; use PP=1")
-        if config.sequence_length > spec.max_position_embeddings:
-            raise rules.broken(
-                "SL MODEL",
-                f"{name} has {spec.max_position_embeddings} positions at most; use as many or fewer",
-            )
+        rules.refuse(
+            heads[0] % tp or heads[1] % tp,
+            "TP MODEL",
+            f"{name} has {heads[0]} heads in {heads[1]} groups, which do not divide by it; use TP=1",
+        )
+        rules.refuse(
+            spec.num_layers % pp,
+            "PP MODEL",
+            f"{name} has {spec.num_layers} layers, which do not divide by it; use PP=1",
+        )
+        rules.refuse(
+            config.sequence_length > spec.max_position_embeddings,
+            "SL MODEL",
+            f"{name} has {spec.max_position_embeddings} positions at most; use as many or fewer",
+        )
 
 
 def _derived_label(typed: Mapping[str, object], platform: str) -> str:

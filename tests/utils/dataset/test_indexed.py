@@ -5,10 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import struct
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -68,70 +66,11 @@ def test_a_document_longer_than_an_int32_and_float_ids_are_refused_not_wrapped(t
         indexed.write_index(tmp_path / "x.idx", np.dtype(dtype), [length], [0, 1])
 
 
-def overwrite(offset: int, content: bytes) -> Callable[[bytes], bytes]:
-    return lambda old: old[:offset] + content + old[offset + len(content) :]
-
-
-# offsets for 3 sequences: header 34 bytes, lengths 34..46, pointers 46..70, document indices 70..118
-@pytest.mark.parametrize(
-    ("ending", "damage", "message"),
-    [
-        ("bin", lambda old: old[:-2], r"text\.v1\.bin: got 14 bytes, shorter than the 16 that text\.v1\.idx requires"),
-        ("bin", lambda old: old + b"\0\0", r"text\.v1\.bin: got 18 bytes, longer than the 16"),
-        ("bin", lambda old: b"", "got 0 bytes, shorter"),
-        ("idx", lambda old: b"", r"text\.v1\.idx: got 0 bytes, wanted at least the 34"),
-        ("idx", lambda old: old[:-1], "got 117 bytes, wanted 118 for 3 sequences and 6 document indices"),
-        ("idx", lambda old: old + b"\0", "got 119 bytes, wanted 118"),
-        ("idx", overwrite(0, b"PK"), "an .idx of Megatron with"),
-        ("idx", overwrite(9, b"\2"), "got version 2, wanted 1"),
-        ("idx", overwrite(17, b"\7"), "got dtype code 7"),
-        ("idx", overwrite(17, b"\0"), "got dtype code 0"),
-        ("idx", overwrite(17, b"\4"), "sequence 1 does not start where"),
-        ("idx", overwrite(17, b"\3"), None),  # int16 has the size of uint16: only the ids could tell
-        ("idx", overwrite(18, b"\xff" * 8), "wanted [0-9,]+ for 18,446,744,073,709,551,615 sequences"),
-        ("idx", overwrite(34, struct.pack("<i", 4)), "sequence 1 does not start where"),
-        ("idx", overwrite(42, struct.pack("<i", 5)), r"text\.v1\.bin: got 16 bytes, shorter than the 18"),
-        ("idx", overwrite(42, struct.pack("<i", -4)), "sequence 2 has a negative length"),
-        ("idx", overwrite(46, b"\2"), "sequence 0 does not start where"),
-        ("idx", overwrite(70, b"\1"), "document indices do not rise from 0 to the 3 sequences"),
-        ("idx", overwrite(78, b"\3"), "document indices do not rise"),
-        ("idx", overwrite(110, b"\2"), "document indices do not rise"),
-        ("idx", overwrite(102, struct.pack("<qq", 2, 2)), "document indices do not rise"),
-    ],
-)
-def test_damage_is_found_and_named(
-    prefix: Path, ending: str, damage: Callable[[bytes], bytes], message: str | None
-) -> None:
-    path = prefix.with_name(f"{prefix.name}.{ending}")
-    path.write_bytes(damage(path.read_bytes()))
-    if message is None:
-        assert indexed.check(prefix).tokens == 8
-        return
-    with pytest.raises(DataError, match=message) as caught:
-        indexed.check(prefix)
-    assert not isinstance(caught.value, UnusableError)
-
-
 def test_a_pair_without_a_token_is_refused_because_megatron_cannot_open_it(tmp_path: Path) -> None:
     (tmp_path / "x.bin").write_bytes(b"")
     indexed.write_index(tmp_path / "x.idx", np.dtype(np.uint16), [], [0, 0, 0])
     with pytest.raises(DataError, match="holds no token"):
         indexed.check(tmp_path / "x")
-
-
-@pytest.mark.parametrize(
-    ("name", "missing", "message"),
-    [
-        ("text.v1", "bin", r"text\.v1\.bin: no such file"),
-        ("text.v1", "idx", r"text\.v1\.idx: no such file"),
-        ("text.v1.bin", "", r"wanted a prefix; leave out \.bin"),
-    ],
-)
-def test_a_missing_file_or_a_file_in_place_of_a_prefix_is_named(prefix: Path, name: str, missing: str, message: str):
-    if missing:
-        prefix.with_name(f"{prefix.name}.{missing}").unlink()
-    with pytest.raises(UnusableError, match=message):
-        indexed.check(prefix.with_name(name))
 
 
 def test_reading_and_fingerprinting_need_no_torch() -> None:

@@ -253,20 +253,6 @@ def test_the_status_of_a_loss_that_is_missing_comes_before_that_of_an_early_end(
     ]
 
 
-@pytest.mark.parametrize("name", ["megatron_old", "primus_a", "primus_cd"])
-def test_a_line_that_was_cut_off_gives_no_value_that_it_does_not_close(log, name):
-    row = text_of(name).splitlines()[-1 if name == "megatron_old" else -2]
-    known = {6: (2.56, 10.5, 4.0, 0.0)}
-    for end in range(row.index("iteration "), len(row)):
-        try:
-            run = log(row[:end])
-        except reader.LogFormatError:
-            continue
-        for step in run.steps:
-            values = (step.step_time_seconds, step.loss, step.grad_norm, step.learning_rate)
-            assert all(value in (None, right) for value, right in zip(values, known[step.number], strict=True))
-
-
 NEMO_ROW = "Training epoch 0, iteration 5/5 | reduced_train_loss: 10.5 | train_step_timing in s: 2.488"
 TITAN_ROW = "step:  6  loss: 10.50000  memory: 50.50GiB(26.30%)  tps: 20,480"
 LENGTH = "  seq_length ...................................... 4096"
