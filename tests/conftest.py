@@ -3,16 +3,18 @@
 import ctypes
 import os
 import re
+import shutil
 import signal
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from multiprocessing.util import Finalize
 from pathlib import Path
 
 import pytest
 import slurm_cluster
 from toydata import write_toy_data
 
-from tests.support.leftovers import pytest_configure  # noqa: F401, a hook of pytest
 from utils import redact
 
 os.environ["COLUMNS"] = "100"  # else the width of the terminal in which the tests run decides where a table is wrapped
@@ -23,6 +25,16 @@ PR_SET_CHILD_SUBREAPER = 36
 # A shell starts its background jobs with Ctrl-C ignored, and that is inherited: the programs under test must have it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give every program under test a fresh TMPDIR, which goes with the run; the workers of pytest-xdist share it."""
+    if not hasattr(config, "workerinput"):
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # pytest keeps its own folders there
+        os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="tprimat-tests-")
+        Path(tempfile.tempdir).chmod(0o1777)  # as /tmp: some tests work as another user
+        # after multiprocessing has removed the folder of its sockets in it, which has priority -100
+        Finalize(None, shutil.rmtree, (tempfile.tempdir, True), exitpriority=-200)
 
 
 def pytest_collection_modifyitems(items):

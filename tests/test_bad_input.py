@@ -22,7 +22,6 @@ HLEP = "did you mean --help?"
 CONFIGURE = "python -m utils.configure --platform cpu"
 ENCODE = "python -m data.encode --output-prefix {m}/out/a --tokenizer"
 REHEARSE = "python -m train.rehearse --platform cpu --gpus 1"
-FEW = "--megabytes 1 --repetitions"
 
 TOKEN = "hf_" + "Ab1" * 11 + "z"
 

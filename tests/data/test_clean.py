@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import random
-import subprocess
-import sys
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
 from housekeeping import tree
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -193,14 +189,6 @@ def test_the_level_none_trains_on_the_documents_that_megatron_makes(
     encoded(tmp_path / "out.jsonl", plain_tokenizer, tmp_path / "ours")
     megatron_pair(tmp_path / "theirs", MEGATRON_TEXTS, plain_tokenizer)
     assert_same_pair(tmp_path / "ours", tmp_path / "theirs")
-
-
-def test_the_same_input_gives_the_same_bytes_in_another_process(tmp_path: Path, cleaned) -> None:
-    texts = [f"text {number % 7} \x00 {number % 11}" for number in range(200)]
-    assert len(cleaned(texts, "--clean", "full")[0]) == 77
-    command = [sys.executable, "-m", "data.clean", tmp_path / "f.jsonl", "--output", tmp_path / "o", "--clean", "full"]
-    subprocess.run(command, check=True, cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": "7"}, capture_output=True)
-    assert (tmp_path / "o").read_bytes() == (tmp_path / "out.jsonl").read_bytes()
 
 
 @pytest.mark.parametrize("output", ["in.jsonl", "../{folder}/in.jsonl", "symlink_to", "hardlink_to"])

@@ -117,13 +117,14 @@ def test_what_cannot_be_told_or_was_named_wrongly_is_an_error(given, said, machi
     refuses(machine(**given), *said)
 
 
-@pytest.mark.parametrize("platform", ["amd", "nvd", "cpu"])
-@pytest.mark.parametrize("how", ["environment", "argument"])
-def test_platform_from_the_environment_or_the_arguments_is_taken_as_it_is(platform, how, machine):
-    given = platform if how == "environment" else "bad"
-    arguments = [] if how == "environment" else [f"PLATFORM={platform}"]
-    says(machine({"dev/davinci0": ""}, environ={"PLATFORM": given}, arguments=arguments), platform)
+TAKEN = [
+    *((one, {"files": {"dev/davinci0": ""}, "environ": {"PLATFORM": one}}) for one in ("amd", "nvd", "cpu")),
+    ("amd", {"environ": {"PLATFORM": "bad"}, "arguments": ["PLATFORM=amd"]}),
+    ("cpu", {"environ": {"PLATFORM": "cpu"}, "arguments": ["MODEL=llama"]}),  # a setting does not change it
+    ("nvd", {"tools": {"nvidia-smi": SMI_LISTS}, "environ": {"PLATFORM": ""}}),  # an empty one is no override
+]
 
 
-def test_an_empty_platform_is_no_override(machine):
-    says(machine(tools={"nvidia-smi": SMI_LISTS}, environ={"PLATFORM": ""}), "nvd")
+@pytest.mark.parametrize(("platform", "given"), TAKEN)
+def test_platform_from_the_arguments_or_the_environment_is_taken_as_it_is(platform, given, machine):
+    says(machine(**given), platform)
