@@ -19,6 +19,7 @@ from pathlib import Path
 
 from evaluate.bundle import as_input
 from evaluate.checks.entries import Found, Loaded, checked, read_results
+from evaluate.checks.recorded import content_of
 from evaluate.comparing.arguments import band, names_of, require_folder
 from evaluate.report import tables
 from evaluate.timeline import content, history, words
@@ -87,8 +88,7 @@ def load(places: Sequence[Path]) -> tuple[Loaded, list[tuple[Path, Path]]]:
     first: dict[str, Path] = {}
     unique, copies = [], []
     for path, result in (*found.results, *packed.results):
-        # the rate that a probe measured is attached on reading, and depends on the folder
-        text = json.dumps({key: value for key, value in result.items() if key != "probe"}, sort_keys=True)
+        text = json.dumps(content_of(result), sort_keys=True)
         if text in first:
             copies.append((path, first[text]))
         else:

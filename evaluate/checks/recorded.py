@@ -24,6 +24,11 @@ def is_complete(result: Result) -> bool:
     return is_recorded(result) and result["status"] == "ok"
 
 
+def content_of(result: Result) -> dict[str, Any]:
+    """Return what the file of a result holds: without the rate of a probe, which is attached on reading."""
+    return {key: value for key, value in result.items() if key != "probe"}
+
+
 def machines(result: Result) -> list[str]:
     """Return the machines of a run: their host names in lower case and without a domain; empty if unknown.
 

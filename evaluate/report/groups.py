@@ -14,6 +14,7 @@ from string import ascii_uppercase
 from typing import Any, NamedTuple, TypeVar
 
 from evaluate.checks.entries import Entry
+from evaluate.checks.recorded import content_of
 from evaluate.metrics import metrics
 from evaluate.metrics.partition import kind_of
 from evaluate.metrics.steady import step_times, steps_text
@@ -332,7 +333,7 @@ def without_copies(entries: Iterable[Entry]) -> tuple[list[Entry], list[tuple[En
     alike: dict[tuple[Any, ...], list[Entry]] = {}
     for entry in entries:
         same_samples = alike.setdefault((entry.result["run"], *entry.result["step_times"]), [])
-        first = next((other for other in same_samples if other.result == entry.result), None)
+        first = next((other for other in same_samples if content_of(other.result) == content_of(entry.result)), None)
         if first is not None:
             copies.append((entry, first))
         else:

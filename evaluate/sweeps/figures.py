@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -40,8 +40,8 @@ class Measured:
 
     @property
     def rate(self) -> float | None:
-        """The mean of the runs; None without a counted run."""
-        return math.fsum(self.rates) / len(self.rates) if self.rates else None
+        """The geometric mean of the runs, as in a verdict; None without a counted run."""
+        return statistics.geometric_mean(self.rates) if self.rates else None
 
     @property
     def spread(self) -> float | None:

@@ -36,7 +36,8 @@ DEFINITIONS = {
     "tracks.changes.p_value": "two-sided, times the number of places at which a change can be; certain below "
     f"{levels.LEVEL:g}",
     "tracks.latest": "the latest level against the last earlier one that differs from it by more than the band",
-    "by_version": "runs of equal packages, driver, device software and container image; means over the runs",
+    "by_version": "runs of equal packages, driver, device software and container image; means over the runs, "
+    "of tokens/s/GPU the geometric one",
     "tracks.resolution": "relative difference, in logarithms, that one more day would show",
     "tracks.odd": "days far from the levels on both sides of them; in no level",
 }

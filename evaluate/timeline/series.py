@@ -230,7 +230,7 @@ class OfVersion:
     @property
     def rate(self) -> float:
         """Tokens a second and GPU."""
-        return statistics.fmean(run.rate for run in self.runs)
+        return statistics.geometric_mean(run.rate for run in self.runs)
 
     @property
     def mfu_percent(self) -> float | None:

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bundles import pack, written
 from reports import report, save
 from sides import both, run
 
-from evaluate import probe, validate
+from evaluate import frame, probe, validate
 
 DAY = datetime(2026, 11, 21, tzinfo=timezone.utc)
 """The day of the example result."""
@@ -119,6 +120,15 @@ def test_the_probe_of_an_output_folder_serves_results_of_a_label_in_it(
     save(tmp_path / "best", llama(4.4))
     assert probe.main([str(tmp_path / "best")]) == 0
     assert "best of probe_nvd_nvd-1.json" in capsys.readouterr().out
+
+
+def test_a_folder_with_a_probe_and_its_archive_without_one_hold_the_same_runs(tmp_path: Path) -> None:
+    folder = written(tmp_path / "out", [run("nvd", number, 1.0) for number in (1, 2, 3)])
+    archive = pack(folder).rename(tmp_path / "nvd.zip")
+    write(folder)
+    table = frame.load(folder, archive)
+    packed = table[table.file.str.contains(archive.name)]
+    assert table.is_counted.sum() == 3 and packed.why_not_counted.str.startswith("a copy of ").all()
 
 
 def test_the_ranks_of_a_cpu_share_the_rate_of_the_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
