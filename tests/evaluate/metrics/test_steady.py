@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import theilslopes
 
+from evaluate.metrics import change_points
 from evaluate.metrics.steady import find
 
 
@@ -37,6 +38,19 @@ def test_the_last_level_is_the_steady_one(levels: list[tuple[int, float]], label
     least = 3 if sum(count for count, _ in levels) < 100 else 10
     found = find(noisy(levels), least)
     assert (found.label, found.first) == (label, pytest.approx(first, abs=2))
+
+
+@pytest.mark.parametrize("change", [0.0, 1.0, 2.0, 3.0])
+def test_a_search_that_is_left_out_would_have_found_one_level(change: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of many lengths, whose change in the middle is around the smallest one that is found."""
+    random = np.random.default_rng(3)
+    rows = [random.normal(size=random.integers(10, 200)) for _ in range(200)]
+    for row in rows:
+        row[len(row) // 2 :] += change
+    found = [change_points.segment_ends(row, 5, 15.0) for row in rows]
+    assert (change >= 2) == (sum(len(ends) > 1 for ends in found) > 100)
+    monkeypatch.setattr(change_points, "_may_have_ends", lambda *row: True)
+    assert found == [change_points.segment_ends(row, 5, 15.0) for row in rows]
 
 
 @pytest.mark.parametrize("seed", range(20))
