@@ -44,11 +44,17 @@ tmp_dir = "{folder}/engine"
 """
 
 
+NEEDED_BYTES = 16e9
+"""Both vendors' images and what their build needs for a time: 12.5 GB seen."""
+
+
 def why_not() -> str | None:
     """Return the reason why no container of the tests can be started here, None if one can."""
     absent = [package for program, package in PROGRAMS.items() if shutil.which(program) is None]
     if absent:
         return f"not installed: {', '.join(absent)} (apt-get install {' '.join(absent)})"
+    if (free := shutil.disk_usage("/tmp").free) < NEEDED_BYTES:
+        return f"/tmp has {free / 1e9:.0f} GB free, the images need {NEEDED_BYTES / 1e9:.0f}"
     return "debootstrap wants root" if os.geteuid() != 0 else _kernel_forbids()
 
 
