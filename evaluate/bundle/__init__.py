@@ -1,4 +1,4 @@
-"""Checks of an output.zip: hashes, rules, and every figure recalculated from raw logs and results.
+"""Checks of an output.zip: hashes, rules, samples against raw logs, and the comparison made again.
 
 Imports every other package of `evaluate`. Begin with `check.py`.
 """

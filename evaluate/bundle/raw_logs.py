@@ -1,8 +1,9 @@
-"""A result of an archive compared with its raw log: every sample, setting and summary is recalculated.
+"""A result of an archive compared with its raw log: every sample and every setting.
 
 The suite's trainers end their log with their raw samples (utils/results/raw_samples.py). These must equal those of the
-result to the last digit, and agree with the progress lines to the digits printed there. The log of Primus is read as
-train/prim/log_report.py reads it. Values that are in no log (energy, dates, the host) are not checked.
+result to the last digit; the summary of a result follows from its own samples (evaluate/checks/consistency.py). The log
+of Primus is read as train/prim/log_report.py reads it. Values that are in no log (energy, dates, the host) are not
+checked.
 """
 
 from __future__ import annotations
@@ -20,21 +21,15 @@ from typing import Any
 from evaluate.bundle.archive import UNREADABLE, Bundle
 from utils.logs.reader import LogFormatError, read_log
 from utils.results import raw_samples, schema, store
-from utils.results.performance import data_wait_fraction, summarize, warmup_steps
-from utils.results.step_line import Step, parse_step
 from utils.settings import profiling
 
 LONGEST_LINE = 1 << 20
-SECONDS_ROUNDING, LOSS_ROUNDING = 0.5e-3, 0.5e-4
-"""Half a unit of the last digit in a progress line."""
-_PROGRESS = re.compile(r"\[\w+\] Step \d")
 
 
 @dataclass
 class LoggedRun:
     """Everything read from the logs of one job."""
 
-    progress: dict[int, Step] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     samples: dict[str, list[Any]] = field(default_factory=lambda: {key: [] for key in schema.SAMPLES})
     faults: list[str] = field(default_factory=list)
@@ -51,14 +46,9 @@ class LoggedRun:
     def read(self, line: str, where: str) -> None:
         """Read one line, which may begin with output of other ranks."""
         start = line.find(raw_samples.PREFIX + "{")
-        if start >= 0:
-            self._read_raw(raw_samples.parse(line[start:]), where)
-        elif match := _PROGRESS.search(line):
-            step = parse_step(line[match.start() :])
-            if step is not None:
-                self.progress[step.number] = step
-
-    def _read_raw(self, content: dict[str, Any] | None, where: str) -> None:
+        if start < 0:
+            return
+        content = raw_samples.parse(line[start:])
         if content is None:
             self.faults.append(f"{where}: damaged line of raw samples")
         elif content.keys() == self.samples.keys():
@@ -74,9 +64,9 @@ def check(bundle: Bundle, result: Mapping[str, Any]) -> list[str]:
     """Return the faults of a result against its logs; an ok result must have logs."""
     names = logs_of(bundle, result)
     if result["provenance"].get("logs"):
-        return ["was extracted from a log that is not in the archive: no figure can be recalculated"]
+        return ["was extracted from a log that is not in the archive: no sample can be checked"]
     if not names:
-        missing = f"logs/{_stem(result)}{_ending(result)}: is missing: no figure of this result can be recalculated"
+        missing = f"logs/{_stem(result)}{_ending(result)}: is missing: no sample of this result can be checked"
         return [missing] if result["status"] == "ok" else []
     try:
         check_log = _check_primus_log if result["framework"] == "prim" else _check_own_log
@@ -111,18 +101,10 @@ def _check_own_log(bundle: Bundle, result: Mapping[str, Any], names: Sequence[st
     where = names[0] if len(names) == 1 else f"{names[0]} and those of the other nodes"
     yield from run.faults
     if run.is_whole:
-        differences = [*_facts(run, result, where), *_samples(store.rounded(run.samples), result, where)]
-        yield from differences
-        if differences:
-            return  # the log can hold anything; only where it equals the result, its values are known to be numbers
-        yield from _summary(run, result, where)
-        yield from _progress(run.progress, run.samples, result["training_config"]["dp"] == 1, where, exact=True)
-        yield from _profiled(run.progress, result, where)
+        yield from _facts(run, result, where)
+        yield from _samples(store.rounded(run.samples), result, where)
     elif result["status"] == "ok":
-        yield f"{where}: no complete raw samples of this run: no figure can be recalculated"
-    else:
-        of_one_rank = result["training_config"]["dp"] == 1
-        yield from _progress(run.progress, result, of_one_rank, where, exact=False)
+        yield f"{where}: no complete raw samples of this run: none can be checked"
 
 
 def _facts(run: LoggedRun, result: Mapping[str, Any], where: str) -> Iterator[str]:
@@ -136,20 +118,6 @@ def _facts(run: LoggedRun, result: Mapping[str, Any], where: str) -> Iterator[st
             yield from _difference(f"{section}.{key}", result[section].get(key), value, where)
     if missing := result["training_config"].keys() - {"reasons"} - facts["training_config"].keys():
         yield f"training_config: the log lacks {', '.join(sorted(missing))} ({where})"
-
-
-def _summary(run: LoggedRun, result: Mapping[str, Any], where: str) -> Iterator[str]:
-    """Recalculate tokens/s and step times from the samples and settings of the log."""
-    config, times, waits = run.facts["training_config"], run.samples["step_times"], run.samples["data_wait_seconds"]
-    tokens, excluded = config["global_batch_size"] * config["sequence_length"], warmup_steps(len(times))
-    waiting = {"data_wait_fraction": data_wait_fraction(times[excluded:], waits[excluded:])}
-    yield from _performance(summarize(times, tokens, config["num_gpus"]) | waiting, result, where)
-
-
-def _performance(summary: Mapping[str, Any], result: Mapping[str, Any], where: str) -> Iterator[str]:
-    wanted = store.rounded({"performance_metrics": dict(summary)})["performance_metrics"]
-    for key, value in wanted.items():
-        yield from _difference(f"performance_metrics.{key}", result["performance_metrics"].get(key), value, where)
 
 
 def _samples(logged: Mapping[str, Any], result: Mapping[str, Any], where: str) -> Iterator[str]:
@@ -166,36 +134,6 @@ def _samples(logged: Mapping[str, Any], result: Mapping[str, Any], where: str) -
                 f"{key}: step {result['steps'][first]}: the result has {stored[first]}, the log {values[first]}{more} "
                 f"({where})"
             )
-
-
-def _progress(
-    progress: Mapping[int, Step], samples: Mapping[str, Any], is_one_rank: bool, where: str, *, exact: bool
-) -> Iterator[str]:
-    """Compare the samples with the progress lines, whose loss is that of the reporting rank only."""
-    for step, seconds, loss in zip(samples["steps"], samples["step_times"], samples["loss_values"], strict=True):
-        line = progress.get(step)
-        if line is None:
-            if exact:
-                yield f"{where}: has no progress line of step {step}"
-                return
-            continue
-        wrong = line.seconds is None or abs(line.seconds - seconds) > SECONDS_ROUNDING + 1e-5 * seconds
-        if is_one_rank and loss is not None and math.isfinite(line.loss):
-            wrong = wrong or abs(line.loss - loss) > LOSS_ROUNDING + 1e-6 * abs(loss)
-        if wrong:
-            printed = f"{line.time}, loss {line.loss:.4f}"
-            sampled = f"{seconds:.6g} s, loss {loss}"
-            yield f"{where}: step {step}: the progress line has {printed}; the samples have {sampled}"
-            return
-
-
-def _profiled(progress: Mapping[int, Step], result: Mapping[str, Any], where: str) -> Iterator[str]:
-    """Compare the excluded steps of a result with the progress lines without a time."""
-    excluded = {int(step) for step in result.get("excluded_steps", {})}
-    printed = {number for number, line in progress.items() if line.seconds is None}
-    if wrong := sorted(excluded ^ printed):
-        one, other = ("the result", "the log") if wrong[0] in excluded else ("the log", "the result")
-        yield f"excluded_steps: step {wrong[0]} is profiled in {one} and not in {other} ({where})"
 
 
 def _check_primus_log(bundle: Bundle, result: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
@@ -221,10 +159,6 @@ def _check_primus_log(bundle: Bundle, result: Mapping[str, Any], names: Sequence
         "grad_norms": [step.grad_norm for step in steps],
     }
     yield from _samples(store.rounded(logged), result, names[0])
-    if steps:
-        tokens = config["global_batch_size"] * config["sequence_length"]
-        times = [step.step_time_seconds for step in steps if step.step_time_seconds]
-        yield from _performance(summarize(times, tokens, config["num_gpus"]), result, names[0])
 
 
 def _difference(key: str, stored: Any, logged: Any, where: str) -> Iterator[str]:

@@ -11,14 +11,12 @@ from checkout import ROOT
 from housekeeping import write_result
 from sides import SETTINGS, put, run, summarise
 
-STEP_5 = "[GPU] Step 5/100 | "
-
 
 @pytest.fixture
 def packed(tmp_path):
-    """Return a function that packs a run, with changes of its result and of the raw lines and others of its log."""
+    """Return a function that packs a run, with changes of its result and of the raw lines of its log."""
 
-    def make(of_result=None, of_raw=lambda content: None, of_line=lambda line: line):
+    def make(of_result, of_raw):
         folder = written(tmp_path / "output", [])
         (result,) = sides({"nvd": 1.0}, runs=1)
         log = write_run(folder, result)
@@ -28,8 +26,8 @@ def packed(tmp_path):
                 content = json.loads(line[5:])
                 of_raw(content)
                 line = "raw: " + json.dumps(content)  # noqa: PLW2901
-            lines.append(of_line(line) + "\n")
-        write_run(folder, put(result, of_result or {}))
+            lines.append(line + "\n")
+        write_run(folder, put(result, of_result))
         log.write_text("".join(lines))
         return faults(pack(folder))
 
@@ -63,13 +61,6 @@ ASKED = SETTINGS[:1]
 def test_a_setting_that_a_log_lacks_is_a_fault_only_where_the_log_must_have_it(packed, of_result, of_raw, said):
     found = packed(of_result, of_raw)
     assert any(said in line for line in found) if said else found == []
-
-
-def test_a_step_is_profiled_in_the_log_and_in_the_result_or_in_neither(packed):
-    profiled = f"{STEP_5}profiled | loss 7.0000 | 1.0 GB"
-    found = packed(of_line=lambda line: profiled if line.startswith(STEP_5) else line)
-    assert any("step 5: the progress line has profiled" in line for line in found)
-    assert any("step 5 is profiled in the log and not in the result" in line for line in found)
 
 
 @pytest.fixture
