@@ -3,7 +3,8 @@
     python -m benchmarks.mutants list
     python -m benchmarks.mutants run --checkout DIR --output FILE.json [--only WORD ...]
 
-`list` draws about COUNT faults and writes benchmarks/mutants.json. It needs `pip install cosmic-ray==8.7.0`, whose
+`list` draws about COUNT faults and writes benchmarks/mutants.json; those of the file that still can be planted stay,
+with their reasons. It needs `pip install cosmic-ray==8.7.0`, whose
 operators make them: another comparison, another number, `and` for `or`, a loop without a turn. They are inside
 functions, and outside annotations, f-strings, assertions and `raise`, so that no fault is in the words of a message. A
 module gets a share by the square root of the number of places in it.
@@ -127,13 +128,16 @@ def _list() -> int:
     sources = {module: (root / module).read_text(encoding="utf8") for module in MODULES}
     found = {module: places(source) for module, source in sources.items()}
     share = COUNT / sum(math.sqrt(len(one)) for one in found.values())
+    earlier: list[Fault] = json.loads(FAULTS.read_text(encoding="utf8"))["mutants"]
     faults: list[Fault] = []
     for module, source in sources.items():
-        count = max(FEWEST, round(share * math.sqrt(len(found[module]))))
-        for place in sorted(numbers.sample(sorted(found[module]), count)):
+        kept = [one for one in earlier if one["module"] == module and plant(source, one) is not None]
+        count = max(FEWEST, round(share * math.sqrt(len(found[module])))) - len(kept)
+        for place in sorted(numbers.sample(sorted(found[module]), max(0, count))):
             fault = _fault(source, *numbers.choice(found[module][place]))
             if plant(source, fault) is not None:
-                faults.append({"module": module, "tests": MODULES[module], "line": place[0], **fault})
+                kept.append({"module": module, "tests": MODULES[module], "line": place[0], **fault})
+        faults += kept
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, check=True, capture_output=True, text=True).stdout
     text = {"seed": SEED, "made_at_commit": commit.strip(), "mutants": faults}
     FAULTS.write_text(json.dumps(text, indent=1) + "\n", encoding="utf8")
