@@ -3,8 +3,9 @@
     python -m evaluate.validate --bundle output.zip [more archives]
 
 The checks run in this order: names, sizes and hashes (evaluate/bundle/archive.py); each result by all rules of
-evaluate.validate and against its raw log (evaluate/bundle/raw_logs.py); each compare.json against a new comparison.
-Pages and pictures are no evidence: only their hashes are checked, and a note states this.
+evaluate.validate and against its raw log (evaluate/bundle/raw_logs.py); each compare.json against a new comparison, if
+the same version of the suite made it. Pages and pictures are no evidence: only their hashes are checked, and a note
+states this.
 
 The checks find mistakes and any change made in one place. They are not a signature: only a second run exposes somebody
 who changes logs, results, report and manifest consistently. docs/bundle.md describes the checks.
@@ -27,7 +28,7 @@ from evaluate.bundle import archive, raw_logs
 from evaluate.bundle.archive import UNREADABLE, Bundle
 from evaluate.checks.entries import Loaded, load_results
 from evaluate.metrics import prices
-from evaluate.report.comparison import COMPARISON_VERSION, as_json, compare
+from evaluate.report.comparison import as_json, compare
 from evaluate.verdict import pairs
 from utils.housekeeping.archive import MANIFEST
 from utils.input_files import parse_json
@@ -66,8 +67,10 @@ def check(path: Path) -> CheckedBundle:
         loaded = _load([root], [""])
         for name, result in (*((entry.path, entry.result) for entry in loaded.entries), *_superseded(bundle, root)):
             faults += [f"{name}: {line}" for line in raw_logs.check(bundle, result)]
-        faults += _comparison_faults(bundle, root)
-        return CheckedBundle(loaded, tuple(faults), tuple(_notes(bundle)), len(bundle.listed))
+        is_same_code = bundle.manifest.get("report_code_sha256") == sha256_report_code(ROOT)
+        if is_same_code:
+            faults += _comparison_faults(bundle, root)
+        return CheckedBundle(loaded, tuple(faults), tuple(_notes(bundle, is_same_code)), len(bundle.listed))
 
 
 def _extract(bundle: Bundle, root: Path) -> Iterator[str]:
@@ -100,11 +103,13 @@ def _comparison_faults(bundle: Bundle, root: Path) -> Iterator[str]:
             yield f"{_at(place, 'compare.json')}: is missing: the comparison beside it cannot be recalculated"
 
 
-def _notes(bundle: Bundle) -> list[str]:
+def _notes(bundle: Bundle, is_same_code: bool) -> list[str]:
     """Return one line for each check that is left out."""
     if not bundle.of_kind("comparison"):
         return []
     parts = f"pages, pictures, and `{NOT_CHECKED}` of a comparison, which rests on profiles that no archive holds,"
+    if not is_same_code:  # another version may have other keys and rules
+        parts = "the comparison, which another version of the suite made, its pages and its pictures"
     return [f"{parts} are no evidence: they were compared with {MANIFEST} only"]
 
 
@@ -120,9 +125,6 @@ def _check_one(bundle: Bundle, name: str, root: Path) -> Iterator[str]:
         return
     again = compare(found, [Path(folder) for folder in folders], *options)
     wanted = json.loads(json.dumps(as_json(again)))
-    if not _is_same_code(bundle):  # definitions name files of the code, which other code may have moved
-        content.pop("definitions", None)
-        wanted.pop("definitions")
     differences = list(_differences("", content, wanted))
     yield from islice(differences, SHOWN)
     if len(differences) > SHOWN:
@@ -133,14 +135,10 @@ def _stored(bundle: Bundle, name: str) -> tuple[dict[str, Any], tuple[str, ...],
     """Return the content of a compare.json, the compared folders, and the other arguments of `compare`, in order.
 
     The folders are as named on the command line; the first is the one that holds the compare.json. Raises ValueError if
-    the file is malformed or of another version.
+    the file is malformed.
     """
     content = parse_json(bundle.archive.read(name))
     try:
-        version = content["comparison_version"]
-        if version != COMPARISON_VERSION:
-            wanted = f"wanted {COMPARISON_VERSION}; compare again, then pack again"
-            raise ValueError(f"comparison_version: got {version!r}, {wanted}")
         folders = tuple(str(folder) for folder in content["folders"])
         by, band, target_loss = content["by"], float(content["band"]), content.get("target_loss")
         if by not in pairs.BY or not folders or not 0 <= band < 1:
@@ -205,10 +203,6 @@ def _is_same(stored: Any, wanted: Any) -> bool:
     if are_numbers:
         return math.isclose(stored, wanted, rel_tol=RELATIVE, abs_tol=1e-12)
     return type(stored) is type(wanted) and bool(stored == wanted)
-
-
-def _is_same_code(bundle: Bundle) -> bool:
-    return bool(bundle.manifest.get("report_code_sha256") == sha256_report_code(ROOT))
 
 
 def _at(place: str, file: str) -> str:

@@ -311,12 +311,16 @@ def test_why_rests_on_profiles_and_is_not_made_again(has_profile, tmp_path):
     assert faults(pack(folder)) == faults(packed_again(folder / "output.zip", change, is_listed=True)) == []
 
 
-def test_definitions_of_other_code_may_name_other_files(archive, monkeypatch):
-    packed_again(archive, change_json("compare.json", "definitions", value=lambda x: {}), is_listed=True)
-    assert any(line.startswith("compare.json: definitions") for line in faults(archive))
+def test_a_comparison_of_another_version_is_not_made_again_and_a_note_says_so(archive, monkeypatch, capsys):
+    def change(files):
+        with edited(files, "compare.json") as content:
+            del content["ranking"]
+
+    packed_again(archive, change, is_listed=True)
+    assert "compare.json: ranking: is missing" in faults(archive)
     monkeypatch.setattr("utils.provenance.origin.sha256_report_code", lambda root: "0" * 64)
     packed_again(archive, lambda files: None, is_listed=True)
-    assert faults(archive) == []
+    assert faults(archive) == [] and "which another version of the suite made" in capsys.readouterr().err
 
 
 def test_with_several_nodes_the_samples_are_in_one_of_the_logs(tmp_path):
