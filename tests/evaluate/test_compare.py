@@ -142,26 +142,9 @@ def vendors(**changes: Any) -> list[Result]:
     return runs("nvd", 1.0) + runs("amd", 0.9, **changes)
 
 
-NEAR = [8.3, 8.2, 8.0, 7.8, 7.6, 7.4, 7.2, 7.1, 7.0, 6.9]
-
-
-@pytest.mark.parametrize(
-    ("changes", "note", "is_noted"),
-    [
-        ({"loss_values": [8.3 * 1.0005, *NEAR[1:]]}, "initial losses differ", False),
-        ({"loss_values": [8.3 * 1.0015, *NEAR[1:]]}, "initial losses differ", True),
-        ({"loss_values": [*NEAR[:-1], 6.9 * 1.01]}, "final losses differ", False),
-        ({"loss_values": [*NEAR[:-1], 0.004]}, "final losses differ", True),
-        ({"fingerprint__initial_weights_sha256": "7" * 64}, "differs: 777777777777 (A cpu/hf)", True),
-        ({"resolved_config__qkv_bias": True}, "qkv_bias differs: true (A cpu/hf); false (B cpu/mega)", True),
-        ({"memory_metrics__source": "allocator"}, "source differs: allocator (A cpu/hf)", True),
-        ({"warnings": ["data: slow"]}, "A cpu/hf, run 1: data: slow", True),
-        (both(seed=43) | {"fingerprint__initial_weights_sha256": "7" * 64}, "initial_weights_sha256 differs", False),
-    ],
-)
-def test_unlike_work_and_warnings_are_noted(tmp_path: Path, changes: dict[str, Any], note: str, is_noted: bool) -> None:
-    found = groups(tmp_path, result(framework="mega"), result(framework="hf", **changes))[0]["notes"]
-    assert any(note in line for line in found) == is_noted, found
+def test_warnings_are_noted(tmp_path: Path) -> None:
+    found = groups(tmp_path, result(framework="mega"), result(framework="hf", warnings=["data: slow"]))[0]["notes"]
+    assert "A cpu/hf, run 1: data: slow" in found
 
 
 @pytest.mark.parametrize(("count", "is_noted"), [(4, True), (5, False)])

@@ -11,7 +11,6 @@ from tests.support.tied_model import LLAMA_1B
 from train.common import read_back
 from train.settings_map import fp8, tables
 from train.settings_map import map as settings_map
-from utils.results.resolved_names import RESOLVED_NAMES
 from utils.settings.config import load
 from utils.settings.keys import in_results
 
@@ -178,10 +177,6 @@ def test_every_row_has_a_name_of_its_own_and_every_framework_keys_or_a_reason():
         for framework in settings_map.ALL_FRAMEWORKS:
             entry = settings_map.entry_of(row, framework)
             assert entry.reason if isinstance(entry, settings_map.Fixed) else entry.keys, f"{row.name}, {framework}"
-
-
-def test_reports_name_a_setting_that_differs_by_its_row():
-    assert {row.resolved: row.name for row in settings_map.ROWS if row.resolved} == RESOLVED_NAMES
 
 
 def test_every_key_of_primus_is_one_that_was_looked_up_in_its_release():
