@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evaluate.bundle import as_input
-from evaluate.checks.entries import load_results
 from evaluate.comparing.arguments import EXIT_CODES, OUTPUT, parsed, require_folder
 from evaluate.comparing.writing import FORMATS, check_places, places, write
 from evaluate.frames.files import MissingPackageError
@@ -101,8 +100,7 @@ def _place(inputs: Sequence[Path]) -> Path:
 def _compared(options: argparse.Namespace) -> Comparison:
     """Return the comparison that the options ask for; raise ResultError or PriceError for bad input."""
     table = prices.load(options.prices or prices.PRICES_PATH)
-    folders = [path for path in options.folders if not as_input.is_bundle(path)]
-    found = load_results(folders, as_input.read(options.folders))
+    found = as_input.load(options.folders)
     for line in (*found.probes.errors, *found.profiles.errors):
         print(f"warning: {tables.plain(line)}; the file is not used", file=sys.stderr)
     comparison = compare(

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluate.bundle import as_input
-from evaluate.checks.entries import Entry, load_results
+from evaluate.checks.entries import Entry
 from evaluate.frames import files, tables
 from evaluate.report.groups import without_copies
 from evaluate.report.tables import plain
@@ -28,7 +28,6 @@ from utils.arguments import Parser, run
 from utils.errors import ForeignFileError
 from utils.files import write_whole
 from utils.own_files import require_ours
-from utils.results import store
 from utils.results.store import ResultError
 
 EXIT_CODES = "Exit codes: 0 the table is written; 1 it cannot be written; 2 bad input, or no result found."
@@ -72,10 +71,7 @@ def read(
     paths: Sequence[Path],
 ) -> tuple[list[Entry], list[tuple[Entry, Entry]], tuple[tuple[Path, str], ...]]:
     """Return the entries as a comparison of `paths` judges them, the copies, and the files that cannot be read."""
-    for path in paths:
-        store.require_place(path)
-    folders = [path for path in paths if not as_input.is_bundle(path)]
-    loaded = load_results(folders, as_input.read(paths))
+    loaded = as_input.load(paths)
     if not loaded.entries:
         raise ResultError(loaded.unreadable[0][1])
     unique, copies = without_copies(loaded.entries)

@@ -10,18 +10,18 @@ of comparable runs, and finds changes of level. Writes history.html and history.
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
 from evaluate.bundle import as_input
-from evaluate.checks.entries import Found, Loaded, checked, read_results
-from evaluate.checks.recorded import content_of
+from evaluate.checks.entries import Loaded
 from evaluate.comparing.arguments import band, names_of, require_folder
 from evaluate.report import tables
+from evaluate.report.groups import without_copies
 from evaluate.timeline import content, history, words
 from evaluate.timeline.history import CHANGED, MORE, SLOWER, History
 from evaluate.timeline.series import JOINABLE
@@ -49,8 +49,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     options = _arguments(arguments)
     try:
-        for place in options.places:
-            store.require_place(place)
         output: Path = options.output or _place(options.places)
         require_folder(output)
         for name, is_ours in content.RECOGNISERS.items():
@@ -82,23 +80,9 @@ def load(places: Sequence[Path]) -> tuple[Loaded, list[tuple[Path, Path]]]:
 
     Raises ResultError if a place is missing, an archive has a fault, or there is no result at all.
     """
-    found = read_results([place for place in places if not as_input.is_bundle(place)])
-    packed: Found = as_input.read(places)
-    unreadable = (*found.unreadable, *packed.unreadable)
-    first: dict[str, Path] = {}
-    unique, copies = [], []
-    for path, result in (*found.results, *packed.results):
-        text = json.dumps(content_of(result), sort_keys=True)
-        if text in first:
-            copies.append((path, first[text]))
-        else:
-            first[text] = path
-            unique.append((path, result))
-    if not unique and not unreadable:
-        searched = ", ".join(str(place) for place in places)
-        advice = "keep the results or the output.zip of each day: a compare.json has no start times"
-        raise store.ResultError(f"{searched}: got no result, wanted train_*.json files; {advice}")
-    return Loaded(tuple(checked(unique)), unreadable), copies
+    loaded = as_input.load(places)
+    unique, copies = without_copies(loaded.entries)
+    return replace(loaded, entries=tuple(unique)), [(copy.path, first.path) for copy, first in copies]
 
 
 def write(found: History, folder: Path) -> None:

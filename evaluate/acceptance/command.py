@@ -25,7 +25,6 @@ from evaluate.acceptance.deciding import (
 )
 from evaluate.acceptance.jobs import Job, jobs
 from evaluate.bundle import as_input
-from evaluate.checks.entries import Entry, load_results
 from evaluate.checks.recorded import machine_of
 from evaluate.metrics.published import PUBLISHED
 from evaluate.report.groups import without_copies
@@ -126,11 +125,8 @@ def _source(path: Path, job: Job) -> str:
 
 def read_jobs(paths: Sequence[Path], *, by_machine: bool = True) -> tuple[list[Job], tuple[tuple[Path, str], ...]]:
     """Return the jobs below paths, and the files that cannot be read; raise ResultError if nothing is found."""
-    for path in paths:
-        store.require_place(path)
-    folders = [path for path in paths if not as_input.is_bundle(path)]
-    loaded = load_results(folders, as_input.read(paths))
-    unique: list[Entry] = without_copies(loaded.entries)[0]
+    loaded = as_input.load(paths)
+    unique, _ = without_copies(loaded.entries)
     return jobs(without_odd_runs(unique, "machine"), by_machine=by_machine), loaded.unreadable
 
 

@@ -8,13 +8,19 @@ from pathlib import Path
 
 from evaluate.bundle.archive import BundleError
 from evaluate.bundle.check import check
-from evaluate.checks.entries import Found, Loaded
+from evaluate.checks.entries import Found, Loaded, load_results
 from utils.results.store import ResultError
 
 
 def is_bundle(path: Path) -> bool:
     """Return whether a path is that of an archive: a file whose name ends in .zip."""
     return path.suffix.lower() == ".zip" and path.is_file()
+
+
+def load(paths: Sequence[Path]) -> Loaded:
+    """Return the checked results in folders, archives and single files; raise ResultError as `load_results` does, and
+    for an archive with a fault."""
+    return load_results([path for path in paths if not is_bundle(path)], read(paths))
 
 
 def read(paths: Sequence[Path]) -> Found:
