@@ -7,8 +7,11 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
 
+import numpy as np
+
 from evaluate.checks.recorded import longest_equal
 from evaluate.fairness.items import BLOCKING, UNKNOWN, Item, Sides, fits, values
+from evaluate.metrics.change_points import Floats
 from evaluate.metrics.intervals import half_interval
 from evaluate.metrics.metrics import MEMORISED_NATS, last_loss
 from utils.results.schema import Result
@@ -109,19 +112,20 @@ def _within(pairs: Pairs, half: float | None, band: float, name: str, note: str)
 
 def _copied(sides: Sides) -> Iterator[Item]:
     """Yield an item if a run of one vendor has the losses of a run of the other."""
-    pairs = [(a, b) for a, b in product(*sides) if {a["platform"], b["platform"]} == VENDORS]
-    count = max((_equal_steps(a["loss_values"], b["loss_values"]) for a, b in pairs), default=0)
+    curves = [[(one["platform"], np.array(one["loss_values"], dtype=float)) for one in side] for side in sides]
+    pairs = [(a, b) for (one, a), (other, b) in product(*curves) if {one, other} == VENDORS]
+    count = max((_equal_steps(a, b) for a, b in pairs), default=0)
     if count:
         note = f"{count} losses are equal to the last digit on two vendors, which no two devices compute"
         yield Item("loss curves", BLOCKING, sides[0][0]["platform"], sides[1][0]["platform"], note)
 
 
-def _equal_steps(a: Sequence[float | None], b: Sequence[float | None]) -> int:
-    """Return the number of equal losses of two runs; 0 if there are too few to mean anything."""
-    pairs = list(zip(a, b, strict=False))
-    equal = [one for one, other in pairs if one is not None and one == other]
+def _equal_steps(a: Floats, b: Floats) -> int:
+    """Return the number of equal losses of two runs, NaN where unknown; 0 if there are too few to mean anything."""
+    steps = min(len(a), len(b))
+    equal = a[:steps][a[:steps] == b[:steps]].tolist()
     exact = {one for one in equal if one != float(f"{one:.{FEW_DIGITS}g}")}
-    return len(equal) if len(exact) >= ENOUGH_STEPS and len(equal) >= EQUAL_SHARE * len(pairs) else 0
+    return len(equal) if len(exact) >= ENOUGH_STEPS and len(equal) >= EQUAL_SHARE * steps else 0
 
 
 def _tenths(sides: Sides) -> Iterator[Item]:
