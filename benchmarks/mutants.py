@@ -50,9 +50,10 @@ MODULES: dict[str, tuple[str, ...]] = {
     "utils/results/performance.py": ("tests/utils/results", "tests/evaluate/test_validate.py"),
     "evaluate/metrics/steady.py": ("tests/evaluate/metrics/test_steady.py", "tests/evaluate/metrics"),
     "evaluate/metrics/intervals.py": ("tests/evaluate/metrics/test_intervals.py", "tests/evaluate/verdict"),
-    "evaluate/verdict/deciding.py": ("tests/evaluate/verdict",),
+    "evaluate/verdict/deciding.py": ("tests/evaluate/fairness/test_certificate.py", "tests/evaluate/verdict"),
     "evaluate/fairness/certificate.py": tuple(
-        f"tests/evaluate/{name}" for name in ("fairness", "verdict/test_verdicts.py", *CHECKS[2:])
+        f"tests/evaluate/{name}"
+        for name in ("fairness", "verdict/test_verdicts.py", "test_profiled_runs.py", *CHECKS[2:])
     ),
     **dict.fromkeys(
         (f"evaluate/checks/{n}.py" for n in ("consistency", "limits", "ranges", "several", "course", "clock")),
@@ -63,7 +64,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "utils/settings/layers.py": ("tests/utils/settings",),
     "utils/settings/config.py": ("tests/utils/settings",),
     "data/encoding/join.py": ("tests/data/test_encode.py", "tests/data/encoding/test_resuming.py"),
-    "train/mega/weights.py": ("tests/train/common/test_weights.py",),
+    "train/mega/weights.py": ("tests/train/common/test_weights.py", "tests/train/test_parity.py"),
 }
 """The modules, each with the tests that mirror it, the fastest first; only some files of a slow folder."""
 NOT_DRAWN = (

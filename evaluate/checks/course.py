@@ -72,7 +72,7 @@ def gradients_fit_the_limit(result: Result) -> Iterator[str]:
 def learning_rate_is_on(result: Result) -> Iterator[str]:
     """Yield a line if steps ran with a rate of 0 or less, which change nothing, or above the requested one."""
     peak, rates = result["training_config"]["lr"], result["learning_rates"]
-    if result["status"] != "ok" or not peak:
+    if not peak:
         return
     off = sum(rate is not None and rate <= 0 for rate in rates[1:-1])  # a schedule may begin or end at 0
     highest = max((rate for rate in rates if rate is not None), default=peak)

@@ -92,14 +92,14 @@ def out_of_range(result: Result) -> Iterator[str]:
 
 
 def _numbers(value: Any, where: str = "") -> Iterator[tuple[str, float]]:
-    """Yield every number in a result with its place; of a list, the least, the least positive and the largest."""
+    """Yield every number in a result with its place; of a list, the least and the largest."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _numbers(inner, f"{where}.{key}" if where else str(key))
     elif isinstance(value, list):
         numbers = [one for one in value if isinstance(one, (int, float))]
-        ends = {min(numbers), max(numbers), min((one for one in numbers if one > 0), default=0)} if numbers else ()
-        for inner in (*sorted(ends), *(one for one in value if isinstance(one, (dict, list)))):
+        ends = (min(numbers), max(numbers)) if numbers else ()
+        for inner in (*ends, *(one for one in value if isinstance(one, (dict, list)))):
             yield from _numbers(inner, where)
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         yield where, value

@@ -79,7 +79,7 @@ def _overlaps(found: Found) -> Iterator[tuple[int, int]]:
         runs = sorted(span[3:] for span in of_machine)
         last = runs[0]
         for run in runs[1:]:
-            if run[0] + SLACK < last[1] and run[0] + SLACK < run[1] and last[2] != run[2]:
+            if run[0] + SLACK < last[1] and run[0] + SLACK < run[1]:
                 yield last[2], run[2]
             last = max(last, run, key=lambda one: one[1])
 

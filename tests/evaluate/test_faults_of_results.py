@@ -81,6 +81,16 @@ def shape(size: str, model: str = "llama", **changes: Any) -> Change:
     )
 
 
+TINY = get("llama", "tiny")
+COUNT, WIDTH = TINY.parameter_count, TINY.hidden_size
+
+
+def stages(count: int) -> Change:
+    """Return a change to so many pipeline stages of one GPU each; Llama 3.1 8B has 32 layers."""
+    layout = settings(pp=count, dp=1, num_gpus=count, gradient_accumulation=64)
+    return each(layout, into("gpu_info", device_count=count))
+
+
 def padded(result: Result) -> None:
     """Pad the vocabulary as Megatron does for eight tensor-parallel ranks: 129,024 is a multiple of 128 x 8."""
     more = 2 * (129024 - 128256) * 4096
@@ -256,6 +266,11 @@ REJECTED = {
     "a third of the loop": Fault(
         each(claims(loop_seconds=640.0), times(1 / 3)), "the training loop took 640 s", claims(loop_seconds=640.0)
     ),
+    "steps longer than a short loop": Fault(
+        each(of_cpu(20, 0.05, 5), claims(loop_seconds=0.8)),
+        "and the training loop took 0.8 s",
+        each(of_cpu(20, 0.05, 5), claims(loop_seconds=1.1)),
+    ),
     "steps longer than the run": Fault(ends(-206), "from started_utc to finished_utc", ends(-4)),
     "little of the run is steps": Fault(ends(6580), "s are in no step", ends(581)),
     "little of a run that ended well": Fault(
@@ -295,6 +310,17 @@ REJECTED = {
     ),
     # model and machine
     "half the parameters": Fault(ran(parameter_count=4_015_130_624), "llama full has 8,030,261,248, ran", padded),
+    "a vocabulary that no padding explains": Fault(
+        shape("tiny", vocab_size=TINY.vocab_size + 4096, parameter_count=COUNT + 2 * 4096 * WIDTH),
+        "parameter_count: llama tiny has",
+        shape("tiny", vocab_size=TINY.vocab_size + 128, parameter_count=COUNT + 2 * 128 * WIDTH),
+    ),
+    "an output layer that is missing": Fault(
+        shape("tiny", parameter_count=COUNT - TINY.vocab_size * WIDTH),
+        "parameter_count: llama tiny has",
+        shape("tiny", parameter_count=COUNT - TINY.vocab_size * WIDTH, tie_word_embeddings=True),
+    ),
+    "more stages than layers": Fault(stages(35), "training_config.pp: got 35 pipeline stages", stages(34)),
     "a layer less": Fault(ran(num_layers=31), "num_layers: llama full has 32, ran 31"),
     "narrow layers": Fault(ran(ffn_hidden_size=11008), "ffn_hidden_size: llama full has 14336, ran 11008"),
     "another size": Fault(shape("tiny", hidden_size=4096), "llama tiny has 128, ran 4096", shape("tiny")),
