@@ -136,7 +136,8 @@ def _list() -> int:
         count = max(FEWEST, round(share * math.sqrt(len(found[module])))) - len(kept)
         for place in sorted(numbers.sample(sorted(found[module]), max(0, count))):
             fault = _fault(source, *numbers.choice(found[module][place]))
-            if plant(source, fault) is not None:
+            is_new = all(fault["after"] != one["after"] for one in kept)
+            if is_new and plant(source, fault) is not None:
                 kept.append({"module": module, "tests": MODULES[module], "line": place[0], **fault})
         faults += kept
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, check=True, capture_output=True, text=True).stdout
