@@ -13,13 +13,13 @@ Exits 0; 1 if a log is unusable; 2 for bad input.
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from evaluate.comparing.arguments import band
 from evaluate.inputs.mlperf_logs import DISCLAIMER, System, load
 from evaluate.inputs.mlperf_run import MlperfLogError
 from evaluate.report.tables import plain, text_table
@@ -121,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", type=Path, help="folder of results as MLCommons publishes them")
     parser.add_argument(
         "--band",
-        type=_band,
+        type=band,
         default=inference.BAND,
         help="largest relative difference that does not matter (default: %(default)s)",
     )
@@ -155,13 +155,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"error: {plain(error)}", file=sys.stderr)
             return 2
     return 0
-
-
-def _band(text: str) -> float:
-    band = float(text)
-    if not 0 <= band < 1:
-        raise argparse.ArgumentTypeError(f"got {text}, wanted a share from 0 to below 1, e.g. 0.03")
-    return band
 
 
 def _as_json(system: System) -> dict[str, Any]:

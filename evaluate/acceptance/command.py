@@ -26,6 +26,7 @@ from evaluate.acceptance.deciding import (
 from evaluate.acceptance.jobs import Job, jobs
 from evaluate.bundle import as_input
 from evaluate.checks.recorded import machine_of
+from evaluate.comparing.arguments import require_folder
 from evaluate.metrics.published import PUBLISHED
 from evaluate.report.groups import without_copies
 from evaluate.report.tables import plain
@@ -133,8 +134,7 @@ def read_jobs(paths: Sequence[Path], *, by_machine: bool = True) -> tuple[list[J
 def _place(output: Path | None) -> Path | None:
     if output is None:
         return None
-    if output.exists() and not output.is_dir():
-        raise ResultError(f"--output: got {output}, which is a file, wanted a folder; name another")
+    require_folder(output)
     require_ours(is_ours, output / FILE)
     return output / FILE
 

@@ -25,7 +25,7 @@ from evaluate.metrics.metrics import last_loss, metrics
 from evaluate.metrics.throughput import tokens_per_second_per_gpu
 from evaluate.report.tables import plain
 from evaluate.timeline.states import state_of, versions_of
-from evaluate.verdict.side_names import device_name
+from evaluate.verdict.side_names import device_name, telling
 from utils.results.schema import Result
 from utils.settings.keys import in_results
 
@@ -195,16 +195,9 @@ def _tell_apart(found: Sequence[Series]) -> None:
     for series in found:
         alike.setdefault(_base_name(series), []).append(series)
     for members in alike.values():
-        chosen: list[str] = []
-        for name in members[0].key:
-            if _distinct(members, [*chosen, name]) > _distinct(members, chosen):
-                chosen.append(name)
+        chosen = telling([series.key for series in members])
         for series in members:
             series.detail = plain(", ".join(_property(name, series.key.get(name)) for name in chosen))
-
-
-def _distinct(members: Sequence[Series], names: Sequence[str]) -> int:
-    return len({tuple(str(one.key.get(name)) for name in names) for one in members})
 
 
 def _property(name: str, value: Any) -> str:

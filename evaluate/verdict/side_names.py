@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from evaluate.metrics.partition import kind_of
@@ -55,15 +55,21 @@ def suffixes(pairs: Sequence[tuple[Terms, Terms]]) -> list[tuple[str, str]]:
 
     Properties are chosen one after another, each only if it tells more pairs apart. A single pair needs none.
     """
-    chosen: list[str] = []
-    for key in pairs[0][0] if len(pairs) > 1 else ():
-        if _distinct(pairs, [*chosen, key]) > _distinct(pairs, chosen):
-            chosen.append(key)
+    chosen = telling([{key: (a[key], b[key]) for key in a} for a, b in pairs]) if len(pairs) > 1 else []
     return [(_suffix(a, chosen), _suffix(b, chosen)) for a, b in pairs]
 
 
-def _distinct(pairs: Sequence[tuple[Terms, Terms]], keys: Sequence[str]) -> int:
-    return len({tuple((a[key], b[key]) for key in keys) for a, b in pairs})
+def telling(found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return keys that all of these have, chosen one after another, each because it tells more of them apart."""
+    chosen: list[str] = []
+    for key in found[0]:
+        if _distinct(found, [*chosen, key]) > _distinct(found, chosen):
+            chosen.append(key)
+    return chosen
+
+
+def _distinct(found: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> int:
+    return len({tuple(str(one.get(key)) for key in keys) for one in found})
 
 
 def _suffix(side: Terms, keys: Sequence[str]) -> str:
