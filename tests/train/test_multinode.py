@@ -63,8 +63,9 @@ if node == 1:
         with log.open("a") as file:
             file.write(piece)
         time.sleep(0.6)
+while not any("0.4 GB" in log.read_text() for log in output.glob("logs/*_node1.log")):
+    time.sleep(0.05)
 print("hosts", os.environ["TPRIMAT_HOSTS"], attempt)
-time.sleep(1)
 """
     first, second = two(pieces + "if node == 0: result()")
     assert [first[0], second[0]] == [0, 0], first[1] + second[1]
