@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evaluate.bundle import as_input
-from evaluate.comparing.arguments import EXIT_CODES, OUTPUT, parsed, require_folder
+from evaluate.comparing.arguments import EXIT_CODES, OUTPUT, parsed
 from evaluate.comparing.writing import FORMATS, check_places, places, write
 from evaluate.frames.files import MissingPackageError
 from evaluate.metrics import prices
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for folder in options.folders:
             store.require_place(folder)
         output: Path = options.output or _place(options.folders)
-        require_folder(output)
+        store.require_folder(output)
         check_places(output, options.format)
         comparison = _compared(options)
     except (store.ResultError, PriceError, ForeignFileError, MissingPackageError) as error:

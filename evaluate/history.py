@@ -19,7 +19,7 @@ from pathlib import Path
 
 from evaluate.bundle import as_input
 from evaluate.checks.entries import Loaded
-from evaluate.comparing.arguments import band, names_of, require_folder
+from evaluate.comparing.arguments import band, names_of
 from evaluate.report import tables
 from evaluate.report.groups import without_copies
 from evaluate.timeline import content, history, words
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _arguments(arguments)
     try:
         output: Path = options.output or _place(options.places)
-        require_folder(output)
+        store.require_folder(output)
         for name, is_ours in content.RECOGNISERS.items():
             require_ours(is_ours, output / name)
         loaded, copies = load(options.places)

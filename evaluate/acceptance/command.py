@@ -26,7 +26,6 @@ from evaluate.acceptance.deciding import (
 from evaluate.acceptance.jobs import Job, jobs
 from evaluate.bundle import as_input
 from evaluate.checks.recorded import machine_of
-from evaluate.comparing.arguments import require_folder
 from evaluate.metrics.published import PUBLISHED
 from evaluate.report.groups import without_copies
 from evaluate.report.tables import plain
@@ -134,7 +133,7 @@ def read_jobs(paths: Sequence[Path], *, by_machine: bool = True) -> tuple[list[J
 def _place(output: Path | None) -> Path | None:
     if output is None:
         return None
-    require_folder(output)
+    store.require_folder(output)
     require_ours(is_ours, output / FILE)
     return output / FILE
 

@@ -13,7 +13,6 @@ from evaluate.report import brief, tables
 from evaluate.verdict import inference, pairs
 from evaluate.verdict.saving import BUDGET_TOKENS
 from utils.arguments import Parser
-from utils.results.store import ResultError
 
 EXIT_CODES = (
     "Exit codes: 0 at least one pair has a verdict; 3 no pair could be compared; 1 no result is ok and valid, or an "
@@ -71,12 +70,6 @@ def _check_together(parser: Parser, options: argparse.Namespace) -> None:
             parser.error(f"--{name.replace('_', '-')}: has no meaning with --against; leave out one of them")
     if options.at_least is None:
         options.at_least = LEAST_PERCENT
-
-
-def require_folder(output: Path) -> None:
-    """Raise ResultError if the place of a report is a file."""
-    if output.exists() and not output.is_dir():
-        raise ResultError(f"--output: got {output}, which is a file, wanted a folder; name another")
 
 
 def band(text: str) -> float:

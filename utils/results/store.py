@@ -124,6 +124,12 @@ def find(folders: Iterable[Path]) -> Iterator[Path]:
                 yield path
 
 
+def require_folder(output: Path) -> None:
+    """Raise ResultError if the place of a report is a file."""
+    if output.exists() and not output.is_dir():
+        raise ResultError(f"--output: got {output}, which is a file, wanted a folder; name another")
+
+
 def require_place(path: Path) -> None:
     """Raise ResultError unless a path leads to a folder or a regular file."""
     if path.is_dir():
