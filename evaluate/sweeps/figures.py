@@ -1,27 +1,34 @@
-"""The figures of a sweep: for each point, speed and memory of its counted results, or the reason for none."""
+"""The figures of a sweep: for each point, speed and memory of its counted results, or the reason for none; the best
+settings of each work, and the settings file that makes METHOD=best use them, with the evidence in its comments."""
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from evaluate.checks.entries import Entry, load_results
-from evaluate.checks.recorded import machine_of
+from evaluate.checks.entries import load_results
+from evaluate.checks.recorded import grouped, machine_of
 from evaluate.metrics.throughput import tokens_per_second_per_gpu
+from evaluate.report.groups import Spread, known_spread
+from evaluate.report.tables import plain, text_table
+from utils.hardware.devices import find_device, short_name
+from utils.own_files import content_of
 from utils.results import sweep_file
 from utils.results.schema import Result
 from utils.results.store import ResultError
 from utils.results.sweep_file import Point, Sweep
+from utils.settings.best import LAYOUT, RECIPE_OF
 from utils.settings.keys import KEYS
 
 BAND = 0.03
 """Points less than this share slower than the fastest one count as equally fast, as in a verdict."""
 TUNABLE = ("layout", "means")
 """Parts of a certificate whose settings may be tuned: they change how the work is done, not the work."""
+WIDTH, UNBROKEN = 100, 10_000
+"""Characters of the table on a terminal, and of one that is hardly ever wrapped."""
+FIRST_LINE = "# METHOD=best: settings that a sweep of this suite found"
 _IDENTITY = {"FRAMEWORK": "framework", "MODEL": "model", "MODEL_SIZE": "model_size"}
 
 
@@ -30,24 +37,23 @@ class Measured:
     """One point with the figures of its counted results."""
 
     point: Point
-    rates: tuple[float, ...]
-    """Tokens per second and GPU (rank on a CPU) over the steady steps, one for each counted run."""
-    memory_gb: float | None
-    """Largest peak of allocated memory of any run, 1e9 bytes; None if no run measured it."""
-    results: tuple[Result, ...]
-    why: str
+    why: str = ""
     """Reason why there is no rate; empty if there is one."""
+    results: tuple[Result, ...] = ()
+    rates: Spread | None = None
+    """Tokens per second and GPU (rank on a CPU) over the steady steps of each counted run; None without one."""
+    memory_gb: float | None = None
+    """Largest peak of allocated memory of any run, 1e9 bytes; None if no run measured it."""
 
     @property
     def rate(self) -> float | None:
         """The geometric mean of the runs, as in a verdict; None without a counted run."""
-        return statistics.geometric_mean(self.rates) if self.rates else None
+        return self.rates.mean if self.rates else None
 
     @property
-    def spread(self) -> float | None:
-        """Largest minus smallest run over their mean; None for fewer than two runs."""
-        mean = self.rate
-        return (max(self.rates) - min(self.rates)) / mean if mean and len(self.rates) > 1 else None
+    def runs(self) -> int:
+        """Number of the runs behind the rate."""
+        return len(self.rates.values) if self.rates else 0
 
 
 @dataclass(frozen=True)
@@ -64,45 +70,95 @@ class Best:
 
 def measure(sweep: Sweep, output_dir: Path) -> list[Measured]:
     """Return the figures of every point, in the sweep's order; results that break a rule do not count."""
-    return [_of_point(point, output_dir) for point in sweep.points]
+    return [_of_point(point, output_dir / point.label) for point in sweep.points]
 
 
 def best_of(sweep: Sweep, measured: Sequence[Measured]) -> list[Best]:
     """Return the best settings for each work: of the points within BAND of the fastest, the one with least memory."""
-    groups: dict[tuple[str, ...], list[Measured]] = {}
-    work = [key for key in sweep.axes if not is_tunable(key)]
-    for one in measured:
-        groups.setdefault(tuple(one.point.settings[key] for key in work), []).append(one)
-    return [_best(dict(zip(work, values, strict=True)), tuple(group)) for values, group in groups.items()]
+    fixed = [key for key in sweep.axes if not _is_tunable(key)]
+    works = grouped(measured, lambda one: tuple(one.point.settings[key] for key in fixed))
+    return [Best(dict(zip(fixed, work, strict=True)), tuple(found), *_best(found)) for work, found in works.items()]
 
 
-def is_tunable(key: str) -> bool:
-    """Return True if a setting changes how the work is done, False if it changes the work or is part of its name."""
+def table(measured: Sequence[Measured], width: int = WIDTH) -> str:
+    """Return the figures of points as a table."""
+    header = ("point", "tokens/s/GPU", "spread", "peak GB", "runs", "label", "why none")
+    return text_table(header, [_row(one) for one in measured], width)
+
+
+def is_overlay(path: Path) -> bool:
+    """Recognise a settings file that this module wrote."""
+    return content_of(path).startswith(FIRST_LINE.encode())
+
+
+def file_name(sweep: Sweep, best: Best) -> str:
+    """Return the name of the settings file in the folder of sweeps."""
+    work = "_".join((sweep.name, "best", *best.work.values()))
+    return "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in work) + ".env"
+
+
+def place(sweep: Sweep, chosen: Measured) -> str:
+    """Return the name under which the suite reads the settings file in the checkout.
+
+    A file for one device may change keys of LAYOUT only (utils/settings/best.py).
+    """
+    info = chosen.results[0]["gpu_info"]
+    device = find_device(info["device_name"], info["total_memory_gb"], info["gpu_cores"])
+    name = short_name(device) if device else None
+    is_of_layout = set(filter(_is_tunable, sweep.axes)) <= set(LAYOUT)
+    own = f"-{name.lower()}" if name and name not in RECIPE_OF.get(sweep.platform, ()) and is_of_layout else ""
+    return f"config.{sweep.platform}-best{own}.env"
+
+
+def settings_file(sweep: Sweep, best: Best, chosen: Measured) -> str:
+    """Return the content of the settings file of a chosen point."""
+    result = chosen.results[0]
+    info, started = result["gpu_info"], [str(one["provenance"]["started_utc"]) for one in chosen.results]
+    versions = {"torch": info["pytorch_version"], "driver": info["driver_version"]}
+    known = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+    by_rate = sorted(best.measured, key=lambda one: -(one.rate or 0.0))
+    comments = [
+        FIRST_LINE,
+        f"# Work: {in_words(sweep.fixed | best.work)}",
+        f"# Machine: {info['device_name']}, {result['training_config']['num_gpus']} in use; {known}",
+        f"# Measured from {min(started)}",
+        f"# Chosen: {best.why}",
+        f"# Evidence: {sweep.name}.json beside this file, and the results of each point in the folder of its label:",
+        *(f"#   {line}" for line in table(by_rate, UNBROKEN).splitlines()),
+        f"# Use: copy it to {place(sweep, chosen)} in the checkout, then METHOD=best; a recipe that is there is "
+        "replaced",
+    ]
+    tuned = [f"{key}={chosen.point.settings[key]}" for key in filter(_is_tunable, sweep.axes)]
+    return "\n".join([*map(plain, comments), *tuned]) + "\n"
+
+
+def in_words(settings: dict[str, str]) -> str:
+    """Return settings as `KEY=VALUE KEY=VALUE`, without folders."""
+    return " ".join(f"{key}={value}" for key, value in settings.items() if "DIR" not in key)
+
+
+def _is_tunable(key: str) -> bool:
+    """Return whether a setting changes how the work is done; others change the work or are part of its name."""
     place = KEYS[key].in_results
     return place is not None and place.part in TUNABLE
 
 
-def _of_point(point: Point, output_dir: Path) -> Measured:
+def _of_point(point: Point, folder: Path) -> Measured:
     if point.state in (sweep_file.DOES_NOT_FIT, sweep_file.IMPOSSIBLE):
-        return Measured(point, (), None, (), f"{point.state}: {point.reason}")
-    folder = output_dir / point.label
+        return Measured(point, f"{point.state}: {point.reason}")
     if not folder.is_dir():
-        return Measured(point, (), None, (), "not run yet")
+        return Measured(point, "not run yet")
     try:
         entries = load_results([folder]).entries
     except ResultError as error:
-        return Measured(point, (), None, (), str(error))
-    counted = [entry for entry in entries if entry.is_counted and not _differences(entry.result, point)]
-    rates = tuple(rate for entry in counted if (rate := tokens_per_second_per_gpu(entry.result)) is not None)
-    peaks = [entry.result["memory_metrics"]["peak_memory_allocated_gb"] for entry in counted]
-    known = [peak for peak in peaks if peak is not None]
-    why = "" if rates else _reasons(entries, point)
-    return Measured(point, rates, max(known, default=None), tuple(entry.result for entry in counted), why)
-
-
-def _reasons(entries: Sequence[Entry], point: Point) -> str:
-    reasons = Counter(entry.why_not_counted or _differences(entry.result, point) for entry in entries)
-    return "; ".join(f"{reason} ({count} runs)" if count > 1 else reason for reason, count in reasons.items())
+        return Measured(point, str(error))
+    reasons = [entry.why_not_counted or _differences(entry.result, point) for entry in entries]
+    counted = tuple(entry.result for entry, reason in zip(entries, reasons, strict=True) if not reason)
+    rates = known_spread(map(tokens_per_second_per_gpu, counted))
+    memory = known_spread(result["memory_metrics"]["peak_memory_allocated_gb"] for result in counted)
+    counts = Counter(reasons)
+    why = "; ".join(f"{reason} ({count} runs)" if count > 1 else reason for reason, count in counts.items())
+    return Measured(point, "" if rates else why, counted, rates, memory.high if memory else None)
 
 
 def _differences(result: Result, point: Point) -> str:
@@ -111,43 +167,39 @@ def _differences(result: Result, point: Point) -> str:
     for key, text in point.settings.items():
         place = KEYS[key].in_results
         if key in _IDENTITY:
-            value: Any = result[_IDENTITY[key]]
-            wanted: Any = text
+            value, wanted = result[_IDENTITY[key]], text
         elif place is not None:
-            value, wanted = _config(result).get(place.key), _parsed(key, text)
+            value, wanted = result["training_config"].get(place.key), KEYS[key].parse(text)
         else:
             continue
-        if wanted is not None and value != wanted:
+        if wanted not in (None, "auto", value):  # the launcher replaces `auto`
             found.append(f"{key} is {value!r}")
     return f"the result is not of this point: {', '.join(found)}" if found else ""
 
 
-def _config(result: Result) -> Mapping[str, Any]:
-    config: Mapping[str, Any] = result["training_config"]
-    return config
-
-
-def _parsed(key: str, text: str) -> Any:
-    """Return the value of a setting; None for one that the launcher replaces, such as `auto`."""
-    value = KEYS[key].parse(text)
-    return None if value in (None, "auto") else value
-
-
-def _best(work: dict[str, str], measured: tuple[Measured, ...]) -> Best:
+def _best(measured: Sequence[Measured]) -> tuple[Measured | None, str]:
     timed = [(rate, one) for one in measured if (rate := one.rate) is not None]
     if not timed:
-        return Best(work, measured, None, "no point has a counted result")
-    machines = {_machine(result) for _, one in timed for result in one.results}
+        return None, "no point has a counted result"
+    results = [result for _, one in timed for result in one.results]
+    machines = {f"{result['gpu_info']['device_name']} on {machine_of(result)}" for result in results}
     if len(machines) > 1:
-        named = "; ".join(sorted(f"{device} on {host}" for device, host in machines))
-        return Best(work, measured, None, f"the results are of several machines: {named}")
+        return None, f"the results are of several machines: {'; '.join(sorted(machines))}"
     near = [(rate, one) for rate, one in timed if rate >= (1 - BAND) * max(rate for rate, _ in timed)]
     _, chosen = min(near, key=lambda pair: (pair[1].memory_gb is None, pair[1].memory_gb, -pair[0]))
     why = "the fastest" if len(near) == 1 else f"least memory of {len(near)} points within {BAND:.0%} of the fastest"
-    if (runs := len(chosen.rates)) == 1:
-        return Best(work, measured, chosen, f"{why}; one run: run it and its neighbours again with RUNS=auto")
-    return Best(work, measured, chosen, f"{why}; {runs} runs")
+    advice = "one run: run it and its neighbours again with RUNS=auto"
+    return chosen, f"{why}; {advice if chosen.runs == 1 else f'{chosen.runs} runs'}"
 
 
-def _machine(result: Result) -> tuple[str, str]:
-    return str(result["gpu_info"]["device_name"]), machine_of(result)
+def _row(one: Measured) -> tuple[str, ...]:
+    spread = (one.rates.high - one.rates.low) / one.rates.mean if one.rates and one.runs > 1 else None
+    return (
+        one.point.name,
+        "" if one.rate is None else f"{one.rate:,.0f}",
+        "" if spread is None else f"{spread:.1%}",
+        "" if one.memory_gb is None else f"{one.memory_gb:.3g}",
+        str(one.runs),
+        one.point.label,
+        one.why,
+    )
