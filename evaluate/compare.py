@@ -40,11 +40,11 @@ NOTHING_COMPARABLE = 3
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     options = parsed(arguments)
-    if options.against is not None:
-        from evaluate.acceptance import command as acceptance  # which a comparison does not need
-
-        return acceptance.run(options)
     try:
+        if options.against is not None:
+            from evaluate.acceptance import command as acceptance  # which a comparison does not need
+
+            return acceptance.run(options)
         for folder in options.folders:
             store.require_place(folder)
         output: Path = options.output or _place(options.folders)

@@ -16,7 +16,6 @@ import argparse
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -121,9 +120,8 @@ def _judge(options: argparse.Namespace) -> int:
     measured, unreadable = command.read_jobs([options.results])
     claimed, _ = command.read_jobs([options.archive], by_machine=False)
     claims = [job for job in claimed if job.key.platform == options.platform]
-    decisions = list(command.against_jobs(measured, claims, options.archive, options.at_least))
-    empty = {job.name for job in claims if not job.counted}  # a claim of runs that do not count cannot hold
-    decisions = [replace(one, word=FAIL) if one.name in empty else one for one in decisions]
+    # a claim of runs that do not count cannot hold
+    decisions = list(command.against_jobs(measured, claims, options.archive, options.at_least, empty=FAIL))
     return command.shown(decisions, str(options.archive), options.at_least, unreadable)
 
 

@@ -10,11 +10,15 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from evaluate.acceptance.jobs import Job
+from evaluate.checks.entries import Entry
 from evaluate.fairness import evidence
+from evaluate.metrics.intervals import half_interval
 from evaluate.metrics.partition import kind_of
 from evaluate.metrics.published import PUBLISHED, Tuning, tuning
+from evaluate.metrics.throughput import tokens_per_second_per_gpu
 from evaluate.verdict import deciding, inference, steadiness, verdicts
 from evaluate.verdict.pairs import Pair
 from evaluate.verdict.sentences import NOT_COMPARABLE
@@ -36,63 +40,48 @@ class Interval:
 
 @dataclass(frozen=True)
 class Decision:
-    """One line of an acceptance test."""
+    """One line of an acceptance test, with the keys of acceptance.json."""
 
-    word: str
+    decision: str
     reason: str
-    name: str
+    job: str
     machine: str | None
-    measured: Interval | None
-    """tokens/s/GPU over the runs."""
+    tokens_per_second_per_gpu: Interval | None
+    """Over the runs; None if nothing was measured."""
     runs: int
-    baseline: float | None
-    """tokens/s/GPU."""
-    source: str
-    share: Interval | None
+    baseline_tokens_per_second_per_gpu: float | None
+    baseline_source: str
+    share_percent: Interval | None
     """Percent of the baseline."""
+
+
+class _Outcome(NamedTuple):
+    """The word that the runs that count allow, with its reason."""
+
+    reason: str
+    word: str = UNKNOWN
+    share: Interval | None = None
 
 
 def against_published(job: Job, least: float) -> Decision:
     """Return the decision on a job against the best published figure for its device and work."""
     if not job.counted:
-        return _with_failures(_decision(job, UNKNOWN, "", None, PUBLISHED), job)
+        return _decision(job, None, PUBLISHED, _Outcome(""))
     tuned = tuning(job.counted)
     figure = tuned.published.tokens_per_second_per_gpu if tuned.published else None
-    start = _decision(job, UNKNOWN, "", figure, str(tuned.published or PUBLISHED))
-    if why := _why_no_figure(job.counted, tuned) or _why_not_whole(job) or _why_not_steady(job):
-        return _with_failures(replace(start, reason=why), job)
-    assert figure is not None
-    logs = [run.log_throughput - math.log(figure) for run in _runs(job)]
-    ends = [log + steadiness.shift_to_the_end(result) for log, result in zip(logs, job.counted, strict=True)]
-    found = _decided(start, (_of_runs(logs, job), _of_runs(ends, job)), least, len(job.counted))
-    return _with_failures(found, job)
+    why = _why_no_figure(job.counted, tuned) or _why_not_whole(job) or _why_not_steady(job)
+    outcome = _Outcome(why)
+    if figure is not None and not why:
+        logs = [rate - math.log(figure) for rate in _logs(job)]
+        ends = [rate + steadiness.shift_to_the_end(run) for rate, run in zip(logs, job.counted, strict=True)]
+        outcome = _judged(_mean(logs, job, 100), _mean(ends, job, 100), least, len(logs))
+    return _decision(job, figure, str(tuned.published or PUBLISHED), outcome)
 
 
-def against_job(job: Job, baseline: Job, source: str, least: float) -> Decision:
-    """Return the decision on a job against the same job of a baseline."""
-    start = _decision(job, UNKNOWN, "", _rate(baseline), source)
-    if differences := job.differences(baseline):
-        reason = f"the baseline has no such job; its nearest differs: {'; '.join(differences)}"
-        return _with_failures(replace(start, reason=reason, baseline=None), job)
-    if not baseline.counted:
-        reason = f"the baseline has no valid run of this job: {_why_not_counted(baseline)}"
-        return _with_failures(replace(start, reason=reason), job)
-    if not job.counted:
-        return _with_failures(start, job)
-    if same := _same_runs(job, baseline):
-        return _with_failures(replace(start, reason=f"{same} of the baseline too, and no measurement of its own"), job)
-    pair = _pair(job, baseline)
-    (judged,) = verdicts.judge([pair], "machine")
-    if judged.word == NOT_COMPARABLE or judged.estimate is None:
-        reason = f"not comparable with the baseline: {'; '.join(judged.reasons)}"
-        return _with_failures(replace(start, reason=reason), job)
-    if judged.unproven:
-        reason = f"not proven to be the baseline's work: {', '.join(judged.unproven)}"
-        return _with_failures(replace(start, reason=reason), job)
-    if why := _why_not_steady(job) or _why_not_steady(baseline, "the baseline's "):
-        return _with_failures(replace(start, reason=why), job)
-    shares = _estimated(judged.estimate), _estimated(_drifted(pair))
-    return _with_failures(_decided(start, shares, least, min(judged.estimate.runs)), job)
+def against_job(job: Job, baseline: Job, source: str, least: float, empty: str = UNKNOWN) -> Decision:
+    """Return the decision on a job against the same job of a baseline; `empty` is the word if it has no valid run."""
+    figure = None if job.differences(baseline) else _rate(baseline)
+    return _decision(job, figure, source, _compared(job, baseline, least, empty))
 
 
 def missing(baseline: Job, source: str) -> Decision:
@@ -104,66 +93,80 @@ def missing(baseline: Job, source: str) -> Decision:
 def without_counterpart(job: Job, source: str) -> Decision:
     """Return the decision on a job of which the baseline has neither framework nor model."""
     reason = f"the baseline has no job of {job.key.framework} {job.key.model} with METHOD={job.key.method}"
-    return _with_failures(_decision(job, UNKNOWN, reason, None, source), job)
+    return _decision(job, None, source, _Outcome(reason))
 
 
-def _decided(start: Decision, shares: tuple[Interval, Interval], least: float, fewest: int) -> Decision:
-    """Return the decision by the intervals of the share: of the runs, and of their ends where they drift."""
-    share, ended = map(_in_percent, shares)
-    found = replace(start, share=share)
+def _compared(job: Job, baseline: Job, least: float, empty: str) -> _Outcome:
+    """Return the outcome by the verdict of evaluate/verdict on the job and its counterpart."""
+    if differences := job.differences(baseline):
+        return _Outcome(f"the baseline has no such job; its nearest differs: {'; '.join(differences)}")
+    if not baseline.counted:
+        why = _why_not_counted(baseline.entries[0])
+        return _Outcome(f"the baseline has no valid run of this job: {why}", empty)
+    if not job.counted:
+        return _Outcome("")
+    known = {tuple(result["step_times"]) for result in baseline.counted}
+    if same := [str(result["run"]) for result in job.counted if tuple(result["step_times"]) in known]:
+        runs = f"runs {', '.join(same)} are" if len(same) > 1 else f"run {same[0]} is"
+        return _Outcome(f"{runs} of the baseline too, and no measurement of its own")
+    pair = _pair(job, baseline)
+    (judged,) = verdicts.judge([pair], "machine")
+    if judged.word == NOT_COMPARABLE or judged.estimate is None:
+        return _Outcome(f"not comparable with the baseline: {'; '.join(judged.reasons)}")
+    if judged.unproven:
+        return _Outcome(f"not proven to be the baseline's work: {', '.join(judged.unproven)}")
+    if why := _why_not_steady(job) or _why_not_steady(baseline, "the baseline's "):
+        return _Outcome(why)
+    shares = _percent(judged.estimate), _percent(deciding.estimate_at_the_end(pair))
+    return _judged(*shares, least, min(judged.estimate.runs))
+
+
+def _judged(share: Interval, ended: Interval, least: float, fewest: int) -> _Outcome:
+    """Return the outcome by the intervals of the share: of the runs, and of their ends where they drift."""
     if share.low is None or share.high is None or ended.low is None or ended.high is None:
-        return replace(found, reason="there is no interval, because a single run or equal runs have no spread")
-    if fewest < inference.LEAST_RUNS:
-        return replace(found, reason=f"got {fewest} runs on one side, wanted at least {inference.LEAST_RUNS}")
-    if min(share.low, ended.low) >= least:
-        return replace(found, word=PASS)
-    if max(share.high, ended.high) < least:
-        return replace(found, word=FAIL, reason=f"the whole interval is below {least:g} %")
-    if share.low >= least or share.high < least:
-        return replace(found, reason="step times drift, and at the level of their ends the share would be another")
-    return replace(found, reason=f"the interval holds {least:g} %; more runs decide")
+        reason = "there is no interval, because a single run or equal runs have no spread"
+    elif fewest < inference.LEAST_RUNS:
+        reason = f"got {fewest} runs on one side, wanted at least {inference.LEAST_RUNS}"
+    elif min(share.low, ended.low) >= least:
+        return _Outcome("", PASS, share)
+    elif max(share.high, ended.high) < least:
+        return _Outcome(f"the whole interval is below {least:g} %", FAIL, share)
+    elif share.low >= least or share.high < least:
+        reason = "step times drift, and at the level of their ends the share would be another"
+    else:
+        reason = f"the interval holds {least:g} %; more runs decide"
+    return _Outcome(reason, UNKNOWN, share)
 
 
-def _with_failures(found: Decision, job: Job) -> Decision:
+def _decision(job: Job, baseline: float | None, source: str, found: _Outcome) -> Decision:
     """Return the decision after the runs that do not count: a failed run is a FAIL, an invalid one forbids a PASS."""
     left = [entry for entry in job.entries if not entry.is_counted]
     failed = [entry for entry in left if entry.result["status"] != "ok"]
-    if not left:
-        return found
-    shown = [f"run {one.result['run']} {_status(one.result)}: {one.why_not_counted}" for one in failed or left]
-    more = f" (and {len(shown) - 1} more)" if len(shown) > 1 else ""
-    others = f"; {found.reason}" if found.reason else ""
-    word = FAIL if failed else UNKNOWN if found.word == PASS else found.word
-    return replace(found, word=word, reason=f"{shown[0]}{more}{others}")
+    word, reason = found.word, found.reason
+    if left:
+        shown = [_why_not_counted(entry) for entry in failed or left]
+        more = f" (and {len(shown) - 1} more)" if len(shown) > 1 else ""
+        reason = "; ".join(filter(None, (f"{shown[0]}{more}", reason)))
+        word = FAIL if failed else UNKNOWN if word == PASS else word
+    logs = _logs(job)
+    measured = _mean(logs, job) if logs and len(logs) == len(job.counted) else None
+    return Decision(word, reason, job.name, job.machine, measured, len(job.counted), baseline, source, found.share)
 
 
-def _status(result: Result) -> str:
-    return "is invalid" if result["status"] == "ok" else f"is not ok ({result['status']})"
+def _why_not_counted(entry: Entry) -> str:
+    result = entry.result
+    status = "is invalid" if result["status"] == "ok" else f"is not ok ({result['status']})"
+    return f"run {result['run']} {status}: {entry.why_not_counted}"
 
 
-def _why_not_counted(job: Job) -> str:
-    first = job.entries[0]
-    return f"run {first.result['run']} {_status(first.result)}: {first.why_not_counted}"
-
-
-def _decision(job: Job, word: str, reason: str, baseline: float | None, source: str) -> Decision:
-    return Decision(word, reason, job.name, job.machine, _measured(job), len(job.counted), baseline, source, None)
-
-
-def _measured(job: Job) -> Interval | None:
-    """Return tokens/s/GPU over the runs of a job; None if no run counts or one has no steady steps."""
-    if not job.counted or deciding.without_steady_steps(_pair(job, job)):
-        return None
-    return _of_runs([run.log_throughput for run in _runs(job)], job)
+def _logs(job: Job) -> list[float]:
+    """Return the logarithms of tokens/s/GPU of the runs of a job that have steady steps."""
+    return [math.log(rate) for result in job.counted if (rate := tokens_per_second_per_gpu(result)) is not None]
 
 
 def _rate(baseline: Job) -> float | None:
-    found = _measured(baseline)
-    return found.value if found else None
-
-
-def _runs(job: Job) -> list[inference.Run]:
-    return [deciding.run_of(result) for result in job.counted]
+    logs = _logs(baseline)
+    return math.exp(statistics.fmean(logs)) if logs and len(logs) == len(baseline.counted) else None
 
 
 def _pair(job: Job, baseline: Job) -> Pair:
@@ -203,45 +206,19 @@ def _why_not_steady(job: Job, whose: str = "") -> str:
     return f"no steady state in {whose}{steadiness.listed(found)}" if found else ""
 
 
-def _same_runs(job: Job, baseline: Job) -> str:
-    """Return in words the runs of a job that have the step times of a run of the baseline; empty without any."""
-    known = {tuple(result["step_times"]) for result in baseline.counted}
-    found = [str(result["run"]) for result in job.counted if tuple(result["step_times"]) in known]
-    return f"run{'s' if len(found) > 1 else ''} {', '.join(found)} {'are' if len(found) > 1 else 'is'}" if found else ""
+def _percent(found: inference.Estimate) -> Interval:
+    low, high = (None if end is None else 100 * end for end in (found.low, found.high))
+    return Interval(100 * found.ratio, low, high)
 
 
-def _drifted(pair: Pair) -> inference.Estimate:
-    """Return the estimate with each drifting run at the level on which its steps end."""
-    a, b = (
-        [
-            replace(run, log_throughput=run.log_throughput + steadiness.shift_to_the_end(result))
-            for run, result in zip(runs, side, strict=True)
-        ]
-        for runs, side in zip(deciding.runs_of(pair), pair.counted, strict=True)
-    )
-    return inference.estimate(a, b, deciding.selection_of(pair))
-
-
-def _estimated(found: inference.Estimate) -> Interval:
-    return Interval(found.ratio, found.low, found.high)
-
-
-def _in_percent(share: Interval) -> Interval:
-    low, high = (None if end is None else 100 * end for end in (share.low, share.high))
-    return Interval(100 * share.value, low, high)
-
-
-def _of_runs(logs: Sequence[float], job: Job) -> Interval:
-    """Return the geometric mean of runs with its interval (Student's t, at the level of a comparison's interval).
+def _mean(logs: Sequence[float], job: Job, unit: float = 1.0) -> Interval:
+    """Return the geometric mean of runs times `unit`, with its interval at the level of a comparison's interval.
 
     The level is divided by the number of choices by speed, as in `evaluate.verdict.inference`.
     """
     mean = statistics.fmean(logs)
-    deviation = statistics.stdev(logs) if len(logs) > 1 else 0.0
-    if deviation < inference.LEAST_SPREAD:
-        return Interval(math.exp(mean))
-    from scipy.special import stdtrit
-
+    if len(logs) < 2 or statistics.stdev(logs) < inference.LEAST_SPREAD:
+        return Interval(unit * math.exp(mean))
     level = inference.INTERVAL_LEVEL / deciding.selection_of(replace(_pair(job, job), layouts=(1, job.layouts)))
-    half = -float(stdtrit(len(logs) - 1, level / 2)) * deviation / math.sqrt(len(logs))
-    return Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
+    half = half_interval([logs], level)
+    return Interval(unit * math.exp(mean), unit * math.exp(mean - half), unit * math.exp(mean + half))

@@ -6,13 +6,14 @@ by speed.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from evaluate.checks.entries import Entry
-from evaluate.checks.recorded import machine_of
+from evaluate.checks.recorded import grouped, machine_of
 from evaluate.metrics.partition import Kind, kind_of
+from evaluate.report.groups import by_key
 from evaluate.verdict.layouts import Layout, fastest, layout_of
 from evaluate.verdict.pairs import BEST
 from evaluate.verdict.side_names import device_name, in_words, setting_of
@@ -22,18 +23,20 @@ from utils.results.schema import Result
 class JobKey(NamedTuple):
     """Properties that a job shares with its counterpart in the baseline."""
 
+    framework: str
     model: str
     method: str
-    framework: str
     platform: str
-    kind: Kind
+    kind: Kind | None
+    """None for a run that failed before it recorded its device."""
     setting: tuple[Any, ...]
     """Size of the model, sequence length, global batch, precision."""
     layout: Layout | int | None
     """With the method `best` only the number of GPUs."""
 
 
-_WORDS = {"platform": "platform", "kind": "device", "setting": "setting", "layout": "layout"}
+_NAMES = ("platform", "device", "setting", "layout")
+"""Those of its properties that may differ between a job and the nearest one of a baseline."""
 
 
 @dataclass(frozen=True)
@@ -58,24 +61,22 @@ class Job:
         return (self.counted or [self.entries[0].result])[0]
 
     @property
-    def setting(self) -> str:
-        """Size, length, batch, precision, layout and device in words."""
-        return f"{in_words(self.example)}, {device_name(self.example)}"
-
-    @property
     def name(self) -> str:
         """Framework, model and setting, with the method unless it is `equal`."""
         method = "" if self.key.method == "equal" else f" METHOD={self.key.method}"
-        return f"{self.key.framework} {self.key.model}{method} ({self.setting})"
+        setting = f"{in_words(self.example)}, {device_name(self.example)}"
+        return f"{self.key.framework} {self.key.model}{method} ({setting})"
 
     def differences(self, other: Job) -> list[str]:
-        """Return the properties in which two jobs of one framework and model differ, with both values."""
-        found = []
-        for field, word in _WORDS.items():
-            if getattr(self.key, field) != getattr(other.key, field):
-                values = [_shown(job, field) for job in (self, other)]
-                found.append(f"{word} {values[0]}, baseline {values[1]}")
-        return found
+        """Return the properties in which two jobs of one framework, model and method differ, with both values."""
+        rows = zip(_NAMES, self.key[3:], other.key[3:], self._shown, other._shown, strict=True)
+        return [f"{name} {ours}, baseline {theirs}" for name, a, b, ours, theirs in rows if a != b]
+
+    @property
+    def _shown(self) -> tuple[str, ...]:
+        layout = self.key.layout
+        split = layout.text if isinstance(layout, Layout) else f"{layout} GPUs"
+        return self.key.platform, device_name(self.example), in_words(self.example, with_layout=False), split
 
 
 def jobs(entries: Sequence[Entry], *, by_machine: bool) -> list[Job]:
@@ -83,52 +84,23 @@ def jobs(entries: Sequence[Entry], *, by_machine: bool) -> list[Job]:
 
     A result that failed before it recorded its device or host joins the only job that it can belong to.
     """
-    found: dict[tuple[JobKey, str | None], list[Entry]] = {}
-    later = []
-    for entry in entries:
-        result = entry.result
-        if result["status"] != "ok" and None in (result["gpu_info"]["device_name"], result["provenance"]["host"]):
-            later.append(entry)
-        else:
-            found.setdefault(_place(result, by_machine), []).append(entry)
-    for entry in later:
-        place = _place(entry.result, by_machine)
-        homes = [home for home in found if _may_belong(entry.result, place, home)]
-        found.setdefault(homes[0] if len(homes) == 1 else place, []).append(entry)
-    made = [_job(key, machine, members) for (key, machine), members in found.items()]
+
+    def key_of(entry: Entry) -> tuple[Any, ...]:
+        result, layout = entry.result, layout_of(entry.result)
+        names = (result["framework"], result["model"], result["method"], result["platform"])
+        is_early = result["status"] != "ok"
+        kind = None if is_early and result["gpu_info"]["device_name"] is None else kind_of(result)
+        machine = None if is_early and result["provenance"]["host"] is None else machine_of(result)
+        free = layout.num_gpus if result["method"] == BEST else layout
+        return *names, kind, setting_of(result), free, machine if by_machine else ""
+
+    made = [_job(JobKey(*key), machine or None, found) for (*key, machine), found in by_key(entries, key_of).items()]
     return sorted(made, key=lambda job: (job.key.model, job.key.framework, job.name, job.machine or ""))
-
-
-def _place(result: Result, by_machine: bool) -> tuple[JobKey, str | None]:
-    layout = layout_of(result)
-    key = JobKey(
-        *(result["model"], result["method"], result["framework"], result["platform"], kind_of(result)),
-        setting_of(result),
-        layout.num_gpus if result["method"] == BEST else layout,
-    )
-    return key, machine_of(result) if by_machine else None
-
-
-def _may_belong(result: Result, place: tuple[JobKey, str | None], home: tuple[JobKey, str | None]) -> bool:
-    """Return whether a failed run may be one of the job at `home`, as far as it recorded its device and host."""
-    key = place[0] if result["gpu_info"]["device_name"] else place[0]._replace(kind=home[0].kind)
-    return key == home[0] and (result["provenance"]["host"] is None or place[1] == home[1])
 
 
 def _job(key: JobKey, machine: str | None, entries: list[Entry]) -> Job:
     if key.method != BEST:
         return Job(key, machine, tuple(entries))
-    layouts: dict[Layout, list[Entry]] = {}
-    for entry in entries:
-        layouts.setdefault(layout_of(entry.result), []).append(entry)
+    layouts = grouped(entries, lambda entry: layout_of(entry.result))
     tried = sum(any(entry.is_counted for entry in members) for members in layouts.values())
     return Job(key, machine, tuple(layouts[fastest(layouts)]), max(1, tried))
-
-
-def _shown(job: Job, field: str) -> str:
-    value: Hashable = getattr(job.key, field)
-    if field == "kind":
-        return device_name(job.example)
-    if field == "setting":
-        return in_words(job.example, with_layout=False)
-    return value.text if isinstance(value, Layout) else f"{value} GPUs" if field == "layout" else str(value)

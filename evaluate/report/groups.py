@@ -263,8 +263,8 @@ def grouped(
     match, it forms its own.
     """
     groups = []
-    for key, members in sorted(_by_key(entries, _group_key).items(), key=lambda item: str(item[0])):
-        rows = [Row(row_key, found) for row_key, found in _by_key(members, _row_key).items()]
+    for key, members in sorted(by_key(entries, _group_key).items(), key=lambda item: str(item[0])):
+        rows = [Row(row_key, found) for row_key, found in by_key(members, _row_key).items()]
         rows.sort(key=lambda row: (place(row.entries[0].result, by, baseline), str(row.key)))
         for number, row in enumerate(rows):
             row.letter = _letter(number)
@@ -310,7 +310,11 @@ def _row_key(entry: Entry) -> RowKey:
     )
 
 
-def _by_key(entries: Sequence[Entry], key_of: Callable[[Entry], _Key]) -> dict[_Key, list[Entry]]:
+def by_key(entries: Sequence[Entry], key_of: Callable[[Entry], _Key]) -> dict[_Key, list[Entry]]:
+    """Return the entries of each key; None in a key is a property that a run failed before it could record.
+
+    Such a run joins the only key that is equal in everything else.
+    """
     keys = {key_of(entry) for entry in entries}
     found: dict[_Key, list[Entry]] = {}
     for entry in entries:

@@ -32,6 +32,15 @@ def estimate(pair: Pair) -> inference.Estimate:
     return inference.estimate(*runs_of(pair), selection=selection_of(pair))
 
 
+def estimate_at_the_end(pair: Pair) -> inference.Estimate:
+    """Return the ratio of a comparable pair with each drifting run at the level on which its steps end."""
+    a, b = (
+        [replace(run, log_throughput=run.log_throughput + steadiness.shift_to_the_end(result)) for run, result in both]
+        for both in (zip(*side, strict=True) for side in zip(runs_of(pair), pair.counted, strict=True))
+    )
+    return inference.estimate(a, b, selection_of(pair))
+
+
 def selection_of(pair: Pair) -> float:
     """Return the number of choices by speed behind a pair: layouts tried on each side, runs of RUNS=auto, and runs that
     were added to others."""
@@ -123,11 +132,7 @@ def _why_not_steady(judged: Judged, word: str, factor: float) -> str:
         return f"no steady state in {steadiness.listed(found.without)}"
     if not found.drifting or word == inference.UNDECIDED:
         return ""
-    sides = [
-        [replace(run, log_throughput=run.log_throughput + steadiness.shift_to_the_end(result)) for run, result in both]
-        for both in (zip(*side, strict=True) for side in zip(runs_of(pair), pair.counted, strict=True))
-    ]
-    ended = inference.estimate(sides[0], sides[1], selection_of(pair))
+    ended = estimate_at_the_end(pair)
     p_value = None if ended.p_value is None else min(1.0, factor * ended.p_value)
     if inference.decide(ended, p_value, judged.band).word == word:
         return ""
