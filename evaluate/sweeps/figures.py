@@ -149,14 +149,14 @@ def _of_point(point: Point, folder: Path) -> Measured:
     if not folder.is_dir():
         return Measured(point, "not run yet")
     try:
-        entries = load_results([folder]).entries
-    except ResultError as error:
-        return Measured(point, str(error))
-    reasons = [entry.why_not_counted or _differences(entry.result, point) for entry in entries]
-    counted = tuple(entry.result for entry, reason in zip(entries, reasons, strict=True) if not reason)
+        loaded = load_results([folder])
+    except ResultError:
+        return Measured(point, "no result in the folder of its label")
+    reasons = [entry.why_not_counted or _differences(entry.result, point) for entry in loaded.entries]
+    counted = tuple(entry.result for entry, reason in zip(loaded.entries, reasons, strict=True) if not reason)
     rates = known_spread(map(tokens_per_second_per_gpu, counted))
     memory = known_spread(result["memory_metrics"]["peak_memory_allocated_gb"] for result in counted)
-    counts = Counter(reasons)
+    counts = Counter([*reasons, *(f"it cannot be read: {why}" for _, why in loaded.unreadable)])
     why = "; ".join(f"{reason} ({count} runs)" if count > 1 else reason for reason, count in counts.items())
     return Measured(point, "" if rates else why, counted, rates, memory.high if memory else None)
 

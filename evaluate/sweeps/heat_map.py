@@ -7,7 +7,6 @@ are in inches.
 from __future__ import annotations
 
 import itertools
-import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -52,7 +51,7 @@ def draw(sweep: Sweep, measured: Sequence[Measured], chosen: Sequence[Measured |
         for axes, (name, value) in zip(line, KINDS, strict=True):
             largest = max((found for one in measured if (found := value(one)) is not None), default=0.0)
             _draw_map(axes, cells, [[value(one) for one in row] for row in cells], largest or 1.0, chosen)
-            axes.set_title(f"{title}{name}", fontsize=10)
+            axes.set_title(f"{title}{name}", fontsize=9)
             for axis, key in zip((axes.yaxis, axes.xaxis), keys, strict=False):
                 axis.set_ticks(range(len(sweep.axes[key])), list(map(plain, sweep.axes[key])))
                 axis.set_label_text(key)
@@ -66,7 +65,7 @@ def _panels(sweep: Sweep, measured: Sequence[Measured], keys: Sequence[str]) -> 
         wanted = dict(zip(others, values, strict=True))
         inside = [one for one in measured if wanted.items() <= one.point.settings.items()]
         cells = [[one for one in inside if one.point.settings[keys[0]] == value] for value in sweep.axes[keys[0]]]
-        yield f"{in_words(wanted)}: " if wanted else "", cells
+        yield f"{in_words(wanted)}\n" if wanted else "", cells
 
 
 def _title(sweep: Sweep, measured: Sequence[Measured], characters: int) -> str:
@@ -93,5 +92,4 @@ def _draw_map(
 
 
 def _why_none(one: Measured) -> str:
-    text = "not measured" if one.rate is not None else one.why.split(":")[0]
-    return "\n".join(textwrap.wrap(plain(text), CHARACTERS_OF_CELL)[:3])
+    return "\n".join(wrapped("not measured" if one.rate is not None else one.why, 3, CHARACTERS_OF_CELL))

@@ -101,6 +101,13 @@ def test_a_result_of_another_point_does_not_count(tmp_path, capsys):
     assert "label 's_1', MBS is 1" in points["MBS=2"][-1] and "label" not in points["MBS=1"][-1]
 
 
+def test_a_damaged_file_is_the_reason_of_its_point(tmp_path, capsys):
+    path = made(tmp_path, {"MBS": ["1", "2"]}, (1.0, 1.2))
+    next((tmp_path / "s_2").glob("train_*.json")).write_text('{"schema_version": ')
+    points, _ = told(path, capsys)
+    assert points["MBS=2"][-1].startswith("it cannot be read: ") and len(points["MBS=2"][-1]) > 30
+
+
 def test_results_of_several_machines_have_no_best(tmp_path, capsys):
     path = made(tmp_path, {"MBS": ["1", "2"]}, (1.0, 1.2))
     changed(tmp_path / "s_1", lambda result: result["provenance"].update(host="another"))
