@@ -33,90 +33,160 @@ WORDS = {
 }
 """Name of each kind for readers."""
 
+PHASES = ("forward", "backward", "optimizer")
+"""Parts of a step in which work is launched."""
+
 RANGE = "tprimat:"
-"""A profiler range `tprimat:optimizer` or `tprimat:attention` gives its kind to all computation launched inside it."""
+"""A profiler range `tprimat:optimizer` or `tprimat:attention` gives its kind to what is launched inside it."""
 _OPTIMIZER_RANGE = re.compile(r"Optimizer\.(step|zero_grad)#")
 """Ranges that torch.optim.Optimizer opens by itself (torch/optim/optimizer.py, profile_hook_step)."""
 
 _WRAPPER = "autograd::engine::evaluate_function: "
+_BACKWARD = re.compile(r"Backward\d*$")
 _COLLECTIVES = r"(?<![a-z])(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all)"
 _ATTENTION = r"attention|attn|fmha|sdpa|(?<![a-z])_?mha_|_fused_sdp_choice"
 
-_OPERATORS: tuple[tuple[str, re.Pattern[str]], ...] = (
+_OPERATORS: tuple[tuple[str, str, str], ...] = (
     (
         MEMORY_BOUND,
-        re.compile(
-            r"fsdp::|aten::_foreach_copy|torch::autograd::|aten::_?(embedding|cat|stack)|reducer::copy_bucket|cross_?entropy|^detach",
-            re.I,
-        ),
+        "torch: FSDP2, DDP's buckets, foreach copies, AccumulateGrad",
+        r"(?i:fsdp::|aten::_foreach_copy|torch::autograd::|aten::_?(embedding|cat|stack)|reducer::copy_bucket"
+        r"|cross_?entropy|^detach)",
     ),
     (
         COMMUNICATION,
-        re.compile(
-            rf"_?c10d|c10d_functional|(nccl|gloo|mpi|ucc|symm_mem|deep_ep)(:|$)|record_param_comms|{_COLLECTIVES}", re.I
-        ),
+        "torch: c10d and its functional collectives; DeepEP's Python interface",
+        rf"(?i:_?c10d|c10d_functional|(nccl|gloo|mpi|ucc|symm_mem|deep_ep)(:|$)|record_param_comms|{_COLLECTIVES})",
     ),
     (
         OPTIMIZER,
-        re.compile(r"aten::_(foreach|fused_(adam|sgd|adagrad)|amp_(foreach|update))|multi_tensor_|Optimizer\.", re.I),
+        "torch/optim and NVIDIA Apex amp_C",
+        r"(?i:aten::_(foreach|fused_(adam|sgd|adagrad)|amp_(foreach|update))|multi_tensor_|Optimizer\.)",
     ),
-    (ATTENTION, re.compile(_ATTENTION, re.I)),
+    (ATTENTION, "torch SDPA, flash-attention, TransformerEngine, AITER", rf"(?i:{_ATTENTION})"),
     (
         MATMUL,
-        re.compile(
-            r"aten::_?((b|add|addb|badd?b|int_|scaled_|grouped_|scaled_grouped_|sparse_)?mm(_|$)|addmm_activation|matmul"
-            r"|linear(_|$)|einsum|(add)?mv$|dot$|vdot$|inner$|ger$|tensordot|chain_matmul"
-            r"|(mkldnn|mkl|cudnn|miopen|slow|thnn)_(linear|conv)|conv(olution|[123]d))"
-            r"|(^|:|\.|_|[a-z])(Mm|Bmm|Addmm|Baddbmm|Matmul|Linear|Convolution|Mv|Dot)\w*Backward"
-            r"|(?<!fb)gemm|(?i:_mm_|_matmul|mkldnn::_|mkl::_|_linear_pointwise|^Linear)",
-        ),
+        "torch: native_functions.yaml, derivatives.yaml, oneDNN; Megatron-LM's and TransformerEngine's linear layers",
+        r"aten::_?((b|add|addb|badd?b|int_|scaled_|grouped_|scaled_grouped_|sparse_)?mm(_|$)|addmm_activation|matmul"
+        r"|linear(_|$)|einsum|(add)?mv$|dot$|vdot$|inner$|ger$|tensordot|chain_matmul"
+        r"|(mkldnn|mkl|cudnn|miopen|slow|thnn)_(linear|conv)|conv(olution|[123]d))"
+        r"|(^|:|\.|_|[a-z])(Mm|Bmm|Addmm|Baddbmm|Matmul|Linear|Convolution|Mv|Dot)\w*Backward"
+        r"|(?<!fb)gemm|(?i:_mm_|_matmul|mkldnn::_|mkl::_|_linear_pointwise|^Linear)",
     ),
-    (MEMORY_BOUND, re.compile(r"aten::|prims::|\w+Backward\d+$|cpp_fused|triton_(poi|red|per)_")),
+    (
+        MEMORY_BOUND,
+        "torch: all other operators; inductor",
+        r"aten::|prims::|\w+Backward\d+$|cpp_fused|triton_(poi|red|per)_",
+    ),
 )
-"""Kinds by the name of an operator; the first pattern that is found decides."""
+"""Kind, source of the names, and pattern of the name of an operator; the first pattern that is found decides."""
 
-_KERNELS: tuple[tuple[str, re.Pattern[str]], ...] = (
-    (MATMUL, re.compile(r"^(custom_)?cijk_|^nvjet")),
+_PROJECTION = re.compile(r"aten::_?(addmm|mm|linear|scaled_mm|grouped_mm|scaled_grouped_mm)|Linear|gemm")
+"""Products with a weight, by the name of an operator. Inside an attention function they are products; the batched
+products of the scores (aten::bmm) are attention. DeepSeek's profile-data has fp8 products in its attention function."""
+_SCORES = re.compile(r"aten::|^$")
+"""Operators inside attention whose products are of the scores; another function of attention launches its own."""
+
+_KERNELS: tuple[tuple[str, str, str], ...] = (
+    (MATMUL, "hipBLASLt and Tensile (Cijk), cuBLAS 12.6 and later (nvjet)", r"^(custom_)?cijk_|^nvjet"),
+    (MEMORY_BOUND, "DeepEP csrc/kernels/layout.cu: counts tokens, sends nothing", r"get_dispatch_layout"),
     (
         COMMUNICATION,
-        re.compile(
-            r"nccl|rccl|msccl|nvshmem|rocshmem|userbuffers|deep_?ep::|cross_device_reduce|(one|two)_shot_all|multimem_"
-            rf"|{_COLLECTIVES}"
-        ),
+        "DeepEP csrc/kernels/{intranode,internode,internode_ll}.cu, also in Primus-Turbo and DeepSeek's profile-data",
+        r"(?<![a-z])((deep|hybrid)_?)?ep::.*(dispatch|combine|notify|barrier|clean|sync)",
     ),
-    (MEMORY_BOUND, re.compile(r"^triton_(poi|red|per|for|unk|split_scan|mix)_|^triton__\d|multi_tensor_apply.*copy")),
+    (
+        COMMUNICATION,
+        "NCCL, RCCL, MSCCL, NVSHMEM, rocSHMEM; torch's symmetric memory; vLLM's and AITER's all-reduce",
+        r"nccl|rccl|msccl|nvshmem|rocshmem|cross_device_reduce|(one|two)_shot_all|multimem_",
+    ),
+    (
+        COMMUNICATION,
+        "TransformerEngine common/comm_gemm_overlap/userbuffers/userbuffers.cu",
+        r"userbuffers|(?<![a-z_])(producer|consumer)(_batch)?_kernel",
+    ),
+    (
+        COMMUNICATION,
+        "Primus-Turbo csrc/kernels/odc_rocshmem/odc_rocshmem_gda.cu: reduce-scatter",
+        r"(?<![a-z])rs_acc_kernel",
+    ),
+    (COMMUNICATION, "names of collectives in any library", _COLLECTIVES),
+    (
+        MEMORY_BOUND,
+        "torch inductor codegen/triton.py; copies of foreach",
+        r"^triton_(poi|red|per|for|unk|split_scan|mix)_|^triton__\d|multi_tensor_apply.*copy",
+    ),
+    (
+        MEMORY_BOUND,
+        "TransformerEngine common/swizzle/swizzle.cu, common/util/padding.cu, common/hadamard_transform",
+        r"multi_tensor_(un)?(swizzle|pad)|hadamard",
+    ),
     (
         ATTENTION,
-        re.compile(
-            rf"{_ATTENTION}|flash|bwd_(kernel_)?(dk_?dv|dq|fuse)|bwd_preprocess"
-            r"|scaled_?(upper_?triang_?|aligned_?causal_?)?masked_?softmax"
-        ),
+        "flash-attention, xFormers, AOTriton, Composable Kernel and AITER (fmha), Megatron-LM's fused softmax",
+        rf"{_ATTENTION}|flash|bwd_(kernel_)?(dk_?dv|dq|fuse)|bwd_preprocess|gemm_.*softmax_gemm"
+        r"|scaled_?(upper_?triang_?|aligned_?causal_?)?masked_?softmax",
+    ),
+    (
+        ATTENTION,
+        "cuDNN fusion kernels of the backward pass; flash-attention flash_bwd_kernel.h",
+        r"dot_do_o|convert_?dq",
+    ),
+    (
+        ATTENTION,
+        "TransformerEngine common/fused_attn/context_parallel.cu and flash_attn.cu",
+        r"thd_(out_correction|grad_correction|lse|read_half|partition_indices)|convert_(thd_to_bshd|bshd_to_thd)",
     ),
     (
         OPTIMIZER,
-        re.compile(
-            r"multi_?tensor|adam|(?<![a-z])(lamb(?!da)|sgd|lion|muon)|adagrad|kpreconditionoptimizer|koptimizer"
-        ),
+        "NVIDIA Apex csrc/multi_tensor_*.cu, torch ATen/native/cuda/fused_*.cu, DeepSpeed, Muon",
+        r"multi_?tensor|adam|(?<![a-z])(lamb(?!da)|sgd|lion|muon)|adagrad|kpreconditionoptimizer|koptimizer",
+    ),
+    (MATMUL, "Primus-Turbo primus_turbo/triton/gemm/gemm_fp8_kernel.py", r"blockwise_fp8_unified_kernel"),
+    (
+        MATMUL,
+        "cuBLAS, CUTLASS, rocBLAS, hipBLAS, Composable Kernel, Triton, vLLM; not CuTe DSL (kernel_cutlass_...), whose "
+        "names have the operation behind this prefix",
+        r"(?<!fb)gemm|gemv|(?<!kernel_)cutlass(?!::(bfloat16|half|float|tfloat|array|numeric))|cublas|rocblas|hipblas|xmma"
+        r"|(?<![a-z])splitk|wvsplitk|matmul|dot_kernel|reduce_1block_kernel",
     ),
     (
         MATMUL,
-        re.compile(
-            r"(?<!fb)gemm|gemv|cutlass(?!::(bfloat16|half|float|tfloat|array|numeric))|cublas|rocblas|hipblas|xmma|(?<![a-z])splitk|wvsplitk|matmul|(?<![a-z])(bad|ad)?db?mm(?![a-z])"
-            r"|(?<![a-z])b?mm(?![a-z])|implicit_convolve|winograd|convolve|conv[123]d|[fdw]grad|fprop|(?<![a-z])conv(?![a-z])"
-            r"|miopensp3.*conv|convolution|im2col|col2im|scudnn|dot_kernel|reduce_1block_kernel"
-        ),
+        "products named mm; not mangled names, whose parameters may end with mm (two of unsigned long)",
+        r"^(?!_z).*(?<![a-z])((bad|ad)?db?mm|b?mm)(?![a-z])",
+    ),
+    (
+        MATMUL,
+        "convolutions of cuDNN and MIOpen",
+        r"implicit_convolve|winograd|convolve|conv[123]d|[fdw]grad|fprop|(?<![a-z])conv(?![a-z])|miopensp3.*conv"
+        r"|convolution|im2col|col2im|scudnn|cask_cudnn",
     ),
     (
         MEMORY_BOUND,
-        re.compile(
-            r"at::native|at_cuda_detail|at::cuda|c10::|element_?wise|norm|softmax|soft_max|rope|rotary|swi_?glu|silu|gelu|relu"
-            r"|geglu|cast|transpose|permute|copy|memcpy|memset|fill|reduce|embedding|cross_?entropy|dropout|gather|scatter"
-            r"|index|sort|scan|topk|cat_?array|quant|amax|triu|tril|mask|cumsum|rms|cub::|rocprim|thrust|nchw|nhwc|pool|bias"
-            r"|pointwise|vectorized|subtensorop|distribution|random|loss|token|pack|pad_|add_kernel|mul_kernel|cudnn::(ops|bn)"
-        ),
+        "torch ATen/native/cuda, cub, rocPRIM, Thrust; norms, rope, activations, casts, losses of any library",
+        r"at::native|at_cuda_detail|at::cuda|c10::|element_?wise|norm|softmax|soft_max|rope|rotary|swi_?glu|silu|gelu|relu"
+        r"|geglu|cast|transpose|permute|copy|memcpy|memset|fill|reduce|embedding|cross_?entropy|dropout|gather|scatter"
+        r"|index|sort|scan|topk|cat_?array|quant|amax|triu|tril|mask|cumsum|rms|cub::|rocprim|thrust|nchw|nhwc|pool|bias"
+        r"|pointwise|vectorized|subtensorop|distribution|random|loss|token|pack|pad_|add_kernel|mul_kernel|cudnn::(ops|bn)",
+    ),
+    (MEMORY_BOUND, "NVIDIA Apex csrc/layer_norm_cuda_kernel.cu", r"cucompute|cuapply"),
+    (
+        MEMORY_BOUND,
+        "TransformerEngine common/util/vectorized_pointwise.h, common/activation, common/recipe, common/swizzle",
+        r"unary_(grad_)?kernel|(?<![a-z])d?gated_act|scaled_(gated|unary)|compute_\w*scale|scale_inv|block_scaled"
+        r"|(?<![a-z])(un)?swizzle_|grouped_(un)?swizzle|multi_(un)?padding|swap_first_dims",
+    ),
+    (
+        MEMORY_BOUND,
+        "permutation of tokens: TransformerEngine common/triton/permutation.py, Megatron-LM, DeepSeek's profile-data",
+        r"row_id_map|multihot|expand_to_fused|fused_mapping|count_expert|group_indices|aux_fi",
     ),
 )
-"""Kinds by the name of a kernel, in lower case; the first pattern that is found decides."""
+"""Kind, source of the names, and pattern of the name of a kernel in lower case; the first pattern found decides."""
+
+
+def _first(rows: tuple[tuple[str, str, str], ...], name: str) -> str | None:
+    return next((kind for kind, _, pattern in rows if re.search(pattern, name)), None)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -126,17 +196,18 @@ def kind_of_operator(name: str) -> str | None:
     IDLE is the kind of an operator that only runs other operators: its own time is the host's.
     """
     inner = name.removeprefix(_WRAPPER)
-    for kind, pattern in _OPERATORS:
-        if pattern.search(inner):
-            return kind
-    return IDLE if inner != name else None
+    return _first(_OPERATORS, inner) or (IDLE if inner != name else None)
 
 
 @lru_cache(maxsize=1 << 16)
 def kind_of_kernel(name: str) -> str | None:
     """Return the kind of a kernel of a GPU, CUDA or ROCm; None if its name does not tell."""
-    lower = name.lower()
-    return next((kind for kind, pattern in _KERNELS if pattern.search(lower)), None)
+    return _first(_KERNELS, name.lower())
+
+
+def is_backward(name: str) -> bool:
+    """Return True for an operator that autograd runs in the backward pass; what it runs and launches is of it too."""
+    return name.startswith(_WRAPPER) or _BACKWARD.search(name) is not None
 
 
 def kind_of_copy(name: str) -> str:
@@ -161,19 +232,25 @@ def kind_of_range(name: str) -> str | None:
 def kind_within(outer: str | None, name: str, *, is_range: bool = False) -> str | None:
     """Return the kind of an operator or a range inside work of the kind `outer`; None if neither tells.
 
-    Everything inside a range, an optimizer, an attention or a collective belongs to it.
+    Everything inside an optimizer or a collective belongs to it; so it is inside attention, except products with a
+    weight.
     """
-    if outer in (OPTIMIZER, ATTENTION, COMMUNICATION):
+    if outer in (OPTIMIZER, COMMUNICATION):
         return outer
+    if outer == ATTENTION:
+        return MATMUL if _PROJECTION.search(name) else ATTENTION
     own = kind_of_range(name) if is_range else kind_of_operator(name)
     return own or outer
 
 
-def kind_of_launch(kernel: str, launched_in: str | None) -> str:
-    """Return the kind of a kernel that was launched inside work of the kind `launched_in` (None: unknown)."""
+def kind_of_launch(kernel: str, launched_in: str | None, operator: str = "") -> str:
+    """Return the kind of a kernel that was launched inside work of the kind `launched_in` (None: unknown).
+
+    `operator` is the name of the innermost operator around the launch.
+    """
     own = kind_of_kernel(kernel)
-    if own == COMMUNICATION:
-        return COMMUNICATION
+    if own == COMMUNICATION or (own == MATMUL and launched_in == ATTENTION and not _SCORES.match(operator)):
+        return own
     if launched_in in (OPTIMIZER, ATTENTION):
         return launched_in
     if own is None and launched_in not in (None, IDLE):

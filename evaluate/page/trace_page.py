@@ -35,6 +35,7 @@ METHOD = (
     "in attention belongs to it.",
     "In a trace without kernels each operator of the CPU counts, without the operators inside it; the rest is idle.",
     "Rates count 2*m*n*k for a matrix product; causal attention counts half, its backward pass five products.",
+    "A trace of torch.profiler also opens in https://ui.perfetto.dev, which draws each stream and thread.",
     "Recording makes a step slower: compare shares and kernels, and take the length of a step from an unprofiled run.",
 )
 

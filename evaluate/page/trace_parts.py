@@ -23,7 +23,7 @@ WIDTH, BAR, ROW, TOP = 1000, 34, 68, 8
 NAME_HEIGHT, LETTER_ROOM = 20, 18
 MS = 1e3
 MOST_TICKS = 6
-IN_WORDS = ("operator", "kind", "sizes", "kernel")
+IN_WORDS = ("operator", "kind", "phase", "sizes", "kernel")
 """Columns whose cells are words, not numbers."""
 
 

@@ -10,7 +10,7 @@ from evaluate.timing import ceiling
 from evaluate.timing.breakdown import Breakdown
 from evaluate.timing.pairing import Aligned
 from evaluate.timing.tables import OperatorRow
-from utils.kinds import COMMUNICATION, IDLE, KINDS, OVERLAPPED, UNATTRIBUTED, WORDS
+from utils.kinds import COMMUNICATION, IDLE, KINDS, OVERLAPPED, PHASES, UNATTRIBUTED, WORDS
 from utils.results.probe_file import Probe
 
 MS = 1e3
@@ -41,17 +41,21 @@ def sentences(side: Breakdown) -> list[str]:
             f"Communication: {_ms(total)} ms a step, {side.overlapped / total:.0%} of it during computation, "
             f"{_ms(side.kinds[COMMUNICATION])} ms exposed."
         )
-    if side.share(UNATTRIBUTED) > MOST_UNATTRIBUTED:
+    for row in side.groups:
+        ranks = "" if row.ranks is None else f" ({row.ranks} ranks)"
+        lines.append(f"Of {row.group}{ranks}: {_ms(row.seconds)} ms, {_ms(row.exposed_seconds)} ms exposed.")
+    if any(side.phases.values()):
+        lines.append(", ".join(f"{phase} {_ms(side.phases[phase])} ms" for phase in PHASES).capitalize() + ".")
+    if max(side.share(UNATTRIBUTED), side.unattributed_of_kernels) > MOST_UNATTRIBUTED:
         names = [row.name for row in side.kernels if row.kind == UNATTRIBUTED][:3]
-        lines.append(
-            f"{side.share(UNATTRIBUTED):.1%} of the step could not be attributed: {'; '.join(map(cut, names))}."
-        )
+        lines.append(f"{_unattributed(side)} could not be attributed: {'; '.join(map(cut, names))}.")
     return lines + [f"Note: {remark}." for remark in side.remarks]
 
 
 def kind_rows(side: Breakdown) -> list[tuple[str, str, str]]:
     """Return a row for each kind, their sum, and the overlapped communication."""
-    rows = [(WORDS[kind], _ms(side.kinds[kind]), f"{side.share(kind):.1%}") for kind in KINDS]
+    shares = {kind: f"{side.share(kind):.1%}" for kind in KINDS} | {UNATTRIBUTED: _unattributed(side)}
+    rows = [(WORDS[kind], _ms(side.kinds[kind]), shares[kind]) for kind in KINDS]
     rows.append(("sum: the step", _ms(side.step_seconds), "100.0%"))
     rows.append(("not added: communication during computation", _ms(side.overlapped), ""))
     return rows
@@ -126,6 +130,7 @@ def aligned_rows(aligned: Sequence[Aligned], most: int) -> list[tuple[str, ...]]
         (
             cut(one.family),
             _kind_word(one.kind),
+            one.phase or "unknown",
             one.sizes,
             _ms(one.a.seconds) if one.a else "-",
             _ms(one.b.seconds) if one.b else "-",
@@ -141,7 +146,7 @@ def pair_headers(names: tuple[str, str]) -> tuple[tuple[str, ...], tuple[str, ..
     """Return the headers of the table of kinds and of the table of operators, from the names of both sides."""
     a, b = (cut(name) for name in names)
     both = (f"{a}, ms a step", f"{b}, ms a step", "difference, ms")
-    return ("kind", *both), ("operator", "kind", "sizes", *both, f"{a}, TFLOP/s", f"{b}, TFLOP/s")
+    return ("kind", *both), ("operator", "kind", "phase", "sizes", *both, f"{a}, TFLOP/s", f"{b}, TFLOP/s")
 
 
 def pair(sides: tuple[Side, Side], aligned: Sequence[Aligned], most: int) -> str:
@@ -174,6 +179,10 @@ def _kind_word(kind: str) -> str:
     if kind == OVERLAPPED:
         return "overlapped communication"
     return {IDLE: "host", COMMUNICATION: "communication"}.get(kind, kind.replace("_", "-"))
+
+
+def _unattributed(side: Breakdown) -> str:
+    return f"{side.share(UNATTRIBUTED):.1%} of the step, {side.unattributed_of_kernels:.1%} of kernel time"
 
 
 def _ms(seconds: float) -> str:

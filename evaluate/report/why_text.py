@@ -9,7 +9,8 @@ from evaluate.report import trace_text
 from evaluate.report.comparison import Comparison
 from evaluate.report.tables import bullets, markdown_table, markdown_text
 from evaluate.report.verdict_text import pair_title
-from evaluate.verdict.gap import Gap
+from evaluate.timing.pairing import align
+from evaluate.verdict.gap import MOST_OPERATORS, Gap
 
 TITLE = "Why"
 EXPLANATION = (
@@ -52,5 +53,7 @@ def markdown_why(comparison: Comparison) -> Iterator[str]:
         yield f"### {markdown_text(one.title)}"
         if a is not None and b is not None:
             yield markdown_text(trace_text.pair_sentence(a, b, one.names))
-            yield markdown_table(trace_text.pair_headers(one.names)[0], trace_text.pair_kind_rows(a, b))
+            kinds, operators = trace_text.pair_headers(one.names)
+            yield markdown_table(kinds, trace_text.pair_kind_rows(a, b))
+            yield markdown_table(operators, trace_text.aligned_rows(align(a, b), MOST_OPERATORS))
         yield bullets(one.gap.remarks)

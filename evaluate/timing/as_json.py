@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from evaluate.timing import ceiling
 from evaluate.timing.breakdown import Breakdown
 from evaluate.timing.pairing import Aligned
 from evaluate.timing.tables import OperatorRow
-from utils.kinds import KINDS, OVERLAPPED
+from utils.kinds import KINDS, OVERLAPPED, UNATTRIBUTED
 from utils.own_files import json_with
 from utils.results.probe_file import Probe
 
@@ -29,6 +30,12 @@ def of_side(side: Breakdown, probe: Probe | None = None) -> dict[str, Any]:
         "step_seconds": side.step_seconds,
         "kinds": dict(side.kinds),
         OVERLAPPED: side.overlapped,
+        "unattributed_percent": {
+            "of_step": 100 * side.share(UNATTRIBUTED),
+            "of_kernel_time": 100 * side.unattributed_of_kernels,
+        },
+        "phases": dict(side.phases),
+        "communication_groups": [asdict(row) for row in side.groups],
         "kernels": [
             {"name": row.name, "kind": row.kind, "count": row.count, "seconds": row.seconds} for row in side.kernels
         ],
@@ -51,6 +58,7 @@ def of_pair(
         "operators": [
             {
                 "kind": one.kind,
+                "phase": one.phase,
                 "operator": one.family,
                 "shapes": one.sizes,
                 "a_ms": None if one.a is None else one.a.seconds * MS,
@@ -66,6 +74,7 @@ def _operator(row: OperatorRow, probe: Probe | None) -> dict[str, Any]:
     return {
         "name": row.name,
         "kind": row.kind,
+        "phase": row.phase,
         "operator": row.work.family,
         "shapes": row.work.sizes,
         "precision": row.work.precision,

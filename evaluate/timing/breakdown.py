@@ -18,9 +18,20 @@ import numpy as np
 from evaluate.timing import stacks, steps, tables
 from evaluate.timing.intervals import Windows, covered, exclusive
 from evaluate.timing.stream import TraceError
-from evaluate.timing.tables import OperatorRow, Pieces, Row, select
+from evaluate.timing.tables import GroupRow, OperatorRow, Pieces, Row, select
 from evaluate.timing.trace_file import NONE, Floats, Integers, Trace, read
-from utils.kinds import COMMUNICATION, COMPUTE, IDLE, KINDS, PRIORITY, UNATTRIBUTED, kind_of_copy, kind_of_launch
+from utils.kinds import (
+    COMMUNICATION,
+    COMPUTE,
+    IDLE,
+    KINDS,
+    OPTIMIZER,
+    PHASES,
+    PRIORITY,
+    UNATTRIBUTED,
+    kind_of_copy,
+    kind_of_launch,
+)
 
 OF_HOST = "no kernels in the trace: its operators on the CPU count, each with its own time"
 _UNKNOWN = KINDS.index(UNATTRIBUTED)
@@ -34,6 +45,11 @@ class Breakdown:
     step_seconds: float
     kinds: Mapping[str, float]
     overlapped: float
+    phases: Mapping[str, float]
+    """Time in which work of each of PHASES runs; where several do, it counts for the last one. Work whose launch is not
+    known has none; work launched outside autograd's backward pass and the optimizer counts as forward."""
+    groups: tuple[GroupRow, ...]
+    """Collectives by process group, where the trace names it."""
     kernels: tuple[Row, ...]
     operators: tuple[OperatorRow, ...]
     steps: tuple[int, ...]
@@ -50,6 +66,12 @@ class Breakdown:
     def share(self, kind: str) -> float:
         """Return the share of a kind in the step."""
         return self.kinds[kind] / self.step_seconds
+
+    @property
+    def unattributed_of_kernels(self) -> float:
+        """Share of the kernels (on a host: of the operators) without a kind in the time of all, one after the other."""
+        total = sum(row.seconds for row in self.kernels)
+        return sum(row.seconds for row in self.kernels if row.kind == UNATTRIBUTED) / total if total else 0.0
 
 
 def of_file(path: Path, *, wanted: tuple[int, int] | None = None, device: int | None = None) -> Breakdown:
@@ -85,6 +107,8 @@ def of_trace(trace: Trace, *, wanted: tuple[int, int] | None = None, device: int
         step_seconds=windows.seconds / count,
         kinds={kind: kinds[kind] / count for kind in KINDS},
         overlapped=overlapped / count,
+        phases={phase: seconds / count for phase, seconds in _phases(windows, work).items()},
+        groups=tables.groups(trace, windows, work, count),
         kernels=tables.kernels(trace, windows, work, count),
         operators=tables.operators(trace, windows, work, count, is_of_host=is_of_host),
         steps=chosen.numbers,
@@ -98,7 +122,9 @@ def _of_host(trace: Trace, nested: stacks.Stacks) -> Pieces:
     operator = nested.own_operator
     kind = nested.kind_of_operator[operator]
     kind = np.where(kind == NONE, _UNKNOWN, kind)
-    return Pieces(nested.own_start, nested.own_end, kind, trace.operators.of["name"][operator], operator, operator)
+    name, none = trace.operators.of["name"][operator], np.full(len(operator), NONE)
+    phase = _phase(kind, nested.backward_of_operator[operator])
+    return Pieces(nested.own_start, nested.own_end, kind, name, operator, operator, phase, none)
 
 
 def _of_devices(trace: Trace, nested: stacks.Stacks) -> tuple[Floats, Pieces]:
@@ -108,25 +134,41 @@ def _of_devices(trace: Trace, nested: stacks.Stacks) -> tuple[Floats, Pieces]:
     launched = np.where(launch == NONE, np.nan, _at(trace.launches.start, launch, np.nan))
     operator = _at(nested.operator_of_launch, launch, NONE)
     outer = _at(nested.kind_of_launch, launch, NONE)
+    backward = _at(nested.backward_of_launch, launch, NONE)
     by_id = _matching(table.of["external"], trace.operators.of["external"])
     is_by_id = (operator == NONE) & (by_id != NONE)
     operator = np.where(is_by_id, by_id, operator)
+    backward = np.where(is_by_id, _at(nested.backward_of_operator, by_id, NONE), backward)
     outer = np.where(is_by_id & (outer == NONE), _at(nested.kind_of_operator, by_id, NONE), outer)
     launched = np.where(np.isnan(launched) & (by_id != NONE), _at(trace.operators.start, by_id, np.nan), launched)
-    triples = np.column_stack([table.of["name"], table.of["is_copy"], outer])
-    unique, inverse = np.unique(triples, axis=0, return_inverse=True)
-    kinds = np.array([_kind_of_work(trace.names[name], bool(copy), kind) for name, copy, kind in unique.tolist()], int)
+    around = _at(trace.operators.of["name"], operator, NONE)
+    cases = np.column_stack([table.of["name"], table.of["is_copy"], outer, around])
+    unique, inverse = np.unique(cases, axis=0, return_inverse=True)
+    kind = np.array([_kind_of_work(trace, *case) for case in unique.tolist()], int)[inverse.ravel()]
+    name, call = table.of["name"], np.arange(len(operator))
     return launched, Pieces(
-        table.start, table.end, kinds[inverse.ravel()], table.of["name"], operator, np.arange(len(operator))
+        table.start, table.end, kind, name, operator, call, _phase(kind, backward), table.of["group"]
     )
 
 
-def _kind_of_work(name: str, is_copy: bool, outer: int) -> int:
+def _kind_of_work(trace: Trace, name: int, is_copy: int, outer: int, operator: int) -> int:
     launched_in = None if outer == NONE else KINDS[outer]
     if not is_copy:
-        return KINDS.index(kind_of_launch(name, launched_in))
-    kind = kind_of_copy(name)
+        around = "" if operator == NONE else trace.names[operator]
+        return KINDS.index(kind_of_launch(trace.names[name], launched_in, around))
+    kind = kind_of_copy(trace.names[name])
     return KINDS.index(launched_in if kind in COMPUTE and launched_in in COMPUTE else kind)
+
+
+def _phase(kind: Integers, backward: Integers) -> Integers:
+    """Return the place in PHASES; `backward` is NONE where the launch is not known."""
+    return np.where(kind == KINDS.index(OPTIMIZER), PHASES.index(OPTIMIZER), backward)
+
+
+def _phases(windows: Windows, work: Pieces) -> dict[str, float]:
+    spans = {phase: select(work, work.phase == place) for place, phase in enumerate(PHASES)}
+    found = exclusive(windows, spans, PHASES[::-1])
+    return {phase: found[phase] for phase in PHASES}
 
 
 def _matching(keys: Integers, known: Integers) -> Integers:

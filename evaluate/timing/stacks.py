@@ -1,4 +1,4 @@
-"""Nested operators of the host: the kind of each from what it runs in, its own time, and what launched a kernel."""
+"""Nested operators of the host: kind and phase of each from what it runs in, its own time, what launched a kernel."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from evaluate.timing.trace_file import NONE, Floats, Integers, Trace
-from utils.kinds import KINDS, kind_within
+from utils.kinds import KINDS, is_backward, kind_within
 
 _RANGE, _OPERATOR, _LAUNCH = range(3)
+_State = tuple[int, bool]
+"""Kind, as a place in KINDS or NONE, and True in the backward pass."""
 
 
 @dataclass(frozen=True)
@@ -20,9 +22,12 @@ class Stacks:
 
     kind_of_operator: Integers
     """Kind of each operator, by its name and by what it runs in."""
+    backward_of_operator: Integers
+    """1 for an operator of the backward pass, else 0."""
     operator_of_launch: Integers
     """Innermost operator around each launch, NONE outside all operators."""
     kind_of_launch: Integers
+    backward_of_launch: Integers
     own_start: Floats
     own_end: Floats
     own_operator: Integers
@@ -34,8 +39,8 @@ class _Thread:
 
     def __init__(self, found: _Found) -> None:
         self._found = found
-        self._open: list[tuple[float, int, int]] = []
-        """End, operator (NONE: a range) and kind of what is open, from the outside in."""
+        self._open: list[tuple[float, int, _State]] = []
+        """End, operator (NONE: a range), and state of what is open, from the outside in."""
         self._cursor = -np.inf
 
     def move_to(self, time: float) -> None:
@@ -48,13 +53,13 @@ class _Thread:
             self._found.own(self._open[-1][1], self._cursor, time)
         self._cursor = max(self._cursor, time)
 
-    def open(self, end: float, operator: int, kind: int) -> None:
-        self._open.append((end, operator, kind))
+    def open(self, end: float, operator: int, state: _State) -> None:
+        self._open.append((end, operator, state))
 
     @property
-    def kind(self) -> int:
-        """Kind of the innermost thing that is open."""
-        return self._open[-1][2] if self._open else NONE
+    def state(self) -> _State:
+        """State of the innermost thing that is open."""
+        return self._open[-1][2] if self._open else (NONE, False)
 
     @property
     def operator(self) -> int:
@@ -80,39 +85,40 @@ def walk(trace: Trace, *, own_times: bool) -> Stacks:
 
     Takes 2 to 4 microseconds an event.
     """
-    kinds = np.full(len(trace.operators), NONE, dtype=np.int64)
-    launching = np.full(len(trace.launches), NONE, dtype=np.int64)
-    launched_kind = np.full(len(trace.launches), NONE, dtype=np.int64)
+    kinds, backward = (np.full(len(trace.operators), missing) for missing in (NONE, 0))
+    launching, launched_kind, launched_backward = (np.full(len(trace.launches), missing) for missing in (NONE, NONE, 0))
     found = _Found(own_times)
-    memory: dict[tuple[int, int, bool], int] = {}
+    memory: dict[tuple[_State, int, bool], _State] = {}
     for sorts, places, starts, ends, names in _by_thread(trace):
         thread = _Thread(found)
         for sort, place, start, end, name in zip(sorts, places, starts, ends, names, strict=True):
             thread.move_to(start)
             if sort == _LAUNCH:
-                launching[place], launched_kind[place] = thread.operator, thread.kind
+                launching[place], (launched_kind[place], launched_backward[place]) = thread.operator, thread.state
                 continue
-            key = (thread.kind, name, sort == _RANGE)
+            key = (thread.state, name, sort == _RANGE)
             if key not in memory:
-                memory[key] = _kind_within(thread.kind, trace.names[name], sort == _RANGE)
+                memory[key] = _state_within(thread.state, trace.names[name], sort == _RANGE)
             if sort == _OPERATOR:
-                kinds[place] = memory[key]
+                kinds[place], backward[place] = memory[key]
             thread.open(end, place if sort == _OPERATOR else NONE, memory[key])
         thread.move_to(np.inf)
     start, end, operator = found.start, found.end, found.operator
     return Stacks(
         kinds,
+        backward,
         launching,
         launched_kind,
+        launched_backward,
         np.array(start, dtype=np.float64),
         np.array(end, dtype=np.float64),
         np.array(operator, dtype=np.int64),
     )
 
 
-def _kind_within(outer: int, name: str, is_range: bool) -> int:
-    kind = kind_within(None if outer == NONE else KINDS[outer], name, is_range=is_range)
-    return NONE if kind is None else KINDS.index(kind)
+def _state_within(outer: _State, name: str, is_range: bool) -> _State:
+    kind = kind_within(None if outer[0] == NONE else KINDS[outer[0]], name, is_range=is_range)
+    return NONE if kind is None else KINDS.index(kind), outer[1] or is_backward(name)
 
 
 def _by_thread(trace: Trace) -> Any:

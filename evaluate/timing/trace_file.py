@@ -99,12 +99,16 @@ class Trace:
     """Annotated ranges that give a kind to what is inside (utils/kinds.py)."""
     steps: Columns = field(default_factory=lambda: Columns("number", "thread"))
     launches: Columns = field(default_factory=lambda: Columns("correlation", "thread"))
-    work: Columns = field(default_factory=lambda: Columns("name", "is_copy", "device", "correlation", "external"))
+    work: Columns = field(
+        default_factory=lambda: Columns("name", "is_copy", "device", "correlation", "external", "group")
+    )
     """Kernels, copies and fills of all devices."""
     names: list[str] = field(default_factory=list)
     shapes: list[tuple[Any, ...]] = field(default_factory=list)
     """Input Dims, Input type and, of attention, Concrete Inputs of an operator, each as the text of the list."""
     threads: list[Any] = field(default_factory=list)
+    groups: list[tuple[str, int | None]] = field(default_factory=list)
+    """Description, or name, and number of ranks of the process groups of kernels (libkineto/src/output_json.cpp)."""
     events: int = 0
 
     @property
@@ -151,7 +155,7 @@ class _Filler:
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
-        self._names, self._shapes, self._threads = Names(), Names(), Names()
+        self._names, self._shapes, self._threads, self._groups = Names(), Names(), Names(), Names()
 
     def fill(self, stream: EventStream) -> None:
         count = 0
@@ -167,7 +171,7 @@ class _Filler:
         trace = self._trace
         trace.events = count
         trace.names = self._names.all()
-        trace.shapes, trace.threads = self._shapes.all(), self._threads.all()
+        trace.shapes, trace.threads, trace.groups = self._shapes.all(), self._threads.all(), self._groups.all()
 
     def _take(self, event: dict[str, Any]) -> None:
         category = str(event.get("cat", "")).lower()
@@ -205,13 +209,20 @@ class _Filler:
         external = arguments.get("External id", arguments.get("external id", NONE))
         correlation = arguments.get("correlation", NONE)
         name = self._names.number(str(event.get("name", "")))
-        self._trace.work.add(*self._times(event), name, is_copy, int(device), int(correlation), int(external))
+        numbers = (int(device), int(correlation), int(external), self._group(arguments))
+        self._trace.work.add(*self._times(event), name, is_copy, *numbers)
 
     def _times(self, event: dict[str, Any]) -> tuple[float, float]:
         return float(event["ts"]) if "ts" in event else _no_time(), float(event.get("dur", 0.0))
 
     def _thread(self, event: dict[str, Any]) -> int:
         return self._threads.number((str(event.get("pid")), str(event.get("tid"))))
+
+    def _group(self, arguments: dict[str, Any]) -> int:
+        said = (str(arguments.get(f"Process Group {key}", "")) for key in ("Description", "Name"))
+        name = next((text for text in said if text not in ("", "undefined")), "")
+        size = arguments.get("Group size")
+        return self._groups.number((name, size if isinstance(size, int) else None)) if name else NONE
 
     def _shape(self, name: str, arguments: dict[str, Any]) -> int:
         dims = arguments.get("Input Dims", arguments.get("Input dims"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from evaluate.timing.pairing import align
 from evaluate.timing.stream import TraceError
 from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
 from utils.errors import DataError
-from utils.kinds import KINDS
+from utils.kinds import KINDS, PHASES
 from utils.provenance.digests import sha256_file
 from utils.results.profile_file import FOLDER, Profile
 from utils.results.schema import Result
@@ -33,8 +33,10 @@ SETTINGS = (
     *("num_gpus", "tp", "pp", "cp", "dp", "recompute", "optimizer_state", "gradient_dtype", "layers"),
 )
 """Settings that decide which operators run with which shapes, by their key in `training_config`."""
-MOST_OPERATORS = 20
-"""Operators with the largest differences in compare.json; a page of evaluate.trace has all."""
+MOST_OPERATORS = 10
+"""Operators with the largest differences in a report; a page of evaluate.trace has all."""
+PERFETTO = "https://ui.perfetto.dev"
+"""Opens traces of torch.profiler as they are, also compressed ones."""
 
 
 @dataclass(frozen=True)
@@ -63,15 +65,20 @@ def as_json(gap: Gap) -> dict[str, Any]:
             for kind in KINDS
             if a and b
         ],
+        "phases": [{"phase": phase, "a": a.phases[phase], "b": b.phases[phase]} for phase in PHASES if a and b],
+        "communication_groups": {
+            name: [asdict(row) for row in side.groups] for name, side in (("a", a), ("b", b)) if side
+        },
         "operators": [
             {
-                **{"kind": one.kind, "operator": one.family, "shapes": one.sizes},
+                **{"kind": one.kind, "phase": one.phase, "operator": one.family, "shapes": one.sizes},
                 **{"a": one.a and one.a.seconds, "b": one.b and one.b.seconds, "difference": one.difference_seconds},
             }
             for one in (align(a, b)[:MOST_OPERATORS] if a and b else ())
         ],
         "rates": [],
         "remarks": list(gap.remarks),
+        "traces": {name: "/".join(side.path.parts[-3:]) for name, side in (("a", a), ("b", b)) if side},
     }
 
 
@@ -131,5 +138,5 @@ def _remarks(profile: Profile, found: Breakdown) -> Iterator[str]:
     step = f"a profiled step takes {1e3 * statistics.fmean(profile.profiled_step_seconds):.4g} ms"
     unprofiled = profile.unprofiled_step_seconds
     other = "the others of its run are unknown" if unprofiled is None else f"the others {1e3 * unprofiled:.4g} ms"
-    yield f"from {FOLDER}/{profile.path.parent.name}: {step}, {other}"
+    yield f"from {FOLDER}/{profile.path.parent.name}: {step}, {other}; {found.path.name} opens in {PERFETTO}"
     yield from found.remarks

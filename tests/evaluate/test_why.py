@@ -37,7 +37,8 @@ def test_the_kinds_of_both_profiled_steps_and_their_differences_add_up(tmp_path)
     assert kinds["idle"] == pytest.approx((6.5e-4, 6.5e-4, 0), abs=1e-9)
     assert sum(row["difference"] for row in why["kinds"]) == pytest.approx(5e-5)
     assert why["operators"][0] == {
-        **{"kind": "matmul", "operator": "matrix product", "shapes": "(4096, 1024) x (1024, 4096)"},
+        **{"kind": "matmul", "phase": "forward"},
+        **{"operator": "matrix product", "shapes": "(4096, 1024) x (1024, 4096)"},
         **{"a": pytest.approx(1e-4), "b": pytest.approx(1.5e-4), "difference": pytest.approx(5e-5)},
     }
     assert (
@@ -46,6 +47,12 @@ def test_the_kinds_of_both_profiled_steps_and_their_differences_add_up(tmp_path)
         and "a profiled step takes 1 ms, the others 0.8 ms" in why["remarks"][0]
     )
     assert "| matrix products | 0.1 | 0.15 | +0.05 |" in text.partition("\n## Why\n")[2]
+    assert "| matrix product | matmul | forward | (4096, 1024) x (1024, 4096) | 0.1 | 0.15 | +0.05 |" in text
+    for name, platform in (("a", "nvd"), ("b", "amd")):
+        trace = f"profiles/profiled_train_{platform}_mega_llama_run1_attempt1/rank0.json.gz"
+        assert why["traces"][name] == trace and (tmp_path / "in" / trace).is_file()
+    assert "rank0.json.gz opens in https://ui.perfetto.dev" in page
+    assert why["phases"][0] == {"phase": "forward", "a": pytest.approx(3e-4), "b": pytest.approx(3.5e-4)}
     section = page.partition('<section id="why"')[2].partition("</section>")[0]
     assert section.count('<svg class="bars"') == 1 and "matrix products 0.15 ms" in section and "<b>" not in section
 

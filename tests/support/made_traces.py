@@ -61,9 +61,10 @@ class MadeTrace:
         tid: int = HOST,
         category: str = "kernel",
         external: int | None = None,
+        **more: Any,
     ) -> None:
-        """Add a kernel; with `launched` also the call that launched it."""
-        args: dict[str, Any] = {"device": device, "stream": stream}
+        """Add a kernel; with `launched` also the call that launched it. `more` has arguments of the kernel's event."""
+        args: dict[str, Any] = {"device": device, "stream": stream, **more}
         if external is not None:
             args["External id"] = external
         if launched is not None:

@@ -28,6 +28,11 @@ KERNELS = {
         "triton_tem_fused_mm_t_3",
         "void gemv2T_kernel_val<int, int, float, float, float, float, 128, 16, 2, 2, false, false>(Params)",
         "void wvSplitK_hf_sml_<__hip_bfloat16, 64, 2, 16, 8, 2, 1>(int, int, __hip_bfloat16 const*)",
+        "_blockwise_fp8_unified_kernel",
+        "kernel_cutlass_kernel_quackgemm_default_epiGemmDefaultSm90",
+        "void cutlass::device_kernel<dpsk::grouped_gemm::cuda::fp8_ptp128c::GemmKernel>(Params)",
+        "my_mm(float*)",
+        "cask_cudnn::computeOffsetsKernel(cask_cudnn::ComputeOffsetsParams)",
     ),
     "attention": (
         "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<128, 64, cutlass::bfloat16_t>>",
@@ -41,11 +46,17 @@ KERNELS = {
         "aiter::fmha_bwd_hd128_bf16_causal_a32_rtne_psskddv",
         "void (anonymous namespace)::scaled_upper_triang_masked_softmax_warp_forward<__half, __half, 11>(Params)",
         "triton_tem_fused_flex_attention_0",
+        "void cudnn::fusion::compute_dot_do_o_specialized<true, 3, 512, 0>(float const*, float const*)",
+        "void cudnn::fusion::convert_dq_to_16bits<true, 4, 256, 0>(float*, void*)",
+        "kernel_batched_gemm_softmax_gemm_xdl_cshuffle_v1",
+        "kernel_cutlass_kernel_flash_attncuteflash_fwdFlashAttentionForwardSm90",
+        "thd_lse_kernel",
     ),
     "optimizer": (
         "void multi_tensor_apply_kernel<TensorListMetadata<4>, AdamFunctor<float, float, int>, float>(long, int*)",
         "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<FusedOptimizerTensorListMetadata<4>, "
         "FusedAdamMathFunctor<float, 4, (ADAM_MODE)1, false>>(Params)",
+        "void multi_tensor_apply_kernel<transformer_engine::multi_tensor_adam::AdamFunctor<float, float, float, int>>",
     ),
     "communication_exposed": (
         "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
@@ -53,6 +64,12 @@ KERNELS = {
         "rcclGenericKernel<1, false>(ncclDevKernelArgsStorage<4096ul>)",
         "mscclKernel_Sum_hip_bfloat16_Simple_false",
         "void multimem_all_reduce_kernel<c10::BFloat16, 16>(c10::BFloat16*, unsigned long)",
+        "void dpsk::ep::internode::combine<false, 8, __nv_bfloat16, 8, 2, 16, 24>(int4*, float*)",
+        "void dpsk::ep::internode::notify_dispatch<false, 8>(int const*, long*, int)",
+        "void deep_ep::intranode::cached_notify_combine<8>(void**, int*, int)",
+        "void primus_turbo::deep_ep::intranode::dispatch<8, 1024>(HIP_vector_type<int, 4u>*, float*)",
+        "void rs_acc_kernel<__hip_bfloat16>(float*, char const*, unsigned long)",
+        *("consumer_batch_kernel(void*, int, int)", "userbuffers_fp16_sum_inplace_gpu_rr_rs_oop<4>(int, int)"),
     ),
     "memory_bound": (
         "void at::native::vectorized_elementwise_kernel<4, at::native::sqrt_kernel_cuda(Iter&)::{lambda()#2}>(int)",
@@ -63,8 +80,22 @@ KERNELS = {
         "void at::native::(anonymous namespace)::cunn_SoftMaxForward<8, c10::BFloat16, float>(float*)",
         "multi_tensor_apply_kernel<TensorListMetadata<2>, CopyFunctor<float, c10::BFloat16, 2, 1, 1>>",
         "void fbgemm_gpu::jagged_dense_elementwise_add_kernel<float>(Params)",
+        # mangled: the parameters end with two of unsigned long
+        "_ZN18transformer_engine12unary_kernelILi16ELb1EfNS_6detail5EmptyE12hip_bfloat1615te_hip_fp8_e4m3EEvPKT4_PT5_mm",
+        "void transformer_engine::(anonymous namespace)::HadamardTransformKernel<__nv_bfloat16, 16, false, true>(T*)",
+        "multi_tensor_swizzle_row_scaling_kernel<int4, 128, 4>(MultiSwizzleArgs)",
+        "kernel_cutlass_kernel_quackrmsnormRMSNorm_object_at__tensorptrbf16gmemalign16",
+        "kernel_cutlass_kernel_quackcross_entropyCrossEntropy_object_at__tensorptrbf16gmem",
+        "void (anonymous namespace)::cuComputeGradInput<float, float, c10::BFloat16>(c10::BFloat16 const*)",
+        "void cuComputePartGradGammaBeta<float, float, float>(float const*, float const*, int, int)",
+        *("void deep_ep::layout::get_dispatch_layout<256, 32, 8>(long const*, int*)", "_row_id_map_pass_1_kernel"),
+        *("_unpermute_kernel", "_indices_to_multihot_kernel", "_make_chunk_sort_map_kernel", "moe_permute_kernel"),
+        "void cuda::get_fused_mapping<512>(long const*, int*, int*)",
     ),
-    None: ("_combined_routing_compute", "my_kernel", ""),
+    None: (
+        *("_combined_routing_compute", "my_kernel", "", "void step::dispatch<8>(int)", "void mesh_step::combine(int)"),
+        "kernel_cutlass_kernel_somebodysOperation_object_at_",
+    ),
 }
 OPERATORS = {
     "matmul": (
@@ -119,6 +150,9 @@ def test_a_kernel_operator_copy_or_range_has_the_kind_of_its_name(kind_of, kind,
         (kind_within, "optimizer", "aten::mm", "optimizer"),
         (kind_within, "attention", "aten::bmm", "attention"),
         (kind_within, "matmul", "aten::copy_", "memory_bound"),
+        # in attention the products with a weight are products, those of the scores are attention
+        *((kind_within, "attention", name, "matmul") for name in ("aten::mm", "LinearWithGradAccumulationFP8")),
+        *((kind_within, "attention", name, "attention") for name in ("aten::matmul", "aten::mul", "aten::_softmax")),
         (kind_of_launch, "nvjet_tst", "optimizer", "optimizer"),
         (kind_of_launch, "ncclDevKernel_AllGather_RING_LL", "optimizer", "communication_exposed"),
         # a kernel without a telling name has the kind of its operator
@@ -129,6 +163,20 @@ def test_a_kernel_operator_copy_or_range_has_the_kind_of_its_name(kind_of, kind,
 )
 def test_the_kind_also_follows_from_what_is_around(kind_of, first, second, kind):
     assert kind_of(first, second) == kind
+
+
+@pytest.mark.parametrize(
+    ("kernel", "operator", "kind"),
+    [
+        ("cutlass::device_kernel<GemmKernel>", "RopeLoraFlashAttnVarlenFunc", "matmul"),
+        ("cutlass::device_kernel<GemmKernel>", "aten::bmm", "attention"),
+        ("cutlass::device_kernel<GemmKernel>", "", "attention"),  # a range
+        ("cutlass::device_kernel<flash::FlashAttnBwd>", "RopeLoraFlashAttnVarlenFunc", "attention"),
+        ("_copy_tensor_kernel", "RopeLoraFlashAttnVarlenFunc", "attention"),
+    ],
+)
+def test_a_gemm_that_an_attention_function_launches_is_a_product(kernel, operator, kind):
+    assert kind_of_launch(kernel, "attention", operator) == kind
 
 
 def test_every_kind_has_a_word_and_a_place():

@@ -5,6 +5,8 @@ import random
 import pytest
 from made_traces import AUTOGRAD, MadeTrace, divided, painted
 
+from evaluate import trace as trace_command
+
 US = 1e-6
 NVIDIA = {
     "mm": "nvjet_tst_128x256_64x4",
@@ -134,6 +136,72 @@ def test_a_kernel_belongs_to_the_operator_and_the_range_that_launched_it(tmp_pat
     row = next(row for row in result["operators"] if row["name"] == "aten::mm")
     assert (row["kernel"], row["shapes"], row["precision"]) == ("jit_kernel_17", "(64, 32) x (32, 16)", "bf16")
     assert row["tflops"] == pytest.approx(2 * 64 * 32 * 16 / (20 * US) / 1e12)
+
+
+def test_forward_backward_and_optimizer_are_apart(tmp_path):
+    #  forward: mm 100-150   backward: mm 150-250 and reduction 240-300   optimizer: 300-340   no launch: 400-420
+    trace = one_step(1000)
+    dims = {"Input Dims": [[64, 32], [32, 16]], "Input type": ["c10::BFloat16", "c10::BFloat16"]}
+    trace.op("aten::mm", 10, 10, **dims)
+    trace.kernel(NVIDIA["mm"], 100, 50, launched=12)
+    trace.op("autograd::engine::evaluate_function: MmBackward0", 30, 50, tid=AUTOGRAD)
+    trace.op("aten::mm", 40, 10, tid=AUTOGRAD, **dims)
+    trace.kernel(NVIDIA["mm"], 150, 100, launched=45, tid=AUTOGRAD)
+    trace.op("SomebodysFunctionBackward", 90, 10, tid=AUTOGRAD)  # of a schedule that calls it by itself
+    trace.kernel("at::native::reduce_kernel", 240, 60, launched=95, tid=AUTOGRAD, stream=8)
+    trace.add("user_annotation", "Optimizer.step#AdamW.step", 120, 20)
+    trace.kernel("void at::native::vectorized_elementwise_kernel<4, mul>", 300, 40, launched=125)
+    trace.kernel(NVIDIA["mm"], 400, 20)
+    result = found(trace, tmp_path)
+    assert result["phases"] == pytest.approx({"forward": 50 * US, "backward": 150 * US, "optimizer": 40 * US})
+    products = {row["phase"]: round(row["seconds"] / US) for row in result["operators"] if row["name"] == "aten::mm"}
+    assert products == {"forward": 50, "backward": 100}  # of equal shapes, but apart
+    assert {row["phase"] for row in result["operators"] if row["name"] == NVIDIA["mm"]} == {None}
+
+
+def test_communication_is_apart_by_process_group_where_the_trace_names_it(tmp_path, capsys):
+    trace = one_step()
+    trace.kernel(NVIDIA["mm"], 0, 40)
+    tensor = {"Process Group Name": "3", "Process Group Description": "TENSOR_MODEL_PARALLEL_GROUP", "Group size": 8}
+    trace.kernel(NVIDIA["comm"], 30, 20, stream=20, **tensor)  # 10 exposed
+    trace.kernel("ncclDevKernel_ReduceScatter", 60, 10, stream=20, **tensor)
+    trace.kernel(
+        NVIDIA["comm"], 70, 5, stream=21, **{"Process Group Name": "0"}, **{"Process Group Description": "undefined"}
+    )
+    trace.kernel(NVIDIA["comm"], 90, 5, stream=21)  # of no group that the trace names
+    result = found(trace, tmp_path)
+    assert [{key: row[key] for key in ("group", "ranks", "count")} for row in result["communication_groups"]] == [
+        {"group": "TENSOR_MODEL_PARALLEL_GROUP", "ranks": 8, "count": 2},
+        {"group": "0", "ranks": None, "count": 1},
+    ]
+    seconds = [(row["seconds"], row["exposed_seconds"]) for row in result["communication_groups"]]
+    assert seconds == [pytest.approx((30 * US, 20 * US)), pytest.approx((5 * US, 5 * US))]
+    assert trace_command.main([str(tmp_path / "trace.json")]) == 0
+    assert "Of TENSOR_MODEL_PARALLEL_GROUP (8 ranks): 0.03 ms, 0.02 ms exposed." in capsys.readouterr().out
+
+
+def test_unattributed_time_is_a_share_of_the_step_and_of_the_kernels(tmp_path, capsys):
+    trace = one_step()
+    trace.kernel(NVIDIA["mm"], 0, 60)
+    trace.kernel("nobody_knows", 10, 55, stream=20)  # 5 of 100 of the step, and 55 of 120 of the time of kernels
+    trace.kernel("at::native::reduce_kernel", 70, 5)
+    result = found(trace, tmp_path)
+    assert result["unattributed_percent"] == pytest.approx({"of_step": 5, "of_kernel_time": 100 * 55 / 120})
+    assert trace_command.main([str(tmp_path / "trace.json")]) == 0
+    assert capsys.readouterr().out.count("5.0% of the step, 45.8% of kernel time") == 2  # a sentence, and the table
+
+
+def test_products_with_a_weight_in_an_attention_function_are_products(tmp_path):
+    trace = one_step()
+    trace.op("FlashAttnFunc", 0, 50)
+    trace.kernel("cutlass::device_kernel<GemmKernel>", 0, 10, launched=2)
+    trace.kernel(NVIDIA["flash"], 10, 20, launched=5)
+    trace.op("LinearFunction", 10, 20)
+    trace.kernel(NVIDIA["mm"], 40, 5, launched=15)
+    trace.kernel("cast_kernel", 45, 2, launched=16)
+    trace.op("aten::bmm", 32, 8)
+    trace.kernel(NVIDIA["mm"], 50, 7, launched=35)
+    assert microseconds(found(trace, tmp_path)) == {"matmul": 15, "attention": 27, "memory_bound": 2, "idle": 56}
 
 
 def test_without_a_launch_the_external_id_ties_a_kernel_to_its_operator(tmp_path):
