@@ -19,7 +19,7 @@ from pathlib import Path
 from evaluate.page import trace_page
 from evaluate.report import trace_text
 from evaluate.report.tables import plain
-from evaluate.timing import as_json, breakdown, ceiling, other_tools
+from evaluate.timing import as_json, breakdown, ceiling
 from evaluate.timing.breakdown import Breakdown
 from evaluate.timing.pairing import align
 from evaluate.timing.steps import parse_range
@@ -42,17 +42,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.output:
             trace_page.require_place(options.output, [*options.traces, *options.probe])
         sides = [breakdown.of_file(path, wanted=options.steps, device=options.device) for path in options.traces]
-        others = [table for path in options.traces if options.tool for table in other_tools.tables(options.tool, path)]
     except (TraceError, ProbeError, UnusableError) as error:
         print(f"error: {plain(error)}", file=sys.stderr)
         return 2
     chosen = [_probe(side, probes) for side in sides]
-    return _show(options, sides, chosen, others)
+    return _show(options, sides, chosen)
 
 
-def _show(
-    options: argparse.Namespace, sides: list[Breakdown], probes: list[Probe | None], others: list[tuple[str, str]]
-) -> int:
+def _show(options: argparse.Namespace, sides: list[Breakdown], probes: list[Probe | None]) -> int:
     if len(sides) == 2:
         a, b = sides
         aligned = align(a, b)
@@ -73,8 +70,6 @@ def _show(
         print(json.dumps(content, indent=1))
     else:
         print(text)
-    for name, table in others:
-        print(f"\n{name}:\n{table}", file=sys.stderr if options.format == "json" else sys.stdout)
     return 0
 
 
@@ -109,12 +104,6 @@ def _parser() -> Parser:
         help="probe of the device (python -m train.probe), for the share of its rate; once for each device",
     )
     parser.add_argument("--top", type=_positive, default=TOP, help="operators to show (default: %(default)s)")
-    parser.add_argument(
-        "--with",
-        dest="tool",
-        choices=tuple(other_tools.TOOLS),
-        help="also print the table of TraceLens or HolisticTraceAnalysis, where it is installed",
-    )
     return parser
 
 

@@ -159,7 +159,7 @@ _KERNELS: tuple[tuple[str, str, str], ...] = (
         MATMUL,
         "convolutions of cuDNN and MIOpen",
         r"implicit_convolve|winograd|convolve|conv[123]d|[fdw]grad|fprop|(?<![a-z])conv(?![a-z])|miopensp3.*conv"
-        r"|convolution|im2col|col2im|scudnn|cask_cudnn",
+        r"|convolution|im2col|col2im|scudnn|cask_cudnn|^(void )?fft[123]d_|flip_filter",
     ),
     (
         MEMORY_BOUND,

@@ -160,12 +160,6 @@ def test_bad_input_is_one_line_and_exit_2(arguments, said, tmp_path):
     assert said.format(dir=tmp_path) in refused(trace.main, *(one.format(dir=tmp_path) for one in arguments))
 
 
-def test_a_tool_that_is_not_installed_is_one_line(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("evaluate.timing.other_tools.importlib.util.find_spec", lambda _: None)
-    assert run(made_trace(tmp_path / "a.json"), "--with", "tracelens") == 0
-    assert "TraceLens is not installed here" in capsys.readouterr().err
-
-
 @pytest.mark.full("trace.html in Chromium, about 5 s")
 @pytest.mark.skipif(browser.find() is None, reason="no Chromium on this machine")
 def test_the_page_opens_without_a_message_at_any_width_in_both_schemes(tmp_path):

@@ -32,6 +32,8 @@ KERNELS = {
         "kernel_cutlass_kernel_quackgemm_default_epiGemmDefaultSm90",
         "void cutlass::device_kernel<dpsk::grouped_gemm::cuda::fp8_ptp128c::GemmKernel>(Params)",
         "my_mm(float*)",
+        "void fft2d_r2c_32x32<float, false, 1u, false>(float2*, float const*, cudnn::reduced_divisor)",
+        "void flip_filter<float, float>(float*, float const*, int, int, int, int)",
         "cask_cudnn::computeOffsetsKernel(cask_cudnn::ComputeOffsetsParams)",
     ),
     "attention": (
