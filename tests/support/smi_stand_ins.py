@@ -63,16 +63,17 @@ def of_gpus(
     gpus: int | None = None,
     change: Callable[[Any], None] = lambda node: None,
     pause: float = 0.0,
+    step: float = 1.0,
 ) -> dict[str, Any]:
-    """Return `energy_metrics` of ten steps on these GPUs; `change` may bend the samples."""
+    """Return `energy_metrics` of 13 steps on these GPUs; `change` may bend the samples."""
     count = gpus or len(bus_ids or ())
     library, found = open_gpus(platform, bus_ids, count)
     sources = sampler.Sources(found, (), library, {"rapl": "no RAPL"})
-    return _of_ten_steps(platform, sources, count, time, time.sleep, change, pause)
+    return _of_13_steps(platform, sources, count, time, time.sleep, change, pause, step)
 
 
 def of_processors(root: Path, watts: dict[str, float], start_uj: float = 1e6) -> dict[str, Any]:
-    """Return `energy_metrics` of ten steps on processors that draw `watts`, whose counters are files below `root`."""
+    """Return `energy_metrics` of 13 steps on processors that draw `watts`, whose counters are files below `root`."""
     time, sources = Clock(), sampler.Sources(reasons={"gpus": "no GPU"})
     try:
         sources.packages = rapl.packages(root)
@@ -86,10 +87,10 @@ def of_processors(root: Path, watts: dict[str, float], start_uj: float = 1e6) ->
             package.path.write_text(f"{counted:.0f}\n")
 
     sleep(0.0)
-    return _of_ten_steps("cpu", sources, 1, time, sleep)
+    return _of_13_steps("cpu", sources, 1, time, sleep)
 
 
-def _of_ten_steps(
+def _of_13_steps(
     platform: str,
     sources: Any,
     gpus: int,
@@ -97,14 +98,16 @@ def _of_ten_steps(
     sleep: Callable[[float], None],
     change: Callable[[Any], None] = lambda node: None,
     pause: float = 0.0,
+    step: float = 1.0,
 ) -> dict[str, Any]:
-    """Return `energy_metrics` of ten steps of 1 s from 1 s to 11 s, 7 of them steady (4 s on), sampled for 12 s.
+    """Return `energy_metrics` of 13 steps of `step` seconds from 1 s on, 10 of them steady (4 s on), sampled for 15 s.
 
     The last two steps come later by `pause`.
     """
-    result = example_result(platform=platform, step_times=[1.0] * 10, training_config__num_gpus=gpus)
+    times = {"steps": list(range(1, 14)), "step_times": [step] * 13}
+    result = example_result(platform=platform, **times, training_config__num_gpus=gpus)
     header = sampler.header(argparse.Namespace(platform=platform, node=0), sources)
-    ends = [2.0 + step + pause * (step > 7) for step in range(10)]
+    ends = [1.0 + step * (number + 1) + pause * (number > 10) for number in range(13)]
     clock = {name: header[name] for name in ("boot", "unix_at_zero")} | {"ends": ends}
     node = section.NodeSamples(header, why=dict(sources.reasons))
 
@@ -112,6 +115,6 @@ def _of_ten_steps(
         node.samples.append(sample)
         node.why |= sample.get("why") or {}
 
-    sampler.sample_until(lambda: time.seconds >= 12, sampler.Ticks(sources, time.now), take, time.now, sleep)
+    sampler.sample_until(lambda: time.seconds >= 15, sampler.Ticks(sources, time.now), take, time.now, sleep)
     change(node)
     return section.of_job([node], result, clock)

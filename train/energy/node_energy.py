@@ -20,6 +20,12 @@ from train.energy.sample_file import NodeSamples
 MILLI, MICRO = 1e-3, 1e-6
 IDLE_USE_PERCENT = 5.0
 """A device that is used more than this is not idle."""
+TWO_DIES = ("MI250",)
+"""GPUs with two dies in a package, of which one reports the power of both (ml-energy/zeus pull request 203)."""
+PARTITIONS = (
+    "several devices share this package; each may report the energy of all of it, and none has been read yet, so it is "
+    "unknown what their sum is; set the partition mode SPX"
+)
 STATES = ("sm_clock_mhz", "memory_clock_mhz", "temperature_celsius", "use_percent")
 NOT_A_SLOWDOWN = "gpu_idle"
 
@@ -144,6 +150,10 @@ def _gpu_packages(column: Column, intervals: Sequence[Interval]) -> Iterator[Pac
     for members in groups.values():
         gpus = [column.node.header["gpus"][index] for index in members]
         name = f"{gpus[0]['name']} at {' and '.join(gpu['bus_id'] for gpu in gpus)}"
+        if gpus[0]["package_dies"] > 1 and not any(known in gpus[0]["name"].upper() for known in TWO_DIES):
+            unknown = Measured(None, f"{name}: {PARTITIONS}")
+            yield PackageEnergy(name, len(members), unknown, unknown)
+            continue
         if len(members) < gpus[0]["package_dies"]:
             why = f"{name}: the power of its package is that of {gpus[0]['package_dies']} dies, and the job uses "
             unknown = Measured(None, f"{why}{len(members)} of them")

@@ -67,16 +67,16 @@ def run(job, seconds=0.05, killed_in=-1, after=""):
 
 
 def test_job_on_a_gpu_of_500_watts_has_its_energy(job):
-    energy = run(job, seconds=0.5)
-    # seven steady steps of half a second, 64 sequences of 128 tokens each
-    assert energy["joules"] == pytest.approx(500 * 3.5, rel=0.05), energy
+    energy = run(job, seconds=1.5)
+    # seven steady steps of 1.5 s, 64 sequences of 128 tokens each
+    assert energy["joules"] == pytest.approx(500 * 10.5, rel=0.05), energy
     assert energy["avg_watts"] == pytest.approx(500, rel=1e-3) and energy["idle_watts"] == pytest.approx(500, rel=1e-3)
     assert energy["joules_per_token"] == pytest.approx(energy["joules"] / (7 * 64 * 128), rel=1e-3)
     assert "GPU counter, not the wall" in energy["source"] and "step_clock" not in energy
 
 
 def test_samples_are_read_as_far_as_they_go(job):
-    energy = run(job, seconds=0.5, killed_in=6, after="os.truncate(samples, samples.stat().st_size - 20)")
+    energy = run(job, seconds=1.5, killed_in=6, after="os.truncate(samples, samples.stat().st_size - 20)")
     assert energy["joules"] is None and "before the last steady step" in energy["reasons"]["joules"]
     assert energy["samples"] > 5, "those before the cut"
 
