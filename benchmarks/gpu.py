@@ -36,7 +36,7 @@ from utils.errors import ConfigError
 from utils.hardware.devices import SHORT_NAMES, named
 from utils.memory.estimate import FRAMEWORKS as ESTIMATED
 from utils.memory.estimate import estimate
-from utils.memory.fit import USABLE
+from utils.memory.fit import usable_gb
 from utils.models import get
 from utils.results import store
 from utils.results.schema import Result
@@ -132,7 +132,7 @@ class Hour:
 
     def fits(self, size: Size) -> bool:
         """Check that a size fits into the card by the estimate."""
-        return size.needs_gb <= USABLE * self.memory_gb
+        return size.needs_gb <= usable_gb(self.memory_gb, self.platform)
 
     def _sizes(self, model: str) -> Iterator[tuple[tuple[str, ...], str]]:
         if self.platform == "cpu":

@@ -16,6 +16,7 @@ from typing import Any
 from evaluate.metrics.figures import Figure, unknown
 from utils.hardware.devices import Device
 from utils.memory.estimate import FRAMEWORKS, estimate
+from utils.memory.fit import usable_gb
 from utils.models import ModelSpec, UnknownModelError, get
 from utils.results.schema import Result
 from utils.settings.config import RunConfig, load
@@ -24,8 +25,6 @@ BYTES_A_PARAMETER = {"bf16 training": 18, "fp8 training": 19, "bf16 weights": 2,
 """Training: 2 for the bf16 weight, 4 each for gradient, master weight and Adam's two states (Rajbhandari et al.,
 arXiv 1910.02054, section 3.1, with fp32 gradients), 1 more for an fp8 copy. Activations come on top."""
 MODELS, SEQUENCES = "1e9 parameters", "sequences"
-USABLE = 0.95
-"""Share of a device's memory for tensors; driver, libraries and fragmentation take the rest."""
 CONFIG = {
     "micro_batch_size": "micro_batch_size",
     "global_batch_size": "global_batch_size",
@@ -77,14 +76,15 @@ def micro_batch_that_would_fit(result: Result) -> Figure:
         return unknown(SEQUENCES, str(error))
     ran, share = config["micro_batch_size"], config["global_batch_size"] // config["dp"]
     ranks = config["num_gpus"] if result["platform"] == "cpu" else 1
-    free = USABLE * total / ranks - fixed
+    usable = usable_gb(total, result["platform"]) / ranks
+    free = usable - fixed
     if peak <= fixed:
         why = f"the peak of {peak:.3g} GB is not above the {fixed:.3g} GB that weights and states should take"
         return unknown(SEQUENCES, f"{why}, so one run does not tell what a sequence takes")
     a_sequence = (peak - fixed) / ran
     fitting = [size for size in _divisors(share) if size >= ran and size * a_sequence <= free]
     how = (
-        f"estimate from one run: ({USABLE:.0%} of {total / ranks:.4g} GB - {fixed:.3g} GB of weights, gradients and "
+        f"estimate from one run: ({usable:.4g} of {total / ranks:.4g} GB - {fixed:.3g} GB of weights, gradients and "
         f"{precision} states) / {a_sequence:.3g} GB a sequence, a divisor of the {share} sequences of a rank"
     )
     return Figure(float(max(fitting, default=ran)), SEQUENCES, how)

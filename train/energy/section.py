@@ -28,8 +28,8 @@ from utils.results.performance import warmup_steps
 from utils.results.schema import ENERGY_RELATIVE, LEAST_HERTZ, OPTIONAL_KEYS, SECTIONS
 
 LEAST_SECONDS = 10.0
-"""Counters and power are renewed up to every 0.1 s, which is 1 % of this at each end. Of valid runs of 3.2 s, counter
-and power differ by more than ENERGY_RELATIVE in 16 %."""
+"""Counters and power are renewed every 0.1 s, and some devices average power over up to 1 s (Yang et al., "Part-time
+Power Measurements", arXiv 2312.02741): in a shorter interval, counter and power differ although both are right."""
 METHODS = ("gpu_counter", "gpu_power", "cpu_rapl")
 KEYS = (*SECTIONS["energy_metrics"], *OPTIONAL_KEYS["energy_metrics"])
 NOT_THE_WALL = "not the wall"

@@ -19,6 +19,7 @@ from train.job.processes import SIGNAL_EXIT_CODE, TIMEOUT_EXIT_CODE, how_ended
 from train.job.rank_output import progress
 from train.job.supervise import Ending
 from utils.memory.estimate import FRAMEWORKS, cpu_capacity_gb, estimate, largest_micro_batch
+from utils.memory.fit import usable_gb
 from utils.results import store
 
 CRASHES = (Signals.SIGKILL, Signals.SIGSEGV, Signals.SIGBUS, Signals.SIGILL, Signals.SIGFPE)
@@ -238,7 +239,8 @@ def advice(job: Job, capacity_gb: float | None) -> str:
     if framework not in FRAMEWORKS:
         return f"lower MBS; how far cannot be said, because there is no formula for {framework} yet"
     needed = f"about {estimate(config, framework, spec).total_gb:.1f} GB are needed by the estimate"
-    size = largest_micro_batch(config, framework, spec, capacity_gb, below=config.micro_batch_size)
+    usable = usable_gb(capacity_gb, config.platform)
+    size = largest_micro_batch(config, framework, spec, usable, below=config.micro_batch_size)
     if size is None:
         return f"{needed} of {capacity_gb:.1f} GB, and no smaller micro batch fits: raise TP or PP, or lower SL"
     return f"{needed} of {capacity_gb:.1f} GB at MBS={config.micro_batch_size}; MBS={size} should fit"

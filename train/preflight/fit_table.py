@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from train.job.job import Job
@@ -21,7 +22,7 @@ from utils.errors import ConfigError, ForeignFileError
 from utils.files import write_whole
 from utils.hardware.devices import DEVICES, Device
 from utils.memory.estimate import FRAMEWORKS, estimate
-from utils.memory.fit import USABLE, change_text, changes_that_fit, lower_bound_gb
+from utils.memory.fit import change_text, changes_that_fit, lower_bound_gb, usable_gb
 from utils.models import NAMES
 from utils.settings.config import load
 
@@ -51,14 +52,16 @@ def devices_of(*platforms: str) -> list[Device]:
 def row(job: Job, devices: Sequence[Device]) -> list[str]:
     """Return the GB that a job needs, and for each device `fits`, `may not fit`, or the settings that would fit."""
     found = estimate(job.config, job.framework, job.spec)
-    return [f"{found.total_gb:.1f}", *(_verdict(job, device.memory_gb) for device in devices)]
+    return [f"{found.total_gb:.1f}", *(_verdict(job, device) for device in devices)]
 
 
-def _verdict(job: Job, capacity_gb: float) -> str:
-    found = estimate(job.config, job.framework, job.spec)
-    if found.total_gb <= USABLE * capacity_gb:
+def _verdict(job: Job, device: Device) -> str:
+    capacity_gb = device.memory_gb
+    config = replace(job.config, platform=next(name for name, shown in SHOWN.items() if device.name in shown))
+    found = estimate(config, job.framework, job.spec)
+    if found.total_gb <= usable_gb(capacity_gb, config.platform):
         return "fits"
-    changes = changes_that_fit(job.config, job.framework, job.spec, capacity_gb)
+    changes = changes_that_fit(config, job.framework, job.spec, capacity_gb)
     may = "may not fit" if lower_bound_gb(found) <= capacity_gb else "no"
     return f"{may}; {change_text(changes[0])}" if changes else may
 

@@ -18,7 +18,7 @@ from utils.dataset.place import data_prefix
 from utils.errors import ConfigError, DataError
 from utils.hardware.detect import visible_device, visible_gpus
 from utils.memory.estimate import FRAMEWORKS, largest_micro_batch
-from utils.memory.fit import USABLE
+from utils.memory.fit import usable_gb
 from utils.results import store
 from utils.results.precision import RunsRule, rates
 from utils.settings import best, layers
@@ -119,7 +119,7 @@ def with_micro_batch(config: RunConfig, values: Mapping[str, Value], framework: 
         raise ConfigError(f"MBS=auto: the memory of the device is unknown ({source}); set MBS to a number")
     share = config.global_batch_size // config.data_parallel_size
     whole = replace(config, micro_batch_size=share, gradient_accumulation=1)
-    size = largest_micro_batch(whole, framework, config.spec(model), USABLE * capacity)
+    size = largest_micro_batch(whole, framework, config.spec(model), usable_gb(capacity, config.platform))
     if size is None:
         raise ConfigError(
             f"MBS=auto: {framework} {model} does not fit {capacity:.1f} GB at MBS=1; see the table of --dry-run"

@@ -12,7 +12,11 @@ from utils.settings.config import RunConfig
 from utils.settings.keys import KEYS
 
 USABLE = 0.95
-"""Share of a device's memory for tensors; driver, libraries and fragmentation take the rest."""
+"""Largest share of a device's memory for tensors; driver, libraries and fragmentation take the rest."""
+OUTSIDE_TORCH_GB = {"amd": 10.9}
+"""Memory that the runtime takes outside torch, GB (1e9 bytes), by platform: HIP's contexts, RCCL, libraries. amd: 8
+MI355X, 94.71 GiB in use, of which torch reserved 86,588 MiB (Primus, branch feat/xiaoming/tuning_agent,
+real_e2e_escape_demo_baseline/train.log, 11 May 2026). None was seen for another platform: its share is 1 - USABLE."""
 LOWER_BOUND = 0.96
 """The estimate was at most 4 % above the largest amount of live tensors (docs/memory.md)."""
 ORDER = ("MBS", "RECOMPUTE", "OPTIMIZER_STATE", "TP", "PP")
@@ -21,6 +25,11 @@ MOST_SUGGESTIONS = 3
 
 Change = tuple[tuple[str, str], ...]
 """Settings and their new values, in the order of ORDER."""
+
+
+def usable_gb(capacity_gb: float, platform: str) -> float:
+    """Return the memory that tensors may take on a device of `capacity_gb`."""
+    return min(USABLE * capacity_gb, capacity_gb - OUTSIDE_TORCH_GB.get(platform, 0.0))
 
 
 def lower_bound_gb(found: MemoryEstimate) -> float:
@@ -47,7 +56,7 @@ def changes_that_fit(config: RunConfig, framework: str, spec: ModelSpec, capacit
         if any(dict(smaller).keys() <= dict(change).keys() for smaller in found):
             continue
         changed = _changed(config, spec, dict(change))
-        if changed and estimate(changed, framework, spec).total_gb <= USABLE * capacity_gb:
+        if changed and estimate(changed, framework, spec).total_gb <= usable_gb(capacity_gb, config.platform):
             found.append(change)
         if len(found) == MOST_SUGGESTIONS:
             break

@@ -330,7 +330,7 @@ def test_every_change_is_accepted_as_settings_and_fits(framework, capacity_gb, s
     for change in changes(config, capacity_gb):
         changed = job_of(*settings, *change.split(), framework=framework)
         needed = estimate.estimate(changed, framework, changed.spec("llama")).total_gb
-        assert needed <= fit.USABLE * capacity_gb
+        assert needed <= fit.usable_gb(capacity_gb, config.platform)
         kept = ("sequence_length", "global_batch_size", "precision", "num_gpus")
         assert [getattr(changed, key) for key in kept] == [getattr(config, key) for key in kept]
 
@@ -347,6 +347,28 @@ def test_every_change_is_accepted_as_settings_and_fits(framework, capacity_gb, s
 )
 def test_one_change_comes_before_two_and_no_change_contains_another(settings, gpus, framework, capacity_gb, wanted):
     assert changes(job_of(settings, gpus=gpus, framework=framework), capacity_gb) == wanted
+
+
+@pytest.mark.parametrize(
+    ("platform", "capacity_gb", "usable"),
+    [
+        # 94.71 GiB in use on an MI355X less 86,588 MiB that torch reserved: 101.7 - 90.8 = 10.9 GB outside torch
+        ("amd", 192.0, 192.0 - (94.71 * 2**30 - 86_588 * 2**20) / 1e9),
+        ("amd", 288.0, 0.95 * 288.0),  # 14.4 GB are more than that
+        ("nvd", 80.0, 76.0),  # none was seen outside torch, so the share counts
+    ],
+)
+def test_a_device_keeps_what_its_runtime_needs_outside_torch(platform, capacity_gb, usable):
+    assert fit.usable_gb(capacity_gb, platform) == pytest.approx(usable, abs=0.01)
+
+
+def test_what_fits_an_mi300x_by_its_share_alone_is_changed_where_the_runtime_needs_more():
+    settings = ("FRAMEWORK=mega", "MODEL=llama", "SL=8192", "MBS=2")
+    on = {platform: config_of(*settings, gpus=8, platform=platform) for platform in ("nvd", "amd")}
+    needed = estimate.estimate(on["amd"], "mega", on["amd"].spec("llama")).total_gb
+    capacity = needed + 10.0  # between 5 % and 10.9 GB more than the job needs
+    assert 0.95 * capacity > needed and needed > 100
+    assert changes(on["nvd"], capacity) == [""] and changes(on["amd"], capacity)[0] != ""
 
 
 def test_lower_bound_is_below_the_estimate_by_the_error_that_was_measured():
