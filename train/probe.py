@@ -1,4 +1,4 @@
-"""Measure what this machine's device and libraries can do: matrix products, bandwidth, collectives, data loader.
+"""Measure what this machine's device and libraries can do: matrix products, attention, bandwidth, collectives.
 
     python -m train.probe --platform cpu|nvd|amd [--seconds 10] [--quick] [KEY=VALUE ...]
 
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = detect_platform({**os.environ, "PLATFORM": options.platform}, torch)
         rank, ranks = collectives.world()
         if rank and ranks > 1:  # of torchrun: only the collectives need it
-            collectives.in_this_world(found, None, 0.0)
+            collectives.in_this_world(found, 0.0)
             return 0
         output, _ = folders(found, arguments=options.settings)
         require_writable(output, "OUTPUT_DIR")

@@ -15,11 +15,9 @@ from typing import Any
 import pytest
 import torch
 from checkout import ROOT
-from scipy import stats
-from toydata import write_toy_data
 
 from train import probe
-from train.probing import bandwidth, collectives, medians, place, rates, report
+from train.probing import bandwidth, collectives, rates, report, timing
 
 CPU = torch.device("cpu")
 JOB = (
@@ -37,9 +35,8 @@ JOB = (
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(rates.SIZES, "cpu", (64, 128))
-    monkeypatch.setattr(rates, "ROUND_SECONDS", 0.002)
-    monkeypatch.setattr(bandwidth, "array_bytes", lambda place: 2**20)
-    monkeypatch.setitem(collectives.SIZES, "cpu", (2**20, 2**21))
+    monkeypatch.setitem(rates.ATTENTION, "cpu", (1, 2, 64, 16))
+    monkeypatch.setattr(bandwidth, "array_bytes", lambda device: 2**20)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
@@ -52,7 +49,7 @@ def measured(output: Path, *settings: str) -> dict[str, Any]:
 
 
 def test_the_file_of_this_machine(small: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    content = measured(tmp_path / "output", "CPU_RANKS=2", f"DATASET={write_toy_data(tmp_path / 'toy')}")
+    content = measured(tmp_path / "output", "CPU_RANKS=2", "DATASET=synth")
     printed = capsys.readouterr()
     (path,) = (tmp_path / "output").glob("probe_*")
     assert printed.out.splitlines()[-1] == str(path) and "fp8: not measured: a CPU has no fp8" in printed.err
@@ -60,22 +57,21 @@ def test_the_file_of_this_machine(small: None, tmp_path: Path, capsys: pytest.Ca
     assert content["environment"]["OMP_NUM_THREADS"] == "1"
     for rate in content["rates"].values():
         every = [*rate["rounds"], *(value for one in rate["tried"] for value in one["tflops"])]
-        assert rate["best_tflops"] == max(every) and len(rate["rounds"]) >= rates.LEAST_ROUNDS
+        assert rate["best_tflops"] == max(every) and len(rate["rounds"]) >= timing.LEAST_BLOCKS
         assert rate["shape"] in [[64, 64, 64], [128, 128, 128]]
     assert set(content["bandwidth"]) == {"copy", "triad"}
     assert [tuple(one[key] for key in ("name", "bytes", "ranks", "nodes")) for one in content["collectives"]] == [
-        (name, size, 2, 1) for name in ("all_reduce", "all_gather", "reduce_scatter") for size in (2**20, 2**21)
+        (name, size, 2, 1)
+        for name in ("all_reduce", "all_gather", "reduce_scatter")
+        for size in (2**20, 2**22, 2**24, 2**26)
     ]
-    assert content["loader_samples_per_second"] > 0
-    assert not (tmp_path / "data").exists(), "the index of the loader's samples is not left"
+    assert content["attention"]["tflops"] > 0 and content["attention"]["shape"] == [1, 2, 64, 16]
     assert {"power_cap_watts", "other_processes", "cpu_governor", "reasons"} <= set(content["conditions"])
 
 
-def test_one_rank_without_data_has_reasons(small: None, tmp_path: Path) -> None:
+def test_one_rank_has_no_collectives_and_the_reason(small: None, tmp_path: Path) -> None:
     found = measured(tmp_path / "output", "CPU_RANKS=1", "DATASET=synth")
     assert found["collectives"] == [] and "one rank" in found["reasons"]["collectives"]
-    assert found["loader_samples_per_second"] is None
-    assert "./tprimat data" in found["reasons"]["loader_samples_per_second"]
 
 
 def test_a_precision_that_the_device_lacks_is_missing_with_its_reason(
@@ -158,10 +154,16 @@ def test_the_probe_measures_with_the_variables_of_a_job(
 
 
 def test_a_rate_is_twice_m_n_k_over_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    # 2 x 100 x 200 x 300 = 12 MFLOP; at 0.01 s a product that is 1.2 GFLOP/s, whatever the number in a round
-    monkeypatch.setattr(rates, "timed", lambda multiply, count, device: 0.01 * count)
-    found = rates.rounds(lambda: None, (100, 200, 300), CPU, 0.0)
-    assert found == pytest.approx([1.2e-3] * rates.LEAST_ROUNDS)
+    # 2 x 100 x 200 x 300 = 12 MFLOP; at 0.01 s a product that is 1.2 GFLOP/s
+    monkeypatch.setattr(rates, "measured", lambda multiply, seconds: [0.01, 0.02])
+    assert rates.rounds(CPU, "fp32", (100, 200, 300), 0.0) == pytest.approx([1.2e-3, 0.6e-3])
+
+
+def test_causal_attention_counts_half_of_two_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    # 1 x 2 heads, 64 x 64 tokens, width 16: two products of 2 x 64 x 64 x 16 a head, half of them: 262,144 FLOP
+    monkeypatch.setitem(rates.ATTENTION, "cpu", (1, 2, 64, 16))
+    monkeypatch.setattr(rates, "measured", lambda call, seconds: [0.99e-6, 1e-6, 1.01e-6])
+    assert rates.attention(CPU, 0.0) == {"tflops": 0.2621, "spread_percent": 1.0, "shape": [1, 2, 64, 16]}
 
 
 def test_what_is_multiplied_has_the_shape_and_the_type_that_is_said() -> None:
@@ -170,60 +172,42 @@ def test_what_is_multiplied_has_the_shape_and_the_type_that_is_said() -> None:
         assert (tuple(product.shape), product.dtype) == ((3, 5), kind)
 
 
-def test_the_time_is_that_of_all_products() -> None:
-    done: list[float] = []
-    seconds = rates.timed(lambda: (time.sleep(0.01), done.append(0.0)), 5, CPU)
-    assert len(done) == 5 and seconds >= 0.05
+def test_a_call_is_timed_in_blocks_with_the_threads_of_torch() -> None:
+    threads: set[int] = set()
+
+    def call() -> None:
+        threads.add(torch.get_num_threads())
+        time.sleep(0.01)
+
+    found = timing.measured(call, 0.0)
+    assert min(found) >= 0.01 and len(found) >= timing.LEAST_BLOCKS
+    assert threads == {torch.get_num_threads()}
 
 
 def test_a_copy_counts_two_arrays_and_a_triad_three(monkeypatch: pytest.MonkeyPatch) -> None:
     results = []
 
-    def in_a_millisecond(self: Any, function: Any) -> float:
+    def in_a_millisecond(function: Any, _: float) -> Any:
         results.append(function())
-        return 1e-3
+        return [1e-3, 1e-3]
 
-    monkeypatch.setattr(bandwidth, "array_bytes", lambda place: 10**6)
-    monkeypatch.setattr(place.Place, "seconds", in_a_millisecond)
-    found, reasons = bandwidth.measure(place.Place(CPU), 0.0)
+    monkeypatch.setattr(bandwidth, "array_bytes", lambda device: 10**6)
+    monkeypatch.setattr(bandwidth, "measured", in_a_millisecond)
+    found = {name: bandwidth.measure(CPU, name, 0.0) for name in ("copy", "triad")}
     # 2 and 3 million bytes in a millisecond
     figures = {name: (one["gb_per_second"], one["gb"]) for name, one in found.items()}
-    assert figures == {"copy": (2.0, 0.002), "triad": (3.0, 0.003)} and set(reasons) == {"host_to_device"}
+    assert figures == {"copy": (2.0, 0.002), "triad": (3.0, 0.003)}
+    with pytest.raises(NotImplementedError):
+        bandwidth.measure(CPU, "host_to_device", 0.0)
     assert torch.equal(results[-1], torch.full((250_000,), 1.5 + 3.0 * 1.5)), "b plus three times c"
 
 
-@pytest.mark.parametrize(
-    ("cache", "free", "wanted"), [(2**30, 2**40, 4 * 2**30), (1, 2**40, 2**26), (2**30, 6 * 2**20, 2**20)]
-)
-def test_an_array_is_four_times_the_cache_and_fits_into_memory(
-    monkeypatch: pytest.MonkeyPatch, cache: int, free: int, wanted: int
+@pytest.mark.parametrize(("free", "wanted"), [(2**40, 4 * 2**30), (6 * 2**20, 2**20)])
+def test_an_array_is_four_times_the_largest_cache_and_fits_into_memory(
+    monkeypatch: pytest.MonkeyPatch, free: int, wanted: int
 ) -> None:
-    monkeypatch.setattr(place, "cache_bytes", lambda device: cache)
-    monkeypatch.setattr(place.Place, "free_bytes", free)
-    assert bandwidth.array_bytes(place.Place(CPU)) == wanted
-
-
-@pytest.mark.parametrize(
-    ("caches", "wanted"),
-    [
-        (((0, 0, 1, "32K", "0"), (0, 3, 3, "32768K", "0-1"), (1, 3, 3, "32768K", "0-1")), 32 * 2**20),
-        # two dies with a cache each, of which a process on both may use 64 MiB
-        (((0, 3, 3, "32M", "0"), (1, 3, 3, "32M", "1")), 64 * 2**20),
-        (((0, 2, 2, "1M", "0"),), 2**20),
-        (((0, 3, 3, "many", "0"),), place.UNKNOWN_CACHE_BYTES),
-        ((), place.UNKNOWN_CACHE_BYTES),
-    ],
-)
-def test_the_last_level_counts_once_for_all_cores_that_share_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caches: Any, wanted: int
-) -> None:
-    for core, index, level, size, shared in caches:  # as sysfs shows them
-        folder = tmp_path / f"cpu{core}" / "cache" / f"index{index}"
-        folder.mkdir(parents=True)
-        for name, text in (("level", level), ("size", size), ("shared_cpu_list", shared)):
-            (folder / name).write_text(f"{text}\n")
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    assert place.cache_bytes(CPU, tmp_path) == wanted
+    monkeypatch.setattr(bandwidth.psutil, "virtual_memory", lambda: SimpleNamespace(available=free))
+    assert bandwidth.array_bytes(CPU) == wanted
 
 
 @pytest.mark.parametrize(
@@ -237,15 +221,16 @@ def test_the_bus_bandwidth_is_that_of_nccl_tests(name: str, ranks: int, wanted: 
 
 @pytest.mark.full("two processes that load torch, about 8 s")
 def test_ranks_that_fail_are_a_reason(small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(collectives.SIZES, "cpu", ("no size",))
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "no such interface")
     found = measured(tmp_path / "output", "CPU_RANKS=2")
-    assert "the ranks ended with codes" in found["reasons"]["collectives"] and found["rates"]
+    assert "torchrun ended with exit code 1" in found["reasons"]["collectives"] and found["rates"]
 
 
 WORLD = """
 import json, sys
 from train.probing import collectives
-rows = collectives.in_this_world("cpu", [2**20] if collectives.world()[0] == 0 else None, 0.05)
+collectives.SIZES["cpu"] = (2**20,)
+rows = collectives.in_this_world("cpu", 0.05 if collectives.world()[0] == 0 else 600.0)
 if collectives.world()[0] == 0:
     json.dump(rows, open(sys.argv[1], "w"))
 else:
@@ -274,39 +259,16 @@ def test_under_torchrun_its_processes_are_the_ranks_of_all_nodes_and_of_one(tmp_
     ]
 
 
-# Le Boudec, Performance Evaluation of Computer and Communication Systems, 2010, table A.1: n, and the smaller order
-@pytest.mark.parametrize(("count", "wanted"), {6: 1, 8: 1, 9: 2, 15: 4, 20: 6, 30: 10, 50: 18}.items())
-def test_the_orders_are_those_of_the_published_table(count: int, wanted: int) -> None:
-    assert medians.order(count) == wanted
-
-
-@pytest.mark.parametrize("count", [17, 100, 401, 3000])
-def test_the_interval_covers_95_percent_and_the_next_narrower_one_does_not(count: int) -> None:
-    k = medians.order(count)
-    covered = 1 - 2 * stats.binom.cdf(k - 1, count, 0.5)
-    narrower = 1 - 2 * stats.binom.cdf(k, count, 0.5)
-    assert covered >= 0.95 > narrower
-
-
-@pytest.mark.parametrize(
-    ("samples", "wanted"),
-    [
-        ([9.0, 1.0, 2.0, 4.0, 3.0, 5.0, 6.0, 8.0, 7.0, 10.0], (5.5, 2.0, 9.0)),
-        ([3.0, 1.0, 2.0], (2.0, 1.0, 3.0)),  # of fewer than six samples the interval is their range
-        ([2.0], (2.0, 2.0, 2.0)),
-    ],
-)
-def test_median_and_interval_of_samples_by_hand(samples: list[float], wanted: tuple[float, ...]) -> None:
-    found = medians.median(samples)
-    assert (found.seconds, found.low, found.high) == wanted
-    assert found.spread_percent == pytest.approx(100 * (wanted[2] - wanted[1]) / 2 / wanted[0])
+def test_the_spread_is_half_of_the_middle_half_by_hand() -> None:
+    # quartiles of 1 to 7: 2, 4 and 6
+    assert timing.spread_percent([7.0, 1.0, 2.0, 6.0, 3.0, 5.0, 4.0]) == 50.0
 
 
 CONTENT: dict[str, Any] = {
     "device_name": "Example",
     "rates": {"fp32": {"best_tflops": 4.0, "sustained_tflops": 3.9, "spread_percent": 0.5}},
     "bandwidth": {"copy": {"gb_per_second": 16.0, "spread_percent": 0.2, "gb": 0.27}},
-    "loader_samples_per_second": 12345.6,
+    "attention": {"tflops": 2.5, "spread_percent": 0.3},
     "collectives": [
         {"name": "all_reduce", "bytes": 1048576, "ranks": 2, "nodes": 1, "seconds": 1e-3, "bus_gb_per_second": 1.05}
     ],
@@ -317,8 +279,8 @@ CONTENT: dict[str, Any] = {
 def test_the_text_holds_every_part_in_figures_by_hand() -> None:
     assert report.as_text(CONTENT).splitlines() == [
         "fp32: best 4, sustained 3.9 TFLOP/s, spread 0.5 % (Example)",
+        "attention: 2.5 TFLOP/s, +-0.3 %, causal, bf16, forward",
         "copy: 16 GB/s, +-0.2 % (0.27 GB a pass)",
-        "data loader: 12,346 samples/s for one rank",
         "all-reduce of 1.0 MB, 2 ranks on 1 node: 1 ms, bus 1.05 GB/s",
         "finding: impossible",
     ]

@@ -1,5 +1,5 @@
-"""Measurement of a device: rates of its libraries, bandwidth of its memory and links, and the data loader.
+"""Measurement of a device: rates of its libraries, and bandwidth of its memory and of the links between ranks.
 
-Imports `utils` and the packages of `train` below it: machine, job and common. Begin with `whole.py` (the content of the
-file), then `rates.py`.
+Imports `utils` and the packages of `train` below it: machine and job. Begin with `whole.py` (the content of the file),
+then `timing.py`.
 """

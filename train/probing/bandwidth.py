@@ -8,72 +8,51 @@ December 1995, and the run rules of https://www.cs.virginia.edu/stream/.
 
 from __future__ import annotations
 
-import time
+import statistics
 from collections.abc import Callable
 from typing import Any
 
+import psutil
 import torch
 
-from train.probing.medians import LEAST_SAMPLES, median
-from train.probing.place import Place
-from train.probing.rates import short
+from train.probing.timing import measured, short, spread_percent
 
 COPY, TRIAD, HOST_TO_DEVICE = "copy", "triad", "host_to_device"
-CACHES = 4
-LEAST_BYTES = {"cpu": 2**26, "cuda": 2**30}
+ARRAYS = {COPY: 2, TRIAD: 3, HOST_TO_DEVICE: 1}
+"""Arrays that each of them moves."""
+BYTES = {"cpu": 4 * 2**30, "cuda": 2**30}
+"""Four times the largest last-level cache: 1 GiB of two AMD EPYC 9755, 256 MiB of CDNA 3 and 4 ("Infinity Cache", AMD
+CDNA 3 white paper, 2023; the L2 of NVIDIA's GPUs is smaller)."""
 HOST_BYTES = 2**28
-MOST_SAMPLES = 1000
 SCALAR = 3.0
-NO_LINK = "the device of the cpu platform is the host"
 
 
-def measure(place: Place, seconds: float) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
-    """Return bandwidths by name, each measured for `seconds`, and the reasons of those that could not be."""
-    found: dict[str, dict[str, float]] = {}
-    reasons: dict[str, str] = {}
-    size = array_bytes(place)
-    cases = {COPY: 2, TRIAD: 3, HOST_TO_DEVICE: 1}
-    for name, arrays in cases.items():
-        try:
-            run, moved = _case(name, place, size)
-            found[name] = _bandwidth(place, run, arrays * moved, seconds)
-        except (RuntimeError, NotImplementedError) as error:
-            reasons[name] = str(error).strip().splitlines()[0][:200] or type(error).__name__
-        place.release()
-    return found, reasons
-
-
-def array_bytes(place: Place) -> int:
-    """Return the size of one array: beyond every cache, and three of them within half of the free memory."""
-    wanted = max(CACHES * place.cache_bytes, LEAST_BYTES[place.device.type])
-    return int(min(wanted, place.free_bytes / 6)) // 8 * 8
-
-
-def _case(name: str, place: Place, size: int) -> tuple[Callable[[], Any], int]:
-    """Return what is timed, and the bytes of one array."""
-    if name == HOST_TO_DEVICE:
-        if place.device.type == "cpu":
-            raise NotImplementedError(NO_LINK)
-        moved = min(size, HOST_BYTES)
-        source = torch.ones(moved // 4).pin_memory()
-        target = torch.empty(moved // 4, device=place.device)
-        return lambda: target.copy_(source, non_blocking=True), moved
-    a, b, c = (torch.full((size // 4,), 1.5, device=place.device) for _ in range(3))
-    if name == COPY:
-        return lambda: a.copy_(b), size
-    return lambda: torch.add(b, c, alpha=SCALAR, out=a), size
-
-
-def _bandwidth(place: Place, run: Callable[[], Any], moved: int, seconds: float) -> dict[str, float]:
-    """Return gb_per_second, spread_percent of its median, and the bytes of one pass in GB."""
-    run()
-    samples: list[float] = []
-    deadline = time.perf_counter() + seconds
-    while len(samples) < LEAST_SAMPLES or (len(samples) < MOST_SAMPLES and time.perf_counter() < deadline):
-        samples.append(place.seconds(run))
-    middle = median(samples)
+def measure(device: torch.device, name: str, seconds: float) -> dict[str, float]:
+    """Return gb_per_second, its spread_percent, and the bytes of one pass in GB; raise RuntimeError if impossible."""
+    run, size = _case(device, name)
+    times, moved = measured(run, seconds), ARRAYS[name] * size
     return {
-        "gb_per_second": short(moved / middle.seconds / 1e9),
-        "spread_percent": round(middle.spread_percent, 2),
+        "gb_per_second": short(moved / statistics.median(times) / 1e9),
+        "spread_percent": spread_percent(times),
         "gb": short(moved / 1e9),
     }
+
+
+def array_bytes(device: torch.device) -> int:
+    """Return the size of one array: BYTES, and three of them within half of the free memory."""
+    is_cpu = device.type == "cpu"
+    free = psutil.virtual_memory().available if is_cpu else torch.cuda.mem_get_info(device)[0]
+    return int(min(BYTES[device.type], free / 6)) // 8 * 8
+
+
+def _case(device: torch.device, name: str) -> tuple[Callable[[], Any], int]:
+    """Return what is timed, and the bytes of one array."""
+    if name == HOST_TO_DEVICE:
+        if device.type == "cpu":
+            raise NotImplementedError("the device of the cpu platform is the host")
+        source = torch.ones(HOST_BYTES // 4).pin_memory()
+        target = torch.empty_like(source, device=device)
+        return lambda: target.copy_(source, non_blocking=True), HOST_BYTES
+    size = array_bytes(device)
+    a, b, c = (torch.full((size // 4,), 1.5, device=device) for _ in range(3))
+    return (lambda: a.copy_(b)) if name == COPY else (lambda: torch.add(b, c, alpha=SCALAR, out=a)), size

@@ -1,23 +1,22 @@
-"""Matrix-multiply rates of a device: square matrices of several sizes, the fastest one held for half of the time."""
+"""Rates of a device in TFLOP/s: matrix products, of which the fastest shape is held for half of the time, attention."""
 
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 
-SIZES = {"cpu": (512, 1024, 2048), "gpu": (4096, 8192, 16384)}
+from train.probing.timing import measured, short, spread_percent
+
+SIZES = {"cpu": (512, 1024, 2048), "cuda": (4096, 8192, 16384)}
 """Edges of square matrices: large enough to fill the compute units, the largest to be limited by them alone."""
 LLAMA_8B = (8192, 14336, 4096)
 """m, n, k of the widest linear layer of Llama 3.1 8B for 8,192 tokens, on GPUs."""
-ROUND_SECONDS = 0.05
-"""Duration of a round of products in a row, long enough that waiting for the device does not count."""
-LEAST_ROUNDS = 4
-DIGITS = 4
-Multiply = Callable[[], Any]
+ATTENTION = {"cpu": (1, 8, 512, 64), "cuda": (1, 32, 8192, 128)}
+"""Batch, heads, tokens and width of the attention that is measured: on a GPU that of Llama 3.1 8B at 8,192 tokens."""
 
 
 def rate(device: torch.device, precision: str, seconds: float) -> dict[str, Any]:
@@ -25,13 +24,10 @@ def rate(device: torch.device, precision: str, seconds: float) -> dict[str, Any]
 
     Raises RuntimeError or AttributeError where device or torch do not support the precision.
     """
-    shapes = [(edge, edge, edge) for edge in SIZES["cpu" if device.type == "cpu" else "gpu"]]
-    shapes += [] if device.type == "cpu" else [LLAMA_8B]
-    tried: dict[tuple[int, int, int], list[float]] = {}
-    for shape in shapes:
-        tried[shape] = rounds(multiplication(shape, device, precision), shape, device, seconds / 2 / len(shapes))
+    shapes = [(edge, edge, edge) for edge in SIZES[device.type]] + [LLAMA_8B] * (device.type == "cuda")
+    tried = {shape: rounds(device, precision, shape, seconds / 2 / len(shapes)) for shape in shapes}
     fastest = max(tried, key=lambda shape: statistics.median(tried[shape]))
-    held = rounds(multiplication(fastest, device, precision), fastest, device, seconds / 2)
+    held = rounds(device, precision, fastest, seconds / 2)
     warm = held[len(held) // 2 :]
     mean = statistics.fmean(warm)
     return {
@@ -44,55 +40,34 @@ def rate(device: torch.device, precision: str, seconds: float) -> dict[str, Any]
     }
 
 
-def short(value: float) -> float:
-    """Return a number with DIGITS significant digits."""
-    return float(f"{value:.{DIGITS}g}")
+def rounds(device: torch.device, precision: str, shape: Sequence[int], seconds: float) -> list[float]:
+    """Return the TFLOP/s of each block of products of the shape m, n, k."""
+    m, n, k = shape
+    return [2e-12 * m * n * k / time for time in measured(multiplication(shape, device, precision), seconds)]
 
 
-def multiplication(shape: Sequence[int], device: torch.device, precision: str) -> Multiply:
+def multiplication(shape: Sequence[int], device: torch.device, precision: str) -> Callable[[], torch.Tensor]:
     """Return a function that multiplies two random matrices, which are made once, in the library's fastest layout."""
     m, n, k = shape
     left, right = torch.randn(m, k, device=device), torch.randn(n, k, device=device)
-    if precision == "fp8":
-        kind = _fp8_type(device)
-        one = torch.ones((), device=device)
-        a, b = left.to(kind), right.to(kind).t()
-        return lambda: torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
-    dtype = {"bf16": torch.bfloat16, "fp32": torch.float32}[precision]
-    a, b = left.to(dtype), right.to(dtype).t()
-    return lambda: a @ b
-
-
-def _fp8_type(device: torch.device) -> torch.dtype:
-    """Return the fp8 type of the device: fnuz on CDNA 3 (gfx94x), OCP on all others."""
+    if precision != "fp8":
+        dtype = {"bf16": torch.bfloat16, "fp32": torch.float32}[precision]
+        a, b = left.to(dtype), right.to(dtype).t()
+        return lambda: a @ b
     if device.type == "cpu":
         raise NotImplementedError("a CPU has no fp8 matrix multiply here")
-    name = getattr(torch.cuda.get_device_properties(device), "gcnArchName", "")
-    return torch.float8_e4m3fnuz if name.startswith("gfx94") else torch.float8_e4m3fn
+    is_cdna3 = getattr(torch.cuda.get_device_properties(device), "gcnArchName", "").startswith("gfx94")
+    kind = torch.float8_e4m3fnuz if is_cdna3 else torch.float8_e4m3fn  # fnuz on CDNA 3, OCP on all others
+    one = torch.ones((), device=device)
+    a, b = left.to(kind), right.to(kind).t()
+    return lambda: torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
 
 
-def rounds(multiply: Multiply, shape: Sequence[int], device: torch.device, seconds: float) -> list[float]:
-    """Return the TFLOP/s of each round, at least LEAST_ROUNDS, after uncounted warm-up products."""
-    flops = 2.0 * shape[0] * shape[1] * shape[2]
-    timed(multiply, 2, device)
-    count = max(1, round(ROUND_SECONDS / timed(multiply, 1, device)))
-    found: list[float] = []
-    deadline = time.perf_counter() + seconds
-    while len(found) < LEAST_ROUNDS or time.perf_counter() < deadline:
-        found.append(count * flops / timed(multiply, count, device) / 1e12)
-    return found
-
-
-def timed(multiply: Multiply, count: int, device: torch.device) -> float:
-    """Return the seconds that `count` products take, until the device has finished."""
-    _synchronize(device)
-    start = time.perf_counter()
-    for _ in range(count):
-        multiply()
-    _synchronize(device)
-    return time.perf_counter() - start
-
-
-def _synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+def attention(device: torch.device, seconds: float) -> dict[str, Any]:
+    """Return the rate of causal attention in bf16, forward; it counts half of its two products."""
+    batch, heads, tokens, width = shape = ATTENTION[device.type]
+    query, key, value = (torch.randn(shape, device=device, dtype=torch.bfloat16) for _ in range(3))
+    times = measured(lambda: scaled_dot_product_attention(query, key, value, is_causal=True), seconds)
+    flops = 2.0 * batch * heads * tokens * tokens * width
+    rate = flops / statistics.median(times) / 1e12
+    return {"tflops": short(rate), "spread_percent": spread_percent(times), "shape": list(shape)}

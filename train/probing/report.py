@@ -15,7 +15,7 @@ PEAKS = {"bf16": "dense_bf16_tflops", "fp8": "dense_fp8_tflops"}
 
 def as_text(content: Mapping[str, Any]) -> str:
     """Return the lines of a probe's content (utils/results/probe_file.py)."""
-    lines = [*_rates(content), *_memory(content), *_collectives(content)]
+    lines = [*_rates(content), *_collectives(content)]
     return "\n".join([*lines, *(f"finding: {line}" for line in content["findings"])]) + "\n"
 
 
@@ -44,16 +44,13 @@ def _rates(content: Mapping[str, Any]) -> Iterator[str]:
             f"{precision}: best {rate['best_tflops']:g}, sustained {rate['sustained_tflops']:g} TFLOP/s, spread "
             f"{rate['spread_percent']:g} % ({content['device_name']})"
         )
-
-
-def _memory(content: Mapping[str, Any]) -> Iterator[str]:
+    if one := content["attention"]:
+        yield f"attention: {one['tflops']:g} TFLOP/s, +-{one['spread_percent']:g} %, causal, bf16, forward"
     for name, one in content["bandwidth"].items():
         yield (
             f"{name.replace('_', ' ')}: {one['gb_per_second']:g} GB/s, +-{one['spread_percent']:g} % "
             f"({one['gb']:g} GB a pass)"
         )
-    if content["loader_samples_per_second"] is not None:
-        yield f"data loader: {content['loader_samples_per_second']:,.0f} samples/s for one rank"
 
 
 def _collectives(content: Mapping[str, Any]) -> Iterator[str]:

@@ -5,30 +5,23 @@ from __future__ import annotations
 import os
 import platform as python_platform
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from tqdm import tqdm
 
 from train.job.job import utc_now
 from train.machine import conditions
 from train.machine.capacity import threads_of_a_rank
-from train.probing import bandwidth, collectives, loading, rates, report
-from train.probing.place import Place, first_gpu_or_cpu
+from train.probing import bandwidth, collectives, rates, report, timing
 from utils.hardware.detect import gpu_info
 from utils.hardware.devices import find_device
 from utils.provenance.origin import speed_variables
 from utils.results import probe_file
 from utils.settings.config import RunConfig
 
-BANDWIDTH, COLLECTIVES, LOADER = 0.3, 3.0, 0.2
+BANDWIDTH, COLLECTIVES, ATTENTION = 0.3, 3.0, 0.3
 """Seconds of each part over the seconds of a precision's rate."""
-LEAST_LOADER_SECONDS = 0.2
-CAPS = ("power_cap_watts", "clock_limit_mhz", "max_sm_clock_mhz", "max_memory_clock_mhz", "performance_level")
-"""Conditions that a result must share with a probe, by their names in the result's section."""
-VERSIONS = ("driver_version", "software_version", "pytorch_version")
 
 
 def measure(platform: str, seconds: float, config: RunConfig, before: conditions.Snapshot) -> dict[str, Any]:
@@ -36,95 +29,57 @@ def measure(platform: str, seconds: float, config: RunConfig, before: conditions
 
     `before` is the state of the machine before the measurement. With several processes of torchrun, number 0 calls it.
     """
-    started, device = utc_now(), first_gpu_or_cpu(platform)
-    place = Place(device)
-    found, reasons = _rates(device, seconds)
-    moved, missing = bandwidth.measure(place, BANDWIDTH * seconds)
-    reasons |= missing
-    sent, loaded = _collectives(config, seconds, reasons), _loader(config, seconds, reasons)
+    started, device = utc_now(), torch.device("cpu" if platform == "cpu" else "cuda:0")
+    reasons: dict[str, str] = {}
+
+    def part(name: str, share: float, function: Callable[[], Any]) -> dict[str, Any]:
+        """Return a measurement by its name; an empty map, and the reason among `reasons`, if it cannot be made."""
+        print(f"{name}: about {share * seconds:.0f} s", file=sys.stderr, flush=True)
+        try:
+            return {name: function()}
+        except (RuntimeError, AttributeError) as error:  # device or torch does not support it
+            reasons[name] = timing.reason(error)
+            return {}
+        finally:
+            if device.type == "cuda":
+                torch.cuda.empty_cache()
+
+    products: dict[str, Any] = {}
+    for name in probe_file.PRECISIONS:
+        products |= part(name, 1, lambda name=name: rates.rate(device, name, seconds))  # type: ignore[misc]
+    moved: dict[str, Any] = {}
+    for name in bandwidth.ARRAYS:
+        moved |= part(name, BANDWIDTH, lambda name=name: bandwidth.measure(device, name, BANDWIDTH * seconds))  # type: ignore[misc]
+    scores = part("attention", ATTENTION, lambda: rates.attention(device, ATTENTION * seconds))
+    sent = part("collectives", COLLECTIVES, lambda: _collectives(config, COLLECTIVES * seconds))
     info = gpu_info(platform, 1, torch)
-    section = conditions.section(before, conditions.take_snapshot(platform, is_before=False))
-    threads = torch.get_num_threads() if platform == "cpu" else None
+    known = find_device(str(info["device_name"]), info["total_memory_gb"], info["gpu_cores"])  # type: ignore[arg-type]
     content = {
         "probe_version": probe_file.VERSION,
         "platform": platform,
         "host": python_platform.node(),
         **{key: info[key] for key in ("device_name", "total_memory_gb", "gpu_cores", "driver_version")},
         **{key: info[key] for key in ("software_stack", "software_version", "pytorch_version")},
-        "threads": threads,
+        "threads": torch.get_num_threads() if platform == "cpu" else None,
         "environment": speed_variables(os.environ),
         "float32_matmul_precision": torch.get_float32_matmul_precision(),
         "started_utc": started,
-        "rates": found,
+        "rates": products,
+        "attention": scores.get("attention"),
         "bandwidth": moved,
-        "collectives": sent,
-        "loader_samples_per_second": loaded,
-        "machine": {key: info[key] for key in VERSIONS}
-        | {key: section[key] for key in (*CAPS, "cpu_governor")}
-        | {"threads": threads},
-        "conditions": section,
+        "collectives": sent.get("collectives", []),
+        "conditions": conditions.section(before, conditions.take_snapshot(platform, is_before=False)),
     }
-    known = find_device(str(info["device_name"]), info["total_memory_gb"], info["gpu_cores"])  # type: ignore[arg-type]
-    content["findings"] = report.impossible(content, known)
-    return content | {"finished_utc": utc_now(), "reasons": reasons}
+    findings = report.impossible(content, known)
+    return content | {"findings": findings, "finished_utc": utc_now(), "reasons": reasons}
 
 
-def _rates(device: torch.device, seconds: float) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the rates of every precision, and the reasons of those that the device lacks."""
-    found: dict[str, Any] = {}
-    reasons: dict[str, str] = {}
-    with _progress("matrix products", seconds * len(probe_file.PRECISIONS)) as advance:
-        for precision in probe_file.PRECISIONS:
-            try:
-                found[precision] = rates.rate(device, precision, seconds)
-            except (RuntimeError, AttributeError) as error:  # device or torch does not support it
-                reasons[precision] = str(error).strip().splitlines()[0][:200] or type(error).__name__
-            advance(seconds)
-    return found, reasons
-
-
-def _collectives(config: RunConfig, seconds: float, reasons: dict[str, str]) -> list[dict[str, Any]]:
-    _, ranks = collectives.world()
-    sizes = collectives.SIZES["cpu" if config.platform == "cpu" else "cuda"]
-    try:
-        with _progress("collectives", COLLECTIVES * seconds):
-            if ranks > 1:
-                return collectives.in_this_world(config.platform, sizes, COLLECTIVES * seconds)
-            return collectives.on_this_machine(
-                config.platform, config.ranks_per_node, sizes, COLLECTIVES * seconds, _threads(config)
-            )
-    except (collectives.CollectiveError, RuntimeError) as error:
-        reasons["collectives"] = str(error).splitlines()[0][:200]
-        return []
-
-
-def _threads(config: RunConfig) -> int | None:
-    """Return the threads of a rank on a CPU as train/launch.py sets them, None on a GPU."""
-    if config.platform != "cpu":
-        return None
+def _collectives(config: RunConfig, seconds: float) -> list[dict[str, Any]]:
+    """Return the rows between the ranks of torchrun, or of a job's ranks on this machine with a job's threads."""
+    if collectives.world()[1] > 1:
+        return collectives.in_this_world(config.platform, seconds)
     asked = os.environ.get("OMP_NUM_THREADS", "")
-    return int(asked) if asked.isdecimal() and int(asked) else threads_of_a_rank(config)
-
-
-def _loader(config: RunConfig, seconds: float, reasons: dict[str, str]) -> float | None:
-    try:
-        found = loading.samples_per_second(config, config.models[0], max(LEAST_LOADER_SECONDS, LOADER * seconds))
-        return rates.short(found)
-    except loading.LoaderError as error:
-        reasons["loader_samples_per_second"] = str(error)
-        return None
-
-
-@contextmanager
-def _progress(what: str, seconds: float) -> Iterator[Callable[[float], None]]:
-    """Show a bar of seconds on a terminal, else one line, on stderr; yield the function that advances the bar."""
-    if not sys.stderr.isatty():
-        print(f"{what}: about {seconds:.0f} s", file=sys.stderr)
-        yield lambda _: None
-        return
-    with tqdm(total=round(seconds, 1), desc=what, unit="s", bar_format="{l_bar}{bar}| {n:.0f}/{total:.0f} s") as bar:
-
-        def advance(taken: float) -> None:
-            bar.update(min(taken, float(bar.total or 0) - bar.n))
-
-        yield advance
+    threads = int(asked) if asked.isdecimal() and int(asked) else threads_of_a_rank(config)
+    return collectives.on_this_machine(
+        config.platform, config.ranks_per_node, seconds, threads if config.platform == "cpu" else None
+    )

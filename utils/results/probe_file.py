@@ -1,8 +1,8 @@
 """The file of a probe, `probe_<platform>_<host>.json`: what a machine's device and its libraries can do, measured.
 
 `python -m train.probe` writes it into OUTPUT_DIR; evaluate/metrics/measured_rate.py compares results with its rates. A
-file of version 1 has the matrix-multiply rates only; its other parts are empty. Files of earlier suites also have
-`operators` and `jobs`, which are ignored. Standard library only.
+file of version 1 has the matrix-multiply rates only; its other parts are empty. Files of earlier suites also have other
+keys (`operators`, `jobs`, `machine`, `loader_samples_per_second`), which are ignored. Standard library only.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any
 
 from utils.errors import quoted
 from utils.own_files import json_with
-from utils.results.fields import Fields, is_number, json_in
+from utils.results.fields import Fields, json_in
 
 VERSION = 2
 WITH_RATES_ONLY = 1
-"""Version without bandwidth, collectives and state of the machine."""
+"""Version without bandwidth and collectives."""
 PRECISIONS = ("bf16", "fp8", "fp32")
 IDENTITY = ("platform", "host", "device_name", "started_utc", "pytorch_version")
 MAX_BUSY_PERCENT = 20.0
@@ -93,12 +93,10 @@ class Probe:
     collectives: tuple[CollectiveTime, ...] = ()
     bandwidth: Mapping[str, Bandwidth] = field(default_factory=dict)
     """`copy` and `triad` of the device's memory, `host_to_device`."""
-    loader_samples_per_second: float | None = None
-    """Samples that the data loader gives one rank."""
+    attention_tflops: float | None = None
+    """Rate of causal attention in bf16, forward; None where it was not measured."""
     findings: tuple[str, ...] = ()
     """Sentences about measurements that cannot be right."""
-    machine: Mapping[str, Any] = field(default_factory=dict)
-    """What a result must have in common with the probe: versions, power cap, clocks, threads."""
 
 
 def name(platform: str, host: str) -> str:
@@ -116,7 +114,7 @@ def parse(content: Any, path: Path) -> Probe:
     version = content.get("probe_version") if isinstance(content, dict) else None
     if isinstance(version, bool) or version not in (VERSION, WITH_RATES_ONLY):
         raise ProbeError(f"{path}: no probe of version {VERSION} or 1; measure again: python -m train.probe")
-    fields = Fields({"reasons": {}} | content, str(path), ProbeError)
+    fields = Fields({"reasons": {}, "attention": None} | content, str(path), ProbeError)
     texts = {key: fields.text(key) for key in IDENTITY}
     measured = fields.take(
         "rates",
@@ -141,11 +139,7 @@ def parse(content: Any, path: Path) -> Probe:
 def _parts(fields: Fields) -> dict[str, Any]:
     """Return the parts that version 2 added, as the fields of Probe."""
     sent, moved = fields.items("collectives"), fields.objects("bandwidth")
-    loader = fields.take(
-        "loader_samples_per_second",
-        lambda found: found is None or (is_number(found) and found > 0),
-        "a number above 0 or null",
-    )
+    attention = fields.take("attention", lambda found: found is None or isinstance(found, dict), "an object or null")
     findings = fields.take(
         "findings",
         lambda found: isinstance(found, list) and all(isinstance(one, str) for one in found),
@@ -160,9 +154,9 @@ def _parts(fields: Fields) -> dict[str, Any]:
             name: _bandwidth(Fields(one, f"{where}: bandwidth of {quoted(name)}", ProbeError))
             for name, one in moved.items()
         },
-        "loader_samples_per_second": None if loader is None else float(loader),
+        "attention_tflops": attention
+        and Fields(attention, f"{where}: attention", ProbeError).number("tflops", above_zero=True),
         "findings": tuple(findings),
-        "machine": fields.objects("machine"),
     }
 
 

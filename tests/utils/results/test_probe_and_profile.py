@@ -30,9 +30,10 @@ WHOLE = RATES_ONLY | {
         }
     ],
     "bandwidth": {"copy": {"gb_per_second": 20.0, "spread_percent": 0.5, "gb": 0.27}},
-    "loader_samples_per_second": 9000.0,
+    "attention": {"tflops": 1.5, "spread_percent": 0.1, "shape": [1, 8, 512, 64]},
     "findings": ["F.linear is slow"],
-    "machine": {"pytorch_version": "2.13.0", "threads": 2},
+    "machine": "of an earlier suite",
+    "loader_samples_per_second": "ignored",
 }
 
 
@@ -43,19 +44,24 @@ def test_every_part_of_version_2_is_read(tmp_path):
     (sent,) = found.collectives
     assert (sent.name, sent.ranks, sent.bus_gb_per_second) == ("all_reduce", 2, 1.05)
     assert found.bandwidth == {"copy": probe_file.Bandwidth(20.0, 0.5, 0.27)}
-    assert (found.loader_samples_per_second, found.findings) == (9000.0, ("F.linear is slow",))
-    assert found.machine["threads"] == 2 and found.rates["fp32"].best_tflops == 2.0
+    assert (found.attention_tflops, found.findings) == (1.5, ("F.linear is slow",))
+    assert found.rates["fp32"].best_tflops == 2.0
 
 
-EMPTY = {"collectives": [], "bandwidth": {}, "loader_samples_per_second": None, "findings": []}
-WITHOUT_OPERATORS = {key: value for key, value in WHOLE.items() if key not in ("operators", "jobs")}
+EMPTY = {"collectives": [], "bandwidth": {}, "attention": None, "findings": []}
+EARLIER = ("operators", "jobs", "machine", "loader_samples_per_second")
+NO_OTHER_KEYS = {key: value for key, value in WHOLE.items() if key not in EARLIER}
+WITHOUT_ATTENTION = {key: value for key, value in WHOLE.items() if key != "attention"} | {
+    "collectives": [],
+    "bandwidth": {},
+}
 
 
-@pytest.mark.parametrize("content", [RATES_ONLY, WITHOUT_OPERATORS | EMPTY])
+@pytest.mark.parametrize("content", [RATES_ONLY, NO_OTHER_KEYS | EMPTY, WITHOUT_ATTENTION])
 def test_version_1_has_rates_only_and_what_was_not_measured_may_be_empty(content):
     found = probe_file.parse(content, Path("probe_cpu_example.json"))
     assert found.rates["fp32"].best_tflops == 2.0
-    assert (found.collectives, found.bandwidth, found.loader_samples_per_second) == ((), {}, None)
+    assert (found.collectives, found.bandwidth, found.attention_tflops) == ((), {}, None)
 
 
 def test_a_hosts_name_cannot_leave_the_folder():
@@ -64,7 +70,7 @@ def test_a_hosts_name_cannot_leave_the_folder():
 
 MISSING = "@missing@"
 WRONG = {
-    **{f"no {part}": ((), {part: MISSING}, part) for part in ("collectives", "bandwidth", "findings", "machine")},
+    **{f"no {part}": ((), {part: MISSING}, part) for part in ("collectives", "bandwidth", "findings")},
     "another version": ((), {"probe_version": 3}, "version 2 or 1"),
     "a version that is no number": ((), {"probe_version": True}, "version 2 or 1"),
     "null collectives": ((), {"collectives": None}, "collectives: got None, wanted a list"),
@@ -78,9 +84,9 @@ WRONG = {
     "a collective of no time": (("collectives", 0), {"seconds": 0}, "collectives[0]: seconds"),
     "bandwidths in a list": ((), {"bandwidth": []}, "bandwidth: got [], wanted an object"),
     "a bandwidth of nothing": (("bandwidth", "copy"), {"gb_per_second": 0}, "gb_per_second"),
-    "a loader of no samples": ((), {"loader_samples_per_second": 0}, "loader_samples_per_second"),
+    "an attention of no rate": (("attention",), {"tflops": 0}, "attention: tflops"),
+    "an attention that is a text": ((), {"attention": "fast"}, "attention: got 'fast'"),
     "findings that are numbers": ((), {"findings": [1]}, "findings"),
-    "a machine that is a text": ((), {"machine": "x"}, "machine"),
 }
 
 
