@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from evaluate.bundle.archive import BundleError
 from evaluate.bundle.check import check
 from evaluate.checks.entries import Found, Loaded, load_results
+from utils.input_files import distinct
 from utils.results.store import ResultError
 
 
@@ -28,9 +28,8 @@ def read(paths: Sequence[Path]) -> Found:
 
     Raises ResultError for a file that is no archive of shell/wrap.sh, and for an archive with a fault.
     """
-    archives = {os.path.realpath(path): path for path in reversed(paths) if is_bundle(path)}
     found = Found()
-    for path in reversed(archives.values()):
+    for path in distinct(path for path in paths if is_bundle(path)):
         loaded = _checked(path)
         found.results += [(path / entry.path, dict(entry.result)) for entry in loaded.entries]
         found.unreadable += [(path / name, f"{path}: {line}") for name, line in loaded.unreadable]

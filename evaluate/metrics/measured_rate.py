@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from evaluate.metrics.figures import Figure, unknown
 from evaluate.metrics.peak import format_of
 from utils.housekeeping.layout import OUTPUT_LAYOUT
-from utils.input_files import files_below
+from utils.input_files import files_below, read_each
 from utils.results import probe_file
 from utils.results.probe_file import Probe, ProbeError
 from utils.results.schema import Result, time_of
@@ -68,26 +66,16 @@ def measured_rate(result: Result) -> Figure:
 
 def load_probes(paths: Iterable[Path]) -> Probes:
     """Return the probes below these folders and directly in their parents, which may be the OUTPUT_DIR."""
-    found, errors, seen = [], [], set()
-    for path in paths:
-        folder = path if path.is_dir() else path.parent
-        for file in sorted([*files_below(folder, PATTERN)[0], *_beside(folder)]):
-            place = os.path.realpath(file)
-            if OUTPUT_LAYOUT.kind_of(file.name) != "probe" or place in seen:
-                continue
-            seen.add(place)
-            try:
-                found.append(probe_file.read(file))
-            except ProbeError as error:
-                errors.append(str(error))
-    return Probes(tuple(found), tuple(errors))
+    folders = [path if path.is_dir() else path.parent for path in paths]
+    files = (file for one in folders for file in sorted([*files_below(one, PATTERN)[0], *_beside(one)]))
+    ours = (file for file in files if OUTPUT_LAYOUT.kind_of(file.name) == "probe")
+    return Probes(*read_each(ours, probe_file.read, ProbeError))
 
 
-def _beside(folder: Path) -> list[Path]:
-    """Return the probes directly in the parent of a folder; none if it cannot be read."""
+def _beside(folder: Path) -> Iterator[Path]:
+    """Yield the files directly in the parent of a folder; none if it cannot be read."""
     with suppress(OSError):
-        return [file for file in folder.parent.iterdir() if fnmatchcase(file.name, PATTERN)]
-    return []
+        yield from folder.parent.iterdir()
 
 
 def mismatch(probe: Probe, result: Result) -> str | None:
