@@ -152,7 +152,7 @@ def decide(found: Estimate, adjusted_p: float | None, band: float = BAND) -> Ver
         inner = found.low if found.ratio > 1 else 1 / found.high
         reason = "" if inner > 1 + band else f"the interval reaches into the band of {band:.1%}"
         return Verdict(FASTER if found.ratio > 1 else SLOWER, reason)
-    if is_within(found, band):
+    if 1 / (1 + band) <= found.low and found.high <= 1 + band:
         return Verdict(TIE, f"the whole interval lies in the band of {band:.1%}")
     return Verdict(UNDECIDED, _why_undecided(found, band, is_difference=is_difference))
 
@@ -164,7 +164,7 @@ def _why_undecided(found: Estimate, band: float, *, is_difference: bool) -> str:
         return f"no difference beyond {band:.1%} was found, and one is not ruled out"
     if found.p_value is not None and found.p_value < LEVEL:
         return "a difference this large may be chance among this many comparisons (Holm's correction)"
-    if found.low is not None and found.high is not None and not found.low <= 1 <= found.high:
+    if found.low and found.high and not found.low <= 1 <= found.high:
         return f"the interval only just excludes 1: faster and slower need p below {LEVEL:g}"
     return "a difference this large may be chance with so few runs"
 
@@ -172,11 +172,6 @@ def _why_undecided(found: Estimate, band: float, *, is_difference: bool) -> str:
 def is_beyond(ratio: float, band: float) -> bool:
     """Return whether a ratio lies beyond the band; any ratio but 1 does with a band of 0."""
     return abs(math.log(ratio)) > math.log1p(band) or (band == 0 and ratio != 1)
-
-
-def is_within(found: Estimate, band: float) -> bool:
-    """Return whether the whole interval lies in the band, which rules out a difference that matters."""
-    return found.low is not None and found.high is not None and 1 / (1 + band) <= found.low and found.high <= 1 + band
 
 
 def adjusted(estimates: Sequence[Estimate]) -> list[float | None]:

@@ -19,14 +19,11 @@ from evaluate.metrics.throughput import tokens_per_second, tokens_per_second_per
 from evaluate.verdict import deciding, inference, order
 from evaluate.verdict.deciding import run_of
 from evaluate.verdict.layouts import layout_of
-from evaluate.verdict.pairs import MAY_DIFFER, Pair
+from evaluate.verdict.pairs import BEST, MAY_DIFFER, Pair
 from evaluate.verdict.ratios import Scaling
 from evaluate.verdict.sentences import NOT_COMPARABLE, Judged, weaknesses
 from utils.results.performance import warmup_steps
 from utils.results.schema import Result
-
-BEST = "best"
-"""The method that tunes each side by the means of its vendor."""
 
 
 def as_json(judged: Judged) -> dict[str, Any]:
