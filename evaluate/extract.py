@@ -82,7 +82,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _extract_all(options: argparse.Namespace, command: str) -> int:
     """Write a result for each log below a folder; print an error for each log without a result, and return 1."""
-    statuses = []
     lines: list[str] = []
     written: list[tuple[dict[str, Any], Path]] = []
     for found in discover(options.discover):
@@ -98,20 +97,19 @@ def _extract_all(options: argparse.Namespace, command: str) -> int:
             result = extract(found.paths, options.framework, given, command)
         except BAD_INPUT as error:
             lines.append(f"{where}no result: {plain(str(error))}")
-            statuses.append("none")
             continue
         path = options.output / given.label / _name(result)
         written.append((result, path))
         reason = f": {plain(result['reason'])}" if result["reason"] else ""
         lines.append(f"{where}{result['status']}{reason} -> {path}")
-        statuses.append(result["status"])
     require_ours(store.is_result, *(path for _, path in written))
     for result, path in written:
         store.write(result, path)
     print(*lines, sep="\n", end="\n" if lines else "")
-    if not statuses:
+    if not lines:
         raise DiscoverError(f"{options.discover}: found no log of a training, wanted .log or .txt files")
-    return 0 if set(statuses) == {"ok"} else 1
+    are_ok = [result["status"] == "ok" for result, _ in written]
+    return 0 if len(written) == len(lines) and all(are_ok) else 1
 
 
 def _name(result: dict[str, Any]) -> str:
@@ -133,47 +131,9 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--log-file", nargs="+", type=Path, metavar="F", help="log file, or its parts in any order")
     source.add_argument("--discover", type=Path, metavar="DIR", help="read every log below this folder")
-    parser.add_argument(
-        "--framework",
-        default="auto",
-        choices=("auto", *FRAMEWORKS),
-        help="framework that wrote the log (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--output", type=Path, default=FOLDER, help="JSON file or folder to write (default: %(default)s)"
-    )
-    parser.add_argument("--model-name", choices=models.NAMES, help="model that was trained")
-    parser.add_argument(
-        "--model-size", choices=models.SIZES, default="full", help="size of the model (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--platform", choices=PLATFORMS, help="platform that trained (default: from the log or its framework)"
-    )
-    parser.add_argument("--device-name", help="name of the GPU, which logs do not contain")
-    parser.add_argument(
-        "--precision", choices=("bf16", "fp8", "fp32"), help="precision of the training (default: from the log)"
-    )
-    parser.add_argument(
-        "--method",
-        choices=("equal", "best", UNKNOWN),
-        default=UNKNOWN,
-        help="method of the settings (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--label", default="", help="label of the result (default with --discover: the path of the log)"
-    )
-    parser.add_argument("--run", type=_count, default=1, help="number of the run, from 1 (default: %(default)s)")
-    counts = {
-        "--num-gpus": "GPUs over all nodes",
-        "--global-batch-size": "sequences of one step over all GPUs",
-        "--sequence-length": "tokens",
-        "--max-steps": "planned iterations of the training",
-        "--micro-batch-size": "sequences of one pass on one GPU",
-        "--tp": "tensor-parallel size",
-        "--pp": "pipeline-parallel size",
-        "--cp": "context-parallel size",
-    }
-    for option, meaning in counts.items():
+    for option, terms in OPTIONS.items():
+        parser.add_argument(option, **terms)
+    for option, meaning in COUNTS.items():
         parser.add_argument(option, type=_count, metavar="N", help=f"{meaning} (default: from the log)")
     return parser.parse_args(arguments)
 
@@ -183,6 +143,46 @@ def _count(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f"got {text!r}, wanted a whole number from 1")
     return value
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "--framework": {
+        "default": "auto",
+        "choices": ("auto", *FRAMEWORKS),
+        "help": "framework that wrote the log (default: %(default)s)",
+    },
+    "--output": {"type": Path, "default": FOLDER, "help": "JSON file or folder to write (default: %(default)s)"},
+    "--model-name": {"choices": models.NAMES, "help": "model that was trained"},
+    "--model-size": {
+        "choices": models.SIZES,
+        "default": "full",
+        "help": "size of the model (default: %(default)s)",
+    },
+    "--platform": {"choices": PLATFORMS, "help": "platform that trained (default: from the log or its framework)"},
+    "--device-name": {"help": "name of the GPU, which logs do not contain"},
+    "--precision": {
+        "choices": ("bf16", "fp8", "fp32"),
+        "help": "precision of the training (default: from the log)",
+    },
+    "--method": {
+        "choices": ("equal", "best", UNKNOWN),
+        "default": UNKNOWN,
+        "help": "method of the settings (default: %(default)s)",
+    },
+    "--label": {"default": "", "help": "label of the result (default with --discover: the path of the log)"},
+    "--run": {"type": _count, "default": 1, "help": "number of the run, from 1 (default: %(default)s)"},
+}
+COUNTS = {
+    "--num-gpus": "GPUs over all nodes",
+    "--global-batch-size": "sequences of one step over all GPUs",
+    "--sequence-length": "tokens",
+    "--max-steps": "planned iterations of the training",
+    "--micro-batch-size": "sequences of one pass on one GPU",
+    "--tp": "tensor-parallel size",
+    "--pp": "pipeline-parallel size",
+    "--cp": "context-parallel size",
+}
+"""Options that are whole numbers, with their meaning."""
 
 
 if __name__ == "__main__":
