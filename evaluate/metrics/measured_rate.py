@@ -80,21 +80,18 @@ def _beside(folder: Path) -> Iterator[Path]:
 
 def mismatch(probe: Probe, result: Result) -> str | None:
     """Return the reason why a probe does not apply to a result; None if it applies."""
-    precision = format_of(result)
-    if apart := other_device(probe, result):
-        return f"{probe.path.name} is of another device: {apart}"
-    if precision not in probe.rates:
-        reason = probe.reasons.get(str(precision), "not measured")
-        return f"{probe.path.name} has no rate of {precision}: {reason}"
-    if probe.other_work:
-        return f"{probe.path.name} was measured while {probe.other_work}; measure again"
-    began = started(result)
-    if began is None:
-        return "the result does not say when it was started"
-    if abs(probe.started - began) > LONGEST_APART:
-        days = abs(probe.started - began).days
-        return f"{probe.path.name} was measured {days} days from the run, wanted {LONGEST_APART.days} at most"
-    return None
+    name, precision, apart, began = probe.path.name, format_of(result), other_device(probe, result), started(result)
+    away = abs(probe.started - began) if began else timedelta()
+    reasons = {
+        f"{name} is of another device: {apart}": apart,
+        f"{name} has no rate of {precision}: {probe.reasons.get(str(precision), 'not measured')}": (
+            precision not in probe.rates
+        ),
+        f"{name} was measured while {probe.other_work}; measure again": probe.other_work,
+        "the result does not say when it was started": began is None,
+        f"{name} was measured {away.days} days from the run, wanted {LONGEST_APART.days} at most": away > LONGEST_APART,
+    }
+    return next((reason for reason, applies in reasons.items() if applies), None)
 
 
 def other_device(probe: Probe, result: Result) -> str:
