@@ -178,11 +178,12 @@ def _measured(run: RunLog, tokens_per_step: int, num_gpus: int) -> dict[str, Any
     printed iterations with the reason why each is left out.
     """
     timed = [step for step in run.steps if step.step_time_seconds is not None]
+    few = f"only {len(timed)} steps with a time: their speed is that of a warm-up"
     return {
         "source": "log",
         "status": run.status,
         "reason": run.reason,
-        "warnings": [*run.notes, *_few_steps(len(timed))],
+        "warnings": [*run.notes, *([few] if 0 < len(timed) <= FEW_STEPS else [])],
         "excluded_steps": {str(number): why for number, why in run.excluded.items()},
         "steps": [step.number for step in timed],
         "step_times": [step.step_time_seconds for step in timed],
@@ -217,10 +218,6 @@ def _memory(run: RunLog) -> dict[str, Any]:
         "as_logged": {name: one.printed for name, one in run.memory.items()},
         "reasons": reasons,
     }
-
-
-def _few_steps(count: int) -> list[str]:
-    return [f"only {count} steps with a time: their speed is that of a warm-up"] if 0 < count <= FEW_STEPS else []
 
 
 def _performance(run: RunLog, tokens_per_step: int, num_gpus: int) -> dict[str, Any]:

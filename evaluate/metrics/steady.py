@@ -83,10 +83,8 @@ def step_times(result: Result) -> list[float]:
 
 def steps_text(results: Sequence[Result]) -> str:
     """Return the steady steps by their numbers: `steps 11 to 100`, or each range with its number of runs."""
-    ranges: Counter[tuple[int, int]] = Counter()
-    for result in results:
-        if part := of_result(result):
-            ranges[result["steps"][part.first], result["steps"][-1]] += 1
+    steady = ((result["steps"], part) for result in results if (part := of_result(result)))
+    ranges = Counter((steps[part.first], steps[-1]) for steps, part in steady)
     if not ranges:
         return "no steady steps"
     if len(ranges) == 1:
