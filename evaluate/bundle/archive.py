@@ -6,6 +6,7 @@ No file is unpacked before its name and size are known to be harmless, and no la
 from __future__ import annotations
 
 import re
+import shutil
 import stat
 import zipfile
 import zlib
@@ -54,8 +55,7 @@ class Bundle:
         """Write a file of the archive into `folder` under its base name; raise one of UNREADABLE if it is damaged."""
         path = folder / Path(name).name
         with self.archive.open(name) as source, path.open("wb") as target:
-            while piece := source.read(CHUNK_BYTES):
-                target.write(piece)
+            shutil.copyfileobj(source, target, CHUNK_BYTES)
         return path
 
 

@@ -144,21 +144,17 @@ class Found:
     probes: Probes = Probes()
     profiles: Profiles = Profiles()
 
-    def add(self, other: Found) -> None:
-        """Add everything that was found elsewhere."""
-        self.results += other.results
-        self.unreadable += other.unreadable
-        self.probes = self.probes.joined(other.probes)
 
-
-def load_results(paths: Sequence[Path], others: Found | None = None) -> Loaded:
-    """Read and check every result below `paths`, including earlier formats and MLPerf logs, together with `others`.
+def load_results(paths: Sequence[Path]) -> Loaded:
+    """Read and check every result below `paths`, including earlier formats and MLPerf logs.
 
     Raises ResultError if a path is missing or nothing was found.
     """
-    found = read_results(paths)
-    if others is not None:
-        found.add(others)
+    return loaded(read_results(paths), paths)
+
+
+def loaded(found: Found, paths: Sequence[Path]) -> Loaded:
+    """Check what was found; raise ResultError, which names `paths`, if it is nothing."""
     entries = checked(found.results)
     if not entries and not found.unreadable:
         searched = ", ".join(str(path) for path in paths)

@@ -137,7 +137,5 @@ def _fullest_levels(paths: Iterable[Path]) -> Iterable[Path]:
 
 
 def _model_of(name: str) -> str | None:
-    for part in reversed(Path(name).parts):
-        if named := named_in(part):
-            return named[0] if len(named) == 1 else None
-    return None
+    named = next(filter(None, map(named_in, reversed(Path(name).parts))), ())
+    return named[0] if len(named) == 1 else None

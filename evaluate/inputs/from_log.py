@@ -116,12 +116,9 @@ def _training_config(run: RunLog, given: GivenFacts) -> dict[str, Any]:
 
 def _platform(run: RunLog, given: GivenFacts) -> tuple[str, list[str]]:
     """Return the platform, and a warning with the way it was inferred if the log does not name it."""
-    if given.platform:
-        return given.platform, []
-    if named := run.fact("platform"):
-        return str(named), []
-    if any("hip" in name or "rocm" in name for name in run.memory):
-        return "amd", []
+    is_amd = any("hip" in name or "rocm" in name for name in run.memory)
+    if known := given.platform or run.fact("platform") or ("amd" if is_amd else None):
+        return str(known), []
     if run.framework in _PLATFORM_OF:
         platform = _PLATFORM_OF[run.framework]
         return platform, [f"platform: {platform}, which {run.framework} is made for; the log does not name it"]

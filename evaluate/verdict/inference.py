@@ -158,15 +158,16 @@ def decide(found: Estimate, adjusted_p: float | None, band: float = BAND) -> Ver
 
 
 def _why_undecided(found: Estimate, band: float, *, is_difference: bool) -> str:
-    if is_difference:
-        return f"faster and slower need at least {LEAST_RUNS} runs on each side"
-    if not is_beyond(found.ratio, band):
-        return f"no difference beyond {band:.1%} was found, and one is not ruled out"
-    if found.p_value is not None and found.p_value < LEVEL:
-        return "a difference this large may be chance among this many comparisons (Holm's correction)"
-    if found.low and found.high and not found.low <= 1 <= found.high:
-        return f"the interval only just excludes 1: faster and slower need p below {LEVEL:g}"
-    return "a difference this large may be chance with so few runs"
+    is_excluded = found.low is not None and found.high is not None and not found.low <= 1 <= found.high
+    is_alone_significant = found.p_value is not None and found.p_value < LEVEL
+    reasons = {
+        f"faster and slower need at least {LEAST_RUNS} runs on each side": is_difference,
+        f"no difference beyond {band:.1%} was found, and one is not ruled out": not is_beyond(found.ratio, band),
+        "a difference this large may be chance among this many comparisons (Holm's correction)": is_alone_significant,
+        f"the interval only just excludes 1: faster and slower need p below {LEVEL:g}": is_excluded,
+        "a difference this large may be chance with so few runs": True,
+    }
+    return next(reason for reason, applies in reasons.items() if applies)
 
 
 def is_beyond(ratio: float, band: float) -> bool:

@@ -74,10 +74,8 @@ def _devices(side: Sequence[Entry]) -> set[Device | None]:
 
 
 def _spoken(tokens: float) -> str:
-    for name, size in (("trillion", 1e12), ("billion", 1e9)):
-        if tokens >= size:
-            return f"{tokens / size:g} {name}"
-    return f"{tokens:,.0f}"
+    sizes = (("trillion", 1e12), ("billion", 1e9))
+    return next((f"{tokens / size:g} {name}" for name, size in sizes if tokens >= size), f"{tokens:,.0f}")
 
 
 def _cost(side: Sequence[Entry], figures: Mapping[int, Metrics], tokens: float) -> Figure:
