@@ -202,19 +202,15 @@ def _memory(run: RunLog) -> dict[str, Any]:
     allocated, reserved = run.memory.get("max allocated"), run.memory.get("max reserved")
     used = [one.printed for name, one in run.memory.items() if name.startswith(DEVICE_USED)]
     why = f"the log has the memory in use on the whole device only ({', '.join(used)})" if used else NOT_IN_LOG
-    reasons = {"avg_memory_allocated_gb": NOT_IN_LOG}
-    reasons |= {} if allocated else {"peak_memory_allocated_gb": why}
-    reasons |= {} if reserved else {"peak_memory_reserved_gb": why}
     sources = [f"{one.meaning}: {one.printed} ({one.where})" for one in (allocated, reserved) if one]
-    reasons |= {} if sources else {"source": why}
-    return {
+    known = {
         "avg_memory_allocated_gb": None,
         "peak_memory_allocated_gb": allocated.gb if allocated else None,
         "peak_memory_reserved_gb": reserved.gb if reserved else None,
         "source": "the framework's log, " + ", ".join(sources) if sources else None,
-        "as_logged": {name: one.printed for name, one in run.memory.items()},
-        "reasons": reasons,
     }
+    reasons = {key: why for key, value in known.items() if value is None} | {"avg_memory_allocated_gb": NOT_IN_LOG}
+    return known | {"as_logged": {name: one.printed for name, one in run.memory.items()}, "reasons": reasons}
 
 
 def _performance(run: RunLog, tokens_per_step: int, num_gpus: int) -> dict[str, Any]:
