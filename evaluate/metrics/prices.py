@@ -117,7 +117,7 @@ def time_to_loss(result: Result, target: float | None) -> Figure:
         return unknown("s", "the result does not hold its losses")
     for end in range(LOSS_WINDOW, len(losses) + 1):
         window = losses[end - LOSS_WINDOW : end]
-        if None not in window and statistics.fmean(window) <= target:
+        if statistics.fmean(window) <= target:
             how = f"until the mean loss of {LOSS_WINDOW} steps is {target:g}, at step {end}"
             return Figure(math.fsum(times[:end]), "s", how)
     return unknown("s", f"the mean loss of {LOSS_WINDOW} steps never came to {target:g}")

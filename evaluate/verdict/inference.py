@@ -93,7 +93,7 @@ class Verdict:
 
 
 def estimate(a: Sequence[Run], b: Sequence[Run], selection: float = 1.0) -> Estimate:
-    """Return the throughput of `b` over that of `a`; raise ValueError for a side without runs.
+    """Return the throughput of `b` over that of `a`, of one run or more on each side.
 
     With two machines or more on both sides, the unit is the machine and the interval applies to such machines in
     general. Otherwise the unit is the run and the interval applies to these machines. There is no interval if a side
@@ -102,8 +102,6 @@ def estimate(a: Sequence[Run], b: Sequence[Run], selection: float = 1.0) -> Esti
     level of the interval is divided by it and the p-value multiplied (Bonferroni).
     """
     sides = [_by_machine(a), _by_machine(b)]
-    if not all(sides):
-        raise ValueError(f"got {len(a)} and {len(b)} runs, wanted at least one on both sides")
     is_general = min(map(len, sides)) > 1
     spreads = tuple(_spread(side, is_general) for side in sides)
     means = [statistics.fmean(map(_mean, side)) for side in sides]
