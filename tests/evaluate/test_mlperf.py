@@ -113,10 +113,6 @@ def test_a_log_that_is_not_whole_or_contradicts_itself_is_refused_with_its_file(
     assert re.search(said, refused(main, tmp_path, code=1))
 
 
-def test_no_results_is_bad_input(tmp_path: Path) -> None:
-    assert "nothing: no such file or folder" in refused(main, tmp_path / "nothing")
-
-
 @pytest.mark.parametrize(
     ("tracked", "samples_per_second"),
     [({"throughput": 2.6}, 2.6), ({"train_step_time": 6.2}, 16 / 6.2), ({"validation_time": 3.0}, 1024 / 400)],
