@@ -12,7 +12,6 @@ the formats. Exits 0 if every result is ok; 1 if one is not (it is written with 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import os
 import shlex
 import sys
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluate.inputs.discover import DiscoverError, discover, log_of
-from evaluate.inputs.from_log import UNKNOWN, GivenFacts, MissingError, build
+from evaluate.inputs.from_log import OF_LOG, SAID, SIZES, UNKNOWN, Given, MissingError, build
 from evaluate.report.tables import plain
 from utils import models
 from utils.arguments import Parser, run
@@ -41,7 +40,7 @@ BAD_INPUT = (
 )
 
 
-def extract(paths: Sequence[Path], framework: str, given: GivenFacts, command: str) -> dict[str, Any]:
+def extract(paths: Sequence[Path], framework: str, given: Given, command: str) -> dict[str, Any]:
     """Return the result of the training whose log the files contain.
 
     Raises DiscoverError if one is no file, LogFormatError if the files are no such log or contradict `given`,
@@ -52,7 +51,7 @@ def extract(paths: Sequence[Path], framework: str, given: GivenFacts, command: s
             require_regular(path, LARGEST_LOG_BYTES)
         except InputFileError as error:
             raise DiscoverError(f"{path}: cannot be used ({error}); name the log of a training") from error
-    run = read_log(paths, framework, given.known())
+    run = read_log(paths, framework, {OF_LOG.get(name, name): given[name] for name in SIZES})
     result = build(run, given, list(dict.fromkeys(paths)), command)
     store.validate(store.rounded(result), str(paths[0]))
     return result
@@ -65,9 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if options.discover:
             return _extract_all(options, command)
-        if options.model_name is None:
+        if options.model is None:
             raise MissingError(f"--model-name: missing; name the trained model: {', '.join(models.NAMES)}")
-        paths = options.log_file or log_of(options.model_name, os.environ)
+        paths = options.log_file or log_of(options.model, os.environ)
         result = extract(paths, options.framework, _given(options), command)
         path = options.output if options.output.suffix == ".json" else options.output / _name(result)
         store.write(result, path)
@@ -85,20 +84,19 @@ def _extract_all(options: argparse.Namespace, command: str) -> int:
     lines: list[str] = []
     written: list[tuple[dict[str, Any], Path]] = []
     for found in discover(options.discover):
-        given = dataclasses.replace(
-            _given(options), model=options.model_name or found.model or UNKNOWN, label=options.label or found.label
-        )
+        model, label = options.model or found.model or UNKNOWN, options.label or found.label
+        given = _given(options) | {"model": model, "label": label}
         where = f"{plain(found.name)}: "
         try:
             if found.refused:
                 raise DiscoverError(found.refused)
-            if given.model == UNKNOWN:
+            if model == UNKNOWN:
                 raise MissingError(f"no part of its path names {', '.join(models.NAMES)}; add --model-name")
             result = extract(found.paths, options.framework, given, command)
         except BAD_INPUT as error:
             lines.append(f"{where}no result: {plain(str(error))}")
             continue
-        path = options.output / given.label / _name(result)
+        path = options.output / label / _name(result)
         written.append((result, path))
         reason = f": {plain(result['reason'])}" if result["reason"] else ""
         lines.append(f"{where}{result['status']}{reason} -> {path}")
@@ -116,9 +114,8 @@ def _name(result: dict[str, Any]) -> str:
     return store.result_name(result["platform"], result["framework"], result["model"], result["run"])
 
 
-def _given(options: argparse.Namespace) -> GivenFacts:
-    names = {field.name for field in dataclasses.fields(GivenFacts)} - {"model"}
-    return GivenFacts(model=options.model_name or UNKNOWN, **{name: getattr(options, name) for name in names})
+def _given(options: argparse.Namespace) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in SAID}
 
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -152,7 +149,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "help": "framework that wrote the log (default: %(default)s)",
     },
     "--output": {"type": Path, "default": FOLDER, "help": "JSON file or folder to write (default: %(default)s)"},
-    "--model-name": {"choices": models.NAMES, "help": "model that was trained"},
+    "--model-name": {"dest": "model", "choices": models.NAMES, "help": "model that was trained"},
     "--model-size": {
         "choices": models.SIZES,
         "default": "full",
