@@ -7,7 +7,7 @@ import io
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -195,6 +195,12 @@ def one_verdict(folder: Path, results: Sequence[Result], *options: str, code: in
     """Return the only verdict on results."""
     (found,) = verdicts(folder, results, *options, code=code)
     return found
+
+
+def of_pairs(folder: Path, changes: Mapping[str, tuple[Change, Change]], code: int | None = None) -> dict[str, Any]:
+    """Return the verdicts on pairs by name, from the change of each side."""
+    results = [result for name, (nvd, amd) in changes.items() for result in pair(name, nvd, amd)]
+    return {one["model"]: one for one in verdicts(folder, results, code=code)}
 
 
 def items(verdict: dict[str, Any]) -> dict[str, dict[str, Any]]:
