@@ -169,6 +169,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--label": {"default": "", "help": "label of the result (default with --discover: the path of the log)"},
     "--run": {"type": _count, "default": 1, "help": "number of the run, from 1 (default: %(default)s)"},
 }
+"""Options with the arguments of their `add_argument`."""
 COUNTS = {
     "--num-gpus": "GPUs over all nodes",
     "--global-batch-size": "sequences of one step over all GPUs",

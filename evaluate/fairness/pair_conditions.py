@@ -45,6 +45,7 @@ BALANCING = {
     False: _Condition("off", is_handicap=False),
     None: _Condition("not shown by the kernel", None),
 }
+"""The condition for each value of `numa_balancing`."""
 Conditions = Sequence[Sequence[_Condition]]
 """A condition of each run of a, then of b."""
 
