@@ -24,8 +24,7 @@ from evaluate.comparing.writing import FORMATS, check_places, places, write
 from evaluate.frames.files import MissingPackageError
 from evaluate.metrics import prices
 from evaluate.metrics.prices import PriceError
-from evaluate.report import brief, tables
-from evaluate.report import text as report
+from evaluate.report import brief, document, renderers, tables
 from evaluate.report.comparison import Comparison, as_json, compare
 from evaluate.verdict import pairs
 from evaluate.verdict.sentences import NOT_COMPARABLE
@@ -87,7 +86,7 @@ def _show(options: argparse.Namespace, comparison: Comparison, path: Path) -> No
     """Print the verdicts and tables, or with `--brief` the verdict and the path of the report."""
     width = brief.terminal_width()
     few = "\n".join(brief.verdict_lines(comparison, path, width)) if options.brief else ""
-    brief.show(options, report.terminal(comparison, width), few)
+    brief.show(options, renderers.terminal(document.blocks(comparison), width), few)
 
 
 def _place(inputs: Sequence[Path]) -> Path:

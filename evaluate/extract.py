@@ -12,7 +12,6 @@ the formats. Exits 0 if every result is ok; 1 if one is not (it is written with 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import os
 import shlex
 import sys
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluate.inputs.discover import DiscoverError, discover, log_of
-from evaluate.inputs.from_log import UNKNOWN, GivenFacts, MissingError, build
+from evaluate.inputs.from_log import OF_LOG, SAID, SIZES, UNKNOWN, Given, MissingError, build
 from evaluate.report.tables import plain
 from utils import models
 from utils.arguments import Parser, run
@@ -41,7 +40,7 @@ BAD_INPUT = (
 )
 
 
-def extract(paths: Sequence[Path], framework: str, given: GivenFacts, command: str) -> dict[str, Any]:
+def extract(paths: Sequence[Path], framework: str, given: Given, command: str) -> dict[str, Any]:
     """Return the result of the training whose log the files contain.
 
     Raises DiscoverError if one is no file, LogFormatError if the files are no such log or contradict `given`,
@@ -52,7 +51,7 @@ def extract(paths: Sequence[Path], framework: str, given: GivenFacts, command: s
             require_regular(path, LARGEST_LOG_BYTES)
         except InputFileError as error:
             raise DiscoverError(f"{path}: cannot be used ({error}); name the log of a training") from error
-    run = read_log(paths, framework, given.known())
+    run = read_log(paths, framework, {OF_LOG.get(name, name): given[name] for name in SIZES})
     result = build(run, given, list(dict.fromkeys(paths)), command)
     store.validate(store.rounded(result), str(paths[0]))
     return result
@@ -65,9 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if options.discover:
             return _extract_all(options, command)
-        if options.model_name is None:
+        if options.model is None:
             raise MissingError(f"--model-name: missing; name the trained model: {', '.join(models.NAMES)}")
-        paths = options.log_file or log_of(options.model_name, os.environ)
+        paths = options.log_file or log_of(options.model, os.environ)
         result = extract(paths, options.framework, _given(options), command)
         path = options.output if options.output.suffix == ".json" else options.output / _name(result)
         store.write(result, path)
@@ -82,45 +81,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _extract_all(options: argparse.Namespace, command: str) -> int:
     """Write a result for each log below a folder; print an error for each log without a result, and return 1."""
-    statuses = []
     lines: list[str] = []
     written: list[tuple[dict[str, Any], Path]] = []
     for found in discover(options.discover):
-        given = dataclasses.replace(
-            _given(options), model=options.model_name or found.model or UNKNOWN, label=options.label or found.label
-        )
+        model, label = options.model or found.model or UNKNOWN, options.label or found.label
+        given = _given(options) | {"model": model, "label": label}
         where = f"{plain(found.name)}: "
         try:
             if found.refused:
                 raise DiscoverError(found.refused)
-            if given.model == UNKNOWN:
+            if model == UNKNOWN:
                 raise MissingError(f"no part of its path names {', '.join(models.NAMES)}; add --model-name")
             result = extract(found.paths, options.framework, given, command)
         except BAD_INPUT as error:
             lines.append(f"{where}no result: {plain(str(error))}")
-            statuses.append("none")
             continue
-        path = options.output / given.label / _name(result)
+        path = options.output / label / _name(result)
         written.append((result, path))
         reason = f": {plain(result['reason'])}" if result["reason"] else ""
         lines.append(f"{where}{result['status']}{reason} -> {path}")
-        statuses.append(result["status"])
     require_ours(store.is_result, *(path for _, path in written))
     for result, path in written:
         store.write(result, path)
     print(*lines, sep="\n", end="\n" if lines else "")
-    if not statuses:
+    if not lines:
         raise DiscoverError(f"{options.discover}: found no log of a training, wanted .log or .txt files")
-    return 0 if set(statuses) == {"ok"} else 1
+    are_ok = [result["status"] == "ok" for result, _ in written]
+    return 0 if len(written) == len(lines) and all(are_ok) else 1
 
 
 def _name(result: dict[str, Any]) -> str:
     return store.result_name(result["platform"], result["framework"], result["model"], result["run"])
 
 
-def _given(options: argparse.Namespace) -> GivenFacts:
-    names = {field.name for field in dataclasses.fields(GivenFacts)} - {"model"}
-    return GivenFacts(model=options.model_name or UNKNOWN, **{name: getattr(options, name) for name in names})
+def _given(options: argparse.Namespace) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in SAID}
 
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -133,47 +128,9 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--log-file", nargs="+", type=Path, metavar="F", help="log file, or its parts in any order")
     source.add_argument("--discover", type=Path, metavar="DIR", help="read every log below this folder")
-    parser.add_argument(
-        "--framework",
-        default="auto",
-        choices=("auto", *FRAMEWORKS),
-        help="framework that wrote the log (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--output", type=Path, default=FOLDER, help="JSON file or folder to write (default: %(default)s)"
-    )
-    parser.add_argument("--model-name", choices=models.NAMES, help="model that was trained")
-    parser.add_argument(
-        "--model-size", choices=models.SIZES, default="full", help="size of the model (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--platform", choices=PLATFORMS, help="platform that trained (default: from the log or its framework)"
-    )
-    parser.add_argument("--device-name", help="name of the GPU, which logs do not contain")
-    parser.add_argument(
-        "--precision", choices=("bf16", "fp8", "fp32"), help="precision of the training (default: from the log)"
-    )
-    parser.add_argument(
-        "--method",
-        choices=("equal", "best", UNKNOWN),
-        default=UNKNOWN,
-        help="method of the settings (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--label", default="", help="label of the result (default with --discover: the path of the log)"
-    )
-    parser.add_argument("--run", type=_count, default=1, help="number of the run, from 1 (default: %(default)s)")
-    counts = {
-        "--num-gpus": "GPUs over all nodes",
-        "--global-batch-size": "sequences of one step over all GPUs",
-        "--sequence-length": "tokens",
-        "--max-steps": "planned iterations of the training",
-        "--micro-batch-size": "sequences of one pass on one GPU",
-        "--tp": "tensor-parallel size",
-        "--pp": "pipeline-parallel size",
-        "--cp": "context-parallel size",
-    }
-    for option, meaning in counts.items():
+    for option, terms in OPTIONS.items():
+        parser.add_argument(option, **terms)
+    for option, meaning in COUNTS.items():
         parser.add_argument(option, type=_count, metavar="N", help=f"{meaning} (default: from the log)")
     return parser.parse_args(arguments)
 
@@ -183,6 +140,47 @@ def _count(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f"got {text!r}, wanted a whole number from 1")
     return value
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "--framework": {
+        "default": "auto",
+        "choices": ("auto", *FRAMEWORKS),
+        "help": "framework that wrote the log (default: %(default)s)",
+    },
+    "--output": {"type": Path, "default": FOLDER, "help": "JSON file or folder to write (default: %(default)s)"},
+    "--model-name": {"dest": "model", "choices": models.NAMES, "help": "model that was trained"},
+    "--model-size": {
+        "choices": models.SIZES,
+        "default": "full",
+        "help": "size of the model (default: %(default)s)",
+    },
+    "--platform": {"choices": PLATFORMS, "help": "platform that trained (default: from the log or its framework)"},
+    "--device-name": {"help": "name of the GPU, which logs do not contain"},
+    "--precision": {
+        "choices": ("bf16", "fp8", "fp32"),
+        "help": "precision of the training (default: from the log)",
+    },
+    "--method": {
+        "choices": ("equal", "best", UNKNOWN),
+        "default": UNKNOWN,
+        "help": "method of the settings (default: %(default)s)",
+    },
+    "--label": {"default": "", "help": "label of the result (default with --discover: the path of the log)"},
+    "--run": {"type": _count, "default": 1, "help": "number of the run, from 1 (default: %(default)s)"},
+}
+"""Options with the arguments of their `add_argument`."""
+COUNTS = {
+    "--num-gpus": "GPUs over all nodes",
+    "--global-batch-size": "sequences of one step over all GPUs",
+    "--sequence-length": "tokens",
+    "--max-steps": "planned iterations of the training",
+    "--micro-batch-size": "sequences of one pass on one GPU",
+    "--tp": "tensor-parallel size",
+    "--pp": "pipeline-parallel size",
+    "--cp": "context-parallel size",
+}
+"""Options that are whole numbers, with their meaning."""
 
 
 if __name__ == "__main__":

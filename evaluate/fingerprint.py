@@ -19,7 +19,7 @@ from typing import Any
 from evaluate.report.tables import plain
 from utils.arguments import Parser, run
 from utils.dataset.gpt_dataset import build_train_dataset
-from utils.dataset.indexed import Index, bin_path, check, idx_path, load_manifest, manifest_path
+from utils.dataset.indexed import bin_path, check, idx_path, load_manifest, manifest_path
 from utils.errors import ConfigError, DataError
 from utils.hardware.detect import HardwareError, visible_gpus
 from utils.input_files import InputFileError, require_regular
@@ -39,28 +39,31 @@ def fingerprint(
     """
     _require_files(prefix)
     index = check(prefix)
-    found = _of_files(prefix, index)
+    found = {
+        "bin_sha256": sha256_file(bin_path(prefix)),
+        "idx_sha256": sha256_file(idx_path(prefix)),
+        "documents": index.documents,
+        "sequences": index.sequences,
+        "tokens": index.tokens,
+        "dtype": str(index.dtype),
+    }
     manifest = load_manifest(prefix) if manifest_path(prefix).exists() else None
-    reasons: dict[str, str] = {}
-    recorded = manifest["tokenizer"]["sha256"] if manifest and manifest["tokenizer"] else None
+    known = manifest or {}
+    recorded = (known.get("tokenizer") or {}).get("sha256")
     found["tokenizer_sha256"] = sha256_tokenizer(tokenizer) if tokenizer else recorded
-    if found["tokenizer_sha256"] is None:
-        reasons["tokenizer_sha256"] = "no manifest beside the pair; name the folder with --tokenizer"
     count = min(batches, config.train_iterations) if config else None
-    stream, reason = _token_stream(prefix, {**found, **(manifest or {})}, config, count or 0)
-    if reason:
-        reasons["token_stream_sha256"] = reason
-    differs = None
-    if manifest:
-        differs = [key for key in found if key in manifest and manifest[key] != found[key]]
-        differs += ["tokenizer_sha256"] if recorded not in (None, found["tokenizer_sha256"]) else []
+    stream, reason = _token_stream(prefix, {**found, **known}, config, count or 0)
+    without = None if found["tokenizer_sha256"] else "no manifest beside the pair; name the folder with --tokenizer"
+    reasons = {"tokenizer_sha256": without, "token_stream_sha256": reason}
+    differs = [key for key in found if key in known and known[key] != found[key]]
+    differs += ["tokenizer_sha256"] if recorded not in (None, found["tokenizer_sha256"]) else []
     return {
         "prefix": str(prefix),
         **found,
         "token_stream_sha256": stream,
         "token_stream_batches": count if stream else None,
-        "reasons": reasons,
-        "manifest_differs": differs,
+        "reasons": {key: why for key, why in reasons.items() if why},
+        "manifest_differs": differs if manifest else None,
     }
 
 
@@ -72,17 +75,6 @@ def _require_files(prefix: Path) -> None:
                 require_regular(path)
             except InputFileError as error:
                 raise DataError(f"{path}: {error}; name another prefix") from error
-
-
-def _of_files(prefix: Path, index: Index) -> dict[str, Any]:
-    return {
-        "bin_sha256": sha256_file(bin_path(prefix)),
-        "idx_sha256": sha256_file(idx_path(prefix)),
-        "documents": index.documents,
-        "sequences": index.sequences,
-        "tokens": index.tokens,
-        "dtype": str(index.dtype),
-    }
 
 
 def _token_stream(

@@ -20,9 +20,9 @@ from pathlib import Path
 from evaluate.bundle import as_input
 from evaluate.checks.entries import Loaded
 from evaluate.comparing.arguments import band, names_of
-from evaluate.report import tables
+from evaluate.report import renderers, tables
 from evaluate.report.groups import without_copies
-from evaluate.timeline import content, history, words
+from evaluate.timeline import blocks, content, history
 from evaluate.timeline.history import CHANGED, MORE, SLOWER, History
 from evaluate.timeline.series import JOINABLE
 from evaluate.verdict.inference import BAND
@@ -65,8 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             what = f"{tables.plain(output)}: cannot be written: {tables.plain(error)}"
             print(f"error: {what}; name another with --output", file=sys.stderr)
             return 1
-    text = words.terminal(found, min(100, shutil.get_terminal_size((100, 24)).columns))
-    print(tables.coloured(text) if tables.wants_colour(sys.stdout) else text)
+    text = renderers.terminal(blocks.blocks(found), min(100, shutil.get_terminal_size((100, 24)).columns))
+    print(tables.shown_on(sys.stdout, text))
     if not found.stories:
         after = f" that started after {found.since:%Y-%m-%d %H:%M} UTC" if found.since else ""
         print(f"error: no result{after} is ok, valid and has a start time; see the reasons above", file=sys.stderr)
@@ -91,12 +91,15 @@ def write(found: History, folder: Path) -> None:
     Raises ForeignFileError for a file that this command did not write, OSError if a file cannot be written, and
     ResultError for a value that JSON cannot hold.
     """
-    from evaluate.timeline.page import page
+    from evaluate.page.page import page  # which loads matplotlib
 
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / name for name in content.RECOGNISERS]
     with written_whole(*paths, is_ours=lambda path: content.RECOGNISERS[path.name](path)) as temporaries:
-        texts = (redact.text(page(found)), store.json_text(content.as_json(found), paths[1]))
+        texts = (
+            redact.text(page(content.TITLE, blocks.blocks(found))),
+            store.json_text(content.as_json(found), paths[1]),
+        )
         for temporary, text in zip(temporaries, texts, strict=True):
             temporary.write_text(text, encoding="utf8")
             temporary.chmod(MODE)

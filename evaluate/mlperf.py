@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from evaluate.checks.recorded import grouped
 from evaluate.comparing.arguments import band
 from evaluate.inputs.mlperf_logs import DISCLAIMER, System, load
 from evaluate.inputs.mlperf_run import MlperfLogError
@@ -29,6 +31,16 @@ from utils.errors import ForeignFileError
 from utils.own_files import json_with, require_ours
 from utils.results.store import ResultError, require_place, write_json
 
+COLUMNS: dict[str, Callable[[System], str]] = {
+    "system": lambda one: one.name,
+    "accelerators": lambda one: f"{one.gpus} x {one.accelerator}",
+    "GBS": lambda one: str(one.global_batch_size),
+    "runs": lambda one: str(len(one.runs)),
+    "minutes": lambda one: f"{one.minutes:.2f}",
+    "tokens/s/GPU": lambda one: f"{one.throughput:,.0f}",
+    "between runs": lambda one: f"{one.spread:.2%}",
+}
+"""Header and cell of each column of the printed table."""
 _is_ours = json_with("disclaimer", "verdicts", "systems")
 
 
@@ -40,9 +52,8 @@ def verdicts(systems: Sequence[System], band: float = inference.BAND) -> list[di
     """
     pairs = list(_pairs(systems))
     estimates = [inference.estimate(_runs(a), _runs(b)) for _, a, _, b in pairs]
-    adjusted = inference.adjusted(estimates)
     entries = []
-    for (a_name, a, b_name, b), found, p_value in zip(pairs, estimates, adjusted, strict=True):
+    for (a_name, a, b_name, b), found, p_value in zip(pairs, estimates, inference.adjusted(estimates), strict=True):
         verdict = inference.decide(found, p_value, band)
         free = f"{_setting(a)} against {_setting(b)}, precision free: each submitter's best, not equal settings"
         reasons = [
@@ -69,11 +80,8 @@ def verdicts(systems: Sequence[System], band: float = inference.BAND) -> list[di
 
 
 def _pairs(systems: Sequence[System]) -> Iterator[tuple[str, list[System], str, list[System]]]:
-    for benchmark in dict.fromkeys(system.benchmark for system in systems):
-        sides: dict[str, list[System]] = {}
-        for system in systems:
-            if system.benchmark == benchmark:
-                sides.setdefault(system.accelerator, []).append(system)
+    for of_benchmark in grouped(systems, attrgetter("benchmark")).values():
+        sides = grouped(of_benchmark, attrgetter("accelerator"))
         (base_name, base), *others = sides.items()
         for name, side in others:
             yield base_name, base, name, side
@@ -88,27 +96,13 @@ def _setting(side: Sequence[System]) -> str:
 
 
 def _runs(side: Sequence[System]) -> list[inference.Run]:
-    alone = [system.name for system in side if len(system.runs) < 2]
-    if alone:
+    if alone := [system.name for system in side if len(system.runs) < 2]:
         raise MlperfLogError(f"{alone[0]}: got a single run, wanted two or more, since one has no spread")
     return [
         inference.Run(system.name, math.log(system.tokens_per_second_per_gpu(run)))
         for system in side
         for run in system.runs
     ]
-
-
-def _rows(systems: Sequence[System]) -> Iterator[tuple[str, ...]]:
-    for system in systems:
-        yield (
-            system.name,
-            f"{system.gpus} x {system.accelerator}",
-            str(system.global_batch_size),
-            str(len(system.runs)),
-            f"{system.minutes:.2f}",
-            f"{system.throughput:,.0f}",
-            f"{system.spread:.2%}",
-        )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -136,8 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (MlperfLogError, ForeignFileError, ResultError) as error:
         print(f"error: {plain(error)}", file=sys.stderr)
         return 1 if options.folder.is_dir() and isinstance(error, MlperfLogError) else 2
-    header = ("system", "accelerators", "GBS", "runs", "minutes", "tokens/s/GPU", "between runs")
-    print(text_table(header, list(_rows(systems)), 160))
+    print(text_table(tuple(COLUMNS), [tuple(cell(one) for cell in COLUMNS.values()) for one in systems], 160))
     for entry in found:
         ends = entry["interval"]
         interval = f"{entry['ratio']:.3f}x ({f'{ends[0]:.3f} to {ends[1]:.3f}' if ends else 'no interval'})"

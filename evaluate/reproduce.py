@@ -17,7 +17,6 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from evaluate.acceptance import command
 from evaluate.acceptance.command import FAILED
@@ -25,6 +24,8 @@ from evaluate.acceptance.deciding import FAIL
 from evaluate.bundle import as_input
 from evaluate.bundle.archive import BundleError
 from evaluate.bundle.check import check
+from evaluate.checks.entries import Found
+from evaluate.checks.recorded import grouped
 from evaluate.metrics.published import LEAST_PERCENT
 from evaluate.report.tables import plain
 from evaluate.verdict.side_names import device_name
@@ -65,9 +66,7 @@ def plan(archive: Path, platform: str) -> list[list[str]]:
 
     Raises ResultError for a file that is no archive of shell/wrap.sh, one with a fault, and one without such a job.
     """
-    found: dict[tuple[str, ...], list[Result]] = {}
-    for result in _results(archive, platform):
-        found.setdefault(tuple(settings(result)), []).append(result)
+    found = grouped(_results(archive, platform), lambda result: tuple(settings(result)))
     code = sha256_code(ROOT)
     for arguments, results in found.items():
         print(plain(f"job: {' '.join(arguments)}"), file=sys.stderr)
@@ -84,7 +83,7 @@ def settings(result: Result) -> list[str]:
     for name, key in KEYS.items():
         value = asked.get(key.in_results.key) if key.in_results else None
         if value not in (None, NO_RECIPE) and key.in_results and key.in_results.key not in NOT_ASKED:
-            made[name] = _text(value)
+            made[name] = str(value).lower() if isinstance(value, bool) else str(value)
     if result["platform"] == "cpu":
         made["CPU_RANKS"] = str(asked["num_gpus"])
     words = (word.partition("=") for word in shlex.split(str(result["provenance"]["command"] or "")))
@@ -92,12 +91,8 @@ def settings(result: Result) -> list[str]:
     return [f"{name}={value}" for name, value in made.items()]
 
 
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def _results(archive: Path, platform: str) -> list[Result]:
-    results: list[Result] = [result for _, result in as_input.read([archive]).results]
+    results: list[Result] = [result for _, result in as_input.read([archive], Found()).results]
     ours = [result for result in results if result["platform"] == platform]
     if not ours:
         there = ", ".join(sorted({str(result["platform"]) for result in results})) or "no result"

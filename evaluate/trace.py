@@ -15,21 +15,30 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from evaluate.page import trace_page
-from evaluate.report import trace_text
+from evaluate.report import trace_blocks
+from evaluate.report.blocks import LIST, Block, Heading, Lines
+from evaluate.report.own_files import html_titled
+from evaluate.report.renderers import terminal
 from evaluate.report.tables import plain
 from evaluate.timing import as_json, breakdown, ceiling
+from evaluate.timing.as_json import is_trace_json
 from evaluate.timing.breakdown import Breakdown
 from evaluate.timing.pairing import align
 from evaluate.timing.steps import parse_range
 from evaluate.timing.stream import TraceError
 from utils.arguments import Parser, run
 from utils.errors import UnusableError
+from utils.files import written_whole
+from utils.own_files import require_apart, require_ours
 from utils.results import probe_file
 from utils.results.probe_file import Probe, ProbeError
 
-TOP = 20
+TOP, WIDTH = 20, 160
+HTML, JSON = "trace.html", "trace.json"
+RECOGNISERS = {HTML: html_titled(trace_blocks.TITLE), JSON: is_trace_json}
+"""Recogniser of each file by its name: only a file that it recognises is replaced."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,7 +49,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise TraceError(f"got {len(options.traces)} traces, wanted one, or two to compare")
         probes = [probe_file.read(path) for path in options.probe]
         if options.output:
-            trace_page.require_place(options.output, [*options.traces, *options.probe])
+            paths = [options.output / name for name in RECOGNISERS]
+            require_apart(paths, [*options.traces, *options.probe])
+            for path in paths:
+                require_ours(RECOGNISERS[path.name], path)
         sides = [breakdown.of_file(path, wanted=options.steps, device=options.device) for path in options.traces]
     except (TraceError, ProbeError, UnusableError) as error:
         print(f"error: {plain(error)}", file=sys.stderr)
@@ -50,27 +62,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _show(options: argparse.Namespace, sides: list[Breakdown], probes: list[Probe | None]) -> int:
+    file = JSON if options.output else ""
     if len(sides) == 2:
-        a, b = sides
-        aligned = align(a, b)
-        content = as_json.of_pair((a, b), (probes[0], probes[1]), aligned)
-        text = trace_text.pair(((a, probes[0]), (b, probes[1])), aligned, options.top)
+        aligned = align(sides[0], sides[1])
+        content = as_json.of_pair((sides[0], sides[1]), (probes[0], probes[1]), aligned)
+        found = trace_blocks.pair(sides, probes, aligned, options.top, file)
     else:
-        aligned = []
         content = as_json.of_side(sides[0], probes[0])
-        text = trace_text.one(sides[0], probes[0], options.top)
+        found = trace_blocks.one(sides[0], probes[0], options.top, file)
     if options.output:
         try:
-            paths = trace_page.write(options.output, sides, probes, aligned, content, options.top)
+            _write(options.output, found, content)
         except (UnusableError, OSError) as error:
             print(f"error: {plain(error)}", file=sys.stderr)
             return 2 if isinstance(error, UnusableError) else 1
-        print(trace_text.written(paths), file=sys.stderr)
-    if options.format == "json":
-        print(json.dumps(content, indent=1))
-    else:
-        print(text)
+        print(f"written: {options.output / HTML}, {options.output / JSON}", file=sys.stderr)
+    print(json.dumps(content, indent=1) if options.format == "json" else terminal(found, WIDTH))
     return 0
+
+
+def _write(folder: Path, found: Sequence[Block], content: dict[str, Any]) -> None:
+    """Write trace.html and trace.json; raise UnusableError or OSError, and then nothing is written."""
+    from evaluate.page.page import page  # which loads matplotlib
+
+    paths = [folder / name for name in RECOGNISERS]
+    method: list[Block] = [Heading("Method", 2, "method"), Lines(trace_blocks.METHOD, LIST)]
+    with written_whole(*paths, is_ours=lambda path: RECOGNISERS[path.name](path)) as (html, data):
+        html.write_text(page(trace_blocks.TITLE, [*found, *method]), encoding="utf8")
+        data.write_text(json.dumps(content, indent=1) + "\n", encoding="utf8")
 
 
 def _probe(side: Breakdown, probes: Sequence[Probe]) -> Probe | None:

@@ -11,13 +11,14 @@ import math
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from utils.errors import quoted
 
+Content = TypeVar("Content")
 LARGEST_BYTES = 1 << 27
 """A result of a million steps has 85 MB."""
 DEEPEST = 40
@@ -116,6 +117,27 @@ def files_below(folder: Path, pattern: str) -> tuple[list[Path], list[tuple[Path
         folders[:] = [name for name in folders if name != NOT_OURS]
         found += [Path(place, name) for name in (*folders, *files) if fnmatchcase(name, pattern)]
     return sorted(found), unreadable
+
+
+def distinct(paths: Iterable[Path]) -> list[Path]:
+    """Return the paths in their order, without those that lead to the same file as an earlier one."""
+    found: dict[str, Path] = {}
+    for path in paths:
+        found.setdefault(os.path.realpath(path), path)
+    return list(found.values())
+
+
+def read_each(
+    paths: Iterable[Path], read: Callable[[Path], Content], unusable: type[Exception]
+) -> tuple[tuple[Content, ...], tuple[str, ...]]:
+    """Return the contents of distinct files, and the errors of those that `read` refuses by raising `unusable`."""
+    found, errors = [], []
+    for path in distinct(paths):
+        try:
+            found.append(read(path))
+        except unusable as error:
+            errors.append(str(error))
+    return tuple(found), tuple(errors)
 
 
 def _reason(error: Exception) -> str:

@@ -6,6 +6,7 @@ No file is unpacked before its name and size are known to be harmless, and no la
 from __future__ import annotations
 
 import re
+import shutil
 import stat
 import zipfile
 import zlib
@@ -18,7 +19,7 @@ from typing import Any
 
 from utils.housekeeping.archive import MANIFEST, PACKED, SUMS, Listed, ManifestError, read_manifest, sums
 from utils.housekeeping.inventory import LARGEST_JSON_BYTES
-from utils.housekeeping.layout import OUTPUT_LAYOUT
+from utils.housekeeping.layout import OUTPUT_LAYOUT, Layout
 from utils.input_files import require_regular
 
 CHUNK_BYTES = 1 << 20
@@ -54,8 +55,7 @@ class Bundle:
         """Write a file of the archive into `folder` under its base name; raise one of UNREADABLE if it is damaged."""
         path = folder / Path(name).name
         with self.archive.open(name) as source, path.open("wb") as target:
-            while piece := source.read(CHUNK_BYTES):
-                target.write(piece)
+            shutil.copyfileobj(source, target, CHUNK_BYTES)
         return path
 
 
@@ -78,8 +78,7 @@ def opened(path: Path) -> Iterator[tuple[Bundle | None, list[str]]]:
             raise BundleError(
                 f"{path}: contains no {MANIFEST}; pack the results again with this version's shell/wrap.sh"
             )
-        faults = [*_unsafe(members), *_too_large(members, path.stat().st_size)]
-        if faults:
+        if faults := [*_unsafe(members), *_too_large(members, path.stat().st_size)]:
             yield None, faults
             return
         try:
@@ -93,13 +92,10 @@ def opened(path: Path) -> Iterator[tuple[Bundle | None, list[str]]]:
 def kind_of(name: str) -> str | None:
     """Return the kind of a path in an archive; None for a path that shell/wrap.sh never packs."""
     *folders, file = name.split("/")
-    layout = OUTPUT_LAYOUT
+    layout: Layout | None = OUTPUT_LAYOUT
     for folder in folders:
-        inside = layout.layout_of(folder)
-        if inside is None:
-            return None
-        layout = inside
-    kind = layout.kind_of(file)
+        layout = layout and layout.layout_of(folder)
+    kind = layout and layout.kind_of(file)
     return kind if kind in PACKED else None
 
 
@@ -155,35 +151,28 @@ def _unsafe(members: list[zipfile.ZipInfo]) -> list[str]:
     seen: set[str] = set()
     for member in members:
         name, kind = member.orig_filename, stat.S_IFMT(member.external_attr >> 16)
-        why = None
-        if name != member.filename or not name.isprintable() or re.search(r'[\\:*?"<>|]', name):
-            why = "characters that file systems interpret differently"
-        elif name.startswith("/") or any(part in ("", ".", "..") for part in name.split("/")):
-            why = "a path that may lead out of the folder of the archive"
-        elif kind not in (0, stat.S_IFREG):
-            why = "not a regular file"
-        elif member.flag_bits & 1:
-            why = "encrypted"
-        elif name.casefold() in seen:
-            why = "a second file of this name"
+        is_odd = name != member.filename or not name.isprintable() or re.search(r'[\\:*?"<>|]', name)
+        reasons = {
+            "characters that file systems interpret differently": is_odd,
+            "a path that may lead out of the folder of the archive": {"", ".", ".."} & {*name.split("/")},
+            "not a regular file": kind not in (0, stat.S_IFREG),
+            "encrypted": member.flag_bits & 1,
+            "a second file of this name": name.casefold() in seen,
+        }
         seen.add(name.casefold())
-        if why:
-            faults.append(f"{ascii(name)}: refused: {why}")
+        faults += [f"{ascii(name)}: refused: {why}" for why, applies in reasons.items() if applies][:1]
     return faults
 
 
-def _too_large(members: list[zipfile.ZipInfo], packed_bytes: int) -> list[str]:
-    faults = []
+def _too_large(members: list[zipfile.ZipInfo], packed_bytes: int) -> Iterator[str]:
     unpacked = sum(member.file_size for member in members)
     if len(members) > MOST_FILES:
-        faults.append(f"{len(members):,} files: refused: more than {MOST_FILES:,}")
+        yield f"{len(members):,} files: refused: more than {MOST_FILES:,}"
     if sum(member.compress_size for member in members) > packed_bytes:
-        faults.append(f"{packed_bytes:,} bytes: refused: its files overlap, as in a zip bomb")
+        yield f"{packed_bytes:,} bytes: refused: its files overlap, as in a zip bomb"
     if unpacked > SMALL_BYTES and unpacked > LARGEST_RATIO * packed_bytes:
-        faults.append(
-            f"{unpacked:,} bytes packed in {packed_bytes:,}: refused: more than {LARGEST_RATIO} times, as in a zip bomb"
-        )
+        times = f"more than {LARGEST_RATIO} times, as in a zip bomb"
+        yield f"{unpacked:,} bytes packed in {packed_bytes:,}: refused: {times}"
     for member in members:
         if member.file_size > LARGEST_JSON_BYTES and not member.filename.startswith("logs/"):  # logs are streamed
-            faults.append(f"{member.filename}: refused: {member.file_size:,} bytes, more than any file of the suite")
-    return faults
+            yield f"{member.filename}: refused: {member.file_size:,} bytes, more than any file of the suite"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from evaluate.bundle.archive import BundleError
 from evaluate.bundle.check import check
-from evaluate.checks.entries import Found, Loaded, load_results
+from evaluate.checks.entries import Found, Loaded, loaded, read_results
+from utils.input_files import distinct
 from utils.results.store import ResultError
 
 
@@ -20,21 +20,20 @@ def is_bundle(path: Path) -> bool:
 def load(paths: Sequence[Path]) -> Loaded:
     """Return the checked results in folders, archives and single files; raise ResultError as `load_results` does, and
     for an archive with a fault."""
-    return load_results([path for path in paths if not is_bundle(path)], read(paths))
+    folders = [path for path in paths if not is_bundle(path)]
+    return loaded(read(paths, read_results(folders)), folders)
 
 
-def read(paths: Sequence[Path]) -> Found:
-    """Return the results in the archives among `paths`, each archive once, under ARCHIVE/PATH_IN_IT.
+def read(paths: Sequence[Path], found: Found) -> Found:
+    """Add the results in the archives among `paths` to those found, each archive once, under ARCHIVE/PATH_IN_IT.
 
     Raises ResultError for a file that is no archive of shell/wrap.sh, and for an archive with a fault.
     """
-    archives = {os.path.realpath(path): path for path in reversed(paths) if is_bundle(path)}
-    found = Found()
-    for path in reversed(archives.values()):
-        loaded = _checked(path)
-        found.results += [(path / entry.path, dict(entry.result)) for entry in loaded.entries]
-        found.unreadable += [(path / name, f"{path}: {line}") for name, line in loaded.unreadable]
-        found.probes = found.probes.joined(loaded.probes)
+    for path in distinct(path for path in paths if is_bundle(path)):
+        inside = _checked(path)
+        found.results += [(path / entry.path, dict(entry.result)) for entry in inside.entries]
+        found.unreadable += [(path / name, f"{path}: {line}") for name, line in inside.unreadable]
+        found.probes = found.probes.joined(inside.probes)
     return found
 
 

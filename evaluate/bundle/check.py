@@ -20,7 +20,6 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -95,12 +94,12 @@ def _superseded(bundle: Bundle, root: Path) -> Iterator[tuple[Path, dict[str, An
 
 def _comparison_faults(bundle: Bundle, root: Path) -> Iterator[str]:
     """Yield the faults of the comparisons in an archive, whose results and probes are extracted to `root`."""
-    for name in bundle.of_kind("comparison"):
-        if Path(name).name == "compare.json":
+    wanted = {str(Path(name).with_name("compare.json")) for name in bundle.of_kind("comparison")}
+    for name in sorted(wanted, key=lambda name: (name not in bundle.kinds, name)):
+        if name in bundle.kinds:
             yield from (f"{name}: {line}" for line in _check_one(bundle, name, root))
-    for place in {str(Path(name).parent) for name in bundle.of_kind("comparison")}:
-        if _at(place, "compare.json") not in bundle.kinds:
-            yield f"{_at(place, 'compare.json')}: is missing: the comparison beside it cannot be recalculated"
+        else:
+            yield f"{name}: is missing: the comparison beside it cannot be recalculated"
 
 
 def _notes(bundle: Bundle, is_same_code: bool) -> list[str]:
@@ -123,10 +122,9 @@ def _check_one(bundle: Bundle, name: str, root: Path) -> Iterator[str]:
     except (*UNREADABLE, RecursionError) as error:
         yield f"cannot be read ({error})"
         return
-    again = compare(found, [Path(folder) for folder in folders], *options)
-    wanted = json.loads(json.dumps(as_json(again)))
-    differences = list(_differences("", content, wanted))
-    yield from islice(differences, SHOWN)
+    again = as_json(compare(found, [Path(folder) for folder in folders], *options))
+    differences = list(_differences("", content, json.loads(json.dumps(again))))
+    yield from differences[:SHOWN]
     if len(differences) > SHOWN:
         yield f"and {len(differences) - SHOWN} more"
 
@@ -188,10 +186,9 @@ def _differences(where: str, stored: Any, wanted: Any) -> Iterator[str]:
                 yield f"{inner}: is missing"
             else:
                 yield from _differences(inner, stored[key], wanted[key])
+    elif isinstance(stored, list) and isinstance(wanted, list) and len(stored) != len(wanted):
+        yield f"{where}: has {len(stored)} entries, the results give {len(wanted)}"
     elif isinstance(stored, list) and isinstance(wanted, list):
-        if len(stored) != len(wanted):
-            yield f"{where}: has {len(stored)} entries, the results give {len(wanted)}"
-            return
         for index, (one, other) in enumerate(zip(stored, wanted, strict=True)):
             yield from _differences(f"{where}[{index}]", one, other)
     elif not _is_same(stored, wanted):
@@ -199,14 +196,9 @@ def _differences(where: str, stored: Any, wanted: Any) -> Iterator[str]:
 
 
 def _is_same(stored: Any, wanted: Any) -> bool:
-    are_numbers = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in (stored, wanted))
-    if are_numbers:
+    if all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in (stored, wanted)):
         return math.isclose(stored, wanted, rel_tol=RELATIVE, abs_tol=1e-12)
     return type(stored) is type(wanted) and bool(stored == wanted)
-
-
-def _at(place: str, file: str) -> str:
-    return file if place == "." else f"{place}/{file}"
 
 
 def _shown(value: Any) -> str:

@@ -24,6 +24,13 @@ from utils.results import raw_samples, schema, store
 from utils.settings import profiling
 
 LONGEST_LINE = 1 << 20
+OF_PRIMUS = {
+    "world_size": "num_gpus",
+    "global_batch_size": "global_batch_size",
+    "total_steps": "max_steps",
+    "sequence_length": "sequence_length",
+}
+"""Facts of a log of Primus, with their keys in `training_config`."""
 
 
 @dataclass
@@ -37,11 +44,8 @@ class LoggedRun:
     @property
     def is_whole(self) -> bool:
         """True if the logs hold raw samples, and the identity and sections of the run that they belong to."""
-        sections = [self.facts.get(section) for section in raw_samples.SECTIONS]
-        has_all = self.facts.keys() >= {*raw_samples.IDENTITY} and all(
-            isinstance(section, dict) for section in sections
-        )
-        return has_all and bool(self.samples["steps"])
+        has_sections = all(isinstance(self.facts.get(section), dict) for section in raw_samples.SECTIONS)
+        return has_sections and self.facts.keys() >= {*raw_samples.IDENTITY} and bool(self.samples["steps"])
 
     def read(self, line: str, where: str) -> None:
         """Read one line, which may begin with output of other ranks."""
@@ -68,8 +72,8 @@ def check(bundle: Bundle, result: Mapping[str, Any]) -> list[str]:
     if not names:
         missing = f"logs/{_stem(result)}{_ending(result)}: is missing: no sample of this result can be checked"
         return [missing] if result["status"] == "ok" else []
+    check_log = _check_primus_log if result["framework"] == "prim" else _check_own_log
     try:
-        check_log = _check_primus_log if result["framework"] == "prim" else _check_own_log
         return list(check_log(bundle, result, names))
     except UNREADABLE as error:
         return [f"{', '.join(names)}: cannot be read ({error})"]
@@ -123,17 +127,13 @@ def _facts(run: LoggedRun, result: Mapping[str, Any], where: str) -> Iterator[st
 def _samples(logged: Mapping[str, Any], result: Mapping[str, Any], where: str) -> Iterator[str]:
     for key, values in logged.items():
         stored = result[key]
+        wrong = [index for index, pair in enumerate(zip(stored, values, strict=False)) if not _is_same(*pair)]
         if len(stored) != len(values):
             yield f"{key}: the result has {len(stored)}, the log {len(values)} ({where})"
-            continue
-        wrong = [index for index, pair in enumerate(zip(stored, values, strict=True)) if not _is_same(*pair)]
-        if wrong:
-            more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
-            first = wrong[0]
-            yield (
-                f"{key}: step {result['steps'][first]}: the result has {stored[first]}, the log {values[first]}{more} "
-                f"({where})"
-            )
+        elif wrong:
+            first, more = wrong[0], f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+            said = f"the result has {stored[first]}, the log {values[first]}{more}"
+            yield f"{key}: step {result['steps'][first]}: {said} ({where})"
 
 
 def _check_primus_log(bundle: Bundle, result: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
@@ -145,12 +145,11 @@ def _check_primus_log(bundle: Bundle, result: Mapping[str, Any], names: Sequence
         except LogFormatError as error:
             yield f"{names[0]}: {error}"
             return
-    asked = {"world_size": "num_gpus", "global_batch_size": "global_batch_size", "total_steps": "max_steps"}
-    for name, key in (asked | {"sequence_length": "sequence_length"}).items():
+    for name, key in OF_PRIMUS.items():
         if (fact := log.fact(name)) is not None:
             yield from _difference(f"training_config.{key}", config[key], fact, names[0])
     profile = profiling.parse(config.get("profile") or profiling.NO_PROFILE)
-    excluded = {} if profile is None else profile.excluded_by_primus
+    excluded = profile.excluded_by_primus if profile else {}
     steps = [step for step in log.steps if step.step_time_seconds is not None and step.number not in excluded]
     logged = {
         "steps": [step.number for step in steps],

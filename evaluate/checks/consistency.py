@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from evaluate.checks.recorded import longest_equal
@@ -16,8 +16,6 @@ from evaluate.metrics.steady import SHORTEST_STEP_SECONDS
 from utils.results.performance import DATA_WAIT, data_wait_fraction, data_wait_warning, warmup_steps
 from utils.results.schema import Result
 from utils.results.store import SAMPLE_ROUNDING, SHARE_ROUNDING, SUMMARY_ROUNDING
-
-Rule = Callable[[Result], Iterable[str]]
 
 FLOAT32_RELATIVE = 1e-6
 """Tolerance for a setting that its framework keeps as float32 (2**-24 = 6e-8 relative)."""
@@ -160,24 +158,6 @@ def step_times_vary(result: Result) -> Iterator[str]:
     longest = longest_equal(result["step_times"])
     if longest >= REPEATS_IN_A_ROW:
         yield f"step times repeat exactly, {longest} in a row"
-
-
-REJECTING: tuple[Rule, ...] = (
-    steps_are_complete,
-    samples_are_positive,
-    warmup_is_excluded,
-    summary_follows_from_the_samples,
-    long_data_wait_has_warning,
-    batch_adds_up,
-    requested_settings_ran,
-    data_is_not_memorised,
-)
-WARNING: tuple[Rule, ...] = (
-    data_is_seen_once,
-    settings_were_read_back,
-    step_times_vary,
-    summary_leaves_out_the_first_steps_alone,
-)
 
 
 def _summarised(result: Result) -> list[float]:

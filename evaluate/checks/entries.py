@@ -18,7 +18,14 @@ from utils.results import store
 from utils.results.schema import Result
 
 REJECTING = (
-    *consistency.REJECTING,
+    consistency.steps_are_complete,
+    consistency.samples_are_positive,
+    consistency.warmup_is_excluded,
+    consistency.summary_follows_from_the_samples,
+    consistency.long_data_wait_has_warning,
+    consistency.batch_adds_up,
+    consistency.requested_settings_ran,
+    consistency.data_is_not_memorised,
     limits.utilisation_is_possible,
     limits.claimed_utilisation_agrees,
     energy.energy_agrees,
@@ -43,7 +50,10 @@ REJECTING = (
     other_settings.extra_settings_agree,
 )
 WARNING = (
-    *consistency.WARNING,
+    consistency.data_is_seen_once,
+    consistency.settings_were_read_back,
+    consistency.step_times_vary,
+    consistency.summary_leaves_out_the_first_steps_alone,
     clock.little_of_the_run_is_steps,
     course.learning_rates_follow_some_schedule,
     course.gradients_fit_the_limit,
@@ -114,11 +124,14 @@ def checked(found: Sequence[tuple[Path, Result]]) -> list[Entry]:
     findings = [check_result(result) for _, result in found]
     places = [place for place, one in enumerate(findings) if one.is_usable]
     for rule in (copied_runs, overlapping_runs):
-        lines = rule([found[place] for place in places])
-        for place, more in zip(places, lines, strict=True):
-            findings[place] = findings[place].with_rejections(*more)
+        lines: dict[tuple[int, bool], str] = {}
+        for place, is_certain, line in rule([found[place] for place in places]):
+            lines.setdefault((place, is_certain), line)
+        for (place, is_certain), line in lines.items():
+            more = (line,) * is_certain, (line,) * (not is_certain)
+            findings[places[place]] = findings[places[place]].with_rejections(*more)
         # a copy is no run of its own, and so overlaps none
-        places = [place for place, (rejections, _) in zip(places, lines, strict=True) if not rejections]
+        places = [one for place, one in enumerate(places) if (place, True) not in lines]
     return [Entry(path, result, one) for (path, result), one in zip(found, findings, strict=True)]
 
 
@@ -131,21 +144,17 @@ class Found:
     probes: Probes = Probes()
     profiles: Profiles = Profiles()
 
-    def add(self, other: Found) -> None:
-        """Add everything that was found elsewhere."""
-        self.results += other.results
-        self.unreadable += other.unreadable
-        self.probes = self.probes.joined(other.probes)
 
-
-def load_results(paths: Sequence[Path], others: Found | None = None) -> Loaded:
-    """Read and check every result below `paths`, including earlier formats and MLPerf logs, together with `others`.
+def load_results(paths: Sequence[Path]) -> Loaded:
+    """Read and check every result below `paths`, including earlier formats and MLPerf logs.
 
     Raises ResultError if a path is missing or nothing was found.
     """
-    found = read_results(paths)
-    if others is not None:
-        found.add(others)
+    return loaded(read_results(paths), paths)
+
+
+def loaded(found: Found, paths: Sequence[Path]) -> Loaded:
+    """Check what was found; raise ResultError, which names `paths`, if it is nothing."""
     entries = checked(found.results)
     if not entries and not found.unreadable:
         searched = ", ".join(str(path) for path in paths)

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 from evaluate.checks.consistency import FLOAT32_RELATIVE
 from evaluate.checks.recorded import is_recorded
 from evaluate.inputs.earlier_names import MFU_CLAIMS, TFLOPS_CLAIMS
+from evaluate.metrics.capacity import spec_of
 from evaluate.metrics.metrics import MEMORISED_NATS, device_of, flops_per_token, last_loss, metrics
-from utils.models import ModelSpec, UnknownModelError, get
+from utils.models import ModelSpec, UnknownModelError
 from utils.results.schema import Result
 
 FULL_PERCENT = 100.0
@@ -115,11 +117,9 @@ def size_matches_name(result: Result) -> Iterator[str]:
 
 def _named(result: Result, size: str) -> ModelSpec | None:
     """Return the named model; a proxy has as many layers as ran, if they are fewer than those of the full model."""
-    layers = result["resolved_config"]["num_layers"]
-    try:
-        return get(result["model"], size, **({"proxy_layers": layers} if size == "proxy" and layers else {}))
-    except UnknownModelError:
-        return None
+    with suppress(UnknownModelError):
+        return spec_of({**result, "model_size": size})
+    return None
 
 
 def model_matches_name(result: Result) -> Iterator[str]:

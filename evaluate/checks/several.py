@@ -22,39 +22,32 @@ SLACK = timedelta(seconds=2)
 """Times are whole seconds, and one run may end in the second in which the next one starts."""
 
 Found = Sequence[tuple[Path, Result]]
-Lines = list[tuple[list[str], list[str]]]
-"""Rejections and warnings of each result, in order."""
+Line = tuple[int, bool, str]
+"""Place of a result, whether the line rejects it, and the line; the first line of each kind counts."""
 
 
-def copied_runs(found: Found) -> Lines:
-    """Return the lines on measurements that are those of an earlier result.
+def copied_runs(found: Found) -> Iterator[Line]:
+    """Yield the lines on measurements that are those of an earlier result.
 
     A copy of a whole file under another name is the same run and gives no line; `evaluate.report.groups` leaves it out.
     """
-    lines: Lines = [([], []) for _ in found]
     times = [tuple(result["step_times"]) for _, result in found]
     for place, path in _repeated(found, (one if len(set(one)) >= ENOUGH_TIMES else None for one in times)):
-        lines[place][0].append(f"step_times: those of {path.name} to the last digit; a copied run is no second run")
+        yield place, True, f"step_times: those of {path.name} to the last digit; a copied run is no second run"
     joules = [result["energy_metrics"]["joules"] for _, result in found]
     for place, path in _repeated(found, (None if one is None or one == float(f"{one:.5g}") else one for one in joules)):
-        lines[place][1].append(f"energy: the {joules[place]:g} J of {path.name} to the last digit")
-    return lines
+        yield place, False, f"energy: the {joules[place]:g} J of {path.name} to the last digit"
 
 
-def overlapping_runs(found: Found) -> Lines:
-    """Return the lines on runs that shared a machine's devices in time."""
-    lines: Lines = [([], []) for _ in found]
+def overlapping_runs(found: Found) -> Iterator[Line]:
+    """Yield the lines on runs that shared a machine's devices in time."""
     for a, b in _overlaps(found):
         (path_a, one), (path_b, other) = found[a], found[b]
-        if one == other or _have_other_gpus(one, other):
-            continue
-        is_certain = one["platform"] != "cpu" and not _could_be_apart(one, other)
-        for place, path in ((a, path_b), (b, path_a)):
-            target = lines[place][0 if is_certain else 1]
-            if not target:
-                host = one["provenance"]["host"]
-                target.append(f"started_utc: overlaps {path.name} in time on {host}; each slowed the other down")
-    return lines
+        if one != other and not _have_other_gpus(one, other):
+            is_certain = one["platform"] != "cpu" and not _could_be_apart(one, other)
+            for place, path in ((a, path_b), (b, path_a)):
+                where = f"{path.name} in time on {one['provenance']['host']}"
+                yield place, is_certain, f"started_utc: overlaps {where}; each slowed the other down"
 
 
 def _repeated(found: Found, values: Iterable[Hashable | None]) -> Iterator[tuple[int, Path]]:
@@ -86,12 +79,10 @@ def _overlaps(found: Found) -> Iterator[tuple[int, int]]:
 
 def _have_other_gpus(a: Result, b: Result) -> bool:
     """Return whether both runs name their GPUs and share none."""
-    sets = []
-    for one in (a, b):
-        environment = one["provenance"]["environment"] or {}
-        named = next((str(environment[name]) for name in VISIBLE if environment.get(name)), None)
-        sets.append(None if named is None else {part.strip() for part in named.split(",")})
-    return sets[0] is not None and sets[1] is not None and sets[0].isdisjoint(sets[1])
+    of_both = [one["provenance"]["environment"] or {} for one in (a, b)]
+    named = [next((str(one[name]) for name in VISIBLE if one.get(name)), "") for one in of_both]
+    sets = [{part.strip() for part in text.split(",")} for text in named]
+    return all(named) and sets[0].isdisjoint(sets[1])
 
 
 def _could_be_apart(a: Result, b: Result) -> bool:

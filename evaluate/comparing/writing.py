@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from evaluate.frames import files
+from evaluate.report import document, renderers
 from evaluate.report import own_files as own
-from evaluate.report import text as report
 from evaluate.report.comparison import Comparison, as_json
 from utils import redact
 from utils.errors import ForeignFileError
@@ -99,18 +99,19 @@ def _write(name: str, comparison: Comparison, path: Path) -> None:
     if name == "json":
         content = store.json_text(as_json(comparison), path).encode()
     elif name == "md":
-        content = redact.text(report.markdown(comparison)).encode()
+        content = redact.text(renderers.markdown(document.blocks(comparison))).encode()
     elif name == "html":
         from evaluate.page.page import page
 
-        content = redact.text(page(comparison)).encode()
+        content = redact.text(page(own.TITLE, document.blocks(comparison))).encode()
     elif name in files.RECOGNISERS:
         from evaluate.frames import tables
 
         content = files.content(tables.runs(comparison.entries, comparison.copies), name)
     else:
-        from evaluate.report.plots import png  # matplotlib alone takes half a second
+        from evaluate.report.pictures import png  # matplotlib alone takes half a second
 
-        content = png(comparison)
+        headline = document.picture_lines(comparison)
+        content = png(headline, document.blocks(comparison), is_bold=document.is_bold(comparison))
     path.write_bytes(content)
     path.chmod(MODE)

@@ -40,6 +40,12 @@ class _Condition:
     """Share of the product's default; above 1 if it was raised."""
 
 
+BALANCING = {
+    True: _Condition("on", is_handicap=True, share=0.0),
+    False: _Condition("off", is_handicap=False),
+    None: _Condition("not shown by the kernel", None),
+}
+"""The condition for each value of `numa_balancing`."""
 Conditions = Sequence[Sequence[_Condition]]
 """A condition of each run of a, then of b."""
 
@@ -116,16 +122,14 @@ def _events(name: str, sides: Conditions, note: str) -> Item:
 
 
 def _power_cap(section: Section) -> _Condition:
-    cap, default = section.get("power_cap_watts"), section.get("default_power_cap_watts")
-    most = section.get("max_power_cap_watts")
+    cap, default, most = (section.get(f"{name}power_cap_watts") for name in ("", "default_", "max_"))
     if cap is None:
         return _unknown(section, "power_cap_watts")
-    if default:
-        if abs(cap - default) <= TOLERANCE * default:
-            return _Condition(f"{cap:g} W, the default", is_handicap=False)
+    if default and abs(cap - default) > TOLERANCE * default:
         return _Condition(f"{cap:g} W, default {default:g} W", is_handicap=True, share=cap / default)
-    if most and cap >= most * (1 - TOLERANCE):
-        return _Condition(f"{cap:g} W, the highest that the board allows", is_handicap=False)
+    if default or (most and cap >= most * (1 - TOLERANCE)):
+        usual = "the default" if default else "the highest that the board allows"
+        return _Condition(f"{cap:g} W, {usual}", is_handicap=False)
     return _Condition(f"{cap:g} W, default unknown", None, min(1.0, cap / most) if most else 1.0)
 
 
@@ -144,12 +148,9 @@ def _clocks(section: Section) -> _Condition:
 
 
 def _numa(section: Section) -> _Condition:
-    balancing = section.get("numa_balancing")
     if section.get("numa_nodes") == 1:
         return _Condition("one node", is_handicap=False)
-    if balancing is None:
-        return _Condition("not shown by the kernel", None)
-    return _Condition("on", is_handicap=True, share=0.0) if balancing else _Condition("off", is_handicap=False)
+    return BALANCING[section.get("numa_balancing")]
 
 
 def _slowing(section: Section) -> _Condition:

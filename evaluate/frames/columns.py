@@ -36,6 +36,12 @@ REASONS = "reasons"
 """Last column: JSON of the reasons that a result gives for its missing values, by column."""
 _SKIPPED = {"schema_version", REASONS, *SAMPLES, *IDENTITY, *STATUS}
 _KINDS: dict[Any, str] = {str: TEXT, int: INTEGER, bool: BOOLEAN, Number: FLOAT}
+_OF_VALUES: dict[frozenset[type], str] = {
+    frozenset({bool}): BOOLEAN,
+    frozenset({int}): INTEGER,
+    **dict.fromkeys((frozenset({float}), frozenset({int, float})), FLOAT),
+}
+"""Dtypes by the types of all values of a column; any others are texts."""
 _SECTIONS = {**SECTIONS, **OPTIONAL_SECTIONS}
 
 
@@ -114,9 +120,4 @@ def _time(text: str | None) -> tuple[Any, str]:
 
 def dtype_of(values: Iterator[Any]) -> str:
     """Return the dtype of a column that the schema does not have, from its values that are not missing."""
-    kinds = {type(value) for value in values if value is not None}
-    if kinds == {bool}:
-        return BOOLEAN
-    if kinds == {int}:
-        return INTEGER
-    return FLOAT if kinds and kinds <= {int, float} else TEXT
+    return _OF_VALUES.get(frozenset(type(value) for value in values if value is not None), TEXT)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluate.frames.columns import JUDGED, TEXT
-from evaluate.frames.rows import STEPS
+from evaluate.frames.tables import STEPS
 from utils import redact
 from utils.own_files import content_of
 

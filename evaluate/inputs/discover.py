@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter, itemgetter
 from pathlib import Path
 
 from utils.input_files import files_below
@@ -51,12 +53,7 @@ def discover(folder: Path) -> list[FoundLog]:
     """Return every training with a log below `folder`, sorted by path; raise DiscoverError if it is not a folder."""
     if not folder.is_dir():
         raise DiscoverError(f"{folder}: no such folder; name the folder that holds the logs")
-    groups: dict[Path, list[Path]] = {}
-    for path in (path for path in files_below(folder, "*")[0] if path.is_file()):
-        key = _training_of(path)
-        if key is not None:
-            groups.setdefault(key, []).append(path)
-    return [found for key, paths in sorted(groups.items()) if (found := _found(folder, key, paths))]
+    return _trainings(folder, (path for path in files_below(folder, "*")[0] if path.is_file()))
 
 
 def log_of(model: str, environ: Mapping[str, str], here: Path | None = None) -> list[Path]:
@@ -99,13 +96,15 @@ def _in_folder(folder: Path) -> list[FoundLog]:
     """Return the trainings directly in a folder and in the Primus tree below it, but in no deeper folder."""
     paths = [path for path in folder.iterdir() if path.is_file()]
     paths += folder.glob("*/*/*/logs/pre_trainer/rank-*/*")
-    groups: dict[Path, list[Path]] = {}
-    for path in sorted(paths):
-        key = _training_of(path)
-        if key is not None and not path.name.startswith(EVENTS):
-            groups.setdefault(key, []).append(path)
-    found = (_found(folder, key, group) for key, group in sorted(groups.items()))
-    return [one for one in found if one and not one.refused]
+    logs = (path for path in paths if not path.name.startswith(EVENTS))
+    return [found for found in _trainings(folder, logs) if not found.refused]
+
+
+def _trainings(folder: Path, paths: Iterable[Path]) -> list[FoundLog]:
+    """Return the trainings whose logs are among the files, sorted by path."""
+    named = sorted((key, path) for path in paths if (key := _training_of(path)) is not None)
+    groups = ((key, [path for _, path in group]) for key, group in groupby(named, itemgetter(0)))
+    return [found for key, group in groups if (found := _found(folder, key, group))]
 
 
 def _training_of(path: Path) -> Path | None:
@@ -130,18 +129,13 @@ def _found(folder: Path, key: Path, paths: Sequence[Path]) -> FoundLog | None:
 
 def _fullest_levels(paths: Iterable[Path]) -> Iterable[Path]:
     """Yield the files of the most complete level of each rank's folder, and every file without a level of Primus."""
-    by_folder: dict[Path, list[Path]] = {}
-    for path in paths:
-        by_folder.setdefault(path.parent, []).append(path)
-    for files in by_folder.values():
+    for folder, group in groupby(paths, attrgetter("parent")):
+        files = list(group)
         levels = [level for level in _LEVELS if any(file.name.startswith(f"{level}.") for file in files)]
-        for file in files:
-            if not levels or not file.parent.name.startswith("rank-") or file.name.startswith(f"{levels[0]}."):
-                yield file
+        is_of_levels = levels and folder.name.startswith("rank-")
+        yield from (file for file in files if not is_of_levels or file.name.startswith(f"{levels[0]}."))
 
 
 def _model_of(name: str) -> str | None:
-    for part in reversed(Path(name).parts):
-        if named := named_in(part):
-            return named[0] if len(named) == 1 else None
-    return None
+    named = next(filter(None, map(named_in, reversed(Path(name).parts))), ())
+    return named[0] if len(named) == 1 else None

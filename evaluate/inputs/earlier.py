@@ -10,16 +10,16 @@ settings that ran, versions) is null with NOT_THERE as the reason.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from evaluate.inputs import earlier_names as names
 from evaluate.inputs import sections
 from utils.errors import quoted
-from utils.input_files import InputFileError, content_of, files_below, parse_json
+from utils.input_files import InputFileError, content_of, distinct, files_below, parse_json
 from utils.results import schema, store
 from utils.results.performance import summarize, warmup_steps
 from utils.results.schema import KNOWN_FROM_A_LOG, SAMPLES
@@ -35,6 +35,7 @@ fifth of the steps as warm-up, so one of these means must match."""
 CORE_RATIO = re.compile(r"per_(gpu_)?core|per_cuda_core|per_stream_processor")
 
 Content = Mapping[str, Any]
+_section = partial(sections.filled, reason=NOT_THERE)
 
 
 def is_named(path: Path) -> bool:
@@ -42,15 +43,10 @@ def is_named(path: Path) -> bool:
     return path.match(PATTERN)
 
 
-def find(paths: Iterable[Path]) -> Iterator[Path]:
-    """Yield the earlier results below the folders among `paths`, sorted, without superseded ones."""
-    seen: set[str] = set()
-    for folder in (path for path in paths if path.is_dir()):
-        for path in files_below(folder, PATTERN)[0]:
-            place = os.path.realpath(path)
-            if store.SUPERSEDED not in path.relative_to(folder).parts and place not in seen:
-                seen.add(place)
-                yield path
+def find(paths: Iterable[Path]) -> list[Path]:
+    """Return the earlier results below the folders among `paths`, sorted, without superseded ones."""
+    below = ((path.relative_to(one), path) for one in paths if one.is_dir() for path in files_below(one, PATTERN)[0])
+    return distinct(path for place, path in below if store.SUPERSEDED not in place.parts)
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -219,7 +215,3 @@ def _warnings(content: Content) -> list[str]:
     if left_out:
         found.append(f"{', '.join(left_out)}: left out; cores of different vendors are different things")
     return found
-
-
-def _section(name: str, known: Mapping[str, Any]) -> dict[str, Any]:
-    return sections.filled(name, known, NOT_THERE)

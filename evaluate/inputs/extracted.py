@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from evaluate.inputs import earlier
-from utils.input_files import files_below
+from utils.input_files import distinct, files_below
 from utils.results import store
 
 _MARK = re.compile(rb'^ "source": ?"log",?$', re.MULTILINE)
@@ -18,15 +17,10 @@ _SEARCHED_BYTES = 1 << 16
 """Enough for what comes before: large files of other kinds are not read whole."""
 
 
-def find(paths: Iterable[Path]) -> Iterator[Path]:
-    """Yield the results of logs below the folders among `paths` that are not named as results are, sorted."""
-    seen: set[str] = set()
-    for folder in (path for path in paths if path.is_dir()):
-        for path in files_below(folder, "*.json")[0]:
-            place = os.path.realpath(path)
-            if place not in seen and _is_other_name(path.relative_to(folder)) and _is_extracted(path):
-                seen.add(place)
-                yield path
+def find(paths: Iterable[Path]) -> list[Path]:
+    """Return the results of logs below the folders among `paths` that are not named as results are, sorted."""
+    below = ((path.relative_to(one), path) for one in paths if one.is_dir() for path in files_below(one, "*.json")[0])
+    return distinct(path for place, path in below if _is_other_name(place) and _is_extracted(path))
 
 
 def _is_other_name(path: Path) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ PARAMETERS_RELATIVE = 0.02
 UNKNOWN = "unknown"
 _PLATFORM_OF = {"prim": "amd", "nemo": "nvd", "bridge": "nvd"}
 _STACKS = {"amd": "rocm", "nvd": "cuda", "cpu": "cpu"}
-_OF_LOG = {"max_steps": "total_steps", "num_gpus": "world_size"}
+OF_LOG = {"max_steps": "total_steps", "num_gpus": "world_size"}
 """Keys of `training_config` whose facts have another name in a RunLog."""
 
 
@@ -36,39 +36,18 @@ FEW_STEPS = 3
 DEVICE_USED = "device used"
 
 
+SIZES = ("global_batch_size", "sequence_length", "micro_batch_size", "tp", "pp", "cp", "max_steps", "num_gpus")
+SAID = ("model", "model_size", "platform", "method", "label", "run", *SIZES, "precision", "device_name")
+"""Names of the facts that the user may give on a run. The log must not contradict the sizes."""
+Given = Mapping[str, Any]
+"""The given facts by SAID; None means that the log has to contain the fact."""
+
+
 class MissingError(ValueError):
     """A value that a result needs is neither in the log nor on the command line."""
 
 
-@dataclass(frozen=True)
-class GivenFacts:
-    """Facts that the user gives on a run; None means that the log has to contain the fact."""
-
-    model: str
-    model_size: str = "full"
-    platform: str | None = None
-    method: str = UNKNOWN
-    label: str = ""
-    run: int = 1
-    num_gpus: int | None = None
-    global_batch_size: int | None = None
-    sequence_length: int | None = None
-    max_steps: int | None = None
-    micro_batch_size: int | None = None
-    tp: int | None = None
-    pp: int | None = None
-    cp: int | None = None
-    precision: str | None = None
-    device_name: str | None = None
-
-    def known(self) -> dict[str, int | None]:
-        """Return the facts that the log must not contradict, by their names in a RunLog."""
-        names = ("global_batch_size", "sequence_length", "micro_batch_size", "tp", "pp", "cp")
-        known = {name: getattr(self, name) for name in names}
-        return known | {_OF_LOG[name]: getattr(self, name) for name in _OF_LOG}
-
-
-def build(run: RunLog, given: GivenFacts, paths: list[Path], command: str) -> dict[str, Any]:
+def build(run: RunLog, given: Given, paths: list[Path], command: str) -> dict[str, Any]:
     """Return the result of a run; raise MissingError for a size that is neither in the log nor given."""
     config = _training_config(run, given)
     tokens = config["global_batch_size"] * config["sequence_length"]
@@ -76,13 +55,13 @@ def build(run: RunLog, given: GivenFacts, paths: list[Path], command: str) -> di
     result = {
         "schema_version": schema.SCHEMA_VERSION,
         "framework": run.framework,
-        "model": given.model,
-        "model_size": given.model_size,
-        "method": given.method,
-        "label": given.label,
-        "run": given.run,
+        "model": given["model"],
+        "model_size": given["model_size"],
+        "method": given["method"],
+        "label": given["label"],
+        "run": given["run"],
         "attempt": 1,
-        "identity_sha256": sha256_json({"logs": sorted(log["sha256"] for log in logs), "said": asdict(given)}),
+        "identity_sha256": sha256_json({"logs": sorted(log["sha256"] for log in logs), "said": dict(given)}),
         "training_config": config,
         "resolved_config": _resolved(run, config),
         "energy_metrics": sections.filled("energy_metrics", {}, NO_ENERGY),
@@ -97,10 +76,10 @@ def build(run: RunLog, given: GivenFacts, paths: list[Path], command: str) -> di
     return result
 
 
-def _training_config(run: RunLog, given: GivenFacts) -> dict[str, Any]:
+def _training_config(run: RunLog, given: Given) -> dict[str, Any]:
     """Return the settings that were given or are in the log; DP and GA are computed if they follow from others."""
-    config: dict[str, Any] = {key: run.fact(_OF_LOG.get(key, key)) for key in SECTIONS["training_config"]}
-    config |= {key: value for key, value in asdict(given).items() if key in config and value is not None}
+    config: dict[str, Any] = {key: run.fact(OF_LOG.get(key, key)) for key in SECTIONS["training_config"]}
+    config |= {key: value for key, value in given.items() if key in config and value is not None}
     for key in KNOWN_FROM_A_LOG:
         if not config[key]:
             option = f"--{key.replace('_', '-')}"
@@ -114,14 +93,11 @@ def _training_config(run: RunLog, given: GivenFacts) -> dict[str, Any]:
     return sections.filled("training_config", _with_recipe(config), NOT_IN_LOG)
 
 
-def _platform(run: RunLog, given: GivenFacts) -> tuple[str, list[str]]:
+def _platform(run: RunLog, given: Given) -> tuple[str, list[str]]:
     """Return the platform, and a warning with the way it was inferred if the log does not name it."""
-    if given.platform:
-        return given.platform, []
-    if named := run.fact("platform"):
-        return str(named), []
-    if any("hip" in name or "rocm" in name for name in run.memory):
-        return "amd", []
+    is_amd = any("hip" in name or "rocm" in name for name in run.memory)
+    if known := given["platform"] or run.fact("platform") or ("amd" if is_amd else None):
+        return str(known), []
     if run.framework in _PLATFORM_OF:
         platform = _PLATFORM_OF[run.framework]
         return platform, [f"platform: {platform}, which {run.framework} is made for; the log does not name it"]
@@ -130,7 +106,7 @@ def _platform(run: RunLog, given: GivenFacts) -> tuple[str, list[str]]:
 
 def _resolved(run: RunLog, config: dict[str, Any]) -> dict[str, Any]:
     """Return the settings that ran, as far as the log itself records them."""
-    recorded = {key: run.facts.get(_OF_LOG.get(key, key)) for key in SECTIONS["resolved_config"] if key in config}
+    recorded = {key: run.facts.get(OF_LOG.get(key, key)) for key in SECTIONS["resolved_config"] if key in config}
     known = {key: fact.value for key, fact in recorded.items() if fact and fact.where != ASKED}
     counted = {"vocab_size": run.facts.get("padded_vocab_size"), "parameter_count": run.facts.get("parameter_count")}
     known |= {key: fact.value for key, fact in counted.items() if fact}
@@ -142,10 +118,10 @@ def _with_recipe(config: dict[str, Any]) -> dict[str, Any]:
     return config | ({"fp8_recipe": NO_RECIPE} if config.get("precision") in ("bf16", "fp32") else {})
 
 
-def _gpu_info(run: RunLog, given: GivenFacts, platform: str, num_gpus: int) -> dict[str, Any]:
+def _gpu_info(run: RunLog, given: Given, platform: str, num_gpus: int) -> dict[str, Any]:
     total = run.memory.get("device total (hip)") or run.memory.get("device total (rocm-smi)")
     known = {
-        "device_name": given.device_name,
+        "device_name": given["device_name"],
         "device_count": num_gpus,
         "total_memory_gb": round(total.gb, 3) if total else None,
         "software_stack": _STACKS.get(platform),
@@ -160,13 +136,13 @@ def _provenance(run: RunLog, logs: list[dict[str, str]], command: str) -> dict[s
     return sections.filled("provenance", known | {"host": run.fact("host")}, NOT_IN_LOG) | {"logs": logs}
 
 
-def _check_model(result: dict[str, Any], given: GivenFacts) -> None:
+def _check_model(result: dict[str, Any], given: Given) -> None:
     """Set a result to failed if its log counts the parameters of another model than the given one."""
     counted = result["resolved_config"]["parameter_count"]
-    wanted = get_model(given.model, given.model_size).parameter_count
+    wanted = get_model(given["model"], given["model_size"]).parameter_count
     if counted is None or abs(counted - wanted) <= PARAMETERS_RELATIVE * wanted:
         return
-    text = f"the log counts {counted} parameters, and {given.model} {given.model_size} has {wanted}"
+    text = f"the log counts {counted} parameters, and {given['model']} {given['model_size']} has {wanted}"
     result["reason"] = f"{result['reason']}; {text}" if result["reason"] else text
     result["status"] = "failed" if result["status"] == "ok" else result["status"]
 
@@ -178,11 +154,12 @@ def _measured(run: RunLog, tokens_per_step: int, num_gpus: int) -> dict[str, Any
     printed iterations with the reason why each is left out.
     """
     timed = [step for step in run.steps if step.step_time_seconds is not None]
+    few = f"only {len(timed)} steps with a time: their speed is that of a warm-up"
     return {
         "source": "log",
         "status": run.status,
         "reason": run.reason,
-        "warnings": [*run.notes, *_few_steps(len(timed))],
+        "warnings": [*run.notes, *([few] if 0 < len(timed) <= FEW_STEPS else [])],
         "excluded_steps": {str(number): why for number, why in run.excluded.items()},
         "steps": [step.number for step in timed],
         "step_times": [step.step_time_seconds for step in timed],
@@ -204,23 +181,15 @@ def _memory(run: RunLog) -> dict[str, Any]:
     allocated, reserved = run.memory.get("max allocated"), run.memory.get("max reserved")
     used = [one.printed for name, one in run.memory.items() if name.startswith(DEVICE_USED)]
     why = f"the log has the memory in use on the whole device only ({', '.join(used)})" if used else NOT_IN_LOG
-    reasons = {"avg_memory_allocated_gb": NOT_IN_LOG}
-    reasons |= {} if allocated else {"peak_memory_allocated_gb": why}
-    reasons |= {} if reserved else {"peak_memory_reserved_gb": why}
     sources = [f"{one.meaning}: {one.printed} ({one.where})" for one in (allocated, reserved) if one]
-    reasons |= {} if sources else {"source": why}
-    return {
+    known = {
         "avg_memory_allocated_gb": None,
         "peak_memory_allocated_gb": allocated.gb if allocated else None,
         "peak_memory_reserved_gb": reserved.gb if reserved else None,
         "source": "the framework's log, " + ", ".join(sources) if sources else None,
-        "as_logged": {name: one.printed for name, one in run.memory.items()},
-        "reasons": reasons,
     }
-
-
-def _few_steps(count: int) -> list[str]:
-    return [f"only {count} steps with a time: their speed is that of a warm-up"] if 0 < count <= FEW_STEPS else []
+    reasons = {key: why for key, value in known.items() if value is None} | {"avg_memory_allocated_gb": NOT_IN_LOG}
+    return known | {"as_logged": {name: one.printed for name, one in run.memory.items()}, "reasons": reasons}
 
 
 def _performance(run: RunLog, tokens_per_step: int, num_gpus: int) -> dict[str, Any]:

@@ -19,13 +19,14 @@ import os
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from evaluate.inputs import mlperf_run, sections
 from evaluate.inputs.mlperf_run import MlperfLogError, MlperfRun, count
 from utils.errors import quoted
-from utils.input_files import InputFileError, content_of, files_below, json_of
+from utils.input_files import InputFileError, content_of, distinct, files_below, json_of
 from utils.results import store
 from utils.results.performance import summarize
 from utils.results.schema import LONGEST_NAME, SAMPLES, SCHEMA_VERSION
@@ -38,6 +39,7 @@ DESCRIPTION = "system.json"
 LEAST_FACTOR = 0.01
 BENCHMARKS = {"llama31_8b": ("llama", "full")}
 VENDORS = {"amd": "amd", "nvidia": "nvd"}
+_section = partial(sections.filled, reason=NOT_IN_LOG)
 
 
 @dataclass(frozen=True)
@@ -138,26 +140,20 @@ def results_of(paths: Sequence[Path]) -> tuple[list[tuple[Path, dict[str, Any]]]
     """Return the results of all MLPerf logs below the folders among `paths`, and unusable logs with their errors."""
     found: list[tuple[Path, dict[str, Any]]] = []
     unreadable = []
-    folders = [path for path in paths if path.is_dir()]
-    described = {os.path.realpath(path): path for one in folders for path in files_below(one, DESCRIPTION)[0]}
-    for path in sorted(described.values()):
+    described = distinct(path for one in paths if one.is_dir() for path in files_below(one, DESCRIPTION)[0])
+    for folder in sorted(path.parent for path in described):
         try:
-            for logs in benchmarks(path.parent):
-                found_there, errors = _results(path.parent, logs)
-                found += found_there
-                unreadable += errors
+            of_system = list(benchmarks(folder))
         except MlperfLogError as error:
-            unreadable.append((path.parent, str(error)))
+            of_system = []
+            unreadable.append((folder, str(error)))
+        for logs in of_system:
+            try:
+                one = system(folder, logs)
+                found += [(run.path, result(one, run, number)) for number, run in enumerate(one.runs, 1)]
+            except (MlperfLogError, store.ResultError) as error:
+                unreadable.append((logs[0].parent, str(error)))
     return found, unreadable
-
-
-def _results(folder: Path, logs: list[Path]) -> tuple[list[tuple[Path, dict[str, Any]]], list[tuple[Path, str]]]:
-    """Return the results of a system's logs of one benchmark, or the folder with the error of its first bad log."""
-    try:
-        one = system(folder, logs)
-        return [(run.path, result(one, run, number)) for number, run in enumerate(one.runs, 1)], []
-    except (MlperfLogError, store.ResultError) as error:
-        return [], [(logs[0].parent, str(error))]
 
 
 def result(one: System, run: MlperfRun, number: int) -> dict[str, Any]:
@@ -211,7 +207,3 @@ def result(one: System, run: MlperfRun, number: int) -> dict[str, Any]:
     }
     store.validate(content, str(run.path))
     return content
-
-
-def _section(name: str, known: dict[str, Any]) -> dict[str, Any]:
-    return sections.filled(name, known, NOT_IN_LOG)

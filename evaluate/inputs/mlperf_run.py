@@ -69,8 +69,9 @@ def read(path: Path) -> tuple[MlperfRun, int, int]:
         block_ms = _block_ms(events)
         tracked = tuple(_tracked(events, batch))
     except (KeyError, ValueError, TypeError, AttributeError) as error:
+        why = f"no {error}" if isinstance(error, KeyError) else error
         raise MlperfLogError(
-            f"{path}: has no complete run ({_described(error)}); wanted run_start, run_stop, batch and blocks"
+            f"{path}: has no complete run ({why}); wanted run_start, run_stop, batch and blocks"
         ) from error
     if status != "success" or not _is_number(samples) or samples < 1 or block_ms <= 0 or stop <= start:
         what = f"status {quoted(status)}, {quoted(samples)} samples"
@@ -163,7 +164,3 @@ def _above_0(value: Any, name: str) -> float:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < math.inf
-
-
-def _described(error: Exception) -> str:
-    return f"no {error}" if isinstance(error, KeyError) else str(error)

@@ -99,7 +99,9 @@ def _divisors(number: int) -> Iterator[int]:
 
 def _states_gb(result: Result) -> float:
     """Return the GB that do not grow with the micro batch: weights, gradients, optimizer, and on a CPU the process."""
-    found = estimate(_config(result), result["framework"], spec_of(result))
+    asked: dict[str, Any] = {name: result["training_config"][key] for name, key in CONFIG.items()}
+    config = replace(_any_config(), platform=result["platform"], **asked)
+    found = estimate(config, result["framework"], spec_of(result))
     return found.weights_gb + found.gradients_gb + found.optimizer_gb + (found.process_gb or 0.0)
 
 
@@ -107,11 +109,6 @@ def spec_of(result: Result) -> ModelSpec:
     """Return the model that ran; raise UnknownModelError."""
     layers = result["resolved_config"].get("num_layers")
     return get(result["model"], result["model_size"], **({"proxy_layers": layers} if layers else {}))
-
-
-def _config(result: Result) -> RunConfig:
-    asked: dict[str, Any] = {name: result["training_config"][key] for name, key in CONFIG.items()}
-    return replace(_any_config(), platform=result["platform"], **asked)
 
 
 @cache

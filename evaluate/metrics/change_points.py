@@ -60,9 +60,9 @@ def _may_have_ends(values: Floats, shortest: int, needed: float) -> bool:
     running = np.concatenate([[0.0], np.cumsum(values - values.mean())])
     length = shortest
     while length <= len(values):
-        for start in range(0, len(values), 2 * length):
-            if 2 * float(np.ptp(running[start : start + 4 * length + 1])) ** 2 > length * needed:
-                return True
+        windows = (running[start : start + 4 * length + 1] for start in range(0, len(values), 2 * length))
+        if any(2 * float(np.ptp(window)) ** 2 > length * needed for window in windows):
+            return True
         length *= 2
     return False
 

@@ -93,10 +93,9 @@ def unknown(unit: str, reason: str) -> Figure:
 
 def quotient(above: Figure, below: Figure, unit: str, how: str, factor: float = 1.0) -> Figure:
     """Return `factor` * `above` / `below`; unknown if one of them is unknown or `below` is 0."""
-    for figure in (above, below):
-        if figure.value is None:
-            return unknown(unit, figure.how)
-    if above.value is None or not below.value:
+    if above.value is None or below.value is None:
+        return unknown(unit, above.how if above.value is None else below.how)
+    if not below.value:
         return unknown(unit, f"{below.how}: 0 {below.unit}")
     return Figure(factor * above.value / below.value, unit, how)
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from evaluate.metrics.figures import Figure, unknown
 from evaluate.metrics.peak import format_of
 from utils.housekeeping.layout import OUTPUT_LAYOUT
-from utils.input_files import files_below
+from utils.input_files import files_below, read_each
 from utils.results import probe_file
 from utils.results.probe_file import Probe, ProbeError
 from utils.results.schema import Result, time_of
@@ -68,45 +66,32 @@ def measured_rate(result: Result) -> Figure:
 
 def load_probes(paths: Iterable[Path]) -> Probes:
     """Return the probes below these folders and directly in their parents, which may be the OUTPUT_DIR."""
-    found, errors, seen = [], [], set()
-    for path in paths:
-        folder = path if path.is_dir() else path.parent
-        for file in sorted([*files_below(folder, PATTERN)[0], *_beside(folder)]):
-            place = os.path.realpath(file)
-            if OUTPUT_LAYOUT.kind_of(file.name) != "probe" or place in seen:
-                continue
-            seen.add(place)
-            try:
-                found.append(probe_file.read(file))
-            except ProbeError as error:
-                errors.append(str(error))
-    return Probes(tuple(found), tuple(errors))
+    folders = [path if path.is_dir() else path.parent for path in paths]
+    files = (file for one in folders for file in sorted([*files_below(one, PATTERN)[0], *_beside(one)]))
+    ours = (file for file in files if OUTPUT_LAYOUT.kind_of(file.name) == "probe")
+    return Probes(*read_each(ours, probe_file.read, ProbeError))
 
 
-def _beside(folder: Path) -> list[Path]:
-    """Return the probes directly in the parent of a folder; none if it cannot be read."""
+def _beside(folder: Path) -> Iterator[Path]:
+    """Yield the files directly in the parent of a folder; none if it cannot be read."""
     with suppress(OSError):
-        return [file for file in folder.parent.iterdir() if fnmatchcase(file.name, PATTERN)]
-    return []
+        yield from folder.parent.iterdir()
 
 
 def mismatch(probe: Probe, result: Result) -> str | None:
     """Return the reason why a probe does not apply to a result; None if it applies."""
-    precision = format_of(result)
-    if apart := other_device(probe, result):
-        return f"{probe.path.name} is of another device: {apart}"
-    if precision not in probe.rates:
-        reason = probe.reasons.get(str(precision), "not measured")
-        return f"{probe.path.name} has no rate of {precision}: {reason}"
-    if probe.other_work:
-        return f"{probe.path.name} was measured while {probe.other_work}; measure again"
-    began = started(result)
-    if began is None:
-        return "the result does not say when it was started"
-    if abs(probe.started - began) > LONGEST_APART:
-        days = abs(probe.started - began).days
-        return f"{probe.path.name} was measured {days} days from the run, wanted {LONGEST_APART.days} at most"
-    return None
+    name, precision, apart, began = probe.path.name, format_of(result), other_device(probe, result), started(result)
+    away = abs(probe.started - began) if began else timedelta()
+    reasons = {
+        f"{name} is of another device: {apart}": apart,
+        f"{name} has no rate of {precision}: {probe.reasons.get(str(precision), 'not measured')}": (
+            precision not in probe.rates
+        ),
+        f"{name} was measured while {probe.other_work}; measure again": probe.other_work,
+        "the result does not say when it was started": began is None,
+        f"{name} was measured {away.days} days from the run, wanted {LONGEST_APART.days} at most": away > LONGEST_APART,
+    }
+    return next((reason for reason, applies in reasons.items() if applies), None)
 
 
 def other_device(probe: Probe, result: Result) -> str:

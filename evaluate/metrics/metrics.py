@@ -22,10 +22,9 @@ from utils.hardware.devices import Device, find_device
 from utils.models import FORMULA_CAUSAL, FORMULA_FULL, UnknownModelError
 from utils.results.schema import Result
 
-SPREADS = {"std": "s", "cv": "%"}
-"""Units of the figures that need two steps."""
 JOULES_IN_A_MWH = 3.6e9
 NOT_THE_WALL = "not the wall"
+"""Words of the source of an energy: it is not what the power supplies draw."""
 LAST_PART = 10
 """The last loss is the mean over the last 1/LAST_PART of the steps: a single loss is mostly noise of its batch."""
 MEMORISED_NATS = 0.5
@@ -82,7 +81,6 @@ def flops_per_token(result: Result, *, causal: bool) -> Figure:
 
 
 def _step_time_figures(times: list[float], mean: float) -> dict[str, Figure]:
-    deviation = math.dist(times, [mean] * len(times)) / math.sqrt(len(times) - 1) if len(times) > 1 else None
     quantiles = statistics.quantiles(times, n=20, method="inclusive") if len(times) > 1 else times * 19
     values = {
         "mean": mean,
@@ -98,12 +96,12 @@ def _step_time_figures(times: list[float], mean: float) -> dict[str, Figure]:
     }
     found["step_time"] = found["step_time_mean"]
     found["steps_per_second"] = Figure(1 / mean, "steps/s", "1 / mean steady step time")
-    if deviation is None:
-        found |= {f"step_time_{name}": unknown(unit, "one steady step has no spread") for name, unit in SPREADS.items()}
-    else:
-        found["step_time_std"] = Figure(deviation, "s", "standard deviation (n - 1) between steps")
-        found["step_time_cv"] = Figure(100 * deviation / mean, "%", "standard deviation (n - 1) / mean, between steps")
-    return found
+    how = "standard deviation (n - 1)"
+    spread = unknown("s", "one steady step has no spread")
+    if len(times) > 1:
+        spread = Figure(math.dist(times, [mean] * len(times)) / math.sqrt(len(times) - 1), "s", f"{how} between steps")
+    relative = spread.map(lambda deviation: 100 * deviation / mean, "%", f"{how} / mean, between steps")
+    return found | {"step_time_std": spread, "step_time_cv": relative}
 
 
 def _utilisation(result: Result, per_gpu: float, device: Device | None) -> dict[str, Figure]:
@@ -139,26 +137,19 @@ def _memory(result: Result, device: Device | None) -> dict[str, Figure]:
 def _energy(result: Result, per_gpu: float, device: Device | None) -> dict[str, Figure]:
     energy = result["energy_metrics"]
     joules = energy["joules_per_token"]
-    if joules:
-        measured = Figure(joules, "J", f"measured: {_of_no_wall(str(energy['source']))}, {energy['interval']}")
-    else:
-        measured = unknown("J", f"not measured: {energy.get('reasons', {}).get('joules_per_token', 'no energy')}")
+    why = energy.get("reasons", {}).get("joules_per_token", "no energy")
+    source = str(energy["source"]) + ("" if NOT_THE_WALL in str(energy["source"]) else f" ({NOT_THE_WALL})")
+    how = f"measured: {source}, {energy['interval']}" if joules else f"not measured: {why}"
+    measured = Figure(joules or None, "J", how)
     tokens = measured.map(lambda value: 1 / value, "tokens/J", measured.how)
     whole = f"joules a token x 1e12 tokens / {JOULES_IN_A_MWH:g} J in a MWh; {measured.how}"
     at_least = unknown("tokens/J", "the board power of this device is not known")
     if device is not None:
-        how = (
-            f"at least: tokens/s/GPU / board power {device.board_power_watts:g} W, which is a limit and no measurement"
-        )
-        at_least = Figure(per_gpu / device.board_power_watts, "tokens/J", how)
+        how = f"board power {device.board_power_watts:g} W, which is a limit and no measurement"
+        at_least = Figure(per_gpu / device.board_power_watts, "tokens/J", f"at least: tokens/s/GPU / {how}")
     return {
         "tokens_per_joule": tokens,
         "tokens_per_watt_hour": tokens.map(lambda value: value * HOUR_SECONDS, "tokens/Wh", tokens.how),
         "energy_of_1T_tokens": measured.map(lambda value: value * 1e12 / JOULES_IN_A_MWH, "MWh", whole),
         "tokens_per_joule_at_board_power": at_least,
     }
-
-
-def _of_no_wall(source: str) -> str:
-    """Return the source of an energy with the words that it is not what the power supplies draw."""
-    return source if NOT_THE_WALL in source else f"{source} ({NOT_THE_WALL})"

@@ -100,8 +100,5 @@ def _by_size(board: Device | None, memory: float | None, cores: int | None) -> i
     if memory and memory < MEMORY_TOLERANCE[0] * board.memory_gb:
         low, high = (limit * board.memory_gb / memory for limit in MEMORY_TOLERANCE)
         return next((count for count in range(2, MOST_PARTS + 1) if low <= count <= high), None)
-    if cores:
-        for count in range(2, MOST_PARTS + 1):
-            if abs(cores * count / board.cores - 1) <= CORES_TOLERANCE / count:
-                return count
-    return 1
+    shares = ((count, cores * count / board.cores) for count in range(2, MOST_PARTS + 1) if cores)
+    return next((count for count, share in shares if abs(share - 1) <= CORES_TOLERANCE / count), 1)

@@ -11,6 +11,8 @@ import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
+from operator import mul, truediv
 from pathlib import Path
 from typing import Any
 
@@ -93,20 +95,16 @@ def cost(tokens_per_second: float, gpus: int, device: Device | None, prices: Map
         how = f"{name} tokens / tokens/s, on {gpus} device{'' if gpus == 1 else 's'}"
         found[f"time_to_{name}_tokens"] = Figure(count / tokens_per_second / DAY_SECONDS, "days", how)
     price = prices.get(device.name) if device else None
-    if price is None:
-        reason = f"no price of {device.name if device else 'this device'} in the table; pass one with --prices"
-        return found | {
-            "tokens_per_dollar": unknown("tokens/USD", reason),
-            "tokens_per_second_per_dollar_hour": unknown("tokens/s for USD/h", reason),
-            **{f"cost_of_{name}_tokens": unknown("USD", reason) for name in TOKEN_BUDGETS},
-        }
-    a_second = price.amount * gpus / HOUR_SECONDS
+    money = price.currency if price else "USD"
     how = f"{price}; {SENSITIVITY:.0%} more or less of the price is as much of the cost"
-    found["tokens_per_dollar"] = Figure(tokens_per_second / a_second, f"tokens/{price.currency}", how)
-    rate = tokens_per_second / (price.amount * gpus)
-    found["tokens_per_second_per_dollar_hour"] = Figure(rate, f"tokens/s for {price.currency}/h", how)
+    missing = f"no price of {device.name if device else 'this device'} in the table; pass one with --prices"
+    hour = Figure(price.amount * gpus, f"{money}/h", how) if price else unknown(f"{money}/h", missing)
+    a_second = hour.map(lambda cost: cost / HOUR_SECONDS, f"{money}/s", how)
+    found["tokens_per_dollar"] = a_second.map(partial(truediv, tokens_per_second), f"tokens/{money}", how)
+    a_rate = f"tokens/s for {money}/h"
+    found["tokens_per_second_per_dollar_hour"] = hour.map(partial(truediv, tokens_per_second), a_rate, how)
     for name, count in TOKEN_BUDGETS.items():
-        found[f"cost_of_{name}_tokens"] = Figure(count / tokens_per_second * a_second, price.currency, how)
+        found[f"cost_of_{name}_tokens"] = a_second.map(partial(mul, count / tokens_per_second), money, how)
     return found
 
 
@@ -119,7 +117,7 @@ def time_to_loss(result: Result, target: float | None) -> Figure:
         return unknown("s", "the result does not hold its losses")
     for end in range(LOSS_WINDOW, len(losses) + 1):
         window = losses[end - LOSS_WINDOW : end]
-        if None not in window and statistics.fmean(window) <= target:
+        if statistics.fmean(window) <= target:
             how = f"until the mean loss of {LOSS_WINDOW} steps is {target:g}, at step {end}"
             return Figure(math.fsum(times[:end]), "s", how)
     return unknown("s", f"the mean loss of {LOSS_WINDOW} steps never came to {target:g}")

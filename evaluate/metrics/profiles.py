@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from utils.input_files import files_below
+from utils.input_files import files_below, read_each
 from utils.results import profile_file
 from utils.results.profile_file import Profile, ProfileError
 
@@ -26,19 +25,10 @@ def load_profiles(paths: Iterable[Path]) -> Profiles:
 
     Traces are not read.
     """
-    found, errors, seen = [], [], set()
-    for path in paths:
-        folder = path if path.is_dir() else path.parent
-        for file in sorted({*files_below(folder, profile_file.NAME)[0], *_beside(folder)}):
-            place = os.path.realpath(file)
-            if file.parent.parent.name != profile_file.FOLDER or place in seen:
-                continue
-            seen.add(place)
-            try:
-                found.append(profile_file.read(file))
-            except ProfileError as error:
-                errors.append(str(error))
-    return Profiles(tuple(found), tuple(errors))
+    folders = [path if path.is_dir() else path.parent for path in paths]
+    files = (file for one in folders for file in sorted({*files_below(one, profile_file.NAME)[0], *_beside(one)}))
+    ours = (file for file in files if file.parent.parent.name == profile_file.FOLDER)
+    return Profiles(*read_each(ours, profile_file.read, ProfileError))
 
 
 def _beside(folder: Path) -> Iterator[Path]:

@@ -69,23 +69,24 @@ def table() -> tuple[Published, ...]:
 def tuning(side: Sequence[Result]) -> Tuning:
     """Compare the runs of a side, at least one, with the best published figure for their device and work."""
     works = {_work(result) for result in side}
-    if len(works) > 1:
-        return Tuning(unknown("%", "the runs of this side are not of one device, work and number of GPUs"), None, None)
     rates = [rate for result in side if (rate := tokens_per_second_per_gpu(result)) is not None]
-    if len(rates) < len(side):
-        return Tuning(unknown("%", "a run of this side has no steady step"), None, None)
+    if len(works) > 1 or len(rates) < len(side):
+        several = "the runs of this side are not of one device, work and number of GPUs"
+        return Tuning(unknown("%", several if len(works) > 1 else "a run of this side has no steady step"), None, None)
     ((device, model, size, precision, length, gpus),) = works
     rate = statistics.geometric_mean(rates)
-    if device is None:
-        return Tuning(unknown("%", "the device is not known here, so no published figure is"), rate, None)
     work = f"{model} {size} in {precision}, SL {length}, on {gpus} x {device}"
-    alike = [one for one in table() if (one.device, one.precision, one.gpus) == (device, precision, gpus)]
-    if (model, size) != MODEL or not alike:
-        return Tuning(unknown("%", f"no figure of {work} is known to be published"), rate, None)
+    of_work = (one for one in table() if (model, size) == MODEL)
+    alike = [one for one in of_work if (one.device, one.precision, one.gpus) == (device, precision, gpus)]
     usable = [one for one in alike if one.tokens_per_second_per_gpu and one.sequence_length == length]
     if not usable:
         why = "; ".join(f"{one}" for one in alike if one.tokens_per_second_per_gpu is None)
-        return Tuning(unknown("%", f"no usable figure of {work} is published{': ' if why else ''}{why}"), rate, None)
+        reasons = {
+            "the device is not known here, so no published figure is": device is None,
+            f"no figure of {work} is known to be published": not alike,
+            f"no usable figure of {work} is published{': ' if why else ''}{why}": True,
+        }
+        return Tuning(unknown("%", next(reason for reason, applies in reasons.items() if applies)), rate, None)
     best = max(usable, key=lambda one: one.tokens_per_second_per_gpu or 0.0)
     most = best.tokens_per_second_per_gpu or 0.0
     how = f"mean tokens/s/GPU of the runs / {most:,.0f} tokens/s/GPU: {best}"

@@ -83,10 +83,8 @@ def step_times(result: Result) -> list[float]:
 
 def steps_text(results: Sequence[Result]) -> str:
     """Return the steady steps by their numbers: `steps 11 to 100`, or each range with its number of runs."""
-    ranges: Counter[tuple[int, int]] = Counter()
-    for result in results:
-        if part := of_result(result):
-            ranges[result["steps"][part.first], result["steps"][-1]] += 1
+    steady = ((result["steps"], part) for result in results if (part := of_result(result)))
+    ranges = Counter((steps[part.first], steps[-1]) for steps, part in steady)
     if not ranges:
         return "no steady steps"
     if len(ranges) == 1:
@@ -115,13 +113,15 @@ def _find(step_times: tuple[float, ...], least: int) -> Steady:
     tail = len(means) - 1
     while tail and abs(means[tail - 1] - means[-1]) <= EQUAL_LEVELS:
         tail -= 1
-    first, label = starts[tail], FLAT
-    if len(logs) - first < max(LEAST_STEPS, LEAST_SHARE * len(logs)):
-        first, label = 0, NO_STEADY_STATE
-    elif any(mean < means[-1] - EQUAL_LEVELS for mean in means[:tail]):
-        label = SLOW_DOWN
-    elif tail:
-        label = WARM_UP
+    is_short = len(logs) - starts[tail] < max(LEAST_STEPS, LEAST_SHARE * len(logs))
+    first = 0 if is_short else starts[tail]
+    labels = {
+        NO_STEADY_STATE: is_short,
+        SLOW_DOWN: any(mean < means[-1] - EQUAL_LEVELS for mean in means[:tail]),
+        WARM_UP: tail > 0,
+        FLAT: True,
+    }
+    label = next(label for label, applies in labels.items() if applies)
     steady = logs[first:]
     outliers = tuple(least + first + int(place) for place in _far_out(steady))
     return Steady(least + first, label, tuple(least + start for start in starts[1:]), outliers, _drift(steady))

@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evaluate.checks.entries import Entry, job_name
+from evaluate.report.blocks import Value
 from evaluate.report.comparison import Comparison
+from evaluate.report.document import card, doubts, short_opening
 from evaluate.report.groups import Row
-from evaluate.report.tables import coloured, plain, wants_colour
-from evaluate.report.verdict_text import WEAKENED, basis, doubts, evidence, opening, short_opening
+from evaluate.report.tables import plain, shown_on
 from evaluate.verdict.sentences import Judged
 from utils.arguments import Parser
 from utils.results.gathered import gathered
@@ -38,10 +39,10 @@ def show(options: argparse.Namespace, whole: str, brief: str) -> None:
     """Print one of the texts, and append the whole one to the log if one is named; raise OSError if that fails."""
     if options.log is not None:
         with options.log.open("a", encoding="utf8") as file:
-            file.write(whole + "\n")
+            file.write(shown_on(file, whole) + "\n")
     text = brief if options.brief else whole
     if text:
-        print(coloured(text) if wants_colour(sys.stdout) else text)
+        print(shown_on(sys.stdout, text))
 
 
 def log_error(options: argparse.Namespace, error: OSError) -> str:
@@ -72,7 +73,7 @@ def verdict_lines(comparison: Comparison, report: Path, width: int) -> list[str]
     elif len(comparison.judged) == 1:
         lines = _of_one(comparison.judged[0], room, columns)
     else:
-        lines = _of_several(comparison, room)
+        return [*_of_several(comparison, room), f"report: {plain(report)}"]  # whole: no side loses its name
     return [*(_shortened(line, columns) for line in lines), f"report: {plain(report)}"]
 
 
@@ -86,14 +87,14 @@ def _without_pair(comparison: Comparison, room: int, columns: int) -> list[str]:
 
 def _throughput(row: Row) -> str:
     name = f"{row.name.partition(' ')[2]} {row.device}: {len(row.counted)} of {len(row.entries)} runs counted"
-    return f"{name}, {row.throughput.mean:,.0f} tokens/s/GPU" if row.throughput else name
+    return f"{name}, {Value(row.throughput.mean).text} tokens/s/GPU" if row.throughput else name
 
 
 def _of_one(judged: Judged, room: int, columns: int) -> list[str]:
-    found = doubts(judged)
-    support = f"{WEAKENED}: {'; '.join(found)}" if found else "; ".join(evidence(judged))
-    lines = _wrapped(opening(judged), columns, room - 1)
-    below = [plain(text) for text in (basis(judged), support) if text]
+    shown = card(judged)
+    support = f"weakened: {'; '.join(shown.doubts)}" if shown.doubts else "; ".join(shown.support)
+    lines = _wrapped(shown.opening, columns, room - 1)
+    below = [plain(text) for text in (shown.rest, support) if text]
     return [*lines, *below[-(room - len(lines)) :]]
 
 
@@ -103,8 +104,8 @@ def _of_several(comparison: Comparison, room: int) -> list[str]:
     shown = judged[: room - 1 - len(lines)]
     methods = {one.pair.method for one in judged}
     for one in shown:
-        track = f", {one.pair.method}" if len(methods) > 1 else ""
-        lines.append(plain(f"{short_opening(one)}{track}"))
+        method = f", method {one.pair.method}" if len(methods) > 1 else ""
+        lines.append(plain(f"{short_opening(one)}{method}"))
     weak = sum(bool(doubts(one)) for one in judged)
     more = f"; {len(judged) - len(shown)} of them only in the report" if len(shown) < len(judged) else ""
     return [*lines, f"{comparison.tally}{more}; {weak} of {len(judged)} weakened, see the report"]

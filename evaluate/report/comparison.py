@@ -104,14 +104,14 @@ class Comparison:
     @property
     def question(self) -> str:
         """The terms of the comparison, as fixed before any number was seen."""
-        return f"by {self.by}, differences up to {self.band:.1%} count as none"
+        return f"Compared by {self.by}; differences within {self.band:.1%} are ties"
 
     @property
     def headline(self) -> str:
         """The headline of the first verdict."""
         if not self.judged:
             why = pairs.why_none(self.entries, self.by)
-            return plain(f"No verdict: there are no two sides to compare {self.question}{why and '; '}{why}.")
+            return plain(f"No verdict: there are no two sides to compare by {self.by}{why and '; '}{why}.")
         return plain(f"{self.judged[0].headline}.")
 
     @property

@@ -10,13 +10,13 @@ from utils.own_files import Recogniser, content_of, is_png, json_with
 is_comparison = json_with("comparison_version", "groups")
 TITLE = "Comparison of training runs"
 """Title of every compare.html."""
-HEADING, ADVICE = "# Comparison", "`python -m evaluate.validate` shows every rule it breaks"
-"""Beginning of every compare.md, and words of its last section, the method."""
+HEADING, ADVICE = "Comparison", "shows every rule it breaks"
+"""Title of every compare.md, and words of its last section, the method."""
 
 
 def _is_markdown(path: Path) -> bool:
     content = content_of(path)
-    return content.startswith(f"{HEADING}\n\n".encode()) and ADVICE.encode() in content
+    return content.startswith(f"# {HEADING}\n\n".encode()) and ADVICE.encode() in content
 
 
 def html_titled(title: str) -> Recogniser:

@@ -1,147 +1,298 @@
-"""The panels of compare.png: bars, boxes and curves, their looks, and ticks whose labels have room.
+"""The panels of a comparison: verdicts on one axis of ratios, systems of a group as bars, their curves, kinds of time.
 
-The sizes are in inches. `plots.py` places the panels.
+Bars start at 0, with a dot for each run and a line from the smallest run to the largest. Colour shows the platform;
+letters, line styles and marks show the same without colour.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from matplotlib.colors import to_rgb
-from matplotlib.ticker import FixedLocator, MaxNLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from evaluate.report.groups import Row, Spread
-from evaluate.report.tables import cut
-from evaluate.report.text import spread_text
+from evaluate.metrics.figures import Metrics
+from evaluate.report.blocks import Picture, Value
+from evaluate.report.groups import Row, Spread, known_spread
+from evaluate.report.pictures import BAND, GRID, INK, OTHER_COLOUR, PAPER, PLATFORM_COLOURS
+from evaluate.report.tables import cut, number, plain, wrapped
+from evaluate.verdict.inference import UNDECIDED, Estimate
+from evaluate.verdict.ratios import with_interval
+from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
+from utils.kinds import KINDS, WORDS
 
-# The palette of Okabe and Ito (2008), distinguishable with any common colour blindness.
-PLATFORM_COLOURS = {"nvd": "#009E73", "amd": "#D55E00", "cpu": "#0072B2"}
-OTHER_COLOUR = "#7F7F7F"
-FRAMEWORK_LOOKS = {
-    "mega": (0.1, ""),
-    "hf": (0.6, "///"),
-    "nemo": (0.35, "xxx"),
-    "bridge": (0.2, "++"),
-    "prim": (0.45, "..."),
-    "titan": (0.25, "ooo"),
-}
-"""Share of white mixed into the colour, and hatch."""
-OTHER_LOOK = (0.75, "++")
-LINE_STYLES = ("-", "--", "-.", ":")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-INK = "#222222"
-LEGEND_CHARACTERS = 18
-PANEL = 2.95
-"""Inches of the width of a bar panel."""
-DIGIT, NUMBER_GAP, MOST_ROOM = 0.07, 0.25, 0.75
-"""Inches of a digit of the numbers after a bar and of the gap around them; largest share of a panel for them."""
-TICK_CHARACTER, TICK_GAP, MOST_TICKS = 0.085, 0.12, 4
-"""Inches of one character of a tick label and between two labels; largest number of intervals between ticks."""
-LAST_TICK = 0.95
-"""Share of an axis beyond which no tick stands, because its label would reach into the next panel."""
+LEAST_SPAN, LARGEST_SPAN = math.log(1.12), math.log(32)
+"""Least and largest reach of the axis of ratios on each side of 1, as logarithms: noise must not look like a
+difference, and an interval that goes further ends in an arrow."""
+TICKS = (0.05, 0.1, 0.2, 0.5, 0.67, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 5.0, 10.0, 20.0)
+FINE_TICKS = (0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.15, 1.2, 1.25)
+LEAST_SHARE = 0.08
+"""Least distance of two labelled ratios, as a share of the axis."""
+MOST_VERDICTS, MOST_ROWS, MOST_SAMPLES = 40, 60, 20_000
+"""Largest numbers of verdicts, of systems and of samples of one panel; compare.json and the results have all."""
+VERDICT_HEIGHT, ROW_HEIGHT, FOOTING, CURVES_HEIGHT = 0.43, 0.5, 0.75, 2.9
+NAME_CHARACTERS, LEGEND_CHARACTERS, VERDICT_CHARACTERS = 30, 24, 88
+LINE_STYLES, MARKERS = ("-", "--", "-.", ":"), ("o", "s", "^", "D", "v", "P", "X")
+KIND_COLOURS = dict(
+    zip(KINDS, ("#0072b2", "#56b4e9", "#009e73", "#cc79a7", "#d55e00", "#f0e442", BAND, OTHER_COLOUR), strict=True)
+)
+LETTERS = dict(zip(KINDS, "MABOCHIU", strict=True))
+"""Letter of each kind, so that no bar needs its colour."""
+MS = 1e3
 
 
-def look(row: Row) -> dict[str, Any]:
-    """Return face colour, edge and hatch of a row's bar or box."""
-    white, hatch = FRAMEWORK_LOOKS.get(row.key.framework, OTHER_LOOK)
-    colour = to_rgb(PLATFORM_COLOURS.get(row.key.platform, OTHER_COLOUR))
-    return {"facecolor": tuple(c + (1 - c) * white for c in colour), "edgecolor": INK, "hatch": hatch, "linewidth": 0.8}
+def verdicts(judged: Sequence[Judged], band: float, quantity: str) -> Picture:
+    """Return the ratio of each verdict with its interval on one logarithmic axis, the band shaded."""
+    shown = judged[:MOST_VERDICTS]
+    said = "; ".join(f"{one.pair.b_name} over {one.pair.a_name}: {_verdict_text(one)}" for one in shown)
+    height = VERDICT_HEIGHT * len(shown) + FOOTING
+    return Picture(
+        "",
+        f"Ratios of {quantity} with 95 % intervals: {said}",
+        height,
+        lambda axes: _verdicts(axes, shown, band, quantity),
+    )
 
 
-def bar_panel(axes: Any, rows: Sequence[Row], spread_of: Callable[[Row], Spread | None]) -> None:
-    """Draw a bar for each row with a dot for each run, its mean and its smallest and largest run."""
-    spreads = [spread_of(row) for row in rows]
-    texts = [spread_text(spread).replace(", min to max ", "\n") for spread in spreads]
-    largest = max((spread.high for spread in spreads if spread), default=0) or 1.0
-    longest = max(len(line) for text in texts for line in text.split("\n"))
-    axes.set_xlim(0, largest / (1 - min(MOST_ROOM, (DIGIT * longest + NUMBER_GAP) / PANEL)))
-    gap = 0.04 * axes.get_xlim()[1]
-    for y, (row, spread, text) in enumerate(zip(rows, spreads, texts, strict=True)):
-        if spread is None:
-            reason = "unknown" if row.counted else "no counted run"
-            axes.text(0.02 * largest, y, reason, va="center", color=INK, style="italic")
-            continue
-        axes.barh(y, spread.mean, height=0.62, **look(row))
-        axes.plot([spread.low, spread.high], [y, y], color=INK, linewidth=1.6)
-        heights = _scattered(y, len(spread.values))
-        axes.plot(spread.values, heights, "o", markersize=4, color="white", markeredgecolor=INK)
-        axes.text(spread.high + gap, y, text, va="center", color=INK, fontsize=8)
+def bars(rows: Sequence[Row], figures: Mapping[int, Metrics]) -> list[Picture]:
+    """Return a panel of bars for each quantity that at least one system has."""
+    quantities: tuple[tuple[str, str, Callable[[Row], Spread | None]], ...] = (
+        ("Throughput", "tokens/s per GPU or rank", lambda row: row.throughput),
+        ("Step time", "seconds", lambda row: row.step_time),
+        ("Peak memory", "GB", lambda row: row.memory),
+        ("MFU, causal attention", "% of the dense peak", lambda row: _utilisation(row, figures)),
+    )
+    shown = rows[:MOST_ROWS]
+    return [
+        _bars(title, unit, shown, found)
+        for title, unit, spread_of in quantities
+        if any(found := [spread_of(row) for row in shown])
+    ]
 
 
-def box_panel(axes: Any, rows: Sequence[Row]) -> None:
-    """Draw a box for the steady step times of each row."""
-    for y, row in enumerate(rows):
-        times = [time for run in row.steady_times for time in run]
-        if times:
-            axes.boxplot(
-                [times],
-                positions=[y],
-                widths=0.55,
-                whis=(5, 95),
-                orientation="horizontal",
-                manage_ticks=False,
-                patch_artist=True,
-                boxprops=look(row),
-                medianprops={"color": INK, "linewidth": 1.6},
-                flierprops={"marker": ".", "markersize": 3, "markeredgecolor": INK},
-            )
+def curves(rows: Sequence[Row]) -> list[Picture]:
+    """Return the step times and the losses of all counted runs over the steps, where at least one is known."""
+    shown = [row for row in rows[:MOST_ROWS] if row.counted]
+    found = []
+    for title, unit, key in (("Step time", "seconds", "step_times"), ("Loss", "nats per token", "loss_values")):
+        lines = [_line(row, key, MOST_SAMPLES // len(shown)) for row in shown]
+        if any(values for _, values in lines):
+            label = f"{title} in {unit} over steps of {', '.join(row.name for row in shown)}"
+            height = max(CURVES_HEIGHT, 0.19 * len(shown) + 0.6)
+            draw = _curves(shown, lines, f"{title.lower()} ({unit})", is_fitted=key == "step_times")
+            found.append(Picture(f"{title}, each run", label, height, draw))
+    return found
 
 
-def loss_panel(axes: Any, rows: Sequence[Row]) -> None:
-    """Draw the losses of each row, told apart by line style and marker too."""
-    for index, row in enumerate(rows):
-        if not row.counted:
-            continue
-        steps, losses = _end_to_end(row)
-        spacing = max(1, len(row.counted[0].result["steps"]) // 6)
-        axes.plot(
-            steps,
-            losses,
-            color=PLATFORM_COLOURS.get(row.key.platform, OTHER_COLOUR),
-            linestyle=LINE_STYLES[index % len(LINE_STYLES)],
-            marker=MARKERS[index % len(MARKERS)],
-            markersize=4,
-            markevery=(index * spacing // max(1, len(rows)), spacing),
-            linewidth=1.2,
-            label=cut(row.name, LEGEND_CHARACTERS),
-        )
-    axes.set_ylabel("loss (nats per token)")
-    axes.grid(axis="y", color="#DDDDDD")
-    if axes.lines:
-        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=8, handlelength=3.5)
+def kinds(sides: Sequence[tuple[str, Mapping[str, float]]]) -> Picture:
+    """Return a stacked bar of the kinds of time of a step for each side, from its name and the seconds by kind."""
+    known = [kind for kind in KINDS if any(side.get(kind, 0) > 0 for _, side in sides)]
+    said = "; ".join(
+        f"{name}: " + ", ".join(f"{WORDS[kind]} {number(side.get(kind, 0) * MS)} ms" for kind in known)
+        for name, side in sides
+    )
+
+    def draw(axes: Any) -> None:
+        starts = [0.0] * len(sides)
+        longest = max((sum(side.values()) for _, side in sides), default=0.0) * MS or 1.0
+        for kind in known:
+            widths = [max(0.0, side.get(kind, 0.0)) * MS for _, side in sides]
+            axes.barh(range(len(sides)), widths, left=starts, height=0.6, color=KIND_COLOURS[kind], edgecolor=PAPER,
+                linewidth=0.6, label=f"{LETTERS[kind]}: {WORDS[kind]}")  # fmt: skip
+            for place, (start, width) in enumerate(zip(starts, widths, strict=True)):
+                if width > 0.03 * longest:
+                    axes.text(start + width / 2, place, LETTERS[kind], ha="center", va="center", weight="bold", size=8)
+            starts = [start + width for start, width in zip(starts, widths, strict=True)]
+        names = ["\n".join(wrapped(name, 2, NAME_CHARACTERS)) for name, _ in sides]
+        _axis(axes, "ms of one step", longest, names)
+        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.35 if len(sides) > 1 else -0.6), ncols=2, fontsize=8)
+
+    height = ROW_HEIGHT * len(sides) + FOOTING + 0.2 * math.ceil(len(known) / 2)
+    return Picture("", f"Kinds of time of a step, in milliseconds. {said}", height, draw)
 
 
-def _end_to_end(row: Row) -> tuple[list[float], list[float]]:
-    """Return steps and losses of all runs of a row as one line with gaps, which draws much faster than many lines."""
+def is_filled(one: Judged) -> bool:
+    """Return whether the square of a verdict is filled: not if it is undecided, or the same work is not proven."""
+    return one.is_proven and one.word != UNDECIDED
+
+
+def _verdict_text(one: Judged) -> str:
+    found = one.estimate
+    if one.word == NOT_COMPARABLE or found is None:
+        return f"not comparable: {one.reasons[0]}"
+    interval = "" if _ends(found) else ", no valid interval"
+    return f"{one.spoken_word}, {with_interval(found.ratio, found.low, found.high)}{interval}"
+
+
+def _verdicts(axes: Any, shown: Sequence[Judged], band: float, quantity: str) -> None:
+    low, high = _reach([one.estimate for one in shown if one.estimate], band)
+    axes.set_xlim(low, high)
+    axes.set_ylim(len(shown) - 0.6, -0.8)
+    axes.axvspan(-math.log1p(band), math.log1p(band), color=BAND, zorder=0)
+    axes.axvline(0, color=INK, linestyle=":", linewidth=1)
+    for y, one in enumerate(shown):
+        _interval(axes, y, one, low, high)
+        name = textwrap.shorten(plain(f"{one.pair.b_name} / {one.pair.a_name}"), 60, placeholder=" ...")
+        text = "".join(wrapped(f"{name}: {_verdict_text(one)}", 1, VERDICT_CHARACTERS))
+        axes.text(0, y - 0.42, text, transform=axes.get_yaxis_transform(), va="center", fontsize=8.5)
+    ticks = _ticks(low, high)
+    axes.xaxis.set_major_locator(FixedLocator([math.log(tick) for tick in ticks]))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{math.exp(value):g}x"))
+    axes.set_yticks([])
+    axes.spines["left"].set_visible(False)
+    axes.set_xlabel(f"ratio of {quantity}, side named first over the other (logarithmic)")
+
+
+def _reach(estimates: Sequence[Estimate], band: float) -> tuple[float, float]:
+    """Return the ends of the axis as logarithms: all estimates, 1 and the band lie on it, at most LARGEST_SPAN."""
+    places = [_log(place) for one in estimates for place in (one.ratio, *_ends(one))]
+    low = min([-LEAST_SPAN, -math.log1p(band), *places])
+    high = max([LEAST_SPAN, math.log1p(band), *places])
+    room = 0.06 * (high - low)
+    return max(low - room, -LARGEST_SPAN), min(high + room, LARGEST_SPAN)
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Return the ratios to mark between two logarithms, 1 first, with room for a label at each."""
+    candidates = FINE_TICKS if max(-low, high) < math.log(1.3) else TICKS
+    taken: list[float] = []
+    for tick in sorted(candidates, key=lambda tick: (tick != 1, -abs(math.log(tick)))):
+        is_free = all(abs(math.log(tick / other)) >= LEAST_SHARE * (high - low) for other in taken)
+        if low <= math.log(tick) <= high and is_free:
+            taken.append(tick)
+    return taken
+
+
+def _ends(found: Estimate) -> tuple[float, ...]:
+    """Return the two ends of the 95 % interval; nothing if no interval is valid."""
+    return () if found.low is None or found.high is None else (found.low, found.high)
+
+
+def _log(ratio: float) -> float:
+    return math.log(ratio) if 0 < ratio < math.inf else math.copysign(LARGEST_SPAN, ratio - 1)
+
+
+def _interval(axes: Any, y: int, one: Judged, low: float, high: float) -> None:
+    found = one.estimate
+    if found is None:
+        return
+    ends = [_log(end) for end in _ends(found)]
+    places = [min(max(end, low), high) for end in ends]
+    if places:
+        axes.plot(places, [y, y], color=INK, linewidth=1.4)
+    for place, end, arrow in zip(places, ends, "<>", strict=False):
+        axes.plot(place, y, "|" if low <= end <= high else arrow, color=INK, markersize=8, clip_on=False)
+    colour = PLATFORM_COLOURS.get(one.pair.b[0].result["platform"], OTHER_COLOUR)
+    inside = colour if is_filled(one) else PAPER
+    axes.plot(_log(found.ratio), y, "s", markersize=7, color=inside, markeredgecolor=INK)
+
+
+def _utilisation(row: Row, figures: Mapping[int, Metrics]) -> Spread | None:
+    """Return the MFU of the counted runs in percent; None if the peak of the device is unknown."""
+    known = (figures[id(entry)].get("mfu_causal") for entry in row.counted)
+    return known_spread(figure.value for figure in known if figure is not None)
+
+
+def _bars(title: str, unit: str, rows: Sequence[Row], spreads: Sequence[Spread | None]) -> Picture:
+    texts = ["" if one is None else Value(one.mean).text for one in spreads]
+    said = ", ".join(f"{row.name} {text or 'unknown'}" for row, text in zip(rows, texts, strict=True))
+
+    def draw(axes: Any) -> None:
+        largest = max((spread.high for spread in spreads if spread), default=0) or 1.0
+        for y, (row, spread, text) in enumerate(zip(rows, spreads, texts, strict=True)):
+            if spread is None:
+                reason = "unknown" if row.counted else "no counted run"
+                axes.text(0.02 * largest, y, reason, va="center", style="italic")
+                continue
+            axes.barh(y, spread.mean, height=0.6, facecolor=_colour(row), edgecolor=INK, linewidth=0.8)
+            axes.plot([spread.low, spread.high], [y, y], color=INK, linewidth=1.6)
+            heights = [y + 0.3 * ((place + 1) / (len(spread.values) + 1) - 0.5) for place in range(len(spread.values))]
+            axes.plot(spread.values, heights, "o", markersize=3.5, color=PAPER, markeredgecolor=INK)
+            axes.text(spread.high + 0.03 * largest, y, text, va="center", fontsize=8)
+        names = ["\n".join([cut(row.name, NAME_CHARACTERS), *wrapped(row.device, 2, NAME_CHARACTERS)]) for row in rows]
+        _axis(axes, unit, 1.25 * largest, names)
+        axes.set_title(title)
+
+    return Picture(title, f"{title} in {unit}: {said}", ROW_HEIGHT * max(2, len(rows)) + FOOTING, draw)
+
+
+def _axis(axes: Any, unit: str, end: float, names: Sequence[str]) -> None:
+    """Set the axes of bars from 0 to `end`, the first one on top."""
+    axes.set_xlim(0, end)
+    axes.set_ylim(max(1.6, len(names) - 0.4), -0.6)
+    axes.set_yticks(range(len(names)), names, fontsize=8)
+    axes.tick_params(axis="y", length=0)
+    axes.xaxis.set_major_locator(MaxNLocator(3))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
+    axes.set_xlabel(unit)
+
+
+def _line(row: Row, key: str, most: int) -> tuple[list[float], list[float]]:
+    """Return steps and values of all runs of a row as one line with gaps, at most about `most` samples."""
     steps: list[float] = []
-    losses: list[float] = []
+    values: list[float] = []
     for entry in row.counted:
-        steps += [*entry.result["steps"], math.nan]
-        losses += [math.nan if loss is None else loss for loss in entry.result["loss_values"]] + [math.nan]
-    return steps, losses
+        known = [(s, v) for s, v in zip(entry.result["steps"], entry.result[key], strict=True) if v is not None]
+        kept = _thinned(known, max(40, most // len(row.counted)))
+        steps += [*(step for step, _ in kept), math.nan] if kept else []
+        values += [*(value for _, value in kept), math.nan] if kept else []
+    return steps, values
 
 
-def space_ticks(axes: Any) -> None:
-    """Mark as many values on the x axis as have room for their labels."""
-    if isinstance(axes.xaxis.get_major_locator(), FixedLocator):
-        return  # the forest plot spaces its own
-    inches = axes.get_position().width * axes.figure.get_size_inches()[0]
-    low, high = axes.get_xlim()
-    for count in range(MOST_TICKS, 0, -1):
-        ticks = [tick for tick in MaxNLocator(count).tick_values(low, high) if low <= tick <= high]
-        longest = max((len(tick_text(tick)) for tick in ticks), default=0)
-        if len(ticks) < 2 or (ticks[1] - ticks[0]) / (high - low) * inches > longest * TICK_CHARACTER + TICK_GAP:
-            break
-    axes.xaxis.set_major_locator(FixedLocator([tick for tick in ticks if tick <= low + LAST_TICK * (high - low)]))
+def _thinned(samples: Sequence[tuple[int, float]], most: int) -> Sequence[tuple[int, float]]:
+    """Return the smallest and the largest of each stretch of steps: a single slow step stays visible."""
+    if len(samples) <= most:
+        return samples
+    ends = [len(samples) * place // (most // 2) for place in range(most // 2 + 1)]
+    parts = [samples[start:end] for start, end in zip(ends, ends[1:], strict=False)]
+    return [kept for part in parts for kept in sorted({min(part, key=_second), max(part, key=_second)})]
 
 
-def tick_text(value: float) -> str:
-    """Return the label of a tick."""
-    return f"{value:,.6g}"
+def _second(sample: tuple[int, float]) -> float:
+    return sample[1]
 
 
-def _scattered(y: int, count: int) -> list[float]:
-    """Return heights around `y` that separate runs of nearly equal value."""
-    return [y + 0.3 * ((index + 1) / (count + 1) - 0.5) for index in range(count)]
+def _curves(
+    rows: Sequence[Row], lines: Sequence[tuple[list[float], list[float]]], unit: str, *, is_fitted: bool
+) -> Callable[[Any], None]:
+    """Return the function that draws lines; a fitted axis shows the steps that count, not slow first ones."""
+
+    def draw(axes: Any) -> None:
+        for place, (row, (steps, values)) in enumerate(zip(rows, lines, strict=True)):
+            spacing = max(1, len(steps) // (6 * len(row.counted)))
+            axes.plot(
+                steps,
+                values,
+                color=_colour(row),
+                linestyle=LINE_STYLES[place % len(LINE_STYLES)],
+                marker=MARKERS[place % len(MARKERS)],
+                markersize=3.5,
+                markevery=(place * spacing // len(rows), spacing),
+                linewidth=1.2,
+                label=cut(row.name, LEGEND_CHARACTERS),
+            )
+        if is_fitted:
+            axes.set_ylim(*_steady_limits(rows))
+        axes.set_xlabel("step")
+        axes.set_ylabel(unit)
+        axes.grid(axis="y", color=GRID)
+        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=8, handlelength=3.5)
+
+    return draw
+
+
+def _steady_limits(rows: Sequence[Row]) -> tuple[float | None, float | None]:
+    """Return the ends of an axis that holds the steady steps of all runs."""
+    times = [time for row in rows for run in row.steady_times for time in run]
+    if not times:
+        return None, None
+    low, high = min(times), max(times)
+    room = 0.06 * (high - low) or 0.02 * high
+    return low - room, high + room
+
+
+def _colour(row: Row) -> str:
+    return PLATFORM_COLOURS.get(row.key.platform, OTHER_COLOUR)

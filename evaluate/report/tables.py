@@ -17,8 +17,8 @@ _UNBROKEN = 20
 """Longest word, such as a number, that is never broken to make a table narrower."""
 _COLOURS = {"REJECTED": "31", "valid": "32", "ok": "32", "oom": "31", "failed": "31", "timeout": "31", "nan": "31"}
 _COLOURS |= {"NOT COMPARABLE": "31", "not comparable": "31", "undecided": "33"}
-_CLAIMS = "faster|slower|tie"
-"""Words in bold only where they open a verdict: one that is unproven has more words before its colon."""
+BOLD, NORMAL = "\x1b[1m", "\x1b[0m"
+"""Sequences around a word that only a terminal shows; no text of a result can hold them, see `plain`."""
 
 LONGEST = 10_000
 """Characters of a text in a report; compare.json has the whole of it."""
@@ -59,9 +59,9 @@ def _is_visible(character: str) -> bool:
     return character.isprintable() and character not in _BLANK_LETTERS
 
 
-def number(value: float) -> str:
-    """Return `value` with four significant digits; from 1000 on as a whole number with thousands separators."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+def number(value: float, digits: int = 4) -> str:
+    """Return `value` with so many significant digits; from 1000 on as a whole number with thousands separators."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.{digits}g}"
 
 
 def cut(text: str, characters: int = 60) -> str:
@@ -117,16 +117,15 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[object]], width: i
     return "\n".join(lines)
 
 
-def wants_colour(stream: TextIO) -> bool:
-    """Return whether `stream` is a terminal that shows colour, and NO_COLOR (no-color.org) is not set."""
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+def shown_on(stream: TextIO, text: str) -> str:
+    """Return `text` with its status words in colour and bold words as they are, or without both.
 
-
-def coloured(text: str) -> str:
-    """Return `text` with its status words in colour, and the words of proven verdicts in bold."""
+    Colour is for a terminal that shows it where NO_COLOR (no-color.org) is not set.
+    """
+    if not stream.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return text.replace(BOLD, "").replace(NORMAL, "")
     words = "|".join(_COLOURS)
-    text = re.sub(rf"^({_CLAIMS})(?=: )", "\x1b[1m\\1\x1b[0m", text, flags=re.MULTILINE)
-    return re.sub(rf"(?<![\w/])({words})(?![\w/])", lambda m: f"\x1b[{_COLOURS[m[0]]}m{m[0]}\x1b[0m", text)
+    return re.sub(rf"(?<![\w/])({words})(?![\w/])", lambda m: f"\x1b[{_COLOURS[m[0]]}m{m[0]}{NORMAL}", text)
 
 
 def _fitted(columns: Sequence[Sequence[str]], total: int) -> list[int]:

@@ -14,7 +14,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from evaluate.report.plots import rendered
+from evaluate.report.pictures import drawing, saved
 from evaluate.report.tables import number, plain, wrapped
 from evaluate.sweeps.figures import Best, Measured, in_words
 from utils.results.sweep_file import Sweep
@@ -36,7 +36,8 @@ Cells = list[list[Measured]]
 
 def png(sweep: Sweep, measured: Sequence[Measured], bests: Sequence[Best]) -> bytes:
     """Return the picture as a PNG."""
-    return rendered(lambda: draw(sweep, measured, [best.chosen for best in bests]))
+    with drawing():
+        return saved(draw(sweep, measured, [best.chosen for best in bests]))
 
 
 def draw(sweep: Sweep, measured: Sequence[Measured], chosen: Sequence[Measured | None]) -> Figure:

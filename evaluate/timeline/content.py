@@ -9,7 +9,8 @@ from typing import Any
 from evaluate.checks.entries import Entry
 from evaluate.report.groups import run_label
 from evaluate.report.own_files import html_titled
-from evaluate.timeline import levels, words
+from evaluate.timeline import blocks
+from evaluate.timeline.blocks import DEFINITIONS
 from evaluate.timeline.history import LOSS, UNITS, Change, History, Story, Track
 from evaluate.timeline.series import OfVersion, Run, by_version
 from evaluate.timeline.states import Differing
@@ -23,31 +24,13 @@ RECOGNISERS: Mapping[str, Recogniser] = {
     "history.json": json_with("history_version", "series"),
 }
 """Recogniser of each file by its name: only a file that it recognises is replaced."""
-DEFINITIONS = {
-    "series": "runs of equal key (evaluate/timeline/series.py), in the order of provenance.started_utc",
-    "runs.tokens_per_second_per_gpu": "global_batch_size x sequence_length / num_gpus x steady steps / sum of their "
-    "step_times",
-    "runs.mfu_percent": "model TFLOP/s with causal attention / peak of the device; null with its reason in mfu_how",
-    "runs.peak_memory_gb": "memory_metrics.peak_memory_allocated_gb",
-    "runs.last_loss": "mean of loss_values over the last tenth of the steps, nats per token",
-    "tracks.levels.value": "geometric mean over the blocks (UTC day and versions) of the mean of their runs, or of the "
-    "median from three runs on",
-    "tracks.changes.ratio": "later level over earlier level; interval: 95 %, not corrected for the search",
-    "tracks.changes.p_value": "two-sided, times the number of places at which a change can be; certain below "
-    f"{levels.LEVEL:g}",
-    "tracks.latest": "the latest level against the last earlier one that differs from it by more than the band",
-    "by_version": "runs of equal packages, driver, device software and container image; means over the runs, "
-    "of tokens/s/GPU the geometric one",
-    "tracks.resolution": "relative difference, in logarithms, that one more day would show",
-    "tracks.odd": "days far from the levels on both sides of them; in no level",
-}
 
 
 def as_json(history: History) -> dict[str, Any]:
     """Return the content of history.json."""
     return {
         "history_version": HISTORY_VERSION,
-        "headline": words.headline(history),
+        "headline": blocks.headline(history),
         "band": history.band,
         "since_utc": history.since.isoformat() if history.since else None,
         "join": list(history.join),
@@ -64,8 +47,8 @@ def _story(story: Story) -> dict[str, Any]:
     return {
         "name": story.series.name,
         "verdict": story.speed.word,
-        "sentence": words.sentence(story),
-        "details": words.details(story),
+        "sentence": blocks.sentence(story),
+        "details": blocks.details(story),
         "key": dict(story.series.key),
         "days": story.series.days,
         "runs": [_run(run) for run in story.series.runs],

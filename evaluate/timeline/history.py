@@ -25,6 +25,7 @@ from evaluate.verdict.inference import BAND, LEAST_RUNS
 
 SPEED, MEMORY, LOSS = "tokens_per_second_per_gpu", "peak_memory_gb", "last_loss"
 UNITS = {SPEED: "tokens/s/GPU", MEMORY: "GB", LOSS: "nats/token"}
+TITLES = {SPEED: "Throughput", MEMORY: "Peak memory", LOSS: "Last loss"}
 LIMITS = {
     SPEED: Limits(0.01, 1e-4),
     MEMORY: Limits(0.01, 1e-3),

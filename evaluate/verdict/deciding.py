@@ -54,14 +54,16 @@ def planned(pair: Pair) -> Item:
     """Return the certificate item on the number of runs: all that were asked for are there, and no others."""
     plans = [_plan(side) for side in (pair.a, pair.b)]
     a, b = (NOT_KNOWN if NOT_KNOWN in plan.runs else f"{plan.present} of {plan.wanted}" for plan in plans)
-    again = [plan.attempts for plan in plans if plan.attempts]
-    if any(plan.present < plan.wanted or NOT_KNOWN in plan.runs for plan in plans):
-        return Item(RUNS, UNKNOWN, a, b, "runs are missing, or their number was not fixed beforehand")
-    if again:
-        return Item(RUNS, UNKNOWN, a, b, f"most runs of a side were started again, up to {max(again)} times")
-    if any(plan.is_added for plan in plans):
-        return Item(RUNS, ALLOWED, a, b, "runs were added to others, and count at a smaller level")
-    return Item(RUNS, SAME if a == b else ALLOWED, a, b)
+    is_missing = any(plan.present < plan.wanted or NOT_KNOWN in plan.runs for plan in plans)
+    again = max(plan.attempts for plan in plans)
+    states = (
+        (is_missing, UNKNOWN, "runs are missing, or their number was not fixed beforehand"),
+        (again, UNKNOWN, f"most runs of a side were started again, up to {again} times"),
+        (any(plan.is_added for plan in plans), ALLOWED, "runs were added to others, and count at a smaller level"),
+        (a != b, ALLOWED, ""),
+        (True, SAME, ""),
+    )
+    return next(Item(RUNS, state, a, b, note) for applies, state, note in states if applies)
 
 
 class _Plan(NamedTuple):

@@ -93,7 +93,7 @@ class Verdict:
 
 
 def estimate(a: Sequence[Run], b: Sequence[Run], selection: float = 1.0) -> Estimate:
-    """Return the throughput of `b` over that of `a`; raise ValueError for a side without runs.
+    """Return the throughput of `b` over that of `a`, of one run or more on each side.
 
     With two machines or more on both sides, the unit is the machine and the interval applies to such machines in
     general. Otherwise the unit is the run and the interval applies to these machines. There is no interval if a side
@@ -102,8 +102,6 @@ def estimate(a: Sequence[Run], b: Sequence[Run], selection: float = 1.0) -> Esti
     level of the interval is divided by it and the p-value multiplied (Bonferroni).
     """
     sides = [_by_machine(a), _by_machine(b)]
-    if not all(sides):
-        raise ValueError(f"got {len(a)} and {len(b)} runs, wanted at least one on both sides")
     is_general = min(map(len, sides)) > 1
     spreads = tuple(_spread(side, is_general) for side in sides)
     means = [statistics.fmean(map(_mean, side)) for side in sides]
@@ -152,31 +150,27 @@ def decide(found: Estimate, adjusted_p: float | None, band: float = BAND) -> Ver
         inner = found.low if found.ratio > 1 else 1 / found.high
         reason = "" if inner > 1 + band else f"the interval reaches into the band of {band:.1%}"
         return Verdict(FASTER if found.ratio > 1 else SLOWER, reason)
-    if is_within(found, band):
+    if 1 / (1 + band) <= found.low and found.high <= 1 + band:
         return Verdict(TIE, f"the whole interval lies in the band of {band:.1%}")
     return Verdict(UNDECIDED, _why_undecided(found, band, is_difference=is_difference))
 
 
 def _why_undecided(found: Estimate, band: float, *, is_difference: bool) -> str:
-    if is_difference:
-        return f"faster and slower need at least {LEAST_RUNS} runs on each side"
-    if not is_beyond(found.ratio, band):
-        return f"no difference beyond {band:.1%} was found, and one is not ruled out"
-    if found.p_value is not None and found.p_value < LEVEL:
-        return "a difference this large may be chance among this many comparisons (Holm's correction)"
-    if found.low is not None and found.high is not None and not found.low <= 1 <= found.high:
-        return f"the interval only just excludes 1: faster and slower need p below {LEVEL:g}"
-    return "a difference this large may be chance with so few runs"
+    is_excluded = found.low is not None and found.high is not None and not found.low <= 1 <= found.high
+    is_alone_significant = found.p_value is not None and found.p_value < LEVEL
+    reasons = {
+        f"faster and slower need at least {LEAST_RUNS} runs on each side": is_difference,
+        f"no difference beyond {band:.1%} was found, and one is not ruled out": not is_beyond(found.ratio, band),
+        "a difference this large may be chance among this many comparisons (Holm's correction)": is_alone_significant,
+        f"the interval only just excludes 1: faster and slower need p below {LEVEL:g}": is_excluded,
+        "a difference this large may be chance with so few runs": True,
+    }
+    return next(reason for reason, applies in reasons.items() if applies)
 
 
 def is_beyond(ratio: float, band: float) -> bool:
     """Return whether a ratio lies beyond the band; any ratio but 1 does with a band of 0."""
     return abs(math.log(ratio)) > math.log1p(band) or (band == 0 and ratio != 1)
-
-
-def is_within(found: Estimate, band: float) -> bool:
-    """Return whether the whole interval lies in the band, which rules out a difference that matters."""
-    return found.low is not None and found.high is not None and 1 / (1 + band) <= found.low and found.high <= 1 + band
 
 
 def adjusted(estimates: Sequence[Estimate]) -> list[float | None]:

@@ -29,10 +29,9 @@ class Layout(NamedTuple):
         """Return whether two layouts are equal as far as both are known."""
         return all(a is None or b is None or a == b for a, b in zip(self, other, strict=True))
 
-    @property
-    def without_size(self) -> Layout:
-        """The layout with the number of GPUs and the copies of the model left open, which differ by node count."""
-        return self._replace(num_gpus=None, dp=None)
+    def fits_without_size(self, other: Layout) -> bool:
+        """Return whether two layouts fit but for the number of GPUs and of copies of the model, as of node counts."""
+        return self._replace(num_gpus=None, dp=None).fits(other)
 
     @property
     def terms(self) -> dict[str, str]:

@@ -60,11 +60,9 @@ def _odd(side: Sequence[Entry]) -> Iterator[tuple[Entry, list[str]]]:
     for of_one_seed in _by_seed([place for place, found in enumerate(reasons) if not found], results):
         for place, reason in _odd_losses(of_one_seed, results):
             reasons[place].append(reason)
-    agreeing = sum(not found for found in reasons)
-    if agreeing >= 2 and agreeing > len(side) / 2:
-        for entry, found in zip(side, reasons, strict=True):
-            if found:
-                yield entry, [f"{LEFT_OUT}: {reason}" for reason in found]
+    if sum(not found for found in reasons) > len(side) / 2:
+        odd = ((entry, found) for entry, found in zip(side, reasons, strict=True) if found)
+        yield from ((entry, [f"{LEFT_OUT}: {reason}" for reason in found]) for entry, found in odd)
 
 
 def _properties(method: str) -> dict[tuple[str, str], str]:

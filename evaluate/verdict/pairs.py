@@ -8,13 +8,14 @@ results make no pair.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product
+from operator import attrgetter, eq
 from typing import Any
 
 from evaluate.checks.entries import Entry
-from evaluate.checks.recorded import grouped, machine_of
+from evaluate.checks.recorded import Key, grouped, machine_of
 from evaluate.metrics.partition import Kind, kind_of
 from evaluate.metrics.steady import steps_text
 from evaluate.verdict.layouts import Layout, compared_with, fastest, layout_of
@@ -25,6 +26,7 @@ from utils.results.schema import Result
 VENDOR_FRAMEWORKS = ("nemo", "bridge", "prim")
 """Frameworks of one vendor each; a comparison of platforms pairs them with each other."""
 NODES, BEST = "nodes", "best"
+"""The second is the method that tunes each side by the means of its vendor."""
 UNKNOWN_DEVICE = "unknown device"
 LEFT_OUT = "left out of its side"
 """First words of the rejection of a run that differs from its own side (evaluate/verdict/odd_runs.py)."""
@@ -95,6 +97,11 @@ class Pair:
     """Number of measured layouts of each side from which the fastest was taken."""
     is_of_jobs: bool = False
     """True if the ratio is of the tokens/s of whole jobs, not of each GPU, because the sides differ in GPUs."""
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The names of both sides."""
+        return self.a_name, self.b_name
 
     @property
     def counted(self) -> tuple[list[Result], list[Result]]:
@@ -200,7 +207,7 @@ def _of_sides(both: Pair, by: str) -> list[Pair]:
         names = _name(a[left], by), _name(b[right], by)
         refusal = _refusal(left, right)
         made: list[Pair] = []
-        for x, y in _variants(a[left], b[right]):
+        for x, y in _matched(dict(_grouped(a[left], setting_of)), dict(_grouped(b[right], setting_of))):
             framework = " and ".join(dict.fromkeys(entry.result["framework"] for entry in (x[0], y[0])))
             pair = replace(both, framework=framework, a_name=names[0], b_name=names[1], refusal=refusal)
             made += _meeting(pair, x, y, by)
@@ -228,15 +235,15 @@ def _refusal(a: Kind, b: Kind) -> str:
     return f"not the same kind of thing, {what}: {shown[0]} against {shown[1]}"
 
 
-def _variants(a: Sequence[Entry], b: Sequence[Entry]) -> list[tuple[list[Entry], list[Entry]]]:
-    """Pair equal settings of both sides; if none are equal, the first of each, to report the difference."""
-    left, right = dict(_grouped(a, setting_of)), dict(_grouped(b, setting_of))
-    both = [(left[key], right[key]) for key in left if key in right]
-    return both or [(_most_counted(left.values()), _most_counted(right.values()))]
-
-
-def _most_counted(groups: Iterable[list[Entry]]) -> list[Entry]:
-    return max(groups, key=lambda group: sum(entry.is_counted for entry in group))
+def _matched(
+    left: Mapping[Key, list[Entry]], right: Mapping[Key, list[Entry]], fit: Callable[[Key, Key], bool] = eq
+) -> list[tuple[list[Entry], list[Entry]]]:
+    """Return the groups of both sides with equal keys, else those whose keys fit; if none do, the group of each with
+    the most counted runs, to report the difference."""
+    alike = [(x, y) for x, y in product(left, right) if fit(x, y)]
+    exact = [(x, y) for x, y in alike if x == y]
+    a, b = (max(side.values(), key=lambda group: sum(one.is_counted for one in group)) for side in (left, right))
+    return [(left[x], right[y]) for x, y in exact or alike] or [(a, b)]
 
 
 def _meeting(pair: Pair, a: Sequence[Entry], b: Sequence[Entry], by: str) -> list[Pair]:
@@ -247,13 +254,8 @@ def _meeting(pair: Pair, a: Sequence[Entry], b: Sequence[Entry], by: str) -> lis
     left, right = (dict(_grouped(side, layout_of)) for side in (a, b))
     if pair.method == BEST:
         return _fastest_pairs(pair, left, right, by)
-    alike = [
-        (x, y) for x, y in product(left, right) if (x.without_size.fits(y.without_size) if by == NODES else x.fits(y))
-    ]
-    exact = [(x, y) for x, y in alike if x == y]
-    found = [(left[x], right[y]) for x, y in exact or alike]
-    found = found or [(_most_counted(left.values()), _most_counted(right.values()))]
-    return [replace(pair, a=tuple(x), b=tuple(y)) for x, y in found]
+    fit = Layout.fits_without_size if by == NODES else Layout.fits
+    return [replace(pair, a=tuple(x), b=tuple(y)) for x, y in _matched(left, right, fit)]
 
 
 def _fastest_pairs(pair: Pair, a: dict[Layout, list[Entry]], b: dict[Layout, list[Entry]], by: str) -> list[Pair]:
@@ -281,9 +283,7 @@ def _chosen(layouts: dict[Layout, list[Entry]], name: str) -> tuple[tuple[Entry,
     """Return the runs of the fastest layout, and a line for each other layout."""
     best = fastest(layouts)
     others = []
-    for layout, entries in layouts.items():
-        if layout == best:
-            continue
+    for layout, entries in ((one, runs) for one, runs in layouts.items() if one != best):
         ratio = compared_with(layouts[best], entries)
         counted = sum(entry.is_counted for entry in entries)
         speed = "no valid result" if ratio is None else f"{times(ratio)} as fast, {counted} run{'s'[: counted > 1]}"
@@ -311,18 +311,12 @@ def _alone(entries: Sequence[Entry], made: Sequence[Pair], by: str) -> list[Left
 
 def _told_apart(found: Sequence[Pair]) -> list[Pair]:
     """Return the pairs; where several would have the same names, each name states the size or setting that differs."""
-    named = list(found)
-
-    def key_of(number: int) -> tuple[str, ...]:
-        pair = found[number]
-        return pair.model, pair.framework, pair.method, pair.a_name, pair.b_name
-
-    for numbers in grouped(range(len(found)), key_of).values():
-        of_both = [(terms(found[number].a[0].result), terms(found[number].b[0].result)) for number in numbers]
-        for number, (a, b) in zip(numbers, suffixes(of_both), strict=True):
-            pair = found[number]
-            named[number] = replace(pair, a_name=pair.a_name + a, b_name=pair.b_name + b)
-    return named
+    endings: dict[int, tuple[str, str]] = {}
+    for alike in grouped(found, attrgetter("model", "framework", "method", "a_name", "b_name")).values():
+        of_both = [(terms(pair.a[0].result), terms(pair.b[0].result)) for pair in alike]
+        endings |= zip(map(id, alike), suffixes(of_both), strict=True)
+    ended = ((pair, *endings[id(pair)]) for pair in found)
+    return [replace(pair, a_name=pair.a_name + a, b_name=pair.b_name + b) for pair, a, b in ended]
 
 
 def _grouped(entries: Iterable[Entry], key_of: Callable[[Result], Any]) -> list[tuple[Any, list[Entry]]]:

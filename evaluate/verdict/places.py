@@ -14,9 +14,6 @@ from evaluate.checks.entries import Entry
 from evaluate.verdict import deciding, inference
 from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
 
-FEWEST_SIDES = 3
-HEADER = ("Place", "Side", "tokens/s/GPU")
-
 
 class Ranked(NamedTuple):
     """A side in a ranking."""
@@ -40,11 +37,6 @@ class Ranking:
     def title(self) -> str:
         """One line about what is ranked."""
         return f"Ranking of {len(self.sides)} sides, {self.work}{'' if self.is_proven else ', if the work is the same'}"
-
-    @property
-    def rows(self) -> list[tuple[str, ...]]:
-        """The rows of the table with the header HEADER."""
-        return [(str(one.place), one.side, f"{one.tokens_per_second_per_gpu:,.0f}") for one in self.sides]
 
     @property
     def in_words(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from evaluate.checks.entries import Entry
@@ -50,9 +50,7 @@ class Saving:
 
     def as_json(self) -> dict[str, Any]:
         """Return the entry `saving` of a verdict in compare.json."""
-        figures = {"cost_a": self.cost_a, "cost_b": self.cost_b, "saved": self.saved, "percent": self.percent}
-        named = {name: vars(figure) for name, figure in figures.items()}
-        return {"tokens": self.tokens, **named, "percent_range": list(self.percent_range or ()) or None}
+        return asdict(self)
 
 
 def saving(pair: Pair, figures: Mapping[int, Metrics], tokens: float) -> Saving:
@@ -74,10 +72,8 @@ def _devices(side: Sequence[Entry]) -> set[Device | None]:
 
 
 def _spoken(tokens: float) -> str:
-    for name, size in (("trillion", 1e12), ("billion", 1e9)):
-        if tokens >= size:
-            return f"{tokens / size:g} {name}"
-    return f"{tokens:,.0f}"
+    sizes = (("trillion", 1e12), ("billion", 1e9))
+    return next((f"{tokens / size:g} {name}" for name, size in sizes if tokens >= size), f"{tokens:,.0f}")
 
 
 def _cost(side: Sequence[Entry], figures: Mapping[int, Metrics], tokens: float) -> Figure:

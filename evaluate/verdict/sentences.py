@@ -150,8 +150,10 @@ class Judged:
 
     @property
     def money_lines(self) -> list[str]:
-        """The saving of one side in words; empty if a price is unknown."""
-        sentence = self.saving.sentence(self.pair.a_name, self.pair.b_name) if self.saving else ""
+        """The saving of one side in words; empty for an undecided verdict, a model made small, or an unknown price."""
+        if self.saving is None or not self.is_decided or self.pair.a[0].result["model_size"] != "full":
+            return []
+        sentence = self.saving.sentence(self.pair.a_name, self.pair.b_name)
         return [sentence] if sentence else []
 
 

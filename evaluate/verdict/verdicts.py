@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from operator import itemgetter
 from typing import Any
@@ -19,14 +19,11 @@ from evaluate.metrics.throughput import tokens_per_second, tokens_per_second_per
 from evaluate.verdict import deciding, inference, order
 from evaluate.verdict.deciding import run_of
 from evaluate.verdict.layouts import layout_of
-from evaluate.verdict.pairs import MAY_DIFFER, Pair
+from evaluate.verdict.pairs import BEST, MAY_DIFFER, Pair
 from evaluate.verdict.ratios import Scaling
 from evaluate.verdict.sentences import NOT_COMPARABLE, Judged, weaknesses
 from utils.results.performance import warmup_steps
 from utils.results.schema import Result
-
-BEST = "best"
-"""The method that tunes each side by the means of its vendor."""
 
 
 def as_json(judged: Judged) -> dict[str, Any]:
@@ -168,17 +165,17 @@ def _remarks(pair: Pair) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _remarks_on_steps(result: Result) -> Iterator[str]:
+def _remarks_on_steps(result: Result) -> list[str]:
     part = steady.of_result(result)
     if part is None:
-        return
-    if part.first > warmup_steps(len(result["step_times"])):
-        yield f"the first {part.first} of {len(result['step_times'])} steps are cut, because their level is another"
-    if part.label in (steady.SLOW_DOWN, steady.NO_STEADY_STATE):
-        yield part.label
-    if part.is_drifting and part.drift is not None:
-        much = f"by {part.drift:+.1%}" if part.drift < 1 else "to more than twice as much"
-        yield f"step times drift {much} over the steady part"
-    if part.outliers:
-        count = len(part.outliers)
-        yield f"{count} steady step{'' if count == 1 else 's'} far from the others, counted too"
+        return []
+    count, far, drift = len(result["step_times"]), len(part.outliers), part.drift or 0.0
+    much = f"by {drift:+.1%}" if drift < 1 else "to more than twice as much"
+    cut = f"the first {part.first} of {count} steps are cut, because their level is another"
+    remarks = {
+        cut: part.first > warmup_steps(count),
+        part.label: part.label in (steady.SLOW_DOWN, steady.NO_STEADY_STATE),
+        f"step times drift {much} over the steady part": part.is_drifting,
+        f"{far} steady step{'' if far == 1 else 's'} far from the others, counted too": far > 0,
+    }
+    return [remark for remark, applies in remarks.items() if applies]

@@ -135,7 +135,7 @@ def test_without_two_sides_the_report_begins_with_no_verdict(tmp_path: Path, cap
     assert (found["verdicts"], found["by"], found["band"]) == ([], "framework", 0.03)
     start = "No verdict: there are no two sides to compare by framework"
     assert capsys.readouterr().out.startswith(start)
-    assert (tmp_path / "compare.md").read_text().splitlines()[2].startswith(f"{start}, differences up")
+    assert (tmp_path / "compare.md").read_text().splitlines()[2].startswith(f"{start}; all results")
 
 
 def vendors(**changes: Any) -> list[Result]:
@@ -202,7 +202,7 @@ def program(text: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     ("names", "wanted"),
     [
         ("json,md", "[]"),
-        ("html", "['evaluate.page.page']"),
+        ("html", "['evaluate.page.page', 'matplotlib']"),
         ("md,html,json,png", "['evaluate.page.page', 'matplotlib']"),
     ],
 )
@@ -217,9 +217,9 @@ def test_a_format_imports_only_what_it_needs_and_never_torch(tmp_path: Path, nam
 def test_with_many_runs_a_second_process_draws_the_picture_and_its_failure_is_reported(
     tmp_path: Path, is_broken: bool
 ) -> None:
-    text = "from evaluate.comparing import writing; writing.MANY_RUNS = 1; from evaluate.report import plots; "
+    text = "from evaluate.comparing import writing; writing.MANY_RUNS = 1; from evaluate.report import pictures; "
     if is_broken:
-        text += "plots.png = lambda _: open('/dev/full/compare.png'); "
+        text += "pictures.png = lambda *_, **__: open('/dev/full/compare.png'); "
     folder, out = write(tmp_path / "in", [result()]), tmp_path / "out"
     done = program(f"{text} sys.exit(compare.main(sys.argv[1:]))", folder, "--output", out)
     assert done.returncode == (1 if is_broken else 3), done.stderr
@@ -258,7 +258,14 @@ def test_the_users_own_prices_are_used_and_cited(tmp_path: Path) -> None:
     table = tmp_path / "prices.json"
     entry = {"price": 3.6, "date": "2026-11-20", "source": "our contract"}
     table.write_text(json.dumps({"currency": "EUR", "prices": {"NVIDIA H100 SXM 80GB": entry}}))
-    found = compared(write(tmp_path / "in", vendors()), "--prices", str(table), "--format", "json,md", code=0)
+    found = compared(
+        write(tmp_path / "in", vendors() + vendors(model_size="full")),
+        "--prices",
+        str(table),
+        "--format",
+        "json,md",
+        code=0,
+    )
     metrics = {row["platform"]: row["metrics"]["tokens_per_dollar"] for row in found["groups"][0]["rows"]}
     # 8 GPUs at 3.60 an hour are 0.008 a second; 64 x 128 tokens a step of about 1 s
     assert metrics["nvd"]["value"] == pytest.approx(64 * 128 / 0.008, rel=0.02)

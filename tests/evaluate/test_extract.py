@@ -140,9 +140,8 @@ def test_a_log_that_stops_early_keeps_the_steps_that_it_has(tmp_path: Path) -> N
 
 
 def test_parameters_of_another_model_fail_the_result(tmp_path: Path) -> None:
-    path = tmp_path / "train_qwen.json"
-    assert run("--log-file", LOGS / "primus_c.log", "--model-name", "qwen", "--output", path) == 1
-    assert "counts 8030261248 parameters, and qwen full has 7615616512" in json.loads(path.read_text())["reason"]
+    result = extracted(tmp_path, "primus_c", "--model-name", "qwen", code=1)
+    assert "counts 8030261248 parameters, and qwen full has 7615616512" in result["reason"]
 
 
 SAID = ("--log-file", LOGS / "primus_a.log", "--model-name", "llama")

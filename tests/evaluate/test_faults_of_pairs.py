@@ -30,9 +30,9 @@ from sides import (
     Result,
     both,
     compared,
+    of_pairs,
     pair,
     run,
-    verdicts,
     write,
 )
 
@@ -260,13 +260,10 @@ FAULTS = {
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """Return the verdicts on all pairs by name; twins begin with `honest`."""
-    found = pair("honest", nothing, nothing)
-    for name, fault in FAULTS.items():
-        found += pair(name, fault.nvd, fault.amd)
-        if fault.twin is not None:
-            twin = fault.twin if isinstance(fault.twin, tuple) else (fault.twin, fault.twin)
-            found += pair(f"honest {name}", *twin)
-    return {one["model"]: one for one in verdicts(tmp_path_factory.mktemp("pairs"), found, code=0)}
+    planted = {name: (fault.nvd, fault.amd) for name, fault in FAULTS.items()}
+    twins = {f"honest {name}": fault.twin for name, fault in FAULTS.items() if fault.twin}
+    both = {name: twin if isinstance(twin, tuple) else (twin, twin) for name, twin in twins.items()}
+    return of_pairs(tmp_path_factory.mktemp("pairs"), planted | both | {"honest": (nothing, nothing)}, code=0)
 
 
 @pytest.mark.parametrize("name", FAULTS)

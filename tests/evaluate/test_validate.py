@@ -110,6 +110,8 @@ HONEST: list[tuple[dict[str, Any], str]] = [
     (both(micro_batch_size=4, gradient_accumulation=16), "batch"),
     (both(clip_grad=0.0), "clip"),
     (both(clip_grad=1e9), "clip"),
+    (both(beta2=1.0), "beta2"),
+    ({"step_times": [40.0, 23.0, 0.55] + [0.5] * 7, "provenance__finished_utc": "2026-11-21T00:01:10+00:00"}, "warmup"),
 ]
 """Changes that no rule may mention, with a word of the rule that is near."""
 CASES = [*REJECTED, *WARNED, *HONEST]

@@ -84,13 +84,17 @@ class Report:
 
 @contextlib.contextmanager
 def drawn() -> Iterator[list[Figure]]:
-    """Collect the figures that matplotlib is told to save; each is drawn, so that its texts have their places."""
+    """Collect the figures that are saved as PNG; each is drawn, so that its texts have their places."""
     found: list[Figure] = []
+    real = Figure.savefig
 
-    def savefig(figure: Figure, stream: Any, **_: Any) -> None:
+    def savefig(figure: Figure, stream: Any, **options: Any) -> None:
+        if options["format"] != "png":
+            return real(figure, stream, **options)
         FigureCanvasAgg(figure).draw()
         found.append(figure)
         stream.write(b"\x89PNG, not rendered a second time")
+        return None
 
     with patch.object(Figure, "savefig", savefig):
         yield found

@@ -7,7 +7,7 @@ import io
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -197,6 +197,12 @@ def one_verdict(folder: Path, results: Sequence[Result], *options: str, code: in
     return found
 
 
+def of_pairs(folder: Path, changes: Mapping[str, tuple[Change, Change]], code: int | None = None) -> dict[str, Any]:
+    """Return the verdicts on pairs by name, from the change of each side."""
+    results = [result for name, (nvd, amd) in changes.items() for result in pair(name, nvd, amd)]
+    return {one["model"]: one for one in verdicts(folder, results, code=code)}
+
+
 def items(verdict: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the certificate of a verdict, by name."""
     return {one["name"]: one for one in verdict["certificate"]}
@@ -216,4 +222,24 @@ def pair(name: str, nvd: Change, amd: Change, count: int = 3, **changes: Any) ->
             result["model"] = name
             change(result)
             found.append(result)
+    return found
+
+
+H100, H200, MI300X, MI355X = "NVIDIA H100 80GB HBM3", "NVIDIA H200", "AMD Instinct MI300X", "AMD Instinct MI355X"
+BOARDS = {
+    H100: ("nvd", 85.0, 16896),
+    H200: ("nvd", 150.0, 16896),
+    MI300X: ("amd", 206.0, 19456),
+    MI355X: ("amd", 309.0, 16384),
+}
+
+
+def on(device: str, seconds: float, count: int = 3, **changes: Any) -> list[Result]:
+    """Return the runs of one side on a device of BOARDS, on a machine of its own."""
+    platform, memory, cores = BOARDS[device]
+    board = {"device_name": device, "total_memory_gb": memory, "gpu_cores": cores}
+    named = {f"gpu_info__{key}": value for key, value in board.items()}
+    found = runs(platform, seconds, count, host=device.lower().replace(" ", "-"), **named | changes)
+    for result in found:  # no two devices compute equal losses
+        result["loss_values"] = [loss * (1 + 1e-7 * len(device)) for loss in result["loss_values"]]
     return found

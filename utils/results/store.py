@@ -113,15 +113,12 @@ def find(folders: Iterable[Path]) -> Iterator[Path]:
     A path that is itself a file is yielded as it is. Raises ResultError if a path does not exist, or is neither a
     folder nor a file. A path that is yielded may be anything of that name; `read` refuses what is no file.
     """
-    seen: set[str] = set()
+    found: list[Path] = []
     for folder in folders:
         require_place(folder)
-        candidates = [folder] if folder.is_file() else input_files.files_below(folder, PATTERN)[0]
-        for path in candidates:
-            place = os.path.realpath(path)
-            if SUPERSEDED not in path.relative_to(folder).parts and place not in seen:
-                seen.add(place)
-                yield path
+        below = [folder] if folder.is_file() else input_files.files_below(folder, PATTERN)[0]
+        found += [path for path in below if SUPERSEDED not in path.relative_to(folder).parts]
+    yield from input_files.distinct(found)
 
 
 def require_folder(output: Path) -> None:

@@ -1,10 +1,50 @@
-// The whole page: views, tooltips, keyboard navigation, and the download.
+"use strict";
+// Every page works without this script. It adds: tables that sort by a column and copy as CSV, and one tooltip that
+// shows the formula of a figure on hover, focus and touch.
 
-for (const place of document.querySelectorAll(".curves")) {
-  new View(place, data.groups[Number(place.dataset.group)], place.dataset.group);
+const textOf = (cell) => (cell.querySelector(".figure, small") ? cell.innerText.split("\n")[0] : cell.innerText).trim();
+const numberOf = (text) => parseFloat(text.replaceAll(",", ""));
+
+function compare(a, b) {
+  const [x, y] = [numberOf(a), numberOf(b)];
+  if (Number.isNaN(x) || Number.isNaN(y)) return Number.isNaN(x) - Number.isNaN(y) || a.localeCompare(b);
+  return x - y;
 }
 
-// One tooltip for all figures: it shows the title of a figure on hover, focus and touch; Escape closes it.
+function field(text) { // no cell of a spreadsheet may become a formula
+  const safe = /^[=+\-@\t\r]/.test(text) && Number.isNaN(Number(text.replaceAll(",", "").replace(/[x%]$/, ""))) ? `'${text}` : text;
+  return /[",\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+}
+
+for (const table of document.querySelectorAll("table")) {
+  const body = table.tBodies[0];
+  [...table.tHead.rows[0].cells].forEach((head, place) => {
+    if (body.rows.length < 2) return;
+    const button = Object.assign(document.createElement("button"), { type: "button", className: "sort" });
+    button.append(...head.childNodes);
+    head.append(button);
+    button.addEventListener("click", () => {
+      const isDescending = head.getAttribute("aria-sort") === "ascending";
+      for (const other of head.parentNode.cells) other.removeAttribute("aria-sort");
+      head.setAttribute("aria-sort", isDescending ? "descending" : "ascending");
+      const rows = [...body.rows].sort((a, b) => compare(textOf(a.cells[place]), textOf(b.cells[place])));
+      body.append(...(isDescending ? rows.reverse() : rows));
+    });
+  });
+  const copy = Object.assign(document.createElement("button"), { type: "button", className: "copy", textContent: "Copy as CSV" });
+  copy.setAttribute("aria-label", `Copy as CSV: ${table.caption.textContent}`);
+  copy.addEventListener("click", async () => {
+    const text = [...table.rows].map((row) => [...row.cells].map(textOf).map(field).join(",")).join("\n");
+    try {
+      await navigator.clipboard.writeText(text);
+      copy.textContent = "Copied";
+    } catch {
+      copy.textContent = "The browser refused; select the table";
+    }
+  });
+  table.parentNode.after(copy);
+}
+
 const tip = document.getElementById("tip");
 let owner = null;
 
@@ -35,42 +75,32 @@ function placeTip() {
 }
 
 const figureOf = (event) => (event.target instanceof Element ? event.target.closest(".figure") : null);
-document.addEventListener("pointerover", (event) => (figureOf(event) ? openTip(figureOf(event)) : closeTip()));
-document.addEventListener("focusin", (event) => (figureOf(event) ? openTip(figureOf(event)) : closeTip()));
-document.addEventListener("click", (event) => { if (figureOf(event)) openTip(figureOf(event)); });
+for (const name of ["pointerover", "focusin", "click"]) {
+  document.addEventListener(name, (event) => { if (figureOf(event)) openTip(figureOf(event)); else if (name !== "click") closeTip(); });
+}
 document.addEventListener("keydown", (event) => { if (event.key === "Escape") closeTip(); });
 document.addEventListener("scroll", () => { // a focused figure scrolls into view and keeps its tooltip
   if (owner && owner === document.activeElement) placeTip(); else closeTip();
 }, { capture: true, passive: true });
 
-// A table of figures is one stop of the Tab key; arrows, Home and End move inside it.
-for (const table of document.querySelectorAll(".metrics")) {
-  const rows = [...table.rows].map((row) => [...row.querySelectorAll(".figure")]).filter((row) => row.length);
-  table.setAttribute("role", "grid");
-  rows.flat().forEach((figure, index) => { figure.tabIndex = index ? -1 : 0; });
+// The figures of a table are one stop of the Tab key; arrows, Home and End move inside it.
+for (const table of document.querySelectorAll("table")) {
+  const grid = () => [...table.tBodies[0].rows].map((row) => [...row.querySelectorAll(".figure")]).filter((row) => row.length);
+  grid().flat().forEach((figure, index) => { figure.tabIndex = index ? -1 : 0; });
   table.addEventListener("keydown", (event) => {
-    const row = rows.findIndex((figures) => figures.includes(event.target));
+    const rows = grid(), row = rows.findIndex((figures) => figures.includes(event.target));
     if (row < 0) return;
     const column = rows[row].indexOf(event.target), last = rows[row].length - 1;
     const target = {
       ArrowDown: [row + 1, column], ArrowUp: [row - 1, column], ArrowRight: [row, column + 1],
       ArrowLeft: [row, column - 1], Home: [row, 0], End: [row, last],
     }[event.key];
-    const next = target && rows[target[0]] && rows[target[0]][target[1]];
     if (!target) return;
     event.preventDefault();
+    const next = rows[target[0]] && rows[target[0]][target[1]];
     if (!next) return;
     event.target.tabIndex = -1;
     next.tabIndex = 0;
     next.focus();
   });
 }
-
-const download = document.getElementById("download");
-download.hidden = false;
-download.addEventListener("click", () => {
-  const address = URL.createObjectURL(new Blob([JSON.stringify(data, null, 1)], { type: "application/json" }));
-  const link = html("a", { href: address, download: "compare-data.json" });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(address), 10000);
-});

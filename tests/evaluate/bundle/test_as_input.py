@@ -74,12 +74,6 @@ def test_a_changed_archive_is_not_compared_and_an_earlier_report_stays(here, mac
     assert (here / "comparison" / "compare.json").read_bytes() == earlier
 
 
-@pytest.mark.parametrize("content", [b"", b"not an archive", b"PK\x03\x04"])
-def test_a_file_that_is_no_archive_is_one_line(here, content):
-    (here / "amd.zip").write_bytes(content)
-    assert refused(compare.main, "amd.zip").startswith("error: amd.zip: ") and not (here / "comparison").exists()
-
-
 def test_a_comparison_without_a_valid_result_keeps_the_earlier_report(machines, capsys):
     folder = machines["amd"]
     assert compare.main([str(folder), "--format", "json"]) == 3

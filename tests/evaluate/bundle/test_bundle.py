@@ -257,6 +257,7 @@ BAD = {
 def test_a_file_that_is_not_an_archive_of_the_suite_is_bad_input(what, archive):
     BAD[what](archive)
     refused(validate.main, "--bundle", archive)
+    refused(compare.main, archive)
 
 
 def test_damaged_bytes_are_reported(archive):

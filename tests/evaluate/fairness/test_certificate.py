@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from changes import each, environment, hosts, in_runs, nothing, of, ran, settings, stated, unknown
-from sides import Change, conditions, is_bold, items, one_verdict, pair, runs, verdicts
+from sides import Change, conditions, is_bold, items, of_pairs, one_verdict, runs
 
 from example import example_result
 
@@ -170,8 +170,7 @@ SHOWN: dict[str, Shown] = {
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """Return the verdicts on all pairs by name."""
-    found = [result for name, (nvd, amd, _, _) in SHOWN.items() for result in pair(name, nvd, amd)]
-    return {one["model"]: one for one in verdicts(tmp_path_factory.mktemp("pairs"), found, code=0)}
+    return of_pairs(tmp_path_factory.mktemp("pairs"), {name: shown[:2] for name, shown in SHOWN.items()}, code=0)
 
 
 @pytest.mark.parametrize("name", SHOWN)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from changes import Change, each, environment, into, of, ran, settings
-from sides import is_bold, items, pair, runs, verdicts
+from sides import is_bold, items, of_pairs, runs, verdicts
 from vendor_images import recorded
 
 from evaluate.fairness.effects import EFFECTS, canonical
@@ -156,10 +156,7 @@ NOT_BOLD: dict[str, tuple[Change, Change, str]] = {
 
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    found = []
-    for name, changes in (BOLD | NOT_BOLD).items():
-        found += pair(name, changes[0], changes[1])
-    return {one["model"]: one for one in verdicts(tmp_path_factory.mktemp("pairs"), found)}
+    return of_pairs(tmp_path_factory.mktemp("pairs"), BOLD | {name: both[:2] for name, both in NOT_BOLD.items()})
 
 
 @pytest.mark.parametrize("name", BOLD)

@@ -100,12 +100,6 @@ KINDS: dict[str, tuple[Read, tuple[Any, list[Any], list[Any]]]] = {
 }
 
 
-def is_told_in_short(code: int, error: str) -> bool:
-    """Return whether a command ended with one of its codes, and with short lines of errors if it failed."""
-    lines = [line for line in error.splitlines() if line.startswith("error: ")]
-    return code in (0, 1, 2, 3) and all(len(line) < 3000 for line in lines) and "Traceback" not in error
-
-
 @pytest.mark.full("60 nasty values in each of five kinds of input, about 50 s")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_nasty_value_in_any_place_is_an_error_of_the_reader_or_harmless(
@@ -123,7 +117,10 @@ def test_a_nasty_value_in_any_place_is_an_error_of_the_reader_or_harmless(
             except Exception as error:  # noqa: BLE001 - any of them is a finding
                 unexpected.append((as_text(case)[:500], repr(error)[:500]))
             else:
-                assert is_told_in_short(code, capsys.readouterr().err), as_text(case)[:3000]
+                shown = capsys.readouterr().err
+                lines = [line for line in shown.splitlines() if line.startswith("error: ")]
+                assert code in (0, 1, 2, 3) and "Traceback" not in shown, shown
+                assert all(len(line) < 3000 for line in lines), as_text(case)[:3000]
     assert unexpected == []
 
 

@@ -177,4 +177,3 @@ def test_the_command_line_shows_what_is_held_against_what(tmp_path: Path, capsys
     assert "NVIDIA H100 80GB HBM3 on nvd-1: bf16 800 TFLOP/s" in first
     assert "train_000.json: best of probe_nvd_nvd-1.json" in second
     assert f"train_001.json: no measured rate: {NONE_MEASURED}" in third
-    assert probe.main([str(tmp_path / "nowhere")]) == 2

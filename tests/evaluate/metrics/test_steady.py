@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import theilslopes
 
 from evaluate.metrics import change_points
-from evaluate.metrics.steady import find
+from evaluate.metrics.steady import Steady, find
 
 
 def noisy(
@@ -87,14 +87,9 @@ def test_the_drift_is_theil_and_sens_slope_over_blocks_of_steps(count: int) -> N
     assert found.drift == pytest.approx(np.expm1(slope * count), rel=1e-9)
 
 
-def test_few_steps_have_no_steady_state() -> None:
-    found = find([1.0] * 12, 3)
-    assert (found.label, found.first, found.drift) == ("no steady state", 3, None)
-
-
-def test_equal_steps_are_flat() -> None:
-    found = find([1.0] * 60, 6)
-    assert (found.label, found.first, found.changes, found.outliers, found.drift) == ("flat", 6, (), (), 0.0)
+@pytest.mark.parametrize(("steps", "label", "drift"), [(12, "no steady state", None), (60, "flat", 0.0)])
+def test_equal_steps_are_flat_and_a_few_have_no_steady_state(steps: int, label: str, drift: float | None) -> None:
+    assert find([1.0] * steps, 3) == Steady(3, label, (), (), drift)
 
 
 @pytest.mark.parametrize("seconds", [0.02, 30.0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -12,7 +11,7 @@ from typing import Any
 import browser
 import pytest
 from reports import report
-from sides import STEPS, run, runs
+from sides import H100, H200, MI300X, MI355X, on, run, runs
 
 HOSTILE = "<script>alert(1)</script>"
 PHONE = 375
@@ -76,25 +75,25 @@ def test_the_page_makes_no_request_logs_nothing_and_shows_tables_and_charts(chro
     assert len(tab.complaints) >= 2 and all("Content Security Policy" in line for line in tab.complaints)
     words = tab.value("[...document.querySelectorAll('.card .word')].map(word => word.textContent)")
     assert [word.split(maxsplit=1)[1] for word in words] == ["faster", "not comparable"]
-    assert tab.value("document.querySelectorAll('.card svg.forest').length") == 1
-    # 3 + 3 runs of llama and 2 + 2 of qwen, each with a step time and a loss
-    assert tab.value("document.querySelectorAll('.chart .curve').length") == 2 * 10
-    assert tab.value("[...document.querySelectorAll('.chart .curve')].every(c => c.getTotalLength() > 100)")
-    assert tab.value("[...document.querySelectorAll('.forest *')].filter(e => e.children.length).length") == 0
+    # the verdicts; for each model throughput, step time, memory (and MFU where the device is known) and two curves
+    labels = tab.value("[...document.querySelectorAll('figure svg')].map(svg => svg.getAttribute('aria-label'))")
+    assert len(labels) == 1 + 2 * 6 and labels[0].startswith("Ratios of tokens/s/GPU with 95 % intervals: <script>")
+    assert tab.value("[...document.querySelectorAll('figure svg')].every(svg => svg.getBBox().width > 100)")
     headings = tab.value("[...document.querySelectorAll('h1, h2, h3')].map(heading => heading.textContent)")
     assert (
-        headings.index("Verdicts")
-        < headings.index("Systems")
+        headings.index("llama, mega, method equal")
+        < headings.index("llama tiny, method equal")
         < headings.index("Certificates")
         < headings.index("Method")
     )
-    assert "Results that do not count" in headings
-    first = tab.value("document.querySelectorAll('#certificates h3')[1].nextElementSibling.textContent")
-    assert "QKV biasdiffers, not comparablefalsetrue" in first.replace("\n", "")
+    assert tab.value("[...document.querySelectorAll('caption')].map(c => c.textContent)").count(
+        "Results that do not count: llama tiny, method equal"
+    )
+    rows = tab.value("[...document.querySelectorAll('tr')].map(row => row.textContent.trim())")
+    assert any(row.startswith("QKV biasdiffers, not comparablefalsetrue") for row in rows)
     assert HOSTILE in tab.value("document.querySelector('.card').innerText")
-    assert HOSTILE in tab.value("document.querySelector('#group-0').innerText")
-    scripts = tab.value("[...document.scripts].map(script => script.id)")
-    assert scripts == ["data", "", ""], "those of the page, and the one above that did not run"
+    assert HOSTILE in tab.value("document.querySelector('table').innerText")
+    assert tab.value("document.scripts.length") == 2, "that of the page, and the one above that did not run"
 
 
 # Contrast ratio and its least value for text: WCAG 2.2, success criterion 1.4.3.
@@ -132,11 +131,11 @@ def has_contrast_and_prints_dark_on_white(tab: browser.Browser, path: Path) -> N
     tab.call("Emulation.setEmulatedMedia", media="print", features=[{"name": "prefers-color-scheme", "value": "dark"}])
     assert tab.value("document.documentElement.scrollWidth") <= 700
     assert tab.value("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    assert tab.value("getComputedStyle(document.getElementById('download')).display") == "none"
+    assert tab.value("getComputedStyle(document.querySelector('.copy')).display") == "none"
 
 
 def shows_each_formula_by_keyboard(tab: browser.Browser) -> None:
-    tab.value("document.querySelector('.metrics .figure').focus()")
+    tab.value("document.querySelector('.figure').focus()")
     tab.value(FRAMES)  # in which the page scrolls to the figure
     assert tab.value("document.getElementById('tip').innerText") == "GBS x SL / mean steady step time / GPUs"
     assert tab.value("document.activeElement.getAttribute('aria-describedby')") == "tip"
@@ -147,102 +146,95 @@ def shows_each_formula_by_keyboard(tab: browser.Browser) -> None:
     tab.press("Escape")
     assert tab.value("document.getElementById('tip').hidden")
     assert tab.value("document.activeElement.title") == "GBS x SL / mean steady step time"
-    assert tab.value("document.querySelectorAll('.metrics [tabindex=\"0\"]').length") == 2, (
-        "one tab stop for each table"
-    )
+    assert tab.value("document.querySelectorAll('.figure[tabindex=\"0\"]').length") == 2, "one tab stop for each table"
     assert tab.value("[...document.querySelectorAll('.figure')].every(figure => figure.title)")
     silent = "[...document.querySelectorAll('.figure.unknown')].filter(f => f.title === '' || f.title === 'unknown')"
     assert tab.value(f"{silent}.length") == 0
-    folded = "[...document.querySelectorAll('.metrics')].map(table => table.parentElement.nextElementSibling)"
-    assert tab.value(f"{folded}.every(list => list.tagName === 'DETAILS' && !list.open)")
-    assert "no matrix-multiply rate was measured" in tab.value(f"{folded}.map(list => list.textContent).join()")
-
-
-READ = "[...document.querySelectorAll('.curves .readout .run')].slice(0, 2).map(r => r.cells[1].textContent)"
-
-
-def read_out(values: list[float]) -> list[str]:
-    return [f"{value:.4g}" for value in values]
-
-
-def reads_all_runs_at_a_step_by_slider(tab: browser.Browser) -> None:
-    # the baseline comes first: the first two runs are those of NVIDIA
-    times = [run("nvd", number, 1.0)["step_times"] for number in (1, 2)]
-    assert tab.value(READ) == read_out([one[STEPS - 1] for one in times])
-    tab.value("document.querySelector('.curves input[type=range]').focus()")
-    tab.press("ArrowLeft")
-    assert tab.value(READ) == read_out([one[STEPS - 2] for one in times])
-    tab.press("Home")
-    assert tab.value(READ) == read_out([one[0] for one in times])
-    wait = "new Promise(done => { const live = document.querySelector('[aria-live]'); const look = () => "
-    announced = tab.value(f"{wait}live.textContent ? done(live.textContent) : setTimeout(look, 20); look(); }})")
-    assert announced.startswith("Step 1. A nvd/mega") and "nats/token" in announced
-
-
-def reads_zooms_and_hides_by_mouse(tab: browser.Browser) -> None:
-    tab.value("document.querySelector('.chart').scrollIntoView({block: 'center'})")
-    box = tab.value(
-        "(b => [b.left, b.top, b.width, b.height])(document.querySelector('.chart').getBoundingClientRect())"
+    folded = (
+        "[...document.querySelectorAll('details')].filter(one => /metrics? (is|are) unknown/.test(one.textContent))"
     )
-    x, y = box[0] + box[2] / 4, box[1] + box[3] / 2
-    tab.mouse("mouseMoved", x, y)
-    step = tab.value("Number(document.querySelector('.curves input[type=range]').value)")
-    assert 15 < step < 35, "a quarter of the chart, which has an axis on its left"
-    assert tab.value(READ)[0] == f"{run('nvd', 1, 1.0)['step_times'][step - 1]:.4g}"
-    live = "new Promise(done => setTimeout(() => done(document.querySelector('[aria-live]').textContent), 400))"
-    assert tab.value(live) == "", "only the slider is announced, not the mouse"
-    tab.mouse("mousePressed", x, y)
-    tab.mouse("mouseMoved", box[0] + box[2] / 2, y)
-    tab.mouse("mouseReleased", box[0] + box[2] / 2, y)
-    bounds = tab.value(
-        "[...document.querySelectorAll('.curves')[0].querySelectorAll('[type=number]')].map(b => +b.value)"
+    assert tab.value(f"{folded}.length") == 2 and tab.value(f"{folded}.every(one => !one.open)")
+    assert "no matrix-multiply rate was measured" in tab.value(f"{folded}.map(one => one.textContent).join()")
+
+
+def sorts_a_table_by_number_and_name(tab: browser.Browser) -> None:
+    first = (
+        "[...document.querySelector('table').tBodies[0].rows].map(row => row.cells[0].innerText.slice(0, 1)).join('')"
     )
-    assert bounds[0] == step and 35 < bounds[1] < 60
-    tab.value("document.querySelector('.readout [type=checkbox]').click()")
-    assert tab.value("document.querySelector('.chart').querySelectorAll('.curve').length") == 3
-    assert tab.value(READ) == ["\u2013", "\u2013"]
+    click = "document.querySelectorAll('table thead th')[{}].querySelector('button').click()"
+    assert tab.value(first) == "AB"
+    tab.value(click.format(4))  # seconds of a step
+    assert tab.value(first) == "BA" and tab.value("document.querySelector('[aria-sort]').ariaSort") == "ascending"
+    tab.value(click.format(4))
+    assert tab.value(first) == "AB"
+    tab.value(click.format(0))
+    tab.value(click.format(0))
+    assert tab.value(first) == "BA" and tab.value("document.querySelectorAll('[aria-sort]').length") == 1
 
 
-def saves_the_embedded_data(tab: browser.Browser) -> None:
-    keep = "window.saved = null; URL.createObjectURL = blob => { window.saved = blob; return 'blob:x'; };"
-    tab.value(f"{keep} HTMLAnchorElement.prototype.click = function () {{ window.file = this.download; }}")
-    tab.value("document.getElementById('download').click()")
-    assert tab.value("window.file") == "compare-data.json"
-    saved = json.loads(tab.value("window.saved.text()"))
-    assert saved["verdicts"][0]["verdict"] == "faster"
-    first = saved["groups"][0]["rows"][0]["runs"][0]
-    assert first["step_time_seconds"]["value"] == pytest.approx(run("nvd", 1, 1.0)["step_times"], rel=1e-5)
+def copies_a_table_without_a_formula(tab: browser.Browser) -> None:
+    tab.value("document.querySelector('td').textContent = '=HYPERLINK(1), 2'")
+    tab.value(
+        "Object.defineProperty(navigator, 'clipboard', {value: {writeText: async (text) => { window.copied = text; }}})"
+    )
+    tab.value("document.querySelector('.copy').click()")
+    header, first, _ = tab.value("window.copied").split("\n")
+    assert header == "System,Runs,tokens/s/GPU,min to max,Step (s),Memory (GB),First loss,Last loss"
+    assert first.startswith('"A nvd/mega NVIDIA H100 80GB HBM3, host nvd-1","\'=HYPERLINK(1), 2","1,02')
+    assert tab.value("document.querySelector('.copy').textContent") == "Copied"
 
 
-LOOKS = """[...document.querySelectorAll('.readout .system .swatch')].map((swatch) => {
-  const [curve, mark] = swatch.querySelectorAll('path');
-  const style = getComputedStyle(curve);
-  return [style.stroke, style.strokeDasharray, mark.getAttribute('d')];
-})"""
+FIRST_SCREEN = """[...document.querySelectorAll('.head, .statement, .doubts summary, figure')].filter((one) => {
+  const box = one.getBoundingClientRect();
+  return box.top >= 0 && box.bottom <= 800;
+}).map((one) => one.tagName === 'FIGURE' ? 'FIGURE' : one.innerText)"""
 
 
-def tells_curves_of_one_vendor_apart(tab: browser.Browser, folder: Path) -> None:
-    frameworks = ("mega", "hf", "bridge", "titan")
-    results = [one for number, name in enumerate(frameworks) for one in runs("nvd", 1 + number, framework=name)]
-    tab.open(report(folder, results, formats="html").folder / "compare.html")
-    looks = tab.value(LOOKS)
-    assert len(looks) == len({dashes for _, dashes, _ in looks}) == len({mark for _, _, mark in looks}) == 4
-    drawn = tab.value("[...document.querySelectorAll('.chart .mark')].map(mark => mark.getAttribute('d').length)")
-    assert len(drawn) == 2 * 4 * 3 and min(drawn) > 50, "marks on each run's curve in both charts"
+def answers_on_the_first_screen(tab: browser.Browser, folder: Path) -> None:
+    """One pair: verdict, what weakens it and picture. Four devices: the ranking and the picture of all six ratios."""
+    pair = report(folder / "pair", [*runs("nvd", 1.0), *runs("amd", 0.9)], formats="html,json")
+    tab.open(pair.folder / "compare.html", 1280, 800)
+    head, statement, doubts, figure = tab.value(FIRST_SCREEN)
+    low, high = (f"{end:.3f}" for end in pair.verdict["interval"])
+    assert all(part in head for part in ("faster", f"{pair.verdict['ratio']:.3f}x", f"95 % interval {low} to {high}"))
+    assert pair.verdict["headline"] in statement and "Weakened by 1 observation" in doubts and figure == "FIGURE"
+    speeds = {H100: 1.0, H200: 0.9, MI300X: 0.901, MI355X: 0.5}
+    results = [one for device, seconds in speeds.items() for one in on(device, seconds)]
+    four = report(folder / "four", results, formats="html,json")
+    assert len(four.json["verdicts"]) == 6 and len(four.json["ranking"][0]["sides"]) == 4
+    tab.open(four.folder / "compare.html", 1280, 800)
+    assert "FIGURE" in tab.value(FIRST_SCREEN)
+    rows = tab.value("[...document.querySelector('table').tBodies[0].rows].map(row => row.cells[1].innerText)")
+    assert rows == [one["side"] for one in four.json["ranking"][0]["sides"]]
+    assert tab.value("document.querySelector('table').getBoundingClientRect().bottom") < 800
+
+
+CUT = """[...document.querySelectorAll('td, th, .card p, .card li')].filter((one) => {
+  const box = one.closest('.scroll') || document.documentElement;
+  return one.scrollWidth > one.clientWidth + 1 && box.scrollWidth <= box.clientWidth;
+}).map((one) => one.textContent)"""
+
+
+def shows_six_systems_at_any_width(tab: browser.Browser, folder: Path) -> None:
+    frameworks = ("mega", "hf", "bridge", "titan", "nemo", "prim")
+    results = [one for place, name in enumerate(frameworks) for one in runs("nvd", 1 + place / 10, framework=name)]
+    path = report(folder / "six", results, formats="html").folder / "compare.html"
+    for width in (360, 1280, 1920):
+        for scheme in ("light", "dark"):
+            tab.open(path, width, scheme=scheme)
+            assert tab.value("document.documentElement.scrollWidth <= window.innerWidth"), width
+            assert tab.value(CUT) == [], width
     assert tab.complaints == []
 
 
 @pytest.mark.full("every control of compare.html in Chromium, about 15 s")
 def test_the_page_can_be_used_by_keyboard_and_mouse_and_printed(chromium: Any, tmp_path: Path) -> None:
     tab, path = chromium
-    uses = (
-        *(shows_each_formula_by_keyboard, reads_all_runs_at_a_step_by_slider),
-        *(reads_zooms_and_hides_by_mouse, saves_the_embedded_data),
-    )
-    for use in uses:
+    for use in (shows_each_formula_by_keyboard, sorts_a_table_by_number_and_name, copies_a_table_without_a_formula):
         tab.open(path)
         use(tab)
-    tells_curves_of_one_vendor_apart(tab, tmp_path)
+    answers_on_the_first_screen(tab, tmp_path)
+    shows_six_systems_at_any_width(tab, tmp_path)
     has_contrast_and_prints_dark_on_white(tab, path)
 
 
@@ -267,41 +259,6 @@ def test_without_a_pair_there_is_no_link_to_certificates_and_equal_titles_are_nu
     assert targets <= {attributes.get("id") for _, attributes in found.tags}
     assert {"llama tiny, method equal (1 of 2)", "llama tiny, method equal (2 of 2)"} <= set(found.texts)
     assert any(text.startswith("No verdict: ") for text in found.texts)
-
-
-def embedded(page: str) -> list[dict[str, Any]]:
-    """Return the runs of the data that the page holds."""
-    text = re.search(r'<script[^>]*id="data"[^>]*>(.*?)</script>', page, re.DOTALL)
-    assert text
-    return [one for group in json.loads(text[1])["groups"] for row in group["rows"] for one in row["runs"]]
-
-
-def test_too_many_samples_are_thinned_with_a_notice_and_extremes_stay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    results = [*runs("nvd", 1.0, 2), *runs("amd", 0.9, 2)]
-    whole = report(tmp_path / "whole", results, formats="html").page
-    assert "too many samples" not in whole
-    assert {len(one["loss_nats_per_token"]["step"]) for one in embedded(whole)} == {STEPS}
-    monkeypatch.setattr("evaluate.page.page.MOST_SAMPLES", 2 * 4 * 50)
-    page = report(tmp_path / "thinned", results, formats="html").page
-    assert "too many samples" in page and "(the limit is 400)" in page
-    for one, all_of in zip(embedded(page), embedded(whole), strict=True):
-        kept, values = one["step_time_seconds"], all_of["step_time_seconds"]["value"]
-        assert len(kept["step"]) <= 50 and kept["step"] == sorted(kept["step"])
-        assert {min(values), max(values)} <= set(kept["value"])
-
-
-def test_one_and_the_band_are_always_on_the_axis(tmp_path: Path) -> None:
-    """The drawing of a ratio far from 1 also has the line of 1 and the whole band inside it."""
-    page = report(tmp_path, [*runs("nvd", 1.0), *runs("amd", 0.4)], "--band", "0.2", formats="html").page
-    forest = re.search(r'<svg[^>]*class="forest"[^>]*>.*?</svg>', page, re.DOTALL)
-    assert forest
-    left, _, width, _ = map(float, re.search(r'viewBox="([^"]+)"', forest[0])[1].split())  # type: ignore[index]
-    band = re.search(r'<rect[^>]*class="band"[^>]*>', forest[0])
-    assert band
-    x, length = (float(re.search(rf' {key}="([\d.]+)"', band[0])[1]) for key in ("x", "width"))  # type: ignore[index]
-    assert length > 0 and left <= x and x + length <= left + width
 
 
 def test_unchanged_results_give_an_unchanged_page(page: str, tmp_path: Path) -> None:

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.colors import to_hex
+from matplotlib.text import Text
 from reports import Report, report, visible
-from sides import both, conditions, run, runs
+from sides import both, conditions, run, runs, write
 
-from evaluate.report.tables import coloured
+from evaluate import compare
 
 UNKNOWN_NORM = {
     "resolved_config__norm_eps": None,
@@ -33,7 +35,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
 
 def texts(found: Report) -> dict[str, str]:
     """Return all forms of a report as words, each on one line."""
-    picture = found.figures[0].findobj(lambda one: hasattr(one, "get_text"))
+    picture = found.figures[0].findobj(Text)
     forms = {
         "terminal": found.printed,
         "markdown": found.markdown.replace("**", ""),
@@ -42,6 +44,16 @@ def texts(found: Report) -> dict[str, str]:
         "json": found.verdict["sentence"],
     }
     return {name: " ".join(text.split()) for name, text in forms.items()}
+
+
+def squares(found: Report) -> list[str]:
+    """Return the colour inside the square of each verdict."""
+    lines = (line for line in found.figures[0].axes[0].lines if line.get_marker() == "s")
+    return [to_hex(line.get_markerfacecolor()) for line in lines]
+
+
+def heading(found: Report) -> Text:
+    return next(one for one in found.figures[0].findobj(Text) if "as fast as" in one.get_text())
 
 
 def test_every_report_says_who_how_much_and_for_what_it_holds(made: dict[str, Report]) -> None:
@@ -64,24 +76,37 @@ def test_a_model_has_the_name_of_its_release(tmp_path: Path, model: str, name: s
 
 def test_a_proven_verdict_has_a_bold_word_and_one_with_an_unknown_setting_a_condition(made: dict[str, Report]) -> None:
     proven, unproven = made["proven"], made["unproven"]
-    assert coloured(proven.printed).startswith("\x1b[1mfaster\x1b[0m: AMD")
     assert proven.markdown.splitlines()[2].startswith("**faster:** AMD")
-    assert 'class="card w-faster"' in proven.page and "ratio hollow" not in proven.page
-    assert proven.figures[0].texts[0].get_weight() == "bold" and proven.verdict["unproven"] == []
+    assert 'class="card w-faster"' in proven.page and squares(proven) == ["#d55e00"]
+    assert heading(proven).get_weight() == "bold" and proven.verdict["unproven"] == []
     assert unproven.verdict["unproven"] == ["norm epsilon"] and unproven.verdict["verdict"] == "faster"
     assert unproven.verdict["headline"].endswith(", for these machines; not proven: norm epsilon")
     for name, text in texts(unproven).items():
         assert "not proven: norm epsilon" in text, name
-    assert "\x1b[1m" not in coloured(unproven.printed)
     opening = unproven.markdown.splitlines()[2]
     assert opening.startswith("faster if the work is the same: AMD") and "**" not in opening
-    assert 'class="card w-faster unproven"' in unproven.page and "ratio hollow" in unproven.page
-    assert unproven.figures[0].texts[0].get_weight() == "normal"
+    assert 'class="card w-faster unproven"' in unproven.page and squares(unproven) == ["#ffffff"]
+    assert heading(unproven).get_weight() == "normal"
 
 
-def test_a_device_called_like_a_verdict_gets_no_bold_word(tmp_path: Path) -> None:
-    named = report(tmp_path, pair(gpu_info__device_name="slower: x", **UNKNOWN_NORM))
-    assert "\x1b[1m" not in coloured(named.printed)
+@pytest.mark.parametrize(
+    ("changes", "is_bold"),
+    [({}, True), (UNKNOWN_NORM, False), (UNKNOWN_NORM | {"gpu_info__device_name": "slower: x"}, False)],
+)
+def test_only_the_word_of_a_proven_verdict_is_bold_in_the_terminal(
+    tmp_path: Path,
+    changes: dict[str, Any],
+    is_bold: bool,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A device that is called like a verdict begins a line of the table."""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    compare.main([str(write(tmp_path, pair(**changes))), "--format", "json"])
+    said = capsys.readouterr().out
+    assert said.startswith("\x1b[1mfaster\x1b[0m: ") == is_bold and said.count("\x1b[1m") == is_bold
 
 
 def test_undecided_is_said_with_what_would_decide_it_in_every_report(made: dict[str, Report]) -> None:
@@ -90,15 +115,14 @@ def test_undecided_is_said_with_what_would_decide_it_in_every_report(made: dict[
     for name, text in texts(undecided).items():
         assert "undecided" in text, name
         assert clause in text, name
-    assert 'class="card w-undecided"' in undecided.page and "ratio hollow" in undecided.page
-    assert "\x1b[1m" not in coloured(undecided.printed)
-    assert "at the undecided ratio: 1 trillion tokens cost" in texts(undecided)["terminal"]
+    assert 'class="card w-undecided"' in undecided.page and squares(undecided) == ["#ffffff"]
+    assert "trillion tokens cost" not in " ".join(texts(undecided).values()), "no money for what is undecided"
 
 
 def test_a_pair_without_an_interval_says_so(tmp_path: Path) -> None:
     single = report(tmp_path, pair(count=1), formats="json,html")
     assert re.search(r"is undecided: 1\.\d+x, no interval, Llama", single.verdict["headline"])
-    assert "95 %:" not in visible(single.page).partition("Systems")[0]
+    assert "95 % interval 1" not in visible(single.page).partition("Systems")[0]
     assert "no valid interval" in single.page, "the label of the drawing"
 
 
@@ -116,7 +140,7 @@ def test_results_come_before_certificates_and_the_method_is_last(made: dict[str,
     headings = re.findall(r"^## (.*)", proven.markdown, re.MULTILINE)
     assert headings == ["llama tiny, method equal", "Certificates", "Method"]
     titles = [re.sub("<.*?>", "", title) for title in re.findall(r"<h2[^>]*>(.*?)</h2>", proven.page)]
-    assert titles == ["Verdicts", "llama tiny, method equal", "Certificates", "Method"]
+    assert titles == ["llama, mega, method equal", "llama tiny, method equal", "Certificates", "Method"]
 
 
 def test_what_is_trained_alike_opens_the_report(tmp_path: Path) -> None:
@@ -140,9 +164,9 @@ def test_certificates_are_ordered_by_effect_on_speed_and_unknown_items_are_one_l
     assert table.index("| environment PYTORCH") < table.index("| code sha256")
     said = "3 items are unknown: power cap (not recorded), clocks (not recorded), NUMA balancing (not recorded)."
     assert said in table and "| power cap" not in table
-    folded = r"<details><summary>(\d+ items? (?:is|are) unknown)</summary>(.*?)</details>"
-    ((count, inside),) = re.findall(folded, shown.page, re.S)
-    assert count == "3 items are unknown" and "power cap" in inside
+    folded = r"<details><summary>(3 items are unknown: power cap .*?)</summary>(.*?)</details>"
+    ((_, inside),) = re.findall(folded, shown.page, re.S)
+    assert "power cap" in inside
 
 
 CONDITIONS = {
@@ -173,7 +197,8 @@ def test_what_weakens_a_verdict_stands_on_its_card(tmp_path: Path) -> None:
         assert any(line.startswith(opening) for line in lines), lines
     card, printed = visible(weak.page).partition("Systems")[0], " ".join(weak.printed.split())
     for line in lines:
-        assert line in card and line in printed and line in weak.markdown
+        assert line in card and line in weak.markdown
+    assert f"weakened by {len(lines)} observations, listed in the report" in printed
     fine = report(tmp_path / "fine", runs("nvd", 1.0, **nvd) + runs("amd", 0.9, **amd), formats="json,html")
     assert fine.verdict["weaknesses"] == [] and "Weakened by" not in fine.page and "weakened" not in fine.printed
 
@@ -182,11 +207,16 @@ def test_conditions_that_are_not_on_record_are_named(made: dict[str, Report]) ->
     assert made["proven"].verdict["weaknesses"] == ["unknown, and may differ: power cap, clocks, NUMA balancing"]
 
 
-def test_a_device_has_no_price_range_against_itself(tmp_path: Path, made: dict[str, Report]) -> None:
-    results = runs("nvd", 1.0) + runs("nvd", 0.8, framework="hf")
-    frameworks = report(tmp_path, results, "--by", "framework", formats=ALL)
+def test_money_is_shown_for_decided_verdicts_on_full_sizes_only(tmp_path: Path, made: dict[str, Report]) -> None:
+    full = {"model_size": "full"}
+    results = runs("nvd", 1.0, **full) + runs("nvd", 0.8, framework="hf", **full)
+    frameworks = report(tmp_path / "one", results, "--by", "framework", formats=ALL)
     saving = frameworks.verdict["saving"]
     assert saving["percent"]["value"] is not None and saving["percent_range"] is None
-    for name, text in texts(frameworks).items():
-        assert "prices are" not in text, name
-    assert "prices are 25% off" in texts(made["proven"])["terminal"], "two devices have a price each"
+    vendors = report(tmp_path / "two", runs("nvd", 1.0, **full) + runs("amd", 0.9, **full), formats=ALL)
+    for name in ("terminal", "markdown", "page"):
+        assert "trillion tokens cost" in texts(frameworks)[name] and "prices are" not in texts(frameworks)[name], name
+        assert "prices are 25% off" in texts(vendors)[name], "two devices have a price each"
+        for absent in ("trillion tokens cost", "15 T tokens", "Largest model", "Micro batch that would fit"):
+            assert absent not in texts(made["proven"])[name], "a tiny size"
+    assert "Cost of 15 T tokens" in vendors.markdown

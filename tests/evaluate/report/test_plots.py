@@ -12,22 +12,20 @@ import pytest
 from checkout import ROOT
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
-from matplotlib.figure import Figure
+from matplotlib.text import Text
 from reports import Report, axes_titled, report
-from sides import run
+from sides import run, runs
 
 from evaluate import compare
 from example import example_result
 
-BARS = ("Throughput", "Step time", "Peak memory")
-WITHOUT_MFU = {*BARS, "Steady step times", "Loss, each run"}
-"""Panels of the example, whose device has no known peak and so no MFU."""
+BARS = {"Throughput", "Step time", "Peak memory"}
 PEAK = "memory_metrics__peak_memory_allocated_gb"
 
 
-def picture(folder: Path, *results: dict[str, Any], count: int = 1) -> Report:
+def picture(folder: Path, *results: dict[str, Any]) -> Report:
     found = report(folder, results, formats="json,png")
-    assert len(found.figures) == count
+    assert len(found.figures) == 1
     return found
 
 
@@ -40,8 +38,12 @@ def titles(found: Report) -> set[str]:
     return {axes.get_title() for axes in found.figures[0].axes} - {""}
 
 
-def words(figure: Figure) -> str:
-    return " ".join(text.get_text().replace("\n", " ") for text in figure.texts)
+def words(found: Report) -> str:
+    return " ".join(" ".join(text.get_text().split()) for text in found.figures[0].findobj(Text))
+
+
+def curves(found: Report, unit: str) -> Any:
+    return next(axes for axes in found.figures[0].axes if unit in axes.get_ylabel())
 
 
 def sized(factor: float, number: int, framework: str = "mega") -> dict[str, Any]:
@@ -49,7 +51,7 @@ def sized(factor: float, number: int, framework: str = "mega") -> dict[str, Any]
     return run("nvd", number, factor, framework=framework, **{PEAK: 40 * min(factor, 2.0)})
 
 
-def overlapping(texts: list[Any], figure: Figure) -> list[tuple[str, str]]:
+def overlapping(texts: list[Any], figure: Any) -> list[tuple[str, str]]:
     renderer = FigureCanvasAgg(figure).get_renderer()
     boxes = [(one.get_text(), one.get_window_extent(renderer)) for one in texts if one.get_text()]
     return [(a, b) for (a, first), (b, second) in combinations(boxes, 2) if first.overlaps(second)]
@@ -57,14 +59,11 @@ def overlapping(texts: list[Any], figure: Figure) -> list[tuple[str, str]]:
 
 def test_every_axis_has_its_unit_and_bars_start_at_0(tmp_path: Path) -> None:
     found = examples(tmp_path, {}, {"framework": "hf"})
-    labels = {one: (axes_titled(found, one).get_xlabel(), axes_titled(found, one).get_ylabel()) for one in WITHOUT_MFU}
-    assert labels == {
-        "Throughput": ("tokens/s per GPU or rank", ""),
-        "Step time": ("seconds", ""),
-        "Peak memory": ("GB", ""),
-        "Steady step times": ("seconds, axis not from 0", ""),
-        "Loss, each run": ("step", "loss (nats per token)"),
-    }
+    assert titles(found) == BARS, "the example has no device with a known peak, so no MFU"
+    units = {title: axes_titled(found, title).get_xlabel() for title in BARS}
+    assert units == {"Throughput": "tokens/s per GPU or rank", "Step time": "seconds", "Peak memory": "GB"}
+    for unit in ("step time (seconds)", "loss (nats per token)"):
+        assert curves(found, unit).get_xlabel() == "step"
     for title in BARS:
         axes = axes_titled(found, title)
         assert axes.get_xlim()[0] == 0 and [bar.get_x() for bar in axes.patches] == [0, 0]
@@ -78,45 +77,50 @@ def test_every_counted_run_has_a_dot_and_the_spread_a_line(tmp_path: Path) -> No
     assert list(dots.get_xdata()) == [1, 4, 1], "the rejected run is not drawn"
     assert len(set(dots.get_ydata())) == 3, "equal runs must not hide one another"
     assert axes.patches[0].get_width() == pytest.approx(4 ** (1 / 3)), "the geometric mean"
-    text = words(found.figures[0])
     for fact in ("64 sequences of 128 tokens", "fp32", "1 rank", "torch 2.13.0", "2026-11-21", "aaaaaaaaaaaa"):
-        assert fact in text
-    assert "Fewer than five runs: A has 3." in text and "Not counted: 1 of 4" in text
+        assert fact in words(found)
+    assert "Fewer than five runs: A has 3." in words(found) and "Not counted: 1 of 4" in words(found)
 
 
 def test_a_group_without_a_counted_run_shows_its_reasons(tmp_path: Path) -> None:
-    (figure,) = examples(tmp_path, {"status": "oom", "reason": "out of memory"}).figures
-    assert "out of memory" in words(figure) and figure.axes == []
+    found = examples(tmp_path, {"status": "oom", "reason": "out of memory"})
+    assert "out of memory" in words(found) and found.figures[0].axes == []
 
 
-def test_hatch_dash_and_mark_tell_frameworks_apart(tmp_path: Path) -> None:
-    names = ("mega", "hf", "nemo", "prim", "other")
-    found = picture(tmp_path, *(sized(1 + place / 10, 1, name) for place, name in enumerate(names)))
-    bars = axes_titled(found, "Throughput").patches
-    assert len({bar.get_hatch() for bar in bars}) == len({bar.get_facecolor() for bar in bars}) == len(names)
-    lines = axes_titled(found, "Loss, each run").lines
-    assert len({line.get_linestyle() for line in lines[:4]}) == len({line.get_marker() for line in lines[:4]}) == 4
+def test_dash_and_mark_tell_20_systems_apart_and_colour_the_platform(tmp_path: Path) -> None:
+    found = picture(tmp_path, *(sized(1 + number / 10, number + 1, f"f{number}") for number in range(20)))
+    lines = curves(found, "loss").lines
+    assert len({(line.get_linestyle(), line.get_marker()) for line in lines}) == 20
     assert len({line.get_color() for line in lines}) == 1, "one vendor"
 
 
 def test_platforms_have_the_colours_of_the_page(tmp_path: Path) -> None:
     light = (ROOT / "evaluate" / "page" / "assets" / "page.css").read_text().split("@media")[0]
     for platform, result in (("nvd", run("nvd")), ("amd", run("amd")), ("cpu", example_result())):
-        (line,) = axes_titled(picture(tmp_path / platform, result), "Loss, each run").lines
+        (line,) = curves(picture(tmp_path / platform, result), "loss").lines
         assert re.search(rf"--{platform}: (#\w+)", light)[1].lower() == to_hex(line.get_color())  # type: ignore[index]
 
 
-def test_many_rows_have_as_many_looks(tmp_path: Path) -> None:
-    found = picture(tmp_path, *(sized(1 + number / 10, number + 1, f"f{number}") for number in range(20)))
-    lines = axes_titled(found, "Loss, each run").lines
-    assert len({(line.get_linestyle(), line.get_marker()) for line in lines}) == 20
+def test_a_slow_first_step_does_not_flatten_the_steps_that_count(tmp_path: Path) -> None:
+    times = run("nvd", 1)["step_times"]
+    slow = run("nvd", 1, step_times=[50.0, *times[1:]])
+    low, high = curves(picture(tmp_path, slow), "step time").get_ylim()
+    assert 0.9 < low < min(times[10:]) < max(times[10:]) < high < 1.1
 
 
-def test_a_panel_without_data_is_left_out_and_stays_if_one_system_has_data(tmp_path: Path) -> None:
-    assert titles(examples(tmp_path / "unknown", {})) == WITHOUT_MFU, "the example has no known device"
+def test_a_long_curve_keeps_its_extremes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evaluate.report.panels.MOST_SAMPLES", 40)
+    times = run("nvd", 1)["step_times"]
+    odd = run("nvd", 1, step_times=[*times[:57], 1.5, *times[58:]])
+    (line,) = curves(picture(tmp_path, odd), "step time").lines
+    kept = dict(zip(line.get_xdata(), line.get_ydata(), strict=True))
+    assert len(kept) <= 41 and kept[58] == 1.5 and list(kept) == sorted(kept, key=lambda step: (step != step, step))
+
+
+def test_a_panel_stays_if_one_system_has_data(tmp_path: Path) -> None:
     both = [run("nvd", 1), run("amd", 1, 0.9, gpu_info__device_name="Some other device")]
     found = picture(tmp_path / "both", *both)
-    assert {"MFU, causal attention"} == titles(found) - WITHOUT_MFU - {found.figures[0].axes[0].get_title()}
+    assert titles(found) == {*BARS, "MFU, causal attention"}
     assert "unknown" in [text.get_text() for text in axes_titled(found, "MFU, causal attention").texts]
 
 
@@ -128,27 +132,32 @@ def test_tick_labels_and_numbers_never_overlap(tmp_path: Path, factor: float) ->
     for axes in figure.axes:
         low, high = axes.get_xlim()
         labels = [label for label in axes.get_xticklabels() if low <= label.get_position()[0] <= high]
-        assert overlapping(labels, figure) == [], axes.get_title()
-        texts += [*labels, *axes.get_yticklabels(), *axes.texts]
+        texts += [*labels, *(axes.get_yticklabels() if axes.get_title() else ()), *axes.texts]
     assert overlapping(texts, figure) == [], "also of neighbouring panels"
 
 
 def test_labels_of_the_verdicts_do_not_overlap(tmp_path: Path) -> None:
+    seconds = (0.9, 0.5, 0.99, 1.1, 4.0, 20.0)
     results = [
         one
-        for number, seconds in enumerate((0.9, 0.5, 0.99, 1.1, 4.0, 20.0))
-        for run_number in (1, 2, 3)
-        for one in (
-            run("nvd", run_number, 1.0, model=f"m{number}"),
-            run("amd", run_number, seconds, model=f"m{number}"),
-        )
+        for number, time in enumerate(seconds)
+        for platform, step in (("nvd", 1.0), ("amd", time))
+        for one in runs(platform, step, model=f"m{number}")
     ]
     (figure,) = picture(tmp_path, *results).figures
     forest = figure.axes[0]
     labels = [label for label in forest.get_xticklabels() if label.get_text()]
-    assert len(labels) >= 3
-    assert overlapping([*labels, *forest.get_yticklabels(), *forest.texts], figure) == []
+    assert len(labels) >= 3 and len(forest.texts) == len(seconds)
+    assert overlapping([*labels, *forest.texts], figure) == []
     assert all(text.get_window_extent().x1 <= figure.bbox.x1 for text in forest.texts)
+
+
+@pytest.mark.parametrize(("factor", "band"), [(0.4, "0.2"), (0.97, "0.3")])
+def test_1_and_the_whole_band_are_on_the_axis_of_ratios(tmp_path: Path, factor: float, band: str) -> None:
+    found = report(tmp_path, [*runs("nvd", 1.0), *runs("amd", factor)], "--band", band, formats="png")
+    forest = found.figures[0].axes[0]
+    (low, high), box = forest.get_xlim(), forest.patches[0].get_window_extent()
+    assert low < 0 < high and forest.bbox.x0 <= box.x0 < box.x1 <= forest.bbox.x1
 
 
 @pytest.mark.parametrize("count", [1, 40])
@@ -157,16 +166,16 @@ def test_names_and_legend_do_not_overlap_or_leave_the_figure(tmp_path: Path, cou
     changes = ({"gpu_info__device_name": f"{name * 2}{i}", "framework": "f" * 40} for i in range(count))
     found = examples(tmp_path, *changes)
     (figure,) = found.figures
-    names, legend = axes_titled(found, "Throughput"), axes_titled(found, "Loss, each run").get_legend()
+    names, legend = axes_titled(found, "Throughput"), curves(found, "loss").get_legend()
     boxes = sorted((label.get_window_extent() for label in names.get_yticklabels()), key=lambda box: box.y0)
     assert len(boxes) == count and all(box.x0 >= 0 for box in boxes)
     assert all(low.y1 <= high.y0 for low, high in zip(boxes, boxes[1:], strict=False))
     assert legend.get_window_extent().x1 <= figure.bbox.x1 and legend.get_window_extent().y0 >= 0
 
 
-def test_each_group_has_its_strip_and_the_file_is_a_png_of_its_size(tmp_path: Path) -> None:
+def test_each_group_has_its_panels_and_the_file_is_a_png_of_its_size(tmp_path: Path) -> None:
     found = examples(tmp_path, *({"model": f"model{index}"} for index in range(3)))
-    assert len(found.figures[0].axes) == 3 * len(WITHOUT_MFU)
+    assert [axes.get_title() for axes in found.figures[0].axes].count("Throughput") == 3
     assert compare.main([str(tmp_path / "in"), "--output", str(tmp_path), "--format", "png"]) in (0, 3)
     image = (tmp_path / "compare.png").read_bytes()
     assert image.startswith(b"\x89PNG\r\n\x1a\n")

@@ -7,9 +7,11 @@ from pathlib import Path
 import browser
 import pytest
 from days import day, write_days
+from matplotlib.figure import Figure
 from reports import save
 
-from evaluate.history import main
+from evaluate.history import load, main
+from evaluate.timeline import history, panels
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -34,19 +36,26 @@ def test_the_page_opens_without_a_request_or_a_message_at_any_width(made: Path, 
     browser.check_views(program, made, tmp_path / "views")
     with browser.running(program, tmp_path / "profile") as opened:
         opened.open(made, 360)
-        assert opened.value("document.querySelector('h1 ~ .headline').textContent").startswith("Slower")
-        # three charts for each series; a point is a run, hollow on an odd day; one change
-        count = "document.querySelectorAll('.series:first-of-type {}').length"
-        assert opened.value(count.format("svg")) == 3
-        assert opened.value(count.format("figure:first-child circle.run")) == 27
-        assert opened.value(count.format("figure:first-child circle.odd")) == 3
-        assert opened.value(count.format("figure:first-child path.change")) == 1
-        assert opened.value(count.format("figure:first-child path.level")) == 2
-        low, high = (opened.value(f"document.querySelectorAll('path.level')[{n}].getBBox().y") for n in (1, 0))
-        assert low > high  # slower is lower
+        assert opened.value("document.querySelector('main p').textContent").startswith("Slower")
+        labels = opened.value("[...document.querySelectorAll('figure svg')].map(svg => svg.getAttribute('aria-label'))")
+        assert labels[:2] == [
+            "Throughput (tokens/s/GPU) over time: 30 runs, 1 changes of level",
+            "Peak memory (GB) over time: 30 runs, 0 changes of level",
+        ]
+
+
+def test_a_panel_has_a_point_a_run_hollow_on_an_odd_day_and_lower_where_it_is_slower(tmp_path: Path) -> None:
+    write_days(tmp_path, 10, lambda n: {"seconds": 1.06 if n >= 7 else 1.12 if n == 3 else 1.0})
+    (story,) = history.build(*load([tmp_path]), [tmp_path]).stories
+    axes = Figure().subplots()
+    panels.tracks(story)[0].draw(axes)
+    points = {line.get_markerfacecolor(): len(line.get_xdata()) for line in axes.lines if line.get_marker() == "o"}
+    assert sorted(points.values()) == [3, 27] and points["#ffffff"] == 3
+    before, after = (line.get_ydata()[0] for line in axes.lines if line.get_marker() == "_")
+    assert after < before and [text.get_text() for text in axes.texts] == ["A"]
 
 
 def test_text_of_a_result_is_no_markup(made: Path) -> None:
     text = made.read_text()
     assert HOSTILE not in text and "&lt;script&gt;alert(1)" in text
-    assert "<script" not in text
+    assert text.count("<script") == 1

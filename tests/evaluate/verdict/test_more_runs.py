@@ -26,6 +26,11 @@ def clause(a: list[Run], b: list[Run], forecast: Forecast = DEFAULT) -> str:
     return would_decide(estimate(a, b), NAMES, forecast)
 
 
+def word(a: list[Run], b: list[Run]) -> str:
+    found = estimate(a, b)
+    return decide(found, found.p_value).word
+
+
 def test_two_single_runs_need_two_more_on_each_side() -> None:
     assert clause([Run("n", 0.0)], [Run("a", 0.1)]) == "at least 2 more runs on each side, about 30 minutes"
 
@@ -37,30 +42,20 @@ def test_a_single_run_is_forecast_with_the_spread_of_the_other_side_and_says_so(
 
 @pytest.mark.parametrize(("a", "b"), [((0.01, 3), (0.02, 3)), ((0.03, 3), (0.01, 5)), ((0.02, 2), (0.02, 2))])
 def test_the_number_is_the_smallest_that_decides_by_trying_each(a: tuple[float, int], b: tuple[float, int]) -> None:
-    apart = 0.045
-
-    def word(more_a: int, more_b: int) -> str:
-        found = estimate(_more("n", 0.0, a, more_a), _more("a", apart, b, more_b))
-        return decide(found, found.p_value).word
-
-    def _more(machine: str, mean: float, one: tuple[float, int], more: int) -> list[Run]:
-        return spread(machine, mean, one[0], one[1] + more)
-
-    assert word(0, 0) == "undecided"
-    enough = [(i, j) for i in range(9) for j in range(9) if word(i, j) == "faster"]
-    fewest = min(600 * i + 300 * j for i, j in enough)
-    text = clause(spread("n", 0.0, *a), spread("a", apart, *b))
+    nvd, amd = (
+        [spread(name, mean, deviation, count + more) for more in range(9)]
+        for name, mean, (deviation, count) in (("n", 0.0, a), ("a", 0.045, b))
+    )
+    assert word(nvd[0], amd[0]) == "undecided"
+    fewest = min(600 * i + 300 * j for i in range(9) for j in range(9) if word(nvd[i], amd[j]) == "faster")
+    text = clause(nvd[0], amd[0])
     assert f"about {fewest / 60:.0f} minutes" in text, (text, fewest)
 
 
 def test_a_ratio_inside_the_band_is_forecast_to_fit_into_it() -> None:
-    def word(i: int, j: int) -> str:
-        found = estimate(spread("n", 0.0, 0.0115, i), spread("a", 0.005, 0.0115, j))
-        return decide(found, found.p_value).word
-
-    assert [word(3, 3), word(3, 4), word(4, 3), word(4, 4)] == ["undecided"] * 3 + ["tie"]
-    text = clause(spread("n", 0.0, 0.0115, 3), spread("a", 0.005, 0.0115, 3), Forecast(0.03, 0.03))
-    assert text == "1 more run on each side"
+    nvd, amd = ([spread(name, mean, 0.0115, n) for n in (3, 4)] for name, mean in (("n", 0.0), ("a", 0.005)))
+    assert [word(one, other) for one in nvd for other in amd] == ["undecided"] * 3 + ["tie"]
+    assert clause(nvd[0], amd[0], Forecast(0.03, 0.03)) == "1 more run on each side"
 
 
 def test_where_no_number_of_runs_helps_the_clause_says_so() -> None:

@@ -1,20 +1,37 @@
-"""A history in words: the text for the terminal, a sentence for each series, the lines behind it, and its causes."""
+"""A history as blocks: the verdict, a card for each series, its charts and tables, what is in no series."""
 
 from __future__ import annotations
 
 import math
-import textwrap
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
+from evaluate.report.blocks import (
+    HINT,
+    LIST,
+    LOSS_DIGITS,
+    Block,
+    Card,
+    Cell,
+    Details,
+    Folded,
+    Heading,
+    Lines,
+    Picture,
+    Pictures,
+    Table,
+    Value,
+)
 from evaluate.report.groups import run_label
-from evaluate.report.tables import number, plain, text_table
+from evaluate.report.tables import number, plain
+from evaluate.timeline import levels
 from evaluate.timeline.history import (
     LESS,
+    LOSS,
     MORE,
     SLOWER,
     STEADY,
     SUSPECTED,
+    TITLES,
     TOO_FEW,
     UNITS,
     Change,
@@ -25,59 +42,129 @@ from evaluate.timeline.history import (
 from evaluate.timeline.series import Run, by_version, dates
 from evaluate.verdict.inference import LEAST_RUNS, is_beyond
 
+DEFINITIONS = {
+    "series": "runs of equal key (evaluate/timeline/series.py), in the order of provenance.started_utc",
+    "runs.tokens_per_second_per_gpu": "global_batch_size x sequence_length / num_gpus x steady steps / sum of their "
+    "step_times",
+    "runs.mfu_percent": "model TFLOP/s with causal attention / peak of the device; null with its reason in mfu_how",
+    "runs.peak_memory_gb": "memory_metrics.peak_memory_allocated_gb",
+    "runs.last_loss": "mean of loss_values over the last tenth of the steps, nats per token",
+    "tracks.levels.value": "geometric mean over the blocks (UTC day and versions) of the mean of their runs, or of the "
+    "median from three runs on",
+    "tracks.changes.ratio": "later level over earlier level; interval: 95 %, not corrected for the search",
+    "tracks.changes.p_value": "two-sided, times the number of places at which a change can be; certain below "
+    f"{levels.LEVEL:g}",
+    "tracks.latest": "the latest level against the last earlier one that differs from it by more than the band",
+    "by_version": "runs of equal packages, driver, device software and container image; means over the runs, "
+    "of tokens/s/GPU the geometric one",
+    "tracks.resolution": "relative difference, in logarithms, that one more day would show",
+    "tracks.odd": "days far from the levels on both sides of them; in no level",
+}
 NO_GAIN = "the loss changed too, so a difference in speed shows no gain and no loss of speed"
 LABEL_HINT = "--join host,label puts runs of several hosts or labels into one series"
 LEAST_REMARK = 0.01
 """Share below which a last day that is slower than its level is not worth a remark."""
-MOST_ROWS = 12
-"""Series without anything to tell; history.html has all."""
-MOST_LINES = 5
-"""Results that are in no series; history.json has all."""
+MARKS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+CHANGES = ("Change", "Since (UTC)", "Size", "On record")
+VERSIONS = ("Versions", "Days", "Runs", "tokens/s/GPU", "MFU (%)", "Peak memory (GB)", "Last loss (nats/token)")
+PICTURE = (
+    "A point is a run, a line a level, a dashed line with a letter a change; a hollow point is of an odd day; a "
+    "triangle is a version, setting or commit that changed. The axes do not begin at 0."
+)
 
 
-def terminal(history: History, width: int) -> str:
-    """Return the history as plain text: the verdict, what changed, one line for each series, what does not count."""
-    parts = [textwrap.fill(headline(history), width)]
-    told = [story for story in history.stories if story.speed.word not in (STEADY, TOO_FEW) or details(story)]
-    told += [story for story in history.stories if story.loss_changes and story not in told]
-    for story in told:
-        lines = [textwrap.fill(f"{plain(story.series.name)}: {plain(sentence(story))}", width, subsequent_indent="  ")]
-        lines += [_bullet(line, width) for line in details(story)]
-        parts.append("\n".join(lines))
-    if rest := [story for story in history.stories if story not in told]:
-        rows = [(s.series.name, s.speed.word, _latest_rate(s.speed), str(len(s.series.runs)), _span(s)) for s in rest]
-        parts.append(text_table(("series", "speed", "tokens/s/GPU", "runs", "days"), rows[:MOST_ROWS], width))
-        if len(rows) > MOST_ROWS:
-            parts.append(f"and {len(rows) - MOST_ROWS} more series, all in history.html.")
-    if refused := not_in_a_series(history):
-        lines = [_bullet(f"{name}, {_short(path)}: {reason}", width) for name, path, reason in refused[:MOST_LINES]]
-        if len(refused) > MOST_LINES:
-            lines.append(_bullet(f"and {len(refused) - MOST_LINES} more, all in history.json", width))
-        parts.append("\n".join(["In no series:", *lines]))
-    if copies := len(history.copies):
-        parts.append(f"{copies} {'copy' if copies == 1 else 'copies'} of runs in several folders: counted once.")
-    if history.unreadable:
-        lines = [_bullet(error, width) for _, error in history.unreadable[:MOST_LINES]]
-        parts.append("\n".join([f"Not readable ({len(history.unreadable)}):", *lines]))
-    parts += [textwrap.fill(text, width) for text in filter(None, [hint(history)])]
-    return "\n\n".join(parts)
+def blocks(history: History) -> list[Block]:
+    """Return the report: what changed, one line for each other series, what does not count, then every series."""
+    told = [
+        one for one in history.stories if one.loss_changes or one.speed.word not in (STEADY, TOO_FEW) or details(one)
+    ]
+    rest: list[tuple[Cell, ...]] = [
+        (
+            *(one.series.name, one.speed.word, Value(math.exp(one.speed.levels.found[-1].value))),
+            *(str(len(one.series.runs)), " to ".join(dates(one.series.runs))),
+        )
+        for one in history.stories
+        if one not in told
+    ]
+    found: list[Block] = [Heading("History", 1), Lines([headline(history)]), *map(_card, told)]
+    found.append(
+        Table(
+            "Other series", ("series", "speed", "tokens/s/GPU", "runs", "days"), rows=rest, first_number=2, words=(4,)
+        )
+    )
+    refused = [
+        (f"{e.result['platform']}/{e.result['framework']} {run_label(e.result)}", reason, str(e.path))
+        for e, reason in history.left_out
+    ]
+    found.append(Table("Results in no series", ("In no series", "Reason", "File"), refused))
+    count = len(history.copies)
+    if count:
+        found.append(Lines([f"{count} {'copy' if count == 1 else 'copies'} of runs in several folders: counted once."]))
+    found.append(Lines([f"not readable: {error}" for _, error in history.unreadable], LIST))
+    found.append(Lines(list(filter(None, [hint(history)])), HINT))
+    for place, story in enumerate(history.stories):
+        found.append(Details(list(_series(story, place))))
+    return [
+        *found,
+        Details(
+            [
+                Heading("Method", 2, "method"),
+                Lines([PICTURE], HINT),
+                Lines([f"{name}: {text}" for name, text in DEFINITIONS.items()], LIST),
+            ]
+        ),
+    ]
 
 
-def _bullet(line: str, width: int) -> str:
-    return textwrap.fill(plain(line), width, initial_indent="  - ", subsequent_indent="    ")
+def _card(story: Story) -> Card:
+    is_bad = bool(story.loss_changes) or story.speed.word == SLOWER
+    return Card(
+        "loss changed" if story.loss_changes else story.speed.word,
+        f"{story.series.name}: {sentence(story)}",
+        support=details(story),
+        kind="bad" if is_bad else "plain",
+        is_claim=False,
+    )
 
 
-def _latest_rate(track: Track) -> str:
-    return number(math.exp(track.levels.found[-1].value))
+def _series(story: Story, place: int) -> Iterator[Block]:
+    def panels() -> list[Picture]:
+        from evaluate.timeline.panels import tracks
+
+        return tracks(story)
+
+    yield Heading(story.series.name, 2, f"series-{place}")
+    yield Lines([f"{sentence(story)}."])
+    yield Pictures(story.series.name, [PICTURE] if not place else [], panels)
+    changes = [
+        (
+            f"{MARKS[at % len(MARKS)]}: {title(track)}",
+            *(f"{change.first_after.started:%Y-%m-%d %H:%M}", size_text(track, change), cause(change)),
+        )
+        for track in story.tracks
+        for at, change in enumerate(track.changes)
+    ]
+    yield Table(f"Changes: {story.series.name}", CHANGES, changes)
+    versions: list[tuple[Cell, ...]] = [
+        (
+            *(one.text, " to ".join(dates(one.runs)), str(len(one.runs))),
+            *(Value(one.rate), Value(one.mfu_percent), Value(one.memory_gb), Value(one.loss, digits=LOSS_DIGITS)),
+        )
+        for one in by_version(story.series.runs)
+    ]
+    yield Table(f"By version: {story.series.name}", VERSIONS, versions, 2)
+    steps = [
+        (f"{run.started:%Y-%m-%d %H:%M} UTC", ", ".join(one.text for one in what))
+        for run, what in reversed(story.version_changes)
+    ]
+    if steps:
+        said = f"What changed from run to run, the latest first ({len(steps)})"
+        yield Folded(said, [Table(f"From run to run: {story.series.name}", ("Since", "What"), steps)])
 
 
-def _span(story: Story) -> str:
-    return " to ".join(dates(story.series.runs))
-
-
-def _short(path: str) -> str:
-    """Return the last two parts of a path."""
-    return str(Path(*Path(path).parts[-2:]))
+def title(track: Track) -> str:
+    """Return the name of the quantity of a track."""
+    return TITLES[track.quantity] + (f", seed {track.seed}" if track.quantity == LOSS else "")
 
 
 def headline(history: History) -> str:
@@ -171,34 +258,6 @@ def odd_days(track: Track) -> list[str]:
                 "the days after it are back"
             )
     return lines
-
-
-def version_rows(story: Story) -> list[tuple[str, ...]]:
-    """Return versions, days, runs, and the mean throughput, MFU, memory and loss of each set of versions."""
-    return [
-        (
-            one.text,
-            " to ".join(dates(one.runs)),
-            str(len(one.runs)),
-            number(one.rate),
-            *(("unknown" if value is None else number(value)) for value in (one.mfu_percent, one.memory_gb, one.loss)),
-        )
-        for one in by_version(story.series.runs)
-    ]
-
-
-def not_in_a_series(history: History) -> list[tuple[str, str, str]]:
-    """Return run, file and reason of each result that is in no series."""
-    return [
-        (f"{e.result['platform']}/{e.result['framework']} {run_label(e.result)}", str(e.path), reason)
-        for e, reason in history.left_out
-    ]
-
-
-def file_lines(history: History) -> list[str]:
-    """Return one line for each file that is a copy or no result."""
-    copies = [f"{copy}: the same run as {first}, counted once" for copy, first in history.copies]
-    return [plain(line) for line in copies + [f"not readable: {error}" for _, error in history.unreadable]]
 
 
 def hint(history: History) -> str:

@@ -1,0 +1,362 @@
+"""A comparison as blocks: rankings, verdicts, the gap by kind, groups with their systems, certificates, method."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from evaluate.checks.entries import Entry
+from evaluate.fairness.items import ALLOWED, BLOCKING, SAME, UNKNOWN, Item
+from evaluate.metrics.figures import Metrics, combined, sections
+from evaluate.report import scaling, trace_blocks
+from evaluate.report.blocks import (
+    DIGITS,
+    HINT,
+    LIST,
+    LOSS_DIGITS,
+    Block,
+    Card,
+    Cell,
+    Details,
+    Folded,
+    Heading,
+    Lines,
+    Picture,
+    Pictures,
+    Table,
+    Value,
+)
+from evaluate.report.comparison import Comparison
+from evaluate.report.groups import ENOUGH_RUNS, Group, Ratio, Row, Spread, ratios, run_label
+from evaluate.report.notes import notes
+from evaluate.report.own_files import ADVICE, HEADING
+from evaluate.report.tables import wrapped
+from evaluate.timing.pairing import align
+from evaluate.verdict.gap import MOST_OPERATORS
+from evaluate.verdict.inference import FASTER, SLOWER, TIE, UNDECIDED
+from evaluate.verdict.pairs import Pair
+from evaluate.verdict.ratios import times, with_interval, with_range, written
+from evaluate.verdict.sentences import NOT_COMPARABLE, Judged, model_name, weaknesses
+
+METHODOLOGY = (
+    "Throughput is the tokens of a step (global batch x sequence length) over the mean time of the steady steps, over "
+    "the number of GPUs (of ranks on a machine without GPUs). Steady steps are those of the last level of the step "
+    "times, found once by a change-point search; the first steps, a tenth and at least 3, compile and allocate and "
+    "never count. Every figure and every verdict uses the same steady steps, and their numbers stand beside them.",
+    "The unit is the run, one start of the process. A value is the geometric mean over the counted runs of a row, "
+    "and min to max the smallest and the largest run; brackets hold 95 % intervals only. Steps within a run are not "
+    "independent and enter no spread.",
+    "A ratio is the throughput of one row over that of another, as in a verdict; its min to max is the smallest and "
+    "the largest quotient of a run of the one and a run of the other.",
+    "A verdict compares two sides that were shown to do the same work (the certificate). Its ratio is of tokens/s/GPU "
+    "over the steady steps, which a change-point search finds; its interval is Welch's on the logarithm of the runs' "
+    "throughput, or of the machines' where both sides have several; a single run has none. Faster and slower: three "
+    "runs a side or more, beyond the band, and not by chance (5 %, Holm's correction for all pairs). Tie: the whole "
+    "interval lies in the band. Undecided: all else.",
+    "A verdict is weakened by an observation that does not forbid the comparison, such as a power cap that nobody "
+    "recorded or a run that does not count. It is a reason to look, or to measure again.",
+    "The first loss is that of step 1, the last loss the mean over the last tenth of the steps, both in nats per "
+    "token. Memory is the peak of the largest rank.",
+    f"A result is counted when its status is ok and its numbers follow from its raw samples "
+    f"(./tprimat validate {ADVICE}). Whatever is not counted is listed with its reason and "
+    "enters no average.",
+)
+WHY = (
+    "The profiled step of each side by kind of time. The kinds sum to the step, their differences to the difference of "
+    "both steps. The cost of the profiler is in all times."
+)
+SYSTEMS = (*("System", "Runs", "tokens/s/GPU", "min to max", "Step (s)", "Memory (GB)", "First loss", "Last loss"),)
+"""Header of the table of a group."""
+RANKING = ("Place", "Side", "tokens/s/GPU")
+NOT_COUNTED = ("Not counted", "Run", "Status", "Reason", "File")
+HEADLINE_CHARACTERS = 140
+MOST_SYSTEMS = 12
+"""Largest number of systems in the table of metrics; compare.json has all."""
+FULL_CERTIFICATES = 50
+"""Largest number of pairs whose equal items stand on a page; with more, only what differs is shown."""
+CARDS_FIRST = 3
+"""Largest number of verdicts that stand above the picture of their ratios."""
+VENDORS = re.compile(r"\b(NVIDIA|AMD Instinct|AMD|Intel\(R\) Xeon\(R\)) ")
+SIGNS = {FASTER: "\u25b2", SLOWER: "\u25bc", TIE: "=", UNDECIDED: "?", NOT_COMPARABLE: "\u2715"}
+FULL_SIZE_ONLY = (
+    *("micro_batch_that_would_fit", "capacity_bf16_training", "capacity_fp8_training", "capacity_bf16_weights"),
+    *("capacity_fp8_weights", "energy_of_1T_tokens", "cost_of_1T_tokens", "cost_of_15T_tokens", "time_to_1T_tokens"),
+    *("time_to_15T_tokens", "time_to_mlperf_target"),
+)
+"""Metrics that mean nothing for a model made small; compare.json has them."""
+
+
+def blocks(comparison: Comparison) -> list[Block]:
+    """Return the whole report, the verdicts first."""
+    judged = comparison.judged
+    cards: list[Block] = [card(one, number) for number, one in enumerate(judged, 1)]
+    picture = list(_verdicts_picture(comparison))
+    found: list[Block] = [Heading(HEADING, 1)]
+    for number, one in enumerate(comparison.rankings):
+        rows = [(str(side.place), side.side, Value(side.tokens_per_second_per_gpu)) for side in one.sides]
+        found += [Heading(one.title, 2, f"ranking-{number}"), Table(one.title, RANKING, rows, 2)]
+        found.append(Details([Lines(["Sides between which no difference is shown share a place."], HINT)]))
+    found += [*cards, *picture] if len(cards) <= CARDS_FIRST else [*picture, *cards]
+    tally = f"{comparison.tally}. " if len(judged) > 1 else ""
+    found.append(Lines([f"{tally}{comparison.question}." if judged else comparison.headline]))
+    if comparison.by == "nodes" and (scales := scaling.scaling(comparison.groups)):
+        table = Table("Scaling", scaling.HEADER, [scale.cells() for scale in scales], 1)
+        found += [Heading("Scaling", 2, "scaling"), table, Lines([scaling.EXPLANATION], HINT)]
+    found.append(Details(list(_why(comparison))))
+    titles = [group.key.title for group in comparison.groups]
+    for number, group in enumerate(comparison.groups):
+        found += _group(comparison, group, _numbered(titles, number), number)
+    found.append(Details(list(_certificates(judged))))
+    if files := _file_lines(comparison):
+        found += [Details([Heading("Files", 2, "files")]), Lines(files, LIST)]
+    return [*found, Details([Heading("Method", 2, "method"), Lines(METHODOLOGY, LIST)])]
+
+
+def picture_lines(comparison: Comparison) -> list[str]:
+    """Return the lines above compare.png: the rankings, or else the first verdict with its basis."""
+    lines = [f"{one.title}: {one.in_words}." for one in comparison.rankings]
+    if not lines:
+        lines = [comparison.headline, *(one.basis for one in comparison.judged[:1])]
+    if len(comparison.judged) > 1:
+        lines.append(f"{comparison.tally}.")
+    if not comparison.groups:
+        lines.append("No result could be read.")
+    return [short for line in lines for short in wrapped(line, 3, HEADLINE_CHARACTERS)]
+
+
+def is_bold(comparison: Comparison) -> bool:
+    """Return whether the first verdict is decided and proven."""
+    return bool(comparison.judged) and comparison.judged[0].is_proven and comparison.judged[0].word != UNDECIDED
+
+
+def card(judged: Judged, number: int = 0) -> Card:
+    """Return the card of a verdict, with links to the certificate of the same number."""
+    found = judged.estimate
+    shown: tuple[str, ...] = ()
+    if found and judged.word != NOT_COMPARABLE:
+        ratio, *ends = written(found.ratio, *(end for end in (found.low, found.high) if end is not None))
+        shown = (f"{ratio}x", f"95 % interval {' to '.join(ends)}" if ends else "no interval")
+    reasons = judged.reasons[1:] if judged.word == NOT_COMPARABLE else judged.reasons
+    left_out = dict.fromkeys(one.text for one in judged.pair.left_out)
+    return Card(
+        judged.spoken_word,
+        judged.headline,
+        pair_title(judged.pair),
+        judged.basis,
+        doubts(judged),
+        [*reasons, *left_out, *judged.tuning_lines, *judged.money_lines],
+        f"w-{judged.word}" + ("" if judged.is_proven else " unproven"),
+        SIGNS[judged.word],
+        shown,
+        judged.word in (FASTER, SLOWER, TIE),
+        judged.is_proven,
+        f"verdict-{number}",
+        f"certificate-{number}" if judged.certificate else "",
+    )
+
+
+def short_opening(judged: Judged) -> str:
+    """Return model and size, the word of a verdict, the ratio and both sides with framework and device."""
+    pair, found = judged.pair, judged.estimate
+    sides = f"{_full_name(pair.b_name, pair.b)} against {_full_name(pair.a_name, pair.a)}"
+    if judged.word == NOT_COMPARABLE or found is None:
+        return f"{model_name(pair.a[0].result)}: not comparable: {sides}: {judged.reasons[0]}"
+    ratio = with_interval(found.ratio, found.low, found.high)
+    interval = "" if " " in ratio else " (no interval)"
+    return f"{model_name(pair.a[0].result)}: {judged.spoken_word}, {ratio}{interval}: {sides}"
+
+
+def _full_name(name: str, side: Sequence[Entry]) -> str:
+    """Return the name of a side with its framework, without the vendor's name in that of a device."""
+    framework, short = side[0].result["framework"], VENDORS.sub("", name)
+    return short if framework in short.split() else f"{framework} {short}"
+
+
+def pair_title(pair: Pair) -> str:
+    """Return model, framework and method of a pair."""
+    return f"{pair.model}, {pair.framework}, method {pair.method}"
+
+
+def doubts(judged: Judged) -> list[str]:
+    """Return the lines that weaken a verdict, the remarks on its runs last, but not what is left out of it."""
+    left_out = {one.text for one in judged.pair.left_out}
+    return [*weaknesses(judged), *(remark for remark in judged.remarks if remark not in left_out)]
+
+
+def _numbered(titles: Sequence[str], place: int) -> str:
+    title, count = titles[place], titles.count(titles[place])
+    return title if count == 1 else f"{title} ({titles[: place + 1].count(title)} of {count})"
+
+
+def _verdicts_picture(comparison: Comparison) -> Iterator[Block]:
+    judged = comparison.judged
+    if not judged:
+        return
+    quantity = "tokens/s of the job" if any(one.pair.is_of_jobs for one in judged) else "tokens/s/GPU"
+
+    def panels() -> list[Picture]:
+        from evaluate.report import panels
+
+        return [panels.verdicts(judged, comparison.band, quantity)]
+
+    line = f"Square: ratio of {quantity}; line: its 95 % interval; hollow: undecided, or the same work is not proven; "
+    yield Pictures("", [f"{line}shaded: differences within {comparison.band:.1%}, which count as ties."], panels)
+
+
+def _why(comparison: Comparison) -> Iterator[Block]:
+    """Yield the gap by kind of time of each pair that has a profile of each side."""
+    if any(comparison.gaps):
+        yield Heading("Why", 2, "why")
+        yield Lines([WHY], HINT)
+    for one, gap in zip(comparison.judged, comparison.gaps, strict=True):
+        if gap is None:
+            continue
+        names = (one.pair.a_name, one.pair.b_name)
+        yield Heading(f"{names[1]} against {names[0]}, {pair_title(one.pair)}", 3)
+        if gap.a is not None and gap.b is not None:
+            yield from trace_blocks.gap(names, gap.a, gap.b)
+            rows = trace_blocks.differences(names, align(gap.a, gap.b), MOST_OPERATORS, "")
+            yield Folded("The operators with the largest differences are in compare.json", list(rows)[1:])
+        yield Lines(gap.remarks, LIST)
+
+
+def _group(comparison: Comparison, group: Group, title: str, number: int) -> Iterator[Block]:
+    figures = comparison.figures
+    yield Heading(title, 2, f"group-{number}")
+    yield Lines([f"{group.key.setting}."], HINT)
+    yield Table(f"Systems: {title}", SYSTEMS, list(map(_system, group.rows)), 2)
+    if group.counted:
+        yield Lines([f"Throughput and step time: {group.steady_steps}. Means over the runs; min to max: smallest and "
+            "largest run. Memory is the peak; losses are in nats per token."], HINT)  # fmt: skip
+
+    def panels() -> list[Picture]:
+        from evaluate.report import panels
+
+        return [*panels.bars(group.rows, figures), *panels.curves(group.rows)] if group.counted else []
+
+    yield Pictures(title, list(_caption(group)), panels)
+    refused = [_not_counted(row, entry) for row, entry in group.not_counted]
+    yield Table(f"Results that do not count: {title}", NOT_COUNTED, refused)
+    yield Lines([*map(ratio_text, ratios(group)), *(f"note: {note}" for note in notes(group))], LIST)
+    yield Details(list(_metrics(comparison, group, title)))
+
+
+def _system(row: Row) -> tuple[Cell, ...]:
+    figures = [_mean(one, LOSS_DIGITS if place > 2 else DIGITS) for place, one in enumerate(row.spreads)]
+    runs = f"{len(row.counted)} of {len(row.entries)}"
+    return (f"{row.name} {row.device}", runs, Value(figures[0].value), figures[0].range or "-", *figures[1:])
+
+
+def _mean(spread: Spread | None, digits: int) -> Value:
+    return Value(None) if spread is None else Value(spread.mean, spread.values, digits=digits)
+
+
+def ratio_text(ratio: Ratio) -> str:
+    """Return one line about a ratio of throughputs, without a verdict."""
+    line = f"tokens/s/GPU of {ratio.row.name} over {ratio.base.name}:"
+    if len(ratio.row.counted) == len(ratio.base.counted) == 1:
+        return f"{line} {times(ratio.value)}, one run a side: no spread"
+    return f"{line} {with_range(ratio.value, ratio.low, ratio.high)}"
+
+
+def _not_counted(row: Row, entry: Entry) -> tuple[str, ...]:
+    status = "REJECTED" if entry.findings.rejections else str(entry.result["status"])
+    return row.name, run_label(entry.result), status, entry.why_not_counted, str(entry.path)
+
+
+def _caption(group: Group) -> Iterator[str]:
+    """Yield the lines above the panels of a group: settings, layouts, versions, dates, and missing runs."""
+    counted, refused = len(group.counted), group.not_counted
+    yield f"{group.key.setting}; {group.conditions}"
+    if counted:
+        yield "Bars: means over the runs; dots: the runs; lines on the bars: min to max. Step times: those that count."
+    few = [f"{row.letter} has {len(row.counted)}" for row in group.rows if 0 < len(row.counted) < ENOUGH_RUNS]
+    if few:
+        yield f"Fewer than five runs: {', '.join(few)}."
+    if refused and counted:
+        yield f"Not counted: {len(refused)} of {len(refused) + counted}."
+    if not counted:  # without a panel, the reasons are all that there is to show
+        yield from (
+            f"Not counted: {row.name} {run_label(entry.result)}: {entry.why_not_counted}" for row, entry in refused
+        )
+
+
+def _metrics(comparison: Comparison, group: Group, title: str) -> Iterator[Block]:
+    """Yield the known metrics, each with its formula, and the reasons why others are unknown."""
+    rows = [row for row in group.rows if row.counted]
+    shown = rows[:MOST_SYSTEMS]
+    runs = [[comparison.figures[id(entry)] for entry in row.counted] for row in shown]
+    cells: list[list[Cell]] = []
+    unknown: dict[str, list[str]] = {}
+    for section, names in sections(runs).items():
+        for key, name in names.items():
+            if key in FULL_SIZE_ONLY and group.key.model_size != "full":
+                continue
+            found = [combined([one.get(key) for one in side]) for side in runs]
+            if all(figure.value is None for figure in found):
+                unknown.setdefault("; or ".join(dict.fromkeys(figure.how for figure in found)), []).append(name)
+                continue
+            unit = next((figure.unit for figure in found if figure.unit), "")
+            values = [
+                Value(figure.value, _known(side, key), figure.how, f"{name}, {row.name}")
+                for row, figure, side in zip(shown, found, runs, strict=True)
+            ]
+            cells.append([f"{section}: {name} ({unit})" if unit else f"{section}: {name}", *values])
+    if not cells and not unknown:
+        return
+    first = f" The first {MOST_SYSTEMS} of {len(rows)} systems are shown." if len(rows) > len(shown) else ""
+    yield Heading("Metrics", 3)
+    yield Lines([f"Medians over the counted runs, then the smallest and the largest run.{first}"], HINT)
+    yield Table(f"Metrics: {title}", ["Metric", *(f"{row.name} {row.device}" for row in shown)], cells, 1)
+    count = sum(map(len, unknown.values()))
+    if unknown:
+        said = f"{count} metric{' is' if count == 1 else 's are'} unknown for every system"
+        yield Folded(said, [Lines([f"{', '.join(names)}: {why}" for why, names in unknown.items()], LIST)])
+
+
+def _known(runs: Sequence[Metrics], key: str) -> list[float]:
+    values = (one[key].value for one in runs if key in one)
+    return [value for value in values if value is not None]
+
+
+def _certificates(judged: Sequence[Judged]) -> Iterator[Block]:
+    """Yield the certificate of each pair: what differs, largest effect on speed first, then what is unknown."""
+    if not judged:
+        return
+    yield Heading("Certificates", 2, "certificates")
+    yield Lines(["Did both sides do the same work? What forbids a comparison comes first; within that, what has the "
+        "largest effect on speed."], HINT)  # fmt: skip
+    for number, one in enumerate(judged, 1):
+        pair, items = one.pair, one.certificate or ()
+        title = f"{pair.b_name} against {pair.a_name}"
+        yield Heading(title, 3, f"certificate-{number}")
+        yield Lines([pair_title(pair)], HINT)
+        if one.certificate is None:
+            yield Lines(["; ".join(one.reasons)])
+        yield _items(
+            f"What is not the same: {title}", pair, [item for item in items if item.state in (BLOCKING, ALLOWED)]
+        )
+        if unknown := [item for item in items if item.state == UNKNOWN]:
+            verb = "item is" if len(unknown) == 1 else "items are"
+            said = f"{len(unknown)} {verb} unknown: {', '.join(map(_unknown_item, unknown))}"
+            yield Folded(said, [_items(f"What is unknown: {title}", pair, unknown)])
+        if same := [item for item in items if item.state == SAME]:
+            table = _items(f"What is the same: {title}", pair, same) if len(judged) <= FULL_CERTIFICATES else None
+            yield Folded(
+                f"{len(same)} items are the same on both sides (compare.json has all)", [table] if table else []
+            )
+
+
+def _items(title: str, pair: Pair, items: Sequence[Item]) -> Table:
+    header = ("Item", "State", pair.a_name, pair.b_name, "Note")
+    return Table(title, header, [(one.name, one.state, one.a, one.b, one.note) for one in items])
+
+
+def _unknown_item(item: Item) -> str:
+    return f"{item.name} ({item.a})" if item.a == item.b else f"{item.name} ({item.a} against {item.b})"
+
+
+def _file_lines(comparison: Comparison) -> list[str]:
+    """Return one line for each file that is a copy or not a result."""
+    copies = [f"{copy.path}: same content as {first.path}, counted once" for copy, first in comparison.copies]
+    return copies + [f"REJECTED {error}" for _, error in comparison.unreadable]

@@ -1,0 +1,102 @@
+"""Blocks as text for the terminal and as Markdown."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from evaluate.report.blocks import HINT, LIST, Block, Card, Cell, Details, Folded, Heading, Lines, Table, Value
+from evaluate.report.tables import BOLD, NORMAL, bullets, markdown_table, markdown_text, plain, text_table
+
+HOW = "Formula and source, or why unknown"
+
+
+def terminal(blocks: Sequence[Block], width: int) -> str:
+    """Return the blocks as plain text, about `width` characters wide."""
+    return "\n\n".join(text for block in blocks if (text := _terminal(block, width)))
+
+
+def markdown(blocks: Sequence[Block]) -> str:
+    """Return the blocks as Markdown."""
+    return "\n\n".join(text for block in blocks for text in _markdown(block) if text) + "\n"
+
+
+def observations(count: int) -> str:
+    """Return `3 observations`."""
+    return f"{count} observation{'' if count == 1 else 's'}"
+
+
+def _terminal(block: Block, width: int) -> str:
+    match block:
+        case Heading(text=text, level=level):
+            return plain(text) if level > 1 else ""
+        case Lines(lines=lines, style=style):
+            mark, below = ("- ", "  ") if style == LIST else ("", "  " * (style == HINT))
+            return "\n".join(_filled(line, width, mark, below) for line in lines)
+        case Card():
+            return "\n".join(_card(block, width))
+        case Table() if block.rows:
+            cells = [[cell.text if isinstance(cell, Value) else cell for cell in row] for row in block.rows]
+            return _fitting_table(block.header, cells, width)
+    return ""
+
+
+def _card(card: Card, width: int) -> Iterator[str]:
+    opening = _filled(card.opening, width)
+    is_bold = card.is_claim and card.is_proven
+    yield f"{BOLD}{card.word}{NORMAL}{opening.removeprefix(card.word)}" if is_bold else opening
+    if card.rest:
+        yield _filled(card.rest, width, "  ", "  ")
+    if len(card.doubts) == 1:
+        yield _filled(f"weakened: {card.doubts[0]}", width, "  - ", "    ")
+    elif card.doubts:
+        yield _filled(f"weakened by {observations(len(card.doubts))}, listed in the report", width, "  - ", "    ")
+    for line in card.support:
+        yield _filled(line, width, "  - ", "    ")
+
+
+def _fitting_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> str:
+    """Return a table without the last columns that have no room."""
+    for count in range(len(header), 1, -1):
+        text = text_table(header[:count], [row[:count] for row in rows], width)
+        if max(map(len, text.splitlines())) <= width:
+            break
+    return text
+
+
+def _filled(line: str, width: int, first: str = "", below: str = "  ") -> str:
+    return textwrap.fill(plain(line), width, initial_indent=first, subsequent_indent=below)
+
+
+def _markdown(block: Block) -> Iterator[str]:
+    match block:
+        case Heading(text=text, level=level):
+            yield f"{'#' * level} {markdown_text(text)}"
+        case Lines(lines=lines, style=style):
+            yield bullets(lines) if style == LIST else "\n\n".join(map(markdown_text, lines))
+        case Card():
+            bold = f"**{block.word}:** {markdown_text(block.statement)}."
+            yield bold if block.is_claim and block.is_proven else f"{markdown_text(block.opening)}."
+            yield bullets([*filter(None, [block.rest]), *(f"weakened: {one}" for one in block.doubts), *block.support])
+        case Table() if block.rows:
+            yield _table(block)
+        case Folded():
+            yield markdown_text(f"{block.summary}.")
+        case Details():
+            for one in block.blocks:
+                yield from _markdown(one)
+
+
+def _table(table: Table) -> str:
+    """Return a table; figures with a formula have a last column for it."""
+    ways = ["; or ".join(dict.fromkeys(cell.how for cell in row if isinstance(cell, Value))) for row in table.rows]
+    rows = [list(map(_cell, row)) for row in table.rows]
+    if not any(ways):
+        return markdown_table(table.header, rows)
+    return markdown_table([*table.header, HOW], [[*row, way] for row, way in zip(rows, ways, strict=True)])
+
+
+def _cell(cell: Cell) -> str:
+    if not isinstance(cell, Value):
+        return cell
+    return f"{cell.text}, {cell.range}" if cell.range else cell.text

@@ -1,0 +1,219 @@
+"""The breakdown of one trace, or of two side by side, as blocks; the section "why" of a comparison has the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from evaluate.report.blocks import HINT, Block, Cell, Heading, Lines, Picture, Pictures, Table
+from evaluate.report.tables import cut, number
+from evaluate.timing import ceiling
+from evaluate.timing.breakdown import Breakdown
+from evaluate.timing.pairing import Aligned
+from evaluate.timing.tables import OperatorRow
+from utils.kinds import COMMUNICATION, IDLE, KINDS, OVERLAPPED, PHASES, UNATTRIBUTED, WORDS
+from utils.results.probe_file import Probe
+
+TITLE = "Time of a training step"
+"""Title of every trace.html."""
+METHOD = (
+    "Times are means over the steps of the trace, which the profiler's own marks cut (ProfilerStep#).",
+    "On a GPU the work of all streams counts. Where several kinds run at once, the time counts for the first of: "
+    "matrix products, attention, optimizer, memory-bound and unattributed operators, communication, copies. "
+    "Communication is exposed while nothing computes.",
+    "A kernel has its kind by its name and by the operator that launched it; everything launched in the optimizer or "
+    "in attention belongs to it, except products with a weight in attention.",
+    "A trace of torch.profiler also opens in https://ui.perfetto.dev, which draws each stream and thread.",
+    "In a trace without kernels each operator of the CPU counts, without the operators inside it; the rest is idle.",
+    "Rates count 2*m*n*k for a matrix product; causal attention counts half, its backward pass five products.",
+    "Recording makes a step slower: compare shares and kernels, and take the length of a step from an unprofiled run.",
+)
+OPERATORS = ("operator", "kind", "sizes", "calls a step", "ms a step", "share", "TFLOP/s", "of probe", "kernel")
+WORD_COLUMNS = {"operator", "kind", "phase", "sizes", "kernel"}
+MS = 1e3
+MOST_UNATTRIBUTED = 0.03
+Names = tuple[str, str]
+
+
+def one(side: Breakdown, probe: Probe | None, most: int, file: str) -> list[Block]:
+    """Return the report on one trace with the `most` longest operators; `file` has all of them."""
+    shares = {kind: f"{side.share(kind):.1%}" for kind in KINDS} | {UNATTRIBUTED: _unattributed(side)}
+    kinds: list[tuple[Cell, ...]] = [(WORDS[kind], _ms(side.kinds[kind]), shares[kind]) for kind in KINDS]
+    kinds.append(("sum: the step", _ms(side.step_seconds), "100.0%"))
+    kinds.append(("not added: communication during computation", _ms(side.overlapped), ""))
+    return [
+        Lines([f"{side.path}: {title(side)}"]),
+        Lines(sentences(side)),
+        _bars([side], [title(side)]),
+        Table("Kinds of time", ("kind", "ms a step", "share"), kinds, 1),
+        *operators(side, probe, most, file),
+    ]
+
+
+def pair(
+    sides: Sequence[Breakdown], probes: Sequence[Probe | None], aligned: Sequence[Aligned], most: int, file: str
+) -> list[Block]:
+    """Return the report on two traces: their kinds, the largest differences between operators, each trace."""
+    a, b = sides
+    names = side_names(a, b)
+    found = [*gap(names, a, b), *differences(names, aligned, most, file)]
+    for side, probe in zip(sides, probes, strict=True):
+        found += [Lines([f"{side.path}: {title(side)}", *sentences(side)]), *operators(side, probe, most, file)]
+    return found
+
+
+def gap(names: Names, a: Breakdown, b: Breakdown) -> Iterator[Block]:
+    """Yield the kinds of time of both sides with their differences."""
+    yield Lines([_pair_sentence(a, b, names)])
+    yield _bars((a, b), names)
+    both = [(WORDS[kind], a.kinds[kind], b.kinds[kind]) for kind in KINDS]
+    both += [("sum: the step", a.step_seconds, b.step_seconds)]
+    both += [("not added: communication during computation", a.overlapped, b.overlapped)]
+    rows = [(name, _ms(left), _ms(right), _signed(right - left)) for name, left, right in both]
+    yield Table(f"Kinds of time: {' and '.join(names)}", ("kind", *_columns(names)), rows, 1)
+
+
+def differences(names: Names, aligned: Sequence[Aligned], most: int, file: str) -> Iterator[Block]:
+    """Yield the largest differences between operators of the same computation and sizes."""
+    a, b = map(cut, names)
+    header = ("operator", "kind", "phase", "sizes", *_columns(names), f"{a}, TFLOP/s", f"{b}, TFLOP/s")
+    rows = [
+        (
+            *(cut(one.family), _kind_word(one.kind), one.phase or "unknown", one.sizes),
+            *("-" if side is None else _ms(side.seconds) for side in (one.a, one.b)),
+            *(_signed(one.difference_seconds), _rate(one.a), _rate(one.b)),
+        )
+        for one in aligned[:most]
+    ]
+    yield Heading("Differences by operator", 3)
+    said = f"The {len(rows)} largest of {len(aligned)} differences between operators{_all_in(file)}. "
+    said += "Operators with the same computation and sizes on both sides; a dash: it does not run there."
+    yield Lines([said], HINT)
+    yield _without_empty("Differences by operator", header, rows)
+
+
+def operators(side: Breakdown, probe: Probe | None, most: int, file: str) -> Iterator[Block]:
+    """Yield the longest operators of a trace."""
+    rows = [
+        (
+            *(cut(row.name), _kind_word(row.kind), row.work.sizes, number(row.count), _ms(row.seconds)),
+            *(
+                f"{row.seconds / side.step_seconds:.1%}",
+                _rate(row),
+                _percent(ceiling.share(row, probe)),
+                cut(row.kernel),
+            ),
+        )
+        for row in side.operators[:most]
+    ]
+    name = f"Operators of {side.path.name}"
+    yield Heading(name, 3)
+    yield Lines([f"The {len(rows)} longest of {len(side.operators)} operators{_all_in(file)}:"], HINT)
+    yield _without_empty(name, OPERATORS, rows)
+
+
+def title(side: Breakdown) -> str:
+    """Return device and steps of a trace."""
+    device = side.device_name or ("CPU" if side.is_of_host else f"device {side.device}")
+    if not side.steps:
+        return f"{device}, the whole trace"
+    first, last = side.steps[0], side.steps[-1]
+    return f"{device}, step {first}" if first == last else f"{device}, mean of steps {first} to {last}"
+
+
+def sentences(side: Breakdown) -> list[str]:
+    """Return what a reader should know first: length of the step, its largest parts, communication, doubts."""
+    parts = sorted((kind for kind in KINDS if side.kinds[kind] > 0), key=lambda kind: -side.kinds[kind])[:3]
+    said = ", ".join(f"{side.share(kind):.1%} {WORDS[kind]}" for kind in parts)
+    lines = [f"A step takes {_ms(side.step_seconds)} ms: {said or 'nothing runs in it'}."]
+    total = side.kinds[COMMUNICATION] + side.overlapped
+    if total > 0:
+        lines.append(
+            f"Communication: {_ms(total)} ms a step, {side.overlapped / total:.0%} of it during computation, "
+            f"{_ms(side.kinds[COMMUNICATION])} ms exposed."
+        )
+    for row in side.groups:
+        ranks = "" if row.ranks is None else f" ({row.ranks} ranks)"
+        lines.append(f"Of {row.group}{ranks}: {_ms(row.seconds)} ms, {_ms(row.exposed_seconds)} ms exposed.")
+    if any(side.phases.values()):
+        lines.append(", ".join(f"{phase} {_ms(side.phases[phase])} ms" for phase in PHASES).capitalize() + ".")
+    if max(side.share(UNATTRIBUTED), side.unattributed_of_kernels) > MOST_UNATTRIBUTED:
+        names = [row.name for row in side.kernels if row.kind == UNATTRIBUTED][:3]
+        lines.append(f"{_unattributed(side)} could not be attributed: {'; '.join(map(cut, names))}.")
+    return lines + [f"Note: {remark}." for remark in side.remarks]
+
+
+def side_names(a: Breakdown, b: Breakdown) -> Names:
+    """Return names of both sides: devices if they differ, else files."""
+    devices = (title(a).split(",")[0], title(b).split(",")[0])
+    if devices[0] != devices[1]:
+        return devices
+    files = (a.path.name, b.path.name)
+    return files if files[0] != files[1] else (str(a.path), str(b.path))
+
+
+def _pair_sentence(a: Breakdown, b: Breakdown, names: Names) -> str:
+    """Return which side is faster by how much, and the kinds that make most of the difference."""
+    difference = b.step_seconds - a.step_seconds
+    if abs(difference) < 5e-4 * a.step_seconds:
+        return f"{names[0]} and {names[1]} take the same time: {_ms(a.step_seconds)} ms a step."
+    slower, faster = (names[1], names[0]) if difference > 0 else (names[0], names[1])
+    kinds = sorted(KINDS, key=lambda kind: -abs(b.kinds[kind] - a.kinds[kind]))[:3]
+    parts = ", ".join(f"{(b.kinds[k] - a.kinds[k]) * MS:+.4g} ms {WORDS[k]}" for k in kinds if b.kinds[k] != a.kinds[k])
+    return (
+        f"A step of {slower} takes {_ms(abs(difference))} ms longer than one of {faster} ({_ms(a.step_seconds)} ms for "
+        f"{names[0]}, {_ms(b.step_seconds)} ms for {names[1]}). {names[1]} less {names[0]}: {parts}."
+    )
+
+
+def _bars(sides: Sequence[Breakdown], names: Sequence[str]) -> Pictures:
+    bars = [(f"{name}: {_ms(side.step_seconds)} ms", side.kinds) for name, side in zip(names, sides, strict=True)]
+
+    def panels() -> list[Picture]:
+        from evaluate.report import panels
+
+        return [panels.kinds(bars)]
+
+    return Pictures("", ["Milliseconds of one step. The parts of a bar add up to the step."], panels)
+
+
+def _unattributed(side: Breakdown) -> str:
+    return f"{side.share(UNATTRIBUTED):.1%} of the step, {side.unattributed_of_kernels:.1%} of kernel time"
+
+
+def _columns(names: Names) -> tuple[str, str, str]:
+    return f"{cut(names[0])}, ms a step", f"{cut(names[1])}, ms a step", "difference, ms"
+
+
+def _without_empty(name: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """Return a table without the columns that no row fills."""
+    kept = [place for place in range(len(header)) if any(row[place] for row in rows)] or list(range(len(header)))
+    shown = [header[place] for place in kept]
+    words = [place for place, column in enumerate(shown) if column in WORD_COLUMNS]
+    return Table(name, shown, [[row[place] for place in kept] for row in rows], 1, words)
+
+
+def _all_in(file: str) -> str:
+    return f" ({file} has all)" if file else ""
+
+
+def _kind_word(kind: str) -> str:
+    if kind == OVERLAPPED:
+        return "overlapped communication"
+    return {IDLE: "host", COMMUNICATION: "communication"}.get(kind, kind.replace("_", "-"))
+
+
+def _ms(seconds: float) -> str:
+    return number(seconds * MS)
+
+
+def _signed(seconds: float) -> str:
+    value = round(seconds * MS, 6) or 0.0  # rounding errors of a sum are no difference
+    return f"{value:+,.0f}" if abs(value) >= 1000 else f"{value:+.4g}"
+
+
+def _rate(row: OperatorRow | None) -> str:
+    return "" if row is None or row.tflops is None else number(row.tflops)
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.0%}"

@@ -1,0 +1,69 @@
+"""The panels of a history: the runs of each track of a series over time, with levels and changes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+from evaluate.report.blocks import Picture
+from evaluate.report.pictures import GRID, INK, OTHER_COLOUR, PAPER, PLATFORM_COLOURS
+from evaluate.timeline.blocks import MARKS, title
+from evaluate.timeline.history import LOSS, MEMORY, SPEED, UNITS, Story, Track
+from evaluate.timeline.series import Run
+
+HEIGHT = 2.6
+LEAST_SPAN = 0.04
+"""Relative height of an axis at the least, so that noise of a thousandth does not fill the panel."""
+CHANGE = "#d55e00"
+VALUES: dict[str, Callable[[Run], float | None]] = {
+    SPEED: lambda run: run.rate,
+    MEMORY: lambda run: run.memory,
+    LOSS: lambda run: run.loss,
+}
+
+
+def tracks(story: Story) -> list[Picture]:
+    """Return a panel for each track of a series: throughput, peak memory, and the loss of each seed."""
+    return [
+        Picture(
+            title(track),
+            f"{title(track)} ({UNITS[track.quantity]}) over time: {len(track.runs)} runs, "
+            f"{len(track.changes)} changes of level",
+            HEIGHT,
+            lambda axes, track=track: _draw(axes, story, track),  # type: ignore[misc]
+        )
+        for track in story.tracks
+    ]
+
+
+def _draw(axes: Any, story: Story, track: Track) -> None:
+    colour = PLATFORM_COLOURS.get(story.series.key["platform"], OTHER_COLOUR)
+    odd = {id(run) for place in track.levels.odd for run in track.blocks[place]}
+    runs = [(run, value) for run in track.runs if (value := VALUES[track.quantity](run)) is not None]
+    values = [value for _, value in runs]
+    for is_odd, face in ((False, colour), (True, PAPER)):
+        shown = [(run.started, value) for run, value in runs if (id(run) in odd) == is_odd]
+        axes.plot(*zip(*shown, strict=True), "o", markersize=4, color=face, markeredgecolor=colour) if shown else None
+    for level in track.levels.found:
+        ends = [track.blocks[level.first][0].started, track.blocks[level.last][-1].started]
+        axes.plot(ends, [math.exp(level.value)] * 2, color=INK, linewidth=1.8, marker="_", markersize=8)
+    room = max(0.08 * (max(values) - min(values)), LEAST_SPAN * max(map(abs, values)) / 2)
+    axes.set_ylim(min(values) - room, max(values) + room)
+    for place, change in enumerate(track.changes):
+        middle = change.last_before.started + (change.first_after.started - change.last_before.started) / 2
+        axes.axvline(middle, color=CHANGE, linestyle="--", linewidth=1)
+        axes.text(
+            middle, 1, MARKS[place % len(MARKS)], transform=axes.get_xaxis_transform(), va="bottom", weight="bold"
+        )
+    for run, _ in story.version_changes:
+        axes.plot(run.started, 0.03, "^", markersize=5, color=OTHER_COLOUR, transform=axes.get_xaxis_transform())
+    locator = AutoDateLocator(maxticks=6)
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    axes.grid(axis="y", color=GRID)
+    axes.set_title(title(track), loc="left")
+    axes.set_ylabel(UNITS[track.quantity])
+    axes.set_xlabel("UTC")
