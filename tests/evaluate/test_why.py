@@ -59,6 +59,21 @@ def test_the_kinds_of_both_profiled_steps_and_their_differences_add_up(tmp_path)
     assert section.count("<figure>") == 1 and "matrix products 0.15 ms" in section and "<b>" not in section
 
 
+@pytest.mark.parametrize("framework", ["mega", "hf", "prim", "nemo", "bridge", "titan"])
+@pytest.mark.parametrize("precision", ["bf16", "fp8"])
+def test_every_framework_and_precision_with_profiles_has_a_gap(framework, precision, tmp_path):
+    settings = {f"{section}__precision": precision for section in ("training_config", "resolved_config")}
+    sides = [
+        [run(platform, number, seconds, framework=framework, **settings) for number in (1, 2, 3)]
+        for platform, seconds in (("nvd", 1.0), ("amd", 1.1))
+    ]
+    for result, trace in zip((side[0] for side in sides), ({}, SLOW), strict=True):
+        write_profile(tmp_path / "in", result, trace)
+    why = report(tmp_path, [result for side in sides for result in side], formats="json").verdict["why"]
+    assert sum(row["difference"] for row in why["kinds"]) == pytest.approx(5e-5)
+    assert why["operators"][0]["difference"] == pytest.approx(5e-5)
+
+
 @pytest.mark.parametrize(
     "changes",
     [
