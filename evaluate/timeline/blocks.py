@@ -26,12 +26,11 @@ from evaluate.report.tables import number, plain
 from evaluate.timeline import levels
 from evaluate.timeline.history import (
     LESS,
-    LOSS,
+    MARKS,
     MORE,
     SLOWER,
     STEADY,
     SUSPECTED,
-    TITLES,
     TOO_FEW,
     UNITS,
     Change,
@@ -64,7 +63,6 @@ NO_GAIN = "the loss changed too, so a difference in speed shows no gain and no l
 LABEL_HINT = "--join host,label puts runs of several hosts or labels into one series"
 LEAST_REMARK = 0.01
 """Share below which a last day that is slower than its level is not worth a remark."""
-MARKS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 CHANGES = ("Change", "Since (UTC)", "Size", "On record")
 VERSIONS = ("Versions", "Days", "Runs", "tokens/s/GPU", "MFU (%)", "Peak memory (GB)", "Last loss (nats/token)")
 PICTURE = (
@@ -138,7 +136,7 @@ def _series(story: Story, place: int) -> Iterator[Block]:
     yield Pictures(story.series.name, [PICTURE] if not place else [], panels)
     changes = [
         (
-            f"{MARKS[at % len(MARKS)]}: {title(track)}",
+            f"{MARKS[at % len(MARKS)]}: {track.title}",
             *(f"{change.first_after.started:%Y-%m-%d %H:%M}", size_text(track, change), cause(change)),
         )
         for track in story.tracks
@@ -160,11 +158,6 @@ def _series(story: Story, place: int) -> Iterator[Block]:
     if steps:
         said = f"What changed from run to run, the latest first ({len(steps)})"
         yield Folded(said, [Table(f"From run to run: {story.series.name}", ("Since", "What"), steps)])
-
-
-def title(track: Track) -> str:
-    """Return the name of the quantity of a track."""
-    return TITLES[track.quantity] + (f", seed {track.seed}" if track.quantity == LOSS else "")
 
 
 def headline(history: History) -> str:

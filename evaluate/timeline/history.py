@@ -25,6 +25,8 @@ from evaluate.verdict.inference import BAND, LEAST_RUNS
 
 SPEED, MEMORY, LOSS = "tokens_per_second_per_gpu", "peak_memory_gb", "last_loss"
 UNITS = {SPEED: "tokens/s/GPU", MEMORY: "GB", LOSS: "nats/token"}
+MARKS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+"""Marks of the changes of a track, in a picture and in the table beside it."""
 TITLES = {SPEED: "Throughput", MEMORY: "Peak memory", LOSS: "Last loss"}
 LIMITS = {
     SPEED: Limits(0.01, 1e-4),
@@ -82,6 +84,11 @@ class Track:
     band: float
     seed: int | None = None
     """Seed of the runs of a loss."""
+
+    @property
+    def title(self) -> str:
+        """The name of the quantity."""
+        return TITLES[self.quantity] + (f", seed {self.seed}" if self.quantity == LOSS else "")
 
     @property
     def runs(self) -> list[Run]:

@@ -10,8 +10,7 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
 from evaluate.report.blocks import Picture
 from evaluate.report.pictures import GRID, INK, OTHER_COLOUR, PAPER, PLATFORM_COLOURS
-from evaluate.timeline.blocks import MARKS, title
-from evaluate.timeline.history import LOSS, MEMORY, SPEED, UNITS, Story, Track
+from evaluate.timeline.history import LOSS, MARKS, MEMORY, SPEED, UNITS, Story, Track
 from evaluate.timeline.series import Run
 
 HEIGHT = 2.6
@@ -29,8 +28,8 @@ def tracks(story: Story) -> list[Picture]:
     """Return a panel for each track of a series: throughput, peak memory, and the loss of each seed."""
     return [
         Picture(
-            title(track),
-            f"{title(track)} ({UNITS[track.quantity]}) over time: {len(track.runs)} runs, "
+            track.title,
+            f"{track.title} ({UNITS[track.quantity]}) over time: {len(track.runs)} runs, "
             f"{len(track.changes)} changes of level",
             HEIGHT,
             lambda axes, track=track: _draw(axes, story, track),  # type: ignore[misc]
@@ -64,6 +63,6 @@ def _draw(axes: Any, story: Story, track: Track) -> None:
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
     axes.grid(axis="y", color=GRID)
-    axes.set_title(title(track), loc="left")
+    axes.set_title(track.title, loc="left")
     axes.set_ylabel(UNITS[track.quantity])
     axes.set_xlabel("UTC")

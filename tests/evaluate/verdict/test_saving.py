@@ -18,7 +18,7 @@ def verdict(folder: Path, *options: str, prices: dict[str, float] = PRICES, seco
     rows = {name: {"price": price, "date": "2026-01-01", "source": "a"} for name, price in prices.items()}
     folder.mkdir(exist_ok=True)
     (folder / "prices").write_text(json.dumps({"currency": "USD", "prices": rows}))
-    results = runs("nvd", 1.0, 2) + runs("amd", seconds, 2, **amd)
+    results = runs("nvd", 1.0, model_size="full") + runs("amd", seconds, model_size="full", **amd)
     return one_verdict(folder, results, "--prices", str(folder / "prices"), "--format", "json,md", *options)
 
 
