@@ -23,13 +23,16 @@ from evaluate.verdict.ratios import with_interval
 from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
 from utils.kinds import KINDS, WORDS
 
-LEAST_SPAN, LARGEST_SPAN = math.log(1.12), math.log(32)
-"""Least and largest reach of the axis of ratios on each side of 1, as logarithms: noise must not look like a
+LEAST_REACH, LARGEST_REACH = 1.12, 32.0
+"""Least and largest ratio at the end of the axis, whose other end is its inverse: noise must not look like a
 difference, and an interval that goes further ends in an arrow."""
-TICKS = (0.05, 0.1, 0.2, 0.5, 0.67, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 5.0, 10.0, 20.0)
-FINE_TICKS = (0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.15, 1.2, 1.25)
-LEAST_SHARE = 0.08
-"""Least distance of two labelled ratios, as a share of the axis."""
+TICKS = (
+    (0.9, 0.95, 1.0, 1.05, 1.1, 1.15),
+    (0.75, 0.8, 0.9, 1.0, 1.1, 1.25, 1.35),
+    (0.33, 0.5, 0.67, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0),
+    (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0),
+)
+"""Ratios to mark; the first row that reaches the end of the axis counts."""
 MOST_VERDICTS, MOST_ROWS, MOST_SAMPLES = 40, 60, 20_000
 """Largest numbers of verdicts, of systems and of samples of one panel; compare.json and the results have all."""
 VERDICT_HEIGHT, ROW_HEIGHT, FOOTING, CURVES_HEIGHT = 0.43, 0.5, 0.75, 2.9
@@ -127,43 +130,26 @@ def _verdict_text(one: Judged) -> str:
 
 
 def _verdicts(axes: Any, shown: Sequence[Judged], band: float, quantity: str) -> None:
-    low, high = _reach([one.estimate for one in shown if one.estimate], band)
-    axes.set_xlim(low, high)
+    places = [end for one in shown if one.estimate for end in (one.estimate.ratio, *_ends(one.estimate))]
+    reach = max([LEAST_REACH, 1 + band, *(max(place, 1 / max(place, 1e-9)) for place in places)])
+    end = min(reach, LARGEST_REACH) ** 1.08
+    axes.set_xscale("log")
+    axes.set_xlim(1 / end, end)
     axes.set_ylim(len(shown) - 0.6, -0.8)
-    axes.axvspan(-math.log1p(band), math.log1p(band), color=BAND, zorder=0)
-    axes.axvline(0, color=INK, linestyle=":", linewidth=1)
+    axes.axvspan(1 / (1 + band), 1 + band, color=BAND, zorder=0)
+    axes.axvline(1, color=INK, linestyle=":", linewidth=1)
     for y, one in enumerate(shown):
-        _interval(axes, y, one, low, high)
+        _interval(axes, y, one, end)
         name = textwrap.shorten(plain(f"{one.pair.b_name} / {one.pair.a_name}"), 60, placeholder=" ...")
         text = "".join(wrapped(f"{name}: {_verdict_text(one)}", 1, VERDICT_CHARACTERS))
         axes.text(0, y - 0.42, text, transform=axes.get_yaxis_transform(), va="center", fontsize=8.5)
-    ticks = _ticks(low, high)
-    axes.xaxis.set_major_locator(FixedLocator([math.log(tick) for tick in ticks]))
+    ticks = next(ticks for ticks in TICKS if end <= ticks[-1] or ticks is TICKS[-1])
+    axes.xaxis.set_major_locator(FixedLocator([tick for tick in ticks if 1 / end <= tick <= end]))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{math.exp(value):g}x"))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
     axes.set_xlabel(f"ratio of {quantity}, side named first over the other (logarithmic)")
-
-
-def _reach(estimates: Sequence[Estimate], band: float) -> tuple[float, float]:
-    """Return the ends of the axis as logarithms: all estimates, 1 and the band lie on it, at most LARGEST_SPAN."""
-    places = [_log(place) for one in estimates for place in (one.ratio, *_ends(one))]
-    low = min([-LEAST_SPAN, -math.log1p(band), *places])
-    high = max([LEAST_SPAN, math.log1p(band), *places])
-    room = 0.06 * (high - low)
-    return max(low - room, -LARGEST_SPAN), min(high + room, LARGEST_SPAN)
-
-
-def _ticks(low: float, high: float) -> list[float]:
-    """Return the ratios to mark between two logarithms, 1 first, with room for a label at each."""
-    candidates = FINE_TICKS if max(-low, high) < math.log(1.3) else TICKS
-    taken: list[float] = []
-    for tick in sorted(candidates, key=lambda tick: (tick != 1, -abs(math.log(tick)))):
-        is_free = all(abs(math.log(tick / other)) >= LEAST_SHARE * (high - low) for other in taken)
-        if low <= math.log(tick) <= high and is_free:
-            taken.append(tick)
-    return taken
 
 
 def _ends(found: Estimate) -> tuple[float, ...]:
@@ -171,23 +157,19 @@ def _ends(found: Estimate) -> tuple[float, ...]:
     return () if found.low is None or found.high is None else (found.low, found.high)
 
 
-def _log(ratio: float) -> float:
-    return math.log(ratio) if 0 < ratio < math.inf else math.copysign(LARGEST_SPAN, ratio - 1)
-
-
-def _interval(axes: Any, y: int, one: Judged, low: float, high: float) -> None:
+def _interval(axes: Any, y: int, one: Judged, end: float) -> None:
+    """Draw a ratio and its interval; an end beyond the axis is an arrow."""
     found = one.estimate
     if found is None:
         return
-    ends = [_log(end) for end in _ends(found)]
-    places = [min(max(end, low), high) for end in ends]
-    if places:
-        axes.plot(places, [y, y], color=INK, linewidth=1.4)
-    for place, end, arrow in zip(places, ends, "<>", strict=False):
-        axes.plot(place, y, "|" if low <= end <= high else arrow, color=INK, markersize=8, clip_on=False)
+    ends = _ends(found)
+    places = [min(max(place, 1 / end), end) for place in ends]
+    axes.plot(places, [y] * len(places), color=INK, linewidth=1.4)
+    for place, true, arrow in zip(places, ends, "<>", strict=False):
+        axes.plot(place, y, "|" if place == true else arrow, color=INK, markersize=8, clip_on=False)
     colour = PLATFORM_COLOURS.get(one.pair.b[0].result["platform"], OTHER_COLOUR)
     inside = colour if is_filled(one) else PAPER
-    axes.plot(_log(found.ratio), y, "s", markersize=7, color=inside, markeredgecolor=INK)
+    axes.plot(found.ratio, y, "s", markersize=7, color=inside, markeredgecolor=INK)
 
 
 def _utilisation(row: Row, figures: Mapping[int, Metrics]) -> Spread | None:

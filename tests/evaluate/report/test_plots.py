@@ -157,7 +157,7 @@ def test_1_and_the_whole_band_are_on_the_axis_of_ratios(tmp_path: Path, factor: 
     found = report(tmp_path, [*runs("nvd", 1.0), *runs("amd", factor)], "--band", band, formats="png")
     forest = found.figures[0].axes[0]
     (low, high), box = forest.get_xlim(), forest.patches[0].get_window_extent()
-    assert low < 0 < high and forest.bbox.x0 <= box.x0 < box.x1 <= forest.bbox.x1
+    assert low < 1 < high and forest.bbox.x0 <= box.x0 < box.x1 <= forest.bbox.x1
 
 
 @pytest.mark.parametrize("count", [1, 40])
