@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from evaluate.checks.recorded import is_recorded
-from evaluate.metrics.metrics import device_of, metrics
+from evaluate.metrics.metrics import device_of, utilisation
 from utils.results.schema import ENERGY_RELATIVE, LEAST_HERTZ, Result
 
 ROUNDING = 0.01
@@ -93,7 +93,7 @@ def power_fits_the_boards(result: Result) -> Iterator[str]:
     if joules and times and min(times) > 0:
         watts = [joules / seconds / gpus for seconds in _measured_seconds(result)]
     limit = max(device.board_power_watts, (result.get("conditions") or {}).get("max_power_cap_watts") or 0.0)
-    mfu = metrics(result).get("mfu_causal")
+    mfu = utilisation(result).get("mfu_causal")
     used = min(1.0, (mfu.value or 0.0) / 100) if mfu else 0.0
     least = max(IDLE_POWER, LEAST_POWER_OF_MFU * used) * device.board_power_watts
     if watts and min(watts) > MOST_POWER * limit:

@@ -17,7 +17,8 @@ from evaluate.checks.consistency import FLOAT32_RELATIVE
 from evaluate.checks.recorded import is_recorded
 from evaluate.inputs.earlier_names import MFU_CLAIMS, TFLOPS_CLAIMS
 from evaluate.metrics.capacity import spec_of
-from evaluate.metrics.metrics import MEMORISED_NATS, device_of, flops_per_token, last_loss, metrics
+from evaluate.metrics.metrics import MEMORISED_NATS, device_of, flops_per_token, last_loss, utilisation
+from evaluate.metrics.throughput import tokens_per_second_per_gpu
 from utils.models import ModelSpec, UnknownModelError
 from utils.results.schema import Result
 
@@ -45,7 +46,7 @@ _SHAPE = {
 
 def utilisation_is_possible(result: Result) -> Iterator[str]:
     """Yield a line if model FLOP/s, with causal attention, exceed the dense peak or the measured rate."""
-    found = metrics(result) if result["status"] == "ok" else {}
+    found = utilisation(result) if result["status"] == "ok" else {}
     for name, what in (("mfu_causal", "the dense peak"), ("share_of_measured_matmul", "the measured rate")):
         figure = found.get(name)
         if figure is not None and figure.value is not None and figure.value > FULL_PERCENT:
@@ -56,7 +57,7 @@ def claimed_utilisation_agrees(result: Result) -> Iterator[str]:
     """Yield a line for each utilisation that a result claims and that does not follow from its samples."""
     stored = result["performance_metrics"]
     claims = [key for key in (*MFU_CLAIMS, *TFLOPS_CLAIMS) if isinstance(stored.get(key), (int, float))]
-    found = metrics(result) if claims and result["status"] == "ok" else {}
+    found = utilisation(result) if claims and result["status"] == "ok" else {}
     for key in claims if result["status"] == "ok" else ():
         kind, unit = ("mfu", "%") if key in MFU_CLAIMS else ("model_tflops", "TFLOP/s")
         right, value = found.get(f"{kind}_causal"), float(stored[key])
@@ -80,7 +81,7 @@ def _is_one_of(values: list[float], wanted: float | None) -> bool:
 
 def _over_the_bf16_peak(result: Result) -> Iterator[float]:
     """Yield the utilisation of a run of another precision over the 16-bit peak in percent, by both formulas."""
-    device, rate = device_of(result), metrics(result)["tokens_per_second_per_gpu"].value
+    device, rate = device_of(result), tokens_per_second_per_gpu(result)
     if device and rate and result["training_config"]["precision"] != "bf16":
         for causal in (True, False):
             flops = flops_per_token(result, causal=causal).value or 0.0

@@ -70,7 +70,7 @@ def _run(entry: Entry, is_counted: bool, why: str) -> dict[str, Any]:
 
 def _measured(entry: Entry) -> dict[str, Any]:
     result, times = entry.result, step_times(entry.result)
-    utilisation = metrics.metrics(result).get("mfu_causal")
+    utilisation = metrics.utilisation(result).get("mfu_causal")
     losses = result["loss_values"]
     return {
         "steady_tokens_per_second_per_gpu": tokens_per_second_per_gpu(result),

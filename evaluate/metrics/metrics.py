@@ -46,7 +46,7 @@ def metrics(
         **_step_time_figures(times, statistics.fmean(times)),
         "tokens_per_second": Figure(rate, "tokens/s", how),
         "tokens_per_second_per_gpu": Figure(per_gpu, "tokens/s/GPU", f"{how} / GPUs"),
-        **_utilisation(result, per_gpu, device),
+        **utilisation(result),
         **_memory(result, device),
         **_energy(result, per_gpu, device),
         **cost(rate, config["num_gpus"], device, prices or {}),
@@ -104,8 +104,15 @@ def _step_time_figures(times: list[float], mean: float) -> dict[str, Figure]:
     return found | {"step_time_std": spread, "step_time_cv": relative}
 
 
-def _utilisation(result: Result, per_gpu: float, device: Device | None) -> dict[str, Figure]:
-    peak = dense_peak(result, device)
+def utilisation(result: Result) -> dict[str, Figure]:
+    """Return the rates of the model's arithmetic and their shares of the peak and of the measured rate.
+
+    Empty without a steady step.
+    """
+    per_gpu = tokens_per_second_per_gpu(result)
+    if per_gpu is None:
+        return {}
+    peak = dense_peak(result, device_of(result))
     found: dict[str, Figure] = {}
     for name, causal in (("causal", True), ("full", False)):
         flops = flops_per_token(result, causal=causal)
@@ -116,7 +123,7 @@ def _utilisation(result: Result, per_gpu: float, device: Device | None) -> dict[
     measured = measured_rate(result)
     how = f"model TFLOP/s / measured matrix-multiply rate ({measured.how})"
     found["share_of_measured_matmul"] = quotient(found["model_tflops_causal"], measured, "%", how, 100)
-    return found
+    return {name: figure.finite() for name, figure in found.items()}
 
 
 def _memory(result: Result, device: Device | None) -> dict[str, Figure]:

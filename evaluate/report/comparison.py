@@ -63,7 +63,7 @@ DEFINITIONS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Comparison:
     """Everything that a report shows."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from evaluate.checks.entries import Entry
 from evaluate.fairness.items import ALLOWED, BLOCKING, SAME, UNKNOWN, Item
@@ -86,8 +87,9 @@ FULL_SIZE_ONLY = (
 """Metrics that mean nothing for a model made small; compare.json has them."""
 
 
+@lru_cache(maxsize=1)
 def blocks(comparison: Comparison) -> list[Block]:
-    """Return the whole report, the verdicts first."""
+    """Return the whole report, the verdicts first. Cached: several renderers show it."""
     judged = comparison.judged
     cards: list[Block] = [card(one, number) for number, one in enumerate(judged, 1)]
     picture = list(_verdicts_picture(comparison))

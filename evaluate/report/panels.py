@@ -33,10 +33,11 @@ TICKS = (
     (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0),
 )
 """Ratios to mark; the first row that reaches the end of the axis counts."""
-MOST_VERDICTS, MOST_ROWS, MOST_SAMPLES = 40, 60, 20_000
+MOST_VERDICTS, MOST_ROWS, MOST_SAMPLES = 40, 60, 6_000
 """Largest numbers of verdicts, of systems and of samples of one panel; compare.json and the results have all."""
 VERDICT_HEIGHT, ROW_HEIGHT, FOOTING, CURVES_HEIGHT = 0.43, 0.5, 0.75, 2.9
 NAME_CHARACTERS, LEGEND_CHARACTERS, VERDICT_CHARACTERS = 30, 24, 88
+MARKS_A_ROW = 24
 LINE_STYLES, MARKERS = ("-", "--", "-.", ":"), ("o", "s", "^", "D", "v", "P", "X")
 KIND_COLOURS = dict(
     zip(KINDS, ("#0072b2", "#56b4e9", "#009e73", "#cc79a7", "#d55e00", "#f0e442", BAND, OTHER_COLOUR), strict=True)
@@ -218,7 +219,7 @@ def _line(row: Row, key: str, most: int) -> tuple[list[float], list[float]]:
     values: list[float] = []
     for entry in row.counted:
         known = [(s, v) for s, v in zip(entry.result["steps"], entry.result[key], strict=True) if v is not None]
-        kept = _thinned(known, max(40, most // len(row.counted)))
+        kept = _thinned(known, max(8, most // len(row.counted)))
         steps += [*(step for step, _ in kept), math.nan] if kept else []
         values += [*(value for _, value in kept), math.nan] if kept else []
     return steps, values
@@ -244,7 +245,7 @@ def _curves(
 
     def draw(axes: Any) -> None:
         for place, (row, (steps, values)) in enumerate(zip(rows, lines, strict=True)):
-            spacing = max(1, len(steps) // (6 * len(row.counted)))
+            spacing = max(1, len(steps) // MARKS_A_ROW)
             axes.plot(
                 steps,
                 values,

@@ -21,7 +21,7 @@ from typing import Any
 from evaluate.checks.entries import Entry
 from evaluate.checks.recorded import machine_of, moment
 from evaluate.metrics.figures import Figure
-from evaluate.metrics.metrics import last_loss, metrics
+from evaluate.metrics.metrics import last_loss, utilisation
 from evaluate.metrics.throughput import tokens_per_second_per_gpu
 from evaluate.report.tables import plain
 from evaluate.timeline.states import state_of, versions_of
@@ -60,7 +60,7 @@ class Run:
     @cached_property
     def mfu(self) -> Figure:
         """Model FLOP/s utilization with causal attention, in percent."""
-        return metrics(self.result, {})["mfu_causal"]
+        return utilisation(self.result)["mfu_causal"]
 
     @property
     def memory(self) -> float | None:
