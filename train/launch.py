@@ -49,6 +49,7 @@ from utils.settings import layers
 from utils.settings.combinations import AVAILABLE_FRAMEWORKS
 from utils.settings.config import PLATFORMS, require_writable
 from utils.settings.layers import Value
+from utils.written import note_trees
 
 KNOWN_WARNINGS = (
     # resolved_config and framework_versions of the result record what is installed
@@ -188,8 +189,13 @@ def _run_sampled(
     job: Job, command: Sequence[str], environment: Mapping[str, str], stop: processes.StopRequest
 ) -> Ending:
     """Run the ranks of this node with the sampler of energy beside them."""
-    with sampling.beside(job, environment, stop):
-        return run(job, command, environment, stop)
+    log = log_path(job)
+    try:
+        with sampling.beside(job, environment, stop):
+            return run(job, command, environment, stop)
+    finally:
+        of_frameworks = (log.with_name("hf_trainer"), profile_folder(job))
+        note_trees(*of_frameworks, *log.parent.glob(f"{log.stem}[._]*"))
 
 
 def _changed_data(job: Job, manifest: Mapping[str, Any]) -> str | None:

@@ -30,6 +30,7 @@ from utils.files import write_whole, written_whole
 from utils.own_files import anything, require_apart, require_ours
 from utils.provenance.digests import TOKENIZER_FILES, sha256_file, sha256_json, sha256_tokenizer
 from utils.results.store import write_json
+from utils.written import note
 
 ON_BAD_LINE = ("error", "skip")
 NO_JSONL = (".parquet", ".gz", ".zst", ".txt", ".csv", ".tsv", ".zip")
@@ -217,6 +218,7 @@ def _working_folder(prefix: Path) -> Iterator[Path]:
     folder = folder_of(prefix)
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("ab") as lock:
+        note(folder / "lock", grows=True)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

@@ -22,6 +22,7 @@ from utils.errors import DataError
 from utils.housekeeping import footprint
 from utils.provenance.digests import sha256_file
 from utils.settings.config import RunConfig
+from utils.written import note
 
 __all__ = [
     "build_train_dataset",
@@ -85,12 +86,14 @@ def build_train_dataset(config: RunConfig, prefix: Path, manifest: dict[str, Any
     from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
 
     footprint.mark(config.data_dir, footprint.DATA)  # also if the data are elsewhere: the index cache is ours
+    cache = config.data_dir / "index_cache"
+    earlier = {*cache.glob("*")}
     settings = GPTDatasetConfig(
         random_seed=config.seed,
         sequence_length=config.sequence_length,
         blend=([str(prefix)], None),
         split="100,0,0",
-        path_to_cache=str(config.data_dir / "index_cache"),
+        path_to_cache=str(cache),
         tokenizer=EncodedTokenizer(manifest),
         reset_position_ids=False,
         reset_attention_mask=False,
@@ -98,7 +101,10 @@ def build_train_dataset(config: RunConfig, prefix: Path, manifest: dict[str, Any
         create_attention_mask=False,
         num_dataset_builder_threads=1,
     )
-    return BlendedMegatronDatasetBuilder(GPTDataset, [config.training_samples, 0, 0], lambda: True, settings).build()[0]
+    sizes = [config.training_samples, 0, 0]
+    built = BlendedMegatronDatasetBuilder(GPTDataset, sizes, lambda: True, settings).build()[0]
+    note(*({*cache.glob("*")} - earlier))
+    return built
 
 
 def micro_batches(config: RunConfig, data_parallel_rank: int) -> Iterator[list[int]]:
