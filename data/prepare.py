@@ -73,7 +73,7 @@ def prepare(
     if summary and not is_for_training:  # a training shows one line about its data
         print(summary, file=sys.stderr)
         _draw(config, prefix, summary)
-    manifest = describe(prefix, config.data_dir)
+    manifest = describe(prefix, config.data_dir, config=config)
     _check(config, model, prefix, manifest, is_for_training)
     return prefix, manifest
 

@@ -7,7 +7,8 @@ use.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,11 @@ import numpy as np
 
 from utils.dataset.digest_cache import sha256_once
 from utils.dataset.indexed import bin_path, check, idx_path, load_manifest, manifest_path, require_counts
-from utils.dataset.manifest import require_recorded
-from utils.dataset.place import bytes_needed, data_prefix, tokens_needed
-from utils.errors import DataError
+from utils.dataset.manifest import AGAIN, require_recorded, require_tokenizer
+from utils.dataset.place import HUB_DATASETS, bytes_needed, data_prefix, is_made_here, text_paths, tokens_needed
+from utils.errors import DataError, UnusableError
 from utils.housekeeping import footprint
-from utils.provenance.digests import sha256_file
+from utils.provenance.digests import sha256_file, sha256_tokenizer
 from utils.settings.config import RunConfig
 from utils.written import note
 
@@ -39,11 +40,14 @@ REPEAT_ERROR_EPOCHS = 4.0
 """Above this number of passes a small corpus is memorised; see ALLOW_REPEAT."""
 
 
-def describe(prefix: Path, data_dir: Path | None = None, *, is_recorded: bool = True) -> dict[str, Any]:
+def describe(
+    prefix: Path, data_dir: Path | None = None, *, is_recorded: bool = True, config: RunConfig | None = None
+) -> dict[str, Any]:
     """Return the manifest of a checked data set; without a manifest, the sizes and digests of its files.
 
     With a `data_dir`, files that have not changed since their digests were recorded there are not read again;
-    `is_recorded=False` writes no record (utils/dataset/digest_cache.py).
+    `is_recorded=False` writes no record (utils/dataset/digest_cache.py). With the `config` of a run, text and tokenizer
+    that it names must still be those that were encoded.
     Raises DataError if the files are missing, damaged, or not those that the manifest was written for.
     """
     index = check(prefix)
@@ -62,7 +66,36 @@ def describe(prefix: Path, data_dir: Path | None = None, *, is_recorded: bool = 
         require_recorded(manifest_path(prefix), manifest, key, found[key])
     last = np.fromfile(bin_path(prefix), dtype=index.dtype, offset=(index.tokens - 1) * index.dtype.itemsize)
     require_recorded(manifest_path(prefix), manifest, "eod_token_id", int(last[0]), "the last token is")
+    if config is not None:
+        _require_sources(config, prefix, manifest, digest)
     return manifest
+
+
+def _require_sources(
+    config: RunConfig, prefix: Path, manifest: dict[str, Any], digest_of: Callable[[Path], str]
+) -> None:
+    """Raise DataError if text or tokenizer of a run have other digests than those that its data were made from.
+
+    The path of the data depends on their names, and on size and time of the text. What is no longer there is not
+    compared: prepared data can be used without it.
+    """
+    again = f"{AGAIN}, or name the one that was encoded"
+    if is_made_here(config):
+        again = f"remove {prefix.parent} and prepare the data again: ./shell/run_data.sh"
+    named = Path(config.tokenizer or "").expanduser()
+    folder = named if config.tokenizer and named.is_dir() else prefix.parent / "tokenizer"
+    with suppress(UnusableError):  # there is no tokenizer
+        require_tokenizer(folder, sha256_tokenizer(folder, digest_of), manifest_path(prefix), manifest, again)
+    if not is_made_here(config) or config.dataset in ("synth", *HUB_DATASETS):
+        return
+    encoded = [tuple(file.values()) for file in (manifest.get("source") or {}).get("files") or []]
+    for path in text_paths(config.dataset):
+        known = [digest for name, size, digest in encoded if (name, size) == (path.name, path.stat().st_size)]
+        if known and digest_of(path) not in known:
+            raise DataError(
+                f"{path}: another text with the size and the time of the one that was encoded "
+                f"({manifest_path(prefix)}); {again}"
+            )
 
 
 def check_epochs(config: RunConfig, tokens: int) -> tuple[float, str | None]:

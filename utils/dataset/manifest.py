@@ -58,6 +58,17 @@ def require_recorded(path: Path, manifest: dict[str, Any], key: str, value: Any,
         )
 
 
+def require_tokenizer(
+    folder: Path, digest: str, path: Path, manifest: dict[str, Any], remedy: str = f"name that tokenizer or {AGAIN}"
+) -> None:
+    """Raise DataError if the tokenizer in `folder` has another digest than the one of the manifest at `path`."""
+    if digest != (encoded := manifest["tokenizer"]["sha256"]):
+        raise DataError(
+            f"{folder}: sha256 of the tokenizer is {digest}, the data was encoded with {encoded} "
+            f"({path.name}); {remedy}"
+        )
+
+
 def _require_agreement(path: Path, manifest: dict[str, Any]) -> None:
     """Raise DataError if a field follows from others and has another value."""
     source = manifest["input"]
