@@ -30,7 +30,7 @@ from pathlib import Path
 from data.cleaning.documents import LEVELS, CleanRules, clean, described, level, write_documents
 from data.reading.progress import progress_bar
 from data.reading.records import ON_BAD, TEXT_UNITS, Dropped, records
-from data.reading.sources import find
+from data.reading.sources import find, require_each_once
 from data.reading.written_text import record_of
 from utils.arguments import Parser, report, run
 from utils.errors import DataError, UnusableError
@@ -53,6 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         paths = list(chain.from_iterable(map(find, options.input)))
+        require_each_once(paths)
         _clean_files(paths, options, rules, counts, sample)
     except UnusableError as error:
         print(f"error: {error}", file=sys.stderr)

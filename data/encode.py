@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from data.encoding.workers import WorkerError, one_thread_each, start_workers
+from data.encoding.workers import WorkerError, one_thread_each, start_workers, usable
 from utils.arguments import Parser, report, run
 
 EXECUTORS = ("local", "datatrove", "slurm")
@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     # SIGTERM ends the run like an error: workers are stopped, no file is left half-written
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
-        if options.workers > 1 and options.executor == "local":
+        if usable(options.workers) > 1 and options.executor == "local":
             # before the import of numpy, which takes 0.1 s
             start_workers(options.tokenizer.absolute(), options.engine)
         return _run_or_report(options)
@@ -91,7 +91,7 @@ def _parser() -> Parser:
     add("--input", type=Path, required=True, nargs="+", help="JSONL files, one document a line, encoded in this order")
     add("--tokenizer", type=Path, required=True, help="folder that transformers.AutoTokenizer loads")
     add("--output-prefix", type=Path, required=True, help="path of the files to write, without .bin / .idx")
-    add("--workers", type=int, default=1, help="number of processes that tokenize (default: %(default)s)")
+    add("--workers", type=int, default=1, help="processes that tokenize, at most one a core (default: %(default)s)")
     add("--text-key", default="text", help="key of the text in each line (default: %(default)s)")
     add(
         "--engine",

@@ -244,7 +244,9 @@ def _largest_id(prefix: Path) -> int:
 def _arguments() -> argparse.Namespace:
     parser = Parser(prog="python -m data.prepare", description=__doc__.splitlines()[0], epilog=EPILOG)
     parser.add_argument("--platform", required=True, choices=PLATFORMS, help="platform whose settings are used")
-    parser.add_argument("--workers", type=int, default=1, help="number of processes that encode (default: %(default)s)")
+    parser.add_argument(
+        "--workers", type=int, default=1, help="processes that encode, at most one a core (default: %(default)s)"
+    )
     parser.add_argument(
         "--for-any-training",
         action="store_true",

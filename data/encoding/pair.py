@@ -15,14 +15,15 @@ from typing import Any
 import numpy as np
 
 from data.encoding.join import Totals, join
-from data.encoding.parts import finished, folder_of, is_parts_folder
+from data.encoding.parts import finished, folder_of, is_parts_folder, most_parts
 from data.encoding.worker import EncodeJob
-from data.encoding.workers import WorkerError, start_workers
+from data.encoding.workers import WorkerError, start_workers, usable
 from data.engines.backend import Backend, load_backend
 from data.engines.engines import EngineSpec, choose
 from data.engines.guard import Guard
 from data.engines.sound import without_collection
 from data.hub.licences import OWN_TEXT, OWN_TOKENIZER
+from data.reading.sources import require_each_once
 from utils.dataset.indexed import bin_path, idx_path, is_described, is_manifest, manifest_path, write_index
 from utils.dataset.manifest import MANIFEST_VERSION
 from utils.errors import DataError, UnusableError
@@ -50,10 +51,10 @@ def encode(
 ) -> dict[str, Any]:
     """Write `.bin`, `.idx` and `.json` (the manifest, last) at `output_prefix`, each whole or not at all.
 
-    Returns the manifest. `tokenizer` is a folder that AutoTokenizer loads. An earlier pair is replaced; its manifest is
-    removed first. `extra_manifest` is added to the manifest; by default it states that text and tokenizer are the
-    user's own. Parts that an earlier run of the same work finished are reused. SHA-256 of `.bin` is computed while it
-    is written.
+    Returns the manifest. `tokenizer` is a folder that AutoTokenizer loads. No more than `workers` processes encode, and no
+    more than there are cores or parts. An earlier pair is replaced; its manifest is removed first. `extra_manifest` is
+    added to the manifest; by default it states that text and tokenizer are the user's own. Parts that an earlier run of
+    the same work finished are reused. SHA-256 of `.bin` is computed while it is written.
     Raises UnusableError for an unusable input, tokenizer, engine or number of workers, and as `check_places`; DataError
     for a bad line, an input that changed during the run or one without any token, and WorkerError if a worker process
     died.
@@ -61,6 +62,7 @@ def encode(
     inputs = [input] if isinstance(input, Path) else list(input)
     _check_arguments(inputs, workers, on_bad_line)
     check_places(inputs, tokenizer, output_prefix)
+    workers = usable(workers, most_parts(inputs))
     if workers > 1:
         start_workers(tokenizer, engine)
     with without_collection():
@@ -206,6 +208,7 @@ def _check_arguments(inputs: list[Path], workers: int, on_bad_line: str) -> None
                 f"{path}: got a {path.suffix} file, wanted .jsonl; convert it: python -m data.clean {path} --output "
                 f"{path.with_suffix('.jsonl').name}, or prepare it: ./shell/run_data.sh DATASET={path}"
             )
+    require_each_once(inputs)
 
 
 @contextmanager

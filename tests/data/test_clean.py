@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import random
@@ -17,7 +18,7 @@ from json_lines import write_jsonl
 from megatron_reference import TEXTS as MEGATRON_TEXTS
 from megatron_reference import assert_same_pair, megatron_pair
 
-from data import clean
+from data import clean, encode
 
 
 @pytest.fixture
@@ -199,3 +200,23 @@ def test_an_output_that_is_the_input_is_exit_2(tmp_path: Path, commands, output:
     before = tree(tmp_path)
     commands.error(clean.main, source, "--output", path, wanted=2)
     assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize("command", [clean.main, encode.main])
+@pytest.mark.parametrize("second", ["a.jsonl", "sub/../a.jsonl", "link.jsonl", "hard.jsonl", "a.jsonl.gz", "b.jsonl"])
+def test_a_file_under_two_names_is_refused_and_not_read_twice(tmp_path: Path, commands, command, second: str) -> None:
+    """The twin is a file of another name with the same content."""
+    (tmp_path / "sub").mkdir()
+    first = write_jsonl(tmp_path / "a.jsonl", ["a"])
+    (tmp_path / "b.jsonl").write_bytes(first.read_bytes())
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(first.read_bytes()))
+    (tmp_path / "link.jsonl").symlink_to(first)
+    (tmp_path / "hard.jsonl").hardlink_to(first)
+    both = (first, f"{tmp_path}/{second}")
+    if command is encode.main:
+        arguments = ("--input", *both, "--tokenizer", tmp_path / "none", "--output-prefix", tmp_path / "out")
+    else:
+        arguments = (*both, "--clean", "none", "--output", tmp_path / "out.jsonl")
+    is_read = second == "b.jsonl"
+    said = commands.run(command, *arguments, wanted=0 if is_read and command is clean.main else 2).err
+    assert ("once" in said or "use a glob" in said or "a .gz file" in said) != is_read, said
