@@ -51,10 +51,10 @@ def encode(
 ) -> dict[str, Any]:
     """Write `.bin`, `.idx` and `.json` (the manifest, last) at `output_prefix`, each whole or not at all.
 
-    Returns the manifest. `tokenizer` is a folder that AutoTokenizer loads. No more than `workers` processes encode, and no
-    more than there are cores or parts. An earlier pair is replaced; its manifest is removed first. `extra_manifest` is
-    added to the manifest; by default it states that text and tokenizer are the user's own. Parts that an earlier run of
-    the same work finished are reused. SHA-256 of `.bin` is computed while it is written.
+    Returns the manifest. `tokenizer` is a folder that AutoTokenizer loads. No more than `workers` processes encode, and
+    no more than there are cores or parts. An earlier pair is replaced; its manifest is removed first. `extra_manifest`
+    is added to the manifest; by default it states that text and tokenizer are the user's own. Parts that an earlier run
+    of the same work finished are reused. SHA-256 of `.bin` is computed while it is written.
     Raises UnusableError for an unusable input, tokenizer, engine or number of workers, and as `check_places`; DataError
     for a bad line, an input that changed during the run or one without any token, and WorkerError if a worker process
     died.
