@@ -32,6 +32,7 @@ from data.reading.progress import progress_bar
 from data.reading.records import ON_BAD, TEXT_UNITS, Dropped, records
 from data.reading.sources import find, require_each_once
 from data.reading.written_text import record_of
+from utils import redact
 from utils.arguments import Parser, report, run
 from utils.errors import DataError, UnusableError
 from utils.own_files import require_apart
@@ -68,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
         print("error: interrupted; nothing was written", file=sys.stderr)
         return 128 + signal.SIGINT
     for where, reason, excerpt in sample:
-        print(f"{where}: {reason}: {excerpt!r}", file=sys.stderr)
+        print(redact.text(f"{where}: {reason}: {excerpt!r}"), file=sys.stderr)
     print(json.dumps(described(rules, counts), indent=1))
     return 0
 

@@ -12,6 +12,7 @@
 # Writes:  nothing; removes files and folders in OUTPUT_DIR and, with --with-data, DATA_DIR
 # Exits:   0 done; 1 something could not be removed; 2 bad input, or a folder that nothing may be removed from
 # Example: ./shell/purge.sh --dry-run
+if [ -z "${BASH_VERSION:-}" ]; then echo "error: purge: needs bash; start it without sh, or as: bash $0" >&2 && exit 2; fi
 set -Eeuo pipefail
 
 main() {

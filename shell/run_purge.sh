@@ -11,6 +11,7 @@
 # Writes:  nothing; removes files and folders in OUTPUT_DIR and, with --with-data, DATA_DIR
 # Exits:   as shell/purge.sh; also 2 if the RUNTIME that is named does not work
 # Example: ./shell/run_purge.sh --dry-run
+if [ -z "${BASH_VERSION:-}" ]; then echo "error: run_purge: needs bash; start it without sh, or as: bash $0" >&2 && exit 2; fi
 set -Eeuo pipefail
 
 main() {

@@ -137,6 +137,12 @@ def test_the_first_dropped_records_of_each_reason_are_shown_a_group_by_its_first
 any_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 
 
+def test_a_secret_in_a_dropped_record_is_not_shown(cleaned) -> None:
+    token = "hf_" + "aB3" * 11 + "x"
+    shown = cleaned([f"login {token} please", "x" * 90, "short"], "--max-chars", "20", "--show-dropped", "2")[2]
+    assert "login *** please" in shown[0] and token[:20] not in str(shown) and "xxxxx" in shown[1]
+
+
 def test_every_record_is_accounted_for_and_cleaning_what_is_clean_changes_nothing(tmp_path: Path, capfd) -> None:
     source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
 
