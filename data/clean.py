@@ -33,7 +33,7 @@ from data.reading.records import ON_BAD, TEXT_UNITS, Dropped, records
 from data.reading.sources import find, require_each_once
 from data.reading.written_text import record_of
 from utils import redact
-from utils.arguments import Parser, report, run
+from utils.arguments import Parser, first_line, report, run
 from utils.errors import DataError, UnusableError
 from utils.own_files import require_apart
 
@@ -100,8 +100,8 @@ def _clean_files(
 def _arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser = Parser(
         prog="python -m data.clean",
-        description=__doc__.split("\n\n", 1)[0],
-        epilog="\n\n".join(__doc__.split("\n\n")[2:]),
+        description=first_line(__doc__),
+        epilog="\n\n".join((__doc__ or "").split("\n\n")[2:]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument

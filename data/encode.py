@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from data.encoding.workers import WorkerError, one_thread_each, start_workers, usable
-from utils.arguments import Parser, report, run
+from utils.arguments import Parser, first_line, report, run
 
 EXECUTORS = ("local", "datatrove", "slurm")
 EPILOG = """Prints the manifest as JSON.
@@ -86,7 +86,7 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="python -m data.encode", description=__doc__.splitlines()[0], epilog=EPILOG)
+    parser = Parser(prog="python -m data.encode", description=first_line(__doc__), epilog=EPILOG)
     add = parser.add_argument
     add("--input", type=Path, required=True, nargs="+", help="JSONL files, one document a line, encoded in this order")
     add("--tokenizer", type=Path, required=True, help="folder that transformers.AutoTokenizer loads")

@@ -28,7 +28,7 @@ from data.hub.hub_errors import FetchError
 from data.hub.licences import GENERATED, OWN_TOKENIZER
 from data.language.tokenizer import is_written_tokenizer
 from data.reading.written_text import is_written_text
-from utils.arguments import Parser, report, run
+from utils.arguments import Parser, first_line, report, run
 from utils.dataset.digest_cache import record_pair
 from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe, tokens_needed
 from utils.dataset.indexed import bin_path, idx_path, load_manifest, manifest_path, read_index
@@ -242,7 +242,7 @@ def _largest_id(prefix: Path) -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = Parser(prog="python -m data.prepare", description=__doc__.splitlines()[0], epilog=EPILOG)
+    parser = Parser(prog="python -m data.prepare", description=first_line(__doc__), epilog=EPILOG)
     parser.add_argument("--platform", required=True, choices=PLATFORMS, help="platform whose settings are used")
     parser.add_argument(
         "--workers", type=int, default=1, help="processes that encode, at most one a core (default: %(default)s)"

@@ -22,7 +22,7 @@ from data.language.language import DRAWS_PER_DOCUMENT, draws_of, is_word, langua
 from data.language.tokenizer import SAMPLE_BYTES, is_written_tokenizer, train_tokenizer
 from data.reading.progress import progress_bar
 from data.reading.written_text import text_written_whole
-from utils.arguments import Parser, report, run
+from utils.arguments import Parser, first_line, report, run
 from utils.errors import DataError, UnusableError
 from utils.own_files import require_ours
 
@@ -120,7 +120,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _arguments(arguments: list[str] | None) -> argparse.Namespace:
-    parser = Parser(prog="python -m data.synth", description=__doc__.splitlines()[0], epilog=EPILOG)
+    parser = Parser(prog="python -m data.synth", description=first_line(__doc__), epilog=EPILOG)
     add = parser.add_argument
     add("--output", type=Path, required=True, help="JSONL file to write, key `text`")
     size = parser.add_mutually_exclusive_group(required=True)

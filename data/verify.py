@@ -29,7 +29,7 @@ from data.checking.plot_file import is_plot
 from data.encoding.pair import manifest_of
 from data.encoding.workers import one_thread_each
 from data.engines.backend import Encoder, load_backend
-from utils.arguments import Parser, report, run
+from utils.arguments import Parser, first_line, report, run
 from utils.dataset.indexed import Index, bin_path, check, idx_path, load_manifest, manifest_path
 from utils.dataset.manifest import require_recorded
 from utils.errors import DataError, UnusableError
@@ -149,7 +149,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _arguments(arguments: list[str] | None) -> argparse.Namespace:
-    parser = Parser(prog="python -m data.verify", description=__doc__.splitlines()[0], epilog=EPILOG)
+    parser = Parser(prog="python -m data.verify", description=first_line(__doc__), epilog=EPILOG)
     add = parser.add_argument
     add("prefix", type=Path, help="path of the pair without .bin / .idx")
     add("--tokenizer", type=Path, help="folder of the tokenizer; a sample of the documents is decoded too")

@@ -29,6 +29,7 @@ from data.reading.sources import find
 from data.reading.unchanged import FileState, require_unchanged, state_of
 from utils import redact
 from utils.dataset.digest_cache import sha256_once
+from utils.dataset.manifest import name_of
 from utils.dataset.place import HUB_DATASETS
 from utils.errors import DataError
 from utils.files import written_whole
@@ -66,7 +67,7 @@ class LocalFiles:
         """
         files = []
         for path, state in self._used:
-            files.append({"name": path.name, "bytes": state.bytes, "sha256": sha256_once(path, self._data_dir)})
+            files.append({"name": name_of(path), "bytes": state.bytes, "sha256": sha256_once(path, self._data_dir)})
             require_unchanged([path], [state])
         return {"column": self.column, **OWN_TEXT, "files": files}
 

@@ -25,7 +25,7 @@ from data.engines.sound import without_collection
 from data.hub.licences import OWN_TEXT, OWN_TOKENIZER
 from data.reading.sources import require_each_once
 from utils.dataset.indexed import bin_path, idx_path, is_described, is_manifest, manifest_path, write_index
-from utils.dataset.manifest import MANIFEST_VERSION
+from utils.dataset.manifest import MANIFEST_VERSION, name_of
 from utils.errors import DataError, UnusableError
 from utils.files import write_whole, written_whole
 from utils.own_files import anything, require_apart, require_ours
@@ -169,7 +169,7 @@ def _write_documents(path: Path, inputs: list[Path], backend: Backend, totals: T
 
 def _manifest(backend: Backend, engine: str, inputs: list[Path], totals: Totals, idx_sha256: str) -> dict[str, Any]:
     files = [
-        {"name": path.name, "sha256": digest.hexdigest(), "bytes": size}
+        {"name": name_of(path), "sha256": digest.hexdigest(), "bytes": size}
         for path, digest, size in zip(inputs, totals.read, totals.sizes, strict=True)
     ]
     lengths = np.concatenate(totals.lengths)

@@ -4,10 +4,11 @@
 # Usage:  source shell/lib/environment.sh; use_environment; "$PYTHON" -m utils.configure
 # Reads:  *-requirements.txt, .venv/.stamp-*, PLATFORM, PATH; in our images TPRIMAT_VENV (in place of .venv) and
 #         TPRIMAT_IN_CONTAINER
-# Writes: ROOT, VENV, PYTHON and SECRET_TEXT (not exported); TOKENIZERS_PARALLELISM (exported); PYTHONHOME is unset
+# Writes: ROOT, VENV, PYTHON and SECRET_TEXT (not exported); TOKENIZERS_PARALLELISM (exported); PYTHONHOME, PYTHONSAFEPATH
+#         and PYTHONOPTIMIZE are unset
 # Exits:  2 with one error line, without the secret, if an argument of the script, PLATFORM, RUNTIME, LAUNCHER or METHOD
-#         has one; show_help_if_asked with 0, check_arguments with 2 and one error line; the other functions return the exit codes
-#         of the scripts that they call
+#         has one; show_help_if_asked with 0, check_arguments with 2 and one error line; the other functions return the
+#         exit codes of the scripts that they call
 set -Eeuo pipefail
 
 # Command lines are visible to other users, and a message about a bad argument would repeat it: so scripts look before they
@@ -49,6 +50,9 @@ if [[ -n ${PYTHONHOME:-} ]]; then
   printf 'note: PYTHONHOME=%s is ignored, because .venv has a Python of its own; unset PYTHONHOME\n' "$PYTHONHOME" >&2
   unset PYTHONHOME
 fi
+
+# Modules are found from the checkout, in which they are started, and their help is their docstring.
+unset PYTHONSAFEPATH PYTHONOPTIMIZE
 
 # The data loaders fork. A tokenizer's threads do not survive a fork and print a warning in every worker.
 export TOKENIZERS_PARALLELISM=false

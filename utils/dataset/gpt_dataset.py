@@ -17,7 +17,7 @@ import numpy as np
 
 from utils.dataset.digest_cache import sha256_once
 from utils.dataset.indexed import bin_path, check, idx_path, load_manifest, manifest_path, require_counts
-from utils.dataset.manifest import AGAIN, require_recorded, require_tokenizer
+from utils.dataset.manifest import AGAIN, name_of, require_recorded, require_tokenizer
 from utils.dataset.place import HUB_DATASETS, bytes_needed, data_prefix, is_made_here, text_paths, tokens_needed
 from utils.errors import DataError, UnusableError
 from utils.housekeeping import footprint
@@ -90,7 +90,7 @@ def _require_sources(
         return
     encoded = [tuple(file.values()) for file in (manifest.get("source") or {}).get("files") or []]
     for path in text_paths(config.dataset):
-        known = [digest for name, size, digest in encoded if (name, size) == (path.name, path.stat().st_size)]
+        known = [digest for name, size, digest in encoded if (name, size) == (name_of(path), path.stat().st_size)]
         if known and digest_of(path) not in known:
             raise DataError(
                 f"{path}: another text with the size and the time of the one that was encoded "

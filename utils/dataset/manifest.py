@@ -43,6 +43,11 @@ def read(path: Path) -> dict[str, Any]:
     return dict(manifest)
 
 
+def name_of(path: Path) -> str:
+    """Return the name of a file for a manifest, with bytes that are not UTF-8 as escapes."""
+    return path.name.encode("utf8", "backslashreplace").decode("utf8")
+
+
 def licences(manifest: dict[str, Any]) -> dict[str, str | None]:
     """Return the licences of data set and tokenizer as identifiers, None where unknown or not on record."""
     origins = {"dataset": manifest.get("source"), "tokenizer": manifest.get("tokenizer_source")}
