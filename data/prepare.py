@@ -28,7 +28,7 @@ from data.hub.hub_errors import FetchError
 from data.hub.licences import GENERATED, OWN_TOKENIZER
 from data.language.tokenizer import is_written_tokenizer
 from data.reading.written_text import is_written_text
-from utils.arguments import Parser, first_line, report, run
+from utils.arguments import Parser, exit_code, first_line, run
 from utils.dataset.digest_cache import record_pair
 from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe, tokens_needed
 from utils.dataset.indexed import bin_path, idx_path, load_manifest, manifest_path, read_index
@@ -262,23 +262,14 @@ def main() -> int:
     one_thread_each()
     # SIGTERM ends the run like an error: workers are stopped, no file is left half-written
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    try:
+
+    def work() -> None:
         config = load(options.platform, visible_gpus(options.platform), arguments=options.settings)
         prepared = prepare_all(config, options.workers, is_for_training=not options.for_any_training)
-    except (ConfigError, DataError, HardwareError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except (FetchError, WorkerError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except OSError as error:
-        report(error)
-        return 1
-    except KeyboardInterrupt:
-        print("error: interrupted; run the same command to continue", file=sys.stderr)
-        return 128 + signal.SIGINT
-    print(*(prefix for prefix, _ in prepared), sep="\n")
-    return 0
+        print(*(prefix for prefix, _ in prepared), sep="\n")
+
+    bad, failed = (ConfigError, DataError, HardwareError), (FetchError, WorkerError)
+    return exit_code(work, bad, failed, "; run the same command to continue")
 
 
 if __name__ == "__main__":

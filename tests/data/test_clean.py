@@ -143,6 +143,17 @@ def test_a_secret_in_a_dropped_record_is_not_shown(cleaned) -> None:
     assert "login *** please" in shown[0] and token[:20] not in str(shown) and "xxxxx" in shown[1]
 
 
+@pytest.mark.parametrize("edited", [True, False])
+def test_a_cleaned_file_that_was_corrected_by_hand_is_not_replaced(tmp_path: Path, commands, edited: bool) -> None:
+    source, output = write_jsonl(tmp_path / "a.jsonl", ["the text"]), tmp_path / "out.jsonl"
+    commands.run(clean.main, source, "--output", output)
+    if edited:
+        output.write_text(output.read_text().replace("text", "word"))
+    before = output.read_text()
+    said = commands.run(clean.main, source, "--output", output, wanted=2 if edited else 0)
+    assert output.read_text() == before and ("has not written it" in said.err) == edited
+
+
 def test_every_record_is_accounted_for_and_cleaning_what_is_clean_changes_nothing(tmp_path: Path, capfd) -> None:
     source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
 

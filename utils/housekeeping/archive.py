@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from utils import redact
-from utils.arguments import Parser, run
+from utils.arguments import Parser, exit_code, run
 from utils.errors import ConfigError, ForeignFileError
 from utils.files import MODE, written_whole
 from utils.housekeeping import footprint, inventory
@@ -231,17 +231,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
     options = parser.parse_args(argv)
-    try:
+
+    def work() -> None:
         output_dir, _ = folders(options.platform, arguments=options.settings)
         path, paths = write(output_dir, os.environ)
-    except (ConfigError, ForeignFileError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except (ArchiveError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    print(f"{path}: {len(paths):,} files, {path.stat().st_size:,} bytes")
-    return 0
+        print(f"{path}: {len(paths):,} files, {path.stat().st_size:,} bytes")
+
+    return exit_code(work, (ConfigError, ForeignFileError), (ArchiveError,))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ import argparse
 import errno
 import fcntl
 import os
-import signal
 import stat
 import sys
 from collections.abc import Sequence
@@ -24,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from utils import written
-from utils.arguments import Parser, run
+from utils.arguments import Parser, exit_code, run
 from utils.errors import ConfigError
 from utils.housekeeping import footprint, inventory
 from utils.housekeeping.footprint import Guarded
@@ -270,25 +269,14 @@ def _in_order(output_dir: Path, data_dir: Path | None) -> list[tuple[str, Path, 
 def main(argv: Sequence[str] | None = None) -> int:
     """Purge the configured folders."""
     options = _arguments(argv)
-    try:
+
+    def work() -> int:
         output_dir, data_dir = folders(options.platform, arguments=options.settings)
         _check(options.settings)
-        failures = _purge_all(
-            output_dir,
-            data_dir if options.with_data else None,
-            is_dry_run=options.dry_run,
-            is_adopted=options.adopt,
-        )
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("error: interrupted; the files listed above are removed", file=sys.stderr)
-        return 128 + signal.SIGINT
-    return 1 if failures else 0
+        data = data_dir if options.with_data else None
+        return min(1, _purge_all(output_dir, data, is_dry_run=options.dry_run, is_adopted=options.adopt))
+
+    return exit_code(work, (ConfigError,), interrupted="; the files listed above are removed")
 
 
 if __name__ == "__main__":
