@@ -32,7 +32,7 @@ from utils.arguments import Parser, exit_code, first_line, run
 from utils.dataset.digest_cache import record_pair
 from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe, tokens_needed
 from utils.dataset.indexed import bin_path, idx_path, load_manifest, manifest_path, read_index
-from utils.dataset.place import HUB_DATASETS, is_made_here
+from utils.dataset.place import HUB_DATASETS, is_made_here, tokenizer_folder
 from utils.errors import ConfigError, DataError
 from utils.hardware.detect import HardwareError, visible_gpus
 from utils.housekeeping import footprint
@@ -66,7 +66,7 @@ def prepare(
         if is_for_training:
             _check_expected_vocabulary(config, model)
         summary = _make(config, model, prefix, workers)
-        record_pair(prefix, config.data_dir, load_manifest(prefix))
+        record_pair(prefix, config.data_dir, load_manifest(prefix), tokenizer_folder(config, prefix))
         _remove_texts(config)
     else:
         summary = None if is_for_training else _verify_again(config, prefix)

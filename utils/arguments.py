@@ -46,8 +46,6 @@ def run(main: Callable[[], int]) -> int:
     with one line, and with 2 if another path helps, else 1.
     """
     _open_closed_streams()
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # set by the package while it was imported
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -78,17 +76,3 @@ def test_without_docstrings_or_with_closed_streams_a_command_works(module: str) 
         line = f"exec {sys.executable} -m {module} --help {closed}"
         ran = subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, text=True, timeout=60)
         assert (ran.returncode, ran.stderr) == (0, ""), (closed, ran)
-
-
-@pytest.mark.parametrize("module", ["data.prepare", "evaluate.compare"])
-@pytest.mark.parametrize("seconds", [0.4, 0.8, 1.2])
-def test_ctrl_c_at_the_start_ends_a_command_without_a_traceback(module: str, seconds: float, tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "train_cpu_hf_llama_run1.json")
-    arguments = [tmp_path] if module == "evaluate.compare" else ["--platform", "cpu", f"DATA_DIR={tmp_path}/data"]
-    command = [sys.executable, "-m", module, *map(str, arguments)]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    time.sleep(seconds)
-    process.send_signal(signal.SIGINT)
-    said = process.communicate(timeout=60)[1]
-    if "Fatal Python error" not in said and "import runpy" not in said:  # before Python itself had started
-        assert "Traceback" not in said and said.count("\n") <= 3, said

@@ -18,7 +18,15 @@ import numpy as np
 from utils.dataset.digest_cache import sha256_once
 from utils.dataset.indexed import bin_path, check, idx_path, load_manifest, manifest_path, require_counts
 from utils.dataset.manifest import AGAIN, name_of, require_recorded, require_tokenizer
-from utils.dataset.place import HUB_DATASETS, bytes_needed, data_prefix, is_made_here, text_paths, tokens_needed
+from utils.dataset.place import (
+    HUB_DATASETS,
+    bytes_needed,
+    data_prefix,
+    is_made_here,
+    text_paths,
+    tokenizer_folder,
+    tokens_needed,
+)
 from utils.errors import DataError, UnusableError
 from utils.housekeeping import footprint
 from utils.provenance.digests import sha256_file, sha256_tokenizer
@@ -82,8 +90,7 @@ def _require_sources(
     again = f"{AGAIN}, or name the one that was encoded"
     if is_made_here(config):
         again = f"remove {prefix.parent} and prepare the data again: ./shell/run_data.sh"
-    named = Path(config.tokenizer or "").expanduser()
-    folder = named if config.tokenizer and named.is_dir() else prefix.parent / "tokenizer"
+    folder = tokenizer_folder(config, prefix)
     with suppress(UnusableError):  # there is no tokenizer
         require_tokenizer(folder, sha256_tokenizer(folder, digest_of), manifest_path(prefix), manifest, again)
     if not is_made_here(config) or config.dataset in ("synth", *HUB_DATASETS):

@@ -81,7 +81,10 @@ def write(folder: Path, environ: Mapping[str, str]) -> tuple[Path, list[str]]:
             f"OUTPUT_DIR={folder}: cannot be opened as a folder ({error.strerror}); name the folder of the results"
         ) from error
     try:
-        footprint.read_marker(directory, f"OUTPUT_DIR={folder}")
+        try:
+            footprint.read_marker(directory, f"OUTPUT_DIR={folder}")
+        except footprint.FootprintError as error:
+            raise ConfigError(f"{error}; else train first") from error
         listed = footprint.read_list(directory, str(folder))
         total = len(_paths_to_pack(directory, listed))
         if not total:

@@ -63,12 +63,17 @@ def _progress_bar(path: Path) -> AbstractContextManager[Any]:
     return bar
 
 
+def tokenizer_files(folder: Path) -> list[Path]:
+    """Return the tokenizer files in a folder."""
+    return [folder / name for name in TOKENIZER_FILES if (folder / name).is_file()]
+
+
 def sha256_tokenizer(folder: Path, digest_of: Callable[[Path], str] = sha256_file) -> str:
     """Return one digest of the names and contents of the tokenizer files in `folder` (`TOKENIZER_FILES`).
 
     `digest_of` returns the digest of a file. Raises UnusableError if the folder holds none of them.
     """
-    paths = [folder / name for name in TOKENIZER_FILES if (folder / name).is_file()]
+    paths = tokenizer_files(folder)
     if not paths:
         raise UnusableError(f"{folder}: no tokenizer in it; wanted a folder with tokenizer.json or a vocabulary file")
     return sha256_files(folder, paths, digest_of)
