@@ -27,7 +27,7 @@ from pathlib import Path
 from data.cleaning.documents import clean, level, write_documents
 from data.reading.records import records
 from data.synth import generate
-from utils.arguments import Parser, from_one, run
+from utils.arguments import Parser, first_line, from_one, run
 
 LEVELS = ("read", "none", "light", "full")
 OTHER_SCRIPTS = (
@@ -118,7 +118,7 @@ def _run(path: Path, what: str) -> None:
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(prog="python -m benchmarks.clean", description=__doc__.splitlines()[0])
+    parser = Parser(prog="python -m benchmarks.clean", description=first_line(__doc__))
     parser.add_argument(
         "--megabytes", type=from_one, default=100, help="size of each text in MB (default: %(default)s)"
     )

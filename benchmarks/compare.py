@@ -28,7 +28,7 @@ import psutil
 
 from tests.support.example import example_result
 from tests.support.sides import make_consistent
-from utils.arguments import Parser, from_one, run
+from utils.arguments import Parser, first_line, from_one, run
 from utils.results import store
 
 PLATFORMS = {
@@ -169,7 +169,7 @@ def _line(title: str, values: Sequence[float]) -> str:
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(prog="python -m benchmarks.compare", description=__doc__.splitlines()[0])
+    parser = Parser(prog="python -m benchmarks.compare", description=first_line(__doc__))
     parser.add_argument("--results", type=from_one, default=1000, help="number of results (default: %(default)s)")
     parser.add_argument("--steps", type=from_one, default=500, help="steps of each result (default: %(default)s)")
     parser.add_argument(

@@ -34,6 +34,7 @@ from train.machine.capacity import capacity_gb
 from utils.arguments import Parser, run
 from utils.errors import ConfigError
 from utils.hardware.devices import SHORT_NAMES, named
+from utils.housekeeping import footprint
 from utils.memory.estimate import FRAMEWORKS as ESTIMATED
 from utils.memory.estimate import estimate
 from utils.memory.fit import usable_gb
@@ -41,6 +42,7 @@ from utils.models import get
 from utils.results import store
 from utils.results.schema import Result
 from utils.settings.config import PLATFORMS, ROOT, folders, load, require_writable
+from utils.written import note
 
 FOLDER = "gpu_hour"
 PLACES = ("OUTPUT_DIR", "DATA_DIR", "RUNTIME")
@@ -207,6 +209,7 @@ def write_facts(hour: Hour) -> None:
         ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
         text = ran.stdout + (f"\nexit code {ran.returncode}\n{ran.stderr}" if ran.returncode else "")
         (folder / f"{name}.txt").write_text(text, encoding="utf8")
+    note(*(folder / f"{name}.txt" for name in commands))
 
 
 def run_part(hour: Hour, part: Part) -> bool:
@@ -228,6 +231,7 @@ def run_part(hour: Hour, part: Part) -> bool:
                 break
     hour.record[part.name] = {"exit_code": code, "seconds": round(time.monotonic() - started, 1), "log": log.name}
     (hour.own / "parts.json").write_text(json.dumps(hour.record, indent=1), encoding="utf8")
+    note(log, hour.own / "parts.json")
     return code == 0
 
 
@@ -313,6 +317,7 @@ def _hour(options: argparse.Namespace) -> Hour:
     if options.dry_run:
         return hour
     require_writable(hour.own, "OUTPUT_DIR")
+    footprint.mark(output, footprint.OUTPUT)
     known = hour.own / "parts.json"
     try:
         hour.record = json.loads(known.read_text(encoding="utf8")) if known.exists() else {}
@@ -355,6 +360,7 @@ def _run(hour: Hour, part: Part) -> bool:
         passed = run_part(hour, part)
         print(f"{'ok' if passed else 'FAILED'}: {part.name}, {hour.record[part.name]['seconds']:.0f} s", flush=True)
         (hour.own / "summary.md").write_text(summary(hour), encoding="utf8")
+        note(hour.own / "summary.md")
         return passed
     return True
 

@@ -22,7 +22,7 @@ import numpy as np
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from data.engines.schemes import SCHEMES
-from utils.arguments import Parser, run
+from utils.arguments import Parser, first_line, run
 
 WORDS, WORDS_OF_OTHERS = 200_000, 30_000
 EXPONENT, SHIFT = 1.05, 2.7
@@ -183,7 +183,7 @@ SHAPES: dict[str, tuple[int, list[str], dict[str, Any]]] = {
 
 def main(arguments: list[str] | None = None) -> int:
     """Write texts and tokenizers of all cases into a folder; see docs/performance.md."""
-    parser = Parser(prog="python -m benchmarks.texts", description=__doc__.splitlines()[0])
+    parser = Parser(prog="python -m benchmarks.texts", description=first_line(__doc__))
     parser.add_argument("folder", type=Path, help="new folder for english.jsonl, mixed.jsonl and the tokenizers")
     parser.add_argument("--megabytes", type=float, default=100, help="MB of each text (default: %(default)s)")
     options = parser.parse_args(arguments)

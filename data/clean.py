@@ -30,9 +30,10 @@ from pathlib import Path
 from data.cleaning.documents import LEVELS, CleanRules, clean, described, level, write_documents
 from data.reading.progress import progress_bar
 from data.reading.records import ON_BAD, TEXT_UNITS, Dropped, records
-from data.reading.sources import find
+from data.reading.sources import find, require_each_once
 from data.reading.written_text import record_of
-from utils.arguments import Parser, report, run
+from utils import redact
+from utils.arguments import Parser, exit_code, first_line, run
 from utils.errors import DataError, UnusableError
 from utils.own_files import require_apart
 
@@ -51,25 +52,16 @@ def main(arguments: list[str] | None = None) -> int:
     )
     # SIGTERM ends the run like an error: no file is left half-written
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    try:
+
+    def work() -> None:
         paths = list(chain.from_iterable(map(find, options.input)))
+        require_each_once(paths)
         _clean_files(paths, options, rules, counts, sample)
-    except UnusableError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except DataError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except OSError as error:
-        report(error)
-        return 1
-    except KeyboardInterrupt:
-        print("error: interrupted; nothing was written", file=sys.stderr)
-        return 128 + signal.SIGINT
-    for where, reason, excerpt in sample:
-        print(f"{where}: {reason}: {excerpt!r}", file=sys.stderr)
-    print(json.dumps(described(rules, counts), indent=1))
-    return 0
+        for where, reason, excerpt in sample:
+            print(redact.text(f"{where}: {reason}: {excerpt!r}"), file=sys.stderr)
+        print(json.dumps(described(rules, counts), indent=1))
+
+    return exit_code(work, (UnusableError,), (DataError,), "; nothing was written")
 
 
 def _clean_files(
@@ -98,8 +90,8 @@ def _clean_files(
 def _arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser = Parser(
         prog="python -m data.clean",
-        description=__doc__.split("\n\n", 1)[0],
-        epilog="\n\n".join(__doc__.split("\n\n")[2:]),
+        description=first_line(__doc__),
+        epilog="\n\n".join((__doc__ or "").split("\n\n")[2:]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument

@@ -19,8 +19,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from data.encoding.workers import WorkerError, one_thread_each, start_workers
-from utils.arguments import Parser, report, run
+from data.encoding.workers import WorkerError, one_thread_each, start_workers, usable
+from utils.arguments import Parser, exit_code, first_line, run
+from utils.errors import DataError, UnusableError
 
 EXECUTORS = ("local", "datatrove", "slurm")
 EPILOG = """Prints the manifest as JSON.
@@ -33,32 +34,15 @@ def main(arguments: list[str] | None = None) -> int:
     one_thread_each()
     # SIGTERM ends the run like an error: workers are stopped, no file is left half-written
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    try:
-        if options.workers > 1 and options.executor == "local":
+
+    def work() -> None:
+        if usable(options.workers) > 1 and options.executor == "local":
             # before the import of numpy, which takes 0.1 s
             start_workers(options.tokenizer.absolute(), options.engine)
-        return _run_or_report(options)
-    except KeyboardInterrupt:
-        print("error: interrupted; finished parts are kept, run the same command to continue", file=sys.stderr)
-        return 128 + signal.SIGINT
+        print(json.dumps(_run(options), indent=1))
 
-
-def _run_or_report(options: argparse.Namespace) -> int:
-    from utils.errors import DataError, UnusableError
-
-    try:
-        manifest = _run(options)
-    except UnusableError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except (DataError, WorkerError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except OSError as error:
-        report(error)
-        return 1
-    print(json.dumps(manifest, indent=1))
-    return 0
+    interrupted = "; finished parts are kept, run the same command to continue"
+    return exit_code(work, (UnusableError,), (DataError, WorkerError), interrupted)
 
 
 def _run(options: argparse.Namespace) -> dict[str, Any]:
@@ -75,7 +59,6 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
 
         return pair.encode(**arguments, workers=options.workers)
     from data.encoding import scale_out
-    from utils.errors import UnusableError
 
     if options.executor == "datatrove":
         return scale_out.run_tasks(arguments, options.tasks, options.workers)
@@ -86,12 +69,12 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="python -m data.encode", description=__doc__.splitlines()[0], epilog=EPILOG)
+    parser = Parser(prog="python -m data.encode", description=first_line(__doc__), epilog=EPILOG)
     add = parser.add_argument
     add("--input", type=Path, required=True, nargs="+", help="JSONL files, one document a line, encoded in this order")
     add("--tokenizer", type=Path, required=True, help="folder that transformers.AutoTokenizer loads")
     add("--output-prefix", type=Path, required=True, help="path of the files to write, without .bin / .idx")
-    add("--workers", type=int, default=1, help="number of processes that tokenize (default: %(default)s)")
+    add("--workers", type=int, default=1, help="processes that tokenize, at most one a core (default: %(default)s)")
     add("--text-key", default="text", help="key of the text in each line (default: %(default)s)")
     add(
         "--engine",

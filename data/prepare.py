@@ -28,11 +28,11 @@ from data.hub.hub_errors import FetchError
 from data.hub.licences import GENERATED, OWN_TOKENIZER
 from data.language.tokenizer import is_written_tokenizer
 from data.reading.written_text import is_written_text
-from utils.arguments import Parser, report, run
+from utils.arguments import Parser, exit_code, first_line, run
 from utils.dataset.digest_cache import record_pair
 from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe, tokens_needed
 from utils.dataset.indexed import bin_path, idx_path, load_manifest, manifest_path, read_index
-from utils.dataset.place import HUB_DATASETS, is_made_here
+from utils.dataset.place import HUB_DATASETS, is_made_here, tokenizer_folder
 from utils.errors import ConfigError, DataError
 from utils.hardware.detect import HardwareError, visible_gpus
 from utils.housekeeping import footprint
@@ -66,14 +66,14 @@ def prepare(
         if is_for_training:
             _check_expected_vocabulary(config, model)
         summary = _make(config, model, prefix, workers)
-        record_pair(prefix, config.data_dir, load_manifest(prefix))
+        record_pair(prefix, config.data_dir, load_manifest(prefix), tokenizer_folder(config, prefix))
         _remove_texts(config)
     else:
         summary = None if is_for_training else _verify_again(config, prefix)
     if summary and not is_for_training:  # a training shows one line about its data
         print(summary, file=sys.stderr)
         _draw(config, prefix, summary)
-    manifest = describe(prefix, config.data_dir)
+    manifest = describe(prefix, config.data_dir, config=config)
     _check(config, model, prefix, manifest, is_for_training)
     return prefix, manifest
 
@@ -242,9 +242,11 @@ def _largest_id(prefix: Path) -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = Parser(prog="python -m data.prepare", description=__doc__.splitlines()[0], epilog=EPILOG)
+    parser = Parser(prog="python -m data.prepare", description=first_line(__doc__), epilog=EPILOG)
     parser.add_argument("--platform", required=True, choices=PLATFORMS, help="platform whose settings are used")
-    parser.add_argument("--workers", type=int, default=1, help="number of processes that encode (default: %(default)s)")
+    parser.add_argument(
+        "--workers", type=int, default=1, help="processes that encode, at most one a core (default: %(default)s)"
+    )
     parser.add_argument(
         "--for-any-training",
         action="store_true",
@@ -260,23 +262,14 @@ def main() -> int:
     one_thread_each()
     # SIGTERM ends the run like an error: workers are stopped, no file is left half-written
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    try:
+
+    def work() -> None:
         config = load(options.platform, visible_gpus(options.platform), arguments=options.settings)
         prepared = prepare_all(config, options.workers, is_for_training=not options.for_any_training)
-    except (ConfigError, DataError, HardwareError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except (FetchError, WorkerError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except OSError as error:
-        report(error)
-        return 1
-    except KeyboardInterrupt:
-        print("error: interrupted; run the same command to continue", file=sys.stderr)
-        return 128 + signal.SIGINT
-    print(*(prefix for prefix, _ in prepared), sep="\n")
-    return 0
+        print(*(prefix for prefix, _ in prepared), sep="\n")
+
+    bad, failed = (ConfigError, DataError, HardwareError), (FetchError, WorkerError)
+    return exit_code(work, bad, failed, "; run the same command to continue")
 
 
 if __name__ == "__main__":

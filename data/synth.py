@@ -22,7 +22,7 @@ from data.language.language import DRAWS_PER_DOCUMENT, draws_of, is_word, langua
 from data.language.tokenizer import SAMPLE_BYTES, is_written_tokenizer, train_tokenizer
 from data.reading.progress import progress_bar
 from data.reading.written_text import text_written_whole
-from utils.arguments import Parser, report, run
+from utils.arguments import Parser, exit_code, first_line, run
 from utils.errors import DataError, UnusableError
 from utils.own_files import require_ours
 
@@ -100,27 +100,20 @@ def _block(seed: int, number: int) -> Iterator[tuple[str, int]]:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     options = _arguments(arguments)
-    try:
+
+    def work() -> None:
         if options.tokenizer_output is not None:
             require_ours(is_written_tokenizer, options.tokenizer_output, is_folder=True)
         counts = write_documents(options.output, seed=options.seed, documents=options.documents, words=options.words)
         if options.tokenizer_output is not None:
             write_tokenizer(options.tokenizer_output, seed=options.seed, vocabulary_size=options.vocabulary_size)
-    except UnusableError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except DataError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except OSError as error:
-        report(error)
-        return 1
-    print(json.dumps(asdict(counts)))
-    return 0
+        print(json.dumps(asdict(counts)))
+
+    return exit_code(work, (UnusableError,), (DataError,))
 
 
 def _arguments(arguments: list[str] | None) -> argparse.Namespace:
-    parser = Parser(prog="python -m data.synth", description=__doc__.splitlines()[0], epilog=EPILOG)
+    parser = Parser(prog="python -m data.synth", description=first_line(__doc__), epilog=EPILOG)
     add = parser.add_argument
     add("--output", type=Path, required=True, help="JSONL file to write, key `text`")
     size = parser.add_mutually_exclusive_group(required=True)

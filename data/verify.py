@@ -29,7 +29,7 @@ from data.checking.plot_file import is_plot
 from data.encoding.pair import manifest_of
 from data.encoding.workers import one_thread_each
 from data.engines.backend import Encoder, load_backend
-from utils.arguments import Parser, report, run
+from utils.arguments import Parser, exit_code, first_line, run
 from utils.dataset.indexed import Index, bin_path, check, idx_path, load_manifest, manifest_path
 from utils.dataset.manifest import require_recorded
 from utils.errors import DataError, UnusableError
@@ -124,7 +124,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     options = _arguments(arguments)
     one_thread_each()
-    try:
+
+    def work() -> None:
         if options.plot:
             require_ours(is_plot, options.plot)
         summary = verify(options.prefix, options.tokenizer, options.input, options.text_key)
@@ -135,21 +136,13 @@ def main(arguments: list[str] | None = None) -> int:
             from data.checking.plot import write_plot
 
             write_plot(options.plot, summary, f"{options.prefix.parent.name}/{options.prefix.name}")
-    except UnusableError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        report(error)
-        return 2
-    except DataError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    print(summary)
-    return 0
+        print(summary)
+
+    return exit_code(work, (UnusableError, OSError), (DataError,))
 
 
 def _arguments(arguments: list[str] | None) -> argparse.Namespace:
-    parser = Parser(prog="python -m data.verify", description=__doc__.splitlines()[0], epilog=EPILOG)
+    parser = Parser(prog="python -m data.verify", description=first_line(__doc__), epilog=EPILOG)
     add = parser.add_argument
     add("prefix", type=Path, help="path of the pair without .bin / .idx")
     add("--tokenizer", type=Path, help="folder of the tokenizer; a sample of the documents is decoded too")

@@ -10,6 +10,7 @@
 #          cannot be written; 2 bad input, or no result found. With --against: 0 every job passes; 1 at least one fails;
 #          3 none fails, and at least one is unknown
 # Example: evaluate/compare.sh amd.zip nvd.zip --output report --by platform
+if [ -z "${BASH_VERSION:-}" ]; then echo "error: compare: needs bash; start it without sh, or as: bash $0" >&2 && exit 2; fi
 set -Eeuo pipefail
 
 main() {

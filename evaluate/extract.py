@@ -23,7 +23,7 @@ from evaluate.inputs.discover import DiscoverError, discover, log_of
 from evaluate.inputs.from_log import OF_LOG, SAID, SIZES, UNKNOWN, Given, MissingError, build
 from evaluate.report.tables import plain
 from utils import models
-from utils.arguments import Parser, run
+from utils.arguments import Parser, first_line, run
 from utils.errors import ForeignFileError
 from utils.input_files import InputFileError, require_regular
 from utils.logs.reader import FRAMEWORKS, LogFormatError, read_log
@@ -121,7 +121,7 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(
         prog="python -m evaluate.extract",
-        description=(__doc__ or "").splitlines()[0],
+        description=first_line(__doc__),
         epilog="Exits 0 if every result is ok; 1 if one is not (it is written with its reason); 2 for bad input, also "
         "if the log contradicts an option.",
     )

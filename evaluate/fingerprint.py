@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluate.report.tables import plain
-from utils.arguments import Parser, run
+from utils.arguments import Parser, first_line, run
 from utils.dataset.gpt_dataset import build_train_dataset
 from utils.dataset.indexed import bin_path, check, idx_path, load_manifest, manifest_path
 from utils.errors import ConfigError, DataError
@@ -105,7 +105,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     parser = Parser(
         prog="python -m evaluate.fingerprint",
-        description=(__doc__ or "").splitlines()[0],
+        description=first_line(__doc__),
         epilog="Exits 0; 1 if files and manifest disagree; 2 if the pair or a setting is missing or invalid.",
     )
     parser.add_argument("prefix", type=Path, help="path of the pair without .bin / .idx")

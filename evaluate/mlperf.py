@@ -26,7 +26,7 @@ from evaluate.inputs.mlperf_logs import DISCLAIMER, System, load
 from evaluate.inputs.mlperf_run import MlperfLogError
 from evaluate.report.tables import plain, text_table
 from evaluate.verdict import inference
-from utils.arguments import Parser, run
+from utils.arguments import Parser, first_line, run
 from utils.errors import ForeignFileError
 from utils.own_files import json_with, require_ours
 from utils.results.store import ResultError, require_place, write_json
@@ -109,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     parser = Parser(
         prog="python -m evaluate.mlperf",
-        description=(__doc__ or "").splitlines()[0],
+        description=first_line(__doc__),
         epilog="Exits 0 if the verdicts were made; 1 if a log is unusable; 2 for bad input.",
     )
     parser.add_argument("folder", type=Path, help="folder of results as MLCommons publishes them")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from evaluate.metrics.measured_rate import NONE_MEASURED, UNIT, load_probes
 from evaluate.report.tables import plain
-from utils.arguments import Parser, run
+from utils.arguments import Parser, first_line, run
 from utils.results import store
 
 
@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     parser = Parser(
         prog="python -m evaluate.probe",
-        description=(__doc__ or "").splitlines()[0],
+        description=first_line(__doc__),
         epilog="Exits 0 if every probe was read; 1 if one cannot be read; 2 for bad input.",
     )
     parser.add_argument("folders", nargs="+", type=Path, help="folders to search for probes and results")

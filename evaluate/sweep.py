@@ -17,7 +17,7 @@ from pathlib import Path
 from evaluate.report.tables import plain
 from evaluate.sweeps import figures
 from evaluate.sweeps.heat_map import png
-from utils.arguments import Parser, run
+from utils.arguments import Parser, first_line, run
 from utils.errors import ForeignFileError
 from utils.files import write_whole
 from utils.own_files import is_png, require_ours
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     parser = Parser(
         prog="python -m evaluate.sweep",
-        description=(__doc__ or "").splitlines()[0],
+        description=first_line(__doc__),
         epilog="Exits 0; 1 if no point has a counted result; 2 for bad input.",
     )
     parser.add_argument("file", type=Path, help="file of the sweep: OUTPUT_DIR/sweeps/<name>.json")

@@ -28,7 +28,7 @@ from evaluate.timing.breakdown import Breakdown
 from evaluate.timing.pairing import align
 from evaluate.timing.steps import parse_range
 from evaluate.timing.stream import TraceError
-from utils.arguments import Parser, run
+from utils.arguments import Parser, first_line, run
 from utils.errors import UnusableError
 from utils.files import written_whole
 from utils.own_files import require_apart, require_ours
@@ -102,7 +102,7 @@ def _probe(side: Breakdown, probes: Sequence[Probe]) -> Probe | None:
 def _parser() -> Parser:
     parser = Parser(
         prog="python -m evaluate.trace",
-        description=(__doc__ or "").splitlines()[0],
+        description=first_line(__doc__),
         epilog="Exits 0; 1 if an output cannot be written; 2 for bad input, such as a file that is no trace.",
     )
     parser.add_argument(

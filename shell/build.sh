@@ -12,6 +12,7 @@
 # Writes:  the image; for apptainer tprimat_<platform>.sif and .sif.sha256 in TPRIMAT_SIF_DIR (default: the checkout)
 # Exits:   0 built, 1 failed, 2 bad argument or no engine that works, 128 + signal interrupted
 # Example: ./shell/build.sh PLATFORM=nvd RUNTIME=podman
+if [ -z "${BASH_VERSION:-}" ]; then echo "error: build: needs bash; start it without sh, or as: bash $0" >&2 && exit 2; fi
 set -Eeuo pipefail
 
 dry_run=false

@@ -9,6 +9,7 @@
 # Writes:  as evaluate/compare.sh
 # Exits:   as evaluate/compare.sh
 # Example: ./shell/compare.sh amd.zip nvd.zip --output report
+if [ -z "${BASH_VERSION:-}" ]; then echo "error: compare: needs bash; start it without sh, or as: bash $0" >&2 && exit 2; fi
 set -Eeuo pipefail
 
 main() {

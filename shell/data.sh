@@ -6,6 +6,7 @@
 # Writes:  DATA_DIR/<data set>/text.{bin,idx,json}, tokenizer/; the cache of huggingface_hub
 # Exits:   0 prepared, 2 bad input or data that do not fit the training, 1 failed
 # Example: ./shell/data.sh DATASET=synth
+if [ -z "${BASH_VERSION:-}" ]; then echo "error: data: needs bash; start it without sh, or as: bash $0" >&2 && exit 2; fi
 set -Eeuo pipefail
 
 main() {

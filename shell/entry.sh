@@ -7,6 +7,7 @@
 # Writes:  what is run inside can write to OUTPUT_DIR, DATA_DIR and the hub's cache, and nowhere else on this machine
 # Exits:   with the exit code of the shell or the command; 2 for bad input, or if the RUNTIME that is named does not work
 # Example: ./shell/entry.sh -- bash train/train_amd_prim_llama.sh RUNS=1
+if [ -z "${BASH_VERSION:-}" ]; then echo "error: entry: needs bash; start it without sh, or as: bash $0" >&2 && exit 2; fi
 set -Eeuo pipefail
 
 main() {

@@ -8,6 +8,7 @@
 # Writes:  the file or folder of --output
 # Exits:   as python -m evaluate.extract: 0 every result is ok, 1 one is not, 2 bad input
 # Example: ./shell/extract.sh --discover logs --output results
+if [ -z "${BASH_VERSION:-}" ]; then echo "error: extract: needs bash; start it without sh, or as: bash $0" >&2 && exit 2; fi
 set -Eeuo pipefail
 
 main() {

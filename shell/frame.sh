@@ -8,6 +8,7 @@
 # Writes:  the file of --output; without it CSV on stdout
 # Exits:   as python -m evaluate.frame: 0 the table is written, 1 it cannot be written, 2 bad input
 # Example: ./shell/frame.sh amd.zip nvd.zip --output runs.csv
+if [ -z "${BASH_VERSION:-}" ]; then echo "error: frame: needs bash; start it without sh, or as: bash $0" >&2 && exit 2; fi
 set -Eeuo pipefail
 
 main() {

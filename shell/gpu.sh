@@ -12,6 +12,7 @@
 # Exits:   0 shown and ended as asked, also on a machine without a GPU; 1 a driver or a process does not answer;
 #          2 bad input, or not agreed
 # Example: ./shell/gpu.sh --end-ours
+if [ -z "${BASH_VERSION:-}" ]; then echo "error: gpu: needs bash; start it without sh, or as: bash $0" >&2 && exit 2; fi
 set -Eeuo pipefail
 
 main() {

@@ -9,6 +9,7 @@
 # Exits:   0 no series got slower beyond the band; 3 one did; 1 no result can be used, or an output cannot be written;
 #          2 bad input, or no result found
 # Example: ./shell/history.sh nightly/* --output nightly-history
+if [ -z "${BASH_VERSION:-}" ]; then echo "error: history: needs bash; start it without sh, or as: bash $0" >&2 && exit 2; fi
 set -Eeuo pipefail
 
 main() {

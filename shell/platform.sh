@@ -9,6 +9,7 @@
 # Writes:  one word on stdout
 # Exits:   0; 2 with one error line if the platform cannot be determined without guessing
 # Example: ./shell/platform.sh
+if [ -z "${BASH_VERSION:-}" ]; then echo "error: platform: needs bash; start it without sh, or as: bash $0" >&2 && exit 2; fi
 set -Eeuo pipefail
 
 root=${TPRIMAT_SYSROOT:-}
@@ -16,6 +17,11 @@ root=${TPRIMAT_SYSROOT:-}
 die() {
   printf 'error: platform: %s\n' "$1" >&2
   exit 2
+}
+
+# No word that is meant for a platform is so long, and a secret is.
+shown() { # <bad word>
+  if [[ $1 =~ [A-Za-z0-9_-]{20} || $1 == *@* ]]; then printf '***'; else printf '%s' "$1"; fi
 }
 
 # The tool of a faulty driver can hang, hence the time limit. Its own error messages are not our output.
@@ -91,13 +97,13 @@ main() {
       -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" && return ;;
       PLATFORM=*) PLATFORM=${argument#PLATFORM=} ;;
       [A-Z]*=*) ;;
-      *) die "got argument '$argument', wanted PLATFORM=amd, PLATFORM=nvd or PLATFORM=cpu" ;;
+      *) die "got argument '$(shown "$argument")', wanted PLATFORM=amd, PLATFORM=nvd or PLATFORM=cpu" ;;
     esac
   done
   case ${PLATFORM:-} in
     '') detect ;;
     amd | nvd | cpu) printf '%s\n' "$PLATFORM" ;;
-    *) die "got PLATFORM=$PLATFORM, wanted amd, nvd or cpu; unset it to have the platform detected" ;;
+    *) die "got PLATFORM=$(shown "$PLATFORM"), wanted amd, nvd or cpu; unset it to have the platform detected" ;;
   esac
 }
 

@@ -13,6 +13,7 @@
 # Writes:  OUTPUT_DIR/profiles/<job>/, OUTPUT_DIR/profiled/train_*.json, OUTPUT_DIR/logs/
 # Exits:   0 ok, 2 bad input or the tool is missing, otherwise the job's exit code
 # Example: ./shell/profile.sh torch cpu_mega_llama PROFILE_STEP_START=11 PROFILE_STEP_END=13
+if [ -z "${BASH_VERSION:-}" ]; then echo "error: profile: needs bash; start it without sh, or as: bash $0" >&2 && exit 2; fi
 set -Eeuo pipefail
 
 refuse() { # <message>

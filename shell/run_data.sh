@@ -12,6 +12,7 @@
 # Writes:  .venv, DATA_DIR/<data set>/text.{bin,idx,json}, tokenizer/; the cache of huggingface_hub; prefixes on stdout
 # Exits:   0 prepared and verified, 2 bad input, 128 + signal interrupted, 1 failed
 # Example: ./shell/run_data.sh DATASET=c4 SAMPLES=50000
+if [ -z "${BASH_VERSION:-}" ]; then echo "error: run_data: needs bash; start it without sh, or as: bash $0" >&2 && exit 2; fi
 set -Eeuo pipefail
 
 main() {

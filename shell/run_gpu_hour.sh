@@ -13,6 +13,7 @@
 # Writes:  .venv, DATA_DIR, OUTPUT_DIR/hour_*/train_*.json, OUTPUT_DIR/gpu_hour/, probe_*.json, profiles/, logs/
 # Exits:   0 all parts that were started succeeded, 2 bad input, 1 otherwise
 # Example: ./shell/run_gpu_hour.sh --only "llama SL 2048" OUTPUT_DIR=output-h100
+if [ -z "${BASH_VERSION:-}" ]; then echo "error: run_gpu_hour: needs bash; start it without sh, or as: bash $0" >&2 && exit 2; fi
 set -Eeuo pipefail
 
 main() {

@@ -4,13 +4,14 @@
 # The container may write to the parent folders of OUTPUT_DIR and, with --with-data, DATA_DIR, because these two folders
 # are removed as well.
 #
-# Usage:   ./shell/run_purge.sh [--with-data] [--dry-run] [KEY=VALUE ...]
-#          --with-data also removes prepared data; --dry-run prints the command of the container, if there is one, and
+# Usage:   ./shell/run_purge.sh [--with-data] [--dry-run | --adopt] [KEY=VALUE ...]
+#          --with-data also removes prepared data; --adopt: see shell/purge.sh; --dry-run prints the command of the container, if there is one, and
 #          what would be removed
 # Reads:   config.env and its overlays, the environment, OUTPUT_DIR, DATA_DIR
 # Writes:  nothing; removes files and folders in OUTPUT_DIR and, with --with-data, DATA_DIR
 # Exits:   as shell/purge.sh; also 2 if the RUNTIME that is named does not work
 # Example: ./shell/run_purge.sh --dry-run
+if [ -z "${BASH_VERSION:-}" ]; then echo "error: run_purge: needs bash; start it without sh, or as: bash $0" >&2 && exit 2; fi
 set -Eeuo pipefail
 
 main() {

@@ -11,6 +11,7 @@
 # Writes:  as run_train.sh, with LABEL=reproduced-ARCHIVE
 # Exits:   0 every job passes; 1 one fails; 3 none fails and one is unknown; 2 bad input; 128 + signal interrupted
 # Example: ./shell/run_reproduce.sh nvd.zip --at-least 97 DATA_DIR=/data
+if [ -z "${BASH_VERSION:-}" ]; then echo "error: run_reproduce: needs bash; start it without sh, or as: bash $0" >&2 && exit 2; fi
 set -Eeuo pipefail
 
 main() {

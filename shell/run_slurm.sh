@@ -13,6 +13,7 @@
 # Writes:  DATA_DIR, OUTPUT_DIR/[label/]train_*.json, OUTPUT_DIR/logs/, OUTPUT_DIR/status.{json,html}
 # Exits:   0 every job has a valid ok result, 2 bad input, 128 + signal interrupted, 1 otherwise
 # Example: ./shell/run_slurm.sh PLATFORM=nvd NNODES=4 GPUS_PER_NODE=8 SLURM_PARTITION=gpu SLURM_ACCOUNT=mine
+if [ -z "${BASH_VERSION:-}" ]; then echo "error: run_slurm: needs bash; start it without sh, or as: bash $0" >&2 && exit 2; fi
 set -Eeuo pipefail
 
 # Only this step gets the hub's token.

@@ -11,6 +11,7 @@
 # Writes:  as run_train.sh without its comparison, and OUTPUT_DIR/sweeps/<name>.json, <name>.png, <name>_best.env
 # Exits:   0 every point that was started has an ok result, 2 bad input, 128 + signal interrupted, 1 otherwise
 # Example: ./shell/run_sweep.sh FRAMEWORK=mega MODEL=llama MBS=1,2,4 SL=2048,4096,8192
+if [ -z "${BASH_VERSION:-}" ]; then echo "error: run_sweep: needs bash; start it without sh, or as: bash $0" >&2 && exit 2; fi
 set -Eeuo pipefail
 
 main() {

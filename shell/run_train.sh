@@ -11,6 +11,7 @@
 # Writes:  .venv, DATA_DIR, OUTPUT_DIR/[label/]train_*.json, logs/, status.{json,html}, compare.{html,md,png,json}
 # Exits:   0 every job succeeded and the results are valid, 2 bad input, 128 + signal interrupted, 1 otherwise
 # Example: ./shell/run_train.sh MODEL=mistral RUNS=5
+if [ -z "${BASH_VERSION:-}" ]; then echo "error: run_train: needs bash; start it without sh, or as: bash $0" >&2 && exit 2; fi
 set -Eeuo pipefail
 
 main() {

@@ -7,6 +7,7 @@
 # Writes:  OUTPUT_DIR/output.zip
 # Exits:   as shell/wrap.sh; also 2 if the RUNTIME that is named does not work
 # Example: ./shell/run_wrap.sh OUTPUT_DIR=results
+if [ -z "${BASH_VERSION:-}" ]; then echo "error: run_wrap: needs bash; start it without sh, or as: bash $0" >&2 && exit 2; fi
 set -Eeuo pipefail
 
 main() {

@@ -8,6 +8,7 @@
 # Writes:  .venv, .venv.lock (in our images TPRIMAT_VENV in place of .venv)
 # Exits:   0 ready, 1 something could not be installed, 2 bad argument or platform
 # Example: ./shell/setup.sh PLATFORM=cpu
+if [ -z "${BASH_VERSION:-}" ]; then echo "error: setup: needs bash; start it without sh, or as: bash $0" >&2 && exit 2; fi
 set -Eeuo pipefail
 
 # shellcheck source=shell/lib/environment.sh

@@ -6,6 +6,7 @@
 # Writes:  as run_sweep.sh
 # Exits:   as run_sweep.sh
 # Example: ./shell/sweep.sh --dry-run FRAMEWORK=mega,hf MBS=4,8
+if [ -z "${BASH_VERSION:-}" ]; then echo "error: sweep: needs bash; start it without sh, or as: bash $0" >&2 && exit 2; fi
 set -Eeuo pipefail
 
 main() {

@@ -10,6 +10,7 @@
 # Writes:  .venv through shell/setup.sh --dev; caches of the tools
 # Exits:   0 all passed, 1 a check failed or could not be set up
 # Example: ./shell/test.sh tests/utils -k schema
+if [ -z "${BASH_VERSION:-}" ]; then echo "error: test: needs bash; start it without sh, or as: bash $0" >&2 && exit 2; fi
 set -Eeuo pipefail
 
 # shellcheck source=shell/lib/environment.sh

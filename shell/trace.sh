@@ -8,6 +8,7 @@
 # Writes:  trace.{html,json} into the folder of --output, if it is given
 # Exits:   0; 1 an output cannot be written; 2 bad input, such as a file that is no trace
 # Example: ./shell/trace.sh nvidia.json.gz amd.json.gz --output report
+if [ -z "${BASH_VERSION:-}" ]; then echo "error: trace: needs bash; start it without sh, or as: bash $0" >&2 && exit 2; fi
 set -Eeuo pipefail
 
 main() {

@@ -12,6 +12,7 @@
 # Writes:  DATA_DIR, OUTPUT_DIR/[label/]train_*.json, OUTPUT_DIR/logs/, OUTPUT_DIR/status.{json,html}
 # Exits:   0 every job has a valid ok result, 2 bad input, 128 + signal interrupted, 1 at least one job has none
 # Example: ./shell/train.sh --dry-run FRAMEWORK=mega
+if [ -z "${BASH_VERSION:-}" ]; then echo "error: train: needs bash; start it without sh, or as: bash $0" >&2 && exit 2; fi
 set -Eeuo pipefail
 
 # Any Python but that of .venv, which is made or changed now.

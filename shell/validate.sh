@@ -8,6 +8,7 @@
 # Writes:  nothing
 # Exits:   as python -m evaluate.validate: 0 all results are valid, 1 one is not, 2 bad input
 # Example: ./shell/validate.sh --bundle output.zip
+if [ -z "${BASH_VERSION:-}" ]; then echo "error: validate: needs bash; start it without sh, or as: bash $0" >&2 && exit 2; fi
 set -Eeuo pipefail
 
 main() {

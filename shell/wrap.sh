@@ -10,6 +10,7 @@
 # Writes:  OUTPUT_DIR/output.zip
 # Exits:   0 packed; 1 a file contains a token, or the archive could not be written; 2 bad input or nothing to pack
 # Example: ./shell/wrap.sh OUTPUT_DIR=results
+if [ -z "${BASH_VERSION:-}" ]; then echo "error: wrap: needs bash; start it without sh, or as: bash $0" >&2 && exit 2; fi
 set -Eeuo pipefail
 
 main() {

@@ -49,6 +49,7 @@ from utils.settings import layers
 from utils.settings.combinations import AVAILABLE_FRAMEWORKS
 from utils.settings.config import PLATFORMS, require_writable
 from utils.settings.layers import Value
+from utils.written import note_trees
 
 KNOWN_WARNINGS = (
     # resolved_config and framework_versions of the result record what is installed
@@ -128,7 +129,7 @@ def _plan(options: argparse.Namespace) -> tuple[Job, dict[str, Any], dict[str, V
     require_writable(config.output_dir / "logs", "OUTPUT_DIR")
     if config.profiled is not None:
         require_writable(config.output_dir / profile_file.FOLDER, "OUTPUT_DIR")
-    manifest = describe(data_prefix(config, options.model), config.data_dir)
+    manifest = describe(data_prefix(config, options.model), config.data_dir, config=config)
     check_epochs(config, manifest["tokens"])
     job = Job(config, options.framework, options.model, options.run)
     require_ours(store.is_result, job.result_path)
@@ -188,14 +189,19 @@ def _run_sampled(
     job: Job, command: Sequence[str], environment: Mapping[str, str], stop: processes.StopRequest
 ) -> Ending:
     """Run the ranks of this node with the sampler of energy beside them."""
-    with sampling.beside(job, environment, stop):
-        return run(job, command, environment, stop)
+    log = log_path(job)
+    try:
+        with sampling.beside(job, environment, stop):
+            return run(job, command, environment, stop)
+    finally:
+        of_frameworks = (log.with_name("hf_trainer"), profile_folder(job))
+        note_trees(*of_frameworks, *log.parent.glob(f"{log.stem}[._]*"))
 
 
 def _changed_data(job: Job, manifest: Mapping[str, Any]) -> str | None:
     """Return why the data are not those that the job began with, None if they are: a result names data by digest."""
     try:
-        now = describe(data_prefix(job.config, job.model), job.config.data_dir, is_recorded=False)
+        now = describe(data_prefix(job.config, job.model), job.config.data_dir, is_recorded=False, config=job.config)
     except DataError as error:
         return f"the data were deleted or damaged while the job ran: {error}"
     return None if now == manifest else "the data were replaced while the job ran"

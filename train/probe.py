@@ -27,7 +27,7 @@ from train.preflight import job_checks
 from train.probing import collectives, report, whole
 from train.runner import plan as matrix
 from train.settings_map import map as frameworks
-from utils.arguments import Parser, run
+from utils.arguments import Parser, first_line, run
 from utils.errors import ConfigError, ForeignFileError
 from utils.hardware.detect import HardwareError, detect_platform
 from utils.housekeeping import footprint
@@ -97,7 +97,7 @@ def _write(content: dict[str, Any], path: Path) -> int:
 
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(prog="python -m train.probe", description=__doc__.split("\n")[0])
+    parser = Parser(prog="python -m train.probe", description=first_line(__doc__))
     parser.add_argument("--platform", required=True, choices=PLATFORMS)
     parser.add_argument(
         "--seconds",

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from utils.errors import in_one_line
 from utils.redact import holds_secret, text
 from utils.suggestions import did_you_mean
 
@@ -39,10 +40,12 @@ _MISSING = re.compile(r"the following arguments are required: (.*)")
 def run(main: Callable[[], int]) -> int:
     """Run the `main` of a command and return its exit code.
 
-    Characters that the terminal cannot show are printed as escapes. A reader that closes the pipe (`| head`) and Ctrl-C
+    A stream that the caller has closed is the null device. Characters that the terminal cannot show are printed as
+    escapes. A reader that closes the pipe (`| head`) and Ctrl-C
     end the command without a traceback, with the exit codes of a shell: 141 and 130. A file that cannot be used ends it
     with one line, and with 2 if another path helps, else 1.
     """
+    _open_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
@@ -59,6 +62,19 @@ def run(main: Callable[[], int]) -> int:
         return 2 if error.errno in BAD_PATH else 1
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
+
+
+def _open_closed_streams() -> None:
+    """Open the null device in the place of a closed stdin, stdout or stderr, before a file gets its number."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+            setattr(sys, name, open(number, mode, encoding="utf8", closefd=False))  # noqa: PTH123, SIM115 a number
+
+
+def first_line(docstring: str | None) -> str:
+    """Return the summary of a command for its help; nothing under PYTHONOPTIMIZE=2, which removes docstrings."""
+    return (docstring or "").partition("\n")[0]
 
 
 def exit_code(
@@ -90,7 +106,7 @@ def report(error: OSError) -> None:
     if error.errno is None:  # raised by a library or by us, with a text of its own
         print(f"error: {text(str(error))}", file=sys.stderr)
         return
-    place = "" if error.filename is None else f"{error.filename}: "
+    place = "" if error.filename is None else f"{in_one_line(str(error.filename))}: "
     reason = error.strerror or str(error)
     print(f"error: {text(place)}cannot be read or written ({reason}); {_remedy(error)}", file=sys.stderr)
 
@@ -150,7 +166,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> Any:
         """Print the message in one line, without secrets, and exit 2."""
-        self.exit(2, f"error: {_in_one_line(text(self._readable(message)))}; see --help\n")
+        self.exit(2, f"error: {in_one_line(text(self._readable(message)))}; see --help\n")
 
     def _refuse_unknown(self, arguments: Sequence[str]) -> None:
         """Exit 2 for the first option that this command does not have."""
@@ -197,11 +213,6 @@ class Parser(argparse.ArgumentParser):
         """Return the allowed words of a required option that is missing, for its message."""
         action = self._option_string_actions.get(name)
         return f", wanted {', '.join(map(str, action.choices))}" if action is not None and action.choices else ""
-
-
-def _in_one_line(message: str) -> str:
-    """Return a message with control characters as escapes such as `\\n` and `\\x1b`."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in message)
 
 
 def from_one(value: str) -> int:

@@ -30,14 +30,20 @@ def shortened(text: str, limit: int = QUOTED_CHARACTERS) -> str:
     return text if len(text) <= limit else text[:limit] + "..."
 
 
-class DataError(ValueError):
-    """Training data are not as required; the message states where, what was got and wanted, and what to do.
+def in_one_line(text: str) -> str:
+    """Return a text with control characters, also those of a file name, as escapes such as `\\n` and `\\x1b`."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
-    A secret in the value, such as the password in an address, is replaced.
-    """
+
+class _UsersError(ValueError):
+    """An error whose message is for users: one line that controls no terminal and shows no secret."""
 
     def __str__(self) -> str:
-        return redact.text(super().__str__())
+        return in_one_line(redact.text(super().__str__()))
+
+
+class DataError(_UsersError):
+    """Training data are not as required; the message states where, what was got and wanted, and what to do."""
 
 
 class UnusableError(DataError):
@@ -48,11 +54,5 @@ class ForeignFileError(UnusableError):
     """A file that the suite did not write is where an output belongs; it stays as it is."""
 
 
-class ConfigError(ValueError):
-    """A setting is not allowed; the message states where, key, value, allowed values and what to do.
-
-    A secret in the value is replaced.
-    """
-
-    def __str__(self) -> str:
-        return redact.text(super().__str__())
+class ConfigError(_UsersError):
+    """A setting is not allowed; the message states where, key, value, allowed values and what to do."""

@@ -3,6 +3,7 @@
 Everything is written under a hidden temporary name beside the target, `.<name>.<12 hex digits>.tmp`, and renamed. A
 target that exists is replaced only if its recogniser (utils/own_files.py) finds that the suite wrote it. A temporary
 file is locked (flock) while its writer lives; the next writer of the same target removes those that nobody holds.
+`utils/written.py` lists what is written into a folder of the suite.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from utils import own_files
+from utils import own_files, written
 from utils.own_files import Recogniser, require_ours
 
 MODE = 0o644
@@ -50,12 +51,13 @@ def write_whole(
         if replace:
             require_ours(is_ours, path)
             temporary.replace(path)
-            return True
-        try:
-            os.link(temporary, path)
-        except FileExistsError:
-            return False
-        return True
+        else:
+            try:
+                os.link(temporary, path)
+            except FileExistsError:
+                return False
+    written.note(path)
+    return True
 
 
 @contextmanager
@@ -76,6 +78,7 @@ def written_whole(*paths: Path, is_ours: Recogniser = own_files.none) -> Iterato
         require_ours(is_ours, *paths)
         for temporary, path in zip(temporaries, paths, strict=True):
             temporary.replace(path)
+            written.note(path)
 
 
 @contextmanager
@@ -93,6 +96,7 @@ def folder_written_whole(folder: Path, *, is_ours: Recogniser = own_files.none) 
         if os.path.lexists(folder):
             folder.rename(earlier)
         temporary.rename(folder)
+        written.note_trees(folder)
         _remove(earlier)
 
 

@@ -21,7 +21,7 @@ LARGEST_BYTES = 1 << 28
 """A result of a million steps is smaller."""
 PNG_MARK = {"Software": "tprimat"}
 """Text of every PNG of the suite, in matplotlib's form."""
-_PNG_CHUNK = b"tEXtSoftware\0tprimat"  # W3C, Portable Network Graphics, 11.3.4.3
+PNG_CHUNK = b"tEXtSoftware\0tprimat"  # W3C, Portable Network Graphics, 11.3.4.3
 
 
 def none(_: Path) -> bool:
@@ -46,7 +46,7 @@ def json_with(*keys: str) -> Recogniser:
 
 def is_png(path: Path) -> bool:
     """Recognise a PNG that was written with PNG_MARK."""
-    return content_of(path).startswith(b"\x89PNG") and _PNG_CHUNK in content_of(path)
+    return content_of(path).startswith(b"\x89PNG") and PNG_CHUNK in content_of(path)
 
 
 def content_of(path: Path) -> bytes:

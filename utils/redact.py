@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import os
 import re
+from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -48,7 +49,9 @@ def holds_secret(content: str | bytes, environ: Mapping[str, str] | None = None)
     if isinstance(content, str):
         return _without(content, values) != content
     told = content.decode("utf8", errors="surrogateescape")
-    return any(value in told for value in values) or any(map(_has_form, told.split("\n")))
+    if any(value in told for value in values) or any(map(_has_form, told.split("\n"))):
+        return True
+    return "%" in told and bool(values) and _percent_encoded(tuple(values)).search(told) is not None
 
 
 def _has_form(line: str) -> bool:
@@ -58,6 +61,8 @@ def _has_form(line: str) -> bool:
 def _without(content: str, values: Sequence[str]) -> str:
     for value in values:
         content = content.replace(value, MARK)
+    if "%" in content and values:
+        content = _percent_encoded(tuple(values)).sub(MARK, content)
     return without_forms(content)
 
 
@@ -106,9 +111,25 @@ def _secrets_of(name: str, value: str) -> Iterator[str]:
 
 
 def _encoded(value: str) -> Iterator[str]:
+    """Yield a value percent-encoded as libraries do it, and its part of any base64 text that holds it (RFC 4648)."""
     for safe in ("", "/"):
         encoded = quote(value, safe=safe)
         yield from (encoded, re.sub("%..", lambda match: match[0].lower(), encoded))
+    data = value.encode("utf8", "surrogateescape")
+    for before in range(
+        3 if len(data) >= SHORTEST_VALUE else 0
+    ):  # bytes in front of it, up to whole groups of 3 bytes and 4 characters
+        begin, end = -(-before * 8 // 6), (before + len(data)) * 8 // 6
+        for encode in (b64encode, urlsafe_b64encode):
+            yield encode(b"\0" * before + data).decode("ascii")[begin:end]
+
+
+@lru_cache(maxsize=8)
+def _percent_encoded(values: tuple[str, ...]) -> re.Pattern[str]:
+    """Return the pattern of the values with any of their characters percent-encoded, also several times."""
+    plain = [value for value in values if value.isascii() and "%" not in value]
+    ways = ("".join(f"(?:{re.escape(one)}|%(?:25)*(?i:{ord(one):02X}))" for one in value) for value in plain)
+    return re.compile("|".join(ways) or "(?!)")
 
 
 @cache

@@ -38,21 +38,31 @@ _SHAPES = (
     r"dckr_pat_[A-Za-z0-9_-]{20,}|pypi-AgE[A-Za-z0-9_-]{20,}",
     rf"(?:(?<![A-Za-z0-9_-])|{_ESCAPE})eyJ[A-Za-z0-9_-]{{8,}}\.[A-Za-z0-9_-]{{8,}}(?:\.[A-Za-z0-9_-]*)*",
 )
-_SHAPE = re.compile("|".join(_SHAPES))
+_PRIVATE_KEY = r"-----BEGIN (?P<key>(?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?)-----(?:(?s:.*?)-----END (?P=key)-----)?"
+"""RFC 7468, section 10 and 11, and keys of OpenSSH and OpenPGP."""
+_SHAPE = re.compile("|".join((*_SHAPES, _PRIVATE_KEY)))
+_ENCODED_MARK = re.compile("%(?:25)*(5F|2D)", re.IGNORECASE)
 _SHAPE_WORDS = (
     *("hf_", "api_org_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "nvapi-", "wandb_v", "akia", "asia"),
     *("glpat-", "gloas-", "gldt-", "glrt-", "glrtr-", "glcbt-", "glptt-", "glft-", "glimt-", "glagent-", "glwt-"),
-    *("glsoat-", "glffct-", "xox", "xapp-", "sk-", "dckr_pat_", "pypi-", "eyj"),
+    *("glsoat-", "glffct-", "xox", "xapp-", "sk-", "dckr_pat_", "pypi-", "eyj", "private key"),
+    *("%5f", "255f", "%2d", "252d"),
 )
 _BEHIND = re.compile(
     r"(?P<name>[Aa]uthorization\\*[\"']?\s?[=:]\s?\\*[\"']?(?:[Bb]earer|[Bb]asic|[Tt]oken)\s(?=[^\s\"'\\,;<]{4})"
     r"|\b[Bb]earer\s(?=[A-Za-z0-9+/_.~-]{16})"
     r"|(?:wandb login(?: --\S+)*|password)\s+(?=[0-9a-fA-F]{40}\b)"
+    # of a netrc file: an entry on one line, or the last line of one
+    r"|(?:\bmachine\s+\S+|\bdefault|^)\s+login\s+\S+\s+(?:account\s+\S+\s+)?password\s+|\bmachine\s+\S+\s+password\s+"
+    r"|^\s*password\s+(?=[^\s:=]*[0-9])(?=[^\s:=]*[A-Za-z])(?=[^\s:=]{6,}\s*$)"
+    r"|\bcurl\b.*?[\s\"'](?:-u|-U|--user|--proxy-user)[\s\"',=]*[^\s:\"']+:"
     r"|(?:[?&;#]|%(?:25)*(?:3F|26|23))(?:X-(?:Amz|Goog)-(?:Signature|Credential|Security-Token)|Signature|sig"
     r"|access_token|token|api_key|private_token)(?:=|%(?:25)*3D)(?=[^\s&\"'\\<]))[^\s&\"'\\,;<]+",
     re.IGNORECASE,
 )
-_BEHIND_WORDS = ("authorization", "bearer", "wandb login", "password", "sig", "credential", "token", "api_key")
+_BEHIND_WORDS = (
+    *("authorization", "bearer", "wandb login", "password", "sig", "credential", "token", "api_key", "curl"),
+)
 
 _ADDRESS = re.compile(r"((?::|%(?:25)*3A)(?:/|%(?:25)*2F){2})", re.IGNORECASE)
 _REST = re.compile(r"(?:[^\s\"'<>\\`]|(?<=\w)'(?=\w)|\\{1,2}(?=\w+:[^\s\"'<>\\/]*@))*")
@@ -150,6 +160,8 @@ def is_plain(value: str) -> bool:
 
 def without_forms(content: str) -> str:
     """Return a text with MARK in place of everything that has the form of a secret, line by line."""
+    if "PRIVATE KEY" in content:  # of many lines
+        content = _SHAPE.sub(MARK, content)
     lowered = content.lower()
     rules = [(found, rule) for words, rule in _RULES if (found := [word for word in words if word in lowered])]
     if not rules:
@@ -204,8 +216,16 @@ def _is_secret(before: str, word: str) -> bool:
 
 
 def without_shapes(line: str) -> str:
-    """Return a line without issued tokens, which even bytes that are no text do not contain by chance."""
-    return _SHAPE.sub(MARK, line)
+    """Return a line without issued tokens and private keys, which even bytes that are no text do not contain by chance.
+
+    `_` and `-` may be percent-encoded; all of them in a line with such a token are then decoded.
+    """
+    found = _SHAPE.sub(MARK, line)
+    if "%" not in found:
+        return found
+    decoded = _ENCODED_MARK.sub(lambda match: "_" if match[1].upper() == "5F" else "-", found)
+    without = _SHAPE.sub(MARK, decoded)
+    return found if without == decoded else without
 
 
 def _without_behind(line: str) -> str:

@@ -24,7 +24,7 @@ from data.reading.progress import progress_bar
 from data.reading.records import Record
 from data.reading.unchanged import unchanged
 from utils.dataset.indexed import Index, bin_path, idx_path, manifest_path, require_counts
-from utils.dataset.manifest import AGAIN, require_recorded
+from utils.dataset.manifest import AGAIN, require_recorded, require_tokenizer
 from utils.errors import DataError, UnusableError
 from utils.provenance.digests import sha256_file, sha256_tokenizer
 
@@ -50,11 +50,7 @@ def check_manifest(prefix: Path, index: Index, manifest: dict[str, Any], encoder
     require_recorded(path, manifest, "idx_sha256", sha256_file(idx_path(prefix)))
     if encoder is None:
         return
-    if (digest := sha256_tokenizer(encoder.folder)) != manifest["tokenizer"]["sha256"]:
-        raise DataError(
-            f"{encoder.folder}: sha256 of the tokenizer is {digest}, the data was encoded with "
-            f"{manifest['tokenizer']['sha256']} ({path.name}); name that tokenizer or {AGAIN}"
-        )
+    require_tokenizer(encoder.folder, sha256_tokenizer(encoder.folder), path, manifest)
     require_recorded(path, manifest, "vocab_size", encoder.vocabulary_size, "the tokenizer has")
     require_recorded(path, manifest, "eod_token_id", encoder.eod, "the tokenizer has")
 

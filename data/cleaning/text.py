@@ -28,11 +28,12 @@ from data.reading.records import records
 from data.reading.sources import find
 from data.reading.unchanged import FileState, require_unchanged, state_of
 from utils import redact
+from utils.dataset.digest_cache import sha256_once
+from utils.dataset.manifest import name_of
 from utils.dataset.place import HUB_DATASETS
 from utils.errors import DataError
 from utils.files import written_whole
 from utils.own_files import Recogniser, json_with
-from utils.provenance.digests import sha256_file
 from utils.settings.config import RunConfig
 
 MEASURED_BYTES = 1 << 20
@@ -47,8 +48,9 @@ _is_record = json_with("documents", "source", "cleaning")
 class LocalFiles:
     """Files of this machine, recorded as they are read."""
 
-    def __init__(self, paths: list[Path], column: str) -> None:
+    def __init__(self, paths: list[Path], column: str, data_dir: Path) -> None:
         self.column = column
+        self._data_dir = data_dir
         self.text_unit = None
         self._paths = paths
         self._used: list[tuple[Path, FileState]] = []
@@ -65,7 +67,7 @@ class LocalFiles:
         """
         files = []
         for path, state in self._used:
-            files.append({"name": path.name, "bytes": state.bytes, "sha256": sha256_file(path)})
+            files.append({"name": name_of(path), "bytes": state.bytes, "sha256": sha256_once(path, self._data_dir)})
             require_unchanged([path], [state])
         return {"column": self.column, **OWN_TEXT, "files": files}
 
@@ -169,7 +171,7 @@ def remove(text: Path) -> None:
 def _files(config: RunConfig) -> LocalFiles | Shards:
     if config.dataset in HUB_DATASETS:
         return open_shards(config)
-    return LocalFiles(find(Path(config.dataset).expanduser()), config.text_column or "text")
+    return LocalFiles(find(Path(config.dataset).expanduser()), config.text_column or "text", config.data_dir)
 
 
 def _write(path: Path, name: str, texts: Iterator[str], quota: Quota, total: int | None) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from data.encoding.worker import EncodeJob
 from data.encoding.workers import in_order
 from data.reading.progress import progress_bar
 from data.reading.unchanged import changed, unchanged
+from utils.errors import in_one_line
 
 
 @dataclass
@@ -78,7 +79,7 @@ def join(path: Path, inputs: list[Path], job: EncodeJob, workers: int) -> Totals
             _take(file, part, job, totals, scratch)
             if part.first_bad is not None and totals.first_bad is None:
                 number, reason = part.first_bad.split(": ", 1)
-                totals.first_bad = f"{span.path}:{lines_before(span) + int(number)}: {reason}"
+                totals.first_bad = f"{in_one_line(str(span.path))}:{lines_before(span) + int(number)}: {reason}"
             bar.update(span.end - span.start)
     if totals.bad_lines:
         lines = "bad line" if totals.bad_lines == 1 else "bad lines"

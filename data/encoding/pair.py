@@ -15,21 +15,23 @@ from typing import Any
 import numpy as np
 
 from data.encoding.join import Totals, join
-from data.encoding.parts import finished, folder_of, is_parts_folder
+from data.encoding.parts import finished, folder_of, is_parts_folder, most_parts
 from data.encoding.worker import EncodeJob
-from data.encoding.workers import WorkerError, start_workers
+from data.encoding.workers import WorkerError, start_workers, usable
 from data.engines.backend import Backend, load_backend
 from data.engines.engines import EngineSpec, choose
 from data.engines.guard import Guard
 from data.engines.sound import without_collection
 from data.hub.licences import OWN_TEXT, OWN_TOKENIZER
+from data.reading.sources import require_each_once
 from utils.dataset.indexed import bin_path, idx_path, is_described, is_manifest, manifest_path, write_index
-from utils.dataset.manifest import MANIFEST_VERSION
+from utils.dataset.manifest import MANIFEST_VERSION, name_of
 from utils.errors import DataError, UnusableError
 from utils.files import write_whole, written_whole
 from utils.own_files import anything, require_apart, require_ours
 from utils.provenance.digests import TOKENIZER_FILES, sha256_file, sha256_json, sha256_tokenizer
 from utils.results.store import write_json
+from utils.written import note
 
 ON_BAD_LINE = ("error", "skip")
 NO_JSONL = (".parquet", ".gz", ".zst", ".txt", ".csv", ".tsv", ".zip")
@@ -49,10 +51,10 @@ def encode(
 ) -> dict[str, Any]:
     """Write `.bin`, `.idx` and `.json` (the manifest, last) at `output_prefix`, each whole or not at all.
 
-    Returns the manifest. `tokenizer` is a folder that AutoTokenizer loads. An earlier pair is replaced; its manifest is
-    removed first. `extra_manifest` is added to the manifest; by default it states that text and tokenizer are the
-    user's own. Parts that an earlier run of the same work finished are reused. SHA-256 of `.bin` is computed while it
-    is written.
+    Returns the manifest. `tokenizer` is a folder that AutoTokenizer loads. No more than `workers` processes encode, and
+    no more than there are cores or parts. An earlier pair is replaced; its manifest is removed first. `extra_manifest`
+    is added to the manifest; by default it states that text and tokenizer are the user's own. Parts that an earlier run
+    of the same work finished are reused. SHA-256 of `.bin` is computed while it is written.
     Raises UnusableError for an unusable input, tokenizer, engine or number of workers, and as `check_places`; DataError
     for a bad line, an input that changed during the run or one without any token, and WorkerError if a worker process
     died.
@@ -60,6 +62,7 @@ def encode(
     inputs = [input] if isinstance(input, Path) else list(input)
     _check_arguments(inputs, workers, on_bad_line)
     check_places(inputs, tokenizer, output_prefix)
+    workers = usable(workers, most_parts(inputs))
     if workers > 1:
         start_workers(tokenizer, engine)
     with without_collection():
@@ -166,7 +169,7 @@ def _write_documents(path: Path, inputs: list[Path], backend: Backend, totals: T
 
 def _manifest(backend: Backend, engine: str, inputs: list[Path], totals: Totals, idx_sha256: str) -> dict[str, Any]:
     files = [
-        {"name": path.name, "sha256": digest.hexdigest(), "bytes": size}
+        {"name": name_of(path), "sha256": digest.hexdigest(), "bytes": size}
         for path, digest, size in zip(inputs, totals.read, totals.sizes, strict=True)
     ]
     lengths = np.concatenate(totals.lengths)
@@ -205,6 +208,7 @@ def _check_arguments(inputs: list[Path], workers: int, on_bad_line: str) -> None
                 f"{path}: got a {path.suffix} file, wanted .jsonl; convert it: python -m data.clean {path} --output "
                 f"{path.with_suffix('.jsonl').name}, or prepare it: ./shell/run_data.sh DATASET={path}"
             )
+    require_each_once(inputs)
 
 
 @contextmanager
@@ -217,6 +221,7 @@ def _working_folder(prefix: Path) -> Iterator[Path]:
     folder = folder_of(prefix)
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("ab") as lock:
+        note(folder / "lock", grows=True)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

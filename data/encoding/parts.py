@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -89,6 +89,11 @@ def spans(paths: list[Path]) -> Iterator[Span]:
                 end = _line_end(file, start + PART_BYTES - 1, size)
                 yield Span(path, number, start, end)
                 start, number = end, number + 1
+
+
+def most_parts(paths: Sequence[Path]) -> int:
+    """Return the largest number of parts that the files can have; only their sizes are read."""
+    return sum(-(-path.stat().st_size // PART_BYTES) for path in paths)
 
 
 def _line_end(file: Any, position: int, size: int) -> int:

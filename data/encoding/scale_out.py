@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from data.encoding import pair
-from data.encoding.parts import spans
-from data.encoding.workers import one_thread_each
+from data.encoding.parts import most_parts, spans
+from data.encoding.workers import one_thread_each, usable
 from utils.errors import DataError, UnusableError
 from utils.own_files import require_ours
 
@@ -70,10 +70,11 @@ class JoinParts:
 def run_tasks(arguments: dict[str, Any], tasks: int, workers: int) -> dict[str, Any]:
     """Encode in `tasks` tasks of datatrove on this machine, `workers` at a time; return the manifest."""
     _check_places(arguments)
+    tasks = min(tasks, most_parts(arguments["input"]))
     executor = _datatrove().LocalPipelineExecutor(
         [EncodeParts(arguments)],
         tasks=tasks,
-        workers=workers,
+        workers=usable(workers, tasks),
         logging_dir=str(logs_of(arguments["output_prefix"])),
         skip_completed=False,
     )
@@ -92,6 +93,7 @@ def submit(arguments: dict[str, Any], tasks: int, options: SlurmOptions) -> str:
     if not all("=" in option for option in options.more):
         raise UnusableError(f"--slurm-option: got {' '.join(options.more)}, wanted NAME=VALUE, e.g. account=research")
     _check_places(arguments)
+    tasks = min(tasks, most_parts(arguments["input"]))
     more = dict(option.split("=", 1) for option in options.more)
     common: dict[str, Any] = {
         "time": options.time,

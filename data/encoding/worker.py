@@ -20,7 +20,7 @@ from data.encoding.workers import Deferred
 from data.engines.engines import Engine, EngineSpec, Ids
 from data.reading.jsonl import BOM, text_of
 from utils.dataset.indexed import dtype_for
-from utils.errors import DataError
+from utils.errors import DataError, in_one_line
 from utils.files import write_whole
 from utils.own_files import anything
 
@@ -170,7 +170,7 @@ class _Reader:
         return texts
 
     def _note_bad(self, error: DataError) -> None:
-        reason = str(error).removeprefix(f"{self._span.path}:{self.number}: ")
+        reason = str(error).removeprefix(in_one_line(f"{self._span.path}:{self.number}: "))
         if not self._job.skips_bad_lines:
             raise DataError(f"{self._span.path}:{lines_before(self._span) + self.number}: {reason}") from error
         self.bad_lines += 1

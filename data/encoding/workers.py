@@ -54,6 +54,11 @@ class Deferred:
     text_bytes: int
 
 
+def usable(workers: int, pieces: int | None = None) -> int:
+    """Return at most one worker for each core that this process may use, and for each of the pieces of work."""
+    return max(1, min(workers, len(os.sched_getaffinity(0)), workers if pieces is None else pieces))
+
+
 def in_order(
     function: Callable[[Part], Result | Deferred], parts: Iterable[Part], workers: int
 ) -> Generator[Result, None, None]:

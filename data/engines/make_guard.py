@@ -26,7 +26,7 @@ from tqdm import tqdm
 from data.engines.guard import GUARD_PATH
 from data.engines.normal_form import SURROGATES, Differ, texts_to_agree, unproven
 from data.engines.schemes import SCHEMES, Scheme, byte_letters
-from utils.arguments import Parser, run
+from utils.arguments import Parser, first_line, run
 from utils.errors import ForeignFileError
 from utils.files import written_whole
 from utils.own_files import json_with, require_ours
@@ -50,7 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     parser = Parser(
         prog="python -m data.engines.make_guard",
-        description=__doc__.splitlines()[0],
+        description=first_line(__doc__),
         epilog="Exit codes: 0 success; 2 the output is a file that this suite did not write.",
     )
     parser.add_argument("--output", type=Path, default=GUARD_PATH, help="JSON file to write (default: %(default)s)")

@@ -207,6 +207,10 @@ def _require_text_column(path: Path, schema: Any, column: str) -> None:
             f"{path}: got the columns {quoted(schema.names)}, wanted {column!r} among them; name the column of the text"
             f"{did_you_mean(column, schema.names)} (TEXT_COLUMN=NAME, --column NAME)"
         )
+    if schema.names.count(column) > 1:
+        raise UnusableError(
+            f"{path}: has {schema.names.count(column)} columns {column!r}, wanted one; rename the others"
+        )
     found = schema.field(column).type
     inner = found.value_type if types.is_dictionary(found) else found
     if not (types.is_string(inner) or types.is_large_string(inner) or types.is_string_view(inner)):

@@ -6,7 +6,7 @@ import glob
 import gzip
 import io
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,7 +26,7 @@ def find(source: Path) -> list[Path]:
 
     A folder is searched recursively; its hidden files and files with other endings are ignored.
     Raises UnusableError if nothing is found, if a named or matched file has another ending, and if the choice is
-    ambiguous: a folder with several kinds of files, or a file beside its compressed copy.
+    ambiguous: a folder with several kinds of files, a file beside its compressed copy or under two names.
     """
     if source.is_dir():
         paths = [path for path in source.rglob("*") if path.is_file() and not _is_hidden(path, source) and kind(path)]
@@ -44,7 +44,7 @@ def find(source: Path) -> list[Path]:
     paths.sort()
     if source.is_dir():
         _require_one_kind(source, paths)
-    _require_no_copies(paths)
+    require_each_once(paths)
     return paths
 
 
@@ -76,11 +76,16 @@ def _require_one_kind(folder: Path, paths: list[Path]) -> None:
         raise UnusableError(f"{folder}: contains {found}; choose one kind with a glob, {folder}/*{paths[0].suffix}")
 
 
-def _require_no_copies(paths: list[Path]) -> None:
-    first: dict[str, Path] = {}
+def require_each_once(paths: Iterable[Path]) -> None:
+    """Raise UnusableError if a file is there under two names (links, `sub/../name`), or beside its compressed copy."""
+    first: dict[object, Path] = {}
     for path in paths:
-        other = first.setdefault(_without_compression(path), path)
-        if other != path:
+        status = path.stat()
+        other = first.setdefault((status.st_dev, status.st_ino), path)
+        if other is not path:
+            raise UnusableError(f"{path}: is the same file as {other}; name each file once")
+        other = first.setdefault(_without_compression(path.resolve()), path)
+        if other is not path:
             raise UnusableError(f"{path}: {other.name} beside it would be read too; remove one or use a glob")
 
 

@@ -1,6 +1,7 @@
 """Writing of a JSONL file for a user: whole or not at all, and only in the place of one that the suite wrote.
 
-Such a file looks like anybody's, so a hidden file beside it, `.<name>.tprimat`, records its size.
+Such a file looks like anybody's, so a hidden file beside it, `.<name>.tprimat`, records its size and the time of its
+last change: one that was edited by hand is the user's. Records of earlier versions have the size only.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ def record_of(path: Path) -> Path:
 
 
 def is_written_text(path: Path) -> bool:
-    """Recognise a text by its record, which has its size."""
-    return path.stat().st_size in _sizes(path)
+    """Recognise a text by its record, if it has not changed since."""
+    status, record = path.stat(), json.loads(content_of(record_of(path)))
+    return status.st_size in record["bytes"] and status.st_mtime_ns in record.get("modified_ns", [status.st_mtime_ns])
 
 
 @contextmanager
@@ -35,12 +37,8 @@ def text_written_whole(path: Path) -> Iterator[Path]:
     require_ours(_is_record, record_of(path))
     with written_whole(path, is_ours=is_written_text) as (temporary,):
         yield temporary
-        sizes = [temporary.stat().st_size]
-        if path.exists():  # if this run is killed before the rename, the earlier text must be recognised too
-            sizes.append(path.stat().st_size)
-        record = json.dumps({"tool": "tprimat", "bytes": sizes})
+        # if this run is killed before the rename, the earlier text must be recognised too
+        states = [one.stat() for one in (temporary, path) if one.exists()]
+        sizes, times = [one.st_size for one in states], [one.st_mtime_ns for one in states]
+        record = json.dumps({"tool": "tprimat", "bytes": sizes, "modified_ns": times})
         write_whole(record_of(path), record + "\n", is_ours=_is_record)
-
-
-def _sizes(path: Path) -> list[int]:
-    return list(json.loads(content_of(record_of(path)))["bytes"])

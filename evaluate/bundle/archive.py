@@ -17,10 +17,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from utils.housekeeping.archive import MANIFEST, PACKED, SUMS, Listed, ManifestError, read_manifest, sums
-from utils.housekeeping.inventory import LARGEST_JSON_BYTES
+from utils.housekeeping.archive import MANIFEST, PACKED, SUMS, ManifestError, Packed, read_manifest, sums
 from utils.housekeeping.layout import OUTPUT_LAYOUT, Layout
 from utils.input_files import require_regular
+from utils.own_files import LARGEST_BYTES
 
 CHUNK_BYTES = 1 << 20
 MOST_FILES = 100_000
@@ -43,7 +43,7 @@ class Bundle:
     path: Path
     archive: zipfile.ZipFile
     manifest: dict[str, Any]
-    listed: dict[str, Listed]
+    listed: dict[str, Packed]
     kinds: dict[str, str]
     """Kind (utils/housekeeping/layout.py) of each file that the suite can have written, without the two lists."""
 
@@ -174,5 +174,5 @@ def _too_large(members: list[zipfile.ZipInfo], packed_bytes: int) -> Iterator[st
         times = f"more than {LARGEST_RATIO} times, as in a zip bomb"
         yield f"{unpacked:,} bytes packed in {packed_bytes:,}: refused: {times}"
     for member in members:
-        if member.file_size > LARGEST_JSON_BYTES and not member.filename.startswith("logs/"):  # logs are streamed
+        if member.file_size > LARGEST_BYTES and not member.filename.startswith("logs/"):  # logs are streamed
             yield f"{member.filename}: refused: {member.file_size:,} bytes, more than any file of the suite"

@@ -4,10 +4,42 @@
 # Usage:  source shell/lib/environment.sh; use_environment; "$PYTHON" -m utils.configure
 # Reads:  *-requirements.txt, .venv/.stamp-*, PLATFORM, PATH; in our images TPRIMAT_VENV (in place of .venv) and
 #         TPRIMAT_IN_CONTAINER
-# Writes: ROOT, VENV and PYTHON (not exported); TOKENIZERS_PARALLELISM (exported); PYTHONHOME is unset
-# Exits:  show_help_if_asked with 0, check_arguments with 2 and one error line; the other functions return the exit codes
-#         of the scripts that they call
+# Writes: ROOT, VENV, PYTHON and SECRET_TEXT (not exported); TOKENIZERS_PARALLELISM (exported); PYTHONHOME, PYTHONSAFEPATH
+#         and PYTHONOPTIMIZE are unset
+# Exits:  2 with one error line, without the secret, if an argument of the script, PLATFORM, RUNTIME, LAUNCHER or METHOD
+#         has one; show_help_if_asked with 0, check_arguments with 2 and one error line; the other functions return the
+#         exit codes of the scripts that they call
 set -Eeuo pipefail
+
+# Command lines are visible to other users, and a message about a bad argument would repeat it: so scripts look before they
+# say anything else.
+# The published shapes of utils/secret_forms.py (a test compares the two).
+SECRET_TEXT='(hf(_|%5[Ff])|api_org_|gh[pousr]_)[A-Za-z0-9]{20}|(AKIA|ASIA)[A-Z0-9]{16}'
+SECRET_TEXT+='|(github_pat_|gl[a-z]+-|nvapi-|dckr_pat_|pypi-AgE|wandb_v[0-9]_)[A-Za-z0-9_-]{16}'
+SECRET_TEXT+='|xox[a-z]-[A-Za-z0-9-]{10}|xapp-[0-9]-[A-Za-z0-9-]{10}'
+SECRET_TEXT+='|(^|[^A-Za-z0-9])sk-([a-z]{2,8}[0-9]*-){0,2}[A-Za-z0-9_]{20}'
+SECRET_TEXT+='|(^|[^A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8}'
+SECRET_TEXT+='|://[^/[:space:]]*(@|%40)'
+
+_refuse_secret_in() { # <what may be its name>
+  local name=$1
+  if [[ ! $name =~ ^([A-Z][A-Z0-9_]*|--[a-z][a-z-]*)$ || $name =~ $SECRET_TEXT ]]; then name=argument; fi
+  printf 'error: %s: looks like a secret, which a command line would show; see docs/secrets.md\n' "$name" >&2
+  exit 2
+}
+
+require_no_secrets() { # <arguments of the script...>
+  local - argument name
+  set +x # a trace (bash -x) would print them
+  for argument in "$@"; do
+    if [[ $argument == -- ]]; then break; fi # the command for a container, which entry.sh looks at
+    if [[ $argument =~ $SECRET_TEXT ]]; then _refuse_secret_in "${argument%%=*}"; fi
+  done
+  for name in PLATFORM RUNTIME LAUNCHER METHOD; do
+    if [[ ${!name:-} =~ $SECRET_TEXT ]]; then _refuse_secret_in "$name"; fi
+  done
+}
+require_no_secrets "$@" # of the script, or of the function in it, that sources this
 
 ROOT=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
 VENV=${TPRIMAT_VENV:-$ROOT/.venv}
@@ -18,6 +50,9 @@ if [[ -n ${PYTHONHOME:-} ]]; then
   printf 'note: PYTHONHOME=%s is ignored, because .venv has a Python of its own; unset PYTHONHOME\n' "$PYTHONHOME" >&2
   unset PYTHONHOME
 fi
+
+# Modules are found from the checkout, in which they are started, and their help is their docstring.
+unset PYTHONSAFEPATH PYTHONOPTIMIZE
 
 # The data loaders fork. A tokenizer's threads do not survive a fork and print a warning in every worker.
 export TOKENIZERS_PARALLELISM=false

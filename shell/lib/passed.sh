@@ -9,7 +9,8 @@
 #
 # Usage:  source shell/lib/passed.sh; pass_environment <docker|podman|apptainer> <platform>; lend_private <file>
 #         refuse_secret <name> <text>
-# Reads:  the environment, keys of config.env, PATH_SETTINGS of shell/lib/mounts.sh, git, the engine (id of the image)
+# Reads:  the environment, keys of config.env, PATH_SETTINGS of shell/lib/mounts.sh, SECRET_TEXT of shell/lib/environment.sh,
+#         git, the engine (id of the image)
 # Writes: PASSED_NAMES, PRIVATE_NAMES (names of variables), PASSED_VALUES (NAME=VALUE, no secrets); the private file, which
 #         is removed when this process, or the engine that replaces it, ends
 # Exits:  refuse_secret exits with 2 and one error line
@@ -22,12 +23,6 @@ PASSED_NAMES=() PRIVATE_NAMES=() PASSED_VALUES=()
 PRIVATE_NAME='TOKEN|SECRET|PASSW|PASSPHRASE|_PASS$|CREDENTIAL|KEY|AUTH|COOKIE|JWT|(^|_)PW(_|$)'
 PRIVATE_VALUE='@|%40|[A-Za-z0-9_-]{20}'
 readonly PRIVATE_NAME PRIVATE_VALUE
-# A narrow net for what is refused: the published shapes of utils/redact.py (a test compares the two).
-SECRET_TEXT='(hf(_|%5[Ff])|api_org_|gh[pousr]_)[A-Za-z0-9]{20}|(AKIA|ASIA)[A-Z0-9]{16}'
-SECRET_TEXT+='|(github_pat_|glpat-|nvapi-)[A-Za-z0-9_-]{16}'
-SECRET_TEXT+='|://[^/[:space:]]*(@|%40)'
-readonly SECRET_TEXT
-
 # The same names as SPEED_VARIABLES in utils/provenance/variables.py, which are recorded (a test compares the two).
 SPEED_NAMES='^(PYTORCH|TORCH|TORCHINDUCTOR|TORCHDYNAMO|TRITON|GLOO|LD_PRELOAD|OMP|GOMP|MKL|KMP|OPENBLAS|ONEDNN|DNNL|MALLOC'
 SPEED_NAMES+='|ATEN_CPU|CUDA|FLASH_ATTENTION|CUDNN|CUBLAS|CUBLASLT|NVIDIA_TF32|HSA|HIP|ROCR|ROC|GPU|AMD|ROCBLAS|HIPBLASLT'
@@ -58,6 +53,8 @@ refuse_secret() { # <name> <text>
 }
 
 _may_be_secret() { # <name>
+  local -
+  set +x # a trace (bash -x) would print the value
   [[ ${1^^} =~ $PRIVATE_NAME && ${1^^} != *TOKENIZER* || ${!1} =~ $PRIVATE_VALUE ]]
 }
 
@@ -101,7 +98,8 @@ pass_environment() { # <engine> <platform>
 # The file is in memory if possible. Its folder keeps others out, so that any user of the container may read the file.
 # A watcher removes it, because a script may be killed or replaced by its engine.
 lend_private() { # sets PRIVATE_FILE
-  local place name
+  local - place name
+  set +x # a trace (bash -x) would print the values
   for place in "${XDG_RUNTIME_DIR:-/nonexistent}" /dev/shm "${TMPDIR:-/tmp}"; do
     if [[ -d $place && -w $place ]]; then break; fi
   done

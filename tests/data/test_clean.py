@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import random
@@ -17,7 +18,7 @@ from json_lines import write_jsonl
 from megatron_reference import TEXTS as MEGATRON_TEXTS
 from megatron_reference import assert_same_pair, megatron_pair
 
-from data import clean
+from data import clean, encode
 
 
 @pytest.fixture
@@ -136,6 +137,23 @@ def test_the_first_dropped_records_of_each_reason_are_shown_a_group_by_its_first
 any_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 
 
+def test_a_secret_in_a_dropped_record_is_not_shown(cleaned) -> None:
+    token = "hf_" + "aB3" * 11 + "x"
+    shown = cleaned([f"login {token} please", "x" * 90, "short"], "--max-chars", "20", "--show-dropped", "2")[2]
+    assert "login *** please" in shown[0] and token[:20] not in str(shown) and "xxxxx" in shown[1]
+
+
+@pytest.mark.parametrize("edited", [True, False])
+def test_a_cleaned_file_that_was_corrected_by_hand_is_not_replaced(tmp_path: Path, commands, edited: bool) -> None:
+    source, output = write_jsonl(tmp_path / "a.jsonl", ["the text"]), tmp_path / "out.jsonl"
+    commands.run(clean.main, source, "--output", output)
+    if edited:
+        output.write_text(output.read_text().replace("text", "word"))
+    before = output.read_text()
+    said = commands.run(clean.main, source, "--output", output, wanted=2 if edited else 0)
+    assert output.read_text() == before and ("has not written it" in said.err) == edited
+
+
 def test_every_record_is_accounted_for_and_cleaning_what_is_clean_changes_nothing(tmp_path: Path, capfd) -> None:
     source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
 
@@ -199,3 +217,23 @@ def test_an_output_that_is_the_input_is_exit_2(tmp_path: Path, commands, output:
     before = tree(tmp_path)
     commands.error(clean.main, source, "--output", path, wanted=2)
     assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize("command", [clean.main, encode.main])
+@pytest.mark.parametrize("second", ["a.jsonl", "sub/../a.jsonl", "link.jsonl", "hard.jsonl", "a.jsonl.gz", "b.jsonl"])
+def test_a_file_under_two_names_is_refused_and_not_read_twice(tmp_path: Path, commands, command, second: str) -> None:
+    """The twin is a file of another name with the same content."""
+    (tmp_path / "sub").mkdir()
+    first = write_jsonl(tmp_path / "a.jsonl", ["a"])
+    (tmp_path / "b.jsonl").write_bytes(first.read_bytes())
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(first.read_bytes()))
+    (tmp_path / "link.jsonl").symlink_to(first)
+    (tmp_path / "hard.jsonl").hardlink_to(first)
+    both = (first, f"{tmp_path}/{second}")
+    if command is encode.main:
+        arguments = ("--input", *both, "--tokenizer", tmp_path / "none", "--output-prefix", tmp_path / "out")
+    else:
+        arguments = (*both, "--clean", "none", "--output", tmp_path / "out.jsonl")
+    is_read = second == "b.jsonl"
+    said = commands.run(command, *arguments, wanted=0 if is_read and command is clean.main else 2).err
+    assert ("once" in said or "use a glob" in said or "a .gz file" in said) != is_read, said

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checkout import ROOT
 from hub_content import documents, rows
 from json_lines import write_jsonl
 from megatron_reference import assert_same_pair, megatron_pair
@@ -93,6 +96,39 @@ def test_own_text_is_encoded_with_the_named_tokenizer(prepared: Preparing, tmp_p
     _, few = prepared(*own(tmp_path, plain_tokenizer), "SAMPLES=20")
     assert few["documents"] == few["cleaning"]["counts"]["documents"] == few["cleaning"]["counts"]["records"] == 20
     assert "has only 60 documents" in prepared.refused(*own(tmp_path, plain_tokenizer), "SAMPLES=61")
+
+
+CHANGES = {  # file, its new content as it was
+    "the tokenizer, in place": ("tokenizer/tokenizer.json", lambda text: text + "\n"),
+    "the text, of equal size and time": ("mine.jsonl", lambda text: text.replace("mine", "mind", 1)),
+    "nothing but the time of the tokenizer": ("tokenizer/tokenizer.json", str),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_data_of_an_earlier_text_or_tokenizer_are_used_by_no_step(what, prepared, tmp_path, plain_tokenizer) -> None:
+    """Neither by the preparation nor by a job: the folder of the data has the name of both, not their content."""
+    name, change = CHANGES[what]
+    shutil.copytree(plain_tokenizer, tmp_path / "tokenizer")
+    write_jsonl(tmp_path / "mine.jsonl", TEXTS)
+    settings = own(tmp_path, tmp_path / "tokenizer")
+    prefix, _ = prepared(*settings)
+    path = tmp_path / name
+    before, content = path.stat(), path.read_text(encoding="utf8")
+    path.write_text(change(content), encoding="utf8")
+    if name == "mine.jsonl":
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    job = [sys.executable, "-m", "train.launch", "--framework", "hf", "--model", "llama"]
+    if change is str:
+        assert prepared(*settings)[0] == prefix
+        return
+    job += command(tmp_path, *settings)
+    ran = subprocess.run(job, cwd=ROOT, capture_output=True, text=True)
+    assert ran.returncode == 2
+    refusals = (prepared.refused(*settings), prepared.refused(*settings, "--for-any-training"), ran.stderr)
+    for said in refusals:
+        assert str(path if name == "mine.jsonl" else path.parent) in said and "\n" not in said.strip(), said
+    assert f"remove {prefix.parent} and prepare the data again" in refusals[0]
 
 
 def test_a_glob_of_files_of_another_kind_is_one_text(prepared, tmp_path, plain_tokenizer) -> None:

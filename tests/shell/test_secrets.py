@@ -117,3 +117,45 @@ def test_a_trace_does_not_show_it(checkout):
 def test_git_ignores_the_file():
     ran = subprocess.run(["git", "-C", ROOT, "check-ignore", "-q", "secrets.env"], timeout=60)
     assert ran.returncode in (0, 128), "128: no git checkout"
+
+
+SCRIPTS = sorted(path for pattern in ("shell/*.sh", "evaluate/*.sh", "tprimat") for path in ROOT.glob(pattern))
+CALLS: dict[str, tuple[list[str], dict[str, str]]] = {  # arguments and environment
+    "alone": ([TOKEN], {}),
+    "a key": ([f"{TOKEN}=1"], {}),
+    "a value": ([f"MODEL={TOKEN}"], {}),
+    "an option": ([f"--{TOKEN}"], {}),
+    "a platform": ([f"PLATFORM={TOKEN}"], {}),
+    "a second word": (["x", TOKEN], {}),
+    **{f"{name} of the environment": (["--dry-run"], {name: TOKEN}) for name in ("PLATFORM", "RUNTIME")},
+}
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_no_script_repeats_a_secret_that_it_refuses(script: Path) -> None:
+    """Nothing is started: the refusal is the first thing that a script does."""
+    for what, (arguments, changes) in CALLS.items():
+        if (changes and not script.name.startswith("run_")) or (what == "a value" and script.name == "platform.sh"):
+            continue  # which takes no such word, and ignores other settings
+        environ = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "PLATFORM": "cpu", **changes}
+        ran = subprocess.run([script, *arguments], env=environ, capture_output=True, text=True, timeout=60)
+        assert (ran.returncode, ran.stderr.count("\n"), ran.stdout) == (2, 1, ""), (what, ran)
+        assert TOKEN[:20] not in ran.stderr and ran.stderr.startswith("error: "), (what, ran)
+
+
+def test_a_trace_of_bash_shows_no_value_that_a_container_gets(tmp_path: Path) -> None:
+    commands = 'PRIVATE_NAMES=(HF_TOKEN); _may_be_secret HF_TOKEN && lend_private && wc -c <"$PRIVATE_FILE"'
+    source = "source shell/lib/environment.sh; source shell/lib/passed.sh"
+    environ = {"PATH": os.environ["PATH"], "HF_TOKEN": TOKEN, "TMPDIR": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)}
+    ran = subprocess.run(
+        ["bash", "-xc", f"{source}; {commands}"], cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60
+    )
+    assert int(ran.stdout) == len(f"HF_TOKEN={TOKEN}") + 1 and "lend_private" in ran.stderr
+    assert TOKEN[:20] not in ran.stderr
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_a_script_that_sh_reads_says_that_it_needs_bash(script: Path) -> None:
+    """The twin is every other test, which starts it with bash."""
+    ran = subprocess.run(["dash", script], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (2, "", 1) and "needs bash" in ran.stderr, ran

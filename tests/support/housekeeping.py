@@ -14,11 +14,12 @@ from settings_of import settings_of
 from example import example_result
 from train.job.job import Job, log_path, profile_folder, reserve
 from utils.files import temporary_beside
-from utils.housekeeping import archive, footprint, inventory, purge
+from utils.housekeeping import archive, footprint, purge
 from utils.models import NAMES
 from utils.results import store
+from utils.written import note_trees
 
-MARKER, LOCK = ".tprimat", ".lock"
+MARKER, LOCK, LIST = ".tprimat", ".lock", ".tprimat_files"
 CHUNK_BYTES = archive.CHUNK_BYTES
 """Size of the pieces in which the archive is searched for tokens."""
 OF_A_PROFILE = (
@@ -47,11 +48,11 @@ def write_output(folder: Path) -> None:
     for place in (folder, folder / "tp2"):
         store.write_json({"comparison_version": 1, "groups": []}, place / "compare.json")
         for name in ("compare.md", "compare.png", "compare.html", "why.png"):
-            (place / name).write_bytes(b"comparison")
+            (place / name).write_bytes(b"\x89PNG tEXtSoftware\0tprimat")
     store.write_json({"history_version": 1, "series": []}, folder / "history.json")
     (folder / "history.html").write_bytes(b"history")
     store.write_json({"schema_version": 1, "state": "finished", "jobs": []}, folder / "status.json")
-    (folder / "status.html").write_text(f"<!DOCTYPE html>\n<title>{inventory.STATUS_TITLE}</title>\n")
+    (folder / "status.html").write_text("<!DOCTYPE html>\n<title>Training status</title>\n")
     for name in (
         "logs/train_cpu_mega_llama_run1_attempt1.log",
         "logs/tp2_train_cpu_mega_llama_run1_attempt12.log",
@@ -63,13 +64,21 @@ def write_output(folder: Path) -> None:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("a line\n")
     (folder / "logs" / "hf_trainer").mkdir()
+    listed(folder)
     archive.write(folder, {})
     reserve(folder / "train_cpu_hf_llama_run1.json")
     for name in ("train_cpu_hf_llama_run1.json", "status.json", "compare.png", "output.zip", footprint.MARKER):
         temporary_beside(folder / name).touch()
-        (folder / f".{name}.o_1abcde").touch()  # of an earlier version
     with footprint.lock(folder):
         pass
+    listed(folder)
+
+
+def listed(folder: Path) -> None:
+    """Put all that is in a folder on its list, as if the suite had written it: raw files, and those of a copy."""
+    for made in folder.rglob(LIST):
+        made.unlink()
+    note_trees(*folder.iterdir())
 
 
 def write_names_of_every_job(folder: Path) -> None:
@@ -91,6 +100,7 @@ def write_names_of_every_job(folder: Path) -> None:
     place.mkdir(parents=True)
     (place / f"primus-megatron-exp[{traced}]-rank[0].1764.pt.trace.json.gz").touch()
     (place / "events.out.tfevents.1764.host.1.0").touch()
+    listed(folder)
 
 
 def write_data(folder: Path) -> None:
@@ -111,6 +121,7 @@ def write_data(folder: Path) -> None:
     ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(b"data")
+    listed(folder)
 
 
 def packing(folder: Path) -> int:

@@ -5,6 +5,7 @@ The expected texts are worked by hand.
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from dataclasses import fields
@@ -98,6 +99,7 @@ SHAPES = {
     "OpenAI, of a project": "sk-proj-" + LETTERS[:60] + "_-" + LETTERS[:30],
     "Docker Hub": "dckr_pat_" + LETTERS[:27],
     "PyPI": "pypi-" + "AgEIcHlwaS5vcmc" + LETTERS[:40],
+    "a private key": "-----BEGIN OPENSSH PRIVATE KEY-----" + LETTERS + "-----END OPENSSH PRIVATE KEY-----",
     "JWT": "eyJ" + LETTERS[:17] + ".eyJ" + LETTERS[:40] + "." + LETTERS[:43],
 }
 
@@ -253,7 +255,14 @@ KNOWN = {
     [
         *("corr&ct horse/9", "corr%26ct%20horse%2F9", "corr%26ct%20horse/9", "corr%26ct%20horse%2f9"),
         *("ann:ba%40ttery/x", "ba%40ttery/x", "ba@ttery/x", "ba%40ttery%2Fx", "bob:stapl:e@y", "stapl:e@y"),
-        *("stapl%3Ae%40y", "lonely-user", "eve%3Aencoded-one", "encoded-one"),
+        *(
+            "stapl%3Ae%40y",
+            "lonely-user",
+            "eve%3Aencoded-one",
+            "encoded-one",
+            "%63orr%26ct%20h%6Frse/9",
+            "%256Conely-user",
+        ),
     ],
 )
 def test_a_known_value_is_taken_out_in_every_encoding(told):
@@ -294,3 +303,35 @@ def test_json_keys_tell_what_a_value_is():
 def test_a_secret_at_the_end_of_a_long_line_is_found(piece):
     """A rule whose time grew with the square of the length would not end here."""
     assert HUB not in redact.text(f"{piece * 20_000} {HUB}", {})
+
+
+@pytest.mark.parametrize("before", ["", "a", "ab", "user:"])
+@pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode])
+def test_a_known_value_is_found_in_base64_wherever_it_begins(encode, before):
+    """The twin is the same text around another value."""
+    assert redact.holds_secret(encode(f"{before}corr&ct horse/9 and more".encode()), KNOWN)
+    assert not redact.holds_secret(encode(f"{before}another horse/9 and more".encode()), KNOWN)
+
+
+KEY = "-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAKCAQEA7Zq\nqT5\n-----END RSA PRIVATE KEY-----"
+FILES = {  # what people paste into a log, and the same without a secret
+    KEY: "-----BEGIN CERTIFICATE-----\nMIIEowIBAAKCAQEA7Zq\n-----END CERTIFICATE-----",
+    KEY.partition("\n")[0]: "-----BEGIN PUBLIC KEY-----",
+    "machine huggingface.co login ann password opensesame": "the machine h shows a login page with a password field",
+    "machine h\n  login ann\n  password op3nsesame": "login\npassword required",
+    "default login ann password opensesame": "default login page",
+    "curl -s -u ann:opensesame https://host/x": "curl -s -u ann https://host/x",
+    "['curl', '--user', 'ann:opensesame']": "['curl', '--url', 'http://host:80']",
+    "curl --proxy-user=ann:opensesame x": "curl -o a:b x",
+    HUB.replace("_", "%5F"): "hf%5Fhub and hf%5Ftransfer",
+    "glpat%2d" + LETTERS[:20]: "a%2db",
+}
+
+
+@pytest.mark.parametrize("pasted", FILES)
+def test_keys_netrc_lines_and_users_of_curl_are_found_and_their_twins_are_not(pasted):
+    for text, holds in ((pasted, True), (FILES[pasted], False)):
+        assert redact.holds_secret(f"begin\n{text}\nend\n".encode(), {}) == holds
+        assert redact.holds_secret(f"begin\n{text}\nend\n", {}) == holds
+        shown = redact.text(f"begin\n{text}\nend\n", {})
+        assert not holds or not any(part in shown for part in ("sesame", "op3n", "MII", LETTERS[:20]))

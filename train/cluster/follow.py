@@ -19,6 +19,7 @@ from train.runner.status_file import StatusFile
 from train.runner.view import View
 from utils.results.step_line import Step
 from utils.results.store import ResultError
+from utils.written import note
 
 POLL_SECONDS = 3.0
 SHOW_SECONDS = 0.5
@@ -138,6 +139,7 @@ def _end(job: SlurmJob, stop: processes.StopRequest) -> None:
         conclude_without_result(job.state, f"no result could be written: {why_unwritten(job.attempt.job, error)}")
     if job.state.log is None and job.log_path.exists():
         job.state.log = job.log_path
+        note(job.log_path, grows=True)
 
 
 def _wait_for_result(job: SlurmJob) -> None:

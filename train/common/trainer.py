@@ -58,7 +58,7 @@ def main(
             raise ConfigError(f"WORLD_SIZE={os.environ['WORLD_SIZE']}: the settings say {config.num_gpus} ranks")
         job = Job(config, framework, options.model, options.run_number, options.attempt)
         prefix = data_prefix(config, options.model)
-        manifest = describe(prefix, config.data_dir)
+        manifest = describe(prefix, config.data_dir, config=config)
     except (ConfigError, DataError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from train.job.job import Job, log_path
+from utils.written import note
 
 VERSION = 1
 FLUSH_SECONDS = 1.0
@@ -47,6 +48,7 @@ class Writer:
 
     def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
         self._file = path.open("w", encoding="utf8")
+        note(path, grows=True)
         self._flushed = 0.0
         self.line({"energy_samples_version": VERSION, **header})
 

@@ -16,6 +16,7 @@ from utils.results import profile_file, schema, store
 from utils.results.precision import RunsRule
 from utils.results.schema import NO_ENERGY
 from utils.settings.config import ROOT, RunConfig
+from utils.written import note
 
 RESERVE_BYTES = 1 << 18
 """A result without samples takes 5 KB, one with 500 steps 60 KB."""
@@ -145,6 +146,7 @@ def reserve(result_path: Path) -> None:
         except OSError:
             path.unlink()
             raise
+    note(path)
 
 
 def release_reserve(result_path: Path) -> None:

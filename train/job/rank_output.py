@@ -15,6 +15,7 @@ from typing import TextIO
 from train.job import disk
 from utils.results.raw_samples import is_raw
 from utils.results.step_line import Step, parse_step
+from utils.written import note
 
 LAST_LINES = 12
 _FAILED_RANK = re.compile(r"^\s*rank\s*: (?P<rank>\d+) ")
@@ -94,6 +95,7 @@ class RankOutput(RankReader):
         self._path = log_path
         self.log_error: str | None = None
         self._log: TextIO | None = log_path.open("w", encoding="utf8")
+        note(log_path, grows=True)
         self._terminal: TextIO | None = sys.stdout
 
     def take(self, line: str) -> None:

@@ -47,7 +47,7 @@ def main() -> int:
         config = load(options.platform, visible_gpus(options.platform), arguments=settings)
         job = Job(config, "prim", options.model, options.run_number, options.attempt)
         prefix = data_prefix(config, options.model)
-        manifest = describe(prefix, config.data_dir)
+        manifest = describe(prefix, config.data_dir, config=config)
         gpu_info = _gpu_info(job)
         plan = plan_of(job, gpu_folder(gpu_info["device_name"]), log_path(job))
     except (ConfigError, DataError, HardwareError) as error:

@@ -195,7 +195,7 @@ def data_digests(config: RunConfig) -> dict[str, str]:
     from utils.dataset.gpt_dataset import check_epochs, describe
 
     prefixes = {model: data_prefix(config, model) for model in config.models}
-    manifests = {prefix: describe(prefix, config.data_dir) for prefix in set(prefixes.values())}
+    manifests = {prefix: describe(prefix, config.data_dir, config=config) for prefix in set(prefixes.values())}
     for manifest in manifests.values():
         check_epochs(config, manifest["tokens"])
     return {model: str(manifests[prefix]["bin_sha256"]) for model, prefix in prefixes.items()}
@@ -214,7 +214,7 @@ def _known_digest(config: RunConfig, model: str) -> str | None:
             return str(read_manifest(manifest_path(prefix))["bin_sha256"]) if manifest_path(prefix).exists() else None
         from utils.dataset.gpt_dataset import describe
 
-        return str(describe(prefix, config.data_dir, is_recorded=False)["bin_sha256"])
+        return str(describe(prefix, config.data_dir, is_recorded=False, config=config)["bin_sha256"])
     except DataError:
         return None
 

@@ -18,6 +18,7 @@ from typing import TextIO
 from train.runner.state import SKIPPED, WARNING, JobState, MatrixState
 from train.runner.times import between, duration, times
 from utils import redact
+from utils.written import note
 
 PLAIN_EVERY_SECONDS = 60.0
 PLAIN_EVERY_PART = 0.1
@@ -40,6 +41,8 @@ class View(AbstractContextManager["View"]):
         self.state = state
         self._stream = stream or sys.stdout
         self._log: TextIO | None = log_path.open("a", encoding="utf8")
+        self._log_path = log_path
+        note(log_path, grows=True)
         self._printed_at = 0.0
         self._printed_step = 0
 
@@ -48,6 +51,7 @@ class View(AbstractContextManager["View"]):
     ) -> None:
         if self._log is not None:
             self._log.close()
+            note(self._log_path)
             self._log = None
 
     def print(self, text: str) -> None:
@@ -101,8 +105,10 @@ class View(AbstractContextManager["View"]):
 
 def add_to_log(output_dir: Path, text: str) -> None:
     """Add lines to the log of a matrix whose view has ended; what it cannot take is lost."""
-    with suppress(OSError), (output_dir / "logs" / "matrix.log").open("a", encoding="utf8") as file:
+    path = output_dir / "logs" / "matrix.log"
+    with suppress(OSError), path.open("a", encoding="utf8") as file:
         file.writelines(_dated(line) for line in redact.text(text).splitlines())
+    note(path)
 
 
 def _dated(line: str) -> str:

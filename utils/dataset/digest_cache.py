@@ -16,6 +16,7 @@ from utils.dataset.indexed import bin_path, idx_path
 from utils.housekeeping import footprint
 from utils.housekeeping.footprint import FootprintError
 from utils.own_files import anything
+from utils.provenance import digests
 from utils.provenance.digests import sha256_file
 from utils.results.store import write_json
 
@@ -38,10 +39,11 @@ def sha256_once(path: Path, data_dir: Path, *, is_recorded: bool = True) -> str:
     return digest
 
 
-def record_pair(prefix: Path, data_dir: Path, manifest: dict[str, Any]) -> None:
-    """Record the digests of a pair that was just written and checked against its manifest."""
-    files = {"bin_sha256": bin_path(prefix), "idx_sha256": idx_path(prefix)}
-    _record(data_dir, {_key(path): _state(path) | {"sha256": manifest[key]} for key, path in files.items()})
+def record_pair(prefix: Path, data_dir: Path, manifest: dict[str, Any], tokenizer: Path) -> None:
+    """Record the digests of a pair that was just written and checked against its manifest, and of its tokenizer."""
+    files = {bin_path(prefix): manifest["bin_sha256"], idx_path(prefix): manifest["idx_sha256"]}
+    files |= {path: digests.sha256_file(path) for path in digests.tokenizer_files(tokenizer)}
+    _record(data_dir, {_key(path): _state(path) | {"sha256": digest} for path, digest in files.items()})
 
 
 def _record(data_dir: Path, records: dict[str, dict[str, Any]]) -> None:

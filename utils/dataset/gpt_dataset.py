@@ -7,7 +7,8 @@ use.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,21 @@ import numpy as np
 
 from utils.dataset.digest_cache import sha256_once
 from utils.dataset.indexed import bin_path, check, idx_path, load_manifest, manifest_path, require_counts
-from utils.dataset.manifest import require_recorded
-from utils.dataset.place import bytes_needed, data_prefix, tokens_needed
-from utils.errors import DataError
+from utils.dataset.manifest import AGAIN, name_of, require_recorded, require_tokenizer
+from utils.dataset.place import (
+    HUB_DATASETS,
+    bytes_needed,
+    data_prefix,
+    is_made_here,
+    text_paths,
+    tokenizer_folder,
+    tokens_needed,
+)
+from utils.errors import DataError, UnusableError
 from utils.housekeeping import footprint
-from utils.provenance.digests import sha256_file
+from utils.provenance.digests import sha256_file, sha256_tokenizer
 from utils.settings.config import RunConfig
+from utils.written import note
 
 __all__ = [
     "build_train_dataset",
@@ -38,11 +48,14 @@ REPEAT_ERROR_EPOCHS = 4.0
 """Above this number of passes a small corpus is memorised; see ALLOW_REPEAT."""
 
 
-def describe(prefix: Path, data_dir: Path | None = None, *, is_recorded: bool = True) -> dict[str, Any]:
+def describe(
+    prefix: Path, data_dir: Path | None = None, *, is_recorded: bool = True, config: RunConfig | None = None
+) -> dict[str, Any]:
     """Return the manifest of a checked data set; without a manifest, the sizes and digests of its files.
 
     With a `data_dir`, files that have not changed since their digests were recorded there are not read again;
-    `is_recorded=False` writes no record (utils/dataset/digest_cache.py).
+    `is_recorded=False` writes no record (utils/dataset/digest_cache.py). With the `config` of a run, text and tokenizer
+    that it names must still be those that were encoded.
     Raises DataError if the files are missing, damaged, or not those that the manifest was written for.
     """
     index = check(prefix)
@@ -61,7 +74,35 @@ def describe(prefix: Path, data_dir: Path | None = None, *, is_recorded: bool = 
         require_recorded(manifest_path(prefix), manifest, key, found[key])
     last = np.fromfile(bin_path(prefix), dtype=index.dtype, offset=(index.tokens - 1) * index.dtype.itemsize)
     require_recorded(manifest_path(prefix), manifest, "eod_token_id", int(last[0]), "the last token is")
+    if config is not None:
+        _require_sources(config, prefix, manifest, digest)
     return manifest
+
+
+def _require_sources(
+    config: RunConfig, prefix: Path, manifest: dict[str, Any], digest_of: Callable[[Path], str]
+) -> None:
+    """Raise DataError if text or tokenizer of a run have other digests than those that its data were made from.
+
+    The path of the data depends on their names, and on size and time of the text. What is no longer there is not
+    compared: prepared data can be used without it.
+    """
+    again = f"{AGAIN}, or name the one that was encoded"
+    if is_made_here(config):
+        again = f"remove {prefix.parent} and prepare the data again: ./shell/run_data.sh"
+    folder = tokenizer_folder(config, prefix)
+    with suppress(UnusableError):  # there is no tokenizer
+        require_tokenizer(folder, sha256_tokenizer(folder, digest_of), manifest_path(prefix), manifest, again)
+    if not is_made_here(config) or config.dataset in ("synth", *HUB_DATASETS):
+        return
+    encoded = [tuple(file.values()) for file in (manifest.get("source") or {}).get("files") or []]
+    for path in text_paths(config.dataset):
+        known = [digest for name, size, digest in encoded if (name, size) == (name_of(path), path.stat().st_size)]
+        if known and digest_of(path) not in known:
+            raise DataError(
+                f"{path}: another text with the size and the time of the one that was encoded "
+                f"({manifest_path(prefix)}); {again}"
+            )
 
 
 def check_epochs(config: RunConfig, tokens: int) -> tuple[float, str | None]:
@@ -85,12 +126,14 @@ def build_train_dataset(config: RunConfig, prefix: Path, manifest: dict[str, Any
     from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
 
     footprint.mark(config.data_dir, footprint.DATA)  # also if the data are elsewhere: the index cache is ours
+    cache = config.data_dir / "index_cache"
+    earlier = {*cache.glob("*")}
     settings = GPTDatasetConfig(
         random_seed=config.seed,
         sequence_length=config.sequence_length,
         blend=([str(prefix)], None),
         split="100,0,0",
-        path_to_cache=str(config.data_dir / "index_cache"),
+        path_to_cache=str(cache),
         tokenizer=EncodedTokenizer(manifest),
         reset_position_ids=False,
         reset_attention_mask=False,
@@ -98,7 +141,10 @@ def build_train_dataset(config: RunConfig, prefix: Path, manifest: dict[str, Any
         create_attention_mask=False,
         num_dataset_builder_threads=1,
     )
-    return BlendedMegatronDatasetBuilder(GPTDataset, [config.training_samples, 0, 0], lambda: True, settings).build()[0]
+    sizes = [config.training_samples, 0, 0]
+    built = BlendedMegatronDatasetBuilder(GPTDataset, sizes, lambda: True, settings).build()[0]
+    note(*({*cache.glob("*")} - earlier))
+    return built
 
 
 def micro_batches(config: RunConfig, data_parallel_rank: int) -> Iterator[list[int]]:

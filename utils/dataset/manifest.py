@@ -43,6 +43,11 @@ def read(path: Path) -> dict[str, Any]:
     return dict(manifest)
 
 
+def name_of(path: Path) -> str:
+    """Return the name of a file for a manifest, with bytes that are not UTF-8 as escapes."""
+    return path.name.encode("utf8", "backslashreplace").decode("utf8")
+
+
 def licences(manifest: dict[str, Any]) -> dict[str, str | None]:
     """Return the licences of data set and tokenizer as identifiers, None where unknown or not on record."""
     origins = {"dataset": manifest.get("source"), "tokenizer": manifest.get("tokenizer_source")}
@@ -55,6 +60,17 @@ def require_recorded(path: Path, manifest: dict[str, Any], key: str, value: Any,
         raise DataError(
             f"{path}: {key} is {shortened(str(manifest[key]))}, {has} {value}; they changed, or the manifest belongs "
             f"to another pair: {AGAIN}"
+        )
+
+
+def require_tokenizer(
+    folder: Path, digest: str, path: Path, manifest: dict[str, Any], remedy: str = f"name that tokenizer or {AGAIN}"
+) -> None:
+    """Raise DataError if the tokenizer in `folder` has another digest than the one of the manifest at `path`."""
+    if digest != (encoded := manifest["tokenizer"]["sha256"]):
+        raise DataError(
+            f"{folder}: sha256 of the tokenizer is {digest}, the data was encoded with {encoded} "
+            f"({path.name}); {remedy}"
         )
 
 

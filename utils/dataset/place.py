@@ -69,6 +69,12 @@ def data_prefix(config: RunConfig, model: str) -> Path:
     return _made_here(config, model, f"{stem}_{_tokenizer_name(config, model)}", files)
 
 
+def tokenizer_folder(config: RunConfig, prefix: Path) -> Path:
+    """Return the folder of the tokenizer of a data set: the one that TOKENIZER names, or the one beside the data."""
+    named = Path(config.tokenizer or "").expanduser()
+    return named if config.tokenizer and named.is_dir() else prefix.parent / "tokenizer"
+
+
 def is_made_here(config: RunConfig) -> bool:
     """Return True if data.prepare makes the data; a ready pair is used as it is, also one in DATA_DIR."""
     return config.dataset in ("synth", *HUB_DATASETS) or not is_pair(config.dataset)

@@ -4,7 +4,7 @@
 
 The archive holds results (also superseded ones and those of every label), logs, comparisons, probes, plots,
 status.json and two lists of these files: manifest.json for programs, SHA256SUMS for `sha256sum -c`. It holds no data,
-no profile, no link and no file that `utils/housekeeping/inventory.py` does not recognise as the suite's.
+no profile, no link and no file that the suite did not write (`utils/housekeeping/inventory.py`).
 The same files give the same bytes. If a file holds a secret, no archive is written. `python -m evaluate.validate
 --bundle output.zip` checks an archive. Files of any size are read in pieces. Standard library only. Exits 0; 1 for a
 secret or an archive that cannot be written; 2 for bad input or a folder that holds nothing to pack.
@@ -28,12 +28,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from utils import redact
-from utils.arguments import Parser, run
+from utils.arguments import Parser, exit_code, run
 from utils.errors import ConfigError, ForeignFileError
 from utils.files import MODE, written_whole
-from utils.housekeeping import inventory
+from utils.housekeeping import footprint, inventory
 from utils.housekeeping.footprint import open_file
-from utils.housekeeping.inventory import ARCHIVE_COMMENT, Entry, is_archive
+from utils.housekeeping.inventory import ARCHIVE_COMMENT, Entry, Listed, is_archive
 from utils.housekeeping.layout import ARCHIVE, OUTPUT_LAYOUT
 from utils.provenance import origin
 from utils.settings.config import PLATFORMS, ROOT, folders
@@ -60,7 +60,7 @@ class ManifestError(ValueError):
     """A manifest.json that cannot be used; the message states why."""
 
 
-class Listed(NamedTuple):
+class Packed(NamedTuple):
     """Entry of the manifest for one file."""
 
     bytes: int
@@ -81,11 +81,19 @@ def write(folder: Path, environ: Mapping[str, str]) -> tuple[Path, list[str]]:
             f"OUTPUT_DIR={folder}: cannot be opened as a folder ({error.strerror}); name the folder of the results"
         ) from error
     try:
-        total = len(_paths_to_pack(directory))
+        try:
+            footprint.read_marker(directory, f"OUTPUT_DIR={folder}")
+        except footprint.FootprintError as error:
+            raise ConfigError(f"{error}; else train first") from error
+        listed = footprint.read_list(directory, str(folder))
+        total = len(_paths_to_pack(directory, listed))
         if not total:
-            raise ConfigError(f"OUTPUT_DIR={folder}: holds no result, log or comparison of the suite; train first")
+            raise ConfigError(
+                f"OUTPUT_DIR={folder}: holds no result, log or comparison that the suite wrote; train first, or, "
+                f"{footprint.ADOPT}"
+            )
         with written_whole(folder / ARCHIVE, is_ours=is_archive) as (temporary,):
-            paths = _pack(directory, temporary, total, environ)
+            paths = _pack(directory, listed, temporary, total, environ)
             _verify(temporary, paths)
             temporary.chmod(MODE)
     finally:
@@ -93,12 +101,10 @@ def write(folder: Path, environ: Mapping[str, str]) -> tuple[Path, list[str]]:
     return folder / ARCHIVE, paths
 
 
-def _paths_to_pack(directory: int) -> list[str]:
+def _paths_to_pack(directory: int, listed: Listed) -> list[str]:
     """Return the paths to pack; print those that have a name of ours and cannot be packed."""
     paths = []
-    for entry in inventory.entries(directory, OUTPUT_LAYOUT):
-        if entry.kind == "archive" and entry.foreign:
-            raise ConfigError(f"{ARCHIVE}: {entry.foreign}; move it elsewhere, it would be replaced")
+    for entry in inventory.entries(directory, OUTPUT_LAYOUT, listed, is_strict=False):
         if _is_packed(entry):
             paths.append(entry.path)
         elif entry.kind in PACKED:
@@ -110,13 +116,13 @@ def _is_packed(entry: Entry) -> bool:
     return entry.kind in PACKED and entry.foreign is None
 
 
-def _pack(directory: int, path: Path, total: int, environ: Mapping[str, str]) -> list[str]:
-    files: dict[str, Listed] = {}
+def _pack(directory: int, listed: Listed, path: Path, total: int, environ: Mapping[str, str]) -> list[str]:
+    files: dict[str, Packed] = {}
     with_secret: list[str] = []
     started = time.monotonic()
     with zipfile.ZipFile(path, "w") as archive:
         archive.comment = ARCHIVE_COMMENT
-        for entry in inventory.entries(directory, OUTPUT_LAYOUT):
+        for entry in inventory.entries(directory, OUTPUT_LAYOUT, listed, is_strict=False):
             if not _is_packed(entry):
                 continue
             files[entry.path], has_secret = _add(archive, entry, environ)
@@ -134,7 +140,7 @@ def _pack(directory: int, path: Path, total: int, environ: Mapping[str, str]) ->
     return [*files, *lists]
 
 
-def _add(archive: zipfile.ZipFile, entry: Entry, environ: Mapping[str, str]) -> tuple[Listed, bool]:
+def _add(archive: zipfile.ZipFile, entry: Entry, environ: Mapping[str, str]) -> tuple[Packed, bool]:
     """Pack a file piece by piece; return its entry of the manifest, and whether it or its path holds a secret."""
     member = _member(entry.path)
     member.file_size = entry.status.st_size  # decides whether the header has room for more than 4 GiB
@@ -146,7 +152,7 @@ def _add(archive: zipfile.ZipFile, entry: Entry, environ: Mapping[str, str]) -> 
             size += len(piece)
             has_secret = has_secret or redact.holds_secret(before + piece, environ)
             before = piece[-LONGEST_SECRET_BYTES:]
-    return Listed(size, digest.hexdigest()), has_secret
+    return Packed(size, digest.hexdigest()), has_secret
 
 
 def _member(path: str) -> zipfile.ZipInfo:
@@ -171,7 +177,7 @@ def _show_progress(done: int, total: int, elapsed_seconds: float) -> None:
         print(f"\rpacking {done:,} of {total:,} files", end=end, file=sys.stderr, flush=True)
 
 
-def manifest_of(files: Mapping[str, Listed], root: Path) -> bytes:
+def manifest_of(files: Mapping[str, Packed], root: Path) -> bytes:
     """Return manifest.json of `files`, by path, packed by the checkout `root`."""
     commit, is_dirty = origin.commit(root)
     content = {
@@ -186,13 +192,13 @@ def manifest_of(files: Mapping[str, Listed], root: Path) -> bytes:
     return (json.dumps(content, indent=1) + "\n").encode()
 
 
-def sums(files: Mapping[str, Listed], manifest: bytes) -> bytes:
+def sums(files: Mapping[str, Packed], manifest: bytes) -> bytes:
     """Return SHA256SUMS of `files` and the manifest, in the form that GNU coreutils' sha256sum reads."""
     lines = [f"{files[path].sha256}  {path}\n" for path in sorted(files)]
     return "".join([*lines, f"{sha256(manifest).hexdigest()}  {MANIFEST}\n"]).encode()
 
 
-def read_manifest(content: bytes) -> tuple[dict[str, Any], dict[str, Listed]]:
+def read_manifest(content: bytes) -> tuple[dict[str, Any], dict[str, Packed]]:
     """Return the content of a manifest.json and its entries by path; raise ManifestError if it is not one."""
     try:
         manifest = json.loads(content)
@@ -208,11 +214,11 @@ def read_manifest(content: bytes) -> tuple[dict[str, Any], dict[str, Listed]]:
     return manifest, files
 
 
-def _listed(path: str, listed: Any) -> Listed:
+def _listed(path: str, listed: Any) -> Packed:
     size, digest = listed["bytes"], listed["sha256"]
     if type(size) is not int or size < 0 or not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
         raise ManifestError(f"files: {path!r}: wanted bytes as a number from 0 and sha256 as 64 hex digits")
-    return Listed(size, digest)
+    return Packed(size, digest)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -228,17 +234,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
     options = parser.parse_args(argv)
-    try:
+
+    def work() -> None:
         output_dir, _ = folders(options.platform, arguments=options.settings)
         path, paths = write(output_dir, os.environ)
-    except (ConfigError, ForeignFileError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except (ArchiveError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    print(f"{path}: {len(paths):,} files, {path.stat().st_size:,} bytes")
-    return 0
+        print(f"{path}: {len(paths):,} files, {path.stat().st_size:,} bytes")
+
+    return exit_code(work, (ConfigError, ForeignFileError), (ArchiveError,))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Marker and lock in OUTPUT_DIR and DATA_DIR, and the folders from which nothing may be removed.
 
-Both folders may also hold other files of a user. The marker alone makes none of them the suite's: names
-(`utils/housekeeping/layout.py`) and content (`utils/housekeeping/inventory.py`) decide. A folder to be purged is
-opened once, from the root down and without following a link, and everything later goes through its descriptor:
+Both folders may also hold other files of a user. The marker alone makes none of them the suite's: a name of ours
+(`utils/housekeeping/layout.py`) and a line in the list of written files (`utils/written.py`) do. A folder to be purged
+is opened once, from the root down and without following a link, and everything later goes through its descriptor:
 replacing a folder of the path by a link afterwards cannot lead purge elsewhere. Standard library only, Linux only.
 """
 
@@ -22,14 +22,16 @@ from typing import BinaryIO, NamedTuple
 
 from utils.errors import ConfigError
 from utils.results.store import write_json
+from utils.written import LIST, State, parsed
+from utils.written import MARKER as MARKER
 
 TOOL = "tprimat"
-MARKER = ".tprimat"
 MARKER_SCHEMA = 1
 OUTPUT, DATA = "output", "data"
 """Kinds of a marker: the first use of the folder. One folder may be both; the names in it differ."""
 LOCK = ".lock"
 LARGEST_MARKER_BYTES = 4096
+ADOPT = "if its files are the suite's: ./shell/purge.sh --adopt, with the same settings, adds them to the list"
 MOUNTS = Path("/proc/self/mountinfo")
 _HELD_BY = re.compile(rb"(?:tprimat process (?P<process>[0-9]+) on (?P<host>[^\n]*)\n)?")
 """Content of a lock file of ours; it is empty until its first use."""
@@ -69,7 +71,7 @@ def read_marker(directory: int, where: str) -> str:
     try:
         content = json.loads(read_file(directory, MARKER, LARGEST_MARKER_BYTES))
     except FileNotFoundError as error:
-        raise FootprintError(f"{where}: has no {MARKER} file, so this suite has not written there") from error
+        raise FootprintError(f"{where}: has no {MARKER} file, so this suite has not written there; {ADOPT}") from error
     except (OSError, ValueError, RecursionError) as error:
         raise FootprintError(f"{where}/{MARKER}: is damaged or not ours ({error}); look at it yourself") from error
     known = {"tool": TOOL, "schema": MARKER_SCHEMA}
@@ -97,6 +99,16 @@ def read_file(directory: int, name: str, largest_bytes: int | None = None) -> by
         if largest_bytes is not None and size > largest_bytes:
             raise OSError(f"{name} has {size:,} bytes, more than any of ours")
         return file.read()
+
+
+def read_list(directory: int, where: str) -> dict[str, State | None] | None:
+    """Return the list of the files that the suite wrote into an open folder; None if it was made without a list."""
+    try:
+        return parsed(read_file(directory, LIST))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise FootprintError(f"{where}/{LIST}: cannot be read ({error}); look at it yourself") from error
 
 
 @contextmanager
@@ -190,11 +202,12 @@ class Guarded(NamedTuple):
     parent: int
 
 
-def open_guarded(stack: ExitStack, path: Path, key: str, root: Path) -> Guarded | None:
+def open_guarded(stack: ExitStack, path: Path, key: str, root: Path, *, is_adopted: bool = False) -> Guarded | None:
     """Open the absolute `path` of the setting `key`, to be closed with `stack`; return None if it does not exist.
 
     Raises RefusedError for `/`, the home folder, the checkout `root` and every folder above them, a mount point,
-    anything but a folder, and a path with a symbolic link in it; FootprintError for a folder without our marker.
+    anything but a folder, and a path with a symbolic link in it; FootprintError for a folder without our marker, unless
+    the user adopts it.
     """
     where = f"{key}={path}"
     _refuse_links(path, key)
@@ -212,7 +225,8 @@ def open_guarded(stack: ExitStack, path: Path, key: str, root: Path) -> Guarded 
     _refuse_places(directory, where, root)
     if _is_mount_point(path):
         raise RefusedError(f"{where}: is a mount point; name a folder below it")
-    read_marker(directory, where)
+    if not is_adopted:
+        read_marker(directory, where)
     return Guarded(path, directory, parent)
 
 

@@ -1,8 +1,10 @@
 """List the content of a folder that the suite writes into: which entries are the suite's, and why the others are not.
 
 A file is the suite's if the suite writes its name at that place (`utils/housekeeping/layout.py`), it is a regular file,
-and its content agrees: a result must match its name and its folder. Links are never followed, and no folder is entered
-that has a marker of its own or is on another file system. Standard library only.
+and it is on the list of written files (`utils/written.py`). To be removed it must also be unchanged since. To be packed
+its own content may stand for the list: results that were copied here are packed. In a folder without a list content
+decides, as far as it can. Links are never followed, and no folder is entered that has a marker of its own or is on
+another file system. Standard library only.
 """
 
 from __future__ import annotations
@@ -11,33 +13,48 @@ import json
 import os
 import re
 import stat
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-from utils.housekeeping.footprint import DATA, MARKER, FootprintError, open_file, read_file, read_marker
-from utils.housekeeping.layout import Layout
-from utils.results.schema import SCHEMA_VERSION
-from utils.results.store import result_name
+from utils.housekeeping.footprint import DATA, FootprintError, open_file, read_file, read_marker
+from utils.housekeeping.layout import MARKS, Layout
+from utils.own_files import LARGEST_BYTES, PNG_CHUNK
+from utils.results import raw_samples
+from utils.results.store import SUPERSEDED, result_name
+from utils.written import MARKER, State
 
 FOLDER = "folder"
+IDENTITY = ("platform", "framework", "model", "run")
 ARCHIVE_COMMENT = b"tprimat 1"
-STATUS_TITLE = "Training status"
-"""Title of every status.html, a page of earlier versions, which is recognised by it."""
-LARGEST_PAGE_BYTES = 1 << 24
-LARGEST_JSON_BYTES = 1 << 28
-"""A result of a million steps is smaller."""
-_REQUIRED = {
-    "comparison": ("comparison_version", int),
-    "history": ("history_version", int),
-    "probe": ("probe_version", int),
-    "status": ("jobs", list),
+Listed = Mapping[str, State | None] | None
+"""The list of written files, with the folders above them (`utils.written.parsed`); None if there is no list."""
+ON_LIST = "on the list of files that the suite wrote here"
+_KEYS = {
+    "result": {"schema_version", "identity_sha256", "label"},
+    "comparison": {"comparison_version"},
+    "history": {"history_version"},
+    "probe": {"probe_version"},
+    "status": {"schema_version", "jobs"},
+    "status page": {"schema_version", "jobs"},
+    "sweep": {"sweep_version", "points"},
+    "text": {"tokens", "bin_sha256", "idx_sha256"},
 }
-"""Kinds of JSON files other than results, and the key by which each is recognised, with the type of its value."""
-_BESIDE = {"comparison": "compare.json", "history": "history.json"}
-"""Of files that are written together only the JSON can be checked."""
-_IDENTITY = {"platform": str, "framework": str, "model": str, "run": int, "label": str, "identity_sha256": str}
+"""Keys of the JSON of a kind, by which a file is recognised where there is no list."""
+_BESIDE = {
+    "comparison": "compare.json",
+    "history": "history.json",
+    "status page": "status.json",
+    "text": "text.json",
+}
+"""Files that are written together with others are recognised by the JSON among them."""
+
+
+_OF_A_LOG = (rb"(?m)^" + raw_samples.PREFIX.encode(), rb"\A\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ ")
+"""In the log of a job, and at the beginning of that of a matrix."""
 
 
 @dataclass(frozen=True)
@@ -69,30 +86,28 @@ class Entry:
         return os.path.samestat(now, self.status)
 
 
-def entries(directory: int, layout: Layout, path: str = "", label: str = "") -> Iterator[Entry]:
+def entries(
+    directory: int, layout: Layout, listed: Listed, path: str = "", *, is_strict: bool = True
+) -> Iterator[Entry]:
     """Yield everything in the open folder `directory`, sorted by path, a folder after its content.
 
-    A folder that is not the suite's is one entry and is not entered. `path` ends with a slash or is empty; `label` is
-    the label that results must have at this place.
+    A folder that is not the suite's is one entry and is not entered. `path` ends with a slash or is empty. Unless
+    `is_strict`, a file may have changed since the suite wrote it, or be recognised by its content alone.
     """
-    files = {}
-    folders = {}
+    found = []
     for name in names(directory):
         try:
             status = os.stat(name, dir_fd=directory, follow_symlinks=False)
         except FileNotFoundError:
             continue  # removed meanwhile
-        if stat.S_ISDIR(status.st_mode):
-            folders[name + "/"] = (name, status)
+        found.append((name + "/" * stat.S_ISDIR(status.st_mode), name, status))
+    for key, name, status in sorted(found, key=lambda one: one[0]):
+        if key != name:
+            yield from _folder(directory, name, status, layout.layout_of(name), listed, path, is_strict)
         else:
             kind = layout.kind_of(name)
-            foreign = _why_foreign(directory, name, status.st_mode, kind, label)
-            files[name] = Entry(path + name, directory, name, kind, status, foreign)
-    for key in sorted([*files, *folders]):
-        if key in files:
-            yield files[key]
-        else:
-            yield from _folder(directory, *folders[key], layout.layout_of(folders[key][0]), path, label)
+            foreign = _why_foreign(directory, path + name, status, kind, listed, is_strict)
+            yield Entry(path + name, directory, name, kind, status, foreign)
 
 
 def names(directory: int) -> list[str]:
@@ -106,42 +121,30 @@ def shown(path: str) -> str:
 
 
 def _folder(
-    directory: int, name: str, status: os.stat_result, layout: Layout | None, path: str, label: str
+    directory: int,
+    name: str,
+    status: os.stat_result,
+    layout: Layout | None,
+    listed: Listed,
+    path: str,
+    is_strict: bool,
 ) -> Iterator[Entry]:
-    def entry(foreign: str | None) -> Entry:
-        return Entry(path + name, directory, name, FOLDER if layout else None, status, foreign)
-
-    if layout is None:
-        yield entry("a folder that the suite does not make here")
-        return
-    try:
-        inside = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
-    except OSError as error:
-        yield entry(f"cannot be opened ({error.strerror})")
-        return
-    try:
-        foreign = _why_not_entered(directory, status, inside)
-        if foreign is None:
-            label = name if layout.is_named_by_user else label
-            foreign = yield from _content(inside, layout, f"{path}{name}/", label)
-        yield entry(foreign)
-    finally:
-        os.close(inside)
-
-
-def _content(inside: int, layout: Layout, path: str, label: str) -> Generator[Entry, None, str | None]:
-    """Yield the content of a folder; return why the folder itself is not the suite's, None if it is.
-
-    A folder with a name of the user's is the suite's only if a result is in it; if not, only files with a name of ours
-    are yielded.
-    """
-    if layout.is_named_by_user:
-        found = list(entries(inside, layout, path, label))
-        if not any(entry.foreign is None and entry.kind == "result" for entry in found):
-            yield from (entry for entry in found if entry.foreign and entry.kind and not entry.is_folder)
-            return "nothing in it is the suite's"
-    yield from entries(inside, layout, path, label)
-    return None
+    foreign: str | None = "a folder that the suite does not make here"
+    with ExitStack() as stack, suppress(OSError):
+        if layout is not None:
+            foreign = "cannot be opened"
+            inside = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
+            stack.callback(os.close, inside)
+            content = partial(entries, inside, layout, listed, f"{path}{name}/", is_strict=is_strict)
+            foreign = _why_not_entered(directory, status, inside)
+            if foreign is None and listed is not None and is_strict and path + name not in listed:
+                foreign = f"nothing in it is {ON_LIST}"
+            elif foreign is None and layout.is_named_by_user and not (listed and path + name in listed):
+                kinds = {entry.kind for entry in content() if entry.foreign is None}
+                foreign = None if "result" in kinds else "nothing in it is the suite's"
+            if foreign is None:
+                yield from content()
+    yield Entry(path + name, directory, name, FOLDER if layout else None, status, foreign)
 
 
 def _why_not_entered(directory: int, status: os.stat_result, inside: int) -> str | None:
@@ -160,61 +163,50 @@ def _why_not_entered(directory: int, status: os.stat_result, inside: int) -> str
     return "prepared data, for --with-data" if is_data else "an OUTPUT_DIR of its own"
 
 
-def _why_foreign(directory: int, name: str, mode: int, kind: str | None, label: str) -> str | None:
-    if stat.S_ISLNK(mode):
+def _why_foreign(
+    directory: int, path: str, status: os.stat_result, kind: str | None, listed: Listed, is_strict: bool
+) -> str | None:
+    if stat.S_ISLNK(status.st_mode):
         return "a symbolic link"
-    if not stat.S_ISREG(mode):
+    if not stat.S_ISREG(status.st_mode):
         return "no regular file"
     if kind is None:
         return "a name that the suite does not write here"
+    state = None if listed is None else listed.get(path)
+    if kind in (*MARKS, "temporary") or (state is not None and (not is_strict or state.fits(status))):
+        return None
+    if listed is not None and is_strict:
+        return "changed since the suite wrote it" if state else f"not {ON_LIST}"
     try:
-        if kind == "result":
-            return _result_fault(_json(directory, name), name, label)
-        if kind == "archive":
-            return _archive_fault(directory, name)
-        if kind == "status page":
-            return None if _is_status_page(read_file(directory, name, LARGEST_PAGE_BYTES)) else "no page of ours"
-        if kind in _REQUIRED:
-            key, kind_of_value = _REQUIRED[kind]
-            content = _json(directory, _BESIDE.get(kind, name))
-            if not isinstance(content.get(key), kind_of_value):
-                raise ValueError(f"{key} is missing")
-    except (OSError, ValueError, RecursionError) as error:
-        what = f"{_BESIDE[kind]} in this folder is " if kind in _BESIDE else ""
-        return f"{what}damaged or not ours ({getattr(error, 'strerror', None) or error})"
+        return _why_unlike(directory, path, kind, is_alone=listed is not None)
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        return f"damaged or not the suite's ({getattr(error, 'strerror', None) or error})"
+
+
+def _why_unlike(directory: int, path: str, kind: str, *, is_alone: bool) -> str | None:
+    """Return why the content of a file is not like that of the suite's file of this name; None if it is.
+
+    A file that `is_alone` must show it itself: a JSON beside it, or its name, is not enough.
+    """
+    folder, _, name = path.rpartition("/")
+    if kind == "archive":
+        with open_file(directory, name) as file:
+            return None if _has_our_end(file) else "a zip file of somebody else, or a damaged one"
+    told = name if is_alone or name.endswith((".png", ".env")) else _BESIDE.get(kind, name)
+    if told.endswith(".json") and kind in _KEYS:
+        content = json.loads(read_file(directory, told, LARGEST_BYTES))
+        if not isinstance(content, dict) or not _KEYS[kind] <= content.keys():
+            return f"{told} is not the suite's"
+        if kind == "result" and content["label"] != folder.removesuffix(SUPERSEDED).rstrip("/"):
+            return f"a result of label {content['label']!r}, which does not belong here"
+        own = result_name(*(content.get(key) for key in IDENTITY))  # type: ignore[arg-type]
+        if kind == "result" and re.sub(r"_attempt[0-9]+\.json$", ".json", name) != own:
+            return f"holds the result {own}"
+    elif told.endswith((".png", ".env")) or is_alone:
+        mark = PNG_CHUNK if name.endswith(".png") else _OF_A_LOG[name == "matrix.log"] if kind == "log" else None
+        if mark is None or not re.search(mark, read_file(directory, name, LARGEST_BYTES)):
+            return "nothing in it shows that the suite wrote it"
     return None
-
-
-def _json(directory: int, name: str) -> dict[str, Any]:
-    content = json.loads(read_file(directory, name, LARGEST_JSON_BYTES))
-    if not isinstance(content, dict):
-        raise ValueError(f"{name} holds a JSON {type(content).__name__}")
-    return content
-
-
-def _result_fault(result: dict[str, Any], name: str, label: str) -> str | None:
-    """Return why a result is not ours; any earlier schema is, and its other rules are not checked here."""
-    version = result.get("schema_version")
-    if not isinstance(version, int) or not 1 <= version <= SCHEMA_VERSION:
-        return f"no result of ours: schema_version is {version!r}"
-    missing = [key for key, kind in _IDENTITY.items() if not isinstance(result.get(key), kind)]
-    if missing:
-        return f"no result of ours: {', '.join(missing)} missing"
-    if result["label"] != label:
-        return f"a result of label {result['label']!r}, which does not belong here"
-    own = result_name(*(result[key] for key in ("platform", "framework", "model", "run")))
-    if re.sub(r"_attempt[0-9]+\.json$", ".json", name) != own:
-        return f"holds the result {own}"
-    return None
-
-
-def _archive_fault(directory: int, name: str) -> str | None:
-    with open_file(directory, name) as file:
-        return None if _has_our_end(file) else "a zip file of somebody else, or a damaged one"
-
-
-def _is_status_page(content: bytes) -> bool:
-    return content.startswith(b"<!DOCTYPE html>") and f"<title>{STATUS_TITLE}</title>".encode() in content
 
 
 def is_archive(path: Path) -> bool:

@@ -1,7 +1,7 @@
 """Names of everything that the suite writes into OUTPUT_DIR and DATA_DIR, folder by folder.
 
-Purge removes and wrap packs only files whose names are listed here: add a line for every new file that the suite
-writes. Temporary files of `utils/files.py` beside them need no line. Standard library only.
+Purge removes and wrap packs only files whose names are here and which the suite has written (`utils/written.py`): add
+a line for every new file. Temporary files of `utils/files.py` beside them need no line. Standard library only.
 """
 
 from __future__ import annotations
@@ -9,15 +9,18 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from utils.housekeeping.footprint import LOCK, MARKER
+from utils.housekeeping.footprint import LOCK
 from utils.models import NAMES as MODELS
 from utils.results.probe_file import NAME as PROBE
 from utils.results.store import SUPERSEDED
 from utils.results.sweep_file import FOLDER as SWEEPS
+from utils.written import LIST, MARKER
 
 ARCHIVE = "output.zip"
-LOCK_KINDS = ("lock", "data lock")
-_UNIQUE = r"(?:[0-9a-f]{12}\.tmp|[a-z0-9_]{8})"  # of utils/files.py; earlier versions used 8 characters
+MARKS = ("marker", "list", "lock")
+"""Kinds of the files that purge needs to the end."""
+_UNIQUE = r"[0-9a-f]{12}\.tmp"
+"""End of the temporary names of utils/files.py, which nobody else uses: such a file needs no line in the list."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class Layout:
     folders: tuple[tuple[str, Layout], ...] = ()
     """Regular expression for the names of folders in it, and the layout of these folders."""
     is_named_by_user: bool = False
-    """A label can be any word, so such a folder is the suite's only if it holds a file of the suite."""
+    """A label can be any word, so such a folder is adopted only if it holds a result."""
 
     def kind_of(self, name: str) -> str | None:
         """Return the kind of a file by its name, None if the suite does not write it here."""
@@ -37,7 +40,7 @@ class Layout:
             return kind
         unfinished = re.fullmatch(rf"\.(.+)\.{_UNIQUE}", name, re.DOTALL)
         kind = self._kind(unfinished[1]) if unfinished else None
-        return None if kind is None or kind in LOCK_KINDS else "temporary"
+        return None if kind is None or kind.endswith("lock") else "temporary"
 
     def layout_of(self, name: str) -> Layout | None:
         """Return the layout of the folder `name`, None if the suite does not make it here."""
@@ -116,7 +119,7 @@ _PROFILES = Layout(
     (("profile", rf"{_OF_LABEL}{_ATTEMPT}(?:_rank[0-9]+)?\.(?:json|json\.gz|html|txt)"),),  # of earlier versions
     ((rf"{_OF_LABEL}{_JOB}(?:_attempt[1-9][0-9]*)?", _PROFILE),),
 )
-_MARKS = (("marker", re.escape(MARKER)), ("lock", re.escape(LOCK)))
+_MARKS = tuple(zip(MARKS, map(re.escape, (MARKER, LIST, LOCK)), strict=True))
 OUTPUT_LAYOUT = Layout(
     (
         *_RESULTS,
@@ -149,7 +152,7 @@ _PARTS = Layout(  # of data/encoding/parts.py; the lock and the tokenizer are of
     (("data", r"[0-9]{6,}\.(?:bin|lengths|json)|tokenizer\.json|manifest-[0-9a-f]{16}\.json"), ("data lock", "lock"))
 )
 _DATA_SET = Layout(
-    (("data", r"text\.(?:bin|idx|json|jsonl|source\.json)|\.text\.jsonl\.tprimat"),),
+    (("text", r"text\.(?:bin|idx|json|jsonl|source\.json)|\.text\.jsonl\.tprimat"),),
     ((rf"tokenizer|\.tokenizer\.{_UNIQUE}", _TOKENIZER), (r"\.text\.parts", _PARTS)),
 )
 _INDEX_CACHE = Layout(  # megatron-core 0.16.1, GPTDataset._build_document_sample_shuffle_indices

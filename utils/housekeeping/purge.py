@@ -1,10 +1,12 @@
 """Remove what the suite has written into OUTPUT_DIR, with --with-data also into DATA_DIR, and nothing else.
 
-    python -m utils.housekeeping.purge --platform cpu [--with-data] [--dry-run] [OUTPUT_DIR=...] [DATA_DIR=...]
+    python -m utils.housekeeping.purge --platform cpu [--with-data] [--dry-run | --adopt] [OUTPUT_DIR=...]
 
 `utils/housekeeping/inventory.py` decides which files are the suite's, `utils/housekeeping/footprint.py` from which
-folders they may be removed. Of a file with several hard links only the name in the folder is removed. Standard library
-only. Exits 0; 1 if a file of the suite could not be removed; 2 if the folder is refused, with nothing removed.
+folders they may be removed. A folder of a version that kept no list of the files it wrote is refused, and its files of
+ours are printed; --adopt adds these to the list and removes nothing. Of a file with several hard links only the name in
+the folder is removed. Standard library only. Exits 0; 1 if a file of the suite could not be removed; 2 if the folder is
+refused, with nothing removed.
 """
 
 from __future__ import annotations
@@ -13,24 +15,24 @@ import argparse
 import errno
 import fcntl
 import os
-import signal
 import stat
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from utils.arguments import Parser, run
+from utils import written
+from utils.arguments import Parser, exit_code, run
 from utils.errors import ConfigError
 from utils.housekeeping import footprint, inventory
 from utils.housekeeping.footprint import Guarded
-from utils.housekeeping.inventory import Entry
-from utils.housekeeping.layout import DATA_LAYOUT, OUTPUT_LAYOUT, Layout
+from utils.housekeeping.inventory import Entry, shown
+from utils.housekeeping.layout import DATA_LAYOUT, MARKS, OUTPUT_LAYOUT, Layout
 from utils.settings.config import PLATFORMS, ROOT, folders
+from utils.written import LIST, MARKER
 
 FOLDERS = ("OUTPUT_DIR", "DATA_DIR")
-_LAST = ("marker", "lock")
 
 
 @dataclass
@@ -54,7 +56,7 @@ class Tally:
 
     def removed(self, path: str, size_bytes: int | None) -> None:
         """Count and print a file, or a folder if the size is None."""
-        print(f"{self.verb} {inventory.shown(path)}{'/' if size_bytes is None else ''}")
+        print(f"{self.verb} {shown(path)}{'/' if size_bytes is None else ''}")
         if size_bytes is None:
             self.folders += 1
         else:
@@ -76,21 +78,56 @@ def purge(folder: Guarded, layout: Layout, gone: list[os.stat_result], *, is_dry
     `gone` lists the folders that were removed completely before: a dry run still finds them.
     """
     tally = Tally(is_dry_run)
-    for entry in inventory.entries(folder.directory, layout):
+    for entry in inventory.entries(folder.directory, layout, _list_of(folder)):
         if any(os.path.samestat(entry.status, purged) for purged in gone):
             continue
         if entry.foreign is not None:
-            tally.left.append((entry.path + ("/" if stat.S_ISDIR(entry.status.st_mode) else ""), entry.foreign))
-        elif entry.kind not in _LAST and not (entry.is_folder and tally.keeps(entry.path)):
+            tally.left.append((_named(entry), entry.foreign))
+        elif entry.kind not in MARKS and not (entry.is_folder and tally.keeps(entry.path)):
             _remove(entry, tally)
     _finish(folder, tally, gone)
     return tally
 
 
+def adopt(folder: Guarded, layout: Layout, kind: str) -> None:
+    """Mark a folder, and add the files in it that are recognised by name and content to its list; print all others."""
+    footprint.mark(folder.path, kind)
+    found = [(_named(entry), entry) for entry in inventory.entries(folder.directory, layout, None)]
+    ours = [path for path, entry in found if _is_adoptable(entry)]
+    written.note(*(folder.path / path for path in ours))
+    for path, entry in found:
+        if entry.kind not in MARKS:
+            print(f"left {shown(path)}: {entry.foreign}" if entry.foreign else f"adopted {shown(path)}")
+    print(f"{folder.path}: adopted {_counted(len(ours), 'file or folder')}; ./shell/purge.sh removes them")
+
+
+def require_list(folder: Guarded, layout: Layout, key: str) -> None:
+    """Raise RefusedError, after printing what can be adopted, if the folder has files of ours and no list of them."""
+    if _list_of(folder) is None:
+        ours = [_named(entry) for entry in inventory.entries(folder.directory, layout, None) if _is_adoptable(entry)]
+        print(*(f"can be adopted: {shown(path)}\n" for path in ours), sep="", end="")
+        if ours:
+            raise footprint.RefusedError(
+                f"{key}={folder.path}: was made before the suite kept a list of its files; {footprint.ADOPT}"
+            )
+
+
+def _is_adoptable(entry: Entry) -> bool:
+    return entry.foreign is None and entry.kind not in MARKS and entry.kind != "temporary"
+
+
+def _list_of(folder: Guarded) -> inventory.Listed:
+    return footprint.read_list(folder.directory, str(folder.path))
+
+
+def _named(entry: Entry) -> str:
+    return entry.path + "/" * stat.S_ISDIR(entry.status.st_mode)
+
+
 def refuse_in_use(folder: Guarded, layout: Layout) -> None:
     """Raise FootprintError if data are being prepared in the folder, which data/encoding/pair.py locks meanwhile."""
-    for entry in inventory.entries(folder.directory, layout):
-        if entry.kind == "data lock" and entry.foreign is None:
+    for entry in inventory.entries(folder.directory, layout, {}, is_strict=False):
+        if entry.kind == "data lock" and stat.S_ISREG(entry.status.st_mode):
             with footprint.open_file(entry.directory, entry.name) as lock:
                 try:
                     fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -114,13 +151,19 @@ def _remove(entry: Entry, tally: Tally) -> None:
 
 
 def _finish(folder: Guarded, tally: Tally, gone: list[os.stat_result]) -> None:
-    """Remove the lock, and the marker with the folder: while the marker is there, purge can be run again."""
+    """Remove the lock, and the marker with the folder: while the marker is there, purge can be run again.
+
+    The list goes too: a file that comes later could have the identity of one that is gone.
+    """
     status = os.fstat(folder.directory)
     try:
         if not tally.is_dry_run:
+            with suppress(FileNotFoundError):
+                if not tally.failures:
+                    os.unlink(LIST, dir_fd=folder.directory)
             os.unlink(footprint.LOCK, dir_fd=folder.directory)
         if tally.keeps(""):
-            tally.left.append((footprint.MARKER, "marks the folder as the suite's while anything else is in it"))
+            tally.left.append((MARKER, "marks the folder as the suite's while anything else is in it"))
             return
         if not tally.is_dry_run:
             _remove_emptied(folder, status)
@@ -132,17 +175,17 @@ def _finish(folder: Guarded, tally: Tally, gone: list[os.stat_result]) -> None:
 
 
 def _remove_emptied(folder: Guarded, status: os.stat_result) -> None:
-    if inventory.names(folder.directory) != [footprint.MARKER] or not os.path.samestat(
+    if inventory.names(folder.directory) != [MARKER] or not os.path.samestat(
         status, os.stat(folder.path.name, dir_fd=folder.parent, follow_symlinks=False)
     ):
         raise OSError(errno.EBUSY, "changed while this ran")
-    os.unlink(footprint.MARKER, dir_fd=folder.directory)
+    os.unlink(MARKER, dir_fd=folder.directory)
     os.rmdir(folder.path.name, dir_fd=folder.parent)
 
 
 def _report(folder: Guarded, tally: Tally) -> None:
     for path, reason in tally.left:
-        print(f"left {inventory.shown(path)}: {reason}")
+        print(f"left {shown(path)}: {reason}")
     files, folders = _counted(tally.files, "file"), _counted(tally.folders, "folder")
     left = f", left {len(tally.left):,}" if tally.left else ""
     print(f"{folder.path}: {tally.verb} {files} ({tally.bytes:,} bytes) and {folders}{left}")
@@ -163,7 +206,13 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--platform", required=True, choices=PLATFORMS, help="read config.<platform>.env of this platform"
     )
     parser.add_argument("--with-data", action="store_true", help="also remove prepared data from DATA_DIR")
-    parser.add_argument("--dry-run", action="store_true", help="print what would be removed; remove nothing")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--dry-run", action="store_true", help="print what would be removed; remove nothing")
+    what.add_argument(
+        "--adopt",
+        action="store_true",
+        help="add files of an earlier version, or copied ones, to the list of ours; remove nothing",
+    )
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help=" or ".join(FOLDERS))
     return parser.parse_intermixed_args(argv)
 
@@ -178,15 +227,17 @@ def _check(settings: Sequence[str]) -> None:
             )
 
 
-def _purge_all(output_dir: Path, data_dir: Path | None, *, is_dry_run: bool) -> int:
+def _purge_all(output_dir: Path, data_dir: Path | None, *, is_dry_run: bool, is_adopted: bool) -> int:
     """Purge the folders and return the number of failures; nothing is removed before all folders are accepted."""
     opened = []
     with ExitStack() as stack:
-        for key, path, layout in _named(output_dir, data_dir):
-            folder = footprint.open_guarded(stack, path, key, ROOT)
+        for key, path, layout in _in_order(output_dir, data_dir):
+            folder = footprint.open_guarded(stack, path, key, ROOT, is_adopted=is_adopted)
             if folder is None:
                 print(f"{key}={path}: does not exist; nothing to do")
                 continue
+            if not is_adopted:
+                require_list(folder, layout, key)
             if layout is not OUTPUT_LAYOUT:
                 refuse_in_use(folder, layout)
             opened.append((folder, layout))
@@ -195,13 +246,16 @@ def _purge_all(output_dir: Path, data_dir: Path | None, *, is_dry_run: bool) -> 
         gone: list[os.stat_result] = []
         failures = 0
         for folder, layout in opened:
+            if is_adopted:
+                adopt(folder, layout, footprint.DATA if layout is DATA_LAYOUT else footprint.OUTPUT)
+                continue
             tally = purge(folder, layout, gone, is_dry_run=is_dry_run)
             _report(folder, tally)
             failures += tally.failures
     return failures
 
 
-def _named(output_dir: Path, data_dir: Path | None) -> list[tuple[str, Path, Layout]]:
+def _in_order(output_dir: Path, data_dir: Path | None) -> list[tuple[str, Path, Layout]]:
     """Return setting, path and layout of each folder to purge; a folder inside the other comes first."""
     output, data = OUTPUT_LAYOUT, DATA_LAYOUT
     if data_dir is None:
@@ -215,20 +269,14 @@ def _named(output_dir: Path, data_dir: Path | None) -> list[tuple[str, Path, Lay
 def main(argv: Sequence[str] | None = None) -> int:
     """Purge the configured folders."""
     options = _arguments(argv)
-    try:
+
+    def work() -> int:
         output_dir, data_dir = folders(options.platform, arguments=options.settings)
         _check(options.settings)
-        failures = _purge_all(output_dir, data_dir if options.with_data else None, is_dry_run=options.dry_run)
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("error: interrupted; the files listed above are removed", file=sys.stderr)
-        return 128 + signal.SIGINT
-    return 1 if failures else 0
+        data = data_dir if options.with_data else None
+        return min(1, _purge_all(output_dir, data, is_dry_run=options.dry_run, is_adopted=options.adopt))
+
+    return exit_code(work, (ConfigError,), interrupted="; the files listed above are removed")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
@@ -63,15 +63,20 @@ def _progress_bar(path: Path) -> AbstractContextManager[Any]:
     return bar
 
 
-def sha256_tokenizer(folder: Path) -> str:
+def tokenizer_files(folder: Path) -> list[Path]:
+    """Return the tokenizer files in a folder."""
+    return [folder / name for name in TOKENIZER_FILES if (folder / name).is_file()]
+
+
+def sha256_tokenizer(folder: Path, digest_of: Callable[[Path], str] = sha256_file) -> str:
     """Return one digest of the names and contents of the tokenizer files in `folder` (`TOKENIZER_FILES`).
 
-    Raises UnusableError if the folder holds none of them.
+    `digest_of` returns the digest of a file. Raises UnusableError if the folder holds none of them.
     """
-    paths = [folder / name for name in TOKENIZER_FILES if (folder / name).is_file()]
+    paths = tokenizer_files(folder)
     if not paths:
         raise UnusableError(f"{folder}: no tokenizer in it; wanted a folder with tokenizer.json or a vocabulary file")
-    return sha256_files(folder, paths)
+    return sha256_files(folder, paths, digest_of)
 
 
 def sha256_json(mapping: Mapping[str, Any]) -> str:
@@ -115,9 +120,9 @@ def sha256_token_stream(dataset: Any, global_batch_size: int, batches: int) -> s
     return digest.hexdigest()
 
 
-def sha256_files(root: Path, paths: Iterable[Path]) -> str:
+def sha256_files(root: Path, paths: Iterable[Path], digest_of: Callable[[Path], str] = sha256_file) -> str:
     """Return one digest of the names, relative to `root`, and the contents of files, in any order."""
     ordered = sorted(paths, key=lambda path: path.relative_to(root).as_posix())
     # digests have a fixed length, so no other set of names and contents gives the same text
-    lines = [f"{sha256_file(path)} {path.relative_to(root).as_posix()}\n" for path in ordered]
+    lines = [f"{digest_of(path)} {path.relative_to(root).as_posix()}\n" for path in ordered]
     return hashlib.sha256("".join(lines).encode("utf8")).hexdigest()

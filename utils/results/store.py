@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from utils import input_files, own_files
+from utils import input_files, own_files, written
 from utils.files import write_whole
 from utils.input_files import InputFileError
 from utils.own_files import Recogniser, json_with
@@ -152,7 +152,7 @@ def set_aside(path: Path) -> int:
         return last + 1
     number = max(last + 1, _attempt_of(path))
     kept.mkdir(exist_ok=True)
-    path.replace(kept / f"{path.stem}_attempt{number}.json")
+    written.note(path.replace(kept / f"{path.stem}_attempt{number}.json"))
     return number + 1
 
 
@@ -166,16 +166,16 @@ def _attempt_of(path: Path) -> int:
 
 def rounded(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return a result, or a part of one, with its floats as `write` writes them."""
-    written = dict(result)
+    kept = dict(result)
     for key, digits in SAMPLE_DIGITS.items():
         if isinstance(result.get(key), list):
-            written[key] = [
+            kept[key] = [
                 float(f"{x:.{digits}g}") if isinstance(x, float) and math.isfinite(x) else x for x in result[key]
             ]
     for section in ("performance_metrics", "memory_metrics", "energy_metrics"):
         if isinstance(result.get(section), dict):
-            written[section] = {k: _shortened(v) if isinstance(v, float) else v for k, v in result[section].items()}
-    return written
+            kept[section] = {k: _shortened(v) if isinstance(v, float) else v for k, v in result[section].items()}
+    return kept
 
 
 def _shortened(value: float) -> float:

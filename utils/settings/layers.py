@@ -20,12 +20,18 @@ from typing import Any
 from utils import redact
 from utils.errors import ConfigError, quoted
 from utils.settings.keys import KEYS, Key
+from utils.settings.parsers import PATH
 from utils.suggestions import closest, did_you_mean
 
 VARIABLE = "TPRIMAT_SETTINGS"
 ELSEWHERE = ("PLATFORM", "CONTAINER_ARGS", "CONTAINER_SHM_SIZE", "BASE_IMAGE", "BUILD_ARGS")
 """Names that commands take as arguments or from the environment, and that no settings file may hold."""
 _LINE = re.compile(r"([A-Z][A-Z0-9_]*)=(\S*)")
+ARGUMENT = "argument"
+"""Origin of a setting of the command line, in messages."""
+_PATH_WITH_SPACES = re.compile(
+    rf"({'|'.join(key for key, rule in KEYS.items() if rule.allowed.endswith(PATH[1]))})=([^\s#]+(?: +[^\s#]+)*)"
+)
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,7 @@ def read_file(path: Path, name: str) -> dict[str, Value]:
 
 def parse_assignment(text: str, origin: str) -> tuple[str, Value]:
     """Return key and value of one `KEY=VALUE`; raise ConfigError for another form or an unknown key."""
-    match = _LINE.fullmatch(text)
+    match = _LINE.fullmatch(text) or (origin == ARGUMENT and _PATH_WITH_SPACES.fullmatch(text)) or None
     if match is None or re.search(r"[$'\"`\\]", text):
         wanted = "wanted KEY=VALUE without quotes, spaces, $ or export, comments on their own line"
         raise ConfigError(f"{origin}: got {quoted(text)}, {wanted}{_suggestion(text)}")
@@ -100,7 +106,7 @@ def from_environment(environ: Mapping[str, str]) -> dict[str, Value]:
 
 def from_arguments(arguments: Iterable[str]) -> dict[str, Value]:
     """Return the settings given as KEY=VALUE arguments; a later one replaces an earlier one."""
-    return dict(parse_assignment(argument, "argument") for argument in arguments)
+    return dict(parse_assignment(argument, ARGUMENT) for argument in arguments)
 
 
 def parse_values(values: Mapping[str, Value]) -> dict[str, Any]:

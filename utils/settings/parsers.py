@@ -123,7 +123,9 @@ def flags() -> tuple[Callable[[str], tuple[str, ...]], str]:
     return parse, "empty, or a comma list of --flag and --flag=value"
 
 
-PATH = matching(r"[^\s$'\"]+", "a path without spaces, quotes and $")
+_OF_PATH = r"[^\s$'\"\x00-\x1f\x7f-\x9f\ud800-\udfff]+"
+PATH = matching(rf"{_OF_PATH}(?: +{_OF_PATH})*", "a path in UTF-8 without quotes, $ and control characters")
+"""A settings file takes one without spaces: bash and `docker --env-file` read it too."""
 REPO = matching(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", "owner/name on the hub")
 HOST = matching(r"[A-Za-z0-9:][A-Za-z0-9.:_-]*", "a host name or address")
 WORD = matching(r"[A-Za-z0-9_][A-Za-z0-9_.,-]*", "a name of Slurm")

@@ -17,7 +17,7 @@ import pytest
 from checkout import ROOT
 from processes import below, wait_until_gone
 
-from data.encoding import workers
+from data.encoding import pair, workers
 
 PATIENCE_SECONDS = 60
 
@@ -150,3 +150,18 @@ def test_workers_and_the_folder_of_their_server_go_when_their_parent_is_killed(t
     while list(temporary.iterdir()) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "cores", "pieces", "started"),
+    [(9_999_999, 4, None, 4), (9_999_999, 64, 3, 3), (9_999_999, 64, 0, 1), (3, 64, 100, 3), (1, 64, 100, 1)],
+)
+def test_no_more_workers_than_cores_and_pieces_of_work(monkeypatch, asked, cores, pieces, started) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    assert workers.usable(asked, pieces) == started
+
+
+def test_a_short_text_is_encoded_by_one_process_however_many_are_asked_for(monkeypatch, tmp_path, plain_tokenizer):
+    monkeypatch.setattr(workers, "_Run", None)  # which starts the processes
+    (tmp_path / "text.jsonl").write_text('{"text": "w1 w2"}\n' * 5)
+    assert pair.encode(tmp_path / "text.jsonl", plain_tokenizer, tmp_path / "pair", 9_999_999)["documents"] == 5

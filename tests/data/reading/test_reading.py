@@ -233,6 +233,10 @@ FOUND = {
     "packed Parquet": (("a.parquet.gz",), "a.parquet.gz", "a.parquet.gz: unknown file ending"),
     "two kinds": (("a.jsonl", "README.txt"), ".", "plain text (README.txt) and JSON lines (a.jsonl); choose one kind"),
     "a copy": (("a.jsonl", "a.jsonl.gz"), ".", "a.jsonl.gz: a.jsonl beside it would be read too"),
+    "a link in a glob": (("a.jsonl", "b.jsonl -> a.jsonl"), "*.jsonl", "b.jsonl: is the same file as"),
+    "a linked folder in a glob": (("a/a.jsonl", "b -> a"), "*/*.jsonl", "b/a.jsonl: is the same file as"),
+    "a link in a folder": (("a.jsonl", "deep/b.jsonl -> ../a.jsonl"), ".", "deep/b.jsonl: is the same file as"),
+    "a link to another file": (("a/a.jsonl", "b.jsonl -> a/a.jsonl"), "*.jsonl", ["a/a.jsonl"]),
     "a copy in a glob": (("a.jsonl", "a.jsonl.zst"), "*", "a.jsonl.zst: a.jsonl beside it would"),
 }
 
@@ -243,8 +247,12 @@ def test_a_source_is_a_list_of_files_in_a_fixed_order_and_refused_where_it_is_no
 ) -> None:
     names, source, wanted = FOUND[case]
     for name in names:
+        name, _, target = name.partition(" -> ")
         path = tmp_path / "in" / name
         path.parent.mkdir(parents=True, exist_ok=True)
+        if target:
+            path.symlink_to(target)
+            continue
         path.write_bytes(PACK.get(path.suffix, bytes)(json_lines([name])))
     if isinstance(wanted, list):
         assert read(tmp_path / "in" / source)[0] == wanted

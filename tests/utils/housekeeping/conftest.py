@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from housekeeping import listed
 from neighbourhood import Place, write_checkout, write_place
 
 
@@ -20,4 +21,6 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Place:
 @pytest.fixture
 def place(template: Place, tmp_path: Path) -> Place:
     shutil.copytree(template.root, tmp_path / "place", symlinks=True)
+    for name in ("site/output", "outside", "data"):
+        listed(tmp_path / "place" / name)
     return Place(tmp_path / "place", template.checkout)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 from checkout import ROOT
 from housekeeping import CHUNK_BYTES as CHUNK
-from housekeeping import packing, rewrite, tree, write_data, write_output
+from housekeeping import LIST, listed, packing, rewrite, tree, write_data, write_output
 
 TOKEN = "hf_" + "aB3" * 11 + "x"
 """In the form of a token of the hub, and none."""
@@ -53,6 +54,7 @@ def test_it_holds_all_results_and_what_belongs_to_them_as_they_are_and_a_manifes
     monkeypatch.setenv("TPRIMAT_GIT_COMMIT", "0" * 40)
     monkeypatch.setenv("TPRIMAT_GIT_DIRTY", "false")
     (output / "data_synth_seed42.png").write_bytes(b"a picture of the data")
+    listed(output)
     content = packed(output)
     names = sorted([*PACKED, "data_synth_seed42.png"])
     assert list(content) == names + LISTS
@@ -93,6 +95,10 @@ def test_data_links_profiles_and_files_of_others_are_not_in_it(output, tmp_path,
     (output / "secrets.env").write_text("mine")
     os.mkfifo(output / "logs" / "train_cpu_mega_llama_run9_attempt1.log")
     shutil.copytree(output / "tp2", output / "copy")
+    for name in ("data_overview.png", "sweeps/mine.env", "sweeps/mine.json", "tp2/compare.csv", "gpu_hour/summary.md"):
+        (output / name).parent.mkdir(exist_ok=True)
+        (output / name).write_text("mine")
+    (output / "logs" / "train_cpu_hf_llama_run7_attempt1.log").write_text("mine")
     assert list(packed(output)) == PACKED + LISTS
     said = capsys.readouterr().err
     for name in ("logs/train_cpu_mega_llama_run7_attempt1.log: a symbolic link", "train_cpu_mega_llama_run8.json"):
@@ -149,6 +155,7 @@ def test_a_file_with_a_token_is_named_and_nothing_is_packed(where, output, monke
 def test_all_files_with_a_token_are_named_and_one_in_a_name_is_not_repeated(output, capsys):
     for name in ("compare.md", f"logs/{TOKEN}_train_cpu_mega_llama_run1_attempt12.log"):
         (output / name).write_text(TOKEN)
+    listed(output)
     (output / "logs" / f"{TOKEN}_train_cpu_mega_llama_run2_attempt1.log").symlink_to(output)
     assert packing(output) == 1
     said = capsys.readouterr().err
@@ -195,3 +202,22 @@ def test_an_output_zip_of_somebody_else_is_not_replaced(sort, output, tmp_path):
     before = tree(output)
     assert packing(output) == 2
     assert tree(output) == before
+
+
+def test_results_that_were_copied_here_are_packed_and_a_folder_without_a_marker_is_refused(output, capsys):
+    """They are not on the list: their content shows what they are, as that of a log with samples does."""
+    for name in ("train_cpu_mega_llama_run1.json", "compare.md", "tp2/compare.png"):
+        shutil.copy(output / name, output / "copied")
+        (output / "copied").replace(output / name)
+    log = output / "logs" / "tp2_train_cpu_mega_llama_run1_attempt12.log"
+    log.unlink()
+    log.write_text('raw: {"run": 1}\n')
+    assert list(packed(output)) == PACKED + LISTS
+    listed_before = (output / LIST).read_text()
+    (output / LIST).write_text(re.sub(r".*(?:run1.json|attempt12.log|compare.*)\".*\n", "", listed_before))
+    assert list(packed(output)) == [name for name in PACKED if not re.search("compare.(md|html)", name)] + LISTS
+    (output / ".tprimat").unlink()
+    capsys.readouterr()
+    assert packing(output) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "--adopt" in said

@@ -12,7 +12,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from housekeeping import LOCK, MARKER, tree, write_data, write_names_of_every_job
+from housekeeping import LIST, LOCK, MARKER, listed, tree, write_data, write_names_of_every_job
 from neighbourhood import Place, make
 
 from example import example_result
@@ -89,13 +89,21 @@ CROWD = {
     "tp3": ("copy", "outside"),
     "tp4": ("copy", "outside/tp2"),
     f"tp4/{MARKER}": ("copy", "outside/.tprimat"),
+    "data_overview.png": FILE,
+    **{f"sweeps/{name}": FILE for name in ("mine.env", "mine.json", "mine.png")},
+    "gpu_hour/summary.md": FILE,
+    "logs/train_cpu_mega_llama_run77_attempt1.log": FILE,
+    "tp2/compare.csv": FILE,
+    "train_cpu_mega_llama_run76.json": ("file", result(run=76)),
+    ".compare.png.original": FILE,
     "tp5": ("copy", "outside/tp2"),
     f"tp5/{MARKER}": FILE,
 }
 CROWD_SAID = (
-    *("mine: a symbolic link", "empty/: ", "notes/: nothing in it is the suite's", "data/: prepared data"),
+    *("mine: a symbolic link", "empty/: ", "notes/: nothing in it is on the list", "data/: prepared data"),
     *("tp3/: an OUTPUT_DIR of its own", "tp4/: an OUTPUT_DIR of its own", ".tprimat: marks the folder", ".gitkeep: "),
-    *("tp5/: has a .tprimat file that is damaged", f"backup/{RESULT}: a result of label ''", "backup/: nothing"),
+    *("tp5/: has a .tprimat file that is damaged", "backup/: nothing", "sweeps/: nothing", "tp2/compare.csv: not on"),
+    *("train_cpu_mega_llama_run76.json: not on the list of files that the suite wrote", "data_overview.png: not on"),
     *(
         "-rf: a name that the suite does not write here",
         "'a\\nb': ",
@@ -107,21 +115,19 @@ CROWD_SAID = (
     *("train_cpu_mega_llama_run21.json: a symbolic link", "train_cpu_mega_llama_run24.json: no regular file"),
     *(f"train_cpu_mega_llama_run{31 + number}.json: " for number in range(len(NO_RESULT))),
 )
-HELD = {  # names of the suite at which a user keeps something, so that what is written beside them is not ours either
+HELD = {  # files of the suite that a user has replaced
     **dict.fromkeys(("compare.json", "status.json", "history.json", "tp2/compare.json"), ("file", b'{"mine": true}')),
     "status.html": ("file", b"<title>Training status</title>"),
     "output.zip": ("file", b"PK\5\6" + b"\0" * 18),
+    RESULT: ("file", result()),
     "logs": ("link", "outside/logs"),
 }
-BESIDE = {"history.html", *(f"{label}{name}" for label in ("", "tp2/") for name in ("compare.md", "compare.png"))}
-BESIDE |= {f"{label}{name}" for label in ("", "tp2/") for name in ("compare.html", "why.png")}
-SCENARIOS = {  # what is put into the folder, what stays because of it, and lines that name what is left
-    "a crowd of others": (CROWD, set(), CROWD_SAID),
-    "names that are held": (HELD, BESIDE, ("output.zip: a zip file", "logs: a symbolic link")),
-    "a pipe for an archive": ({"output.zip": ("pipe", None)}, set(), ("output.zip: no regular file",)),
+SCENARIOS = {  # what is put into the folder, and lines that name what is left
+    "a crowd of others": (CROWD, CROWD_SAID),
+    "names that are held": (HELD, (f"{RESULT}: changed since the suite wrote it", "logs: a symbolic link")),
+    "a pipe for an archive": ({"output.zip": ("pipe", None)}, ("output.zip: no regular file",)),
     "closed folders": (
         {"logs": ("mode", 0o600), "profiles": ("mode", 0)},
-        set(),
         ("logs/: cannot be searched", "profiles/: cannot be opened"),
     ),
 }
@@ -129,13 +135,13 @@ SCENARIOS = {  # what is put into the folder, what stays because of it, and line
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_all_of_ours_goes_and_nothing_else(name, place):
-    rows, beside, said = SCENARIOS[name]
+    rows, said = SCENARIOS[name]
     for path, (what, detail) in rows.items():
         if str(detail).endswith(MARKER):
             shutil.copy(place.root / detail, place.output / path)
         else:
             make(place.root, place.output / path, what, detail)
-    kept = {f"site/output/{path}" for path in (*rows, *beside, MARKER)}
+    kept = {f"site/output/{path}" for path in (*rows, MARKER)}
     before = tree(place.root)
     wanted = {
         path: what
@@ -151,7 +157,8 @@ def test_all_of_ours_goes_and_nothing_else(name, place):
     for line in said:
         assert any(printed.startswith(f"left {line}") for printed in ran.stdout.splitlines()), line
     assert dry.stdout.replace("would remove", "removed") == ran.stdout
-    assert "removed 0 files" in place.purge().stdout
+    again = place.purge()
+    assert "removed 0 files" in again.stdout or "--adopt" in again.stderr
     assert tree(place.root) == wanted
 
 
@@ -159,10 +166,11 @@ def test_a_whole_output_goes_with_its_folder_and_its_count_is_right(place):
     """Also with the files of every job, and with a hard link, whose file lives on under the other name."""
     write_names_of_every_job(place.output)
     os.link(place.root / "outside" / "logs" / LOG, place.output / "logs" / "train_cpu_mega_llama_run25_attempt1.log")
+    listed(place.output)
     before = tree(place.root)
     ours = [place.root / path for path in before if path.startswith("site/output/")]
-    # the marker and the lock go with the folder and are not counted
-    files = [path for path in ours if path.is_file() and path not in (place.output / MARKER, place.output / LOCK)]
+    # marker, list and lock go with the folder and are not counted
+    files = [path for path in ours if path.is_file() and path.name not in (MARKER, LIST, LOCK)]
     size, folders = sum(path.stat().st_size for path in files), sum(path.is_dir() for path in ours) + 1
     ran = place.run(OUTPUT_DIR=str(place.output), TP="7")  # TP has nothing to do with files, so no GPU is looked for
     assert (ran.returncode, ran.stderr) == (0, "")
@@ -180,7 +188,7 @@ def test_what_cannot_be_removed_is_said_and_ends_with_1(place):
     ran = place.purge()
     assert ran.returncode == 1
     assert f"left logs/{LOG}: could not be removed (Permission denied)" in ran.stdout
-    assert tree(place.output).keys() == {path for path in before if path.startswith("logs")} | {MARKER}
+    assert tree(place.output).keys() == {path for path in before if path.startswith("logs")} | {MARKER, LIST}
 
 
 # Prepared data
@@ -194,7 +202,7 @@ def data(request, place: Place) -> Path:
 
 
 def test_data_stay_unless_asked_for(data, place):
-    kept = {path: what for path, what in tree(place.root / "data").items() if path != MARKER}
+    kept = {path: what for path, what in tree(place.root / "data").items() if path not in (MARKER, LIST)}
     assert place.purge(f"DATA_DIR={data}").returncode == 0
     assert tree(data).items() >= kept.items()
 
@@ -213,6 +221,8 @@ def test_data_go_when_asked_for_and_the_dry_run_says_the_same(data, place):
 
 DATA_OF_OTHERS = (
     *("mine.jsonl", "index_cache/mine.npy", "corpus/text.bin", "synth/text.bin", "synth_seed42/text.bin"),
+    *(f"index_cache/{'0' * 32}-GPTDataset-train-description.txt", "mine_0123456789ab/text.bin"),
+    *("synth_seed3_50documents/text.jsonl", "my.own-text_0123456789ab/text.idx"),
     *("corpus_0123456789abc/text.bin", "_0123456789ab/text.bin", "corpus_0123456789AB/text.bin"),
     *(
         f"synth_seed42_245761tokens/{name}"
@@ -229,3 +239,32 @@ def test_data_of_others_stay(place):
     assert ran.returncode == 0
     assert {path for path in tree(data) if (data / path).is_file()} == {*DATA_OF_OTHERS, MARKER}
     assert "left corpus/: a folder that the suite does not make here" in ran.stdout
+
+
+# Folders of earlier versions
+
+
+def test_a_folder_without_a_list_is_shown_and_refused_until_its_files_are_adopted(place):
+    """Its own files go then, those of a user at names of ours stay; the twin is a folder with its list."""
+    (place.output / LIST).unlink()
+    (place.output / MARKER).unlink()
+    mine = {"data_overview.png": FILE, "sweeps/mine.env": FILE, "sweeps/mine.json": FILE, "notes.md": FILE}
+    mine |= {"train_cpu_mega_llama_run9.json": FILE, "gone": ("link", "outside")}
+    for path, (what, detail) in mine.items():
+        make(place.root, place.output / path, what, detail)
+    before = tree(place.output)
+    unmarked = place.purge()
+    assert (unmarked.returncode, unmarked.stdout, unmarked.stderr.count("\n")) == (2, "", 1)
+    assert "has no .tprimat file" in unmarked.stderr and "--adopt" in unmarked.stderr
+    (place.output / MARKER).write_text('{"tool": "tprimat", "kind": "output", "schema": 1}\n')
+    old = place.purge()
+    assert (old.returncode, old.stderr.count("\n")) == (2, 1) and "--adopt" in old.stderr
+    assert f"can be adopted: {RESULT}\n" in old.stdout and "overview" not in old.stdout
+    assert tree(place.output).items() >= before.items()
+    adopted = place.purge("--adopt")
+    assert adopted.returncode == 0, adopted.stderr
+    assert f"adopted {RESULT}\n" in adopted.stdout and "left sweeps/mine.env: " in adopted.stdout
+    assert tree(place.output).items() >= before.items(), "adopting removes nothing"
+    assert place.purge().returncode == 0
+    assert {path for path in tree(place.output) if not (place.output / path).is_dir()} == {*mine, MARKER} - {"gone"}
+    assert (place.output / "gone").is_symlink()
