@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from train.bridge import interpreter as bridge_python
+from train.common.framework_python import OWN, python_of
 from train.energy import sampling, section
 from train.job import nodes, processes, rank_environment
 from train.job.job import Job, log_path, profile_folder, remove_leftovers, reserve, utc_now
@@ -24,16 +24,13 @@ from train.job.outcome import Attempt, Completion, exit_code, settle
 from train.job.supervise import Ending, run
 from train.machine import job_processes
 from train.machine.capacity import capacity_gb, threads_of_a_rank
-from train.nemo import interpreter as nemo_python
 from train.preflight import fit, job_checks, ready
-from train.prim import cpu as prim_cpu
 from train.prim import install as prim_install
 from train.prim import yaml_config as prim_config
 from train.prim.environment import LAUNCHER_NAMES
 from train.runner.plan import has_result, resolve, with_micro_batch
 from train.settings_map import map as frameworks
 from train.settings_map.environment_rows import decided
-from train.titan import interpreter as titan_python
 from utils import arguments
 from utils.arguments import Parser
 from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe
@@ -255,13 +252,8 @@ def _rendezvous(job: Job) -> tuple[str, ...]:
 def _python(job: Job) -> str:
     """Return the Python of a job; NeMo, Bridge and torchtitan have their own, made if missing. Raises ConfigError."""
     if job.framework == "prim" and job.config.platform == "cpu":
-        prim_cpu.interpreter()  # for Primus itself; its job runs with the suite's own
-    own = {
-        "nemo": nemo_python.interpreter,
-        "bridge": bridge_python.interpreter,
-        "titan": titan_python.interpreter,
-    }.get(job.framework)
-    return own(job.config.platform) if own else sys.executable
+        python_of("prim", "cpu")  # for Primus itself; its job runs with the suite's own
+    return python_of(job.framework, job.config.platform) if job.framework in OWN else sys.executable
 
 
 def _environment(job: Job, chosen: Iterable[tuple[str, str]]) -> dict[str, str]:

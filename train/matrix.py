@@ -12,12 +12,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
-from train.bridge import interpreter as bridge_python
-from train.common.framework_python import Interpreters, without_missing
+from train.common.framework_python import python_of, without_missing
 from train.job import processes
-from train.nemo import interpreter as nemo_python
 from train.preflight import matrix_checks as preflight
 from train.preflight.fit_table import terminal_table
 from train.runner import plan
@@ -55,7 +54,8 @@ def main() -> int:
     """Run the matrix that the command line selects; with METHOD=both the matrices of both methods in turn."""
     options = _arguments()
     try:
-        asked = without_missing(options.platform, options.settings, _interpreters(), is_dry_run=options.dry_run)
+        pythons = {name: partial(python_of, name) for name in ("bridge", "nemo")}
+        asked = without_missing(options.platform, options.settings, pythons, is_dry_run=options.dry_run)
         methods = plan.by_method(options.platform, asked)
         matrices = [plan.make(options.platform, settings, is_dry_run=options.dry_run) for settings in methods]
         for matrix in matrices:
@@ -81,10 +81,6 @@ def main() -> int:
     except (ConfigError, DataError, HardwareError) as error:
         print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT
-
-
-def _interpreters() -> Interpreters:
-    return {"bridge": bridge_python.interpreter, "nemo": nemo_python.interpreter}
 
 
 def _arguments() -> argparse.Namespace:

@@ -21,6 +21,7 @@ import torch
 
 sys.path.insert(1, str(Path(__file__).resolve().parents[2]))
 from train.common import adamw, loading, schedule, weight_gradient  # noqa: E402
+from train.common import trainer as common  # noqa: E402
 from utils import models  # noqa: E402
 
 SLEEP_SECONDS = 0.05
@@ -44,7 +45,7 @@ def draw_odd_weights(trainer: Any, notes: dict[str, Any]) -> None:
 
     An output layer starts with the embedding's weights where `like_tied` is planted. Notes how many were drawn.
     """
-    draw = trainer.EqualWeights._draw
+    draw = common.EqualWeights._draw
     notes["drawn"] = 0
 
     def odd(source: Any, name: str, shape: tuple[int, ...]) -> torch.Tensor:
@@ -57,7 +58,7 @@ def draw_odd_weights(trainer: Any, notes: dict[str, Any]) -> None:
         noise = torch.empty(shape).normal_(0.0, 1.0, generator=generator)
         return 0.02 * noise if name.endswith(".bias") else tensor + 0.1 * noise
 
-    trainer.EqualWeights._draw = odd
+    common.EqualWeights._draw = odd
 
 
 def like_tied(trainer: Any, notes: dict[str, Any]) -> None:
@@ -295,7 +296,7 @@ def workers(trainer: Any, notes: dict[str, Any], count: int) -> None:
 
 def slow_samples(trainer: Any, notes: dict[str, Any], every: int) -> None:
     """Let each sample of every second, third ... micro batch of two take longer; from 1 on."""
-    _then(trainer, "build_train_dataset", lambda dataset: Slow(dataset, every))
+    _then(common, "build_train_dataset", lambda dataset: Slow(dataset, every))
 
 
 class Slow:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from train.job.job import Job
 from train.settings_map.map import ROWS, entry_of
 from train.settings_map.row import Override
-from utils.models import ModelSpec
-from utils.settings.config import RunConfig
 
 NOT_COMPARED = ("optimizer", "attention_backend")
 """Keys that a framework takes as a name and that are read back as the object built from it."""
@@ -21,15 +20,13 @@ AS_ASKED: dict[str, Callable[[Any], Any]] = {
 """Conversion of a value that is read back into the form in which it was asked for."""
 
 
-def differences(
-    framework: str, config: RunConfig, spec: ModelSpec, resolved: Mapping[str, Any]
-) -> list[tuple[str, str]]:
+def differences(framework: str, job: Job, resolved: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return each setting of the map that was not built as asked: its key, and `NAME: asked ..., built ... (KEYS)`.
 
     The key is that of `resolved_config`. This finds a setting that did not arrive, where a default of a recipe or of a
     library applies instead.
     """
-    found = []
+    found, config, spec = [], job.config, job.spec
     for row in ROWS:
         entry = entry_of(row, framework)
         if row.resolved is None or row.resolved in NOT_COMPARED or not isinstance(entry, Override):

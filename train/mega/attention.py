@@ -139,3 +139,12 @@ def windowed_flash(
 @functools.cache
 def _takes(function: Any, *names: str) -> bool:
     return function is not None and set(names) <= inspect.signature(function).parameters.keys()
+
+
+def local_layer(config: TransformerConfig) -> Any:
+    """Return megatron-core's own layer of a model's configuration with this core attention, as a specification."""
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+
+    layer = get_gpt_layer_local_spec(normalization="RMSNorm", qk_layernorm=config.qk_layernorm)
+    layer.submodules.self_attention.submodules.core_attention = SdpaCoreAttention
+    return layer

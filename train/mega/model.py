@@ -7,10 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from megatron.core import parallel_state
-from megatron.core.models.gpt.gpt_layer_specs import (
-    get_gpt_layer_local_spec,
-    get_gpt_layer_with_transformer_engine_spec,
-)
+from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_with_transformer_engine_spec
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
 from megatron.core.transformer.enums import AttnBackend
@@ -19,7 +16,7 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from train.common import weight_gradient
 from train.common.cross_entropy import in_place_cross_entropy
 from train.mega import engine, recompute, releases, rope
-from train.mega.attention import SdpaCoreAttention
+from train.mega.attention import local_layer
 from train.mega.rope import LLAMA3_ROPE
 from train.settings_map.fp8 import transformer_settings
 from train.settings_map.layer_rows import attention_backend
@@ -72,7 +69,7 @@ def build_model(config: RunConfig, spec: ModelSpec) -> GPTModel:
     releases.silence_known_messages()
     model = OneCopyOfLogits(
         settings,
-        _layer_spec(spec, with_engine, has_recipes),
+        _layer_spec(settings, with_engine, has_recipes),
         vocab_size=spec.vocab_size,
         max_sequence_length=config.sequence_length,
         pre_process=parallel_state.is_pipeline_first_stage(),
@@ -147,11 +144,10 @@ def _adds_exactly() -> bool:
     return weight_gradient.is_exact("cuda", weight_gradient.APEX_NAME)
 
 
-def _layer_spec(spec: ModelSpec, with_engine: bool, has_recipes: bool) -> Any:
+def _layer_spec(settings: TransformerConfig, with_engine: bool, has_recipes: bool) -> Any:
     if with_engine:
-        return get_gpt_layer_with_transformer_engine_spec(qk_layernorm=spec.query_key_norm)
-    layer = get_gpt_layer_local_spec(normalization="RMSNorm", qk_layernorm=spec.query_key_norm)
-    layer.submodules.self_attention.submodules.core_attention = SdpaCoreAttention
+        return get_gpt_layer_with_transformer_engine_spec(qk_layernorm=settings.qk_layernorm)
+    layer = local_layer(settings)
     if has_recipes:
         recompute.use_recipes(layer)
     return layer

@@ -11,12 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from train.common.framework_python import of_setup
 from utils.settings.config import ROOT
 
 ON_CPU = ROOT / "train" / "prim" / "on_cpu"
 """Folder of sitecustomize.py, which redirects CUDA calls to the CPU in each rank of Primus."""
-SETUP = ROOT / "shell" / "inside" / "setup_prim.sh"
 OVERRIDES: Mapping[str, Any] = {
     "transformer_impl": "local",  # TransformerEngine has no kernels for a CPU
     "no_persist_layer_norm": True,  # Apex's kernel
@@ -24,11 +22,6 @@ OVERRIDES: Mapping[str, Any] = {
     "overlap_p2p_comm": False,  # gloo sends one message at a time
 }
 """Keys of the YAML that a CPU needs, beside those of the settings map."""
-
-
-def interpreter() -> Path:
-    """Return the Python that runs Primus on a CPU, whose environment is made on first use; ConfigError if it fails."""
-    return Path(of_setup("prim", SETUP, "cpu"))
 
 
 def environment(python: Path, workspace: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:

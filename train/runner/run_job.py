@@ -26,7 +26,6 @@ from train.runner.status_file import StatusFile
 from train.runner.view import View
 from utils.errors import DataError
 from utils.results import store
-from utils.results.step_line import Step
 from utils.settings.config import RunConfig
 
 POLL_SECONDS = 0.2
@@ -75,20 +74,14 @@ class LauncherOutput(OutputReader):
     """Output of a launcher: steps go to the state of the job, warnings of its pre-flight to the view."""
 
     def __init__(self, state: JobState) -> None:
-        super().__init__(LAST_LINES)
+        super().__init__(LAST_LINES, state.take_step)
         self.warnings: deque[str] = deque()
         """Warnings that are not shown yet."""
-        self._state = state
 
-    def take_step(self, step: Step, line: str) -> None:
-        """Note a finished step."""
-        super().take_step(step, line)
-        self._state.take_step(step)
-
-    def take_text(self, text: str) -> None:
+    def _take_text(self, text: str) -> None:
         """Keep a line; before the first step also as a warning, if it is one."""
-        super().take_text(text)
-        if text.startswith(WARNING) and self._state.step is None:
+        super()._take_text(text)
+        if text.startswith(WARNING) and self.last_step is None:
             self.warnings.append(text)
 
 

@@ -235,9 +235,10 @@ def as_asked(framework, config, spec):
 def test_one_other_value_is_the_one_difference_and_names_its_keys(framework, key, built):
     config, spec = made(model="qwen3")
     resolved = as_asked(framework, config, spec)
-    assert read_back.differences(framework, config, spec, resolved) == []
+    job = SimpleNamespace(config=config, spec=spec)
+    assert read_back.differences(framework, job, resolved) == []
     asked = resolved.pop(key)
-    (difference,) = read_back.differences(framework, config, spec, resolved | ({key: built} if built else {}))
+    (difference,) = read_back.differences(framework, job, resolved | ({key: built} if built else {}))
     row = next(row for row in settings_map.ROWS if row.resolved == key)
     assert difference[0] == key and f"{row.name}: asked {asked!r}, built " in difference[1]
     assert all(name in difference[1] for name in settings_map.entry_of(row, framework).keys)
