@@ -365,36 +365,13 @@ def note_optimizer(trainer: Any, notes: dict[str, Any]) -> None:
     adamw.FusedAdamW.step = watched
 
 
-def note_map(trainer: Any, notes: dict[str, Any]) -> None:
-    """Note how many keys the settings map has for mega or hf, and which hold another value in the built objects.
+def note_frequencies(trainer: Any, notes: dict[str, Any]) -> None:
+    """Note the rotary frequencies of what mega or hf has built."""
 
-    Also the rotary frequencies.
-    """
-    build = trainer.build
-
-    def looked_up(config: Any, spec: Any, source: Any, dataset: Any) -> Any:
-        from train.settings_map.map import overrides
-
-        built = build(config, spec, source, dataset)
+    def noted(built: Any) -> Any:
         is_mega = trainer.__name__ == "train.train_mega"
-        said = overrides("mega" if is_mega else "hf", config, spec)
-        if is_mega:
-            gpt, ddp = built.model.module, built.model.ddp_config
-            parts = [gpt, gpt.config, ddp, built.optimizer.config, built.scheduler, built.loader]
-        else:
-            parts = [built.args, built.lr_scheduler.lr_lambdas[0]]
-        objects = {kind.__name__: one for one in (*parts, dataset, dataset.config) for kind in type(one).__mro__}
-        objects["PretrainedConfig"] = getattr(built.model, "config", None)  # transformers 5 spells it otherwise
-        notes["keys"] = len(said)
         rotary = built.model.module.rotary_pos_emb if is_mega else built.model.model.rotary_emb
         notes["frequencies"] = rotary.inv_freq.tolist()
-        notes["differing"] = sorted(key for key, value in said.items() if _at(objects, key) != value)
         return built
 
-    trainer.build = looked_up
-
-
-def _at(objects: Any, path: str) -> Any:
-    for name in path.split("."):
-        objects = objects[name] if isinstance(objects, dict) else getattr(objects, name)
-    return objects
+    _then(trainer, "build", noted)

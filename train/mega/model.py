@@ -19,7 +19,6 @@ from train.mega import engine, recompute, releases, rope
 from train.mega.attention import local_layer
 from train.mega.rope import LLAMA3_ROPE
 from train.settings_map.fp8 import transformer_settings
-from train.settings_map.layer_rows import attention_backend
 from utils.errors import ConfigError
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
@@ -134,9 +133,18 @@ def transformer_config(config: RunConfig, spec: ModelSpec, *, with_engine: bool)
         # TransformerEngine's layers add inside their own products
         gradient_accumulation_fusion=has_gpu and (with_engine or _adds_exactly()),
         attention_softmax_in_fp32=True,
-        attention_backend=AttnBackend[attention_backend(config, spec)],
+        attention_backend=AttnBackend[_attention_backend(config)],
         **recompute.settings(config.recompute, with_engine),
     )
+
+
+def _attention_backend(config: RunConfig) -> str:
+    """Return the kind of attention that mega allows TransformerEngine, by megatron-core's name.
+
+    AMD's images set NVTE_FLASH_ATTN=0 and NVTE_FUSED_ATTN=1 ("required since v26.2", rocm/primus, Dockerfile of v26.4),
+    which is megatron-core's `fused`. It also forbids the composed kernel, so that a missing one is an error.
+    """
+    return "fused" if config.platform == "amd" else "auto"
 
 
 def _adds_exactly() -> bool:

@@ -1,6 +1,6 @@
 """The profile of a job by Primus: its traces, moved to the folder of the job's profile, and profile.json beside them.
 
-Primus profiles by its own keys (train/settings_map/data_rows.py) and writes below its workspace. The numbers of its
+Primus profiles by its own keys (train/settings_map/training_rows.py) and writes below its workspace. The numbers of its
 marks `ProfilerStep#N` are those of the steps: Megatron calls `prof.step()` at the begin of each iteration.
 """
 
