@@ -23,7 +23,7 @@ from train.job.job import Job, log_path, profile_folder, remove_leftovers, reser
 from train.job.outcome import Attempt, Completion, exit_code, settle
 from train.job.supervise import Ending, run
 from train.machine import job_processes
-from train.machine.capacity import capacity_gb, threads_of_a_rank
+from train.machine.planned_gpus import capacity_gb, threads_of_a_rank
 from train.preflight import fit, job_checks, ready
 from train.prim import install as prim_install
 from train.prim import yaml_config as prim_config

@@ -7,6 +7,7 @@ valid ok result, 2 for bad input before anything is started, 128 + signal after 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
@@ -18,11 +19,9 @@ from pathlib import Path
 from train.common.framework_python import python_of, without_missing
 from train.job import processes
 from train.preflight import matrix_checks as preflight
-from train.preflight.fit_table import terminal_table
+from train.preflight.fit import terminal_table
 from train.runner import plan
-from train.runner.fitting_view import view_of
-from train.runner.repeats import follow_up, show_ends
-from train.runner.run_job import LAUNCHER_GRACE_SECONDS, POLL_SECONDS, run_job, run_on_other_node
+from train.runner.run_job import LAUNCHER_GRACE_SECONDS, POLL_SECONDS, follow_up, run_job, run_on_other_node, show_ends
 from train.runner.state import (
     CHECKS,
     COMPARISON,
@@ -145,6 +144,16 @@ def _run(
                 follow_up(state, job, view.print)
         show_ends(state, view.log if matrix.rule.is_fixed else view.print)
     return validate(status, stop), True
+
+
+def view_of(state: MatrixState, output_dir: Path) -> View:
+    """Return the view that fits the standard output; a terminal that cannot move its cursor gets plain lines."""
+    log_path = output_dir / "logs" / "matrix.log"
+    if not sys.stdout.isatty() or os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
+        return View(state, log_path)
+    from train.runner.live_view import LiveView  # needs rich, and a plan needs no package
+
+    return LiveView(state, log_path)
 
 
 def validate(status: StatusFile, stop: processes.StopRequest) -> int:

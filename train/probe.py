@@ -24,7 +24,7 @@ import torch
 
 from train.machine import conditions
 from train.preflight import job_checks
-from train.probing import collectives, report, whole
+from train.probing import collectives, whole
 from train.runner import plan as matrix
 from train.settings_map import map as frameworks
 from utils.arguments import Parser, run
@@ -92,7 +92,7 @@ def _write(content: dict[str, Any], path: Path) -> int:
     except OSError as error:
         print(f"error: {path}: cannot be written: {error}; make room or name another OUTPUT_DIR", file=sys.stderr)
         return 1
-    print(f"{report.as_text(content)}{path}")
+    print(f"{whole.as_text(content)}{path}")
     return 0
 
 

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from train.job import processes
-from train.machine.capacity import capacity_gb
+from train.machine.planned_gpus import capacity_gb
 from train.preflight import fit
 from train.runner import plan
 from train.runner.points import arguments_of, sweep_of

@@ -28,7 +28,7 @@ from megatron.core import parallel_state
 from train.bridge import recipe as bridge_recipe
 from train.bridge import resolved as bridge_resolved
 from train.bridge.resolved import Built
-from train.common import read_back, trainer
+from train.common import trainer
 from train.common.loading import TimedBatches, tie_workers
 from train.common.trainer import Data, Ready
 from train.common.weights import WeightSource
@@ -127,7 +127,7 @@ class Bridge(trainer.Framework):
     def check(self, job: Job, built: Built, resolved: Mapping[str, Any]) -> None:
         """Raise MismatchError where the model is another, or a setting of the map did not arrive."""
         super().check(job, built, resolved)
-        wrong = [text for _, text in read_back.differences("bridge", job, resolved)]
+        wrong = [text for _, text in trainer.map_differences("bridge", job, resolved)]
         trainer.require_built("Megatron-Bridge", wrong or bridge_resolved.unread_differences(built))
 
 

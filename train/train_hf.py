@@ -23,10 +23,9 @@ from train.common.precision import DTYPES
 from train.common.schedule import WarmupCosine
 from train.common.trainer import Data, Ready
 from train.common.weights import WeightSource
-from train.hf import fused, gradients, linear, sharding
+from train.hf import fused, gradients, sharding
 from train.hf import resolved as hf_resolved
-from train.hf.model import build_model
-from train.hf.recompute import set_recompute
+from train.hf.model import build_model, set_recompute
 from train.job.callbacks import hf_callback
 from train.job.job import Job
 from train.job.recorder import StepRecorder
@@ -185,7 +184,7 @@ def gradient_sums(config: RunConfig, model: PreTrainedModel) -> gradients.Gradie
         return None
     sums = gradients.GradientSums(model.parameters(), dtype)
     if in_products:
-        linear.add_in_products(model, sums)
+        gradients.add_in_products(model, sums)
     return sums
 
 

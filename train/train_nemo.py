@@ -25,7 +25,7 @@ from lightning.pytorch import Callback
 from megatron.core import optimizer as megatron_optimizer
 from megatron.core import parallel_state
 
-from train.common import read_back, trainer
+from train.common import trainer
 from train.common.loading import TimedBatches
 from train.common.trainer import Data, Ready
 from train.common.weights import WeightSource
@@ -104,7 +104,7 @@ class Nemo(trainer.Framework):
 
     def check(self, job: Job, built: Any, resolved: Mapping[str, Any]) -> None:
         """Raise MismatchError where a setting of the map did not arrive, so that NeMo's default applies instead."""
-        trainer.require_built("NeMo", [text for _, text in read_back.differences("nemo", job, resolved)])
+        trainer.require_built("NeMo", [text for _, text in trainer.map_differences("nemo", job, resolved)])
 
 
 def tokenizer(manifest: dict[str, Any], spec: ModelSpec) -> EncodedTokenizer:

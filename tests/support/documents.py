@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from train.job.job import Job
-from train.preflight.fit_table import devices_of, row
+from train.preflight.fit import devices_of, fit_row
 from train.settings_map.environment_rows import ENVIRONMENT, Variable
 from train.settings_map.map import ROWS, entry_of
 from train.settings_map.row import ALL_FRAMEWORKS, Fixed, MapRow
@@ -152,7 +152,7 @@ def fit_table() -> str:
                 arguments = ["DATASET=synth", f"FRAMEWORK={framework}", f"MODEL={model}", *settings]
                 job = Job(load("nvd", gpus, arguments=arguments, environ={}), framework, model)
                 what = " ".join([f"`{framework}`", model, *(f"`{one}`" for one in settings)])
-                lines.append([what, str(gpus), *row(job, devices)])
+                lines.append([what, str(gpus), *fit_row(job, devices)])
     return "\n".join(map(_line, lines))
 
 

@@ -19,7 +19,7 @@ from scipy import stats
 from toydata import write_toy_data
 
 from train import probe
-from train.probing import bandwidth, collectives, medians, place, rates, report
+from train.probing import bandwidth, collectives, place, rates, whole
 
 CPU = torch.device("cpu")
 JOB = (
@@ -277,12 +277,12 @@ def test_under_torchrun_its_processes_are_the_ranks_of_all_nodes_and_of_one(tmp_
 # Le Boudec, Performance Evaluation of Computer and Communication Systems, 2010, table A.1: n, and the smaller order
 @pytest.mark.parametrize(("count", "wanted"), {6: 1, 8: 1, 9: 2, 15: 4, 20: 6, 30: 10, 50: 18}.items())
 def test_the_orders_are_those_of_the_published_table(count: int, wanted: int) -> None:
-    assert medians.order(count) == wanted
+    assert rates.order(count) == wanted
 
 
 @pytest.mark.parametrize("count", [17, 100, 401, 3000])
 def test_the_interval_covers_95_percent_and_the_next_narrower_one_does_not(count: int) -> None:
-    k = medians.order(count)
+    k = rates.order(count)
     covered = 1 - 2 * stats.binom.cdf(k - 1, count, 0.5)
     narrower = 1 - 2 * stats.binom.cdf(k, count, 0.5)
     assert covered >= 0.95 > narrower
@@ -297,7 +297,7 @@ def test_the_interval_covers_95_percent_and_the_next_narrower_one_does_not(count
     ],
 )
 def test_median_and_interval_of_samples_by_hand(samples: list[float], wanted: tuple[float, ...]) -> None:
-    found = medians.median(samples)
+    found = rates.median(samples)
     assert (found.seconds, found.low, found.high) == wanted
     assert found.spread_percent == pytest.approx(100 * (wanted[2] - wanted[1]) / 2 / wanted[0])
 
@@ -315,7 +315,7 @@ CONTENT: dict[str, Any] = {
 
 
 def test_the_text_holds_every_part_in_figures_by_hand() -> None:
-    assert report.as_text(CONTENT).splitlines() == [
+    assert whole.as_text(CONTENT).splitlines() == [
         "fp32: best 4, sustained 3.9 TFLOP/s, spread 0.5 % (Example)",
         "copy: 16 GB/s, +-0.2 % (0.27 GB a pass)",
         "data loader: 12,346 samples/s for one rank",
@@ -337,5 +337,5 @@ def test_the_text_holds_every_part_in_figures_by_hand() -> None:
 def test_no_figure_may_be_above_the_datasheet_of_a_known_device(content: dict[str, Any], count: int) -> None:
     h100 = SimpleNamespace(name="H100", dense_bf16_tflops=989.4, dense_fp8_tflops=1978.9)
     h100.memory_bandwidth_gb_per_second = 3350.0
-    assert len(report.impossible(content, h100)) == count
-    assert report.impossible(content, None) == []
+    assert len(whole.impossible(content, h100)) == count
+    assert whole.impossible(content, None) == []

@@ -251,13 +251,13 @@ def _add_in_products(trainer: Any, training: Any) -> Any:
 
 def fuse_mega(fusions: tuple[str, ...], windowed_flash: Any = None) -> None:
     """Turn on the rotary embedding of a GPU and these fusions; in bf16 also the loss and a stand-in for windows."""
-    from train.mega import attention, model, rope
+    from train.mega import attention, model
 
     def fused(settings: Any) -> Any:
         of_half = ("cross_entropy_loss_fusion",) if settings.bf16 else ()
         return replace(settings, **dict.fromkeys((*fusions, *of_half), True))
 
-    rope.install()
+    attention.install_rotary()
     _then(model, "transformer_config", fused)
     if windowed_flash is not None:
         attention.windowed_flash = windowed_flash

@@ -28,6 +28,8 @@ from train.job.report import JobReport, MismatchError
 from train.profiling import profile_json
 from train.profiling.recording import StepRecording
 from train.profiling.tools import RECORDINGS
+from train.settings_map.map import ROWS, entry_of
+from train.settings_map.row import Override
 from utils.arguments import Parser
 from utils.dataset.gpt_dataset import build_train_dataset, check_epochs, data_prefix, describe
 from utils.dataset.manifest import licences
@@ -47,6 +49,15 @@ Ready = Callable[..., None]
 `built` is what `facts` reads, `dataset` what the loader takes its samples from. `fill(source)` puts the equal weights
 into what is built; a framework that fills them in while it builds leaves it out. Raises MismatchError.
 """
+NOT_COMPARED = ("optimizer", "attention_backend")
+"""Keys that a framework takes as a name and that are read back as the object built from it."""
+AS_ASKED: dict[str, Callable[[Any], Any]] = {
+    "gradient_reduce_dtype": lambda name: name == "float32",
+    # `resolved_config` has these keys only of a model that has the trait
+    "tie_word_embeddings": bool,
+    "query_key_norm": bool,
+}
+"""Conversion of a value that is read back into the form in which it was asked for."""
 
 
 @dataclass(frozen=True)
@@ -337,3 +348,30 @@ def print_end(job: Job, report: JobReport) -> None:
         print(f"    warning: {warning}", flush=True)
     for line in raw_samples.lines(result):
         print(line, end="", flush=True)
+
+
+def map_differences(framework: str, job: Job, resolved: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return each setting of the map that was not built as asked: its key, and `NAME: asked ..., built ... (KEYS)`.
+
+    The key is that of `resolved_config`. This finds a setting that did not arrive, where a default of a recipe or of a
+    library applies instead.
+    """
+    found, config, spec = [], job.config, job.spec
+    for row in ROWS:
+        entry = entry_of(row, framework)
+        if row.resolved is None or row.resolved in NOT_COMPARED or not isinstance(entry, Override):
+            continue
+        if entry.when is not None and not entry.when(config, spec):
+            continue
+        wanted = row.wanted(config, spec)
+        built = AS_ASKED.get(row.resolved, lambda value: value)(_at(resolved, row.resolved))
+        if wanted != built:
+            found.append((row.resolved, f"{row.name}: asked {wanted!r}, built {built!r} ({', '.join(entry.keys)})"))
+    return found
+
+
+def _at(resolved: Mapping[str, Any], path: str) -> Any:
+    value: Any = resolved
+    for name in path.split("."):
+        value = None if value is None else value.get(name)
+    return value

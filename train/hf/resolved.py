@@ -14,9 +14,8 @@ from transformers import PreTrainedModel, Trainer
 
 from train.common import trainer
 from train.common.precision import PRECISIONS, name_of
-from train.hf import fused, linear, sharding
-from train.hf.model import CAUSAL_SDPA
-from train.hf.recompute import read_recompute
+from train.hf import fused, gradients, sharding
+from train.hf.model import CAUSAL_SDPA, read_recompute
 from utils.models import RopeScaling
 from utils.settings.keys import NO_RECIPE
 
@@ -95,7 +94,7 @@ def _fused_ops(model: PreTrainedModel) -> dict[str, bool]:
     """Return the fusions under the names of megatron-core; those that transformers has no operation for are False."""
     never = dict.fromkeys(("persist_layer_norm", "bias_dropout_fusion", "masked_softmax_fusion"), False)
     averages = sharding.policy_of(model) is not None and model.device.type == "cuda"  # gloo cannot
-    own = {"gradient_accumulation_fusion": linear.adds_in_products(model), "average_in_collective": averages}
+    own = {"gradient_accumulation_fusion": gradients.adds_in_products(model), "average_in_collective": averages}
     return never | fused.read(model) | own
 
 

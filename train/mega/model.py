@@ -15,9 +15,8 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 
 from train.common import weight_gradient
 from train.common.cross_entropy import in_place_cross_entropy
-from train.mega import engine, recompute, releases, rope
-from train.mega.attention import local_layer
-from train.mega.rope import LLAMA3_ROPE
+from train.mega import attention, engine, recompute, releases
+from train.mega.attention import LLAMA3_ROPE, local_layer
 from train.settings_map.fp8 import transformer_settings
 from utils.errors import ConfigError
 from utils.models import ModelSpec
@@ -62,7 +61,7 @@ def build_model(config: RunConfig, spec: ModelSpec) -> GPTModel:
             f"{setting}: needs the layers of TransformerEngine; {engine.reason_against() or 'LAYERS=local'}"
         )
     if config.platform != "cpu" and not with_engine:
-        rope.install()
+        attention.install_rotary()
     settings = transformer_config(config, spec, with_engine=with_engine)
     has_recipes = config.recompute == "selective" and not with_engine
     releases.silence_known_messages()

@@ -19,8 +19,7 @@ from torch.utils.data import DataLoader
 from train.common import trainer
 from train.common.adamw import FusedAdamW
 from train.common.precision import PRECISIONS, name_of
-from train.mega.attention import SdpaCoreAttention
-from train.mega.rope import LLAMA3_ROPE
+from train.mega.attention import LLAMA3_ROPE, SdpaCoreAttention
 from train.settings_map.fp8 import resolved_recipe
 from utils.settings.config import RunConfig
 from utils.settings.keys import NO_RECIPE

@@ -15,7 +15,7 @@ from train.job.job import profile_folder
 from train.prim.log_report import LogReport
 from train.profiling import profile_json
 from train.profiling.profile_json import Files
-from train.profiling.trace_file import compress
+from train.profiling.torch_recording import compress
 from utils.errors import ForeignFileError
 from utils.files import written_whole
 from utils.provenance.digests import sha256_file

@@ -24,10 +24,10 @@ from train.job import processes
 from train.job.job import Job, log_path
 from train.job.recorder import NonFiniteError
 from train.job.report import IncompleteError, MismatchError
-from train.prim import checkpoint, cpu
+from train.prim import checkpoint
 from train.prim import process as prim_run
 from train.prim.arguments import NATIVE, NO_TABLE, Arguments, first_learning_rate
-from train.prim.environment import environment
+from train.prim.environment import cpu_environment, environment
 from train.prim.install import gpu_folder
 from train.prim.log_report import LogReport, PrimusError, why_unproven
 from train.prim.profile import take_profile
@@ -77,7 +77,7 @@ def train(report: LogReport, plan: Plan, data: Data, stop: processes.StopRequest
     of_launcher = launcher.variables(plan.experiment, plan.train_log, plan.gpu_model)
     given = environment(job.config, plan.gpu, of_launcher)
     if job.config.platform == "cpu":
-        given |= cpu.environment(Path(python_of("prim", "cpu")), plan.workspace, given)
+        given |= cpu_environment(Path(python_of("prim", "cpu")), plan.workspace, given)
     report.versions = plan.primus.versions(given)
     _print_start(job, plan)
     profile = job.config.profiled

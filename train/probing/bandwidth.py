@@ -14,9 +14,8 @@ from typing import Any
 
 import torch
 
-from train.probing.medians import LEAST_SAMPLES, median
 from train.probing.place import Place
-from train.probing.rates import short
+from train.probing.rates import LEAST_SAMPLES, median, short
 
 COPY, TRIAD, HOST_TO_DEVICE = "copy", "triad", "host_to_device"
 CACHES = 4

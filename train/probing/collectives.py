@@ -22,8 +22,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from train.probing.medians import LEAST_SAMPLES, median
-from train.probing.rates import short
+from train.probing.rates import LEAST_SAMPLES, median, short
 
 NAMES = ("all_reduce", "all_gather", "reduce_scatter")
 SIZES = {"cpu": tuple(2**power for power in (20, 22, 24, 26)), "cuda": tuple(2**power for power in range(20, 31, 2))}

@@ -1,11 +1,11 @@
-"""The content of a probe's file: everything that is measured, in order, each with its part of the time."""
+"""A probe: everything that is measured, in order, each with its part of the time; its content as a file and as text."""
 
 from __future__ import annotations
 
 import os
 import platform as python_platform
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,11 +14,11 @@ from tqdm import tqdm
 
 from train.job.job import utc_now
 from train.machine import conditions
-from train.machine.capacity import threads_of_a_rank
-from train.probing import bandwidth, collectives, loading, rates, report
+from train.machine.planned_gpus import threads_of_a_rank
+from train.probing import bandwidth, collectives, loading, rates
 from train.probing.place import Place, first_gpu_or_cpu
 from utils.hardware.detect import gpu_info
-from utils.hardware.devices import find_device
+from utils.hardware.devices import Device, find_device
 from utils.provenance.origin import speed_variables
 from utils.results import probe_file
 from utils.settings.config import RunConfig
@@ -29,6 +29,10 @@ LEAST_LOADER_SECONDS = 0.2
 CAPS = ("power_cap_watts", "clock_limit_mhz", "max_sm_clock_mhz", "max_memory_clock_mhz", "performance_level")
 """Conditions that a result must share with a probe, by their names in the result's section."""
 VERSIONS = ("driver_version", "software_version", "pytorch_version")
+MOST_COLLECTIVES = 12
+TOLERANCE = 1.02
+"""A device may run this much above the clock of its datasheet."""
+PEAKS = {"bf16": "dense_bf16_tflops", "fp8": "dense_fp8_tflops"}
 
 
 def measure(platform: str, seconds: float, config: RunConfig, before: conditions.Snapshot) -> dict[str, Any]:
@@ -65,7 +69,7 @@ def measure(platform: str, seconds: float, config: RunConfig, before: conditions
         "conditions": section,
     }
     known = find_device(str(info["device_name"]), info["total_memory_gb"], info["gpu_cores"])  # type: ignore[arg-type]
-    content["findings"] = report.impossible(content, known)
+    content["findings"] = impossible(content, known)
     return content | {"finished_utc": utc_now(), "reasons": reasons}
 
 
@@ -128,3 +132,62 @@ def _progress(what: str, seconds: float) -> Iterator[Callable[[float], None]]:
             bar.update(min(taken, float(bar.total or 0) - bar.n))
 
         yield advance
+
+
+def as_text(content: Mapping[str, Any]) -> str:
+    """Return the lines of a probe's content (utils/results/probe_file.py)."""
+    lines = [*_rate_lines(content), *_memory_lines(content), *_collective_lines(content)]
+    return "\n".join([*lines, *(f"finding: {line}" for line in content["findings"])]) + "\n"
+
+
+def impossible(content: Mapping[str, Any], device: Device | None) -> list[str]:
+    """Return a sentence for each figure above the datasheet of a known device: such a measurement is wrong."""
+    if device is None:
+        return []
+    found = []
+    for precision, rate in content["rates"].items():
+        peak = getattr(device, PEAKS[precision], None) if precision in PEAKS else None
+        found.append((precision, rate["best_tflops"], peak, "TFLOP/s"))
+    for name in ("copy", "triad"):
+        if name in content["bandwidth"]:
+            rate = content["bandwidth"][name]["gb_per_second"]
+            found.append((name, rate, device.memory_bandwidth_gb_per_second, "GB/s"))
+    return [
+        f"impossible: {name}: {rate:g} {unit} are above the {limit:g} of the datasheet of {device.name}; measure again"
+        for name, rate, limit, unit in found
+        if limit and rate > TOLERANCE * limit
+    ]
+
+
+def _rate_lines(content: Mapping[str, Any]) -> Iterator[str]:
+    for precision, rate in content["rates"].items():
+        yield (
+            f"{precision}: best {rate['best_tflops']:g}, sustained {rate['sustained_tflops']:g} TFLOP/s, spread "
+            f"{rate['spread_percent']:g} % ({content['device_name']})"
+        )
+
+
+def _memory_lines(content: Mapping[str, Any]) -> Iterator[str]:
+    for name, one in content["bandwidth"].items():
+        yield (
+            f"{name.replace('_', ' ')}: {one['gb_per_second']:g} GB/s, +-{one['spread_percent']:g} % "
+            f"({one['gb']:g} GB a pass)"
+        )
+    if content["loader_samples_per_second"] is not None:
+        yield f"data loader: {content['loader_samples_per_second']:,.0f} samples/s for one rank"
+
+
+def _collective_lines(content: Mapping[str, Any]) -> Iterator[str]:
+    rows: Sequence[Mapping[str, Any]] = content["collectives"]
+    for one in rows[:MOST_COLLECTIVES]:
+        where = f"{one['ranks']} ranks on {one['nodes']} node{'s' if one['nodes'] > 1 else ''}"
+        yield (
+            f"{one['name'].replace('_', '-')} of {one['bytes'] / 1e6:,.1f} MB, {where}: {_time(one['seconds'])}, bus "
+            f"{one['bus_gb_per_second']:g} GB/s"
+        )
+    if len(rows) > MOST_COLLECTIVES:
+        yield f"and {len(rows) - MOST_COLLECTIVES} other collectives"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.4g} s" if seconds >= 1 else f"{1e3 * seconds:.4g} ms"

@@ -294,7 +294,7 @@ _FUSIONS = (
     _fused("bias_dropout_fusion"),
     _fused("masked_softmax_fusion", always(False)),
     _fused("persist_layer_norm", prim=override(("no_persist_layer_norm", lambda on: not on))),
-    # of local layers the kernels of train/mega/rope.py
+    # of local layers the kernels of train/mega/attention.py
     _fused("apply_rope_fusion"),
     # megatron-core's own gives a bf16 gradient whatever the input; of mega it is train/common/cross_entropy.py
     _fused("cross_entropy_loss_fusion", _in_bf16_on_gpu),

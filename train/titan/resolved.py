@@ -14,7 +14,7 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import Checkpoi
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from train.common import read_back, trainer
+from train.common import trainer
 from train.common.precision import PRECISIONS, name_of
 from train.common.weights import shapes
 from train.job.job import Job
@@ -44,7 +44,7 @@ def differences(job: Job, resolved: Mapping[str, Any]) -> list[str]:
     """
     wrong = trainer.model_differences(job.spec, resolved)
     of_the_model = [difference.partition(":")[0] for difference in wrong]
-    wrong += [text for key, text in read_back.differences("titan", job, resolved) if key not in of_the_model]
+    wrong += [text for key, text in trainer.map_differences("titan", job, resolved) if key not in of_the_model]
     wanted = sum(math.prod(one) for one in shapes(job.spec).values() if len(one) == 1)
     if (built := resolved["parameters_without_weight_decay"]) != wanted:
         wrong.append(f"parameters without weight decay: asked {wanted:,} (norms, biases), built {built:,}")

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support import documents
 from tests.support.tied_model import LLAMA_1B
-from train.common import read_back
+from train.common import trainer
 from train.settings_map import fp8
 from train.settings_map import map as settings_map
 from train.settings_map.row import ALL_FRAMEWORKS
@@ -232,9 +232,9 @@ def test_one_other_value_is_the_one_difference_and_names_its_keys(framework, key
     config, spec = made(model="qwen3")
     resolved = as_asked(framework, config, spec)
     job = SimpleNamespace(config=config, spec=spec)
-    assert read_back.differences(framework, job, resolved) == []
+    assert trainer.map_differences(framework, job, resolved) == []
     asked = resolved.pop(key)
-    (difference,) = read_back.differences(framework, job, resolved | ({key: built} if built else {}))
+    (difference,) = trainer.map_differences(framework, job, resolved | ({key: built} if built else {}))
     row = next(row for row in settings_map.ROWS if row.resolved == key)
     assert difference[0] == key and f"{row.name}: asked {asked!r}, built " in difference[1]
     assert all(name in difference[1] for name in settings_map.entry_of(row, framework).keys)
