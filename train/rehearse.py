@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from train.rehearsal import account, picture, report
+from train.rehearsal import account, report
 from utils.arguments import Parser, run
 from utils.errors import ConfigError, ForeignFileError
 from utils.files import write_whole
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if outputs:
         try:
             write_whole(outputs[0], report.as_json(content), is_ours=account.is_rehearsal)
-            write_whole(outputs[1], picture.png(content), is_ours=is_png)
+            write_whole(outputs[1], report.png(content), is_ours=is_png)
         except OSError as error:
             print(f"error: {outputs[0]}: cannot be written: {error}; name another --output", file=sys.stderr)
             return 1

@@ -20,10 +20,9 @@ import torch
 
 from train.common import kernels
 from train.common.weights import EqualWeights, WeightSource, combined_digest
-from train.job.device import CpuDevice, CudaDevice
 from train.job.job import Job, profile_folder
 from train.job.processes import end_with_parent
-from train.job.recorder import StepRecorder
+from train.job.recorder import CpuDevice, CudaDevice, StepRecorder
 from train.job.report import JobReport, MismatchError
 from train.profiling import profile_json
 from train.profiling.recording import StepRecording

@@ -96,7 +96,7 @@ def settle(attempt: Attempt, account: dict[str, Any] | Ending, complete: Complet
     | ... exit code 0, nothing else known | failed | stays | stays |
 
     Measurements that are in the file stay in it. `complete` adds what only the launcher knows. A result that cannot be
-    written is a failed job; one that stays and cannot be completed keeps its numbers, with a warning on stderr.
+    written is a failed job; one that stays and cannot be completed keeps its numbers, with warnings on stderr.
     """
     job = attempt.job
     try:
@@ -106,10 +106,8 @@ def settle(attempt: Attempt, account: dict[str, Any] | Ending, complete: Complet
         except (OSError, store.ResultError) as error:
             if not stays:
                 raise
-            print(
-                f"warning: {job.result_path.name}: the job's energy and conditions are not in it: {error}",
-                file=sys.stderr,
-            )
+            for missing in ("energy of the job is", "conditions of the job are"):
+                print(f"warning: {job.result_path.name}: the {missing} not in it: {error}", file=sys.stderr)
         remove_leftovers(job.result_path)
         status, reason = str(result["status"]), result["reason"]
     except (OSError, store.ResultError) as error:

@@ -17,7 +17,7 @@ from train.common import weight_gradient
 from train.common.cross_entropy import in_place_cross_entropy
 from train.mega import attention, engine, recompute, releases
 from train.mega.attention import LLAMA3_ROPE, local_layer
-from train.settings_map.fp8 import transformer_settings
+from train.settings_map.row import transformer_settings
 from utils.errors import ConfigError
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig

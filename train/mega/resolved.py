@@ -20,7 +20,7 @@ from train.common import trainer
 from train.common.adamw import FusedAdamW
 from train.common.precision import PRECISIONS, name_of
 from train.mega.attention import LLAMA3_ROPE, SdpaCoreAttention
-from train.settings_map.fp8 import resolved_recipe
+from train.settings_map.row import resolved_recipe
 from utils.settings.config import RunConfig
 from utils.settings.keys import NO_RECIPE
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from train.job.job import RESERVE_BYTES, Job
 from train.job.outcome import advice
-from train.machine import drivers, planned_gpus
+from train.machine import planned_gpus
 from train.machine.planned_gpus import capacity_gb
 from train.preflight import job_checks, ready
 from train.preflight.fit import LAYERS, host_memory_lines, refusal
@@ -139,7 +139,7 @@ def _machine_lines(matrix: Matrix, jobs: Sequence[Job]) -> list[str]:
     if not is_here or not planned_gpus.has_torch():
         return lines
     refused = {line: None for job in jobs for line in ready.without_engine(job.config, job.framework)}
-    of_driver = drivers.line(platform)
+    of_driver = ready.driver_line(platform)
     return [*lines, *([of_driver] if of_driver else []), *(f"warning: {line}" for line in refused)]
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from train.settings_map.fp8 import scaling
 from train.settings_map.row import (
     RECORDER_PROFILES,
     Fixed,
@@ -24,6 +23,7 @@ from train.settings_map.row import (
     profiled,
     recomputation,
     rope_scaling,
+    scaling,
 )
 from utils.dataset.place import data_prefix
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from train.settings_map.fp8 import FP4_FORMAT, FP8_FORMATS, scaling
 from train.settings_map.row import (
+    FP4_FORMAT,
     FP8,
+    FP8_FORMATS,
     MODEL,
     STRATEGY,
     Fixed,
@@ -25,6 +26,7 @@ from train.settings_map.row import (
     override,
     recomputation,
     rope_scaling,
+    scaling,
     shape,
 )
 from utils.models import ModelSpec

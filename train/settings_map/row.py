@@ -1,4 +1,4 @@
-"""A row of the settings map: one thing that must be equal, and the entry of each framework for it."""
+"""A row of the settings map: one thing that must be equal, the entries for it, and rules that several of them share."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from train.settings_map.fp8 import FP8_FORMATS
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
+from utils.settings.keys import NO_RECIPE
 from utils.settings.profiling import Profile
 
 FRAMEWORKS = ("nemo", "prim")
@@ -17,6 +17,18 @@ ALL_FRAMEWORKS = ("mega", "hf", *FRAMEWORKS, "bridge", "titan")
 RECORDER_PROFILES = "torch.profiler, started by the recorder (train/profiling)"
 Wanted = Callable[[RunConfig, ModelSpec], Any]
 Form = Callable[[Any], Any]
+MODEL = {"nemo": "model.config.", "prim": ""}
+STRATEGY = {"nemo": "trainer.strategy.", "prim": ""}
+FP8 = {"nemo": "trainer.plugins.", "prim": ""}
+OPTIMIZER = {"nemo": "optim.config.", "prim": ""}
+DDP = {"nemo": "trainer.strategy.ddp.", "prim": ""}
+DATA = {"nemo": "data.", "prim": ""}
+"""Places of fields in each framework, for `field`."""
+FP8_FORMATS = {"delayed": "hybrid", "current": "hybrid", "mxfp8": "e4m3"}
+"""Format of the 8-bit numbers by recipe. With one scale for a tensor, gradients need the range of E5M2 (hybrid); with
+one for 32 numbers E4M3 serves everywhere, as in AMD's own llama3.1_8B-MXFP8-pretrain.yaml (Primus fd1eeab)."""
+FP4_FORMAT = "e2m1"
+_SCALING = {"current": "tensorwise"}
 
 
 @dataclass(frozen=True)
@@ -66,15 +78,6 @@ class MapRow:
 def override(*keys: str | tuple[str, Form], when: Wanted | None = None) -> Override:
     """Return an Override; a key alone takes the value unchanged, a pair through its function."""
     return Override(tuple((key, _as_it_is) if isinstance(key, str) else key for key in keys), when)
-
-
-MODEL = {"nemo": "model.config.", "prim": ""}
-STRATEGY = {"nemo": "trainer.strategy.", "prim": ""}
-FP8 = {"nemo": "trainer.plugins.", "prim": ""}
-OPTIMIZER = {"nemo": "optim.config.", "prim": ""}
-DDP = {"nemo": "trainer.strategy.ddp.", "prim": ""}
-DATA = {"nemo": "data.", "prim": ""}
-"""Places of fields in each framework, for `field`."""
 
 
 def field(
@@ -193,3 +196,28 @@ def recomputation(place: str) -> tuple[tuple[str, Form], ...]:
 def negated(value: bool) -> bool:
     """Return the value of a key that switches off what the row switches on."""
     return not value
+
+
+def scaling(recipe: str) -> str:
+    """Return Megatron's name of a recipe (megatron-core 0.16.1, `Fp8Recipe`)."""
+    return _SCALING.get(recipe, recipe)
+
+
+def recipe_of(name: object) -> str:
+    """Return the suite's name of a recipe of Megatron, an enum or a text."""
+    text = str(getattr(name, "value", name))
+    return next((ours for ours, theirs in _SCALING.items() if theirs == text), text)
+
+
+def transformer_settings(recipe: str) -> dict[str, Any]:
+    """Return the fields of TransformerConfig for a recipe; `none` is a training without fp8."""
+    if recipe in FP8_FORMATS:
+        return {"fp8": FP8_FORMATS[recipe], "fp8_recipe": scaling(recipe)}
+    return {} if recipe == NO_RECIPE else {"fp4": FP4_FORMAT, "fp4_recipe": recipe}
+
+
+def resolved_recipe(settings: Any) -> str:
+    """Return the recipe of a TransformerConfig by the name of the suite; `none` where neither fp8 nor fp4 is on."""
+    if getattr(settings, "fp4", None):  # megatron-core 0.12 has none
+        return recipe_of(settings.fp4_recipe)
+    return recipe_of(settings.fp8_recipe) if settings.fp8 else NO_RECIPE

@@ -9,9 +9,8 @@ import pytest
 from tests.support import documents
 from tests.support.tied_model import LLAMA_1B
 from train.common import trainer
-from train.settings_map import fp8
 from train.settings_map import map as settings_map
-from train.settings_map.row import ALL_FRAMEWORKS
+from train.settings_map.row import ALL_FRAMEWORKS, resolved_recipe, transformer_settings
 from utils.settings.config import load
 from utils.settings.keys import in_results
 
@@ -199,11 +198,11 @@ def test_the_recipe_is_that_of_megatrons_configuration_and_is_read_back_from_it(
     """Names of megatron-core's own enums; formats as NVIDIA's and AMD's published recipes have them."""
     from megatron.core.transformer.transformer_config import TransformerConfig
 
-    assert fp8.transformer_settings(recipe) == settings
+    assert transformer_settings(recipe) == settings
     built = TransformerConfig(num_layers=1, hidden_size=8, num_attention_heads=1, **settings)
-    assert fp8.resolved_recipe(built) == recipe
+    assert resolved_recipe(built) == recipe
     without_fp4 = SimpleNamespace(**{"fp8": None, "fp8_recipe": "delayed"} | settings)
-    assert fp8.resolved_recipe(without_fp4) == recipe
+    assert resolved_recipe(without_fp4) == recipe
 
 
 def as_asked(framework, config, spec):
