@@ -31,8 +31,7 @@ from typing import TextIO
 import torch
 from tqdm import tqdm
 
-from train.job.device import CpuDevice, CudaDevice, Device
-from train.job.recorder import StepRecorder
+from train.job.recorder import CpuDevice, CudaDevice, Device, StepRecorder
 from utils.arguments import Parser, run
 
 STEP_SECONDS = 0.1

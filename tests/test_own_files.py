@@ -73,7 +73,6 @@ WRITERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("--platform", "cpu", "--seconds", "0.1", "OUTPUT_DIR={out}"),
         (f"probe_cpu_{platform.node()}.json",),
     ),
-    "train.preflight.fit_table": (("--write", "{out}/memory.md"), ("memory.md",)),
     "train.rehearse": (
         (
             *("--platform", "cpu", "--gpus", "1", "--framework", "mega", "--model", "llama"),
@@ -81,7 +80,6 @@ WRITERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ),
         ("new.json", "new.png"),
     ),
-    "train.settings_map.tables": (("--write", "{out}/fair.md"), ("fair.md",)),
     "train.set_up": (MATRIX, ("status.json",)),
     "train.slurm": ((*MATRIX, "RUNTIME=native"), (JOB, "status.json", "logs/matrix.log")),
     "train.sweep": ((*MATRIX, "MBS=2,4"), ("sweeps/sweep.json",)),

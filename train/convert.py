@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from train.nemo import interpreter as nemo_python
+from train.common.framework_python import python_of
 from utils.arguments import Parser, run
 from utils.errors import ConfigError, ForeignFileError
 from utils.hardware.detect import HardwareError, detect_platform
@@ -86,7 +86,7 @@ def main() -> int:
                 "need CUDA; run inside nvcr.io/nvidia/nemo:26.02"
             )
         if importlib.util.find_spec("nemo") is None:  # the suite's own Python
-            python = nemo_python.interpreter(platform)
+            python = python_of("nemo", platform)
             os.execv(python, [python, "-m", "train.convert", *sys.argv[1:]])
         if importlib.util.find_spec("transformer_engine") is None:
             raise ConfigError(f"convert: {sys.executable} has no transformer_engine; use nvcr.io/nvidia/nemo:26.02")

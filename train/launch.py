@@ -16,25 +16,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from train.bridge import interpreter as bridge_python
-from train.energy import sampling
-from train.energy.record import record as record_energy
+from train.common.framework_python import OWN, python_of
+from train.energy import sampling, section
 from train.job import nodes, processes, rank_environment
 from train.job.job import Job, log_path, profile_folder, remove_leftovers, reserve, utc_now
-from train.job.outcome import Attempt, exit_code, settle
+from train.job.outcome import Attempt, Completion, exit_code, settle
 from train.job.supervise import Ending, run
 from train.machine import job_processes
-from train.machine.capacity import capacity_gb, threads_of_a_rank
-from train.nemo import interpreter as nemo_python
+from train.machine.planned_gpus import capacity_gb, threads_of_a_rank
 from train.preflight import fit, job_checks, ready
-from train.prim import cpu as prim_cpu
 from train.prim import install as prim_install
 from train.prim import yaml_config as prim_config
 from train.prim.environment import LAUNCHER_NAMES
 from train.runner.plan import has_result, resolve, with_micro_batch
 from train.settings_map import map as frameworks
 from train.settings_map.environment_rows import decided
-from train.titan import interpreter as titan_python
 from utils import arguments
 from utils.arguments import Parser
 from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe
@@ -99,12 +95,15 @@ def main() -> int:
         if too_large:
             settle(attempt, attempt.empty_result("oom", too_large))
             return 1
-        code = _lead(attempt, manifest, environment, stop)
-        record_energy(attempt.job)
         of_nodes = nodes.VARIABLES if job.config.nodes > 1 else ()
         names = rank_environment.on_record({*environment, *of_nodes}, chosen.withheld, speed_variables(removed))
-        job_checks.record(job.result_path, job.config, *before, names, is_interrupted=bool(stop))
-        return code
+
+        def complete(result: dict[str, Any]) -> dict[str, Any]:
+            result["energy_metrics"] = section.of_result(attempt.job, result)
+            result["provenance"] |= names
+            return job_checks.with_conditions(result, job.config, *before, is_interrupted=bool(stop))
+
+        return _lead(attempt, manifest, environment, stop, complete)
 
 
 def _arguments() -> argparse.Namespace:
@@ -158,7 +157,11 @@ def _has_files(job: Job) -> bool:
 
 
 def _lead(
-    attempt: Attempt, manifest: Mapping[str, Any], environment: Mapping[str, str], stop: processes.StopRequest
+    attempt: Attempt,
+    manifest: Mapping[str, Any],
+    environment: Mapping[str, str],
+    stop: processes.StopRequest,
+    complete: Completion,
 ) -> int:
     """Run the ranks of this node, which is the only one or number 0, and finalize the result of the job."""
     job = attempt.job
@@ -166,10 +169,10 @@ def _lead(
         ending = _run_ranks(attempt, environment, stop)
         if ending.exit_code == 0 and not stop:
             ending.data_error = _changed_data(job, manifest)
-        return exit_code(ending, settle(attempt, ending))
+        return exit_code(ending, settle(attempt, ending, complete))
     except (nodes.NodesError, OSError) as error:
         remove_leftovers(job.result_path)
-        settle(attempt, attempt.empty_result("failed", str(error)))
+        settle(attempt, attempt.empty_result("failed", str(error)), complete)
         return stop.exit_code(otherwise=1)
     finally:
         nodes.close(job)
@@ -255,13 +258,8 @@ def _rendezvous(job: Job) -> tuple[str, ...]:
 def _python(job: Job) -> str:
     """Return the Python of a job; NeMo, Bridge and torchtitan have their own, made if missing. Raises ConfigError."""
     if job.framework == "prim" and job.config.platform == "cpu":
-        prim_cpu.interpreter()  # for Primus itself; its job runs with the suite's own
-    own = {
-        "nemo": nemo_python.interpreter,
-        "bridge": bridge_python.interpreter,
-        "titan": titan_python.interpreter,
-    }.get(job.framework)
-    return own(job.config.platform) if own else sys.executable
+        python_of("prim", "cpu")  # for Primus itself; its job runs with the suite's own
+    return python_of(job.framework, job.config.platform) if job.framework in OWN else sys.executable
 
 
 def _environment(job: Job, chosen: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -7,23 +7,21 @@ valid ok result, 2 for bad input before anything is started, 128 + signal after 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
-from train.bridge import interpreter as bridge_python
-from train.common.framework_python import Interpreters, without_missing
+from train.common.framework_python import python_of, without_missing
 from train.job import processes
-from train.nemo import interpreter as nemo_python
 from train.preflight import matrix_checks as preflight
-from train.preflight.fit_table import terminal_table
+from train.preflight.fit import terminal_table
 from train.runner import plan
-from train.runner.fitting_view import view_of
-from train.runner.repeats import follow_up, show_ends
-from train.runner.run_job import LAUNCHER_GRACE_SECONDS, POLL_SECONDS, run_job, run_on_other_node
+from train.runner.run_job import LAUNCHER_GRACE_SECONDS, POLL_SECONDS, follow_up, run_job, run_on_other_node, show_ends
 from train.runner.state import (
     CHECKS,
     COMPARISON,
@@ -55,7 +53,8 @@ def main() -> int:
     """Run the matrix that the command line selects; with METHOD=both the matrices of both methods in turn."""
     options = _arguments()
     try:
-        asked = without_missing(options.platform, options.settings, _interpreters(), is_dry_run=options.dry_run)
+        pythons = {name: partial(python_of, name) for name in ("bridge", "nemo")}
+        asked = without_missing(options.platform, options.settings, pythons, is_dry_run=options.dry_run)
         methods = plan.by_method(options.platform, asked)
         matrices = [plan.make(options.platform, settings, is_dry_run=options.dry_run) for settings in methods]
         for matrix in matrices:
@@ -81,10 +80,6 @@ def main() -> int:
     except (ConfigError, DataError, HardwareError) as error:
         print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT
-
-
-def _interpreters() -> Interpreters:
-    return {"bridge": bridge_python.interpreter, "nemo": nemo_python.interpreter}
 
 
 def _arguments() -> argparse.Namespace:
@@ -149,6 +144,16 @@ def _run(
                 follow_up(state, job, view.print)
         show_ends(state, view.log if matrix.rule.is_fixed else view.print)
     return validate(status, stop), True
+
+
+def view_of(state: MatrixState, output_dir: Path) -> View:
+    """Return the view that fits the standard output; a terminal that cannot move its cursor gets plain lines."""
+    log_path = output_dir / "logs" / "matrix.log"
+    if not sys.stdout.isatty() or os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
+        return View(state, log_path)
+    from train.runner.live_view import LiveView  # needs rich, and a plan needs no package
+
+    return LiveView(state, log_path)
 
 
 def validate(status: StatusFile, stop: processes.StopRequest) -> int:

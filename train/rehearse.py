@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from train.rehearsal import account, picture, report
+from train.rehearsal import account, report
 from utils.arguments import Parser, run
 from utils.errors import ConfigError, ForeignFileError
 from utils.files import write_whole
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if outputs:
         try:
             write_whole(outputs[0], report.as_json(content), is_ours=account.is_rehearsal)
-            write_whole(outputs[1], picture.png(content), is_ours=is_png)
+            write_whole(outputs[1], report.png(content), is_ours=is_png)
         except OSError as error:
             print(f"error: {outputs[0]}: cannot be written: {error}; name another --output", file=sys.stderr)
             return 1
@@ -167,7 +167,7 @@ def _rank_in_child(options: argparse.Namespace, config: RunConfig, stage: int) -
 
 def _child(config: RunConfig, options: argparse.Namespace) -> int:
     """Rehearse one rank and write its account, or its error, into the record."""
-    from train.rehearsal.failures import whose
+    from train.rehearsal.one_rank import whose
 
     try:
         found = _rehearse(config, options.framework, options.model, options.stage)
@@ -182,22 +182,22 @@ def _rehearse(config: RunConfig, framework: str, model: str, stage: int) -> dict
     """Change torch for a rehearsal, train one rank of a stage with the trainer's own functions, return its account."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    from train.rehearsal import hf, mega, preparation
+    from train.rehearsal import one_rank
     from train.rehearsal.steps import shortened
 
     rank = stage * config.num_gpus // config.pipeline_parallel_size
     short, spec = shortened(config), config.spec(model)
-    ledger, steps = preparation.prepare(short, spec, rank, STAND_IN_MEMORY_GB)
+    ledger, steps = one_rank.prepare(short, spec, rank, STAND_IN_MEMORY_GB)
     with FakeTensorMode(allow_non_fake_inputs=True), ledger:
         if framework == "mega":
             from train import train_mega  # before train.mega.model, which on the CPU needs its redirection
             from train.mega.model import initialize_parallel
 
-            mega.train(short, spec, steps, initialize_parallel, train_mega.build, train_mega.run)
+            one_rank.train_mega(short, spec, steps, initialize_parallel, train_mega.build, train_mega.run)
         else:
             from train import train_hf
 
-            hf.train(short, spec, steps, train_hf.build, train_hf.run)
+            one_rank.train_hf(short, spec, steps, train_hf.build, train_hf.run)
     return account.of_rank(config, steps, stage, rank)
 
 

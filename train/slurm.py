@@ -21,12 +21,10 @@ from train.cluster import script as slurm_script
 from train.job import processes
 from train.job.job import utc_now
 from train.job.outcome import Attempt, stamp
-from train.matrix import BAD_INPUT, compare, validate
+from train.matrix import BAD_INPUT, compare, validate, view_of
 from train.preflight import matrix_checks as preflight
 from train.runner import plan
-from train.runner.fitting_view import view_of
-from train.runner.repeats import follow_up, show_ends
-from train.runner.run_job import conclude
+from train.runner.run_job import conclude, follow_up, show_ends
 from train.runner.state import (
     CHECKS,
     FINISHED,

@@ -1,7 +1,7 @@
 """Pretraining with transformers: its own model classes under its own Trainer, on several ranks sharded by its FSDP2.
 
 Samples, order, schedule, clipping, weight-decay set, optimizer and the precision of weights, gradients and states are
-those of train_mega. Reading order: `main` -> `train` -> `build` -> `run`.
+those of train_mega. Reading order: `HuggingFace.run` -> `build` -> `run`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,17 +19,16 @@ from transformers.trainer_callback import PrinterCallback
 from train.common import trainer, weight_gradient
 from train.common.adamw import FusedAdamW
 from train.common.loading import loader_arguments, tie_workers
+from train.common.precision import DTYPES
 from train.common.schedule import WarmupCosine
-from train.common.weights import EqualWeights, WeightSource, combined_digest
-from train.hf import fused, gradients, linear, sharding
+from train.common.trainer import Data, Ready
+from train.common.weights import WeightSource
+from train.hf import fused, gradients, sharding
 from train.hf import resolved as hf_resolved
-from train.hf.model import build_model
-from train.hf.recompute import set_recompute
+from train.hf.model import build_model, set_recompute
 from train.job.callbacks import hf_callback
 from train.job.job import Job
 from train.job.recorder import StepRecorder
-from train.job.report import JobReport
-from utils.dataset.gpt_dataset import build_train_dataset
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
@@ -158,7 +156,7 @@ def initial_model(config: RunConfig, spec: ModelSpec, source: WeightSource | Non
     On one rank they also have its dtype. Several ranks shard float32 masters, which start at the same numbers: rank 0
     has them all, and accelerate sends every rank its part (`cpu_ram_efficient_loading` of train/hf/sharding.py).
     """
-    dtype = sharding.DTYPES[config.precision]
+    dtype = DTYPES[config.precision]
     held = dtype if config.num_gpus == 1 else torch.float32
     has_weights = config.num_gpus == 1 or torch.distributed.get_rank() == 0
     draw = has_weights and source is None
@@ -180,13 +178,13 @@ def gradient_sums(config: RunConfig, model: PreTrainedModel) -> gradients.Gradie
     """
     if config.num_gpus > 1:
         return None
-    dtype = torch.float32 if config.precision == "fp32" else sharding.DTYPES[config.gradient_dtype]
+    dtype = torch.float32 if config.precision == "fp32" else DTYPES[config.gradient_dtype]
     in_products = config.platform != "cpu" and weight_gradient.is_exact("cuda")
-    if not in_products and dtype is sharding.DTYPES[config.precision]:
+    if not in_products and dtype is DTYPES[config.precision]:
         return None
     sums = gradients.GradientSums(model.parameters(), dtype)
     if in_products:
-        linear.add_in_products(model, sums)
+        gradients.add_in_products(model, sums)
     return sums
 
 
@@ -216,7 +214,7 @@ def optimizer_arguments(config: RunConfig) -> dict[str, Any]:
         "lr": config.learning_rate,
         "betas": (config.beta1, config.beta2),
         "eps": config.adam_epsilon,
-        "state_dtype": sharding.DTYPES[config.optimizer_state],
+        "state_dtype": DTYPES[config.optimizer_state],
     }
 
 
@@ -263,42 +261,25 @@ def run(training: BenchmarkTrainer, recorder: StepRecorder) -> None:
     recorder.merge_ranks()
 
 
-def train(job: Job, report: JobReport, prefix: Path, manifest: dict[str, Any]) -> None:
-    """Train the job and fill in its report."""
-    config = job.config
-    source = EqualWeights(job.spec, config.seed, config.init_std) if config.init == "equal" else None
-    dataset = build_train_dataset(config, prefix, manifest)
-    training = build(config, job.spec, source, dataset)
-    digest = None if source is None else combined_digest(source.digests)
-    report.fingerprint = trainer.fingerprint(job, prefix, manifest, dataset, digest)
-    report.recorder = trainer.recorder(job, is_reporter())
+class HuggingFace(trainer.Framework):
+    """transformers' models under its Trainer."""
 
-    def check() -> None:
-        report.resolved = hf_resolved.read(training)
-        report.resolved["init"] = "native" if source is None else "equal"
-        report.check_resolved()
-        trainer.check_model(job.spec, report.resolved)
-        trainer.print_start(job, report)
+    name = "hf"
 
-    training.when_built = check  # several ranks shard the model when the training starts
-    run(training, report.recorder)
-    trainer.print_end(job, report)
+    def run(self, job: Job, data: Data, source: WeightSource | None, recorder: StepRecorder, ready: Ready) -> None:
+        """Build and train; several ranks shard the model when the training starts, and only then is all built."""
+        training = build(job.config, job.spec, source, data.dataset)
+        training.when_built = lambda: ready(training, data.dataset)
+        run(training, recorder)
 
-
-def initialize(config: RunConfig) -> None:
-    """Start torch.distributed, which the Trainer then uses."""
-    torch.distributed.init_process_group("gloo" if config.platform == "cpu" else "nccl")
-    torch.manual_seed(config.seed)
-
-
-def is_reporter() -> bool:
-    """Return whether this is the rank that prints and writes the result."""
-    return torch.distributed.get_rank() == 0
+    def facts(self, job: Job, built: BenchmarkTrainer) -> dict[str, Any]:
+        """Return what was built."""
+        return hf_resolved.read(built)
 
 
 def main() -> int:
     """Run one job as one rank of torchrun."""
-    return trainer.main("hf", initialize, is_reporter, train)
+    return trainer.main(HuggingFace())
 
 
 if __name__ == "__main__":

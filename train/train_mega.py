@@ -1,7 +1,7 @@
 """Pretraining with Megatron-core itself: its model, DDP, distributed optimizer, schedules and data set; our loop.
 
-Started by torchrun through train/launch.py, on AMD, NVIDIA and (over gloo) on a CPU. Reading order: `main` ->
-`train` -> `build` -> `run`.
+Started by torchrun through train/launch.py, on AMD, NVIDIA and (over gloo) on a CPU. Reading order: `Mega.run` ->
+`build` -> `run`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -39,15 +38,15 @@ from megatron.core.utils import get_model_config
 
 from train.common import trainer
 from train.common.loading import loader_arguments, tie_workers
-from train.common.weights import EqualWeights, WeightSource, combined_digest
+from train.common.trainer import Data, Ready
+from train.common.weights import WeightSource
 from train.job.job import Job
 from train.job.recorder import StepRecorder
-from train.job.report import JobReport
 from train.mega import resolved as mega_resolved
 from train.mega import weights as mega_weights
 from train.mega.model import build_model, initialize_parallel
 from train.mega.optimizer import DeviceNormOptimizer, build_optimizer
-from utils.dataset.gpt_dataset import build_train_dataset, micro_batches
+from utils.dataset.gpt_dataset import micro_batches
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
@@ -163,38 +162,29 @@ def data_loader(config: RunConfig, dataset: Any) -> DataLoader[Any]:
     return loader
 
 
-def train(job: Job, report: JobReport, prefix: Path, manifest: dict[str, Any]) -> None:
-    """Train the job and fill in its report."""
-    config = job.config
-    source = EqualWeights(job.spec, config.seed, config.init_std) if config.init == "equal" else None
-    dataset = build_train_dataset(config, prefix, manifest)
-    training = build(config, job.spec, source, dataset)
-    report.resolved = mega_resolved.read(
-        config, training.loader, training.model, training.optimizer, training.scheduler
-    )
-    report.resolved["init"] = "native" if source is None else "equal"
-    digest = None if source is None else combined_digest(source.digests)
-    report.fingerprint = trainer.fingerprint(job, prefix, manifest, dataset, digest)
-    report.check_resolved()
-    trainer.check_model(job.spec, report.resolved)
-    report.recorder = trainer.recorder(job, is_reporter())
-    trainer.print_start(job, report)
-    run(config, training, report.recorder)
-    trainer.print_end(job, report)
+class Mega(trainer.Framework):
+    """Megatron-core under our own loop."""
 
+    name = "mega"
 
-def is_reporter() -> bool:
-    """Return whether this rank has the loss and writes the result: last pipeline stage, first of all other groups."""
-    return (
-        parallel_state.is_pipeline_last_stage()
-        and parallel_state.get_tensor_model_parallel_rank() == 0
-        and parallel_state.get_data_parallel_rank() == 0
-    )
+    def start(self, config: RunConfig) -> None:
+        """Start torch.distributed and megatron-core's process groups and random generators."""
+        initialize_parallel(config)
+
+    def run(self, job: Job, data: Data, source: WeightSource | None, recorder: StepRecorder, ready: Ready) -> None:
+        """Build and train."""
+        training = build(job.config, job.spec, source, data.dataset)
+        ready(training, data.dataset)
+        run(job.config, training, recorder)
+
+    def facts(self, job: Job, built: Training) -> dict[str, Any]:
+        """Return what was built."""
+        return mega_resolved.read(job.config, built.loader, built.model, built.optimizer, built.scheduler)
 
 
 def main() -> int:
     """Run one job as one rank of torchrun."""
-    return trainer.main("mega", initialize_parallel, is_reporter, train)
+    return trainer.main(Mega())
 
 
 if __name__ == "__main__":

@@ -1,31 +1,36 @@
 """Pretraining with torchtitan: its own trainer, models, FSDP2, optimizer and clipping, on both vendors and a CPU.
 
 Started by torchrun through train/launch.py with the Python that has torchtitan. Samples, order, learning rates and the
-weights without weight decay are those of train_mega, given to torchtitan through its TrainSpec. Reading order: `main`
--> `train` -> train/titan/recipe.py -> train/titan/loop.py.
+weights without weight decay are those of train_mega, given to torchtitan through its TrainSpec. Reading order:
+`Titan.run` -> train/titan/recipe.py -> `BenchmarkTrainer`.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
-if not torch.cuda.is_available():  # before the import of torchtitan, which reads the device
-    from train.titan import cpu as titan_cpu
+from train.titan import cpu as titan_cpu
 
+if not torch.cuda.is_available():  # before the import of torchtitan, which reads the device
     titan_cpu.redirect()
 
+from torchtitan.distributed import utils as dist_utils
+from torchtitan.train import Trainer
+
 from train.common import trainer
-from train.common.weights import EqualWeights, combined_digest
+from train.common.precision import DTYPES
+from train.common.trainer import Data, Ready
+from train.common.weights import WeightSource
 from train.job.job import Job
-from train.job.report import JobReport
-from train.titan import loop, recipe
+from train.job.recorder import StepRecorder
+from train.titan import recipe
 from train.titan import resolved as titan_resolved
-from utils.dataset.gpt_dataset import build_train_dataset
 from utils.settings.config import RunConfig
 
 MEANINGLESS = (
@@ -35,39 +40,104 @@ MEANINGLESS = (
 """Beginnings of torchtitan's warnings about figures and settings of its own that are not used here."""
 
 
-def train(job: Job, report: JobReport, prefix: Path, manifest: dict[str, Any]) -> None:
-    """Train the job and fill in its report."""
-    config = job.config
-    source = EqualWeights(job.spec, config.seed, config.init_std) if config.init == "equal" else None
-    dataset = build_train_dataset(config, prefix, manifest)
-    made = recipe.make(config, job.spec, dataset)
-    training = loop.build(config, made)
-    report.resolved = titan_resolved.read(training, job.spec, source)
-    report.check_resolved()
-    titan_resolved.check(config, job.spec, report.resolved)
-    loop.fill(training, config, job.spec, source, made)
-    digest = None if source is None else combined_digest(source.digests)
-    report.fingerprint = trainer.fingerprint(job, prefix, manifest, dataset, digest)
-    report.recorder = trainer.recorder(job, is_reporter())
-    trainer.print_start(job, report)
-    loop.run(training, report.recorder)
-    trainer.print_end(job, report)
+class BenchmarkTrainer(Trainer):
+    """The Trainer of torchtitan, with nothing of a step replaced.
+
+    torchtitan's own line of the log would gather the loss over ranks at each step; the recorder averages it at the end.
+    """
+
+    def __init__(self, settings: Any, recorder: StepRecorder) -> None:
+        super().__init__(settings)
+        self.recorder = recorder
+        self._losses: list[torch.Tensor] = []
+        self._grad_norm: Any = None
+
+    def batch_generator(self, data_iterable: Iterable[Any]) -> Iterator[Any]:
+        """Return torchtitan's iterator over the loader; the wait for each micro batch is timed."""
+        batches = self.recorder.timed(data_iterable)
+        self.recorder.start()
+        return super().batch_generator(batches)
+
+    def forward_backward_step(self, **keywords: Any) -> torch.Tensor:
+        """Keep the share of a micro batch in the loss, which torchtitan has divided by the tokens of all ranks."""
+        loss = super().forward_backward_step(**keywords)
+        self._losses.append(loss.detach())
+        return loss
+
+    def train_step(self, data_iterator: Iterator[Any]) -> None:
+        """Run one optimizer step and record it; the loss is the mean over the tokens of this rank."""
+        learning_rate = self.lr_schedulers.schedulers[0].get_last_lr()[0]
+        self._losses.clear()
+        with _norms_to(self._keep_norm):
+            super().train_step(data_iterator)
+        loss = torch.stack(self._losses).sum() * (self.parallel_dims.dp_replicate * self.parallel_dims.dp_shard)
+        self.recorder.end_step(loss=loss, grad_norm=self._grad_norm, learning_rate=learning_rate)
+
+    def _keep_norm(self, norm: Any) -> None:
+        self._grad_norm = norm
 
 
-def initialize(config: RunConfig) -> None:
-    """Start torch.distributed, as for every framework here; torchtitan takes what it finds."""
-    logging.getLogger().addFilter(lambda record: not record.getMessage().startswith(MEANINGLESS))
-    torch.distributed.init_process_group("gloo" if config.platform == "cpu" else "nccl")
+@contextmanager
+def _norms_to(keep: Callable[[Any], None]) -> Iterator[None]:
+    """Hand the gradient norm that torchtitan clips by to `keep`; torchtitan passes it to its log only."""
+    original = dist_utils.clip_grad_norm_
+
+    def clip(*arguments: Any, **keywords: Any) -> Any:
+        norm = original(*arguments, **keywords)
+        keep(norm)
+        return norm
+
+    dist_utils.clip_grad_norm_ = clip
+    try:
+        yield
+    finally:
+        dist_utils.clip_grad_norm_ = original
 
 
-def is_reporter() -> bool:
-    """Return whether this is the rank that prints and writes the result."""
-    return torch.distributed.get_rank() == 0
+class Titan(trainer.Framework):
+    """torchtitan's own Trainer."""
+
+    name = "titan"
+
+    def start(self, config: RunConfig) -> None:
+        """Start torch.distributed; torchtitan takes what it finds."""
+        logging.getLogger().addFilter(lambda record: not record.getMessage().startswith(MEANINGLESS))
+        super().start(config)
+
+    def run(self, job: Job, data: Data, source: WeightSource | None, recorder: StepRecorder, ready: Ready) -> None:
+        """Build the trainer with torchtitan's own weights, replace them, and train."""
+        config = job.config
+        made = recipe.make(config, job.spec, data.dataset)
+        training = BenchmarkTrainer(made.settings, recorder)
+        (model,) = training.model_parts
+        recipe.zero_biases(model)
+        if config.platform == "cpu":
+            titan_cpu.sum_only(model)
+
+        def fill(weights: WeightSource) -> None:
+            assert made.spec.state_dict_adapter is not None
+            adapter = made.spec.state_dict_adapter(made.model_arguments, None)
+            recipe.fill(model, adapter, job.spec, weights, DTYPES[config.precision])
+
+        ready(training, data.dataset, fill)
+        try:
+            training.train()
+        finally:
+            training.close()
+        recorder.merge_ranks()
+
+    def facts(self, job: Job, built: BenchmarkTrainer) -> dict[str, Any]:
+        """Return what was built."""
+        return titan_resolved.read(built, job)
+
+    def check(self, job: Job, built: BenchmarkTrainer, resolved: Mapping[str, Any]) -> None:
+        """Raise MismatchError where the model is another, or a setting of the map did not arrive."""
+        trainer.require_built("torchtitan", titan_resolved.differences(job, resolved))
 
 
 def main() -> int:
     """Run one job as one rank of torchrun."""
-    return trainer.main("titan", initialize, is_reporter, train)
+    return trainer.main(Titan())
 
 
 if __name__ == "__main__":

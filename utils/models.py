@@ -310,7 +310,7 @@ def can_train(framework: str, name: str) -> bool:
 
 
 def _is_torchtitan(spec: ModelSpec) -> bool:
-    """Return whether train/titan/model.py can express the spec: of torchtitan's two classes the one that scales rotary
+    """Return whether train/titan/recipe.py can express the spec: of torchtitan's two classes the one that scales rotary
     frequencies has no norms of queries and keys and cannot get a bias, and a shared embedding is not filled."""
     is_plain = not spec.qkv_bias and not spec.query_key_norm
     return not spec.tie_word_embeddings and (spec.rope_scaling is None or is_plain)

@@ -20,7 +20,7 @@ SOFTWARE = {
     "nvd": {"software_version": "13.0", "driver_version": "580.95.05", "pytorch_version": "2.12.0a0+nv26.08"},
 }
 OF_CPU = ("TORCHDYNAMO_DISABLE", "NCCL_IB_HCA")
-"""Recorded variables that are not the image's: train/prim/cpu.py sets them where there is no GPU."""
+"""Recorded variables that are not the image's: train/prim/environment.py sets them where there is no GPU."""
 FRAMEWORKS = {"amd": ("mega", "hf", "prim"), "nvd": ("mega", "hf", "bridge")}
 """Frameworks that run in each vendor's image without NeMo 2."""
 

@@ -23,6 +23,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from tests.support import tied_model
 from tests.workers import plants
+from train.common.weights import EqualWeights
 from utils.dataset.gpt_dataset import build_train_dataset, describe
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig, load
@@ -111,7 +112,7 @@ def peak_bytes(trainer: Any, config: RunConfig, spec: ModelSpec, prefix: Path) -
     recorder = trainer.StepRecorder(config.train_iterations, stream=io.StringIO())
     gc.collect()  # what an earlier case has left must not be freed inside this one
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        training = trainer.build(config, spec, trainer.EqualWeights(spec, config.seed, config.init_std), dataset)
+        training = trainer.build(config, spec, EqualWeights(spec, config.seed, config.init_std), dataset)
         trainer.run(*([config] if trainer.__name__ == "train.train_mega" else []), training, recorder)
     events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
     live = peak = 0
@@ -128,7 +129,7 @@ def start(trainer: Any, config: RunConfig) -> None:
             trainer.parallel_state.destroy_model_parallel()
         trainer.initialize_parallel(config)
     elif not torch.distributed.is_initialized():
-        trainer.initialize(config)
+        torch.distributed.init_process_group("gloo")
 
 
 def fuse_as_on_gpu(trainer: Any) -> None:

@@ -21,6 +21,7 @@ import torch
 
 sys.path.insert(1, str(Path(__file__).resolve().parents[2]))
 from train.common import adamw, loading, schedule, weight_gradient  # noqa: E402
+from train.common import trainer as common  # noqa: E402
 from utils import models  # noqa: E402
 
 SLEEP_SECONDS = 0.05
@@ -44,7 +45,7 @@ def draw_odd_weights(trainer: Any, notes: dict[str, Any]) -> None:
 
     An output layer starts with the embedding's weights where `like_tied` is planted. Notes how many were drawn.
     """
-    draw = trainer.EqualWeights._draw
+    draw = common.EqualWeights._draw
     notes["drawn"] = 0
 
     def odd(source: Any, name: str, shape: tuple[int, ...]) -> torch.Tensor:
@@ -57,7 +58,7 @@ def draw_odd_weights(trainer: Any, notes: dict[str, Any]) -> None:
         noise = torch.empty(shape).normal_(0.0, 1.0, generator=generator)
         return 0.02 * noise if name.endswith(".bias") else tensor + 0.1 * noise
 
-    trainer.EqualWeights._draw = odd
+    common.EqualWeights._draw = odd
 
 
 def like_tied(trainer: Any, notes: dict[str, Any]) -> None:
@@ -250,13 +251,13 @@ def _add_in_products(trainer: Any, training: Any) -> Any:
 
 def fuse_mega(fusions: tuple[str, ...], windowed_flash: Any = None) -> None:
     """Turn on the rotary embedding of a GPU and these fusions; in bf16 also the loss and a stand-in for windows."""
-    from train.mega import attention, model, rope
+    from train.mega import attention, model
 
     def fused(settings: Any) -> Any:
         of_half = ("cross_entropy_loss_fusion",) if settings.bf16 else ()
         return replace(settings, **dict.fromkeys((*fusions, *of_half), True))
 
-    rope.install()
+    attention.install_rotary()
     _then(model, "transformer_config", fused)
     if windowed_flash is not None:
         attention.windowed_flash = windowed_flash
@@ -295,7 +296,7 @@ def workers(trainer: Any, notes: dict[str, Any], count: int) -> None:
 
 def slow_samples(trainer: Any, notes: dict[str, Any], every: int) -> None:
     """Let each sample of every second, third ... micro batch of two take longer; from 1 on."""
-    _then(trainer, "build_train_dataset", lambda dataset: Slow(dataset, every))
+    _then(common, "build_train_dataset", lambda dataset: Slow(dataset, every))
 
 
 class Slow:
@@ -364,36 +365,13 @@ def note_optimizer(trainer: Any, notes: dict[str, Any]) -> None:
     adamw.FusedAdamW.step = watched
 
 
-def note_map(trainer: Any, notes: dict[str, Any]) -> None:
-    """Note how many keys the settings map has for mega or hf, and which hold another value in the built objects.
+def note_frequencies(trainer: Any, notes: dict[str, Any]) -> None:
+    """Note the rotary frequencies of what mega or hf has built."""
 
-    Also the rotary frequencies.
-    """
-    build = trainer.build
-
-    def looked_up(config: Any, spec: Any, source: Any, dataset: Any) -> Any:
-        from train.settings_map.map import overrides
-
-        built = build(config, spec, source, dataset)
+    def noted(built: Any) -> Any:
         is_mega = trainer.__name__ == "train.train_mega"
-        said = overrides("mega" if is_mega else "hf", config, spec)
-        if is_mega:
-            gpt, ddp = built.model.module, built.model.ddp_config
-            parts = [gpt, gpt.config, ddp, built.optimizer.config, built.scheduler, built.loader]
-        else:
-            parts = [built.args, built.lr_scheduler.lr_lambdas[0]]
-        objects = {kind.__name__: one for one in (*parts, dataset, dataset.config) for kind in type(one).__mro__}
-        objects["PretrainedConfig"] = getattr(built.model, "config", None)  # transformers 5 spells it otherwise
-        notes["keys"] = len(said)
         rotary = built.model.module.rotary_pos_emb if is_mega else built.model.model.rotary_emb
         notes["frequencies"] = rotary.inv_freq.tolist()
-        notes["differing"] = sorted(key for key, value in said.items() if _at(objects, key) != value)
         return built
 
-    trainer.build = looked_up
-
-
-def _at(objects: Any, path: str) -> Any:
-    for name in path.split("."):
-        objects = objects[name] if isinstance(objects, dict) else getattr(objects, name)
-    return objects
+    _then(trainer, "build", noted)

@@ -12,7 +12,7 @@ import abc
 import functools
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -33,12 +33,7 @@ ABSENT = (
 
 def redirect() -> None:
     """Import Bridge with its CUDA calls sent to the CPU for the rest of this process; once, and only without a GPU."""
-    mega_cpu.redirect()
-    setattr(torch.nn.Module, "cuda", lambda self, *_, **__: self)  # noqa: B010 - mypy refuses the plain assignment
-    for name in ("range_push", "range_pop"):
-        setattr(torch.cuda.nvtx, name, lambda *_, **__: None)
-    for name, stand_in in (("Stream", _Stream), ("current_stream", _Stream), ("stream", nullcontext)):
-        setattr(torch.cuda, name, stand_in)
+    mega_cpu.redirect_framework()
     # megatron-core and modelopt look for TransformerEngine at their import, and must not find the empty one
     import megatron.core.distributed
     import megatron.core.models.gpt.gpt_layer_specs
@@ -48,7 +43,7 @@ def redirect() -> None:
     with _empty_packages(ABSENT):
         import megatron.bridge.recipes  # all of its recipes, also those of images  # noqa: F401
         from megatron.bridge.training import initialize, pretrain, setup  # noqa: F401
-    setattr(initialize, "compile_helpers", lambda: None)  # noqa: B010
+    setattr(initialize, "compile_helpers", lambda: None)  # noqa: B010 - mypy refuses the plain assignment
     setattr(setup, "set_jit_fusion_options", lambda *_: None)  # noqa: B010
     setattr(setup, "initialize_megatron", functools.partial(_initialize, initialize.initialize_megatron))  # noqa: B010
 
@@ -62,32 +57,13 @@ def _initialize(original: Any, *, cfg: Any, **named: Any) -> Any:
     return groups
 
 
-def layer_spec(config: Any) -> Any:
-    """Return megatron-core's own layer with our core attention, as `transformer_layer_spec` of a model's `config`."""
-    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
-
-    from train.mega.attention import SdpaCoreAttention
-
-    layer = get_gpt_layer_local_spec(normalization="RMSNorm", qk_layernorm=config.qk_layernorm)
-    layer.submodules.self_attention.submodules.core_attention = SdpaCoreAttention
-    return layer
-
-
 def adapt(recipe: Any) -> None:
     """Replace in a recipe what a CPU lacks: the layers and the communication between ranks."""
+    from train.mega.attention import local_layer
+
     recipe.dist.distributed_backend = "gloo"
-    recipe.model.transformer_layer_spec = layer_spec
+    recipe.model.transformer_layer_spec = local_layer
     recipe.model.transformer_impl = "local"
-
-
-class _Stream:
-    """A stream of a CPU, on which nothing runs beside anything else."""
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        pass
-
-    def wait_stream(self, _: _Stream) -> None:
-        """Do nothing: the work of the other stream is done."""
 
 
 class _AnyName(abc.ABCMeta):

@@ -6,7 +6,6 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from train.cluster import script as slurm_script
@@ -17,7 +16,6 @@ from train.runner.run_job import conclude, conclude_without_result
 from train.runner.state import RUNNING, JobState
 from train.runner.status_file import StatusFile
 from train.runner.view import View
-from utils.results.step_line import Step
 from utils.results.store import ResultError
 from utils.written import note
 
@@ -113,16 +111,12 @@ def _update(jobs: Sequence[SlurmJob], view: View, stop: processes.StopRequest, l
         job.entry = entry if entry.state != GONE else QueueEntry(entry.state, nodes=job.entry.nodes)
         if entry.state == "RUNNING" and job.state.state != RUNNING:
             job.state.state, job.state.started = RUNNING, time.monotonic()
-            job.log = RemoteLog(job.log_path, partial(_take_step, job.state))
+            job.log = RemoteLog(job.log_path, job.state.take_step)
             view.job_started(job.state)
         if entry.is_ended:
             _end(job, stop)
             view.job_ended(job.state)
     return ""
-
-
-def _take_step(state: JobState, step: Step, line: str) -> None:
-    state.take_step(step)
 
 
 def _end(job: SlurmJob, stop: processes.StopRequest) -> None:

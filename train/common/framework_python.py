@@ -7,13 +7,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 from train.machine import planned_gpus
 from utils.errors import ConfigError
 from utils.hardware.detect import visible_gpus
 from utils.settings.combinations import COUNTERPART, OF_PLATFORM
-from utils.settings.config import values_of
+from utils.settings.config import ROOT, values_of
 
 ERROR = "error: "
 OLDER = {"bridge": "nemo"}
@@ -22,13 +21,18 @@ Interpreters = Mapping[str, Callable[[str], str]]
 """Function that returns the Python of a framework on a platform, by framework."""
 
 
+OWN = ("nemo", "bridge", "titan")
+"""Frameworks whose ranks never run with the suite's own Python, which has other package versions."""
+
+
 @functools.cache
-def of_setup(name: str, setup: Path, platform: str) -> str:
-    """Return the path that the script `setup` prints; it makes the environment of framework `name` on first use.
+def python_of(name: str, platform: str) -> str:
+    """Return the Python that has framework `name`; its setup script makes the environment on first use, in minutes.
 
     The script imports what the trainer imports, which takes seconds, so it runs once in a process. Its other output is
-    passed on to stderr. Raises ConfigError with the script's reason where it fails.
+    passed on to stderr. Raises ConfigError with the script's reason where there is no such Python and none can be made.
     """
+    setup = ROOT / "shell" / "inside" / f"setup_{name}.sh"
     environment = {**os.environ, "PLATFORM": platform}
     pipe = subprocess.PIPE
     with subprocess.Popen([str(setup)], env=environment, stdout=pipe, stderr=pipe, text=True) as process:

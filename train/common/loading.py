@@ -13,11 +13,13 @@ from __future__ import annotations
 import math
 import os
 import signal
+from collections.abc import Iterator
 from typing import Any
 
 from torch.utils.data import DataLoader
 
 from train.job.processes import end_with_parent
+from train.job.recorder import StepRecorder
 from utils.settings.config import RunConfig
 
 GPU_WORKERS = 2
@@ -53,3 +55,28 @@ def tie_workers(loader: DataLoader[Any]) -> None:
             initialize(worker)
 
     loader.worker_init_fn = start
+
+
+class TimedBatches:
+    """Gives the iterator that a framework hands to each micro batch in the form that the recorder times."""
+
+    def __init__(self, recorder: StepRecorder) -> None:
+        self._recorder = recorder
+        self._taken: Any = None
+        self._timed: Iterator[Any] = iter(())
+
+    def __call__(self, batches: Any) -> Iterator[Any]:
+        """Return the timed iterator over `batches`, the same one as long as they are the same."""
+        if batches is not self._taken:
+            self._taken, self._timed = batches, self._recorder.timed(_items(batches))
+        return self._timed
+
+
+def _items(batches: Any) -> Iterator[Any]:
+    """Yield the micro batches of an iterator, which may have `__next__` alone."""
+    while True:
+        try:
+            batch = next(batches)
+        except StopIteration:
+            return
+        yield batch

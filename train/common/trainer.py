@@ -1,4 +1,4 @@
-"""Code that every trainer of ours shares: command line, fingerprint, recorder, checks, banners and exit codes."""
+"""A training of any framework: command line, data, weights, recorder, checks, fingerprint, banners and exit codes."""
 
 from __future__ import annotations
 
@@ -9,23 +9,28 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from train.common import kernels
-from train.job.device import CpuDevice, CudaDevice
+from train.common.weights import EqualWeights, WeightSource, combined_digest
 from train.job.job import Job, profile_folder
 from train.job.processes import end_with_parent
-from train.job.recorder import StepRecorder
+from train.job.recorder import CpuDevice, CudaDevice, StepRecorder
 from train.job.report import JobReport, MismatchError
 from train.profiling import profile_json
 from train.profiling.recording import StepRecording
 from train.profiling.tools import RECORDINGS
+from train.settings_map.map import ROWS, entry_of
+from train.settings_map.row import Override
 from utils.arguments import Parser
-from utils.dataset.gpt_dataset import check_epochs, data_prefix, describe
+from utils.dataset.gpt_dataset import build_train_dataset, check_epochs, data_prefix, describe
 from utils.dataset.manifest import licences
 from utils.errors import ConfigError, DataError
 from utils.hardware import detect as hardware
@@ -37,14 +42,66 @@ from utils.settings.config import RunConfig, load
 from utils.settings.profiling import TORCH
 
 FLOAT32_RELATIVE = 1e-6
-TrainFunction = Callable[[Job, JobReport, Path, dict[str, Any]], None]
+Ready = Callable[..., None]
+"""Function `ready(built, dataset, fill=None)` that a framework calls once, on every rank, before its first step.
+
+`built` is what `facts` reads, `dataset` what the loader takes its samples from. `fill(source)` puts the equal weights
+into what is built; a framework that fills them in while it builds leaves it out. Raises MismatchError.
+"""
+NOT_COMPARED = ("optimizer", "attention_backend")
+"""Keys that a framework takes as a name and that are read back as the object built from it."""
+AS_ASKED: dict[str, Callable[[Any], Any]] = {
+    "gradient_reduce_dtype": lambda name: name == "float32",
+    # `resolved_config` has these keys only of a model that has the trait
+    "tie_word_embeddings": bool,
+    "query_key_norm": bool,
+}
+"""Conversion of a value that is read back into the form in which it was asked for."""
 
 
-def main(
-    framework: str, initialize: Callable[[RunConfig], None], is_reporter: Callable[[], bool], train: TrainFunction
-) -> int:
+@dataclass(frozen=True)
+class Data:
+    """The encoded data of a job."""
+
+    config: RunConfig
+    prefix: Path
+    manifest: dict[str, Any]
+
+    @cached_property
+    def dataset(self) -> Any:
+        """megatron-core's GPTDataset, made on first use."""
+        return build_train_dataset(self.config, self.prefix, self.manifest)
+
+
+class Framework(ABC):
+    """What differs between the frameworks that torchrun starts; `main` owns everything else of a training."""
+
+    name: str
+    """As in FRAMEWORK."""
+
+    def start(self, config: RunConfig) -> None:
+        """Start torch.distributed, and what must be there before anything is built."""
+        torch.distributed.init_process_group("gloo" if config.platform == "cpu" else "nccl")
+
+    @abstractmethod
+    def run(self, job: Job, data: Data, source: WeightSource | None, recorder: StepRecorder, ready: Ready) -> None:
+        """Build, call `ready`, train all steps on this rank, record each, and merge the ranks.
+
+        Weights come from `source`, or from the framework's own generator if it is None.
+        """
+
+    @abstractmethod
+    def facts(self, job: Job, built: Any) -> dict[str, Any]:
+        """Return `resolved_config` as it is read back from the built objects, without `init`."""
+
+    def check(self, job: Job, built: Any, resolved: Mapping[str, Any]) -> None:
+        """Raise MismatchError where the built objects are not what was asked."""
+        check_model(job.spec, resolved)
+
+
+def main(framework: Framework) -> int:
     """Run one rank of one job; 0 for an ok result, 2 for bad input. Other errors write a result and propagate."""
-    options = arguments(framework)
+    options = arguments(framework.name)
     end_with_parent()  # torchrun
     # train/job/supervise.py requests the stack of a rank that hangs
     faulthandler.register(signal.SIGUSR1, all_threads=True)
@@ -52,31 +109,64 @@ def main(
         config = load(
             options.platform,
             int(os.environ["LOCAL_WORLD_SIZE"]),
-            arguments=[*options.settings, f"FRAMEWORK={framework}", f"MODEL={options.model}"],
+            arguments=[*options.settings, f"FRAMEWORK={framework.name}", f"MODEL={options.model}"],
         )
         if config.num_gpus != int(os.environ["WORLD_SIZE"]):
             raise ConfigError(f"WORLD_SIZE={os.environ['WORLD_SIZE']}: the settings say {config.num_gpus} ranks")
-        job = Job(config, framework, options.model, options.run_number, options.attempt)
+        job = Job(config, framework.name, options.model, options.run_number, options.attempt)
         prefix = data_prefix(config, options.model)
-        manifest = describe(prefix, config.data_dir, config=config)
+        data = Data(config, prefix, describe(prefix, config.data_dir, config=config))
     except (ConfigError, DataError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    initialize(config)
+    framework.start(config)
     kernels.multiply_exactly()
-    command = shlex.join(["python", "-m", f"train.train_{framework}", *sys.argv[1:]])
-    identity = job.identity(manifest["bin_sha256"])
-    with JobReport(job, identity, command, is_reporter=is_reporter()) as report:
+    command = shlex.join(["python", "-m", f"train.train_{framework.name}", *sys.argv[1:]])
+    identity = job.identity(data.manifest["bin_sha256"])
+    with JobReport(job, identity, command, is_reporter=is_reporter(config)) as report:
         report.gpu_info = hardware.gpu_info(config.platform, config.num_gpus)
-        train(job, report, prefix, manifest)
+        train(framework, report, data)
         report.resolved |= kernels.read(report.resolved)
         finish_profile(job, report)
     torch.distributed.barrier()  # a gloo rank that leaves first can abort the others
     torch.distributed.destroy_process_group()
     leave_at_once()
     return 0
+
+
+def is_reporter(config: RunConfig) -> bool:
+    """Return whether this rank has the loss and writes the result: last pipeline stage, first of all other groups.
+
+    megatron-core numbers the stages outermost (tp-cp-ep-dp-pp). A framework without stages reports on rank 0.
+    """
+    stages = config.pipeline_parallel_size
+    return int(os.environ["RANK"]) == int(os.environ["WORLD_SIZE"]) // stages * (stages - 1)
+
+
+def train(framework: Framework, report: JobReport, data: Data) -> None:
+    """Train the job with a framework and fill in its report."""
+    job, config = report.job, report.job.config
+    source = EqualWeights(job.spec, config.seed, config.init_std) if config.init == "equal" else None
+    report.recorder = recorder(job, report.is_reporter)
+
+    def ready(built: Any, dataset: Any, fill: Callable[[WeightSource], None] | None = None) -> None:
+        resolved = framework.facts(job, built)
+        reasons = absent(resolved) | resolved.get("reasons", {})
+        report.resolved = resolved | {"init": "native" if source is None else "equal", "reasons": reasons}
+        report.check_resolved()
+        framework.check(job, built, report.resolved)
+        if source is not None and fill is not None:
+            fill(source)
+        digest = None if source is None else combined_digest(source.digests)
+        report.fingerprint = fingerprint(job, data, dataset, digest)
+        print_start(job, report)
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()  # the peak of the steps, not of the building
+
+    framework.run(job, data, source, report.recorder, ready)
+    print_end(job, report)
 
 
 def leave_at_once() -> None:
@@ -131,14 +221,12 @@ def finish_profile(job: Job, report: JobReport) -> None:
     print(f"    profile: {profile.text}, in {folder}", flush=True)
 
 
-def fingerprint(
-    job: Job, prefix: Path, manifest: dict[str, Any], dataset: Any, weights_sha256: str | None
-) -> dict[str, Any]:
-    """Return the `fingerprint` section: digests of data, order of samples, model and initial weights."""
-    reasons = {}
+def fingerprint(job: Job, data: Data, dataset: Any, weights_sha256: str | None) -> dict[str, Any]:
+    """Return the `fingerprint` section: digests of data, order of samples in `dataset`, model and initial weights."""
+    reasons, manifest = {}, data.manifest
     tokenizer = manifest.get("tokenizer") or {}
     if not tokenizer.get("sha256"):
-        reasons["tokenizer_sha256"] = f"no manifest beside {prefix.name}.bin names a tokenizer"
+        reasons["tokenizer_sha256"] = f"no manifest beside {data.prefix.name}.bin names a tokenizer"
     if weights_sha256 is None:
         reasons["initial_weights_sha256"] = "INIT=native: each framework draws its own weights"
     epochs, _ = check_epochs(job.config, manifest["tokens"])
@@ -201,6 +289,12 @@ def model_differences(spec: ModelSpec, resolved: Mapping[str, Any]) -> list[str]
     ]
 
 
+def require_built(title: str, wrong: Sequence[str]) -> None:
+    """Raise MismatchError if there is a difference between what the framework `title` was asked for and has built."""
+    if wrong:
+        raise MismatchError(f"{title} did not build what was asked: " + "; ".join(wrong))
+
+
 def check_model(spec: ModelSpec, resolved: Mapping[str, Any]) -> None:
     """Raise MismatchError where the framework has built another model than the spec."""
     wrong = model_differences(spec, resolved)
@@ -253,3 +347,30 @@ def print_end(job: Job, report: JobReport) -> None:
         print(f"    warning: {warning}", flush=True)
     for line in raw_samples.lines(result):
         print(line, end="", flush=True)
+
+
+def map_differences(framework: str, job: Job, resolved: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return each setting of the map that was not built as asked: its key, and `NAME: asked ..., built ... (KEYS)`.
+
+    The key is that of `resolved_config`. This finds a setting that did not arrive, where a default of a recipe or of a
+    library applies instead.
+    """
+    found, config, spec = [], job.config, job.spec
+    for row in ROWS:
+        entry = entry_of(row, framework)
+        if row.resolved is None or row.resolved in NOT_COMPARED or not isinstance(entry, Override):
+            continue
+        if entry.when is not None and not entry.when(config, spec):
+            continue
+        wanted = row.wanted(config, spec)
+        built = AS_ASKED.get(row.resolved, lambda value: value)(_at(resolved, row.resolved))
+        if wanted != built:
+            found.append((row.resolved, f"{row.name}: asked {wanted!r}, built {built!r} ({', '.join(entry.keys)})"))
+    return found
+
+
+def _at(resolved: Mapping[str, Any], path: str) -> Any:
+    value: Any = resolved
+    for name in path.split("."):
+        value = None if value is None else value.get(name)
+    return value

@@ -1,7 +1,7 @@
 """Weight gradients accumulated inside the matrix product, by torch alone.
 
 Otherwise the product is written to memory, read again and added to the sum of the gradients in a pass of its own.
-`add_product` is for any framework (train/hf/linear.py). megatron-core's linear layers call two functions of an
+`add_product` is for any framework (train/hf/gradients.py). megatron-core's linear layers call two functions of an
 extension of Apex for it (`fused_weight_gradient_mlp_cuda`, imported by megatron/core/tensor_parallel/layers.py); this
 module has the same two functions.
 

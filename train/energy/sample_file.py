@@ -11,7 +11,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from train.job.job import Job, log_path
@@ -52,12 +51,8 @@ class Writer:
         self._flushed = 0.0
         self.line({"energy_samples_version": VERSION, **header})
 
-    def __enter__(self) -> Writer:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Write what is left."""
         self._file.close()
 
     def line(self, content: Mapping[str, Any], now: float = 0.0) -> None:

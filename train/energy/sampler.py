@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -158,7 +159,7 @@ def main() -> int:
     ended: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: ended.append(number))
     sources = open_sources(options.platform, options.gpus)
-    with Writer(options.output, header(options, sources)) as file:
+    with closing(Writer(options.output, header(options, sources))) as file:
         ticks = Ticks(sources, time.perf_counter)
         if sources.has_energy:
             idle_end = time.perf_counter() + IDLE_SECONDS

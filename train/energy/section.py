@@ -22,8 +22,9 @@ from typing import Any
 from train.energy import joules
 from train.energy.joules import JoulesError
 from train.energy.node_energy import Measured, NodeEnergy, PackageEnergy, Values, largest, of_node
-from train.energy.sample_file import NodeSamples
+from train.energy.sample_file import NodeSamples, SampleFileError, path_of, read
 from train.job import step_clock
+from train.job.job import Job
 from utils.results.performance import warmup_steps
 from utils.results.schema import ENERGY_RELATIVE, LEAST_HERTZ, OPTIONAL_KEYS, SECTIONS
 
@@ -34,6 +35,23 @@ METHODS = ("gpu_counter", "gpu_power", "cpu_rapl")
 KEYS = (*SECTIONS["energy_metrics"], *OPTIONAL_KEYS["energy_metrics"])
 NOT_THE_WALL = "not the wall"
 NO_GPU, NOT_REPORTED = "no GPU", "the devices do not report it"
+
+
+def of_result(job: Job, result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the section of a result that a job has just left, from the samples of all its nodes.
+
+    The times of the steps, which the result has in this section, are used up.
+    """
+    clock = result["energy_metrics"].get(step_clock.KEY)
+    if result["status"] != "ok":
+        return unknown(f"not measured: the job ended as {result['status']}")
+    if clock is None:
+        return unknown("the times at which the steps ended are not known")
+    paths = (path_of(job, node) for node in range(job.config.nodes))
+    try:
+        return of_job((read(path) for path in paths), result, clock)
+    except SampleFileError as error:
+        return unknown(str(error))
 
 
 def unknown(reason: str) -> dict[str, Any]:

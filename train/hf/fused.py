@@ -18,9 +18,8 @@ import torch
 import torch.nn.functional as F
 from transformers import PreTrainedModel
 
-from train.common.compiled import compiled
+from train.common.compiled import compiled, turned, turned_gradient
 from train.common.cross_entropy import in_place_cross_entropy
-from train.common.rotary import turned, turned_gradient
 
 ROTARY = "apply_rotary_pos_emb"
 """The function that every attention of transformers calls, by its name in the module that defines the model."""

@@ -13,19 +13,16 @@ from torch.nn.attention import SDPBackend
 from transformers import PreTrainedModel, Trainer
 
 from train.common import trainer
-from train.hf import fused, linear, sharding
-from train.hf.model import CAUSAL_SDPA
-from train.hf.recompute import read_recompute
+from train.common.precision import PRECISIONS, name_of
+from train.hf import fused, gradients, sharding
+from train.hf.model import CAUSAL_SDPA, read_recompute
 from utils.models import RopeScaling
 from utils.settings.keys import NO_RECIPE
 
-_PRECISIONS = {torch.float32: "fp32", torch.bfloat16: "bf16"}
-
 
 def read(training: Any) -> dict[str, Any]:
-    """Return the `resolved_config` section of a built Trainer; the caller adds `init`."""
-    resolved = _batch(training) | _model(training) | _optimizer(training) | _communication(training)
-    return resolved | {"reasons": trainer.absent(resolved)}
+    """Return the `resolved_config` section of a built Trainer."""
+    return _batch(training) | _model(training) | _optimizer(training) | _communication(training)
 
 
 def _batch(training: Trainer) -> dict[str, Any]:
@@ -56,9 +53,9 @@ def _model(training: Trainer) -> dict[str, Any]:
     rope = settings.rope_parameters
     computes_in = _dtypes(training)[0]
     return {
-        "precision": _PRECISIONS[computes_in],
+        "precision": PRECISIONS[computes_in],
         "fp8_recipe": NO_RECIPE,  # transformers' classes have no fp8
-        "parameter_dtype": _name(computes_in),
+        "parameter_dtype": name_of(computes_in),
         "parameter_count": sum(parameter.numel() for parameter in model.parameters()),
         "vocab_size": model.lm_head.weight.shape[0],
         "num_layers": len(model.model.layers),
@@ -97,7 +94,7 @@ def _fused_ops(model: PreTrainedModel) -> dict[str, bool]:
     """Return the fusions under the names of megatron-core; those that transformers has no operation for are False."""
     never = dict.fromkeys(("persist_layer_norm", "bias_dropout_fusion", "masked_softmax_fusion"), False)
     averages = sharding.policy_of(model) is not None and model.device.type == "cuda"  # gloo cannot
-    own = {"gradient_accumulation_fusion": linear.adds_in_products(model), "average_in_collective": averages}
+    own = {"gradient_accumulation_fusion": gradients.adds_in_products(model), "average_in_collective": averages}
     return never | fused.read(model) | own
 
 
@@ -156,7 +153,7 @@ def _optimizer(training: Trainer) -> dict[str, Any]:
     peak = training.lr_scheduler.base_lrs[0]
     return {
         "optimizer": f"{type(optimizer).__module__}.{type(optimizer).__name__}",
-        "optimizer_state": _PRECISIONS[optimizer.state_dtype],
+        "optimizer_state": PRECISIONS[optimizer.state_dtype],
         "lr": peak,
         "min_lr": peak * rule.floor,
         "warmup_iters": rule.warmup_iterations,
@@ -178,8 +175,8 @@ def _communication(training: Trainer) -> dict[str, Any]:
     can_overlap = is_sharded and training.model.device.type == "cuda"
     return {
         "distributed_optimizer": is_sharded,
-        "gradient_dtype": _PRECISIONS[reduces_in],
-        "gradient_reduce_dtype": _name(reduces_in),
+        "gradient_dtype": PRECISIONS[reduces_in],
+        "gradient_reduce_dtype": name_of(reduces_in),
         "overlap_grad_reduce": can_overlap,
         "overlap_param_gather": can_overlap and sharding.gathers_ahead(training.model),
     }
@@ -192,7 +189,3 @@ def _dtypes(training: Trainer) -> tuple[torch.dtype, torch.dtype]:
         computes_in = policy.param_dtype or held
         return computes_in, policy.reduce_dtype or computes_in
     return held, held if training.gradient_sums is None else training.gradient_sums.dtype
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

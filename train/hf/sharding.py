@@ -12,16 +12,14 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-import torch
 from accelerate import Accelerator, FullyShardedDataParallelPlugin
 from accelerate.state import PartialState
 from accelerate.utils import DistributedType
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy
 from transformers import PreTrainedModel, TrainingArguments
 
+from train.common.precision import DTYPES
 from utils.settings.config import RunConfig
-
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def fsdp_settings(config: RunConfig) -> dict[str, Any]:

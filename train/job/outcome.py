@@ -1,13 +1,14 @@
 """The one result of a job, however it ended, and the exit code that follows from it.
 
 Up to four parties see how a job ends: a rank, the launcher of the ranks, the process that started the launcher (the
-matrix) and Slurm. Each gives its account to `finalize_result`, the only place that decides what the result holds.
+matrix) and Slurm. Each gives its account to `finalize_result`, the launcher to `settle`: nothing else decides what the
+result holds.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from signal import Signals
@@ -24,6 +25,8 @@ from utils.results import store
 
 CRASHES = (Signals.SIGKILL, Signals.SIGSEGV, Signals.SIGBUS, Signals.SIGILL, Signals.SIGFPE)
 """Signals that explain the errors of the other ranks. SIGABRT does not: collective libraries abort on such errors."""
+Completion = Callable[[dict[str, Any]], dict[str, Any]]
+"""Function that returns a result with what is known of it only when its ranks have ended."""
 
 
 @dataclass(frozen=True)
@@ -54,48 +57,64 @@ class LauncherEnd:
     """The end from outside, which the launcher cannot know; None if there was none."""
 
 
-def finalize_result(attempt: Attempt, account: dict[str, Any] | Ending | LauncherEnd) -> bool:
+def finalize_result(attempt: Attempt, account: dict[str, Any] | LauncherEnd) -> bool:
     """Write the result that follows from an account, where it overrules the file; return whether it was written.
 
     | account | no result of this attempt | an ok result | any other result |
     |---|---|---|---|
     | `dict`, the result of a rank | is written | stays | stays: the first rank that fails knows the cause |
-    | `Ending` (launcher): interrupted by a signal | failed | stays: all was measured before | failed |
+    | `LauncherEnd` of the matrix | failed | stays | stays |
+    | `LauncherEnd` of Slurm | status by Slurm's state | stays | where Slurm ended the job: its cause, then the reason |
+
+    `settle` has the rows of the launcher. Measurements that are in the file stay in it. A `LauncherEnd` keeps the
+    result of an earlier attempt among the superseded ones. Raises OSError where the disk refuses and ResultError for a
+    damaged file, or if OUTPUT_DIR is gone, which is not made anew.
+    """
+    _require_output(attempt.job)
+    if isinstance(account, LauncherEnd):
+        return _finalize_launcher(attempt, account)
+    path = attempt.job.result_path
+    if account["status"] != "ok":
+        release_reserve(path)
+    is_written = store.write(account, path, replace=False)
+    release_reserve(path)
+    return is_written
+
+
+def settle(attempt: Attempt, account: dict[str, Any] | Ending, complete: Completion = lambda result: result) -> str:
+    """Assemble the result of a job whose ranks have ended, write it once, and return its status.
+
+    The status is printed with the reason on stderr unless it is ok.
+
+    | account | no result of this attempt | an ok result | any other result |
+    |---|---|---|---|
+    | `dict`: no rank could be started | is written | stays | stays |
+    | `Ending`: interrupted by a signal | failed | stays: all was measured before | failed |
     | ... overdue (watchdog) | timeout | timeout | timeout |
     | ... a rank crashed (CRASHES) | failed; oom if memory ran out | the same | the same; oom, nan stay |
     | ... another node failed, or the exit code is not 0 | failed | failed | its reason and the nodes'; oom, nan stay |
     | ... the log or the data are not those of the start | failed | failed | stays |
     | ... exit code 0, nothing else known | failed | stays | stays |
-    | `LauncherEnd` of the matrix | failed | stays | stays |
-    | `LauncherEnd` of Slurm | status by Slurm's state | stays | where Slurm ended the job: its cause, then the reason |
 
-    A launcher that could start no rank gives a `dict` too. Measurements that are in the file stay in it. A
-    `LauncherEnd` keeps the result of an earlier attempt among the superseded ones. Raises OSError where the disk
-    refuses and ResultError for a damaged file, or if OUTPUT_DIR is gone, which is not made anew.
+    Measurements that are in the file stay in it. `complete` adds what only the launcher knows. A result that cannot be
+    written is a failed job; one that stays and cannot be completed keeps its numbers, with warnings on stderr.
     """
-    output = attempt.job.config.output_dir
-    if not output.is_dir():
-        raise store.ResultError(f"OUTPUT_DIR={output} was deleted or renamed while the job ran")
-    if isinstance(account, dict):
-        return _finalize_rank(attempt.job.result_path, account)
-    if isinstance(account, LauncherEnd):
-        return _finalize_launcher(attempt, account)
-    return _finalize_ranks(attempt, account)
-
-
-def settle(attempt: Attempt, account: dict[str, Any] | Ending) -> str:
-    """Finalize the result of a job and return its status, which is printed with the reason on stderr unless it is ok.
-
-    A result that cannot be written is a failed job.
-    """
+    job = attempt.job
     try:
-        finalize_result(attempt, account)
-        result = store.read(attempt.job.result_path)
+        result, stays = _assembled(attempt, account)
+        try:
+            store.write(complete(result), job.result_path)
+        except (OSError, store.ResultError) as error:
+            if not stays:
+                raise
+            for missing in ("energy of the job is", "conditions of the job are"):
+                print(f"warning: {job.result_path.name}: the {missing} not in it: {error}", file=sys.stderr)
+        remove_leftovers(job.result_path)
         status, reason = str(result["status"]), result["reason"]
     except (OSError, store.ResultError) as error:
-        status, reason = "failed", f"no result could be written: {why_unwritten(attempt.job, error)}"
+        status, reason = "failed", f"no result could be written: {why_unwritten(job, error)}"
     if status != "ok":
-        print(f"{attempt.job.name}: {status}: {reason}", file=sys.stderr)
+        print(f"{job.name}: {status}: {reason}", file=sys.stderr)
     return status
 
 
@@ -124,39 +143,43 @@ def stamp(path: Path) -> tuple[int, int] | None:
     return status.st_ino, status.st_mtime_ns
 
 
-def _finalize_rank(path: Path, result: dict[str, Any]) -> bool:
-    if result["status"] != "ok":
-        release_reserve(path)
-    is_written = store.write(result, path, replace=False)
-    release_reserve(path)
-    return is_written
+def _require_output(job: Job) -> None:
+    output = job.config.output_dir
+    if not output.is_dir():
+        raise store.ResultError(f"OUTPUT_DIR={output} was deleted or renamed while the job ran")
 
 
-def _finalize_ranks(attempt: Attempt, ending: Ending) -> bool:
+def _assembled(attempt: Attempt, account: dict[str, Any] | Ending) -> tuple[dict[str, Any], bool]:
+    """Return the result that follows from the account of the launcher, and whether it is the one in the file."""
+    _require_output(attempt.job)
     path = attempt.job.result_path
     release_reserve(path)
     written = store.read(path) if path.exists() else None
-    verdict = _verdict(ending, written)
-    if verdict is not None:
-        status, reason = verdict
-        if status == "oom":
-            reason += f"; {advice_of(attempt.job, written['gpu_info'] if written else {})}"
-        if ending.log_error:
-            reason += f"\nthe log is incomplete: {ending.log_error}"
-        _write(attempt, status, reason, written)
-    remove_leftovers(path)
-    return verdict is not None
+    if isinstance(account, dict):
+        return written or account, written is not None
+    verdict = _verdict(account, written)
+    if verdict is None:
+        assert written is not None  # without a result there is a verdict
+        return written, True
+    status, reason = verdict
+    if status == "oom":
+        reason += f"; {advice_of(attempt.job, written['gpu_info'] if written else {})}"
+    if account.log_error:
+        reason += f"\nthe log is incomplete: {account.log_error}"
+    return _with_verdict(attempt, status, reason, written), False
 
 
 def _finalize_launcher(attempt: Attempt, end: LauncherEnd) -> bool:
     path = attempt.job.result_path
     if stamp(path) in (None, end.before):
         remove_leftovers(path)
-        _write(_renumbered(attempt), end.status or "failed", end.reason)
+        renumbered = _renumbered(attempt)
+        store.write(_with_verdict(renumbered, end.status or "failed", end.reason), path)
         return True
     if end.cause is None or (written := store.read(path))["status"] == "ok":
         return False
-    _write(attempt, end.status or written["status"], f"{end.cause}; its launcher says: {written['reason']}", written)
+    reason = f"{end.cause}; its launcher says: {written['reason']}"
+    store.write(_with_verdict(attempt, end.status or written["status"], reason, written), path)
     return True
 
 
@@ -168,9 +191,8 @@ def _renumbered(attempt: Attempt) -> Attempt:
     return Attempt(attempt.job.numbered(number), attempt.identity, attempt.command, attempt.started_utc)
 
 
-def _write(attempt: Attempt, status: str, reason: str, written: dict[str, Any] | None = None) -> None:
-    result = written or attempt.empty_result(status, reason)
-    store.write(result | {"status": status, "reason": reason}, attempt.job.result_path)
+def _with_verdict(attempt: Attempt, status: str, reason: str, written: dict[str, Any] | None = None) -> dict[str, Any]:
+    return (written or attempt.empty_result(status, reason)) | {"status": status, "reason": reason}
 
 
 def _verdict(ending: Ending, written: dict[str, Any] | None) -> tuple[str, str] | None:

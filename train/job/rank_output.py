@@ -34,25 +34,26 @@ def progress(step: Step | None) -> str:
 class OutputReader:
     """Reader of a job's output: the last step, and the last lines that report none."""
 
-    def __init__(self, last_lines: int = LAST_LINES) -> None:
+    def __init__(
+        self, last_lines: int = LAST_LINES, on_step: Callable[[Step, str], None] = lambda step, line: None
+    ) -> None:
+        """`on_step` is called with each finished step and its line."""
         self.last_lines: deque[str] = deque(maxlen=last_lines)
         self.last_step: Step | None = None
         self.last_step_at: float | None = None
         """time.monotonic() when its line came."""
+        self._on_step = on_step
 
     def take(self, line: str) -> None:
         """Read one line, with its newline."""
         step = parse_step(line)
         if step is not None:
-            self.take_step(step, line)
+            self.last_step, self.last_step_at = step, time.monotonic()
+            self._on_step(step, line)
         elif line.strip() and not is_raw(line):
-            self.take_text(line.rstrip())
+            self._take_text(line.rstrip())
 
-    def take_step(self, step: Step, line: str) -> None:
-        """Note a finished step and when its line came."""
-        self.last_step, self.last_step_at = step, time.monotonic()
-
-    def take_text(self, text: str) -> None:
+    def _take_text(self, text: str) -> None:
         """Keep a line that reports no step and holds no raw samples."""
         self.last_lines.append(text)
 
@@ -60,21 +61,21 @@ class OutputReader:
 class RankReader(OutputReader):
     """Reader of the output of a node's ranks, with torchrun's report of failed ranks."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, on_step: Callable[[Step, str], None] = lambda step, line: None) -> None:
+        super().__init__(on_step=on_step)
         self.signals: dict[int, Signals] = {}
         """Signal that ended a rank, by rank, without those that torchrun sent itself."""
         self._failed_rank: int | None = None
         self._is_report = False
         self._is_forced = False
 
-    def take_text(self, text: str) -> None:
+    def _take_text(self, text: str) -> None:
         """Read torchrun's report; keep other lines."""
         self._is_report = self._is_report or _REPORT.match(text) is not None
         if self._is_report:
             self._read_report(text)
         else:
-            super().take_text(text)
+            super()._take_text(text)
 
     def _read_report(self, line: str) -> None:
         self._is_forced = self._is_forced or _FORCED in line
@@ -144,10 +145,8 @@ class RemoteLog(RankReader):
     """
 
     def __init__(self, log_path: Path, on_step: Callable[[Step, str], None]) -> None:
-        """`on_step` is called with each finished step and its line."""
-        super().__init__()
+        super().__init__(on_step)
         self._path = log_path
-        self._on_step = on_step
         self._place = 0
         self._rest = b""
 
@@ -163,8 +162,3 @@ class RemoteLog(RankReader):
         *lines, self._rest = (self._rest + new).split(b"\n")
         for line in lines:
             self.take(line.decode(errors="replace") + "\n")
-
-    def take_step(self, step: Step, line: str) -> None:
-        """Note a finished step and report it."""
-        super().take_step(step, line)
-        self._on_step(step, line)

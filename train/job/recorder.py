@@ -4,13 +4,15 @@ A step is one optimizer step from boundary to boundary, with everything that the
 waits for the device at the boundary only, reads the loss there once, and stops the clock while it records and prints.
 Inside a step it only reads the clock before and after each micro batch is fetched (`timed`). It runs no collective
 during training: losses are averaged over ranks after the last step (`merge_ranks`). A profile (train/profiling/) starts
-and ends between two steps, while the clock stands; its steps are no samples. The devices are in `device.py`, the
-callbacks of trainers in `callbacks.py`. torch is imported on use.
+and ends between two steps, while the clock stands; its steps are no samples. The callbacks
+of trainers are in `callbacks.py`. torch is imported on use.
 """
 
 from __future__ import annotations
 
 import math
+import os
+import resource
 import statistics
 import sys
 import time
@@ -18,7 +20,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TextIO, TypeVar
 
-from train.job.device import CpuDevice, Device
 from utils.results.step_line import format_profiled, format_step
 from utils.settings.profiling import PROFILED
 
@@ -29,10 +30,70 @@ MEMORY_EVERY_STEPS = 10
 peak is the device's own figure and misses nothing."""
 UNKNOWN = -1.0
 """Wait of a rank that fetches no data (a pipeline stage); the maximum over ranks ignores it, as any wait is larger."""
+BYTES_PER_GB = 1e9
 
 
 class NonFiniteError(RuntimeError):
     """The loss or the gradient norm is not a finite number; further training would measure nothing."""
+
+
+class CpuDevice:
+    """A process on the CPU; its resident set counts as device memory."""
+
+    source = "resident set of the process (/proc/self/statm, getrusage)"
+
+    def __init__(self) -> None:
+        self._page_bytes = resource.getpagesize()
+        # kept open, because opening it would be four fifths of the cost of a boundary
+        self._statm = os.open("/proc/self/statm", os.O_RDONLY)
+
+    def synchronize(self) -> None:
+        """Do nothing: CPU work is done when its call returns."""
+
+    def allocated_gb(self) -> float:
+        """Resident set now, GB."""
+        pages = int(os.pread(self._statm, 128, 0).split()[1])
+        return pages * self._page_bytes / BYTES_PER_GB
+
+    def peak_allocated_gb(self) -> float:
+        """Largest resident set of the process, GB (ru_maxrss is in KiB on Linux)."""
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / BYTES_PER_GB
+
+    def peak_reserved_gb(self) -> float | None:
+        """None: there is no caching allocator."""
+        return None
+
+
+class CudaDevice:
+    """The current CUDA or ROCm device of torch; memory as torch's caching allocator counts it."""
+
+    source = "torch.cuda allocator statistics"
+
+    def __init__(self) -> None:
+        import torch
+
+        self._cuda = torch.cuda
+        self._cuda.reset_peak_memory_stats()
+
+    def synchronize(self) -> None:
+        """Wait for all streams of the device."""
+        self._cuda.synchronize()
+
+    def allocated_gb(self) -> float:
+        """Bytes of live tensors now, in GB."""
+        return self._cuda.memory_allocated() / BYTES_PER_GB
+
+    def peak_allocated_gb(self) -> float:
+        """Largest amount of live tensors, GB."""
+        return self._cuda.max_memory_allocated() / BYTES_PER_GB
+
+    def peak_reserved_gb(self) -> float | None:
+        """Largest amount that the allocator held, GB."""
+        return self._cuda.max_memory_reserved() / BYTES_PER_GB
+
+
+Device = CpuDevice | CudaDevice
+"""The device that the recorder waits for, and its memory in GB (1e9 bytes); `source` is the origin of these figures."""
 
 
 class StepProfile(Protocol):

@@ -10,10 +10,9 @@ from types import TracebackType
 from typing import Any
 
 from train.job import disk, step_clock
-from train.job.device import Device
 from train.job.job import Job, utc_now
 from train.job.outcome import Attempt, advice_of, finalize_result
-from train.job.recorder import NonFiniteError, Samples, StepRecorder
+from train.job.recorder import Device, NonFiniteError, Samples, StepRecorder
 from utils.results.performance import data_wait_fraction, data_wait_warning, summarize, warmup_steps
 from utils.results.store import ResultError
 from utils.settings.config import RunConfig

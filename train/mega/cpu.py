@@ -7,6 +7,7 @@ megatron-core calls `torch.cuda` for the current device, its random state and sy
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -53,6 +54,26 @@ def redirect() -> None:
     mode = _CudaMeansCpu()
     mode.__enter__()
     _active.append(mode)
+
+
+def redirect_framework() -> None:
+    """Send to the CPU also the CUDA calls that NeMo and Bridge make themselves: of modules, ranges and streams."""
+    redirect()
+    setattr(torch.nn.Module, "cuda", lambda self, *_, **__: self)  # noqa: B010
+    for name in ("range_push", "range_pop"):
+        setattr(torch.cuda.nvtx, name, lambda *_, **__: None)
+    for name, stand_in in (("Stream", _Stream), ("current_stream", _Stream), ("stream", nullcontext)):
+        setattr(torch.cuda, name, stand_in)
+
+
+class _Stream:
+    """A stream of a CPU, on which nothing runs beside anything else."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def wait_stream(self, _: _Stream) -> None:
+        """Do nothing: the work of the other stream is done."""
 
 
 def _is_cuda(value: object) -> bool:

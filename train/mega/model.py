@@ -7,10 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from megatron.core import parallel_state
-from megatron.core.models.gpt.gpt_layer_specs import (
-    get_gpt_layer_local_spec,
-    get_gpt_layer_with_transformer_engine_spec,
-)
+from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_with_transformer_engine_spec
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
 from megatron.core.transformer.enums import AttnBackend
@@ -18,11 +15,9 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 
 from train.common import weight_gradient
 from train.common.cross_entropy import in_place_cross_entropy
-from train.mega import engine, recompute, releases, rope
-from train.mega.attention import SdpaCoreAttention
-from train.mega.rope import LLAMA3_ROPE
-from train.settings_map.fp8 import transformer_settings
-from train.settings_map.layer_rows import attention_backend
+from train.mega import attention, engine, recompute, releases
+from train.mega.attention import LLAMA3_ROPE, local_layer
+from train.settings_map.row import transformer_settings
 from utils.errors import ConfigError
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
@@ -66,13 +61,13 @@ def build_model(config: RunConfig, spec: ModelSpec) -> GPTModel:
             f"{setting}: needs the layers of TransformerEngine; {engine.reason_against() or 'LAYERS=local'}"
         )
     if config.platform != "cpu" and not with_engine:
-        rope.install()
+        attention.install_rotary()
     settings = transformer_config(config, spec, with_engine=with_engine)
     has_recipes = config.recompute == "selective" and not with_engine
     releases.silence_known_messages()
     model = OneCopyOfLogits(
         settings,
-        _layer_spec(spec, with_engine, has_recipes),
+        _layer_spec(settings, with_engine, has_recipes),
         vocab_size=spec.vocab_size,
         max_sequence_length=config.sequence_length,
         pre_process=parallel_state.is_pipeline_first_stage(),
@@ -137,9 +132,18 @@ def transformer_config(config: RunConfig, spec: ModelSpec, *, with_engine: bool)
         # TransformerEngine's layers add inside their own products
         gradient_accumulation_fusion=has_gpu and (with_engine or _adds_exactly()),
         attention_softmax_in_fp32=True,
-        attention_backend=AttnBackend[attention_backend(config, spec)],
+        attention_backend=AttnBackend[_attention_backend(config)],
         **recompute.settings(config.recompute, with_engine),
     )
+
+
+def _attention_backend(config: RunConfig) -> str:
+    """Return the kind of attention that mega allows TransformerEngine, by megatron-core's name.
+
+    AMD's images set NVTE_FLASH_ATTN=0 and NVTE_FUSED_ATTN=1 ("required since v26.2", rocm/primus, Dockerfile of v26.4),
+    which is megatron-core's `fused`. It also forbids the composed kernel, so that a missing one is an error.
+    """
+    return "fused" if config.platform == "amd" else "auto"
 
 
 def _adds_exactly() -> bool:
@@ -147,11 +151,10 @@ def _adds_exactly() -> bool:
     return weight_gradient.is_exact("cuda", weight_gradient.APEX_NAME)
 
 
-def _layer_spec(spec: ModelSpec, with_engine: bool, has_recipes: bool) -> Any:
+def _layer_spec(settings: TransformerConfig, with_engine: bool, has_recipes: bool) -> Any:
     if with_engine:
-        return get_gpt_layer_with_transformer_engine_spec(qk_layernorm=spec.query_key_norm)
-    layer = get_gpt_layer_local_spec(normalization="RMSNorm", qk_layernorm=spec.query_key_norm)
-    layer.submodules.self_attention.submodules.core_attention = SdpaCoreAttention
+        return get_gpt_layer_with_transformer_engine_spec(qk_layernorm=settings.qk_layernorm)
+    layer = local_layer(settings)
     if has_recipes:
         recompute.use_recipes(layer)
     return layer

@@ -17,11 +17,9 @@ from megatron.core.distributed import DistributedDataParallel
 from megatron.core.optimizer import ChainedOptimizer, OptimizerConfig, distrib_optimizer, get_megatron_optimizer
 
 from train.common.adamw import FusedAdamW
+from train.common.precision import DTYPES
 from train.mega import releases
 from utils.settings.config import RunConfig
-
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-"""dtypes of the values of OPTIMIZER_STATE and GRADIENT_DTYPE."""
 
 
 class DeviceNormOptimizer(ChainedOptimizer):

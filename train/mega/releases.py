@@ -15,6 +15,8 @@ import torch
 from megatron.core.optimizer import MegatronOptimizer
 from megatron.core.tensor_parallel.layers import LinearWithGradAccumulationAndAsyncCommunication as Linear
 
+from utils.errors import ConfigError
+
 KNOWN_MESSAGES = {
     # the model that all releases here and NVIDIA's own recipes have; its successor, HybridModel, is in 0.19 only
     "megatron.core.models.gpt.gpt_model": "GPTModel IS DEPRECATED",
@@ -73,3 +75,30 @@ def mlp_parts(layer_spec: Any) -> Any:
     """
     mlp = layer_spec.submodules.mlp
     return mlp.keywords["submodules"] if isinstance(mlp, functools.partial) else mlp.submodules
+
+
+def accept_conditions(core: Any) -> None:
+    """Let `core.get_megatron_optimizer` (`core` is megatron.core.optimizer) be called with NeMo's three conditions.
+
+    NeMo 2.3 to 2.7 pass these arguments, which megatron-core no longer has from 0.16.0 on
+    (nemo/lightning/_strategy_lib.py, `setup_megatron_optimizer`; megatron/core/optimizer/__init__.py).
+    Where none of them is set, megatron-core before and after means the same: no weight decay for biases and norms.
+    The call raises ConfigError where one is set.
+    """
+    original = core.get_megatron_optimizer
+    if "no_weight_decay_cond" in inspect.signature(original).parameters:
+        return
+
+    def build(
+        config: Any,
+        chunks: Any,
+        no_weight_decay_cond: Any = None,
+        scale_lr_cond: Any = None,
+        lr_mult: float = 1.0,
+        **named: Any,
+    ) -> Any:
+        if (no_weight_decay_cond, scale_lr_cond, lr_mult) != (None, None, 1.0):
+            raise ConfigError("nemo: NeMo's optimizer has a condition set that this megatron-core cannot take")
+        return original(config, chunks, **named)
+
+    core.get_megatron_optimizer = build

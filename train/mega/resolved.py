@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
+from megatron.core import num_microbatches_calculator as calculator
 from megatron.core import parallel_state
 from megatron.core.distributed import DistributedDataParallel
 from megatron.core.models.gpt.gpt_model import GPTModel
@@ -17,9 +18,9 @@ from torch.utils.data import DataLoader
 
 from train.common import trainer
 from train.common.adamw import FusedAdamW
-from train.mega.attention import SdpaCoreAttention
-from train.mega.rope import LLAMA3_ROPE
-from train.settings_map.fp8 import resolved_recipe
+from train.common.precision import PRECISIONS, name_of
+from train.mega.attention import LLAMA3_ROPE, SdpaCoreAttention
+from train.settings_map.row import resolved_recipe
 from utils.settings.config import RunConfig
 from utils.settings.keys import NO_RECIPE
 
@@ -33,8 +34,6 @@ FUSED_OPS = (
     "gradient_accumulation_fusion",
 )
 
-_PRECISIONS = {torch.float32: "fp32", torch.bfloat16: "bf16"}
-
 
 def read(
     config: RunConfig,
@@ -43,31 +42,42 @@ def read(
     optimizer: MegatronOptimizer,
     scheduler: OptimizerParamScheduler,
 ) -> dict[str, Any]:
-    """Return the `resolved_config` section; only values that no object holds come from `config` (batch and steps).
+    """Return the `resolved_config` section; only values that no object holds come from `config` (batch and steps)."""
+    micro, accumulation = config.micro_batch_size, config.gradient_accumulation
+    batch = micro * accumulation * parallel_state.get_data_parallel_world_size()
+    return (
+        batch_facts(config.train_iterations, micro, accumulation, batch, loader)
+        | model_facts(model)
+        | optimizer_facts(optimizer, scheduler.max_lr, scheduler.min_lr, scheduler.lr_warmup_steps)
+        | distributed_facts(model)
+    )
 
-    The caller adds `init`.
-    """
-    resolved = _batch(config) | model_facts(model) | _optimizer(optimizer, scheduler) | distributed_facts(model)
+
+def batch_facts(
+    steps: int, micro_batch: int, accumulation: int, global_batch: int, loader: DataLoader[Any]
+) -> dict[str, Any]:
+    """Return the facts of batch, data and parallelism of a training by megatron-core."""
     samples: Any = loader.dataset
-    resolved["seed"] = samples.config.random_seed
-    resolved["sequence_length"] = samples.config.sequence_length
-    resolved["dataloader_workers"] = loader.num_workers
-    return resolved | {"reasons": trainer.absent(resolved)}
-
-
-def _batch(config: RunConfig) -> dict[str, Any]:
-    data_parallel = parallel_state.get_data_parallel_world_size()
     return {
-        "max_steps": config.train_iterations,
-        "micro_batch_size": config.micro_batch_size,
-        "gradient_accumulation": config.gradient_accumulation,
-        "global_batch_size": config.micro_batch_size * config.gradient_accumulation * data_parallel,
+        "max_steps": steps,
+        "micro_batch_size": micro_batch,
+        "gradient_accumulation": accumulation,
+        "global_batch_size": global_batch,
+        "sequence_length": samples.config.sequence_length,
         "num_gpus": torch.distributed.get_world_size(),
         "tp": parallel_state.get_tensor_model_parallel_world_size(),
         "pp": parallel_state.get_pipeline_model_parallel_world_size(),
         "cp": parallel_state.get_context_parallel_world_size(),
-        "dp": data_parallel,
+        "dp": parallel_state.get_data_parallel_world_size(),
+        "seed": samples.config.random_seed,
+        "dataloader_workers": loader.num_workers,
     }
+
+
+def calculated_batch(steps: int, loader: DataLoader[Any]) -> dict[str, Any]:
+    """Return `batch_facts` of a framework that keeps its batch in megatron-core's calculator of micro batches."""
+    sizes = calculator.get_micro_batch_size(), calculator.get_num_microbatches()
+    return batch_facts(steps, *sizes, calculator.get_current_global_batch_size(), loader)
 
 
 def model_facts(model: DistributedDataParallel) -> dict[str, Any]:
@@ -81,8 +91,8 @@ def model_facts(model: DistributedDataParallel) -> dict[str, Any]:
     tensor_parallel = parallel_state.get_tensor_model_parallel_world_size()
     return {
         "precision": _precision(gpt),
-        "parameter_dtype": _name(next(gpt.parameters()).dtype),
-        "parameter_count": _parameter_count(gpt),
+        "parameter_dtype": name_of(next(gpt.parameters()).dtype),
+        "parameter_count": _count_once(gpt.parameters()),
         "vocab_size": gpt.vocab_size,
         "num_layers": len(gpt.decoder.layers) * parallel_state.get_pipeline_model_parallel_world_size(),
         "hidden_size": settings.hidden_size,
@@ -97,7 +107,9 @@ def model_facts(model: DistributedDataParallel) -> dict[str, Any]:
         "sliding_window": None if window is None else window[0] + 1,
         **({"tie_word_embeddings": True} if gpt.share_embeddings_and_output_weights else {}),
         **({"query_key_norm": True} if len(_query_key_norms(attention)) == 2 else {}),
-        "attention_backend": _attention_backend(gpt) if is_local else _engine_attention(settings),
+        "attention_backend": _attention_backend(gpt)
+        if is_local
+        else f"transformer_engine:{settings.attention_backend.name}",
         "layer_implementation": "megatron_core_local" if is_local else "transformer_engine",
         "init_std": settings.init_method_std,
         "recompute": _recompute(gpt),
@@ -106,24 +118,36 @@ def model_facts(model: DistributedDataParallel) -> dict[str, Any]:
     }
 
 
-def _optimizer(optimizer: MegatronOptimizer, scheduler: OptimizerParamScheduler) -> dict[str, Any]:
+def optimizer_facts(optimizer: MegatronOptimizer, peak: float, least: float, warmup: float) -> dict[str, Any]:
+    """Return the facts of an optimizer of megatron-core, with the rates and warm-up steps of its schedule."""
     inner = inner_optimizer(optimizer)
-    group = next(group for group in inner.param_groups if group["weight_decay"] != 0 or group.get("wd_mult") == 1.0)
-    not_decayed = [group for group in inner.param_groups if group.get("wd_mult") == 0.0]
-    settings = optimizer.config
+    group = decayed_group(optimizer)
     return {
         "optimizer": f"{type(inner).__module__}.{type(inner).__name__}",
-        "optimizer_state": state_precision(optimizer),
-        "lr": scheduler.max_lr,
-        "min_lr": scheduler.min_lr,
-        "warmup_iters": scheduler.lr_warmup_steps,
+        "optimizer_state": _state_precision(optimizer),
+        "lr": peak,
+        "min_lr": least,
+        "warmup_iters": warmup,
         "weight_decay": group["weight_decay"],
         "beta1": group["betas"][0],
         "beta2": group["betas"][1],
         "adam_eps": group["eps"],
-        "clip_grad": settings.clip_grad,
-        "parameters_without_weight_decay": parameters_in(not_decayed),
+        "clip_grad": optimizer.config.clip_grad,
+        "parameters_without_weight_decay": _parameters_in(
+            group for group in inner.param_groups if _decay_multiple(group) == 0.0
+        ),
     }
+
+
+def decayed_group(optimizer: MegatronOptimizer) -> dict[str, Any]:
+    """Return the first group of parameters with weight decay, which a scheduler may have multiplied into it."""
+    groups = inner_optimizer(optimizer).param_groups
+    return next(group for group in groups if group["weight_decay"] != 0 or _decay_multiple(group) == 1.0)
+
+
+def _decay_multiple(group: Mapping[str, Any]) -> float | None:
+    """Return the factor of weight decay; NeMo keeps it under another name once it has multiplied."""
+    return group.get("pre_wd_mult", group.get("wd_mult"))
 
 
 def distributed_facts(model: DistributedDataParallel) -> dict[str, Any]:
@@ -131,21 +155,21 @@ def distributed_facts(model: DistributedDataParallel) -> dict[str, Any]:
     settings = model.ddp_config
     return {
         "distributed_optimizer": settings.use_distributed_optimizer,
-        "gradient_dtype": _PRECISIONS[model.buffers[0].grad_dtype],
-        "gradient_reduce_dtype": _name(model.buffers[0].grad_dtype),
+        "gradient_dtype": PRECISIONS[model.buffers[0].grad_dtype],
+        "gradient_reduce_dtype": name_of(model.buffers[0].grad_dtype),
         "overlap_grad_reduce": settings.overlap_grad_reduce,
         "overlap_param_gather": settings.overlap_param_gather,
     }
 
 
-def state_precision(optimizer: MegatronOptimizer) -> str:
+def _state_precision(optimizer: MegatronOptimizer) -> str:
     """Return the precision of Adam's two moments; torch's Adam keeps them like the float32 weights that it updates."""
     inner, settings = inner_optimizer(optimizer), optimizer.config
     if isinstance(inner, FusedAdamW):
-        return _PRECISIONS[inner.state_dtype]
+        return PRECISIONS[inner.state_dtype]
     if not settings.use_precision_aware_optimizer:
         return "fp32"
-    return _PRECISIONS[max(settings.exp_avg_dtype, settings.exp_avg_sq_dtype, key=lambda dtype: dtype.itemsize)]
+    return PRECISIONS[max(settings.exp_avg_dtype, settings.exp_avg_sq_dtype, key=lambda dtype: dtype.itemsize)]
 
 
 def gpt_of(model: Any) -> GPTModel:
@@ -159,14 +183,6 @@ def _precision(gpt: GPTModel) -> str:
     if resolved_recipe(gpt.config) != NO_RECIPE:
         return "fp8"
     return "fp32" if next(gpt.parameters()).dtype is torch.float32 else "bf16"
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
-def _parameter_count(gpt: GPTModel) -> int:
-    return _count_once(gpt.parameters())
 
 
 def _count_once(parameters: Iterable[torch.Tensor]) -> int:
@@ -205,10 +221,6 @@ def _recompute(gpt: GPTModel) -> str:
     is_ours = kind == "selective" and getattr(gpt.config, "recompute_modules", None) == []
     has_recipes = hasattr(gpt.decoder.layers[0].mlp.linear_fc2, "recipe")
     return "none" if is_ours and not has_recipes else kind
-
-
-def _engine_attention(settings: Any) -> str:
-    return f"transformer_engine:{settings.attention_backend.name}"
 
 
 def _norm_epsilon(layer: Any) -> float:
@@ -269,7 +281,7 @@ def inner_optimizer(optimizer: MegatronOptimizer) -> torch.optim.Optimizer:
     return (chained[0] if chained else optimizer).optimizer
 
 
-def parameters_in(groups: Iterable[dict[str, Any]]) -> int:
+def _parameters_in(groups: Iterable[dict[str, Any]]) -> int:
     """Return the number of parameters in an optimizer's groups; of a distributed optimizer each rank has a share."""
     share = torch.tensor(_count_once(p for group in groups for p in group["params"]), dtype=torch.int64, device="cuda")
     torch.distributed.all_reduce(share, group=parallel_state.get_data_parallel_group())

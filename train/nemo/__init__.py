@@ -1,4 +1,4 @@
-"""NeMo: its recipe with our settings, the Python that runs it, and its resolved configuration.
+"""NeMo: its recipe with our settings, and its resolved configuration.
 
 Imports `train.mega`, `train.common`, `train.settings_map` and `utils`. Begin with `recipe.py`.
 """

@@ -9,7 +9,6 @@ megatron-core with the core attention of train/mega/attention.py, the same as th
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -19,24 +18,11 @@ from train.mega import cpu as mega_cpu
 
 def redirect() -> None:
     """Send NeMo's CUDA calls to the CPU for the rest of this process; before NeMo is imported, and without a GPU."""
-    mega_cpu.redirect()
-    setattr(torch.nn.Module, "cuda", lambda self, *_, **__: self)  # noqa: B010 - mypy refuses the plain assignment
-    for name in ("range_push", "range_pop"):
-        setattr(torch.cuda.nvtx, name, lambda *_, **__: None)
-    # NeMo 2.7 builds the model on a stream of its own and pins a number
-    setattr(torch.cuda, "Stream", _Stream)  # noqa: B010
-    setattr(torch.cuda, "stream", lambda *_, **__: nullcontext())  # noqa: B010
-    setattr(torch, "tensor", _without_pinning(torch.tensor))  # noqa: B010
+    mega_cpu.redirect_framework()
+    setattr(torch, "tensor", _without_pinning(torch.tensor))  # noqa: B010 - NeMo 2.7 pins a number
     from megatron.core.optimizer import distrib_optimizer
 
     distrib_optimizer.quantize_param_shard = _no_fp8_parameters
-
-
-class _Stream:
-    """A queue without work of its own."""
-
-    def wait_stream(self, *_: Any) -> None:
-        pass
 
 
 def _without_pinning(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -50,19 +36,10 @@ def _no_fp8_parameters(model_params: list[Any], *_: Any) -> None:
         raise RuntimeError(f"fp8: got {len(model_params)} parameters, wanted none without TransformerEngine")
 
 
-def layer_spec(config: Any) -> Any:
-    """Return megatron-core's own layer with our core attention, as `transformer_layer_spec` of a model's `config`."""
-    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
-
-    from train.mega.attention import SdpaCoreAttention
-
-    layer = get_gpt_layer_local_spec(normalization="RMSNorm", qk_layernorm=config.qk_layernorm)
-    layer.submodules.self_attention.submodules.core_attention = SdpaCoreAttention
-    return layer
-
-
 def adapt(recipe: Any) -> None:
     """Replace in a recipe what a CPU lacks: the accelerator, the device of the initial weights, and the layers."""
+    from train.mega.attention import local_layer
+
     recipe.trainer.accelerator = "cpu"
     recipe.model.config.use_cpu_initialization = True
-    recipe.model.config.transformer_layer_spec = layer_spec
+    recipe.model.config.transformer_layer_spec = local_layer

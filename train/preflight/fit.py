@@ -1,13 +1,36 @@
-"""The memory of a job against that of its device: a job that cannot fit is refused before it is started."""
+"""The memory of a job against that of its device and its host: a job that cannot fit is refused before it is started.
+
+`terminal_table` is the fit table: `shell/run_train.sh --dry-run` prints it for the jobs of a matrix, also on a machine
+without a GPU. The devices are rows of utils/hardware/devices.py, with the memory of their datasheets; what a driver
+reports is up to 7 % more, because boards are sold in GB and built in GiB. No number has been measured on a GPU.
+
+Host memory is that of the weights before the first step. With INIT=equal a rank of mega fills its part of the model,
+which is on the GPU, from parameters that are drawn on the host one after another, and as many ahead as the rank has
+threads (train/common/weights.py). In hf the whole model is on the host first: in float32 on rank 0 of all, which sends
+every rank its part (train/hf/sharding.py), in the precision of the training where there is one rank. Interpreter and
+libraries of each rank are as measured on a CPU; what a driver of a GPU maps into a process is not known and not
+counted.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
 from train.job.job import Job
-from utils.memory.estimate import FRAMEWORKS, estimate
-from utils.memory.fit import change_text, changes_that_fit, lower_bound_gb, terms_text
+from train.machine.planned_gpus import threads_of_a_rank
+from utils.hardware.devices import DEVICES, Device
+from utils.memory.estimate import BYTES_PER_GB, FRAMEWORKS, PROCESS_GB, cpu_capacity_gb, estimate
+from utils.memory.fit import change_text, changes_that_fit, lower_bound_gb, terms_text, usable_gb
+from utils.memory.terms import FP32_BYTES, Stage
 
 LAYERS = "mega: torch's layers, TransformerEngine's are not estimated"
 """The layers that every estimate of a GPU is for, as text."""
+SHOWN = {
+    "nvd": ("NVIDIA H100 SXM 80GB", "NVIDIA H200 SXM 141GB", "NVIDIA B200 180GB"),
+    "amd": ("AMD Instinct MI300X", "AMD Instinct MI325X", "AMD Instinct MI355X"),
+}
+"""Devices of a platform, by their names in the table of devices."""
 
 
 def refusal(job: Job, capacity: float | None) -> str | None:
@@ -32,3 +55,80 @@ def _remedy(job: Job, capacity: float) -> str:
     if not changes:
         return "no MBS, RECOMPUTE, OPTIMIZER_STATE, TP or PP fits: use more GPUs, a lower SL, or MODEL_SIZE=proxy"
     return f"should fit: {', or '.join(map(change_text, changes))} (on both sides of a comparison)"
+
+
+def devices_of(*platforms: str) -> list[Device]:
+    """Return the devices of the platforms in the order of SHOWN."""
+    by_name = {device.name: device for device in DEVICES}
+    return [by_name[name] for platform in platforms for name in SHOWN[platform]]
+
+
+def fit_row(job: Job, devices: Sequence[Device]) -> list[str]:
+    """Return the GB that a job needs, and for each device `fits`, `may not fit`, or the settings that would fit."""
+    found = estimate(job.config, job.framework, job.spec)
+    return [f"{found.total_gb:.1f}", *(_verdict(job, device) for device in devices)]
+
+
+def _verdict(job: Job, device: Device) -> str:
+    capacity_gb = device.memory_gb
+    config = replace(job.config, platform=next(name for name, shown in SHOWN.items() if device.name in shown))
+    found = estimate(config, job.framework, job.spec)
+    if found.total_gb <= usable_gb(capacity_gb, config.platform):
+        return "fits"
+    changes = changes_that_fit(config, job.framework, job.spec, capacity_gb)
+    may = "may not fit" if lower_bound_gb(found) <= capacity_gb else "no"
+    return f"{may}; {change_text(changes[0])}" if changes else may
+
+
+def terminal_table(jobs: Iterable[Job]) -> str | None:
+    """Return the table of the jobs of one platform for a terminal; None for a CPU and for jobs without a formula."""
+    first = {(job.framework, job.model): job for job in jobs if job.framework in FRAMEWORKS}
+    if not first or (platform := next(iter(first.values())).config.platform) not in SHOWN:
+        return None
+    devices = devices_of(platform)
+    lines = [f"memory of one GPU by the estimate, GB; not measured; {LAYERS}:"]
+    width = max(len(device.name) for device in devices)
+    for (framework, model), job in first.items():
+        needs, *verdicts = fit_row(job, devices)
+        lines.append(f"  {framework} {model} needs {needs}")
+        for device, verdict in zip(devices, verdicts, strict=True):
+            lines.append(f"    {device.name:{width}}  {device.memory_gb:>5g}  {verdict}")
+    return "\n".join(lines)
+
+
+def host_gb(job: Job) -> float:
+    """Return the host memory, GB (1e9 bytes), of all ranks of the machine with rank 0, for mega or hf on GPUs."""
+    config, spec = job.config, job.spec
+    stage = Stage(config, job.framework, spec, 0)
+    # at most: the embedding or the output layer, and one matrix of a layer for each thread that draws ahead
+    at_once = spec.vocab_size * spec.hidden_size + threads_of_a_rank(config) * spec.hidden_size * spec.ffn_hidden_size
+    drawing = FP32_BYTES * at_once if config.init == "equal" else 0
+    if stage.is_mega:
+        weights = config.ranks_per_node * drawing
+    else:
+        weights = (FP32_BYTES if config.num_gpus > 1 else stage.width) * spec.parameter_count + drawing
+    return config.ranks_per_node * PROCESS_GB[job.framework] + weights / BYTES_PER_GB
+
+
+def host_memory_lines(jobs: Sequence[Job], *, is_here: bool) -> list[str]:
+    """Return a line for each framework and model, as a warning where the machine has less memory; none on a CPU.
+
+    `is_here` is False in the plan of another machine, whose memory is unknown.
+    """
+    found = []
+    for job in {(job.framework, job.model): job for job in jobs if job.config.platform != "cpu"}.values():
+        name = f"host memory: {job.framework} {job.model}"
+        if job.framework not in FRAMEWORKS:
+            found.append(f"{name} unknown (no formula for this framework yet)")
+            continue
+        needed, ranks = host_gb(job), job.config.ranks_per_node
+        line = f"{name} about {needed:.1f} GB for {ranks} {'rank' if ranks == 1 else 'ranks'}"
+        if not is_here:
+            found.append(f"{line}, of an unknown amount (the plan is for another machine)")
+            continue
+        has, source = cpu_capacity_gb(1)
+        less = (
+            f"; the machine has less: use {'FRAMEWORK=mega or ' if job.framework == 'hf' else ''}one with more memory"
+        )
+        found.append(f"{'warning: ' * (needed > has)}{line} of {has:.1f} GB ({source}){less * (needed > has)}")
+    return found

@@ -8,16 +8,13 @@ without a GPU only the rules for its cores and memory apply.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from types import MappingProxyType
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from train.machine import conditions, job_processes
 from train.machine.conditions import Snapshot
 from train.machine.gpu_state import GpuProcess, GpuState
 from utils.errors import ConfigError
-from utils.results import store
 from utils.results.schema import SLOWDOWNS
 from utils.settings.config import RunConfig
 
@@ -49,30 +46,18 @@ def before(config: RunConfig, earlier: Sequence[str] = ()) -> tuple[Snapshot, li
     return seen, found
 
 
-def record(
-    path: Path,
-    config: RunConfig,
-    seen: Snapshot,
-    found: list[str],
-    origin: Mapping[str, Any] = MappingProxyType({}),
-    *,
-    is_interrupted: bool = False,
-) -> None:
-    """Add conditions, warnings and `origin` (to `provenance`) to the result at `path`, which the job has just written.
+def with_conditions(
+    result: dict[str, Any], config: RunConfig, seen: Snapshot, found: list[str], *, is_interrupted: bool = False
+) -> dict[str, Any]:
+    """Return the result of a job that has just ended with its conditions and the warnings `found` before it.
 
-    After an interrupt there is no second snapshot, because the user is waiting. If the result cannot be read or written
-    again, it keeps its numbers, and a warning on stderr reports that it lacks its conditions.
+    After an interrupt there is no second snapshot, because the user is waiting.
     """
     then = None if is_interrupted else conditions.take_snapshot(config.platform, is_before=False)
     section = conditions.section(seen, then)
     lines = found + (after(then, section["throttled_percent"]) if then else [])
-    try:
-        result = store.read(path)
-        new = [line for line in lines if line not in result["warnings"]]
-        added = {"warnings": result["warnings"] + new, "conditions": section}
-        store.write(result | added | {"provenance": result["provenance"] | dict(origin)}, path)
-    except (OSError, store.ResultError) as error:
-        print(f"warning: {path.name}: the conditions of the job are not in it: {error}", file=sys.stderr)
+    new = [line for line in lines if line not in result["warnings"]]
+    return result | {"warnings": result["warnings"] + new, "conditions": section}
 
 
 def warnings(platform: str, seen: Snapshot, nodes: int = 1) -> list[str]:

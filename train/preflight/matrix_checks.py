@@ -17,14 +17,13 @@ from typing import Any
 
 from train.job.job import RESERVE_BYTES, Job
 from train.job.outcome import advice
-from train.machine import drivers, planned_gpus
-from train.machine.capacity import capacity_gb
-from train.preflight import host_memory, job_checks, ready
-from train.preflight.fit import LAYERS, refusal
+from train.machine import planned_gpus
+from train.machine.planned_gpus import capacity_gb
+from train.preflight import job_checks, ready
+from train.preflight.fit import LAYERS, host_memory_lines, refusal
 from train.runner.plan import Matrix, notes, outlook, wrapper
 from train.runner.status_file import NAME, is_status
-from train.runner.times import duration
-from train.runner.view import is_matrix_log
+from train.runner.view import duration, is_matrix_log
 from utils.dataset.paths import bin_path
 from utils.dataset.place import bytes_needed, data_prefix
 from utils.errors import ConfigError, DataError
@@ -136,11 +135,11 @@ def _machine_lines(matrix: Matrix, jobs: Sequence[Job]) -> list[str]:
     """Return lines on memory of the host, driver and TransformerEngine, as far as this is the machine of the jobs."""
     platform = matrix.config.platform
     is_here = matrix.config.launcher != "slurm" and bool(planned_gpus.count(platform))
-    lines = host_memory.lines(jobs, is_here=is_here)
+    lines = host_memory_lines(jobs, is_here=is_here)
     if not is_here or not planned_gpus.has_torch():
         return lines
     refused = {line: None for job in jobs for line in ready.without_engine(job.config, job.framework)}
-    of_driver = drivers.line(platform)
+    of_driver = ready.driver_line(platform)
     return [*lines, *([of_driver] if of_driver else []), *(f"warning: {line}" for line in refused)]
 
 

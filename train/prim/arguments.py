@@ -13,9 +13,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from train.prim.checkpoint import was_loaded
-from train.settings_map.fp8 import recipe_of
 from train.settings_map.map import ROWS
-from train.settings_map.row import Override
+from train.settings_map.row import Override, recipe_of
 from utils.models import ModelSpec, RopeScaling
 from utils.results.schema import SECTIONS
 from utils.settings.keys import NO_RECIPE

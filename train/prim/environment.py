@@ -2,6 +2,10 @@
 
 Primus's launcher keeps the variables that are set here and sets others itself; those that it prints are recorded too.
 The user's variables are those that train/launch.py has passed to this process: those of all ranks, and LAUNCHER_NAMES.
+
+On a machine without a GPU the same launcher, YAML, log reader and checks are used; every difference is here and in
+train/prim/on_cpu/. The settings map already turns off the fused operations that a CPU does not have; Primus prints all
+values that it used, so the result records the differences.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ import os
 import socket
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from utils.errors import ConfigError
 from utils.settings.config import ROOT, RunConfig
@@ -42,6 +47,15 @@ CACHES = {
 }
 """Folders in the user's cache that Primus's launchers write to, by variable."""
 OURS = ("PYTHONPATH", "PYTHONHOME", "PYTHONWARNINGS", "VIRTUAL_ENV")
+ON_CPU = ROOT / "train" / "prim" / "on_cpu"
+"""Folder of sitecustomize.py, which redirects CUDA calls to the CPU in each rank of Primus."""
+CPU_OVERRIDES: Mapping[str, Any] = {
+    "transformer_impl": "local",  # TransformerEngine has no kernels for a CPU
+    "no_persist_layer_norm": True,  # Apex's kernel
+    "moe_permute_fusion": False,  # TransformerEngine's kernels
+    "overlap_p2p_comm": False,  # gloo sends one message at a time
+}
+"""Keys of the YAML that a CPU needs, beside those of the settings map."""
 
 
 def environment(
@@ -104,3 +118,21 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
         return int(probe.getsockname()[1])
+
+
+def cpu_environment(python: Path, workspace: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the variables that Primus's launcher needs on a CPU.
+
+    `python` is the interpreter of its environment, whose folder also holds torchrun; `workspace` is the folder of
+    Primus's own files.
+    """
+    rocm = workspace / "no_rocm"
+    (rocm / "lib").mkdir(parents=True, exist_ok=True)
+    return {
+        "PATH": os.pathsep.join([str(python.parent), environ.get("PATH", "")]),
+        "PYTHONPATH": str(ON_CPU),
+        "ROCM_HOME": str(rocm),  # primus-cli ends where there is no folder of ROCm libraries
+        "TORCHDYNAMO_DISABLE": "1",  # its compiled helpers would be compiled for a GPU
+        "NCCL_IB_HCA": "none",  # else it looks for InfiniBand, which gloo does not use
+        "IP_INTERFACE": environ.get("GLOO_SOCKET_IFNAME", "lo"),
+    }

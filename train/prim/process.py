@@ -13,7 +13,7 @@ from pathlib import Path
 from train.job import processes
 from train.prim.arguments import Arguments, plain
 from train.prim.checkpoint import unloaded
-from train.prim.launcher import printed_variable
+from train.prim.install import printed_variable
 from utils.logs.iterations import iterations
 from utils.logs.lines import Line
 from utils.logs.run_log import IterationLine

@@ -1,6 +1,6 @@
 """The profile of a job by Primus: its traces, moved to the folder of the job's profile, and profile.json beside them.
 
-Primus profiles by its own keys (train/settings_map/data_rows.py) and writes below its workspace. The numbers of its
+Primus profiles by its own keys (train/settings_map/training_rows.py) and writes below its workspace. The numbers of its
 marks `ProfilerStep#N` are those of the steps: Megatron calls `prof.step()` at the begin of each iteration.
 """
 
@@ -15,7 +15,7 @@ from train.job.job import profile_folder
 from train.prim.log_report import LogReport
 from train.profiling import profile_json
 from train.profiling.profile_json import Files
-from train.profiling.trace_file import compress
+from train.profiling.torch_recording import compress
 from utils.errors import ForeignFileError
 from utils.files import written_whole
 from utils.provenance.digests import sha256_file

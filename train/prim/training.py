@@ -18,19 +18,21 @@ from pathlib import Path
 from typing import Any
 
 from train.common import trainer
+from train.common.framework_python import python_of
+from train.common.trainer import Data
 from train.job import processes
 from train.job.job import Job, log_path
 from train.job.recorder import NonFiniteError
 from train.job.report import IncompleteError, MismatchError
-from train.prim import checkpoint, cpu
+from train.prim import checkpoint
 from train.prim import process as prim_run
 from train.prim.arguments import NATIVE, NO_TABLE, Arguments, first_learning_rate
-from train.prim.environment import environment
+from train.prim.environment import cpu_environment, environment
 from train.prim.install import gpu_folder
 from train.prim.log_report import LogReport, PrimusError, why_unproven
 from train.prim.profile import take_profile
 from train.prim.yaml_config import Plan, plan_of
-from utils.dataset.gpt_dataset import build_train_dataset, data_prefix, describe
+from utils.dataset.gpt_dataset import data_prefix, describe
 from utils.errors import ConfigError, DataError
 from utils.hardware.detect import HardwareError, visible_gpus
 from utils.provenance.origin import speed_variables
@@ -47,7 +49,7 @@ def main() -> int:
         config = load(options.platform, visible_gpus(options.platform), arguments=settings)
         job = Job(config, "prim", options.model, options.run_number, options.attempt)
         prefix = data_prefix(config, options.model)
-        manifest = describe(prefix, config.data_dir, config=config)
+        data = Data(config, prefix, describe(prefix, config.data_dir, config=config))
         gpu_info = _gpu_info(job)
         plan = plan_of(job, gpu_folder(gpu_info["device_name"]), log_path(job))
     except (ConfigError, DataError, HardwareError) as error:
@@ -56,17 +58,17 @@ def main() -> int:
     command = shlex.join(["python", "-m", "train.train_prim", *sys.argv[1:]])
     with processes.stop_request() as stop:
         try:
-            report = LogReport(job, job.identity(manifest["bin_sha256"]), command)
+            report = LogReport(job, job.identity(data.manifest["bin_sha256"]), command)
             with report:
                 report.gpu_info = gpu_info
-                train(report, plan, prefix, manifest, stop)
+                train(report, plan, data, stop)
         except (PrimusError, IncompleteError, NonFiniteError, MismatchError) as error:
             print(f"{job.name}: {error}", file=sys.stderr)
             return error.exit_code if isinstance(error, PrimusError) else 1
     return 0
 
 
-def train(report: LogReport, plan: Plan, prefix: Path, manifest: dict[str, Any], stop: processes.StopRequest) -> None:
+def train(report: LogReport, plan: Plan, data: Data, stop: processes.StopRequest) -> None:
     """Run Primus and fill in the report; raise the error of a failed training."""
     job = report.job
     weights_sha256 = None if plan.checkpoint is None else _write_weights(job, plan.checkpoint)
@@ -75,7 +77,7 @@ def train(report: LogReport, plan: Plan, prefix: Path, manifest: dict[str, Any],
     of_launcher = launcher.variables(plan.experiment, plan.train_log, plan.gpu_model)
     given = environment(job.config, plan.gpu, of_launcher)
     if job.config.platform == "cpu":
-        given |= cpu.environment(cpu.interpreter(), plan.workspace, given)
+        given |= cpu_environment(Path(python_of("prim", "cpu")), plan.workspace, given)
     report.versions = plan.primus.versions(given)
     _print_start(job, plan)
     profile = job.config.profiled
@@ -92,7 +94,7 @@ def train(report: LogReport, plan: Plan, prefix: Path, manifest: dict[str, Any],
         _check_ending(report, follower, exit_code, stop)
         if report.is_reporter:
             report.check_log()
-            prove(report, plan.workspace / "index_cache", prefix, manifest, follower.arguments, weights_sha256)
+            prove(report, plan.workspace / "index_cache", data, follower.arguments, weights_sha256)
             if profile is not None:
                 report.warnings += take_profile(report, profile, plan.workspace, follower.step_seconds)
     finally:
@@ -114,21 +116,12 @@ def check_arguments(job: Job, arguments: Arguments) -> str | None:
     return "Primus did not build what was asked: " + "; ".join(wrong) if wrong else None
 
 
-def prove(
-    report: LogReport,
-    cache: Path,
-    prefix: Path,
-    manifest: dict[str, Any],
-    arguments: Arguments,
-    weights_sha256: str | None,
-) -> None:
+def prove(report: LogReport, cache: Path, data: Data, arguments: Arguments, weights_sha256: str | None) -> None:
     """Fill in the fingerprint, the token stream only where Primus's index files equal those of our data set."""
-    job = report.job
-    dataset = build_train_dataset(job.config, prefix, manifest)
-    found = trainer.fingerprint(job, prefix, manifest, dataset, weights_sha256)
+    found = trainer.fingerprint(report.job, data, data.dataset, weights_sha256)
     if weights_sha256 is None:
         found["reasons"]["initial_weights_sha256"] = NATIVE_WEIGHTS
-    why = why_unproven(cache, dataset, arguments.values, prefix)
+    why = why_unproven(cache, data.dataset, arguments.values, data.prefix)
     if why is not None:
         found["token_stream_sha256"] = None
         found["reasons"]["token_stream_sha256"] = why

@@ -16,8 +16,8 @@ from typing import Any
 import yaml
 
 from train.job.job import Job
-from train.prim import checkpoint, cpu
-from train.prim.environment import check_visible
+from train.prim import checkpoint
+from train.prim.environment import CPU_OVERRIDES, check_visible
 from train.prim.install import MODULE_PRESET, Primus, find
 from train.settings_map.map import ROWS, overrides
 from train.settings_map.row import Override
@@ -70,7 +70,7 @@ def render(primus: Primus, config: RunConfig, model: str, shipped: Path, workspa
     spec = config.spec(model)
     _check_window(config, spec)
     wanted = primus.shipped(shipped) | AS_SHIPPED | overrides("prim", config, spec) | _files(workspace)
-    wanted |= cpu.OVERRIDES if config.platform == "cpu" else {}
+    wanted |= CPU_OVERRIDES if config.platform == "cpu" else {}
     if (weights := weights_folder(config, workspace)) is not None:
         wanted |= checkpoint.overrides(weights)
     fitted, dropped = _fitted(wanted, primus.defaults(model), primus.root)

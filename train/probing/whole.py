@@ -12,7 +12,7 @@ import torch
 
 from train.job.job import utc_now
 from train.machine import conditions
-from train.machine.capacity import threads_of_a_rank
+from train.machine.planned_gpus import threads_of_a_rank
 from train.probing import bandwidth, collectives, rates, report, timing
 from utils.hardware.detect import gpu_info
 from utils.hardware.devices import find_device

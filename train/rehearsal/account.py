@@ -1,13 +1,18 @@
-"""The content of a rehearsal's JSON: the account of each rank, and the figures of the whole job made from them."""
+"""The content of a rehearsal's JSON: the account of each rank, and the figures of the whole job made from them.
+
+The least time of a step on a device is that of the roofline model, one operator after the other. Williams, Waterman,
+Patterson: "Roofline", Communications of the ACM 52(4), 2009: an operator takes at least its floating-point operations
+over the peak rate, and at least its bytes over the memory bandwidth. Launch gaps, pipeline bubbles, and communication,
+whose bandwidth utils/hardware/devices.py does not have, are not in it.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from train.rehearsal import roofline
 from utils.hardware.devices import Device
 from utils.memory.estimate import BYTES_PER_GB, estimate
 from utils.own_files import json_with
@@ -31,6 +36,15 @@ NOTES = {
     "roofline_seconds": "least time of one device without communication, gaps and pipeline bubbles",
     "not_seen": "context of the driver, buffers of communication, workspaces of libraries, fragmentation",
 }
+CAUSAL_SHARE = 0.5
+"""Share of attention's floating-point operations, which count every pair of tokens, that a causal kernel must do."""
+COUNTED = ("matmul", "attention", "memory_bound", "optimizer")
+NOT_COUNTED = {
+    "communication_exposed": "the table of devices has no bandwidth between devices",
+    "host_copy": "the table of devices has no bandwidth between host and device",
+    "idle": "a rehearsal has no clock",
+}
+"""Kinds of time without a figure, with the reason."""
 
 
 def of_rank(config: RunConfig, steps: Steps, stage: int, rank: int) -> dict[str, Any]:
@@ -109,14 +123,14 @@ def _roofline(ranks: Sequence[Mapping[str, Any]], device: Device | None) -> dict
     """Return the figures of the stage that takes longest."""
     if device is None:
         return {"device": None, "roofline_seconds": None, "roofline_seconds_by_kind": None}
-    stages = [roofline.seconds_by_kind(rank["operators"], device) for rank in ranks]
+    stages = [seconds_by_kind(rank["operators"], device) for rank in ranks]
     slowest = max(stages, key=lambda seconds: sum(seconds.values()))
     described = asdict(device)
     return {
         "device": {key: described[key] for key in ("name", *device.sources)} | {"sources": dict(device.sources)},
         "roofline_seconds": sum(slowest.values()),
-        "roofline_seconds_by_kind": slowest | dict.fromkeys(roofline.NOT_COUNTED),
-        "roofline_reasons": roofline.NOT_COUNTED,
+        "roofline_seconds_by_kind": slowest | dict.fromkeys(NOT_COUNTED),
+        "roofline_reasons": NOT_COUNTED,
     }
 
 
@@ -125,6 +139,26 @@ def _short(rank: Mapping[str, Any], device: Device | None) -> dict[str, Any]:
     reads = sum(read["count"] for read in rank["host_reads"])
     sent = sum(one["bytes"] * one["count"] for one in rank["collectives"])
     work = work_by_kind(rank["operators"])
-    seconds = None if device is None else roofline.seconds_by_kind(rank["operators"], device)
+    seconds = None if device is None else seconds_by_kind(rank["operators"], device)
     figures = {"host_reads_per_step": reads, "collective_bytes": sent, "work_by_kind": work}
     return {**kept, **figures, "roofline_seconds_by_kind": seconds}
+
+
+def seconds_by_kind(operators: Iterable[Mapping[str, Any]], device: Device) -> dict[str, float]:
+    """Return the least seconds of a step for each kind of operator.
+
+    Products of 8-bit floats count at the FP8 peak, all others at the BF16 peak: of float32 the result is a lower bound
+    only.
+    """
+    seconds = dict.fromkeys(COUNTED, 0.0)
+    for operator in operators:
+        if operator["kind"] in seconds:
+            seconds[operator["kind"]] += operator["count"] * _seconds_once(operator, device)
+    return seconds
+
+
+def _seconds_once(operator: Mapping[str, Any], device: Device) -> float:
+    is_fp8 = any(dtype.startswith("float8") for dtype in operator["dtypes"])
+    tflops = (is_fp8 and device.dense_fp8_tflops) or device.dense_bf16_tflops
+    flops = operator["flops"] * (CAUSAL_SHARE if operator["kind"] == "attention" else 1)
+    return max(flops / (tflops * 1e12), operator["bytes"] / (device.memory_bandwidth_gb_per_second * 1e9))

@@ -23,8 +23,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed.tensor import DTensor
 
-from train.rehearsal.ledger import Ledger
-from train.rehearsal.lending import replace
+from train.rehearsal.ledger import Ledger, replace
 
 CUDA = torch.device("cuda", 0)
 CUDA_SLOT, META_SLOT, SLOTS = 1, 14, 21
@@ -72,20 +71,14 @@ def _nothing(*_: Any, **__: Any) -> None:
     """Do nothing, as the device has no queue."""
 
 
-class Stream:
+class Stream(contextlib.nullcontext[None]):
     """A queue of a device; all work is done when its call returns."""
 
     cuda_stream = stream_id = device_index = 0
     device = CUDA
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        pass
-
-    def __enter__(self) -> Stream:
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        pass
+        super().__init__()
 
     def record_event(self, event: Any = None) -> Any:
         """Return the event, which has happened."""
@@ -139,17 +132,8 @@ def _answers(platform: str, ranks: int, memory_gb: float) -> dict[str, Any]:
     answers: dict[str, Any] = {name: functools.partial(_answer, value) for name, value in always.items()}
     answers |= dict.fromkeys(silent, _nothing)
     answers |= {"Stream": Stream, "Event": Event, "default_generators": (), "_lazy_init": _refuse}
-    return answers | {"stream": lambda stream=None: contextlib.nullcontext(), "device": _Chosen, "device_of": _Chosen}
-
-
-class _Chosen(contextlib.AbstractContextManager[None]):
-    """The context in which another device is current; there is only one."""
-
-    def __init__(self, *_: Any) -> None:
-        pass
-
-    def __exit__(self, *_: Any) -> None:
-        pass
+    # there is one device with one queue, so that choosing another changes nothing
+    return answers | dict.fromkeys(("stream", "device", "device_of"), lambda *_: contextlib.nullcontext())
 
 
 def _answer(value: Any, *_: Any, **__: Any) -> Any:

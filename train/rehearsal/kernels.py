@@ -1,4 +1,4 @@
-"""Stand-ins of kernels that C++ chooses by device: attention, RMSNorm, casts of autocast, regions of torch.compile.
+"""Stand-ins of kernels that C++ chooses by device: attention, RMSNorm, regions of torch.compile.
 
 Each does what torch does on a GPU in memory and work; only a GPU shows whether it does. They change torch for good.
 """
@@ -14,8 +14,7 @@ import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensor
 
 from train.rehearsal.device import StandInError
-from train.rehearsal.ledger import Ledger
-from train.rehearsal.lending import replace
+from train.rehearsal.ledger import Ledger, replace
 
 aten = torch.ops.aten
 _ATEN = torch.library.Library("aten", "IMPL")
@@ -49,51 +48,13 @@ def lend_kernels(ledger: Ledger) -> None:
     """Replace the functions whose kernel on a GPU is not what C++ composes for another device."""
     for name in COMPOSED:
         _ATEN.impl(name, _without_data, "CUDA")
-    casts, rms_norm = _Casts(ledger), _rms_norm(F.rms_norm, ledger)
+    rms_norm = _rms_norm(F.rms_norm, ledger)
     replace(F, scaled_dot_product_attention=_attention(F.scaled_dot_product_attention), rms_norm=rms_norm)
-    replace(torch, rms_norm=rms_norm, matmul=casts.before(torch.matmul))
-    replace(F, linear=casts.before(F.linear))
-    leave = torch.autocast.__exit__
-
-    def exit_and_forget(self: Any, *error: Any) -> Any:
-        result = leave(self, *error)
-        if not torch.is_autocast_enabled("cuda"):
-            casts.copies.clear()
-        return result
-
-    replace(torch.autocast, __exit__=exit_and_forget)
+    replace(torch, rms_norm=rms_norm)
 
 
 def _without_data(*_: Any, **__: Any) -> Any:
     raise StandInError("an operator ran on data, which a rehearsal does not have")
-
-
-class _Casts:
-    """Casts of autocast; a weight's copy is kept until the outermost region of autocast ends, as in torch."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        self.copies: dict[int, torch.Tensor] = {}
-        self._ledger = ledger
-
-    def before(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function that casts its tensors first."""
-        return lambda *tensors, **keywords: function(
-            *(self.cast(t) for t in tensors), **{name: self.cast(value) for name, value in keywords.items()}
-        )
-
-    def cast(self, tensor: Any) -> Any:
-        """Return a float32 tensor of the device in autocast's dtype, everything else unchanged."""
-        if not torch.is_autocast_enabled("cuda") or not isinstance(tensor, FakeTensor):
-            return tensor
-        if tensor.dtype is not torch.float32 or tensor.fake_device.type != "cuda":
-            return tensor
-        dtype = torch.get_autocast_dtype("cuda")
-        if not (tensor.is_leaf and tensor.requires_grad):
-            return tensor.to(dtype)
-        if id(tensor) not in self.copies:
-            self.copies[id(tensor)] = copy = tensor.to(dtype)
-            self._ledger.file("weight_copies", [copy])
-        return self.copies[id(tensor)]
 
 
 def _attention(composed: Callable[..., Any]) -> Callable[..., Any]:
@@ -123,16 +84,7 @@ def _attention(composed: Callable[..., Any]) -> Callable[..., Any]:
             return cudnn(query, key, value, mask, True, dropout_p, is_causal, scale=scale)[0]
         return composed(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
 
-    def with_casts(query: Any, key: Any, value: Any, *args: Any, **keywords: Any) -> torch.Tensor:
-        return attention(*(_lowered(tensor) for tensor in (query, key, value)), *args, **keywords)
-
-    return with_casts
-
-
-def _lowered(tensor: Any) -> Any:
-    if torch.is_autocast_enabled("cuda") and tensor.dtype is torch.float32 and tensor.device.type == "cuda":
-        return tensor.to(torch.get_autocast_dtype("cuda"))
-    return tensor
+    return attention
 
 
 def _as_numbers(mask: Any, query: Any, key: Any) -> Any:

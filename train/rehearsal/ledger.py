@@ -22,7 +22,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from train.rehearsal import events
 from train.rehearsal.events import Collective, Event, HostRead, Operator
-from train.rehearsal.lending import replace
 from train.rehearsal.memory import KINDS, Memory
 
 aten = torch.ops.aten
@@ -35,6 +34,12 @@ NAMES = {
 TORCH = Path(torch.__file__).parent
 HERE = Path(__file__).parent
 COPIES = ("_to_copy", "copy_", "_foreach_copy_")
+
+
+def replace(holder: Any, **stand_ins: Any) -> None:
+    """Put each stand-in into a module or class under its name, in this process and for good."""
+    for name, stand_in in stand_ins.items():
+        setattr(holder, name, stand_in)
 
 
 class Ledger(TorchDispatchMode):

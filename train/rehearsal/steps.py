@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import torch
@@ -44,23 +45,9 @@ def micro_batch(config: RunConfig) -> dict[str, torch.Tensor]:
     return numbers | {"loss_mask": torch.ones(shape)}
 
 
-class Samples:
-    """The data set of a rehearsal, which has settings and a length only."""
-
-    def __init__(self, config: RunConfig) -> None:
-        self.config = _DataSettings(config)
-        self._count = STEPS * config.global_batch_size
-
-    def __len__(self) -> int:
-        return self._count
-
-
-class _DataSettings:
-    """Values of GPTDatasetConfig that are read back."""
-
-    def __init__(self, config: RunConfig) -> None:
-        self.random_seed = config.seed
-        self.sequence_length = config.sequence_length
+def samples(config: RunConfig) -> SimpleNamespace:
+    """Return the data set of a rehearsal, which has the settings that are read back and nothing else."""
+    return SimpleNamespace(config=SimpleNamespace(random_seed=config.seed, sequence_length=config.sequence_length))
 
 
 class Steps:
@@ -121,11 +108,6 @@ class Steps:
 
     def merge_ranks(self, loss_group: Any = None) -> None:
         """Do nothing: there is one rank."""
-
-    @property
-    def is_complete(self) -> bool:
-        """True if all steps have ended."""
-        return self._ended == STEPS
 
     def events(self, config: RunConfig) -> Counter[Event]:
         """Return the events of a whole step of `config`.

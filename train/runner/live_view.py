@@ -21,8 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from train.runner.state import SKIPPED, JobState, MatrixState
-from train.runner.times import between, duration, times
-from train.runner.view import View, brief, ended, figures, remaining
+from train.runner.view import View, between, brief, duration, ended, figures, remaining, times
 
 WIDE = 80
 """Columns of the table of finished jobs, and of a line with a bar."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from train.job.job import Job
 from train.machine import planned_gpus
-from train.machine.capacity import capacity_gb
+from train.machine.planned_gpus import capacity_gb
 from utils.dataset.manifest import read as read_manifest
 from utils.dataset.paths import idx_path, manifest_path
 from utils.dataset.place import data_prefix

@@ -3,6 +3,11 @@
 A node other than 0 runs the same jobs in the same order as node 0, which finalizes their results. Each launcher waits
 for node 0's, so the nodes need no other agreement. A job that has an ok result is skipped on every node, because all
 nodes use the same OUTPUT_DIR.
+
+After each run the rule of utils/results/precision.py decides whether another one follows. A matrix begins with the
+least number of runs; its list of jobs grows by one run at a time, or loses runs that are not needed any more. The same
+results give the same list, so an interrupted matrix continues with the right number of runs, and every node of a job
+finds the same runs.
 """
 
 from __future__ import annotations
@@ -12,21 +17,21 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
-from train.job import nodes, processes, temporary
+from train.job import disk, nodes, processes
 from train.job.job import Job, log_path, remove_leftovers, utc_now
 from train.job.outcome import Attempt, LauncherEnd, finalize_result, stamp, why_unwritten
 from train.job.rank_output import OutputReader, progress
 from train.job.supervise import GRACE_SECONDS
 from train.runner import plan
-from train.runner.repeats import follow_up
-from train.runner.state import RUNNING, SKIPPED, WARNING, JobState, MatrixState
+from train.runner.state import RUNNING, SKIPPED, WAITING, WARNING, JobState, MatrixState
 from train.runner.status_file import StatusFile
 from train.runner.view import View
 from utils.errors import DataError
 from utils.results import store
-from utils.results.step_line import Step
+from utils.results.precision import rates
 from utils.settings.config import RunConfig
 
 POLL_SECONDS = 0.2
@@ -58,7 +63,7 @@ def run_job(
         before, output = stamp(job.result_path), LauncherOutput(state)
         exit_code = run_launcher(matrix, job, output.take, stop, partial(_refresh, output, view, status, state))
         after = stamp(job.result_path)
-        temporary.remove_left_behind()  # of a launcher that was killed
+        disk.remove_left_behind()  # of a launcher that was killed
         _take_warnings(output, view, state)
         try:
             if exit_code != 0:
@@ -75,20 +80,14 @@ class LauncherOutput(OutputReader):
     """Output of a launcher: steps go to the state of the job, warnings of its pre-flight to the view."""
 
     def __init__(self, state: JobState) -> None:
-        super().__init__(LAST_LINES)
+        super().__init__(LAST_LINES, state.take_step)
         self.warnings: deque[str] = deque()
         """Warnings that are not shown yet."""
-        self._state = state
 
-    def take_step(self, step: Step, line: str) -> None:
-        """Note a finished step."""
-        super().take_step(step, line)
-        self._state.take_step(step)
-
-    def take_text(self, text: str) -> None:
+    def _take_text(self, text: str) -> None:
         """Keep a line; before the first step also as a warning, if it is one."""
-        super().take_text(text)
-        if text.startswith(WARNING) and self._state.step is None:
+        super()._take_text(text)
+        if text.startswith(WARNING) and self.last_step is None:
             self.warnings.append(text)
 
 
@@ -220,3 +219,32 @@ def _print_line(text: str) -> None:
 
 def _print(line: str) -> None:
     print(line, end="", file=sys.stderr, flush=True)
+
+
+def follow_up(state: MatrixState, ended: JobState, say: Callable[[str], None]) -> None:
+    """Add the next run of the job that has ended, or drop the runs that it does not need, and say why.
+
+    Nothing changes while runs wait that take place in any case. With ORDER=interleaved the next run is the last of the
+    list, else it follows the one that has ended.
+    """
+    job, runs = ended.job, state.runs_of(ended.job)
+    waiting = [one for one in runs if one.state == WAITING]
+    good = rates(one.result for one in runs if one.is_good and one.result is not None)
+    decision = job.rule.decide(good, sum(one.is_done for one in runs) - len(good))
+    if not decision.goes_on:
+        state.jobs = [one for one in state.jobs if one.job.kind != job.kind or one.is_done]
+        state.ended[job.kind] = decision.why
+        if waiting:
+            say(f"    {' '.join(job.kind)}: {decision.why}")
+    elif not waiting:
+        index = len(state.jobs) if job.config.order == "interleaved" else state.jobs.index(ended) + 1
+        state.jobs.insert(index, JobState(0, replace(job, run=runs[-1].job.run + 1)))
+        say(f"    {' '.join(job.kind)}: {decision.why}: another run follows")
+    state.number()
+
+
+def show_ends(state: MatrixState, say: Callable[[str], None]) -> None:
+    """Say for each job of several runs how many it got and how well they know its mean."""
+    for kind, why in state.ended.items():
+        if len([one for one in state.jobs if one.job.kind == kind]) > 1:
+            say(f"runs: {' '.join(kind)}: {why}")

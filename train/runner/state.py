@@ -69,8 +69,8 @@ class JobState:
             return None
         return (self.ended or time.monotonic()) - self.started
 
-    def take_step(self, step: Step) -> None:
-        """Note a finished step."""
+    def take_step(self, step: Step, line: str = "") -> None:
+        """Note a finished step; `line` is the one that reported it."""
         self.step = step
         if self.first_step_at is None:
             self.first_step_at = time.monotonic()

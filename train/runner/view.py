@@ -1,4 +1,4 @@
-"""The views of a running matrix for people.
+"""The views of a running matrix for people, and times in words: `4:12 elapsed, about 3:10 left`.
 
 On a terminal they show a table of finished jobs with live lines below it (live_view.py), elsewhere plain lines. Both
 write the plain lines into the log of the matrix.
@@ -16,7 +16,6 @@ from types import TracebackType
 from typing import TextIO
 
 from train.runner.state import SKIPPED, WARNING, JobState, MatrixState
-from train.runner.times import between, duration, times
 from utils import redact
 from utils.written import note
 
@@ -161,3 +160,23 @@ def brief(job: JobState) -> str:
     first = (job.reason or "unknown reason").strip().splitlines()[0]
     first = first.removesuffix("; last lines of its log:")  # they are on the lines that are not shown
     return first + (f"; see {job.log}" if job.log else "")
+
+
+def duration(seconds: float | None) -> str:
+    """Return `m:ss` or `h:mm:ss`; a dash for None."""
+    if seconds is None:
+        return "-"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def between(least: float, most: float) -> str:
+    """Return `about m:ss`, or `m:ss to m:ss` where the number of runs is open."""
+    first, last = duration(least), duration(most)
+    return f"about {first}" if first == last else f"{first} to {last}"
+
+
+def times(elapsed: float | None, left: tuple[float, float] | None) -> str:
+    """Return `4:12 elapsed, about 3:10 left`, both in seconds; `left` has the least and the most, None if unknown."""
+    return f"{duration(elapsed)} elapsed, {'remaining time unknown' if left is None else f'{between(*left)} left'}"

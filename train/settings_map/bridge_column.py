@@ -8,13 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from train.settings_map.data_rows import RECORDER_PROFILES, profiled
-from train.settings_map.environment_rows import ENVIRONMENT
-from train.settings_map.fp8 import FP8_FORMATS, scaling
-from train.settings_map.row import Fixed, Override, Wanted, asked, override
+from train.settings_map.row import (
+    RECORDER_PROFILES,
+    Fixed,
+    Override,
+    asked,
+    has_4_bits,
+    has_8_bits,
+    has_rope_scaling,
+    is_delayed,
+    is_native,
+    left,
+    override,
+    profiled,
+    recomputation,
+    rope_scaling,
+    scaling,
+)
 from utils.dataset.place import data_prefix
-from utils.models import ModelSpec
-from utils.settings.config import RunConfig
 
 _OURS = "our data set in Bridge's place for one (SuiteData, train/bridge/recipe.py), made as mega's"
 _DERIVED = "follows from the batch, GPUs and TP PP CP"
@@ -22,50 +33,6 @@ _DERIVED = "follows from the batch, GPUs and TP PP CP"
 
 def _off(*keys: str, value: object = None) -> Override:
     return override(*((key, lambda on: value) for key in keys))
-
-
-def _not(value: bool) -> bool:
-    return not value
-
-
-def _granularity(kind: str) -> str | None:
-    return None if kind == "none" else kind
-
-
-def _method(kind: str) -> str | None:
-    return "uniform" if kind == "full" else None
-
-
-def _layers_at_once(kind: str) -> int | None:
-    return 1 if kind == "full" else None
-
-
-def _left(window: int | None) -> list[int] | None:
-    return None if window is None else [window - 1, 0]
-
-
-def _has_8_bits(config: RunConfig, spec: ModelSpec) -> bool:
-    return config.fp8_recipe in FP8_FORMATS
-
-
-def _has_4_bits(config: RunConfig, spec: ModelSpec) -> bool:
-    return config.precision == "fp8" and config.fp8_recipe not in FP8_FORMATS
-
-
-def _is_delayed(config: RunConfig, spec: ModelSpec) -> bool:
-    return config.fp8_recipe == "delayed"
-
-
-def _has_rope_scaling(config: RunConfig, spec: ModelSpec) -> bool:
-    return spec.rope_scaling is not None
-
-
-def _scaling(name: str) -> Wanted:
-    return lambda config, spec: getattr(spec.rope_scaling, name, None)
-
-
-def _is_native(config: RunConfig, spec: ModelSpec) -> bool:
-    return config.init != "equal"
 
 
 _TRAINING: Mapping[str, Override | Fixed] = {
@@ -157,19 +124,21 @@ _MODEL: Mapping[str, Override | Fixed] = {
     "rope base": override("model.rotary_base"),
     "rope over a part of a head's channels": override("model.rotary_percent"),
     "rope scaling of Llama 3.1": override("model.rope_scaling"),
-    "rope scaling: factor": override("model.rope_scaling_factor", when=_has_rope_scaling),
-    "rope scaling: low frequency factor": Fixed(_scaling("low_frequency_factor"), "a constant of megatron-core: 1"),
-    "rope scaling: high frequency factor": Fixed(_scaling("high_frequency_factor"), "a constant of megatron-core: 4"),
-    "rope scaling: original length": Fixed(
-        _scaling("original_max_position_embeddings"), "a constant of megatron-core: 8192"
+    "rope scaling: factor": override("model.rope_scaling_factor", when=has_rope_scaling),
+    "rope scaling: low frequency factor": Fixed(rope_scaling("low_frequency_factor"), "a constant of megatron-core: 1"),
+    "rope scaling: high frequency factor": Fixed(
+        rope_scaling("high_frequency_factor"), "a constant of megatron-core: 4"
     ),
-    "sliding window": override(("model.window_size", _left)),
+    "rope scaling: original length": Fixed(
+        rope_scaling("original_max_position_embeddings"), "a constant of megatron-core: 8192"
+    ),
+    "sliding window": override(("model.window_size", left)),
     "norm of queries and keys": override("model.qk_layernorm"),
     "std of initial weights": override("model.init_method_std"),
     "initial weights": Fixed(
         asked("init"), "equal: copied into the built model before DDP; native: megatron-core's own"
     ),
-    "output projections drawn smaller, by 1/sqrt(2 layers)": Fixed(_is_native, "as mega"),
+    "output projections drawn smaller, by 1/sqrt(2 layers)": Fixed(is_native, "as mega"),
 }
 _LAYERS: Mapping[str, Override | Fixed] = {
     "TP": override("model.tensor_model_parallel_size"),
@@ -181,19 +150,15 @@ _LAYERS: Mapping[str, Override | Fixed] = {
     # the name from which train/bridge/recipe.py makes the settings of every dtype
     "precision": override("mixed_precision"),
     "fp8 format": override("mixed_precision.fp8"),
-    "fp8 recipe": override(("mixed_precision.fp8_recipe", scaling), when=_has_8_bits),
-    "fp8: steps of the largest value kept": override("mixed_precision.fp8_amax_history_len", when=_is_delayed),
-    "fp8: which of them counts": override("mixed_precision.fp8_amax_compute_algo", when=_is_delayed),
+    "fp8 recipe": override(("mixed_precision.fp8_recipe", scaling), when=has_8_bits),
+    "fp8: steps of the largest value kept": override("mixed_precision.fp8_amax_history_len", when=is_delayed),
+    "fp8: which of them counts": override("mixed_precision.fp8_amax_compute_algo", when=is_delayed),
     "fp4 format": override("mixed_precision.fp4"),
-    "fp4 recipe": override("mixed_precision.fp4_recipe", when=_has_4_bits),
+    "fp4 recipe": override("mixed_precision.fp4_recipe", when=has_4_bits),
     "parameters gathered in fp8": override("mixed_precision.fp8_param_gather"),
     "residual stream in fp32": override("model.fp32_residual_connection"),
     "attention softmax in fp32": override("model.attention_softmax_in_fp32"),
-    "recompute": override(
-        ("model.recompute_granularity", _granularity),
-        ("model.recompute_method", _method),
-        ("model.recompute_num_layers", _layers_at_once),
-    ),
+    "recompute": override(*recomputation("model.")),
     "bias activation fusion": override("model.bias_activation_fusion"),
     "bias dropout fusion": override("model.bias_dropout_fusion"),
     "masked softmax fusion": override("model.masked_softmax_fusion"),
@@ -209,16 +174,5 @@ _LAYERS: Mapping[str, Override | Fixed] = {
 }
 
 
-def _variable(name: str, nemo: Override | Fixed) -> Override | Fixed:
-    """Return the entry of an environment variable: both of NVIDIA's frameworks read the same ones."""
-    return nemo if isinstance(nemo, Fixed) else override(name)
-
-
-COLUMN: Mapping[str, Override | Fixed] = {
-    **_TRAINING,
-    **_DATA,
-    **_MODEL,
-    **_LAYERS,
-    **{row.name: _variable(row.name, row.nemo) for row in ENVIRONMENT},
-}
+COLUMN: Mapping[str, Override | Fixed] = {**_TRAINING, **_DATA, **_MODEL, **_LAYERS}
 """Entries by the name of the row."""

@@ -1,4 +1,4 @@
-"""The settings map, part 5: environment variables that change speed, and how each framework's launcher treats them.
+"""The settings map, part 3: environment variables that change speed, and how each framework's launcher treats them.
 
 A variable that the user or the image has set takes precedence, except those of `decided`; the provenance of the result
 records both. Sources: Primus v25.10 `examples/run_pretrain.sh`; ROCm/MAD `primus_megatron-lm_benchmark_report.sh`,
@@ -7,9 +7,11 @@ AMD's own benchmark; NeMo 2.3 `scripts/performance` and its PerfEnvPlugin, NVIDI
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
-from train.settings_map.row import FRAMEWORKS, Fixed, MapRow, Wanted, always, field
+from train.settings_map.row import ALL_FRAMEWORKS, Fixed, Override, Wanted, always, override
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
@@ -31,13 +33,22 @@ def _exact_products(config: RunConfig, spec: ModelSpec) -> str | None:
     return "0" if config.platform == "nvd" and config.precision == "fp32" else None
 
 
-def _every(name: str, wanted: Wanted, **others: Any) -> MapRow:
-    """Return the row of a variable with one value for all frameworks except those in `others`."""
-    return field(name, wanted, dict.fromkeys(FRAMEWORKS, ""), name, **others)
+@dataclass(frozen=True)
+class Variable:
+    """An environment variable that changes speed."""
+
+    name: str
+    wanted: Wanted
+    fixed: Mapping[str, Fixed] = field(default_factory=dict)
+    """Frameworks that get no value of ours, with the value there and the reason."""
+
+    def of(self, framework: str) -> Override | Fixed:
+        """Return the entry of a framework; titan is PyTorch with data parallelism only, as hf."""
+        return self.fixed.get("hf" if framework == "titan" else framework) or override(self.name)
 
 
-def _unset(name: str, reason: str = _UNSET, **others: Any) -> MapRow:
-    return _every(name, always(None), **{**dict.fromkeys(FRAMEWORKS, Fixed(None, reason)), **others})
+def _unset(name: str, reason: str = _UNSET, others: Mapping[str, Fixed] = MappingProxyType({})) -> Variable:
+    return Variable(name, always(None), {**dict.fromkeys(ALL_FRAMEWORKS, Fixed(None, reason)), **others})
 
 
 OF_ATTENTION = ("NVTE_FLASH_ATTN", "NVTE_FUSED_ATTN", "NVTE_UNFUSED_ATTN")
@@ -55,32 +66,33 @@ def decided(framework: str) -> tuple[str, ...]:
     return (*(OF_ATTENTION if framework in ("mega", "nemo", "bridge") else ()), OF_PRODUCTS)
 
 
-ENVIRONMENT: tuple[MapRow, ...] = (
-    _every(
+ENVIRONMENT: tuple[Variable, ...] = (
+    Variable(
         "CUDA_DEVICE_MAX_CONNECTIONS",
         _connections,
-        hf=Fixed(None, "data parallel only"),
-        prim=Fixed("1", f"{_PRIMUS} where it is unset"),
+        {"hf": Fixed(None, "data parallel only"), "prim": Fixed("1", f"{_PRIMUS} where it is unset")},
     ),
-    _every("GPU_MAX_HW_QUEUES", _on("amd", "2")),
-    _every("HSA_ENABLE_SDMA", _on("amd", "1"), prim=Fixed(_on("amd", "1"), _PRIMUS)),
-    _every("HSA_NO_SCRATCH_RECLAIM", _on("amd", "1")),
-    _every("NVTE_CK_USES_BWD_V3", _on("amd", "1"), hf=Fixed(_on("amd", "1"), "no TransformerEngine that reads it")),
-    _every("TORCH_NCCL_HIGH_PRIORITY", _on("amd", "1")),
-    _every("TORCH_NCCL_AVOID_RECORD_STREAMS", _on("nvd", "1")),
+    Variable("GPU_MAX_HW_QUEUES", _on("amd", "2")),
+    Variable("HSA_ENABLE_SDMA", _on("amd", "1"), {"prim": Fixed(_on("amd", "1"), _PRIMUS)}),
+    Variable("HSA_NO_SCRATCH_RECLAIM", _on("amd", "1")),
+    Variable(
+        "NVTE_CK_USES_BWD_V3", _on("amd", "1"), {"hf": Fixed(_on("amd", "1"), "no TransformerEngine that reads it")}
+    ),
+    Variable("TORCH_NCCL_HIGH_PRIORITY", _on("amd", "1")),
+    Variable("TORCH_NCCL_AVOID_RECORD_STREAMS", _on("nvd", "1")),
     # Megatron's recipe; hf and titan move their weights by NCCL in every layer, which the switch may speed up
-    _every("NCCL_NVLS_ENABLE", _on("nvd", "0"), hf=Fixed(None, _UNSET)),
+    Variable("NCCL_NVLS_ENABLE", _on("nvd", "0"), {"hf": Fixed(None, _UNSET)}),
     *(
-        _unset(name, _DECIDED, hf=Fixed(None, _UNSET), prim=Fixed(None, "as AMD's image sets it"))
+        _unset(name, _DECIDED, {"hf": Fixed(None, _UNSET), "prim": Fixed(None, "as AMD's image sets it")})
         for name in OF_ATTENTION
     ),
     # TransformerEngine for CUDA multiplies float32 as TF32 whatever torch is set to, and the one for ROCm does not
     # (2.20.2, common/gemm/cublaslt_gemm.cu, CUBLAS_COMPUTE_32F_FAST_TF32)
-    _every("NVIDIA_TF32_OVERRIDE", _exact_products),
+    Variable("NVIDIA_TF32_OVERRIDE", _exact_products),
     _unset(OF_PRODUCTS, "removed, whoever set it: the trainers set the precision of float32 products"),
     # Segments that grow do not fragment. Every release of torch reads this name; PYTORCH_ALLOC_CONF, which a user may
     # have set, takes precedence in torch itself. Not on AMD: before ROCm 10 such segments leak file descriptors until
     # allocation fails (pytorch/pytorch#192814), and can hang (#192259); torch 2.10 and older ignore the setting there.
-    _every("PYTORCH_CUDA_ALLOC_CONF", _on("nvd", "expandable_segments:True")),
+    Variable("PYTORCH_CUDA_ALLOC_CONF", _on("nvd", "expandable_segments:True")),
     _unset("PYTORCH_HIP_ALLOC_CONF"),
 )

@@ -1,9 +1,9 @@
 """The settings map: each thing that must be equal, with its key in each framework or the reason why none sets it.
 
-Each framework has an entry for each row, in the row itself or in a column of its own (`COLUMNS`): an `Override` (its
-keys, and our value in the form that each takes) or a `Fixed` (the value there, and why we cannot set it). The rows give
-the overrides that trainers pass to NeMo and Primus, the tables of docs/generated, and the names under which a pair of
-results is compared. Keys are Class.argument of Megatron-core 0.16 (mega) and of transformers 5 (hf), dotted paths in a
+NeMo, Primus, Bridge and torchtitan have an entry for each row, in the row itself or in a column of their own
+(`COLUMNS`): an `Override` (its keys, and our value in the form that each takes) or a `Fixed` (the value there, and why
+we cannot set it). mega and hf are built by code of ours, and what they were built with is read back. The rows give the
+overrides that trainers pass on and the names under which a pair of results is compared. Keys are dotted paths in a
 recipe of nemo_toolkit 2.3 (nemo) and of megatron-bridge 0.6 (bridge), trainer keys of Primus v25.10 to v26.5 (prim),
 and paths in the JobConfig of torchtitan 0.2.2 (titan). Enums and classes are given by name; the trainer that imports
 the library converts them.
@@ -14,57 +14,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from train.settings_map import data_rows, layer_rows, model_rows, training_rows
+from train.settings_map import model_rows, training_rows
 from train.settings_map.bridge_column import COLUMN as BRIDGE
 from train.settings_map.environment_rows import ENVIRONMENT
-from train.settings_map.row import FRAMEWORKS, Fixed, MapRow, Override
+from train.settings_map.row import Fixed, MapRow, Override
 from train.settings_map.titan_column import COLUMN as TITAN
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
-ROWS: tuple[MapRow, ...] = (
-    *training_rows.ROWS,
-    *data_rows.ROWS,
-    *model_rows.ROWS,
-    *layer_rows.ROWS,
-)
+ROWS: tuple[MapRow, ...] = (*training_rows.ROWS, *model_rows.ROWS)
 COLUMNS: Mapping[str, Mapping[str, Override | Fixed]] = {"bridge": BRIDGE, "titan": TITAN}
 """Entries of each framework that has a file of its own (`<framework>_column.py`), by the name of the row."""
-ALL_FRAMEWORKS = (*FRAMEWORKS, *COLUMNS)
 
 
 def entry_of(row: MapRow, framework: str) -> Override | Fixed:
     """Return the entry of a framework for a row."""
-    return COLUMNS[framework][row.name] if framework in COLUMNS else row.of(framework)
+    entry: Override | Fixed = COLUMNS[framework][row.name] if framework in COLUMNS else getattr(row, framework)
+    return entry
 
 
 def overrides(framework: str, config: RunConfig, spec: ModelSpec) -> dict[str, Any]:
     """Return the values to set in a framework for a training, by its own keys; a key comes before those below it."""
-    values = _values(ROWS, framework, config, spec)
-    return {key: values[key] for key in sorted(values, key=lambda key: key.count("."))}
-
-
-def environment(framework: str, config: RunConfig, spec: ModelSpec) -> dict[str, str]:
-    """Return the environment variables to start a framework with; a value that the user has set takes precedence."""
-    values = _values(ENVIRONMENT, framework, config, spec)
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def differences(framework: str, config: RunConfig, spec: ModelSpec) -> dict[str, tuple[Any, Any, str]]:
-    """Return the rows in which a framework differs and cannot be set: value asked, its value, the reason, by row."""
-    found = {}
-    for row in (*ROWS, *ENVIRONMENT):
-        entry = entry_of(row, framework)
-        if isinstance(entry, Fixed):
-            wanted, value = row.wanted(config, spec), entry.of(config, spec)
-            if wanted != value:
-                found[row.name] = (wanted, value, entry.reason)
-    return found
-
-
-def _values(rows: tuple[MapRow, ...], framework: str, config: RunConfig, spec: ModelSpec) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    for row in rows:
+    for row in ROWS:
         entry = entry_of(row, framework)
         if isinstance(entry, Fixed) or (entry.when is not None and not entry.when(config, spec)):
             continue
@@ -74,4 +46,10 @@ def _values(rows: tuple[MapRow, ...], framework: str, config: RunConfig, spec: M
             if key in values and values[key] != new:
                 raise ValueError(f"settings map, {framework}: {key} is set twice, to {values[key]!r} and {new!r}")
             values[key] = new
-    return values
+    return {key: values[key] for key in sorted(values, key=lambda key: key.count("."))}
+
+
+def environment(framework: str, config: RunConfig, spec: ModelSpec) -> dict[str, str]:
+    """Return the environment variables to start a framework with; a value that the user has set takes precedence."""
+    ours = {row.name: row.wanted(config, spec) for row in ENVIRONMENT if isinstance(row.of(framework), Override)}
+    return {name: value for name, value in ours.items() if value is not None}

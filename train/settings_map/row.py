@@ -1,17 +1,34 @@
-"""A row of the settings map: one thing that must be equal, and the entry of each framework for it."""
+"""A row of the settings map: one thing that must be equal, the entries for it, and rules that several of them share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
+from utils.settings.keys import NO_RECIPE
+from utils.settings.profiling import Profile
 
-FRAMEWORKS = ("mega", "hf", "nemo", "prim")
+FRAMEWORKS = ("nemo", "prim")
+"""Frameworks with an entry in each row of the map."""
+ALL_FRAMEWORKS = ("mega", "hf", *FRAMEWORKS, "bridge", "titan")
+RECORDER_PROFILES = "torch.profiler, started by the recorder (train/profiling)"
 Wanted = Callable[[RunConfig, ModelSpec], Any]
 Form = Callable[[Any], Any]
+MODEL = {"nemo": "model.config.", "prim": ""}
+STRATEGY = {"nemo": "trainer.strategy.", "prim": ""}
+FP8 = {"nemo": "trainer.plugins.", "prim": ""}
+OPTIMIZER = {"nemo": "optim.config.", "prim": ""}
+DDP = {"nemo": "trainer.strategy.ddp.", "prim": ""}
+DATA = {"nemo": "data.", "prim": ""}
+"""Places of fields in each framework, for `field`."""
+FP8_FORMATS = {"delayed": "hybrid", "current": "hybrid", "mxfp8": "e4m3"}
+"""Format of the 8-bit numbers by recipe. With one scale for a tensor, gradients need the range of E5M2 (hybrid); with
+one for 32 numbers E4M3 serves everywhere, as in AMD's own llama3.1_8B-MXFP8-pretrain.yaml (Primus fd1eeab)."""
+FP4_FORMAT = "e2m1"
+_SCALING = {"current": "tensorwise"}
 
 
 @dataclass(frozen=True)
@@ -52,33 +69,15 @@ class MapRow:
 
     name: str
     wanted: Wanted
-    mega: Override | Fixed
-    hf: Override | Fixed
     nemo: Override | Fixed
     prim: Override | Fixed
     resolved: str | None = None
     """Key of `resolved_config` that holds the value read back (a dot leads into a map); None where there is none."""
 
-    def of(self, framework: str) -> Override | Fixed:
-        """Return the entry of a framework."""
-        entry: Override | Fixed = getattr(self, framework)
-        return entry
-
 
 def override(*keys: str | tuple[str, Form], when: Wanted | None = None) -> Override:
     """Return an Override; a key alone takes the value unchanged, a pair through its function."""
     return Override(tuple((key, _as_it_is) if isinstance(key, str) else key for key in keys), when)
-
-
-_MODEL = {"hf": "PretrainedConfig.", "nemo": "model.config.", "prim": ""}
-MODEL = {"mega": "TransformerConfig.", **_MODEL}
-GPT = {"mega": "GPTModel.", **_MODEL}
-STRATEGY = {"mega": "TransformerConfig.", "nemo": "trainer.strategy.", "prim": ""}
-FP8 = {"mega": "TransformerConfig.", "nemo": "trainer.plugins.", "prim": ""}
-OPTIMIZER = {"mega": "OptimizerConfig.", "hf": "TrainingArguments.", "nemo": "optim.config.", "prim": ""}
-DDP = {"mega": "DistributedDataParallelConfig.", "nemo": "trainer.strategy.ddp.", "prim": ""}
-DATA = {"mega": "GPTDatasetConfig.", "hf": "GPTDatasetConfig.", "nemo": "data.", "prim": ""}
-"""Places of fields in each framework, for `field`; transformers has no place for some of them."""
 
 
 def field(
@@ -119,3 +118,106 @@ def always(value: Any) -> Wanted:
 
 def _as_it_is(value: Any) -> Any:
     return value
+
+
+# Rules and forms that several frameworks share
+
+
+def on_gpu(config: RunConfig, spec: ModelSpec) -> bool:
+    """Return whether the training runs on a GPU of either vendor; operations fused there are plain on a CPU."""
+    return config.platform != "cpu"
+
+
+def overlaps(config: RunConfig, spec: ModelSpec) -> bool:
+    """Return whether communication overlaps with computation, which helps only between GPUs."""
+    return config.platform != "cpu" and config.data_parallel_size > 1
+
+
+def first_rate(config: RunConfig, spec: ModelSpec) -> float:
+    """Return LR / (W + 1), the start of Megatron's warm-up that gives NeMo's rate at every step."""
+    return config.learning_rate / (config.warmup_iterations + 1)
+
+
+def has_rope_scaling(config: RunConfig, spec: ModelSpec) -> bool:
+    """Return whether the model scales rotary frequencies."""
+    return spec.rope_scaling is not None
+
+
+def rope_scaling(name: str) -> Wanted:
+    """Return the rule that gives a number of the rope scaling, None of a model without it."""
+    return lambda config, spec: getattr(spec.rope_scaling, name, None)
+
+
+def is_native(config: RunConfig, spec: ModelSpec) -> bool:
+    """Return whether each framework draws its own weights."""
+    return config.init != "equal"
+
+
+def is_profiled(config: RunConfig, spec: ModelSpec) -> bool:
+    """Return whether some steps are profiled."""
+    return config.profiled is not None
+
+
+def profiled(config: RunConfig, spec: ModelSpec) -> Profile | None:
+    """Return the profile with the numbers of its ranks; None without one."""
+    profile = config.profiled
+    return None if profile is None else replace(profile, ranks=profile.ranks_of(config.num_gpus))
+
+
+def has_8_bits(config: RunConfig, spec: ModelSpec) -> bool:
+    """Return whether FP8_RECIPE is one of 8-bit numbers."""
+    return config.fp8_recipe in FP8_FORMATS
+
+
+def has_4_bits(config: RunConfig, spec: ModelSpec) -> bool:
+    """Return whether FP8_RECIPE is one of 4-bit numbers."""
+    return config.precision == "fp8" and config.fp8_recipe not in FP8_FORMATS
+
+
+def is_delayed(config: RunConfig, spec: ModelSpec) -> bool:
+    """Return whether the scales of 8-bit numbers come from earlier steps."""
+    return config.fp8_recipe == "delayed"
+
+
+def left(window: int | None) -> list[int] | None:
+    """Return [W - 1, 0]: the window without the token itself, the form of megatron-core, flash attention and TE."""
+    return None if window is None else [window - 1, 0]
+
+
+def recomputation(place: str) -> tuple[tuple[str, Form], ...]:
+    """Return megatron-core's three keys of RECOMPUTE at a place, each with the form of the value."""
+    return (
+        (f"{place}recompute_granularity", lambda kind: None if kind == "none" else kind),
+        (f"{place}recompute_method", lambda kind: "uniform" if kind == "full" else None),
+        (f"{place}recompute_num_layers", lambda kind: 1 if kind == "full" else None),
+    )
+
+
+def negated(value: bool) -> bool:
+    """Return the value of a key that switches off what the row switches on."""
+    return not value
+
+
+def scaling(recipe: str) -> str:
+    """Return Megatron's name of a recipe (megatron-core 0.16.1, `Fp8Recipe`)."""
+    return _SCALING.get(recipe, recipe)
+
+
+def recipe_of(name: object) -> str:
+    """Return the suite's name of a recipe of Megatron, an enum or a text."""
+    text = str(getattr(name, "value", name))
+    return next((ours for ours, theirs in _SCALING.items() if theirs == text), text)
+
+
+def transformer_settings(recipe: str) -> dict[str, Any]:
+    """Return the fields of TransformerConfig for a recipe; `none` is a training without fp8."""
+    if recipe in FP8_FORMATS:
+        return {"fp8": FP8_FORMATS[recipe], "fp8_recipe": scaling(recipe)}
+    return {} if recipe == NO_RECIPE else {"fp4": FP4_FORMAT, "fp4_recipe": recipe}
+
+
+def resolved_recipe(settings: Any) -> str:
+    """Return the recipe of a TransformerConfig by the name of the suite; `none` where neither fp8 nor fp4 is on."""
+    if getattr(settings, "fp4", None):  # megatron-core 0.12 has none
+        return recipe_of(settings.fp4_recipe)
+    return recipe_of(settings.fp8_recipe) if settings.fp8 else NO_RECIPE

@@ -6,12 +6,20 @@ train/titan/recipe.py sets them; train/titan/resolved.py compares what was built
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from train.settings_map.data_rows import RECORDER_PROFILES, profiled
-from train.settings_map.environment_rows import ENVIRONMENT
-from train.settings_map.row import Fixed, Override, asked, override
-from train.settings_map.training_rows import overlaps
+from train.settings_map.row import (
+    RECORDER_PROFILES,
+    Fixed,
+    Override,
+    asked,
+    first_rate,
+    has_rope_scaling,
+    is_native,
+    on_gpu,
+    overlaps,
+    override,
+    profiled,
+)
 from utils.models import ModelSpec
 from utils.settings.config import RunConfig
 
@@ -27,16 +35,8 @@ _OFF_THE_END = 1_000_000_000
 _DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 
 
-def _on_gpu(config: RunConfig, spec: ModelSpec) -> bool:
-    return config.platform != "cpu"
-
-
 def _is_sharded(config: RunConfig, spec: ModelSpec) -> bool:
     return config.data_parallel_size > 1
-
-
-def _scales_rope(config: RunConfig, spec: ModelSpec) -> bool:
-    return spec.rope_scaling is not None
 
 
 def _is_plain_rope(config: RunConfig, spec: ModelSpec) -> bool:
@@ -44,7 +44,7 @@ def _is_plain_rope(config: RunConfig, spec: ModelSpec) -> bool:
 
 
 def _fuses_rope(config: RunConfig, spec: ModelSpec) -> bool:
-    return _on_gpu(config, spec) and _is_plain_rope(config, spec)
+    return on_gpu(config, spec) and _is_plain_rope(config, spec)
 
 
 def _window(config: RunConfig, spec: ModelSpec) -> int | None:
@@ -56,20 +56,12 @@ def _residual_in_fp32(config: RunConfig, spec: ModelSpec) -> bool:
     return config.precision == "bf16" and config.num_gpus == 1
 
 
-def _first_rate(config: RunConfig, spec: ModelSpec) -> float:
-    return config.learning_rate / (config.warmup_iterations + 1)
-
-
-def _scaled_output(config: RunConfig, spec: ModelSpec) -> bool:
-    return config.init != "equal"
-
-
 def _workers(config: RunConfig, spec: ModelSpec) -> int:
     return 0 if config.platform == "cpu" else 2
 
 
 def _rope_scaling(name: str) -> Override:
-    return override(f"model_args.rope_scaling_args.{name}", when=_scales_rope)
+    return override(f"model_args.rope_scaling_args.{name}", when=has_rope_scaling)
 
 
 _TRAINING: dict[str, Override | Fixed] = {
@@ -86,7 +78,7 @@ _TRAINING: dict[str, Override | Fixed] = {
     "steps of the schedule": override("lr_scheduler.total_steps"),
     "least learning rate": Fixed(asked("min_learning_rate"), "lr_scheduler.min_lr_factor x learning rate"),
     "warm-up steps": override("lr_scheduler.warmup_steps"),
-    "learning rate of step 1": Fixed(_first_rate, f"{_RULE}: LR n / (W + 1) at step n"),
+    "learning rate of step 1": Fixed(first_rate, f"{_RULE}: LR n / (W + 1) at step n"),
     "weight decay, start to end": override("optimizer.weight_decay"),
     "Adam beta 1": override("optimizer.beta1"),
     "Adam beta 2": override("optimizer.beta2"),
@@ -148,7 +140,7 @@ _MODEL: dict[str, Override | Fixed] = {
     "position embedding": Fixed("rope", _BOTH_HAVE),
     "rope base": override("model_args.rope_theta"),
     "rope over a part of a head's channels": Fixed(1.0, _BOTH_HAVE),
-    "rope scaling of Llama 3.1": Fixed(_scales_rope, "llama3's class applies it always, qwen3's never"),
+    "rope scaling of Llama 3.1": Fixed(has_rope_scaling, "llama3's class applies it always, qwen3's never"),
     "rope scaling: factor": _rope_scaling("scaling_factor"),
     "rope scaling: low frequency factor": _rope_scaling("low_freq_factor"),
     "rope scaling: high frequency factor": _rope_scaling("high_freq_factor"),
@@ -157,7 +149,7 @@ _MODEL: dict[str, Override | Fixed] = {
     "std of initial weights": Fixed(asked("init_std"), "equal: that of mega; native: each kind of weight has its own"),
     "initial weights": Fixed(asked("init"), "equal: copied into torchtitan's model; native: torchtitan's own"),
     "output projections drawn smaller, by 1/sqrt(2 layers)": Fixed(
-        _scaled_output, "its own rule, by the number of the layer; INIT=equal replaces its weights"
+        is_native, "its own rule, by the number of the layer; INIT=equal replaces its weights"
     ),
 }
 _LAYERS: dict[str, Override | Fixed] = {
@@ -194,7 +186,7 @@ _LAYERS: dict[str, Override | Fixed] = {
     "masked softmax fusion": Fixed(False, "torch's attention"),
     "persist layer norm": Fixed(False, _COMPILED),
     "apply rope fusion": Fixed(_fuses_rope, f"{_COMPILED}; llama3's class turns complex numbers, which are not fused"),
-    "cross entropy loss fusion": Fixed(_on_gpu, "torch.compile of the loss, on a GPU, in every precision"),
+    "cross entropy loss fusion": Fixed(on_gpu, "torch.compile of the loss, on a GPU, in every precision"),
     "cross entropy fusion by": Fixed("torch.compile", "as above"),
     "gradient accumulation fusion": Fixed(False, "autograd's gradients"),
     "attention backend": Fixed("auto", "torch's scaled-dot-product attention: cuDNN's kernel, then flash, then math"),
@@ -204,10 +196,5 @@ _LAYERS: dict[str, Override | Fixed] = {
 }
 
 
-def _environment() -> dict[str, Any]:
-    """Return the environment of hf: like hf, torchtitan is PyTorch with data parallelism only."""
-    return {row.name: row.hf for row in ENVIRONMENT}
-
-
-COLUMN: Mapping[str, Override | Fixed] = {**_TRAINING, **_DATA, **_MODEL, **_LAYERS, **_environment()}
+COLUMN: Mapping[str, Override | Fixed] = {**_TRAINING, **_DATA, **_MODEL, **_LAYERS}
 """Entries by the name of the row."""

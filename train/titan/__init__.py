@@ -1,4 +1,4 @@
-"""torchtitan: its trainer with our settings and samples, the Python that runs it, and its resolved configuration.
+"""torchtitan: its trainer with our settings and samples, and its resolved configuration.
 
-Imports `train.common`, `train.settings_map` and `utils`. Begin with `recipe.py`, then `loop.py`.
+Imports `train.common`, `train.settings_map` and `utils`. Begin with `recipe.py`.
 """

@@ -6,6 +6,7 @@ Read it when the trainer is built and before its first step, on every rank.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -13,48 +14,41 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import Checkpoi
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from train.common import read_back, trainer
-from train.common.weights import EqualWeights, shapes
-from train.job.report import MismatchError
-from train.titan.model import parameters
-from utils.models import ModelSpec, RopeScaling
-from utils.settings.config import RunConfig
+from train.common import trainer
+from train.common.precision import PRECISIONS, name_of
+from train.common.weights import shapes
+from train.job.job import Job
+from train.titan.recipe import parameters
+from utils.models import RopeScaling
 from utils.settings.keys import NO_RECIPE
 
-PRECISIONS = {torch.float32: "fp32", torch.bfloat16: "bf16"}
 _FREQUENCY_TOLERANCE = 1e-4
 """Relative error of rope's base worked out from one float32 angle."""
 
 
-def read(training: Any, spec: ModelSpec, source: EqualWeights | None) -> dict[str, Any]:
-    """Return the `resolved_config` section of a built trainer.
-
-    `source` is that of the weights filled in, None where they are torchtitan's own.
-    """
-    resolved = _batch(training) | _model(training) | _optimizer(training) | _communication(training)
-    init, std = ("native", None) if source is None else ("equal", source.std)
-    resolved |= {"init": init, "init_std": std}
-    reasons = trainer.absent(resolved)
+def read(training: Any, job: Job) -> dict[str, Any]:
+    """Return the `resolved_config` section of a built trainer, whose weights INIT=equal replaces afterwards."""
+    std, reasons = (job.config.init_std if job.config.init == "equal" else None), {}
     if std is None:
         reasons["init_std"] = "torchtitan draws each kind of weight with a std of its own"
-    if spec.sliding_window is not None:
+    if job.spec.sliding_window is not None:
         reasons["sliding_window"] = "torchtitan's models have no window; no sequence here is longer than the model's"
-    return resolved | {"reasons": reasons}
+    facts = _batch(training) | _model(training) | _optimizer(training) | _communication(training)
+    return facts | {"init_std": std, "reasons": reasons}
 
 
-def check(config: RunConfig, spec: ModelSpec, resolved: dict[str, Any]) -> None:
-    """Raise MismatchError where a built object differs from the spec or from the value that the settings map set.
+def differences(job: Job, resolved: Mapping[str, Any]) -> list[str]:
+    """Return each built object that differs from the spec or from the value that the settings map set.
 
     This finds a setting that did not arrive, where a default of torchtitan applies instead.
     """
-    wrong = trainer.model_differences(spec, resolved)
+    wrong = trainer.model_differences(job.spec, resolved)
     of_the_model = [difference.partition(":")[0] for difference in wrong]
-    wrong += [text for key, text in read_back.differences("titan", config, spec, resolved) if key not in of_the_model]
-    wanted = sum(math.prod(one) for one in shapes(spec).values() if len(one) == 1)
+    wrong += [text for key, text in trainer.map_differences("titan", job, resolved) if key not in of_the_model]
+    wanted = sum(math.prod(one) for one in shapes(job.spec).values() if len(one) == 1)
     if (built := resolved["parameters_without_weight_decay"]) != wanted:
         wrong.append(f"parameters without weight decay: asked {wanted:,} (norms, biases), built {built:,}")
-    if wrong:
-        raise MismatchError("torchtitan did not build what was asked: " + "; ".join(wrong))
+    return wrong
 
 
 def _batch(training: Any) -> dict[str, Any]:
@@ -84,7 +78,7 @@ def _model(training: Any) -> dict[str, Any]:
     return {
         "precision": PRECISIONS[computes_in],
         "fp8_recipe": NO_RECIPE,  # none of its converters for fp8 is asked for
-        "parameter_dtype": _name(computes_in),
+        "parameter_dtype": name_of(computes_in),
         "parameter_count": sum(parameter.numel() for _, parameter in parameters(model)),
         "vocab_size": model.output.weight.shape[0],
         "num_layers": len(model.layers),
@@ -232,11 +226,7 @@ def _communication(training: Any) -> dict[str, Any]:
     return {
         "distributed_optimizer": policy is not None,
         "gradient_dtype": PRECISIONS[reduces_in],
-        "gradient_reduce_dtype": _name(reduces_in),
+        "gradient_reduce_dtype": name_of(reduces_in),
         "overlap_grad_reduce": can_overlap,
         "overlap_param_gather": can_overlap,
     }
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

@@ -132,7 +132,7 @@ class Stage:
 
     @property
     def adds_in_products(self) -> bool:
-        """True if the gradient of a linear weight of hf is never in memory by itself (train/hf/linear.py)."""
+        """True if the gradient of a linear weight of hf is never in memory by itself (train/hf/gradients.py)."""
         return not self.is_mega and not self.is_cpu and not self.is_sharded
 
     @property
@@ -186,7 +186,7 @@ class Stage:
         """Memory that one layer keeps for one micro batch with RECOMPUTE.
 
         full: its input. selective, mega: all but the results of norms and activation function
-        (train/mega/recompute.py); hf: its input, the results of linear layers and of attention (train/hf/recompute.py).
+        (train/mega/recompute.py); hf: its input, the results of linear layers and of attention (train/hf/model.py).
         """
         hidden, ffn, keys = self.spec.hidden_size, self.spec.ffn_hidden_size, self.key_value_size
         if self.config.recompute == "full":

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.support import tied_model
 from tests.support.compiling import KINDS, leave_plain
 from tests.support.host_reads import NoHostRead
-from train.hf import fused, gradients, linear, model, recompute
+from train.hf import fused, gradients, model
 from utils import models
 
 NAMES = (*models.NAMES, tied_model.NAME)
@@ -39,8 +39,8 @@ def model_of(name, dtype=torch.float32, kind="none"):
     """Return a model whose norms and biases are not all the same, on sequences as long as its window or shorter."""
     torch.manual_seed(0)
     built = model.build_model(models.get(name, "tiny"), dtype=dtype, sequence_length=TOKENS).train()
-    recompute.set_recompute(built, kind)
-    assert recompute.read_recompute(built) == kind
+    model.set_recompute(built, kind)
+    assert model.read_recompute(built) == kind
     with torch.no_grad():
         for number, parameter in enumerate(built.parameters()):
             if parameter.dim() == 1:
@@ -68,7 +68,7 @@ def fused_model(name, dtype, kind="none"):
     built = model_of(name, dtype, kind)
     fused.fuse(built, with_loss=True)
     sums = gradients.GradientSums(built.parameters(), torch.float32)
-    linear.add_in_products(built, sums)
+    gradients.add_in_products(built, sums)
     return built, sums
 
 
@@ -124,7 +124,7 @@ def test_in_bf16_a_fused_model_is_no_less_exact_than_that_of_transformers(name):
 
 def test_what_is_fused_is_read_from_the_model_itself():
     built = model_of("llama")
-    assert set(fused.read(built).values()) == {False} and not linear.adds_in_products(built)
+    assert set(fused.read(built).values()) == {False} and not gradients.adds_in_products(built)
     fused.fuse(built, with_loss=False)
     kernels = dict.fromkeys(("rms_norm_fusion", "bias_activation_fusion", "apply_rope_fusion"), True)
     assert fused.read(built) == kernels | {"cross_entropy_loss_fusion": False}
@@ -132,10 +132,10 @@ def test_what_is_fused_is_read_from_the_model_itself():
     assert fused.read(built)["cross_entropy_loss_fusion"]
     del built.model.layers[1].mlp.forward
     assert not fused.read(built)["bias_activation_fusion"]
-    linear.add_in_products(built, gradients.GradientSums(built.parameters()))
-    assert linear.adds_in_products(built)
+    gradients.add_in_products(built, gradients.GradientSums(built.parameters()))
+    assert gradients.adds_in_products(built)
     del built.model.layers[1].mlp.up_proj.forward
-    assert not linear.adds_in_products(built)
+    assert not gradients.adds_in_products(built)
 
 
 # Recomputation
@@ -173,7 +173,7 @@ def test_layers_that_differ_are_not_called_by_one_name():
     built = model_of("llama", kind="full")
     built.model.layers[1].gradient_checkpointing = False
     with pytest.raises(ValueError, match="layers differ"):
-        recompute.read_recompute(built)
+        model.read_recompute(built)
 
 
 # Sums of gradients

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, varlen
 
 from tests.support.compiling import KINDS, leave_plain
-from train.mega import attention, rope
+from train.mega import attention
 from utils.errors import ConfigError
 
 
@@ -142,7 +142,7 @@ def test_a_torch_without_the_flag_for_grouped_keys_gets_no_flag(monkeypatch):
 @pytest.fixture(autouse=True)
 def plain(request, monkeypatch):
     """Nothing is compiled but what a test asks for."""
-    leave_plain(request, monkeypatch, rope)
+    leave_plain(request, monkeypatch, attention)
 
 
 def angles(length, head_dim):
@@ -168,7 +168,7 @@ def test_rotary_embedding_rounds_once_in_both_directions(kind, dtype, bound):
     gradient = torch.randn(12, 2, 3, 16, generator=torch.Generator().manual_seed(2)).to(dtype)
     exact = values.detach().double().requires_grad_()
     rotated_as_complex_numbers(exact, table).backward(gradient.double())
-    result = rope.fused(values, table)
+    result = attention.fused_rotary(values, table)
     (found,) = torch.autograd.grad(result, values, gradient)
     assert result.dtype is found.dtype is dtype
     wanted = rotated_as_complex_numbers(values.detach(), table)
@@ -179,7 +179,7 @@ def test_rotary_embedding_rounds_once_in_both_directions(kind, dtype, bound):
 def test_rotary_embedding_keeps_only_the_angles():
     table, kept = angles(4, 8), []
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda tensor: tensor):
-        rope.fused(torch.randn(4, 1, 2, 8, requires_grad=True), table)
+        attention.fused_rotary(torch.randn(4, 1, 2, 8, requires_grad=True), table)
     assert [tensor.data_ptr() for tensor in kept] == [table.data_ptr()]
 
 
@@ -187,4 +187,4 @@ def test_what_no_model_here_has_is_refused():
     values, table = torch.zeros(4, 1, 2, 8), angles(4, 8)
     for wrong in ({"interleaved": True, "freqs": table}, {"freqs": table[..., :4]}):
         with pytest.raises(NotImplementedError):
-            rope.fused(values, **wrong)
+            attention.fused_rotary(values, **wrong)

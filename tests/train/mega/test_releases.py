@@ -20,7 +20,6 @@ from toydata import write_toy_data
 
 from tests.support.frameworks import assert_same_work, case, python_of, train
 from train.mega import engine, releases
-from train.nemo.optimizer import accept_conditions
 from utils.errors import ConfigError
 
 BOUND = 1e-6
@@ -80,7 +79,7 @@ def of_0_16(config, chunks, config_overrides=None, use_gloo_process_groups=True)
 def test_nemos_call_of_the_optimizer_is_taken_by_releases_with_and_without_its_conditions(release):
     core = SimpleNamespace(get_megatron_optimizer=release)
     for _ in range(2):
-        accept_conditions(core)
+        releases.accept_conditions(core)
         assert core.get_megatron_optimizer("c", "m", **CALL) == ("c", "m", True)
     assert (core.get_megatron_optimizer is release) == (release is of_0_12)
 
@@ -88,7 +87,7 @@ def test_nemos_call_of_the_optimizer_is_taken_by_releases_with_and_without_its_c
 @pytest.mark.parametrize("condition", [{"no_weight_decay_cond": str}, {"scale_lr_cond": str}, {"lr_mult": 2.0}])
 def test_a_condition_that_would_be_lost_is_an_error(condition):
     core = SimpleNamespace(get_megatron_optimizer=of_0_16)
-    accept_conditions(core)
+    releases.accept_conditions(core)
     with pytest.raises(ConfigError, match="has a condition set"):
         core.get_megatron_optimizer("c", "m", **CALL | condition)
 

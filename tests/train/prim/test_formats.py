@@ -10,7 +10,7 @@ import torch
 
 from tests.support.tied_model import LLAMA_1B
 from tests.train.prim.conftest import STANDIN
-from train.prim import arguments, checkpoint, install, launcher
+from train.prim import arguments, checkpoint, install
 from utils import models
 
 SEED, STD = 42, 0.02
@@ -106,7 +106,7 @@ def test_what_was_built_is_read_from_the_arguments_and_the_line_of_the_attention
     ],
 )
 def test_variables_that_a_launcher_prints_are_read(line, found) -> None:
-    assert launcher.printed_variable(f"{line}\n") == found
+    assert install.printed_variable(f"{line}\n") == found
 
 
 @pytest.mark.parametrize(

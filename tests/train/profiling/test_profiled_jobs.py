@@ -20,10 +20,10 @@ TWO_RANKS = ("CPU_RANKS=2", "PROFILE_RANKS=all")
 FULL_DISK = """
 import errno, os
 if os.environ.get("RANK") == "0":
-    from train.profiling import trace_file
+    from train.profiling import torch_recording
     def full(*arguments):
         raise OSError(errno.ENOSPC, "No space left on device")
-    trace_file.compress = full
+    torch_recording.compress = full
 """
 """Planted into every Python of a job: rank 0 cannot write its trace."""
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from evaluate import trace
-from train.profiling import tools, torch_recording, trace_file
+from train.profiling import tools, torch_recording
 from utils.settings.profiling import Profile
 
 ROCPROFV3 = f"""#!{sys.executable}
@@ -139,7 +139,7 @@ def test_a_trace_that_cannot_be_made_is_a_reason_and_leaves_no_file(fault, said,
         )
 
     if fault == "disk":
-        monkeypatch.setattr(trace_file, "compress", fail)
+        monkeypatch.setattr(torch_recording, "compress", fail)
     if fault == "profiler":
         monkeypatch.setattr(torch_recording, "_profiler", fail)
     (tmp_path / "file").write_text("of a user")
@@ -154,15 +154,15 @@ def test_a_trace_that_is_cut_off_is_refused_and_a_whole_one_is_packed_the_same_e
     whole = gzip.decompress((tmp_path / "rank0.json.gz").read_bytes())
     path = tmp_path / "trace.json"
     path.write_bytes(whole)
-    trace_file.require_whole(path)
+    torch_recording.require_whole(path)
     for name in ("1.gz", "2.gz"):
-        trace_file.compress(path, tmp_path / name)
+        torch_recording.compress(path, tmp_path / name)
     assert (tmp_path / "1.gz").read_bytes() == (tmp_path / "2.gz").read_bytes()
     assert gzip.decompress((tmp_path / "1.gz").read_bytes()) == whole
     last_event = whole.rindex(b"}", 0, whole.rindex(b'"traceName"'))
     for length in (0, 1, len(whole) // 2, last_event + 1, len(whole) - 3):
         path.write_bytes(whole[:length])
-        with pytest.raises(trace_file.TraceError, match="no complete trace"):
-            trace_file.require_whole(path)
-    with pytest.raises(trace_file.TraceError, match="0 bytes"):
-        trace_file.require_whole(tmp_path / "missing")
+        with pytest.raises(torch_recording.TraceError, match="no complete trace"):
+            torch_recording.require_whole(path)
+    with pytest.raises(torch_recording.TraceError, match="0 bytes"):
+        torch_recording.require_whole(tmp_path / "missing")

@@ -17,7 +17,7 @@ from torch.distributed._tools.mem_tracker import MemTracker
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import LlamaConfig, LlamaForCausalLM, masking_utils
 
-from train.rehearsal import device, events, failures, ledger, roofline, steps
+from train.rehearsal import account, device, events, ledger, one_rank, steps
 from utils.errors import ConfigError
 
 CPU = torch.device("cpu")
@@ -192,7 +192,7 @@ A100 = SimpleNamespace(dense_bf16_tflops=312, dense_fp8_tflops=None, memory_band
 )
 def test_an_operator_needs_its_compute_or_its_traffic_whichever_is_more(device, kind, flops, moved, dtype, seconds):
     operator = {"kind": kind, "flops": flops, "bytes": moved, "dtypes": [dtype], "count": 2}
-    found = roofline.seconds_by_kind([operator], device)
+    found = account.seconds_by_kind([operator], device)
     assert found.get(kind, 0) == sum(found.values()) == pytest.approx(2 * seconds)
 
 
@@ -202,15 +202,15 @@ PROGRAM = """
 import torch
 from collections import Counter
 from torch._subclasses.fake_tensor import FakeTensorMode
-from train.rehearsal import failures, preparation
+from train.rehearsal import one_rank
 from utils.settings.config import load
 config = load("nvd", 1, arguments=["FRAMEWORK=hf", "MODEL=llama", "MODEL_SIZE=tiny"])
-ledger, _ = preparation.prepare(config, config.spec("llama"), 0, 80.0)
+ledger, _ = one_rank.prepare(config, config.spec("llama"), 0, 80.0)
 print(torch.cuda.is_available(), torch.cuda.device_count())
 try:
     torch.cuda.can_device_access_peer(0, 1)
 except Exception as error:
-    print(failures.whose(error), error)
+    print(one_rank.whose(error), error)
 with FakeTensorMode(), ledger:
     gate = torch.zeros(4, device="cuda", requires_grad=True)
     result = torch.nn.functional.silu(gate)
@@ -242,7 +242,7 @@ FAILURES = [
 
 @pytest.mark.parametrize(("error", "whose"), FAILURES)
 def test_a_failure_is_that_of_the_stand_in_the_settings_or_the_job(error, whose):
-    assert failures.whose(error) == whose
+    assert one_rank.whose(error) == whose
 
 
 def test_a_lent_device_refuses_by_name_what_it_has_not_and_has_its_own_kernels():

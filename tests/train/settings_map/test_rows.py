@@ -5,22 +5,21 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from checkout import ROOT
 
+from tests.support import documents
 from tests.support.tied_model import LLAMA_1B
-from train.common import read_back
-from train.settings_map import fp8, tables
+from train.common import trainer
 from train.settings_map import map as settings_map
+from train.settings_map.row import ALL_FRAMEWORKS, resolved_recipe, transformer_settings
 from utils.settings.config import load
 from utils.settings.keys import in_results
 
 KEYS_OF_PRIMUS = Path(__file__).with_name("primus_keys.txt")
 DDP = {
-    "mega": "DistributedDataParallelConfig.average_in_collective",
     "nemo": "trainer.strategy.ddp.average_in_collective",
     "prim": "ddp_average_in_collective",
 }
-PLACES = {"mega": "TransformerConfig.", "nemo": "model.config.", "prim": ""}
+PLACES = {"nemo": "model.config.", "prim": ""}
 
 
 def made(platform="nvd", *arguments, model="llama"):
@@ -63,11 +62,9 @@ SET = [
     *((framework, "cpu", "CPU_RANKS=2", "llama", {key: False}) for framework, key in DDP.items()),
     *((framework, "nvd", "TP=4 PP=2", "llama", {key: False}) for framework, key in DDP.items()),
     # a window of W tokens is W - 1 to the left
-    ("mega", "nvd", "", "mistral", {"TransformerConfig.window_size": (4095, 0)}),
     ("nemo", "nvd", "", "mistral", {"model.config.window_size": [4095, 0]}),
     ("bridge", "nvd", "", "mistral", {"model.window_size": [4095, 0]}),
     ("bridge", "nvd", "", "llama", {"model.window_size": None}),
-    ("hf", "nvd", "", "mistral", {"PretrainedConfig.sliding_window": 4096}),
     ("nemo", "nvd", "", "llama", {"model.config.old_context_len": 8192}),
     *recomputation("RECOMPUTE=full", "full", "uniform", 1),
     *recomputation("RECOMPUTE=selective", "selective", None, None),
@@ -75,8 +72,6 @@ SET = [
     # Megatron's switch for selective recomputation would replace `full`
     ("prim", "amd", "RECOMPUTE=full", "llama", {"recompute_activations": False}),
     ("prim", "amd", "RECOMPUTE=selective", "llama", {"recompute_activations": True}),
-    ("mega", "nvd", "", "llama1b", {"GPTModel.share_embeddings_and_output_weights": True}),
-    ("hf", "nvd", "", "llama1b", {"PretrainedConfig.tie_word_embeddings": True}),
     ("nemo", "nvd", "", "llama1b", {"model.config.share_embeddings_and_output_weights": True}),
     ("prim", "nvd", "", "llama1b", {"untie_embeddings_and_output_weights": False}),
 ]
@@ -103,7 +98,6 @@ def test_fp8_goes_into_the_precision_that_a_framework_copies_over_the_model(fram
 @pytest.mark.parametrize(
     ("framework", "model", "keys"),
     [
-        ("hf", "llama", {"PretrainedConfig.sliding_window"}),
         ("nemo", "qwen", {"model.config.scale_factor", "model.config.old_context_len"}),
         ("nemo", "mistral", {"model.config.scale_factor", "model.config.old_context_len"}),
     ],
@@ -117,7 +111,6 @@ def test_what_a_model_does_not_have_is_not_set(framework, model, keys):
     [
         ("nemo", "nvd", [], "llama", set()),
         ("bridge", "nvd", [], "llama", set()),
-        ("mega", "nvd", [], "llama", {"persist layer norm"}),  # it needs TransformerEngine
         ("prim", "amd", [], "llama", set()),
         ("prim", "amd", [], "mistral", set()),  # no sequence is longer than the window
         ("prim", "amd", ["SL=8192"], "mistral", {"sliding window"}),
@@ -125,11 +118,14 @@ def test_what_a_model_does_not_have_is_not_set(framework, model, keys):
 )
 def test_what_a_framework_does_of_its_own_is_named_with_its_reason(framework, platform, settings, model, wanted):
     if framework == "prim":
-        wanted = wanted | {"initial weights", "CUDA_DEVICE_MAX_CONNECTIONS", "gradient accumulation fusion"}
+        wanted = wanted | {"initial weights", "gradient accumulation fusion"}
         wanted |= {"output projections drawn smaller, by 1/sqrt(2 layers)"}
-    found = settings_map.differences(framework, *made(platform, *settings, model=model))
-    assert set(found) == wanted and all(reason for _, _, reason in found.values())
-    assert found.get("sliding window", (4096, None))[:2] == (4096, None)
+    training = made(platform, *settings, model=model)
+    entries = {row: settings_map.entry_of(row, framework) for row in settings_map.ROWS}
+    fixed = {row: entry for row, entry in entries.items() if isinstance(entry, settings_map.Fixed)}
+    found = {row.name: entry for row, entry in fixed.items() if entry.of(*training) != row.wanted(*training)}
+    assert set(found) == wanted and all(entry.reason for entry in found.values())
+    assert "sliding window" not in found or found["sliding window"].of(*training) is None
 
 
 @pytest.mark.parametrize(
@@ -147,10 +143,10 @@ def test_a_key_is_set_before_the_keys_below_it(framework, above, below):
 def test_one_key_with_two_values_is_an_error(monkeypatch):
     fixed, row = settings_map.Fixed(1, "none"), settings_map.MapRow
     key = settings_map.Override((("key", int),))
-    rows = tuple(row(f"row {n}", lambda config, spec, n=n: n, key, fixed, fixed, fixed) for n in (1, 2))
+    rows = tuple(row(f"row {n}", lambda config, spec, n=n: n, key, fixed) for n in (1, 2))
     monkeypatch.setattr(settings_map, "ROWS", rows)
-    with pytest.raises(ValueError, match="mega: key is set twice, to 1 and 2"):
-        settings_map.overrides("mega", *made())
+    with pytest.raises(ValueError, match="nemo: key is set twice, to 1 and 2"):
+        settings_map.overrides("nemo", *made())
 
 
 def test_both_vendors_get_the_same_variables_in_every_framework_of_theirs():
@@ -164,7 +160,7 @@ def test_both_vendors_get_the_same_variables_in_every_framework_of_theirs():
     for settings in (["nvd"], ["nvd", "TP=2"]):
         assert of("mega", *settings) == of("nemo", *settings) == of("bridge", *settings)
         assert of("mega", *settings).get("CUDA_DEVICE_MAX_CONNECTIONS") == ("1" if "TP=2" in settings else None)
-    assert all(of(name, "cpu") == {} for name in settings_map.ALL_FRAMEWORKS)
+    assert all(of(name, "cpu") == {} for name in ALL_FRAMEWORKS)
     # the allocator's segments grow on NVIDIA
     assert of("mega", "nvd")["PYTORCH_CUDA_ALLOC_CONF"] == "expandable_segments:True"
     assert not [name for name in of("mega", "amd") if name.endswith("ALLOC_CONF")]
@@ -173,10 +169,9 @@ def test_both_vendors_get_the_same_variables_in_every_framework_of_theirs():
 def test_every_row_has_a_name_of_its_own_and_every_framework_keys_or_a_reason():
     rows = (*settings_map.ROWS, *settings_map.ENVIRONMENT)
     assert len({row.name for row in rows}) == len(rows)
-    for row in rows:
-        for framework in settings_map.ALL_FRAMEWORKS:
-            entry = settings_map.entry_of(row, framework)
-            assert entry.reason if isinstance(entry, settings_map.Fixed) else entry.keys, f"{row.name}, {framework}"
+    entries = [settings_map.entry_of(row, name) for row in settings_map.ROWS for name in ALL_FRAMEWORKS[2:]]
+    entries += [variable.of(name) for variable in settings_map.ENVIRONMENT for name in ALL_FRAMEWORKS]
+    assert all(entry.reason if isinstance(entry, settings_map.Fixed) else entry.keys for entry in entries)
 
 
 def test_every_key_of_primus_is_one_that_was_looked_up_in_its_release():
@@ -203,11 +198,11 @@ def test_the_recipe_is_that_of_megatrons_configuration_and_is_read_back_from_it(
     """Names of megatron-core's own enums; formats as NVIDIA's and AMD's published recipes have them."""
     from megatron.core.transformer.transformer_config import TransformerConfig
 
-    assert fp8.transformer_settings(recipe) == settings
+    assert transformer_settings(recipe) == settings
     built = TransformerConfig(num_layers=1, hidden_size=8, num_attention_heads=1, **settings)
-    assert fp8.resolved_recipe(built) == recipe
+    assert resolved_recipe(built) == recipe
     without_fp4 = SimpleNamespace(**{"fp8": None, "fp8_recipe": "delayed"} | settings)
-    assert fp8.resolved_recipe(without_fp4) == recipe
+    assert resolved_recipe(without_fp4) == recipe
 
 
 def as_asked(framework, config, spec):
@@ -235,36 +230,22 @@ def as_asked(framework, config, spec):
 def test_one_other_value_is_the_one_difference_and_names_its_keys(framework, key, built):
     config, spec = made(model="qwen3")
     resolved = as_asked(framework, config, spec)
-    assert read_back.differences(framework, config, spec, resolved) == []
+    job = SimpleNamespace(config=config, spec=spec)
+    assert trainer.map_differences(framework, job, resolved) == []
     asked = resolved.pop(key)
-    (difference,) = read_back.differences(framework, config, spec, resolved | ({key: built} if built else {}))
+    (difference,) = trainer.map_differences(framework, job, resolved | ({key: built} if built else {}))
     row = next(row for row in settings_map.ROWS if row.resolved == key)
     assert difference[0] == key and f"{row.name}: asked {asked!r}, built " in difference[1]
     assert all(name in difference[1] for name in settings_map.entry_of(row, framework).keys)
 
 
-# The tables of docs/generated/settings.md
-
-DOCUMENT = ROOT / "docs" / "generated" / "settings.md"
+# The tables of docs/generated
 
 
-def test_writing_the_tables_leaves_the_document_as_it_is_and_the_rest_of_a_file_alone(tmp_path):
-    text, copy = DOCUMENT.read_text(encoding="utf8"), tmp_path / "fair.md"
-    begin = f"<!-- begin: {tables.KEYS} -->"
-    head, _, rest = text.partition(begin)
-    _, end, tail = rest.partition(f"<!-- end: {tables.KEYS} -->")
-    for written in (text, f"{head}{begin}\nold\n{end}{tail}"):
-        copy.write_text(written, encoding="utf8")
-        assert tables.main(["--write", str(copy)]) == 0
-        assert copy.read_text(encoding="utf8") == text, (
-            "run train.settings_map.tables --write docs/generated/settings.md"
-        )
-
-
-def test_a_file_without_markers_is_refused(tmp_path, capsys):
-    (tmp_path / "a.md").write_text("# nothing\n")
-    assert tables.main(["--write", str(tmp_path / "a.md")]) == 2
-    assert capsys.readouterr().err.startswith(f"error: {tmp_path}/a.md: no marker comments")
+def test_the_documents_hold_the_tables_as_they_are_made_and_all_of_them():
+    made, pages = documents.tables(), [page.read_text(encoding="utf8") for page in documents.FOLDER.glob("*.md")]
+    assert all(documents.renewed(page, made) == page for page in pages), "run python -m tests.support.documents"
+    assert all(any(table in page for page in pages) for table in made.values())
 
 
 RAN = {
@@ -279,23 +260,23 @@ VARIABLE = "NVIDIA none, AMD 1"
     ("ran", "name", "cells"),
     [
         # nothing is bold that no run read back; what one read back stands beside what was asked where it is another
-        ({}, "Adam epsilon", ["1e-08", *["asked: 1e-08"] * 4]),
-        (RAN, "Adam epsilon", ["1e-08", "**1e-08**", "asked: 1e-08", "asked: 1e-08; on a CPU **1e-05**"]),
-        (RAN, "distributed optimizer", ["on", "asked: on", "**on** (fixed)"]),
-        (RAN, "sliding window", ["none", "asked: none", "asked: none"]),
-        (RAN, "DP", ["8", "8 (fixed)", "8 (fixed)"]),
+        ({}, "Adam epsilon", ["1e-08", "", "", *["asked: 1e-08"] * 2]),
+        (RAN, "Adam epsilon", ["1e-08", "**1e-08**", "", "asked: 1e-08; on a CPU **1e-05**"]),
+        (RAN, "distributed optimizer", ["on", "", "**on**", "asked: on"]),
+        (RAN, "sliding window", ["none", "", "", "asked: none"]),
+        (RAN, "DP", ["8", "", "", "8 (fixed)"]),
         ({}, "HSA_NO_SCRATCH_RECLAIM", [VARIABLE, *[f"asked: {VARIABLE}"] * 2, "asked: none", "asked: 1"]),
     ],
 )
 def test_a_cell_tells_what_ran_from_what_was_only_asked_or_is_fixed(ran, name, cells):
-    lines = tables.values_table(tables.default_configs(), ran).splitlines()
+    lines = documents.values_table(documents.default_configs(), ran).splitlines()
     (line,) = [line for line in lines if line.startswith(f"| {name} |")]
     assert [cell.strip() for cell in line.strip("|").split("|")][1 : len(cells) + 1] == cells
     assert ran or not any("**" in line for line in lines)
 
 
 def test_the_kept_runs_are_of_frameworks_that_ran_here_and_read_back_what_they_were_told():
-    ran = tables.read_runs()
+    ran = documents.read_runs()
     assert set(ran) == {"mega", "hf", "nemo"}
     known = {row.resolved.partition(".")[0] for row in settings_map.ROWS if row.resolved}
     known -= {"tie_word_embeddings", "query_key_norm"}  # a result has these keys only of a model with the trait

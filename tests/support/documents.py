@@ -1,0 +1,177 @@
+"""The tables of docs/generated, written between their marker comments: `python -m tests.support.documents`.
+
+settings.md has the settings map. Values are those of config.env on eight GPUs of one node; docs/examples/fair keeps a
+CPU run of some frameworks, and the values that such a run read back from its built objects are shown beside them.
+fit.md has the memory that jobs of mega and hf need by the estimate, and the devices that have it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from train.job.job import Job
+from train.preflight.fit import devices_of, fit_row
+from train.settings_map.environment_rows import ENVIRONMENT, Variable
+from train.settings_map.map import ROWS, entry_of
+from train.settings_map.row import ALL_FRAMEWORKS, Fixed, MapRow
+from utils.memory.estimate import FRAMEWORKS
+from utils.models import NAMES
+from utils.settings.config import ROOT, RunConfig, load
+
+FOLDER = ROOT / "docs" / "generated"
+RUNS = ROOT / "docs" / "examples" / "fair"
+GPUS, MODEL = 8, "llama"
+VENDORS = {"nvd": "NVIDIA", "amd": "AMD"}
+PLATFORMS_OF = dict.fromkeys(("mega", "hf", "titan"), ("nvd", "amd")) | {
+    "nemo": ("nvd",),
+    "bridge": ("nvd",),
+    "prim": ("amd",),
+}
+OURS = ("mega", "hf")
+"""Built by code of ours from no key of the map: what a run read back is all that is shown."""
+DOCUMENTED = (
+    (8, ()),
+    (8, ("SL=8192",)),
+    (1, ()),
+    (1, ("OPTIMIZER_STATE=bf16",)),
+    (1, ("OPTIMIZER_STATE=bf16", "SL=8192")),
+)
+"""Numbers of GPUs and settings of the rows in fit.md."""
+_WITH_PATH = "data set"
+
+
+def values_table(configs: Mapping[str, RunConfig], ran: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the table of values: a row for each setting, a column for the value asked and one for each framework."""
+    lines = [_line(["what", "asked", *ALL_FRAMEWORKS]), _line(["---"] * (2 + len(ALL_FRAMEWORKS)))]
+    for one in (*ROWS, *ENVIRONMENT):
+        asked = _by_vendor(one, configs, {platform: _wanted(one, config) for platform, config in configs.items()})
+        lines.append(_line([one.name, asked, *(_cell(one, name, configs, ran.get(name)) for name in ALL_FRAMEWORKS)]))
+    return "\n".join(lines)
+
+
+def keys_table() -> str:
+    """Return the table of keys: the keys of each setting in each framework, or the reason why it has none."""
+    names = [name for name in ALL_FRAMEWORKS if name not in OURS]
+    lines = [_line(["what", *names]), _line(["---"] * (1 + len(names)))]
+    for one in (*ROWS, *ENVIRONMENT):
+        entries = [_entry(one, name) for name in names]
+        cells = [
+            entry.reason if isinstance(entry, Fixed) else ", ".join(f"`{key}`" for key in entry.keys)
+            for entry in entries
+        ]
+        lines.append(_line([one.name, *cells]))
+    return "\n".join(lines)
+
+
+def _entry(one: MapRow | Variable, framework: str) -> Any:
+    return one.of(framework) if isinstance(one, Variable) else entry_of(one, framework)
+
+
+def read_runs() -> dict[str, dict[str, Any]]:
+    """Return the `resolved_config` of each kept run by framework; the folder has one file for each."""
+    return {path.stem: json.loads(path.read_text(encoding="utf8"))["resolved_config"] for path in RUNS.glob("*.json")}
+
+
+def default_configs() -> dict[str, RunConfig]:
+    """Return the default settings on eight GPUs of each vendor, without the environment's."""
+    return {platform: load(platform, GPUS, environ={}) for platform in VENDORS}
+
+
+def _cell(
+    one: MapRow | Variable, framework: str, configs: Mapping[str, RunConfig], ran: Mapping[str, Any] | None
+) -> str:
+    was = _read_back(one, ran)
+    if framework in OURS and isinstance(one, MapRow):
+        return "" if was is None else f"**{was}**"
+    entry = _entry(one, framework)
+    values = {platform: _value(one, framework, configs[platform]) for platform in PLATFORMS_OF[framework]}
+    value = _by_vendor(one, configs, values)
+    asked, fixed = ("", " (fixed)") if isinstance(entry, Fixed) else ("asked: ", "")
+    if was == value:
+        return f"**{was}**{fixed}"
+    return f"{asked}{value}{fixed}" + (f"; on a CPU **{was}**" if was is not None else "")
+
+
+def _value(one: MapRow | Variable, framework: str, config: RunConfig) -> Any:
+    entry = _entry(one, framework)
+    return entry.of(config, config.spec(MODEL)) if isinstance(entry, Fixed) else _wanted(one, config)
+
+
+def _wanted(one: MapRow | Variable, config: RunConfig) -> Any:
+    return one.wanted(config, config.spec(MODEL))
+
+
+def _by_vendor(one: MapRow | Variable, configs: Mapping[str, RunConfig], values: Mapping[str, Any]) -> str:
+    """Return a value once where both vendors have the same, else each with its vendor before it."""
+    if one.name == _WITH_PATH:  # the path differs between machines
+        values = {platform: f"DATASET={configs[platform].dataset}" for platform in values}
+    if len(set(map(repr, values.values()))) == 1:
+        return _shown(next(iter(values.values())))
+    return ", ".join(f"{VENDORS[platform]} {_shown(value)}" for platform, value in values.items())
+
+
+def _read_back(one: MapRow | Variable, ran: Mapping[str, Any] | None) -> str | None:
+    """Return the value of the row that a run read back; None where it could not, or where there is no run."""
+    if ran is None or isinstance(one, Variable) or one.resolved is None:
+        return None
+    holder: Any = ran
+    for name in one.resolved.split("."):
+        if not isinstance(holder, dict) or name not in holder:
+            return None
+        holder = holder[name]
+    return None if holder is None and one.resolved in ran.get("reasons", {}) else _shown(holder)
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:g}" if isinstance(value, float) and (abs(value) < 1e6) else str(value)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
+
+
+def fit_table() -> str:
+    """Return the table of fit.md: mega and hf, every model, without the environment's settings."""
+    devices = devices_of("nvd", "amd")
+    heads = [
+        "job (PRECISION=bf16, MBS=1)",
+        "GPUs",
+        "needs, GB",
+        *(f"{one.name} ({one.memory_gb:g})" for one in devices),
+    ]
+    lines = [heads, ["---"] * len(heads)]
+    for gpus, settings in DOCUMENTED:
+        for model in NAMES:
+            for framework in FRAMEWORKS:
+                arguments = ["DATASET=synth", f"FRAMEWORK={framework}", f"MODEL={model}", *settings]
+                job = Job(load("nvd", gpus, arguments=arguments, environ={}), framework, model)
+                what = " ".join([f"`{framework}`", model, *(f"`{one}`" for one in settings)])
+                lines.append([what, str(gpus), *fit_row(job, devices)])
+    return "\n".join(map(_line, lines))
+
+
+def tables() -> dict[str, str]:
+    """Return every table by the name in the marker comments around it."""
+    values = values_table(default_configs(), read_runs())
+    return {"values of the settings map": values, "keys of the settings map": keys_table(), "fit table": fit_table()}
+
+
+def renewed(text: str, found: Mapping[str, str]) -> str:
+    """Return a document with each table in the place of the one between its markers."""
+    for name, table in found.items():
+        begin, end = f"<!-- begin: {name} -->", f"<!-- end: {name} -->"
+        head, opened, rest = text.partition(begin)
+        if opened:
+            text = f"{head}{begin}\n\n{table}\n\n{end}{rest.partition(end)[2]}"
+    return text
+
+
+if __name__ == "__main__":
+    for document in sorted(FOLDER.glob("*.md")):
+        document.write_text(renewed(document.read_text(encoding="utf8"), tables()), encoding="utf8")
