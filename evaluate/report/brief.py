@@ -17,7 +17,7 @@ from evaluate.report.blocks import Value
 from evaluate.report.comparison import Comparison
 from evaluate.report.document import card, doubts, short_opening
 from evaluate.report.groups import Row
-from evaluate.report.tables import plain, shown_on
+from evaluate.report.tables import plain, shown_on, wrapped
 from evaluate.verdict.sentences import Judged
 from utils.arguments import Parser
 from utils.results.gathered import gathered
@@ -74,11 +74,11 @@ def verdict_lines(comparison: Comparison, report: Path, width: int) -> list[str]
         lines = _of_one(comparison.judged[0], room, columns)
     else:
         return [*_of_several(comparison, room), f"report: {plain(report)}"]  # whole: no side loses its name
-    return [*(_shortened(line, columns) for line in lines), f"report: {plain(report)}"]
+    return [*(textwrap.shorten(line, columns, placeholder=ELLIPSIS) for line in lines), f"report: {plain(report)}"]
 
 
 def _without_pair(comparison: Comparison, room: int, columns: int) -> list[str]:
-    lines = _wrapped(comparison.headline, columns, 2)
+    lines = wrapped(comparison.headline, 2, columns)
     rows = [row for group in comparison.groups for row in group.rows]
     shown = rows if len(rows) <= room - len(lines) else rows[: room - len(lines) - 1]
     lines += [_throughput(row) for row in shown]
@@ -93,7 +93,7 @@ def _throughput(row: Row) -> str:
 def _of_one(judged: Judged, room: int, columns: int) -> list[str]:
     shown = card(judged)
     support = f"weakened: {'; '.join(shown.doubts)}" if shown.doubts else "; ".join(shown.support)
-    lines = _wrapped(shown.opening, columns, room - 1)
+    lines = wrapped(shown.opening, room - 1, columns)
     below = [plain(text) for text in (shown.rest, support) if text]
     return [*lines, *below[-(room - len(lines)) :]]
 
@@ -109,17 +109,3 @@ def _of_several(comparison: Comparison, room: int) -> list[str]:
     weak = sum(bool(doubts(one)) for one in judged)
     more = f"; {len(judged) - len(shown)} of them only in the report" if len(shown) < len(judged) else ""
     return [*lines, f"{comparison.tally}{more}; {weak} of {len(judged)} weakened, see the report"]
-
-
-def _wrapped(text: str, columns: int, most: int) -> list[str]:
-    """Return `text` in at most `most` lines; the last one is shortened."""
-    lines = textwrap.wrap(plain(text), columns, subsequent_indent="  ")
-    if len(lines) <= most:
-        return lines
-    return [*lines[: most - 1], "  " + " ".join(line.strip() for line in lines[most - 1 :])]
-
-
-def _shortened(line: str, columns: int) -> str:
-    if len(line) <= columns:
-        return line
-    return line[: columns - len(ELLIPSIS)].rsplit(" ", 1)[0].rstrip(";,: ") + ELLIPSIS

@@ -18,7 +18,7 @@ from evaluate.metrics import prices
 from evaluate.metrics.figures import Figure, Metrics, combined
 from evaluate.metrics.metrics import metrics
 from evaluate.metrics.prices import Price
-from evaluate.report.groups import Group, Row, Spread, grouped, ratios, without_copies
+from evaluate.report.groups import Group, Row, Spread, grouped, without_copies
 from evaluate.report.notes import notes
 from evaluate.report.scaling import scaling
 from evaluate.report.tables import plain
@@ -58,7 +58,6 @@ DEFINITIONS = {
     "verdicts.left_out": "runs of the same devices that are in no ratio of this pair, and why",
     "scaling.efficiency": "geometric mean of tokens_per_second_per_gpu over that of base_gpus on one node, same "
     "global batch",
-    "groups.ratios": "geometric mean of tokens/s/GPU of row over that of base; min, max: of one run over one run",
     "steady_steps": "the last level of the step_times after the first tenth, at least 3 (evaluate/metrics/steady.py)",
 }
 
@@ -144,7 +143,7 @@ def compare(
     entries = without_odd_runs(unique, by)
     judged = verdicts.judge(pairs.pairs(entries, by, baseline), by, band)
     judged.sort(key=lambda one: one.pair.method != "equal")  # what was trained alike opens the report
-    groups = grouped(entries, by, baseline, [one.pair for one in judged if one.estimate])
+    groups = grouped(entries, by, baseline)
     table = prices.load() if price_table is None else price_table
     figures = {id(entry): metrics(entry.result, table, target_loss) for group in groups for entry in group.counted}
     judged = [
@@ -197,10 +196,6 @@ def _group(comparison: Comparison, group: Group) -> dict[str, Any]:
     return {
         "key": group.key._asdict(),
         "rows": [_row(comparison, row) for row in group.rows],
-        "ratios": [
-            {"row": r.row.letter, "base": r.base.letter, "mean": r.value, "min": r.low, "max": r.high}
-            for r in ratios(group)
-        ],
         "notes": notes(group),
     }
 

@@ -28,7 +28,7 @@ from evaluate.report.blocks import (
     Value,
 )
 from evaluate.report.comparison import Comparison
-from evaluate.report.groups import ENOUGH_RUNS, Group, Ratio, Row, Spread, ratios, run_label
+from evaluate.report.groups import ENOUGH_RUNS, Group, Row, Spread, run_label
 from evaluate.report.notes import notes
 from evaluate.report.own_files import ADVICE, HEADING
 from evaluate.report.tables import wrapped
@@ -36,7 +36,7 @@ from evaluate.timing.pairing import align
 from evaluate.verdict.gap import MOST_OPERATORS
 from evaluate.verdict.inference import FASTER, SLOWER, TIE, UNDECIDED
 from evaluate.verdict.pairs import Pair
-from evaluate.verdict.ratios import times, with_interval, with_range, written
+from evaluate.verdict.ratios import with_interval, written
 from evaluate.verdict.sentences import NOT_COMPARABLE, Judged, model_name, weaknesses
 
 METHODOLOGY = (
@@ -47,8 +47,6 @@ METHODOLOGY = (
     "The unit is the run, one start of the process. A value is the geometric mean over the counted runs of a row, "
     "and min to max the smallest and the largest run; brackets hold 95 % intervals only. Steps within a run are not "
     "independent and enter no spread.",
-    "A ratio is the throughput of one row over that of another, as in a verdict; its min to max is the smallest and "
-    "the largest quotient of a run of the one and a run of the other.",
     "A verdict compares two sides that were shown to do the same work (the certificate). Its ratio is of tokens/s/GPU "
     "over the steady steps, which a change-point search finds; its interval is Welch's on the logarithm of the runs' "
     "throughput, or of the machines' where both sides have several; a single run has none. Faster and slower: three "
@@ -239,7 +237,7 @@ def _group(comparison: Comparison, group: Group, title: str, number: int) -> Ite
     yield Pictures(title, list(_caption(group)), panels)
     refused = [_not_counted(row, entry) for row, entry in group.not_counted]
     yield Table(f"Results that do not count: {title}", NOT_COUNTED, refused)
-    yield Lines([*map(ratio_text, ratios(group)), *(f"note: {note}" for note in notes(group))], LIST)
+    yield Lines([f"note: {note}" for note in notes(group)], LIST)
     yield Details(list(_metrics(comparison, group, title)))
 
 
@@ -251,14 +249,6 @@ def _system(row: Row) -> tuple[Cell, ...]:
 
 def _mean(spread: Spread | None, digits: int) -> Value:
     return Value(None) if spread is None else Value(spread.mean, spread.values, digits=digits)
-
-
-def ratio_text(ratio: Ratio) -> str:
-    """Return one line about a ratio of throughputs, without a verdict."""
-    line = f"tokens/s/GPU of {ratio.row.name} over {ratio.base.name}:"
-    if len(ratio.row.counted) == len(ratio.base.counted) == 1:
-        return f"{line} {times(ratio.value)}, one run a side: no spread"
-    return f"{line} {with_range(ratio.value, ratio.low, ratio.high)}"
 
 
 def _not_counted(row: Row, entry: Entry) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Groups of comparable results, a row for each system in a group, spreads and ratios.
+"""Groups of comparable results, a row for each system in a group, and spreads.
 
 The unit of every spread is the run (one start of the process), not the step. Model, size, method, sequence length,
 global batch, precision and data are never mixed: each combination is a group.
@@ -20,7 +20,7 @@ from evaluate.metrics.partition import kind_of
 from evaluate.metrics.steady import step_times, steps_text
 from evaluate.metrics.throughput import tokens_per_second_per_gpu
 from evaluate.report.tables import plain
-from evaluate.verdict.pairs import Pair, place
+from evaluate.verdict.pairs import place
 from utils.results.schema import Result
 from utils.settings.profiling import NO_PROFILE
 
@@ -178,8 +178,6 @@ class Group:
 
     key: GroupKey
     rows: list[Row]
-    pairs: Sequence[Pair] = ()
-    """The pairs of the comparison that have a ratio."""
 
     @cached_property
     def counted(self) -> list[Entry]:
@@ -215,52 +213,16 @@ class Group:
         )
 
 
-@dataclass(frozen=True)
-class Ratio:
-    """Geometric mean of the throughput of `row` over that of `base`, as in a verdict.
-
-    `low` and `high` are the extreme quotients of one run of each.
-    """
-
-    row: Row
-    base: Row
-    value: float
-    low: float
-    high: float
-
-
-def ratios(group: Group) -> list[Ratio]:
-    """Return the ratio of each two rows that are the sides of a verdict, in its direction.
-
-    Other rows have no ratio: they differ in more than the property that is compared, or cannot be compared at all.
-    """
-    by_runs = {frozenset(map(id, row.counted)): row for row in group.rows if row.counted}
-    found = [(by_runs.get(_runs(pair.b)), by_runs.get(_runs(pair.a))) for pair in group.pairs]
-    rows = [(row, base, row.throughput, base.throughput) for row, base in found if row and base]
-    return [
-        Ratio(row, base, spread.mean / over.mean, spread.low / over.high, spread.high / over.low)
-        for row, base, spread, over in rows
-        if spread and over
-    ]
-
-
-def _runs(side: Sequence[Entry]) -> frozenset[int]:
-    return frozenset(id(entry) for entry in side if entry.is_counted)
-
-
 def run_label(result: Result) -> str:
     """Return `run 3`, or `run 3, attempt 2` if the run was repeated."""
     return f"run {result['run']}" + (f", attempt {result['attempt']}" if result["attempt"] > 1 else "")
 
 
-def grouped(
-    entries: Sequence[Entry], by: str, baseline: str | None = None, compared: Sequence[Pair] = ()
-) -> list[Group]:
+def grouped(entries: Sequence[Entry], by: str, baseline: str | None = None) -> list[Group]:
     """Return the sorted groups of entries without copies, those without a counted result last.
 
-    `compared` holds the pairs that have a ratio. The rows have the order of the verdicts, the baseline first. A result
-    that failed before it recorded its data, device or host joins the only group and row that match it. If several
-    match, it forms its own.
+    The rows have the order of the verdicts, the baseline first. A result that failed before it recorded its data,
+    device or host joins the only group and row that match it. If several match, it forms its own.
     """
     groups = []
     for key, members in sorted(by_key(entries, _group_key).items(), key=lambda item: str(item[0])):
@@ -269,7 +231,7 @@ def grouped(
         for number, row in enumerate(rows):
             row.letter = _letter(number)
         _distinguish(rows)
-        groups.append(Group(key, rows, compared))
+        groups.append(Group(key, rows))
     return sorted(groups, key=lambda group: not group.counted)
 
 

@@ -1,8 +1,8 @@
 """A ratio as text, in one form everywhere, `1.10x (1.08 to 1.12)`, and the ratio of two numbers of GPUs.
 
-Use `with_interval` for a ratio with its 95 % interval, `times` for a ratio alone, and `with_range` for a figure with
-its smallest and largest run. Brackets hold 95 % intervals only. All numbers of one text have equally many decimals, and
-rounding keeps order, so that a rounded ratio never lies outside its rounded interval.
+Use `with_interval` for a ratio with its 95 % interval, and `times` for a ratio alone. Brackets hold 95 % intervals only.
+All numbers of one text have equally many decimals, and rounding keeps order, so that a rounded ratio never lies outside
+its rounded interval.
 """
 
 from __future__ import annotations
@@ -77,12 +77,6 @@ def with_interval(ratio: float, low: float | None, high: float | None) -> str:
         return times(ratio)
     shown = written(ratio, low, high)
     return f"{shown[0]}x ({shown[1]} to {shown[2]})"
-
-
-def with_range(ratio: float, smallest: float, largest: float) -> str:
-    """Return a ratio with its smallest and largest value: `1.10x, min to max 1.05 to 1.12`."""
-    shown = written(ratio, smallest, largest)
-    return f"{shown[0]}x, min to max {shown[1]} to {shown[2]}"
 
 
 def written(*values: float) -> tuple[str, ...]:

@@ -48,7 +48,7 @@ def groups(folder: Path, *results: Result) -> list[dict[str, Any]]:
 )
 def test_unlike_results_never_share_a_group(tmp_path: Path, other: dict[str, Any]) -> None:
     found = groups(tmp_path, result(), result(framework="hf", **other))
-    assert [(len(group["rows"]), group["ratios"]) for group in found] == [(1, []), (1, [])]
+    assert [len(group["rows"]) for group in found] == [1, 1]
 
 
 def test_unknown_data_equals_no_other_data(tmp_path: Path) -> None:
@@ -116,18 +116,6 @@ def test_a_copy_of_a_result_is_not_another_run(tmp_path: Path, capsys: Captured)
     assert found["groups"][0]["rows"][0]["runs_found"] == 1
     assert found["copies"][0]["file"].endswith("train_001.json")
     assert "same content as" in " ".join(capsys.readouterr().out.split())
-
-
-def test_the_ratio_of_a_group_has_the_spread_of_its_runs(tmp_path: Path, capsys: Captured) -> None:
-    both_sides = [
-        result(step, run=run_, framework=framework)
-        for run_, pair in enumerate([(0.5, 0.25), (0.4, 0.32)], 1)
-        for framework, step in zip(("mega", "hf"), pair, strict=True)
-    ]
-    (ratio,) = groups(tmp_path, *both_sides)[0]["ratios"]
-    # hf 32768 and 25600, mega 16384 and 20480 tokens/s: the root of 1/2 x 4/5
-    assert (ratio["mean"], ratio["min"], ratio["max"]) == pytest.approx((0.4**0.5, 16384 / 32768, 20480 / 25600))
-    assert "B cpu/mega over A cpu/hf: 0.632x, min to max 0.500 to 0.800" in capsys.readouterr().out
 
 
 def test_without_two_sides_the_report_begins_with_no_verdict(tmp_path: Path, capsys: Captured) -> None:

@@ -163,7 +163,6 @@ def test_a_slow_start_is_cut_everywhere_and_named(tmp_path: Path, steps: int) ->
     found = judged(tmp_path, runs("nvd", 1.0) + results)
     verdict, group = found.verdict, found.json["groups"][0]
     assert verdict["verdict"] == "tie"
-    assert group["ratios"][0]["mean"] == pytest.approx(verdict["ratio"], rel=1e-12)
     a, b = group["rows"]
     rates = [row["tokens_per_second_per_gpu"]["mean"] for row in (b, a)]
     seconds = [row["step_time_seconds"]["mean"] for row in (a, b)]
@@ -201,7 +200,6 @@ def test_a_ratio_of_the_table_has_the_direction_of_the_verdict(
 ) -> None:
     found = judged(tmp_path, runs("nvd", 1.0) + runs("amd", 0.8), *options)
     group = found.json["groups"][0]
-    assert group["ratios"][0]["mean"] == pytest.approx(found.verdict["ratio"], rel=1e-12)
     assert (found.verdict["ratio"] > 1, group["rows"][0]["platform"]) == (first == "nvd", first)
 
 

@@ -81,8 +81,6 @@ def test_one_thing_has_one_number_in_every_format(tmp_path: Path, seed: int) -> 
         said = f"{one['b']} is {times(one['ratio'])} as fast as {one['a']}"
         undecided = f"{one['b']} against {one['a']} is undecided: {times(one['ratio'])}"
         assert all(said in " ".join(text.split()) or undecided in " ".join(text.split()) for text in texts[:2])
-    ratios = {(one["row"], one["base"]): one["mean"] for group in found.json["groups"] for one in group["ratios"]}
-    assert sorted(ratios.values()) == pytest.approx(sorted(one["ratio"] for one in found.json["verdicts"]), rel=1e-9)
 
 
 def test_places_of_sides_whose_work_is_not_proven_say_so(tmp_path: Path) -> None:
