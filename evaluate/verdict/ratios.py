@@ -1,8 +1,8 @@
 """A ratio as text, in one form everywhere, `1.10x (1.08 to 1.12)`, and the ratio of two numbers of GPUs.
 
-Use `with_interval` for a ratio with its 95 % interval, and `times` for a ratio alone. Brackets hold 95 % intervals only.
-All numbers of one text have equally many decimals, and rounding keeps order, so that a rounded ratio never lies outside
-its rounded interval.
+Use `with_interval` for a ratio with its 95 % interval, and `times` for a ratio alone. Brackets hold 95 % intervals
+only. All numbers of one text have equally many decimals, and rounding keeps order, so that a rounded ratio never lies
+outside its rounded interval.
 """
 
 from __future__ import annotations
