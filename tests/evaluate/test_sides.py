@@ -133,19 +133,6 @@ def test_a_layout_without_a_counterpart_is_named(tmp_path: Path) -> None:
     assert "because the other side has no run of" in printed(found)
 
 
-def test_by_nodes_the_word_is_of_the_job(tmp_path: Path) -> None:
-    """8 GPUs take 1 s; 16 GPUs at 94 % efficiency take 1 / (2 x 0.94) s: the job is 1.88x as fast."""
-    found = judged(tmp_path, runs("nvd", 1.0) + runs("nvd", 1 / 1.88, first=4, **gpus(16)), "--by", "nodes")
-    verdict, table = found.verdict, found.json["scaling"][1]
-    assert (verdict["verdict"], verdict["quantity"]) == ("faster", "tokens/s of the job")
-    assert verdict["ratio"] == table["speedup"] == pytest.approx(1.88, rel=0.005)
-    scaling = verdict["scaling"]
-    assert scaling["per_gpu_ratio"] == scaling["efficiency"] == pytest.approx(0.94, rel=0.005)
-    assert table["efficiency"] == pytest.approx(scaling["efficiency"])
-    assert scaling["per_gpu_interval"][0] == pytest.approx(verdict["interval"][0] / 2)
-    assert re.search(r"the job is 1\.8\d+x .* per GPU 0\.9\d+x .* scaling efficiency 9\d\.\d%", printed(found))
-
-
 # --- one number for one thing ----------------------------------------------------------------------------------------
 
 

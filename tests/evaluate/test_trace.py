@@ -7,24 +7,12 @@ import pytest
 from made_traces import MadeTrace
 from matplotlib.figure import Figure
 from profiles import made_trace
-from reports import refused
+from reports import refused, write_probe
 
 from evaluate import trace
 from evaluate.report.panels import kinds
 from evaluate.timing import breakdown
 from utils.kinds import KINDS
-
-PROBE = {
-    "probe_version": 1,
-    "platform": "nvd",
-    "host": "h",
-    "device_name": "NVIDIA H200",
-    "started_utc": "2026-01-02T03:04:05+00:00",
-    "pytorch_version": "2.9",
-    "total_memory_gb": 141.0,
-    "rates": {"bf16": {"best_tflops": 800.0, "sustained_tflops": 780.0, "spread_percent": 0.5}},
-    "reasons": {},
-}
 
 
 def run(*arguments):
@@ -60,8 +48,7 @@ def test_text_has_the_step_the_shares_and_the_rates(tmp_path, capsys):
 
 
 def test_a_share_of_the_probes_rate_needs_a_probe_of_the_same_device(tmp_path, capsys):
-    probe = tmp_path / "probe_nvd_h.json"
-    probe.write_text(json.dumps(PROBE))
+    probe = write_probe(tmp_path, device_name="NVIDIA H200")
     assert run(made_trace(tmp_path / "a.json", device="NVIDIA H200"), "--probe", probe) == 0
     assert " 43%" in capsys.readouterr().out  # 343.6 / 800
     assert run(made_trace(tmp_path / "b.json", device="NVIDIA H100"), "--probe", probe) == 0

@@ -13,7 +13,7 @@ from bundles import pack, written
 from bundles import sides as bundled
 from reports import refused
 from scipy import stats
-from sides import SECTIONS, both, plan, run
+from sides import SECTIONS, both, run, write
 from sides import runs as some_runs
 
 from evaluate import compare
@@ -33,13 +33,7 @@ QWEN = {f"resolved_config__{key}": value for key, value in (("qkv_bias", True), 
 
 
 def save(folder: Path, *results):
-    plan(results)
-    for result in results:
-        name = f"train_{result['platform']}_{result['framework']}_{result['model']}_run{result['run']}.json"
-        path = folder / f"{result['provenance']['host']}_{result['label']}" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(result))
-    return folder
+    return write(folder, results)
 
 
 def runs(seconds: float, count: int = 5, platform: str = "nvd", **changes):
