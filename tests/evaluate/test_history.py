@@ -151,8 +151,7 @@ def test_failed_rejected_and_undated_results_are_listed_and_in_no_series(tmp_pat
     rejected["performance_metrics"]["avg_step_time_seconds"] = 0.5
     undated["provenance"] |= {"started_utc": None, "finished_utc": None}
     undated["provenance"]["reasons"] |= {"started_utc": "lost", "finished_utc": "lost"}
-    for result in (failed, rejected, undated):
-        save(tmp_path / "bad", result)
+    save(tmp_path / "bad", failed, rejected, undated)
     (tmp_path / "bad" / "train_nvd_mega_llama_run9.json").write_text("{")
     found = told(tmp_path, *folders, tmp_path / "bad", code=0)
     assert [len(one["runs"]) for one in found["series"]] == [18]

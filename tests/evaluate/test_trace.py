@@ -12,28 +12,10 @@ from reports import refused, write_probe
 from evaluate import trace
 from evaluate.report.panels import kinds
 from evaluate.timing import breakdown
-from utils.kinds import KINDS
 
 
 def run(*arguments):
     return trace.main([str(one) for one in arguments])
-
-
-def test_json_has_the_kinds_in_seconds_and_the_kernels(tmp_path, capsys):
-    assert run(made_trace(tmp_path / "a.json.gz"), "--format", "json") == 0
-    out = json.loads(capsys.readouterr().out)
-    assert out["step_seconds"] == pytest.approx(1e-3)
-    assert list(out["kinds"]) == list(KINDS)
-    known = {"matmul": 1e-4, "memory_bound": 2e-4, "communication_exposed": 5e-5, "idle": 6.5e-4}
-    assert out["kinds"] == pytest.approx({kind: known.get(kind, 0.0) for kind in KINDS}, abs=1e-9)
-    assert out["communication_overlapped"] == pytest.approx(2e-5, abs=1e-9)
-    assert out["kernels"][0] == {
-        "name": "at::native::reduce_kernel",
-        "kind": "memory_bound",
-        "count": 1,
-        "seconds": pytest.approx(2e-4),
-    }
-    assert out["steps"] == [3]
 
 
 def test_text_has_the_step_the_shares_and_the_rates(tmp_path, capsys):

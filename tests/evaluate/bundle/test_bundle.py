@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import stat
 import tracemalloc
@@ -72,7 +73,28 @@ def replace(name, old, new):
     return change
 
 
+def lacks(name):
+    """Return a change to a log of a version that did not have this setting."""
+
+    def change(files):
+        assert b'"%b":' % name in files[LOG]
+        files[LOG] = re.sub(rb'"%b":[^,}]*,?' % name, b"", files[LOG])
+
+    return change
+
+
+def set_and_not_logged(files):
+    """Set a setting, of which the log must have the value, in a result alone."""
+    lacks(b"optimizer_state")(files)
+    change_json(RESULT, "training_config", "optimizer_state", value=lambda x: "bf16")(files)
+
+
 CHANGES = {
+    "a setting that every log has": (lacks(b"lr"), f"{RESULT}: training_config: the log lacks lr"),
+    "a setting of which the log knows only the default": (
+        set_and_not_logged,
+        f"{RESULT}: training_config.optimizer_state",
+    ),
     "a figure of a result": (
         change_json(RESULT, "performance_metrics", "tokens_per_second_per_gpu", value=lambda x: x + 1),
         "compare.json: groups[0].rows[0].last_loss.runs: has 2 entries, the results give 1",  # the other is rejected
@@ -328,11 +350,13 @@ def test_with_several_nodes_the_samples_are_in_one_of_the_logs(tmp_path):
     "change",
     [
         lambda files: files.update({"status.html": b"x"}),  # of an earlier version
+        lacks(b"fp8_recipe"),  # a log that is older than a setting
+        lacks(b"optimizer_state"),
         # output of another rank on the same line
         replace(LOG, b"raw: ", b"rank 3: warning raw: "),
         replace(LOG, b"[GPU]", b"50%|##   [GPU]"),
     ],
-    ids=["status page", "samples", "progress"],
+    ids=["status page", "older log", "another older log", "samples", "progress"],
 )
 def test_a_change_of_no_evidence_is_no_fault(change, archive):
     assert faults(packed_again(archive, change, is_listed=True)) == []

@@ -8,6 +8,7 @@ from made_traces import AUTOGRAD, MadeTrace, divided, painted
 from reports import refused
 
 from evaluate import trace as trace_command
+from utils.kinds import KINDS
 
 US = 1e-6
 NVIDIA = {
@@ -46,6 +47,7 @@ def test_two_streams_count_once_and_communication_is_exposed_only_where_nothing_
     trace.kernel("Memcpy HtoD (Pinned -> Device)", 690, 60, stream=21, category="gpu_memcpy")
     result = found(trace, tmp_path)
     assert result["step_seconds"] == pytest.approx(1000 * US)
+    assert list(result["kinds"]) == list(KINDS)
     assert microseconds(result) == {
         "matmul": 300,
         "attention": 100,  # 400 to 500; before that the product runs

@@ -63,7 +63,9 @@ ONE_SIDE = [run("nvd", number) for number in (1, 2)]
 def test_results_that_make_no_pair_are_told_why(
     tmp_path: Path, results: list[Result], by: str, words: str, has_verdict: bool
 ) -> None:
-    found = report(tmp_path, results, "--by", by)
+    found = report(tmp_path, results, "--by", by, formats="json,md")
     printed = " ".join(found.printed.split())
-    assert words in printed and ("No verdict" in printed) != has_verdict, printed
-    assert "Traceback" not in found.errors
+    assert words in printed and "Traceback" not in found.errors
+    assert (bool(found.json["verdicts"]), found.json["by"]) == (has_verdict, by)
+    for text in (found.printed, found.markdown.splitlines()[2]):
+        assert text.startswith("No verdict: ") != has_verdict, text
