@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -14,11 +13,12 @@ from typing import Any
 import pytest
 from checkout import ROOT
 from reports import refused
-from sides import Result, both, compared, failed_early, make_consistent, runs, summarise, write
+from sides import Result, both, compared, failed_early, runs, summarise, write
 
 from evaluate.compare import main
 from example import example_result, put
 
+SIX = {f"train_{number:03}.json" for number in range(6)}
 ENDS = ("html", "json", "md", "png")
 Captured = pytest.CaptureFixture[str]
 
@@ -34,26 +34,25 @@ def groups(folder: Path, *results: Result) -> list[dict[str, Any]]:
     return list(compared(write(folder, results), "--format", "json,md")["groups"])
 
 
+UNKNOWN_DATA = {"fingerprint__dataset_bin_sha256": None, "fingerprint__reasons": {"dataset_bin_sha256": "not computed"}}
+
+
 @pytest.mark.parametrize(
-    "other",
+    ("one", "other"),
     [
-        {"model": "qwen"},
-        {"model_size": "proxy"},
-        {"method": "best"},
-        {"fingerprint__dataset_bin_sha256": "7" * 64},
-        both(precision="bf16"),
-        {"training_config__sequence_length": 256},
-        {"training_config__global_batch_size": 32},
+        ({}, {"model": "qwen"}),
+        ({}, {"model_size": "proxy"}),
+        ({}, {"method": "best"}),
+        ({}, {"fingerprint__dataset_bin_sha256": "7" * 64}),
+        (UNKNOWN_DATA, UNKNOWN_DATA),  # it equals no other data
+        ({}, both(precision="bf16")),
+        ({}, {"training_config__sequence_length": 256}),
+        ({}, {"training_config__global_batch_size": 32}),
     ],
 )
-def test_unlike_results_never_share_a_group(tmp_path: Path, other: dict[str, Any]) -> None:
-    found = groups(tmp_path, result(), result(framework="hf", **other))
+def test_unlike_results_never_share_a_group(tmp_path: Path, one: dict[str, Any], other: dict[str, Any]) -> None:
+    found = groups(tmp_path, result(**one), result(framework="hf", **other))
     assert [len(group["rows"]) for group in found] == [1, 1]
-
-
-def test_unknown_data_equals_no_other_data(tmp_path: Path) -> None:
-    unknown = {"fingerprint__dataset_bin_sha256": None, "fingerprint__reasons": {"dataset_bin_sha256": "not computed"}}
-    assert len(groups(tmp_path, result(**unknown), result(framework="hf", **unknown))) == 2
 
 
 def test_the_geometric_mean_and_the_spread_are_over_runs(tmp_path: Path) -> None:
@@ -161,13 +160,12 @@ def test_unchanged_results_give_unchanged_files_and_files_of_a_comparison_are_no
     tmp_path: Path, capsys: Captured
 ) -> None:
     found = []
-    write(tmp_path, [result()])
+    write(tmp_path, vendors())
     for _ in range(2):
-        assert main([str(tmp_path)]) == 3
-        output = capsys.readouterr().out
-        assert "16,384" in output and "\x1b" not in output
+        assert main([str(tmp_path)]) == 0
+        assert "\x1b" not in capsys.readouterr().out
         found.append({path.name: path.read_bytes() for path in tmp_path.iterdir()})
-    assert found[0] == found[1] and set(found[0]) == {"train_000.json", *(f"compare.{end}" for end in ENDS)}
+    assert found[0] == found[1] and set(found[0]) == {*SIX, *(f"compare.{end}" for end in ENDS)}
 
 
 @pytest.mark.parametrize("names", [*ENDS, "png,md", "html,json"])
@@ -242,37 +240,13 @@ def test_bad_input_is_one_line_and_2(tmp_path: Path, options: list[str], message
     assert not list(tmp_path.glob("compare.*"))
 
 
-def test_the_users_own_prices_are_used_and_cited(tmp_path: Path) -> None:
-    table = tmp_path / "prices.json"
-    entry = {"price": 3.6, "date": "2026-11-20", "source": "our contract"}
-    table.write_text(json.dumps({"currency": "EUR", "prices": {"NVIDIA H100 SXM 80GB": entry}}))
-    found = compared(
-        write(tmp_path / "in", vendors() + vendors(model_size="full")),
-        "--prices",
-        str(table),
-        "--format",
-        "json,md",
-        code=0,
-    )
-    metrics = {row["platform"]: row["metrics"]["tokens_per_dollar"] for row in found["groups"][0]["rows"]}
-    # 8 GPUs at 3.60 an hour are 0.008 a second; 64 x 128 tokens a step of about 1 s
-    assert metrics["nvd"]["value"] == pytest.approx(64 * 128 / 0.008, rel=0.02)
-    assert metrics["nvd"]["unit"] == "tokens/EUR" and "our contract, 2026-11-20" in metrics["nvd"]["how"]
-    assert metrics["amd"]["value"] is None
-    assert "our contract" in (tmp_path / "in" / "compare.md").read_text()
-
-
-def test_time_to_a_target_loss_comes_from_the_curve_of_each_run(tmp_path: Path) -> None:
-    found = example_result(**both(max_steps=20), steps=list(range(1, 21)), step_times=[1.0] * 20)
-    losses = [9.0] * 5 + [4.0, 3.75, 4.25, *[4.0, 3.5, 4.5] * 4]
-    found |= {"loss_values": losses, "data_wait_seconds": [0.0] * 20, "grad_norms": [2 - 0.05 * n for n in range(20)]}
-    make_consistent(found)
-    content = compared(write(tmp_path, [found]), "--target-loss", "4.5", "--format", "json,md,html", code=3)
-    metric = content["groups"][0]["rows"][0]["metrics"]["time_to_target_loss"]
-    # a window of 10 steps with one of 9.0 and nine of 4.0 has a mean of exactly 4.5: steps 5 to 14
-    assert (content["target_loss"], metric["value"], metric["unit"]) == (4.5, 14.0, "s")
+def test_the_target_loss_of_the_command_is_reached_on_the_curve_of_each_run(tmp_path: Path) -> None:
+    content = compared(write(tmp_path, vendors()), "--target-loss", "4.5", "--format", "json,md,html", code=0)
+    found = [row["metrics"]["time_to_target_loss"] for row in content["groups"][0]["rows"]]
+    # the mean of ten steps from step s on is 3 + 5 x 0.95^(s - 1) x 0.8025: under 4.5 from s = 21 on, step 21 to 30
+    assert (content["target_loss"], *(one["value"] for one in found)) == pytest.approx((4.5, 30, 27), rel=0.01)
     for name in ("md", "html"):
-        assert "until the mean loss of 10 steps is 4.5, at step 14" in (tmp_path / f"compare.{name}").read_text()
+        assert "until the mean loss of 10 steps is 4.5, at step 30" in (tmp_path / f"compare.{name}").read_text()
 
 
 def test_every_number_of_the_json_has_its_inputs(tmp_path: Path) -> None:

@@ -117,31 +117,33 @@ def test_every_format_gives_a_result_that_the_rules_accept(
     assert validate.main([str(tmp_path)]) == 0
 
 
-def test_a_run_that_is_not_ok_is_written_with_its_reason_and_exits_1(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+OF_QWEN = "counts 8030261248 parameters, and qwen full has 7615616512"
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "model", "reason", "steps"),
+    [
+        ("hugging_face", ("", ""), "llama", "the Hugging Face Trainer prints no time of a step", 0),
+        ("primus_a", ("/       6 |", "/     500 |"), "llama", "the log stops at iteration 6 of 500", 6),
+        ("primus_c", ("", ""), "qwen", OF_QWEN, 5),
+    ],
+)
+def test_a_run_that_is_not_ok_is_written_with_its_reason_and_steps_and_exits_1(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    change: tuple[str, str],
+    model: str,
+    reason: str,
+    steps: int,
 ) -> None:
-    result = extracted(
-        tmp_path, "hugging_face", "--num-gpus", 1, "--global-batch-size", 64, "--sequence-length", 128, code=1
-    )
-    assert result["status"] == "failed"
-    assert "prints no time of a step" in result["reason"]
-    assert "error: failed: the Hugging Face Trainer prints no time of a step" in capsys.readouterr().err
-
-
-def test_a_log_that_stops_early_keeps_the_steps_that_it_has(tmp_path: Path) -> None:
-    text = (LOGS / "primus_a.log").read_text().replace("/       6 |", "/     500 |")
-    (tmp_path / "early.log").write_text(text)
-    path = tmp_path / "train_early.json"
-    assert run("--log-file", tmp_path / "early.log", "--model-name", "llama", "--output", path) == 1
-    result = json.loads(path.read_text())
-    assert (result["status"], result["reason"]) == ("failed", "the log stops at iteration 6 of 500")
-    assert len(result["step_times"]) == 6
-    assert result["training_config"]["max_steps"] == 500
-
-
-def test_parameters_of_another_model_fail_the_result(tmp_path: Path) -> None:
-    result = extracted(tmp_path, "primus_c", "--model-name", "qwen", code=1)
-    assert "counts 8030261248 parameters, and qwen full has 7615616512" in result["reason"]
+    log = tmp_path / "train.log"
+    log.write_text((LOGS / f"{name}.log").read_text().replace(*change))
+    options = ("--model-name", model, "--num-gpus", 8, "--global-batch-size", 64, "--sequence-length", 4096)
+    assert run("--log-file", log, "--output", tmp_path / "train_x.json", *options) == 1
+    result = json.loads((tmp_path / "train_x.json").read_text())
+    assert (result["status"], len(result["step_times"])) == ("failed", steps)
+    assert reason in result["reason"] and f"error: failed: {result['reason']}" in capsys.readouterr().err
 
 
 SAID = ("--log-file", LOGS / "primus_a.log", "--model-name", "llama")
@@ -173,10 +175,8 @@ def tree(root: Path) -> Path:
     """Fill a typical folder: Primus's per-rank tree, a log with its rotated part, a note, a trace report."""
     rows = (LOGS / "primus_c.log").read_text().splitlines(keepends=True)
     exp = root / "amd" / "root" / "llama3.1_8B-pretrain" / "logs"
-    for rank, part in (
-        (0, [row for row in rows if "rank-0/8" in row]),
-        (7, [row for row in rows if "rank-7/8" in row]),
-    ):
+    for rank in (0, 7):
+        part = [row for row in rows if f"rank-{rank}/8" in row]
         folder = exp / "pre_trainer" / f"rank-{rank}"
         folder.mkdir(parents=True)
         (folder / "debug.2026-06-01_10-00-21_000001.log").write_text("".join(part[: len(part) // 2]))

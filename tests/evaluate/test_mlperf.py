@@ -218,14 +218,9 @@ def test_real_logs_give_the_published_figures(logs: Path, capsys: pytest.Capture
     assert (machines["verdict"], machines["machines"], machines["scope"]) == ("slower", [1, 1], "these machines")
 
 
-def test_real_logs_keep_their_published_rates_and_sides_of_unequal_size_or_batch_are_not_comparable(
-    logs: Path, tmp_path: Path
-) -> None:
+def test_sides_of_real_logs_of_unequal_size_or_batch_are_not_comparable(logs: Path, tmp_path: Path) -> None:
     assert compare.main([str(logs), "--by", "platform", "--output", str(tmp_path), "--format", "json"]) == 3
     content = json.loads((tmp_path / "compare.json").read_text())
-    medians = {row["host"]: row["tokens_per_second_per_gpu"]["median"] for g in content["groups"] for row in g["rows"]}
-    for name, (_, throughput) in PUBLISHED.items():
-        assert throughput is None or medians[name] == pytest.approx(throughput, rel=1e-3)
     reasons = {verdict["a"]: verdict["reasons"] for verdict in content["verdicts"]}
     assert {verdict["b"] for verdict in content["verdicts"]} == {"AMD Instinct MI355X"}
     assert "number of GPUs differs: 64 against 8" in reasons["NVIDIA H200-SXM5-141GB"]

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from nasty import NAMES, no_hang
-from reports import refused
+from reports import probed, refused, write_probe
 from sides import compared, write
 
 from evaluate import compare, extract, fingerprint, mlperf, probe, validate
@@ -140,9 +140,7 @@ def test_what_vanishes_while_it_is_searched_is_named(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_names_in_a_probe_do_not_reach_the_terminal_as_they_are(tmp_path: Path, capsys: Captured, name: str) -> None:
-    rates = {"bf16": {"best_tflops": 2.0, "sustained_tflops": 1.0, "spread_percent": 0.1}}
     names = dict.fromkeys(("platform", "host", "device_name", "pytorch_version"), name)
-    content = {"probe_version": 1, "started_utc": "2026-11-21T00:00:00+00:00", "rates": rates} | names
-    (tmp_path / "probe_cpu_example.json").write_text(json.dumps(content))
+    write_probe(tmp_path).write_text(json.dumps(probed(**names)))
     assert probe.main([str(tmp_path)]) == 0
     assert capsys.readouterr().out.replace("\n", "").isprintable()

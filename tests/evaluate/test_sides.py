@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from changes import Change, into, samples
+from changes import Change, each, in_runs, into, samples, settings, times, unknown
 from reports import Report, report
 from sides import (
-    FIRST_START,
     Result,
     both,
     conditions,
@@ -20,7 +19,6 @@ from sides import (
     make_consistent,
     put,
     runs,
-    start_at,
     summarise,
 )
 
@@ -32,11 +30,7 @@ def micro_batch(size: int) -> dict[str, Any]:
     return both(micro_batch_size=size, gradient_accumulation=8 // size)
 
 
-def judged(folder: Path, results: Sequence[Result], *options: str) -> Report:
-    """Compare results, each on a day of its own."""
-    for number, result in enumerate(results):
-        start_at(result, FIRST_START + timedelta(days=number))
-    return report(folder, results, *options, formats="json,md")
+judged = partial(report, formats="json,md")
 
 
 def printed(found: Report) -> str:
@@ -133,19 +127,6 @@ def test_a_layout_without_a_counterpart_is_named(tmp_path: Path) -> None:
     assert "because the other side has no run of" in printed(found)
 
 
-def test_by_nodes_the_word_is_of_the_job(tmp_path: Path) -> None:
-    """8 GPUs take 1 s; 16 GPUs at 94 % efficiency take 1 / (2 x 0.94) s: the job is 1.88x as fast."""
-    found = judged(tmp_path, runs("nvd", 1.0) + runs("nvd", 1 / 1.88, first=4, **gpus(16)), "--by", "nodes")
-    verdict, table = found.verdict, found.json["scaling"][1]
-    assert (verdict["verdict"], verdict["quantity"]) == ("faster", "tokens/s of the job")
-    assert verdict["ratio"] == table["speedup"] == pytest.approx(1.88, rel=0.005)
-    scaling = verdict["scaling"]
-    assert scaling["per_gpu_ratio"] == scaling["efficiency"] == pytest.approx(0.94, rel=0.005)
-    assert table["efficiency"] == pytest.approx(scaling["efficiency"])
-    assert scaling["per_gpu_interval"][0] == pytest.approx(verdict["interval"][0] / 2)
-    assert re.search(r"the job is 1\.8\d+x .* per GPU 0\.9\d+x .* scaling efficiency 9\d\.\d%", printed(found))
-
-
 # --- one number for one thing ----------------------------------------------------------------------------------------
 
 
@@ -232,15 +213,9 @@ def test_losses_are_compared_seed_by_seed(tmp_path: Path, factors: Sequence[floa
     assert verdict == "faster" or any("final losses are not shown to agree" in reason for reason in found["reasons"])
 
 
-def other_rate(result: Result) -> None:
-    for section in ("training_config", "resolved_config"):
-        result[section]["lr"] = 2e-3
-    make_consistent(result)
-
-
 ODD: dict[str, tuple[Change, str]] = {
     "data": (into("fingerprint", dataset_bin_sha256="7" * 64), "data 777777777777"),
-    "learning rate": (other_rate, "0.002"),
+    "learning rate": (each(settings(lr=2e-3), make_consistent), "0.002"),
     "loss": (samples("loss_values", lambda place, loss: loss * (1 + place / 400)), "last loss 3.7"),
     "order": (into("fingerprint", token_stream_sha256="7" * 64), "tokens of the first batches in order"),
 }
@@ -275,19 +250,17 @@ def test_without_a_majority_the_side_is_refused(tmp_path: Path, count: int, odd:
     assert (found.verdict["verdict"], found.verdict["runs"]) == ("not_comparable", [4, count])
 
 
-def test_a_run_is_never_left_out_for_its_speed_or_environment(tmp_path: Path) -> None:
-    results = runs("amd", 0.9, 3) + runs("amd", 1.3, 1, first=4)
-    assert judged(tmp_path / "speed", runs("nvd", 1.0, 4) + results).verdict["runs"] == [4, 4]
-    results[1]["provenance"]["environment"] = {"HIP_LAUNCH_BLOCKING": "1"}
-    found = judged(tmp_path, runs("nvd", 1.0, 4) + results)
-    assert found.verdict["verdict"] == "not_comparable" and "HIP_LAUNCH_BLOCKING" in found.verdict["reasons"][0]
-
-
-def test_runs_of_unknown_seeds_may_have_any_loss(tmp_path: Path) -> None:
-    """The published logs of MLPerf name no seed, and the first losses of one system lie 2 % apart."""
+@pytest.mark.parametrize(
+    "change",
+    [
+        in_runs(each(times(1.4), make_consistent), 4),
+        # the published logs of MLPerf name no seed, and the first losses of one system lie 2 % apart
+        each(unknown("resolved_config", "seed"), in_runs(samples("loss_values", lambda _, loss: loss * 0.985), 4)),
+    ],
+    ids=["speed", "loss of an unknown seed"],
+)
+def test_a_run_is_never_left_out_for_its_speed_or_for_a_loss_of_an_unknown_seed(tmp_path: Path, change: Change) -> None:
     results = runs("amd", 0.9, 4)
     for result in results:
-        result["resolved_config"]["seed"] = None
-        result["resolved_config"]["reasons"] = result["resolved_config"]["reasons"] | {"seed": "not read back"}
-    results[3]["loss_values"] = [loss * 0.985 for loss in results[3]["loss_values"]]
-    assert judged(tmp_path / "speed", runs("nvd", 1.0, 4) + results).verdict["runs"] == [4, 4]
+        change(result)
+    assert judged(tmp_path, runs("nvd", 1.0, 4) + results).verdict["runs"] == [4, 4]

@@ -7,45 +7,15 @@ import pytest
 from made_traces import MadeTrace
 from matplotlib.figure import Figure
 from profiles import made_trace
-from reports import refused
+from reports import refused, write_probe
 
 from evaluate import trace
 from evaluate.report.panels import kinds
 from evaluate.timing import breakdown
-from utils.kinds import KINDS
-
-PROBE = {
-    "probe_version": 1,
-    "platform": "nvd",
-    "host": "h",
-    "device_name": "NVIDIA H200",
-    "started_utc": "2026-01-02T03:04:05+00:00",
-    "pytorch_version": "2.9",
-    "total_memory_gb": 141.0,
-    "rates": {"bf16": {"best_tflops": 800.0, "sustained_tflops": 780.0, "spread_percent": 0.5}},
-    "reasons": {},
-}
 
 
 def run(*arguments):
     return trace.main([str(one) for one in arguments])
-
-
-def test_json_has_the_kinds_in_seconds_and_the_kernels(tmp_path, capsys):
-    assert run(made_trace(tmp_path / "a.json.gz"), "--format", "json") == 0
-    out = json.loads(capsys.readouterr().out)
-    assert out["step_seconds"] == pytest.approx(1e-3)
-    assert list(out["kinds"]) == list(KINDS)
-    known = {"matmul": 1e-4, "memory_bound": 2e-4, "communication_exposed": 5e-5, "idle": 6.5e-4}
-    assert out["kinds"] == pytest.approx({kind: known.get(kind, 0.0) for kind in KINDS}, abs=1e-9)
-    assert out["communication_overlapped"] == pytest.approx(2e-5, abs=1e-9)
-    assert out["kernels"][0] == {
-        "name": "at::native::reduce_kernel",
-        "kind": "memory_bound",
-        "count": 1,
-        "seconds": pytest.approx(2e-4),
-    }
-    assert out["steps"] == [3]
 
 
 def test_text_has_the_step_the_shares_and_the_rates(tmp_path, capsys):
@@ -60,8 +30,7 @@ def test_text_has_the_step_the_shares_and_the_rates(tmp_path, capsys):
 
 
 def test_a_share_of_the_probes_rate_needs_a_probe_of_the_same_device(tmp_path, capsys):
-    probe = tmp_path / "probe_nvd_h.json"
-    probe.write_text(json.dumps(PROBE))
+    probe = write_probe(tmp_path, device_name="NVIDIA H200")
     assert run(made_trace(tmp_path / "a.json", device="NVIDIA H200"), "--probe", probe) == 0
     assert " 43%" in capsys.readouterr().out  # 343.6 / 800
     assert run(made_trace(tmp_path / "b.json", device="NVIDIA H100"), "--probe", probe) == 0

@@ -25,6 +25,26 @@ def save(folder: Path, *results: Result) -> list[Path]:
     return sorted(write(folder, results).glob("train_???.json"))[-len(results) :]
 
 
+def probed(**changes: Any) -> dict[str, Any]:
+    """Return the content of a probe of one H100 on the day of the example result, with these keys replaced."""
+    known = {
+        **{"probe_version": 1, "platform": "nvd", "host": "nvd-1", "device_name": "NVIDIA H100 80GB HBM3"},
+        **{"total_memory_gb": 85.0, "started_utc": "2026-11-21T00:00:00+00:00", "pytorch_version": "2.13.0"},
+        "rates": {"bf16": {"best_tflops": 800.0, "sustained_tflops": 700.0, "spread_percent": 1.0}},
+        "reasons": {"fp8": "torch cannot"},
+    }
+    return known | changes
+
+
+def write_probe(folder: Path, **changes: Any) -> Path:
+    """Write such a probe and return its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    content = probed(**changes)
+    path = folder / f"probe_{content['platform']}_{content['host']}.json"
+    path.write_text(json.dumps(content))
+    return path
+
+
 def refused(main: Callable[[list[str]], int], *arguments: object, code: int = 2) -> str:
     """Return the one line with which a command refuses its arguments; bad input (2) prints nothing on stdout."""
     printed, errors = io.StringIO(), io.StringIO()

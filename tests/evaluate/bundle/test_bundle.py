@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import stat
 import tracemalloc
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 from bundles import edited, faults, files_of, pack, packed_again, sides, write_folder, write_run, written
 from profiles import write_profile
-from reports import refused
+from reports import refused, write_probe
 from sides import run, summarise
 
 from evaluate import compare, validate
@@ -72,7 +73,28 @@ def replace(name, old, new):
     return change
 
 
+def lacks(name):
+    """Return a change to a log of a version that did not have this setting."""
+
+    def change(files):
+        assert b'"%b":' % name in files[LOG]
+        files[LOG] = re.sub(rb'"%b":[^,}]*,?' % name, b"", files[LOG])
+
+    return change
+
+
+def set_and_not_logged(files):
+    """Set a setting, of which the log must have the value, in a result alone."""
+    lacks(b"optimizer_state")(files)
+    change_json(RESULT, "training_config", "optimizer_state", value=lambda x: "bf16")(files)
+
+
 CHANGES = {
+    "a setting that every log has": (lacks(b"lr"), f"{RESULT}: training_config: the log lacks lr"),
+    "a setting of which the log knows only the default": (
+        set_and_not_logged,
+        f"{RESULT}: training_config.optimizer_state",
+    ),
     "a figure of a result": (
         change_json(RESULT, "performance_metrics", "tokens_per_second_per_gpu", value=lambda x: x + 1),
         "compare.json: groups[0].rows[0].last_loss.runs: has 2 entries, the results give 1",  # the other is rejected
@@ -154,10 +176,6 @@ def test_a_change_that_is_not_in_the_manifest_is_reported_for_the_file(name, arc
     if name.startswith("compare"):
         assert len(found) == 1
         assert faults(packed_again(archive, change, is_listed=True)) == [], "no evidence"
-
-
-def test_an_archive_of_an_earlier_version_has_a_status_page(archive):
-    assert faults(packed_again(archive, lambda files: files.update({"status.html": b"x"}), is_listed=True)) == []
 
 
 def swapped(files, archive):
@@ -295,12 +313,6 @@ def test_methods_labels_baselines_prices_and_single_files_are_compared_again(tmp
     )
 
 
-def test_a_comparison_older_than_its_results_is_a_fault(tmp_path):
-    folder = write_folder(tmp_path / "output")
-    write_run(folder, sides({"amd": 0.95}, runs=4)[3])
-    assert any(line.startswith("compare.json: groups[0].rows") for line in faults(pack(folder)))
-
-
 @pytest.mark.parametrize("has_profile", [True, False])
 def test_why_rests_on_profiles_and_is_not_made_again(has_profile, tmp_path):
     results = sides({"nvd": 1.0, "amd": 0.9})
@@ -334,10 +346,19 @@ def test_with_several_nodes_the_samples_are_in_one_of_the_logs(tmp_path):
     assert faults(pack(folder)) != [], "samples twice"
 
 
-def test_output_of_another_rank_on_the_same_line_is_skipped(archive):
-    def change(files):
-        files[LOG] = files[LOG].replace(b"raw: ", b"rank 3: warning raw: ").replace(b"[GPU]", b"50%|##   [GPU]")
-
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda files: files.update({"status.html": b"x"}),  # of an earlier version
+        lacks(b"fp8_recipe"),  # a log that is older than a setting
+        lacks(b"optimizer_state"),
+        # output of another rank on the same line
+        replace(LOG, b"raw: ", b"rank 3: warning raw: "),
+        replace(LOG, b"[GPU]", b"50%|##   [GPU]"),
+    ],
+    ids=["status page", "older log", "another older log", "samples", "progress"],
+)
+def test_a_change_of_no_evidence_is_no_fault(change, archive):
     assert faults(packed_again(archive, change, is_listed=True)) == []
 
 
@@ -366,12 +387,8 @@ def test_large_logs_are_read_in_pieces(tmp_path):
 
 def test_a_measured_rate_counts_in_the_comparison_and_a_changed_one_is_reported(tmp_path):
     results = sides({"nvd": 1.0, "amd": 0.9})
-    best = dict.fromkeys(("best_tflops", "sustained_tflops", "spread_percent"), 800.0)
-    known = {"probe_version": 1, "platform": "nvd", "host": "nvd-1", "device_name": "NVIDIA H100 80GB HBM3"}
-    known |= {"started_utc": results[0]["provenance"]["started_utc"], "pytorch_version": "2.9", "reasons": {}}
-    path = tmp_path / "output" / "probe_nvd_nvd-1.json"
-    path.parent.mkdir()
-    path.write_text(json.dumps(known | {"rates": {"bf16": best}}))
+    rate = dict.fromkeys(("best_tflops", "sustained_tflops", "spread_percent"), 800.0)
+    path = write_probe(tmp_path / "output", rates={"bf16": rate}, started_utc=results[0]["provenance"]["started_utc"])
     folder = written(path.parent, results, is_compared=True)
     assert path.name in (folder / "compare.json").read_text(), "the comparison used it"
     archive = pack(folder)

@@ -1,58 +1,14 @@
-"""The settings and steps of a result against its raw log, also of a log that is older than a setting."""
+"""A result of Primus against the log that Primus itself wrote."""
 
 from __future__ import annotations
 
-import json
 import shutil
 
 import pytest
-from bundles import faults, pack, sides, write_run, written
+from bundles import faults, pack, written
 from checkout import ROOT
 from housekeeping import write_result
-from sides import SETTINGS, put, run, summarise
-
-
-@pytest.fixture
-def packed(tmp_path):
-    """Return a function that packs a run, with changes of its result and without keys in the raw lines of its log."""
-
-    def make(of_result, missing, sections):
-        folder = written(tmp_path / "output", [])
-        (result,) = sides({"nvd": 1.0}, runs=1)
-        log = write_run(folder, result)
-        lines = []
-        for line in log.read_text().splitlines():
-            if line.startswith("raw: "):
-                content = json.loads(line[5:])
-                for section in content.keys() & {*sections}:
-                    content[section] = {key: one for key, one in content[section].items() if key not in missing}
-                line = "raw: " + json.dumps(content)  # noqa: PLW2901
-            lines.append(line + "\n")
-        write_run(folder, put(result, of_result))
-        log.write_text("".join(lines))
-        return faults(pack(folder))
-
-    return make
-
-
-ASKED = SETTINGS[:1]
-BF16 = {"training_config__optimizer_state": "bf16"}
-
-
-@pytest.mark.parametrize(
-    ("of_result", "missing", "sections", "said"),
-    [
-        # a log that is older than a setting lacks nothing
-        ({}, ("fp8_recipe", "optimizer_state"), SETTINGS, ""),
-        (BF16, ("optimizer_state",), ASKED, "training_config.optimizer_state"),
-        ({}, ("lr",), ASKED, "training_config: the log lacks lr"),  # every log has it
-    ],
-)
-def test_a_setting_that_a_log_lacks_is_a_fault_only_where_the_log_must_have_it(
-    packed, of_result, missing, sections, said
-):
-    found = packed(of_result, missing, sections)
-    assert any(said in line for line in found) if said else found == []
+from sides import put, run, summarise
 
 
 @pytest.fixture

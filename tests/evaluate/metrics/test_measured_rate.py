@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from bundles import pack, written
-from reports import report, save
+from reports import probed, report, save, write_probe
 from sides import both, run
 
 from evaluate import frame, probe, validate
@@ -17,22 +17,7 @@ from evaluate import frame, probe, validate
 DAY = datetime(2026, 11, 21, tzinfo=timezone.utc)
 """The day of the example result."""
 NONE_MEASURED = "no matrix-multiply rate was measured on this device; measure it: python -m train.probe"
-BF16 = {"bf16": {"best_tflops": 800.0, "sustained_tflops": 700.0, "spread_percent": 1.0}}
 CPU = {"platform": "cpu", "host": "cpu-1", "device_name": "CPU", "total_memory_gb": None}
-
-
-def content(**changes: Any) -> dict[str, Any]:
-    known = {"probe_version": 1, "platform": "nvd", "host": "nvd-1", "device_name": "NVIDIA H100 80GB HBM3"}
-    known |= {"total_memory_gb": 85.0, "started_utc": DAY.isoformat(), "pytorch_version": "2.13.0"}
-    return known | {"rates": BF16, "reasons": {"fp8": "torch cannot"}} | changes
-
-
-def write(folder: Path, **changes: Any) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    known = content(**changes)
-    path = folder / f"probe_{known['platform']}_{known['host']}.json"
-    path.write_text(json.dumps(known))
-    return path
 
 
 def llama(seconds: float, **changes: Any) -> dict[str, Any]:
@@ -49,7 +34,7 @@ def rate_of(folder: Path, result: dict[str, Any], capsys: pytest.CaptureFixture[
 
 
 def test_the_share_is_of_the_best_rate_measured_there(tmp_path: Path) -> None:
-    write(tmp_path / "in")
+    write_probe(tmp_path / "in")
     figure = report(tmp_path, [llama(8.0)]).metrics["share_of_measured_matmul"]
     assert figure["value"] == pytest.approx(100 * 3373.1 / 8.0 / 800.0, rel=0.01)
     assert "best of probe_nvd_nvd-1.json, measured 2026-11-21 00:00 UTC" in figure["how"]
@@ -57,6 +42,7 @@ def test_the_share_is_of_the_best_rate_measured_there(tmp_path: Path) -> None:
 
 # 3,373 / 4.0 = 843 TFLOP/s: below the peak of 989, above the 800 that were measured
 FOUR_BITS = {"training_config__fp8_recipe": "nvfp4", "resolved_config__fp8_recipe": "nvfp4"}
+IN_FP8 = {"fp8": probed()["rates"]["bf16"]}
 FP8 = {"training_config__precision": "fp8", "resolved_config__precision": "fp8"}
 
 
@@ -66,8 +52,12 @@ FP8 = {"training_config__precision": "fp8", "resolved_config__precision": "fp8"}
         ({"seconds": 4.0}, {}, True),
         ({"seconds": 4.4}, {}, False),
         ({"seconds": 4.0}, {"host": "nvd-2"}, False),  # without the probe nobody could know
-        ({"seconds": 4.0} | FP8, {"rates": {"fp8": BF16["bf16"]}}, True),
-        ({"seconds": 4.0} | FP8 | FOUR_BITS, {"rates": {"fp8": BF16["bf16"]}}, False),  # fp8 says nothing of four bits
+        ({"seconds": 4.0} | FP8, {"rates": IN_FP8}, True),
+        (
+            {"seconds": 4.0} | FP8 | FOUR_BITS,
+            {"rates": IN_FP8},
+            False,
+        ),  # fp8 says nothing of four bits
     ],
 )
 def test_a_result_above_the_measured_rate_is_rejected_and_its_honest_twin_is_not(
@@ -77,7 +67,7 @@ def test_a_result_above_the_measured_rate_is_rejected_and_its_honest_twin_is_not
     is_rejected: bool,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    write(tmp_path, **measured)
+    write_probe(tmp_path, **measured)
     save(tmp_path, llama(**changes))
     validate.main([str(tmp_path)])
     said = " ".join(capsys.readouterr().out.split())
@@ -100,7 +90,7 @@ def test_a_result_above_the_measured_rate_is_rejected_and_its_honest_twin_is_not
 def test_a_probe_of_something_else_does_not_count_and_says_why(
     tmp_path: Path, changes: dict[str, Any], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write(tmp_path, **changes)
+    write_probe(tmp_path, **changes)
     line = rate_of(tmp_path, llama(4.4), capsys)
     assert line.startswith("no measured rate: ") and said in line
 
@@ -108,7 +98,7 @@ def test_a_probe_of_something_else_does_not_count_and_says_why(
 def test_of_two_the_nearer_in_time_counts(tmp_path: Path) -> None:
     for days, best in ((3, 700.0), (-1, 810.0)):
         rates = {"bf16": {"best_tflops": best, "sustained_tflops": 600.0, "spread_percent": 1.0}}
-        write(tmp_path / "in" / str(days), rates=rates, started_utc=(DAY + timedelta(days=days)).isoformat())
+        write_probe(tmp_path / "in" / str(days), rates=rates, started_utc=(DAY + timedelta(days=days)).isoformat())
     figure = report(tmp_path, [llama(8.0)]).metrics["share_of_measured_matmul"]
     assert figure["value"] == pytest.approx(100 * 3373.1 / 8.0 / 810.0, rel=0.01)
 
@@ -116,7 +106,7 @@ def test_of_two_the_nearer_in_time_counts(tmp_path: Path) -> None:
 def test_the_probe_of_an_output_folder_serves_results_of_a_label_in_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write(tmp_path)
+    write_probe(tmp_path)
     save(tmp_path / "best", llama(4.4))
     assert probe.main([str(tmp_path / "best")]) == 0
     assert "best of probe_nvd_nvd-1.json" in capsys.readouterr().out
@@ -125,7 +115,7 @@ def test_the_probe_of_an_output_folder_serves_results_of_a_label_in_it(
 def test_a_folder_with_a_probe_and_its_archive_without_one_hold_the_same_runs(tmp_path: Path) -> None:
     folder = written(tmp_path / "out", [run("nvd", number, 1.0) for number in (1, 2, 3)])
     archive = pack(folder).rename(tmp_path / "nvd.zip")
-    write(folder)
+    write_probe(folder)
     table = frame.load(folder, archive)
     packed = table[table.file.str.contains(archive.name)]
     assert table.is_counted.sum() == 3 and packed.why_not_counted.str.startswith("a copy of ").all()
@@ -134,11 +124,11 @@ def test_a_folder_with_a_probe_and_its_archive_without_one_hold_the_same_runs(tm
 def test_the_ranks_of_a_cpu_share_the_rate_of_the_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     busy = {"conditions": {"busy_before_percent": 55.0, "other_processes": None}}
     result = run("nvd", 1, 1.0, host="cpu-1", gpu_info__device_name="CPU") | {"platform": "cpu"}
-    write(tmp_path / "idle", **CPU)
+    write_probe(tmp_path / "idle", **CPU)
     assert rate_of(tmp_path / "idle", result, capsys).endswith("shared by 8 ranks")
-    write(tmp_path / "busy", **CPU, **busy)
+    write_probe(tmp_path / "busy", **CPU, **busy)
     assert "while 55 % of the cores' time went to other work" in rate_of(tmp_path / "busy", result, capsys)
-    write(tmp_path / "gpu", **busy)
+    write_probe(tmp_path / "gpu", **busy)
     assert "no measured rate" not in rate_of(tmp_path / "gpu", llama(4.4), capsys), "a GPU's rate is not the cores'"
 
 
@@ -148,15 +138,15 @@ def rates(**changes: Any) -> dict[str, Any]:
 
 BROKEN = {
     "no JSON": "{",
-    "another version": json.dumps(content(probe_version=3)),
-    "no host": json.dumps(content(host="")),
-    "a time of another age": json.dumps(content(started_utc="9999-12-31T00:00:00-12:00")),
-    "no time": json.dumps(content(started_utc="today")),
-    "an unknown precision": json.dumps(content(rates={"int8": {}})),
-    "a rate of 0": json.dumps(content(rates=rates(best_tflops=0.0, sustained_tflops=0.0))),
-    "sustained above best": json.dumps(content(rates=rates(sustained_tflops=3.0))),
-    "a text for a rate": json.dumps(content(rates=rates(best_tflops="800"))),
-    "NaN": json.dumps(content(rates=rates(best_tflops=float("nan")))),
+    "another version": json.dumps(probed(probe_version=3)),
+    "no host": json.dumps(probed(host="")),
+    "a time of another age": json.dumps(probed(started_utc="9999-12-31T00:00:00-12:00")),
+    "no time": json.dumps(probed(started_utc="today")),
+    "an unknown precision": json.dumps(probed(rates={"int8": {}})),
+    "a rate of 0": json.dumps(probed(rates=rates(best_tflops=0.0, sustained_tflops=0.0))),
+    "sustained above best": json.dumps(probed(rates=rates(sustained_tflops=3.0))),
+    "a text for a rate": json.dumps(probed(rates=rates(best_tflops="800"))),
+    "NaN": json.dumps(probed(rates=rates(best_tflops=float("nan")))),
 }
 
 
@@ -170,7 +160,7 @@ def test_a_broken_probe_is_no_rate_and_is_named(tmp_path: Path, fault: str, caps
 
 
 def test_the_command_line_shows_what_is_held_against_what(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(tmp_path)
+    write_probe(tmp_path)
     save(tmp_path, llama(4.4), llama(4.4, run=2, provenance__host="other"))
     assert probe.main([str(tmp_path)]) == 0
     first, second, third = capsys.readouterr().out.splitlines()

@@ -32,27 +32,23 @@ def test_the_record_of_nvidias_own_recipe_is_100_percent() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("platform", "changes", "said"),
     [
-        work(2048),
-        work(gpus=4),
-        work(model="qwen"),
-        work(model_size="proxy"),
-        work(precision="fp32"),
-        work(gpu_info__device_name="NVIDIA H100 PCIe"),
-        work(gpu_info__device_name="Some GPU"),
+        ("nvd", work(2048), "publish"),
+        ("nvd", work(gpus=4), "publish"),
+        ("nvd", work(model="qwen"), "publish"),
+        ("nvd", work(model_size="proxy"), "publish"),
+        ("nvd", work(precision="fp32"), "publish"),
+        ("nvd", work(gpu_info__device_name="NVIDIA H100 PCIe"), "publish"),
+        ("nvd", work(gpu_info__device_name="Some GPU"), "publish"),
+        ("amd", work(), "410 TFLOP/s as logged, without its formula"),
     ],
 )
-def test_a_figure_of_other_work_or_another_device_is_none_and_says_so(changes: dict[str, Any]) -> None:
-    found = tuning([run("nvd", 1, 6.0, **changes)])
-    assert (found.share.value, found.is_untuned, found.published) == (None, None, None)
-    assert "publish" in found.share.how
-
-
-def test_a_published_figure_without_its_formula_is_not_used_and_named() -> None:
-    found = tuning([run("amd", 1, 6.0, **work())])
-    assert found.share.value is None
-    assert "410 TFLOP/s as logged, without its formula" in found.share.how
+def test_a_figure_of_other_work_or_device_or_without_a_formula_is_none_and_says_so(
+    platform: str, changes: dict[str, Any], said: str
+) -> None:
+    found = tuning([run(platform, 1, 6.0, **changes)])
+    assert (found.share.value, found.is_untuned) == (None, None) and said in found.share.how
 
 
 def test_runs_of_different_work_have_no_share() -> None:

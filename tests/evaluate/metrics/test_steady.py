@@ -32,6 +32,9 @@ def noisy(
         ([(40, 1.3), (260, 1.0), (200, 1.08)], "slow-down", 300),
         ([(420, 1.0), (80, 1.2)], "no steady state", 10),
         ([(8, 1.5), (22, 1.0)], "warm-up", 8),
+        # short and long steps alike
+        *(([(40, 1.3 * seconds), (460, seconds)], "warm-up", 40) for seconds in (0.02, 30.0)),
+        *(([(300, seconds), (200, 1.05 * seconds)], "slow-down", 300) for seconds in (0.02, 30.0)),
     ],
 )
 def test_the_last_level_is_the_steady_one(levels: list[tuple[int, float]], label: str, first: int) -> None:
@@ -90,9 +93,3 @@ def test_the_drift_is_theil_and_sens_slope_over_blocks_of_steps(count: int) -> N
 @pytest.mark.parametrize(("steps", "label", "drift"), [(12, "no steady state", None), (60, "flat", 0.0)])
 def test_equal_steps_are_flat_and_a_few_have_no_steady_state(steps: int, label: str, drift: float | None) -> None:
     assert find([1.0] * steps, 3) == Steady(3, label, (), (), drift)
-
-
-@pytest.mark.parametrize("seconds", [0.02, 30.0])
-def test_the_labels_are_those_of_short_and_of_long_steps_alike(seconds: float) -> None:
-    assert find(noisy([(40, 1.3 * seconds), (460, seconds)]), 10).label == "warm-up"
-    assert find(noisy([(300, seconds), (200, 1.05 * seconds)]), 10).label == "slow-down"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,13 @@ def test_scaling_is_shown_only_in_a_comparison_by_nodes(tmp_path: Path) -> None:
     assert '<table><caption class="unseen">Scaling<' in asked.page and 'href="#scaling"' in asked.page
     assert not any("Efficiency" in text for text in (other.markdown, other.printed))
     assert "Scaling" not in other.page and "scaling" not in other.json
-    verdict = asked.verdict
+    verdict, scaled = asked.verdict, asked.verdict["scaling"]
+    assert (verdict["verdict"], verdict["quantity"]) == ("faster", "tokens/s of the job")
     assert verdict["a"].startswith("8 GPUs") and verdict["b"].startswith("16 GPUs"), "one node is the baseline"
     assert verdict["ratio"] == pytest.approx(1 / 0.55, rel=0.01)
-    assert verdict["scaling"]["per_gpu_ratio"] == pytest.approx(1 / 0.55 / 2, rel=0.01)
+    assert scaled["per_gpu_ratio"] == scaled["efficiency"] == pytest.approx(1 / 0.55 / 2, rel=0.01)
+    assert scaled["per_gpu_interval"][0] == pytest.approx(verdict["interval"][0] / 2)
+    (table,) = (one for one in asked.json["scaling"] if one["nodes"] == 2)
+    assert (table["speedup"], table["efficiency"]) == pytest.approx((verdict["ratio"], scaled["efficiency"]))
+    said = r"the job is 1\.8\d+x .* per GPU 0\.9\d+x .* scaling efficiency 9\d\.\d%"
+    assert re.search(said, " ".join(asked.printed.split()))

@@ -51,32 +51,12 @@ def told(path, capsys, code=0):
     return {row[0]: row[1:] for row in rows}, " ".join(f"best{conclusion}".split())
 
 
-def changed(folder, change):
-    """Change the only result of a point."""
-    (path,) = folder.glob("train_*.json")
-    result = json.loads(path.read_text())
-    change(result)
-    path.write_text(json.dumps(result))
-
-
 def test_the_rate_of_a_point_is_the_mean_of_its_runs_and_the_fastest_is_the_best(tmp_path, capsys):
     points, best = told(made(tmp_path, {"MBS": ["1", "2"]}, (2.0, 1.0), runs=3), capsys)
     for name, seconds in (("MBS=1", 2.0), ("MBS=2", 1.0)):
         assert float(points[name][0].replace(",", "")) == pytest.approx(TOKENS_PER_GPU / seconds, rel=0.01)
         assert "3" in points[name]
     assert best.startswith("best: MBS=2 (") and "one run" not in best
-
-
-def test_of_points_that_are_equally_fast_the_one_with_the_least_memory_is_the_best(tmp_path, capsys):
-    path = made(tmp_path, {"MBS": ["1", "2"]}, (1.02, 1.0))
-    assert "one run" in told(path, capsys)[1]
-
-    def more(result):
-        result["memory_metrics"]["peak_memory_allocated_gb"] += 1
-
-    changed(tmp_path / "s_2", more)
-    _, best = told(path, capsys)
-    assert best.startswith("best: MBS=1 (") and "least memory of 2 points" in best
 
 
 def test_points_of_other_work_do_not_compete(tmp_path, capsys):
@@ -93,26 +73,38 @@ def test_a_rejected_result_gives_no_rate_but_its_reason(tmp_path, capsys):
     assert not list(path.parent.glob("*.env"))
 
 
-def test_a_result_of_another_point_does_not_count(tmp_path, capsys):
-    path = made(tmp_path, {"MBS": ["1", "2"]}, (1.0, 1.2))
-    (fast,), (slow,) = ((tmp_path / name).glob("*.json") for name in ("s_1", "s_2"))
-    slow.write_bytes(fast.read_bytes())
-    points, _ = told(path, capsys)
-    assert "label 's_1', MBS is 1" in points["MBS=2"][-1] and "label" not in points["MBS=1"][-1]
+MEMORY = '"peak_memory_allocated_gb": 1.2'
+OTHER = {
+    "one run": ((1.02, 1.0), lambda _, text: text, "", "best: MBS=2 (", "one run"),
+    "more memory": (
+        (1.02, 1.0),
+        lambda _, text: text.replace(MEMORY, MEMORY.replace("1.2", "2.2")),
+        "",
+        "best: MBS=1 (",
+        "least memory of 2 points",
+    ),
+    "of another point": ((1.0, 1.2), lambda first, _: first, "label 's_1', MBS is 1", "best: MBS=1 (", ""),
+    "damaged": ((1.0, 1.2), lambda *_: '{"schema_version": ', "it cannot be read: ", "best: MBS=1 (", ""),
+    "of another machine": (
+        (1.0, 1.2),
+        lambda _, text: text.replace('"host": "nvd-1"', '"host": "another"'),
+        "",
+        "best: none (",
+        "several machines",
+    ),
+}
+"""Seconds of two points, the result of the second from those of both, and words of its reason and of the best."""
 
 
-def test_a_damaged_file_is_the_reason_of_its_point(tmp_path, capsys):
-    path = made(tmp_path, {"MBS": ["1", "2"]}, (1.0, 1.2))
-    next((tmp_path / "s_2").glob("train_*.json")).write_text('{"schema_version": ')
-    points, _ = told(path, capsys)
-    assert points["MBS=2"][-1].startswith("it cannot be read: ") and len(points["MBS=2"][-1]) > 30
-
-
-def test_results_of_several_machines_have_no_best(tmp_path, capsys):
-    path = made(tmp_path, {"MBS": ["1", "2"]}, (1.0, 1.2))
-    changed(tmp_path / "s_1", lambda result: result["provenance"].update(host="another"))
-    _, best = told(path, capsys)
-    assert best.startswith("best: none (") and "several machines" in best
+@pytest.mark.parametrize("other", OTHER)
+def test_only_a_result_of_its_own_point_counts_and_memory_decides_at_equal_speed(tmp_path, capsys, other):
+    seconds, change, reason, opening, said = OTHER[other]
+    path = made(tmp_path, {"MBS": ["1", "2"]}, seconds)
+    first, second = (next((tmp_path / name).glob("train_*.json")) for name in ("s_1", "s_2"))
+    second.write_text(change(first.read_text(), second.read_text()))
+    points, best = told(path, capsys)
+    assert reason in points["MBS=2"][-1] and best.startswith(opening) and said in best
+    assert "label" not in points["MBS=1"][-1]
 
 
 def test_points_that_were_not_started_keep_their_reason(tmp_path, capsys):

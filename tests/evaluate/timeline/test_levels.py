@@ -63,19 +63,6 @@ def test_with_few_days_the_run_is_the_unit() -> None:
     assert found.difference(*found.found).p_value == pytest.approx(expected.pvalue)
 
 
-def test_the_spread_between_days_counts_not_only_that_within_them() -> None:
-    """Runs of a day agree, days differ by 3 %: a last day 5 % below is nothing special, however many runs it has."""
-    random = np.random.default_rng(5)
-    shifts = [*random.normal(0, 0.03, 9), -0.05]
-    assert len(find([[shift + 1e-4 * n for n in range(20)] for shift in shifts], LIMITS).found) == 1
-
-
-def test_one_odd_run_of_three_does_not_move_its_day() -> None:
-    blocks = shifted(0.003, (10, 0.0))
-    blocks[-1][0] -= 0.2
-    assert len(find(blocks, LIMITS).found) == 1
-
-
 @pytest.mark.parametrize("length", [1, 2])
 def test_odd_days_that_recover_are_no_level(length: int) -> None:
     found = find(shifted(0.003, (6, 0.0), (length, -0.1), (6, 0.0)), LIMITS)
@@ -85,10 +72,25 @@ def test_odd_days_that_recover_are_no_level(length: int) -> None:
     assert found.found[0].value == pytest.approx(0.0, abs=0.003)
 
 
-def test_equal_values_have_one_level_and_an_assumed_noise_decides_between_single_runs() -> None:
-    assert len(find([[1.0]] * 8, LIMITS).found) == 1
-    assert len(find([[0.0], [-0.5]], LIMITS).found) == 1  # no spread is known
-    assert len(find([[0.0], [-0.05]], Limits(1e-3, 5e-4, 5e-3)).found) == 2
+QUIET = shifted(0.003, (10, 0.0))
+SHIFTS = [*np.random.default_rng(5).normal(0, 0.03, 9), -0.05]
+
+
+@pytest.mark.parametrize(
+    ("blocks", "limits", "count"),
+    [
+        ([[1.0]] * 8, LIMITS, 1),
+        ([[0.0], [-0.5]], LIMITS, 1),  # no spread is known
+        ([[0.0], [-0.05]], Limits(1e-3, 5e-4, 5e-3), 2),  # an assumed noise decides between single runs
+        # runs of a day agree, days differ by 3 %: a last day 5 % below is nothing special, however many runs it has
+        ([[shift + 1e-4 * n for n in range(20)] for shift in SHIFTS], LIMITS, 1),
+        ([*QUIET[:-1], [QUIET[-1][0] - 0.2, *QUIET[-1][1:]]], LIMITS, 1),  # one odd run of three does not move its day
+    ],
+)
+def test_a_level_needs_a_difference_that_is_above_the_noise(
+    blocks: list[list[float]], limits: Limits, count: int
+) -> None:
+    assert len(find(blocks, limits).found) == count
 
 
 def test_the_resolution_is_the_change_that_one_more_day_shows() -> None:

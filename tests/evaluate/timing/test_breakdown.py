@@ -1,11 +1,14 @@
 """Breakdowns of traces whose truth is worked out by hand, or painted microsecond by microsecond."""
 
 import random
+from functools import partial
 
 import pytest
 from made_traces import AUTOGRAD, MadeTrace, divided, painted
+from reports import refused
 
 from evaluate import trace as trace_command
+from utils.kinds import KINDS
 
 US = 1e-6
 NVIDIA = {
@@ -27,12 +30,6 @@ def found(trace, tmp_path, *options):
     return divided(trace.write(tmp_path / "trace.json"), *options)
 
 
-def refused(trace, tmp_path, capsys, *options):
-    """Return the line with which the command refuses these options."""
-    divided(trace.write(tmp_path / "trace.json"), *options, code=2)
-    return capsys.readouterr().err
-
-
 def microseconds(result):
     return {kind: round(seconds / US, 3) for kind, seconds in result["kinds"].items() if seconds > 1e-12}
 
@@ -50,6 +47,7 @@ def test_two_streams_count_once_and_communication_is_exposed_only_where_nothing_
     trace.kernel("Memcpy HtoD (Pinned -> Device)", 690, 60, stream=21, category="gpu_memcpy")
     result = found(trace, tmp_path)
     assert result["step_seconds"] == pytest.approx(1000 * US)
+    assert list(result["kinds"]) == list(KINDS)
     assert microseconds(result) == {
         "matmul": 300,
         "attention": 100,  # 400 to 500; before that the product runs
@@ -191,19 +189,6 @@ def test_unattributed_time_is_a_share_of_the_step_and_of_the_kernels(tmp_path, c
     assert capsys.readouterr().out.count("5.0% of the step, 45.8% of kernel time") == 2  # a sentence, and the table
 
 
-def test_products_with_a_weight_in_an_attention_function_are_products(tmp_path):
-    trace = one_step()
-    trace.op("FlashAttnFunc", 0, 50)
-    trace.kernel("cutlass::device_kernel<GemmKernel>", 0, 10, launched=2)
-    trace.kernel(NVIDIA["flash"], 10, 20, launched=5)
-    trace.op("LinearFunction", 10, 20)
-    trace.kernel(NVIDIA["mm"], 40, 5, launched=15)
-    trace.kernel("cast_kernel", 45, 2, launched=16)
-    trace.op("aten::bmm", 32, 8)
-    trace.kernel(NVIDIA["mm"], 50, 7, launched=35)
-    assert microseconds(found(trace, tmp_path)) == {"matmul": 15, "attention": 27, "memory_bound": 2, "idle": 56}
-
-
 def test_without_a_launch_the_external_id_ties_a_kernel_to_its_operator(tmp_path):
     trace = one_step()
     trace.add("user_annotation", "Optimizer.step#SGD.step", 0, 20)
@@ -219,7 +204,7 @@ def test_without_a_launch_the_external_id_ties_a_kernel_to_its_operator(tmp_path
     }
 
 
-def test_steps_are_chosen_by_their_numbers_and_averaged(tmp_path, capsys):
+def test_steps_are_chosen_by_their_numbers_and_averaged(tmp_path):
     trace = MadeTrace()
     for number, start, length in ((7, 0, 100), (8, 110, 200), (9, 310, 400)):
         trace.step(number, start, length)
@@ -231,10 +216,10 @@ def test_steps_are_chosen_by_their_numbers_and_averaged(tmp_path, capsys):
     (row,) = result["kernels"]
     assert (row["count"], row["seconds"]) == (1, pytest.approx(85 * US))
     for wanted in ("6-8", "9-10", "1-2"):
-        assert "the trace has step 7 to 9" in refused(trace, tmp_path, capsys, "--steps", wanted)
+        assert "the trace has step 7 to 9" in refused(trace_command.main, tmp_path / "trace.json", "--steps", wanted)
 
 
-def test_a_trace_without_steps_counts_as_one_and_says_so(tmp_path, capsys):
+def test_a_trace_without_steps_counts_as_one_and_says_so(tmp_path):
     trace = MadeTrace()
     trace.op("aten::mm", 0, 10)
     trace.kernel(NVIDIA["mm"], 30, 70, launched=5)
@@ -242,7 +227,9 @@ def test_a_trace_without_steps_counts_as_one_and_says_so(tmp_path, capsys):
     assert result["steps"] == []
     assert microseconds(result) == {"matmul": 70, "idle": 30}
     assert "no ProfilerStep marks" in result["remarks"][0]
-    assert "--steps: the trace has no ProfilerStep marks" in refused(trace, tmp_path, capsys, "--steps", "1")
+    assert "--steps: the trace has no ProfilerStep marks" in refused(
+        trace_command.main, tmp_path / "trace.json", "--steps", "1"
+    )
 
 
 def test_steps_are_cut_on_the_device_where_the_host_runs_ahead(tmp_path):
@@ -257,14 +244,7 @@ def test_steps_are_cut_on_the_device_where_the_host_runs_ahead(tmp_path):
     assert "host ran ahead" in result["remarks"][0]
 
 
-def test_a_mark_in_which_nothing_runs_is_no_step(tmp_path):
-    trace = one_step()
-    trace.kernel(NVIDIA["mm"], 10, 50)
-    trace.step(2, 100, 3)
-    assert found(trace, tmp_path)["steps"] == [1]
-
-
-def test_devices_are_not_mixed(tmp_path, capsys):
+def test_devices_are_not_mixed(tmp_path):
     trace = MadeTrace(deviceProperties=[{"id": 0, "name": "GPU A"}, {"id": 1, "name": "GPU B"}])
     trace.step(1, 0, 100)
     trace.kernel(NVIDIA["mm"], 0, 30, device=0)
@@ -273,7 +253,9 @@ def test_devices_are_not_mixed(tmp_path, capsys):
     assert (busiest["device_name"], microseconds(busiest)) == ("GPU B", {"attention": 60, "idle": 40})
     assert (other["device_name"], microseconds(other)) == ("GPU A", {"matmul": 30, "idle": 70})
     assert "device 1 counts, not 0" in busiest["remarks"][0]
-    assert "--device: got 5, the trace has 0, 1" in refused(trace, tmp_path, capsys, "--device", "5")
+    assert "--device: got 5, the trace has 0, 1" in refused(
+        trace_command.main, tmp_path / "trace.json", "--device", "5"
+    )
 
 
 def test_nested_operators_of_a_cpu_count_only_their_own_time_over_all_threads(tmp_path):
@@ -292,16 +274,38 @@ def test_nested_operators_of_a_cpu_count_only_their_own_time_over_all_threads(tm
     assert result["device"] is None
 
 
-def test_of_operators_that_start_together_the_longer_contains_the_other(tmp_path):
-    trace = one_step()
-    trace.op("aten::mm", 10, 20)
-    trace.op("aten::add", 10, 60)
-    assert microseconds(found(trace, tmp_path)) == {"matmul": 20, "memory_bound": 40, "idle": 40}
+FLASH_ATTENTION = [
+    *(("op", "FlashAttnFunc", 0, 50, {}), ("op", "LinearFunction", 10, 20, {}), ("op", "aten::bmm", 32, 8, {})),
+    ("kernel", "cutlass::device_kernel<GemmKernel>", 0, 10, {"launched": 2}),
+    ("kernel", NVIDIA["flash"], 10, 20, {"launched": 5}),
+    ("kernel", NVIDIA["mm"], 40, 5, {"launched": 15}),
+    ("kernel", "cast_kernel", 45, 2, {"launched": 16}),
+    ("kernel", NVIDIA["mm"], 50, 7, {"launched": 35}),
+]
+OPTIMIZER_OF_A_CPU = [
+    ("range", "Optimizer.step#AdamW.step", 10, 60, {}),
+    *(("op", "aten::add_", 20, 30, {}), ("op", "aten::add_", 80, 10, {})),
+]
 
 
-def test_work_of_the_optimizer_on_a_cpu_is_the_optimizers(tmp_path):
+@pytest.mark.parametrize(
+    ("events", "wanted"),
+    [
+        # products with a weight in a function of attention are products
+        (FLASH_ATTENTION, {"matmul": 15, "attention": 27, "memory_bound": 2, "idle": 56}),
+        # of operators that start together the longer contains the other
+        (
+            [("op", "aten::mm", 10, 20, {}), ("op", "aten::add", 10, 60, {})],
+            {"matmul": 20, "memory_bound": 40, "idle": 40},
+        ),
+        (OPTIMIZER_OF_A_CPU, {"optimizer": 30, "memory_bound": 10, "idle": 60}),
+        # a mark in which nothing runs is no step
+        ([("kernel", NVIDIA["mm"], 10, 50, {}), ("range", "ProfilerStep#2", 100, 3, {})], {"matmul": 50, "idle": 50}),
+    ],
+)
+def test_each_event_counts_for_its_kind(events, wanted, tmp_path):
     trace = one_step()
-    trace.add("user_annotation", "Optimizer.step#AdamW.step", 10, 60)
-    trace.op("aten::add_", 20, 30)
-    trace.op("aten::add_", 80, 10)
-    assert microseconds(found(trace, tmp_path)) == {"optimizer": 30, "memory_bound": 10, "idle": 60}
+    for event, name, at, length, more in events:
+        add = {"op": trace.op, "kernel": trace.kernel, "range": partial(trace.add, "user_annotation")}[event]
+        add(name, at, length, **more)
+    assert microseconds(found(trace, tmp_path)) == wanted

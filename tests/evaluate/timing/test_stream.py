@@ -45,6 +45,18 @@ def test_a_trace_is_cut_off_wherever_it_ends_early(tmp_path):
         assert "cut off" in refused(trace.main, path)
 
 
+OPERATOR = {"ph": "X", "cat": "cpu_op", "name": "f", "ts": 1, "dur": 1}
+UNUSABLE = [
+    ([], "none of them an operator"),
+    ([OPERATOR | {"cat": "python_function"}], "none of them an operator"),
+    ([{key: value for key, value in OPERATOR.items() if key != "ts"}], "has no ts"),
+    ([OPERATOR | {"ts": "soon"}], "soon"),
+    ([OPERATOR | {"ts": None}], "event 1"),
+    ([OPERATOR | {"ts": float("nan")}], "no finite number"),
+    ([OPERATOR | {"cat": "kernel", "args": {"device": "gpu"}}], "event 1"),
+]
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -61,28 +73,11 @@ def test_a_trace_is_cut_off_wherever_it_ends_early(tmp_path):
         (b'{"traceEvents" [}', "no valid JSON"),
         (b"{7: 8}", "no valid JSON"),
         (b"[" * 100_000, "nested too deeply"),
+        *((json.dumps({"traceEvents": events}).encode(), said) for events, said in UNUSABLE),
     ],
 )
-def test_a_foreign_file_is_named_with_what_it_is(content, said, tmp_path):
+def test_a_foreign_file_or_an_unusable_event_is_named_with_what_it_is(content, said, tmp_path):
     path = tmp_path / "x.json"
     path.write_bytes(content)
     error = refused(trace.main, path)
     assert said in error and str(path) in error
-
-
-@pytest.mark.parametrize(
-    ("events", "said"),
-    [
-        ([], "none of them an operator"),
-        ([{"ph": "X", "cat": "python_function", "name": "f", "ts": 1, "dur": 1}], "none of them an operator"),
-        ([{"ph": "X", "cat": "cpu_op", "name": "f", "dur": 1}], "has no ts"),
-        ([{"ph": "X", "cat": "cpu_op", "name": "f", "ts": "soon", "dur": 1}], "soon"),
-        ([{"ph": "X", "cat": "cpu_op", "name": "f", "ts": None, "dur": 1}], "event 1"),
-        ([{"ph": "X", "cat": "cpu_op", "name": "f", "ts": float("nan"), "dur": 1}], "no finite number"),
-        ([{"ph": "X", "cat": "kernel", "name": "f", "ts": 1, "dur": 1, "args": {"device": "gpu"}}], "event 1"),
-    ],
-)
-def test_events_that_cannot_be_used_are_an_error_that_names_them(events, said, tmp_path):
-    path = tmp_path / "x.json"
-    path.write_text(json.dumps({"traceEvents": events}))
-    assert said in refused(trace.main, path)

@@ -5,64 +5,67 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from sides import Result, compared, run, runs, write
+from reports import report
+from sides import Result, run, runs
 
-
-def of_log(label: str, seconds: float, platform: str) -> list[Result]:
-    """Return the results of three logs of one label; `platform` is unknown where the log names none."""
-    found = runs("amd", seconds, label=label, source="log")
-    return [result | {"platform": platform} for result in found]
-
-
-def shown(folder: Path, by: str, capsys: pytest.CaptureFixture[str]) -> str:
-    """Return what `evaluate.compare` prints, without line breaks."""
-    capsys.readouterr()
-    compared(folder, "--by", by)
-    printed = capsys.readouterr()
-    assert "Traceback" not in printed.err
-    return " ".join(printed.out.split())
+LOG_OF = {side: runs("amd", seconds, label=side, source="log") for side, seconds in (("new", 0.9), ("old", 1.0))}
+"""Results of three logs of a label; `platform` is unknown where the log names none."""
+UNNAMED = {side: [result | {"platform": "unknown"} for result in results] for side, results in LOG_OF.items()}
+ONE_SIDE = [run("nvd", number) for number in (1, 2)]
 
 
 @pytest.mark.parametrize(
-    ("of_new", "of_old", "words"),
+    ("results", "by", "words", "has_verdict"),
     [
-        ("unknown", "unknown", "old on AMD Instinct MI300X"),
-        ("amd", "amd", "old on AMD Instinct MI300X"),
-        ("amd", "unknown", "differ in platform too (amd against unknown): extract the log again with --platform"),
+        # logs are compared by label, and told what to do where one side names no platform
+        (UNNAMED["new"] + UNNAMED["old"], "label", "old on AMD Instinct MI300X", True),
+        (LOG_OF["new"] + LOG_OF["old"], "label", "old on AMD Instinct MI300X", True),
+        (
+            LOG_OF["new"] + UNNAMED["old"],
+            "label",
+            "differ in platform too (amd against unknown): extract the log again with --platform",
+            False,
+        ),
+        # one side has its name in the reason
+        (ONE_SIDE, "platform", "all results have one platform: nvd", False),
+        (ONE_SIDE, "framework", "all results have one framework: mega", False),
+        (ONE_SIDE, "machine", "all results have one machine: nvd-1", False),
+        (ONE_SIDE, "nodes", "all results have one number of GPUs: 8", False),
+        (ONE_SIDE, "label", "all results have one label: no label", False),
+        # two sides that differ in more are told in what
+        (
+            [run("nvd"), run("amd", 1, 0.9, model="qwen")],
+            "platform",
+            "amd and nvd differ in model too (qwen against llama)",
+            False,
+        ),
+        (
+            [run("nvd"), run("amd", 1, 0.9, framework="hf")],
+            "platform",
+            "amd and nvd differ in framework too (hf against mega)",
+            False,
+        ),
+        (
+            [run("nvd"), run("amd", 1, 0.9, label="x")],
+            "label",
+            "no label and x differ in platform too (nvd against amd)",
+            False,
+        ),
+        (
+            [run("nvd"), run("amd", 1, 0.9)],
+            "machine",
+            "amd-1 and nvd-1 differ in platform too (amd against nvd)",
+            False,
+        ),
+        ([run("nvd"), run("amd", 1, 0.9)], "platform", "", True),
     ],
 )
-def test_logs_are_compared_by_label_and_told_what_to_do_where_one_side_names_no_platform(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], of_new: str, of_old: str, words: str
+def test_results_that_make_no_pair_are_told_why(
+    tmp_path: Path, results: list[Result], by: str, words: str, has_verdict: bool
 ) -> None:
-    results = of_log("new", 0.9, of_new) + of_log("old", 1.0, of_old)
-    found = shown(write(tmp_path, results), "label", capsys)
-    assert words in found and ("No verdict" in found) == (of_new != of_old)
-
-
-@pytest.mark.parametrize(
-    ("by", "name"),
-    [("platform", "nvd"), ("framework", "mega"), ("machine", "nvd-1"), ("nodes", "8"), ("label", "no label")],
-)
-def test_one_side_has_its_name_in_the_reason(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], by: str, name: str
-) -> None:
-    found = shown(write(tmp_path, [run("nvd", number) for number in (1, 2)]), by, capsys)
-    reason = found.partition("all results have one ")[2]
-    assert name in reason[:60], found
-
-
-@pytest.mark.parametrize(
-    ("by", "change", "words"),
-    [
-        ("platform", {"model": "qwen"}, "amd and nvd differ in model too (qwen against llama)"),
-        ("platform", {"framework": "hf"}, "amd and nvd differ in framework too (hf against mega)"),
-        ("label", {"label": "x"}, "no label and x differ in platform too (nvd against amd)"),
-        ("machine", {}, "amd-1 and nvd-1 differ in platform too (amd against nvd)"),
-        ("platform", {}, ""),
-    ],
-)
-def test_two_sides_that_differ_in_more_are_told_in_what(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], by: str, change: dict[str, str], words: str
-) -> None:
-    found = shown(write(tmp_path, [run("nvd"), run("amd", 1, 0.9, **change)]), by, capsys)
-    assert words in found and ("No verdict" in found) == bool(words)
+    found = report(tmp_path, results, "--by", by, formats="json,md")
+    printed = " ".join(found.printed.split())
+    assert words in printed and "Traceback" not in found.errors
+    assert (bool(found.json["verdicts"]), found.json["by"]) == (has_verdict, by)
+    for text in (found.printed, found.markdown.splitlines()[2]):
+        assert text.startswith("No verdict: ") != has_verdict, text

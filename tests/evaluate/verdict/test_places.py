@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from reports import report
-from sides import BOARDS, H100, H200, MI300X, MI355X, compared, failed_early, on, verdicts
+from sides import BOARDS, H100, H200, MI300X, MI355X, Result, compared, failed_early, on, verdicts
 
 from evaluate import compare
 from evaluate.verdict.ratios import times
@@ -91,16 +91,19 @@ def test_places_of_sides_whose_work_is_not_proven_say_so(tmp_path: Path) -> None
     assert not found.json["ranking"][0]["is_proven"] and "if the work is the same" in found.printed.splitlines()[0]
 
 
-def test_with_a_baseline_each_side_meets_it_alone(tmp_path: Path) -> None:
-    results = [result for device, time in FOUR.items() for result in on(device, time)]
-    found = verdicts(tmp_path, results, "--by", "device", "--baseline", "AMD Instinct MI300X")
-    assert {one["a"] for one in found} == {MI300X} and len(found) == 3
-
-
-def test_more_than_six_sides_meet_the_first(tmp_path: Path) -> None:
-    results = [result for number in range(8) for result in on(H100, 1 + number / 10, label=f"try-{number}")]
-    found = verdicts(tmp_path, results, "--by", "label")
-    assert len(found) == 7 and {one["a"].split()[0] for one in found} == {"try-0"}
+@pytest.mark.parametrize(
+    ("sides", "options", "count", "first"),
+    [
+        ([on(device, time) for device, time in FOUR.items()], ("--by", "device", "--baseline", MI300X), 3, MI300X),
+        ([on(H100, 1 + number / 10, label=f"try-{number}") for number in range(8)], ("--by", "label"), 7, "try-0"),
+    ],
+    ids=["a baseline", "more than six sides"],
+)
+def test_each_side_meets_the_baseline_alone_or_the_first_of_many(
+    tmp_path: Path, sides: list[list[Result]], options: tuple[str, ...], count: int, first: str
+) -> None:
+    found = verdicts(tmp_path, [result for side in sides for result in side], *options)
+    assert len(found) == count and all(one["a"].startswith(first) for one in found)
 
 
 def test_a_run_that_failed_before_it_knew_its_device_joins_the_only_one_of_its_platform(tmp_path: Path) -> None:

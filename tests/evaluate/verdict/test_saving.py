@@ -15,9 +15,9 @@ TOKENS_A_STEP = 64 * 128
 
 
 def verdict(folder: Path, *options: str, prices: dict[str, float] = PRICES, seconds: float = 1.2, **amd: Any) -> Any:
-    rows = {name: {"price": price, "date": "2026-01-01", "source": "a"} for name, price in prices.items()}
+    rows = {name: {"price": price, "date": "2026-01-01", "source": "our contract"} for name, price in prices.items()}
     folder.mkdir(exist_ok=True)
-    (folder / "prices").write_text(json.dumps({"currency": "USD", "prices": rows}))
+    (folder / "prices").write_text(json.dumps({"currency": "EUR", "prices": rows}))
     results = runs("nvd", 1.0, model_size="full") + runs("amd", seconds, model_size="full", **amd)
     return one_verdict(folder, results, "--prices", str(folder / "prices"), "--format", "json,md", *options)
 
@@ -28,12 +28,13 @@ def test_costs_and_saving_follow_from_rates_and_prices(tmp_path: Path, capsys: p
     nvd, amd = (1e12 / TOKENS_A_STEP * seconds * 8 * price / 3600 for seconds, price in ((1.0, 3.0), (1.2, 1.8)))
     costs = [found[key]["value"] for key in ("cost_a", "cost_b")]
     assert costs == pytest.approx([nvd, amd], rel=0.005)
-    assert (found["saved"]["value"], found["saved"]["unit"]) == (pytest.approx(costs[0] - costs[1]), "USD")
+    assert (found["saved"]["value"], found["saved"]["unit"]) == (pytest.approx(costs[0] - costs[1]), "EUR")
     assert found["percent"]["value"] == pytest.approx(28, abs=0.6)  # 1 - 1.2 x 1.8 / 3
     # one price 25 % up, the other 25 % down: 1 - 0.72 x 1.25 / 0.75 and 1 - 0.72 x 0.75 / 1.25
     assert found["percent_range"] == pytest.approx((-20, 56.8), abs=1)
     text = " ".join(capsys.readouterr().out.split())
     assert "1 trillion tokens cost " in text and "AMD Instinct MI300X saves" in text
+    assert "our contract, 2026-01-01" in (tmp_path / "compare.md").read_text()
 
 
 def test_the_budget_scales_costs_and_not_the_share(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
