@@ -36,23 +36,20 @@ __all__ = ("EXIT_CODES", "FORMATS", "as_json", "main", "write")
 NOTHING_COMPARABLE = 3
 
 
+@tables.refusing(store.ResultError, PriceError, ForeignFileError, MissingPackageError)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     options = parsed(arguments)
-    try:
-        if options.against is not None:
-            from evaluate.acceptance import command as acceptance  # which a comparison does not need
+    if options.against is not None:
+        from evaluate.acceptance import command as acceptance  # which a comparison does not need
 
-            return acceptance.run(options)
-        for folder in options.folders:
-            store.require_place(folder)
-        output: Path = options.output or _place(options.folders)
-        store.require_folder(output)
-        check_places(output, options.format)
-        comparison = _compared(options)
-    except (store.ResultError, PriceError, ForeignFileError, MissingPackageError) as error:
-        print(f"error: {tables.plain(error)}", file=sys.stderr)
-        return 2
+        return acceptance.run(options)
+    for folder in options.folders:
+        store.require_place(folder)
+    output: Path = options.output or _place(options.folders)
+    store.require_folder(output)
+    check_places(output, options.format)
+    comparison = _compared(options)
     is_failure = not any(group.counted for group in comparison.groups)
     wanted = list(places(output, options.format).values())
     earlier = [path for path in wanted if path.exists()]
@@ -65,13 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 1
-    try:
-        _show(options, comparison, wanted[0] if "html" not in options.format else output / "compare.html")
-    except OSError as error:
-        if options.log is None or isinstance(error, BrokenPipeError):
-            raise
-        print(brief.log_error(options, error), file=sys.stderr)
-        return 1
+    _show(options, comparison, wanted[0] if "html" not in options.format else output / "compare.html")
     if is_failure and earlier:
         print(f"kept the earlier {tables.plain(', '.join(map(str, earlier)))}", file=sys.stderr)
     elif not options.brief:

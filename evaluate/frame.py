@@ -21,7 +21,7 @@ from evaluate.bundle import as_input
 from evaluate.checks.entries import Entry
 from evaluate.frames import files, tables
 from evaluate.report.groups import without_copies
-from evaluate.report.tables import plain
+from evaluate.report.tables import plain, refusing
 from evaluate.verdict import pairs
 from evaluate.verdict.odd_runs import without_odd_runs
 from utils.arguments import Parser, run
@@ -78,23 +78,20 @@ def read(
     return without_odd_runs(unique, pairs.default_by(unique)), copies, loaded.unreadable
 
 
+@refusing(ResultError, ForeignFileError, files.MissingPackageError)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     options = _arguments(arguments)
     output: Path | None = options.output
     name = output.suffix.removeprefix(".").lower() if output else "csv"
-    try:
-        if output and name not in FORMATS:
-            raise ResultError(f"--output: got {output}, wanted a name that ends in .csv or .parquet")
-        files.require_packages(name)
-        if output:
-            require_ours(files.RECOGNISERS[name], output)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", UserWarning)
-            frame = (load_steps if options.steps else load)(*options.paths)
-    except (ResultError, ForeignFileError, files.MissingPackageError) as error:
-        print(f"error: {plain(error)}", file=sys.stderr)
-        return 2
+    if output and name not in FORMATS:
+        raise ResultError(f"--output: got {output}, wanted a name that ends in .csv or .parquet")
+    files.require_packages(name)
+    if output:
+        require_ours(files.RECOGNISERS[name], output)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        frame = (load_steps if options.steps else load)(*options.paths)
     for warning in caught:
         print(f"warning: {warning.message}", file=sys.stderr)
     content = files.content(frame, name)

@@ -45,18 +45,15 @@ FAILURES = {"slower": SLOWER, "memory": MORE, "loss": CHANGED}
 """Names of --fail-on, and the word of a track that it means."""
 
 
+@tables.refusing(store.ResultError, ForeignFileError)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     options = _arguments(arguments)
-    try:
-        output: Path = options.output or _place(options.places)
-        store.require_folder(output)
-        for name, is_ours in content.RECOGNISERS.items():
-            require_ours(is_ours, output / name)
-        loaded, copies = load(options.places)
-    except (store.ResultError, ForeignFileError) as error:
-        print(f"error: {tables.plain(error)}", file=sys.stderr)
-        return 2
+    output: Path = options.output or _place(options.places)
+    store.require_folder(output)
+    for name, is_ours in content.RECOGNISERS.items():
+        require_ours(is_ours, output / name)
+    loaded, copies = load(options.places)
     found = history.build(loaded, copies, options.places, options.band, options.join, options.since)
     if found.stories:
         try:

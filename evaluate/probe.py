@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evaluate.metrics.measured_rate import NONE_MEASURED, UNIT, load_probes
-from evaluate.report.tables import plain
+from evaluate.report.tables import plain, refusing
 from utils.arguments import Parser, first_line, run
 from utils.results import store
 
 
+@refusing(store.ResultError)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     parser = Parser(
@@ -27,12 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("folders", nargs="+", type=Path, help="folders to search for probes and results")
     options = parser.parse_args(arguments)
-    try:
-        for folder in options.folders:
-            store.require_place(folder)
-    except store.ResultError as error:
-        print(f"error: {plain(error)}", file=sys.stderr)
-        return 2
+    for folder in options.folders:
+        store.require_place(folder)
     probes = load_probes(options.folders)
     for probe in probes.found:
         rates = [f"{name} {rate.best_tflops:g} {UNIT}" for name, rate in probe.rates.items()]

@@ -27,7 +27,7 @@ from evaluate.bundle.check import check
 from evaluate.checks.entries import Found
 from evaluate.checks.recorded import grouped
 from evaluate.metrics.published import LEAST_PERCENT
-from evaluate.report.tables import plain
+from evaluate.report.tables import plain, refusing
 from evaluate.verdict.side_names import device_name
 from utils.arguments import Parser, run
 from utils.provenance import origin
@@ -44,20 +44,17 @@ OF_DATA = ("DATASET_REPO", "DATASET_CONFIG", "DATASET_REVISION", "TEXT_COLUMN", 
 """Settings that no result holds, and that are taken from the command on record where it has them."""
 
 
+@refusing(ResultError, BundleError)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     options = _parsed(arguments)
-    try:
-        if faults := check(options.archive).faults:
-            print(plain(f"FAIL     {options.archive} contradicts itself: {len(faults)} faults, first: {faults[0]}"))
-            return FAILED
-        if options.step == "judge":
-            return _judge(options)
-        for line in plan(options.archive, options.platform):
-            print("\t".join(line))
-    except (ResultError, BundleError) as error:
-        print(f"error: {plain(error)}", file=sys.stderr)
-        return 2
+    if faults := check(options.archive).faults:
+        print(plain(f"FAIL     {options.archive} contradicts itself: {len(faults)} faults, first: {faults[0]}"))
+        return FAILED
+    if options.step == "judge":
+        return _judge(options)
+    for line in plan(options.archive, options.platform):
+        print("\t".join(line))
     return 0
 
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from evaluate.report.tables import plain
+from evaluate.report.tables import plain, refusing
 from evaluate.sweeps import figures
 from evaluate.sweeps.heat_map import png
 from utils.arguments import Parser, first_line, run
@@ -25,6 +25,7 @@ from utils.results import sweep_file
 from utils.results.sweep_file import SweepError
 
 
+@refusing(SweepError, ForeignFileError)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     parser = Parser(
@@ -37,22 +38,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     picture = path.with_suffix(".png")
     files: dict[Path, str] = {}
     lines = []
-    try:
-        sweep = sweep_file.read(path)
-        measured = figures.measure(sweep, path.absolute().parent.parent)
-        bests = figures.best_of(sweep, measured)
-        for best in bests:
-            work = f" for {figures.in_words(best.work)}" if best.work else ""
-            lines.append(f"best{work}: {best.chosen.point.name if best.chosen else 'none'} ({best.why})")
-            if best.chosen:
-                file = path.parent / figures.file_name(sweep, best)
-                files[file] = figures.settings_file(sweep, best, best.chosen)
-                lines.append(f"  to use it with METHOD=best: cp {file} {figures.place(sweep, best.chosen)}")
-        require_ours(is_png, picture)
-        require_ours(figures.is_overlay, *files)
-    except (SweepError, ForeignFileError) as error:
-        print(f"error: {plain(error)}", file=sys.stderr)
-        return 2
+    sweep = sweep_file.read(path)
+    measured = figures.measure(sweep, path.absolute().parent.parent)
+    bests = figures.best_of(sweep, measured)
+    for best in bests:
+        work = f" for {figures.in_words(best.work)}" if best.work else ""
+        lines.append(f"best{work}: {best.chosen.point.name if best.chosen else 'none'} ({best.why})")
+        if best.chosen:
+            file = path.parent / figures.file_name(sweep, best)
+            files[file] = figures.settings_file(sweep, best, best.chosen)
+            lines.append(f"  to use it with METHOD=best: cp {file} {figures.place(sweep, best.chosen)}")
+    require_ours(is_png, picture)
+    require_ours(figures.is_overlay, *files)
     try:
         write_whole(picture, png(sweep, measured, bests), is_ours=is_png)
         for file, text in files.items():

@@ -17,27 +17,19 @@ from pathlib import Path
 from evaluate.bundle.archive import BundleError
 from evaluate.checks.entries import Loaded, job_name, load_results
 from evaluate.report import brief
-from evaluate.report.tables import plain, text_table
+from evaluate.report.tables import plain, refusing, text_table
 from utils.arguments import Parser, run
 from utils.housekeeping.archive import MANIFEST
 from utils.results import store
 
 
+@refusing(store.ResultError, BundleError)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     options = _arguments(arguments)
-    try:
-        if options.bundle:
-            return max([_check_bundle(path, options) for path in options.bundle])
-        return 0 if _show(load_results(options.folders), options) else 1
-    except (store.ResultError, BundleError) as error:
-        print(f"error: {plain(error)}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        if options.log is None or isinstance(error, BrokenPipeError):
-            raise
-        print(brief.log_error(options, error), file=sys.stderr)
-        return 2
+    if options.bundle:
+        return max([_check_bundle(path, options) for path in options.bundle])
+    return 0 if _show(load_results(options.folders), options) else 1
 
 
 def _check_bundle(path: Path, options: argparse.Namespace) -> int:

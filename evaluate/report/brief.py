@@ -21,6 +21,7 @@ from evaluate.report.tables import plain, shown_on, wrapped
 from evaluate.verdict.sentences import Judged
 from utils.arguments import Parser
 from utils.results.gathered import gathered
+from utils.results.store import ResultError
 
 LINES = 5
 NARROWEST, WIDEST = 60, 100
@@ -36,18 +37,16 @@ def add_options(parser: Parser, what: str) -> None:
 
 
 def show(options: argparse.Namespace, whole: str, brief: str) -> None:
-    """Print one of the texts, and append the whole one to the log if one is named; raise OSError if that fails."""
+    """Print one of the texts, and append the whole one to the log if one is named; raise ResultError if that fails."""
     if options.log is not None:
-        with options.log.open("a", encoding="utf8") as file:
-            file.write(shown_on(file, whole) + "\n")
+        try:
+            with options.log.open("a", encoding="utf8") as file:
+                file.write(shown_on(file, whole) + "\n")
+        except OSError as error:
+            raise ResultError(f"--log {options.log}: cannot be written: {error.strerror}; name another file") from error
     text = brief if options.brief else whole
     if text:
         print(shown_on(sys.stdout, text))
-
-
-def log_error(options: argparse.Namespace, error: OSError) -> str:
-    """Return the line about a log that cannot be written."""
-    return f"error: --log {plain(options.log)}: cannot be written: {plain(error.strerror)}; name another file"
 
 
 def terminal_width() -> int:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import os
 import re
+import sys
 import textwrap
-from collections.abc import Sequence
-from functools import lru_cache
-from typing import TextIO
+from collections.abc import Callable, Sequence
+from functools import lru_cache, wraps
+from typing import Any, TextIO, TypeVar, cast
 
 from utils import redact
 
+_Main = TypeVar("_Main", bound=Callable[..., int])
 _GAP = "  "
 _UNBROKEN = 20
 """Longest word, such as a number, that is never broken to make a table narrower."""
@@ -57,6 +59,23 @@ def _plain(text: str) -> str:
 
 def _is_visible(character: str) -> bool:
     return character.isprintable() and character not in _BLANK_LETTERS
+
+
+def refusing(*bad: type[Exception]) -> Callable[[_Main], _Main]:
+    """Make the `main` of a command end with one line and with 2 for an error of `bad`."""
+
+    def decorated(main: _Main) -> _Main:
+        @wraps(main)
+        def command(*arguments: Any) -> int:
+            try:
+                return main(*arguments)
+            except bad as error:
+                print(f"error: {plain(error)}", file=sys.stderr)
+                return 2
+
+        return cast(_Main, command)
+
+    return decorated
 
 
 def number(value: float, digits: int = 4) -> str:
