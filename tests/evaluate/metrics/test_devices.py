@@ -87,6 +87,12 @@ def test_capacity_of_an_h200() -> None:
     assert (without.value, without.how) == (None, "NVIDIA A100 SXM 80GB has no fp8")
 
 
+def test_capacity_of_a_device_that_is_not_known_is_unknown_for_that_reason() -> None:
+    found = capacity.capacity(None, "NVIDIA H900")
+    assert set(found) == set(capacity.capacity(device("H200")))
+    assert all(figure.value is None and figure.how.startswith("NVIDIA H900 is not known") for figure in found.values())
+
+
 def test_every_device_with_a_price_or_a_published_figure_is_one_that_is_known() -> None:
     assert {*prices.load(), *(one.device for one in published.table())} <= {one.name for one in devices.DEVICES}
 
