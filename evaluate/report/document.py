@@ -28,8 +28,8 @@ from evaluate.report.blocks import (
     Value,
 )
 from evaluate.report.comparison import Comparison
-from evaluate.report.groups import ENOUGH_RUNS, Group, Row, Spread, run_label
-from evaluate.report.notes import notes
+from evaluate.report.groups import Group, Row, Spread, run_label
+from evaluate.report.notes import few_runs, notes
 from evaluate.report.own_files import ADVICE, HEADING
 from evaluate.report.tables import wrapped
 from evaluate.timing.pairing import align
@@ -262,9 +262,7 @@ def _caption(group: Group) -> Iterator[str]:
     yield f"{group.key.setting}; {group.conditions}"
     if counted:
         yield "Bars: means over the runs; dots: the runs; lines on the bars: min to max. Step times: those that count."
-    few = [f"{row.letter} has {len(row.counted)}" for row in group.rows if 0 < len(row.counted) < ENOUGH_RUNS]
-    if few:
-        yield f"Fewer than five runs: {', '.join(few)}."
+    yield from few_runs(group)
     if refused and counted:
         yield f"Not counted: {len(refused)} of {len(refused) + counted}."
     if not counted:  # without a panel, the reasons are all that there is to show

@@ -24,14 +24,15 @@ ENERGY_KINDS = {
 def notes(group: Group) -> list[str]:
     """Return one line for each observation about `group`. Cached: several reports show them."""
     return [
-        *_few_runs(group),
+        *few_runs(group),
         *_sources(group),
         *_licences(group),
         *_warnings(group),
     ]
 
 
-def _few_runs(group: Group) -> Iterator[str]:
+def few_runs(group: Group) -> Iterator[str]:
+    """Yield a line about the systems with fewer than ENOUGH_RUNS runs."""
     few = [f"{row.name} ({len(row.counted)})" for row in group.rows if 0 < len(row.counted) < ENOUGH_RUNS]
     if few:
         yield f"fewer than five runs: {', '.join(few)}; the spread between runs is hardly known"

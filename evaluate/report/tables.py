@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import sys
@@ -91,12 +90,6 @@ def cut(text: str, characters: int = 60) -> str:
 def wrapped(text: str, lines: int, characters: int) -> list[str]:
     """Return `text` as at most `lines` lines of `characters`."""
     return textwrap.wrap(plain(text), characters, max_lines=lines, placeholder=" ...")
-
-
-def round_step(least: float) -> float:
-    """Return the smallest distance of ticks from `least` on that is 1, 2 or 5 times a power of ten."""
-    power = 10.0 ** math.floor(math.log10(least))
-    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
 
 
 def markdown_text(text: object) -> str:

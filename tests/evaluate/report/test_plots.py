@@ -79,7 +79,7 @@ def test_every_counted_run_has_a_dot_and_the_spread_a_line(tmp_path: Path) -> No
     assert axes.patches[0].get_width() == pytest.approx(4 ** (1 / 3)), "the geometric mean"
     for fact in ("64 sequences of 128 tokens", "fp32", "1 rank", "torch 2.13.0", "2026-11-21", "aaaaaaaaaaaa"):
         assert fact in words(found)
-    assert "Fewer than five runs: A has 3." in words(found) and "Not counted: 1 of 4" in words(found)
+    assert "fewer than five runs: A cpu/mega (3)" in words(found) and "Not counted: 1 of 4" in words(found)
 
 
 def test_a_group_without_a_counted_run_shows_its_reasons(tmp_path: Path) -> None:
