@@ -241,7 +241,7 @@ def test_text_that_turns_out_short_is_extended(prepared: Preparing, tmp_path, pl
     for number in range(2):
         write_jsonl(tmp_path / f"c4{number}.jsonl", documents(400)[number * 200 : number * 200 + 200])
     files = sorted(tmp_path.glob("c4*"))
-    monkeypatch.setattr(text, "open_shards", lambda config: text.LocalFiles(files, "text"))
+    monkeypatch.setattr(text, "open_shards", lambda config: text.LocalFiles(files, "text", config.data_dir))
     honest = text.Quota._bytes_per_token
     monkeypatch.setattr(text.Quota, "_bytes_per_token", lambda self, size: honest(self, size) / 2)
     _, manifest = prepared("DATASET=c4", f"TOKENIZER={plain_tokenizer}", "TRAIN_ITERS=30")

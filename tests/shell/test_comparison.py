@@ -72,5 +72,5 @@ def test_the_verdict_comes_first_in_every_report(trained: RunningMatrix, verdict
     last = trained.said.split("=== comparison\n")[1].splitlines()
     assert len(last) <= 5 and last[-1] == f"report: {trained.output / 'compare.html'}"
     assert verdict["headline"][:40] in last[0]
-    assert "Asked beforehand: by framework" in (trained.output / "logs" / "matrix.log").read_text()
+    assert "Compared by framework; differences within" in (trained.output / "logs" / "matrix.log").read_text()
     assert (trained.output / "compare.png").read_bytes().startswith(b"\x89PNG")
