@@ -21,7 +21,7 @@ from typing import Any
 
 from evaluate.inputs.discover import DiscoverError, discover, log_of
 from evaluate.inputs.from_log import OF_LOG, SAID, SIZES, UNKNOWN, Given, MissingError, build
-from evaluate.report.tables import plain
+from evaluate.report.tables import plain, refusing
 from utils import models
 from utils.arguments import Parser, first_line, run
 from utils.errors import ForeignFileError
@@ -57,22 +57,19 @@ def extract(paths: Sequence[Path], framework: str, given: Given, command: str) -
     return result
 
 
+@refusing(*BAD_INPUT)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     options = _arguments(arguments)
     command = shlex.join(["python", "-m", "evaluate.extract", *(sys.argv[1:] if arguments is None else arguments)])
-    try:
-        if options.discover:
-            return _extract_all(options, command)
-        if options.model is None:
-            raise MissingError(f"--model-name: missing; name the trained model: {', '.join(models.NAMES)}")
-        paths = options.log_file or log_of(options.model, os.environ)
-        result = extract(paths, options.framework, _given(options), command)
-        path = options.output if options.output.suffix == ".json" else options.output / _name(result)
-        store.write(result, path)
-    except BAD_INPUT as error:
-        print(f"error: {plain(str(error))}", file=sys.stderr)
-        return 2
+    if options.discover:
+        return _extract_all(options, command)
+    if options.model is None:
+        raise MissingError(f"--model-name: missing; name the trained model: {', '.join(models.NAMES)}")
+    paths = options.log_file or log_of(options.model, os.environ)
+    result = extract(paths, options.framework, _given(options), command)
+    path = options.output if options.output.suffix == ".json" else options.output / _name(result)
+    store.write(result, path)
     print(path)
     if result["status"] != "ok":
         print(f"error: {result['status']}: {plain(result['reason'])}", file=sys.stderr)

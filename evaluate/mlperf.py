@@ -24,7 +24,7 @@ from evaluate.checks.recorded import grouped
 from evaluate.comparing.arguments import band
 from evaluate.inputs.mlperf_logs import DISCLAIMER, System, load
 from evaluate.inputs.mlperf_run import MlperfLogError
-from evaluate.report.tables import plain, text_table
+from evaluate.report.tables import plain, refusing, text_table
 from evaluate.verdict import inference
 from utils.arguments import Parser, first_line, run
 from utils.errors import ForeignFileError
@@ -105,6 +105,7 @@ def _runs(side: Sequence[System]) -> list[inference.Run]:
     ]
 
 
+@refusing(ForeignFileError, ResultError)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     parser = Parser(
@@ -127,9 +128,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             require_ours(_is_ours, options.output)
         systems = load(options.folder)
         found = verdicts(systems, options.band)
-    except (MlperfLogError, ForeignFileError, ResultError) as error:
+    except MlperfLogError as error:
         print(f"error: {plain(error)}", file=sys.stderr)
-        return 1 if options.folder.is_dir() and isinstance(error, MlperfLogError) else 2
+        return 1 if options.folder.is_dir() else 2
     print(text_table(tuple(COLUMNS), [tuple(cell(one) for cell in COLUMNS.values()) for one in systems], 160))
     for entry in found:
         ends = entry["interval"]
@@ -142,11 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(DISCLAIMER)
     if options.output:
         content = {"disclaimer": DISCLAIMER, "verdicts": found, "systems": [_as_json(system) for system in systems]}
-        try:
-            write_json(content, options.output, is_ours=_is_ours)
-        except (ForeignFileError, OSError, ResultError) as error:
-            print(f"error: {plain(error)}", file=sys.stderr)
-            return 2
+        write_json(content, options.output, is_ours=_is_ours)
     return 0
 
 

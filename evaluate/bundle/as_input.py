@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from evaluate.bundle.archive import BundleError
-from evaluate.bundle.check import check
 from evaluate.checks.entries import Found, Loaded, loaded, read_results
 from utils.input_files import distinct
 from utils.results.store import ResultError
@@ -38,6 +36,9 @@ def read(paths: Sequence[Path], found: Found) -> Found:
 
 
 def _checked(path: Path) -> Loaded:
+    from evaluate.bundle.archive import BundleError  # most comparisons have no archive
+    from evaluate.bundle.check import check
+
     try:
         bundle = check(path)
     except BundleError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -66,6 +65,8 @@ def check_places(folder: Path, formats: Sequence[str] = FORMATS) -> None:
 @contextmanager
 def _beside(work: Callable[[], None]) -> Iterator[None]:
     """Do `work` in a forked process meanwhile; an OSError there is raised here."""
+    import multiprocessing
+
     receiver, sender = multiprocessing.Pipe(duplex=False)
 
     def run() -> None:

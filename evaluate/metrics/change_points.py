@@ -1,6 +1,6 @@
 """Change points in a row of values, as the steady state of a run and the history of a machine use them.
 
-PELT (Killick et al. 2012, `ruptures`) finds segments of equal mean, after single odd values have been clipped.
+Segments of equal mean are found after single odd values have been clipped.
 """
 
 from __future__ import annotations
@@ -35,36 +35,37 @@ def segment_ends(values: Floats, shortest: int, penalty: float) -> list[int]:
     A segment has `shortest` values or more; one more segment must reduce the sum of squares by `penalty` x log(n) x
     the variance of a value.
     """
-    variance = float(np.var(np.diff(values))) / 2 + 1e-12
-    needed = penalty * np.log(len(values)) * variance
-    if not _may_have_ends(values, shortest, needed):
-        return [len(values)]
-    from ruptures import KernelCPD  # 0.6 s, with the parts of SciPy that it loads
-
-    search = KernelCPD(kernel="linear", min_size=shortest).fit(values[:, None])
-    ends = [int(end) for end in search.predict(pen=needed)]
+    scale = penalty * np.log(len(values))
+    ends = _division(values, shortest, scale * (float(np.var(np.diff(values))) / 2 + 1e-12))
     if len(ends) == 1:
         return ends
     residuals = np.concatenate([part - part.mean() for part in np.split(values, ends[:-1])])
-    inflated = (float(residuals @ residuals) / len(values) + 1e-12) * inflation(residuals)
-    return [int(end) for end in search.predict(pen=penalty * np.log(len(values)) * inflated)]
+    power = float(residuals @ residuals) / len(values) + 1e-12
+    return _division(values, shortest, scale * power * inflation(residuals))
 
 
-def _may_have_ends(values: Floats, shortest: int, needed: float) -> bool:
-    """Return whether any division may reduce the sum of squares by `needed` for each end: False is certain.
+def _division(values: Floats, shortest: int, penalty: float) -> list[int]:
+    """Return the ends of the segments with the least sum of squares around their means, plus `penalty` for each.
 
-    A division is made of cuts of one stretch in two, and a cut reduces the sum of squares by at most the sum of
-    S^2 / n over its two parts, S the sum of a part's n values less any constant. A part of `length` to 2 x `length`
-    values lies in one of the windows below, where |S| is at most the range of the running sum.
+    The best division up to each value follows from those before it (optimal partitioning: Jackson et al., IEEE Signal
+    Processing Letters 12, 2005; PELT, Killick et al. 2012, finds the same). Time and memory grow with the square and
+    the number of values: 2 ms for 500.
     """
-    running = np.concatenate([[0.0], np.cumsum(values - values.mean())])
-    length = shortest
-    while length <= len(values):
-        windows = (running[start : start + 4 * length + 1] for start in range(0, len(values), 2 * length))
-        if any(2 * float(np.ptp(window)) ** 2 > length * needed for window in windows):
-            return True
-        length *= 2
-    return False
+    count, centred = len(values), values - values.mean()
+    sums = np.concatenate([[0.0], np.cumsum(centred)])
+    squares = np.concatenate([[0.0], np.cumsum(centred**2)])
+    lengths = np.arange(count, 0.0, -1.0)
+    best, start_of = np.full(count + 1, np.inf), np.zeros(count + 1, dtype=int)
+    best[0] = -penalty
+    for end in range(shortest, count + 1):
+        starts = end - shortest + 1
+        costs = best[:starts] - squares[:starts] - (sums[end] - sums[:starts]) ** 2 / lengths[count - end :][:starts]
+        start_of[end] = costs.argmin()
+        best[end] = costs[start_of[end]] + squares[end] + penalty
+    ends = [count]
+    while start_of[ends[-1]]:
+        ends.append(int(start_of[ends[-1]]))
+    return ends[::-1]
 
 
 def inflation(residuals: Floats) -> float:

@@ -1,8 +1,8 @@
 """The steady part of a run: the last level of its step times, found by change points.
 
 The method is that of Barrett et al., "Virtual Machine Warmup Blows Hot and Cold" (OOPSLA 2017), on the logarithm of
-step times: find change points by PELT (Killick et al. 2012, `ruptures`), join segments whose means hardly differ from
-the last one to it, and label the run. A single odd step does not move a change point; it is flagged and never removed.
+step times: find change points as PELT does (change_points.py), join segments whose means hardly differ from the last
+one to it, and label the run. A single odd step does not move a change point; it is flagged and never removed.
 
 Every figure of a report uses the steps found here. They follow from the raw step times and the rule of
 `utils.results.performance.warmup_steps` alone, whatever number of steps a result's own summary left out.

@@ -9,7 +9,7 @@ from functools import lru_cache
 from evaluate.checks.entries import Entry
 from evaluate.fairness.items import ALLOWED, BLOCKING, SAME, UNKNOWN, Item
 from evaluate.metrics.figures import Metrics, combined, sections
-from evaluate.report import scaling, trace_blocks
+from evaluate.report import scaling
 from evaluate.report.blocks import (
     DIGITS,
     HINT,
@@ -32,7 +32,6 @@ from evaluate.report.groups import Group, Row, Spread, run_label
 from evaluate.report.notes import few_runs, notes
 from evaluate.report.own_files import ADVICE, HEADING
 from evaluate.report.tables import wrapped
-from evaluate.timing.pairing import align
 from evaluate.verdict.gap import MOST_OPERATORS
 from evaluate.verdict.inference import FASTER, SLOWER, TIE, UNDECIDED
 from evaluate.verdict.pairs import Pair
@@ -211,6 +210,9 @@ def _why(comparison: Comparison) -> Iterator[Block]:
     for one, gap in zip(comparison.judged, comparison.gaps, strict=True):
         if gap is None:
             continue
+        from evaluate.report import trace_blocks  # most comparisons have no profile
+        from evaluate.timing.pairing import align
+
         names = (one.pair.a_name, one.pair.b_name)
         yield Heading(f"{names[1]} against {names[0]}, {pair_title(one.pair)}", 3)
         if gap.a is not None and gap.b is not None:

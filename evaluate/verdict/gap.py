@@ -11,19 +11,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evaluate.metrics import measured_rate
-from evaluate.timing import breakdown
-from evaluate.timing.breakdown import Breakdown
-from evaluate.timing.pairing import align
-from evaluate.timing.stream import TraceError
 from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
 from utils.errors import DataError
 from utils.kinds import KINDS, PHASES
 from utils.provenance.digests import sha256_file
 from utils.results.profile_file import FOLDER, Profile
 from utils.results.schema import Result
+
+if TYPE_CHECKING:  # most comparisons have no profile
+    from evaluate.timing.breakdown import Breakdown
 
 LONGEST_APART = timedelta(hours=24)
 """Longest time between a profile and a result: drivers, clocks, caps and neighbours change."""
@@ -57,6 +56,8 @@ def gaps(judged: Sequence[Judged], profiles: Sequence[Profile]) -> tuple[Gap | N
 
 def as_json(gap: Gap) -> dict[str, Any]:
     """Return the value of `why` in compare.json: seconds of a step; `difference` is b less a."""
+    from evaluate.timing.pairing import align
+
     a, b = gap.a, gap.b
     return {
         "step_seconds": {"a": a and a.step_seconds, "b": b and b.step_seconds},
@@ -121,6 +122,9 @@ def _fits(profile: Profile, result: Result) -> bool:
 
 def _breakdown(profile: Profile) -> Breakdown | str:
     """Return the breakdown of the trace of the first rank, or the reason why it cannot be used."""
+    from evaluate.timing.breakdown import of_file
+    from evaluate.timing.stream import TraceError
+
     place = f"{FOLDER}/{profile.path.parent.name}"
     rank = min(profile.traces, default=None)
     if rank is None:
@@ -129,7 +133,7 @@ def _breakdown(profile: Profile) -> Breakdown | str:
     try:
         if sha256_file(path) != profile.traces[rank].sha256:
             return f"{where} is not the trace that {profile.path.name} names: its SHA-256 differs"
-        return breakdown.of_file(path)
+        return of_file(path)
     except (DataError, OSError, TraceError) as error:
         return f"{where} cannot be used: {str(error).replace(str(path), where)}"
 

@@ -24,7 +24,7 @@ evaluate_stamp() {
 
 is_fresh() { [[ -f $EVALUATE_VENV/.stamp && $(<"$EVALUATE_VENV/.stamp") == "$(evaluate_stamp)" ]]; }
 
-PACKAGES=(jinja2 matplotlib numpy ruptures scipy tqdm)
+PACKAGES=(jinja2 matplotlib numpy scipy tqdm)
 
 has_packages() { # <python> <package...>
   "$1" -c 'import importlib.util as u, sys

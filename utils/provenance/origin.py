@@ -8,10 +8,8 @@ from __future__ import annotations
 import os
 import platform
 import re
-import subprocess
 from collections.abc import Mapping
 from hashlib import sha256
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +57,8 @@ def describe(command: str, started_utc: str, finished_utc: str) -> dict[str, Any
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the installed packages that affect speed and numerics."""
+    from importlib import metadata  # which a comparison does not need
+
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -99,6 +99,8 @@ def commit(root: Path, environ: Mapping[str, str] = os.environ) -> tuple[str | N
     A container may have neither git nor the whole repository, so values determined outside come first
     (TPRIMAT_GIT_COMMIT and TPRIMAT_GIT_DIRTY of shell/lib/passed.sh).
     """
+    import subprocess
+
     if "TPRIMAT_GIT_COMMIT" in environ:
         is_dirty = {"true": True, "false": False}.get(environ.get("TPRIMAT_GIT_DIRTY", ""))
         return environ["TPRIMAT_GIT_COMMIT"] or None, is_dirty

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.stats import theilslopes
@@ -43,17 +46,38 @@ def test_the_last_level_is_the_steady_one(levels: list[tuple[int, float]], label
     assert (found.label, found.first) == (label, pytest.approx(first, abs=2))
 
 
-@pytest.mark.parametrize("change", [0.0, 1.0, 2.0, 3.0])
-def test_a_search_that_is_left_out_would_have_found_one_level(change: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows of many lengths, whose change in the middle is around the smallest one that is found."""
+def divisions(count: int, shortest: int) -> Iterator[list[int]]:
+    """Yield the ends of every division of so many values into segments of `shortest` or more."""
+    yield [count]
+    for end in range(shortest, count - shortest + 1):
+        yield from ([end, *(end + rest for rest in others)] for others in divisions(count - end, shortest))
+
+
+def best_division(row: Any, penalty: float) -> list[int]:
+    """Return the ends with the least sum of squares plus the penalty for each segment, by trying every division."""
+
+    def cost(ends: list[int]) -> float:
+        parts = np.split(row, ends[:-1])
+        return float(sum(((part - part.mean()) ** 2).sum() for part in parts) + penalty * len(parts))
+
+    return min(divisions(len(row), 3), key=cost)
+
+
+@pytest.mark.parametrize("change", [0.0, 3.0, 9.0])
+def test_the_segments_are_those_of_the_best_of_all_divisions(change: float) -> None:
     random = np.random.default_rng(3)
-    rows = [random.normal(size=random.integers(10, 200)) for _ in range(200)]
-    for row in rows:
+    counts = set()
+    for _ in range(40):
+        row = random.normal(size=random.integers(9, 19))
         row[len(row) // 2 :] += change
-    found = [change_points.segment_ends(row, 5, 15.0) for row in rows]
-    assert (change >= 2) == (sum(len(ends) > 1 for ends in found) > 100)
-    monkeypatch.setattr(change_points, "_may_have_ends", lambda *row: True)
-    assert found == [change_points.segment_ends(row, 5, 15.0) for row in rows]
+        ends = best_division(row, np.log(len(row)) * np.var(np.diff(row)) / 2)
+        if len(ends) > 1:  # once more, with the variance around these segments
+            residuals = np.concatenate([part - part.mean() for part in np.split(row, ends[:-1])])
+            variance = residuals @ residuals / len(row) * change_points.inflation(residuals)
+            ends = best_division(row, np.log(len(row)) * variance)
+        assert change_points.segment_ends(row, 3, 1.0) == ends
+        counts.add(len(ends))
+    assert len(counts) > 1, "some rows have other numbers of segments"
 
 
 @pytest.mark.parametrize("seed", range(20))
