@@ -130,7 +130,6 @@ TYPED = [
     ("python -m evaluate.extract --discover {m}/plain", "name the folder that holds the logs", 2),
     ("python -m evaluate.fingerprint {m}/missing", "name a prefix", 2),
     ("python -m evaluate.mlperf {m}/missing", "name the folder", 2),
-    ("python -m evaluate.probe {m}/missing", "name the folder", 2),
     # benchmarks
     ("python -m benchmarks.compare --setps 4", "did you mean --steps?", 2),
     ("python -m benchmarks.clean --megabytes 0", "wanted a whole number from 1", 2),

@@ -91,7 +91,6 @@ PRINTS = "prints only"
 OF_A_JOB = "started by train.launch, which checks; writes its result only where there is none"
 WRITE_NOTHING_NAMED = {
     "evaluate.fingerprint": PRINTS,
-    "evaluate.probe": PRINTS,
     "evaluate.reproduce": PRINTS,
     "evaluate.sweep": "writes beside the file that it reads; see tests/evaluate/sweeps/test_sweep.py",
     "evaluate.validate": PRINTS,

@@ -3,7 +3,7 @@
     python -m train.probe --platform cpu|nvd|amd [--seconds 10] [--quick] [KEY=VALUE ...]
 
 Writes OUTPUT_DIR/probe_<platform>_<host>.json. No training of the same precision can be faster than the best rate of
-matrix products: evaluate/probe.py rejects such a result. It takes about 80 seconds, with --quick 15. Measure on the day
+matrix products: evaluate/checks rejects such a result. It takes about 80 seconds, with --quick 15. Measure on the day
 of the runs and stop all other work before: a rate measured beside other work is invalid. On the cpu platform, rates and
 bandwidth are those of the whole machine. With several GPUs, the first is measured, and all take part in collectives;
 under torchrun, all nodes do. Every process gets the variables of a job of the platform (docs/fair.md); the file records

@@ -32,7 +32,9 @@ def write(comparison: Comparison, folder: Path, formats: Sequence[str] = FORMATS
     """
     folder.mkdir(parents=True, exist_ok=True)
     wanted = places(folder, formats)
-    with written_whole(*wanted.values(), is_ours=_is_ours) as temporaries:
+    with written_whole(
+        *wanted.values(), is_ours=lambda path: RECOGNISERS[path.suffix.removeprefix(".")](path)
+    ) as temporaries:
         _write_all(comparison, dict(zip(wanted, temporaries, strict=True)))
 
 
@@ -92,10 +94,6 @@ def _beside(work: Callable[[], None]) -> Iterator[None]:
         raise OSError(failure)
 
 
-def _is_ours(path: Path) -> bool:
-    return RECOGNISERS[path.suffix.removeprefix(".")](path)
-
-
 def _write(name: str, comparison: Comparison, path: Path) -> None:
     if name == "json":
         content = store.json_text(as_json(comparison), path).encode()
@@ -112,7 +110,6 @@ def _write(name: str, comparison: Comparison, path: Path) -> None:
     else:
         from evaluate.report.pictures import png  # matplotlib alone takes half a second
 
-        headline = document.picture_lines(comparison)
-        content = png(headline, document.blocks(comparison), is_bold=document.is_bold(comparison))
+        content = png(document.picture_lines(comparison), document.blocks(comparison))
     path.write_bytes(content)
     path.chmod(MODE)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from evaluate.report.blocks import Block, Details, Heading
+from evaluate.report.blocks import Block, Heading, flat
 from evaluate.report.pictures import svg
 from evaluate.report.tables import plain
 
@@ -25,7 +25,7 @@ HERE = Path(__file__).parent
 def page(title: str, blocks: Sequence[Block], hint: str = "") -> str:
     """Return the whole page; `hint` is a line below its title."""
     style, script = ((HERE / "assets" / f"page.{kind}").read_text(encoding="utf8") for kind in ("css", "js"))
-    numbers = itertools.count(1)
+    numbers, shown = itertools.count(1), list(flat(blocks))
     environment = Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,
@@ -41,19 +41,11 @@ def page(title: str, blocks: Sequence[Block], hint: str = "") -> str:
         script=Markup(script),
         title=title,
         hint=hint,
-        blocks=blocks,
-        contents=[one for one in _headings(blocks) if one.level == 2 and one.anchor],
+        blocks=shown,
+        contents=[one for one in shown if isinstance(one, Heading) and one.level == 2 and one.anchor],
         kind=lambda block: type(block).__name__,
         svg=lambda picture: svg(picture, next(numbers)),
     )
-
-
-def _headings(blocks: Sequence[Block]) -> Iterator[Heading]:
-    for block in blocks:
-        if isinstance(block, Heading):
-            yield block
-        elif isinstance(block, Details):
-            yield from _headings(block.blocks)
 
 
 def _policy(style: str, script: str) -> str:

@@ -6,7 +6,7 @@ Blocks hold facts: numbers with their runs, lines, functions that draw. `rendere
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -151,3 +151,12 @@ class Details:
 
 
 Block = Heading | Lines | Card | Table | Pictures | Folded | Details
+
+
+def flat(blocks: Sequence[Block]) -> Iterator[Block]:
+    """Yield the blocks with those that the terminal leaves out in their place."""
+    for block in blocks:
+        if isinstance(block, Details):
+            yield from block.blocks
+        else:
+            yield block

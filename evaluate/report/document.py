@@ -123,11 +123,6 @@ def picture_lines(comparison: Comparison) -> list[str]:
     return [short for line in lines for short in wrapped(line, 3, HEADLINE_CHARACTERS)]
 
 
-def is_bold(comparison: Comparison) -> bool:
-    """Return whether the first verdict is decided and proven."""
-    return bool(comparison.judged) and comparison.judged[0].is_proven and comparison.judged[0].word != UNDECIDED
-
-
 def card(judged: Judged, number: int = 0) -> Card:
     """Return the card of a verdict, with links to the certificate of the same number."""
     found = judged.estimate

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
@@ -231,11 +232,7 @@ def _thinned(samples: Sequence[tuple[int, float]], most: int) -> Sequence[tuple[
         return samples
     ends = [len(samples) * place // (most // 2) for place in range(most // 2 + 1)]
     parts = [samples[start:end] for start, end in zip(ends, ends[1:], strict=False)]
-    return [kept for part in parts for kept in sorted({min(part, key=_second), max(part, key=_second)})]
-
-
-def _second(sample: tuple[int, float]) -> float:
-    return sample[1]
+    return [kept for part in parts for kept in sorted({min(part, key=itemgetter(1)), max(part, key=itemgetter(1))})]
 
 
 def _curves(

@@ -18,7 +18,7 @@ import matplotlib as mpl
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from evaluate.report.blocks import Block, Details, Picture, Pictures
+from evaluate.report.blocks import Block, Picture, Pictures, flat
 from evaluate.report.tables import plain, wrapped
 from utils.own_files import PNG_MARK
 
@@ -61,15 +61,15 @@ def svg(picture: Picture, number: int) -> Markup:
     return Markup(ElementTree.tostring(root, encoding="unicode"))
 
 
-def png(headline: Sequence[str], blocks: Sequence[Block], *, is_bold: bool = False) -> bytes:
+def png(headline: Sequence[str], blocks: Sequence[Block]) -> bytes:
     """Return all panels of the blocks as one PNG of ours, below the lines of the headline."""
-    rows = [(one, one.panels()) for one in _pictures(blocks)]
+    rows = [(one, one.panels()) for one in flat(blocks) if isinstance(one, Pictures)]
     heights = [_height(*row) for row in rows]
     title = TITLE + LINE * len(headline)
     with drawing():
         figure = Figure(figsize=(2 * WIDTH, title + sum(heights)), layout="constrained")
         parts = figure.subfigures(1 + len(rows), 1, height_ratios=[title, *heights], squeeze=False)[:, 0]
-        parts[0].text(0.01, 0.5, "\n".join(headline), va="center", size=10, weight="bold" if is_bold else "normal")
+        parts[0].text(0.01, 0.5, "\n".join(headline), va="center", size=10)
         for part, row in zip(parts[1:], rows, strict=True):
             _draw_row(part, *row)
         return saved(figure)
@@ -89,14 +89,6 @@ def drawing(more: dict[str, Any] | None = None) -> Iterator[None]:
     with mpl.rc_context(SETTINGS | (more or {})), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from font")  # a box is drawn in its place
         yield
-
-
-def _pictures(blocks: Sequence[Block]) -> Iterator[Pictures]:
-    for block in blocks:
-        if isinstance(block, Pictures):
-            yield block
-        elif isinstance(block, Details):
-            yield from _pictures(block.blocks)
 
 
 def _lines(row: Pictures) -> list[str]:

@@ -13,7 +13,8 @@ from nasty import NASTY, as_text, changed, no_hang, places, without
 from reports import save
 from sides import run
 
-from evaluate import compare, mlperf, probe, validate
+from evaluate import compare, mlperf, validate
+from evaluate.metrics.measured_rate import load_probes
 from tests.evaluate.inputs.test_earlier import content as earlier_content
 from tests.evaluate.test_mlperf import log
 
@@ -74,7 +75,7 @@ def of_earlier(folder: Path, content: Any) -> int:
 
 def of_probe(folder: Path, content: Any) -> int:
     (folder / "probe_nvd_example.json").write_text(as_text(content))
-    return probe.main([str(folder)])
+    return int(bool(load_probes([folder]).errors))
 
 
 def of_prices(folder: Path, content: Any) -> int:

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from bundles import pack, written
 from reports import probed, report, save, write_probe
-from sides import both, run
+from sides import both, compared, run, write
 
-from evaluate import frame, probe, validate
+from evaluate import frame, validate
+from evaluate.metrics.measured_rate import load_probes
 
 DAY = datetime(2026, 11, 21, tzinfo=timezone.utc)
 """The day of the example result."""
@@ -24,13 +25,6 @@ def llama(seconds: float, **changes: Any) -> dict[str, Any]:
     """Llama 3.1 8B at 8,192 tokens: 64 x 8192 x 51.470e9 / 8 GPUs = 3,373 TFLOP a step and GPU."""
     known = {"resolved_config__num_layers": 32, "resolved_config__vocab_size": 128256, "model_size": "full"}
     return run("nvd", 1, seconds, **(both(sequence_length=8192) | known | changes))
-
-
-def rate_of(folder: Path, result: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> str:
-    """Return what the command says of the rate of a result."""
-    save(folder / "results", result)
-    probe.main([str(folder)])
-    return capsys.readouterr().out.splitlines()[-1].partition(".json: ")[2]
 
 
 def test_the_share_is_of_the_best_rate_measured_there(tmp_path: Path) -> None:
@@ -88,11 +82,11 @@ def test_a_result_above_the_measured_rate_is_rejected_and_its_honest_twin_is_not
     ],
 )
 def test_a_probe_of_something_else_does_not_count_and_says_why(
-    tmp_path: Path, changes: dict[str, Any], said: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, changes: dict[str, Any], said: str
 ) -> None:
     write_probe(tmp_path, **changes)
-    line = rate_of(tmp_path, llama(4.4), capsys)
-    assert line.startswith("no measured rate: ") and said in line
+    rate = load_probes([tmp_path]).rate_of(llama(4.4))
+    assert rate.value is None and said in rate.how
 
 
 def test_of_two_the_nearer_in_time_counts(tmp_path: Path) -> None:
@@ -103,13 +97,10 @@ def test_of_two_the_nearer_in_time_counts(tmp_path: Path) -> None:
     assert figure["value"] == pytest.approx(100 * 3373.1 / 8.0 / 810.0, rel=0.01)
 
 
-def test_the_probe_of_an_output_folder_serves_results_of_a_label_in_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_probe_of_an_output_folder_serves_results_of_a_label_in_it(tmp_path: Path) -> None:
     write_probe(tmp_path)
     save(tmp_path / "best", llama(4.4))
-    assert probe.main([str(tmp_path / "best")]) == 0
-    assert "best of probe_nvd_nvd-1.json" in capsys.readouterr().out
+    assert load_probes([tmp_path / "best"]).rate_of(llama(4.4)).how.startswith("best of probe_nvd_nvd-1.json")
 
 
 def test_a_folder_with_a_probe_and_its_archive_without_one_hold_the_same_runs(tmp_path: Path) -> None:
@@ -121,15 +112,15 @@ def test_a_folder_with_a_probe_and_its_archive_without_one_hold_the_same_runs(tm
     assert table.is_counted.sum() == 3 and packed.why_not_counted.str.startswith("a copy of ").all()
 
 
-def test_the_ranks_of_a_cpu_share_the_rate_of_the_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_ranks_of_a_cpu_share_the_rate_of_the_machine(tmp_path: Path) -> None:
     busy = {"conditions": {"busy_before_percent": 55.0, "other_processes": None}}
     result = run("nvd", 1, 1.0, host="cpu-1", gpu_info__device_name="CPU") | {"platform": "cpu"}
     write_probe(tmp_path / "idle", **CPU)
-    assert rate_of(tmp_path / "idle", result, capsys).endswith("shared by 8 ranks")
+    assert load_probes([tmp_path / "idle"]).rate_of(result).how.endswith("shared by 8 ranks")
     write_probe(tmp_path / "busy", **CPU, **busy)
-    assert "while 55 % of the cores' time went to other work" in rate_of(tmp_path / "busy", result, capsys)
+    assert "while 55 % of the cores' time went to other work" in load_probes([tmp_path / "busy"]).rate_of(result).how
     write_probe(tmp_path / "gpu", **busy)
-    assert "no measured rate" not in rate_of(tmp_path / "gpu", llama(4.4), capsys), "a GPU's rate is not the cores'"
+    assert load_probes([tmp_path / "gpu"]).rate_of(llama(4.4)).value == 800.0, "a GPU's rate is not the cores'"
 
 
 def rates(**changes: Any) -> dict[str, Any]:
@@ -153,17 +144,8 @@ BROKEN = {
 @pytest.mark.parametrize("fault", BROKEN)
 def test_a_broken_probe_is_no_rate_and_is_named(tmp_path: Path, fault: str, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "probe_nvd_nvd-1.json").write_text(BROKEN[fault])
-    save(tmp_path, llama(4.4))
-    assert probe.main([str(tmp_path)]) == 1
-    printed = capsys.readouterr()
-    assert "error: " in printed.err and "no measured rate: " in printed.out and "probe_nvd_nvd-1.json" in printed.out
-
-
-def test_the_command_line_shows_what_is_held_against_what(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_probe(tmp_path)
-    save(tmp_path, llama(4.4), llama(4.4, run=2, provenance__host="other"))
-    assert probe.main([str(tmp_path)]) == 0
-    first, second, third = capsys.readouterr().out.splitlines()
-    assert "NVIDIA H100 80GB HBM3 on nvd-1: bf16 800 TFLOP/s" in first
-    assert "train_000.json: best of probe_nvd_nvd-1.json" in second
-    assert f"train_001.json: no measured rate: {NONE_MEASURED}" in third
+    found = compared(write(tmp_path, [llama(4.4)]))
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
+    assert "probe_nvd_nvd-1.json" in line and line.endswith("; the file is not used")
+    metric = found["groups"][0]["rows"][0]["metrics"]["share_of_measured_matmul"]
+    assert metric["value"] is None and "probe_nvd_nvd-1.json" in metric["how"]
