@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
@@ -37,6 +36,7 @@ from evaluate.verdict.inference import FASTER, SLOWER, TIE, UNDECIDED
 from evaluate.verdict.pairs import Pair
 from evaluate.verdict.ratios import with_interval, written
 from evaluate.verdict.sentences import NOT_COMPARABLE, Judged, model_name, weaknesses
+from evaluate.verdict.side_names import without_vendors
 
 METHODOLOGY = (
     "Throughput is the tokens of a step (global batch x sequence length) over the mean time of the steady steps, over "
@@ -74,7 +74,6 @@ FULL_CERTIFICATES = 50
 """Largest number of pairs whose equal items stand on a page; with more, only what differs is shown."""
 CARDS_FIRST = 3
 """Largest number of verdicts that stand above the picture of their ratios."""
-VENDORS = re.compile(r"\b(NVIDIA|AMD Instinct|AMD|Intel\(R\) Xeon\(R\)) ")
 SIGNS = {FASTER: "\u25b2", SLOWER: "\u25bc", TIE: "=", UNDECIDED: "?", NOT_COMPARABLE: "\u2715"}
 FULL_SIZE_ONLY = (
     *("micro_batch_that_would_fit", "capacity_bf16_training", "capacity_fp8_training", "capacity_bf16_weights"),
@@ -162,7 +161,7 @@ def short_opening(judged: Judged) -> str:
 
 def _full_name(name: str, side: Sequence[Entry]) -> str:
     """Return the name of a side with its framework, without the vendor's name in that of a device."""
-    framework, short = side[0].result["framework"], VENDORS.sub("", name)
+    framework, short = side[0].result["framework"], without_vendors(name)
     return short if framework in short.split() else f"{framework} {short}"
 
 

@@ -7,7 +7,6 @@ letters, line styles and marks show the same without colour.
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
@@ -18,10 +17,11 @@ from evaluate.metrics.figures import Metrics
 from evaluate.report.blocks import Picture, Value
 from evaluate.report.groups import Row, Spread, known_spread
 from evaluate.report.pictures import BAND, GRID, INK, OTHER_COLOUR, PAPER, PLATFORM_COLOURS
-from evaluate.report.tables import cut, number, plain, wrapped
+from evaluate.report.tables import cut, number, wrapped
 from evaluate.verdict.inference import UNDECIDED, Estimate
 from evaluate.verdict.ratios import with_interval
 from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
+from evaluate.verdict.side_names import without_vendors
 from utils.kinds import KINDS, WORDS
 
 LEAST_REACH, LARGEST_REACH = 1.12, 32.0
@@ -118,15 +118,10 @@ def kinds(sides: Sequence[tuple[str, Mapping[str, float]]]) -> Picture:
     return Picture("", f"Kinds of time of a step, in milliseconds. {said}", height, draw)
 
 
-def is_filled(one: Judged) -> bool:
-    """Return whether the square of a verdict is filled: not if it is undecided, or the same work is not proven."""
-    return one.is_proven and one.word != UNDECIDED
-
-
 def _verdict_text(one: Judged) -> str:
     found = one.estimate
     if one.word == NOT_COMPARABLE or found is None:
-        return f"not comparable: {one.reasons[0]}"
+        return "not comparable"
     interval = "" if _ends(found) else ", no valid interval"
     return f"{one.spoken_word}, {with_interval(found.ratio, found.low, found.high)}{interval}"
 
@@ -142,8 +137,9 @@ def _verdicts(axes: Any, shown: Sequence[Judged], band: float, quantity: str) ->
     axes.axvline(1, color=INK, linestyle=":", linewidth=1)
     for y, one in enumerate(shown):
         _interval(axes, y, one, end)
-        name = textwrap.shorten(plain(f"{one.pair.b_name} / {one.pair.a_name}"), 60, placeholder=" ...")
-        text = "".join(wrapped(f"{name}: {_verdict_text(one)}", 1, VERDICT_CHARACTERS))
+        names = without_vendors(f"{one.pair.b_name} / {one.pair.a_name}")
+        reason = "" if one.estimate else f": {one.reasons[0]}"
+        text = "".join(wrapped(f"{_verdict_text(one)}: {names}{reason}", 1, VERDICT_CHARACTERS))
         axes.text(0, y - 0.42, text, transform=axes.get_yaxis_transform(), va="center", fontsize=8.5)
     ticks = next(ticks for ticks in TICKS if end <= ticks[-1] or ticks is TICKS[-1])
     axes.xaxis.set_major_locator(FixedLocator([tick for tick in ticks if 1 / end <= tick <= end]))
@@ -170,7 +166,7 @@ def _interval(axes: Any, y: int, one: Judged, end: float) -> None:
     for place, true, arrow in zip(places, ends, "<>", strict=False):
         axes.plot(place, y, "|" if place == true else arrow, color=INK, markersize=8, clip_on=False)
     colour = PLATFORM_COLOURS.get(one.pair.b[0].result["platform"], OTHER_COLOUR)
-    inside = colour if is_filled(one) else PAPER
+    inside = colour if one.is_proven and one.word != UNDECIDED else PAPER  # hollow: undecided, or not proven
     axes.plot(found.ratio, y, "s", markersize=7, color=inside, markeredgecolor=INK)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from evaluate.verdict.layouts import layout_of
 from utils.results.schema import Result
 from utils.settings.profiling import NO_PROFILE
 
+VENDORS = re.compile(r"\b(NVIDIA|AMD Instinct|AMD) ")
 PLATFORMS = {"nvd": "NVIDIA", "amd": "AMD", "cpu": "CPU"}
 Terms = dict[str, str]
 
@@ -74,3 +76,8 @@ def _distinct(found: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> int:
 
 def _suffix(side: Terms, keys: Sequence[str]) -> str:
     return f" ({', '.join(side[key] for key in keys)})" if keys else ""
+
+
+def without_vendors(text: str) -> str:
+    """Return names of sides without the vendor before that of a device: `hf on H100 80GB HBM3`."""
+    return VENDORS.sub("", text)
