@@ -16,7 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from utils.housekeeping.archive import MANIFEST, PACKED, SUMS, ManifestError, Packed, read_manifest, sums
+from utils.housekeeping.archive import MANIFEST, PACKED, SUMS, Listed, ManifestError, read_manifest, sums
 from utils.housekeeping.layout import OUTPUT_LAYOUT
 from utils.input_files import require_regular
 from utils.own_files import LARGEST_BYTES
@@ -42,7 +42,7 @@ class Bundle:
     path: Path
     archive: zipfile.ZipFile
     manifest: dict[str, Any]
-    listed: dict[str, Packed]
+    listed: dict[str, Listed]
     kinds: dict[str, str]
     """Kind (utils/housekeeping/layout.py) of each file that the suite can have written, without the two lists."""
 

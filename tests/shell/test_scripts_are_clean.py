@@ -29,7 +29,10 @@ def header(script: Path) -> list[str]:
 def test_it_runs_with_the_bash_of_the_path_stops_at_the_first_error_and_parses(script: Path) -> None:
     lines = script.read_text(encoding="utf8").splitlines()
     assert lines[0] == "#!/usr/bin/env bash"
-    assert next(line for line in lines if line and not line.startswith("#")) == "set -Eeuo pipefail"
+    code = [line for line in lines if line and not line.startswith("#")]
+    if "BASH_VERSION" in code[0]:  # what a person calls says so if sh reads it; tests/shell/test_secrets.py
+        del code[0]
+    assert code[0] == "set -Eeuo pipefail"
     assert os.access(script, os.X_OK) == (script not in LIBRARIES), "a library is sourced"
     done = subprocess.run(["bash", "-n", str(script)], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")

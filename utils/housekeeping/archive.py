@@ -33,7 +33,7 @@ from utils.errors import ConfigError, ForeignFileError
 from utils.files import MODE, written_whole
 from utils.housekeeping import footprint, inventory
 from utils.housekeeping.footprint import open_file
-from utils.housekeeping.inventory import ARCHIVE_COMMENT, Entry, Listed, is_archive
+from utils.housekeeping.inventory import ARCHIVE_COMMENT, Entry, OnList, is_archive
 from utils.housekeeping.layout import ARCHIVE, OUTPUT_LAYOUT
 from utils.provenance import origin
 from utils.settings.config import PLATFORMS, ROOT, folders
@@ -60,7 +60,7 @@ class ManifestError(ValueError):
     """A manifest.json that cannot be used; the message states why."""
 
 
-class Packed(NamedTuple):
+class Listed(NamedTuple):
     """Entry of the manifest for one file."""
 
     bytes: int
@@ -101,7 +101,7 @@ def write(folder: Path, environ: Mapping[str, str]) -> tuple[Path, list[str]]:
     return folder / ARCHIVE, paths
 
 
-def _paths_to_pack(directory: int, listed: Listed) -> list[str]:
+def _paths_to_pack(directory: int, listed: OnList) -> list[str]:
     """Return the paths to pack; print those that have a name of ours and cannot be packed."""
     paths = []
     for entry in inventory.entries(directory, OUTPUT_LAYOUT, listed, is_strict=False):
@@ -116,8 +116,8 @@ def _is_packed(entry: Entry) -> bool:
     return entry.kind in PACKED and entry.foreign is None
 
 
-def _pack(directory: int, listed: Listed, path: Path, total: int, environ: Mapping[str, str]) -> list[str]:
-    files: dict[str, Packed] = {}
+def _pack(directory: int, listed: OnList, path: Path, total: int, environ: Mapping[str, str]) -> list[str]:
+    files: dict[str, Listed] = {}
     with_secret: list[str] = []
     started = time.monotonic()
     with zipfile.ZipFile(path, "w") as archive:
@@ -140,7 +140,7 @@ def _pack(directory: int, listed: Listed, path: Path, total: int, environ: Mappi
     return [*files, *lists]
 
 
-def _add(archive: zipfile.ZipFile, entry: Entry, environ: Mapping[str, str]) -> tuple[Packed, bool]:
+def _add(archive: zipfile.ZipFile, entry: Entry, environ: Mapping[str, str]) -> tuple[Listed, bool]:
     """Pack a file piece by piece; return its entry of the manifest, and whether it or its path holds a secret."""
     member = _member(entry.path)
     member.file_size = entry.status.st_size  # decides whether the header has room for more than 4 GiB
@@ -152,7 +152,7 @@ def _add(archive: zipfile.ZipFile, entry: Entry, environ: Mapping[str, str]) -> 
             size += len(piece)
             has_secret = has_secret or redact.holds_secret(before + piece, environ)
             before = piece[-LONGEST_SECRET_BYTES:]
-    return Packed(size, digest.hexdigest()), has_secret
+    return Listed(size, digest.hexdigest()), has_secret
 
 
 def _member(path: str) -> zipfile.ZipInfo:
@@ -177,7 +177,7 @@ def _show_progress(done: int, total: int, elapsed_seconds: float) -> None:
         print(f"\rpacking {done:,} of {total:,} files", end=end, file=sys.stderr, flush=True)
 
 
-def manifest_of(files: Mapping[str, Packed], root: Path) -> bytes:
+def manifest_of(files: Mapping[str, Listed], root: Path) -> bytes:
     """Return manifest.json of `files`, by path, packed by the checkout `root`."""
     commit, is_dirty = origin.commit(root)
     content = {
@@ -192,13 +192,13 @@ def manifest_of(files: Mapping[str, Packed], root: Path) -> bytes:
     return (json.dumps(content, indent=1) + "\n").encode()
 
 
-def sums(files: Mapping[str, Packed], manifest: bytes) -> bytes:
+def sums(files: Mapping[str, Listed], manifest: bytes) -> bytes:
     """Return SHA256SUMS of `files` and the manifest, in the form that GNU coreutils' sha256sum reads."""
     lines = [f"{files[path].sha256}  {path}\n" for path in sorted(files)]
     return "".join([*lines, f"{sha256(manifest).hexdigest()}  {MANIFEST}\n"]).encode()
 
 
-def read_manifest(content: bytes) -> tuple[dict[str, Any], dict[str, Packed]]:
+def read_manifest(content: bytes) -> tuple[dict[str, Any], dict[str, Listed]]:
     """Return the content of a manifest.json and its entries by path; raise ManifestError if it is not one."""
     try:
         manifest = json.loads(content)
@@ -214,11 +214,11 @@ def read_manifest(content: bytes) -> tuple[dict[str, Any], dict[str, Packed]]:
     return manifest, files
 
 
-def _listed(path: str, listed: Any) -> Packed:
+def _listed(path: str, listed: Any) -> Listed:
     size, digest = listed["bytes"], listed["sha256"]
     if type(size) is not int or size < 0 or not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
         raise ManifestError(f"files: {path!r}: wanted bytes as a number from 0 and sha256 as 64 hex digits")
-    return Packed(size, digest)
+    return Listed(size, digest)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -30,7 +30,7 @@ from utils.written import MARKER, State
 FOLDER = "folder"
 IDENTITY = ("platform", "framework", "model", "run")
 ARCHIVE_COMMENT = b"tprimat 1"
-Listed = Mapping[str, State | None] | None
+OnList = Mapping[str, State | None] | None
 """The list of written files, with the folders above them (`utils.written.parsed`); None if there is no list."""
 ON_LIST = "on the list of files that the suite wrote here"
 _KEYS = {
@@ -53,8 +53,11 @@ _BESIDE = {
 """Files that are written together with others are recognised by the JSON among them."""
 
 
-_OF_A_LOG = (rb"(?m)^" + raw_samples.PREFIX.encode(), rb"\A\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ ")
-"""In the log of a job, and at the beginning of that of a matrix."""
+_OF_A_LOG = (
+    rb"(?m)^" + raw_samples.PREFIX.encode() + rb"|iteration +\d+/ *\d+ \|",
+    rb"\A\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ ",
+)
+"""In the log of a job, which may be that of Primus, and at the beginning of that of a matrix."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,7 @@ class Entry:
 
 
 def entries(
-    directory: int, layout: Layout, listed: Listed, path: str = "", *, is_strict: bool = True
+    directory: int, layout: Layout, listed: OnList, path: str = "", *, is_strict: bool = True
 ) -> Iterator[Entry]:
     """Yield everything in the open folder `directory`, sorted by path, a folder after its content.
 
@@ -125,7 +128,7 @@ def _folder(
     name: str,
     status: os.stat_result,
     layout: Layout | None,
-    listed: Listed,
+    listed: OnList,
     path: str,
     is_strict: bool,
 ) -> Iterator[Entry]:
@@ -164,7 +167,7 @@ def _why_not_entered(directory: int, status: os.stat_result, inside: int) -> str
 
 
 def _why_foreign(
-    directory: int, path: str, status: os.stat_result, kind: str | None, listed: Listed, is_strict: bool
+    directory: int, path: str, status: os.stat_result, kind: str | None, listed: OnList, is_strict: bool
 ) -> str | None:
     if stat.S_ISLNK(status.st_mode):
         return "a symbolic link"

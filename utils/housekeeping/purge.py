@@ -116,7 +116,7 @@ def _is_adoptable(entry: Entry) -> bool:
     return entry.foreign is None and entry.kind not in MARKS and entry.kind != "temporary"
 
 
-def _list_of(folder: Guarded) -> inventory.Listed:
+def _list_of(folder: Guarded) -> inventory.OnList:
     return footprint.read_list(folder.directory, str(folder.path))
 
 
