@@ -13,6 +13,7 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from utils.dataset.place import HUB_DATASETS
 from utils.errors import DataError
 from utils.files import written_whole
 from utils.own_files import Recogniser, json_with
+from utils.provenance.digests import sha256_file
 from utils.settings.config import RunConfig
 
 MEASURED_BYTES = 1 << 20
@@ -48,9 +50,9 @@ _is_record = json_with("documents", "source", "cleaning")
 class LocalFiles:
     """Files of this machine, recorded as they are read."""
 
-    def __init__(self, paths: list[Path], column: str, data_dir: Path) -> None:
+    def __init__(self, paths: list[Path], column: str, data_dir: Path | None = None) -> None:
         self.column = column
-        self._data_dir = data_dir
+        self._digest = sha256_file if data_dir is None else partial(sha256_once, data_dir=data_dir)
         self.text_unit = None
         self._paths = paths
         self._used: list[tuple[Path, FileState]] = []
@@ -67,7 +69,7 @@ class LocalFiles:
         """
         files = []
         for path, state in self._used:
-            files.append({"name": name_of(path), "bytes": state.bytes, "sha256": sha256_once(path, self._data_dir)})
+            files.append({"name": name_of(path), "bytes": state.bytes, "sha256": self._digest(path)})
             require_unchanged([path], [state])
         return {"column": self.column, **OWN_TEXT, "files": files}
 
