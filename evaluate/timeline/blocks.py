@@ -203,11 +203,11 @@ def details(story: Story) -> list[str]:
     )
     if story.speed.word == SUSPECTED and story.speed.latest:
         lines.append(_why_suspected(story.speed.latest))
-    if story.memory and story.memory.latest and story.memory.word in (MORE, LESS):
-        text = change_text(story.memory, story.memory.latest)
-        lines.append(f"{story.memory.word} peak memory: {text}")
-        if (why := cause(story.memory.latest)) not in lines:
-            lines.append(f"memory: {why}")
+    for memory in story.tracks:
+        if memory.latest and memory.word in (MORE, LESS):
+            lines.append(f"{memory.word} peak memory: {change_text(memory, memory.latest)}")
+            if (why := cause(memory.latest)) not in lines:
+                lines.append(f"memory: {why}")
     lines += filter(None, (_below_best(story.speed), _last_day(story.speed)))
     lines += odd_days(story.speed)
     return lines

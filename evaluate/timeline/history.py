@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 
 from evaluate.checks.entries import Entry, Loaded
@@ -28,6 +29,11 @@ UNITS = {SPEED: "tokens/s/GPU", MEMORY: "GB", LOSS: "nats/token"}
 MARKS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 """Marks of the changes of a track, in a picture and in the table beside it."""
 TITLES = {SPEED: "Throughput", MEMORY: "Peak memory", LOSS: "Last loss"}
+VALUES: dict[str, Callable[[Run], float | None]] = {
+    SPEED: attrgetter("rate"),
+    MEMORY: attrgetter("memory"),
+    LOSS: attrgetter("loss"),
+}
 LIMITS = {
     SPEED: Limits(0.01, 1e-4),
     MEMORY: Limits(0.01, 1e-3),
@@ -142,21 +148,18 @@ class Story:
     """One series with its tracks."""
 
     series: Series
-    speed: Track
-    memory: Track | None
-    """None if no run has a memory on record."""
-    losses: tuple[Track, ...]
-    """One for each seed."""
+    tracks: Sequence[Track]
+    """The speed first, then the memory if a run has one on record, and the loss of each seed."""
 
     @property
-    def tracks(self) -> list[Track]:
-        """All tracks, the speed first."""
-        return [self.speed, *([self.memory] if self.memory else []), *self.losses]
+    def speed(self) -> Track:
+        """The track of throughput, which every series has."""
+        return self.tracks[0]
 
     @property
     def loss_changes(self) -> list[Track]:
         """Losses that left their course."""
-        return [track for track in self.losses if track.word == CHANGED]
+        return [track for track in self.tracks if track.word == CHANGED]
 
     @cached_property
     def version_changes(self) -> list[tuple[Run, list[Differing]]]:
@@ -198,40 +201,33 @@ def build(
 
     `band` is the largest relative difference that counts as none; `join` and `since` are those of `series.sort`.
     """
-    found = sort(loaded.entries, join, since)
-    stories = [_story(series, band) for series in found.series]
-    stories.sort(key=lambda story: (not story.loss_changes, _urgency(story), story.series.name))
+    found, left_out = sort(loaded.entries, join, since)
+    stories = sorted((_story(series, band) for series in found), key=_urgency)
     return History(
-        tuple(places), tuple(stories), tuple(found.left_out), tuple(copies), loaded.unreadable, band, since, tuple(join)
+        tuple(places), tuple(stories), tuple(left_out), tuple(copies), loaded.unreadable, band, since, tuple(join)
     )
 
 
-def _urgency(story: Story) -> int:
-    return (SLOWER, SUSPECTED, FASTER, STEADY, TOO_FEW).index(story.speed.word)
+def _urgency(story: Story) -> tuple[bool, int, str]:
+    place = (SLOWER, SUSPECTED, FASTER, STEADY, TOO_FEW).index(story.speed.word)
+    return not story.loss_changes, place, story.series.name
 
 
 def _story(series: Series, band: float) -> Story:
-    speed = _track(SPEED, series, band, lambda run: run.rate)
-    assert speed is not None
-    memory = _track(MEMORY, series, band, lambda run: run.memory)
-    losses = (
-        _track(LOSS, series, LAST_LOSS, _loss_with(seed), seed)
-        for seed in sorted({run.seed for run in series.runs if run.seed is not None})
-    )
-    return Story(series, speed, memory, tuple(track for track in losses if track))
+    seeds = sorted({run.seed for run in series.runs if run.seed is not None})
+    wanted = [(SPEED, band, None), (MEMORY, band, None), *((LOSS, LAST_LOSS, seed) for seed in seeds)]
+    return Story(series, [track for one in wanted if (track := _track(series, *one))])
 
 
-def _loss_with(seed: int) -> Callable[[Run], float | None]:
-    return lambda run: run.loss if run.seed == seed else None
-
-
-def _track(
-    quantity: str, series: Series, band: float, value: Callable[[Run], float | None], seed: int | None = None
-) -> Track | None:
-    """Return the track of one quantity; None if no run has it."""
-    blocks = [[run for run in block if (value(run) or 0) > 0] for block in series.blocks]
-    kept = tuple(tuple(block) for block in blocks if block)
+def _track(series: Series, quantity: str, band: float, seed: int | None) -> Track | None:
+    """Return the track of one quantity, of all runs or of those with a seed; None if no run has it."""
+    read = VALUES[quantity]
+    known = [
+        [(run, value) for run in block if (value := read(run) or 0) > 0 and seed in (None, run.seed)]
+        for block in series.blocks
+    ]
+    kept = [block for block in known if block]
     if not kept:
         return None
-    found = levels.find([[math.log(value(run) or 0) for run in block] for block in kept], LIMITS[quantity])
-    return Track(quantity, kept, found, band, seed)
+    found = levels.find([[math.log(value) for _, value in block] for block in kept], LIMITS[quantity])
+    return Track(quantity, tuple(tuple(run for run, _ in block) for block in kept), found, band, seed)

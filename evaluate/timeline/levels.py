@@ -172,7 +172,8 @@ def find(blocks: Sequence[Sequence[float]], limits: Limits) -> Levels:
 
 def _confirmed(blocks: Sequence[Sequence[float]], ends: list[int], odd: Sequence[int], limits: Limits) -> list[int]:
     """Return the ends without those of levels that the test does not tell from the next one, the weakest first."""
-    ends = _without_empty(ends, odd)
+    # a segment of odd blocks alone joins the one before
+    ends = [*(a for a, b in zip(ends, ends[1:], strict=False) if _usable(a, b, odd)), ends[-1]]
     while len(ends) > 1:
         parts = [_usable(start, end, odd) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
         noise = _noise(blocks, parts, limits)
@@ -182,19 +183,6 @@ def _confirmed(blocks: Sequence[Sequence[float]], ends: list[int], odd: Sequence
             break
         del ends[max(weak, key=lambda n: (found[n].p_value, -abs(found[n].value)))]
     return ends
-
-
-def _without_empty(ends: Sequence[int], odd: Sequence[int]) -> list[int]:
-    """Return the ends of segments with at least one block that is not odd; others join the segment before."""
-    kept: list[int] = []
-    start = 0
-    for end in ends:
-        if kept and not _usable(start, end, odd):
-            kept[-1] = end
-        else:
-            kept.append(end)
-        start = end
-    return kept
 
 
 def _usable(start: int, end: int, odd: Sequence[int]) -> list[int]:

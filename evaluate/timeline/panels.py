@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
 from evaluate.report.blocks import Picture
 from evaluate.report.pictures import GRID, INK, OTHER_COLOUR, PAPER, PLATFORM_COLOURS
-from evaluate.timeline.history import LOSS, MARKS, MEMORY, SPEED, UNITS, Story, Track
-from evaluate.timeline.series import Run
+from evaluate.timeline.history import MARKS, UNITS, VALUES, Story, Track
 
 HEIGHT = 2.6
 LEAST_SPAN = 0.04
 """Relative height of an axis at the least, so that noise of a thousandth does not fill the panel."""
 CHANGE = "#d55e00"
-VALUES: dict[str, Callable[[Run], float | None]] = {
-    SPEED: lambda run: run.rate,
-    MEMORY: lambda run: run.memory,
-    LOSS: lambda run: run.loss,
-}
 
 
 def tracks(story: Story) -> list[Picture]:

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from itertools import groupby
 from typing import Any
 
 from evaluate.checks.entries import Entry
-from evaluate.checks.recorded import machine_of, moment
+from evaluate.checks.recorded import grouped, machine_of, moment
 from evaluate.metrics.figures import Figure
 from evaluate.metrics.metrics import last_loss, metrics
 from evaluate.metrics.throughput import tokens_per_second_per_gpu
@@ -107,41 +107,32 @@ class Series:
         return len({run.started.date() for run in self.runs})
 
 
-@dataclass
-class Sorted:
-    """All series, and the results that are in none with the reason."""
-
-    series: list[Series] = field(default_factory=list)
-    left_out: list[tuple[Entry, str]] = field(default_factory=list)
-
-
-def sort(entries: Iterable[Entry], join: Collection[str] = (), since: datetime | None = None) -> Sorted:
-    """Return the series of entries without copies, by name, and the entries that are in none.
+def sort(
+    entries: Iterable[Entry], join: Collection[str] = (), since: datetime | None = None
+) -> tuple[list[Series], list[tuple[Entry, str]]]:
+    """Return the series of entries without copies, by name, and the entries that are in none, each with the reason.
 
     Runs that started before `since` are left out without a line. `join` names properties of JOINABLE that runs of one
     series may differ in.
     """
-    found = Sorted()
-    by_key: dict[str, Series] = {}
+    runs: list[Run] = []
+    left_out = []
     for entry in entries:
         started = start_of(entry.result)
         if since and started and started < since:
             continue
-        reason, rate = _why_left_out(entry, started), None
-        if not reason:
-            rate = tokens_per_second_per_gpu(entry.result)
-            reason = "" if rate else NO_STEADY_STEP
-        if reason or started is None or not rate:
-            found.left_out.append((entry, reason))
-            continue
-        key = _key(entry.result, join)
-        series = by_key.setdefault(json.dumps(key, sort_keys=True, default=str), Series(key, []))
-        series.runs.append(Run(entry, started, rate))
-    for series in by_key.values():
-        series.runs.sort(key=lambda run: (run.started, run.result["run"], str(run.entry.path)))
-    _tell_apart(list(by_key.values()))
-    found.series = sorted(by_key.values(), key=lambda one: one.name)
-    return found
+        run = _run(entry, started)
+        if isinstance(run, Run):
+            runs.append(run)
+        else:
+            left_out.append((entry, run))
+    by_key = grouped(runs, lambda run: json.dumps(_key(run.result, join), sort_keys=True, default=str))
+    found = [Series(_key(members[0].result, join), sorted(members, key=_order)) for members in by_key.values()]
+    for alike in grouped(found, _base_name).values():
+        chosen = telling([series.key for series in alike])
+        for series in alike:
+            series.detail = plain(", ".join(_property(name, series.key.get(name)) for name in chosen))
+    return sorted(found, key=lambda one: one.name), left_out
 
 
 def start_of(result: Result) -> datetime | None:
@@ -152,25 +143,34 @@ def start_of(result: Result) -> datetime | None:
         return None
 
 
-def _why_left_out(entry: Entry, started: datetime | None) -> str:
+def _run(entry: Entry, started: datetime | None) -> Run | str:
+    """Return the run of an entry, or the reason why it is in no series."""
     if not entry.is_counted:
         return entry.why_not_counted or f"status {entry.result['status']}"
-    return "" if started else NO_START
+    if started is None:
+        return NO_START
+    rate = tokens_per_second_per_gpu(entry.result)
+    return Run(entry, started, rate) if rate else NO_STEADY_STEP
+
+
+def _order(run: Run) -> tuple[datetime, int, str]:
+    return run.started, run.result["run"], str(run.entry.path)
 
 
 def _key(result: Result, join: Collection[str]) -> dict[str, Any]:
     config = result["training_config"]
-    key: dict[str, Any] = {name: result[name] for name in ("model", "model_size", "platform", "framework", "method")}
-    key["device"] = device_name(result)
-    key["host"] = machine_of(result)
-    key["label"] = result["label"]
-    key["source"] = result.get("source", "recorder")
-    key["num_gpus"] = config["num_gpus"]
-    for name in (place.key for place in in_results().values()):
-        if name not in NOT_PART:
-            key[name] = _as_number(config.get(name, OLDER.get(name)))
-    key["parameter_count"] = result["resolved_config"].get("parameter_count")
-    key["data"] = result["fingerprint"]["dataset_bin_sha256"] or f"unknown: {config.get('dataset')}"
+    names = [place.key for place in in_results().values() if place.key not in NOT_PART]
+    key: dict[str, Any] = {
+        **{name: result[name] for name in ("model", "model_size", "platform", "framework", "method")},
+        "device": device_name(result),
+        "host": machine_of(result),
+        "label": result["label"],
+        "source": result.get("source", "recorder"),
+        "num_gpus": config["num_gpus"],
+        **{name: _as_number(config.get(name, OLDER.get(name))) for name in names},
+        "parameter_count": result["resolved_config"].get("parameter_count"),
+        "data": result["fingerprint"]["dataset_bin_sha256"] or f"unknown: {config.get('dataset')}",
+    }
     return {name: value for name, value in key.items() if name not in join}
 
 
@@ -187,17 +187,6 @@ def _base_name(series: Series) -> str:
     key = series.key
     host = f", host {key['host']}" if "host" in key else ""
     return plain(f"{key['model']} {key['model_size']}, {key['platform']}/{key['framework']} on {key['device']}{host}")
-
-
-def _tell_apart(found: Sequence[Series]) -> None:
-    """Set the detail of series of equal names to the properties in which they differ."""
-    alike: dict[str, list[Series]] = {}
-    for series in found:
-        alike.setdefault(_base_name(series), []).append(series)
-    for members in alike.values():
-        chosen = telling([series.key for series in members])
-        for series in members:
-            series.detail = plain(", ".join(_property(name, series.key.get(name)) for name in chosen))
 
 
 def _property(name: str, value: Any) -> str:
@@ -220,40 +209,36 @@ class OfVersion:
     """Those versions that differ within the series, or all if none does."""
     runs: tuple[Run, ...]
 
-    @property
-    def rate(self) -> float:
-        """Tokens a second and GPU."""
-        return statistics.geometric_mean(run.rate for run in self.runs)
-
-    @property
-    def mfu_percent(self) -> float | None:
-        """Model FLOP/s utilization with causal attention."""
-        return self._mean(lambda run: run.mfu.value)
-
-    @property
-    def memory_gb(self) -> float | None:
-        """Peak allocated memory."""
-        return self._mean(lambda run: run.memory)
-
-    @property
-    def loss(self) -> float | None:
-        """Last loss in nats per token, of all seeds."""
-        return self._mean(lambda run: run.loss)
-
-    def _mean(self, read: Callable[[Run], float | None]) -> float | None:
-        known = [value for run in self.runs if (value := read(run)) is not None]
-        return statistics.fmean(known) if known else None
+    rate: float
+    """Tokens a second and GPU."""
+    mfu_percent: float | None
+    """Model FLOP/s utilization with causal attention."""
+    memory_gb: float | None
+    """Peak allocated memory."""
+    loss: float | None
+    """Last loss in nats per token, of all seeds."""
 
 
 def by_version(runs: Sequence[Run]) -> list[OfVersion]:
     """Return the figures of each set of versions, in the order in which the sets were first used."""
-    groups: dict[tuple[tuple[str, str], ...], list[Run]] = {}
-    for run in runs:
-        groups.setdefault(tuple(versions_of(run.result).items()), []).append(run)
+    groups = grouped(runs, lambda run: tuple(versions_of(run.result).items()))
     sets = [dict(key) for key in groups]
     names = list(dict.fromkeys(name for one in sets for name in one))
     differ = [name for name in names if len({one.get(name) for one in sets}) > 1] or names
     return [
-        OfVersion(one, ", ".join(f"{name} {one.get(name, 'none')}" for name in differ) or UNKNOWN, tuple(members))
+        OfVersion(
+            one,
+            ", ".join(f"{name} {one.get(name, 'none')}" for name in differ) or UNKNOWN,
+            tuple(members),
+            statistics.geometric_mean(run.rate for run in members),
+            _mean(run.mfu.value for run in members),
+            _mean(run.memory for run in members),
+            _mean(run.loss for run in members),
+        )
         for one, members in zip(sets, groups.values(), strict=True)
     ]
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None

@@ -64,8 +64,8 @@ def state_of(result: Result) -> dict[str, str]:
     """Return the known properties of a run that may change its speed, by name, the software first."""
     found: dict[str, str] = {}
     for name, value in _properties(result):
-        if value is not None and name not in found:
-            found[name] = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+        if value is not None:
+            found.setdefault(name, value if isinstance(value, str) else json.dumps(value, sort_keys=True))
     return found
 
 
@@ -78,11 +78,16 @@ def versions_of(result: Result) -> dict[str, str]:
 def differences(before: Result, after: Result) -> list[Differing]:
     """Return what differs between two runs, as far as both have it on record."""
     states = state_of(before), state_of(after)
-    recorded = [[one["provenance"][key] is not None for key in (PACKAGES, VARIABLES)] for one in (before, after)]
+    has_packages, has_variables = (
+        all(one["provenance"][key] is not None for one in (before, after)) for key in (PACKAGES, VARIABLES)
+    )
     found: list[Differing] = []
     for name in dict.fromkeys((*states[0], *states[1])):
         values = [state.get(name) for state in states]
-        if None in values and not _is_known_missing(name, recorded):
+        could_be_recorded = (
+            has_variables if name.startswith("environment ") else has_packages and name in KNOWN_PACKAGES
+        )
+        if None in values and not could_be_recorded:
             continue
         is_repeated = any(one.name == REPEATS.get(name) for one in found)
         if values[0] != values[1] and not is_repeated:
@@ -90,35 +95,35 @@ def differences(before: Result, after: Result) -> list[Differing]:
     return found
 
 
-def _properties(result: Result) -> Iterator[tuple[str, Any]]:
-    """Yield name and value of each property; the first value of a name is used."""
+def _properties(result: Result) -> list[tuple[str, Any]]:
+    """Return name and value of each property; the first value of a name is used."""
     origin, conditions = result["provenance"], result.get("conditions") or {}
-    yield from _versions(result)
-    for name, value in sorted((origin[VARIABLES] or {}).items()):
-        yield f"environment {name}", str(value)
-    for key, name in CONDITIONS.items():
-        yield name, conditions.get(key)
-    yield from _settings(result)
-    yield "model configuration", result["fingerprint"]["model_config_sha256"]
-    yield "tokenizer", result["fingerprint"]["tokenizer_sha256"]
-    yield "host", ", ".join(origin.get("hosts") or [str(origin["host"])])
-    yield "label", result["label"] or NONE
-    yield "code commit", origin["git_commit"]
-    yield "uncommitted changes", origin["git_dirty"]
-    yield "code", origin["code_sha256"]
+    return [
+        *_versions(result),
+        *((f"environment {name}", str(value)) for name, value in sorted((origin[VARIABLES] or {}).items())),
+        *((name, conditions.get(key)) for key, name in CONDITIONS.items()),
+        *_settings(result),
+        ("model configuration", result["fingerprint"]["model_config_sha256"]),
+        ("tokenizer", result["fingerprint"]["tokenizer_sha256"]),
+        ("host", ", ".join(origin.get("hosts") or [str(origin["host"])])),
+        ("label", result["label"] or NONE),
+        ("code commit", origin["git_commit"]),
+        ("uncommitted changes", origin["git_dirty"]),
+        ("code", origin["code_sha256"]),
+    ]
 
 
-def _versions(result: Result) -> Iterator[tuple[str, Any]]:
+def _versions(result: Result) -> list[tuple[str, Any]]:
     info, origin = result["gpu_info"], result["provenance"]
-    conditions = result.get("conditions") or {}
-    for package, version in sorted((origin[PACKAGES] or {}).items()):
-        yield package, str(version)
-    yield "torch as the device reports it", info["pytorch_version"]
-    yield "driver", info["driver_version"]
-    yield "driver as the tool reports it", conditions.get("driver_version")
-    yield info["software_stack"] or "software stack", info["software_version"]
-    yield "container image", origin["image"]
-    yield "image digest", origin["image_digest"]
+    return [
+        *((package, str(version)) for package, version in sorted((origin[PACKAGES] or {}).items())),
+        ("torch as the device reports it", info["pytorch_version"]),
+        ("driver", info["driver_version"]),
+        ("driver as the tool reports it", (result.get("conditions") or {}).get("driver_version")),
+        (info["software_stack"] or "software stack", info["software_version"]),
+        ("container image", origin["image"]),
+        ("image digest", origin["image_digest"]),
+    ]
 
 
 def _settings(result: Result) -> Iterator[tuple[str, Any]]:
@@ -129,13 +134,6 @@ def _settings(result: Result) -> Iterator[tuple[str, Any]]:
     for key in dict.fromkeys((*first, *sorted(ran))):
         if key not in ("reasons", "seed"):
             yield names.get(key, key.replace("_", " ")), ran[key]
-
-
-def _is_known_missing(name: str, recorded: list[list[bool]]) -> bool:
-    """Return whether the runs have a list on record that could have the name."""
-    if name.startswith("environment "):
-        return all(side[1] for side in recorded)
-    return name in KNOWN_PACKAGES and all(side[0] for side in recorded)
 
 
 def _shown(value: str | None) -> str:
