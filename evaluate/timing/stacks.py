@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -37,47 +38,24 @@ class Stacks:
 class _Thread:
     """Walk along one thread, from event to event."""
 
-    def __init__(self, found: _Found) -> None:
-        self._found = found
-        self._open: list[tuple[float, int, _State]] = []
-        """End, operator (NONE: a range), and state of what is open, from the outside in."""
+    def __init__(self, stretches: array[float] | None) -> None:
+        self._stretches = stretches
+        """Start, end and operator of each stretch of own time, one after the other; None if they are not wanted."""
+        self.open: list[tuple[float, int, _State]] = [(np.inf, NONE, (NONE, False))]
+        """End, operator (NONE: a range), and state of what is open, from the outside in; the thread itself first."""
         self._cursor = -np.inf
 
     def move_to(self, time: float) -> None:
         """Close everything that ends until `time`; each stretch goes to the innermost operator that is open."""
-        while self._open and self._open[-1][0] <= time:
-            end, operator, _ = self._open.pop()
-            self._found.own(operator, self._cursor, end)
-            self._cursor = max(self._cursor, end)
-        if self._open:
-            self._found.own(self._open[-1][1], self._cursor, time)
-        self._cursor = max(self._cursor, time)
+        while self.open[-1][0] <= time:
+            end, operator, _ = self.open.pop()
+            self._own(operator, end)
+        self._own(self.open[-1][1], time)
 
-    def open(self, end: float, operator: int, state: _State) -> None:
-        self._open.append((end, operator, state))
-
-    @property
-    def state(self) -> _State:
-        """State of the innermost thing that is open."""
-        return self._open[-1][2] if self._open else (NONE, False)
-
-    @property
-    def operator(self) -> int:
-        return next((operator for _, operator, _ in reversed(self._open) if operator != NONE), NONE)
-
-
-class _Found:
-    """Stretches of own time, as they are found."""
-
-    def __init__(self, wanted: bool) -> None:
-        self.wanted = wanted
-        self.start, self.end, self.operator = array("d"), array("d"), array("q")
-
-    def own(self, operator: int, start: float, end: float) -> None:
-        if self.wanted and operator != NONE and end > start:
-            self.start.append(start)
-            self.end.append(end)
-            self.operator.append(operator)
+    def _own(self, operator: int, end: float) -> None:
+        if self._stretches is not None and operator != NONE and end > self._cursor:
+            self._stretches.extend((self._cursor, end, operator))
+        self._cursor = max(self._cursor, end)
 
 
 def walk(trace: Trace, *, own_times: bool) -> Stacks:
@@ -87,33 +65,27 @@ def walk(trace: Trace, *, own_times: bool) -> Stacks:
     """
     kinds, backward = (np.full(len(trace.operators), missing) for missing in (NONE, 0))
     launching, launched_kind, launched_backward = (np.full(len(trace.launches), missing) for missing in (NONE, NONE, 0))
-    found = _Found(own_times)
-    memory: dict[tuple[_State, int, bool], _State] = {}
+    stretches = array("d")
+    state_within = cache(_state_within)
     for sorts, places, starts, ends, names in _by_thread(trace):
-        thread = _Thread(found)
+        thread = _Thread(stretches if own_times else None)
         for sort, place, start, end, name in zip(sorts, places, starts, ends, names, strict=True):
             thread.move_to(start)
+            outer = thread.open[-1][2]
             if sort == _LAUNCH:
-                launching[place], (launched_kind[place], launched_backward[place]) = thread.operator, thread.state
+                launching[place] = next(
+                    (operator for _, operator, _ in reversed(thread.open) if operator != NONE), NONE
+                )
+                launched_kind[place], launched_backward[place] = outer
                 continue
-            key = (thread.state, name, sort == _RANGE)
-            if key not in memory:
-                memory[key] = _state_within(thread.state, trace.names[name], sort == _RANGE)
+            state = state_within(outer, trace.names[name], sort == _RANGE)
             if sort == _OPERATOR:
-                kinds[place], backward[place] = memory[key]
-            thread.open(end, place if sort == _OPERATOR else NONE, memory[key])
-        thread.move_to(np.inf)
-    start, end, operator = found.start, found.end, found.operator
-    return Stacks(
-        kinds,
-        backward,
-        launching,
-        launched_kind,
-        launched_backward,
-        np.array(start, dtype=np.float64),
-        np.array(end, dtype=np.float64),
-        np.array(operator, dtype=np.int64),
-    )
+                kinds[place], backward[place] = state
+            thread.open.append((end, place if sort == _OPERATOR else NONE, state))
+        thread.move_to(max(ends, default=-np.inf))
+    own_start, own_end, own_operator = np.array(stretches).reshape(-1, 3).T.copy()
+    of_launch = (launching, launched_kind, launched_backward)
+    return Stacks(kinds, backward, *of_launch, own_start, own_end, own_operator.astype(np.int64))
 
 
 def _state_within(outer: _State, name: str, is_range: bool) -> _State:

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from evaluate.timing.intervals import Floats, Windows
 from evaluate.timing.stream import TraceError
-from evaluate.timing.trace_file import Integers, Trace
+from evaluate.timing.trace_file import NONE, Integers, Trace
+
+Mask = NDArray[np.bool_]
 
 LATE_SHARE = 0.02
 """Share of the device's work that runs after the host's step from which on steps are cut on the device."""
@@ -57,8 +59,9 @@ def choose(trace: Trace, wanted: tuple[int, int] | None, launched: Floats) -> St
         have = f"{numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else str(numbers[0])
         raise TraceError(f"{trace.path}: --steps: got {missing[0] if missing else wanted}, the trace has step {have}")
     windows, remarks = Windows(start[chosen], end[chosen]), []
-    if (late := _late_share(trace, launched, windows)) > LATE_SHARE:
-        windows = _on_device(trace, launched, start, end, chosen)
+    step = _step_of(launched, start, end)
+    if (late := _late_share(trace, (step != NONE) & chosen[step], windows)) > LATE_SHARE:
+        windows = _on_device(trace, step, chosen)
         remarks.append(
             f"the host ran ahead: {late:.0%} of the device's work ran after the step that launched it, so the steps "
             "are cut where the device begins the work of each"
@@ -90,28 +93,26 @@ def _whole(trace: Trace) -> Windows:
     return Windows(np.array([first]), np.array([last]))
 
 
-def _late_share(trace: Trace, launched: Floats, windows: Windows) -> float:
-    """Return the share of the work launched in the windows that runs outside them."""
-    here = np.zeros(len(launched), bool)
-    for start, end in zip(windows.start, windows.end, strict=True):
-        here |= (launched >= start) & (launched < end)
+def _step_of(launched: Floats, start: Floats, end: Floats) -> Integers:
+    """Return the place of the step in which each launch is, NONE outside all steps."""
+    place = np.searchsorted(start, launched, side="right") - 1
+    return np.where((place >= 0) & (launched < end[place]), place, NONE)
+
+
+def _late_share(trace: Trace, here: Mask, windows: Windows) -> float:
+    """Return the share of the work launched in the windows, which is `here`, that runs outside them."""
     start, end = trace.work.start[here], trace.work.end[here]
     total = float((end - start).sum())
     return 1.0 - float(windows.inside(start, end).sum()) / total if total else 0.0
 
 
-def _on_device(trace: Trace, launched: Floats, start: Floats, end: Floats, chosen: NDArray[np.bool_]) -> Windows:
+def _on_device(trace: Trace, step: Integers, chosen: Mask) -> Windows:
     """Return windows from the first work of each step to that of the next one; the last ends with its last work."""
-    first, last = np.full(len(start), np.nan), np.full(len(start), np.nan)
-    for place, (a, b) in enumerate(zip(start, end, strict=True)):
-        here = (launched >= a) & (launched < b)
-        if here.any():
-            first[place], last[place] = trace.work.start[here].min(), trace.work.end[here].max()
-    with_work = np.flatnonzero(~np.isnan(first))
-    first[with_work] = np.maximum.accumulate(first[with_work])
-    starts, ends = [], []
-    for place in np.flatnonzero(chosen & ~np.isnan(first)).tolist():
-        later = with_work[with_work > place]
-        starts.append(first[place])
-        ends.append(first[later[0]] if len(later) else max(last[place], first[place]))
-    return Windows(np.array(starts), np.array(ends))
+    first, last = np.full(len(chosen), np.inf), np.full(len(chosen), -np.inf)
+    launched = step != NONE
+    np.minimum.at(first, step[launched], trace.work.start[launched])
+    np.maximum.at(last, step[launched], trace.work.end[launched])
+    with_work = np.isfinite(first)
+    starts = np.maximum.accumulate(first[with_work])
+    ends = np.append(starts[1:], max(last[with_work][-1], starts[-1]))
+    return Windows(starts[chosen[with_work]], ends[chosen[with_work]])
