@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from evaluate.report.blocks import HINT, LIST, Block, Card, Cell, Details, Folded, Heading, Lines, Table, Value
-from evaluate.report.tables import BOLD, NORMAL, bullets, markdown_table, markdown_text, plain, text_table
+from evaluate.report.tables import BOLD, NORMAL, bullets, counted, markdown_table, markdown_text, plain, text_table
 
 HOW = "Formula and source, or why unknown"
 
@@ -19,11 +19,6 @@ def terminal(blocks: Sequence[Block], width: int) -> str:
 def markdown(blocks: Sequence[Block]) -> str:
     """Return the blocks as Markdown."""
     return "\n\n".join(text for block in blocks for text in _markdown(block) if text) + "\n"
-
-
-def observations(count: int) -> str:
-    """Return `3 observations`."""
-    return f"{count} observation{'' if count == 1 else 's'}"
 
 
 def _terminal(block: Block, width: int) -> str:
@@ -50,7 +45,9 @@ def _card(card: Card, width: int) -> Iterator[str]:
     if len(card.doubts) == 1:
         yield _filled(f"weakened: {card.doubts[0]}", width, "  - ", "    ")
     elif card.doubts:
-        yield _filled(f"weakened by {observations(len(card.doubts))}, listed in the report", width, "  - ", "    ")
+        yield _filled(
+            f"weakened by {counted(len(card.doubts), 'observation')}, listed in the report", width, "  - ", "    "
+        )
     for line in card.support:
         yield _filled(line, width, "  - ", "    ")
 
