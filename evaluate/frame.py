@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from evaluate.bundle import as_input
-from evaluate.checks.entries import Entry
 from evaluate.frames import files, tables
 from evaluate.report.groups import without_copies
 from evaluate.report.tables import plain, refusing
@@ -59,23 +58,15 @@ def load_steps(*paths: str | os.PathLike[str]) -> Any:
 def _loaded(paths: Sequence[str | os.PathLike[str]], make: Any) -> Any:
     if not paths:
         raise ResultError("got no path, wanted folders, archives or results")
-    entries, copies, unreadable = read([Path(path) for path in paths])
-    frame = make(entries, copies)
-    frame.attrs[UNREADABLE] = [{"file": str(path), "reason": reason} for path, reason in unreadable]
-    for path, reason in unreadable:
-        warnings.warn(f"{plain(path)}: left out, because it cannot be read: {plain(reason)}", stacklevel=3)
-    return frame
-
-
-def read(
-    paths: Sequence[Path],
-) -> tuple[list[Entry], list[tuple[Entry, Entry]], tuple[tuple[Path, str], ...]]:
-    """Return the entries as a comparison of `paths` judges them, the copies, and the files that cannot be read."""
-    loaded = as_input.load(paths)
+    loaded = as_input.load([Path(path) for path in paths])
     if not loaded.entries:
         raise ResultError(loaded.unreadable[0][1])
     unique, copies = without_copies(loaded.entries)
-    return without_odd_runs(unique, pairs.default_by(unique)), copies, loaded.unreadable
+    frame = make(without_odd_runs(unique, pairs.default_by(unique)), copies)
+    frame.attrs[UNREADABLE] = [{"file": str(path), "reason": reason} for path, reason in loaded.unreadable]
+    for path, reason in loaded.unreadable:
+        warnings.warn(f"{plain(path)}: left out, because it cannot be read: {plain(reason)}", stacklevel=3)
+    return frame
 
 
 @refusing(ResultError, ForeignFileError, files.MissingPackageError)

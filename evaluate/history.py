@@ -13,15 +13,12 @@ import argparse
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
 from evaluate.bundle import as_input
-from evaluate.checks.entries import Loaded
 from evaluate.comparing.arguments import band, names_of
 from evaluate.report import renderers, tables
-from evaluate.report.groups import without_copies
 from evaluate.timeline import blocks, content, history
 from evaluate.timeline.history import CHANGED, MORE, SLOWER, History
 from evaluate.timeline.series import JOINABLE
@@ -53,8 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     store.require_folder(output)
     for name, is_ours in content.RECOGNISERS.items():
         require_ours(is_ours, output / name)
-    loaded, copies = load(options.places)
-    found = history.build(loaded, copies, options.places, options.band, options.join, options.since)
+    loaded = as_input.load(options.places)
+    found = history.build(loaded, options.places, options.band, options.join, options.since)
     if found.stories:
         try:
             write(found, output)
@@ -69,17 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: no result{after} is ok, valid and has a start time; see the reasons above", file=sys.stderr)
         return 1
     print(f"wrote {', '.join(tables.plain(output / name) for name in content.RECOGNISERS)}", file=sys.stderr)
-    return REGRESSION if _fails(found, options.fail_on) else 0
-
-
-def load(places: Sequence[Path]) -> tuple[Loaded, list[tuple[Path, Path]]]:
-    """Return the checked results of all folders and archives without copies, and each copy with what it repeats.
-
-    Raises ResultError if a place is missing, an archive has a fault, or there is no result at all.
-    """
-    loaded = as_input.load(places)
-    unique, copies = without_copies(loaded.entries)
-    return replace(loaded, entries=tuple(unique)), [(copy.path, first.path) for copy, first in copies]
+    words = {track.word for story in found.stories for track in story.tracks}
+    return REGRESSION if words & {FAILURES[name] for name in options.fail_on} else 0
 
 
 def write(found: History, folder: Path) -> None:
@@ -100,11 +88,6 @@ def write(found: History, folder: Path) -> None:
         for temporary, text in zip(temporaries, texts, strict=True):
             temporary.write_text(text, encoding="utf8")
             temporary.chmod(MODE)
-
-
-def _fails(found: History, names: Sequence[str]) -> bool:
-    wanted = {FAILURES[name] for name in names}
-    return any(track.word in wanted for story in found.stories for track in story.tracks)
 
 
 def _place(inputs: Sequence[Path]) -> Path:

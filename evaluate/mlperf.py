@@ -135,11 +135,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for entry in found:
         ends = entry["interval"]
         interval = f"{entry['ratio']:.3f}x ({f'{ends[0]:.3f} to {ends[1]:.3f}' if ends else 'no interval'})"
-        reasons = "; ".join(entry["reasons"])
-        line = (
-            f"{entry['b']} against {entry['a']}: {entry['verdict']}, {interval}, holds for {entry['scope']}; {reasons}"
-        )
-        print(plain(line))
+        verdict = f"{entry['b']} against {entry['a']}: {entry['verdict']}, {interval}"
+        print(plain("; ".join([f"{verdict}, holds for {entry['scope']}", *entry["reasons"]])))
     print(DISCLAIMER)
     if options.output:
         content = {"disclaimer": DISCLAIMER, "verdicts": found, "systems": [_as_json(system) for system in systems]}

@@ -39,7 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     files: dict[Path, str] = {}
     lines = []
     sweep = sweep_file.read(path)
-    measured = figures.measure(sweep, path.absolute().parent.parent)
+    folder = path.absolute().parent.parent
+    measured = [figures.measure(point, folder / point.label) for point in sweep.points]
     bests = figures.best_of(sweep, measured)
     for best in bests:
         work = f" for {figures.in_words(best.work)}" if best.work else ""

@@ -1,6 +1,6 @@
 """The acceptance test behind `evaluate.compare --against`: one line a job, and an exit code.
 
-With `--output DIR` the same decisions are written to DIR/acceptance.json.
+With `--output DIR` the same decisions are written to DIR/acceptance.json: tokens/s/GPU and percent, null where unknown.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from evaluate.acceptance.deciding import (
     FAIL,
@@ -29,7 +28,7 @@ from evaluate.bundle import as_input
 from evaluate.checks.recorded import machine_of
 from evaluate.metrics.published import PUBLISHED
 from evaluate.report.groups import without_copies
-from evaluate.report.tables import plain
+from evaluate.report.tables import counted, plain
 from evaluate.verdict.odd_runs import without_odd_runs
 from utils.own_files import json_with, require_ours
 from utils.results import store
@@ -60,8 +59,14 @@ def run(options: argparse.Namespace) -> int:
         decisions = list(against_jobs(measured, _baseline(path), path, options.at_least))
     code = shown(decisions, options.against, options.at_least, unreadable)
     if place is not None:
+        content = {
+            "acceptance_version": ACCEPTANCE_VERSION,
+            "against": options.against,
+            "at_least_percent": options.at_least,
+            "decisions": [asdict(decision) for decision in decisions],
+        }
         try:
-            store.write_json(_as_json(decisions, options), place, is_ours=is_ours)
+            store.write_json(content, place, is_ours=is_ours)
         except OSError as error:
             raise ResultError(f"{place}: cannot be written: {error}") from error
         print(f"wrote {plain(place)}", file=sys.stderr)
@@ -76,7 +81,7 @@ def shown(decisions: list[Decision], against: str, least: float, unreadable: Seq
     counts = Counter(one.decision for one in decisions)
     words = ", ".join(f"{counts[word]} {word}" for word in (PASS, FAIL, UNKNOWN) if counts[word])
     wanted = f"wanted at least {least:g} % of {against}, with the whole 95 % interval"
-    for text in (*map(_line, decisions), f"{_counted(len(decisions), 'job')}: {words}; {wanted}"):
+    for text in (*map(_line, decisions), f"{counted(len(decisions), 'job')}: {words}; {wanted}"):
         print(plain(text))
     return FAILED if counts[FAIL] else NOT_KNOWN if counts[UNKNOWN] or unreadable else 0
 
@@ -117,7 +122,7 @@ def against_jobs(
 
 def _source(path: Path, job: Job) -> str:
     machines = ", ".join(sorted({machine_of(result) for result in job.counted}))
-    return f"{path}, {_counted(len(job.counted), 'run')}" + (f" on {machines}" if machines else "")
+    return f"{path}, {counted(len(job.counted), 'run')}" + (f" on {machines}" if machines else "")
 
 
 def read_jobs(paths: Sequence[Path], *, by_machine: bool = True) -> tuple[list[Job], tuple[tuple[Path, str], ...]]:
@@ -135,7 +140,7 @@ def _line(found: Decision) -> str:
         found.share_percent,
         found.baseline_tokens_per_second_per_gpu,
     )
-    runs = _counted(found.runs, "run")
+    runs = counted(found.runs, "run")
     measured = f"{_with_interval(rate, 0)} tokens/s/GPU, {runs}" if rate else "not measured"
     part = f"{_with_interval(share, 1)} % of " if share else ""
     figure = f"{baseline:,.0f}" if baseline else "no figure"
@@ -148,17 +153,3 @@ def _with_interval(figure: Interval, decimals: int) -> str:
     if figure.low is not None and figure.high is not None:
         ends = f"{figure.low:,.{decimals}f} to {figure.high:,.{decimals}f}"
     return f"{figure.value:,.{decimals}f} ({ends})"
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
-
-
-def _as_json(decisions: Sequence[Decision], options: argparse.Namespace) -> dict[str, Any]:
-    """Return the content of acceptance.json: tokens/s/GPU and percent, null where unknown."""
-    return {
-        "acceptance_version": ACCEPTANCE_VERSION,
-        "against": options.against,
-        "at_least_percent": options.at_least,
-        "decisions": [asdict(decision) for decision in decisions],
-    }

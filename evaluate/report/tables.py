@@ -82,6 +82,11 @@ def number(value: float, digits: int = 4) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.{digits}g}"
 
 
+def counted(count: int, what: str) -> str:
+    """Return `1 run`, `3 runs`."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
 def cut(text: str, characters: int = 60) -> str:
     """Return `text`, shortened to `characters`."""
     return text if len(text) <= characters else text[: characters - 3] + "..."

@@ -68,9 +68,23 @@ class Best:
     """Reason of the choice, or of none."""
 
 
-def measure(sweep: Sweep, output_dir: Path) -> list[Measured]:
-    """Return the figures of every point, in the sweep's order; results that break a rule do not count."""
-    return [_of_point(point, output_dir / point.label) for point in sweep.points]
+def measure(point: Point, folder: Path) -> Measured:
+    """Return the figures of a point from the results in its folder; results that break a rule do not count."""
+    if point.state in (sweep_file.DOES_NOT_FIT, sweep_file.IMPOSSIBLE):
+        return Measured(point, f"{point.state}: {point.reason}")
+    if not folder.is_dir():
+        return Measured(point, "not run yet")
+    try:
+        loaded = load_results([folder])
+    except ResultError:
+        return Measured(point, "no result in the folder of its label")
+    reasons = [entry.why_not_counted or _differences(entry.result, point) for entry in loaded.entries]
+    counted = tuple(entry.result for entry, reason in zip(loaded.entries, reasons, strict=True) if not reason)
+    rates = known_spread(map(tokens_per_second_per_gpu, counted))
+    memory = known_spread(result["memory_metrics"]["peak_memory_allocated_gb"] for result in counted)
+    counts = Counter([*reasons, *(f"it cannot be read: {why}" for _, why in loaded.unreadable)])
+    why = "; ".join(f"{reason} ({count} runs)" if count > 1 else reason for reason, count in counts.items())
+    return Measured(point, "" if rates else why, counted, rates, memory.high if memory else None)
 
 
 def best_of(sweep: Sweep, measured: Sequence[Measured]) -> list[Best]:
@@ -141,24 +155,6 @@ def _is_tunable(key: str) -> bool:
     """Return whether a setting changes how the work is done; others change the work or are part of its name."""
     place = KEYS[key].in_results
     return place is not None and place.part in TUNABLE
-
-
-def _of_point(point: Point, folder: Path) -> Measured:
-    if point.state in (sweep_file.DOES_NOT_FIT, sweep_file.IMPOSSIBLE):
-        return Measured(point, f"{point.state}: {point.reason}")
-    if not folder.is_dir():
-        return Measured(point, "not run yet")
-    try:
-        loaded = load_results([folder])
-    except ResultError:
-        return Measured(point, "no result in the folder of its label")
-    reasons = [entry.why_not_counted or _differences(entry.result, point) for entry in loaded.entries]
-    counted = tuple(entry.result for entry, reason in zip(loaded.entries, reasons, strict=True) if not reason)
-    rates = known_spread(map(tokens_per_second_per_gpu, counted))
-    memory = known_spread(result["memory_metrics"]["peak_memory_allocated_gb"] for result in counted)
-    counts = Counter([*reasons, *(f"it cannot be read: {why}" for _, why in loaded.unreadable)])
-    why = "; ".join(f"{reason} ({count} runs)" if count > 1 else reason for reason, count in counts.items())
-    return Measured(point, "" if rates else why, counted, rates, memory.high if memory else None)
 
 
 def _differences(result: Result, point: Point) -> str:

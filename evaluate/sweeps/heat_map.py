@@ -34,14 +34,10 @@ KINDS: tuple[tuple[str, Callable[[Measured], float | None]], ...] = (
 Cells = list[list[Measured]]
 
 
+@drawing()
 def png(sweep: Sweep, measured: Sequence[Measured], bests: Sequence[Best]) -> bytes:
-    """Return the picture as a PNG."""
-    with drawing():
-        return saved(draw(sweep, measured, [best.chosen for best in bests]))
-
-
-def draw(sweep: Sweep, measured: Sequence[Measured], chosen: Sequence[Measured | None]) -> Figure:
-    """Return the figure: one row of two heat maps for each panel; `chosen` are the best points."""
+    """Return the picture as a PNG: one row of two heat maps for each panel; the best points are marked."""
+    chosen = [best.chosen for best in bests]
     keys = sorted(sweep.axes, key=lambda key: key in NAMING)[:2]
     panels = list(_panels(sweep, measured, keys))
     rows, columns = len(panels[0][1]), len(panels[0][1][0])
@@ -56,7 +52,7 @@ def draw(sweep: Sweep, measured: Sequence[Measured], chosen: Sequence[Measured |
             for axis, key in zip((axes.yaxis, axes.xaxis), keys, strict=False):
                 axis.set_ticks(range(len(sweep.axes[key])), list(map(plain, sweep.axes[key])))
                 axis.set_label_text(key)
-    return figure
+    return saved(figure)
 
 
 def _panels(sweep: Sweep, measured: Sequence[Measured], keys: Sequence[str]) -> Iterator[tuple[str, Cells]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from evaluate.checks.recorded import grouped
 from evaluate.report.blocks import (
     HINT,
     LIST,
@@ -22,7 +23,7 @@ from evaluate.report.blocks import (
     Value,
 )
 from evaluate.report.groups import run_label
-from evaluate.report.tables import number, plain
+from evaluate.report.tables import counted, number, plain
 from evaluate.timeline import levels
 from evaluate.timeline.history import (
     LESS,
@@ -38,7 +39,7 @@ from evaluate.timeline.history import (
     Story,
     Track,
 )
-from evaluate.timeline.series import Run, by_version, dates
+from evaluate.timeline.series import by_version, dates
 from evaluate.verdict.inference import LEAST_RUNS, is_beyond
 
 DEFINITIONS = {
@@ -84,26 +85,22 @@ def blocks(history: History) -> list[Block]:
         for one in history.stories
         if one not in told
     ]
-    found: list[Block] = [Heading("History", 1), Lines([headline(history)]), *map(_card, told)]
-    found.append(
-        Table(
-            "Other series", ("series", "speed", "tokens/s/GPU", "runs", "days"), rows=rest, first_number=2, words=(4,)
-        )
-    )
     refused = [
         (f"{e.result['platform']}/{e.result['framework']} {run_label(e.result)}", reason, str(e.path))
         for e, reason in history.left_out
     ]
-    found.append(Table("Results in no series", ("In no series", "Reason", "File"), refused))
     count = len(history.copies)
-    if count:
-        found.append(Lines([f"{count} {'copy' if count == 1 else 'copies'} of runs in several folders: counted once."]))
-    found.append(Lines([f"not readable: {error}" for _, error in history.unreadable], LIST))
-    found.append(Lines(list(filter(None, [hint(history)])), HINT))
-    for place, story in enumerate(history.stories):
-        found.append(Details(list(_series(story, place))))
+    copies = f"{count} {'copy' if count == 1 else 'copies'} of runs in several folders: counted once."
     return [
-        *found,
+        Heading("History", 1),
+        Lines([headline(history)]),
+        *map(_card, told),
+        Table("Other series", ("series", "speed", "tokens/s/GPU", "runs", "days"), rest, first_number=2, words=(4,)),
+        Table("Results in no series", ("In no series", "Reason", "File"), refused),
+        Lines([copies] if count else []),
+        Lines([f"not readable: {error}" for _, error in history.unreadable], LIST),
+        Lines(list(filter(None, [hint(history)])), HINT),
+        *(Details(list(_series(story, place))) for place, story in enumerate(history.stories)),
         Details(
             [
                 Heading("Method", 2, "method"),
@@ -164,17 +161,18 @@ def headline(history: History) -> str:
     """Return the verdict on the whole history in one sentence; a single series is named."""
     if not history.stories:
         return "No result can be used."
-    slower, other = history.having(SLOWER), [story for story in history.stories if story.loss_changes]
+    by_word = grouped(history.stories, lambda story: story.speed.word)
+    slower, other = by_word.get(SLOWER), [story for story in history.stories if story.loss_changes]
     parts = []
     if other:
         parts.append(f"loss changed: {_of(other, history)}")
     if slower:
         parts.append(f"slower by more than {history.band:.1%}: {_of(slower, history)}")
     if not parts:
-        if len(history.having(TOO_FEW)) == len(history.stories):
+        if by_word.keys() == {TOO_FEW}:
             return f"Nothing can be said yet: {len(history.stories)} series, all with too few runs."
         parts.append(f"nothing got slower by more than {history.band:.1%} in {len(history.stories)} series")
-    if suspected := history.having(SUSPECTED):
+    if suspected := by_word.get(SUSPECTED):
         parts.append(f"not certain yet, more runs are needed: {_of(suspected, history)}")
     sentence = "; ".join(parts)
     return plain(f"{sentence[0].upper()}{sentence[1:]}.")
@@ -191,7 +189,7 @@ def sentence(story: Story) -> str:
     else:
         level = number(math.exp(speed.levels.found[-1].value))
         runs, since = speed.levels.found[-1].runs, " to ".join(dates(speed.runs))
-        text = f"{word}: {level} {UNITS[speed.quantity]}, {_runs(runs)}, {since}"
+        text = f"{word}: {level} {UNITS[speed.quantity]}, {counted(runs, 'run')}, {since}"
         parts.append(f"{text}; {_resolution(speed) if word == STEADY else _why_too_few(speed)}")
     return "; ".join(parts)
 
@@ -225,7 +223,7 @@ def size_text(track: Track, change: Change) -> str:
     if change.interval:
         ends = f", 95 % interval {change.interval[0] - 1:+.1%} to {change.interval[1] - 1:+.1%}"
     seed = f" with seed {track.seed}" if track.seed is not None else ""
-    counts = f"{change.before.runs} and {_runs(change.after.runs)}"
+    counts = f"{change.before.runs} and {counted(change.after.runs, 'run')}"
     return f"{values[0]} -> {values[1]} {UNITS[track.quantity]}{seed} ({change.ratio - 1:+.1%}{ends}; {counts})"
 
 
@@ -247,8 +245,8 @@ def odd_days(track: Track) -> list[str]:
         ratio = math.exp(sum(track.levels.blocks[place]) / len(block) - level.value)
         if is_beyond(ratio, track.band):
             lines.append(
-                f"odd day {block[0].started:%Y-%m-%d}: {ratio - 1:+.1%} against its level, {_runs(len(block))}; "
-                "the days after it are back"
+                f"odd day {block[0].started:%Y-%m-%d}: {ratio - 1:+.1%} against its level, "
+                f"{counted(len(block), 'run')}; the days after it are back"
             )
     return lines
 
@@ -268,10 +266,6 @@ def _of(stories: Sequence[Story], history: History) -> str:
     if len(stories) == 1:
         return stories[0].series.name
     return f"{len(stories)} of {len(history.stories)} series"
-
-
-def _runs(count: int) -> str:
-    return f"{count} run{'' if count == 1 else 's'}"
 
 
 def _resolution(track: Track) -> str:
@@ -312,5 +306,5 @@ def _last_day(track: Track) -> str:
     ratio = math.exp(means[-1] - sum(means[:-1]) / len(earlier))
     if means[-1] > min(means) or not is_beyond(ratio, max(track.band, LEAST_REMARK)):
         return ""
-    run: Run = track.blocks[-1][0]
-    return f"last: {_runs(len(last))} of {run.started:%Y-%m-%d} {ratio - 1:+.1%} against the level; not certain yet"
+    runs, day = counted(len(last), "run"), track.blocks[-1][0].started
+    return f"last: {runs} of {day:%Y-%m-%d} {ratio - 1:+.1%} against the level; not certain yet"

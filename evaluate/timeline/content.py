@@ -50,7 +50,7 @@ def _story(story: Story) -> dict[str, Any]:
         "sentence": blocks.sentence(story),
         "details": blocks.details(story),
         "key": dict(story.series.key),
-        "days": story.series.days,
+        "days": len({run.started.date() for run in story.series.runs}),
         "runs": [_run(run) for run in story.series.runs],
         "by_version": [_of_version(one) for one in by_version(story.series.runs)],
         "tracks": [_track(track) for track in story.tracks],

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from evaluate.checks.entries import Entry, Loaded
 from evaluate.fairness.losses import LAST_LOSS
+from evaluate.report.groups import without_copies
 from evaluate.timeline import levels
 from evaluate.timeline.levels import Difference, Level, Levels, Limits
 from evaluate.timeline.series import Run, Series, sort
@@ -184,27 +185,29 @@ class History:
     since: datetime | None = None
     join: tuple[str, ...] = ()
 
-    def having(self, word: str) -> list[Story]:
-        """Return the series whose speed has this word."""
-        return [story for story in self.stories if story.speed.word == word]
-
 
 def build(
     loaded: Loaded,
-    copies: Sequence[tuple[Path, Path]],
     places: Sequence[Path],
     band: float = BAND,
     join: Collection[str] = (),
     since: datetime | None = None,
 ) -> History:
-    """Return the history of all results in `loaded`, which has no copies; `copies` lists them with what they repeat.
+    """Return the history of all results in `loaded`; copies count once.
 
     `band` is the largest relative difference that counts as none; `join` and `since` are those of `series.sort`.
     """
-    found, left_out = sort(loaded.entries, join, since)
-    stories = sorted((_story(series, band) for series in found), key=_urgency)
+    unique, copies = without_copies(loaded.entries)
+    found, left_out = sort(unique, join, since)
     return History(
-        tuple(places), tuple(stories), tuple(left_out), tuple(copies), loaded.unreadable, band, since, tuple(join)
+        tuple(places),
+        tuple(sorted((_story(series, band) for series in found), key=_urgency)),
+        tuple(left_out),
+        tuple((copy.path, first.path) for copy, first in copies),
+        loaded.unreadable,
+        band,
+        since,
+        tuple(join),
     )
 
 

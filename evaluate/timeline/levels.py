@@ -100,7 +100,7 @@ class Levels:
         from scipy.special import stdtrit
 
         usual = 1.0 if noise.is_of_blocks else statistics.median(map(len, self.blocks))
-        size = sum(len(self.blocks[place]) for place in parts[-1]) if not noise.is_of_blocks else len(parts[-1])
+        size = len(_units(self.blocks, parts[-1], noise.is_of_blocks))
         quantile = -float(stdtrit(min(noise.degrees, 1e9), LEVEL / 2 / len(self.blocks)))
         return max(self.limits.least_change, quantile * noise.deviation * math.sqrt(1 / usual + 1 / size))
 
@@ -202,8 +202,8 @@ def _level(blocks: Sequence[Sequence[float]], start: int, end: int, odd: Sequenc
 def _noise(blocks: Sequence[Sequence[float]], parts: Sequence[Sequence[int]], limits: Limits) -> Noise:
     """Return the spread of blocks around their levels; of runs, if there are too few blocks."""
     is_of_blocks = len(blocks) >= ENOUGH_BLOCKS
-    values = [_values(blocks, part, is_of_blocks) for part in parts]
-    residuals = np.concatenate([np.asarray(one) - np.mean(one) for one in values])
+    values = [np.array([value for value, _ in _units(blocks, part, is_of_blocks)]) for part in parts]
+    residuals = np.concatenate([one - np.mean(one) for one in values])
     degrees = len(residuals) - len(parts)
     if degrees < 1:
         return Noise(limits.assumed_noise or 0.0, math.inf if limits.assumed_noise else 0.0, False)
@@ -213,33 +213,30 @@ def _noise(blocks: Sequence[Sequence[float]], parts: Sequence[Sequence[int]], li
     return Noise(max(limits.least_noise, math.sqrt(variance)), degrees, is_of_blocks)
 
 
-def _values(blocks: Sequence[Sequence[float]], part: Sequence[int], is_of_blocks: bool) -> list[float]:
-    if is_of_blocks:
-        return [_centre(blocks[place]) for place in part]
-    return [value for place in part for value in blocks[place]]
+def _units(blocks: Sequence[Sequence[float]], part: Sequence[int], is_of_blocks: bool) -> list[tuple[float, float]]:
+    """Return the values of a level, each with its variance over that of a usual one.
+
+    A block of fewer runs than usual has a larger variance.
+    """
+    if not is_of_blocks:
+        return [(value, 1.0) for place in part for value in blocks[place]]
+    usual = statistics.median(map(len, blocks))
+    return [(_centre(blocks[place]), max(1.0, usual / len(blocks[place]))) for place in part]
 
 
 def _difference(
     blocks: Sequence[Sequence[float]], before: Sequence[int], after: Sequence[int], noise: Noise
 ) -> Difference:
     """Return the difference of two levels of the same noise (Student's t)."""
-    a, b = (_values(blocks, part, noise.is_of_blocks) for part in (before, after))
-    value = statistics.fmean(b) - statistics.fmean(a)
+    sides = [_units(blocks, part, noise.is_of_blocks) for part in (before, after)]
+    first, second = (statistics.fmean(value for value, _ in side) for side in sides)
+    value = second - first
     if not noise.degrees:
         return Difference(value, None, 1.0)
     from scipy.special import stdtr, stdtrit
 
-    sizes = _sizes(blocks, before, noise), _sizes(blocks, after, noise)
-    error = noise.deviation * math.sqrt(sum(sum(side) / len(side) ** 2 for side in sizes))
+    error = noise.deviation * math.sqrt(sum(sum(size for _, size in side) / len(side) ** 2 for side in sides))
     degrees = min(noise.degrees, 1e9)
     p_value = 2 * float(stdtr(degrees, -abs(value) / error)) * max(1, len(blocks) - 1)
     half = float(stdtrit(degrees, (1 + CONFIDENCE) / 2)) * error
     return Difference(value, half, min(1.0, p_value))
-
-
-def _sizes(blocks: Sequence[Sequence[float]], part: Sequence[int], noise: Noise) -> list[float]:
-    """Return the variance of each value over that of a usual one: a block of fewer runs than usual has a larger one."""
-    if not noise.is_of_blocks:
-        return [1.0] * sum(len(blocks[place]) for place in part)
-    usual = statistics.median(len(block) for block in blocks)
-    return [max(1.0, usual / len(blocks[place])) for place in part]

@@ -101,11 +101,6 @@ class Series:
         """Runs of one UTC day with the same versions, in the order of time."""
         return [list(runs) for _, runs in groupby(self.runs, lambda run: (run.started.date(), _state_key(run)))]
 
-    @property
-    def days(self) -> int:
-        """Number of UTC days with a run."""
-        return len({run.started.date() for run in self.runs})
-
 
 def sort(
     entries: Iterable[Entry], join: Collection[str] = (), since: datetime | None = None

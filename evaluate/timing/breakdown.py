@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from evaluate.timing import stacks, steps, tables
-from evaluate.timing.intervals import Windows, covered, exclusive
+from evaluate.timing.intervals import Floats, Windows, covered, exclusive
 from evaluate.timing.stream import TraceError
 from evaluate.timing.tables import GroupRow, OperatorRow, Pieces, Row, select
-from evaluate.timing.trace_file import NONE, Floats, Integers, Trace, read
+from evaluate.timing.trace_file import NONE, Integers, Trace, read
 from utils.kinds import (
     COMMUNICATION,
     COMPUTE,
@@ -79,28 +79,21 @@ def of_file(path: Path, *, wanted: tuple[int, int] | None = None, device: int | 
 
     Raises TraceError for a file that is no trace, and for steps or a device that it does not have.
     """
-    return of_trace(read(path), wanted=wanted, device=device)
-
-
-def of_trace(trace: Trace, *, wanted: tuple[int, int] | None = None, device: int | None = None) -> Breakdown:
-    """Return the breakdown of a trace, as `of_file`."""
+    trace = read(path)
     is_of_host = not len(trace.work)
     if is_of_host and device is not None:
         raise TraceError(f"{trace.path}: --device: got {device}, the trace has no work of a device")
     nested = stacks.walk(trace, own_times=is_of_host)
     if is_of_host:
         chosen = steps.choose(trace, wanted, np.empty(0))
-        work, remarks = (
-            _of_host(trace, nested),
-            [OF_HOST],
-        )
+        work, remarks = _of_host(trace, nested), [OF_HOST]
     else:
         launched, work = _of_devices(trace, nested)
         chosen = steps.choose(trace, wanted, launched)
         device, remarks = _choose_device(trace, chosen.windows, device)
         mine = trace.work.of["device"] == device
         work = Pieces(*(getattr(work, name)[mine] for name in Pieces.__dataclass_fields__))
-    windows, count = chosen.windows, chosen.count
+    windows, count = chosen.windows, len(chosen.windows.start)
     kinds, overlapped = _kinds(windows, work)
     return Breakdown(
         path=trace.path,

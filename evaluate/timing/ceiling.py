@@ -14,18 +14,16 @@ def probe_of(side: Breakdown, probes: Sequence[Probe]) -> tuple[Probe | None, st
     """Return the probe of the device of a trace, and why there is none, empty if there is one or none was given."""
     if not probes:
         return None, ""
+    found = [probe for probe in probes if (probe.platform == "cpu") == side.is_of_host]
     if side.is_of_host:
-        found = [probe for probe in probes if probe.platform == "cpu"]
-        return (found[0], "") if found else (None, "the probe is of a GPU, the trace of a CPU")
-    on_gpu = [probe for probe in probes if probe.platform != "cpu"]
-    if side.device_name is None:
-        if len(on_gpu) == 1:
-            return on_gpu[0], ""
-        return None, "the trace does not name its device, and the probes are not of one GPU"
-    same = [probe for probe in on_gpu if probe.device_name.strip() == side.device_name.strip()]
-    if same:
-        return same[0], ""
-    return None, f"the probe is of {probes[0].device_name}, the trace of {side.device_name}"
+        reason = "the probe is of a GPU, the trace of a CPU"
+    elif side.device_name is None:
+        found = found if len(found) == 1 else []
+        reason = "the trace does not name its device, and the probes are not of one GPU"
+    else:
+        found = [probe for probe in found if probe.device_name.strip() == side.device_name.strip()]
+        reason = f"the probe is of {probes[0].device_name}, the trace of {side.device_name}"
+    return (found[0], "") if found else (None, reason)
 
 
 def share(row: OperatorRow, probe: Probe | None) -> float | None:

@@ -40,9 +40,7 @@ def _by_key(rows: Iterable[OperatorRow]) -> dict[tuple[str, str, str, str | None
     found: dict[tuple[str, str, str, str | None], OperatorRow] = {}
     for row in rows:  # the longest first
         key = (row.kind, row.work.family, row.work.sizes, row.phase)
-        first = found.get(key)
-        if first is None:
-            found[key] = row
-        else:
+        first = found.setdefault(key, row)
+        if first is not row:
             found[key] = replace(first, count=first.count + row.count, seconds=first.seconds + row.seconds)
     return found

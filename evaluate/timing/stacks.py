@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from evaluate.timing.trace_file import NONE, Floats, Integers, Trace
+from evaluate.timing.intervals import Floats
+from evaluate.timing.trace_file import NONE, Integers, Trace
 from utils.kinds import KINDS, is_backward, kind_within
 
 _RANGE, _OPERATOR, _LAUNCH = range(3)

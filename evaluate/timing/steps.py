@@ -26,7 +26,6 @@ class Steps:
     windows: Windows
     numbers: tuple[int, ...]
     """Numbers of `ProfilerStep#`; empty if the trace has none and counts as one step."""
-    count: int
     remarks: tuple[str, ...]
 
 
@@ -52,7 +51,7 @@ def choose(trace: Trace, wanted: tuple[int, int] | None, launched: Floats) -> St
                 "profiler.step() after each step"
             )
         remark = "the trace has no ProfilerStep marks: all of it counts as one step"
-        return Steps(_whole(trace), (), 1, (remark,))
+        return Steps(_whole(trace), (), (remark,))
     chosen = np.ones(len(numbers), bool) if wanted is None else (numbers >= wanted[0]) & (numbers <= wanted[1])
     missing = [] if wanted is None else [n for n in (wanted[0], wanted[1]) if n not in numbers]
     if missing or not chosen.any():
@@ -66,7 +65,7 @@ def choose(trace: Trace, wanted: tuple[int, int] | None, launched: Floats) -> St
             f"the host ran ahead: {late:.0%} of the device's work ran after the step that launched it, so the steps "
             "are cut where the device begins the work of each"
         )
-    return Steps(windows, tuple(int(n) for n in numbers[chosen]), len(windows.start), tuple(remarks))
+    return Steps(windows, tuple(int(n) for n in numbers[chosen]), tuple(remarks))
 
 
 def _marked(trace: Trace) -> tuple[Integers, Floats, Floats]:

@@ -20,6 +20,7 @@ from utils.input_files import InputFileError, require_regular
 PIECE = 1 << 22
 LARGEST_VALUE = 1 << 28
 """Characters of one event, or of one value beside the events; a larger one is not of a trace."""
+CUT_OFF = "is cut off: it ends in the middle"
 _BLANK = re.compile(r"[\s,]*")
 _GZIP = b"\x1f\x8b"
 
@@ -80,10 +81,10 @@ class EventStream:
         self._place += 1
         while (character := self._next()) != "}":
             if character != '"':
-                raise self._wrong(self._cut_off() if not character else "is no valid JSON")
+                raise self._wrong(CUT_OFF if not character else "is no valid JSON")
             key = self._value()
             if self._next() != ":":
-                raise self._wrong(self._cut_off() if not self._next() else "is no valid JSON")
+                raise self._wrong(CUT_OFF if not self._next() else "is no valid JSON")
             self._place += 1
             if key == "traceEvents" and self._next() == "[":
                 yield from self._list()
@@ -97,7 +98,7 @@ class EventStream:
         self._found = True
         while (character := self._next()) != "]":
             if not character:
-                raise self._wrong(self._cut_off())
+                raise self._wrong(CUT_OFF)
             event = self._value()
             if isinstance(event, dict):
                 yield event
@@ -118,19 +119,17 @@ class EventStream:
     def _value(self) -> Any:
         """Return the JSON value at the present place; more of the file is read until it is complete."""
         while True:
-            text, place, error = self._text, self._place, None
+            text, place = self._text, self._place
             try:
                 value, end = self._decode(text, place)
-                if end < len(text) or not self._more():  # a number may go on in the next piece
-                    self._text, self._place = text, end
-                    return value
+            except json.JSONDecodeError as error:
+                if len(text) - place > LARGEST_VALUE or not self._more():
+                    at_end = error.pos >= len(text) - 1 or "Unterminated" in error.msg
+                    raise self._wrong(CUT_OFF if at_end else f"is no valid JSON ({error.msg})") from error
                 continue
-            except json.JSONDecodeError as raised:
-                error = raised
-            if len(text) - place <= LARGEST_VALUE and self._more():
-                continue
-            at_end = error.pos >= len(text) - 1 or "Unterminated" in error.msg
-            raise self._wrong(self._cut_off() if at_end else f"is no valid JSON ({error.msg})") from error
+            if end < len(text) or not self._more():  # a number may go on in the next piece
+                self._text, self._place = text, end
+                return value
 
     def _more(self) -> bool:
         """Read on, at least as much as is kept, so that the work grows no faster than the file."""
@@ -140,9 +139,6 @@ class EventStream:
         self._advance(self._raw.tell() - before)
         self._text, self._place = kept + self._utf8.decode(data, final=not data), 0
         return len(data) > 0
-
-    def _cut_off(self) -> str:
-        return "is cut off: it ends in the middle"
 
     def _wrong(self, what: str) -> TraceError:
         return TraceError(

@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from evaluate.timing.intervals import Floats
 from evaluate.timing.stream import EventStream, TraceError
 from utils.errors import quoted, shortened
 from utils.kinds import kind_of_range
 
-Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 MICROSECOND = 1e-6
@@ -82,16 +82,14 @@ class Trace:
     groups: list[tuple[str, int | None]]
     """Description, or name, and number of ranks of the process groups of kernels (libkineto/src/output_json.cpp)."""
 
-    @property
-    def device_names(self) -> dict[int, str]:
-        """Names of the devices by their number, as far as the trace has them."""
+    def device_name(self, number: int) -> str | None:
+        """Return the name of a device, None if the trace does not have it.
+
+        ROCm numbers its work otherwise than its properties, where all may be alike.
+        """
         found = self.header.get("deviceProperties")
         devices = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
-        return {one["id"]: str(one["name"]) for one in devices if isinstance(one.get("id"), int) and one.get("name")}
-
-    def device_name(self, number: int) -> str | None:
-        """Return the name of a device; ROCm numbers its work otherwise than its properties, where all may be alike."""
-        names = self.device_names
+        names = {one["id"]: str(one["name"]) for one in devices if isinstance(one.get("id"), int) and one.get("name")}
         return names.get(number) or (next(iter(names.values())) if len(set(names.values())) == 1 else None)
 
 

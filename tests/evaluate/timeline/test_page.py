@@ -10,7 +10,8 @@ from days import day, write_days
 from matplotlib.figure import Figure
 from reports import save
 
-from evaluate.history import load, main
+from evaluate.bundle import as_input
+from evaluate.history import main
 from evaluate.timeline import history, panels
 
 HOSTILE = "<script>alert(1)</script>"
@@ -46,7 +47,7 @@ def test_the_page_opens_without_a_request_or_a_message_at_any_width(made: Path, 
 
 def test_a_panel_has_a_point_a_run_hollow_on_an_odd_day_and_lower_where_it_is_slower(tmp_path: Path) -> None:
     write_days(tmp_path, 10, lambda n: {"seconds": 1.06 if n >= 7 else 1.12 if n == 3 else 1.0})
-    (story,) = history.build(*load([tmp_path]), [tmp_path]).stories
+    (story,) = history.build(as_input.load([tmp_path]), [tmp_path]).stories
     axes = Figure().subplots()
     panels.tracks(story)[0].draw(axes)
     points = {line.get_markerfacecolor(): len(line.get_xdata()) for line in axes.lines if line.get_marker() == "o"}
