@@ -245,7 +245,7 @@ def fuse_hf_model(trainer: Any) -> None:
 def _add_in_products(trainer: Any, training: Any) -> Any:
     sums = training.gradient_sums or trainer.gradients.GradientSums(training.model.parameters())
     training.gradient_sums = sums
-    trainer.linear.add_in_products(training.model, sums)
+    trainer.gradients.add_in_products(training.model, sums)
     return training
 
 
