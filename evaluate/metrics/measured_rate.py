@@ -38,18 +38,28 @@ class Probes:
 
     def rate_of(self, result: Result) -> Figure:
         """Return the best measured rate for one rank of a result, in TFLOP/s, or unknown with the reason."""
-        fitting = [(probe, mismatch(probe, result)) for probe in self.found]
-        good = [probe for probe, why in fitting if why is None]
-        if not good:
-            of_host = [str(why) for probe, why in fitting if probe.host == result["provenance"]["host"]]
+        precision = str(format_of(result))
+        probe = self.nearest(result, precision)
+        if probe is None:
+            of_host = [
+                str(mismatch(one, result, precision)) for one in self.found if one.host == result["provenance"]["host"]
+            ]
             return unknown(UNIT, "; ".join((*of_host, *self.errors)) or NONE_MEASURED)
-        began = started(result)
-        probe = min(good, key=lambda one: abs(one.started - began) if began else timedelta())
-        best = probe.rates[str(format_of(result))].best_tflops
-        ranks = result["training_config"]["num_gpus"] if result["platform"] == "cpu" else 1
+        best, ranks = probe.rates[precision].best_tflops, sharing(result)
         shared = f", shared by {ranks} ranks" if ranks > 1 else ""
         how = f"best of {probe.path.name}, measured {probe.started:%Y-%m-%d %H:%M} UTC{shared}"
         return Figure(best / ranks, UNIT, how)
+
+    def nearest(self, result: Result, precision: str | None = None) -> Probe | None:
+        """Return the probe of the device of a result that is nearest in time; None without one that has a rate of
+        `precision`, where one is named."""
+        good, began = [one for one in self.found if mismatch(one, result, precision) is None], started(result)
+        return min(good, key=lambda one: abs(one.started - began) if began else timedelta(), default=None)
+
+
+def sharing(result: Result) -> int:
+    """Return the number of ranks that share the device of a probe: a CPU has one for all."""
+    return int(result["training_config"]["num_gpus"]) if result["platform"] == "cpu" else 1
 
 
 def attach(result: dict[str, Any], probes: Probes) -> None:
@@ -78,14 +88,14 @@ def _beside(folder: Path) -> Iterator[Path]:
         yield from folder.parent.iterdir()
 
 
-def mismatch(probe: Probe, result: Result) -> str | None:
-    """Return the reason why a probe does not apply to a result; None if it applies."""
-    name, precision, apart, began = probe.path.name, format_of(result), other_device(probe, result), started(result)
+def mismatch(probe: Probe, result: Result, precision: str | None = None) -> str | None:
+    """Return the reason why a probe does not apply to a result, or lacks a rate; None if it applies."""
+    name, apart, began = probe.path.name, other_device(probe, result), started(result)
     away = abs(probe.started - began) if began else timedelta()
     reasons = {
         f"{name} is of another device: {apart}": apart,
         f"{name} has no rate of {precision}: {probe.reasons.get(str(precision), 'not measured')}": (
-            precision not in probe.rates
+            precision is not None and precision not in probe.rates
         ),
         f"{name} was measured while {probe.other_work}; measure again": probe.other_work,
         "the result does not say when it was started": began is None,

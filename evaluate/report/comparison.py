@@ -163,7 +163,7 @@ def compare(
         baseline,
         table,
         token_budget,
-        gap.gaps(judged, loaded.profiles.found),
+        gap.gaps(judged, loaded.profiles.found, loaded.probes),
     )
 
 

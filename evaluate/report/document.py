@@ -213,6 +213,7 @@ def _why(comparison: Comparison) -> Iterator[Block]:
             yield from trace_blocks.gap(names, gap.a, gap.b)
             rows = trace_blocks.differences(names, align(gap.a, gap.b), MOST_OPERATORS, "")
             yield Folded("The operators with the largest differences are in compare.json", list(rows)[1:])
+        yield trace_blocks.rates(names, gap)
         yield Lines(gap.remarks, LIST)
 
 

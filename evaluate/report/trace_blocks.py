@@ -10,7 +10,19 @@ from evaluate.timing import ceiling
 from evaluate.timing.breakdown import Breakdown
 from evaluate.timing.pairing import Aligned
 from evaluate.timing.tables import OperatorRow
-from utils.kinds import COMMUNICATION, IDLE, KINDS, OVERLAPPED, PHASES, UNATTRIBUTED, WORDS
+from evaluate.verdict.gap import Gap
+from utils.kinds import (
+    ATTENTION,
+    COMMUNICATION,
+    IDLE,
+    KINDS,
+    MATMUL,
+    MEMORY_BOUND,
+    OVERLAPPED,
+    PHASES,
+    UNATTRIBUTED,
+    WORDS,
+)
 from utils.results.probe_file import Probe
 
 TITLE = "Time of a training step"
@@ -29,6 +41,13 @@ METHOD = (
 )
 OPERATORS = ("operator", "kind", "sizes", "calls a step", "ms a step", "share", "TFLOP/s", "of probe", "kernel")
 WORD_COLUMNS = {"operator", "kind", "phase", "sizes", "kernel"}
+LIMITS = {
+    MATMUL: "best matrix products",
+    ATTENTION: "causal attention, forward",
+    MEMORY_BOUND: "memory bandwidth (triad)",
+    COMMUNICATION: "all-reduce",
+}
+"""Name of what a probe measured for a kind of time."""
 MS = 1e3
 MOST_UNATTRIBUTED = 0.03
 Names = tuple[str, str]
@@ -91,6 +110,24 @@ def differences(names: Names, aligned: Sequence[Aligned], most: int, file: str) 
     yield _without_empty("Differences by operator", header, rows)
 
 
+def rates(names: Names, gap: Gap) -> Table:
+    """Return what each machine was measured to reach, with the shares that the operators of the traces reached."""
+    header = ("Measured", "unit", *(f"{cut(name)}{what}" for name in names for what in ("", ", reached")))
+    rows = [
+        (
+            LIMITS[kind],
+            unit,
+            *(
+                cell
+                for one in sides
+                for cell in (("-", "") if one is None else (number(one.rate), _percent(one.share) or "unknown"))
+            ),
+        )
+        for kind, unit, *sides in gap.rates()
+    ]
+    return Table("What each machine was measured to reach", header, rows, 2)
+
+
 def operators(side: Breakdown, probe: Probe | None, most: int, file: str) -> Iterator[Block]:
     """Yield the longest operators of a trace."""
     rows = [
@@ -113,7 +150,7 @@ def operators(side: Breakdown, probe: Probe | None, most: int, file: str) -> Ite
 
 def title(side: Breakdown) -> str:
     """Return device and steps of a trace."""
-    device = side.device_name or ("CPU" if side.is_of_host else f"device {side.device}")
+    device = _device(side)
     if not side.steps:
         return f"{device}, the whole trace"
     first, last = side.steps[0], side.steps[-1]
@@ -144,11 +181,15 @@ def sentences(side: Breakdown) -> list[str]:
 
 def side_names(a: Breakdown, b: Breakdown) -> Names:
     """Return names of both sides: devices if they differ, else files."""
-    devices = (title(a).split(",")[0], title(b).split(",")[0])
+    devices = (_device(a), _device(b))
     if devices[0] != devices[1]:
         return devices
     files = (a.path.name, b.path.name)
     return files if files[0] != files[1] else (str(a.path), str(b.path))
+
+
+def _device(side: Breakdown) -> str:
+    return side.device_name or ("CPU" if side.is_of_host else f"device {side.device}")
 
 
 def _pair_sentence(a: Breakdown, b: Breakdown, names: Names) -> str:

@@ -1,12 +1,14 @@
-"""The share of an operator's rate in the matrix-multiply rate that a probe measured on the same device."""
+"""What a probe measured on the device of a trace, and the share of it that the operators of the trace reached."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from evaluate.timing.breakdown import Breakdown
-from evaluate.timing.tables import OperatorRow
-from utils.kinds import MATMUL
+from evaluate.timing.tables import TERA, OperatorRow
+from utils.kinds import ATTENTION, COMMUNICATION, MATMUL, MEMORY_BOUND
 from utils.results.probe_file import Probe
 
 
@@ -32,3 +34,50 @@ def share(row: OperatorRow, probe: Probe | None) -> float | None:
     if rate is None or row.kind != MATMUL or row.tflops is None:
         return None
     return row.tflops / rate.best_tflops
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What a probe measured for one kind of time, for one rank."""
+
+    rate: float
+    reached: float | None = None
+    """Of the operators of the trace, in the same unit; None where a trace does not tell."""
+
+    @property
+    def share(self) -> float | None:
+        """The part of the measured rate that the operators reached; None if unknown."""
+        return None if self.reached is None else self.reached / self.rate
+
+
+UNITS = {MATMUL: "TFLOP/s", ATTENTION: "TFLOP/s", MEMORY_BOUND: "GB/s", COMMUNICATION: "GB/s (bus)"}
+"""Unit of the limit of each kind of time that has one."""
+
+
+def limits(side: Breakdown | None, probe: Probe | None, precision: str, ranks: int) -> dict[str, Limit]:
+    """Return the limit of each kind that was measured on the device of a trace, which `ranks` ranks share.
+
+    Matrix products in `precision`, causal attention (forward, bf16; the trace's has its backward pass too), the triad
+    of STREAM, and the all-reduce of the largest size. A trace holds no bytes, so the last two have no share.
+    """
+    if probe is None:
+        return {}
+    found = {}
+    if precision in probe.rates:
+        found[MATMUL] = Limit(probe.rates[precision].best_tflops / ranks, _reached(side, MATMUL, precision))
+    if probe.attention_tflops is not None:
+        found[ATTENTION] = Limit(probe.attention_tflops / ranks, _reached(side, ATTENTION, None))
+    if "triad" in probe.bandwidth:
+        found[MEMORY_BOUND] = Limit(probe.bandwidth["triad"].gb_per_second / ranks)
+    if sent := [one for one in probe.collectives if one.name == "all_reduce"]:
+        largest = max(sent, key=lambda one: (one.ranks, one.bytes))
+        found[COMMUNICATION] = Limit(largest.bus_gb_per_second)
+    return found
+
+
+def _reached(side: Breakdown | None, kind: str, precision: str | None) -> float | None:
+    """Return the TFLOP/s of all operators of a kind whose operations are known; None without one."""
+    rows = [row for row in (side.operators if side else ()) if row.kind == kind and row.tflops is not None]
+    rows = [row for row in rows if precision in (None, row.work.precision)]
+    seconds = math.fsum(row.seconds for row in rows)
+    return math.fsum((row.work.flops or 0.0) * row.count for row in rows) / TERA / seconds if seconds else None

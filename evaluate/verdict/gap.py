@@ -7,13 +7,15 @@ the verdict compares. The differences of the kinds sum to the difference of both
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evaluate.metrics import measured_rate
+from evaluate.metrics.measured_rate import Probes
+from evaluate.metrics.peak import format_of
 from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
 from utils.errors import DataError
 from utils.kinds import KINDS, PHASES
@@ -23,6 +25,7 @@ from utils.results.schema import Result
 
 if TYPE_CHECKING:  # most comparisons have no profile
     from evaluate.timing.breakdown import Breakdown
+    from evaluate.timing.ceiling import Limit
 
 LONGEST_APART = timedelta(hours=24)
 """Longest time between a profile and a result: drivers, clocks, caps and neighbours change."""
@@ -46,12 +49,22 @@ class Gap:
     """None if the trace cannot be used; a remark has the reason."""
     b: Breakdown | None
     remarks: tuple[str, ...]
+    limits: tuple[Mapping[str, Limit], Mapping[str, Limit]] = ({}, {})
+    """What the device of each side was measured to reach, by kind of time."""
+
+    def rates(self) -> Iterator[tuple[str, str, Limit | None, Limit | None]]:
+        """Yield kind, unit and the limits of both sides for each kind that was measured on one of them."""
+        from evaluate.timing.ceiling import UNITS
+
+        for kind, unit in UNITS.items():
+            if any(kind in side for side in self.limits):
+                yield kind, unit, self.limits[0].get(kind), self.limits[1].get(kind)
 
 
-def gaps(judged: Sequence[Judged], profiles: Sequence[Profile]) -> tuple[Gap | None, ...]:
+def gaps(judged: Sequence[Judged], profiles: Sequence[Profile], probes: Probes) -> tuple[Gap | None, ...]:
     """Return the gap of each pair; None for a pair that is not comparable or that lacks a profile of a side."""
     read: dict[Path, Breakdown | str] = {}
-    return tuple(_gap(one, profiles, read) for one in judged)
+    return tuple(_gap(one, profiles, probes, read) for one in judged)
 
 
 def as_json(gap: Gap) -> dict[str, Any]:
@@ -77,18 +90,25 @@ def as_json(gap: Gap) -> dict[str, Any]:
             }
             for one in (align(a, b)[:MOST_OPERATORS] if a and b else ())
         ],
-        "rates": [],
+        "rates": [
+            {"kind": kind, "unit": unit}
+            | {"a": one and one.rate, "b": other and other.rate}
+            | {"a_share": one and one.share, "b_share": other and other.share}
+            for kind, unit, one, other in gap.rates()
+        ],
         "remarks": list(gap.remarks),
         "traces": {name: "/".join(side.path.parts[-3:]) for name, side in (("a", a), ("b", b)) if side},
     }
 
 
-def _gap(judged: Judged, profiles: Sequence[Profile], read: dict[Path, Breakdown | str]) -> Gap | None:
+def _gap(judged: Judged, profiles: Sequence[Profile], probes: Probes, read: dict[Path, Breakdown | str]) -> Gap | None:
     if judged.word == NOT_COMPARABLE:
         return None
     chosen = [_nearest(results, profiles) for results in judged.pair.counted]
     if not all(chosen):
         return None
+    from evaluate.timing import ceiling
+
     remarks: list[str] = []
     sides = []
     for name, profile in zip((judged.pair.a_name, judged.pair.b_name), filter(None, chosen), strict=True):
@@ -98,7 +118,11 @@ def _gap(judged: Judged, profiles: Sequence[Profile], read: dict[Path, Breakdown
         sides.append(None if isinstance(found, str) else found)
         lines = [found] if isinstance(found, str) else _remarks(profile, found)
         remarks += [f"{name}: {line}" for line in lines]
-    return Gap(sides[0], sides[1], tuple(remarks))
+    limits = [
+        ceiling.limits(found, probes.nearest(results[0]), str(format_of(results[0])), measured_rate.sharing(results[0]))
+        for found, results in zip(sides, judged.pair.counted, strict=True)
+    ]
+    return Gap(sides[0], sides[1], tuple(remarks), (limits[0], limits[1]))
 
 
 def _nearest(results: Sequence[Result], profiles: Sequence[Profile]) -> Profile | None:

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 import pytest
 from profiles import write_profile
-from reports import report
+from reports import report, write_probe
 from sides import run
 
 NVD, AMD = (
@@ -42,11 +42,8 @@ def test_the_kinds_of_both_profiled_steps_and_their_differences_add_up(tmp_path)
         **{"operator": "matrix product", "shapes": "(4096, 1024) x (1024, 4096)"},
         **{"a": pytest.approx(1e-4), "b": pytest.approx(1.5e-4), "difference": pytest.approx(5e-5)},
     }
-    assert (
-        why["rates"] == []
-        and len(why["remarks"]) == 2
-        and "a profiled step takes 1 ms, the others 0.8 ms" in why["remarks"][0]
-    )
+    assert why["rates"] == [] and len(why["remarks"]) == 2
+    assert "a profiled step takes 1 ms, the others 0.8 ms" in why["remarks"][0]
     assert "| matrix products | 0.1 | 0.15 | +0.05 |" in text.partition("\n## Why\n")[2]
     cells = re.findall(r"<td[^>]*>([^<]*)", page.partition("largest differences are in")[2])
     assert cells[:5] == ["matmul", "forward", "(4096, 1024) x (1024, 4096)", "0.1", "0.15"]  # of the first operator
@@ -57,6 +54,38 @@ def test_the_kinds_of_both_profiled_steps_and_their_differences_add_up(tmp_path)
     assert why["phases"][0] == {"phase": "forward", "a": pytest.approx(3e-4), "b": pytest.approx(3.5e-4)}
     section = page.partition('<h2 id="why"')[2].partition("<h2")[0]
     assert section.count("<figure>") == 1 and "matrix products 0.15 ms" in section and "<b>" not in section
+
+
+MEASURED = {
+    "attention": {"tflops": 500.0, "spread_percent": 1.0},
+    "bandwidth": {"triad": {"gb_per_second": 3000.0, "spread_percent": 1.0, "gb": 3.2}},
+    "collectives": [
+        {"name": "all_reduce", "bytes": size, "ranks": 8, "nodes": 1, "seconds": 1e-3, "spread_percent": 1.0}
+        | {"bus_gb_per_second": rate}
+        for size, rate in ((2**20, 90.0), (2**30, 400.0))
+    ],
+    "findings": [],
+}
+
+
+def test_what_each_machine_was_measured_to_reach_stands_beside_what_its_operators_reached(tmp_path):
+    write_probe(tmp_path / "in", probe_version=2, **MEASURED)
+    of_amd = AMD[0]["gpu_info"]
+    known = {"device_name": of_amd["device_name"], "total_memory_gb": of_amd["total_memory_gb"], "host": "amd-1"}
+    write_probe(tmp_path / "in", platform="amd", started_utc=AMD[0]["provenance"]["started_utc"], **known)
+    why, text, _ = compared(tmp_path)
+    flops = 2 * 4096 * 1024 * 4096 / 1e12
+    rates = {row["kind"]: row for row in why["rates"]}
+    assert rates["matmul"] == {
+        **{"kind": "matmul", "unit": "TFLOP/s", "a": 800.0, "b": 800.0},
+        **{"a_share": pytest.approx(flops / 1e-4 / 800), "b_share": pytest.approx(flops / 1.5e-4 / 800)},
+    }
+    assert {kind: (row["a"], row["a_share"], row["b"]) for kind, row in rates.items() if kind != "matmul"} == {
+        "attention": (500.0, None, None),  # no attention in the trace
+        "memory_bound": (3000.0, None, None),
+        "communication_exposed": (400.0, None, None),  # of the largest size
+    }
+    assert "| best matrix products | TFLOP/s | 800 | 43% | 800 | 29% |" in text
 
 
 @pytest.mark.parametrize("framework", ["mega", "hf", "prim", "nemo", "bridge", "titan"])
