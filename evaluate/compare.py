@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _show(options: argparse.Namespace, comparison: Comparison, path: Path) -> None:
     """Print the verdicts and tables, or with `--brief` the verdict and the path of the report."""
-    width = brief.terminal_width()
+    width = renderers.terminal_width()
     few = "\n".join(brief.verdict_lines(comparison, path, width)) if options.brief else ""
     brief.show(options, renderers.terminal(document.blocks(comparison), width), few)
 

@@ -10,7 +10,6 @@ of comparable runs, and finds changes of level. Writes history.html and history.
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 from collections.abc import Sequence
 from datetime import datetime
@@ -59,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             what = f"{tables.plain(output)}: cannot be written: {tables.plain(error)}"
             print(f"error: {what}; name another with --output", file=sys.stderr)
             return 1
-    text = renderers.terminal(blocks.blocks(found), min(100, shutil.get_terminal_size((100, 24)).columns))
+    text = renderers.terminal(blocks.blocks(found), renderers.terminal_width())
     print(tables.shown_on(sys.stdout, text))
     if not found.stories:
         after = f" that started after {found.since:%Y-%m-%d %H:%M} UTC" if found.since else ""

@@ -24,8 +24,11 @@ from evaluate.checks.recorded import grouped
 from evaluate.comparing.arguments import band
 from evaluate.inputs.mlperf_logs import DISCLAIMER, System, load
 from evaluate.inputs.mlperf_run import MlperfLogError
-from evaluate.report.tables import plain, refusing, text_table
+from evaluate.report.blocks import Block, Card, Lines, Table
+from evaluate.report.renderers import terminal
+from evaluate.report.tables import plain, refusing
 from evaluate.verdict import inference
+from evaluate.verdict.ratios import with_interval
 from utils.arguments import Parser, first_line, run
 from utils.errors import ForeignFileError
 from utils.own_files import json_with, require_ours
@@ -41,6 +44,7 @@ COLUMNS: dict[str, Callable[[System], str]] = {
     "between runs": lambda one: f"{one.spread:.2%}",
 }
 """Header and cell of each column of the printed table."""
+WIDTH = 160
 _is_ours = json_with("disclaimer", "verdicts", "systems")
 
 
@@ -131,17 +135,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MlperfLogError as error:
         print(f"error: {plain(error)}", file=sys.stderr)
         return 1 if options.folder.is_dir() else 2
-    print(text_table(tuple(COLUMNS), [tuple(cell(one) for cell in COLUMNS.values()) for one in systems], 160))
-    for entry in found:
-        ends = entry["interval"]
-        interval = f"{entry['ratio']:.3f}x ({f'{ends[0]:.3f} to {ends[1]:.3f}' if ends else 'no interval'})"
-        verdict = f"{entry['b']} against {entry['a']}: {entry['verdict']}, {interval}"
-        print(plain("; ".join([f"{verdict}, holds for {entry['scope']}", *entry["reasons"]])))
-    print(DISCLAIMER)
+    print(terminal([*_blocks(systems, found), Lines([DISCLAIMER])], WIDTH))
     if options.output:
         content = {"disclaimer": DISCLAIMER, "verdicts": found, "systems": [_as_json(system) for system in systems]}
         write_json(content, options.output, is_ours=_is_ours)
     return 0
+
+
+def _blocks(systems: Sequence[System], found: Sequence[dict[str, Any]]) -> Iterator[Block]:
+    """Yield the table of the systems, and a card for each verdict."""
+    yield Table("Systems", tuple(COLUMNS), [tuple(cell(one) for cell in COLUMNS.values()) for one in systems], 2)
+    for entry in found:
+        ratio, ends = with_interval(entry["ratio"], *(entry["interval"] or (None, None))), entry["interval"]
+        statement = f"{entry['b']} against {entry['a']}: {ratio}{'' if ends else ' (no interval)'}"
+        yield Card(entry["verdict"], statement, basis=f"holds for {entry['scope']}", support=entry["reasons"])
 
 
 def _as_json(system: System) -> dict[str, Any]:

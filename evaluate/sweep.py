@@ -14,6 +14,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from evaluate.report.blocks import Lines
+from evaluate.report.renderers import UNBROKEN, terminal, terminal_width
 from evaluate.report.tables import plain, refusing
 from evaluate.sweeps import figures
 from evaluate.sweeps.heat_map import png
@@ -58,7 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"error: {plain(path.parent)}: cannot be written: {plain(error)}", file=sys.stderr)
         return 1
-    print("\n".join([figures.table(measured), *map(plain, lines)]))
+    print(terminal([figures.table(measured)], terminal_width()))
+    print(terminal([Lines(lines)], UNBROKEN))  # a command to copy stays in one line
     print(f"wrote {plain(', '.join(map(str, (picture, *files))))}", file=sys.stderr)
     return 0 if any(one.rates for one in measured) else 1
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from evaluate.bundle.archive import BundleError
 from evaluate.checks.entries import Loaded, job_name, load_results
 from evaluate.report import brief
+from evaluate.report.renderers import terminal_width
 from evaluate.report.tables import plain, refusing, text_table
 from utils.arguments import Parser, run
 from utils.housekeeping.archive import MANIFEST
@@ -54,7 +55,7 @@ def _check_bundle(path: Path, options: argparse.Namespace) -> int:
 
 def _show(loaded: Loaded, options: argparse.Namespace) -> bool:
     """Print the table of results and the number that count; return whether all do."""
-    width, rows = brief.terminal_width(), list(_rows(loaded))
+    width, rows = terminal_width(), list(_rows(loaded))
     header = ("job", "run", "status", "verdict", "reason")
     bad = [row for row in rows if row[2:4] != ("ok", "valid")]
     few = [text_table(header, bad, width)] if bad else []

@@ -27,7 +27,9 @@ from evaluate.acceptance.jobs import Job, jobs
 from evaluate.bundle import as_input
 from evaluate.checks.recorded import machine_of
 from evaluate.metrics.published import PUBLISHED
+from evaluate.report.blocks import Lines
 from evaluate.report.groups import without_copies
+from evaluate.report.renderers import UNBROKEN, terminal
 from evaluate.report.tables import counted, plain
 from evaluate.verdict.odd_runs import without_odd_runs
 from utils.own_files import json_with, require_ours
@@ -81,8 +83,8 @@ def shown(decisions: list[Decision], against: str, least: float, unreadable: Seq
     counts = Counter(one.decision for one in decisions)
     words = ", ".join(f"{counts[word]} {word}" for word in (PASS, FAIL, UNKNOWN) if counts[word])
     wanted = f"wanted at least {least:g} % of {against}, with the whole 95 % interval"
-    for text in (*map(_line, decisions), f"{counted(len(decisions), 'job')}: {words}; {wanted}"):
-        print(plain(text))
+    summary = f"{counted(len(decisions), 'job')}: {words}; {wanted}"
+    print(terminal([Lines([*map(_line, decisions), summary])], UNBROKEN))
     return FAILED if counts[FAIL] else NOT_KNOWN if counts[UNKNOWN] or unreadable else 0
 
 

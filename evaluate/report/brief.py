@@ -6,7 +6,6 @@ The verdict takes at most five lines, the last of which is the path of the repor
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -24,7 +23,7 @@ from utils.results.gathered import gathered
 from utils.results.store import ResultError
 
 LINES = 5
-NARROWEST, WIDEST = 60, 100
+NARROWEST = 60
 """Columns for which a line is shortened; a narrower terminal wraps it."""
 ELLIPSIS = " ..."
 
@@ -49,11 +48,6 @@ def show(options: argparse.Namespace, whole: str, brief: str) -> None:
         print(shown_on(sys.stdout, text))
 
 
-def terminal_width() -> int:
-    """Return the columns of the terminal, at most WIDEST; that too where there is none."""
-    return min(WIDEST, shutil.get_terminal_size((WIDEST, 24)).columns)
-
-
 def warning_lines(entries: Sequence[Entry], width: int) -> list[str]:
     """Return the warnings of all results, each kind once with the number of jobs."""
     said = [
@@ -66,7 +60,7 @@ def warning_lines(entries: Sequence[Entry], width: int) -> list[str]:
 
 def verdict_lines(comparison: Comparison, report: Path, width: int) -> list[str]:
     """Return the verdict in at most LINES lines of about `width` characters, the path of `report` last."""
-    room, columns = LINES - 1, max(NARROWEST, min(WIDEST, width))
+    room, columns = LINES - 1, max(NARROWEST, width)
     if not comparison.judged:
         lines = _without_pair(comparison, room, columns)
     elif len(comparison.judged) == 1:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
 
 from evaluate.report.blocks import HINT, LIST, Block, Card, Cell, Folded, Heading, Lines, Table, Value, flat
 from evaluate.report.tables import BOLD, NORMAL, bullets, markdown_table, markdown_text, plain, text_table
 
+WIDEST, UNBROKEN = 100, 100_000
+"""Columns of text on a wide terminal, or on none; and of lines that other programs read, or that are to be copied."""
 HOW = "Formula and source, or why unknown"
+
+
+def terminal_width() -> int:
+    """Return the columns of the terminal, at most WIDEST; that too where there is none."""
+    return min(WIDEST, shutil.get_terminal_size((WIDEST, 24)).columns)
 
 
 def terminal(blocks: Sequence[Block], width: int) -> str:
@@ -60,7 +68,7 @@ def _fitting_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: 
 
 
 def _filled(line: str, width: int, first: str = "", below: str = "  ") -> str:
-    return textwrap.fill(plain(line), width, initial_indent=first, subsequent_indent=below)
+    return textwrap.fill(plain(line), width, initial_indent=first, subsequent_indent=below, break_on_hyphens=False)
 
 
 def _markdown(block: Block) -> Iterator[str]:

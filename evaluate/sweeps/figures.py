@@ -11,8 +11,10 @@ from pathlib import Path
 from evaluate.checks.entries import load_results
 from evaluate.checks.recorded import grouped, machine_of
 from evaluate.metrics.throughput import tokens_per_second_per_gpu
+from evaluate.report.blocks import Table
 from evaluate.report.groups import Spread, known_spread
-from evaluate.report.tables import plain, text_table
+from evaluate.report.renderers import UNBROKEN, terminal
+from evaluate.report.tables import plain
 from utils.hardware.devices import find_device, short_name
 from utils.own_files import content_of
 from utils.results import sweep_file
@@ -26,8 +28,6 @@ BAND = 0.03
 """Points less than this share slower than the fastest one count as equally fast, as in a verdict."""
 TUNABLE = ("layout", "means")
 """Parts of a certificate whose settings may be tuned: they change how the work is done, not the work."""
-WIDTH, UNBROKEN = 100, 10_000
-"""Characters of the table on a terminal, and of one that is hardly ever wrapped."""
 FIRST_LINE = "# METHOD=best: settings that a sweep of this suite found"
 _IDENTITY = {"FRAMEWORK": "framework", "MODEL": "model", "MODEL_SIZE": "model_size"}
 
@@ -94,10 +94,10 @@ def best_of(sweep: Sweep, measured: Sequence[Measured]) -> list[Best]:
     return [Best(dict(zip(fixed, work, strict=True)), tuple(found), *_best(found)) for work, found in works.items()]
 
 
-def table(measured: Sequence[Measured], width: int = WIDTH) -> str:
-    """Return the figures of points as a table."""
+def table(measured: Sequence[Measured]) -> Table:
+    """Return the figures of points."""
     header = ("point", "tokens/s/GPU", "spread", "peak GB", "runs", "label", "why none")
-    return text_table(header, [_row(one) for one in measured], width)
+    return Table("Points", header, [_row(one) for one in measured], 1, (5, 6))
 
 
 def is_overlay(path: Path) -> bool:
@@ -138,7 +138,7 @@ def settings_file(sweep: Sweep, best: Best, chosen: Measured) -> str:
         f"# Measured from {min(started)}",
         f"# Chosen: {best.why}",
         f"# Evidence: {sweep.name}.json beside this file, and the results of each point in the folder of its label:",
-        *(f"#   {line}" for line in table(by_rate, UNBROKEN).splitlines()),
+        *(f"#   {line}" for line in terminal([table(by_rate)], UNBROKEN).splitlines()),
         f"# Use: copy it to {place(sweep, chosen)} in the checkout, then METHOD=best; a recipe that is there is "
         "replaced",
     ]
