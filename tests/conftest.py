@@ -27,6 +27,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update", action="store_true", help="write the reports that tests/evaluate/report/golden keeps")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Give every program under test a fresh TMPDIR, which goes with the run; the workers of pytest-xdist share it."""
     if not hasattr(config, "workerinput"):
