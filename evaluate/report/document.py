@@ -65,7 +65,7 @@ WHY = (
 )
 SYSTEMS = (*("System", "Runs", "tokens/s/GPU", "min to max", "Step (s)", "Memory (GB)", "First loss", "Last loss"),)
 """Header of the table of a group."""
-RANKING = ("Place", "Side", "tokens/s/GPU")
+RANKING = ("Place", "Side", "tokens/s/GPU", "against the first (95 %)")
 NOT_COUNTED = ("Not counted", "Run", "Status", "Reason", "File")
 HEADLINE_CHARACTERS = 140
 MOST_SYSTEMS = 12
@@ -91,7 +91,10 @@ def blocks(comparison: Comparison) -> list[Block]:
     picture = list(_verdicts_picture(comparison))
     found: list[Block] = [Heading(HEADING, 1)]
     for number, one in enumerate(comparison.rankings):
-        rows = [(str(side.place), side.side, Value(side.tokens_per_second_per_gpu)) for side in one.sides]
+        rows = [
+            (str(place), side, Value(rate), with_interval(*ratio) if ratio else "-")
+            for place, side, rate, ratio in one.sides
+        ]
         found += [Heading(one.title, 2, f"ranking-{number}"), Table(one.title, RANKING, rows, 2)]
         found.append(Details([Lines(["Sides between which no difference is shown share a place."], HINT)]))
     found += [*cards, *picture] if len(cards) <= CARDS_FIRST else [*picture, *cards]

@@ -14,6 +14,9 @@ from evaluate.checks.entries import Entry
 from evaluate.verdict import deciding, inference
 from evaluate.verdict.sentences import NOT_COMPARABLE, Judged
 
+Ratio = tuple[float, float | None, float | None]
+"""A ratio and the ends of its interval."""
+
 
 class Ranked(NamedTuple):
     """A side in a ranking."""
@@ -21,6 +24,8 @@ class Ranked(NamedTuple):
     place: int
     side: str
     tokens_per_second_per_gpu: float
+    against_the_first: Ratio | None
+    """Ratio to the side that stands first, with its 95 % interval; None for that side itself."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,8 @@ class Ranking:
 
     def as_json(self) -> dict[str, Any]:
         """Return an entry of `ranking` in compare.json."""
-        return {"work": self.work, "is_proven": self.is_proven, "sides": [one._asdict() for one in self.sides]}
+        sides = [dict(zip(Ranked._fields[:3], one, strict=False)) for one in self.sides]
+        return {"work": self.work, "is_proven": self.is_proven, "sides": sides}
 
 
 def rankings(judged: Sequence[Judged]) -> list[Ranking]:
@@ -84,6 +90,18 @@ def _ranking(found: Sequence[Judged]) -> Ranking:
         if one.word in (inference.FASTER, inference.SLOWER):
             slower_than[a if one.word == inference.FASTER else b] += 1
     order = sorted(names, key=lambda key: (slower_than[key], -levels[key]))
-    frameworks = " and ".join(sorted({run["framework"] for one in found for side in one.pair.counted for run in side}))
-    ranked = tuple(Ranked(slower_than[key] + 1, names[key], levels[key]) for key in order)
-    return Ranking(f"{found[0].work}, {frameworks}", ranked, all(one.is_proven for one in found))
+    frameworks = sorted({run["framework"] for one in found for side in one.pair.counted for run in side})
+    known = [found[0].work, *([" and ".join(frameworks)] if len(frameworks) < 3 else [])]  # more are the sides' names
+    ranked = tuple(Ranked(slower_than[key] + 1, names[key], levels[key], _ratio(found, key, order[0])) for key in order)
+    return Ranking(", ".join(known), ranked, all(one.is_proven for one in found))
+
+
+def _ratio(found: Sequence[Judged], side: frozenset[int], first: frozenset[int]) -> Ratio | None:
+    """Return the ratio of a side to the first with its interval, from their verdict in either direction."""
+    for one in found:
+        if one.estimate and set(_sides(one)) == {side, first}:
+            ratio, low, high = one.estimate.ratio, one.estimate.low, one.estimate.high
+            if _sides(one)[1] == side:
+                return ratio, low, high
+            return 1 / ratio, high and 1 / high, low and 1 / low
+    return None

@@ -52,7 +52,7 @@ FOLDERS: dict[str, list[Result]] = {
     "undecided": [*runs("nvd", 1.0, 2), *runs("amd", 0.9, 2)],
     "six_frameworks": frameworks(0.1),
     "six_frameworks_alike": frameworks(0.001, 4),
-    "two_models": runs("nvd", 1.0) + runs("amd", 0.9) + runs("nvd", 1, model="qwen") + runs("amd", 1.3, model="qwen"),
+    "two_models": runs("nvd", 1.0) + runs("amd", 0.9) + runs("nvd", 2, model="qwen") + runs("amd", 1.3, model="qwen"),
 }  # fmt: skip
 GOLDEN = list(FOLDERS)[:4]
 
