@@ -39,58 +39,44 @@ class Scale:
     base: Scale | None
     """Reference of speed-up and efficiency; None for a base itself, or if none fits."""
 
-    @property
-    def tokens_per_second(self) -> float:
-        """Geometric mean over the runs, of all GPUs together."""
-        return self.per_gpu.mean * self.gpus
-
-    @property
-    def efficiency(self) -> tuple[float, float, float] | None:
-        """Geometric mean, smallest and largest quotient of tokens/s/GPU, 1.0 = no loss; None without a base."""
-        if self.base is None:
-            return (1.0, 1.0, 1.0) if self.nodes == 1 else None
-        base, own = self.base.per_gpu, self.per_gpu
-        return own.mean / base.mean, own.low / base.high, own.high / base.low
-
-    @property
-    def speedup(self) -> float | None:
-        """tokens/s over that of the base, 1.0 for a base itself; None without one."""
-        if self.base is None:
-            return 1.0 if self.nodes == 1 else None
-        return self.tokens_per_second / self.base.tokens_per_second
-
     def as_json(self) -> dict[str, Any]:
-        """Return the entry of `scaling` in compare.json."""
-        efficiency = self.efficiency
-        names = ("efficiency", "efficiency_min", "efficiency_max")
+        """Return the entry of `scaling` in compare.json; a base itself has an efficiency of 1.0, which is no loss."""
+        rate, base = self.per_gpu.mean * self.gpus, self.base
+        known: dict[str, Any] = dict.fromkeys(("speedup", "efficiency", "efficiency_min", "efficiency_max"))
+        if base is not None:
+            known = {
+                "speedup": rate / (base.per_gpu.mean * base.gpus),
+                "efficiency": self.per_gpu.mean / base.per_gpu.mean,
+                "efficiency_min": self.per_gpu.low / base.per_gpu.high,
+                "efficiency_max": self.per_gpu.high / base.per_gpu.low,
+            }
+        elif self.nodes == 1:
+            known = dict.fromkeys(known, 1.0)
         return {
             "group": self.group,
             "system": self.system,
             "gpus": self.gpus,
             "nodes": self.nodes,
             "runs": len(self.per_gpu.values),
-            "tokens_per_second": self.tokens_per_second,
+            "tokens_per_second": rate,
             "tokens_per_second_per_gpu": self.per_gpu.mean,
-            "base_gpus": self.base.gpus if self.base else None,
-            "speedup": self.speedup,
-            **dict(zip(names, efficiency or (None, None, None), strict=True)),
-            "reason": NO_BASE if efficiency is None else None,
+            "base_gpus": base.gpus if base else None,
+            **known,
+            "reason": NO_BASE if known["efficiency"] is None else None,
         }
 
     def cells(self) -> tuple[str, ...]:
         """Return the row of a table with HEADER."""
-        efficiency, speedup = self.efficiency, self.speedup
-        share = "-" if efficiency is None else f"{efficiency[0]:.1%}"
-        if efficiency is not None and efficiency[1] != efficiency[2]:
-            share += f", min to max {efficiency[1]:.1%} to {efficiency[2]:.1%}"
+        known = self.as_json()
+        low, high = known["efficiency_min"], known["efficiency_max"]
+        share = "-" if known["reason"] else f"{known['efficiency']:.1%}"
+        if low != high:
+            share += f", min to max {low:.1%} to {high:.1%}"
         return (
             f"{self.group}: {self.system}",
-            f"{self.gpus}",
-            f"{self.nodes}",
-            f"{len(self.per_gpu.values)}",
-            f"{self.tokens_per_second:,.0f}",
-            f"{self.per_gpu.mean:,.0f}",
-            NO_BASE if speedup is None else f"{speedup:.2f}",
+            *(str(known[key]) for key in ("gpus", "nodes", "runs")),
+            *(f"{known[key]:,.0f}" for key in ("tokens_per_second", "tokens_per_second_per_gpu")),
+            known["reason"] or f"{known['speedup']:.2f}",
             share,
         )
 
